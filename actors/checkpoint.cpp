@@ -1,0 +1,183 @@
+#include "actors/checkpoint.hpp"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <torch/serialize.h>
+
+#include "actors/files.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kCheckpointVersion = 1;
+
+std::string rank_file(std::size_t rank) {
+  char name[32];
+  std::snprintf(name, sizeof name, "rank-%04zu.pt", rank);
+  return name;
+}
+
+// A dict[str, tensor | float | int | str-as-uint8-tensor]: text may hold any bytes, pickled text not.
+std::vector<char> pickle(const StateDict& state) {
+  c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
+  for (const auto& [name, value] : state.entries()) {
+    if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
+      dict.insert(name, *tensor);
+    } else if (const auto* number = std::get_if<double>(&value)) {
+      dict.insert(name, *number);
+    } else if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+      dict.insert(name, *integer);
+    } else {
+      const auto& text = std::get<std::string>(value);
+      at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+      std::copy(text.begin(), text.end(), bytes.data_ptr<std::uint8_t>());
+      dict.insert("text:" + name, bytes);
+    }
+  }
+  return torch::pickle_save(dict);
+}
+
+Expected<StateDict> unpickle(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return bad_input(path + ": cannot be read: the checkpoint is not complete");
+  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  StateDict state;
+  try {
+    const auto dict = torch::pickle_load(bytes).toGenericDict();
+    for (const auto& entry : dict) {
+      const std::string name = entry.key().toStringRef();
+      const at::IValue& value = entry.value();
+      if (value.isDouble()) {
+        state.put(name, value.toDouble());
+      } else if (value.isInt()) {
+        state.put(name, value.toInt());
+      } else if (name.rfind("text:", 0) == 0) {
+        const at::Tensor text = value.toTensor();
+        const auto* data = reinterpret_cast<const char*>(text.data_ptr<std::uint8_t>());
+        state.put(name.substr(5), std::string(data, static_cast<std::size_t>(text.numel())));
+      } else {
+        state.put(name, value.toTensor());
+      }
+    }
+  } catch (const std::exception&) {
+    return bad_input(path + ": damaged: byte 0.." + std::to_string(bytes.size()) +
+                     " is no checkpoint of a rank; use an older checkpoint");
+  }
+  return state;
+}
+
+// Syncs a directory, so that the names in it survive a power failure.
+Expected<void> sync_directory(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY);
+  if (fd < 0 || ::fsync(fd) != 0) {
+    if (fd >= 0) ::close(fd);
+    return Error{Errc::io, path.string() + ": cannot be synced to disk"};
+  }
+  ::close(fd);
+  return {};
+}
+
+Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
+                           const std::vector<RankSnapshot>& ranks) {
+  for (const RankSnapshot& rank : ranks) {
+    const std::vector<char> bytes = pickle(rank.state);
+    const auto path = folder / rank_file(static_cast<std::size_t>(rank.rank));
+    if (auto written = write_file_atomically(path, {bytes.data(), bytes.size()}); !written)
+      return written;
+  }
+  const json job = {{"version", kCheckpointVersion}, {"ranks", ranks.size()}, {"job", identity}};
+  return write_file_atomically(folder / "job.json", job.dump(2) + "\n");
+}
+
+// <path>, <path>/latest or <path>/checkpoint/latest: the first that holds a checkpoint.
+std::optional<fs::path> locate(const fs::path& path) {
+  for (const fs::path& candidate : {path, path / "latest", path / "checkpoint" / "latest"})
+    if (std::error_code ignored; fs::exists(candidate / "job.json", ignored)) return candidate;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
+                                       const JobIdentity& identity,
+                                       const std::vector<RankSnapshot>& ranks) {
+  const fs::path final_path = fs::path(folder) / name;
+  const fs::path temporary = fs::path(folder) / (".writing-" + name);
+  std::error_code error;
+  fs::remove_all(temporary, error);
+  if (!fs::create_directories(temporary, error))
+    return Error{Errc::io, temporary.string() + ": cannot be made: " + error.message()};
+  if (auto written = write_files(temporary, identity, ranks); !written) return written.error();
+  if (auto synced = sync_directory(temporary); !synced) return synced.error();
+  fs::remove_all(final_path, error);
+  fs::rename(temporary, final_path, error);
+  if (error)
+    return Error{Errc::io, final_path.string() + ": cannot be renamed: " + error.message()};
+  if (auto synced = sync_directory(folder); !synced) return synced.error();
+  if (auto linked = replace_symlink_atomically(name, fs::path(folder) / "latest"); !linked)
+    return linked.error();
+  return final_path.string();
+}
+
+Expected<Checkpoint> read_checkpoint(const std::string& path) {
+  const auto folder = locate(path);
+  if (!folder)
+    return bad_input(path + ": holds no checkpoint: expected job.json in it, in latest/ or in "
+                            "checkpoint/latest/");
+  Checkpoint checkpoint;
+  checkpoint.path = folder->string();
+  std::size_t ranks = 0;
+  try {
+    const json job = json::parse(std::ifstream(*folder / "job.json"));
+    if (job.at("version").get<int>() != kCheckpointVersion)
+      return bad_input((*folder / "job.json").string() + ": version " +
+                       job.at("version").dump() + ", expected " +
+                       std::to_string(kCheckpointVersion));
+    ranks = job.at("ranks").get<std::size_t>();
+    checkpoint.identity = job.at("job").get<JobIdentity>();
+  } catch (const json::exception&) {
+    return bad_input((*folder / "job.json").string() + ": damaged: expected version, ranks, job");
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    auto state = unpickle((*folder / rank_file(rank)).string());
+    if (!state) return state.error();
+    checkpoint.ranks.push_back(std::move(*state));
+  }
+  return checkpoint;
+}
+
+Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,
+                              const std::string& path) {
+  for (const auto& [key, value] : present) {
+    const auto it = saved.find(key);
+    const std::string before = it == saved.end() ? "(nothing)" : it->second;
+    if (before != value)
+      return bad_input("--resume " + path + ": " + key + " was " + before + ", now it is " + value +
+                       ": give the same options");
+  }
+  return {};
+}
+
+CheckpointWriterActor::behavior_type checkpoint_writer(
+    CheckpointWriterActor::stateful_pointer<CheckpointWriterState> self,
+    CheckpointWriterConfig config) {
+  self->state.config = std::move(config);
+  return {[self](const WriteCheckpoint& order) {
+    const CheckpointWriterConfig& config = self->state.config;
+    auto path = write_checkpoint(config.folder, order.name, config.identity, order.ranks);
+    CheckpointWritten done{order.id, path ? *path : "", path ? "" : path.error().message};
+    self->send(config.supervisor, std::move(done));
+  }};
+}
+
+}  // namespace grapevine

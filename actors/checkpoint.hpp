@@ -1,0 +1,51 @@
+// Checkpoints: the whole graph of one moment, on disk.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "actors/protocol.hpp"
+#include "algorithms/state_dict.hpp"
+
+namespace grapevine {
+
+// What a checkpoint says of the job that it belongs to. A resumed job must be the same in all of
+// these but for the number of steps.
+using JobIdentity = std::map<std::string, std::string>;
+
+// Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load reads:
+// tensors, numbers and text). Written under a temporary name, synced, renamed; then <folder>/latest
+// points to it. Returns the final path.
+Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
+                                       const JobIdentity& identity,
+                                       const std::vector<RankSnapshot>& ranks);
+
+struct Checkpoint {
+  std::string path;
+  JobIdentity identity;
+  std::vector<StateDict> ranks;  // by rank
+};
+
+// `path`: a checkpoint, a folder of checkpoints (its latest one) or a run's --out folder.
+// Errors (bad_input) name the file.
+Expected<Checkpoint> read_checkpoint(const std::string& path);
+// The first difference, as an error that names both values.
+Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,
+                              const std::string& path);
+
+struct CheckpointWriterConfig {
+  std::string folder;
+  JobIdentity identity;
+  SupervisorActor supervisor;
+};
+struct CheckpointWriterState {
+  const char* name = "checkpoint_writer";
+  CheckpointWriterConfig config;
+};
+// Writes beside training: answers WriteCheckpoint with CheckpointWritten. Spawn it detached.
+CheckpointWriterActor::behavior_type checkpoint_writer(
+    CheckpointWriterActor::stateful_pointer<CheckpointWriterState> self,
+    CheckpointWriterConfig config);
+
+}  // namespace grapevine

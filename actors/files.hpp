@@ -1,0 +1,1 @@
+../apps/files.hpp

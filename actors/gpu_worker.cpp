@@ -1,0 +1,24 @@
+#include "actors/gpu_worker.hpp"
+
+#include <ATen/Parallel.h>
+
+namespace grapevine {
+
+WorkerActor::behavior_type gpu_worker(WorkerActor::stateful_pointer<WorkerState> self,
+                                      WorkerConfig config, PeerActor peer) {
+  self->state.config = std::move(config);
+  return {[self, peer](GradientRequest& request) {
+    const WorkerConfig& worker = self->state.config;
+    if (at::get_num_threads() != worker.threads) at::set_num_threads(worker.threads);
+    const Step step = request.step;
+    Gradient gradient = worker.compute->gradient(std::move(request));
+    const Duration late = worker.delay ? worker.delay(worker.rank, step) : Duration::zero();
+    // A straggler is idle, not busy: other workers keep the cores.
+    if (late > Duration::zero())
+      self->delayed_send(peer, late, std::move(gradient));
+    else
+      self->send(peer, std::move(gradient));
+  }};
+}
+
+}  // namespace grapevine

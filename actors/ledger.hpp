@@ -1,0 +1,38 @@
+// Ledger: what one rank knows about its contributions and about the updates it applied.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "algorithms/env.hpp"
+#include "algorithms/state_dict.hpp"
+
+namespace grapevine {
+
+// produced = committed + pending + dropped holds at every moment, per rank and in sum.
+struct Ledger {
+  std::int64_t produced = 0;   // gradients that came from the worker
+  std::int64_t committed = 0;  // in the model of this rank, or in the common result
+  std::int64_t dropped = 0;
+  std::int64_t pending() const { return produced - committed - dropped; }
+
+  std::int64_t sent = 0;        // messages handed to the transport for a live rank
+  std::int64_t received = 0;    // messages from live ranks
+  std::int64_t sent_before = 0;  // before the checkpoint that this run resumed from
+  std::uint64_t bytes_sent = 0;  // headers and payload, over the whole training
+  std::map<std::int64_t, std::int64_t> staleness;  // of applied updates: staleness -> how many
+
+  void count(const Event& event);
+  void merge(const Ledger& other);
+  StateDict save() const;
+  Expected<void> load(const StateDict& state);
+};
+
+// Mean, percentiles and maximum of a histogram; all 0 where it is empty.
+struct HistogramSummary {
+  double mean = 0;
+  std::int64_t p50 = 0, p99 = 0, max = 0;
+};
+HistogramSummary summarize(const std::map<std::int64_t, std::int64_t>& histogram);
+
+}  // namespace grapevine

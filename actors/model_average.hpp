@@ -1,0 +1,31 @@
+// ModelAverage: the mean of the ranks' de-biased models.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "messages/frozen_tensor.hpp"
+
+namespace grapevine {
+
+// Sums in double precision, so that the mean of equal models is that model, bit for bit, and does not
+// depend on the order beyond the last bit. Not thread-safe.
+class ModelAverage {
+ public:
+  // z: [d]; buffers: [b] or empty. REQUIRES: the same shapes at every call.
+  void add(const FrozenTensor& z, const FrozenTensor& buffers);
+  std::int32_t count() const { return count_; }
+  // REQUIRES: count() > 0.
+  FrozenTensor z() const;
+  FrozenTensor buffers() const;  // empty where none were added
+
+ private:
+  at::Tensor z_sum_;        // [d] float64
+  at::Tensor buffers_sum_;  // [b] float64 or undefined
+  std::int32_t count_ = 0;
+};
+
+// |a - b|_2 / |b|_2 in double precision; 0 where both are zero.
+double relative_distance(const FrozenTensor& a, const FrozenTensor& b);
+
+}  // namespace grapevine

@@ -1,0 +1,348 @@
+#include "actors/peer.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "messages/codec.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr std::size_t kTraceBatch = 512;  // records per message to the tracer
+
+std::string encode_text(const Envelope& envelope) {
+  const std::vector<std::byte> bytes = encode(envelope);
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+Expected<Envelope> decode_text(const std::string& text, std::int32_t ranks) {
+  CodecLimits limits;
+  limits.world_size = ranks;
+  return decode(reinterpret_cast<const std::byte*>(text.data()), text.size(), limits);
+}
+
+// Where the transport delivers to: the Peer's mailbox. Any thread.
+class MailboxInbox : public Inbox {
+ public:
+  explicit MailboxInbox(PeerActor peer) : peer_(std::move(peer)) {}
+  void deliver(Envelope envelope) override { caf::anon_send(peer_, std::move(envelope)); }
+  void peer_down(Rank rank) override { caf::anon_send(peer_, PeerLost{rank}); }
+
+ private:
+  PeerActor peer_;
+};
+
+}  // namespace
+
+// ---- life ----
+
+void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
+  self_ = self;
+  config_ = std::move(config);
+  membership_.alive.assign(static_cast<std::size_t>(config_.ranks), true);
+  rng_.seed(mix_seed(config_.seed, static_cast<std::uint64_t>(config_.rank)));
+  model_.x = std::move(config_.parameters);
+  buffers_ = std::move(config_.buffers);
+  role_ = make_role(config_.parts, config_.rank, config_.ranks, model_);
+  worker_ = config_.detach_worker
+                ? self_->spawn<caf::linked + caf::detached>(gpu_worker, config_.worker,
+                                                            PeerActor{self_})
+                : self_->spawn<caf::linked>(gpu_worker, config_.worker, PeerActor{self_});
+  const auto attached =
+      config_.transport->attach(config_.rank, std::make_shared<MailboxInbox>(PeerActor{self_}));
+  GRAPEVINE_CHECK(attached.ok(), attached.error().message);
+}
+
+void PeerState::start() {
+  if (config_.restored) {
+    const auto restored = restore(*config_.restored);
+    GRAPEVINE_CHECK(restored.ok(), "checkpoint of rank ", config_.rank, ": ",
+                    restored.error().message);
+    config_.restored.reset();
+  }
+  step_began_ = now();
+  role_->on_start(*this);
+  for (Envelope& envelope : std::exchange(undelivered_, {})) deliver(std::move(envelope));
+}
+
+// ---- Env: what the role may do ----
+
+Timestamp PeerState::now() const {
+  const auto since_epoch = self_->clock().now().time_since_epoch();
+  return std::chrono::duration_cast<Duration>(since_epoch) - Duration(config_.run_start_ns);
+}
+
+void PeerState::send(Rank to, Stamp stamp, Payload payload) {
+  stamp.sent = now();
+  stamp.sequence = ++sequence_;
+  Envelope envelope{config_.rank, to, stamp, std::move(payload)};
+  record({EventKind::sent, to, stamp, model_.step, 0, wire_size(envelope)});
+  config_.transport->send(std::move(envelope));
+}
+
+void PeerState::compute(Step step, FrozenTensor z) {
+  GradientRequest request;
+  request.step = step;
+  request.z = std::move(z);
+  request.buffers = buffers_;
+  request.recycled = std::move(recycled_);
+  recycled_ = FrozenTensor();
+  self_->send(worker_, std::move(request));
+}
+
+void PeerState::after(Duration delay, TimerId id) {
+  self_->delayed_send(PeerActor{self_}, delay, TimerFired{id});
+}
+
+void PeerState::record(const Event& event) {
+  ledger_.count(event);
+  trace(event);
+  if (event.kind == EventKind::applied) {
+    staleness_sum_ += static_cast<double>(event.staleness);
+    ++staleness_count_;
+  }
+  if (event.kind == EventKind::step_done) report_step();
+}
+
+void PeerState::finished() {
+  flush_trace();
+  self_->send(config_.supervisor, RankFinished{config_.rank});
+}
+
+// ---- handlers ----
+
+void PeerState::on_gradient(Gradient& gradient) {
+  if (!gradient.error.empty()) {
+    self_->send(config_.supervisor, RankFailed{config_.rank, gradient.error});
+    return;
+  }
+  gradient_came_ = now();
+  buffers_ = gradient.buffers;
+  last_gradient_ = gradient;
+  last_gradient_.value = FrozenTensor();
+  Stamp stamp;
+  stamp.origin = config_.rank;
+  stamp.step = gradient.step;
+  record({EventKind::produced, -1, stamp, gradient.step, 0, gradient.value.nbytes()});
+  role_->on_gradient(*this, std::move(gradient));
+}
+
+void PeerState::on_envelope(Envelope& envelope) {
+  if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
+    if (marker->id > last_cut_) cut(marker->id);
+    close_channel(envelope.from, marker->id);
+    return;
+  }
+  if (cut_ && cut_->open.count(envelope.from) > 0) cut_->in_flight.push_back(envelope);
+  record({EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0});
+  deliver(std::move(envelope));
+}
+
+void PeerState::deliver(Envelope envelope) { role_->on_message(*this, std::move(envelope)); }
+
+void PeerState::on_peer_lost(Rank peer) {
+  auto alive = membership_.alive[static_cast<std::size_t>(peer)];
+  if (!alive) return;
+  alive = false;
+  if (cut_) close_channel(peer, cut_->id);
+  role_->on_peer_down(*this, peer);
+}
+
+void PeerState::on_collect() {
+  RankReport report;
+  report.rank = config_.rank;
+  report.step = model_.step;
+  report.w = model_.w;
+  report.z = role_->debiased();
+  report.buffers = buffers_;
+  report.ledger = ledger_;
+  report.step_seconds = step_seconds_;
+  flush_trace();
+  self_->send(config_.supervisor, std::move(report));
+}
+
+void PeerState::on_exception(const std::exception_ptr& problem) {
+  std::string text = "unknown exception";
+  try {
+    std::rethrow_exception(problem);
+  } catch (const std::exception& error) {
+    text = error.what();
+  } catch (...) {  // NOLINT: whatever it is, it has been named above
+  }
+  self_->send(config_.supervisor, RankFailed{config_.rank, text.substr(0, text.find('\n'))});
+}
+
+// ---- consistent cuts (Chandy & Lamport 1985) ----
+
+void PeerState::on_snapshot(std::int64_t id) {
+  if (id > last_cut_) cut(id);
+}
+
+// Records the state between two handlers and tells everybody that what follows is after the cut. No
+// rank stops for it, and nothing is copied: a role that changes a tensor which the cut still holds
+// writes to another buffer.
+void PeerState::cut(std::int64_t id) {
+  last_cut_ = id;
+  cut_.emplace();
+  cut_->id = id;
+  cut_->state = snapshot();
+  for (Rank peer = 0; peer < config_.ranks; ++peer) {
+    if (peer == config_.rank || !membership_.is_alive(peer)) continue;
+    cut_->open.insert(peer);
+    Envelope envelope;
+    envelope.from = config_.rank;
+    envelope.to = peer;
+    envelope.payload = Marker{id};
+    config_.transport->send(std::move(envelope));
+  }
+  finish_cut_if_complete();
+}
+
+void PeerState::close_channel(Rank from, std::int64_t id) {
+  if (!cut_ || cut_->id != id) return;
+  cut_->open.erase(from);
+  finish_cut_if_complete();
+}
+
+void PeerState::finish_cut_if_complete() {
+  if (!cut_->open.empty()) return;
+  std::int64_t count = 0;
+  for (const Envelope& envelope : cut_->in_flight)
+    cut_->state.put("in_flight." + std::to_string(count++), encode_text(envelope));
+  const auto step = cut_->state.integer("model.step");
+  self_->send(config_.supervisor,
+              RankSnapshot{cut_->id, config_.rank, *step, std::move(cut_->state)});
+  cut_.reset();
+}
+
+StateDict PeerState::snapshot() const {
+  StateDict state;
+  state.put("model.x", model_.x.read());
+  state.put("model.w", model_.w);
+  state.put("model.step", model_.step);
+  if (buffers_.defined()) state.put("model.buffers", buffers_.read());
+  state.put("sequence", static_cast<std::int64_t>(sequence_));
+  std::ostringstream rng;
+  rng << rng_;
+  state.put("rng", rng.str());
+  state.put_all("ledger", ledger_.save());
+  state.put_all("role", role_->save());
+  return state;
+}
+
+Expected<void> PeerState::restore(const StateDict& state) {
+  auto x = state.tensor("model.x");
+  const auto w = state.number("model.w");
+  const auto step = state.integer("model.step"), sequence = state.integer("sequence");
+  const auto rng = state.text("rng");
+  if (!x) return x.error();
+  if (!w) return w.error();
+  if (!step) return step.error();
+  if (!sequence) return sequence.error();
+  if (!rng) return rng.error();
+  model_.x = FrozenTensor::copy_of(*x);
+  model_.w = *w;
+  model_.step = *step;
+  sequence_ = static_cast<std::uint64_t>(*sequence);
+  std::istringstream(*rng) >> rng_;
+  if (const auto buffers = state.tensor("model.buffers"); buffers.ok())
+    buffers_ = FrozenTensor::copy_of(*buffers);
+  for (std::int64_t i = 0;; ++i) {
+    const auto text = state.text("in_flight." + std::to_string(i));
+    if (!text) break;
+    auto envelope = decode_text(*text, config_.ranks);
+    if (!envelope) return envelope.error();
+    undelivered_.push_back(std::move(*envelope));
+  }
+  if (auto loaded = ledger_.load(state.under("ledger")); !loaded) return loaded;
+  return role_->load(state.under("role"));
+}
+
+// ---- reports ----
+
+void PeerState::trace(const Event& event) {
+  if (!config_.tracer) return;
+  TraceRecord record;
+  record.time_ns = now().count();
+  record.kind = event.kind;
+  record.rank = config_.rank;
+  record.peer = event.peer;
+  record.step = event.step;
+  record.origin = event.stamp.origin;
+  record.origin_step = event.stamp.step;
+  record.sequence = event.stamp.sequence;
+  record.staleness = event.staleness;
+  record.bytes = event.bytes;
+  trace_.push_back(record);
+  if (trace_.size() >= kTraceBatch) flush_trace();
+}
+
+void PeerState::flush_trace() {
+  if (config_.tracer && !trace_.empty())
+    self_->send(config_.tracer, TraceBatch{std::exchange(trace_, {})});
+}
+
+void PeerState::report_step() {
+  const Timestamp done = now();
+  const Step step = last_gradient_.step;
+  const double batch = to_seconds(done - step_began_);
+  step_seconds_.push_back(batch);
+  ++unreported_steps_;
+  unreported_samples_ += last_gradient_.samples;
+  const bool epoch_ends =
+      std::fmod(static_cast<double>(step + 1), config_.parts->horizon.steps_per_epoch) < 0.5;
+  if (epoch_ends) send_epoch_model();
+  if (step % config_.log_every == 0 || step + 1 == config_.parts->horizon.steps) {
+    StepReport report;
+    report.rank = config_.rank;
+    report.step = step;
+    report.epoch = config_.parts->horizon.epoch_of(step);
+    report.time_s = to_seconds(done);
+    report.batch_time_s = batch;
+    report.exchange_time_s = to_seconds(done - gradient_came_);
+    report.data_time_s = last_gradient_.data_seconds;
+    report.loss = last_gradient_.loss;
+    report.top1 = last_gradient_.top1;
+    report.top5 = last_gradient_.top5;
+    report.lr = model_.lr;
+    report.staleness = staleness_count_ > 0
+                           ? staleness_sum_ / static_cast<double>(staleness_count_)
+                           : std::numeric_limits<double>::quiet_NaN();
+    report.steps = std::exchange(unreported_steps_, 0);
+    report.samples = std::exchange(unreported_samples_, 0);
+    self_->send(config_.supervisor, report);
+  }
+  staleness_sum_ = 0;
+  staleness_count_ = 0;
+  step_began_ = done;
+}
+
+// Asked between two changes of the role's state: z is that of the step just done.
+void PeerState::send_epoch_model() {
+  if (!config_.evaluator) return;
+  const auto epochs = config_.parts->horizon.epoch_of(last_gradient_.step + 1);
+  self_->send(config_.evaluator,
+              EpochModel{config_.rank, static_cast<Epoch>(std::llround(epochs)) - 1,
+                         role_->debiased(), buffers_});
+}
+
+PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
+  PeerState& state = self->state;
+  state.init(self, std::move(config));
+  // A broken invariant ends the run, with its text, instead of an actor in silence.
+  self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
+    state.on_exception(problem);
+    return caf::exit_reason::unhandled_exception;
+  });
+  return {
+      [&state](StartTraining) { state.start(); },
+      [&state](Gradient& gradient) { state.on_gradient(gradient); },
+      [&state](Envelope& envelope) { state.on_envelope(envelope); },
+      [&state](TimerFired timer) { state.on_timer(timer.id); },
+      [&state](PeerLost lost) { state.on_peer_lost(lost.peer); },
+      [&state](TakeSnapshot snapshot) { state.on_snapshot(snapshot.id); },
+      [&state](Collect) { state.on_collect(); },
+  };
+}
+
+}  // namespace grapevine

@@ -1,0 +1,113 @@
+// Peer: the actor that owns one rank's model and hosts its role.
+#pragma once
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "actors/gpu_worker.hpp"
+#include "actors/protocol.hpp"
+#include "algorithms/registry.hpp"
+#include "net/transport.hpp"
+
+namespace grapevine {
+
+struct PeerConfig {
+  Rank rank = 0;
+  std::int32_t ranks = 1;
+  std::uint64_t seed = 0;
+  std::shared_ptr<const SharedParts> parts;
+  std::shared_ptr<Transport> transport;
+  WorkerConfig worker;
+  FrozenTensor parameters;  // [d] at the start
+  FrozenTensor buffers;     // [b] at the start, or empty
+  std::optional<StateDict> restored;  // a RankSnapshot's state instead
+  SupervisorActor supervisor;
+  EvaluatorActor evaluator;  // null: no validation beside training
+  TracerActor tracer;        // null: no trace
+  bool detach_worker = true;
+  std::int64_t run_start_ns = 0;  // of the actor system's clock
+  Step log_every = 1;
+};
+
+// Env for the role: the only place where its effects become CAF calls. All members belong to the Peer's
+// actor.
+class PeerState : public Env {
+ public:
+  const char* name = "peer";
+
+  void init(PeerActor::stateful_pointer<PeerState> self, PeerConfig config);
+
+  // Env
+  Rank rank() const override { return config_.rank; }
+  const Membership& membership() const override { return membership_; }
+  Timestamp now() const override;
+  Rng& rng() override { return rng_; }
+  void send(Rank to, Stamp stamp, Payload payload) override;
+  void compute(Step step, FrozenTensor z) override;
+  void recycle(FrozenTensor buffer) override { recycled_ = std::move(buffer); }
+  void after(Duration delay, TimerId id) override;
+  void record(const Event& event) override;
+  void finished() override;
+
+  // Handlers
+  void start();
+  void on_gradient(Gradient& gradient);
+  void on_envelope(Envelope& envelope);
+  void on_timer(TimerId id) { role_->on_timer(*this, id); }
+  void on_peer_lost(Rank peer);
+  void on_snapshot(std::int64_t id);
+  void on_collect();
+  void on_exception(const std::exception_ptr& problem);
+
+ private:
+  // A cut in progress: the state at the cut, and the messages that were on their way.
+  struct Cut {
+    std::int64_t id = 0;
+    StateDict state;
+    std::set<Rank> open;              // channels whose marker has not come
+    std::vector<Envelope> in_flight;  // received on open channels since the cut
+  };
+
+  Expected<void> restore(const StateDict& state);
+  StateDict snapshot() const;
+  void cut(std::int64_t id);
+  void close_channel(Rank from, std::int64_t id);
+  void finish_cut_if_complete();
+  void deliver(Envelope envelope);
+  void trace(const Event& event);
+  void flush_trace();
+  void report_step();
+  void send_epoch_model();
+
+  // Constant after init.
+  PeerActor::stateful_pointer<PeerState> self_ = nullptr;
+  PeerConfig config_;
+  WorkerActor worker_;
+  std::unique_ptr<Role> role_;
+
+  Membership membership_;
+  Rng rng_;
+  ModelState model_;
+  FrozenTensor buffers_;
+  FrozenTensor recycled_;
+  Ledger ledger_;
+  std::uint64_t sequence_ = 0;
+  std::optional<Cut> cut_;
+  std::int64_t last_cut_ = 0;
+  std::vector<Envelope> undelivered_;  // in flight at the cut that this run resumed from
+
+  // Of the step in progress.
+  Timestamp step_began_{0};
+  Timestamp gradient_came_{0};
+  Gradient last_gradient_;  // without tensors
+  double staleness_sum_ = 0;
+  std::int64_t staleness_count_ = 0;
+  std::int64_t unreported_steps_ = 0;
+  std::int64_t unreported_samples_ = 0;
+  std::vector<double> step_seconds_;
+  std::vector<TraceRecord> trace_;
+};
+
+PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config);
+
+}  // namespace grapevine

@@ -1,0 +1,189 @@
+#include "actors/runtime.hpp"
+
+#include <caf/all.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
+
+#include "actors/evaluator.hpp"
+#include "actors/tracer.hpp"
+
+namespace grapevine {
+namespace {
+
+SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
+                                          SupervisorConfig config) {
+  SupervisorState& state = self->state;
+  state.init(self, std::move(config));
+  self->set_down_handler([&state](const caf::down_msg& down) {
+    state.on_failed({-1, "an actor ended unexpectedly: " + caf::to_string(down.reason)});
+  });
+  return {
+      [&state](BeginRun& crew) { state.begin(std::move(crew)); },
+      [&state](const StepReport& report) { state.on_step(report); },
+      [&state](RankFinished finished) { state.on_finished(finished); },
+      [&state](RankSnapshot& snapshot) { state.on_snapshot(snapshot); },
+      [&state](RankReport& report) { state.on_report(report); },
+      [&state](const RankFailed& failed) { state.on_failed(failed); },
+      [&state](const EpochEvaluated& evaluated) { state.on_evaluated(evaluated); },
+      [&state](const CheckpointWritten& written) { state.on_written(written); },
+      [&state](StopRequested) { state.on_stop_requested(); },
+      [&state](CheckpointRequested) { state.on_checkpoint_requested(); },
+      [&state](Watchdog) { state.on_watchdog(); },
+      [&state](CollectAgain) { state.collect(); },
+      [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
+  };
+}
+
+// Spawns the actors of a run and wires them up.
+class CrewBuilder {
+ public:
+  // `detach`: workers, the evaluator and writers get threads of their own.
+  CrewBuilder(caf::actor_system& system, RunConfig& config, bool detach)
+      : system_(system), config_(config), detach_(detach) {
+    const auto since_epoch = system_.clock().now().time_since_epoch();
+    run_start_ns_ = std::chrono::duration_cast<Duration>(since_epoch).count();
+  }
+
+  // Beside the scheduler's threads where the run is real.
+  template <class F, class Config>
+  auto spawn_aside(F behavior, Config config) {
+    return detach_ ? system_.spawn<caf::detached>(behavior, std::move(config))
+                   : system_.spawn(behavior, std::move(config));
+  }
+
+  // Training begins at once.
+  SupervisorActor build(std::shared_ptr<RunObserver> observer) {
+    const SupervisorActor head =
+        system_.spawn(supervisor, supervisor_config(std::move(observer)));
+    BeginRun crew;
+    crew.evaluates = config_.evaluator != nullptr;
+    if (config_.trace) crew.tracer = system_.spawn(tracer, TracerConfig{config_.trace_file, head});
+    if (!config_.checkpoint_folder.empty())
+      crew.writer = spawn_aside(
+          checkpoint_writer,
+          CheckpointWriterConfig{config_.checkpoint_folder, config_.identity, head});
+    EvaluatorActor validation;
+    if (config_.evaluator)
+      validation =
+          spawn_aside(evaluator, EvaluatorConfig{config_.ranks, config_.evaluator, head});
+    for (Rank rank = 0; rank < config_.ranks; ++rank)
+      crew.peers.push_back(system_.spawn(peer, peer_config(rank, head, validation, crew.tracer)));
+    caf::anon_send(head, std::move(crew));
+    return head;
+  }
+
+ private:
+  SupervisorConfig supervisor_config(std::shared_ptr<RunObserver> observer) const {
+    SupervisorConfig supervision;
+    supervision.ranks = config_.ranks;
+    supervision.observer = std::move(observer);
+    supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;
+    supervision.checkpoints = !config_.checkpoint_folder.empty();
+    supervision.patience = config_.patience;
+    supervision.steps_per_epoch = config_.parts->horizon.steps_per_epoch;
+    supervision.total_steps = config_.parts->horizon.steps;
+    supervision.run_start_ns = run_start_ns_;
+    return supervision;
+  }
+
+  PeerConfig peer_config(Rank rank, const SupervisorActor& supervisor,
+                         const EvaluatorActor& validation, const TracerActor& trace) {
+    PeerConfig peer;
+    peer.rank = rank;
+    peer.ranks = config_.ranks;
+    peer.seed = config_.seed;
+    peer.parts = config_.parts;
+    peer.transport = config_.transport;
+    const auto& compute = config_.computes[static_cast<std::size_t>(rank)];
+    peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads};
+    // All ranks start from rank 0's parameters.
+    peer.parameters = config_.computes.front()->initial_parameters();
+    peer.buffers = config_.computes.front()->initial_buffers();
+    if (config_.resume) peer.restored = config_.resume->ranks[static_cast<std::size_t>(rank)];
+    peer.supervisor = supervisor;
+    peer.evaluator = validation;
+    peer.tracer = trace;
+    peer.detach_worker = detach_;
+    peer.run_start_ns = run_start_ns_;
+    peer.log_every = config_.log_every;
+    return peer;
+  }
+
+  caf::actor_system& system_;
+  RunConfig& config_;
+  const bool detach_;
+  std::int64_t run_start_ns_ = 0;
+};
+
+}  // namespace
+
+struct Runtime::Impl {
+  RunConfig config;
+  caf::actor_system_config system_config;
+  std::unique_ptr<caf::actor_system> system;
+  SupervisorActor supervisor;
+};
+
+Runtime::Runtime(RunConfig config, std::shared_ptr<RunObserver> observer)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->config = std::move(config);
+  impl_->system = std::make_unique<caf::actor_system>(impl_->system_config);
+  impl_->supervisor = CrewBuilder(*impl_->system, impl_->config, true).build(std::move(observer));
+}
+
+Runtime::~Runtime() {
+  for (Rank rank = 0; rank < impl_->config.ranks; ++rank) impl_->config.transport->detach(rank);
+  impl_->supervisor = SupervisorActor{};
+  impl_->system->await_all_actors_done();
+}
+
+void Runtime::request_stop() { caf::anon_send(impl_->supervisor, StopRequested{}); }
+void Runtime::request_checkpoint() {
+  caf::anon_send(impl_->supervisor, CheckpointRequested{});
+}
+
+namespace {
+
+// Keeps the result for run_virtual, passes everything on.
+class Recorder : public RunObserver {
+ public:
+  explicit Recorder(std::shared_ptr<RunObserver> inner) : inner_(std::move(inner)) {}
+  void on_step(const StepReport& report) override { inner_->on_step(report); }
+  void on_validation(Epoch epoch, const Evaluation& evaluation) override {
+    inner_->on_validation(epoch, evaluation);
+  }
+  void on_checkpoint(const std::string& path) override { inner_->on_checkpoint(path); }
+  void on_warning(const std::string& message) override { inner_->on_warning(message); }
+  void on_end(RunResult result) override {
+    result_ = result;
+    inner_->on_end(std::move(result));
+  }
+  const std::optional<RunResult>& result() const { return result_; }
+
+ private:
+  std::shared_ptr<RunObserver> inner_;
+  std::optional<RunResult> result_;
+};
+
+}  // namespace
+
+RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
+  auto recorder = std::make_shared<Recorder>(std::move(observer));
+  caf::actor_system_config system_config;
+  system_config.set("scheduler.policy", caf::atom("testing"));
+  caf::actor_system system{system_config};
+  auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  CrewBuilder(system, config, false).build(recorder);
+  // One event at a time; where nothing is ready the clock jumps to the next timer.
+  while (!recorder->result()) {
+    if (scheduler.try_run_once()) continue;
+    if (!scheduler.trigger_timeout()) break;
+  }
+  for (Rank rank = 0; rank < config.ranks; ++rank) config.transport->detach(rank);
+  scheduler.run();
+  if (recorder->result()) return *recorder->result();
+  RunResult stuck;
+  stuck.error = Error{Errc::failed, "the simulated run stopped: no actor has anything left to do"};
+  return stuck;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,58 @@
+// Runtime: one training run of all ranks in this process.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/checkpoint.hpp"
+#include "actors/delay.hpp"
+#include "actors/supervisor.hpp"
+#include "algorithms/registry.hpp"
+#include "gpu/compute.hpp"
+#include "net/transport.hpp"
+
+namespace grapevine {
+
+struct RunConfig {
+  std::int32_t ranks = 1;
+  std::uint64_t seed = 1;
+  std::shared_ptr<const SharedParts> parts;
+  std::shared_ptr<Transport> transport;
+  std::vector<std::shared_ptr<Compute>> computes;  // one per rank
+  std::shared_ptr<Compute> evaluator;              // null: no validation beside training
+  DelayModel delay;                                // null: no stragglers
+  int threads = 1;                                 // intra-op threads per worker
+  Step log_every = 1;
+  bool trace = true;
+  std::string trace_file;         // empty: hash the trace, write nothing
+  std::string checkpoint_folder;  // empty: no checkpoints
+  double checkpoint_every_epochs = 1;
+  JobIdentity identity;
+  std::optional<Checkpoint> resume;
+  Duration patience{std::chrono::seconds(300)};
+};
+
+// A run on real threads: CAF's scheduler for peers, a thread of its own for each worker.
+class Runtime {
+ public:
+  // Starts training; the observer's on_end is called exactly once. REQUIRES: a valid config.
+  Runtime(RunConfig config, std::shared_ptr<RunObserver> observer);
+  // Waits for the actors to end: call it after on_end.
+  ~Runtime();
+
+  // Thread-safe; not for signal handlers.
+  void request_stop();
+  void request_checkpoint();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The same actors in virtual time, on the calling thread, under CAF's testing scheduler: equal configs
+// give equal traces. A worker's computation takes what `config.delay` says and no real time counts.
+// Returns what on_end was given. Throws nothing; a run that stops making progress is an error.
+RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer);
+
+}  // namespace grapevine

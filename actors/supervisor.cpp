@@ -1,0 +1,254 @@
+#include "actors/supervisor.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace grapevine {
+namespace {
+
+constexpr Duration kWatchInterval = std::chrono::seconds(5);
+constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
+
+}  // namespace
+
+void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> self,
+                           SupervisorConfig config) {
+  self_ = self;
+  config_ = std::move(config);
+}
+
+Timestamp SupervisorState::now() const {
+  const auto since_epoch = self_->clock().now().time_since_epoch();
+  return std::chrono::duration_cast<Duration>(since_epoch) - Duration(config_.run_start_ns);
+}
+
+// ---- the run ----
+
+void SupervisorState::begin(BeginRun crew) {
+  crew_ = std::move(crew);
+  if (crew_.evaluates)
+    evaluations_due_ = static_cast<std::int64_t>(
+        std::floor(static_cast<double>(config_.total_steps) / config_.steps_per_epoch + 1e-9));
+  last_news_ = now();
+  for (const PeerActor& peer : crew_.peers) {
+    self_->monitor(peer);
+    self_->send(peer, StartTraining{});
+  }
+  self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
+}
+
+void SupervisorState::on_step(const StepReport& report) {
+  last_news_ = now();
+  if (stage_ == Stage::ended) return;
+  steps_[report.rank] = report.step;
+  config_.observer->on_step(report);
+  if (!config_.checkpoints || config_.checkpoint_every_epochs <= 0 || cutting_ || writing_) return;
+  if (static_cast<std::int32_t>(steps_.size()) < config_.ranks) return;
+  Step slowest = report.step;
+  for (const auto& [rank, step] : steps_) slowest = std::min(slowest, step);
+  const double epochs = static_cast<double>(slowest + 1) / config_.steps_per_epoch;
+  const auto due = static_cast<std::int64_t>(epochs / config_.checkpoint_every_epochs + 1e-9);
+  if (due <= epochs_checkpointed_ || slowest + 1 >= config_.total_steps) return;
+  epochs_checkpointed_ = due;
+  char name[32];
+  std::snprintf(name, sizeof name, "epoch-%04.0f", std::floor(epochs + 1e-9));
+  begin_cut(config_.checkpoint_every_epochs < 1 ? step_name() : name);
+}
+
+void SupervisorState::on_finished(RankFinished finished) {
+  last_news_ = now();
+  finished_.insert(finished.rank);
+  if (static_cast<std::int32_t>(finished_.size()) == config_.ranks && stage_ == Stage::running)
+    drain();
+}
+
+void SupervisorState::on_evaluated(const EpochEvaluated& evaluated) {
+  last_news_ = now();
+  --evaluations_due_;
+  if (!evaluated.error.empty())
+    config_.observer->on_warning("validation of epoch " + std::to_string(evaluated.epoch) + ": " +
+                                 evaluated.error);
+  else
+    config_.observer->on_validation(evaluated.epoch, evaluated.evaluation);
+  end_if_settled();
+}
+
+void SupervisorState::on_failed(const RankFailed& failed) {
+  fail({Errc::failed, "rank " + std::to_string(failed.rank) + ": " + failed.message});
+}
+
+// No wait is unbounded: a run in which nobody takes a step is a failed run.
+void SupervisorState::on_watchdog() {
+  if (stage_ == Stage::ended) return;
+  if (now() - last_news_ > config_.patience) {
+    std::string where;
+    for (const auto& [rank, step] : steps_)
+      where += (where.empty() ? "" : ", ") + std::to_string(rank) + ":" + std::to_string(step);
+    return fail({Errc::timeout, "no rank made progress for " +
+                                    std::to_string(static_cast<int>(to_seconds(config_.patience))) +
+                                    " s; last steps by rank: " + where});
+  }
+  self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
+}
+
+// ---- checkpoints ----
+
+std::string SupervisorState::step_name() const {
+  Step slowest = steps_.empty() ? 0 : steps_.begin()->second + 1;
+  for (const auto& [rank, step] : steps_) slowest = std::min(slowest, step + 1);
+  char name[32];
+  std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(slowest));
+  return name;
+}
+
+void SupervisorState::begin_cut(std::string name) {
+  cutting_ = true;
+  cut_name_ = std::move(name);
+  snapshots_.clear();
+  ++cut_id_;
+  for (const PeerActor& peer : crew_.peers) self_->send(peer, TakeSnapshot{cut_id_});
+}
+
+void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
+  last_news_ = now();
+  if (snapshot.id != cut_id_ || !cutting_) return;
+  snapshots_.push_back(std::move(snapshot));
+  if (static_cast<std::int32_t>(snapshots_.size()) < config_.ranks) return;
+  cutting_ = false;
+  writing_ = true;
+  self_->send(crew_.writer, WriteCheckpoint{cut_id_, cut_name_, std::exchange(snapshots_, {})});
+}
+
+void SupervisorState::on_written(const CheckpointWritten& written) {
+  last_news_ = now();
+  writing_ = false;
+  if (!written.error.empty())
+    return fail({Errc::io, "checkpoint: " + written.error});
+  result_.checkpoint = written.path;
+  config_.observer->on_checkpoint(written.path);
+  if (stopping_ && !final_cut_begun_) {
+    final_cut_begun_ = true;
+    return begin_cut(step_name());
+  }
+  end_if_settled();
+}
+
+void SupervisorState::on_checkpoint_requested() {
+  if (stage_ != Stage::running) return;
+  if (!config_.checkpoints)
+    return config_.observer->on_warning("no checkpoint: the run has no output folder");
+  if (!cutting_ && !writing_) begin_cut(step_name());
+}
+
+// Ends early: one last checkpoint, then the models as they are.
+void SupervisorState::on_stop_requested() {
+  if (stage_ != Stage::running || stopping_) return;
+  stopping_ = true;
+  result_.interrupted = true;
+  evaluations_due_ = 0;
+  stage_ = Stage::draining;
+  balanced_ = true;  // messages in flight are in the checkpoint
+  collect();
+  if (!config_.checkpoints) {
+    final_cut_begun_ = true;
+  } else if (!cutting_ && !writing_) {
+    final_cut_begun_ = true;
+    begin_cut(step_name());
+  }
+}
+
+// ---- the end ----
+
+// All ranks took their last step. Late messages still change models: collect until what was sent has
+// been received.
+void SupervisorState::drain() {
+  stage_ = Stage::draining;
+  collect();
+}
+
+void SupervisorState::collect() {
+  if (stage_ != Stage::draining) return;
+  collecting_ = true;
+  reports_.clear();
+  for (const PeerActor& peer : crew_.peers) self_->send(peer, Collect{});
+}
+
+void SupervisorState::on_report(RankReport& report) {
+  if (stage_ != Stage::draining || !collecting_) return;
+  const Rank rank = report.rank;
+  reports_[rank] = std::move(report);
+  if (static_cast<std::int32_t>(reports_.size()) < config_.ranks) return;
+  collecting_ = false;
+  std::int64_t in_flight = 0;
+  for (const auto& [r, one] : reports_) in_flight += one.ledger.sent - one.ledger.received;
+  if (in_flight != 0 && !stopping_) {
+    self_->delayed_send(SupervisorActor{self_}, kCollectInterval, CollectAgain{});
+    return;
+  }
+  balanced_ = true;
+  end_if_settled();
+}
+
+void SupervisorState::end_if_settled() {
+  if (stage_ != Stage::draining || collecting_ || !balanced_ || cutting_ || writing_) return;
+  if (config_.checkpoints && !final_cut_begun_) {
+    final_cut_begun_ = true;
+    return begin_cut("final");
+  }
+  if (evaluations_due_ > 0) return;
+  close();
+}
+
+void SupervisorState::fail(Error error) {
+  if (stage_ == Stage::closing || stage_ == Stage::ended) return;
+  result_.error = std::move(error);
+  close();
+}
+
+void SupervisorState::close() {
+  stage_ = Stage::closing;
+  if (crew_.tracer)
+    self_->send(crew_.tracer, CloseTrace{});
+  else
+    end();
+}
+
+void SupervisorState::on_trace_closed(const TraceClosed& closed) {
+  result_.trace_hash = closed.hash;
+  if (!closed.error.empty() && !result_.error)
+    result_.error = Error{Errc::io, "trace: " + closed.error};
+  end();
+}
+
+void SupervisorState::end() {
+  stage_ = Stage::ended;
+  config_.observer->on_end(average());
+  for (const PeerActor& peer : crew_.peers) {
+    self_->demonitor(peer.address());
+    self_->send_exit(peer, caf::exit_reason::user_shutdown);
+  }
+  self_->quit();
+}
+
+RunResult SupervisorState::average() const {
+  RunResult result = result_;
+  result.seconds = to_seconds(now());
+  if (static_cast<std::int32_t>(reports_.size()) < config_.ranks) return result;
+  ModelAverage mean;
+  for (const auto& [rank, report] : reports_) {
+    mean.add(report.z, report.buffers);
+    result.weight_sum += report.w;
+    result.steps.push_back(report.step);
+    result.ledger.merge(report.ledger);
+    result.step_seconds.insert(result.step_seconds.end(), report.step_seconds.begin(),
+                               report.step_seconds.end());
+  }
+  result.z = mean.z();
+  result.buffers = mean.buffers();
+  for (const auto& [rank, report] : reports_)
+    result.consensus_distance += relative_distance(report.z, result.z) / config_.ranks;
+  return result;
+}
+
+}  // namespace grapevine

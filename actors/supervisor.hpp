@@ -1,0 +1,114 @@
+// Supervisor: spawns the ranks of this process, watches them, and ends the run.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "actors/model_average.hpp"
+#include "actors/peer.hpp"
+#include "actors/protocol.hpp"
+
+namespace grapevine {
+
+struct RunResult {
+  std::optional<Error> error;  // the run failed; the rest says how far it came
+  bool interrupted = false;    // stopped by request, with a checkpoint
+  FrozenTensor z;              // [d] mean of the ranks' de-biased models
+  FrozenTensor buffers;        // [b] mean, or empty
+  double consensus_distance = 0;  // mean over ranks of |z_i - z|_2 / |z|_2
+  double weight_sum = 0;          // of push-sum
+  std::vector<Step> steps;        // by rank
+  Ledger ledger;                  // of all ranks
+  std::vector<double> step_seconds;
+  double seconds = 0;
+  std::uint64_t trace_hash = 0;
+  std::string checkpoint;  // the newest one written, or empty
+};
+
+// Told what happens; called by the Supervisor, one call at a time, on any thread.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void on_step(const StepReport& report) = 0;
+  virtual void on_validation(Epoch epoch, const Evaluation& evaluation) = 0;
+  virtual void on_checkpoint(const std::string& path) = 0;
+  virtual void on_warning(const std::string& message) = 0;
+  // The last call.
+  virtual void on_end(RunResult result) = 0;
+};
+
+struct SupervisorConfig {
+  std::int32_t ranks = 1;
+  std::shared_ptr<RunObserver> observer;
+  double checkpoint_every_epochs = 0;  // 0: only at the end and on request
+  bool checkpoints = false;            // false: no folder to write to
+  Duration patience{std::chrono::seconds(300)};  // without any step: the run has failed
+  double steps_per_epoch = 1;
+  Step total_steps = 0;
+  std::int64_t run_start_ns = 0;
+};
+
+class SupervisorState {
+ public:
+  const char* name = "supervisor";
+
+  void init(SupervisorActor::stateful_pointer<SupervisorState> self, SupervisorConfig config);
+
+  void begin(BeginRun crew);
+  void on_step(const StepReport& report);
+  void on_finished(RankFinished finished);
+  void on_snapshot(RankSnapshot& snapshot);
+  void on_report(RankReport& report);
+  void on_failed(const RankFailed& failed);
+  void on_evaluated(const EpochEvaluated& evaluated);
+  void on_written(const CheckpointWritten& written);
+  void on_stop_requested();
+  void on_checkpoint_requested();
+  void on_watchdog();
+  void on_trace_closed(const TraceClosed& closed);
+  void collect();
+
+ private:
+  // running -> (draining: all ranks finished, last messages and writes settle) -> closing -> ended
+  enum class Stage { running, draining, closing, ended };
+
+  Timestamp now() const;
+  void begin_cut(std::string name);
+  std::string step_name() const;
+  void drain();
+  void end_if_settled();
+  void fail(Error error);
+  void close();
+  void end();
+  RunResult average() const;
+
+  SupervisorActor::stateful_pointer<SupervisorState> self_ = nullptr;
+  SupervisorConfig config_;
+  BeginRun crew_;
+  Stage stage_ = Stage::running;
+  RunResult result_;
+
+  std::map<Rank, Step> steps_;  // newest step reported
+  std::set<Rank> finished_;
+  Timestamp last_news_{0};
+  std::int64_t epochs_checkpointed_ = 0;
+  std::int64_t evaluations_due_ = 0;
+
+  // The cut in progress; one at a time.
+  std::int64_t cut_id_ = 0;
+  std::string cut_name_;
+  bool cutting_ = false;
+  bool writing_ = false;
+  bool stopping_ = false;
+  std::vector<RankSnapshot> snapshots_;
+
+  bool final_cut_begun_ = false;
+  std::map<Rank, RankReport> reports_;
+  bool collecting_ = false;
+  bool balanced_ = false;
+};
+
+}  // namespace grapevine

@@ -1,0 +1,43 @@
+#include "actors/tracer.hpp"
+
+namespace grapevine {
+
+void TracerState::open() {
+  if (config.path.empty()) return;
+  auto created = AtomicFile::create(config.path);
+  if (!created) {
+    error = created.error().message;
+    return;
+  }
+  file = std::make_unique<AtomicFile>(std::move(*created));
+  file->stream() << encode_trace_header();
+}
+
+void TracerState::add(const TraceBatch& batch) {
+  encoded.clear();
+  for (const TraceRecord& record : batch.records) append_encoded(encoded, record);
+  hash.add(encoded);
+  records += batch.records.size();
+  if (file) file->stream() << encoded;
+}
+
+TraceClosed TracerState::close() {
+  if (file) {
+    const auto committed = file->commit();
+    if (!committed) error = committed.error().message;
+    file.reset();
+  }
+  return {hash.value(), records, error};
+}
+
+TracerActor::behavior_type tracer(TracerActor::stateful_pointer<TracerState> self,
+                                  TracerConfig config) {
+  self->state.config = std::move(config);
+  self->state.open();
+  return {
+      [self](const TraceBatch& batch) { self->state.add(batch); },
+      [self](CloseTrace) { self->send(self->state.config.supervisor, self->state.close()); },
+  };
+}
+
+}  // namespace grapevine

@@ -1,0 +1,34 @@
+// Tracer: writes the message trace of one process and hashes it.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "actors/files.hpp"
+#include "actors/protocol.hpp"
+
+namespace grapevine {
+
+struct TracerConfig {
+  std::string path;            // empty: hash only
+  SupervisorActor supervisor;  // told when the trace is closed
+};
+
+struct TracerState {
+  const char* name = "tracer";
+  TracerConfig config;
+  std::unique_ptr<AtomicFile> file;
+  TraceHash hash;
+  std::uint64_t records = 0;
+  std::string error;
+  std::string encoded;  // scratch
+
+  void open();
+  void add(const TraceBatch& batch);
+  TraceClosed close();
+};
+
+// Takes TraceBatches until CloseTrace, which it answers with TraceClosed.
+TracerActor::behavior_type tracer(TracerActor::stateful_pointer<TracerState> self,
+                                  TracerConfig config);
+
+}  // namespace grapevine

@@ -1,0 +1,29 @@
+// BufferPool: flat tensors of one size that a role uses again and again.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "messages/frozen_tensor.hpp"
+
+namespace grapevine {
+
+// A step of a 25 M parameter model touches 100 MB buffers; fresh ones cost page faults worth a memory
+// pass each. Retired tensors may still be read by others (shares on their way): they are handed out
+// only once the last reader has dropped them.
+//
+// Not thread-safe: belongs to one role.
+class BufferPool {
+ public:
+  // Uninitialised [numel] float32.
+  at::Tensor take(std::int64_t numel);
+  // Keeps at most kCapacity buffers; the oldest goes first.
+  void give(FrozenTensor retired);
+
+ private:
+  static constexpr std::size_t kCapacity = 2;
+  std::vector<FrozenTensor> retired_;
+};
+
+}  // namespace grapevine

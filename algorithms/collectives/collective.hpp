@@ -1,0 +1,38 @@
+// What all collectives share: the messages that they ask for, and a place for early ones.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "algorithms/state_dict.hpp"
+#include "messages/expected.hpp"
+#include "messages/ids.hpp"
+#include "messages/protocol.hpp"
+
+namespace grapevine {
+
+// A message that the caller has to send, in the order returned.
+struct Outgoing {
+  Rank to = 0;
+  Chunk chunk;
+};
+
+// Chunks of operations that this rank has not started yet. A neighbour may be one operation ahead:
+// it needs nothing from us to begin the next one. Chunks come out in the order they arrived, so
+// that a FIFO link stays FIFO. Not thread-safe.
+class CollectiveInbox {
+ public:
+  void hold(Chunk chunk);
+  // All held chunks of `operation`; they are held no longer.
+  std::vector<Chunk> take(std::int64_t operation);
+  std::size_t size() const;
+
+  StateDict save() const;
+  // Errors (bad_input): entries that are missing or of a wrong type; the inbox is then as before.
+  Expected<void> load(const StateDict& state);
+
+ private:
+  std::map<std::int64_t, std::vector<Chunk>> held_;  // by operation; no empty lists
+};
+
+}  // namespace grapevine

@@ -1,0 +1,53 @@
+// The presets: nothing but wirings. No role knows these names.
+#include "algorithms/wiring.hpp"
+#include "messages/names.hpp"
+
+namespace grapevine {
+namespace {
+
+Preset make_preset(std::string name, std::string title, std::string paper,
+                   const std::vector<std::pair<std::string, std::string>>& keys) {
+  Preset preset{std::move(name), std::move(title), std::move(paper), {}};
+  for (const auto& [key, value] : keys) {
+    const auto set = preset.wiring.set(key, value);
+    GRAPEVINE_CHECK(set.ok(), preset.name, ": ", set.error().message);
+  }
+  return preset;
+}
+
+}  // namespace
+
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> all = {
+      make_preset("ar", "All-reduce SGD",
+                  "Patarasuk & Yuan 2009 (ring all-reduce); synchronous data parallelism",
+                  {{"exchange", "aggregate"}, {"pack", "gradient"}}),
+      make_preset("sgp", "Stochastic Gradient Push", "Assran et al., ICML 2019, Algorithm 1",
+                  {{"exchange", "gossip"},
+                   {"pack", "model"},
+                   {"averaging", "push-sum"},
+                   {"topology", "exponential"},
+                   {"peers", "1"}}),
+      make_preset("osgp", "Overlap Stochastic Gradient Push",
+                  "Assran et al., ICML 2019, Algorithm 2",
+                  {{"exchange", "gossip"},
+                   {"pack", "model"},
+                   {"averaging", "push-sum"},
+                   {"topology", "exponential"},
+                   {"peers", "1"},
+                   {"overlap", "true"},
+                   {"staleness", "0"}}),
+  };
+  return all;
+}
+
+Expected<Preset> find_preset(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) {
+    if (preset.name == name) return preset;
+    names.push_back(preset.name);
+  }
+  return unknown_name("algorithm", name, names);
+}
+
+}  // namespace grapevine

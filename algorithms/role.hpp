@@ -1,0 +1,47 @@
+// Role: an exchange pattern. One file each in algorithms/roles; reads like the papers' pseudo-code.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "algorithms/env.hpp"
+#include "algorithms/state_dict.hpp"
+#include "messages/envelope.hpp"
+
+namespace grapevine {
+
+// The model of one rank. Owned by the Peer, changed by its role alone. `x` is frozen between handlers:
+// the worker, messages and checkpoints share it without a copy, and a handler that changes it thaws it
+// (a copy only where somebody still reads).
+struct ModelState {
+  FrozenTensor x;   // [d] float32: push-sum numerator; the parameters themselves where w == 1
+  double w = 1;     // push-sum weight
+  Step step = 0;    // gradients consumed
+  double lr = 0;    // learning rate of the last update, for reports
+};
+
+// Handlers run one at a time, to completion, on the Peer's thread of the moment. They must not block,
+// read a clock, or draw randomness other than env.rng().
+class Role {
+ public:
+  virtual ~Role() = default;
+
+  // Called once, at the start of training or after load(): takes up whatever the state says is next,
+  // so that a gradient that was outstanding at a checkpoint is asked for again.
+  virtual void on_start(Env& env) = 0;
+  virtual void on_gradient(Env& env, Gradient gradient) = 0;
+  virtual void on_message(Env& env, Envelope envelope) = 0;
+  virtual void on_timer(Env& env, TimerId id) = 0;
+  // env.membership() has changed already.
+  virtual void on_peer_down(Env& env, Rank peer) = 0;
+  virtual void on_peer_up(Env& env, Rank peer) = 0;
+
+  // The de-biased parameters z = x / w, [d]. Shares memory with x where w == 1.
+  virtual FrozenTensor debiased() const = 0;
+
+  // Everything besides ModelState that a restart needs: optimizer, rotation, arrived shares… The
+  // Peer saves ModelState and messages in flight itself.
+  virtual StateDict save() const = 0;
+  virtual Expected<void> load(const StateDict& state) = 0;
+};
+
+}  // namespace grapevine

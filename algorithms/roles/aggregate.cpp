@@ -1,0 +1,124 @@
+#include "algorithms/roles/aggregate.hpp"
+
+#include <numeric>
+
+namespace grapevine {
+namespace {
+
+std::vector<Rank> all_ranks(std::int32_t count) {
+  std::vector<Rank> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+Aggregate::Aggregate(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
+                     ModelState& model, std::unique_ptr<Optimizer> optimizer)
+    : parts_(std::move(parts)),
+      rank_(rank),
+      ranks_(all_ranks(ranks)),
+      model_(model),
+      optimizer_(std::move(optimizer)),
+      ring_(ranks_, rank_, 0) {}
+
+void Aggregate::on_start(Env& env) {
+  if (phase_ == Phase::reducing) return;  // the chunks on their way carry on
+  begin_step(env);
+}
+
+void Aggregate::begin_step(Env& env) {
+  if (model_.step >= parts_->horizon.steps) {
+    phase_ = Phase::finished;
+    return env.finished();
+  }
+  phase_ = Phase::computing;
+  env.compute(model_.step, model_.x);
+}
+
+void Aggregate::on_gradient(Env& env, Gradient gradient) {
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  phase_ = Phase::reducing;
+  reduce(env, std::move(gradient.value).thaw());
+}
+
+void Aggregate::reduce(Env& env, at::Tensor gradient) {
+  ring_ = ring();
+  send(env, ring_.start(std::move(gradient)));
+  for (Chunk& chunk : early_.take(model_.step)) send(env, ring_.on_chunk(std::move(chunk)));
+  if (!ring_.done()) env.record({EventKind::wait_begin, -1, stamp(), model_.step, 0, 0});
+  apply_if_reduced(env);
+}
+
+void Aggregate::on_message(Env& env, Envelope envelope) {
+  auto* chunk = std::get_if<Chunk>(&envelope.payload);
+  GRAPEVINE_CHECK(chunk != nullptr, "all-reduce got something else than a chunk from rank ",
+                  envelope.from);
+  if (phase_ != Phase::reducing || chunk->operation != model_.step)
+    return early_.hold(std::move(*chunk));
+  send(env, ring_.on_chunk(std::move(*chunk)));
+  if (ring_.done()) env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
+  apply_if_reduced(env);
+}
+
+// x <- x - gamma u(1/P sum_i g_i), the same on every rank.
+void Aggregate::apply_if_reduced(Env& env) {
+  if (!ring_.done()) return;
+  at::Tensor mean = ring_.take_result();
+  if (ranks_.size() > 1) mean.mul_(1.0 / static_cast<double>(ranks_.size()));
+  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
+  at::Tensor x = std::move(model_.x).thaw();
+  optimizer_->step(x, mean, model_.lr);
+  model_.x = FrozenTensor::freeze(std::move(x));
+  env.recycle(FrozenTensor::freeze(std::move(mean)));
+
+  env.record({EventKind::committed, rank_, stamp(), model_.step, 0, 0});
+  env.record({EventKind::applied, -1, stamp(), model_.step, 0, model_.x.nbytes()});
+  env.record({EventKind::step_done, -1, stamp(), model_.step, 0, 0});
+  ++model_.step;
+  ring_ = ring();
+  begin_step(env);
+}
+
+void Aggregate::on_timer(Env&, TimerId) {}
+
+// The sum cannot be completed without this rank: the supervisor ends the run.
+void Aggregate::on_peer_down(Env&, Rank) {}
+void Aggregate::on_peer_up(Env&, Rank) {}
+
+FrozenTensor Aggregate::debiased() const { return model_.x; }
+
+void Aggregate::send(Env& env, std::vector<Outgoing> messages) {
+  for (Outgoing& message : messages) env.send(message.to, stamp(), std::move(message.chunk));
+}
+
+RingAllReduce Aggregate::ring() const { return RingAllReduce(ranks_, rank_, model_.step); }
+
+Stamp Aggregate::stamp() const {
+  Stamp stamp;
+  stamp.origin = rank_;
+  stamp.step = model_.step;
+  stamp.version = model_.step;
+  return stamp;
+}
+
+StateDict Aggregate::save() const {
+  StateDict state;
+  state.put("phase", static_cast<std::int64_t>(phase_));
+  state.put_all("optimizer", optimizer_->save());
+  state.put_all("ring", ring_.save());
+  state.put_all("early", early_.save());
+  return state;
+}
+
+Expected<void> Aggregate::load(const StateDict& state) {
+  const auto phase = state.integer("phase");
+  if (!phase) return phase.error();
+  phase_ = static_cast<Phase>(*phase);
+  ring_ = ring();
+  if (auto loaded = ring_.load(state.under("ring")); !loaded) return loaded;
+  if (auto loaded = early_.load(state.under("early")); !loaded) return loaded;
+  return optimizer_->load(state.under("optimizer"));
+}
+
+}  // namespace grapevine

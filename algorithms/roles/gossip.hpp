@@ -1,0 +1,88 @@
+// Gossip: every rank mixes its model with a few peers' per round, by push-sum.
+//
+// Papers: Assran, Loizou, Ballas, Rabbat: "Stochastic Gradient Push for Distributed Deep Learning",
+//   ICML 2019: Algorithm 1 (SGP) without overlap, Algorithm 2 (OSGP) with it. Push-sum: Kempe, Dobra,
+//   Gehrke 2003.
+// Symbols: x numerator, w push-sum weight, z = x/w de-biased model, lo = 1/(peers+1), gamma lr,
+//   u the optimizer's direction.
+//
+//   SGP, step k:   x <- x - gamma u(z);  push lo*(x, w) to out(k);  wait for in(k);  fold;  z = x/w
+//   OSGP, step k:  fold the outstanding round (or skip it, at most tau times running, or wait);
+//                  push lo*(x, w);  z = x/w;  gradient at z while shares fly;  x <- x - gamma u(z)
+//
+// Bytes per rank and round: peers * (4 d + header). Messages: peers.
+// Staleness of a folded share: SGP 0; OSGP 1 + rounds skipped, so at most 1 + tau against a peer of
+//   equal speed.
+// Conservation: sum of x and of w over ranks and shares in flight changes only by gradients. Hence w
+//   travels with every share and is kept: the published code leaves it out and corrupts parameters
+//   when the number of peers changes.
+// Deviations: rounds are numbered by exchanges, not by steps, so that after skipped rounds sender and
+//   receiver still agree on the graph; a round is folded when complete and in rank order, so that
+//   results do not depend on arrival order. Momentum is never gossiped.
+#pragma once
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "algorithms/buffer_pool.hpp"
+#include "algorithms/registry.hpp"
+#include "algorithms/role.hpp"
+
+namespace grapevine {
+
+class Gossip final : public Role {
+ public:
+  // REQUIRES: parts->graph; `model` outlives this.
+  Gossip(std::shared_ptr<const SharedParts> parts, Rank rank, ModelState& model,
+         std::unique_ptr<Optimizer> optimizer);
+
+  void on_start(Env& env) override;
+  void on_gradient(Env& env, Gradient gradient) override;
+  void on_message(Env& env, Envelope envelope) override;
+  void on_timer(Env& env, TimerId id) override;
+  void on_peer_down(Env& env, Rank peer) override;
+  void on_peer_up(Env& env, Rank peer) override;
+  FrozenTensor debiased() const override;
+  StateDict save() const override;
+  Expected<void> load(const StateDict& state) override;
+
+ private:
+  // What this rank does between handlers.
+  enum class Phase : std::int64_t { ready, computing, waiting, finished };
+
+  // The beats, in the order of the papers.
+  void advance(Env& env);
+  void push(Env& env);
+  void send_shares(Env& env, const std::vector<Rank>& peers);
+  void compute(Env& env);
+  void wait(Env& env);
+  void finish(Env& env);
+  void settle(Env& env);
+  void fold_arrived(Env& env, std::int64_t round);
+
+  bool has_arrived(Rank peer, std::int64_t round) const;
+  bool expects(Rank peer, std::int64_t round) const;
+  bool round_complete() const;
+  std::vector<Rank> next_peers(const Env& env) const;
+  static double kept_share(const std::vector<Rank>& peers);
+  template <class F>
+  void update_x(F&& f);
+  Stamp stamp() const;
+
+  // Constant after construction.
+  const std::shared_ptr<const SharedParts> parts_;
+  const Rank rank_;
+  ModelState& model_;
+
+  std::unique_ptr<Optimizer> optimizer_;
+  Phase phase_ = Phase::ready;
+  std::int64_t round_ = -1;   // newest round pushed
+  bool outstanding_ = false;  // round_ is pushed and not folded
+  std::int64_t skips_ = 0;    // consecutive iterations in which it was skipped
+  std::map<std::int64_t, std::map<Rank, Envelope>> arrived_;  // by round, then sender
+  std::map<Rank, std::int64_t> gone_;  // peers that left, with their last round
+  FrozenTensor z_;  // what the worker reads, where it is not x itself
+  BufferPool pool_;
+};
+
+}  // namespace grapevine

@@ -1,0 +1,197 @@
+#include "algorithms/schedules.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+#include "messages/check.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+// Goyal et al. 2017: the reference batch of the linear scaling rule.
+constexpr double kReferenceBatch = 256;
+
+// The whole of `text` as a finite number, whatever the locale.
+std::optional<double> parse_number(std::string_view text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::optional<std::int64_t> parse_integer(std::string_view text) {
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+// Pieces between commas; an empty text is one empty piece, so that "1,,2" and "" are refused later.
+std::vector<std::string_view> split_at_commas(std::string_view text) {
+  std::vector<std::string_view> pieces;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    pieces.push_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) return pieces;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+// The shortest text that reads back as the same number.
+std::string shortest(double value) {
+  char buffer[32];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  GRAPEVINE_CHECK(error == std::errc(), "number does not fit its buffer");
+  return std::string(buffer, end);
+}
+
+Error bad_lr_spec(const std::string& spec, const std::string& expected) {
+  return bad_input("bad --lr-schedule '" + spec + "': expected " + expected);
+}
+
+struct Steps {
+  double gamma = 1;
+  std::vector<double> milestones;
+};
+
+// "GAMMA@E1,E2,…"
+std::optional<Steps> parse_steps(std::string_view text) {
+  const std::size_t at_sign = text.find('@');
+  if (at_sign == std::string_view::npos) return std::nullopt;
+  const std::optional<double> gamma = parse_number(text.substr(0, at_sign));
+  if (!gamma || *gamma < 0) return std::nullopt;
+  Steps steps{*gamma, {}};
+  for (std::string_view piece : split_at_commas(text.substr(at_sign + 1))) {
+    const std::optional<double> epoch = parse_number(piece);
+    const double previous = steps.milestones.empty() ? 0 : steps.milestones.back();
+    if (!epoch || *epoch <= previous) return std::nullopt;
+    steps.milestones.push_back(*epoch);
+  }
+  return steps;
+}
+
+Expected<void> check_rates(const LrConfig& config) {
+  if (!std::isfinite(config.lr) || config.lr < 0)
+    return bad_input("bad --lr " + shortest(config.lr) + ": expected a finite number >= 0");
+  if (!std::isfinite(config.warmup_epochs) || config.warmup_epochs < 0)
+    return bad_input("bad --warmup-epochs " + shortest(config.warmup_epochs) +
+                     ": expected a finite number >= 0");
+  if (config.per_256 && config.global_batch < 1)
+    return bad_input("bad global batch " + std::to_string(config.global_batch) +
+                     " for a rate per 256 samples: expected --batch-size and --workers >= 1");
+  return {};
+}
+
+}  // namespace
+
+Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
+  if (Expected<void> rates = check_rates(config); !rates) return rates.error();
+  LrSchedule schedule;
+  schedule.base_ = config.per_256
+                       ? config.lr * static_cast<double>(config.global_batch) / kReferenceBatch
+                       : config.lr;
+  schedule.warmup_from_ = config.per_256 ? std::min(config.lr, schedule.base_) : 0;
+  schedule.warmup_epochs_ = config.warmup_epochs;
+  schedule.epochs_ = config.epochs;
+
+  if (Expected<void> spec = schedule.parse_spec(config.spec); !spec) return spec.error();
+  if (schedule.kind_ == Kind::cosine && !(std::isfinite(config.epochs) && config.epochs > 0))
+    return bad_input("bad --epochs " + shortest(config.epochs) +
+                     " for --lr-schedule cosine: expected a finite number above 0");
+  return schedule;
+}
+
+Expected<void> LrSchedule::parse_spec(const std::string& spec) {
+  const std::size_t colon = spec.find(':');
+  const std::string kind = spec.substr(0, colon);
+  const bool has_argument = colon != std::string::npos;
+  const std::string argument = has_argument ? spec.substr(colon + 1) : "";
+  if (spec == "constant") return {};
+  if (kind == "step") {
+    std::optional<Steps> steps = parse_steps(argument);
+    if (!steps)
+      return bad_lr_spec(spec, "step:GAMMA@E1,E2,… with GAMMA >= 0 and ascending epochs above 0");
+    kind_ = Kind::step;
+    gamma_ = steps->gamma;
+    milestones_ = std::move(steps->milestones);
+    return {};
+  }
+  if (kind == "cosine") {
+    const std::optional<double> floor = has_argument ? parse_number(argument) : 0.0;
+    if (!floor || *floor < 0 || *floor > 1)
+      return bad_lr_spec(spec, "cosine or cosine:FLOOR with FLOOR between 0 and 1");
+    kind_ = Kind::cosine;
+    gamma_ = *floor;
+    return {};
+  }
+  return bad_lr_spec(spec, "constant, step:GAMMA@E1,E2,… or cosine[:FLOOR]");
+}
+
+double LrSchedule::at(double epoch) const {
+  GRAPEVINE_CHECK(epoch >= 0, "learning rate asked for epoch ", epoch);
+  double rate = base_;
+  if (epoch < warmup_epochs_)
+    rate = warmup_from_ + (base_ - warmup_from_) * (epoch / warmup_epochs_);
+  // The decay multiplies the warm-up, so that the rate has no jump where the warm-up ends.
+  if (kind_ == Kind::step) {
+    for (double milestone : milestones_)
+      if (epoch >= milestone) rate *= gamma_;
+  } else if (kind_ == Kind::cosine) {
+    const double progress = std::min(epoch / epochs_, 1.0);
+    rate *= gamma_ + (1 - gamma_) * 0.5 * (1 + std::cos(kPi * progress));
+  }
+  return rate;
+}
+
+Expected<CountSchedule> CountSchedule::parse(const std::string& text) {
+  const Error bad = bad_input("bad count '" + text +
+                              "': expected a whole number N >= 1, or EPOCH:N,EPOCH:N,… with "
+                              "ascending epochs from 0, like 0:1,30:2");
+  CountSchedule schedule;
+  if (const std::optional<std::int64_t> single = parse_integer(text)) {
+    if (*single < 1) return bad;
+    schedule.entries_ = {{0.0, *single}};
+    return schedule;
+  }
+  for (std::string_view piece : split_at_commas(text)) {
+    const std::size_t colon = piece.find(':');
+    if (colon == std::string_view::npos) return bad;
+    const std::optional<double> epoch = parse_number(piece.substr(0, colon));
+    const std::optional<std::int64_t> count = parse_integer(piece.substr(colon + 1));
+    if (!epoch || !count || *count < 1) return bad;
+    const bool first = schedule.entries_.empty();
+    if (first ? *epoch != 0 : *epoch <= schedule.entries_.back().first) return bad;
+    schedule.entries_.emplace_back(*epoch, *count);
+  }
+  return schedule;
+}
+
+std::int64_t CountSchedule::at(double epoch) const {
+  GRAPEVINE_CHECK(!entries_.empty() && epoch >= 0, "count asked for epoch ", epoch);
+  std::int64_t count = entries_.front().second;
+  for (const auto& [from, value] : entries_)
+    if (epoch >= from) count = value;
+  return count;
+}
+
+std::vector<std::int64_t> CountSchedule::values() const {
+  std::vector<std::int64_t> counts;
+  for (const auto& entry : entries_) counts.push_back(entry.second);
+  return counts;
+}
+
+std::string CountSchedule::to_string() const {
+  if (entries_.size() == 1) return std::to_string(entries_.front().second);
+  std::string text;
+  for (const auto& [from, value] : entries_)
+    text += (text.empty() ? "" : ",") + shortest(from) + ":" + std::to_string(value);
+  return text;
+}
+
+}  // namespace grapevine

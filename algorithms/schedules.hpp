@@ -1,0 +1,67 @@
+// Schedules: values that change with training time. Parts; pure functions.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "messages/expected.hpp"
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+// Learning rate. Spec grammar (--lr-schedule):
+//   constant
+//   step:GAMMA@E1,E2,…   multiply by GAMMA at each epoch (Ei may be fractional)
+//   cosine[:FLOOR]       half a cosine from lr to FLOOR*lr (default 0) over the whole run
+// With `per_256` the base rate is lr * global_batch / 256, else it is lr. Warm-up is linear over
+// `warmup_epochs` up to the base rate: with `per_256` from lr (Goyal et al. 2017, section 2.2: the
+// rate of one worker; from the base where that is smaller), else from 0. Decay multiplies warm-up.
+struct LrConfig {
+  double lr = 0.1;  // > 0 or == 0; negative is refused
+  std::string spec = "constant";
+  double warmup_epochs = 0;
+  bool per_256 = false;
+  std::int64_t global_batch = 256;  // samples per step of all ranks together
+  double epochs = 1;                // length of the run, for cosine
+};
+
+class LrSchedule {
+ public:
+  // Errors (bad_input) quote the spec or the number that is out of range.
+  static Expected<LrSchedule> make(const LrConfig& config);
+  // Rate for an update at `epoch` (fractional, >= 0).
+  double at(double epoch) const;
+  double base() const { return base_; }
+
+ private:
+  LrSchedule() = default;
+  Expected<void> parse_spec(const std::string& spec);
+  enum class Kind { constant, step, cosine };
+  Kind kind_ = Kind::constant;
+  double base_ = 0;
+  double warmup_from_ = 0;
+  double warmup_epochs_ = 0;
+  double epochs_ = 1;
+  double gamma_ = 1;  // step: factor; cosine: floor
+  std::vector<double> milestones_;
+};
+
+// A whole number >= 1 that changes at epochs: "2" or "0:1,30:2" (from epoch 0 one, from epoch 30
+// two). Epochs may be fractional.
+class CountSchedule {
+ public:
+  // Errors (bad_input): not the grammar, a count < 1, epochs that do not ascend from 0.
+  static Expected<CountSchedule> parse(const std::string& text);
+  // REQUIRES: epoch >= 0; made by parse().
+  std::int64_t at(double epoch) const;
+  // All counts that it ever takes, in their order.
+  std::vector<std::int64_t> values() const;
+  // What parse() reads back as the same schedule.
+  std::string to_string() const;
+
+ private:
+  std::vector<std::pair<double, std::int64_t>> entries_;  // ascending, first at epoch 0
+};
+
+}  // namespace grapevine

@@ -1,0 +1,70 @@
+#include "algorithms/state_dict.hpp"
+
+#include <utility>
+
+namespace grapevine {
+namespace {
+
+template <class T>
+constexpr const char* kind_name() {
+  if constexpr (std::is_same_v<T, at::Tensor>) return "a tensor";
+  if constexpr (std::is_same_v<T, double>) return "a number";
+  if constexpr (std::is_same_v<T, std::int64_t>) return "an integer";
+  if constexpr (std::is_same_v<T, std::string>) return "a text";
+}
+
+constexpr const char* kAdvice =
+    "the checkpoint is of another wiring or version: resume with the wiring that wrote it, or "
+    "start "
+    "without --resume";
+
+template <class T>
+Expected<T> find(const std::map<std::string, StateValue>& entries, const std::string& name) {
+  const auto found = entries.find(name);
+  if (found == entries.end())
+    return bad_input("saved state has no entry '" + name + "' (" + kind_name<T>() +
+                     "): " + kAdvice);
+  if (const T* value = std::get_if<T>(&found->second)) return *value;
+  const char* actual = std::visit(
+      [](const auto& value) { return kind_name<std::decay_t<decltype(value)>>(); }, found->second);
+  return bad_input("entry '" + name + "' of the saved state is " + actual + ", expected " +
+                   kind_name<T>() + ": " + kAdvice);
+}
+
+}  // namespace
+
+void StateDict::put(const std::string& name, StateValue value) {
+  entries_.insert_or_assign(name, std::move(value));
+}
+
+void StateDict::put_all(const std::string& prefix, const StateDict& inner) {
+  for (const auto& [name, value] : inner.entries_) put(prefix + "." + name, value);
+}
+
+Expected<at::Tensor> StateDict::tensor(const std::string& name) const {
+  return find<at::Tensor>(entries_, name);
+}
+
+Expected<double> StateDict::number(const std::string& name) const {
+  return find<double>(entries_, name);
+}
+
+Expected<std::int64_t> StateDict::integer(const std::string& name) const {
+  return find<std::int64_t>(entries_, name);
+}
+
+Expected<std::string> StateDict::text(const std::string& name) const {
+  return find<std::string>(entries_, name);
+}
+
+StateDict StateDict::under(const std::string& prefix) const {
+  const std::string start = prefix + ".";
+  StateDict inner;
+  for (auto entry = entries_.lower_bound(start); entry != entries_.end(); ++entry) {
+    if (entry->first.compare(0, start.size(), start) != 0) break;
+    inner.put(entry->first.substr(start.size()), entry->second);
+  }
+  return inner;
+}
+
+}  // namespace grapevine

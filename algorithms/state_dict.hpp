@@ -1,0 +1,38 @@
+// StateDict: what a role or part puts into a checkpoint.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+using StateValue = std::variant<at::Tensor, double, std::int64_t, std::string>;
+
+// Ordered by name, so that equal states give equal files. Tensors put in are copied by the caller
+// where they go on changing.
+class StateDict {
+ public:
+  void put(const std::string& name, StateValue value);
+  // Puts all of `inner` under "<prefix>.".
+  void put_all(const std::string& prefix, const StateDict& inner);
+
+  // Errors (Errc::bad_input) name the entry that is missing or has another type.
+  Expected<at::Tensor> tensor(const std::string& name) const;
+  Expected<double> number(const std::string& name) const;
+  Expected<std::int64_t> integer(const std::string& name) const;
+  Expected<std::string> text(const std::string& name) const;
+  // The entries under "<prefix>.", without it.
+  StateDict under(const std::string& prefix) const;
+
+  const std::map<std::string, StateValue>& entries() const { return entries_; }
+
+ private:
+  std::map<std::string, StateValue> entries_;
+};
+
+}  // namespace grapevine

@@ -1,0 +1,120 @@
+// Topologies: who sends to whom, slot by slot. A part; knows nothing of roles.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "messages/expected.hpp"
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+// The communication graph as a periodic sequence of rounds. Share one object between all ranks of a
+// process: it looks immutable and every method may be called from any thread at any time.
+//
+// Every rank has a list of offsets (slots); a round uses `peers` consecutive slots and each
+// rotation advances by `peers` (reference: Assran et al. 2019, section 3 and appendix A).
+// Self-edges and duplicate destinations within one round are dropped: they would lose or double
+// mass. So a round names fewer than `peers` destinations where the graph has no more to offer, and
+// asking for more peers than there are slots uses all slots in every round.
+//
+// A round is built when it is first asked for, in O(ranks * peers): the linear graphs have as many
+// rounds as ranks, and most runs touch few of them.
+class Topology {
+ public:
+  using Lists = std::vector<std::vector<Rank>>;  // [rank]: destinations or sources
+
+  Topology(std::string name, std::int32_t ranks, std::int32_t peers, std::vector<Lists> rounds);
+  // `destinations(round)`, 0 <= round < period, gives one list for each rank. Must be pure.
+  Topology(std::string name, std::int32_t ranks, std::int32_t peers, std::int64_t period,
+           std::function<Lists(std::int64_t)> destinations);
+
+  const std::string& name() const { return name_; }
+  std::int32_t ranks() const { return ranks_; }
+  // As asked for; static graphs without slots ignore it (see make_topology).
+  std::int32_t peers() const { return peers_; }
+  // Rounds until the rotation is back at the first slot; at least 1, also for one rank.
+  std::int64_t period() const { return period_; }
+
+  // Destinations of `rank` in `round` (any round >= 0), ascending slot order, without duplicates.
+  const std::vector<Rank>& out(std::int64_t round, Rank rank) const;
+  // Ranks that send to `rank` in `round`, ascending.
+  const std::vector<Rank>& in(std::int64_t round, Rank rank) const;
+  // Both of them, ascending: the neighbours of `rank` where every edge is used both ways.
+  std::vector<Rank> neighbors(std::int64_t round, Rank rank) const;
+
+  // Column-stochastic mixing matrix W of a round, row-major [n*n]: x_i' = sum_j W[i*n+j] x_j.
+  // Uniform: W[i][j] = 1/(|out(j)|+1).
+  std::vector<double> mixing_matrix(std::int64_t round) const;
+  // Weight of the edge between two neighbours, 1/(1 + max(degree i, degree j)): symmetric, and with
+  // W[i][i] = 1 - sum_j W[i][j] doubly stochastic on any undirected graph (Xiao, Boyd 2004). Equal
+  // to the uniform weight on regular graphs. REQUIRES: j is in neighbors(round, i).
+  double metropolis_hastings_weight(std::int64_t round, Rank i, Rank j) const;
+  // The matrix of these weights, row-major [n*n], each edge used both ways.
+  std::vector<double> metropolis_hastings(std::int64_t round) const;
+
+  // Every round's W also has rows that sum to 1: the push-sum weight of every rank stays 1.
+  bool doubly_stochastic() const;
+  // In every round i sends to j exactly where j sends to i.
+  bool symmetric() const;
+  // |lambda_2| of the product W_T ... W_1 of one period's matrices: the factor by which a period
+  // contracts the spread. 0 where a period averages exactly (or n == 1); 1 where the ranks never
+  // agree. Dense, O(n^3): about a second for 1000 ranks.
+  double contraction() const;
+
+ private:
+  struct Round {
+    std::once_flag built;
+    Lists out;
+    Lists in;
+  };
+
+  const Round& round_at(std::int64_t round) const;
+  void fill(Round& round, Lists destinations) const;
+  double share(std::int64_t round, Rank rank) const;
+  // W_T ... W_1, row-major [n*n].
+  std::vector<double> period_product() const;
+
+  // Constant after construction.
+  std::string name_;
+  std::int32_t ranks_;
+  std::int32_t peers_;
+  std::int64_t period_;
+  std::function<Lists(std::int64_t)> destinations_;
+  // [period_]; each filled once, guarded by its flag.
+  std::unique_ptr<Round[]> rounds_;
+};
+
+// Names and what `peers` means (n = ranks; offsets are mod n; "swap": i sends to j in a slot
+// exactly where j sends to i):
+//   exponential             +j(p+1)^i, j = 1..p, all powers below n
+//   bidirectional-exponential  +2^i, -2^i
+//   bipartite-exponential   1, then 1+2^i, forward and backward; odd ranks active; swap; even n
+//   linear                  +i, -i for odd i < n
+//   bipartite-linear        odd i < n, forward and backward; odd ranks active; swap; even n
+//   hypercube               rank with one bit flipped; swap; n a power of two
+//   ring                    +1, -1; static: the first `peers` of them in every round, so 1 is a
+//                           directed ring (contraction cos(pi/n)) and 2 the undirected one
+//   random-regular[:SEED]   peers >= 2: static and undirected, every rank has `peers` neighbours
+//                           (n * peers even); peers = 1, which would fall apart into pairs: one
+//                           edge at a time of a random graph of degree 3 (even n; swap) or 4 (odd
+//                           n)
+//   complete, star (hub 0), grid2d, file:PATH   static, undirected: all neighbours in every round,
+//                           `peers` is ignored. grid2d does not wrap; its rows are the largest
+//                           divisor of n up to sqrt(n), so a prime n is a path
+// An edge list holds one edge a line, `i j` (both ways) or `i -> j`; `#` starts a comment.
+// star, grid2d and edge lists are not regular: push-sum's weight or Metropolis-Hastings carries
+// them.
+//
+// n == 1 works for every name. Errors (bad_input): unknown name with the nearest guess, odd `ranks`
+// where the graph is bipartite, ranks < 1, peers < 1, a graph too large to list, a damaged edge
+// list (file and line).
+Expected<std::shared_ptr<const Topology>> make_topology(const std::string& name, std::int32_t ranks,
+                                                        std::int32_t peers);
+// The names that need no further argument (all but file:PATH).
+std::vector<std::string> topology_names();
+
+}  // namespace grapevine

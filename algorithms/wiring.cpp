@@ -1,0 +1,182 @@
+#include "algorithms/wiring.hpp"
+
+#include <charconv>
+#include <optional>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+#include "algorithms/topology.hpp"
+#include "messages/names.hpp"
+
+namespace grapevine {
+namespace {
+
+std::vector<std::string> key_names() {
+  std::vector<std::string> names;
+  for (const KeyInfo& info : wiring_keys()) names.push_back(info.key);
+  return names;
+}
+
+Error bad_value(const std::string& key, const std::string& value, const std::string& expected) {
+  return bad_input("wiring." + key + " = '" + value + "': expected " + expected);
+}
+
+// Reads typed values out of a wiring and keeps the first error.
+class Reader {
+ public:
+  explicit Reader(const Wiring& wiring) : wiring_(wiring) {}
+
+  bool has(const std::string& key) const { return wiring_.keys().count(key) > 0; }
+
+  std::string name(const std::string& key, const std::string& fallback,
+                   const std::vector<std::string>& valid) {
+    const std::string value = text(key, fallback);
+    for (const std::string& v : valid)
+      if (v == value) return value;
+    fail(unknown_name("wiring." + key, value, valid));
+    return fallback;
+  }
+
+  std::string text(const std::string& key, const std::string& fallback) const {
+    const auto it = wiring_.keys().find(key);
+    return it == wiring_.keys().end() ? fallback : it->second;
+  }
+
+  bool boolean(const std::string& key, bool fallback) {
+    const std::string value = text(key, fallback ? "true" : "false");
+    if (value != "true" && value != "false") fail(bad_value(key, value, "true or false"));
+    return value == "true";
+  }
+
+  std::int64_t count(const std::string& key, std::int64_t fallback, std::int64_t least) {
+    const std::string value = text(key, std::to_string(fallback));
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size() || number < least)
+      fail(bad_value(key, value, "a whole number, at least " + std::to_string(least)));
+    return number;
+  }
+
+  // `key` makes sense only where `holds`; `why` completes "wiring.<key> ... does not fit".
+  void only_where(const std::string& key, bool holds, const std::string& why) {
+    if (has(key) && !holds)
+      fail(bad_input("wiring." + key + " = '" + text(key, "") + "' does not fit " + why));
+  }
+
+  void fail(Error error) {
+    if (!error_) error_ = std::move(error);
+  }
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  const Wiring& wiring_;
+  std::optional<Error> error_;
+};
+
+std::string toml_value(const std::string& value) {
+  const bool bare = value == "true" || value == "false" ||
+                    (!value.empty() && value.find_first_not_of("0123456789") == std::string::npos);
+  if (bare) return value;
+  std::ostringstream out;
+  out << toml::value<std::string>(value);
+  return out.str();
+}
+
+}  // namespace
+
+const std::vector<KeyInfo>& wiring_keys() {
+  static const std::vector<KeyInfo> keys = {
+      {"exchange", "aggregate | gossip", "the role: the pattern in which ranks exchange"},
+      {"pack", "gradient | model", "what is exchanged"},
+      {"averaging", "push-sum", "how gossip combines shares"},
+      {"topology", "a topology's name", "who gossips with whom"},
+      {"peers", "a number, or a schedule EPOCH:NUMBER,…", "peers per gossip round"},
+      {"overlap", "true | false", "gossip while the worker computes"},
+      {"staleness", "a whole number",
+       "tau: iterations in which an outstanding round may be skipped before it is waited for"},
+  };
+  return keys;
+}
+
+Expected<void> Wiring::set(const std::string& key, const std::string& value) {
+  const std::vector<std::string> valid = key_names();
+  if (std::find(valid.begin(), valid.end(), key) == valid.end())
+    return unknown_name("wiring key", key, valid);
+  if (value.empty()) return bad_input("wiring." + key + " is empty: give a value");
+  keys_[key] = value;
+  return {};
+}
+
+Expected<Wiring> Wiring::parse_toml(const std::string& text, const std::string& where) {
+  Wiring wiring;
+  try {
+    const toml::table document = toml::parse(text);
+    const toml::node* node = document.get("wiring");
+    if (node == nullptr) return wiring;
+    if (!node->is_table()) return bad_input(where + ": 'wiring' is not a table");
+    for (const auto& [key, value] : *node->as_table()) {
+      std::string written;
+      if (const auto* string = value.as_string()) {
+        written = string->get();
+      } else if (const auto* integer = value.as_integer()) {
+        written = std::to_string(integer->get());
+      } else if (const auto* boolean = value.as_boolean()) {
+        written = boolean->get() ? "true" : "false";
+      } else {
+        return bad_input(where + ": wiring." + std::string(key.str()) +
+                         " is neither text, a whole number nor true/false");
+      }
+      if (auto set = wiring.set(std::string(key.str()), written); !set)
+        return Error{set.error().code, where + ": " + set.error().message};
+    }
+  } catch (const toml::parse_error& error) {
+    std::ostringstream message;
+    message << where << ":" << error.source().begin.line << ":" << error.source().begin.column
+            << ": " << error.description();
+    return bad_input(message.str());
+  }
+  return wiring;
+}
+
+std::string Wiring::to_toml() const {
+  std::string text = "[wiring]\n";
+  for (const KeyInfo& info : wiring_keys()) {
+    const auto it = keys_.find(info.key);
+    if (it != keys_.end()) text += info.key + " = " + toml_value(it->second) + "\n";
+  }
+  return text;
+}
+
+Expected<Plan> resolve(const Wiring& wiring) {
+  Reader read(wiring);
+  Plan plan;
+  const std::string exchange = read.name("exchange", "aggregate", {"aggregate", "gossip"});
+  const bool gossip = exchange == "gossip";
+  plan.exchange = gossip ? Exchange::gossip : Exchange::aggregate;
+
+  const std::string pack =
+      read.name("pack", gossip ? "model" : "gradient", {"gradient", "model"});
+  if (pack != (gossip ? "model" : "gradient"))
+    read.fail(bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange +
+                        "': " + (gossip ? "gossip mixes models, choose pack = 'model'"
+                                        : "all-reduce sums gradients, choose pack = 'gradient'")));
+  const std::string needs_gossip =
+      "exchange = '" + exchange + "': it belongs to gossip, choose exchange = 'gossip'";
+  for (const char* key : {"averaging", "topology", "peers", "overlap", "staleness"})
+    read.only_where(key, gossip, needs_gossip);
+  read.name("averaging", "push-sum", {"push-sum"});
+  plan.topology = read.text("topology", plan.topology);
+  auto peers = CountSchedule::parse(read.text("peers", "1"));
+  if (!peers) read.fail(bad_value("peers", read.text("peers", "1"), peers.error().message));
+  plan.overlap = read.boolean("overlap", false);
+  plan.staleness = read.count("staleness", 0, 0);
+  read.only_where("staleness", plan.overlap || plan.staleness == 0,
+                  "overlap = false: a round that is waited for at once cannot be skipped, choose "
+                  "overlap = true");
+  if (read.error()) return *read.error();
+  plan.peers = std::move(*peers);
+  return plan;
+}
+
+}  // namespace grapevine

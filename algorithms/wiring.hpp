@@ -1,0 +1,61 @@
+// Wirings: a role and its parts, by name. A preset is a wiring with a paper.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "algorithms/schedules.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// The keys that somebody set, in the order of the key table; values as written. This is what a user
+// sees, edits and prints; Plan is what the engine runs.
+class Wiring {
+ public:
+  // Errors (bad_input): a key that does not exist, with the nearest guess; an empty value.
+  Expected<void> set(const std::string& key, const std::string& value);
+  // Reads the table [wiring] of a TOML text; `where` names it in errors. A text without the table is
+  // an empty wiring.
+  static Expected<Wiring> parse_toml(const std::string& text, const std::string& where);
+  // A TOML table [wiring] with exactly the keys that are set.
+  std::string to_toml() const;
+
+  const std::map<std::string, std::string>& keys() const { return keys_; }
+
+ private:
+  std::map<std::string, std::string> keys_;
+};
+
+enum class Exchange { aggregate, gossip };
+
+// A validated wiring with every default filled in.
+struct Plan {
+  Exchange exchange = Exchange::aggregate;
+  std::string topology = "exponential";  // gossip
+  CountSchedule peers;                   // gossip: peers per round
+  bool overlap = false;                  // gossip: exchange while the worker computes
+  std::int64_t staleness = 0;            // gossip with overlap: the bound tau
+};
+
+// Checks every value, and that the parts fit each other: the error names the two that do not and why.
+Expected<Plan> resolve(const Wiring& wiring);
+
+struct KeyInfo {
+  std::string key;
+  std::string values;       // for people: "a | b" or "a whole number"
+  std::string explanation;  // one line
+};
+const std::vector<KeyInfo>& wiring_keys();
+
+struct Preset {
+  std::string name;
+  std::string title;  // for people, e.g. "Stochastic Gradient Push"
+  std::string paper;
+  Wiring wiring;
+};
+const std::vector<Preset>& presets();
+Expected<Preset> find_preset(const std::string& name);
+
+}  // namespace grapevine

@@ -1,0 +1,123 @@
+#include "apps/average_command.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "algorithms/averaging.hpp"
+#include "algorithms/topology.hpp"
+
+namespace grapevine {
+namespace {
+
+// Values of all ranks together; each is held several times over.
+constexpr std::int64_t kMaxValues = std::int64_t{1} << 26;
+
+void print_json(const AveragingReport& report, std::ostream& out) {
+  nlohmann::ordered_json object;
+  object["round"] = report.round;
+  object["mean"] = report.mean;
+  object["max_deviation"] = report.max_deviation;
+  object["weight_sum"] = report.weight_sum;
+  out << object.dump() << '\n';
+}
+
+// As long as the deviation has decimal places left above double precision, next to the first one.
+std::string log_bar(double deviation, double initial) {
+  constexpr double kDecades = 16;
+  constexpr double kWidth = 32;
+  if (!(deviation > 0) || !(initial > 0)) return "";
+  const double part = 1 + std::log10(deviation / initial) / kDecades;
+  return std::string(static_cast<std::size_t>(kWidth * std::clamp(part, 0.0, 1.0)), '#');
+}
+
+void print_line(const AveragingReport& report, double initial_deviation, std::ostream& out) {
+  char text[128];
+  std::snprintf(text, sizeof text, "%5lld  %12.6g  %13.3e  %12.6g  ",
+                static_cast<long long>(report.round), report.mean, report.max_deviation,
+                report.weight_sum);
+  std::string line = text + log_bar(report.max_deviation, initial_deviation);
+  out << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
+}
+
+class AverageCommand final : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("--method", method_, "push-sum, symmetric or bilateral")->capture_default_str();
+    app.add_option("--topology", topology_, "The graph (see grapevine topology --help)")
+        ->capture_default_str();
+    app.add_option("--ranks", ranks_, "Number of ranks")->capture_default_str();
+    app.add_option("--peers", peers_, "Destinations of a rank in a round")->capture_default_str();
+    app.add_option("--rounds", rounds_, "Rounds to run")->capture_default_str();
+    app.add_option("--dim", dim_, "Coordinates of a value")->capture_default_str();
+    app.add_option("--seed", seed_, "Seed of the dropped messages")->capture_default_str();
+    app.add_option("--drop", drop_, "Probability that a message is lost, in [0, 1)")
+        ->capture_default_str();
+    app.add_flag("--plain", plain_, "push-sum without running sums: lost messages are lost mass");
+    app.add_flag("--json", json_, "Print one JSON object a round");
+  }
+
+  Expected<void> run(Console& console) override {
+    const Expected<void> checked = check();
+    if (!checked) return checked;
+    const auto topology = make_topology(topology_, ranks_, peers_);
+    if (!topology) return topology.error();
+    const auto method = parse_averaging_method(method_);
+    if (!method) return method.error();
+    if (plain_ && *method != AveragingMethod::push_sum) {
+      return bad_input("--plain: " + method_ + " has no running sums to switch off: leave it out");
+    }
+    std::vector<std::vector<double>> values;
+    for (Rank i = 0; i < ranks_; ++i) values.emplace_back(static_cast<std::size_t>(dim_), i);
+    auto averaging = AveragingRun::start(*topology, values, {*method, !plain_, drop_, seed_});
+    if (!averaging) return averaging.error();
+    print(*averaging, console.out);
+    return {};
+  }
+
+ private:
+  // What the parts cannot know.
+  Expected<void> check() const {
+    if (rounds_ < 0) return bad_input("--rounds " + std::to_string(rounds_) + ": use 0 or more");
+    if (dim_ < 1) return bad_input("--dim " + std::to_string(dim_) + ": use 1 or more");
+    if (ranks_ > 0 && dim_ > kMaxValues / ranks_) {
+      return bad_input("--ranks " + std::to_string(ranks_) + " --dim " + std::to_string(dim_) +
+                       ": use at most " + std::to_string(kMaxValues) + " values in all");
+    }
+    return {};
+  }
+
+  void print(AveragingRun& averaging, std::ostream& out) const {
+    const double initial = averaging.report().max_deviation;
+    if (!json_) out << "round          mean  max deviation    weight sum  decades left of 16\n";
+    for (std::int64_t round = 0; round <= rounds_; ++round) {
+      if (round > 0) averaging.advance();
+      const AveragingReport report = averaging.report();
+      if (json_) {
+        print_json(report, out);
+      } else {
+        print_line(report, initial, out);
+      }
+    }
+  }
+
+  std::string method_ = "push-sum";
+  std::string topology_ = "exponential";
+  std::int32_t ranks_ = 8;
+  std::int32_t peers_ = 1;
+  std::int64_t rounds_ = 20;
+  std::int64_t dim_ = 1;
+  std::uint64_t seed_ = 1;
+  double drop_ = 0;
+  bool plain_ = false;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_average_command() { return std::make_unique<AverageCommand>(); }
+
+}  // namespace grapevine

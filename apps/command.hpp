@@ -1,0 +1,43 @@
+// Command: one verb of the grapevine executable. One file per verb.
+#pragma once
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// Where a verb reads and writes; tests pass string streams.
+struct Console {
+  std::ostream& out;  // results; machine output with --json
+  std::ostream& err;  // progress and errors
+  bool terminal = false;  // err is a terminal
+};
+
+// A verb declares its options on a CLI11 sub-command and runs after parsing. Errors of code bad_input
+// end the process with 2, others with 1; main() prints "error: <message>" as the last line of err.
+class Command {
+ public:
+  virtual ~Command() = default;
+  virtual void declare(CLI::App& app) = 0;
+  virtual Expected<void> run(Console& console) = 0;
+};
+
+// Name, one-line description, factory: the table in main.cpp.
+struct CommandEntry {
+  std::string name;
+  std::string description;
+  std::function<std::unique_ptr<Command>()> make;
+};
+
+// Parses `arguments` (without the program's name) against the table and runs the verb: the whole of
+// main() but for the streams. Returns the exit code: 0 done, 1 failed, 2 bad usage or bad input.
+int run_command_line(const std::vector<CommandEntry>& table,
+                     const std::vector<std::string>& arguments, Console& console);
+
+}  // namespace grapevine

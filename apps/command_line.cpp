@@ -1,0 +1,101 @@
+#include <algorithm>
+#include <exception>
+#include <ostream>
+
+#include "apps/command.hpp"
+#include "messages/names.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kBadUsage = 2;
+
+// One line, whatever a library put into its message.
+std::string one_line(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+int report(Console& console, const std::string& message, int code) {
+  console.err << "error: " << one_line(message) << std::endl;
+  return code;
+}
+
+std::vector<std::string> names_of(const std::vector<CommandEntry>& table) {
+  std::vector<std::string> names;
+  for (const CommandEntry& entry : table) names.push_back(entry.name);
+  return names;
+}
+
+// CLI11 says "The following argument was not expected: --x"; people want to know what to type.
+std::string usage_message(const CLI::Error& error, const std::string& verb) {
+  const std::string help =
+      "see 'grapevine " + verb + (verb.empty() ? "" : " ") + "--help'";
+  return one_line(error.what()) + ": " + help;
+}
+
+int run_verb(const CommandEntry& entry, const std::vector<std::string>& arguments,
+             Console& console) {
+  CLI::App app(entry.description, "grapevine " + entry.name);
+  const std::unique_ptr<Command> command = entry.make();
+  command->declare(app);
+  // CLI11 takes the arguments last one first.
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    console.out << app.help();
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return report(console, usage_message(error, entry.name), kBadUsage);
+  }
+  const Expected<void> done = command->run(console);
+  if (done) return 0;
+  const bool users = done.error().code == Errc::bad_input ||
+                     done.error().code == Errc::unavailable;
+  return report(console, done.error().message, users ? kBadUsage : kFailed);
+}
+
+void print_overview(const std::vector<CommandEntry>& table, std::ostream& out) {
+  out << "Grapevine " GRAPEVINE_VERSION ": asynchronous distributed training with actors.\n\n"
+      << "Usage: grapevine VERB [options]\n\n";
+  for (const CommandEntry& entry : table)
+    out << "  " << entry.name << std::string(12 - std::min<std::size_t>(11, entry.name.size()), ' ')
+        << entry.description << "\n";
+  out << "\n'grapevine VERB --help' lists a verb's options; 'grapevine train' alone trains lenet on "
+         "glyphs.\n";
+}
+
+}  // namespace
+
+int run_command_line(const std::vector<CommandEntry>& table,
+                     const std::vector<std::string>& arguments, Console& console) {
+  if (arguments.empty()) {
+    print_overview(table, console.err);
+    return report(console, "no verb given: choose one of the above", kBadUsage);
+  }
+  const std::string& verb = arguments.front();
+  if (verb == "--help" || verb == "-h" || verb == "help") {
+    print_overview(table, console.out);
+    return 0;
+  }
+  if (verb == "--version") {
+    console.out << "grapevine " GRAPEVINE_VERSION "\n";
+    return 0;
+  }
+  const auto entry = std::find_if(table.begin(), table.end(),
+                                  [&](const CommandEntry& e) { return e.name == verb; });
+  if (entry == table.end())
+    return report(console, unknown_name("verb", verb, names_of(table)).message, kBadUsage);
+  try {
+    return run_verb(*entry, {arguments.begin() + 1, arguments.end()}, console);
+  } catch (const std::exception& error) {
+    // Nothing should come here; what does is still one line and an exit code.
+    const std::string text = error.what();
+    return report(console, text.substr(0, text.find('\n')), kFailed);
+  }
+}
+
+}  // namespace grapevine

@@ -1,0 +1,36 @@
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "apps/average_command.hpp"
+#include "apps/command.hpp"
+#include "apps/topology_command.hpp"
+#include "apps/train_command.hpp"
+
+namespace {
+
+// Logs go to stderr: stdout belongs to results.
+void set_up_logging() {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("grapevine"));
+  spdlog::set_pattern("%H:%M:%S %^%l%$ %v");
+  const char* level = std::getenv("GRAPEVINE_LOG_LEVEL");
+  spdlog::set_level(level != nullptr ? spdlog::level::from_str(level) : spdlog::level::warn);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  set_up_logging();
+  const std::vector<grapevine::CommandEntry> table = {
+      {"train", "train a model with actors", grapevine::make_train_command},
+      {"average", "distributed averaging without a model", grapevine::make_average_command},
+      {"topology", "a communication graph: its rounds and how fast it mixes",
+       grapevine::make_topology_command},
+  };
+  grapevine::Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0};
+  return grapevine::run_command_line(table, {argv + 1, argv + argc}, console);
+}

@@ -1,0 +1,59 @@
+// RunOutput: what a run writes and shows while it goes on: metrics.csv and progress.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "actors/files.hpp"
+#include "actors/runtime.hpp"
+#include "apps/console.hpp"
+
+namespace grapevine {
+
+// The observer of a run. Called by the supervisor's actor; wait() belongs to the main thread.
+class RunOutput : public RunObserver {
+ public:
+  // `first_steps`: by rank, where a resumed run begins; rows of `path` before them are kept.
+  static Expected<std::shared_ptr<RunOutput>> create(const std::string& path,
+                                                     const std::vector<Step>& first_steps);
+
+  // REQUIRES: before the run. `bar` may be null and outlives the run.
+  void show_progress(ProgressBar* bar, std::int64_t total_steps, std::int64_t begun_steps);
+
+  void on_step(const StepReport& report) override;
+  void on_validation(Epoch epoch, const Evaluation& evaluation) override;
+  void on_checkpoint(const std::string& path) override;
+  void on_warning(const std::string& message) override;
+  void on_end(RunResult result) override;
+
+  // The result once the run has ended, or nothing after `patience`.
+  std::optional<RunResult> wait_for(Duration patience);
+
+  // After the run. Puts metrics.csv under its name.
+  Expected<void> commit() { return file_.commit(); }
+  std::int64_t samples() const { return samples_; }
+  // Mean training loss of the last 20 logged steps of each rank; NaN where there are none.
+  double final_loss() const;
+
+ private:
+  explicit RunOutput(AtomicFile file) : file_(std::move(file)) {}
+  void keep_rows(const std::string& path, const std::vector<Step>& first_steps);
+
+  static constexpr std::size_t kLossWindow = 20;
+
+  AtomicFile file_;
+  ProgressBar* bar_ = nullptr;
+  Progress progress_;
+  std::int64_t samples_ = 0;
+  std::map<Rank, std::deque<double>> losses_;
+  std::map<Epoch, Step> epoch_ends_;  // rank 0's last step of each epoch
+
+  std::mutex mutex_;  // guards result_
+  std::condition_variable ended_;
+  std::optional<RunResult> result_;
+};
+
+}  // namespace grapevine

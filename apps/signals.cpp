@@ -1,0 +1,49 @@
+#include "apps/signals.hpp"
+
+#include <csignal>
+#include <initializer_list>
+
+namespace grapevine {
+namespace {
+
+volatile std::sig_atomic_t stop_flag = 0;
+volatile std::sig_atomic_t checkpoint_flag = 0;
+
+void on_signal(int number) {
+  if (number == SIGUSR1) {
+    checkpoint_flag = 1;
+    return;
+  }
+  if (number == SIGINT && stop_flag != 0) {
+    std::signal(SIGINT, SIG_DFL);  // asked twice: now
+    std::raise(SIGINT);
+  }
+  stop_flag = 1;
+}
+
+void set_handlers(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(number, &action, nullptr);
+}
+
+}  // namespace
+
+SignalFlags::SignalFlags() {
+  stop_flag = 0;
+  checkpoint_flag = 0;
+  set_handlers(on_signal);
+}
+
+SignalFlags::~SignalFlags() { set_handlers(SIG_DFL); }
+
+bool SignalFlags::stop_requested() const { return stop_flag != 0; }
+
+bool SignalFlags::take_checkpoint_request() {
+  if (checkpoint_flag == 0) return false;
+  checkpoint_flag = 0;
+  return true;
+}
+
+}  // namespace grapevine

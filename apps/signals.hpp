@@ -1,0 +1,20 @@
+// Signals as flags that a loop asks for.
+#pragma once
+
+namespace grapevine {
+
+// While it lives: SIGINT and SIGTERM ask to stop (a second SIGINT ends the process at once), SIGUSR1
+// asks for a checkpoint. One at a time per process.
+class SignalFlags {
+ public:
+  SignalFlags();
+  ~SignalFlags();
+  SignalFlags(const SignalFlags&) = delete;
+  SignalFlags& operator=(const SignalFlags&) = delete;
+
+  bool stop_requested() const;
+  // True once per SIGUSR1 or burst of them.
+  bool take_checkpoint_request();
+};
+
+}  // namespace grapevine

@@ -1,0 +1,97 @@
+#include "apps/summary.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <caf/config.hpp>
+#include <torch/version.h>
+
+#ifndef TORCH_VERSION
+#define TORCH_VERSION "1.13"
+#endif
+
+namespace grapevine {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json figure(double value) {
+  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
+}
+
+// Nearest-rank percentile of sorted values; NaN where there are none.
+double percentile(const std::vector<double>& sorted, double q) {
+  if (sorted.empty()) return std::nan("");
+  const auto rank = static_cast<std::size_t>(std::ceil(q * static_cast<double>(sorted.size())));
+  return sorted[std::max<std::size_t>(1, rank) - 1];
+}
+
+ordered_json step_seconds(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  double sum = 0;
+  for (const double s : seconds) sum += s;
+  return {{"mean", figure(sum / static_cast<double>(seconds.size()))},
+          {"p50", figure(percentile(seconds, 0.5))},
+          {"p99", figure(percentile(seconds, 0.99))}};
+}
+
+ordered_json staleness(const Ledger& ledger) {
+  const HistogramSummary summary = summarize(ledger.staleness);
+  return {{"mean", figure(summary.mean)},
+          {"p50", summary.p50},
+          {"p99", summary.p99},
+          {"max", summary.max}};
+}
+
+std::string caf_version() {
+  return std::to_string(CAF_VERSION / 10000) + "." + std::to_string(CAF_VERSION / 100 % 100) + "." +
+         std::to_string(CAF_VERSION % 100);
+}
+
+}  // namespace
+
+ordered_json make_summary(const TrainJob& job, const RunResult& result, std::int64_t samples,
+                          double final_loss, const std::optional<Evaluation>& test) {
+  const double nan = std::nan("");
+  ordered_json summary;
+  summary["algorithm"] = job.options.algorithm;
+  summary["wiring"] = job.wiring.keys();
+  summary["model"] = job.options.model;
+  summary["data"] = job.options.data;
+  summary["workers"] = job.options.workers;
+  summary["parameters"] = job.parameters;
+  summary["steps"] =
+      result.steps.empty() ? 0 : *std::max_element(result.steps.begin(), result.steps.end());
+  summary["samples"] = samples;
+  summary["seed"] = job.options.seed;
+  summary["wall_seconds"] = figure(result.seconds);
+  summary["samples_per_second"] = figure(static_cast<double>(samples) / result.seconds);
+  summary["final_loss"] = figure(final_loss);
+  summary["test_accuracy"] = figure(test ? test->top1 : nan);
+  summary["test_loss"] = figure(test ? test->loss : nan);
+  summary["bytes_sent"] = result.ledger.bytes_sent;
+  summary["messages_sent"] = result.ledger.sent + result.ledger.sent_before;
+  summary["consensus_distance"] = figure(result.consensus_distance);
+  summary["weight_sum"] = figure(result.weight_sum);
+  summary["staleness"] = staleness(result.ledger);
+  summary["contributions"] = {{"produced", result.ledger.produced},
+                              {"applied", result.ledger.committed},
+                              {"pending", result.ledger.pending()},
+                              {"dropped", result.ledger.dropped}};
+  summary["step_seconds"] = step_seconds(result.step_seconds);
+  summary["interrupted"] = result.interrupted;
+  summary["versions"] = {{"grapevine", GRAPEVINE_VERSION},
+                         {"torch", TORCH_VERSION},
+                         {"caf", caf_version()}};
+  return summary;
+}
+
+std::string find_not_finite(const RunResult& result, double final_loss,
+                            const std::optional<Evaluation>& test) {
+  if (!result.steps.empty() && !std::isfinite(final_loss)) return "final_loss";
+  if (test && !std::isfinite(test->loss)) return "test_loss";
+  if (!std::isfinite(result.consensus_distance)) return "consensus_distance";
+  return "";
+}
+
+}  // namespace grapevine

@@ -1,0 +1,167 @@
+#include "apps/train_command.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <ostream>
+
+#include "actors/files.hpp"
+#include "apps/console.hpp"
+#include "apps/run_output.hpp"
+#include "apps/signals.hpp"
+#include "apps/summary.hpp"
+#include "apps/train_job.hpp"
+#include "apps/train_options.hpp"
+#include "gpu/flat_params.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr Duration kPollInterval = std::chrono::milliseconds(100);
+
+Timestamp steady_now() {
+  return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+class TrainCommand : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app_ = &app;
+    declare_train_options(app, options_);
+  }
+
+  Expected<void> run(Console& console) override {
+    if (auto read = read_job_file(*app_, options_); !read) return read;
+    auto made = make_train_job(options_);
+    if (!made) return made.error();
+    TrainJob job = std::move(*made);
+    auto output = RunOutput::create(job.out + "/metrics.csv", first_steps(job));
+    if (!output) return output.error();
+    announce(job, console);
+    const std::shared_ptr<Compute> evaluator = job.run.evaluator;
+    RunResult result = train(job, **output, *output, console);
+    if (auto committed = (*output)->commit(); !committed) return committed;
+    return report(job, result, **output, *evaluator, console);
+  }
+
+ private:
+  static std::vector<Step> first_steps(const TrainJob& job) {
+    std::vector<Step> steps;
+    if (!job.run.resume) return steps;
+    for (const StateDict& rank : job.run.resume->ranks) {
+      const auto step = rank.integer("model.step");
+      steps.push_back(step ? *step : 0);
+    }
+    return steps;
+  }
+
+  static void announce(const TrainJob& job, Console& console) {
+    const TrainOptions& o = job.options;
+    console.err << o.algorithm << ": " << o.model << " (" << format_count(job.parameters)
+                << " parameters) on " << o.data << ", " << o.workers
+                << (o.workers == 1 ? " worker" : " workers") << " x batch " << o.batch_size << ", "
+                << format_count(job.run.parts->horizon.steps) << " steps" << std::endl;
+  }
+
+  // Runs to the end, or to an end that a signal asked for.
+  static RunResult train(TrainJob& job, RunOutput& output, std::shared_ptr<RunOutput> observer,
+                         Console& console) {
+    const Step steps = job.run.parts->horizon.steps;
+    std::int64_t begun = 0;
+    for (const Step step : first_steps(job)) begun += step;
+    ProgressOptions progress;
+    progress.label = job.options.algorithm;
+    progress.now = steady_now;
+    progress.style = console.terminal ? detect_terminal(STDERR_FILENO) : TerminalStyle{};
+    progress.start.step = begun;
+    progress.start.steps = steps * job.options.workers;
+    ProgressBar bar(console.err, progress);
+    output.show_progress(&bar, steps * job.options.workers, begun);
+
+    SignalFlags signals;
+    Runtime runtime(std::move(job.run), std::move(observer));
+    bool stopping = false;
+    for (;;) {
+      if (auto result = output.wait_for(kPollInterval)) {
+        if (!result->error) bar.finish();
+        return std::move(*result);
+      }
+      if (signals.stop_requested() && !stopping) {
+        stopping = true;
+        runtime.request_stop();
+      }
+      if (signals.take_checkpoint_request()) runtime.request_checkpoint();
+    }
+  }
+
+  static Expected<void> report(const TrainJob& job, const RunResult& result,
+                               const RunOutput& output, Compute& evaluator, Console& console) {
+    std::optional<Evaluation> test;
+    Error evaluation_error;
+    if (result.z.defined()) {
+      auto evaluated = evaluator.evaluate(result.z, result.buffers);
+      if (evaluated)
+        test = *evaluated;
+      else if (job.data->info().test_size > 0)
+        evaluation_error = evaluated.error();
+      if (auto saved = save_model(job, result); !saved) return saved;
+    }
+    const auto summary = make_summary(job, result, output.samples(), output.final_loss(), test);
+    const std::string text = summary.dump(2) + "\n";
+    if (auto written = write_file_atomically(job.out + "/summary.json", text); !written)
+      return written;
+    if (result.error) return *result.error;
+    if (!evaluation_error.message.empty()) return evaluation_error;
+    const std::string broken = find_not_finite(result, output.final_loss(), test);
+    if (!broken.empty())
+      return Error{Errc::failed, broken + " is not finite: try a smaller --lr; see " + job.out +
+                                     "/metrics.csv"};
+    print(job, result, summary, console);
+    return {};
+  }
+
+  static Expected<void> save_model(const TrainJob& job, const RunResult& result) {
+    auto model = job.model(job.options.seed);
+    if (!model) return model.error();
+    if (auto loaded = load_flat(**model, result.z, result.buffers); !loaded) return loaded;
+    auto file = AtomicFile::create(job.out + "/model.pt");
+    if (!file) return file.error();
+    if (auto saved = (*model)->save(file->temporary_path().string()); !saved) return saved;
+    return file->commit();
+  }
+
+  static void print(const TrainJob& job, const RunResult& result,
+                    const nlohmann::ordered_json& summary, Console& console) {
+    if (job.options.json) {
+      console.out << summary.dump() << std::endl;
+      return;
+    }
+    const auto shown = [&](const char* key, int decimals) {
+      return summary.at(key).is_null() ? std::string("-")
+                                       : format_number(summary.at(key).get<double>(), decimals);
+    };
+    Table table({"time", "samples/s", "loss", "test accuracy", "sent", "staleness", "consensus"});
+    table.add_row({format_duration(from_seconds(result.seconds)),
+                   format_rate(summary.at("samples_per_second").is_null()
+                                   ? std::nan("")
+                                   : summary.at("samples_per_second").get<double>()),
+                   shown("final_loss", 4), shown("test_accuracy", 4),
+                   format_bytes(result.ledger.bytes_sent),
+                   format_number(summary.at("staleness").at("mean").get<double>(), 2),
+                   shown("consensus_distance", 4)});
+    console.out << table;
+    if (result.interrupted)
+      console.out << "stopped early; go on with --resume " << job.out << "\n";
+    console.out << "outputs in " << job.out
+                << ": summary.json metrics.csv model.pt checkpoint/ trace/" << std::endl;
+  }
+
+  CLI::App* app_ = nullptr;
+  TrainOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_train_command() { return std::make_unique<TrainCommand>(); }
+
+}  // namespace grapevine

@@ -1,0 +1,229 @@
+#include "apps/train_job.hpp"
+
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <thread>
+
+#include <torch/cuda.h>
+
+#include "actors/files.hpp"
+#include "apps/zoo/data.hpp"
+#include "apps/zoo/models.hpp"
+#include "gpu/math_threads.hpp"
+#include "gpu/sampler.hpp"
+#include "gpu/torch_compute.hpp"
+#include "messages/names.hpp"
+#include "net/inproc.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr std::int64_t kMaxWorkers = 4096;
+
+Expected<void> check_numbers(const TrainOptions& o) {
+  const auto number = [](double v) { return std::to_string(v); };
+  if (o.workers < 1 || o.workers > kMaxWorkers)
+    return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
+                     std::to_string(kMaxWorkers));
+  if (o.batch_size < 1)
+    return bad_input("--batch-size " + std::to_string(o.batch_size) + ": expected at least 1");
+  if (!std::isfinite(o.epochs) || o.epochs <= 0)
+    return bad_input("--epochs " + number(o.epochs) + ": expected more than 0");
+  if (o.steps < 0)
+    return bad_input("--steps " + std::to_string(o.steps) + ": expected at least 1");
+  if (!std::isfinite(o.checkpoint_every) || o.checkpoint_every < 0)
+    return bad_input("--checkpoint-every " + number(o.checkpoint_every) +
+                     ": expected a number of epochs, 0 or more");
+  if (o.threads < 0)
+    return bad_input("--threads " + std::to_string(o.threads) + ": expected 0 or more");
+  if (o.log_every < 1)
+    return bad_input("--log-every " + std::to_string(o.log_every) + ": expected at least 1");
+  if (!std::isfinite(o.patience_s) || o.patience_s <= 0 || o.patience_s > 1e6)
+    return bad_input("--timeout " + number(o.patience_s) + ": expected seconds, more than 0");
+  if (o.trace != "on" && o.trace != "off")
+    return bad_input("--trace " + o.trace + ": expected on or off");
+  if (o.transport != "inproc") {
+    if (o.transport == "tcp" || o.transport == "ucx")
+      return bad_input("--transport " + o.transport +
+                       ": not in this build: all workers share this process, use inproc");
+    return unknown_name("--transport", o.transport, {"inproc"});
+  }
+  return {};
+}
+
+Expected<at::Device> choose_device(const std::string& name) {
+  const bool cuda = torch::cuda::is_available();
+  if (name == "cpu" || (name == "auto" && !cuda)) return at::Device(at::kCPU);
+  if (name == "auto") return at::Device(at::kCUDA, 0);
+  if (name.rfind("cuda", 0) == 0) {
+    if (!cuda) return bad_input("--device " + name + ": no CUDA device here: use cpu or auto");
+    try {
+      return at::Device(name);
+    } catch (const std::exception&) {
+      return bad_input("--device " + name + ": expected cpu, cuda, cuda:INDEX or auto");
+    }
+  }
+  return unknown_name("--device", name, {"cpu", "cuda", "auto"});
+}
+
+int threads_per_worker(const TrainOptions& options) {
+  if (options.threads > 0) return options.threads;
+  const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return std::max(1, cores / static_cast<int>(options.workers));
+}
+
+// runs/<date>-<algorithm>, or the folder of the run that is resumed.
+std::string output_folder(const TrainOptions& options) {
+  namespace fs = std::filesystem;
+  if (!options.out.empty()) return options.out;
+  std::error_code ignored;
+  if (!options.resume.empty() && fs::exists(fs::path(options.resume) / "checkpoint", ignored))
+    return options.resume;
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
+  return "runs/" + std::string(date) + "-" + options.algorithm;
+}
+
+// What must be the same when a run goes on. The number of steps may grow.
+JobIdentity identity_of(const TrainJob& job) {
+  const TrainOptions& o = job.options;
+  const auto number = [](double v) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.17g", v);
+    return std::string(text);
+  };
+  JobIdentity identity = {{"workers", std::to_string(o.workers)},
+                          {"model", o.model},
+                          {"parameters", std::to_string(job.parameters)},
+                          {"data", o.data.substr(0, o.data.find(':'))},
+                          {"batch-size", std::to_string(o.batch_size)},
+                          {"optimizer", o.optimizer},
+                          {"momentum", number(o.momentum)},
+                          {"seed", std::to_string(o.seed)}};
+  for (const auto& [key, value] : job.wiring.keys()) identity["wiring." + key] = value;
+  return identity;
+}
+
+Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank, at::Device device) {
+  TorchComputeConfig config;
+  config.model = job.model;
+  config.model_name = job.options.model;
+  config.data = job.data;
+  config.rank = rank;
+  config.ranks = job.options.workers;
+  config.batch_size = job.options.batch_size;
+  config.seed = job.options.seed;
+  config.device = device;
+  config.loader.augment = true;
+  auto made = TorchCompute::make(std::move(config));
+  if (!made) return made.error();
+  return std::shared_ptr<Compute>(std::move(*made));
+}
+
+Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
+                                                            std::int64_t steps_per_epoch) {
+  const TrainOptions& o = job.options;
+  auto plan = resolve(job.wiring);
+  if (!plan) return plan.error();
+  Horizon horizon;
+  horizon.steps_per_epoch = static_cast<double>(steps_per_epoch);
+  horizon.steps = o.steps > 0 ? o.steps
+                              : std::max<Step>(1, std::llround(o.epochs * horizon.steps_per_epoch));
+  LrConfig rate;
+  rate.lr = o.lr;
+  rate.spec = o.lr_schedule;
+  rate.warmup_epochs = o.warmup_epochs;
+  rate.per_256 = o.lr_per_256;
+  rate.global_batch = o.workers * o.batch_size;
+  rate.epochs = horizon.epoch_of(horizon.steps);
+  auto lr = LrSchedule::make(rate);
+  if (!lr) return lr.error();
+  OptimizerConfig optimizer;
+  optimizer.name = o.optimizer;
+  optimizer.momentum = o.optimizer == "sgd" ? o.momentum : 0;
+  optimizer.nesterov = o.nesterov;
+  optimizer.weight_decay = o.weight_decay;
+  return make_parts(*plan, horizon, *lr, optimizer, static_cast<std::int32_t>(o.workers));
+}
+
+Expected<void> make_computes(TrainJob& job) {
+  const auto device = choose_device(job.options.device);
+  if (!device) return device.error();
+  for (Rank rank = 0; rank < job.options.workers; ++rank) {
+    auto compute = make_compute(job, rank, *device);
+    if (!compute) return compute.error();
+    job.run.computes.push_back(std::move(*compute));
+  }
+  job.parameters = job.run.computes.front()->dimension();
+  auto evaluator = make_compute(job, 0, *device);
+  if (!evaluator) return evaluator.error();
+  job.run.evaluator = std::move(*evaluator);
+  return {};
+}
+
+Expected<void> load_resume(TrainJob& job) {
+  if (job.options.resume.empty()) return {};
+  auto checkpoint = read_checkpoint(job.options.resume);
+  if (!checkpoint) return checkpoint.error();
+  auto same = check_same_job(checkpoint->identity, job.run.identity, job.options.resume);
+  if (!same) return same;
+  job.run.resume = std::move(*checkpoint);
+  return {};
+}
+
+}  // namespace
+
+Expected<TrainJob> make_train_job(TrainOptions options) {
+  TrainJob job;
+  job.options = std::move(options);
+  const TrainOptions& o = job.options;
+  if (auto checked = check_numbers(o); !checked) return checked.error();
+  auto wiring = effective_wiring(o);
+  if (!wiring) return wiring.error();
+  job.wiring = std::move(*wiring);
+
+  job.run.threads = threads_per_worker(o);
+  limit_math_threads(job.run.threads);
+  DataOptions data_options;
+  data_options.seed = o.seed;
+  auto data = make_data_set(o.data, data_options);
+  if (!data) return data.error();
+  job.data = std::move(*data);
+  auto sampler = Sampler::make(o.seed, job.data->info().train_size, o.workers, o.batch_size);
+  if (!sampler) return sampler.error();
+  auto parts = make_job_parts(job, sampler->steps_per_epoch());
+  if (!parts) return parts.error();
+  job.run.parts = std::move(*parts);
+  job.run.ranks = static_cast<std::int32_t>(o.workers);
+  auto delay = parse_delay(o.delay, job.run.ranks, o.seed);
+  if (!delay) return delay.error();
+  if (!o.delay.empty()) job.run.delay = std::move(*delay);
+  auto model = make_model_factory(o.model, job.data->info());
+  if (!model) return model.error();
+  job.model = std::move(*model);
+  if (auto made = make_computes(job); !made) return made.error();
+  job.run.identity = identity_of(job);
+  if (auto loaded = load_resume(job); !loaded) return loaded.error();
+
+  job.out = output_folder(o);
+  if (auto writable = ensure_writable_directory(job.out); !writable) return writable.error();
+  job.run.seed = o.seed;
+  job.run.transport = make_inproc_transport(job.run.ranks);
+  job.run.log_every = o.log_every;
+  job.run.trace = o.trace == "on";
+  job.run.checkpoint_folder = job.out + "/checkpoint";
+  job.run.checkpoint_every_epochs = o.checkpoint_every;
+  job.run.patience = from_seconds(o.patience_s);
+  if (job.run.trace) {
+    if (auto made = ensure_writable_directory(job.out + "/trace"); !made) return made.error();
+    job.run.trace_file = job.out + "/trace/process-0000.gvtrace";
+  }
+  if (auto made = ensure_writable_directory(job.run.checkpoint_folder); !made) return made.error();
+  return job;
+}
+
+}  // namespace grapevine

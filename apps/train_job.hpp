@@ -1,0 +1,26 @@
+// TrainJob: everything that a training run needs, made and checked before any training starts.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "actors/runtime.hpp"
+#include "apps/train_options.hpp"
+#include "gpu/data_set.hpp"
+#include "gpu/model.hpp"
+
+namespace grapevine {
+
+struct TrainJob {
+  TrainOptions options;
+  Wiring wiring;
+  std::string out;  // folder, exists and is writable
+  std::shared_ptr<const DataSet> data;
+  ModelFactory model;
+  std::int64_t parameters = 0;
+  RunConfig run;
+};
+
+// Errors: whatever is wrong with the options, names, files or their combination (bad_input).
+Expected<TrainJob> make_train_job(TrainOptions options);
+
+}  // namespace grapevine

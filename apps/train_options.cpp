@@ -1,0 +1,154 @@
+#include "apps/train_options.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+#include "messages/names.hpp"
+
+namespace grapevine {
+namespace {
+
+std::string environment_name(const std::string& option) {
+  std::string name = "GRAPEVINE_" + option;
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
+    return c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  });
+  return name;
+}
+
+// Adds "--name", readable from the environment too.
+template <class T>
+CLI::Option* add(CLI::App& app, const std::string& name, T& value, const std::string& help) {
+  return app.add_option("--" + name, value, help)
+      ->envname(environment_name(name))
+      ->capture_default_str();
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : " ") + name;
+  return text;
+}
+
+std::string preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.push_back(preset.name);
+  return joined(names);
+}
+
+// Options that a job file may name.
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames())
+      if (name != "help") names.push_back(name);
+  return names;
+}
+
+std::string toml_text(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+  std::ostringstream out;
+  if (const auto* integer = node.as_integer()) out << integer->get();
+  if (const auto* number = node.as_floating_point()) out << number->get();
+  return out.str();
+}
+
+Expected<void> apply(CLI::App& app, const std::string& where, const std::string& key,
+                     const toml::node& value) {
+  std::string name = key;
+  std::replace(name.begin(), name.end(), '_', '-');
+  const std::vector<std::string> valid = option_names(app);
+  if (std::find(valid.begin(), valid.end(), name) == valid.end()) {
+    const Error error = unknown_name("option", key, valid);
+    return bad_input(where + ": " + error.message);
+  }
+  CLI::Option* option = app.get_option("--" + name);
+  if (option->count() > 0) return {};  // the environment or the command line has said otherwise
+  try {
+    option->add_result(toml_text(value));
+    option->run_callback();
+  } catch (const CLI::ParseError& error) {
+    return bad_input(where + ": " + key + ": " + error.what());
+  }
+  return {};
+}
+
+}  // namespace
+
+void declare_train_options(CLI::App& app, TrainOptions& options) {
+  app.add_option("job", options.job_file, "TOML file with options and a [wiring] table");
+  add(app, "algorithm", options.algorithm, "preset: " + preset_names());
+  app.add_option("--set", options.set, "wiring.KEY=VALUE: change a part of the wiring");
+  add(app, "workers", options.workers, "actors that train, in this process");
+  add(app, "transport", options.transport, "inproc");
+  add(app, "model", options.model, "built-in model, or a TorchScript file");
+  add(app, "data", options.data, "NAME[:PATH]");
+  add(app, "epochs", options.epochs, "passes over the data set, all workers together");
+  add(app, "steps", options.steps, "steps of each worker, instead of epochs");
+  add(app, "batch-size", options.batch_size, "samples per worker and step");
+  add(app, "lr", options.lr, "learning rate");
+  app.add_flag("--lr-per-256", options.lr_per_256,
+               "the rate is per 256 samples of all workers together");
+  add(app, "momentum", options.momentum, "of sgd");
+  app.add_flag("--nesterov", options.nesterov, "Nesterov's momentum");
+  add(app, "weight-decay", options.weight_decay, "L2 penalty");
+  add(app, "optimizer", options.optimizer, "sgd | adam | adamw");
+  add(app, "lr-schedule", options.lr_schedule,
+      "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]");
+  add(app, "warmup-epochs", options.warmup_epochs, "linear warm-up of the rate");
+  add(app, "seed", options.seed, "of parameters, sample order and everything random");
+  add(app, "delay", options.delay,
+      "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, lognormal=MU:SIGMA");
+  add(app, "device", options.device, "cpu | cuda[:i] | auto");
+  add(app, "threads", options.threads, "per worker; 0: cores / workers");
+  add(app, "checkpoint-every", options.checkpoint_every, "epochs; 0: only at the end");
+  add(app, "resume", options.resume, "a run's folder, or one of its checkpoints");
+  add(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
+  add(app, "trace", options.trace, "on | off: record every message");
+  add(app, "log-every", options.log_every, "steps between rows of metrics.csv");
+  add(app, "timeout", options.patience_s, "seconds without any step after which the run has failed");
+  app.add_flag("--json", options.json, "print the summary as one JSON object");
+}
+
+Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
+  const std::string path = options.job_file;
+  if (path.empty()) return {};
+  std::ifstream file(path);
+  if (!file) return bad_input(path + ": cannot be read: give a TOML job file");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  auto wiring = Wiring::parse_toml(text, path);
+  if (!wiring) return wiring.error();
+  options.wiring = std::move(*wiring);
+  const toml::table document = toml::parse(text);  // parse_toml has seen that it parses
+  for (const auto& [key, value] : document) {
+    if (key.str() == "wiring") continue;
+    const std::string where = path + ":" + std::to_string(value.source().begin.line);
+    if (auto applied = apply(app, where, std::string(key.str()), value); !applied) return applied;
+  }
+  return {};
+}
+
+Expected<Wiring> effective_wiring(const TrainOptions& options) {
+  auto preset = find_preset(options.algorithm);
+  if (!preset) return preset.error();
+  Wiring wiring = preset->wiring;
+  for (const auto& [key, value] : options.wiring.keys())
+    if (auto set = wiring.set(key, value); !set) return set.error();
+  for (const std::string& assignment : options.set) {
+    const std::string prefix = "wiring.";
+    const auto equals = assignment.find('=');
+    if (assignment.rfind(prefix, 0) != 0 || equals == std::string::npos)
+      return bad_input("--set '" + assignment + "': expected wiring.KEY=VALUE");
+    const std::string key = assignment.substr(prefix.size(), equals - prefix.size());
+    if (auto set = wiring.set(key, assignment.substr(equals + 1)); !set) return set.error();
+  }
+  return wiring;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,59 @@
+// Options of `train`, from a job file, the environment and the command line.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "algorithms/wiring.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+struct TrainOptions {
+  std::string job_file;
+  std::string algorithm = "sgp";
+  std::vector<std::string> set;  // wiring.KEY=VALUE
+  std::int64_t workers = 4;
+  std::string transport = "inproc";
+  std::string model = "lenet";
+  std::string data = "glyphs";
+  double epochs = 1;
+  std::int64_t steps = 0;  // of each worker; 0: as many as the epochs take
+  std::int64_t batch_size = 32;
+  double lr = 0.05;
+  bool lr_per_256 = false;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 0;
+  std::string optimizer = "sgd";
+  std::string lr_schedule = "constant";
+  double warmup_epochs = 0;
+  std::uint64_t seed = 1;
+  std::string delay;
+  std::string device = "auto";
+  int threads = 0;  // 0: the cores divided by the workers
+  double checkpoint_every = 1;
+  std::string resume;
+  std::string out;
+  std::string trace = "on";
+  std::int64_t log_every = 1;
+  double patience_s = 300;
+  bool json = false;
+
+  Wiring wiring;  // of the job file; the preset lies under it, `set` on top
+};
+
+// Declares the options, each also as GRAPEVINE_<NAME>.
+void declare_train_options(CLI::App& app, TrainOptions& options);
+
+// Reads options.job_file, where given: its keys are option names, its table [wiring] a wiring. A value
+// that the environment or the command line has set stays.
+// Errors (bad_input): file, line and key.
+Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
+
+// The preset, changed by the job file's wiring and then by --set.
+Expected<Wiring> effective_wiring(const TrainOptions& options);
+
+}  // namespace grapevine

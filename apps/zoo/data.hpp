@@ -1,0 +1,32 @@
+// The data sets that `--data NAME[:PATH]` names. One file each in apps/zoo/data.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/data_set.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+struct DataOptions {
+  std::uint64_t seed = 1;  // data that is drawn anew for each run (hyperplane); files ignore it
+  int decode_threads = 1;  // threads that decode one batch of `images`; >= 1
+};
+
+// Makes the data set of `spec` = NAME[:PATH]:
+//   glyphs[:N]        rendered digits [1, 28, 28], 10 classes; N training images (12,000)
+//   hyperplane[:D]    regression on D standard normal inputs (8,192)
+//   mnist:DIR         IDX files, plain or gzipped, [1, 28, 28]
+//   cifar10:DIR       binary batches, [3, 32, 32]
+//   images:DIR        JPEG and PNG files, one folder per class, [3, height, width]
+// Equal arguments and files give equal batches, on any number of threads. Errors: an unknown name,
+// a PATH that is missing or of no use, files that are absent or damaged.
+Expected<std::shared_ptr<const DataSet>> make_data_set(const std::string& spec,
+                                                       const DataOptions& options);
+
+// Names that make_data_set() knows, sorted.
+std::vector<std::string> data_names();
+
+}  // namespace grapevine

@@ -1,0 +1,72 @@
+#include "apps/zoo/data/file_bytes.hpp"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <system_error>
+
+namespace grapevine {
+namespace {
+
+constexpr std::size_t kChunk = std::size_t{1} << 20;
+
+struct GzClose {
+  void operator()(gzFile file) const { gzclose_r(file); }
+};
+using GzHandle = std::unique_ptr<gzFile_s, GzClose>;
+
+Error too_large(const std::string& path, std::int64_t limit) {
+  return bad_input(path + ": larger than " + std::to_string(limit) + " bytes");
+}
+
+Error cannot_read(const std::string& path) {
+  return bad_input(path + ": cannot be read: " + std::strerror(errno));
+}
+
+}  // namespace
+
+Expected<Bytes> read_file(const std::string& path, std::int64_t limit) {
+  std::error_code failure;
+  const std::uintmax_t size = std::filesystem::file_size(path, failure);
+  if (failure) return bad_input(path + ": cannot be read: " + failure.message());
+  if (size > static_cast<std::uintmax_t>(limit)) return too_large(path, limit);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return cannot_read(path);
+  Bytes bytes(size);
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
+  if (static_cast<std::uintmax_t>(file.gcount()) != size)
+    return bad_input(path + ": ends at byte " + std::to_string(file.gcount()) + " of " +
+                     std::to_string(size));
+  return bytes;
+}
+
+Expected<Bytes> read_maybe_gzipped(const std::string& path, std::int64_t limit) {
+  errno = 0;
+  const GzHandle file(gzopen(path.c_str(), "rb"));
+  if (file == nullptr) return cannot_read(path);
+  gzbuffer(file.get(), 1U << 17);
+  Bytes bytes;
+  int got = 1;
+  while (got > 0) {
+    const std::size_t filled = bytes.size();
+    bytes.resize(filled + kChunk);
+    got = gzread(file.get(), bytes.data() + filled, kChunk);
+    bytes.resize(filled + static_cast<std::size_t>(std::max(got, 0)));
+    if (static_cast<std::int64_t>(bytes.size()) > limit) return too_large(path, limit);
+  }
+  // A stream that is cut off shows as an error only after its last byte.
+  int status = Z_OK;
+  const std::string reason = gzerror(file.get(), &status);
+  if (status != Z_OK && status != Z_STREAM_END)
+    return bad_input(path + ": the gzip stream breaks off or is damaged after " +
+                     std::to_string(bytes.size()) + " unpacked bytes (" +
+                     (reason.empty() ? "zlib error " + std::to_string(status) : reason) + ")");
+  return bytes;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,25 @@
+// The zoo's models, by name or from a TorchScript file.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "gpu/data_set.hpp"
+#include "gpu/model.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// A built-in model for data of this shape (sample_shape) and number of classes or outputs, or the
+// TorchScript module in a file: any name that ends in ".pt" or is an existing file. The file is
+// read once, here, so that all workers train what it held at the start.
+//
+// Errors (bad_input): an unknown name; a shape that the model cannot take; a file that is missing
+// or not TorchScript. Whether a TorchScript module fits the data is seen by TorchCompute::make.
+//
+// Built-in models are initialised from the seed alone: they leave LibTorch's global generator out.
+Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const DataInfo& info);
+
+// Names of the built-in models, in the order of their size.
+std::vector<std::string> model_names();
+
+}  // namespace grapevine

@@ -1,0 +1,21 @@
+// One function per built-in model, each in a file of its own name. They check the data's shape at
+// once; the factories that they return cannot fail.
+#pragma once
+#include <string>
+
+#include "gpu/data_set.hpp"
+#include "gpu/model.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+Expected<ModelFactory> make_linear(const DataInfo& info);
+Expected<ModelFactory> make_mlp(const DataInfo& info);
+Expected<ModelFactory> make_lenet(const DataInfo& info);
+Expected<ModelFactory> make_gem_cnn(const DataInfo& info);
+Expected<ModelFactory> make_resnet20(const DataInfo& info);
+Expected<ModelFactory> make_resnet32(const DataInfo& info);
+
+Expected<ModelFactory> load_torchscript(const std::string& path);
+
+}  // namespace grapevine

@@ -1,0 +1,49 @@
+#include "apps/zoo/models.hpp"
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include "apps/zoo/models/builtin.hpp"
+#include "messages/names.hpp"
+
+namespace grapevine {
+namespace {
+
+struct Entry {
+  const char* name;
+  Expected<ModelFactory> (*make)(const DataInfo&);
+};
+
+constexpr std::array<Entry, 6> kModels{{{"linear", make_linear},
+                                        {"lenet", make_lenet},
+                                        {"mlp", make_mlp},
+                                        {"gem-cnn", make_gem_cnn},
+                                        {"resnet20", make_resnet20},
+                                        {"resnet32", make_resnet32}}};
+
+bool is_file_name(const std::string& name) {
+  constexpr std::string_view kSuffix = ".pt";
+  if (name.size() >= kSuffix.size() &&
+      name.compare(name.size() - kSuffix.size(), kSuffix.size(), kSuffix) == 0)
+    return true;
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(name, ignored);
+}
+
+}  // namespace
+
+Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const DataInfo& info) {
+  for (const Entry& entry : kModels)
+    if (name_or_file == entry.name) return entry.make(info);
+  if (is_file_name(name_or_file)) return load_torchscript(name_or_file);
+  return unknown_name("model", name_or_file, model_names());
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const Entry& entry : kModels) names.emplace_back(entry.name);
+  return names;
+}
+
+}  // namespace grapevine

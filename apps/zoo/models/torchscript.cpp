@@ -1,0 +1,75 @@
+// A TorchScript module from a file.
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/script.h>
+
+#include <filesystem>
+#include <set>
+
+#include "apps/zoo/models/builtin.hpp"
+#include "gpu/torch_error.hpp"
+
+namespace grapevine {
+namespace {
+
+// Parameters without requires_grad count as buffers: they travel with the model but get no
+// gradient.
+class ScriptModel final : public Model {
+ public:
+  explicit ScriptModel(torch::jit::Module module) : module_(std::move(module)) {
+    // Tied parameters have several names; each tensor counts once.
+    std::set<const c10::TensorImpl*> seen;
+    for (const auto& item : module_.named_parameters()) {
+      if (!seen.insert(item.value.unsafeGetTensorImpl()).second) continue;
+      (item.value.requires_grad() ? parameters_ : buffers_).push_back({item.name, item.value});
+    }
+    for (const auto& item : module_.named_buffers())
+      if (seen.insert(item.value.unsafeGetTensorImpl()).second)
+        buffers_.push_back({item.name, item.value});
+  }
+
+  std::vector<NamedTensor> parameters() override { return parameters_; }
+  std::vector<NamedTensor> buffers() override { return buffers_; }
+
+  at::Tensor forward(const at::Tensor& input) override {
+    // The optimising executor changes its kernels after the first runs, and bits with them.
+    const torch::jit::GraphOptimizerEnabledGuard plain(false);
+    const torch::jit::IValue output = module_.forward({input});
+    TORCH_CHECK(output.isTensor(), "forward returns ", output.tagKind(), ", not one tensor");
+    return output.toTensor();
+  }
+
+  void train(bool on) override { module_.train(on); }
+
+  Expected<void> save(const std::string& path) override {
+    try {
+      module_.save(path);
+      return {};
+    } catch (const std::exception& e) {
+      return Error{Errc::io, "cannot write the model to '" + path + "': " + one_line(e)};
+    }
+  }
+
+ private:
+  torch::jit::Module module_;
+  std::vector<NamedTensor> parameters_;
+  std::vector<NamedTensor> buffers_;
+};
+
+}  // namespace
+
+Expected<ModelFactory> load_torchscript(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored))
+    return bad_input("model file '" + path + "' does not exist: check the path");
+  try {
+    const torch::jit::Module module = torch::jit::load(path, at::kCPU);
+    return ModelFactory([module](std::uint64_t) -> Expected<std::unique_ptr<Model>> {
+      return std::unique_ptr<Model>(std::make_unique<ScriptModel>(module.deepcopy()));
+    });
+  } catch (const std::exception& e) {
+    return bad_input("model file '" + path + "' is not TorchScript (" + one_line(e) +
+                     "): write it with torch.jit.script(model).save(file)");
+  }
+}
+
+}  // namespace grapevine

@@ -1,0 +1,23 @@
+# Flags shared by every target: warnings, sanitizers, ccache.
+add_library(grapevine_options INTERFACE)
+target_include_directories(grapevine_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(grapevine_options INTERFACE -Wall -Wextra -Wno-unused-parameter
+                       $<$<BOOL:${GRAPEVINE_WERROR}>:-Werror>)
+target_compile_definitions(grapevine_options INTERFACE GRAPEVINE_VERSION="${PROJECT_VERSION}")
+
+if(GRAPEVINE_SANITIZE)
+  target_compile_options(grapevine_options INTERFACE -fsanitize=${GRAPEVINE_SANITIZE}
+                         -fno-omit-frame-pointer -fno-sanitize-recover=all -fno-sanitize=vptr)
+  target_link_options(grapevine_options INTERFACE -fsanitize=${GRAPEVINE_SANITIZE})
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Precompiled headers need these two liberties; ccache documents both.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
+      ${CCACHE_PROGRAM})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(grapevine_options INTERFACE -fpch-preprocess)
+  endif()
+endif()

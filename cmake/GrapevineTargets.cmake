@@ -1,0 +1,32 @@
+# One precompiled header serves all targets: torch/torch.h alone costs 13 s per unit without it.
+if(GRAPEVINE_PCH)
+  file(WRITE ${CMAKE_BINARY_DIR}/pch_stub.cpp "")
+  add_library(grapevine_pch_owner STATIC ${CMAKE_BINARY_DIR}/pch_stub.cpp)
+  target_link_libraries(grapevine_pch_owner PUBLIC grapevine_options torch_interface spdlog::spdlog
+                        nlohmann_json::nlohmann_json)
+  target_precompile_headers(grapevine_pch_owner PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.hpp)
+endif()
+
+function(grapevine_pch target)
+  if(GRAPEVINE_PCH)
+    # The include paths and definitions must be those that the header was compiled with.
+    target_link_libraries(${target} PRIVATE grapevine_pch_owner)
+    target_precompile_headers(${target} REUSE_FROM grapevine_pch_owner)
+  endif()
+endfunction()
+
+# grapevine_library(<folder> [EXCLUDE file…] LINKS target…): the static library
+# grapevine_<folder> of all sources in a folder and its sub-folders.
+function(grapevine_library folder)
+  cmake_parse_arguments(ARG "" "" "EXCLUDE;LINKS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
+  foreach(name IN LISTS ARG_EXCLUDE)
+    list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/${folder}/${name})
+  endforeach()
+  if(NOT sources)
+    set(sources ${CMAKE_BINARY_DIR}/pch_stub.cpp)
+  endif()
+  add_library(grapevine_${folder} STATIC ${sources})
+  target_link_libraries(grapevine_${folder} PUBLIC grapevine_options ${ARG_LINKS})
+  grapevine_pch(grapevine_${folder})
+endfunction()

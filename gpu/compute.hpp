@@ -1,0 +1,35 @@
+// Compute: the pure function (parameters, batch) -> (gradient, loss) behind a GpuWorker.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "messages/expected.hpp"
+#include "messages/gradient.hpp"
+
+namespace grapevine {
+
+struct Evaluation {
+  double loss = 0;
+  double top1 = 0;  // NaN for regression
+  double top5 = 0;  // NaN for regression or fewer than 5 classes
+  std::int64_t samples = 0;
+};
+
+// Not thread-safe; a worker owns its Compute, which owns the module, the shard and the device.
+class Compute {
+ public:
+  virtual ~Compute() = default;
+
+  virtual std::int64_t dimension() const = 0;  // d: number of parameters
+  virtual FrozenTensor initial_parameters() const = 0;  // [d]
+  virtual FrozenTensor initial_buffers() const = 0;     // [b]; empty where there are none
+
+  // Deterministic: equal requests give equal bits (CPU, one thread). Never throws: failures are in
+  // Gradient::error. Drops request.z before it returns.
+  virtual Gradient gradient(GradientRequest request) = 0;
+
+  // Loss and accuracy on the test split at `z`, `buffers`.
+  virtual Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) = 0;
+};
+
+}  // namespace grapevine

@@ -1,0 +1,76 @@
+// FlatTensors: a model's parameters, or its buffers, seen as one flat float32 tensor.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpu/model.hpp"
+#include "messages/expected.hpp"
+#include "messages/frozen_tensor.hpp"
+
+namespace grapevine {
+
+// The order is that of Model::parameters() / Model::buffers(); each tensor takes its numel()
+// consecutive elements, row-major. Shapes are remembered from the construction, so that the tensors
+// may be unbound (emptied) in between. Holds handles on the model's tensors: the model must not
+// replace them. Not thread-safe.
+class FlatTensors {
+ public:
+  FlatTensors() = default;
+
+  // Errors (bad_input): a model without trainable parameters, or with one that is not float32.
+  static Expected<FlatTensors> of_parameters(Model& model);
+
+  // Any dtype: values are converted to float32 and back. Integers are exact up to 2^24, which
+  // bounds batch-norm's num_batches_tracked (int64) to 16.7 million steps.
+  static FlatTensors of_buffers(Model& model);
+
+  std::int64_t numel() const { return numel_; }
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }
+
+  // A copy of all values, [numel()] float32 on the CPU. REQUIRES: not unbound.
+  at::Tensor gather() const;
+
+  // Copies `flat` [numel()] into the tensors; tensors that were unbound get memory of their own.
+  void scatter(const at::Tensor& flat);
+
+  // Copies `parts`, one per tensor in this order, into `flat` [numel()]; undefined parts give
+  // zeros. REQUIRES: each defined part has the numel of its tensor.
+  void pack(const std::vector<at::Tensor>& parts, at::Tensor& flat) const;
+
+  // Gives the tensors memory on `device`, with their present values.
+  void move_to(at::Device device);
+
+  // Makes each tensor a view of `flat` [numel()] float32, without a copy.
+  void bind(const at::Tensor& flat);
+  // Leaves each tensor empty: no handle on what was bound survives.
+  void unbind();
+
+ private:
+  explicit FlatTensors(const std::vector<NamedTensor>& named);
+
+  std::vector<at::Tensor> tensors_;
+  std::vector<std::vector<std::int64_t>> shapes_;
+  std::vector<std::int64_t> offsets_;
+  std::int64_t numel_ = 0;
+};
+
+// While it lives, the model's parameters are views of z: no copy. Afterwards they are empty, so
+// that z.sole_owner() holds again for the last holder of z. REQUIRES: z is [parameters.numel()]
+// float32, nobody writes through the parameters, and no autograd graph over them outlives this.
+class BoundParameters {
+ public:
+  BoundParameters(FlatTensors& parameters, const FrozenTensor& z);
+  ~BoundParameters();
+  BoundParameters(const BoundParameters&) = delete;
+  BoundParameters& operator=(const BoundParameters&) = delete;
+
+ private:
+  FlatTensors& parameters_;
+};
+
+// Copies z [d] and `buffers` [b] into the model, e.g. to save it. `buffers` may be undefined: the
+// model keeps its own. Errors (bad_input) name both sizes.
+Expected<void> load_flat(Model& model, const FrozenTensor& z, const FrozenTensor& buffers);
+
+}  // namespace grapevine

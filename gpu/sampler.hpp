@@ -1,0 +1,56 @@
+// Sampler: which samples each rank takes at each step.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "messages/expected.hpp"
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+// A pure function of (seed, train_size, ranks, batch_size). Each epoch visits the samples in an
+// order of its own; step k of the epoch gives rank r the positions [(k·n + r)·B, +B) of that order.
+// So the batches of all ranks at one step, put together by rank, are the batch of a single rank
+// with batch size n·B: data-parallel training equals large-batch training exactly. The last
+// train_size mod (n·B) samples of an order are left out of its epoch.
+//
+// The order is not stored: position -> sample is a keyed permutation (a Feistel network over the
+// next power of four, walked until it falls inside, after Black & Rogaway 2002, "Ciphers with
+// arbitrary finite domains"), so that a thousand ranks cost no memory and any step is reached at
+// once.
+//
+// Immutable: thread-safe, cheap to copy.
+class Sampler {
+ public:
+  // Errors (bad_input): a size < 1; batch_size · ranks > train_size.
+  static Expected<Sampler> make(std::uint64_t seed, std::int64_t train_size, std::int64_t ranks,
+                                std::int64_t batch_size);
+
+  std::int64_t batch_size() const { return batch_size_; }
+  std::int64_t steps_per_epoch() const { return train_size_ / (ranks_ * batch_size_); }
+  Epoch epoch_of(Step step) const { return step / steps_per_epoch(); }
+
+  // The samples of `rank` at `step`, counted over all epochs, from 0. [batch_size()]
+  // REQUIRES: 0 <= rank < ranks, step >= 0.
+  std::vector<std::int64_t> indices(Rank rank, Step step) const;
+
+  // The seed of the epoch's augmentations, the same on all ranks. Never 0.
+  std::uint64_t augment_seed(Step step) const;
+
+ private:
+  static constexpr int kFeistelRounds = 6;
+  using RoundKeys = std::array<std::uint64_t, kFeistelRounds>;
+
+  Sampler() = default;
+  RoundKeys round_keys(Epoch epoch) const;
+  std::uint64_t sample_at(std::uint64_t position, const RoundKeys& keys) const;
+
+  std::uint64_t seed_ = 0;
+  std::int64_t train_size_ = 0;
+  std::int64_t ranks_ = 0;
+  std::int64_t batch_size_ = 0;
+  int half_bits_ = 1;  // 4^half_bits_ >= train_size_
+};
+
+}  // namespace grapevine

@@ -1,0 +1,39 @@
+#include "gpu/step_generator.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+
+#include <mutex>
+#include <optional>
+
+namespace grapevine {
+namespace {
+
+struct DeviceGenerator {
+  at::Device device;
+  at::Generator generator;
+};
+
+at::Generator make_generator(at::Device device) {
+  if (device.is_cpu()) return at::detail::createCPUGenerator();
+  // A clone of the default generator is how a device makes one without naming its back end here.
+  at::Generator shared = at::globalContext().defaultGenerator(device);
+  const std::lock_guard<std::mutex> lock(shared.mutex());
+  return shared.clone();
+}
+
+}  // namespace
+
+at::Generator& step_generator(at::Device device) {
+  thread_local std::optional<DeviceGenerator> own;
+  if (!own || own->device != device) own = DeviceGenerator{device, make_generator(device)};
+  return own->generator;
+}
+
+void seed_step_generator(at::Device device, std::uint64_t seed) {
+  at::Generator& generator = step_generator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+}  // namespace grapevine

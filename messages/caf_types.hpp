@@ -1,0 +1,11 @@
+// CAF's view of the messages. The only header of this folder that knows CAF.
+#pragma once
+#include <caf/allowed_unsafe_message_type.hpp>
+
+#include "messages/envelope.hpp"
+#include "messages/gradient.hpp"
+
+// These stay inside a process: across processes a transport carries the codec's bytes.
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Envelope)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::GradientRequest)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Gradient)

@@ -1,0 +1,22 @@
+// Stamp: where a data message comes from, and how old what it carries is.
+#pragma once
+#include <cstdint>
+
+#include "messages/ids.hpp"
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+// Staleness of an applied update = the receiver's step (or version) at apply - `step` (`version`).
+struct Stamp {
+  Rank origin = 0;      // the rank whose gradient is the newest inside
+  Step step = 0;        // the step at which that gradient was computed
+  Version version = 0;  // the model version that it was computed from
+  Timestamp sent{0};    // sender's clock
+  std::uint16_t hop = 0;
+  std::uint64_t sequence = 0;  // per sender, from 1: names the message in traces
+
+  ContributionId contribution() const { return {origin, step}; }
+};
+
+}  // namespace grapevine

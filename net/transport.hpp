@@ -1,0 +1,46 @@
+// The transport contract. Every implementation passes tests/conformance/transport_suite.hpp.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "messages/envelope.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// Where a rank's messages arrive. Called on whatever thread the transport likes; must not block and
+// must not call back into the transport's attach/detach.
+class Inbox {
+ public:
+  virtual ~Inbox() = default;
+  virtual void deliver(Envelope envelope) = 0;
+  // Exactly once per lost peer, after the last message of that peer.
+  virtual void peer_down(Rank peer) = 0;
+};
+
+struct TransportCounters {
+  std::uint64_t messages_sent = 0;
+  std::uint64_t bytes_sent = 0;        // headers and payload, in-process ones too
+  std::uint64_t messages_dropped = 0;  // handed over for a rank that is down
+};
+
+// Contract:
+//  - FIFO per ordered pair of ranks; at most once; a delivered tensor is bitwise what was sent.
+//  - send() never blocks; a message to a rank that is down is dropped and counted.
+//  - a rank that detaches (or dies) causes peer_down at every other attached rank, exactly once.
+// Thread-safe.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Registers the inbox of a local rank. Errors: rank outside 0..world_size-1 or attached already.
+  virtual Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) = 0;
+  // Leaves: pending deliveries to this rank are dropped, the others get peer_down.
+  virtual void detach(Rank rank) = 0;
+  virtual void send(Envelope envelope) = 0;
+  // Totals of one sending rank.
+  virtual TransportCounters counters(Rank rank) const = 0;
+  virtual std::int32_t world_size() const = 0;
+};
+
+}  // namespace grapevine

@@ -1,0 +1,90 @@
+#include "tests/apps/process.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace grapevine {
+namespace {
+
+ProcessOptions shell() {
+  ProcessOptions options;
+  options.program = "/bin/sh";
+  return options;
+}
+
+TEST(ProcessTest, CapturesBothStreamsAndTheExitCode) {
+  const ProcessResult result = run_process({"-c", "echo one; echo two >&2; exit 7"}, shell());
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_EQ(result.signal, 0);
+  EXPECT_EQ(result.out, "one\n");
+  EXPECT_EQ(result.err, "two\n");
+  EXPECT_FALSE(result.timed_out);
+}
+
+TEST(ProcessTest, MoreOutputThanPipesHoldDoesNotBlockTheChild) {
+  const ProcessResult result =
+      run_process({"-c", "head -c 3000000 /dev/zero; head -c 2000000 /dev/zero >&2"}, shell());
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out.size(), 3000000u);
+  EXPECT_EQ(result.err.size(), 2000000u);
+}
+
+TEST(ProcessTest, RunsInTheGivenFolderWithTheGivenEnvironment) {
+  const TemporaryDirectory folder;
+  ::setenv("PROCESS_TEST_GONE", "still here", 1);
+  ProcessOptions options = shell();
+  options.directory = folder.path();
+  options.environment = {"PROCESS_TEST_SET=a=b", "PROCESS_TEST_GONE"};
+  const ProcessResult result =
+      run_process({"-c", "pwd -P; echo \"$PROCESS_TEST_SET/$PROCESS_TEST_GONE\""}, options);
+  EXPECT_EQ(result.out, std::filesystem::canonical(folder.path()).string() + "\na=b/\n");
+}
+
+TEST(ProcessTest, SignalsReachAProgramThatIsWatched) {
+  Process process(
+      {"-c", "trap 'echo caught; exit 3' TERM; echo ready; while :; do sleep 0.05; done"}, shell());
+  ASSERT_TRUE(process.wait_for_output("ready"));
+  process.signal_group(SIGTERM);
+  const ProcessResult result = process.wait();
+  EXPECT_EQ(result.exit_code, 3) << result.describe();
+  EXPECT_EQ(ProcessResult::last_line(result.out), "caught");
+}
+
+TEST(ProcessTest, ASignalThatEndsItIsReported) {
+  Process process({"-c", "kill -KILL $$"}, shell());
+  EXPECT_FALSE(process.wait_for_output("never"));
+  const ProcessResult result = process.wait();
+  EXPECT_EQ(result.exit_code, -1);
+  EXPECT_EQ(result.signal, SIGKILL);
+}
+
+TEST(ProcessTest, WhatHangsIsKilledWithItsChildren) {
+  ProcessOptions options = shell();
+  options.timeout = std::chrono::milliseconds(200);
+  const ProcessResult result = run_process({"-c", "sleep 1000 & echo $!; wait"}, options);
+  EXPECT_TRUE(result.timed_out);
+  EXPECT_EQ(result.signal, SIGKILL);
+  // The grandchild is a zombie of init at most, never a running process.
+  const std::string grandchild = ProcessResult::last_line(result.out);
+  ASSERT_FALSE(grandchild.empty());
+  const ProcessResult state =
+      run_process({"-c", "ps -o stat= -p " + grandchild + " | grep -v Z"}, shell());
+  EXPECT_EQ(state.out, "");
+}
+
+TEST(ProcessTest, AProgramThatIsMissingThrows) {
+  ProcessOptions options;
+  options.program = "/no/such/program";
+  EXPECT_THROW(run_process({}, options), std::system_error);
+}
+
+TEST(ProcessTest, LastLineIgnoresTrailingNewlines) {
+  EXPECT_EQ(ProcessResult::last_line("a\nb\n\n"), "b");
+  EXPECT_EQ(ProcessResult::last_line("alone"), "alone");
+  EXPECT_EQ(ProcessResult::last_line(""), "");
+}
+
+}  // namespace
+}  // namespace grapevine

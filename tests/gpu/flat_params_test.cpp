@@ -1,0 +1,139 @@
+#include "gpu/flat_params.hpp"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/gpu/tiny_model.hpp"
+
+namespace grapevine {
+namespace {
+
+TEST(FlatTensors, ScatterIsTheInverseOfGather) {
+  TinyModel model(tiny_layers());
+  FlatTensors parameters = FlatTensors::of_parameters(model).value();
+  ASSERT_EQ(parameters.numel(), 3 * 8 + 8 + 8 + 8 + 8 * 6 + 6);
+  const at::Tensor values = at::rand({parameters.numel()});
+  parameters.scatter(values);
+  EXPECT_TRUE(parameters.gather().equal(values));
+  // Row-major, in the model's order.
+  EXPECT_TRUE(model.parameters()[0].tensor.flatten().equal(values.narrow(0, 0, 24)));
+}
+
+TEST(FlatTensors, GatherCopies) {
+  TinyModel model(tiny_layers());
+  FlatTensors parameters = FlatTensors::of_parameters(model).value();
+  parameters.gather().fill_(7);
+  EXPECT_FALSE(parameters.gather().eq(7).any().item<bool>());
+}
+
+TEST(FlatTensors, ConvertsIntegerBuffers) {
+  TinyModel model(tiny_layers());
+  FlatTensors buffers = FlatTensors::of_buffers(model);
+  ASSERT_EQ(buffers.numel(), 8 + 8 + 1);
+  at::Tensor values = at::rand({17});
+  values[16] = 12345;
+  buffers.scatter(values);
+  EXPECT_EQ(model.buffers()[2].tensor.scalar_type(), at::kLong);
+  EXPECT_EQ(model.buffers()[2].tensor.item<std::int64_t>(), 12345);
+  EXPECT_TRUE(buffers.gather().equal(values));
+}
+
+TEST(FlatTensors, PackFillsTheGapsWithZeros) {
+  TinyModel model(torch::nn::Sequential(torch::nn::Linear(2, 2)));
+  FlatTensors parameters = FlatTensors::of_parameters(model).value();
+  at::Tensor flat = at::full({6}, 9.0F);
+  parameters.pack({at::Tensor(), at::ones({2})}, flat);
+  EXPECT_TRUE(flat.equal(at::tensor({0.F, 0.F, 0.F, 0.F, 1.F, 1.F})));
+}
+
+TEST(FlatTensors, RejectsWhatTheEngineCannotTrain) {
+  torch::nn::Sequential doubles{torch::nn::Linear(2, 2)};
+  doubles->to(torch::kDouble);
+  TinyModel model(doubles);
+  const auto parameters = FlatTensors::of_parameters(model);
+  ASSERT_FALSE(parameters.ok());
+  EXPECT_EQ(parameters.error().code, Errc::bad_input);
+  EXPECT_EQ(parameters.error().message,
+            "parameter '0.weight' is Double where Float is needed: call .float() on the model "
+            "before saving it");
+  TinyModel empty{torch::nn::Sequential(torch::nn::Tanh())};
+  EXPECT_FALSE(FlatTensors::of_parameters(empty).ok());
+}
+
+TEST(BoundParameters, AreViewsOfZ) {
+  TinyModel model(tiny_layers());
+  FlatTensors parameters = FlatTensors::of_parameters(model).value();
+  const FrozenTensor z = FrozenTensor::freeze(at::rand({parameters.numel()}));
+  const BoundParameters bound(parameters, z);
+  std::int64_t offset = 0;
+  for (const NamedTensor& each : model.parameters()) {
+    EXPECT_EQ(each.tensor.data_ptr<float>(), z.data<float>() + offset) << each.name;
+    EXPECT_TRUE(each.tensor.requires_grad());
+    EXPECT_TRUE(each.tensor.is_leaf());
+    offset += each.tensor.numel();
+  }
+  EXPECT_FALSE(z.sole_owner());
+}
+
+TEST(BoundParameters, LeaveZToItsOwnerAfterAStep) {
+  TinyModel model(tiny_layers());
+  FlatTensors parameters = FlatTensors::of_parameters(model).value();
+  FrozenTensor z = FrozenTensor::freeze(at::rand({parameters.numel()}));
+  const at::Tensor before = z.read().clone();
+  for (int step = 0; step < 3; ++step) {
+    {
+      const BoundParameters bound(parameters, z);
+      const at::Tensor loss = model.forward(at::rand({4, 3})).pow(2).sum();
+      const auto gradients = torch::autograd::grad({loss}, parameters.tensors());
+      EXPECT_EQ(gradients.size(), parameters.tensors().size());
+    }
+    EXPECT_TRUE(z.sole_owner());
+  }
+  EXPECT_TRUE(z.read().equal(before));
+  const void* memory = z.raw();
+  EXPECT_EQ(std::move(z).thaw().data_ptr(), memory);
+}
+
+TEST(BoundParameters, LeaveZToItsOwnerAfterAnException) {
+  TinyModel model(tiny_layers());
+  FlatTensors parameters = FlatTensors::of_parameters(model).value();
+  const FrozenTensor z = FrozenTensor::freeze(at::rand({parameters.numel()}));
+  try {
+    const BoundParameters bound(parameters, z);
+    model.forward(at::rand({4, 5}));
+    FAIL() << "five values fit a layer of three inputs";
+  } catch (const std::exception&) {
+    EXPECT_TRUE(z.sole_owner());
+  }
+}
+
+TEST(LoadFlat, FillsAModelThatWasUnbound) {
+  TinyModel model(tiny_layers());
+  FlatTensors parameters = FlatTensors::of_parameters(model).value();
+  const FrozenTensor z = FrozenTensor::freeze(at::rand({parameters.numel()}));
+  const FrozenTensor buffers = FrozenTensor::freeze(at::ones({17}));
+  ASSERT_TRUE(load_flat(model, z, buffers).ok());
+  EXPECT_TRUE(parameters.gather().equal(z.read()));
+  EXPECT_TRUE(FlatTensors::of_buffers(model).gather().equal(buffers.read()));
+  parameters.unbind();
+  parameters.scatter(z.read());
+  EXPECT_EQ(model.parameters()[0].tensor.sizes(), (std::vector<std::int64_t>{8, 3}));
+  EXPECT_TRUE(parameters.gather().equal(z.read()));
+  EXPECT_TRUE(z.sole_owner());
+}
+
+TEST(LoadFlat, NamesBothSizes) {
+  TinyModel model(tiny_layers());
+  const auto wrong_z = load_flat(model, FrozenTensor::freeze(at::rand({5})), {});
+  ASSERT_FALSE(wrong_z.ok());
+  EXPECT_EQ(
+      wrong_z.error().message,
+      "the flat tensor has 5 values, the model 102 parameters: use the model that was trained");
+  const auto wrong_buffers =
+      load_flat(model, FrozenTensor::freeze(at::rand({102})), FrozenTensor::freeze(at::rand({5})));
+  ASSERT_FALSE(wrong_buffers.ok());
+  EXPECT_EQ(wrong_buffers.error().code, Errc::bad_input);
+}
+
+}  // namespace
+}  // namespace grapevine

