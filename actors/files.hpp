@@ -1,1 +1,57 @@
-../apps/files.hpp
+// Files that are either whole or not there: written beside their final name, synced, renamed.
+// Every error names the path and what the operating system said. Nothing here throws.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// A file that appears under its name at commit() and not before. Without a commit nothing is left
+// behind, and a file that had the name keeps its content. A symbolic link is followed: the file
+// that it points to is replaced. A device, pipe or socket cannot be replaced: it is written
+// directly.
+//
+// Not thread-safe. A moved-from object may only be destroyed or assigned to.
+class AtomicFile {
+ public:
+  // Errors (io): the folder is missing or not writable, the name is a directory.
+  static Expected<AtomicFile> create(const std::filesystem::path& path);
+  AtomicFile(AtomicFile&&) noexcept;
+  AtomicFile& operator=(AtomicFile&&) noexcept;
+  ~AtomicFile();
+
+  // Where to write. A failed write shows here as badbit, and as an error of commit().
+  std::ostream& stream();
+  // For writers that want a name. They may truncate and fill that file, but not replace it, and the
+  // stream must not be used then.
+  const std::filesystem::path& temporary_path() const;
+
+  // Flushes, syncs to the disk, renames, syncs the folder. Afterwards the object is spent: a second
+  // commit is an error. Errors (io): a write failed (also an earlier one, e.g. no space left).
+  Expected<void> commit();
+
+ private:
+  struct Impl;
+  explicit AtomicFile(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The whole content at once, with the guarantees of AtomicFile.
+Expected<void> write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
+
+// Makes the directory and its parents where they are missing, and proves by a file that comes and
+// goes that files can be written there. Errors (bad_input: the user chose the path) name the path.
+Expected<void> ensure_writable_directory(const std::filesystem::path& path);
+
+// Makes `link` point to `target` (as written: relative to the folder of `link`), in place of an
+// older link or file. Readers see the old link or the new one. Errors (io): `link` is a directory,
+// …
+Expected<void> replace_symlink_atomically(const std::filesystem::path& target,
+                                          const std::filesystem::path& link);
+
+}  // namespace grapevine

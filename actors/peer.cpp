@@ -34,6 +34,10 @@ class MailboxInbox : public Inbox {
 
 }  // namespace
 
+std::shared_ptr<Inbox> make_mailbox_inbox(PeerActor peer) {
+  return std::make_shared<MailboxInbox>(std::move(peer));
+}
+
 // ---- life ----
 
 void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
@@ -48,9 +52,6 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
                 ? self_->spawn<caf::linked + caf::detached>(gpu_worker, config_.worker,
                                                             PeerActor{self_})
                 : self_->spawn<caf::linked>(gpu_worker, config_.worker, PeerActor{self_});
-  const auto attached =
-      config_.transport->attach(config_.rank, std::make_shared<MailboxInbox>(PeerActor{self_}));
-  GRAPEVINE_CHECK(attached.ok(), attached.error().message);
 }
 
 void PeerState::start() {

@@ -108,6 +108,11 @@ class PeerState : public Env {
   std::vector<TraceRecord> trace_;
 };
 
+// The Inbox through which `config.transport` reaches a Peer: whoever spawns the Peers attaches it for
+// all of them before the first StartTraining, because CAF initialises actors lazily and a message to a
+// rank that is not attached is lost.
+std::shared_ptr<Inbox> make_mailbox_inbox(PeerActor peer);
+
 PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config);
 
 }  // namespace grapevine

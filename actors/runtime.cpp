@@ -65,8 +65,12 @@ class CrewBuilder {
     if (config_.evaluator)
       validation =
           spawn_aside(evaluator, EvaluatorConfig{config_.ranks, config_.evaluator, head});
-    for (Rank rank = 0; rank < config_.ranks; ++rank)
+    for (Rank rank = 0; rank < config_.ranks; ++rank) {
       crew.peers.push_back(system_.spawn(peer, peer_config(rank, head, validation, crew.tracer)));
+      const auto attached =
+          config_.transport->attach(rank, make_mailbox_inbox(crew.peers.back()));
+      GRAPEVINE_CHECK(attached.ok(), attached.error().message);
+    }
     caf::anon_send(head, std::move(crew));
     return head;
   }
@@ -82,6 +86,15 @@ class CrewBuilder {
     supervision.steps_per_epoch = config_.parts->horizon.steps_per_epoch;
     supervision.total_steps = config_.parts->horizon.steps;
     supervision.run_start_ns = run_start_ns_;
+    if (config_.resume) {
+      std::vector<Step> steps;
+      for (const StateDict& rank : config_.resume->ranks) {
+        const auto step = rank.integer("model.step");
+        steps.push_back(step ? *step : 0);
+      }
+      supervision.resumed_least = *std::min_element(steps.begin(), steps.end());
+      supervision.resumed_most = *std::max_element(steps.begin(), steps.end());
+    }
     return supervision;
   }
 

@@ -23,13 +23,22 @@ Timestamp SupervisorState::now() const {
   return std::chrono::duration_cast<Duration>(since_epoch) - Duration(config_.run_start_ns);
 }
 
+// With a margin: whole epochs must come out whole.
+double SupervisorState::epochs_of(Step steps) const {
+  return static_cast<double>(steps) / config_.steps_per_epoch + 1e-9;
+}
+
 // ---- the run ----
 
 void SupervisorState::begin(BeginRun crew) {
   crew_ = std::move(crew);
+  // An epoch that only some ranks had behind them at the checkpoint is not evaluated again.
   if (crew_.evaluates)
-    evaluations_due_ = static_cast<std::int64_t>(
-        std::floor(static_cast<double>(config_.total_steps) / config_.steps_per_epoch + 1e-9));
+    evaluations_due_ = static_cast<std::int64_t>(std::floor(epochs_of(config_.total_steps)) -
+                                                 std::floor(epochs_of(config_.resumed_most)));
+  if (config_.checkpoint_every_epochs > 0)
+    epochs_checkpointed_ = static_cast<std::int64_t>(epochs_of(config_.resumed_least) /
+                                                     config_.checkpoint_every_epochs);
   last_news_ = now();
   for (const PeerActor& peer : crew_.peers) {
     self_->monitor(peer);
@@ -47,12 +56,12 @@ void SupervisorState::on_step(const StepReport& report) {
   if (static_cast<std::int32_t>(steps_.size()) < config_.ranks) return;
   Step slowest = report.step;
   for (const auto& [rank, step] : steps_) slowest = std::min(slowest, step);
-  const double epochs = static_cast<double>(slowest + 1) / config_.steps_per_epoch;
-  const auto due = static_cast<std::int64_t>(epochs / config_.checkpoint_every_epochs + 1e-9);
+  const double epochs = epochs_of(slowest + 1);
+  const auto due = static_cast<std::int64_t>(epochs / config_.checkpoint_every_epochs);
   if (due <= epochs_checkpointed_ || slowest + 1 >= config_.total_steps) return;
   epochs_checkpointed_ = due;
   char name[32];
-  std::snprintf(name, sizeof name, "epoch-%04.0f", std::floor(epochs + 1e-9));
+  std::snprintf(name, sizeof name, "epoch-%04.0f", std::floor(epochs));
   begin_cut(config_.checkpoint_every_epochs < 1 ? step_name() : name);
 }
 

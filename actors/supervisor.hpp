@@ -48,6 +48,8 @@ struct SupervisorConfig {
   Duration patience{std::chrono::seconds(300)};  // without any step: the run has failed
   double steps_per_epoch = 1;
   Step total_steps = 0;
+  Step resumed_least = 0;  // steps that the slowest and the fastest rank had behind them in the
+  Step resumed_most = 0;   // checkpoint that this run goes on from
   std::int64_t run_start_ns = 0;
 };
 
@@ -76,6 +78,7 @@ class SupervisorState {
   enum class Stage { running, draining, closing, ended };
 
   Timestamp now() const;
+  double epochs_of(Step steps) const;
   void begin_cut(std::string name);
   std::string step_name() const;
   void drain();

@@ -1,5 +1,8 @@
-// SGD does not go through torch::optim: that makes a pass over memory per operation, MEASURED.
-// Adam and AdamW stay torch::optim.
+// SGD does not go through torch::optim, which passes over memory once per operation and allocates
+// temporaries of the model's size. kernels_bench, 25 M parameters, momentum 0.9, one thread,
+// LibTorch 1.13 (median CPU time of a step, 7 runs, shared 2-core machine): the fused pass takes
+// 16-17 ms under every rule; torch::optim::SGD 28 ms (1.7x) plain, 111 ms (6.7x) with nesterov,
+// 115 ms (6.9x) with weight decay, 190 ms (11x) with both. Adam and AdamW stay torch::optim.
 #include "algorithms/optimizer.hpp"
 
 #include <torch/optim/adam.h>

@@ -25,7 +25,8 @@ void print_json(const AveragingReport& report, std::ostream& out) {
   out << object.dump() << '\n';
 }
 
-// As long as the deviation has decimal places left above double precision, next to the first one.
+// Two characters for each decade of the deviation above double precision, relative to the first
+// one.
 std::string log_bar(double deviation, double initial) {
   constexpr double kDecades = 16;
   constexpr double kWidth = 32;
@@ -72,7 +73,8 @@ class AverageCommand final : public Command {
     }
     std::vector<std::vector<double>> values;
     for (Rank i = 0; i < ranks_; ++i) values.emplace_back(static_cast<std::size_t>(dim_), i);
-    auto averaging = AveragingRun::start(*topology, values, {*method, !plain_, drop_, seed_});
+    auto averaging = AveragingRun::start(
+        *topology, values, {*method, !plain_, drop_, static_cast<std::uint64_t>(seed_)});
     if (!averaging) return averaging.error();
     print(*averaging, console.out);
     return {};
@@ -83,6 +85,8 @@ class AverageCommand final : public Command {
   Expected<void> check() const {
     if (rounds_ < 0) return bad_input("--rounds " + std::to_string(rounds_) + ": use 0 or more");
     if (dim_ < 1) return bad_input("--dim " + std::to_string(dim_) + ": use 1 or more");
+    // Read as a signed number: the parser wraps -1 around for unsigned ones.
+    if (seed_ < 0) return bad_input("--seed " + std::to_string(seed_) + ": use 0 or more");
     if (ranks_ > 0 && dim_ > kMaxValues / ranks_) {
       return bad_input("--ranks " + std::to_string(ranks_) + " --dim " + std::to_string(dim_) +
                        ": use at most " + std::to_string(kMaxValues) + " values in all");
@@ -92,7 +96,7 @@ class AverageCommand final : public Command {
 
   void print(AveragingRun& averaging, std::ostream& out) const {
     const double initial = averaging.report().max_deviation;
-    if (!json_) out << "round          mean  max deviation    weight sum  decades left of 16\n";
+    if (!json_) out << "round          mean  max deviation    weight sum  deviation, log scale\n";
     for (std::int64_t round = 0; round <= rounds_; ++round) {
       if (round > 0) averaging.advance();
       const AveragingReport report = averaging.report();
@@ -110,7 +114,7 @@ class AverageCommand final : public Command {
   std::int32_t peers_ = 1;
   std::int64_t rounds_ = 20;
   std::int64_t dim_ = 1;
-  std::uint64_t seed_ = 1;
+  std::int64_t seed_ = 1;
   double drop_ = 0;
   bool plain_ = false;
   bool json_ = false;

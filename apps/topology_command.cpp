@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <map>
 #include <ostream>
+#include <sstream>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -23,6 +24,15 @@ std::string join(const std::vector<Rank>& ranks) {
   std::string text;
   for (const Rank r : ranks) text += (text.empty() ? "" : " ") + std::to_string(r);
   return text.empty() ? "-" : text;
+}
+
+std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(text.size(), width), ' ');
+  return text;
+}
+
+std::string trimmed(const std::string& text) {
+  return text.substr(0, text.find_last_not_of(' ') + 1);
 }
 
 // NaN, which JSON prints as null, where it would take minutes.
@@ -88,7 +98,7 @@ void print_dot(const Topology& topology, std::ostream& out) {
 }
 
 void print_row(std::ostream& out, const std::string& label, const std::string& value) {
-  out << std::left << std::setw(19) << label << value << '\n';
+  out << padded(label, 19) << value << '\n';
 }
 
 std::string count_of(std::int64_t count, const std::string& noun) {
@@ -100,7 +110,7 @@ std::string describe_contraction(const Topology& topology) {
   if (std::isnan(contraction)) {
     return "not computed above " + std::to_string(kMaxContractionRanks) + " ranks";
   }
-  if (contraction == 0) return "0 (a period averages exactly)";
+  if (contraction == 0) return "0 (a period averages exactly, up to rounding)";
   // Rounding leaves the eigenvalue of a graph in several parts this close to 1.
   if (contraction > 1 - 1e-9) return "1 (some ranks never hear of each other: they cannot agree)";
   std::ostringstream text;
@@ -128,7 +138,7 @@ std::string describe_messages(const Topology& topology) {
 // Destinations, ranks down and rounds across, as far as they fit.
 void print_rounds(const Topology& topology, std::ostream& out) {
   const Rank shown = std::min(topology.ranks(), kShownRanks);
-  out << "\nrank";
+  std::string header = "rank";
   std::vector<std::string> lines;
   for (Rank i = 0; i < shown; ++i) {
     const std::string number = std::to_string(i);
@@ -141,16 +151,13 @@ void print_rounds(const Topology& topology, std::ostream& out) {
     for (Rank i = 0; i < shown; ++i) column = std::max(column, join(topology.out(round, i)).size());
     width += column + 2;
     if (round > 0 && width > kTableWidth) break;
-    out << "  " << std::left << std::setw(static_cast<int>(column)) << title;
+    header += "  " + padded(title, column);
     for (Rank i = 0; i < shown; ++i) {
-      std::string cell = join(topology.out(round, i));
-      cell.resize(column, ' ');
-      lines[static_cast<std::size_t>(i)] += "  " + cell;
+      lines[static_cast<std::size_t>(i)] += "  " + padded(join(topology.out(round, i)), column);
     }
   }
-  out << '\n';
-  for (const std::string& line : lines)
-    out << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
+  out << '\n' << trimmed(header) << '\n';
+  for (const std::string& line : lines) out << trimmed(line) << '\n';
   const std::int64_t more_rounds = topology.period() - round;
   if (topology.ranks() > shown) {
     out << "and " << count_of(topology.ranks() - shown, "more rank") << '\n';

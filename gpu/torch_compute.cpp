@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
-#include <limits>
 #include <numeric>
 #include <sstream>
 #include <utility>
@@ -16,6 +15,7 @@
 
 #include "gpu/step_generator.hpp"
 #include "gpu/torch_error.hpp"
+#include "messages/check.hpp"
 #include "messages/random.hpp"
 
 namespace grapevine {
@@ -56,6 +56,7 @@ std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
 }  // namespace
 
 Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config) {
+  GRAPEVINE_CHECK(config.model && config.data, "a TorchCompute without model or data");
   try {
     Expected<Sampler> sampler =
         Sampler::make(config.seed, config.data->info().train_size, config.ranks, config.batch_size);

@@ -51,7 +51,8 @@ function percent(path) {
   return value[path] ~ /^[0-9]/ ? sprintf("%.1f%%", 100 * value[path]) : "-"
 }
 BEGIN {
-  printf "\n%-9s %8s %10s %9s %9s %15s %14s\n", "algorithm", "time", "samples/s", "accuracy", "sent",
+  row = "%-9s %8s %8s %10s %9s %9s %15s %14s\n"
+  printf "\n" row, "algorithm", "time", "speed-up", "samples/s", "accuracy", "sent",
          "mean staleness", "max staleness"
   for (i = 1; i < ARGC; ++i) {
     text = ""
@@ -59,7 +60,9 @@ BEGIN {
     if (status < 0) { print "error: cannot read " ARGV[i] > "/dev/stderr"; exit 1 }
     split("", value)
     read_value("")
-    printf "%-9s %8s %10s %9s %9s %15s %14s\n", value["algorithm"], number("wall_seconds", "%.1fs"),
+    if (i == 1) first_seconds = value["wall_seconds"]
+    speed_up = value["wall_seconds"] > 0 ? first_seconds / value["wall_seconds"] : 0
+    printf row, value["algorithm"], number("wall_seconds", "%.1fs"), sprintf("%.2fx", speed_up),
            number("samples_per_second", "%.0f"), percent("test_accuracy"),
            bytes(value["bytes_sent"]), number("staleness.mean", "%.2f"),
            number("staleness.max", "%.0f")

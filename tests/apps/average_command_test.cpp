@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -119,6 +120,7 @@ TEST(AverageCommand, BadInputIsNamed) {
   EXPECT_TRUE(contains(error("--peers 0"), "0 peers"));
   EXPECT_TRUE(contains(error("--rounds -1"), "--rounds"));
   EXPECT_TRUE(contains(error("--dim 0"), "--dim"));
+  EXPECT_TRUE(contains(error("--seed -1"), "--seed"));
   EXPECT_TRUE(contains(error("--ranks 100000 --dim 100000"), "values in all"));
   EXPECT_TRUE(contains(error("--drop 1"), "[0, 1)"));
   EXPECT_TRUE(contains(error("--drop -0.1"), "[0, 1)"));
@@ -131,7 +133,6 @@ TEST(AverageCommand, BadInputIsNamed) {
 
 TEST(AverageCommand, UsageErrorsAreLeftToTheParser) {
   EXPECT_THROW(run("--ranks 1.5"), CLI::ParseError);
-  EXPECT_THROW(run("--seed -1"), CLI::ParseError);
   EXPECT_THROW(run("--drop many"), CLI::ParseError);
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "apps/zoo/data.hpp"
@@ -141,7 +142,10 @@ TEST_F(Images, ADamagedImageIsNamedWhereverItIs) {
   const TestBytes whole = read_bytes(path);
   // The header is sound, the pixels are not: found when the batch is decoded.
   TestBytes bytes = whole;
-  for (std::size_t i = 41; i < bytes.size() - 16; ++i) bytes[i] = 0xAA;
+  const std::string data_name = "IDAT";
+  const auto data_chunk =
+      std::search(bytes.begin(), bytes.end(), data_name.begin(), data_name.end());
+  std::fill(data_chunk + 4, data_chunk + 12, std::uint8_t{0xAA});
   write_bytes(path, bytes);
   const auto data = *make(2);
   auto batch = data->batch(Split::train, index_range(0, 12), 0);
@@ -229,7 +233,8 @@ std::string cifar_folder() {
 
 TEST(ImagesFiles, CifarAsJpegLoads) {
   const std::string folder = cifar_folder();
-  if (folder.empty()) GTEST_SKIP() << "no shared/data/cifar10-jpeg.tar.xz next to the checkout";
+  if (folder.empty())
+    GTEST_SKIP() << "cifar10-jpeg.tar.xz is not in shared/data or cannot be unpacked";
   DataOptions options;
   options.decode_threads = 2;
   const auto data = *make_data_set("images:" + folder, options);

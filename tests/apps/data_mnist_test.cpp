@@ -120,7 +120,8 @@ TEST_F(Mnist, RefusesWrongLabels) {
 
 TEST_F(Mnist, RefusesDamagedGzip) {
   const std::string path = folder_.file(kTrainImages + ".gz");
-  TestBytes packed = read_bytes(path);
+  const Batch sound = *(*make())->batch(Split::train, index_range(0, 30), 0);
+  const TestBytes packed = read_bytes(path);
   TestBytes cut(packed.begin(), packed.end() - 20);
   write_bytes(path, cut);
   expect_error(make().error(), {path, "gzip stream breaks off or is damaged after "});
@@ -129,13 +130,20 @@ TEST_F(Mnist, RefusesDamagedGzip) {
   flipped[flipped.size() - 6] ^= 1;
   write_bytes(path, flipped);
   expect_error(make().error(), {path, "gzip stream breaks off or is damaged after "});
-  // Inside the compressed data: whatever zlib makes of it, it is an error.
+  // Inside the compressed data: an error, but where the flip leaves the bytes as they are (in a run
+  // of equal bytes a copy from one back is a copy from two back).
+  const auto indices = index_range(0, 30);
+  int errors = 0;
   for (std::size_t at = 12; at < packed.size() - 8; at += 7) {
     flipped = packed;
     flipped[at] ^= 0x10;
     write_bytes(path, flipped);
-    EXPECT_FALSE(make().ok()) << "byte " << at;
+    auto made = make();
+    errors += made.ok() ? 0 : 1;
+    if (!made) continue;
+    EXPECT_TRUE(same_batches(sound, *(*made)->batch(Split::train, indices, 0))) << "byte " << at;
   }
+  EXPECT_GT(errors, 0);
 }
 
 TEST(MnistFiles, TheOriginalsLoad) {

@@ -419,6 +419,34 @@ TYPED_TEST_P(TransportSuite, PeerDownComesOnceAfterThePeersLastMessage) {
   }
 }
 
+// Rank 0 is stuck in its first delivery while more is queued behind it, the sender's departure
+// last.
+TYPED_TEST_P(TransportSuite, PeerDownDoesNotOvertakeQueuedMessages) {
+  constexpr int kMessages = 50;
+  std::promise<void> entered;
+  std::promise<void> release;
+  this->world_ = std::make_unique<TypeParam>(2);
+  this->add(1, nullptr);
+  this->add(0, [&](const Envelope& e) {
+    if (index_of(e) != 0) return;
+    entered.set_value();
+    release.get_future().wait();
+  });
+  std::thread first([&] { this->send(numbered(1, 0, 0)); });
+  EXPECT_EQ(entered.get_future().wait_for(kHangDeadline), std::future_status::ready);
+  auto leaving = std::async(std::launch::async, [&] {
+    for (int i = 1; i < kMessages; ++i) this->send(numbered(1, 0, i));
+    this->endpoint(1).detach(1);
+  });
+  EXPECT_EQ(leaving.wait_for(kHangDeadline), std::future_status::ready);
+  release.set_value();
+  first.join();
+  ASSERT_TRUE(this->inbox(0).wait_down(1));
+  const auto arrivals = this->inbox(0).arrivals();
+  EXPECT_TRUE(arrivals.back().is_down) << "a message after its sender's peer_down";
+  EXPECT_TRUE(counts_up(this->inbox(0).messages_from(1)));
+}
+
 TYPED_TEST_P(TransportSuite, WhoLeavesHearsNothingMore) {
   this->start(3);
   this->send(numbered(0, 1, 0));
@@ -538,7 +566,8 @@ REGISTER_TYPED_TEST_SUITE_P(TransportSuite, KnowsItsWorldSize, AttachRefusesStra
                             EveryPairIsFifoUnderConcurrentTraffic,
                             SeveralThreadsOfOneRankKeepTheirOwnOrder, AnInboxMaySendWhileItReceives,
                             AnInboxMaySendToItselfWhileItReceives, SendReturnsWhileTheReceiverHangs,
-                            PeerDownComesOnceAfterThePeersLastMessage, WhoLeavesHearsNothingMore,
+                            PeerDownComesOnceAfterThePeersLastMessage,
+                            PeerDownDoesNotOvertakeQueuedMessages, WhoLeavesHearsNothingMore,
                             MessagesToALostRankAreDroppedAndCounted, AReceiverMayLeaveDuringTraffic,
                             ASenderMayLeaveDuringItsTraffic, CountersAddUpWhatWasSent,
                             ADetachedInboxIsLetGo);

@@ -136,6 +136,14 @@ TEST(FrozenTensor, AWeakHandleCannotReachTheFrozenBytes) {
   EXPECT_FALSE(at::Tensor(weak.lock()).defined());
 }
 
+TEST(FrozenTensor, AParameterIsCopiedEvenByItsLastHandle) {
+  at::Tensor parameter = ramp(8).requires_grad_();
+  const void* bytes = parameter.data_ptr();
+  const FrozenTensor frozen = FrozenTensor::freeze(std::move(parameter));
+  EXPECT_NE(frozen.raw(), bytes);  // the original lived until the copy was made
+  EXPECT_TRUE(is_fresh_buffer(frozen.read()));
+}
+
 TEST(FrozenTensor, BorrowedMemoryIsCopied) {
   std::vector<float> lender(6, 1.0f);
   const FrozenTensor frozen = FrozenTensor::freeze(at::from_blob(lender.data(), {6}, at::kFloat));
@@ -172,7 +180,9 @@ TEST(FrozenTensor, LazyNegationAndConjugationAreResolved) {
   EXPECT_EQ(negated.data<float>()[3], -3.0f);
   {
     const c10::InferenceMode guard;  // views made here keep no base: this is a sole handle
-    EXPECT_EQ(FrozenTensor::freeze(at::_neg_view(ramp(5))).data<float>()[3], -3.0f);
+    at::Tensor sole = at::_neg_view(ramp(5));
+    ASSERT_TRUE(sole.is_neg() && sole.storage().use_count() == 1);
+    EXPECT_EQ(FrozenTensor::freeze(std::move(sole)).data<float>()[3], -3.0f);
   }
   const at::Tensor z = at::complex(ramp(3), ramp(3));
   const FrozenTensor conjugated = FrozenTensor::freeze(at::conj(z));

@@ -38,7 +38,11 @@ class ScriptModel final : public Model {
     return output.toTensor();
   }
 
-  void train(bool on) override { module_.train(on); }
+  // Not Module::train(), which fails on a sub-module that never asks whether it trains.
+  void train(bool on) override {
+    for (torch::jit::Module each : module_.modules())
+      if (each.hasattr("training")) each.setattr("training", on);
+  }
 
   Expected<void> save(const std::string& path) override {
     try {

@@ -1,4 +1,4 @@
-#include "apps/files.hpp"
+#include "actors/files.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "apps/files.hpp"
+#include "actors/files.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

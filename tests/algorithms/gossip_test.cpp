@@ -1,0 +1,280 @@
+// The invariants of push-sum gossip (Assran et al. 2019), with messages in flight.
+#include <gtest/gtest.h>
+
+#include "tests/sim/role_world.hpp"
+
+namespace grapevine {
+namespace {
+
+using sim::RoleWorld;
+using sim::WorldConfig;
+
+const std::vector<std::int32_t> kRanks = {1, 2, 3, 4, 5, 6, 7, 8, 16};
+
+Plan make_plan(const std::vector<std::pair<std::string, std::string>>& keys) {
+  Wiring wiring;
+  EXPECT_TRUE(wiring.set("exchange", "gossip"));
+  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value));
+  auto plan = resolve(wiring);
+  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
+  return *plan;
+}
+
+Plan sgp() { return make_plan({}); }
+Plan osgp(int staleness = 0) {
+  return make_plan({{"overlap", "true"}, {"staleness", std::to_string(staleness)}});
+}
+
+WorldConfig make_config(const Plan& plan, std::int32_t ranks, std::uint64_t seed) {
+  WorldConfig config;
+  config.plan = plan;
+  config.ranks = ranks;
+  config.seed = seed;
+  config.horizon.steps = 24;
+  config.horizon.steps_per_epoch = 6;
+  config.dimension = 5;
+  return config;
+}
+
+// Rank r pulls towards its own optimum c_r = r: heterogeneous, so that ranks disagree.
+at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank); }
+at::Tensor nothing(Rank, Step, const at::Tensor& z) { return at::zeros_like(z); }
+
+void scatter(RoleWorld& world, std::int32_t ranks, std::int64_t dimension) {
+  for (Rank r = 0; r < ranks; ++r)
+    world.set_x(r, at::arange(dimension, at::kFloat) + static_cast<double>(3 * r));
+}
+
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+
+struct Mode {
+  const char* name;
+  Plan plan;
+};
+std::vector<Mode> all_modes() {
+  return {{"sgp", sgp()},
+          {"sgp p=2", make_plan({{"peers", "2"}})},
+          {"sgp p=1 then 2 then 1", make_plan({{"peers", "0:1,1:2,3:1"}})},
+          {"sgp ring", make_plan({{"topology", "ring"}})},
+          {"sgp star", make_plan({{"topology", "star"}})},
+          {"osgp", osgp()},
+          {"osgp tau=1", osgp(1)},
+          {"osgp tau=3", osgp(3)},
+          {"osgp tau=2, p=1 then 3",
+           make_plan({{"overlap", "true"}, {"staleness", "2"}, {"peers", "0:1,2:3"}})}};
+}
+
+// Sum of w, and sum of x + lr * sum of gradients, are conserved at every moment.
+TEST(Gossip, ConservesMassWithMessagesInFlight) {
+  for (const Mode& mode : all_modes())
+    for (const std::int32_t n : kRanks) {
+      const std::uint64_t seed = 100 + static_cast<std::uint64_t>(n);
+      SCOPED_TRACE(std::string(mode.name) + ", n=" + std::to_string(n) +
+                   ", seed=" + std::to_string(seed));
+      WorldConfig config = make_config(mode.plan, n, seed);
+      config.lr = 0.125;
+      config.slowness[n - 1] = 0.9;
+      RoleWorld world(config, pull);
+      scatter(world, n, config.dimension);
+      const at::Tensor x0 = world.total_x();
+      world.start();
+      world.run([&] {
+        ASSERT_NEAR(world.total_w(), n, 1e-9);
+        const at::Tensor pulled = world.gradients().defined()
+                                      ? world.gradients() * config.lr
+                                      : at::zeros_like(x0);
+        ASSERT_LT(distance(world.total_x() + pulled, x0), 1e-3 * n);
+      });
+      for (Rank r = 0; r < n; ++r) EXPECT_TRUE(world.finished(r)) << "rank " << r;
+    }
+}
+
+TEST(Gossip, KeepsTheMeanAndNeverSpreadsWithoutGradients) {
+  for (const Mode& mode : all_modes())
+    for (const std::int32_t n : kRanks) {
+      SCOPED_TRACE(std::string(mode.name) + ", n=" + std::to_string(n));
+      WorldConfig config = make_config(mode.plan, n, 7);
+      config.horizon.steps = 60;
+      RoleWorld world(config, nothing);
+      scatter(world, n, config.dimension);
+      const at::Tensor mean = world.total_x() / n;
+      world.start();
+      const double spread = 3.0 * n;
+      world.run([&] {
+        for (Rank r = 0; r < n; ++r)
+          ASSERT_LE(distance(world.z(r), mean), spread + 1e-3);
+      });
+      at::Tensor after = at::zeros_like(mean);
+      double w = 0;
+      for (Rank r = 0; r < n; ++r) {
+        after += world.model(r).x.read().to(at::kDouble);
+        w += world.model(r).w;
+      }
+      EXPECT_LT(distance(after / w, mean), 1e-4);  // nothing is left in flight at the end
+      // A ring of 16 contracts by cos(pi/16) per round only.
+      for (Rank r = 0; r < n && n <= 8; ++r) {
+        EXPECT_LT(distance(world.z(r), mean), 0.5);
+      }
+    }
+}
+
+// Where rounds may be skipped, ranks take gradients at different moments; where the graph is irregular,
+// their weights differ and so do their steps gamma u / w in z: no such promise there.
+TEST(Gossip, EqualRanksStayEqual) {
+  for (const Mode& mode : all_modes())
+    for (const std::int32_t n : {2, 3, 4, 8}) {
+      if (mode.plan.staleness > 0 || mode.plan.topology == "star") continue;
+      SCOPED_TRACE(std::string(mode.name) + ", n=" + std::to_string(n));
+      WorldConfig config = make_config(mode.plan, n, 3);
+      config.lr = 0.1;
+      RoleWorld world(config, [](Rank, Step, const at::Tensor& z) { return z - 1.0; });
+      world.start();
+      world.run();
+      for (Rank r = 1; r < n; ++r) EXPECT_LT(distance(world.z(r), world.z(0)), 1e-5);
+    }
+}
+
+// The bits do not depend on which message comes first, where the algorithm is synchronous.
+TEST(Gossip, SynchronousResultsDoNotDependOnArrivalOrder) {
+  for (const Plan& plan : {sgp(), make_plan({{"peers", "3"}}), osgp()})
+    for (const std::int32_t n : {3, 4, 7, 8}) {
+      std::vector<at::Tensor> first;
+      for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+        SCOPED_TRACE("n=" + std::to_string(n) + ", seed=" + std::to_string(seed));
+        WorldConfig config = make_config(plan, n, seed);
+        config.lr = 0.1;
+        config.optimizer.momentum = 0.9;
+        RoleWorld world(config, pull);
+        scatter(world, n, config.dimension);
+        world.start();
+        world.run();
+        for (Rank r = 0; r < n; ++r) {
+          if (seed == 1)
+            first.push_back(world.z(r));
+          else
+            ASSERT_TRUE(at::equal(world.z(r), first[static_cast<std::size_t>(r)])) << "rank " << r;
+        }
+      }
+    }
+}
+
+TEST(Gossip, CompleteGraphEqualsAllReduceWithoutMomentum) {
+  for (const std::int32_t n : {1, 2, 3, 5, 8}) {
+    SCOPED_TRACE("n=" + std::to_string(n));
+    WorldConfig gossip = make_config(make_plan({{"topology", "complete"}}), n, 5);
+    gossip.lr = 0.1;
+    WorldConfig reduce = gossip;
+    reduce.plan = *resolve(Wiring{});
+    RoleWorld a(gossip, pull), b(reduce, pull);
+    for (RoleWorld* world : {&a, &b}) {
+      world->start();
+      world->run();
+    }
+    for (Rank r = 0; r < n; ++r) EXPECT_LT(distance(a.z(r), b.z(r)), 1e-5);
+  }
+}
+
+TEST(Gossip, StalenessIsWhatThePapersSay) {
+  for (const auto& [plan, expected] :
+       std::vector<std::pair<Plan, std::int64_t>>{{sgp(), 0}, {osgp(), 1}}) {
+    WorldConfig config = make_config(plan, 4, 11);
+    RoleWorld world(config, pull);
+    world.start();
+    world.run();
+    for (Rank r = 0; r < 4; ++r)
+      for (const Event& event : world.events(r))
+        if (event.kind == EventKind::applied && event.step < config.horizon.steps) {
+          EXPECT_EQ(event.staleness, expected) << "rank " << r << ", step " << event.step;
+        }
+  }
+}
+
+// No rank takes more than tau + 1 steps between two of its own rounds, however slow its peers are.
+TEST(Gossip, SkipsARoundAtMostTauTimes) {
+  for (const int tau : {0, 1, 2, 5})
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      SCOPED_TRACE("tau=" + std::to_string(tau) + ", seed=" + std::to_string(seed));
+      WorldConfig config = make_config(osgp(tau), 4, seed);
+      config.slowness[3] = 0.97;
+      RoleWorld world(config, pull);
+      world.start();
+      const auto someone_finished = [&] {
+        return world.finished(0) || world.finished(1) || world.finished(2) || world.finished(3);
+      };
+      // Who is done takes no part any more: what comes then says nothing about tau.
+      while (!someone_finished() && world.step()) {
+      }
+      std::int64_t longest = 0;
+      for (Rank r = 0; r < 4; ++r) {
+        Step newest_fold = 0;
+        for (const Event& event : world.events(r))
+          if (event.kind == EventKind::applied) {
+            longest = std::max(longest, event.step - newest_fold);
+            newest_fold = event.step;
+          }
+      }
+      EXPECT_LE(longest, tau + 1);
+      if (tau > 0) {
+        EXPECT_GT(longest, 1) << "the straggler was never skipped: nothing was tested";
+      }
+    }
+}
+
+TEST(Gossip, GoesOnWithoutADeadPeerAndAccountsForItsMass) {
+  for (const Plan& plan : {sgp(), osgp(), osgp(2)})
+    for (const std::int32_t n : {2, 3, 4, 6, 8})
+      for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+        SCOPED_TRACE("n=" + std::to_string(n) + ", seed=" + std::to_string(seed));
+        WorldConfig config = make_config(plan, n, seed);
+        config.lr = 0.05;
+        RoleWorld world(config, pull);
+        world.start();
+        const auto when = static_cast<std::int64_t>(5 + world.rng()() % 60);
+        while (world.event_count() < when && world.step()) {
+        }
+        const Rank dead = static_cast<Rank>(world.rng()() % static_cast<std::uint64_t>(n));
+        world.kill(dead);
+        world.run([&] { ASSERT_NEAR(world.total_w() + world.lost_w(), n, 1e-9); });
+        for (Rank r = 0; r < n; ++r)
+          EXPECT_TRUE(r == dead || world.finished(r)) << "rank " << r;
+      }
+}
+
+// Save and load at any moment, with shares in flight and gradients outstanding, changes no bit.
+TEST(Gossip, SaveAndLoadChangeNothing) {
+  for (const Plan& plan : {sgp(), make_plan({{"peers", "0:1,1:2"}}), osgp()})
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      SCOPED_TRACE("seed=" + std::to_string(seed));
+      WorldConfig config = make_config(plan, 5, seed);
+      config.lr = 0.1;
+      config.optimizer.momentum = 0.9;
+      RoleWorld straight(config, pull), broken(config, pull);
+      for (RoleWorld* world : {&straight, &broken}) {
+        scatter(*world, 5, config.dimension);
+        world->start();
+      }
+      straight.run();
+      const auto when = static_cast<std::int64_t>(1 + broken.rng()() % 200);
+      while (broken.event_count() < when && broken.step()) {
+      }
+      broken.save_and_load();
+      broken.run([&] { ASSERT_NEAR(broken.total_w(), 5, 1e-9); });
+      for (Rank r = 0; r < 5; ++r) EXPECT_TRUE(at::equal(straight.z(r), broken.z(r)));
+    }
+}
+
+TEST(Gossip, RefusesAWiringWhosePartsDoNotFit) {
+  Wiring wiring;
+  ASSERT_TRUE(wiring.set("exchange", "aggregate"));
+  ASSERT_TRUE(wiring.set("topology", "ring"));
+  const auto plan = resolve(wiring);
+  ASSERT_FALSE(plan);
+  EXPECT_NE(plan.error().message.find("topology = 'ring' does not fit exchange = 'aggregate'"),
+            std::string::npos)
+      << plan.error().message;
+}
+
+}  // namespace
+}  // namespace grapevine

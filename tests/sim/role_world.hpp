@@ -1,0 +1,251 @@
+// RoleWorld: roles of all ranks in one thread, without actors. Messages and gradients arrive in a
+// seeded random order that keeps FIFO per ordered pair; everything can be looked at between two events.
+#pragma once
+#include <ATen/ATen.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "algorithms/registry.hpp"
+#include "messages/random.hpp"
+
+namespace grapevine::sim {
+
+// The gradient that a rank's worker would return at z for a step.
+using GradientOf = std::function<at::Tensor(Rank, Step, const at::Tensor& z)>;
+
+struct WorldConfig {
+  std::int32_t ranks = 4;
+  std::int64_t dimension = 3;
+  Plan plan;
+  Horizon horizon;
+  double lr = 0;
+  OptimizerConfig optimizer;
+  std::uint64_t seed = 1;
+  std::map<Rank, double> slowness;  // chance that a ready gradient is held back, by rank
+};
+
+class RoleWorld {
+ public:
+  RoleWorld(const WorldConfig& config, GradientOf gradient_of)
+      : config_(config), gradient_of_(std::move(gradient_of)), rng_(config.seed) {
+    LrConfig rate;
+    rate.lr = config.lr;
+    auto parts = make_parts(config.plan, config.horizon, *LrSchedule::make(rate), config.optimizer,
+                            config.ranks);
+    GRAPEVINE_CHECK(parts.ok(), parts.error().message);
+    parts_ = *parts;
+    for (Rank rank = 0; rank < config.ranks; ++rank) ranks_.emplace_back(*this, rank);
+  }
+
+  // Before start(): the parameters of a rank.
+  void set_x(Rank rank, const at::Tensor& x) { at(rank).model.x = FrozenTensor::copy_of(x); }
+
+  void start() {
+    for (Seat& seat : ranks_) seat.role->on_start(seat);
+  }
+
+  // One event: a message or a gradient arrives. False where nothing is left to happen.
+  bool step() {
+    std::vector<std::function<void()>> choices;
+    for (auto& [pair, queue] : wires_)
+      if (!queue.empty()) choices.push_back([this, pair = pair] { deliver(pair); });
+    bool held_back = false;
+    for (Seat& seat : ranks_) {
+      if (!seat.request || !seat.up) continue;
+      const auto slow = config_.slowness.find(seat.rank_);
+      if (slow != config_.slowness.end() && chance() < slow->second)
+        held_back = true;
+      else
+        choices.push_back([this, &seat] { give_gradient(seat); });
+    }
+    if (choices.empty()) return held_back;
+    choices[rng_() % choices.size()]();
+    ++events_;
+    return true;
+  }
+
+  // To the end; REQUIRES that it comes within `limit` events. Calls `check` after each.
+  void run(const std::function<void()>& check = [] {}, std::int64_t limit = 1'000'000) {
+    while (step()) {
+      check();
+      GRAPEVINE_CHECK(events_ < limit, "the world does not come to an end");
+    }
+  }
+
+  // The rank is gone with everything it holds; its messages on the wire still arrive, those to it
+  // are lost.
+  void kill(Rank dead) {
+    at(dead).up = false;
+    for (auto& [pair, queue] : wires_)
+      if (pair.second == dead) {
+        for (const Envelope& envelope : queue) lose(envelope);
+        queue.clear();
+      }
+    lost_w_ += at(dead).model.w;
+    for (const auto& [key, share] : at(dead).arrived) lost_w_ += share.w;
+    for (Seat& seat : ranks_) {
+      seat.members.alive[static_cast<std::size_t>(dead)] = false;
+      if (seat.up) seat.role->on_peer_down(seat, dead);
+    }
+  }
+
+  // Replaces every role by a fresh one that loads what the old one saved; messages on the wire stay.
+  void save_and_load() {
+    for (Seat& seat : ranks_) {
+      const StateDict state = seat.role->save();
+      seat.role = make_role(parts_, seat.rank_, config_.ranks, seat.model);
+      const auto loaded = seat.role->load(state);
+      GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
+    }
+    for (Seat& seat : ranks_) {
+      seat.request.reset();  // asked for again
+      if (!seat.is_finished) seat.role->on_start(seat);
+    }
+  }
+
+  // Sums over ranks that are up and over shares that are on the wire or have arrived, unfolded.
+  double total_w() const {
+    double w = 0;
+    for (const Seat& seat : ranks_)
+      if (seat.up) w += seat.model.w;
+    each_share([&](const Share& share) { w += share.w; });
+    return w;
+  }
+  at::Tensor total_x() const {
+    at::Tensor x = at::zeros({config_.dimension}, at::kDouble);
+    for (const Seat& seat : ranks_)
+      if (seat.up) x += seat.model.x.read().to(at::kDouble);
+    each_share([&](const Share& share) { x += share.x.read().to(at::kDouble); });
+    return x;
+  }
+
+  at::Tensor z(Rank rank) const {
+    return ranks_[static_cast<std::size_t>(rank)].role->debiased().read().clone();
+  }
+  const ModelState& model(Rank rank) const {
+    return ranks_[static_cast<std::size_t>(rank)].model;
+  }
+  bool finished(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].is_finished; }
+  const std::vector<Event>& events(Rank rank) const {
+    return ranks_[static_cast<std::size_t>(rank)].log;
+  }
+  double lost_w() const { return lost_w_; }
+  at::Tensor gradients() const { return gradient_sum_; }  // sum of all gradients so far, [d] double
+  std::int64_t event_count() const { return events_; }
+  Rng& rng() { return rng_; }
+
+ private:
+  using Pair = std::pair<Rank, Rank>;
+
+  struct Seat : Env {
+    Seat(RoleWorld& world, Rank rank) : world_(&world), rank_(rank), own_rng(world.config_.seed) {
+      members.alive.assign(static_cast<std::size_t>(world.config_.ranks), true);
+      model.x = FrozenTensor::freeze(at::zeros({world.config_.dimension}));
+      role = make_role(world.parts_, rank, world.config_.ranks, model);
+    }
+    Rank rank() const override { return rank_; }
+    const Membership& membership() const override { return members; }
+    Timestamp now() const override { return Timestamp(world_->events_); }
+    Rng& rng() override { return own_rng; }
+    void send(Rank to, Stamp stamp, Payload payload) override {
+      Envelope envelope{rank_, to, stamp, std::move(payload)};
+      if (world_->at(to).up)
+        world_->wires_[{rank_, to}].push_back(std::move(envelope));
+      else
+        world_->lose(envelope);
+    }
+    void compute(Step step, FrozenTensor z) override {
+      GRAPEVINE_CHECK(!request, "two gradients asked for at once");
+      request = GradientRequest{step, std::move(z), {}, {}};
+    }
+    void recycle(FrozenTensor) override {}
+    void after(Duration, TimerId) override {}
+    void record(const Event& event) override { log.push_back(event); }
+    void finished() override { is_finished = true; }
+
+    RoleWorld* world_;
+    Rank rank_;
+    Membership members;
+    ModelState model;
+    std::unique_ptr<Role> role;
+    Rng own_rng;
+    std::optional<GradientRequest> request;
+    std::vector<Event> log;
+    bool is_finished = false;
+    bool up = true;
+    std::map<std::pair<std::int64_t, Rank>, Share> arrived;  // delivered, not folded yet
+  };
+
+  Seat& at(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  double chance() { return std::uniform_real_distribution<double>()(rng_); }
+
+  void deliver(Pair pair) {
+    Envelope envelope = std::move(wires_[pair].front());
+    wires_[pair].pop_front();
+    Seat& seat = at(pair.second);
+    if (const auto* share = std::get_if<Share>(&envelope.payload))
+      seat.arrived[{share->round, envelope.from}] = *share;
+    const std::size_t seen = seat.log.size();
+    seat.role->on_message(seat, std::move(envelope));
+    note_folds(seat, seen);
+  }
+
+  void give_gradient(Seat& seat) {
+    GradientRequest request = std::move(*seat.request);
+    seat.request.reset();
+    Gradient gradient;
+    gradient.step = request.step;
+    const at::Tensor value = gradient_of_(seat.rank_, request.step, request.z.read());
+    gradient_sum_ = gradient_sum_.defined() ? gradient_sum_ + value.to(at::kDouble)
+                                            : value.to(at::kDouble);
+    gradient.value = FrozenTensor::copy_of(value);
+    request.z = {};
+    const std::size_t seen = seat.log.size();
+    seat.role->on_gradient(seat, std::move(gradient));
+    note_folds(seat, seen);
+  }
+
+  // Shares leave `arrived` as the role says that it applied them, oldest round first.
+  static void note_folds(Seat& seat, std::size_t seen) {
+    for (; seen < seat.log.size(); ++seen) {
+      const Event& event = seat.log[seen];
+      if (event.kind != EventKind::applied || event.peer < 0) continue;
+      for (auto it = seat.arrived.begin(); it != seat.arrived.end(); ++it)
+        if (it->first.second == event.peer) {
+          seat.arrived.erase(it);
+          break;
+        }
+    }
+  }
+
+  void lose(const Envelope& envelope) {
+    if (const auto* share = std::get_if<Share>(&envelope.payload)) lost_w_ += share->w;
+  }
+
+  template <class F>
+  void each_share(F&& f) const {
+    for (const auto& [pair, queue] : wires_)
+      for (const Envelope& envelope : queue)
+        if (const auto* share = std::get_if<Share>(&envelope.payload)) f(*share);
+    for (const Seat& seat : ranks_)
+      if (seat.up)
+        for (const auto& [key, share] : seat.arrived) f(share);
+  }
+
+  const WorldConfig config_;
+  const GradientOf gradient_of_;
+  Rng rng_;
+  std::shared_ptr<const SharedParts> parts_;
+  std::deque<Seat> ranks_;
+  std::map<Pair, std::deque<Envelope>> wires_;
+  at::Tensor gradient_sum_;
+  double lost_w_ = 0;
+  std::int64_t events_ = 0;
+};
+
+}  // namespace grapevine::sim
