@@ -21,11 +21,13 @@ std::string environment_name(const std::string& option) {
   return name;
 }
 
-// Adds "--name", readable from the environment too.
+// Adds "--name", readable from the environment too. Said twice, the last one counts: people append
+// options to a command of their history.
 template <class T>
 CLI::Option* add(CLI::App& app, const std::string& name, T& value, const std::string& help) {
   return app.add_option("--" + name, value, help)
       ->envname(environment_name(name))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->capture_default_str();
 }
 

@@ -1,0 +1,258 @@
+// `grapevine train` as a user runs it: outputs, bad input, signals, resume.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+#include <torch/torch.h>
+
+#include "tests/apps/process.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> with(std::vector<std::string> arguments,
+                              const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+// A run of a second.
+std::vector<std::string> small_run(const fs::path& out) {
+  return {"train", "--model", "linear", "--data",    "glyphs:640", "--workers", "2",
+          "--batch-size", "16",  "--steps", "12", "--threads", "1", "--out", out.string()};
+}
+
+void expect_bad_input(const std::vector<std::string>& arguments,
+                      const std::vector<std::string>& parts) {
+  const ProcessResult result = run_process(arguments);
+  EXPECT_EQ(result.exit_code, 2) << result.describe();
+  const std::string line = ProcessResult::last_line(result.err);
+  EXPECT_EQ(line.rfind("error: ", 0), 0u) << result.describe();
+  for (const std::string& part : parts)
+    EXPECT_NE(line.find(part), std::string::npos) << "wanted '" << part << "' in: " << line;
+}
+
+TEST(TrainCommand, WritesWhatTheContractSays) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const ProcessResult result = run_process(with(small_run(out), {"--json"}));
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  const json summary = json::parse(ProcessResult::last_line(result.out));
+  EXPECT_EQ(summary, json::parse(read_file(out / "summary.json")));
+  for (const char* key :
+       {"algorithm", "wiring", "model", "data", "workers", "parameters", "steps", "samples", "seed",
+        "wall_seconds", "samples_per_second", "final_loss", "test_accuracy", "test_loss",
+        "bytes_sent", "messages_sent", "consensus_distance", "staleness", "contributions",
+        "step_seconds", "versions"})
+    EXPECT_TRUE(summary.contains(key)) << key;
+  EXPECT_EQ(summary["algorithm"], "sgp");
+  EXPECT_EQ(summary["samples"], 2 * 12 * 16);
+  EXPECT_EQ(summary["contributions"]["produced"], 24);
+  EXPECT_EQ(summary["contributions"]["applied"], 24);
+  EXPECT_EQ(summary["parameters"], 7850);
+
+  std::ifstream metrics(out / "metrics.csv");
+  std::string line;
+  std::getline(metrics, line);
+  EXPECT_EQ(line,
+            "rank,epoch,step,time_s,batch_time_s,exchange_time_s,data_time_s,loss,top1,top5,lr,"
+            "staleness,val_loss,val_top1,val_top5");
+  std::size_t rows = 0;
+  while (std::getline(metrics, line)) {
+    ++rows;
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','), 14) << line;
+  }
+  EXPECT_EQ(rows, 24u);
+
+  const std::string model = read_file(out / "model.pt");
+  const auto dict = torch::pickle_load({model.begin(), model.end()}).toGenericDict();
+  EXPECT_EQ(dict.size(), 2u);
+  EXPECT_TRUE(fs::exists(out / "checkpoint" / "latest" / "job.json"));
+  EXPECT_GT(fs::file_size(out / "trace" / "process-0000.gvtrace"), 16u);
+}
+
+TEST(TrainCommand, EqualSeedsGiveEqualModels) {
+  const TemporaryDirectory folder;
+  for (const std::string algorithm : {"ar", "sgp", "osgp"}) {
+    std::vector<std::string> models;
+    for (const std::string name : {"a", "b"}) {
+      const fs::path out = folder.path() / (algorithm + name);
+      const auto result = run_process(with(small_run(out), {"--algorithm", algorithm}));
+      ASSERT_EQ(result.exit_code, 0) << result.describe();
+      models.push_back(read_file(out / "model.pt"));
+    }
+    EXPECT_EQ(models[0], models[1]) << algorithm;
+  }
+}
+
+TEST(TrainCommand, BadInputIsOneClearLineAndExitCode2) {
+  const TemporaryDirectory folder;
+  const auto run = [&](const std::vector<std::string>& more) {
+    return with(small_run(folder.path() / "never"), more);
+  };
+  expect_bad_input({"trian"}, {"unknown verb 'trian'", "did you mean 'train'"});
+  expect_bad_input(run({"--algorithm", "spg"}), {"unknown algorithm 'spg'", "'sgp'", "osgp"});
+  expect_bad_input(run({"--workers", "0"}), {"--workers 0", "expected 1"});
+  expect_bad_input(run({"--lr", "-1"}), {"lr"});
+  expect_bad_input(run({"--lr", "nan"}), {"lr"});
+  expect_bad_input(run({"--model", "lenett"}), {"unknown model 'lenett'", "'lenet'"});
+  expect_bad_input(run({"--data", "glyfs"}), {"unknown data", "'glyphs'"});
+  expect_bad_input(run({"--data", "mnist:/nowhere"}), {"/nowhere"});
+  expect_bad_input(run({"--batch-size", "4000"}), {"4000", "640"});
+  expect_bad_input(run({"--optimizer", "sdg"}), {"'sgd'"});
+  expect_bad_input(run({"--delay", "rank=9:1ms"}), {"rank=9:1ms", "0..1"});
+  expect_bad_input(run({"--transport", "tcp"}), {"tcp", "inproc"});
+  expect_bad_input(run({"--set", "wiring.topologie=ring"}), {"'topologie'", "'topology'"});
+  expect_bad_input(run({"--set", "wiring.topology=rnig"}), {"'rnig'", "'ring'"});
+  expect_bad_input(run({"--set", "wiring.staleness=2"}), {"staleness", "overlap"});
+  expect_bad_input(run({"--workers", "3", "--set", "wiring.topology=bipartite-exponential"}),
+                   {"bipartite-exponential", "3"});
+  expect_bad_input(run({"--no-such-option"}), {"no-such-option", "--help"});
+  expect_bad_input(run({"--resume", folder.path().string()}), {"no checkpoint"});
+  expect_bad_input(run({(folder.path() / "missing.toml").string()}), {"missing.toml"});
+  EXPECT_FALSE(fs::exists(folder.path() / "never")) << "something was written before the checks";
+}
+
+TEST(TrainCommand, UnwritableOutputIsRefused) {
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "file";
+  std::ofstream(file) << "x";
+  expect_bad_input(small_run(file / "below"), {"below"});
+}
+
+TEST(TrainCommand, ATorchScriptFileThatDoesNotFitIsRefused) {
+  const TemporaryDirectory folder;
+  torch::jit::Module module("wrong");
+  module.register_parameter("w", torch::randn({3, 4}).requires_grad_(), false);
+  module.define("def forward(self, x):\n  return x.flatten(1)[:, :3].matmul(self.w)\n");
+  const std::string path = (folder.path() / "wrong.pt").string();
+  module.save(path);
+  const auto run = with(small_run(folder.path() / "never"), {"--model", path});
+  expect_bad_input(run, {"wrong.pt", "[2, 4]", "[2, 10]"});
+}
+
+TEST(TrainCommand, TrainsATorchScriptFile) {
+  const TemporaryDirectory folder;
+  torch::jit::Module module("fits");
+  module.register_parameter("w", torch::zeros({784, 10}).requires_grad_(), false);
+  module.define("def forward(self, x):\n  return x.flatten(1).matmul(self.w)\n");
+  const std::string path = (folder.path() / "fits.pt").string();
+  module.save(path);
+  const fs::path out = folder.path() / "run";
+  const auto result = run_process(with(small_run(out), {"--model", path}));
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  auto trained = torch::jit::load((out / "model.pt").string());
+  EXPECT_GT(trained.attr("w").toTensor().abs().max().item<double>(), 0);
+}
+
+TEST(TrainCommand, JobFileEnvironmentAndCommandLineInThisOrder) {
+  const TemporaryDirectory folder;
+  const fs::path job = folder.path() / "job.toml";
+  std::ofstream(job) << "workers = 3\nbatch_size = 8\nseed = 5\n\n[wiring]\ntopology = \"ring\"\n";
+  ProcessOptions options;
+  options.environment = {"GRAPEVINE_BATCH_SIZE=10", "GRAPEVINE_SEED=6"};
+  const auto result = run_process(
+      {"train", job.string(), "--model", "linear", "--data", "glyphs:640", "--steps", "3", "--seed",
+       "7", "--json", "--out", (folder.path() / "run").string()},
+      options);
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  const json summary = json::parse(ProcessResult::last_line(result.out));
+  EXPECT_EQ(summary["workers"], 3);
+  EXPECT_EQ(summary["samples"], 3 * 3 * 10);
+  EXPECT_EQ(summary["seed"], 7);
+  EXPECT_EQ(summary["wiring"]["topology"], "ring");
+
+  std::ofstream(job) << "wrokers = 3\n";
+  expect_bad_input({"train", job.string()}, {"job.toml:1", "'wrokers'", "'workers'"});
+  std::ofstream(job) << "workers = \n";
+  expect_bad_input({"train", job.string()}, {"job.toml:1"});
+}
+
+TEST(TrainCommand, ANonFiniteLossEndsTheRunWithExitCode1) {
+  const TemporaryDirectory folder;
+  const auto result = run_process(
+      with(small_run(folder.path() / "run"), {"--lr", "1e30", "--model", "mlp"}));
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_NE(ProcessResult::last_line(result.err).find("not finite"), std::string::npos)
+      << result.describe();
+}
+
+// Ctrl-C leaves a checkpoint, and going on from it gives the bits of a run that was never stopped.
+TEST(TrainCommand, StopsOnASignalAndResumesBitForBit) {
+  const TemporaryDirectory folder;
+  for (const std::string algorithm : {"ar", "sgp", "osgp"}) {
+    SCOPED_TRACE(algorithm);
+    const fs::path straight = folder.path() / (algorithm + "-straight");
+    const fs::path stopped = folder.path() / (algorithm + "-stopped");
+    const std::vector<std::string> more = {"--algorithm", algorithm, "--steps", "60"};
+    ASSERT_EQ(run_process(with(small_run(straight), more)).exit_code, 0);
+
+    // Slow enough to be interrupted in the middle.
+    Process process(with(with(small_run(stopped), more), {"--delay", "rank=0:30ms"}));
+    ASSERT_TRUE(process.wait_for_output("60 steps"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    process.signal(SIGINT);
+    const ProcessResult interrupted = process.wait();
+    ASSERT_EQ(interrupted.exit_code, 0) << interrupted.describe();
+    const json summary = json::parse(read_file(stopped / "summary.json"));
+    EXPECT_TRUE(summary["interrupted"]);
+
+    const auto resumed =
+        run_process(with(small_run(stopped), with(more, {"--resume", stopped.string()})));
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.describe();
+    EXPECT_EQ(read_file(straight / "model.pt"), read_file(stopped / "model.pt"));
+    const json done = json::parse(read_file(stopped / "summary.json"));
+    EXPECT_EQ(done["contributions"]["produced"], 120);
+  }
+}
+
+TEST(TrainCommand, SigusrWritesACheckpointAndGoesOn) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  Process process(with(small_run(out), {"--delay", "rank=0:100ms", "--steps", "30"}));
+  ASSERT_TRUE(process.wait_for_output("30 steps"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  process.signal(SIGUSR1);
+  const ProcessResult result = process.wait();
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(out / "checkpoint"))
+    names.insert(entry.path().filename().string());
+  EXPECT_EQ(std::count_if(names.begin(), names.end(),
+                          [](const std::string& name) { return name.rfind("step-", 0) == 0; }),
+            1);
+  EXPECT_EQ(names.count("final"), 1u);
+}
+
+TEST(TrainCommand, ReachesItsAccuracyOnMnist) {
+  const fs::path data = fs::path(GRAPEVINE_SOURCE_DIR) / ".." / "shared" / "data";
+  if (!fs::exists(data / "train-images-idx3-ubyte.gz"))
+    GTEST_SKIP() << "MNIST is not at " << data << ": nothing to train on";
+  const TemporaryDirectory folder;
+  ProcessOptions options;
+  options.timeout = std::chrono::minutes(10);
+  const auto result =
+      run_process({"train", "--algorithm", "sgp", "--model", "lenet", "--data",
+                   "mnist:" + data.string(), "--workers", "4", "--epochs", "1", "--json", "--out",
+                   (folder.path() / "run").string()},
+                  options);
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_GE(json::parse(ProcessResult::last_line(result.out))["test_accuracy"], 0.97);
+}
+
+}  // namespace
+}  // namespace grapevine
