@@ -8,8 +8,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
 #include <torch/serialize.h>
+#include <nlohmann/json.hpp>
 
 #include "actors/files.hpp"
 
@@ -27,7 +27,8 @@ std::string rank_file(std::size_t rank) {
   return name;
 }
 
-// A dict[str, tensor | float | int | str-as-uint8-tensor]: text may hold any bytes, pickled text not.
+// A dict[str, tensor | float | int | str-as-uint8-tensor]: text may hold any bytes, pickled text
+// not.
 std::vector<char> pickle(const StateDict& state) {
   c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
   for (const auto& [name, value] : state.entries()) {
@@ -99,6 +100,22 @@ Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
   return write_file_atomically(folder / "job.json", job.dump(2) + "\n");
 }
 
+// Moves `from` to `to`. An older checkpoint of that name is exchanged for the new one in one step,
+// so that at every moment one of them is there whole.
+Expected<void> take_name(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  if (fs::exists(to, error)) {
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+      fs::remove_all(from, error);
+      return {};
+    }
+    fs::remove_all(to, error);  // a file system that cannot exchange
+  }
+  fs::rename(from, to, error);
+  if (error) return Error{Errc::io, to.string() + ": cannot be renamed: " + error.message()};
+  return {};
+}
+
 // <path>, <path>/latest or <path>/checkpoint/latest: the first that holds a checkpoint.
 std::optional<fs::path> locate(const fs::path& path) {
   for (const fs::path& candidate : {path, path / "latest", path / "checkpoint" / "latest"})
@@ -119,10 +136,7 @@ Expected<std::string> write_checkpoint(const std::string& folder, const std::str
     return Error{Errc::io, temporary.string() + ": cannot be made: " + error.message()};
   if (auto written = write_files(temporary, identity, ranks); !written) return written.error();
   if (auto synced = sync_directory(temporary); !synced) return synced.error();
-  fs::remove_all(final_path, error);
-  fs::rename(temporary, final_path, error);
-  if (error)
-    return Error{Errc::io, final_path.string() + ": cannot be renamed: " + error.message()};
+  if (auto named = take_name(temporary, final_path); !named) return named.error();
   if (auto synced = sync_directory(folder); !synced) return synced.error();
   if (auto linked = replace_symlink_atomically(name, fs::path(folder) / "latest"); !linked)
     return linked.error();
@@ -132,17 +146,17 @@ Expected<std::string> write_checkpoint(const std::string& folder, const std::str
 Expected<Checkpoint> read_checkpoint(const std::string& path) {
   const auto folder = locate(path);
   if (!folder)
-    return bad_input(path + ": holds no checkpoint: expected job.json in it, in latest/ or in "
-                            "checkpoint/latest/");
+    return bad_input(path +
+                     ": holds no checkpoint: expected job.json in it, in latest/ or in "
+                     "checkpoint/latest/");
   Checkpoint checkpoint;
   checkpoint.path = folder->string();
   std::size_t ranks = 0;
   try {
     const json job = json::parse(std::ifstream(*folder / "job.json"));
     if (job.at("version").get<int>() != kCheckpointVersion)
-      return bad_input((*folder / "job.json").string() + ": version " +
-                       job.at("version").dump() + ", expected " +
-                       std::to_string(kCheckpointVersion));
+      return bad_input((*folder / "job.json").string() + ": version " + job.at("version").dump() +
+                       ", expected " + std::to_string(kCheckpointVersion));
     ranks = job.at("ranks").get<std::size_t>();
     checkpoint.identity = job.at("job").get<JobIdentity>();
   } catch (const json::exception&) {
@@ -154,6 +168,24 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
     checkpoint.ranks.push_back(std::move(*state));
   }
   return checkpoint;
+}
+
+std::vector<Step> Checkpoint::steps() const {
+  std::vector<Step> steps;
+  for (const StateDict& rank : ranks) {
+    const auto step = rank.integer("model.step");
+    steps.push_back(step ? *step : 0);
+  }
+  return steps;
+}
+
+Duration Checkpoint::elapsed() const {
+  Duration longest{0};
+  for (const StateDict& rank : ranks) {
+    const auto elapsed = rank.integer("elapsed_ns");
+    if (elapsed) longest = std::max(longest, Duration(*elapsed));
+  }
+  return longest;
 }
 
 Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,

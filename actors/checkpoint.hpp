@@ -14,9 +14,9 @@ namespace grapevine {
 // these but for the number of steps.
 using JobIdentity = std::map<std::string, std::string>;
 
-// Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load reads:
-// tensors, numbers and text). Written under a temporary name, synced, renamed; then <folder>/latest
-// points to it. Returns the final path.
+// Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load
+// reads: tensors, numbers and text). Written under a temporary name, synced, renamed; then
+// <folder>/latest points to it. Returns the final path.
 Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
                                        const JobIdentity& identity,
                                        const std::vector<RankSnapshot>& ranks);
@@ -25,12 +25,15 @@ struct Checkpoint {
   std::string path;
   JobIdentity identity;
   std::vector<StateDict> ranks;  // by rank
+
+  std::vector<Step> steps() const;  // that each rank had behind it
+  Duration elapsed() const;         // training time until then
 };
 
 // `path`: a checkpoint, a folder of checkpoints (its latest one) or a run's --out folder.
 // Errors (bad_input) name the file.
 Expected<Checkpoint> read_checkpoint(const std::string& path);
-// The first difference, as an error that names both values.
+// The first difference in what `present` says, as an error that names both values.
 Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,
                               const std::string& path);
 

@@ -60,7 +60,8 @@ Expected<DelayModel> random_term(const std::string& term, const std::string& val
     return bad_term(term, "random=K:DUR with K in 1.." + std::to_string(ranks));
   const auto delay = parse_duration(parts->second);
   if (!delay) return bad_term(term, delay.error().message);
-  return DelayModel([k = static_cast<std::size_t>(*count), d = *delay, ranks, seed](Rank r, Step s) {
+  return DelayModel([k = static_cast<std::size_t>(*count), d = *delay, ranks, seed](Rank r,
+                                                                                    Step s) {
     std::vector<Rank> order(static_cast<std::size_t>(ranks));
     std::iota(order.begin(), order.end(), 0);
     Rng rng = stream(seed, -1, s);

@@ -10,8 +10,8 @@
 
 namespace grapevine {
 
-// A pure function of (rank, step): every rank can compute everybody's delay, so that "K random ranks
-// each step" needs no talk between them.
+// A pure function of (rank, step): every rank can compute everybody's delay, so that "K random
+// ranks each step" needs no talk between them.
 using DelayModel = std::function<Duration(Rank, Step)>;
 
 // Grammar (comma-separated terms add up):

@@ -34,6 +34,7 @@ void Ledger::merge(const Ledger& other) {
   produced += other.produced;
   committed += other.committed;
   dropped += other.dropped;
+  samples += other.samples;
   sent += other.sent;
   received += other.received;
   sent_before += other.sent_before;
@@ -46,6 +47,7 @@ StateDict Ledger::save() const {
   state.put("produced", produced);
   state.put("committed", committed);
   state.put("dropped", dropped);
+  state.put("samples", samples);
   state.put("messages_sent", sent_before + sent);
   state.put("bytes_sent", static_cast<std::int64_t>(bytes_sent));
   for (const auto& [value, count] : staleness)
@@ -56,14 +58,16 @@ StateDict Ledger::save() const {
 Expected<void> Ledger::load(const StateDict& state) {
   const auto in_produced = state.integer("produced"), in_committed = state.integer("committed"),
              in_dropped = state.integer("dropped"), in_bytes = state.integer("bytes_sent"),
-             in_sent = state.integer("messages_sent");
-  for (const auto* field : {&in_produced, &in_committed, &in_dropped, &in_bytes, &in_sent})
+             in_sent = state.integer("messages_sent"), in_samples = state.integer("samples");
+  for (const auto* field :
+       {&in_produced, &in_committed, &in_dropped, &in_bytes, &in_sent, &in_samples})
     if (!*field) return field->error();
   produced = *in_produced;
   committed = *in_committed;
   dropped = *in_dropped;
   bytes_sent = static_cast<std::uint64_t>(*in_bytes);
   sent_before = *in_sent;
+  samples = *in_samples;
   const StateDict histogram = state.under("staleness");
   for (const auto& [value, count] : histogram.entries())
     staleness[std::stoll(value)] = std::get<std::int64_t>(count);

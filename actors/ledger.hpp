@@ -14,10 +14,11 @@ struct Ledger {
   std::int64_t produced = 0;   // gradients that came from the worker
   std::int64_t committed = 0;  // in the model of this rank, or in the common result
   std::int64_t dropped = 0;
+  std::int64_t samples = 0;  // that went into produced gradients
   std::int64_t pending() const { return produced - committed - dropped; }
 
-  std::int64_t sent = 0;        // messages handed to the transport for a live rank
-  std::int64_t received = 0;    // messages from live ranks
+  std::int64_t sent = 0;         // messages handed to the transport for a live rank
+  std::int64_t received = 0;     // messages from live ranks
   std::int64_t sent_before = 0;  // before the checkpoint that this run resumed from
   std::uint64_t bytes_sent = 0;  // headers and payload, over the whole training
   std::map<std::int64_t, std::int64_t> staleness;  // of applied updates: staleness -> how many

@@ -8,8 +8,8 @@
 
 namespace grapevine {
 
-// Sums in double precision, so that the mean of equal models is that model, bit for bit, and does not
-// depend on the order beyond the last bit. Not thread-safe.
+// Sums in double precision, so that the mean of equal models is that model, bit for bit, and does
+// not depend on the order beyond the last bit. Not thread-safe.
 class ModelAverage {
  public:
   // z: [d]; buffers: [b] or empty. REQUIRES: the same shapes at every call.

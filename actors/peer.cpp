@@ -48,22 +48,25 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   model_.x = std::move(config_.parameters);
   buffers_ = std::move(config_.buffers);
   role_ = make_role(config_.parts, config_.rank, config_.ranks, model_);
-  worker_ = config_.detach_worker
-                ? self_->spawn<caf::linked + caf::detached>(gpu_worker, config_.worker,
-                                                            PeerActor{self_})
-                : self_->spawn<caf::linked>(gpu_worker, config_.worker, PeerActor{self_});
+  worker_ =
+      config_.detach_worker
+          ? self_->spawn<caf::linked + caf::detached>(gpu_worker, config_.worker, PeerActor{self_})
+          : self_->spawn<caf::linked>(gpu_worker, config_.worker, PeerActor{self_});
 }
 
 void PeerState::start() {
   if (config_.restored) {
     const auto restored = restore(*config_.restored);
-    GRAPEVINE_CHECK(restored.ok(), "checkpoint of rank ", config_.rank, ": ",
-                    restored.error().message);
+    if (!restored)
+      return fail({Errc::bad_input, "checkpoint of rank " + std::to_string(config_.rank) + ": " +
+                                        restored.error().message});
     config_.restored.reset();
   }
   step_began_ = now();
   role_->on_start(*this);
   for (Envelope& envelope : std::exchange(undelivered_, {})) deliver(std::move(envelope));
+  started_ = true;
+  for (Envelope& envelope : std::exchange(before_start_, {})) on_envelope(envelope);
 }
 
 // ---- Env: what the role may do ----
@@ -102,6 +105,8 @@ void PeerState::record(const Event& event) {
     staleness_sum_ += static_cast<double>(event.staleness);
     ++staleness_count_;
   }
+  if (event.kind == EventKind::wait_begin) wait_began_ = now();
+  if (event.kind == EventKind::wait_end) waited_ += now() - wait_began_;
   if (event.kind == EventKind::step_done) report_step();
 }
 
@@ -114,13 +119,13 @@ void PeerState::finished() {
 
 void PeerState::on_gradient(Gradient& gradient) {
   if (!gradient.error.empty()) {
-    self_->send(config_.supervisor, RankFailed{config_.rank, gradient.error});
-    return;
+    return fail({Errc::failed, gradient.error});
   }
-  gradient_came_ = now();
   buffers_ = gradient.buffers;
   last_gradient_ = gradient;
   last_gradient_.value = FrozenTensor();
+  last_gradient_.buffers = FrozenTensor();
+  ledger_.samples += gradient.samples;
   Stamp stamp;
   stamp.origin = config_.rank;
   stamp.step = gradient.step;
@@ -129,6 +134,10 @@ void PeerState::on_gradient(Gradient& gradient) {
 }
 
 void PeerState::on_envelope(Envelope& envelope) {
+  if (!started_) {
+    before_start_.push_back(std::move(envelope));
+    return;
+  }
   if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
     if (marker->id > last_cut_) cut(marker->id);
     close_channel(envelope.from, marker->id);
@@ -170,7 +179,12 @@ void PeerState::on_exception(const std::exception_ptr& problem) {
     text = error.what();
   } catch (...) {  // NOLINT: whatever it is, it has been named above
   }
-  self_->send(config_.supervisor, RankFailed{config_.rank, text.substr(0, text.find('\n'))});
+  fail({Errc::failed,
+        "rank " + std::to_string(config_.rank) + ": " + text.substr(0, text.find('\n'))});
+}
+
+void PeerState::fail(Error error) {
+  self_->send(config_.supervisor, RankFailed{config_.rank, std::move(error)});
 }
 
 // ---- consistent cuts (Chandy & Lamport 1985) ----
@@ -194,6 +208,7 @@ void PeerState::cut(std::int64_t id) {
     envelope.from = config_.rank;
     envelope.to = peer;
     envelope.payload = Marker{id};
+    ledger_.bytes_sent += wire_size(envelope);
     config_.transport->send(std::move(envelope));
   }
   finish_cut_if_complete();
@@ -226,37 +241,69 @@ StateDict PeerState::snapshot() const {
   std::ostringstream rng;
   rng << rng_;
   state.put("rng", rng.str());
+  state.put("elapsed_ns", (elapsed_before_ + now()).count());
+  state.put("last.step", last_gradient_.step);
+  state.put("last.samples", last_gradient_.samples);
+  state.put("last.loss", last_gradient_.loss);
+  state.put("last.top1", last_gradient_.top1);
+  state.put("last.top5", last_gradient_.top5);
   state.put_all("ledger", ledger_.save());
   state.put_all("role", role_->save());
   return state;
 }
 
 Expected<void> PeerState::restore(const StateDict& state) {
-  auto x = state.tensor("model.x");
-  const auto w = state.number("model.w");
-  const auto step = state.integer("model.step"), sequence = state.integer("sequence");
-  const auto rng = state.text("rng");
-  if (!x) return x.error();
-  if (!w) return w.error();
-  if (!step) return step.error();
-  if (!sequence) return sequence.error();
-  if (!rng) return rng.error();
-  model_.x = FrozenTensor::copy_of(*x);
-  model_.w = *w;
-  model_.step = *step;
-  sequence_ = static_cast<std::uint64_t>(*sequence);
-  std::istringstream(*rng) >> rng_;
-  if (const auto buffers = state.tensor("model.buffers"); buffers.ok())
-    buffers_ = FrozenTensor::copy_of(*buffers);
-  for (std::int64_t i = 0;; ++i) {
-    const auto text = state.text("in_flight." + std::to_string(i));
-    if (!text) break;
+  if (auto model = restore_model(state); !model) return model;
+  if (auto progress = restore_progress(state); !progress) return progress;
+  const StateDict in_flight = state.under("in_flight");
+  for (std::size_t i = 0; i < in_flight.entries().size(); ++i) {
+    const auto text = in_flight.text(std::to_string(i));
+    if (!text) return text.error();
     auto envelope = decode_text(*text, config_.ranks);
     if (!envelope) return envelope.error();
     undelivered_.push_back(std::move(*envelope));
   }
   if (auto loaded = ledger_.load(state.under("ledger")); !loaded) return loaded;
   return role_->load(state.under("role"));
+}
+
+Expected<void> PeerState::restore_model(const StateDict& state) {
+  auto x = state.tensor("model.x");
+  const auto w = state.number("model.w");
+  const auto step = state.integer("model.step");
+  if (!x) return x.error();
+  if (!w) return w.error();
+  if (!step) return step.error();
+  if (x->sizes() != model_.x.sizes() || x->scalar_type() != at::kFloat)
+    return bad_input("model.x is not of this model");
+  model_.x = FrozenTensor::copy_of(*x);
+  model_.w = *w;
+  model_.step = *step;
+  if (const auto buffers = state.tensor("model.buffers"); buffers.ok())
+    buffers_ = FrozenTensor::copy_of(*buffers);
+  return {};
+}
+
+Expected<void> PeerState::restore_progress(const StateDict& state) {
+  const auto sequence = state.integer("sequence"), elapsed = state.integer("elapsed_ns"),
+             step = state.integer("last.step"), samples = state.integer("last.samples");
+  for (const auto* field : {&sequence, &elapsed, &step, &samples})
+    if (!*field) return field->error();
+  const auto loss = state.number("last.loss"), top1 = state.number("last.top1"),
+             top5 = state.number("last.top5");
+  for (const auto* field : {&loss, &top1, &top5})
+    if (!*field) return field->error();
+  const auto rng = state.text("rng");
+  if (!rng) return rng.error();
+  sequence_ = static_cast<std::uint64_t>(*sequence);
+  elapsed_before_ = Duration(*elapsed);
+  last_gradient_.step = *step;
+  last_gradient_.samples = *samples;
+  last_gradient_.loss = *loss;
+  last_gradient_.top1 = *top1;
+  last_gradient_.top5 = *top5;
+  std::istringstream(*rng) >> rng_;
+  return {};
 }
 
 // ---- reports ----
@@ -286,33 +333,27 @@ void PeerState::flush_trace() {
 void PeerState::report_step() {
   const Timestamp done = now();
   const Step step = last_gradient_.step;
-  const double batch = to_seconds(done - step_began_);
-  step_seconds_.push_back(batch);
-  ++unreported_steps_;
-  unreported_samples_ += last_gradient_.samples;
-  const bool epoch_ends =
-      std::fmod(static_cast<double>(step + 1), config_.parts->horizon.steps_per_epoch) < 0.5;
-  if (epoch_ends) send_epoch_model();
-  if (step % config_.log_every == 0 || step + 1 == config_.parts->horizon.steps) {
-    StepReport report;
-    report.rank = config_.rank;
-    report.step = step;
-    report.epoch = config_.parts->horizon.epoch_of(step);
-    report.time_s = to_seconds(done);
-    report.batch_time_s = batch;
-    report.exchange_time_s = to_seconds(done - gradient_came_);
-    report.data_time_s = last_gradient_.data_seconds;
-    report.loss = last_gradient_.loss;
-    report.top1 = last_gradient_.top1;
-    report.top5 = last_gradient_.top5;
-    report.lr = model_.lr;
-    report.staleness = staleness_count_ > 0
-                           ? staleness_sum_ / static_cast<double>(staleness_count_)
-                           : std::numeric_limits<double>::quiet_NaN();
-    report.steps = std::exchange(unreported_steps_, 0);
-    report.samples = std::exchange(unreported_samples_, 0);
-    self_->send(config_.supervisor, report);
-  }
+  const Horizon& horizon = config_.parts->horizon;
+  StepReport report;
+  report.rank = config_.rank;
+  report.step = step;
+  report.logged = step % config_.log_every == 0 || step + 1 == horizon.steps;
+  report.epoch = horizon.epoch_of(step);
+  report.time_s = to_seconds(elapsed_before_ + done);
+  report.batch_time_s = to_seconds(done - step_began_);
+  report.exchange_time_s = to_seconds(waited_);
+  report.data_time_s = last_gradient_.data_seconds;
+  report.loss = last_gradient_.loss;
+  report.top1 = last_gradient_.top1;
+  report.top5 = last_gradient_.top5;
+  report.lr = model_.lr;
+  report.staleness = staleness_count_ > 0 ? staleness_sum_ / static_cast<double>(staleness_count_)
+                                          : std::numeric_limits<double>::quiet_NaN();
+  report.samples = last_gradient_.samples;
+  self_->send(config_.supervisor, report);
+  if (std::fmod(static_cast<double>(step + 1), horizon.steps_per_epoch) < 0.5) send_epoch_model();
+  step_seconds_.push_back(report.batch_time_s);
+  waited_ = Duration::zero();
   staleness_sum_ = 0;
   staleness_count_ = 0;
   step_began_ = done;

@@ -18,8 +18,8 @@ struct PeerConfig {
   std::shared_ptr<const SharedParts> parts;
   std::shared_ptr<Transport> transport;
   WorkerConfig worker;
-  FrozenTensor parameters;  // [d] at the start
-  FrozenTensor buffers;     // [b] at the start, or empty
+  FrozenTensor parameters;            // [d] at the start
+  FrozenTensor buffers;               // [b] at the start, or empty
   std::optional<StateDict> restored;  // a RankSnapshot's state instead
   SupervisorActor supervisor;
   EvaluatorActor evaluator;  // null: no validation beside training
@@ -29,8 +29,8 @@ struct PeerConfig {
   Step log_every = 1;
 };
 
-// Env for the role: the only place where its effects become CAF calls. All members belong to the Peer's
-// actor.
+// Env for the role: the only place where its effects become CAF calls. All members belong to the
+// Peer's actor.
 class PeerState : public Env {
  public:
   const char* name = "peer";
@@ -69,6 +69,8 @@ class PeerState : public Env {
   };
 
   Expected<void> restore(const StateDict& state);
+  Expected<void> restore_model(const StateDict& state);
+  Expected<void> restore_progress(const StateDict& state);
   StateDict snapshot() const;
   void cut(std::int64_t id);
   void close_channel(Rank from, std::int64_t id);
@@ -78,6 +80,7 @@ class PeerState : public Env {
   void flush_trace();
   void report_step();
   void send_epoch_model();
+  void fail(Error error);
 
   // Constant after init.
   PeerActor::stateful_pointer<PeerState> self_ = nullptr;
@@ -95,22 +98,24 @@ class PeerState : public Env {
   std::optional<Cut> cut_;
   std::int64_t last_cut_ = 0;
   std::vector<Envelope> undelivered_;  // in flight at the cut that this run resumed from
+  bool started_ = false;
+  std::vector<Envelope> before_start_;  // from ranks that were told to start earlier
 
   // Of the step in progress.
   Timestamp step_began_{0};
-  Timestamp gradient_came_{0};
+  Duration elapsed_before_{0};  // training time behind the checkpoint that this run resumed from
+  Timestamp wait_began_{0};
+  Duration waited_{0};      // for other ranks, in this step
   Gradient last_gradient_;  // without tensors
   double staleness_sum_ = 0;
   std::int64_t staleness_count_ = 0;
-  std::int64_t unreported_steps_ = 0;
-  std::int64_t unreported_samples_ = 0;
   std::vector<double> step_seconds_;
   std::vector<TraceRecord> trace_;
 };
 
-// The Inbox through which `config.transport` reaches a Peer: whoever spawns the Peers attaches it for
-// all of them before the first StartTraining, because CAF initialises actors lazily and a message to a
-// rank that is not attached is lost.
+// The Inbox through which `config.transport` reaches a Peer: whoever spawns the Peers attaches it
+// for all of them before the first StartTraining, because CAF initialises actors lazily and a
+// message to a rank that is not attached is lost.
 std::shared_ptr<Inbox> make_mailbox_inbox(PeerActor peer);
 
 PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config);

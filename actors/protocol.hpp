@@ -35,17 +35,19 @@ struct Collect {};
 
 // ---- to the Supervisor ----
 
-// One row of metrics.csv. Times in seconds; NaN: not measured.
+// A step is done. Times in seconds; NaN: not measured.
 struct StepReport {
   Rank rank = 0;
   Step step = 0;  // the step just finished, from 0
   double epoch = 0;
-  double time_s = 0;  // since the start of the run
-  double batch_time_s = 0, exchange_time_s = 0, data_time_s = 0;
+  double time_s = 0;           // of training, also before a checkpoint that it went on from
+  double batch_time_s = 0;     // since this rank's last step
+  double exchange_time_s = 0;  // of it, waiting for other ranks
+  double data_time_s = 0;      // of it, the worker waiting for its batch
   double loss = 0, top1 = 0, top5 = 0, lr = 0;
   double staleness = 0;  // mean over the updates applied in this step
-  std::int64_t steps = 1;    // since this rank's last report
-  std::int64_t samples = 0;  // since this rank's last report
+  std::int64_t samples = 0;
+  bool logged = true;  // false: not a row of metrics.csv
 };
 // This rank has taken its last step.
 struct RankFinished {
@@ -70,7 +72,7 @@ struct RankReport {
 // A rank cannot go on.
 struct RankFailed {
   Rank rank = 0;
-  std::string message;
+  Error error;  // names the rank
 };
 // All of one epoch's models, averaged and evaluated.
 struct EpochEvaluated {
@@ -127,19 +129,17 @@ using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<
 // Everybody is there: train.
 struct BeginRun {
   std::vector<PeerActor> peers;  // by rank
-  bool evaluates = false;        // an evaluator reports after each epoch
+  EvaluatorActor evaluator;      // null: no validation beside training
   CheckpointWriterActor writer;  // null: no checkpoints
   TracerActor tracer;            // null: no trace
 };
 
-using SupervisorActor =
-    caf::typed_actor<caf::reacts_to<BeginRun>, caf::reacts_to<StepReport>,
-                     caf::reacts_to<RankFinished>, caf::reacts_to<RankSnapshot>,
-                     caf::reacts_to<RankReport>, caf::reacts_to<RankFailed>,
-                     caf::reacts_to<EpochEvaluated>, caf::reacts_to<CheckpointWritten>,
-                     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>,
-                     caf::reacts_to<Watchdog>, caf::reacts_to<CollectAgain>,
-                     caf::reacts_to<TraceClosed>>;
+using SupervisorActor = caf::typed_actor<
+    caf::reacts_to<BeginRun>, caf::reacts_to<StepReport>, caf::reacts_to<RankFinished>,
+    caf::reacts_to<RankSnapshot>, caf::reacts_to<RankReport>, caf::reacts_to<RankFailed>,
+    caf::reacts_to<EpochEvaluated>, caf::reacts_to<CheckpointWritten>,
+    caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>,
+    caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>>;
 
 }  // namespace grapevine
 

@@ -14,7 +14,12 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
   SupervisorState& state = self->state;
   state.init(self, std::move(config));
   self->set_down_handler([&state](const caf::down_msg& down) {
-    state.on_failed({-1, "an actor ended unexpectedly: " + caf::to_string(down.reason)});
+    state.on_failed(
+        {-1, {Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)}});
+  });
+  self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
+    state.on_exception(problem);
+    return caf::exit_reason::unhandled_exception;
   });
   return {
       [&state](BeginRun& crew) { state.begin(std::move(crew)); },
@@ -52,23 +57,18 @@ class CrewBuilder {
 
   // Training begins at once.
   SupervisorActor build(std::shared_ptr<RunObserver> observer) {
-    const SupervisorActor head =
-        system_.spawn(supervisor, supervisor_config(std::move(observer)));
+    const SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
     BeginRun crew;
-    crew.evaluates = config_.evaluator != nullptr;
     if (config_.trace) crew.tracer = system_.spawn(tracer, TracerConfig{config_.trace_file, head});
     if (!config_.checkpoint_folder.empty())
-      crew.writer = spawn_aside(
-          checkpoint_writer,
-          CheckpointWriterConfig{config_.checkpoint_folder, config_.identity, head});
-    EvaluatorActor validation;
+      crew.writer = spawn_aside(checkpoint_writer, CheckpointWriterConfig{config_.checkpoint_folder,
+                                                                          config_.identity, head});
     if (config_.evaluator)
-      validation =
+      crew.evaluator =
           spawn_aside(evaluator, EvaluatorConfig{config_.ranks, config_.evaluator, head});
     for (Rank rank = 0; rank < config_.ranks; ++rank) {
-      crew.peers.push_back(system_.spawn(peer, peer_config(rank, head, validation, crew.tracer)));
-      const auto attached =
-          config_.transport->attach(rank, make_mailbox_inbox(crew.peers.back()));
+      crew.peers.push_back(system_.spawn(peer, peer_config(rank, head, crew)));
+      const auto attached = config_.transport->attach(rank, make_mailbox_inbox(crew.peers.back()));
       GRAPEVINE_CHECK(attached.ok(), attached.error().message);
     }
     caf::anon_send(head, std::move(crew));
@@ -87,19 +87,15 @@ class CrewBuilder {
     supervision.total_steps = config_.parts->horizon.steps;
     supervision.run_start_ns = run_start_ns_;
     if (config_.resume) {
-      std::vector<Step> steps;
-      for (const StateDict& rank : config_.resume->ranks) {
-        const auto step = rank.integer("model.step");
-        steps.push_back(step ? *step : 0);
-      }
+      const std::vector<Step> steps = config_.resume->steps();
       supervision.resumed_least = *std::min_element(steps.begin(), steps.end());
       supervision.resumed_most = *std::max_element(steps.begin(), steps.end());
+      supervision.elapsed_before = config_.resume->elapsed();
     }
     return supervision;
   }
 
-  PeerConfig peer_config(Rank rank, const SupervisorActor& supervisor,
-                         const EvaluatorActor& validation, const TracerActor& trace) {
+  PeerConfig peer_config(Rank rank, const SupervisorActor& supervisor, const BeginRun& crew) {
     PeerConfig peer;
     peer.rank = rank;
     peer.ranks = config_.ranks;
@@ -113,8 +109,8 @@ class CrewBuilder {
     peer.buffers = config_.computes.front()->initial_buffers();
     if (config_.resume) peer.restored = config_.resume->ranks[static_cast<std::size_t>(rank)];
     peer.supervisor = supervisor;
-    peer.evaluator = validation;
-    peer.tracer = trace;
+    peer.evaluator = crew.evaluator;
+    peer.tracer = crew.tracer;
     peer.detach_worker = detach_;
     peer.run_start_ns = run_start_ns_;
     peer.log_every = config_.log_every;
@@ -150,9 +146,7 @@ Runtime::~Runtime() {
 }
 
 void Runtime::request_stop() { caf::anon_send(impl_->supervisor, StopRequested{}); }
-void Runtime::request_checkpoint() {
-  caf::anon_send(impl_->supervisor, CheckpointRequested{});
-}
+void Runtime::request_checkpoint() { caf::anon_send(impl_->supervisor, CheckpointRequested{}); }
 
 namespace {
 

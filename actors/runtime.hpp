@@ -50,9 +50,10 @@ class Runtime {
   std::unique_ptr<Impl> impl_;
 };
 
-// The same actors in virtual time, on the calling thread, under CAF's testing scheduler: equal configs
-// give equal traces. A worker's computation takes what `config.delay` says and no real time counts.
-// Returns what on_end was given. Throws nothing; a run that stops making progress is an error.
+// The same actors in virtual time, on the calling thread, under CAF's testing scheduler: equal
+// configs give equal traces. A worker's computation takes what `config.delay` says and no real time
+// counts. Returns what on_end was given. Throws nothing; a run that stops making progress is an
+// error.
 RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer);
 
 }  // namespace grapevine

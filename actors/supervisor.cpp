@@ -10,6 +10,15 @@ namespace {
 constexpr Duration kWatchInterval = std::chrono::seconds(5);
 constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
 
+// A checkpoint is as far as its slowest rank.
+std::string step_name(const std::vector<RankSnapshot>& snapshots) {
+  Step slowest = snapshots.front().step;
+  for (const RankSnapshot& snapshot : snapshots) slowest = std::min(slowest, snapshot.step);
+  char name[32];
+  std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(slowest));
+  return name;
+}
+
 }  // namespace
 
 void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> self,
@@ -33,7 +42,7 @@ double SupervisorState::epochs_of(Step steps) const {
 void SupervisorState::begin(BeginRun crew) {
   crew_ = std::move(crew);
   // An epoch that only some ranks had behind them at the checkpoint is not evaluated again.
-  if (crew_.evaluates)
+  if (crew_.evaluator)
     evaluations_due_ = static_cast<std::int64_t>(std::floor(epochs_of(config_.total_steps)) -
                                                  std::floor(epochs_of(config_.resumed_most)));
   if (config_.checkpoint_every_epochs > 0)
@@ -44,6 +53,9 @@ void SupervisorState::begin(BeginRun crew) {
     self_->monitor(peer);
     self_->send(peer, StartTraining{});
   }
+  if (crew_.evaluator) self_->monitor(crew_.evaluator);
+  if (crew_.writer) self_->monitor(crew_.writer);
+  if (crew_.tracer) self_->monitor(crew_.tracer);
   self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
 }
 
@@ -62,7 +74,7 @@ void SupervisorState::on_step(const StepReport& report) {
   epochs_checkpointed_ = due;
   char name[32];
   std::snprintf(name, sizeof name, "epoch-%04.0f", std::floor(epochs));
-  begin_cut(config_.checkpoint_every_epochs < 1 ? step_name() : name);
+  begin_cut(config_.checkpoint_every_epochs < 1 ? "" : name);
 }
 
 void SupervisorState::on_finished(RankFinished finished) {
@@ -83,13 +95,29 @@ void SupervisorState::on_evaluated(const EpochEvaluated& evaluated) {
   end_if_settled();
 }
 
-void SupervisorState::on_failed(const RankFailed& failed) {
-  fail({Errc::failed, "rank " + std::to_string(failed.rank) + ": " + failed.message});
+void SupervisorState::on_failed(const RankFailed& failed) { fail(failed.error); }
+
+// The last resort: whoever waits for the end hears of it.
+void SupervisorState::on_exception(const std::exception_ptr& problem) {
+  if (std::exchange(stage_, Stage::ended) == Stage::ended) return;
+  RunResult result;
+  result.error = Error{Errc::failed, "the supervisor failed"};
+  try {
+    std::rethrow_exception(problem);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    result.error->message += ": " + text.substr(0, text.find('\n'));
+  } catch (...) {  // NOLINT: nothing more is known
+  }
+  config_.observer->on_end(std::move(result));
+  for (const PeerActor& peer : crew_.peers) self_->send_exit(peer, caf::exit_reason::user_shutdown);
 }
 
 // No wait is unbounded: a run in which nobody takes a step is a failed run.
 void SupervisorState::on_watchdog() {
   if (stage_ == Stage::ended) return;
+  if (stage_ == Stage::closing) return end();  // the tracer does not answer
+  self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
   if (now() - last_news_ > config_.patience) {
     std::string where;
     for (const auto& [rank, step] : steps_)
@@ -98,18 +126,9 @@ void SupervisorState::on_watchdog() {
                                     std::to_string(static_cast<int>(to_seconds(config_.patience))) +
                                     " s; last steps by rank: " + where});
   }
-  self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
 }
 
 // ---- checkpoints ----
-
-std::string SupervisorState::step_name() const {
-  Step slowest = steps_.empty() ? 0 : steps_.begin()->second + 1;
-  for (const auto& [rank, step] : steps_) slowest = std::min(slowest, step + 1);
-  char name[32];
-  std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(slowest));
-  return name;
-}
 
 void SupervisorState::begin_cut(std::string name) {
   cutting_ = true;
@@ -126,19 +145,19 @@ void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   if (static_cast<std::int32_t>(snapshots_.size()) < config_.ranks) return;
   cutting_ = false;
   writing_ = true;
+  if (cut_name_.empty()) cut_name_ = step_name(snapshots_);
   self_->send(crew_.writer, WriteCheckpoint{cut_id_, cut_name_, std::exchange(snapshots_, {})});
 }
 
 void SupervisorState::on_written(const CheckpointWritten& written) {
   last_news_ = now();
   writing_ = false;
-  if (!written.error.empty())
-    return fail({Errc::io, "checkpoint: " + written.error});
+  if (!written.error.empty()) return fail({Errc::io, "checkpoint: " + written.error});
   result_.checkpoint = written.path;
   config_.observer->on_checkpoint(written.path);
   if (stopping_ && !final_cut_begun_) {
     final_cut_begun_ = true;
-    return begin_cut(step_name());
+    return begin_cut("");
   }
   end_if_settled();
 }
@@ -147,7 +166,7 @@ void SupervisorState::on_checkpoint_requested() {
   if (stage_ != Stage::running) return;
   if (!config_.checkpoints)
     return config_.observer->on_warning("no checkpoint: the run has no output folder");
-  if (!cutting_ && !writing_) begin_cut(step_name());
+  if (!cutting_ && !writing_) begin_cut("");
 }
 
 // Ends early: one last checkpoint, then the models as they are.
@@ -163,14 +182,14 @@ void SupervisorState::on_stop_requested() {
     final_cut_begun_ = true;
   } else if (!cutting_ && !writing_) {
     final_cut_begun_ = true;
-    begin_cut(step_name());
+    begin_cut("");
   }
 }
 
 // ---- the end ----
 
-// All ranks took their last step. Late messages still change models: collect until what was sent has
-// been received.
+// All ranks took their last step. Late messages still change models: collect until what was sent
+// has been received.
 void SupervisorState::drain() {
   stage_ = Stage::draining;
   collect();
@@ -242,7 +261,7 @@ void SupervisorState::end() {
 
 RunResult SupervisorState::average() const {
   RunResult result = result_;
-  result.seconds = to_seconds(now());
+  result.seconds = to_seconds(config_.elapsed_before + now());
   if (static_cast<std::int32_t>(reports_.size()) < config_.ranks) return result;
   ModelAverage mean;
   for (const auto& [rank, report] : reports_) {

@@ -14,16 +14,16 @@
 namespace grapevine {
 
 struct RunResult {
-  std::optional<Error> error;  // the run failed; the rest says how far it came
-  bool interrupted = false;    // stopped by request, with a checkpoint
-  FrozenTensor z;              // [d] mean of the ranks' de-biased models
-  FrozenTensor buffers;        // [b] mean, or empty
+  std::optional<Error> error;     // the run failed; the rest says how far it came
+  bool interrupted = false;       // stopped by request, with a checkpoint
+  FrozenTensor z;                 // [d] mean of the ranks' de-biased models
+  FrozenTensor buffers;           // [b] mean, or empty
   double consensus_distance = 0;  // mean over ranks of |z_i - z|_2 / |z|_2
   double weight_sum = 0;          // of push-sum
   std::vector<Step> steps;        // by rank
   Ledger ledger;                  // of all ranks
   std::vector<double> step_seconds;
-  double seconds = 0;
+  double seconds = 0;  // of training, also before a checkpoint that it went on from
   std::uint64_t trace_hash = 0;
   std::string checkpoint;  // the newest one written, or empty
 };
@@ -43,13 +43,14 @@ class RunObserver {
 struct SupervisorConfig {
   std::int32_t ranks = 1;
   std::shared_ptr<RunObserver> observer;
-  double checkpoint_every_epochs = 0;  // 0: only at the end and on request
-  bool checkpoints = false;            // false: no folder to write to
+  double checkpoint_every_epochs = 0;            // 0: only at the end and on request
+  bool checkpoints = false;                      // false: no folder to write to
   Duration patience{std::chrono::seconds(300)};  // without any step: the run has failed
   double steps_per_epoch = 1;
   Step total_steps = 0;
-  Step resumed_least = 0;  // steps that the slowest and the fastest rank had behind them in the
-  Step resumed_most = 0;   // checkpoint that this run goes on from
+  Step resumed_least = 0;      // steps that the slowest and the fastest rank had behind them in the
+  Step resumed_most = 0;       // checkpoint that this run goes on from
+  Duration elapsed_before{0};  // training time behind that checkpoint
   std::int64_t run_start_ns = 0;
 };
 
@@ -71,6 +72,7 @@ class SupervisorState {
   void on_checkpoint_requested();
   void on_watchdog();
   void on_trace_closed(const TraceClosed& closed);
+  void on_exception(const std::exception_ptr& problem);
   void collect();
 
  private:
@@ -80,7 +82,6 @@ class SupervisorState {
   Timestamp now() const;
   double epochs_of(Step steps) const;
   void begin_cut(std::string name);
-  std::string step_name() const;
   void drain();
   void end_if_settled();
   void fail(Error error);
@@ -102,7 +103,7 @@ class SupervisorState {
 
   // The cut in progress; one at a time.
   std::int64_t cut_id_ = 0;
-  std::string cut_name_;
+  std::string cut_name_;  // empty: named after the slowest rank's steps
   bool cutting_ = false;
   bool writing_ = false;
   bool stopping_ = false;

@@ -69,11 +69,10 @@ Expected<std::vector<TraceRecord>> read_trace_file(const std::string& path) {
                                       std::to_string(kTraceVersion)};
   const std::size_t body = bytes.size() - kHeaderBytes;
   if (body % kTraceRecordBytes != 0)
-    return Error{Errc::bad_input,
-                 path + ": byte " +
-                     std::to_string(bytes.size() - body % kTraceRecordBytes) +
-                     ": the last record is cut off: expected " +
-                     std::to_string(kTraceRecordBytes) + " bytes"};
+    return Error{Errc::bad_input, path + ": byte " +
+                                      std::to_string(bytes.size() - body % kTraceRecordBytes) +
+                                      ": the last record is cut off: expected " +
+                                      std::to_string(kTraceRecordBytes) + " bytes"};
   std::vector<TraceRecord> records;
   records.reserve(body / kTraceRecordBytes);
   for (std::size_t at = kHeaderBytes; at < bytes.size(); at += kTraceRecordBytes)

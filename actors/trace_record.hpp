@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "messages/expected.hpp"
 #include "algorithms/env.hpp"
+#include "messages/expected.hpp"
 
 namespace grapevine {
 
@@ -22,8 +22,8 @@ struct TraceRecord {
   std::uint64_t bytes = 0;
 };
 
-// File: 16 bytes header ("GVTRACE" 0, u32 version, u32 record size), then records of kTraceRecordBytes,
-// little-endian, in the order of the fields above.
+// File: 16 bytes header ("GVTRACE" 0, u32 version, u32 record size), then records of
+// kTraceRecordBytes, little-endian, in the order of the fields above.
 constexpr std::uint32_t kTraceVersion = 1;
 constexpr std::size_t kTraceRecordBytes = 8 + 1 + 4 + 4 + 8 + 4 + 8 + 8 + 8 + 8;
 

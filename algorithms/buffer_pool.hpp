@@ -9,9 +9,9 @@
 
 namespace grapevine {
 
-// A step of a 25 M parameter model touches 100 MB buffers; fresh ones cost page faults worth a memory
-// pass each. Retired tensors may still be read by others (shares on their way): they are handed out
-// only once the last reader has dropped them.
+// A step of a 25 M parameter model touches 100 MB buffers; fresh ones cost page faults worth a
+// memory pass each. Retired tensors may still be read by others (shares on their way): they are
+// handed out only once the last reader has dropped them.
 //
 // Not thread-safe: belongs to one role.
 class BufferPool {

@@ -40,9 +40,9 @@ enum class EventKind : std::uint8_t {
 
 struct Event {
   EventKind kind = EventKind::applied;
-  Rank peer = -1;     // the other end; -1: none
-  Stamp stamp;        // of the update or message that it is about
-  Step step = 0;      // this rank's step
+  Rank peer = -1;  // the other end; -1: none
+  Stamp stamp;     // of the update or message that it is about
+  Step step = 0;   // this rank's step
   std::int64_t staleness = 0;
   std::uint64_t bytes = 0;
 };

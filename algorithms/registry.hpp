@@ -20,8 +20,9 @@ struct Horizon {
   double epoch_of(Step step) const { return static_cast<double>(step) / steps_per_epoch; }
 };
 
-// The communication graph over a whole run: the number of peers follows a schedule. A pure function of
-// the round, so that sender and receiver always agree on who talks. Immutable, shared by all ranks.
+// The communication graph over a whole run: the number of peers follows a schedule. A pure function
+// of the round, so that sender and receiver always agree on who talks. Immutable, shared by all
+// ranks.
 class GossipGraph {
  public:
   // Errors (bad_input): see make_topology; checked for every count in the schedule.
@@ -50,8 +51,8 @@ struct SharedParts {
   std::shared_ptr<const GossipGraph> graph;  // gossip only
 };
 
-// Checks everything that depends on the number of ranks, so that nothing can fail once training runs.
-// Errors: bad_input.
+// Checks everything that depends on the number of ranks, so that nothing can fail once training
+// runs. Errors: bad_input.
 Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const Horizon& horizon,
                                                         const LrSchedule& lr,
                                                         const OptimizerConfig& optimizer,

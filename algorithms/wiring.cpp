@@ -155,12 +155,12 @@ Expected<Plan> resolve(const Wiring& wiring) {
   const bool gossip = exchange == "gossip";
   plan.exchange = gossip ? Exchange::gossip : Exchange::aggregate;
 
-  const std::string pack =
-      read.name("pack", gossip ? "model" : "gradient", {"gradient", "model"});
+  const std::string pack = read.name("pack", gossip ? "model" : "gradient", {"gradient", "model"});
   if (pack != (gossip ? "model" : "gradient"))
     read.fail(bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange +
-                        "': " + (gossip ? "gossip mixes models, choose pack = 'model'"
-                                        : "all-reduce sums gradients, choose pack = 'gradient'")));
+                        "': " +
+                        (gossip ? "gossip mixes models, choose pack = 'model'"
+                                : "all-reduce sums gradients, choose pack = 'gradient'")));
   const std::string needs_gossip =
       "exchange = '" + exchange + "': it belongs to gossip, choose exchange = 'gossip'";
   for (const char* key : {"averaging", "topology", "peers", "overlap", "staleness"})

@@ -16,8 +16,8 @@ class Wiring {
  public:
   // Errors (bad_input): a key that does not exist, with the nearest guess; an empty value.
   Expected<void> set(const std::string& key, const std::string& value);
-  // Reads the table [wiring] of a TOML text; `where` names it in errors. A text without the table is
-  // an empty wiring.
+  // Reads the table [wiring] of a TOML text; `where` names it in errors. A text without the table
+  // is an empty wiring.
   static Expected<Wiring> parse_toml(const std::string& text, const std::string& where);
   // A TOML table [wiring] with exactly the keys that are set.
   std::string to_toml() const;
@@ -39,7 +39,8 @@ struct Plan {
   std::int64_t staleness = 0;            // gossip with overlap: the bound tau
 };
 
-// Checks every value, and that the parts fit each other: the error names the two that do not and why.
+// Checks every value, and that the parts fit each other: the error names the two that do not and
+// why.
 Expected<Plan> resolve(const Wiring& wiring);
 
 struct KeyInfo {

@@ -14,13 +14,14 @@ namespace grapevine {
 
 // Where a verb reads and writes; tests pass string streams.
 struct Console {
-  std::ostream& out;  // results; machine output with --json
-  std::ostream& err;  // progress and errors
+  std::ostream& out;      // results; machine output with --json
+  std::ostream& err;      // progress and errors
   bool terminal = false;  // err is a terminal
 };
 
-// A verb declares its options on a CLI11 sub-command and runs after parsing. Errors of code bad_input
-// end the process with 2, others with 1; main() prints "error: <message>" as the last line of err.
+// A verb declares its options on a CLI11 sub-command and runs after parsing. Errors of code
+// bad_input end the process with 2, others with 1; main() prints "error: <message>" as the last
+// line of err.
 class Command {
  public:
   virtual ~Command() = default;

@@ -31,8 +31,7 @@ std::vector<std::string> names_of(const std::vector<CommandEntry>& table) {
 
 // CLI11 says "The following argument was not expected: --x"; people want to know what to type.
 std::string usage_message(const CLI::Error& error, const std::string& verb) {
-  const std::string help =
-      "see 'grapevine " + verb + (verb.empty() ? "" : " ") + "--help'";
+  const std::string help = "see 'grapevine " + verb + (verb.empty() ? "" : " ") + "--help'";
   return one_line(error.what()) + ": " + help;
 }
 
@@ -53,8 +52,7 @@ int run_verb(const CommandEntry& entry, const std::vector<std::string>& argument
   }
   const Expected<void> done = command->run(console);
   if (done) return 0;
-  const bool users = done.error().code == Errc::bad_input ||
-                     done.error().code == Errc::unavailable;
+  const bool users = done.error().code == Errc::bad_input || done.error().code == Errc::unavailable;
   return report(console, done.error().message, users ? kBadUsage : kFailed);
 }
 
@@ -64,7 +62,8 @@ void print_overview(const std::vector<CommandEntry>& table, std::ostream& out) {
   for (const CommandEntry& entry : table)
     out << "  " << entry.name << std::string(12 - std::min<std::size_t>(11, entry.name.size()), ' ')
         << entry.description << "\n";
-  out << "\n'grapevine VERB --help' lists a verb's options; 'grapevine train' alone trains lenet on "
+  out << "\n'grapevine VERB --help' lists a verb's options; 'grapevine train' alone trains lenet "
+         "on "
          "glyphs.\n";
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <sstream>
 
@@ -14,6 +15,8 @@ namespace {
 constexpr char kHeader[] =
     "rank,epoch,step,time_s,batch_time_s,exchange_time_s,data_time_s,loss,top1,top5,lr,staleness,"
     "val_loss,val_top1,val_top5";
+
+constexpr double kSmoothing = 0.95;  // of the loss that the progress bar shows
 
 // "" where not measured.
 std::string cell(double value) {
@@ -29,15 +32,15 @@ Expected<std::shared_ptr<RunOutput>> RunOutput::create(const std::string& path,
                                                        const std::vector<Step>& first_steps) {
   auto file = AtomicFile::create(path);
   if (!file) return file.error();
-  std::shared_ptr<RunOutput> output(new RunOutput(std::move(*file)));
+  std::shared_ptr<RunOutput> output(new RunOutput(std::move(*file), path));
   output->file_.stream() << kHeader << "\n";
-  output->keep_rows(path, first_steps);
+  output->keep_rows(first_steps);
   return output;
 }
 
 // A resumed run goes on with the rows of the steps that it will not repeat.
-void RunOutput::keep_rows(const std::string& path, const std::vector<Step>& first_steps) {
-  std::ifstream old(path);
+void RunOutput::keep_rows(const std::vector<Step>& first_steps) {
+  std::ifstream old(path_);
   std::string line;
   if (first_steps.empty() || !std::getline(old, line) || line != kHeader) return;
   while (std::getline(old, line)) {
@@ -46,8 +49,18 @@ void RunOutput::keep_rows(const std::string& path, const std::vector<Step>& firs
     long long step = -1;
     if (std::sscanf(line.c_str(), "%ld,%lf,%lld", &rank, &epoch, &step) != 3) continue;
     if (rank < 0 || rank >= static_cast<long>(first_steps.size())) continue;
-    if (step < first_steps[static_cast<std::size_t>(rank)]) file_.stream() << line << "\n";
+    if (step >= first_steps[static_cast<std::size_t>(rank)]) continue;
+    file_.stream() << line << "\n";
+    double loss = 0;
+    if (std::sscanf(line.c_str(), "%*d,%*f,%*d,%*f,%*f,%*f,%*f,%lf", &loss) == 1)
+      add_loss(static_cast<Rank>(rank), loss);
   }
+}
+
+void RunOutput::add_loss(Rank rank, double loss) {
+  std::deque<double>& losses = losses_[rank];
+  losses.push_back(loss);
+  if (losses.size() > kLossWindow) losses.pop_front();
 }
 
 void RunOutput::show_progress(ProgressBar* bar, std::int64_t total_steps,
@@ -58,20 +71,20 @@ void RunOutput::show_progress(ProgressBar* bar, std::int64_t total_steps,
 }
 
 void RunOutput::on_step(const StepReport& report) {
-  file_.stream() << report.rank << ',' << cell(report.epoch) << ',' << report.step << ','
-                 << cell(report.time_s) << ',' << cell(report.batch_time_s) << ','
-                 << cell(report.exchange_time_s) << ',' << cell(report.data_time_s) << ','
-                 << cell(report.loss) << ',' << cell(report.top1) << ',' << cell(report.top5) << ','
-                 << cell(report.lr) << ',' << cell(report.staleness) << ",,,\n";
-  std::deque<double>& losses = losses_[report.rank];
-  losses.push_back(report.loss);
-  if (losses.size() > kLossWindow) losses.pop_front();
-  samples_ += report.samples;
-  progress_.step += report.steps;
-  progress_.samples = samples_;
-  progress_.loss = progress_.samples == report.samples ? report.loss
-                                                       : 0.95 * progress_.loss + 0.05 * report.loss;
+  if (report.logged) {
+    file_.stream() << report.rank << ',' << cell(report.epoch) << ',' << report.step << ','
+                   << cell(report.time_s) << ',' << cell(report.batch_time_s) << ','
+                   << cell(report.exchange_time_s) << ',' << cell(report.data_time_s) << ','
+                   << cell(report.loss) << ',' << cell(report.top1) << ',' << cell(report.top5)
+                   << ',' << cell(report.lr) << ',' << cell(report.staleness) << ",,,\n";
+    add_loss(report.rank, report.loss);
+  }
   if (report.rank == 0) epoch_ends_[static_cast<Epoch>(report.epoch)] = report.step;
+  ++progress_.step;
+  progress_.samples += report.samples;
+  progress_.loss = std::isfinite(progress_.loss)
+                       ? kSmoothing * progress_.loss + (1 - kSmoothing) * report.loss
+                       : report.loss;
   if (bar_ != nullptr) bar_->update(progress_);
 }
 
@@ -85,7 +98,16 @@ void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
                evaluation.top1);
 }
 
-void RunOutput::on_checkpoint(const std::string& path) { spdlog::info("checkpoint {}", path); }
+// With each checkpoint metrics.csv is renewed, whole: a process that is killed leaves the rows that
+// belong to its newest checkpoint.
+void RunOutput::on_checkpoint(const std::string& path) {
+  spdlog::info("checkpoint {}", path);
+  file_.stream().flush();
+  std::ifstream written(file_.temporary_path(), std::ios::binary);
+  const std::string rows{std::istreambuf_iterator<char>(written), {}};
+  if (auto renewed = write_file_atomically(path_, rows); !renewed)
+    on_warning(renewed.error().message);
+}
 
 void RunOutput::on_warning(const std::string& message) {
   if (bar_ != nullptr) bar_->clear();
@@ -111,8 +133,7 @@ double RunOutput::final_loss() const {
     for (const double loss : losses) sum += loss;
     count += losses.size();
   }
-  return count > 0 ? sum / static_cast<double>(count)
-                   : std::numeric_limits<double>::quiet_NaN();
+  return count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace grapevine

@@ -34,20 +34,21 @@ class RunOutput : public RunObserver {
 
   // After the run. Puts metrics.csv under its name.
   Expected<void> commit() { return file_.commit(); }
-  std::int64_t samples() const { return samples_; }
+  bool has_losses() const { return !losses_.empty(); }
   // Mean training loss of the last 20 logged steps of each rank; NaN where there are none.
   double final_loss() const;
 
  private:
-  explicit RunOutput(AtomicFile file) : file_(std::move(file)) {}
-  void keep_rows(const std::string& path, const std::vector<Step>& first_steps);
+  RunOutput(AtomicFile file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+  void keep_rows(const std::vector<Step>& first_steps);
+  void add_loss(Rank rank, double loss);
 
   static constexpr std::size_t kLossWindow = 20;
 
   AtomicFile file_;
+  const std::string path_;
   ProgressBar* bar_ = nullptr;
   Progress progress_;
-  std::int64_t samples_ = 0;
   std::map<Rank, std::deque<double>> losses_;
   std::map<Epoch, Step> epoch_ends_;  // rank 0's last step of each epoch
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include <caf/config.hpp>
 #include <torch/version.h>
+#include <caf/config.hpp>
 
 #ifndef TORCH_VERSION
 #define TORCH_VERSION "1.13"
@@ -50,9 +50,15 @@ std::string caf_version() {
 
 }  // namespace
 
-ordered_json make_summary(const TrainJob& job, const RunResult& result, std::int64_t samples,
-                          double final_loss, const std::optional<Evaluation>& test) {
+ordered_json make_summary(const TrainJob& job, const RunResult& result, double final_loss,
+                          const std::optional<Evaluation>& test) {
   const double nan = std::nan("");
+  const std::int64_t samples = result.ledger.samples;
+  // A run that failed has no reports of its ranks: it says nothing rather than zero.
+  const bool known = !result.steps.empty();
+  const auto if_known = [known](ordered_json value) {
+    return known ? std::move(value) : ordered_json(nullptr);
+  };
   ordered_json summary;
   summary["algorithm"] = job.options.algorithm;
   summary["wiring"] = job.wiring.keys();
@@ -61,34 +67,34 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, std::int
   summary["workers"] = job.options.workers;
   summary["parameters"] = job.parameters;
   summary["steps"] =
-      result.steps.empty() ? 0 : *std::max_element(result.steps.begin(), result.steps.end());
-  summary["samples"] = samples;
+      known ? ordered_json(*std::max_element(result.steps.begin(), result.steps.end())) : nullptr;
+  summary["samples"] = if_known(samples);
   summary["seed"] = job.options.seed;
   summary["wall_seconds"] = figure(result.seconds);
-  summary["samples_per_second"] = figure(static_cast<double>(samples) / result.seconds);
+  summary["samples_per_second"] =
+      figure(known ? static_cast<double>(samples) / result.seconds : nan);
   summary["final_loss"] = figure(final_loss);
   summary["test_accuracy"] = figure(test ? test->top1 : nan);
   summary["test_loss"] = figure(test ? test->loss : nan);
-  summary["bytes_sent"] = result.ledger.bytes_sent;
-  summary["messages_sent"] = result.ledger.sent + result.ledger.sent_before;
-  summary["consensus_distance"] = figure(result.consensus_distance);
-  summary["weight_sum"] = figure(result.weight_sum);
+  summary["bytes_sent"] = if_known(result.ledger.bytes_sent);
+  summary["messages_sent"] = if_known(result.ledger.sent + result.ledger.sent_before);
+  summary["consensus_distance"] = figure(known ? result.consensus_distance : nan);
+  summary["weight_sum"] = figure(known ? result.weight_sum : nan);
   summary["staleness"] = staleness(result.ledger);
-  summary["contributions"] = {{"produced", result.ledger.produced},
-                              {"applied", result.ledger.committed},
-                              {"pending", result.ledger.pending()},
-                              {"dropped", result.ledger.dropped}};
+  summary["contributions"] = {{"produced", if_known(result.ledger.produced)},
+                              {"applied", if_known(result.ledger.committed)},
+                              {"pending", if_known(result.ledger.pending())},
+                              {"dropped", if_known(result.ledger.dropped)}};
   summary["step_seconds"] = step_seconds(result.step_seconds);
   summary["interrupted"] = result.interrupted;
-  summary["versions"] = {{"grapevine", GRAPEVINE_VERSION},
-                         {"torch", TORCH_VERSION},
-                         {"caf", caf_version()}};
+  summary["versions"] = {
+      {"grapevine", GRAPEVINE_VERSION}, {"torch", TORCH_VERSION}, {"caf", caf_version()}};
   return summary;
 }
 
-std::string find_not_finite(const RunResult& result, double final_loss,
+std::string find_not_finite(const RunResult& result, const std::optional<double>& final_loss,
                             const std::optional<Evaluation>& test) {
-  if (!result.steps.empty() && !std::isfinite(final_loss)) return "final_loss";
+  if (final_loss && !std::isfinite(*final_loss)) return "final_loss";
   if (test && !std::isfinite(test->loss)) return "test_loss";
   if (!std::isfinite(result.consensus_distance)) return "consensus_distance";
   return "";

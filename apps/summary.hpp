@@ -12,12 +12,12 @@
 namespace grapevine {
 
 // NaN and infinities become null.
-nlohmann::ordered_json make_summary(const TrainJob& job, const RunResult& result,
-                                    std::int64_t samples, double final_loss,
+nlohmann::ordered_json make_summary(const TrainJob& job, const RunResult& result, double final_loss,
                                     const std::optional<Evaluation>& test);
 
-// The key of the first figure that is not finite where it should be, or empty.
-std::string find_not_finite(const RunResult& result, double final_loss,
+// The key of the first figure that is not finite where it should be, or empty. `final_loss`:
+// nothing where no step was logged.
+std::string find_not_finite(const RunResult& result, const std::optional<double>& final_loss,
                             const std::optional<Evaluation>& test);
 
 }  // namespace grapevine

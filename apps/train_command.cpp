@@ -46,13 +46,7 @@ class TrainCommand : public Command {
 
  private:
   static std::vector<Step> first_steps(const TrainJob& job) {
-    std::vector<Step> steps;
-    if (!job.run.resume) return steps;
-    for (const StateDict& rank : job.run.resume->ranks) {
-      const auto step = rank.integer("model.step");
-      steps.push_back(step ? *step : 0);
-    }
-    return steps;
+    return job.run.resume ? job.run.resume->steps() : std::vector<Step>{};
   }
 
   static void announce(const TrainJob& job, Console& console) {
@@ -106,16 +100,18 @@ class TrainCommand : public Command {
         evaluation_error = evaluated.error();
       if (auto saved = save_model(job, result); !saved) return saved;
     }
-    const auto summary = make_summary(job, result, output.samples(), output.final_loss(), test);
+    const auto summary = make_summary(job, result, output.final_loss(), test);
     const std::string text = summary.dump(2) + "\n";
     if (auto written = write_file_atomically(job.out + "/summary.json", text); !written)
       return written;
     if (result.error) return *result.error;
     if (!evaluation_error.message.empty()) return evaluation_error;
-    const std::string broken = find_not_finite(result, output.final_loss(), test);
+    const std::optional<double> loss =
+        output.has_losses() ? std::optional<double>(output.final_loss()) : std::nullopt;
+    const std::string broken = find_not_finite(result, loss, test);
     if (!broken.empty())
-      return Error{Errc::failed, broken + " is not finite: try a smaller --lr; see " + job.out +
-                                     "/metrics.csv"};
+      return Error{Errc::failed,
+                   broken + " is not finite: try a smaller --lr; see " + job.out + "/metrics.csv"};
     print(job, result, summary, console);
     return {};
   }
@@ -150,8 +146,7 @@ class TrainCommand : public Command {
                    format_number(summary.at("staleness").at("mean").get<double>(), 2),
                    shown("consensus_distance", 4)});
     console.out << table;
-    if (result.interrupted)
-      console.out << "stopped early; go on with --resume " << job.out << "\n";
+    if (result.interrupted) console.out << "stopped early; go on with --resume " << job.out << "\n";
     console.out << "outputs in " << job.out
                 << ": summary.json metrics.csv model.pt checkpoint/ trace/" << std::endl;
   }

@@ -20,6 +20,7 @@ namespace grapevine {
 namespace {
 
 constexpr std::int64_t kMaxWorkers = 4096;
+constexpr char kStepsKey[] = "steps";  // of a checkpoint's identity; may grow when it is resumed
 
 Expected<void> check_numbers(const TrainOptions& o) {
   const auto number = [](double v) { return std::to_string(v); };
@@ -30,8 +31,7 @@ Expected<void> check_numbers(const TrainOptions& o) {
     return bad_input("--batch-size " + std::to_string(o.batch_size) + ": expected at least 1");
   if (!std::isfinite(o.epochs) || o.epochs <= 0)
     return bad_input("--epochs " + number(o.epochs) + ": expected more than 0");
-  if (o.steps < 0)
-    return bad_input("--steps " + std::to_string(o.steps) + ": expected at least 1");
+  if (o.steps < 0) return bad_input("--steps " + std::to_string(o.steps) + ": expected at least 1");
   if (!std::isfinite(o.checkpoint_every) || o.checkpoint_every < 0)
     return bad_input("--checkpoint-every " + number(o.checkpoint_every) +
                      ": expected a number of epochs, 0 or more");
@@ -88,6 +88,18 @@ std::string output_folder(const TrainOptions& options) {
   return "runs/" + std::string(date) + "-" + options.algorithm;
 }
 
+// A resumed run adds a file to those of the runs before it.
+std::string trace_file(const TrainJob& job) {
+  char name[64];
+  for (int part = 0;; ++part) {
+    std::snprintf(name, sizeof name, part == 0 ? "process-0000.gvtrace" : "process-0000.%d.gvtrace",
+                  part);
+    const std::string path = job.out + "/trace/" + name;
+    std::error_code ignored;
+    if (!job.run.resume || !std::filesystem::exists(path, ignored)) return path;
+  }
+}
+
 // What must be the same when a run goes on. The number of steps may grow.
 JobIdentity identity_of(const TrainJob& job) {
   const TrainOptions& o = job.options;
@@ -103,6 +115,12 @@ JobIdentity identity_of(const TrainJob& job) {
                           {"batch-size", std::to_string(o.batch_size)},
                           {"optimizer", o.optimizer},
                           {"momentum", number(o.momentum)},
+                          {"nesterov", o.nesterov ? "true" : "false"},
+                          {"weight-decay", number(o.weight_decay)},
+                          {"lr", number(o.lr)},
+                          {"lr-per-256", o.lr_per_256 ? "true" : "false"},
+                          {"lr-schedule", o.lr_schedule},
+                          {"warmup-epochs", number(o.warmup_epochs)},
                           {"seed", std::to_string(o.seed)}};
   for (const auto& [key, value] : job.wiring.keys()) identity["wiring." + key] = value;
   return identity;
@@ -131,8 +149,8 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   if (!plan) return plan.error();
   Horizon horizon;
   horizon.steps_per_epoch = static_cast<double>(steps_per_epoch);
-  horizon.steps = o.steps > 0 ? o.steps
-                              : std::max<Step>(1, std::llround(o.epochs * horizon.steps_per_epoch));
+  horizon.steps =
+      o.steps > 0 ? o.steps : std::max<Step>(1, std::llround(o.epochs * horizon.steps_per_epoch));
   LrConfig rate;
   rate.lr = o.lr;
   rate.spec = o.lr_schedule;
@@ -165,12 +183,29 @@ Expected<void> make_computes(TrainJob& job) {
   return {};
 }
 
+// Where rounds may be skipped, ranks end at different rounds and tell each other so. A checkpoint
+// in which only some have ended can go on to that end, not beyond.
+Expected<void> check_extension(const TrainJob& job, const Checkpoint& checkpoint) {
+  const auto saved = checkpoint.identity.find(kStepsKey);
+  const Step steps = job.run.parts->horizon.steps;
+  if (saved == checkpoint.identity.end() || saved->second == std::to_string(steps)) return {};
+  Step ended = 0;
+  const std::vector<Step> behind = checkpoint.steps();
+  for (const Step step : behind) ended += std::to_string(step) == saved->second;
+  if (job.run.parts->plan.staleness == 0 || ended == 0 || ended == static_cast<Step>(behind.size()))
+    return {};
+  return bad_input("--resume " + job.options.resume + ": " + std::to_string(ended) + " of " +
+                   std::to_string(behind.size()) + " ranks had ended: first resume with --steps " +
+                   saved->second + ", then go on from there");
+}
+
 Expected<void> load_resume(TrainJob& job) {
   if (job.options.resume.empty()) return {};
   auto checkpoint = read_checkpoint(job.options.resume);
   if (!checkpoint) return checkpoint.error();
   auto same = check_same_job(checkpoint->identity, job.run.identity, job.options.resume);
   if (!same) return same;
+  if (auto extends = check_extension(job, *checkpoint); !extends) return extends;
   job.run.resume = std::move(*checkpoint);
   return {};
 }
@@ -208,6 +243,7 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   if (auto made = make_computes(job); !made) return made.error();
   job.run.identity = identity_of(job);
   if (auto loaded = load_resume(job); !loaded) return loaded.error();
+  job.run.identity[kStepsKey] = std::to_string(job.run.parts->horizon.steps);
 
   job.out = output_folder(o);
   if (auto writable = ensure_writable_directory(job.out); !writable) return writable.error();
@@ -220,7 +256,7 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   job.run.patience = from_seconds(o.patience_s);
   if (job.run.trace) {
     if (auto made = ensure_writable_directory(job.out + "/trace"); !made) return made.error();
-    job.run.trace_file = job.out + "/trace/process-0000.gvtrace";
+    job.run.trace_file = trace_file(job);
   }
   if (auto made = ensure_writable_directory(job.run.checkpoint_folder); !made) return made.error();
   return job;

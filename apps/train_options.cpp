@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <iomanip>
 #include <iterator>
+#include <limits>
+#include <optional>
 #include <sstream>
 
 #include <toml++/toml.h>
@@ -31,6 +34,11 @@ CLI::Option* add(CLI::App& app, const std::string& name, T& value, const std::st
       ->capture_default_str();
 }
 
+CLI::Option* add_switch(CLI::App& app, const std::string& name, bool& value,
+                        const std::string& help) {
+  return app.add_flag("--" + name, value, help)->envname(environment_name(name));
+}
+
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : " ") + name;
@@ -52,12 +60,18 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-std::string toml_text(const toml::node& node) {
+// As one would type it; nothing for arrays, tables and dates.
+std::optional<std::string> toml_text(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
   std::ostringstream out;
-  if (const auto* integer = node.as_integer()) out << integer->get();
-  if (const auto* number = node.as_floating_point()) out << number->get();
+  if (const auto* integer = node.as_integer()) {
+    out << integer->get();
+  } else if (const auto* number = node.as_floating_point()) {
+    out << std::setprecision(std::numeric_limits<double>::max_digits10) << number->get();
+  } else {
+    return std::nullopt;
+  }
   return out.str();
 }
 
@@ -72,8 +86,10 @@ Expected<void> apply(CLI::App& app, const std::string& where, const std::string&
   }
   CLI::Option* option = app.get_option("--" + name);
   if (option->count() > 0) return {};  // the environment or the command line has said otherwise
+  const auto text = toml_text(value);
+  if (!text) return bad_input(where + ": " + key + ": expected text, a number or true/false");
   try {
-    option->add_result(toml_text(value));
+    option->add_result(*text);
     option->run_callback();
   } catch (const CLI::ParseError& error) {
     return bad_input(where + ": " + key + ": " + error.what());
@@ -86,7 +102,8 @@ Expected<void> apply(CLI::App& app, const std::string& where, const std::string&
 void declare_train_options(CLI::App& app, TrainOptions& options) {
   app.add_option("job", options.job_file, "TOML file with options and a [wiring] table");
   add(app, "algorithm", options.algorithm, "preset: " + preset_names());
-  app.add_option("--set", options.set, "wiring.KEY=VALUE: change a part of the wiring");
+  app.add_option("--set", options.set, "wiring.KEY=VALUE: change a part of the wiring")
+      ->envname(environment_name("set"));
   add(app, "workers", options.workers, "actors that train, in this process");
   add(app, "transport", options.transport, "inproc");
   add(app, "model", options.model, "built-in model, or a TorchScript file");
@@ -95,14 +112,13 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "steps", options.steps, "steps of each worker, instead of epochs");
   add(app, "batch-size", options.batch_size, "samples per worker and step");
   add(app, "lr", options.lr, "learning rate");
-  app.add_flag("--lr-per-256", options.lr_per_256,
-               "the rate is per 256 samples of all workers together");
+  add_switch(app, "lr-per-256", options.lr_per_256,
+             "the rate is per 256 samples of all workers together");
   add(app, "momentum", options.momentum, "of sgd");
-  app.add_flag("--nesterov", options.nesterov, "Nesterov's momentum");
+  add_switch(app, "nesterov", options.nesterov, "Nesterov's momentum");
   add(app, "weight-decay", options.weight_decay, "L2 penalty");
   add(app, "optimizer", options.optimizer, "sgd | adam | adamw");
-  add(app, "lr-schedule", options.lr_schedule,
-      "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]");
+  add(app, "lr-schedule", options.lr_schedule, "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]");
   add(app, "warmup-epochs", options.warmup_epochs, "linear warm-up of the rate");
   add(app, "seed", options.seed, "of parameters, sample order and everything random");
   add(app, "delay", options.delay,
@@ -114,8 +130,9 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
   add(app, "trace", options.trace, "on | off: record every message");
   add(app, "log-every", options.log_every, "steps between rows of metrics.csv");
-  add(app, "timeout", options.patience_s, "seconds without any step after which the run has failed");
-  app.add_flag("--json", options.json, "print the summary as one JSON object");
+  add(app, "timeout", options.patience_s,
+      "seconds without any step after which the run has failed");
+  add_switch(app, "json", options.json, "print the summary as one JSON object");
 }
 
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {

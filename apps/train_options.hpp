@@ -48,9 +48,9 @@ struct TrainOptions {
 // Declares the options, each also as GRAPEVINE_<NAME>.
 void declare_train_options(CLI::App& app, TrainOptions& options);
 
-// Reads options.job_file, where given: its keys are option names, its table [wiring] a wiring. A value
-// that the environment or the command line has set stays.
-// Errors (bad_input): file, line and key.
+// Reads options.job_file, where given: its keys are option names, its table [wiring] a wiring. A
+// value that the environment or the command line has set stays. Errors (bad_input): file, line and
+// key.
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
 
 // The preset, changed by the job file's wiring and then by --set.

@@ -16,5 +16,5 @@
 #include <torch/script.h>
 #include <torch/torch.h>
 
-#include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
+#include <nlohmann/json.hpp>

@@ -20,7 +20,7 @@ class Compute {
  public:
   virtual ~Compute() = default;
 
-  virtual std::int64_t dimension() const = 0;  // d: number of parameters
+  virtual std::int64_t dimension() const = 0;           // d: number of parameters
   virtual FrozenTensor initial_parameters() const = 0;  // [d]
   virtual FrozenTensor initial_buffers() const = 0;     // [b]; empty where there are none
 

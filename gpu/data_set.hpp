@@ -34,8 +34,8 @@ class DataSet {
  public:
   virtual ~DataSet() = default;
   virtual const DataInfo& info() const = 0;
-  // The samples with these indices (0 .. size of the split - 1), in this order. `augment_seed` 0: no
-  // augmentation; otherwise the random crops and flips are a pure function of it and the index.
+  // The samples with these indices (0 .. size of the split - 1), in this order. `augment_seed` 0:
+  // no augmentation; otherwise the random crops and flips are a pure function of it and the index.
   // Errors name the file, the byte and what was expected.
   virtual Expected<Batch> batch(Split split, const std::vector<std::int64_t>& indices,
                                 std::uint64_t augment_seed) const = 0;

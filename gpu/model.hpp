@@ -1,5 +1,5 @@
-// Model: a network whose parameters the engine can see as one flat tensor. The built-in ones live in
-// apps/zoo/models; any TorchScript file is one too.
+// Model: a network whose parameters the engine can see as one flat tensor. The built-in ones live
+// in apps/zoo/models; any TorchScript file is one too.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -26,8 +26,9 @@ class Model {
   virtual std::vector<NamedTensor> buffers() = 0;     // batch-norm statistics…, in a fixed order
   virtual at::Tensor forward(const at::Tensor& input) = 0;
   virtual void train(bool on) = 0;
-  // Writes the model with its present parameters to `path` (not atomic: callers write to a temporary
-  // name). TorchScript models: torch.jit.load reads it; others: torch.load gives a dict of tensors.
+  // Writes the model with its present parameters to `path` (not atomic: callers write to a
+  // temporary name). TorchScript models: torch.jit.load reads it; others: torch.load gives a dict
+  // of tensors.
   virtual Expected<void> save(const std::string& path) = 0;
 };
 

@@ -1,5 +1,5 @@
-// GRAPEVINE_CHECK(condition, message…): an invariant that stays on in release builds. A failure is a
-// programming error: it throws InvariantBroken, which ends the actor and with it the run.
+// GRAPEVINE_CHECK(condition, message…): an invariant that stays on in release builds. A failure is
+// a programming error: it throws InvariantBroken, which ends the actor and with it the run.
 #pragma once
 #include <sstream>
 #include <stdexcept>
@@ -28,8 +28,8 @@ template <class... Parts>
 
 }  // namespace grapevine
 
-#define GRAPEVINE_CHECK(condition, ...)                                                         \
-  do {                                                                                          \
-    if (!(condition))                                                                           \
-      ::grapevine::detail::check_failed(__FILE__, __LINE__, #condition, ##__VA_ARGS__);         \
+#define GRAPEVINE_CHECK(condition, ...)                                                 \
+  do {                                                                                  \
+    if (!(condition))                                                                   \
+      ::grapevine::detail::check_failed(__FILE__, __LINE__, #condition, ##__VA_ARGS__); \
   } while (false)

@@ -10,7 +10,9 @@ namespace {
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   const std::size_t width = b.size() + 1;
   std::vector<std::size_t> table((a.size() + 1) * width);
-  const auto at = [&](std::size_t i, std::size_t j) -> std::size_t& { return table[i * width + j]; };
+  const auto at = [&](std::size_t i, std::size_t j) -> std::size_t& {
+    return table[i * width + j];
+  };
   for (std::size_t i = 0; i <= a.size(); ++i) at(i, 0) = i;
   for (std::size_t j = 0; j <= b.size(); ++j) at(0, j) = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {

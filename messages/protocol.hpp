@@ -8,16 +8,16 @@
 namespace grapevine {
 
 // Gossip: a share of the push-sum numerator together with the same share of its weight (Assran et
-// al. 2019, Alg. 1). `w` travels always: irregular graphs, lost peers and a changing number of peers
-// stay correct only because of it.
+// al. 2019, Alg. 1). `w` travels always: irregular graphs, lost peers and a changing number of
+// peers stay correct only because of it.
 struct Share {
   std::int64_t round = 0;  // the sender's gossip round, from 0
   double w = 0;
   FrozenTensor x;  // [d]
 };
 
-// Gossip: the sender takes part in no round after `last_round`. It still accepts late shares, so that no
-// mass is lost, but nobody may wait for it any more.
+// Gossip: the sender takes part in no round after `last_round`. It still accepts late shares, so
+// that no mass is lost, but nobody may wait for it any more.
 struct Leave {
   std::int64_t last_round = 0;
 };
@@ -30,8 +30,9 @@ struct Chunk {
   FrozenTensor data;
 };
 
-// Consistent cut (Chandy & Lamport 1985): everything that this sender sent before the marker belongs
-// to checkpoint `id`, everything after it does not. Consumed by the Peer; roles never see it.
+// Consistent cut (Chandy & Lamport 1985): everything that this sender sent before the marker
+// belongs to checkpoint `id`, everything after it does not. Consumed by the Peer; roles never see
+// it.
 struct Marker {
   std::int64_t id = 0;
 };

@@ -18,7 +18,13 @@ Gossip::Gossip(std::shared_ptr<const SharedParts> parts, Rank rank, ModelState& 
 
 void Gossip::on_start(Env& env) {
   if (phase_ == Phase::computing) return compute(env);
-  if (phase_ == Phase::finished && model_.step >= parts_->horizon.steps) return finish(env);
+  if (phase_ == Phase::finished) {
+    if (model_.step >= parts_->horizon.steps) return finish(env);
+    // Everybody goes on: from the round after the newest that anybody took part in, which all know
+    // from the others' Leaves.
+    for (const auto& [peer, last_round] : gone_) round_ = std::max(round_, last_round);
+    gone_.clear();
+  }
   phase_ = Phase::ready;
   advance(env);
 }
@@ -103,8 +109,7 @@ void Gossip::finish(Env& env) {
   // Ranks that skipped other rounds may still expect this one to take part.
   if (parts_->plan.staleness > 0) {
     for (Rank peer = 0; peer < env.membership().world_size(); ++peer)
-      if (peer != rank_ && env.membership().is_alive(peer))
-        env.send(peer, stamp(), Leave{round_});
+      if (peer != rank_ && env.membership().is_alive(peer)) env.send(peer, stamp(), Leave{round_});
   }
   env.finished();
 }
@@ -137,8 +142,7 @@ void Gossip::on_timer(Env&, TimerId) {}
 
 // Something arrived or left: whoever waited may go on; whoever finished keeps late mass.
 void Gossip::settle(Env& env) {
-  if (phase_ == Phase::finished)
-    return fold_arrived(env, std::numeric_limits<std::int64_t>::max());
+  if (phase_ == Phase::finished) return fold_arrived(env, std::numeric_limits<std::int64_t>::max());
   if (phase_ != Phase::waiting || !round_complete()) return;
   env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
   phase_ = Phase::ready;
@@ -175,8 +179,8 @@ bool Gossip::round_complete() const {
   });
 }
 
-// x += sum of x_j, w += sum of w_j over all shares up to `round`, by round and then rank: the order, and
-// with it the result, does not depend on which came first.
+// x += sum of x_j, w += sum of w_j over all shares up to `round`, by round and then rank: the
+// order, and with it the result, does not depend on which came first.
 void Gossip::fold_arrived(Env& env, std::int64_t round) {
   while (!arrived_.empty() && arrived_.begin()->first <= round) {
     for (const auto& [from, envelope] : arrived_.begin()->second) {

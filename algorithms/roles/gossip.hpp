@@ -1,8 +1,8 @@
 // Gossip: every rank mixes its model with a few peers' per round, by push-sum.
 //
 // Papers: Assran, Loizou, Ballas, Rabbat: "Stochastic Gradient Push for Distributed Deep Learning",
-//   ICML 2019: Algorithm 1 (SGP) without overlap, Algorithm 2 (OSGP) with it. Push-sum: Kempe, Dobra,
-//   Gehrke 2003.
+//   ICML 2019: Algorithm 1 (SGP) without overlap, Algorithm 2 (OSGP) with it. Push-sum: Kempe,
+//   Dobra, Gehrke 2003.
 // Symbols: x numerator, w push-sum weight, z = x/w de-biased model, lo = 1/(peers+1), gamma lr,
 //   u the optimizer's direction.
 //
@@ -13,10 +13,12 @@
 // Bytes per rank and round: peers * (4 d + header). Messages: peers.
 // Staleness of a folded share: SGP 0; OSGP 1 + rounds skipped, so at most 1 + tau against a peer of
 //   equal speed.
-// Conservation: sum of x and of w over ranks and shares in flight changes only by gradients. Hence w
+// Conservation: sum of x and of w over ranks and shares in flight changes only by gradients. Hence
+// w
 //   travels with every share and is kept: the published code leaves it out and corrupts parameters
 //   when the number of peers changes.
-// Deviations: rounds are numbered by exchanges, not by steps, so that after skipped rounds sender and
+// Deviations: rounds are numbered by exchanges, not by steps, so that after skipped rounds sender
+// and
 //   receiver still agree on the graph; a round is folded when complete and in rank order, so that
 //   results do not depend on arrival order. Momentum is never gossiped.
 #pragma once
@@ -81,7 +83,7 @@ class Gossip final : public Role {
   std::int64_t skips_ = 0;    // consecutive iterations in which it was skipped
   std::map<std::int64_t, std::map<Rank, Envelope>> arrived_;  // by round, then sender
   std::map<Rank, std::int64_t> gone_;  // peers that left, with their last round
-  FrozenTensor z_;  // what the worker reads, where it is not x itself
+  FrozenTensor z_;                     // what the worker reads, where it is not x itself
   BufferPool pool_;
 };
 

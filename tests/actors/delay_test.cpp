@@ -46,7 +46,8 @@ TEST(Delay, RotatesEvenlySpaced) {
 }
 
 TEST(Delay, LognormalHasItsMedianAndRepeats) {
-  const auto delay = parse_delay("lognormal=-2:1", 2, 5), again = parse_delay("lognormal=-2:1", 2, 5);
+  const auto delay = parse_delay("lognormal=-2:1", 2, 5),
+             again = parse_delay("lognormal=-2:1", 2, 5);
   std::vector<Duration> values;
   for (Step s = 0; s < 2001; ++s) {
     values.push_back((*delay)(0, s));
@@ -62,15 +63,15 @@ TEST(Delay, TermsAddUp) {
 }
 
 TEST(Delay, BadTermsSayWhatWasExpected) {
-  for (const auto& [spec, part] : std::vector<std::pair<std::string, std::string>>{
-           {"rank=4:10ms", "R in 0..3"},
-           {"rank=0:10", "a duration like 300ms"},
-           {"rank=0:-5ms", "a duration like 300ms"},
-           {"random=5:10ms", "K in 1..4"},
-           {"rotate=4s..1s", "LOW at most HIGH"},
-           {"lognormal=1", "MU:SIGMA"},
-           {"rnak=0:10ms", "did you mean 'rank'"},
-           {"nonsense", "rank=R:DUR"}}) {
+  for (const auto& [spec, part] :
+       std::vector<std::pair<std::string, std::string>>{{"rank=4:10ms", "R in 0..3"},
+                                                        {"rank=0:10", "a duration like 300ms"},
+                                                        {"rank=0:-5ms", "a duration like 300ms"},
+                                                        {"random=5:10ms", "K in 1..4"},
+                                                        {"rotate=4s..1s", "LOW at most HIGH"},
+                                                        {"lognormal=1", "MU:SIGMA"},
+                                                        {"rnak=0:10ms", "did you mean 'rank'"},
+                                                        {"nonsense", "rank=R:DUR"}}) {
     const auto delay = parse_delay(spec, 4, 1);
     ASSERT_FALSE(delay.ok()) << spec;
     EXPECT_NE(delay.error().message.find(part), std::string::npos) << delay.error().message;

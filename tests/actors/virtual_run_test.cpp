@@ -13,9 +13,7 @@ namespace grapevine {
 namespace {
 
 struct Quiet : RunObserver {
-  void on_step(const StepReport& report) override {
-    steps.push_back(report);
-  }
+  void on_step(const StepReport& report) override { steps.push_back(report); }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
     validations[epoch] = evaluation;
   }
@@ -80,7 +78,8 @@ RunConfig make_run(const Scenario& scenario) {
   return run;
 }
 
-RunResult run(const Scenario& scenario, std::shared_ptr<Quiet> observer = std::make_shared<Quiet>()) {
+RunResult run(const Scenario& scenario,
+              std::shared_ptr<Quiet> observer = std::make_shared<Quiet>()) {
   return run_virtual(make_run(scenario), observer);
 }
 
@@ -173,10 +172,20 @@ TEST(VirtualRun, ResumeGivesTheSameBits) {
 
     auto checkpoint = read_checkpoint(scenario.folder + "/epoch-0002");
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+    const std::vector<Step> behind = checkpoint->steps();
     RunConfig again = make_run(scenario);
     again.resume = std::move(*checkpoint);
-    const RunResult resumed = run_virtual(std::move(again), std::make_shared<Quiet>());
+    const auto observer = std::make_shared<Quiet>();
+    const RunResult resumed = run_virtual(std::move(again), observer);
     ASSERT_FALSE(resumed.error) << resumed.error->message;
+    // Every step is reported once, with figures of its own.
+    std::map<Rank, Step> next;
+    for (Rank r = 0; r < 5; ++r) next[r] = behind[static_cast<std::size_t>(r)];
+    for (const StepReport& report : observer->steps) {
+      EXPECT_EQ(report.step, next[report.rank]++) << "rank " << report.rank;
+      EXPECT_GT(report.loss, 0);
+    }
+    EXPECT_EQ(resumed.ledger.samples, straight.ledger.samples);
     EXPECT_TRUE(at::equal(straight.z.read(), resumed.z.read()));
     EXPECT_EQ(resumed.ledger.produced, straight.ledger.produced);
     EXPECT_EQ(resumed.ledger.committed, straight.ledger.committed);
@@ -186,12 +195,14 @@ TEST(VirtualRun, ResumeGivesTheSameBits) {
 
 // Longer than planned: what was finished goes on.
 TEST(VirtualRun, AFinishedRunCanBeExtended) {
-  for (const std::string preset : {"ar", "sgp", "osgp"}) {
-    SCOPED_TRACE(preset);
+  for (const auto& [preset, tau] : std::vector<std::pair<std::string, std::string>>{
+           {"ar", ""}, {"sgp", ""}, {"osgp", "0"}, {"osgp", "2"}}) {
+    SCOPED_TRACE(preset + tau);
     Scenario scenario;
     scenario.preset = preset;
+    if (!tau.empty()) scenario.set = {{"staleness", tau}};
     scenario.steps = 20;
-    scenario.folder = fresh_folder("extend-" + preset);
+    scenario.folder = fresh_folder("extend-" + preset + tau);
     ASSERT_FALSE(run(scenario).error);
     auto checkpoint = read_checkpoint(scenario.folder);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
@@ -203,6 +214,7 @@ TEST(VirtualRun, AFinishedRunCanBeExtended) {
     EXPECT_EQ(result.ledger.produced, 4 * 30);
     EXPECT_EQ(result.steps, std::vector<Step>(4, 30));
     EXPECT_NEAR(result.weight_sum, 4, 1e-9);
+    EXPECT_GT(result.ledger.sent, 4 * 3) << "the ranks stopped talking to each other";
   }
 }
 
@@ -210,14 +222,12 @@ TEST(VirtualRun, AFinishedRunCanBeExtended) {
 class Failing : public Compute {
  public:
   std::int64_t dimension() const override { return 4; }
-  FrozenTensor initial_parameters() const override {
-    return FrozenTensor::freeze(at::zeros({4}));
-  }
+  FrozenTensor initial_parameters() const override { return FrozenTensor::freeze(at::zeros({4})); }
   FrozenTensor initial_buffers() const override { return {}; }
   Gradient gradient(GradientRequest request) override {
     Gradient gradient;
     gradient.step = request.step;
-    gradient.error = "the disk is on fire";
+    gradient.error = "rank 2: the disk is on fire";
     return gradient;
   }
   Expected<Evaluation> evaluate(const FrozenTensor&, const FrozenTensor&) override {

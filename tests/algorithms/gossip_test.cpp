@@ -82,9 +82,8 @@ TEST(Gossip, ConservesMassWithMessagesInFlight) {
       world.start();
       world.run([&] {
         ASSERT_NEAR(world.total_w(), n, 1e-9);
-        const at::Tensor pulled = world.gradients().defined()
-                                      ? world.gradients() * config.lr
-                                      : at::zeros_like(x0);
+        const at::Tensor pulled =
+            world.gradients().defined() ? world.gradients() * config.lr : at::zeros_like(x0);
         ASSERT_LT(distance(world.total_x() + pulled, x0), 1e-3 * n);
       });
       for (Rank r = 0; r < n; ++r) EXPECT_TRUE(world.finished(r)) << "rank " << r;
@@ -103,8 +102,7 @@ TEST(Gossip, KeepsTheMeanAndNeverSpreadsWithoutGradients) {
       world.start();
       const double spread = 3.0 * n;
       world.run([&] {
-        for (Rank r = 0; r < n; ++r)
-          ASSERT_LE(distance(world.z(r), mean), spread + 1e-3);
+        for (Rank r = 0; r < n; ++r) ASSERT_LE(distance(world.z(r), mean), spread + 1e-3);
       });
       at::Tensor after = at::zeros_like(mean);
       double w = 0;
@@ -120,8 +118,8 @@ TEST(Gossip, KeepsTheMeanAndNeverSpreadsWithoutGradients) {
     }
 }
 
-// Where rounds may be skipped, ranks take gradients at different moments; where the graph is irregular,
-// their weights differ and so do their steps gamma u / w in z: no such promise there.
+// Where rounds may be skipped, ranks take gradients at different moments; where the graph is
+// irregular, their weights differ and so do their steps gamma u / w in z: no such promise there.
 TEST(Gossip, EqualRanksStayEqual) {
   for (const Mode& mode : all_modes())
     for (const std::int32_t n : {2, 3, 4, 8}) {
@@ -237,8 +235,7 @@ TEST(Gossip, GoesOnWithoutADeadPeerAndAccountsForItsMass) {
         const Rank dead = static_cast<Rank>(world.rng()() % static_cast<std::uint64_t>(n));
         world.kill(dead);
         world.run([&] { ASSERT_NEAR(world.total_w() + world.lost_w(), n, 1e-9); });
-        for (Rank r = 0; r < n; ++r)
-          EXPECT_TRUE(r == dead || world.finished(r)) << "rank " << r;
+        for (Rank r = 0; r < n; ++r) EXPECT_TRUE(r == dead || world.finished(r)) << "rank " << r;
       }
 }
 

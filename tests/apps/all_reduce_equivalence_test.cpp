@@ -1,4 +1,5 @@
-// All-reduce SGD with P workers is SGD on the combined batch: the shipped actors against one process.
+// All-reduce SGD with P workers is SGD on the combined batch: the shipped actors against one
+// process.
 #include <gtest/gtest.h>
 
 #include "actors/runtime.hpp"
@@ -64,7 +65,8 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
   return ((a - b).abs().max() / b.abs().max()).item<double>();
 }
 
-// One process without actors: the optimizer of LibTorch on the mean gradient of `shards` sub-batches.
+// One process without actors: the optimizer of LibTorch on the mean gradient of `shards`
+// sub-batches.
 at::Tensor reference(const std::string& model, std::int64_t shards, Step steps) {
   std::vector<std::shared_ptr<Compute>> computes;
   for (Rank r = 0; r < shards; ++r)

@@ -8,8 +8,8 @@
 #include <set>
 #include <thread>
 
-#include <nlohmann/json.hpp>
 #include <torch/torch.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/apps/process.hpp"
 
@@ -32,8 +32,9 @@ std::vector<std::string> with(std::vector<std::string> arguments,
 
 // A run of a second.
 std::vector<std::string> small_run(const fs::path& out) {
-  return {"train", "--model", "linear", "--data",    "glyphs:640", "--workers", "2",
-          "--batch-size", "16",  "--steps", "12", "--threads", "1", "--out", out.string()};
+  return {"train", "--model",      "linear",    "--data",  "glyphs:640", "--workers",
+          "2",     "--batch-size", "16",        "--steps", "12",         "--threads",
+          "1",     "--out",        out.string()};
 }
 
 void expect_bad_input(const std::vector<std::string>& arguments,
@@ -53,11 +54,27 @@ TEST(TrainCommand, WritesWhatTheContractSays) {
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   const json summary = json::parse(ProcessResult::last_line(result.out));
   EXPECT_EQ(summary, json::parse(read_file(out / "summary.json")));
-  for (const char* key :
-       {"algorithm", "wiring", "model", "data", "workers", "parameters", "steps", "samples", "seed",
-        "wall_seconds", "samples_per_second", "final_loss", "test_accuracy", "test_loss",
-        "bytes_sent", "messages_sent", "consensus_distance", "staleness", "contributions",
-        "step_seconds", "versions"})
+  for (const char* key : {"algorithm",
+                          "wiring",
+                          "model",
+                          "data",
+                          "workers",
+                          "parameters",
+                          "steps",
+                          "samples",
+                          "seed",
+                          "wall_seconds",
+                          "samples_per_second",
+                          "final_loss",
+                          "test_accuracy",
+                          "test_loss",
+                          "bytes_sent",
+                          "messages_sent",
+                          "consensus_distance",
+                          "staleness",
+                          "contributions",
+                          "step_seconds",
+                          "versions"})
     EXPECT_TRUE(summary.contains(key)) << key;
   EXPECT_EQ(summary["algorithm"], "sgp");
   EXPECT_EQ(summary["samples"], 2 * 12 * 16);
@@ -165,10 +182,10 @@ TEST(TrainCommand, JobFileEnvironmentAndCommandLineInThisOrder) {
   std::ofstream(job) << "workers = 3\nbatch_size = 8\nseed = 5\n\n[wiring]\ntopology = \"ring\"\n";
   ProcessOptions options;
   options.environment = {"GRAPEVINE_BATCH_SIZE=10", "GRAPEVINE_SEED=6"};
-  const auto result = run_process(
-      {"train", job.string(), "--model", "linear", "--data", "glyphs:640", "--steps", "3", "--seed",
-       "7", "--json", "--out", (folder.path() / "run").string()},
-      options);
+  const auto result =
+      run_process({"train", job.string(), "--model", "linear", "--data", "glyphs:640", "--steps",
+                   "3", "--seed", "7", "--json", "--out", (folder.path() / "run").string()},
+                  options);
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   const json summary = json::parse(ProcessResult::last_line(result.out));
   EXPECT_EQ(summary["workers"], 3);
@@ -184,8 +201,8 @@ TEST(TrainCommand, JobFileEnvironmentAndCommandLineInThisOrder) {
 
 TEST(TrainCommand, ANonFiniteLossEndsTheRunWithExitCode1) {
   const TemporaryDirectory folder;
-  const auto result = run_process(
-      with(small_run(folder.path() / "run"), {"--lr", "1e30", "--model", "mlp"}));
+  const auto result =
+      run_process(with(small_run(folder.path() / "run"), {"--lr", "1e30", "--model", "mlp"}));
   EXPECT_EQ(result.exit_code, 1) << result.describe();
   EXPECT_NE(ProcessResult::last_line(result.err).find("not finite"), std::string::npos)
       << result.describe();
@@ -245,11 +262,10 @@ TEST(TrainCommand, ReachesItsAccuracyOnMnist) {
   const TemporaryDirectory folder;
   ProcessOptions options;
   options.timeout = std::chrono::minutes(10);
-  const auto result =
-      run_process({"train", "--algorithm", "sgp", "--model", "lenet", "--data",
-                   "mnist:" + data.string(), "--workers", "4", "--epochs", "1", "--json", "--out",
-                   (folder.path() / "run").string()},
-                  options);
+  const auto result = run_process(
+      {"train", "--algorithm", "sgp", "--model", "lenet", "--data", "mnist:" + data.string(),
+       "--workers", "4", "--epochs", "1", "--json", "--out", (folder.path() / "run").string()},
+      options);
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_GE(json::parse(ProcessResult::last_line(result.out))["test_accuracy"], 0.97);
 }

@@ -1,6 +1,6 @@
-// The engine's overhead: SGP in process, four workers, QuadraticCompute, in one process with everything
-// that training has except a model. `floor` is the time that memcpy would need for the bytes that a
-// step must move; `over_floor` is the measured step over it.
+// The engine's overhead: SGP in process, four workers, QuadraticCompute, in one process with
+// everything that training has except a model. `floor` is the time that memcpy would need for the
+// bytes that a step must move; `over_floor` is the measured step over it.
 //
 // Passes over memory of one rank's step without overlap (d floats each):
 //   gradient   reads z, writes g                            2
@@ -97,7 +97,8 @@ double median(std::vector<double> values) {
 void engine_step(benchmark::State& state, const std::string& preset) {
   limit_math_threads(1);
   const double bandwidth = memcpy_bytes_per_second();
-  const double floor_s = kPassesPerStep * 4.0 * static_cast<double>(parameters()) * kWorkers / bandwidth;
+  const double floor_s =
+      kPassesPerStep * 4.0 * static_cast<double>(parameters()) * kWorkers / bandwidth;
   std::vector<double> step_s;
   double memory = 0;
   for (auto _ : state) {

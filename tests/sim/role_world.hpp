@@ -1,5 +1,6 @@
 // RoleWorld: roles of all ranks in one thread, without actors. Messages and gradients arrive in a
-// seeded random order that keeps FIFO per ordered pair; everything can be looked at between two events.
+// seeded random order that keeps FIFO per ordered pair; everything can be looked at between two
+// events.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -70,7 +71,8 @@ class RoleWorld {
   }
 
   // To the end; REQUIRES that it comes within `limit` events. Calls `check` after each.
-  void run(const std::function<void()>& check = [] {}, std::int64_t limit = 1'000'000) {
+  void run(
+      const std::function<void()>& check = [] {}, std::int64_t limit = 1'000'000) {
     while (step()) {
       check();
       GRAPEVINE_CHECK(events_ < limit, "the world does not come to an end");
@@ -94,7 +96,8 @@ class RoleWorld {
     }
   }
 
-  // Replaces every role by a fresh one that loads what the old one saved; messages on the wire stay.
+  // Replaces every role by a fresh one that loads what the old one saved; messages on the wire
+  // stay.
   void save_and_load() {
     for (Seat& seat : ranks_) {
       const StateDict state = seat.role->save();
@@ -127,9 +130,7 @@ class RoleWorld {
   at::Tensor z(Rank rank) const {
     return ranks_[static_cast<std::size_t>(rank)].role->debiased().read().clone();
   }
-  const ModelState& model(Rank rank) const {
-    return ranks_[static_cast<std::size_t>(rank)].model;
-  }
+  const ModelState& model(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].model; }
   bool finished(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].is_finished; }
   const std::vector<Event>& events(Rank rank) const {
     return ranks_[static_cast<std::size_t>(rank)].log;
@@ -201,8 +202,8 @@ class RoleWorld {
     Gradient gradient;
     gradient.step = request.step;
     const at::Tensor value = gradient_of_(seat.rank_, request.step, request.z.read());
-    gradient_sum_ = gradient_sum_.defined() ? gradient_sum_ + value.to(at::kDouble)
-                                            : value.to(at::kDouble);
+    gradient_sum_ =
+        gradient_sum_.defined() ? gradient_sum_ + value.to(at::kDouble) : value.to(at::kDouble);
     gradient.value = FrozenTensor::copy_of(value);
     request.z = {};
     const std::size_t seen = seat.log.size();
