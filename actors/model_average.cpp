@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "messages/check.hpp"
 
 namespace grapevine {
@@ -15,9 +17,12 @@ void accumulate(at::Tensor& sum, const FrozenTensor& value) {
     sum = value.read().to(at::kDouble);
 }
 
+// Straight into single precision: models are large, and temporaries of them count.
 FrozenTensor mean(const at::Tensor& sum, std::int32_t count) {
   if (!sum.defined()) return {};
-  return FrozenTensor::freeze((sum / static_cast<double>(count)).to(at::kFloat));
+  at::Tensor result = at::empty(sum.sizes(), at::kFloat);
+  at::div_out(result, sum, at::scalar_tensor(static_cast<double>(count), at::kDouble));
+  return FrozenTensor::freeze(std::move(result));
 }
 
 }  // namespace
@@ -38,11 +43,35 @@ FrozenTensor ModelAverage::buffers() const {
   return mean(buffers_sum_, count_);
 }
 
+FrozenTensor mean_of(const std::vector<FrozenTensor>& models) {
+  GRAPEVINE_CHECK(!models.empty(), "average of no models");
+  if (!models.front().defined()) return {};
+  at::Tensor result = at::empty(models.front().sizes(), at::kFloat);
+  float* out = result.data_ptr<float>();
+  std::vector<const float*> in;
+  for (const FrozenTensor& model : models) {
+    GRAPEVINE_CHECK(model.numel() == result.numel(), "models of different sizes");
+    in.push_back(model.data<float>());
+  }
+  for (std::int64_t i = 0; i < result.numel(); ++i) {
+    double sum = 0;
+    for (const float* model : in) sum += model[i];
+    out[i] = static_cast<float>(sum / static_cast<double>(in.size()));
+  }
+  return FrozenTensor::freeze(std::move(result));
+}
+
 double relative_distance(const FrozenTensor& a, const FrozenTensor& b) {
-  const double difference = (a.read().to(at::kDouble) - b.read()).norm().item<double>();
-  const double scale = b.read().to(at::kDouble).norm().item<double>();
-  if (difference == 0) return 0;
-  return difference / scale;
+  GRAPEVINE_CHECK(a.numel() == b.numel(), "models of different sizes");
+  const float* x = a.data<float>();
+  const float* y = b.data<float>();
+  double difference = 0, scale = 0;
+  for (std::int64_t i = 0; i < a.numel(); ++i) {
+    const double d = static_cast<double>(x[i]) - y[i];
+    difference += d * d;
+    scale += static_cast<double>(y[i]) * y[i];
+  }
+  return difference == 0 ? 0 : std::sqrt(difference / scale);
 }
 
 }  // namespace grapevine

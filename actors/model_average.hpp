@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "messages/frozen_tensor.hpp"
 
@@ -24,6 +25,10 @@ class ModelAverage {
   at::Tensor buffers_sum_;  // [b] float64 or undefined
   std::int32_t count_ = 0;
 };
+
+// The same mean of models that are all there, without memory for a sum. `models`: not empty, [d]
+// float32 on the CPU each; an empty tensor where they are.
+FrozenTensor mean_of(const std::vector<FrozenTensor>& models);
 
 // |a - b|_2 / |b|_2 in double precision; 0 where both are zero.
 double relative_distance(const FrozenTensor& a, const FrozenTensor& b);

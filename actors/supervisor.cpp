@@ -263,17 +263,18 @@ RunResult SupervisorState::average() const {
   RunResult result = result_;
   result.seconds = to_seconds(config_.elapsed_before + now());
   if (static_cast<std::int32_t>(reports_.size()) < config_.ranks) return result;
-  ModelAverage mean;
+  std::vector<FrozenTensor> models, buffers;
   for (const auto& [rank, report] : reports_) {
-    mean.add(report.z, report.buffers);
+    models.push_back(report.z);
+    buffers.push_back(report.buffers);
     result.weight_sum += report.w;
     result.steps.push_back(report.step);
     result.ledger.merge(report.ledger);
     result.step_seconds.insert(result.step_seconds.end(), report.step_seconds.begin(),
                                report.step_seconds.end());
   }
-  result.z = mean.z();
-  result.buffers = mean.buffers();
+  result.z = mean_of(models);
+  result.buffers = mean_of(buffers);
   for (const auto& [rank, report] : reports_)
     result.consensus_distance += relative_distance(report.z, result.z) / config_.ranks;
   return result;

@@ -22,7 +22,8 @@ class BufferPool {
   void give(FrozenTensor retired);
 
  private:
-  static constexpr std::size_t kCapacity = 2;
+  // One is enough: a share that peers still read while the next model is written.
+  static constexpr std::size_t kCapacity = 1;
   std::vector<FrozenTensor> retired_;
 };
 
