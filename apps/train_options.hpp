@@ -22,7 +22,7 @@ struct TrainOptions {
   double epochs = 1;
   std::int64_t steps = 0;  // of each worker; 0: as many as the epochs take
   std::int64_t batch_size = 32;
-  double lr = 0.02;
+  double lr = 0.03;
   bool lr_per_256 = false;
   double momentum = 0.9;
   bool nesterov = false;
