@@ -36,10 +36,11 @@ class TrainCommand : public Command {
     if (!made) return made.error();
     TrainJob job = std::move(*made);
     auto output = RunOutput::create(job.out + "/metrics.csv", first_steps(job));
-    if (!output) return output.error();
+    if (!output) return bad_input(output.error().message);  // nothing has been trained yet
+    SignalFlags signals;  // from here on a signal asks, and what is announced can be asked
     announce(job, console);
     const std::shared_ptr<Compute> evaluator = job.run.evaluator;
-    RunResult result = train(job, **output, *output, console);
+    RunResult result = train(job, *output, signals, console);
     if (auto committed = (*output)->commit(); !committed) return committed;
     return report(job, result, **output, *evaluator, console);
   }
@@ -58,8 +59,8 @@ class TrainCommand : public Command {
   }
 
   // Runs to the end, or to an end that a signal asked for.
-  static RunResult train(TrainJob& job, RunOutput& output, std::shared_ptr<RunOutput> observer,
-                         Console& console) {
+  static RunResult train(TrainJob& job, const std::shared_ptr<RunOutput>& output,
+                         SignalFlags& signals, Console& console) {
     const Step steps = job.run.parts->horizon.steps;
     std::int64_t begun = 0;
     for (const Step step : first_steps(job)) begun += step;
@@ -70,13 +71,12 @@ class TrainCommand : public Command {
     progress.start.step = begun;
     progress.start.steps = steps * job.options.workers;
     ProgressBar bar(console.err, progress);
-    output.show_progress(&bar, steps * job.options.workers, begun);
+    output->show_progress(&bar, steps * job.options.workers, begun);
 
-    SignalFlags signals;
-    Runtime runtime(std::move(job.run), std::move(observer));
+    Runtime runtime(std::move(job.run), output);
     bool stopping = false;
     for (;;) {
-      if (auto result = output.wait_for(kPollInterval)) {
+      if (auto result = output->wait_for(kPollInterval)) {
         if (!result->error) bar.finish();
         return std::move(*result);
       }

@@ -20,6 +20,7 @@ namespace grapevine {
 namespace {
 
 constexpr std::int64_t kMaxWorkers = 4096;
+constexpr int kMaxThreads = 256;
 constexpr char kStepsKey[] = "steps";  // of a checkpoint's identity; may grow when it is resumed
 
 Expected<void> check_numbers(const TrainOptions& o) {
@@ -35,12 +36,13 @@ Expected<void> check_numbers(const TrainOptions& o) {
   if (!std::isfinite(o.checkpoint_every) || o.checkpoint_every < 0)
     return bad_input("--checkpoint-every " + number(o.checkpoint_every) +
                      ": expected a number of epochs, 0 or more");
-  if (o.threads < 0)
-    return bad_input("--threads " + std::to_string(o.threads) + ": expected 0 or more");
+  if (o.threads < 0 || o.threads > kMaxThreads)
+    return bad_input("--threads " + std::to_string(o.threads) + ": expected 0.." +
+                     std::to_string(kMaxThreads));
   if (o.log_every < 1)
     return bad_input("--log-every " + std::to_string(o.log_every) + ": expected at least 1");
   if (!std::isfinite(o.patience_s) || o.patience_s <= 0 || o.patience_s > 1e6)
-    return bad_input("--timeout " + number(o.patience_s) + ": expected seconds, more than 0");
+    return bad_input("--timeout " + number(o.patience_s) + ": expected seconds, more than 0 and at most 1000000");
   if (o.trace != "on" && o.trace != "off")
     return bad_input("--trace " + o.trace + ": expected on or off");
   if (o.transport != "inproc") {

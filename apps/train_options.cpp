@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <fstream>
 #include <iomanip>
 #include <iterator>
@@ -31,6 +32,9 @@ CLI::Option* add(CLI::App& app, const std::string& name, T& value, const std::st
   return app.add_option("--" + name, value, help)
       ->envname(environment_name(name))
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(CLI::Validator(
+          [](std::string& text) { return text.empty() ? "is empty: give a value" : std::string(); },
+          ""))
       ->capture_default_str();
 }
 
@@ -138,6 +142,9 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   const std::string path = options.job_file;
   if (path.empty()) return {};
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return bad_input(path + ": is a folder: give a TOML job file");
   std::ifstream file(path);
   if (!file) return bad_input(path + ": cannot be read: give a TOML job file");
   const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -47,6 +47,13 @@ void expect_bad_input(const std::vector<std::string>& arguments,
     EXPECT_NE(line.find(part), std::string::npos) << "wanted '" << part << "' in: " << line;
 }
 
+// Waits for a file, as long as a slow machine may need.
+bool appears(const fs::path& path) {
+  for (int i = 0; i < 6000 && !fs::exists(path); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return fs::exists(path);
+}
+
 TEST(TrainCommand, WritesWhatTheContractSays) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
@@ -126,6 +133,9 @@ TEST(TrainCommand, BadInputIsOneClearLineAndExitCode2) {
   expect_bad_input(run({"--workers", "0"}), {"--workers 0", "expected 1"});
   expect_bad_input(run({"--lr", "-1"}), {"lr"});
   expect_bad_input(run({"--lr", "nan"}), {"lr"});
+  expect_bad_input(run({"--lr", ""}), {"lr", "empty"});
+  expect_bad_input(run({"--threads", "100000"}), {"--threads 100000", "0..256"});
+  expect_bad_input(run({folder.path().string()}), {"is a folder"});
   expect_bad_input(run({"--model", "lenett"}), {"unknown model 'lenett'", "'lenet'"});
   expect_bad_input(run({"--data", "glyfs"}), {"unknown data", "'glyphs'"});
   expect_bad_input(run({"--data", "mnist:/nowhere"}), {"/nowhere"});
@@ -218,10 +228,11 @@ TEST(TrainCommand, StopsOnASignalAndResumesBitForBit) {
     const std::vector<std::string> more = {"--algorithm", algorithm, "--steps", "60"};
     ASSERT_EQ(run_process(with(small_run(straight), more)).exit_code, 0);
 
-    // Slow enough to be interrupted in the middle.
-    Process process(with(with(small_run(stopped), more), {"--delay", "rank=0:30ms"}));
+    // Slow enough to be interrupted in the middle: after its first checkpoint.
+    Process process(with(with(small_run(stopped), more),
+                         {"--delay", "rank=0:30ms", "--checkpoint-every", "0.5"}));
     ASSERT_TRUE(process.wait_for_output("60 steps"));
-    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    ASSERT_TRUE(appears(stopped / "checkpoint" / "latest" / "job.json"));
     process.signal(SIGINT);
     const ProcessResult interrupted = process.wait();
     ASSERT_EQ(interrupted.exit_code, 0) << interrupted.describe();
@@ -242,7 +253,6 @@ TEST(TrainCommand, SigusrWritesACheckpointAndGoesOn) {
   const fs::path out = folder.path() / "run";
   Process process(with(small_run(out), {"--delay", "rank=0:100ms", "--steps", "30"}));
   ASSERT_TRUE(process.wait_for_output("30 steps"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));
   process.signal(SIGUSR1);
   const ProcessResult result = process.wait();
   ASSERT_EQ(result.exit_code, 0) << result.describe();
