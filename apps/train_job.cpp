@@ -42,7 +42,8 @@ Expected<void> check_numbers(const TrainOptions& o) {
   if (o.log_every < 1)
     return bad_input("--log-every " + std::to_string(o.log_every) + ": expected at least 1");
   if (!std::isfinite(o.patience_s) || o.patience_s <= 0 || o.patience_s > 1e6)
-    return bad_input("--timeout " + number(o.patience_s) + ": expected seconds, more than 0 and at most 1000000");
+    return bad_input("--timeout " + number(o.patience_s) +
+                     ": expected seconds, more than 0 and at most 1000000");
   if (o.trace != "on" && o.trace != "off")
     return bad_input("--trace " + o.trace + ": expected on or off");
   if (o.transport != "inproc") {
