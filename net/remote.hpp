@@ -1,0 +1,44 @@
+// Transports between processes: what they have in common beyond net/transport.hpp.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "net/transport.hpp"
+
+namespace grapevine {
+
+// Which process every rank lives in, and which host every process runs on.
+struct Placement {
+  std::vector<std::int32_t> process_of;  // by rank, each in 0..processes()-1
+  std::vector<std::string> host_of;      // by process; equal names: the same machine
+  std::int32_t own_process = 0;
+
+  std::int32_t world_size() const { return static_cast<std::int32_t>(process_of.size()); }
+  std::int32_t processes() const { return static_cast<std::int32_t>(host_of.size()); }
+  bool is_local(Rank rank) const {
+    return process_of[static_cast<std::size_t>(rank)] == own_process;
+  }
+};
+
+// A Transport whose ranks live in several processes. Life: made (it listens), address() goes to
+// every other process by whatever rendezvous there is, connect() with everybody's address, then
+// attach() of the local ranks and traffic. Ranks of one process reach each other without the wire.
+// Destruction ends all connections; other processes then see their ranks as down.
+// Thread-safe from connect() on.
+class RemoteTransport : public Transport {
+ public:
+  // Opaque bytes with which other processes reach this one.
+  virtual std::string address() const = 0;
+  // Connects to all other processes; `addresses` by process, the own one ignored. Returns once
+  // messages can be sent to every rank. A message from a process that is connected earlier waits
+  // for the attach() of its receiver. Errors (timeout, io): name the process, its host and address.
+  virtual Expected<void> connect(const std::vector<std::string>& addresses,
+                                 const Placement& placement, Duration patience) = 0;
+  // Somebody else (heartbeats, the control connection) found out that a process has died: its ranks
+  // go down at the local ones, if they have not yet. Messages in flight to it are dropped.
+  virtual void process_down(std::int32_t process) = 0;
+};
+
+}  // namespace grapevine
