@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <torch/serialize.h>
 #include <nlohmann/json.hpp>
@@ -63,7 +63,7 @@ Expected<StateDict> unpickle(const std::string& path) {
       } else if (value.isInt()) {
         state.put(name, value.toInt());
       } else if (name.rfind("text:", 0) == 0) {
-        const at::Tensor text = value.toTensor();
+        const at::Tensor& text = value.toTensor();
         const auto* data = reinterpret_cast<const char*>(text.data_ptr<std::uint8_t>());
         state.put(name.substr(5), std::string(data, static_cast<std::size_t>(text.numel())));
       } else {
@@ -75,17 +75,6 @@ Expected<StateDict> unpickle(const std::string& path) {
                      " is no checkpoint of a rank; use an older checkpoint");
   }
   return state;
-}
-
-// Syncs a directory, so that the names in it survive a power failure.
-Expected<void> sync_directory(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY);
-  if (fd < 0 || ::fsync(fd) != 0) {
-    if (fd >= 0) ::close(fd);
-    return Error{Errc::io, path.string() + ": cannot be synced to disk"};
-  }
-  ::close(fd);
-  return {};
 }
 
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
@@ -177,6 +166,15 @@ std::vector<Step> Checkpoint::steps() const {
     steps.push_back(step ? *step : 0);
   }
   return steps;
+}
+
+std::vector<double> Checkpoint::epochs() const {
+  std::vector<double> epochs;
+  for (const StateDict& rank : ranks) {
+    const auto epoch = rank.number("model.epoch");
+    epochs.push_back(epoch ? *epoch : 0);
+  }
+  return epochs;
 }
 
 Duration Checkpoint::elapsed() const {

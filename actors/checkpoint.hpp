@@ -27,7 +27,8 @@ struct Checkpoint {
   std::vector<StateDict> ranks;  // by rank
 
   std::vector<Step> steps() const;  // that each rank had behind it
-  Duration elapsed() const;         // training time until then
+  std::vector<double> epochs() const;  // that each rank had behind it, by the algorithm's clock
+  Duration elapsed() const;            // training time until then
 };
 
 // `path`: a checkpoint, a folder of checkpoints (its latest one) or a run's --out folder.

@@ -69,12 +69,6 @@ fs::path folder_of(const fs::path& path) {
   return folder.empty() ? fs::path(".") : folder;
 }
 
-int sync_folder_of(const fs::path& path) {
-  const Descriptor folder(open_file(folder_of(path), O_RDONLY | O_DIRECTORY));
-  if (folder.get() >= 0) return sync_descriptor(folder.get());
-  return errno == EACCES ? 0 : errno;  // a folder that may be written but not read
-}
-
 // Calls `make` with names beside `path` until one is free; returns that name, or an empty path with
 // errno set. Another host on a shared file system may have the same process id, so a taken name is
 // no error.
@@ -218,11 +212,17 @@ Expected<void> AtomicFile::commit() {
       return io_error("write", file.path, errno);
     }
     file.spent = true;  // from here on the temporary name is gone
-    if (const int error = sync_folder_of(file.target); error != 0) {
-      return io_error("sync the folder of", file.path, error);
-    }
+    return sync_directory(folder_of(file.target));
   }
   file.spent = true;
+  return {};
+}
+
+Expected<void> sync_directory(const fs::path& path) {
+  const Descriptor folder(open_file(path, O_RDONLY | O_DIRECTORY));
+  if (folder.get() < 0 && errno == EACCES) return {};
+  const int error = folder.get() < 0 ? errno : sync_descriptor(folder.get());
+  if (error != 0) return io_error("sync the directory", path, error);
   return {};
 }
 
@@ -266,9 +266,7 @@ Expected<void> replace_symlink_atomically(const fs::path& target, const fs::path
     ::unlink(temporary.c_str());
     return io_error("make the link", link, error);
   }
-  if (const int error = sync_folder_of(link); error != 0) {
-    return io_error("sync the folder of", link, error);
-  }
+  if (auto synced = sync_directory(folder_of(link)); !synced) return synced;
   return {};
 }
 

@@ -48,6 +48,10 @@ Expected<void> write_file_atomically(const std::filesystem::path& path, std::str
 // goes that files can be written there. Errors (bad_input: the user chose the path) name the path.
 Expected<void> ensure_writable_directory(const std::filesystem::path& path);
 
+// Syncs the directory, so that the names in it survive a power failure. A directory that may be
+// written but not read is left to the system. Errors (io).
+Expected<void> sync_directory(const std::filesystem::path& path);
+
 // Makes `link` point to `target` (as written: relative to the folder of `link`), in place of an
 // older link or file. Readers see the old link or the new one. Errors (io): `link` is a directory,
 // …

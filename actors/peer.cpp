@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "messages/codec.hpp"
+#include "messages/exception_line.hpp"
 
 namespace grapevine {
 namespace {
@@ -111,6 +112,7 @@ void PeerState::record(const Event& event) {
 }
 
 void PeerState::finished() {
+  send_epoch_models();
   flush_trace();
   self_->send(config_.supervisor, RankFinished{config_.rank});
 }
@@ -158,33 +160,27 @@ void PeerState::on_peer_lost(Rank peer) {
   role_->on_peer_down(*this, peer);
 }
 
-void PeerState::on_collect() {
+void PeerState::on_collect(bool with_model) {
   RankReport report;
   report.rank = config_.rank;
   report.step = model_.step;
   report.w = model_.w;
-  report.z = role_->debiased();
-  report.buffers = buffers_;
   report.ledger = ledger_;
-  report.step_seconds = step_seconds_;
-  flush_trace();
+  if (with_model) {
+    report.z = role_->debiased();
+    report.buffers = buffers_;
+    report.step_seconds = step_seconds_;
+    flush_trace();
+  }
   self_->send(config_.supervisor, std::move(report));
 }
 
 void PeerState::on_exception(const std::exception_ptr& problem) {
-  std::string text = "unknown exception";
-  try {
-    std::rethrow_exception(problem);
-  } catch (const std::exception& error) {
-    text = error.what();
-  } catch (...) {  // NOLINT: whatever it is, it has been named above
-  }
-  fail({Errc::failed,
-        "rank " + std::to_string(config_.rank) + ": " + text.substr(0, text.find('\n'))});
+  fail({Errc::failed, "rank " + std::to_string(config_.rank) + ": " + exception_line(problem)});
 }
 
 void PeerState::fail(Error error) {
-  self_->send(config_.supervisor, RankFailed{config_.rank, std::move(error)});
+  self_->send(config_.supervisor, RankFailed{std::move(error)});
 }
 
 // ---- consistent cuts (Chandy & Lamport 1985) ----
@@ -194,8 +190,8 @@ void PeerState::on_snapshot(std::int64_t id) {
 }
 
 // Records the state between two handlers and tells everybody that what follows is after the cut. No
-// rank stops for it, and nothing is copied: a role that changes a tensor which the cut still holds
-// writes to another buffer.
+// rank stops for it. The model is not copied: a role that changes a tensor which the cut still holds
+// writes to another buffer. Optimizers work in place, so their state is.
 void PeerState::cut(std::int64_t id) {
   last_cut_ = id;
   cut_.emplace();
@@ -236,6 +232,7 @@ StateDict PeerState::snapshot() const {
   state.put("model.x", model_.x.read());
   state.put("model.w", model_.w);
   state.put("model.step", model_.step);
+  state.put("model.epoch", model_.epoch);
   if (buffers_.defined()) state.put("model.buffers", buffers_.read());
   state.put("sequence", static_cast<std::int64_t>(sequence_));
   std::ostringstream rng;
@@ -271,14 +268,18 @@ Expected<void> PeerState::restore_model(const StateDict& state) {
   auto x = state.tensor("model.x");
   const auto w = state.number("model.w");
   const auto step = state.integer("model.step");
+  const auto epoch = state.number("model.epoch");
   if (!x) return x.error();
   if (!w) return w.error();
+  if (!epoch) return epoch.error();
   if (!step) return step.error();
   if (x->sizes() != model_.x.sizes() || x->scalar_type() != at::kFloat)
     return bad_input("model.x is not of this model");
   model_.x = FrozenTensor::copy_of(*x);
   model_.w = *w;
   model_.step = *step;
+  model_.epoch = *epoch;
+  epochs_sent_ = whole_epochs();
   if (const auto buffers = state.tensor("model.buffers"); buffers.ok())
     buffers_ = FrozenTensor::copy_of(*buffers);
   return {};
@@ -339,6 +340,7 @@ void PeerState::report_step() {
   report.step = step;
   report.logged = step % config_.log_every == 0 || step + 1 == horizon.steps;
   report.epoch = horizon.epoch_of(step);
+  report.epochs_done = model_.epoch;
   report.time_s = to_seconds(elapsed_before_ + done);
   report.batch_time_s = to_seconds(done - step_began_);
   report.exchange_time_s = to_seconds(waited_);
@@ -351,7 +353,7 @@ void PeerState::report_step() {
                                           : std::numeric_limits<double>::quiet_NaN();
   report.samples = last_gradient_.samples;
   self_->send(config_.supervisor, report);
-  if (std::fmod(static_cast<double>(step + 1), horizon.steps_per_epoch) < 0.5) send_epoch_model();
+  send_epoch_models();
   step_seconds_.push_back(report.batch_time_s);
   waited_ = Duration::zero();
   staleness_sum_ = 0;
@@ -359,13 +361,17 @@ void PeerState::report_step() {
   step_began_ = done;
 }
 
-// Asked between two changes of the role's state: z is that of the step just done.
-void PeerState::send_epoch_model() {
-  if (!config_.evaluator) return;
-  const auto epochs = config_.parts->horizon.epoch_of(last_gradient_.step + 1);
-  self_->send(config_.evaluator,
-              EpochModel{config_.rank, static_cast<Epoch>(std::llround(epochs)) - 1,
-                         role_->debiased(), buffers_});
+// With a margin: whole epochs must come out whole.
+Epoch PeerState::whole_epochs() const {
+  return static_cast<Epoch>(std::floor(model_.epoch + 1e-9));
+}
+
+// Every epoch that has come to its end on this rank's clock goes to the Evaluator, once.
+void PeerState::send_epoch_models() {
+  for (const Epoch done = whole_epochs(); epochs_sent_ < done; ++epochs_sent_)
+    if (config_.evaluator)
+      self_->send(config_.evaluator,
+                  EpochModel{config_.rank, epochs_sent_, role_->debiased(), buffers_});
 }
 
 PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
@@ -383,7 +389,7 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
       [&state](TimerFired timer) { state.on_timer(timer.id); },
       [&state](PeerLost lost) { state.on_peer_lost(lost.peer); },
       [&state](TakeSnapshot snapshot) { state.on_snapshot(snapshot.id); },
-      [&state](Collect) { state.on_collect(); },
+      [&state](Collect collect) { state.on_collect(collect.with_model); },
   };
 }
 

@@ -29,6 +29,14 @@ struct PeerConfig {
   Step log_every = 1;
 };
 
+// A consistent cut in progress: the state at the cut, and the messages that were on their way.
+struct Cut {
+  std::int64_t id = 0;
+  StateDict state;
+  std::set<Rank> open;              // channels whose marker has not come
+  std::vector<Envelope> in_flight;  // received on open channels since the cut
+};
+
 // Env for the role: the only place where its effects become CAF calls. All members belong to the
 // Peer's actor.
 class PeerState : public Env {
@@ -56,18 +64,10 @@ class PeerState : public Env {
   void on_timer(TimerId id) { role_->on_timer(*this, id); }
   void on_peer_lost(Rank peer);
   void on_snapshot(std::int64_t id);
-  void on_collect();
+  void on_collect(bool with_model);
   void on_exception(const std::exception_ptr& problem);
 
  private:
-  // A cut in progress: the state at the cut, and the messages that were on their way.
-  struct Cut {
-    std::int64_t id = 0;
-    StateDict state;
-    std::set<Rank> open;              // channels whose marker has not come
-    std::vector<Envelope> in_flight;  // received on open channels since the cut
-  };
-
   Expected<void> restore(const StateDict& state);
   Expected<void> restore_model(const StateDict& state);
   Expected<void> restore_progress(const StateDict& state);
@@ -79,7 +79,8 @@ class PeerState : public Env {
   void trace(const Event& event);
   void flush_trace();
   void report_step();
-  void send_epoch_model();
+  Epoch whole_epochs() const;
+  void send_epoch_models();
   void fail(Error error);
 
   // Constant after init.
@@ -109,6 +110,7 @@ class PeerState : public Env {
   Gradient last_gradient_;  // without tensors
   double staleness_sum_ = 0;
   std::int64_t staleness_count_ = 0;
+  Epoch epochs_sent_ = 0;  // to the Evaluator
   std::vector<double> step_seconds_;
   std::vector<TraceRecord> trace_;
 };

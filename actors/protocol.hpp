@@ -30,8 +30,10 @@ struct PeerLost {
 struct TakeSnapshot {
   std::int64_t id = 0;
 };
-// Answer with a RankReport.
-struct Collect {};
+// Answer with a RankReport; without the model only to see whether messages are still on their way.
+struct Collect {
+  bool with_model = true;
+};
 
 // ---- to the Supervisor ----
 
@@ -39,7 +41,8 @@ struct Collect {};
 struct StepReport {
   Rank rank = 0;
   Step step = 0;  // the step just finished, from 0
-  double epoch = 0;
+  double epoch = 0;            // in which it began, by this rank's own steps
+  double epochs_done = 0;      // by the clock of the algorithm, after it
   double time_s = 0;           // of training, also before a checkpoint that it went on from
   double batch_time_s = 0;     // since this rank's last step
   double exchange_time_s = 0;  // of it, waiting for other ranks
@@ -71,7 +74,6 @@ struct RankReport {
 };
 // A rank cannot go on.
 struct RankFailed {
-  Rank rank = 0;
   Error error;  // names the rank
 };
 // All of one epoch's models, averaged and evaluated.

@@ -15,7 +15,7 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
   state.init(self, std::move(config));
   self->set_down_handler([&state](const caf::down_msg& down) {
     state.on_failed(
-        {-1, {Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)}});
+        {{Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)}});
   });
   self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
     state.on_exception(problem);
@@ -57,7 +57,7 @@ class CrewBuilder {
 
   // Training begins at once.
   SupervisorActor build(std::shared_ptr<RunObserver> observer) {
-    const SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
+    SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
     BeginRun crew;
     if (config_.trace) crew.tracer = system_.spawn(tracer, TracerConfig{config_.trace_file, head});
     if (!config_.checkpoint_folder.empty())
@@ -83,13 +83,13 @@ class CrewBuilder {
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;
     supervision.checkpoints = !config_.checkpoint_folder.empty();
     supervision.patience = config_.patience;
-    supervision.steps_per_epoch = config_.parts->horizon.steps_per_epoch;
-    supervision.total_steps = config_.parts->horizon.steps;
+    const Horizon& horizon = config_.parts->horizon;
+    supervision.total_epochs = horizon.epoch_of(horizon.steps);
     supervision.run_start_ns = run_start_ns_;
     if (config_.resume) {
-      const std::vector<Step> steps = config_.resume->steps();
-      supervision.resumed_least = *std::min_element(steps.begin(), steps.end());
-      supervision.resumed_most = *std::max_element(steps.begin(), steps.end());
+      const std::vector<double> epochs = config_.resume->epochs();
+      supervision.resumed_least = *std::min_element(epochs.begin(), epochs.end());
+      supervision.resumed_most = *std::max_element(epochs.begin(), epochs.end());
       supervision.elapsed_before = config_.resume->elapsed();
     }
     return supervision;

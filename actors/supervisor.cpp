@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "messages/exception_line.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -19,6 +21,9 @@ std::string step_name(const std::vector<RankSnapshot>& snapshots) {
   return name;
 }
 
+// With a margin: whole epochs must come out whole.
+std::int64_t whole(double epochs) { return static_cast<std::int64_t>(std::floor(epochs + 1e-9)); }
+
 }  // namespace
 
 void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> self,
@@ -32,22 +37,15 @@ Timestamp SupervisorState::now() const {
   return std::chrono::duration_cast<Duration>(since_epoch) - Duration(config_.run_start_ns);
 }
 
-// With a margin: whole epochs must come out whole.
-double SupervisorState::epochs_of(Step steps) const {
-  return static_cast<double>(steps) / config_.steps_per_epoch + 1e-9;
-}
-
 // ---- the run ----
 
 void SupervisorState::begin(BeginRun crew) {
   crew_ = std::move(crew);
   // An epoch that only some ranks had behind them at the checkpoint is not evaluated again.
   if (crew_.evaluator)
-    evaluations_due_ = static_cast<std::int64_t>(std::floor(epochs_of(config_.total_steps)) -
-                                                 std::floor(epochs_of(config_.resumed_most)));
+    evaluations_due_ = whole(config_.total_epochs) - whole(config_.resumed_most);
   if (config_.checkpoint_every_epochs > 0)
-    epochs_checkpointed_ = static_cast<std::int64_t>(epochs_of(config_.resumed_least) /
-                                                     config_.checkpoint_every_epochs);
+    epochs_checkpointed_ = whole(config_.resumed_least / config_.checkpoint_every_epochs);
   last_news_ = now();
   for (const PeerActor& peer : crew_.peers) {
     self_->monitor(peer);
@@ -63,17 +61,17 @@ void SupervisorState::on_step(const StepReport& report) {
   last_news_ = now();
   if (stage_ == Stage::ended) return;
   steps_[report.rank] = report.step;
+  epochs_[report.rank] = report.epochs_done;
   config_.observer->on_step(report);
   if (!config_.checkpoints || config_.checkpoint_every_epochs <= 0 || cutting_ || writing_) return;
-  if (static_cast<std::int32_t>(steps_.size()) < config_.ranks) return;
-  Step slowest = report.step;
-  for (const auto& [rank, step] : steps_) slowest = std::min(slowest, step);
-  const double epochs = epochs_of(slowest + 1);
-  const auto due = static_cast<std::int64_t>(epochs / config_.checkpoint_every_epochs);
-  if (due <= epochs_checkpointed_ || slowest + 1 >= config_.total_steps) return;
+  if (static_cast<std::int32_t>(epochs_.size()) < config_.ranks) return;
+  double behind = report.epochs_done;  // all ranks
+  for (const auto& [rank, epochs] : epochs_) behind = std::min(behind, epochs);
+  const std::int64_t due = whole(behind / config_.checkpoint_every_epochs);
+  if (due <= epochs_checkpointed_ || whole(behind) >= config_.total_epochs) return;
   epochs_checkpointed_ = due;
   char name[32];
-  std::snprintf(name, sizeof name, "epoch-%04.0f", std::floor(epochs));
+  std::snprintf(name, sizeof name, "epoch-%04lld", static_cast<long long>(whole(behind)));
   begin_cut(config_.checkpoint_every_epochs < 1 ? "" : name);
 }
 
@@ -101,14 +99,7 @@ void SupervisorState::on_failed(const RankFailed& failed) { fail(failed.error); 
 void SupervisorState::on_exception(const std::exception_ptr& problem) {
   if (std::exchange(stage_, Stage::ended) == Stage::ended) return;
   RunResult result;
-  result.error = Error{Errc::failed, "the supervisor failed"};
-  try {
-    std::rethrow_exception(problem);
-  } catch (const std::exception& error) {
-    const std::string text = error.what();
-    result.error->message += ": " + text.substr(0, text.find('\n'));
-  } catch (...) {  // NOLINT: nothing more is known
-  }
+  result.error = Error{Errc::failed, "the supervisor failed: " + exception_line(problem)};
   config_.observer->on_end(std::move(result));
   for (const PeerActor& peer : crew_.peers) self_->send_exit(peer, caf::exit_reason::user_shutdown);
 }
@@ -177,6 +168,7 @@ void SupervisorState::on_stop_requested() {
   evaluations_due_ = 0;
   stage_ = Stage::draining;
   balanced_ = true;  // messages in flight are in the checkpoint
+  with_models_ = true;
   collect();
   if (!config_.checkpoints) {
     final_cut_begun_ = true;
@@ -199,7 +191,7 @@ void SupervisorState::collect() {
   if (stage_ != Stage::draining) return;
   collecting_ = true;
   reports_.clear();
-  for (const PeerActor& peer : crew_.peers) self_->send(peer, Collect{});
+  for (const PeerActor& peer : crew_.peers) self_->send(peer, Collect{with_models_});
 }
 
 void SupervisorState::on_report(RankReport& report) {
@@ -208,14 +200,15 @@ void SupervisorState::on_report(RankReport& report) {
   reports_[rank] = std::move(report);
   if (static_cast<std::int32_t>(reports_.size()) < config_.ranks) return;
   collecting_ = false;
+  if (with_models_) {
+    balanced_ = true;
+    return end_if_settled();
+  }
   std::int64_t in_flight = 0;
   for (const auto& [r, one] : reports_) in_flight += one.ledger.sent - one.ledger.received;
-  if (in_flight != 0 && !stopping_) {
-    self_->delayed_send(SupervisorActor{self_}, kCollectInterval, CollectAgain{});
-    return;
-  }
-  balanced_ = true;
-  end_if_settled();
+  with_models_ = in_flight == 0;
+  if (with_models_) return collect();
+  self_->delayed_send(SupervisorActor{self_}, kCollectInterval, CollectAgain{});
 }
 
 void SupervisorState::end_if_settled() {
@@ -262,7 +255,7 @@ void SupervisorState::end() {
 RunResult SupervisorState::average() const {
   RunResult result = result_;
   result.seconds = to_seconds(config_.elapsed_before + now());
-  if (static_cast<std::int32_t>(reports_.size()) < config_.ranks) return result;
+  if (!balanced_ || static_cast<std::int32_t>(reports_.size()) < config_.ranks) return result;
   std::vector<FrozenTensor> models, buffers;
   for (const auto& [rank, report] : reports_) {
     models.push_back(report.z);

@@ -46,10 +46,9 @@ struct SupervisorConfig {
   double checkpoint_every_epochs = 0;            // 0: only at the end and on request
   bool checkpoints = false;                      // false: no folder to write to
   Duration patience{std::chrono::seconds(300)};  // without any step: the run has failed
-  double steps_per_epoch = 1;
-  Step total_steps = 0;
-  Step resumed_least = 0;      // steps that the slowest and the fastest rank had behind them in the
-  Step resumed_most = 0;       // checkpoint that this run goes on from
+  double total_epochs = 0;      // by the clock of the algorithm
+  double resumed_least = 0;     // epochs that the slowest and the fastest rank had behind them in
+  double resumed_most = 0;      // the checkpoint that this run goes on from
   Duration elapsed_before{0};  // training time behind that checkpoint
   std::int64_t run_start_ns = 0;
 };
@@ -80,7 +79,6 @@ class SupervisorState {
   enum class Stage { running, draining, closing, ended };
 
   Timestamp now() const;
-  double epochs_of(Step steps) const;
   void begin_cut(std::string name);
   void drain();
   void end_if_settled();
@@ -95,7 +93,8 @@ class SupervisorState {
   Stage stage_ = Stage::running;
   RunResult result_;
 
-  std::map<Rank, Step> steps_;  // newest step reported
+  std::map<Rank, Step> steps_;     // newest step reported
+  std::map<Rank, double> epochs_;  // behind each rank then
   std::set<Rank> finished_;
   Timestamp last_news_{0};
   std::int64_t epochs_checkpointed_ = 0;
@@ -112,6 +111,7 @@ class SupervisorState {
   bool final_cut_begun_ = false;
   std::map<Rank, RankReport> reports_;
   bool collecting_ = false;
+  bool with_models_ = false;  // nothing is in flight any more: the next reports are the last
   bool balanced_ = false;
 };
 

@@ -27,4 +27,20 @@ class BufferPool {
   std::vector<FrozenTensor> retired_;
 };
 
+// x <- f(x), where f(out, x) writes `out`: in place where nobody else reads x (then `out` is x), into
+// another buffer where somebody does.
+template <class F>
+void update_frozen(FrozenTensor& x, BufferPool& pool, F&& f) {
+  if (x.sole_owner()) {
+    at::Tensor own = std::move(x).thaw();
+    f(own, own);
+    x = FrozenTensor::freeze(std::move(own));
+  } else {
+    at::Tensor out = pool.take(x.numel());
+    f(out, x.read());
+    pool.give(std::move(x));
+    x = FrozenTensor::freeze(std::move(out));
+  }
+}
+
 }  // namespace grapevine

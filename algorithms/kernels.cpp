@@ -98,6 +98,26 @@ void sgd_step_aten(at::Tensor& out, const at::Tensor& x, at::Tensor& velocity,
   if (scale != 1) out.mul_(scale);
 }
 
+void meet_cpu(at::Tensor& out, at::Tensor& half, const at::Tensor& x, const at::Tensor& other) {
+  float* const to = out.data_ptr<float>();
+  float* const moved = half.data_ptr<float>();
+  const float* const from = x.data_ptr<float>();
+  const float* const towards = other.data_ptr<float>();
+  at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float h = (towards[i] - from[i]) * 0.5F;
+      moved[i] = h;
+      to[i] = from[i] + h;
+    }
+  });
+}
+
+void meet_aten(at::Tensor& out, at::Tensor& half, const at::Tensor& x, const at::Tensor& other) {
+  at::sub_out(half, other, x);
+  half.mul_(0.5);
+  at::add_out(out, x, half);
+}
+
 }  // namespace
 
 void scale(at::Tensor& x, double a) {
@@ -119,6 +139,22 @@ void fold_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   check_pair(out, "out", a, "a");
   check_pair(out, "out", b, "b");
   at::add_out(out, a, b);
+}
+
+void subtract_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  check_pair(out, "out", a, "a");
+  check_pair(out, "out", b, "b");
+  at::sub_out(out, a, b);
+}
+
+void meet_into(at::Tensor& out, at::Tensor& half, const at::Tensor& x, const at::Tensor& other) {
+  check_pair(out, "out", x, "x");
+  check_pair(x, "x", other, "other");
+  check_pair(x, "x", half, "half");
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("grapevine::meet", "")
+                             .typed<decltype(meet_cpu)>();
+  op.call(out, half, x, other);
 }
 
 void debias(at::Tensor& z, const at::Tensor& x, double w) {
@@ -148,12 +184,16 @@ TORCH_LIBRARY(grapevine, library) {
   library.def(
       "sgd_step(Tensor(a!) out, Tensor x, Tensor(b!) velocity, Tensor gradient, float lr, "
       "float momentum, float weight_decay, bool nesterov, float scale) -> ()");
+  library.def("meet(Tensor(a!) out, Tensor(b!) half, Tensor x, Tensor other) -> ()");
 }
 
-TORCH_LIBRARY_IMPL(grapevine, CPU, library) { library.impl("sgd_step", sgd_step_cpu); }
+TORCH_LIBRARY_IMPL(grapevine, CPU, library) { library.impl("sgd_step", sgd_step_cpu);
+  library.impl("meet", meet_cpu);
+}
 
 TORCH_LIBRARY_IMPL(grapevine, CompositeExplicitAutograd, library) {
   library.impl("sgd_step", sgd_step_aten);
+  library.impl("meet", meet_aten);
 }
 
 }  // namespace grapevine::kernels

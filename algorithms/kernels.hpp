@@ -26,6 +26,15 @@ void fold(at::Tensor& x, const at::Tensor& share);
 // out <- a + b; out may be a or b. Memory: reads a and b, writes out.
 void fold_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 
+// out <- a - b; out may be a or b. Memory: reads a and b, writes out.
+void subtract_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+
+// The passive half of an average of two (Lian et al. 2018, Alg. 1):
+//   half <- (other - x) / 2,  out <- x + half; `out` may be x, `half` is memory of its own.
+// Who then subtracts the same `half` from `other` leaves the sum of the two as it was.
+// Memory: reads x and other, writes out and half.
+void meet_into(at::Tensor& out, at::Tensor& half, const at::Tensor& x, const at::Tensor& other);
+
 // z <- x / w: the de-biased parameters of push-sum (Assran et al. 2019, Alg. 1, line 8); z may be
 // x. REQUIRES: w > 0. Memory: reads x, writes z.
 void debias(at::Tensor& z, const at::Tensor& x, double w);

@@ -37,6 +37,19 @@ const std::vector<Preset>& presets() {
                    {"peers", "1"},
                    {"overlap", "true"},
                    {"staleness", "0"}}),
+      make_preset("d-psgd", "Decentralized parallel SGD", "Lian et al., NeurIPS 2017, Algorithm 1",
+                  {{"exchange", "gossip"},
+                   {"pack", "model"},
+                   {"averaging", "symmetric"},
+                   {"topology", "exponential"},
+                   {"peers", "1"},
+                   {"update", "after"}}),
+      make_preset("ad-psgd", "Asynchronous decentralized parallel SGD",
+                  "Lian et al., ICML 2018, Algorithm 1",
+                  {{"exchange", "bilateral"},
+                   {"pack", "model"},
+                   {"topology", "bipartite-exponential"},
+                   {"peers", "1"}}),
   };
   return all;
 }

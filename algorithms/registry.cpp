@@ -1,37 +1,17 @@
 #include "algorithms/registry.hpp"
 
-#include <cmath>
-
 #include "algorithms/roles/aggregate.hpp"
+#include "algorithms/roles/bilateral.hpp"
 #include "algorithms/roles/gossip.hpp"
+#include "algorithms/roles/hierarchy.hpp"
 
 namespace grapevine {
 
-Expected<std::shared_ptr<const GossipGraph>> GossipGraph::make(const std::string& topology,
-                                                               const CountSchedule& peers,
-                                                               std::int32_t ranks,
-                                                               double rounds_per_epoch) {
-  auto graph = std::make_shared<GossipGraph>();
-  graph->peers_ = peers;
-  graph->rounds_per_epoch_ = rounds_per_epoch;
-  for (const std::int64_t count : peers.values()) {
-    auto made = make_topology(topology, ranks, static_cast<std::int32_t>(count));
-    if (!made) return made.error();
-    graph->by_count_[count] = std::move(*made);
-  }
-  return std::shared_ptr<const GossipGraph>(std::move(graph));
-}
-
-const Topology& GossipGraph::topology_at(std::int64_t round) const {
-  return *by_count_.at(peers_.at(static_cast<double>(round) / rounds_per_epoch_));
-}
-
-const std::vector<Rank>& GossipGraph::out(std::int64_t round, Rank rank) const {
-  return topology_at(round).out(round, rank);
-}
-
-const std::vector<Rank>& GossipGraph::in(std::int64_t round, Rank rank) const {
-  return topology_at(round).in(round, rank);
+Expected<std::int32_t> count_nodes(const Plan& plan, std::int32_t ranks) {
+  if (ranks % plan.hierarchy == 0) return ranks / plan.hierarchy;
+  return bad_input("wiring.hierarchy = " + std::to_string(plan.hierarchy) + " does not divide " +
+                   std::to_string(ranks) +
+                   " ranks: give every node the same number, or use hierarchy = 1");
 }
 
 Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const Horizon& horizon,
@@ -39,17 +19,32 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
                                                         const OptimizerConfig& optimizer,
                                                         std::int32_t ranks) {
   if (auto made = make_optimizer(optimizer); !made) return made.error();
-  auto parts = std::make_shared<SharedParts>(SharedParts{plan, horizon, lr, optimizer, nullptr});
-  if (plan.exchange == Exchange::gossip) {
-    auto graph = GossipGraph::make(plan.topology, plan.peers, ranks, horizon.steps_per_epoch);
+  const auto nodes = count_nodes(plan, ranks);
+  if (!nodes) return nodes.error();
+  auto parts = std::make_shared<SharedParts>(SharedParts{plan, horizon, lr, optimizer, nullptr, {}});
+  if (plan.exchange != Exchange::aggregate) {
+    auto graph = GossipGraph::make(plan.topology, plan.peers, *nodes, horizon.steps_per_epoch);
     if (!graph) return graph.error();
     parts->graph = std::move(*graph);
+  }
+  if (plan.exchange == Exchange::bilateral) {
+    auto sides = parts->graph->two_sides();
+    if (!sides)
+      return bad_input("exchange = 'bilateral' pairs ranks that ask with ranks that answer: " +
+                       sides.error().message);
+    parts->active = std::move(*sides);
   }
   return std::shared_ptr<const SharedParts>(std::move(parts));
 }
 
 std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                 std::int32_t ranks, ModelState& model) {
+  if (parts->plan.hierarchy > 1) return std::make_unique<Hierarchy>(parts, rank, ranks, model);
+  return make_flat_role(parts, rank, ranks, model);
+}
+
+std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
+                                     std::int32_t ranks, ModelState& model) {
   auto optimizer = make_optimizer(parts->optimizer);
   GRAPEVINE_CHECK(optimizer.ok(), "make_parts checked the optimizer");
   switch (parts->plan.exchange) {
@@ -57,6 +52,8 @@ std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts,
       return std::make_unique<Aggregate>(parts, rank, ranks, model, std::move(*optimizer));
     case Exchange::gossip:
       return std::make_unique<Gossip>(parts, rank, model, std::move(*optimizer));
+    case Exchange::bilateral:
+      return std::make_unique<Bilateral>(parts, rank, ranks, model, std::move(*optimizer));
   }
   GRAPEVINE_CHECK(false, "an exchange without a role");
 }

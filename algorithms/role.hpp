@@ -15,7 +15,8 @@ namespace grapevine {
 struct ModelState {
   FrozenTensor x;  // [d] float32: push-sum numerator; the parameters themselves where w == 1
   double w = 1;    // push-sum weight
-  Step step = 0;   // gradients consumed
+  Step step = 0;   // gradients of this rank that it consumed
+  double epoch = 0;  // training behind it, in epochs, by the clock that the role keeps
   double lr = 0;   // learning rate of the last update, for reports
 };
 

@@ -1,12 +1,15 @@
 #include "algorithms/wiring.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <sstream>
 
 #include <toml++/toml.h>
 
 #include "algorithms/topology.hpp"
+#include "messages/ids.hpp"
 #include "messages/names.hpp"
 
 namespace grapevine {
@@ -87,14 +90,19 @@ std::string toml_value(const std::string& value) {
 
 const std::vector<KeyInfo>& wiring_keys() {
   static const std::vector<KeyInfo> keys = {
-      {"exchange", "aggregate | gossip", "the role: the pattern in which ranks exchange"},
+      {"exchange", "aggregate | gossip | bilateral",
+       "the role: the pattern in which ranks exchange"},
       {"pack", "gradient | model", "what is exchanged"},
-      {"averaging", "push-sum", "how gossip combines shares"},
+      {"averaging", "push-sum | symmetric | biased",
+       "how gossip weighs what it mixes; biased ignores push-sum's weight"},
       {"topology", "a topology's name", "who gossips with whom"},
-      {"peers", "a number, or a schedule EPOCH:NUMBER,…", "peers per gossip round"},
+      {"peers", "a number, or a schedule EPOCH:NUMBER,…", "peers per round"},
+      {"update", "before | after", "whether the optimizer steps before or after the exchange"},
       {"overlap", "true | false", "gossip while the worker computes"},
       {"staleness", "a whole number",
        "tau: iterations in which an outstanding round may be skipped before it is waited for"},
+      {"hierarchy", "a whole number",
+       "ranks per node: they all-reduce gradients, one of them exchanges with other nodes"},
   };
   return keys;
 }
@@ -148,32 +156,68 @@ std::string Wiring::to_toml() const {
   return text;
 }
 
-Expected<Plan> resolve(const Wiring& wiring) {
-  Reader read(wiring);
-  Plan plan;
-  const std::string exchange = read.name("exchange", "aggregate", {"aggregate", "gossip"});
-  const bool gossip = exchange == "gossip";
-  plan.exchange = gossip ? Exchange::gossip : Exchange::aggregate;
+namespace {
 
-  const std::string pack = read.name("pack", gossip ? "model" : "gradient", {"gradient", "model"});
-  if (pack != (gossip ? "model" : "gradient"))
-    read.fail(bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange +
-                        "': " +
-                        (gossip ? "gossip mixes models, choose pack = 'model'"
-                                : "all-reduce sums gradients, choose pack = 'gradient'")));
-  const std::string needs_gossip =
-      "exchange = '" + exchange + "': it belongs to gossip, choose exchange = 'gossip'";
-  for (const char* key : {"averaging", "topology", "peers", "overlap", "staleness"})
-    read.only_where(key, gossip, needs_gossip);
-  read.name("averaging", "push-sum", {"push-sum"});
-  plan.topology = read.text("topology", plan.topology);
-  auto peers = CountSchedule::parse(read.text("peers", "1"));
-  if (!peers) read.fail(bad_value("peers", read.text("peers", "1"), peers.error().message));
+// What the role exchanges, where the wiring does not say otherwise.
+std::string natural_pack(Exchange exchange) {
+  return exchange == Exchange::aggregate ? "gradient" : "model";
+}
+
+void read_pack(Reader& read, const std::string& exchange, Exchange role) {
+  const std::string natural = natural_pack(role);
+  const std::string pack = read.name("pack", natural, {"gradient", "model"});
+  if (pack == natural) return;
+  read.fail(bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange + "': " +
+                      (role == Exchange::aggregate
+                           ? "all-reduce sums gradients, choose pack = 'gradient'"
+                           : exchange + " mixes models, choose pack = 'model'")));
+}
+
+void read_gossip(Reader& read, Plan& plan) {
+  static const std::map<std::string, Averaging> averagings = {{"push-sum", Averaging::push_sum},
+                                                              {"symmetric", Averaging::symmetric},
+                                                              {"biased", Averaging::biased}};
+  plan.averaging =
+      averagings.at(read.name("averaging", "push-sum", {"push-sum", "symmetric", "biased"}));
+  plan.update = read.name("update", "before", {"before", "after"}) == "after"
+                    ? Update::after_exchange
+                    : Update::before_exchange;
   plan.overlap = read.boolean("overlap", false);
   plan.staleness = read.count("staleness", 0, 0);
   read.only_where("staleness", plan.overlap || plan.staleness == 0,
                   "overlap = false: a round that is waited for at once cannot be skipped, choose "
                   "overlap = true");
+  read.only_where("update", !plan.overlap || plan.update == Update::before_exchange,
+                  "overlap = true: what arrives during a step is folded in after it, choose "
+                  "update = 'before'");
+}
+
+}  // namespace
+
+Expected<Plan> resolve(const Wiring& wiring) {
+  static const std::map<std::string, Exchange> roles = {{"aggregate", Exchange::aggregate},
+                                                        {"gossip", Exchange::gossip},
+                                                        {"bilateral", Exchange::bilateral}};
+  Reader read(wiring);
+  Plan plan;
+  const std::string exchange =
+      read.name("exchange", "aggregate", {"aggregate", "gossip", "bilateral"});
+  plan.exchange = roles.at(exchange);
+  read_pack(read, exchange, plan.exchange);
+
+  const std::string role = "exchange = '" + exchange + "': it belongs to ";
+  for (const char* key : {"averaging", "update", "overlap", "staleness"})
+    read.only_where(key, plan.exchange == Exchange::gossip,
+                    role + "gossip, choose exchange = 'gossip'");
+  for (const char* key : {"topology", "peers"})
+    read.only_where(key, plan.exchange != Exchange::aggregate,
+                    role + "gossip and bilateral, choose exchange = 'gossip'");
+  if (plan.exchange == Exchange::gossip) read_gossip(read, plan);
+  plan.topology = read.text("topology", plan.topology);
+  auto peers = CountSchedule::parse(read.text("peers", "1"));
+  if (!peers) read.fail(bad_value("peers", read.text("peers", "1"), peers.error().message));
+  plan.hierarchy = static_cast<std::int32_t>(
+      std::min<std::int64_t>(read.count("hierarchy", 1, 1), std::numeric_limits<Rank>::max()));
   if (read.error()) return *read.error();
   plan.peers = std::move(*peers);
   return plan;

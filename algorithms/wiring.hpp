@@ -28,15 +28,26 @@ class Wiring {
   std::map<std::string, std::string> keys_;
 };
 
-enum class Exchange { aggregate, gossip };
+enum class Exchange { aggregate, gossip, bilateral };
+// How gossip weighs what it mixes.
+enum class Averaging {
+  push_sum,   // evenly among the peers of a directed graph, with a weight that travels along
+  symmetric,  // Metropolis-Hastings weights, every edge used both ways: doubly stochastic
+  biased      // as push_sum, but the weight is ignored
+};
+// When the optimizer steps.
+enum class Update { before_exchange, after_exchange };
 
 // A validated wiring with every default filled in.
 struct Plan {
   Exchange exchange = Exchange::aggregate;
-  std::string topology = "exponential";  // gossip
-  CountSchedule peers;                   // gossip: peers per round
+  std::string topology = "exponential";  // gossip, bilateral
+  CountSchedule peers;                   // peers per round
+  Averaging averaging = Averaging::push_sum;  // gossip
+  Update update = Update::before_exchange;    // gossip
   bool overlap = false;                  // gossip: exchange while the worker computes
   std::int64_t staleness = 0;            // gossip with overlap: the bound tau
+  std::int32_t hierarchy = 1;            // ranks per node; above 1 only one of them exchanges
 };
 
 // Checks every value, and that the parts fit each other: the error names the two that do not and

@@ -65,6 +65,25 @@ struct Wire<Marker> {
     archive("marker.id", p.id);
   }
 };
+template <>
+struct Wire<Swap> {
+  static constexpr std::uint8_t kKind = 5;
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("swap.exchange", p.exchange);
+    archive("swap.reply", p.reply);
+    archive("swap.x", p.x);
+    archive("swap.steps", p.steps);
+  }
+};
+template <>
+struct Wire<News> {
+  static constexpr std::uint8_t kKind = 6;
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("news.steps", p.steps);
+  }
+};
 
 template <class Archive, class E>
 void envelope_fields(Archive& archive, E& e) {
@@ -153,6 +172,9 @@ class Writer {
   void operator()(const char* field, const Timestamp& time) {
     (*this)(field, std::int64_t{time.count()});
   }
+  void operator()(const char* field, const bool& flag) {
+    (*this)(field, static_cast<std::uint8_t>(flag));
+  }
   void operator()(const char* field, const FrozenTensor& t) {
     const std::size_t dimensions = t.defined() ? t.sizes().size() : 0;
     GRAPEVINE_CHECK(dimensions <= kMaxTensorDimensions, field, " has ", dimensions, " dimensions");
@@ -232,6 +254,12 @@ class Reader {
             static_cast<decltype(bits)>(std::to_integer<std::uint64_t>(data_[at_ + i]) << (8 * i));
     if (!error_) at_ += sizeof bits;
     std::memcpy(&value, &bits, sizeof bits);
+  }
+  void operator()(const char* field, bool& flag) {
+    std::uint8_t byte = 0;
+    (*this)(field, byte);
+    if (byte > 1) fail(field, "is " + std::to_string(byte) + ", neither 0 nor 1");
+    flag = byte == 1;
   }
   void operator()(const char* field, Timestamp& time) {
     std::int64_t ns = 0;

@@ -4,7 +4,7 @@
 //   offset  size
 //        0     4  magic "GVNE"
 //        4     2  format version
-//        6     1  payload kind: 1 Share, 2 Leave, 3 Chunk, 4 Marker
+//        6     1  payload kind: 1 Share, 2 Leave, 3 Chunk, 4 Marker, 5 Swap, 6 News
 //        7     1  zero
 //        8     4  bytes of the whole header
 //       12     4  from
@@ -17,7 +17,7 @@
 //       56     2  stamp.hop
 //       58     6  zero
 //       64     …  the payload's fields in the order of protocol.hpp: scalars as themselves, doubles
-//                 as their IEEE 754 bits, a tensor as its descriptor
+//                 as their IEEE 754 bits, flags as 0 or 1 in a byte, a tensor as its descriptor
 //
 // Descriptor: dtype u8 (0 absent, 1 f32, 2 f64, 3 f16, 4 bf16, 5 i32, 6 i64, 7 u8), dimensions u8,
 // zero u16, bytes u64, then one i64 per dimension. An absent (undefined) tensor has no dimensions

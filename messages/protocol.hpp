@@ -30,6 +30,20 @@ struct Chunk {
   FrozenTensor data;
 };
 
+// Bilateral averaging (Lian et al. 2018): the active rank sends its model, the passive one moves to
+// the middle at once and answers with the difference that it took.
+struct Swap {
+  std::int64_t exchange = 0;  // of the active rank, from 0
+  bool reply = false;
+  FrozenTensor x;      // [d]: the active rank's model; in a reply (x_active - x_passive) / 2
+  FrozenTensor steps;  // [ranks] int64: gradients that each rank has taken, as the sender knows
+};
+
+// Bilateral averaging: how far the ranks are, where no model goes along.
+struct News {
+  FrozenTensor steps;  // [ranks] int64, as in Swap
+};
+
 // Consistent cut (Chandy & Lamport 1985): everything that this sender sent before the marker
 // belongs to checkpoint `id`, everything after it does not. Consumed by the Peer; roles never see
 // it.
@@ -37,6 +51,6 @@ struct Marker {
   std::int64_t id = 0;
 };
 
-using Payload = std::variant<Share, Leave, Chunk, Marker>;
+using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, News>;
 
 }  // namespace grapevine

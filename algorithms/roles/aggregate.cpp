@@ -72,10 +72,12 @@ void Aggregate::apply_if_reduced(Env& env) {
   model_.x = FrozenTensor::freeze(std::move(x));
   env.recycle(FrozenTensor::freeze(std::move(mean)));
 
-  env.record({EventKind::committed, rank_, stamp(), model_.step, 0, 0});
-  env.record({EventKind::applied, -1, stamp(), model_.step, 0, model_.x.nbytes()});
-  env.record({EventKind::step_done, -1, stamp(), model_.step, 0, 0});
+  const Stamp done = stamp();
   ++model_.step;
+  model_.epoch = parts_->horizon.epoch_of(model_.step);
+  env.record({EventKind::committed, rank_, done, done.step, 0, 0});
+  env.record({EventKind::applied, -1, done, done.step, 0, model_.x.nbytes()});
+  env.record({EventKind::step_done, -1, done, done.step, 0, 0});
   ring_ = ring();
   begin_step(env);
 }

@@ -29,58 +29,79 @@ void Gossip::on_start(Env& env) {
   advance(env);
 }
 
-// x <- x - gamma u(z); without overlap the share that stays here is scaled in the same pass.
+// With the update before an exchange without overlap, the share that stays here is scaled in the
+// same pass as the step.
 void Gossip::on_gradient(Env& env, Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
   pool_.give(std::move(z_));
-  const bool overlap = parts_->plan.overlap;
-  const std::vector<Rank> peers = overlap ? std::vector<Rank>{} : next_peers(env);
-  at::Tensor g = std::move(gradient.value).thaw();
-  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
-  update_x([&](at::Tensor& out, const at::Tensor& x) {
-    optimizer_->step_into(out, x, g, model_.lr, kept_share(peers));
-  });
-  model_.w *= kept_share(peers);
-  env.recycle(FrozenTensor::freeze(std::move(g)));
-  ++model_.step;
-  env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
-  env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
+  gradient_ = std::move(gradient.value).thaw();
   phase_ = Phase::ready;
-  if (!overlap) send_shares(env, peers);
+  if (parts_->plan.update == Update::before_exchange) {
+    const Shares shares = parts_->plan.overlap ? Shares{} : next_shares(env);
+    apply(env, shares.kept);
+    if (!parts_->plan.overlap) send_shares(env, shares);
+  }
   advance(env);
 }
 
 // Settles the outstanding round, then takes the next step. A round is folded where it is complete,
 // skipped at most tau iterations running where gossip overlaps, and waited for otherwise.
 void Gossip::advance(Env& env) {
-  const bool last = model_.step >= parts_->horizon.steps;
   if (outstanding_ && round_complete()) fold_arrived(env, round_);
+  const bool last = model_.step >= parts_->horizon.steps;
   if (outstanding_ && (last || !parts_->plan.overlap || skips_ == parts_->plan.staleness))
     return wait(env);
-  if (last) return finish(env);
+  if (gradient_.defined()) apply(env, 1);
+  if (model_.step >= parts_->horizon.steps) return finish(env);
   if (outstanding_)
     ++skips_;
-  else if (parts_->plan.overlap)
+  else if (parts_->plan.overlap || parts_->plan.update == Update::after_exchange)
     push(env);
   compute(env);
 }
 
-void Gossip::push(Env& env) {
-  const std::vector<Rank> peers = next_peers(env);
-  if (!peers.empty())
-    update_x([&](at::Tensor& out, const at::Tensor& x) {
-      kernels::scale_into(out, x, kept_share(peers));
-    });
-  model_.w *= kept_share(peers);
-  send_shares(env, peers);
+// x <- (x - gamma u(z)) * kept.
+void Gossip::apply(Env& env, double kept) {
+  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
+  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
+    optimizer_->step_into(out, x, gradient_, model_.lr, kept);
+  });
+  model_.w *= kept;
+  env.recycle(FrozenTensor::freeze(std::move(gradient_)));
+  gradient_ = at::Tensor();
+  ++model_.step;
+  model_.epoch = parts_->horizon.epoch_of(model_.step);
+  env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
+  env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
 }
 
-// x and w have been scaled: what stays here is what every peer of the round gets.
-void Gossip::send_shares(Env& env, const std::vector<Rank>& peers) {
+void Gossip::push(Env& env) {
+  const Shares shares = next_shares(env);
+  if (!shares.links.empty())
+    update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
+      kernels::scale_into(out, x, shares.kept);
+    });
+  model_.w *= shares.kept;
+  send_shares(env, shares);
+}
+
+// x and w have been scaled to what stays here. That is also what most peers get; where weights
+// differ, on irregular graphs, each other weight takes a pass and a tensor of its own.
+void Gossip::send_shares(Env& env, const Shares& shares) {
   ++round_;
   outstanding_ = true;
   skips_ = 0;
-  for (const Rank peer : peers) env.send(peer, stamp(), Share{round_, model_.w, model_.x});
+  std::map<double, FrozenTensor> scaled = {{shares.kept, model_.x}};
+  for (const Shares::Link& link : shares.links) {
+    const double ratio = link.weight / shares.kept;
+    FrozenTensor& share = scaled[link.weight];
+    if (!share.defined()) {
+      at::Tensor x = at::empty_like(model_.x.read());
+      kernels::scale_into(x, model_.x.read(), ratio);
+      share = FrozenTensor::freeze(std::move(x));
+    }
+    env.send(link.peer, stamp(), Share{round_, model_.w * ratio, share});
+  }
 }
 
 void Gossip::compute(Env& env) {
@@ -96,7 +117,7 @@ void Gossip::compute(Env& env) {
 
 void Gossip::wait(Env& env) {
   phase_ = Phase::waiting;
-  for (const Rank peer : parts_->graph->in(round_, rank_))
+  for (const Rank peer : sources(round_))
     if (!has_arrived(peer, round_)) {
       env.record({EventKind::wait_begin, peer, stamp(), model_.step, 0, 0});
       return;
@@ -159,21 +180,24 @@ bool Gossip::expects(Rank peer, std::int64_t round) const {
   return it == gone_.end() || round <= it->second;
 }
 
-// Whom the next round goes to: those of the graph that are still there.
-std::vector<Rank> Gossip::next_peers(const Env& env) const {
-  std::vector<Rank> peers;
-  for (const Rank peer : parts_->graph->out(round_ + 1, rank_))
-    if (env.membership().is_alive(peer) && expects(peer, round_ + 1)) peers.push_back(peer);
-  return peers;
+std::vector<Rank> Gossip::sources(std::int64_t round) const {
+  return parts_->plan.averaging == Averaging::symmetric ? parts_->graph->neighbors(round, rank_)
+                                                        : parts_->graph->in(round, rank_);
 }
 
-// lo = 1/(p+1): column-stochastic whatever p is.
-double Gossip::kept_share(const std::vector<Rank>& peers) {
-  return 1.0 / static_cast<double>(peers.size() + 1);
+// Among those of the graph that are still there.
+Shares Gossip::next_shares(const Env& env) const {
+  const std::int64_t round = round_ + 1;
+  const auto takes_part = [&](Rank peer) {
+    return env.membership().is_alive(peer) && expects(peer, round);
+  };
+  return parts_->plan.averaging == Averaging::symmetric
+             ? parts_->graph->symmetric_shares(round, rank_, takes_part)
+             : parts_->graph->even_shares(round, rank_, takes_part);
 }
 
 bool Gossip::round_complete() const {
-  const std::vector<Rank>& in = parts_->graph->in(round_, rank_);
+  const std::vector<Rank> in = sources(round_);
   return std::all_of(in.begin(), in.end(), [&](Rank peer) {
     return has_arrived(peer, round_) || !expects(peer, round_);
   });
@@ -185,7 +209,7 @@ void Gossip::fold_arrived(Env& env, std::int64_t round) {
   while (!arrived_.empty() && arrived_.begin()->first <= round) {
     for (const auto& [from, envelope] : arrived_.begin()->second) {
       const Share& share = std::get<Share>(envelope.payload);
-      update_x([&share](at::Tensor& out, const at::Tensor& x) {
+      update_frozen(model_.x, pool_, [&share](at::Tensor& out, const at::Tensor& x) {
         kernels::fold_into(out, x, share.x.read());
       });
       model_.w += share.w;
@@ -196,6 +220,7 @@ void Gossip::fold_arrived(Env& env, std::int64_t round) {
     arrived_.erase(arrived_.begin());
   }
   outstanding_ = false;
+  if (parts_->plan.averaging == Averaging::biased) model_.w = 1;
 }
 
 // ---- the model ----
@@ -205,21 +230,6 @@ FrozenTensor Gossip::debiased() const {
   at::Tensor z = at::empty_like(model_.x.read());
   kernels::debias(z, model_.x.read(), model_.w);
   return FrozenTensor::freeze(std::move(z));
-}
-
-// x <- f(x): in place where nobody else reads x, into another buffer where somebody does.
-template <class F>
-void Gossip::update_x(F&& f) {
-  if (model_.x.sole_owner()) {
-    at::Tensor x = std::move(model_.x).thaw();
-    f(x, x);
-    model_.x = FrozenTensor::freeze(std::move(x));
-  } else {
-    at::Tensor out = pool_.take(model_.x.numel());
-    f(out, model_.x.read());
-    pool_.give(std::move(model_.x));
-    model_.x = FrozenTensor::freeze(std::move(out));
-  }
 }
 
 // What this rank says is as new as its last gradient.
@@ -239,6 +249,7 @@ StateDict Gossip::save() const {
   state.put("round", round_);
   state.put("outstanding", static_cast<std::int64_t>(outstanding_));
   state.put("skips", skips_);
+  if (gradient_.defined()) state.put("gradient", gradient_.clone());
   state.put_all("optimizer", optimizer_->save());
   std::int64_t count = 0;
   for (const auto& [round, by_rank] : arrived_)
@@ -260,6 +271,8 @@ Expected<void> Gossip::load(const StateDict& state) {
   round_ = *round;
   outstanding_ = *outstanding != 0;
   skips_ = *skips;
+  gradient_ = at::Tensor();
+  if (auto gradient = state.tensor("gradient"); gradient.ok()) gradient_ = gradient->clone();
   arrived_.clear();
   for (std::int64_t i = 0; i < *count; ++i) {
     auto envelope = load_share(state.under("arrived." + std::to_string(i)), rank_);

@@ -1,26 +1,31 @@
-// Gossip: every rank mixes its model with a few peers' per round, by push-sum.
+// Gossip: every rank mixes its model with a few peers' per round.
 //
-// Papers: Assran, Loizou, Ballas, Rabbat: "Stochastic Gradient Push for Distributed Deep Learning",
-//   ICML 2019: Algorithm 1 (SGP) without overlap, Algorithm 2 (OSGP) with it. Push-sum: Kempe,
-//   Dobra, Gehrke 2003.
-// Symbols: x numerator, w push-sum weight, z = x/w de-biased model, lo = 1/(peers+1), gamma lr,
-//   u the optimizer's direction.
+// Papers: SGP, OSGP: Assran, Loizou, Ballas, Rabbat: "Stochastic Gradient Push for Distributed Deep
+//   Learning", ICML 2019, Algorithms 1 and 2; push-sum: Kempe, Dobra, Gehrke 2003. D-PSGD: Lian et
+//   al.: "Can Decentralized Algorithms Outperform Centralized Algorithms?", NeurIPS 2017, Alg. 1.
+// Symbols: x numerator, w push-sum weight, z = x/w de-biased model, W_k the mixing matrix of round
+//   k, gamma lr, u the optimizer's direction.
 //
-//   SGP, step k:   x <- x - gamma u(z);  push lo*(x, w) to out(k);  wait for in(k);  fold;  z = x/w
-//   OSGP, step k:  fold the outstanding round (or skip it, at most tau times running, or wait);
-//                  push lo*(x, w);  z = x/w;  gradient at z while shares fly;  x <- x - gamma u(z)
+//   update before, step k:  x <- x - gamma u(z);  give shares W_k (x, w);  wait for in(k);  fold
+//   (SGP)                   z = x/w
+//   overlap (OSGP), step k: fold the outstanding round (or skip it, at most tau times running, or
+//                           wait);  give shares W_k (x, w);  z = x/w;  gradient at z while they
+//                           fly;  x <- x - gamma u(z)
+//   update after, step k:   give shares W_k (x, w);  z = x/w;  gradient at z while they fly;  wait
+//   (D-PSGD)                for in(k);  fold;  x <- x - gamma u(z)
 //
-// Bytes per rank and round: peers * (4 d + header). Messages: peers.
-// Staleness of a folded share: SGP 0; OSGP 1 + rounds skipped, so at most 1 + tau against a peer of
-//   equal speed.
+// Averaging: push-sum splits evenly among the destinations; symmetric takes Metropolis-Hastings
+//   weights with every edge used both ways, which keeps w at 1; biased is push-sum that takes w for
+//   1 once a round is folded, as the comparison in Assran et al. does: right on regular graphs only.
+// Bytes per rank and round: links * (4 d + header). Messages: links.
+// Staleness of a folded share: 0 without overlap; with it 1 + rounds skipped, so at most 1 + tau
+//   against a peer of equal speed.
 // Conservation: sum of x and of w over ranks and shares in flight changes only by gradients. Hence
-// w
-//   travels with every share and is kept: the published code leaves it out and corrupts parameters
-//   when the number of peers changes.
+//   w travels with every share and is kept, for symmetric weights too: the published code leaves it
+//   out and corrupts parameters when the number of peers changes.
 // Deviations: rounds are numbered by exchanges, not by steps, so that after skipped rounds sender
-// and
-//   receiver still agree on the graph; a round is folded when complete and in rank order, so that
-//   results do not depend on arrival order. Momentum is never gossiped.
+//   and receiver still agree on the graph; a round is folded when complete and in rank order, so
+//   that results do not depend on arrival order. Momentum is never gossiped.
 #pragma once
 #include <map>
 #include <memory>
@@ -55,7 +60,8 @@ class Gossip final : public Role {
   // The beats, in the order of the papers.
   void advance(Env& env);
   void push(Env& env);
-  void send_shares(Env& env, const std::vector<Rank>& peers);
+  void send_shares(Env& env, const Shares& shares);
+  void apply(Env& env, double kept);
   void compute(Env& env);
   void wait(Env& env);
   void finish(Env& env);
@@ -65,10 +71,8 @@ class Gossip final : public Role {
   bool has_arrived(Rank peer, std::int64_t round) const;
   bool expects(Rank peer, std::int64_t round) const;
   bool round_complete() const;
-  std::vector<Rank> next_peers(const Env& env) const;
-  static double kept_share(const std::vector<Rank>& peers);
-  template <class F>
-  void update_x(F&& f);
+  std::vector<Rank> sources(std::int64_t round) const;
+  Shares next_shares(const Env& env) const;
   Stamp stamp() const;
 
   // Constant after construction.
@@ -80,6 +84,7 @@ class Gossip final : public Role {
   Phase phase_ = Phase::ready;
   std::int64_t round_ = -1;   // newest round pushed
   bool outstanding_ = false;  // round_ is pushed and not folded
+  at::Tensor gradient_;       // computed and not applied yet: [d] or undefined
   std::int64_t skips_ = 0;    // consecutive iterations in which it was skipped
   std::map<std::int64_t, std::map<Rank, Envelope>> arrived_;  // by round, then sender
   std::map<Rank, std::int64_t> gone_;  // peers that left, with their last round

@@ -1,4 +1,4 @@
-// The invariants of push-sum gossip (Assran et al. 2019), with messages in flight.
+// The invariants of gossip (Assran et al. 2019, Lian et al. 2017), with messages in flight.
 #include <gtest/gtest.h>
 
 #include "tests/sim/role_world.hpp"
@@ -9,7 +9,7 @@ namespace {
 using sim::RoleWorld;
 using sim::WorldConfig;
 
-const std::vector<std::int32_t> kRanks = {1, 2, 3, 4, 5, 6, 7, 8, 16};
+const std::vector<std::int32_t> kRanks = {1, 2, 3, 4, 5, 6, 7, 8, 16, 32};
 
 Plan make_plan(const std::vector<std::pair<std::string, std::string>>& keys) {
   Wiring wiring;
@@ -49,6 +49,10 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
+Plan d_psgd(const std::string& topology = "exponential") {
+  return make_plan({{"averaging", "symmetric"}, {"update", "after"}, {"topology", topology}});
+}
+
 struct Mode {
   const char* name;
   Plan plan;
@@ -63,7 +67,19 @@ std::vector<Mode> all_modes() {
           {"osgp tau=1", osgp(1)},
           {"osgp tau=3", osgp(3)},
           {"osgp tau=2, p=1 then 3",
-           make_plan({{"overlap", "true"}, {"staleness", "2"}, {"peers", "0:1,2:3"}})}};
+           make_plan({{"overlap", "true"}, {"staleness", "2"}, {"peers", "0:1,2:3"}})},
+          {"d-psgd", d_psgd()},
+          {"d-psgd ring", d_psgd("ring")},
+          {"d-psgd star", d_psgd("star")},
+          {"d-psgd grid2d", d_psgd("grid2d")},
+          {"d-psgd p=1 then 3", make_plan({{"averaging", "symmetric"},
+                                           {"update", "after"},
+                                           {"peers", "0:1,1:3,2:1"}})},
+          {"symmetric, update before",
+           make_plan({{"averaging", "symmetric"}, {"topology", "bidirectional-exponential"}})},
+          {"symmetric tau=2",
+           make_plan({{"averaging", "symmetric"}, {"overlap", "true"}, {"staleness", "2"}})},
+          {"push-sum, update after", make_plan({{"update", "after"}, {"topology", "star"}})}};
 }
 
 // Sum of w, and sum of x + lr * sum of gradients, are conserved at every moment.
@@ -123,7 +139,9 @@ TEST(Gossip, KeepsTheMeanAndNeverSpreadsWithoutGradients) {
 TEST(Gossip, EqualRanksStayEqual) {
   for (const Mode& mode : all_modes())
     for (const std::int32_t n : {2, 3, 4, 8}) {
-      if (mode.plan.staleness > 0 || mode.plan.topology == "star") continue;
+      const bool uneven =
+          mode.plan.topology == "star" && mode.plan.averaging == Averaging::push_sum;
+      if (mode.plan.staleness > 0 || uneven) continue;
       SCOPED_TRACE(std::string(mode.name) + ", n=" + std::to_string(n));
       WorldConfig config = make_config(mode.plan, n, 3);
       config.lr = 0.1;
@@ -136,7 +154,8 @@ TEST(Gossip, EqualRanksStayEqual) {
 
 // The bits do not depend on which message comes first, where the algorithm is synchronous.
 TEST(Gossip, SynchronousResultsDoNotDependOnArrivalOrder) {
-  for (const Plan& plan : {sgp(), make_plan({{"peers", "3"}}), osgp()})
+  for (const Plan& plan :
+       {sgp(), make_plan({{"peers", "3"}}), osgp(), d_psgd(), d_psgd("star")})
     for (const std::int32_t n : {3, 4, 7, 8}) {
       std::vector<at::Tensor> first;
       for (std::uint64_t seed = 1; seed <= 6; ++seed) {
@@ -174,9 +193,76 @@ TEST(Gossip, CompleteGraphEqualsAllReduceWithoutMomentum) {
   }
 }
 
+// z <- W_k z - gamma g(z), in double precision, with the topology's own matrices.
+TEST(Gossip, DPsgdFollowsItsEquation) {
+  for (const std::string topology : {"exponential", "ring", "star", "grid2d", "complete"})
+    for (const std::int32_t n : kRanks) {
+      SCOPED_TRACE(topology + ", n=" + std::to_string(n));
+      WorldConfig config = make_config(d_psgd(topology), n, 21);
+      config.lr = 0.1;
+      RoleWorld world(config, pull);
+      scatter(world, n, config.dimension);
+      std::vector<at::Tensor> rows;
+      for (Rank r = 0; r < n; ++r) rows.push_back(world.z(r).to(at::kDouble));
+      at::Tensor z = at::stack(rows);  // [n, d]
+      const at::Tensor own = at::arange(n, at::kDouble).unsqueeze(1);
+      const auto graph = make_topology(topology, n, 1);
+      for (Step k = 0; k < config.horizon.steps; ++k) {
+        const at::Tensor w = at::tensor((*graph)->metropolis_hastings(k), at::kDouble).view({n, n});
+        z = at::mm(w, z) - config.lr * (z - own);
+      }
+      world.start();
+      world.run();
+      for (Rank r = 0; r < n; ++r) EXPECT_LT(distance(world.z(r), z[r]), 1e-4) << "rank " << r;
+    }
+}
+
+// Where both weigh evenly, push-sum and symmetric gossip are the same algorithm, to the last bit.
+TEST(Gossip, SgpEqualsSymmetricGossipOnTheSameMatrices) {
+  for (const std::string topology : {"hypercube", "bipartite-exponential", "complete"})
+    for (const std::int32_t n : {1, 2, 4, 8, 16, 32}) {
+      SCOPED_TRACE(topology + ", n=" + std::to_string(n));
+      WorldConfig pushed = make_config(make_plan({{"topology", topology}}), n, 9);
+      pushed.lr = 0.1;
+      pushed.optimizer.momentum = 0.9;
+      WorldConfig swapped = pushed;
+      swapped.plan = make_plan({{"topology", topology}, {"averaging", "symmetric"}});
+      RoleWorld a(pushed, pull), b(swapped, pull);
+      for (RoleWorld* world : {&a, &b}) {
+        scatter(*world, n, pushed.dimension);
+        world->start();
+        world->run();
+      }
+      for (Rank r = 0; r < n; ++r) EXPECT_TRUE(at::equal(a.z(r), b.z(r))) << "rank " << r;
+    }
+}
+
+// Without the weight, a regular graph loses nothing and an irregular one agrees on something else
+// than the mean.
+TEST(Gossip, BiasedIsRightOnRegularGraphsOnly) {
+  const auto last_models = [](const std::string& topology, const std::string& averaging) {
+    WorldConfig config = make_config(make_plan({{"topology", topology},
+                                                {"averaging", averaging},
+                                                {"overlap", "true"}}),
+                                     6, 13);
+    config.horizon.steps = 60;
+    RoleWorld world(config, nothing);
+    scatter(world, 6, config.dimension);
+    const at::Tensor mean = world.total_x() / 6;
+    world.start();
+    world.run();
+    return std::make_pair(world.z(0), distance(world.z(0), mean));
+  };
+  EXPECT_TRUE(at::equal(last_models("exponential", "biased").first,
+                        last_models("exponential", "push-sum").first));
+  EXPECT_LT(last_models("star", "push-sum").second, 1e-3);
+  EXPECT_GT(last_models("star", "biased").second, 1.0);
+}
+
 TEST(Gossip, StalenessIsWhatThePapersSay) {
   for (const auto& [plan, expected] :
-       std::vector<std::pair<Plan, std::int64_t>>{{sgp(), 0}, {osgp(), 1}}) {
+       std::vector<std::pair<Plan, std::int64_t>>{
+           {sgp(), 0}, {osgp(), 1}, {d_psgd(), 0}}) {
     WorldConfig config = make_config(plan, 4, 11);
     RoleWorld world(config, pull);
     world.start();
@@ -221,7 +307,7 @@ TEST(Gossip, SkipsARoundAtMostTauTimes) {
 }
 
 TEST(Gossip, GoesOnWithoutADeadPeerAndAccountsForItsMass) {
-  for (const Plan& plan : {sgp(), osgp(), osgp(2)})
+  for (const Plan& plan : {sgp(), osgp(), osgp(2), d_psgd(), d_psgd("star")})
     for (const std::int32_t n : {2, 3, 4, 6, 8})
       for (std::uint64_t seed = 1; seed <= 5; ++seed) {
         SCOPED_TRACE("n=" + std::to_string(n) + ", seed=" + std::to_string(seed));
@@ -241,7 +327,7 @@ TEST(Gossip, GoesOnWithoutADeadPeerAndAccountsForItsMass) {
 
 // Save and load at any moment, with shares in flight and gradients outstanding, changes no bit.
 TEST(Gossip, SaveAndLoadChangeNothing) {
-  for (const Plan& plan : {sgp(), make_plan({{"peers", "0:1,1:2"}}), osgp()})
+  for (const Plan& plan : {sgp(), make_plan({{"peers", "0:1,1:2"}}), osgp(), d_psgd(), d_psgd("star")})
     for (std::uint64_t seed = 1; seed <= 12; ++seed) {
       SCOPED_TRACE("seed=" + std::to_string(seed));
       WorldConfig config = make_config(plan, 5, seed);

@@ -182,7 +182,10 @@ class TransportSuite : public testing::Test {
 
   Transport& endpoint(Rank rank) { return world_->endpoint(rank); }
   RecordingInbox& inbox(Rank rank) { return *inboxes_.at(rank); }
-  void send(Envelope e) { endpoint(e.from).send(std::move(e)); }
+  void send(Envelope e) {
+    Transport& transport = endpoint(e.from);
+    transport.send(std::move(e));
+  }
 
   // Destroyed before the inboxes that it may still deliver to.
   std::map<Rank, std::shared_ptr<RecordingInbox>> inboxes_;
@@ -241,6 +244,8 @@ TYPED_TEST_P(TransportSuite, EveryFieldOfEveryKindArrives) {
   Rng rng(1);
   std::vector<Payload> payloads = {Share{-3, 0.1, random_bits(rng, 64, at::kFloat)}, Leave{5},
                                    Chunk{1, 2, 3, random_bits(rng, 64, at::kHalf)}, Marker{6},
+                                   Swap{7, true, random_bits(rng, 48, at::kFloat), random_bits(rng, 64, at::kLong)},
+                                   News{random_bits(rng, 64, at::kLong)},
                                    Share{7, 1.0, {}}};
   std::vector<Envelope> sent;
   for (Payload& payload : payloads) {

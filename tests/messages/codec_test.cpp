@@ -54,8 +54,13 @@ Payload random_payload(Rng& rng) {
     case 2:
       return Chunk{static_cast<std::int64_t>(rng()), static_cast<std::int32_t>(rng()),
                    static_cast<std::int32_t>(rng()), random_tensor(rng)};
-    default:
+    case 3:
       return Marker{static_cast<std::int64_t>(rng())};
+    case 4:
+      return Swap{static_cast<std::int64_t>(rng()), rng() % 2 == 0, random_tensor(rng),
+                  random_tensor(rng)};
+    default:
+      return News{random_tensor(rng)};
   }
 }
 
@@ -105,6 +110,12 @@ struct ExpectSamePayload {
     expect_same(a.data, b.data);
   }
   void operator()(const Marker& a, const Marker& b) const { EXPECT_EQ(a.id, b.id); }
+  void operator()(const Swap& a, const Swap& b) const {
+    EXPECT_EQ(std::tie(a.exchange, a.reply), std::tie(b.exchange, b.reply));
+    expect_same(a.x, b.x);
+    expect_same(a.steps, b.steps);
+  }
+  void operator()(const News& a, const News& b) const { expect_same(a.steps, b.steps); }
   template <class A, class B>
   void operator()(const A&, const B&) const {
     ADD_FAILURE() << "another kind of payload";

@@ -58,7 +58,7 @@ class RoleWorld {
     bool held_back = false;
     for (Seat& seat : ranks_) {
       if (!seat.request || !seat.up) continue;
-      const auto slow = config_.slowness.find(seat.rank_);
+      const auto slow = config_.slowness.find(seat.number);
       if (slow != config_.slowness.end() && chance() < slow->second)
         held_back = true;
       else
@@ -92,7 +92,10 @@ class RoleWorld {
     for (const auto& [key, share] : at(dead).arrived) lost_w_ += share.w;
     for (Seat& seat : ranks_) {
       seat.members.alive[static_cast<std::size_t>(dead)] = false;
-      if (seat.up) seat.role->on_peer_down(seat, dead);
+      if (!seat.up) continue;
+      const std::size_t seen = seat.log.size();
+      seat.role->on_peer_down(seat, dead);
+      note_folds(seat, seen);
     }
   }
 
@@ -101,7 +104,7 @@ class RoleWorld {
   void save_and_load() {
     for (Seat& seat : ranks_) {
       const StateDict state = seat.role->save();
-      seat.role = make_role(parts_, seat.rank_, config_.ranks, seat.model);
+      seat.role = make_role(parts_, seat.number, config_.ranks, seat.model);
       const auto loaded = seat.role->load(state);
       GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
     }
@@ -111,7 +114,8 @@ class RoleWorld {
     }
   }
 
-  // Sums over ranks that are up and over shares that are on the wire or have arrived, unfolded.
+  // Sums over ranks that are up and over what is on the wire or has arrived, unfolded: shares, and
+  // what the askers of bilateral exchanges are still to give up.
   double total_w() const {
     double w = 0;
     for (const Seat& seat : ranks_)
@@ -124,11 +128,25 @@ class RoleWorld {
     for (const Seat& seat : ranks_)
       if (seat.up) x += seat.model.x.read().to(at::kDouble);
     each_share([&](const Share& share) { x += share.x.read().to(at::kDouble); });
+    for (const auto& [pair, queue] : wires_)
+      for (const Envelope& envelope : queue)
+        if (const auto* swap = std::get_if<Swap>(&envelope.payload); swap && swap->reply)
+          x -= swap->x.read().to(at::kDouble);
     return x;
   }
 
   at::Tensor z(Rank rank) const {
     return ranks_[static_cast<std::size_t>(rank)].role->debiased().read().clone();
+  }
+  // The model that a rank will have once the answers on their way to it are in.
+  at::Tensor answered_z(Rank rank) const {
+    at::Tensor z = this->z(rank);
+    for (const auto& [pair, queue] : wires_)
+      for (const Envelope& envelope : queue)
+        if (const auto* swap = std::get_if<Swap>(&envelope.payload);
+            swap && swap->reply && pair.second == rank)
+          z -= swap->x.read();
+    return z;
   }
   const ModelState& model(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].model; }
   bool finished(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].is_finished; }
@@ -136,7 +154,8 @@ class RoleWorld {
     return ranks_[static_cast<std::size_t>(rank)].log;
   }
   double lost_w() const { return lost_w_; }
-  at::Tensor gradients() const { return gradient_sum_; }  // sum of all gradients so far, [d] double
+  // Sum of all gradients committed so far, [d] double; undefined where there are none.
+  at::Tensor gradients() const { return gradient_sum_; }
   std::int64_t event_count() const { return events_; }
   Rng& rng() { return rng_; }
 
@@ -144,21 +163,21 @@ class RoleWorld {
   using Pair = std::pair<Rank, Rank>;
 
   struct Seat : Env {
-    Seat(RoleWorld& world, Rank rank) : world_(&world), rank_(rank), own_rng(world.config_.seed) {
-      members.alive.assign(static_cast<std::size_t>(world.config_.ranks), true);
-      model.x = FrozenTensor::freeze(at::zeros({world.config_.dimension}));
-      role = make_role(world.parts_, rank, world.config_.ranks, model);
+    Seat(RoleWorld& owner, Rank seat) : world(&owner), number(seat), own_rng(owner.config_.seed) {
+      members.alive.assign(static_cast<std::size_t>(owner.config_.ranks), true);
+      model.x = FrozenTensor::freeze(at::zeros({owner.config_.dimension}));
+      role = make_role(owner.parts_, number, owner.config_.ranks, model);
     }
-    Rank rank() const override { return rank_; }
+    Rank rank() const override { return number; }
     const Membership& membership() const override { return members; }
-    Timestamp now() const override { return Timestamp(world_->events_); }
+    Timestamp now() const override { return Timestamp(world->events_); }
     Rng& rng() override { return own_rng; }
     void send(Rank to, Stamp stamp, Payload payload) override {
-      Envelope envelope{rank_, to, stamp, std::move(payload)};
-      if (world_->at(to).up)
-        world_->wires_[{rank_, to}].push_back(std::move(envelope));
+      Envelope envelope{number, to, stamp, std::move(payload)};
+      if (world->at(to).up)
+        world->wires_[{number, to}].push_back(std::move(envelope));
       else
-        world_->lose(envelope);
+        world->lose(envelope);
     }
     void compute(Step step, FrozenTensor z) override {
       GRAPEVINE_CHECK(!request, "two gradients asked for at once");
@@ -169,8 +188,8 @@ class RoleWorld {
     void record(const Event& event) override { log.push_back(event); }
     void finished() override { is_finished = true; }
 
-    RoleWorld* world_;
-    Rank rank_;
+    RoleWorld* world;
+    Rank number;
     Membership members;
     ModelState model;
     std::unique_ptr<Role> role;
@@ -179,6 +198,7 @@ class RoleWorld {
     std::vector<Event> log;
     bool is_finished = false;
     bool up = true;
+    std::map<Step, at::Tensor> computed;  // gradients that the role has and did not commit
     std::map<std::pair<std::int64_t, Rank>, Share> arrived;  // delivered, not folded yet
   };
 
@@ -201,9 +221,8 @@ class RoleWorld {
     seat.request.reset();
     Gradient gradient;
     gradient.step = request.step;
-    const at::Tensor value = gradient_of_(seat.rank_, request.step, request.z.read());
-    gradient_sum_ =
-        gradient_sum_.defined() ? gradient_sum_ + value.to(at::kDouble) : value.to(at::kDouble);
+    const at::Tensor value = gradient_of_(seat.number, request.step, request.z.read());
+    seat.computed[request.step] = value.to(at::kDouble);
     gradient.value = FrozenTensor::copy_of(value);
     request.z = {};
     const std::size_t seen = seat.log.size();
@@ -211,10 +230,17 @@ class RoleWorld {
     note_folds(seat, seen);
   }
 
-  // Shares leave `arrived` as the role says that it applied them, oldest round first.
-  static void note_folds(Seat& seat, std::size_t seen) {
+  // Shares leave `arrived` as the role says that it applied them, oldest round first; gradients
+  // count once it says that they are committed.
+  void note_folds(Seat& seat, std::size_t seen) {
     for (; seen < seat.log.size(); ++seen) {
       const Event& event = seat.log[seen];
+      if (event.kind == EventKind::committed) {
+        const auto computed = seat.computed.extract(event.stamp.step);
+        GRAPEVINE_CHECK(!computed.empty(), "a gradient is committed that is none, or twice");
+        gradient_sum_ =
+            gradient_sum_.defined() ? gradient_sum_ + computed.mapped() : computed.mapped();
+      }
       if (event.kind != EventKind::applied || event.peer < 0) continue;
       for (auto it = seat.arrived.begin(); it != seat.arrived.end(); ++it)
         if (it->first.second == event.peer) {

@@ -1,0 +1,94 @@
+#include "algorithms/gossip_graph.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <set>
+
+namespace grapevine {
+
+Expected<std::shared_ptr<const GossipGraph>> GossipGraph::make(const std::string& topology,
+                                                               const CountSchedule& peers,
+                                                               std::int32_t ranks,
+                                                               double rounds_per_epoch) {
+  auto graph = std::make_shared<GossipGraph>();
+  graph->topology_ = topology;
+  graph->ranks_ = ranks;
+  graph->peers_ = peers;
+  graph->rounds_per_epoch_ = rounds_per_epoch;
+  for (const std::int64_t count : peers.values()) {
+    auto made = make_topology(topology, ranks, static_cast<std::int32_t>(count));
+    if (!made) return made.error();
+    graph->by_count_[count] = std::move(*made);
+  }
+  return std::shared_ptr<const GossipGraph>(std::move(graph));
+}
+
+const Topology& GossipGraph::topology_at(std::int64_t round) const {
+  return *by_count_.at(peers_.at(static_cast<double>(round) / rounds_per_epoch_));
+}
+
+const std::vector<Rank>& GossipGraph::out(std::int64_t round, Rank rank) const {
+  return topology_at(round).out(round, rank);
+}
+
+const std::vector<Rank>& GossipGraph::in(std::int64_t round, Rank rank) const {
+  return topology_at(round).in(round, rank);
+}
+
+std::vector<Rank> GossipGraph::neighbors(std::int64_t round, Rank rank) const {
+  return topology_at(round).neighbors(round, rank);
+}
+
+std::vector<Rank> GossipGraph::all_neighbors(Rank rank) const {
+  std::set<Rank> all;
+  for (const auto& [count, topology] : by_count_)
+    for (std::int64_t round = 0; round < topology->period(); ++round)
+      for (const Rank peer : topology->neighbors(round, rank)) all.insert(peer);
+  return {all.begin(), all.end()};
+}
+
+Expected<std::vector<bool>> GossipGraph::two_sides() const {
+  std::vector<int> side(static_cast<std::size_t>(ranks_), -1);
+  const auto side_of = [&side](Rank rank) -> int& { return side[static_cast<std::size_t>(rank)]; };
+  std::deque<Rank> queue;
+  for (Rank first = 0; first < ranks_; ++first) {
+    if (side_of(first) >= 0) continue;
+    side_of(first) = 0;
+    queue.push_back(first);
+    while (!queue.empty()) {
+      const Rank rank = queue.front();
+      queue.pop_front();
+      for (const Rank peer : all_neighbors(rank)) {
+        if (side_of(peer) == side_of(rank))
+          return bad_input("topology '" + topology_ + "' with " + std::to_string(ranks_) +
+                           " ranks is not bipartite, ranks " + std::to_string(rank) + " and " +
+                           std::to_string(peer) +
+                           " would ask each other: choose bipartite-exponential, "
+                           "bipartite-linear, hypercube, grid2d or star");
+        if (side_of(peer) >= 0) continue;
+        side_of(peer) = 1 - side_of(rank);
+        queue.push_back(peer);
+      }
+    }
+  }
+  return std::vector<bool>(side.begin(), side.end());
+}
+
+std::int64_t GossipGraph::period(std::int64_t round) const { return topology_at(round).period(); }
+
+Shares GossipGraph::symmetric(std::int64_t round, Rank rank) const {
+  const Topology& topology = topology_at(round);
+  Shares shares;
+  for (const Rank peer : topology.neighbors(round, rank))
+    shares.links.push_back({peer, topology.metropolis_hastings_weight(round, rank, peer)});
+  // Where the neighbourhood is regular what is kept is the same share, to the last bit.
+  const double even = 1.0 / static_cast<double>(shares.links.size() + 1);
+  const bool regular = std::all_of(shares.links.begin(), shares.links.end(),
+                                   [even](const Shares::Link& l) { return l.weight == even; });
+  shares.kept = regular ? even : 1.0;
+  for (const Shares::Link& link : shares.links)
+    if (!regular) shares.kept -= link.weight;
+  return shares;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,87 @@
+// GossipGraph: who exchanges with whom over a whole run, and with which weights. A part.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "algorithms/schedules.hpp"
+#include "algorithms/topology.hpp"
+#include "messages/expected.hpp"
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+// One rank's column of the mixing matrix of a round: what it keeps of its mass, and what it gives.
+// All of it together is 1.
+struct Shares {
+  struct Link {
+    Rank peer = 0;
+    double weight = 0;
+  };
+  double kept = 1;
+  std::vector<Link> links;
+};
+
+// A topology whose number of peers follows a schedule. Everything is a pure function of the round,
+// so that both ends of an edge always agree on who talks. Immutable, shared by all ranks.
+class GossipGraph {
+ public:
+  // Errors (bad_input): see make_topology; checked for every count in the schedule.
+  static Expected<std::shared_ptr<const GossipGraph>> make(const std::string& topology,
+                                                           const CountSchedule& peers,
+                                                           std::int32_t ranks,
+                                                           double rounds_per_epoch);
+
+  // Evenly among the round's destinations (Assran et al. 2019, section 3): column-stochastic.
+  // Destinations for which `takes_part` is false get nothing, the others more.
+  template <class F>
+  Shares even_shares(std::int64_t round, Rank rank, F&& takes_part) const {
+    Shares shares;
+    for (const Rank peer : out(round, rank))
+      if (takes_part(peer)) shares.links.push_back({peer, 0});
+    shares.kept = 1.0 / static_cast<double>(shares.links.size() + 1);
+    for (Shares::Link& link : shares.links) link.weight = shares.kept;
+    return shares;
+  }
+  // Metropolis-Hastings weights over the round's edges, used both ways (Xiao, Boyd 2004): doubly
+  // stochastic and symmetric. What would go to a peer that takes no part stays here.
+  template <class F>
+  Shares symmetric_shares(std::int64_t round, Rank rank, F&& takes_part) const {
+    Shares shares = symmetric(round, rank);
+    std::vector<Shares::Link> present;
+    for (const Shares::Link& link : shares.links) {
+      if (takes_part(link.peer))
+        present.push_back(link);
+      else
+        shares.kept += link.weight;
+    }
+    shares.links = std::move(present);
+    return shares;
+  }
+
+  const std::vector<Rank>& out(std::int64_t round, Rank rank) const;
+  const std::vector<Rank>& in(std::int64_t round, Rank rank) const;
+  // Both of them, ascending.
+  std::vector<Rank> neighbors(std::int64_t round, Rank rank) const;
+  // Two sides, by rank, such that every edge of every round joins one to the other; the lowest rank
+  // of a connected part is on the false side. Errors (bad_input): the graph is not bipartite.
+  Expected<std::vector<bool>> two_sides() const;
+  // Rounds after which the graph repeats, for as long as the number of peers does not change.
+  std::int64_t period(std::int64_t round) const;
+
+ private:
+  const Topology& topology_at(std::int64_t round) const;
+  Shares symmetric(std::int64_t round, Rank rank) const;
+  // Over all rounds; ascending.
+  std::vector<Rank> all_neighbors(Rank rank) const;
+
+  std::string topology_;
+  std::int32_t ranks_ = 0;
+  CountSchedule peers_;
+  double rounds_per_epoch_ = 1;
+  std::map<std::int64_t, std::shared_ptr<const Topology>> by_count_;
+};
+
+}  // namespace grapevine

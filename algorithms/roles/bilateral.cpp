@@ -1,0 +1,207 @@
+#include "algorithms/roles/bilateral.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <set>
+
+#include "algorithms/kernels.hpp"
+
+namespace grapevine {
+
+Bilateral::Bilateral(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
+                     ModelState& model, std::unique_ptr<Optimizer> optimizer)
+    : parts_(std::move(parts)),
+      rank_(rank),
+      ranks_(ranks),
+      model_(model),
+      optimizer_(std::move(optimizer)),
+      steps_(at::zeros({ranks}, at::kLong)) {
+  GRAPEVINE_CHECK(parts_->graph != nullptr, "bilateral averaging needs a graph");
+}
+
+// ---- the worker's side ----
+
+void Bilateral::on_start(Env& env) { next_step(env); }
+
+void Bilateral::next_step(Env& env) {
+  if (total() >= goal()) return finish(env);
+  phase_ = Phase::computing;
+  env.compute(model_.step, model_.x);
+}
+
+// x <- x - gamma u(g): of the model as it is now, not as the worker saw it.
+void Bilateral::on_gradient(Env& env, Gradient gradient) {
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  at::Tensor g = std::move(gradient.value).thaw();
+  model_.lr = parts_->lr.at(model_.epoch);
+  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
+    optimizer_->step_into(out, x, g, model_.lr, 1);
+  });
+  env.recycle(FrozenTensor::freeze(std::move(g)));
+  ++model_.step;
+  steps_[rank_] = model_.step;
+  update_clock();
+  env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
+  env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
+  if (parts_->active[static_cast<std::size_t>(rank_)] && asked_ < 0) start_exchange(env);
+  next_step(env);
+}
+
+// The others may still ask: this rank goes on answering.
+void Bilateral::finish(Env& env) {
+  phase_ = Phase::finished;
+  spread_news(env);
+  env.finished();
+}
+
+// ---- the exchange, beside it ----
+
+void Bilateral::start_exchange(Env& env) {
+  const std::optional<Rank> partner = next_partner(env);
+  if (!partner) return;
+  asked_ = *partner;
+  env.send(asked_, stamp(), Swap{exchange_++, false, model_.x, FrozenTensor::copy_of(steps_)});
+}
+
+// In the order of the graph's rounds.
+std::optional<Rank> Bilateral::next_partner(const Env& env) {
+  const std::int64_t last = round_ + parts_->graph->period(round_);
+  for (;;) {
+    while (!partners_.empty()) {
+      const Rank partner = partners_.front();
+      partners_.pop_front();
+      if (env.membership().is_alive(partner)) return partner;
+    }
+    if (round_ == last) return std::nullopt;
+    const std::vector<Rank> near = parts_->graph->neighbors(round_++, rank_);
+    partners_.assign(near.begin(), near.end());
+  }
+}
+
+void Bilateral::on_message(Env& env, Envelope envelope) {
+  if (auto* swap = std::get_if<Swap>(&envelope.payload)) {
+    GRAPEVINE_CHECK(swap->x.numel() == model_.x.numel(), "rank ", envelope.from,
+                    " sent a model of another size");
+    learn(swap->steps);
+    if (swap->reply)
+      take_answer(env, envelope.from, envelope.stamp, *swap);
+    else
+      answer(env, envelope.from, envelope.stamp, *swap);
+  } else if (const auto* news = std::get_if<News>(&envelope.payload)) {
+    learn(news->steps);
+  } else {
+    GRAPEVINE_CHECK(false, "bilateral averaging got something else than a swap from rank ",
+                    envelope.from);
+  }
+}
+
+// h = (s - x)/2;  x <- x + h. From here on the pair's sum is whole again only with h in the answer.
+void Bilateral::answer(Env& env, Rank active, const Stamp& stamp, const Swap& request) {
+  record_average(env, active, stamp);
+  at::Tensor half = at::empty_like(model_.x.read());
+  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
+    kernels::meet_into(out, half, x, request.x.read());
+  });
+  env.send(active, this->stamp(),
+           Swap{request.exchange, true, FrozenTensor::freeze(std::move(half)),
+                FrozenTensor::copy_of(steps_)});
+}
+
+// x <- x - h, whatever the worker has done to x since.
+void Bilateral::take_answer(Env& env, Rank passive, const Stamp& stamp, const Swap& reply) {
+  record_average(env, passive, stamp);
+  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
+    kernels::subtract_into(out, x, reply.x.read());
+  });
+  if (passive == asked_ && reply.exchange == exchange_ - 1) asked_ = -1;
+}
+
+void Bilateral::record_average(Env& env, Rank partner, const Stamp& stamp) const {
+  const std::int64_t age = model_.step - 1 - stamp.step;
+  env.record({EventKind::applied, partner, stamp, model_.step, std::max<std::int64_t>(0, age),
+              model_.x.nbytes()});
+}
+
+// To everybody whom it may concern soon; they tell theirs when they end.
+void Bilateral::spread_news(Env& env) const {
+  std::set<Rank> near;
+  const std::int64_t period = parts_->graph->period(round_);
+  for (std::int64_t round = round_; round < round_ + period; ++round)
+    for (const Rank peer : parts_->graph->neighbors(round, rank_)) near.insert(peer);
+  const FrozenTensor steps = FrozenTensor::copy_of(steps_);
+  for (const Rank peer : near)
+    if (env.membership().is_alive(peer)) env.send(peer, stamp(), News{steps});
+}
+
+void Bilateral::on_timer(Env&, TimerId) {}
+
+// Its half of the exchange is gone with it; the next partner is another one.
+void Bilateral::on_peer_down(Env&, Rank peer) {
+  if (peer == asked_) asked_ = -1;
+}
+void Bilateral::on_peer_up(Env&, Rank) {}
+
+// ---- the clock ----
+
+void Bilateral::learn(const FrozenTensor& steps) {
+  GRAPEVINE_CHECK(steps.defined() && steps.dtype() == at::kLong && steps.numel() == ranks_,
+                  "counts of another number of ranks");
+  at::maximum_out(steps_, steps_, steps.read());
+  update_clock();
+}
+
+void Bilateral::update_clock() {
+  model_.epoch = parts_->horizon.epoch_of(total()) / static_cast<double>(ranks_);
+}
+
+std::int64_t Bilateral::total() const { return steps_.sum().item<std::int64_t>(); }
+
+std::int64_t Bilateral::goal() const { return parts_->horizon.steps * ranks_; }
+
+Stamp Bilateral::stamp() const {
+  Stamp stamp;
+  stamp.origin = rank_;
+  stamp.step = model_.step - 1;
+  stamp.version = model_.step;
+  return stamp;
+}
+
+// ---- checkpoints ----
+
+StateDict Bilateral::save() const {
+  StateDict state;
+  state.put("steps", steps_.clone());
+  state.put("exchange", exchange_);
+  state.put("asked", static_cast<std::int64_t>(asked_));
+  state.put("round", round_);
+  const std::vector<std::int64_t> partners(partners_.begin(), partners_.end());
+  state.put("partners", at::tensor(partners, at::kLong));
+  state.put_all("optimizer", optimizer_->save());
+  return state;
+}
+
+Expected<void> Bilateral::load(const StateDict& state) {
+  const auto exchange = state.integer("exchange"), asked = state.integer("asked"),
+             round = state.integer("round");
+  for (const auto* field : {&exchange, &asked, &round})
+    if (!*field) return field->error();
+  const auto steps = state.tensor("steps"), partners = state.tensor("partners");
+  for (const auto* field : {&steps, &partners}) {
+    if (!*field) return field->error();
+    if ((*field)->scalar_type() != at::kLong || (*field)->dim() != 1)
+      return bad_input("entries 'steps' and 'partners' are lists of whole numbers");
+  }
+  if (steps->numel() != ranks_) return bad_input("entry 'steps' is of another number of ranks");
+  steps_ = steps->clone();
+  exchange_ = *exchange;
+  asked_ = static_cast<Rank>(*asked);
+  round_ = *round;
+  partners_.clear();
+  for (std::int64_t i = 0; i < partners->numel(); ++i)
+    partners_.push_back(static_cast<Rank>((*partners)[i].item<std::int64_t>()));
+  update_clock();
+  return optimizer_->load(state.under("optimizer"));
+}
+
+}  // namespace grapevine

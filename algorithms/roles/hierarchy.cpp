@@ -1,0 +1,253 @@
+#include "algorithms/roles/hierarchy.hpp"
+
+namespace grapevine {
+namespace {
+
+// The rounds of a Chunk that carries parameters down from the head; those of a ring are not
+// negative.
+constexpr std::int32_t kParameters = -1;
+constexpr std::int32_t kLastParameters = -2;
+
+std::vector<Rank> ranks_of_node(Rank node, std::int32_t size) {
+  std::vector<Rank> ranks;
+  for (Rank r = node * size; r < (node + 1) * size; ++r) ranks.push_back(r);
+  return ranks;
+}
+
+}  // namespace
+
+// Node i speaks through rank i * R. compute() and finished() concern the whole node.
+class Hierarchy::HeadEnv final : public Env {
+ public:
+  HeadEnv(Hierarchy& node, Env& env) : node_(node), env_(env) {
+    const std::int32_t size = this->size();
+    for (Rank head = 0; head < env.membership().world_size(); head += size)
+      heads_.alive.push_back(env.membership().is_alive(head));
+  }
+
+  Rank rank() const override { return node_.node_; }
+  const Membership& membership() const override { return heads_; }
+  Timestamp now() const override { return env_.now(); }
+  Rng& rng() override { return env_.rng(); }
+  void send(Rank to, Stamp stamp, Payload payload) override {
+    env_.send(to * size(), of_rank(stamp), std::move(payload));
+  }
+  void compute(Step step, FrozenTensor z) override {
+    if (node_.phase_ == Phase::reducing) return;  // taken up after a checkpoint: it is on its way
+    node_.begin(step);
+    if (step > node_.published_) node_.publish(env_, step, z, false);
+    env_.compute(step, std::move(z));
+  }
+  void recycle(FrozenTensor buffer) override { env_.recycle(std::move(buffer)); }
+  void after(Duration delay, TimerId id) override { env_.after(delay, id); }
+  void record(const Event& event) override {
+    Event of_ranks = event;
+    if (event.peer >= 0) of_ranks.peer = event.peer * size();
+    of_ranks.stamp = of_rank(event.stamp);
+    env_.record(of_ranks);
+  }
+  void finished() override {
+    node_.phase_ = Phase::finished;
+    node_.publish(env_, node_.model_.step, node_.role_->debiased(), true);
+    env_.finished();
+  }
+
+ private:
+  std::int32_t size() const { return node_.parts_->plan.hierarchy; }
+  Stamp of_rank(Stamp stamp) const {
+    stamp.origin *= size();
+    return stamp;
+  }
+
+  Hierarchy& node_;
+  Env& env_;
+  Membership heads_;
+};
+
+Hierarchy::Hierarchy(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
+                     ModelState& model)
+    : parts_(std::move(parts)),
+      rank_(rank),
+      node_(rank / parts_->plan.hierarchy),
+      members_(ranks_of_node(node_, parts_->plan.hierarchy)),
+      model_(model),
+      ring_(ring()) {
+  if (rank_ == members_.front())
+    role_ = make_flat_role(parts_, node_, ranks / parts_->plan.hierarchy, model_);
+}
+
+Hierarchy::~Hierarchy() = default;
+
+void Hierarchy::on_start(Env& env) {
+  if (is_head()) {
+    HeadEnv head(*this, env);
+    return role_->on_start(head);
+  }
+  if (phase_ == Phase::computing) env.compute(step_, model_.x);
+  if (phase_ == Phase::finished && model_.step < parts_->horizon.steps) phase_ = Phase::waiting;
+  if (phase_ == Phase::finished) env.finished();
+}
+
+// The head's parameters, to all of its node.
+void Hierarchy::publish(Env& env, Step step, FrozenTensor z, bool last) {
+  if (!last) published_ = step;
+  for (const Rank member : members_)
+    if (member != rank_)
+      env.send(member, stamp(), Chunk{step, last ? kLastParameters : kParameters, 0, z});
+}
+
+void Hierarchy::follow(Env& env, Chunk chunk) {
+  if (phase_ == Phase::reducing) return next_.hold(std::move(chunk));
+  model_.x = std::move(chunk.data);
+  if (chunk.round == kLastParameters) {
+    // Late messages of other nodes may change the head's model again.
+    if (std::exchange(phase_, Phase::finished) != Phase::finished) env.finished();
+    return;
+  }
+  begin(chunk.operation);
+  env.compute(step_, model_.x);
+}
+
+void Hierarchy::begin(Step step) {
+  step_ = step;
+  phase_ = Phase::computing;
+  ring_ = ring();
+}
+
+void Hierarchy::on_gradient(Env& env, Gradient gradient) {
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  phase_ = Phase::reducing;
+  at::Tensor value = std::move(gradient.value).thaw();
+  gradient_ = std::move(gradient);
+  gradient_.value = FrozenTensor();
+  send(env, ring_.start(std::move(value)));
+  for (Chunk& chunk : early_.take(step_)) send(env, ring_.on_chunk(std::move(chunk)));
+  if (!ring_.done()) env.record({EventKind::wait_begin, -1, stamp(), step_, 0, 0});
+  use_if_reduced(env);
+}
+
+void Hierarchy::on_message(Env& env, Envelope envelope) {
+  if (!in_my_node(envelope.from)) {
+    GRAPEVINE_CHECK(is_head() && envelope.from % parts_->plan.hierarchy == 0, "rank ",
+                    envelope.from, " of another node speaks to rank ", rank_);
+    HeadEnv head(*this, env);
+    envelope.from /= parts_->plan.hierarchy;
+    envelope.to = node_;
+    envelope.stamp.origin /= parts_->plan.hierarchy;
+    role_->on_message(head, std::move(envelope));
+    // What comes after the end still counts, in the whole node.
+    if (phase_ == Phase::finished) publish(env, model_.step, role_->debiased(), true);
+    return;
+  }
+  auto* chunk = std::get_if<Chunk>(&envelope.payload);
+  GRAPEVINE_CHECK(chunk != nullptr, "a node got something else than a chunk from rank ",
+                  envelope.from);
+  if (chunk->round < 0)
+    follow(env, std::move(*chunk));
+  else
+    on_ring_chunk(env, std::move(*chunk));
+}
+
+void Hierarchy::on_ring_chunk(Env& env, Chunk chunk) {
+  if (phase_ != Phase::reducing || chunk.operation != step_) return early_.hold(std::move(chunk));
+  send(env, ring_.on_chunk(std::move(chunk)));
+  if (ring_.done()) env.record({EventKind::wait_end, -1, stamp(), step_, 0, 0});
+  use_if_reduced(env);
+}
+
+// g = 1/R sum_i g_i: to the role where this is the head; elsewhere the step is done.
+void Hierarchy::use_if_reduced(Env& env) {
+  if (!ring_.done()) return;
+  at::Tensor mean = ring_.take_result();
+  mean.mul_(1.0 / static_cast<double>(members_.size()));
+  ring_ = ring();
+  FrozenTensor value = FrozenTensor::freeze(std::move(mean));
+  if (is_head()) {
+    phase_ = Phase::waiting;
+    gradient_.value = std::move(value);
+    HeadEnv head(*this, env);
+    return role_->on_gradient(head, std::move(gradient_));
+  }
+  env.recycle(std::move(value));
+  step_done(env);
+}
+
+void Hierarchy::step_done(Env& env) {
+  phase_ = Phase::waiting;
+  model_.step = step_ + 1;
+  model_.epoch = parts_->horizon.epoch_of(model_.step);
+  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(step_));
+  env.record({EventKind::committed, rank_, stamp(), step_, 0, 0});
+  env.record({EventKind::step_done, -1, stamp(), step_, 0, 0});
+  for (Chunk& chunk : next_.take(step_ + 1)) follow(env, std::move(chunk));
+}
+
+void Hierarchy::on_timer(Env& env, TimerId id) {
+  if (!is_head()) return;
+  HeadEnv head(*this, env);
+  role_->on_timer(head, id);
+}
+
+// A node whose member died cannot sum any more: the supervisor ends the run.
+void Hierarchy::on_peer_down(Env& env, Rank peer) {
+  if (!is_head() || in_my_node(peer) || peer % parts_->plan.hierarchy != 0) return;
+  HeadEnv head(*this, env);
+  role_->on_peer_down(head, peer / parts_->plan.hierarchy);
+}
+
+void Hierarchy::on_peer_up(Env& env, Rank peer) {
+  if (!is_head() || in_my_node(peer) || peer % parts_->plan.hierarchy != 0) return;
+  HeadEnv head(*this, env);
+  role_->on_peer_up(head, peer / parts_->plan.hierarchy);
+}
+
+FrozenTensor Hierarchy::debiased() const { return is_head() ? role_->debiased() : model_.x; }
+
+bool Hierarchy::in_my_node(Rank rank) const { return rank / parts_->plan.hierarchy == node_; }
+
+void Hierarchy::send(Env& env, std::vector<Outgoing> messages) {
+  for (Outgoing& message : messages) env.send(message.to, stamp(), std::move(message.chunk));
+}
+
+RingAllReduce Hierarchy::ring() const {
+  return RingAllReduce(members_, rank_ - members_.front(), step_);
+}
+
+Stamp Hierarchy::stamp() const {
+  Stamp stamp;
+  stamp.origin = rank_;
+  stamp.step = step_;
+  stamp.version = step_;
+  return stamp;
+}
+
+// ---- checkpoints ----
+
+StateDict Hierarchy::save() const {
+  StateDict state;
+  state.put("phase", static_cast<std::int64_t>(phase_));
+  state.put("step", step_);
+  state.put("published", published_);
+  state.put_all("ring", ring_.save());
+  state.put_all("early", early_.save());
+  state.put_all("next", next_.save());
+  if (is_head()) state.put_all("head", role_->save());
+  return state;
+}
+
+Expected<void> Hierarchy::load(const StateDict& state) {
+  const auto phase = state.integer("phase"), step = state.integer("step"),
+             published = state.integer("published");
+  for (const auto* field : {&phase, &step, &published})
+    if (!*field) return field->error();
+  phase_ = static_cast<Phase>(*phase);
+  step_ = *step;
+  published_ = *published;
+  ring_ = ring();
+  if (auto loaded = ring_.load(state.under("ring")); !loaded) return loaded;
+  if (auto loaded = early_.load(state.under("early")); !loaded) return loaded;
+  if (auto loaded = next_.load(state.under("next")); !loaded) return loaded;
+  return is_head() ? role_->load(state.under("head")) : Expected<void>{};
+}
+
+}  // namespace grapevine

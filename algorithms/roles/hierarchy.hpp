@@ -1,0 +1,77 @@
+// Hierarchy: the ranks of a node act as one, and one of them, the head, exchanges with other nodes.
+//
+// Papers: Assran et al. 2019, section 5 (32 nodes of 8 GPUs); two-level all-reduce: Goyal et al.
+//   2017, section 4.
+// Symbols: R ranks per node; rank r is in node r / R and its head where r mod R == 0.
+//
+//   head:   the role of the wiring, among heads only. When it asks for the gradient at z, z goes to
+//           all ranks of the node; when it is told a gradient, that is the node's mean.
+//   others: x <- z from the head;  gradient at x
+//   all:    g = 1/R sum_i g_i by ring all-reduce inside the node
+//
+// Bytes per rank and step: 2 (R-1)/R * 4 d inside the node, the head (R-1) * 4 d more (nothing is
+//   copied inside a process), and what its role sends.
+// Staleness: that of the role; inside a node 0.
+// Conservation: that of the role, over heads. A rank that dies stops its node, and with it the run:
+//   its contribution is part of every sum.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "algorithms/collectives/ring_all_reduce.hpp"
+#include "algorithms/registry.hpp"
+#include "algorithms/role.hpp"
+
+namespace grapevine {
+
+class Hierarchy final : public Role {
+ public:
+  // REQUIRES: plan.hierarchy divides `ranks`; `model` outlives this.
+  Hierarchy(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
+            ModelState& model);
+  ~Hierarchy() override;
+
+  void on_start(Env& env) override;
+  void on_gradient(Env& env, Gradient gradient) override;
+  void on_message(Env& env, Envelope envelope) override;
+  void on_timer(Env& env, TimerId id) override;
+  void on_peer_down(Env& env, Rank peer) override;
+  void on_peer_up(Env& env, Rank peer) override;
+  FrozenTensor debiased() const override;
+  StateDict save() const override;
+  Expected<void> load(const StateDict& state) override;
+
+ private:
+  enum class Phase : std::int64_t { waiting, computing, reducing, finished };
+  class HeadEnv;  // what the head's role sees: a world of nodes
+
+  bool is_head() const { return role_ != nullptr; }
+  bool in_my_node(Rank rank) const;
+  void publish(Env& env, Step step, FrozenTensor z, bool last);
+  void follow(Env& env, Chunk chunk);
+  void begin(Step step);
+  void on_ring_chunk(Env& env, Chunk chunk);
+  void send(Env& env, std::vector<Outgoing> messages);
+  void use_if_reduced(Env& env);
+  void step_done(Env& env);
+  RingAllReduce ring() const;
+  Stamp stamp() const;
+
+  // Constant after construction.
+  const std::shared_ptr<const SharedParts> parts_;
+  const Rank rank_;
+  const Rank node_;
+  std::vector<Rank> members_;  // of this node, the head first
+  ModelState& model_;
+
+  std::unique_ptr<Role> role_;  // of the head; null elsewhere
+  Phase phase_ = Phase::waiting;
+  Step step_ = 0;          // whose gradient is computed or reduced
+  Step published_ = -1;    // the newest step whose parameters went to the node
+  Gradient gradient_;      // of this rank and step, without its tensor
+  RingAllReduce ring_;     // of step_: operation == step_
+  CollectiveInbox early_;  // a neighbour may be one step ahead
+  CollectiveInbox next_;   // parameters that came before this rank was done with step_
+};
+
+}  // namespace grapevine

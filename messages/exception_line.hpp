@@ -1,0 +1,11 @@
+// What an exception says, as one line for people.
+#pragma once
+#include <exception>
+#include <string>
+
+namespace grapevine {
+
+// The first line of what() of the exception behind `problem`; never throws, never empty.
+std::string exception_line(const std::exception_ptr& problem);
+
+}  // namespace grapevine

@@ -1,0 +1,137 @@
+// Nodes whose ranks act as one: what must hold whatever role the heads play.
+#include <gtest/gtest.h>
+
+#include "tests/sim/role_world.hpp"
+
+namespace grapevine {
+namespace {
+
+using sim::RoleWorld;
+using sim::WorldConfig;
+
+Plan make_plan(const std::string& preset, std::int32_t hierarchy,
+               const std::vector<std::pair<std::string, std::string>>& set = {}) {
+  Wiring wiring = find_preset(preset)->wiring;
+  EXPECT_TRUE(wiring.set("hierarchy", std::to_string(hierarchy)));
+  for (const auto& [key, value] : set) EXPECT_TRUE(wiring.set(key, value));
+  auto plan = resolve(wiring);
+  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
+  return *plan;
+}
+
+WorldConfig make_config(const Plan& plan, std::int32_t ranks, std::uint64_t seed) {
+  WorldConfig config;
+  config.plan = plan;
+  config.ranks = ranks;
+  config.seed = seed;
+  config.lr = 0.1;
+  config.optimizer.momentum = 0.9;
+  config.horizon.steps = 20;
+  config.horizon.steps_per_epoch = 5;
+  config.dimension = 7;
+  return config;
+}
+
+at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank); }
+
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+
+struct Shape {
+  std::int32_t nodes, size;
+};
+const std::vector<Shape> kShapes = {{1, 2}, {1, 5}, {2, 2}, {2, 3}, {4, 2}, {4, 4}, {8, 4}};
+
+// A node of R ranks is one rank that sees the mean of their gradients.
+TEST(Hierarchy, EqualsFlatRanksThatSeeTheNodesMean) {
+  for (const std::string preset : {"ar", "sgp", "osgp", "d-psgd"})
+    for (const Shape& shape : kShapes)
+      for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        SCOPED_TRACE(preset + ", " + std::to_string(shape.nodes) + " nodes of " +
+                     std::to_string(shape.size) + ", seed=" + std::to_string(seed));
+        const std::int32_t ranks = shape.nodes * shape.size;
+        RoleWorld nested(make_config(make_plan(preset, shape.size), ranks, seed), pull);
+        const double middle = (shape.size - 1) / 2.0;
+        RoleWorld flat(make_config(make_plan(preset, 1), shape.nodes, seed),
+                       [&](Rank node, Step, const at::Tensor& z) {
+                         return z - (node * shape.size + middle);
+                       });
+        for (RoleWorld* world : {&nested, &flat}) {
+          world->start();
+          world->run();
+        }
+        for (Rank r = 0; r < ranks; ++r) {
+          EXPECT_TRUE(nested.finished(r)) << "rank " << r;
+          EXPECT_EQ(nested.model(r).step, 20) << "rank " << r;
+          EXPECT_LT(distance(nested.z(r), flat.z(r / shape.size)), 1e-5) << "rank " << r;
+        }
+      }
+}
+
+// All ranks of a node end with the same bits, also where the heads' models change after their end.
+TEST(Hierarchy, RanksOfANodeAgree) {
+  for (const auto& [preset, set] :
+       std::vector<std::pair<std::string, std::vector<std::pair<std::string, std::string>>>>{
+           {"sgp", {}}, {"osgp", {{"staleness", "2"}}}, {"ad-psgd", {}}})
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
+      WorldConfig config = make_config(make_plan(preset, 3, set), 12, seed);
+      config.slowness[4] = 0.9;
+      RoleWorld world(config, pull);
+      world.start();
+      world.run();
+      for (Rank r = 0; r < 12; ++r) {
+        EXPECT_TRUE(world.finished(r)) << "rank " << r;
+        EXPECT_TRUE(at::equal(world.z(r), world.z(r / 3 * 3))) << "rank " << r;
+      }
+    }
+}
+
+// Every gradient of every rank is in the model of its node.
+TEST(Hierarchy, CommitsEveryGradientOnce) {
+  WorldConfig config = make_config(make_plan("sgp", 2), 8, 4);
+  RoleWorld world(config, pull);
+  world.start();
+  world.run();
+  for (Rank r = 0; r < 8; ++r) {
+    std::vector<Step> committed;
+    for (const Event& event : world.events(r))
+      if (event.kind == EventKind::committed) {
+        EXPECT_EQ(event.stamp.origin, r);
+        committed.push_back(event.stamp.step);
+      }
+    ASSERT_EQ(committed.size(), 20U) << "rank " << r;
+    for (Step step = 0; step < 20; ++step) EXPECT_EQ(committed[static_cast<std::size_t>(step)], step);
+  }
+}
+
+TEST(Hierarchy, SaveAndLoadChangeNothing) {
+  for (const std::string preset : {"ar", "sgp", "osgp", "d-psgd"})
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
+      const WorldConfig config = make_config(make_plan(preset, 3), 12, seed);
+      RoleWorld straight(config, pull), broken(config, pull);
+      straight.start();
+      straight.run();
+      broken.start();
+      const auto when = static_cast<std::int64_t>(1 + broken.rng()() % 700);
+      while (broken.event_count() < when && broken.step()) {
+      }
+      broken.save_and_load();
+      broken.run();
+      for (Rank r = 0; r < 12; ++r) EXPECT_TRUE(at::equal(straight.z(r), broken.z(r)));
+    }
+}
+
+TEST(Hierarchy, RefusesNodesThatAreNotFull) {
+  const auto parts =
+      make_parts(make_plan("sgp", 3), Horizon{}, *LrSchedule::make({}), OptimizerConfig{}, 8);
+  ASSERT_FALSE(parts);
+  EXPECT_NE(parts.error().message.find("wiring.hierarchy = 3 does not divide 8 ranks"),
+            std::string::npos)
+      << parts.error().message;
+}
+
+}  // namespace
+}  // namespace grapevine
