@@ -139,7 +139,7 @@ at::Tensor QuadraticCompute::own_optimum() const { return repeat(own_optimum_, c
 
 double QuadraticCompute::optimal_loss() const {
   if (config_.ranks < 2) return 0;
-  const auto period = static_cast<std::int64_t>(curvature_.size());
+  const auto period = std::max<std::int64_t>(1, static_cast<std::int64_t>(curvature_.size()));
   double of_period = 0;
   double of_rest = 0;
   for (std::int64_t i = 0; i < period; ++i) {

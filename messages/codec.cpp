@@ -151,11 +151,11 @@ std::optional<at::ScalarType> dtype_of(std::uint8_t id) {
 
 template <class T>
 struct Bits {
-  using type = std::make_unsigned_t<T>;
+  using Type = std::make_unsigned_t<T>;
 };
 template <>
 struct Bits<double> {
-  using type = std::uint64_t;
+  using Type = std::uint64_t;
 };
 
 class Writer {
@@ -164,7 +164,7 @@ class Writer {
 
   template <class T>
   void operator()(const char*, const T& value) {
-    typename Bits<T>::type bits;
+    typename Bits<T>::Type bits;
     std::memcpy(&bits, &value, sizeof bits);
     for (std::size_t i = 0; i < sizeof bits; ++i)
       out_.push_back(static_cast<std::byte>((bits >> (8 * i)) & 0xff));
@@ -247,7 +247,7 @@ class Reader {
 
   template <class T>
   void operator()(const char* field, T& value) {
-    typename Bits<T>::type bits = 0;
+    typename Bits<T>::Type bits = 0;
     if (take(field, sizeof bits))
       for (std::size_t i = 0; i < sizeof bits; ++i)
         bits |=

@@ -1,5 +1,7 @@
 #include "algorithms/roles/gossip.hpp"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <limits>
 

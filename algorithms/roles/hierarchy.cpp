@@ -1,12 +1,14 @@
 #include "algorithms/roles/hierarchy.hpp"
 
+#include <limits>
+#include <utility>
+
 namespace grapevine {
 namespace {
 
-// The rounds of a Chunk that carries parameters down from the head; those of a ring are not
-// negative.
-constexpr std::int32_t kParameters = -1;
-constexpr std::int32_t kLastParameters = -2;
+// The round of a Chunk that carries parameters down from the head; no ring has that many.
+constexpr std::int32_t kParameters = std::numeric_limits<std::int32_t>::max() - 1;
+constexpr std::int32_t kLastParameters = kParameters + 1;
 
 std::vector<Rank> ranks_of_node(Rank node, std::int32_t size) {
   std::vector<Rank> ranks;
@@ -142,7 +144,7 @@ void Hierarchy::on_message(Env& env, Envelope envelope) {
   auto* chunk = std::get_if<Chunk>(&envelope.payload);
   GRAPEVINE_CHECK(chunk != nullptr, "a node got something else than a chunk from rank ",
                   envelope.from);
-  if (chunk->round < 0)
+  if (chunk->round >= kParameters)
     follow(env, std::move(*chunk));
   else
     on_ring_chunk(env, std::move(*chunk));

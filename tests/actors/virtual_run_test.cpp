@@ -1,4 +1,5 @@
 // The shipped actors under CAF's testing scheduler: no clock and no chance may creep in.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,6 +1,7 @@
 // All-reduce SGD with P workers is SGD on the combined batch: the shipped actors against one
 // process.
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include "actors/runtime.hpp"
 #include "apps/zoo/data.hpp"

@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include <torch/script.h>
 #include <torch/torch.h>
 #include <nlohmann/json.hpp>
 

@@ -25,13 +25,13 @@ constexpr std::int64_t kTrainSize = 32768;
 constexpr std::int64_t kTestSize = 4096;
 constexpr double kNoise = 0.1;
 
-enum Purpose : std::uint64_t { kCoefficients, kTrainInput, kTestInput, kTrainNoise, kTestNoise };
+enum Purpose : std::uint64_t { for_coefficients, train_input, test_input, train_noise, test_noise };
 
 class Hyperplane final : public DataSet {
  public:
   Hyperplane(std::int64_t dimensions, std::uint64_t seed)
       : seed_(mix_seed(seed, 0x68797065)), coefficients_(dimensions) {
-    fill_normal(mix_seed(seed_, kCoefficients), coefficients_.data(), dimensions);
+    fill_normal(mix_seed(seed_, for_coefficients), coefficients_.data(), dimensions);
     const float scale = 1.0F / std::sqrt(static_cast<float>(dimensions));
     for (float& a : coefficients_) a *= scale;
     info_.name = "hyperplane";
@@ -61,14 +61,14 @@ class Hyperplane final : public DataSet {
  private:
   // Writes x to `input`, returns y.
   float sample(bool train, std::uint64_t index, float* input) const {
-    const std::uint64_t inputs = mix_seed(seed_, train ? kTrainInput : kTestInput);
+    const std::uint64_t inputs = mix_seed(seed_, train ? train_input : test_input);
     fill_normal(mix_seed(inputs, index), input, static_cast<std::int64_t>(coefficients_.size()));
     // Four partial sums: one alone would wait for each addition.
     std::array<double, 4> sums{};
     for (std::size_t d = 0; d < coefficients_.size(); ++d)
       sums[d % 4] += static_cast<double>(coefficients_[d]) * input[d];
     const double y = sums[0] + sums[1] + sums[2] + sums[3];
-    RandomStream noise(mix_seed(mix_seed(seed_, train ? kTrainNoise : kTestNoise), index));
+    RandomStream noise(mix_seed(mix_seed(seed_, train ? train_noise : test_noise), index));
     return static_cast<float>(y + kNoise * noise.normal());
   }
 

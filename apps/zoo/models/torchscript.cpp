@@ -15,7 +15,7 @@ namespace {
 // gradient.
 class ScriptModel final : public Model {
  public:
-  explicit ScriptModel(torch::jit::Module module) : module_(std::move(module)) {
+  explicit ScriptModel(const torch::jit::Module& module) : module_(module) {
     // Tied parameters have several names; each tensor counts once.
     std::set<const c10::TensorImpl*> seen;
     for (const auto& item : module_.named_parameters()) {
