@@ -204,7 +204,13 @@ CheckpointWriterActor::behavior_type checkpoint_writer(
   self->state.config = std::move(config);
   return {[self](const WriteCheckpoint& order) {
     const CheckpointWriterConfig& config = self->state.config;
+    std::string& last = self->state.last;
     auto path = write_checkpoint(config.folder, order.name, config.identity, order.ranks);
+    if (path && !config.keep_all && !last.empty() && last != *path) {
+      std::error_code ignored;  // what cannot be removed stays
+      fs::remove_all(last, ignored);
+    }
+    if (path) last = *path;
     CheckpointWritten done{order.id, path ? *path : "", path ? "" : path.error().message};
     self->send(config.supervisor, std::move(done));
   }};

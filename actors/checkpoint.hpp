@@ -41,11 +41,13 @@ Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& prese
 struct CheckpointWriterConfig {
   std::string folder;
   JobIdentity identity;
+  bool keep_all = true;  // false: once the next one is whole, the one that this run wrote before goes
   SupervisorActor supervisor;
 };
 struct CheckpointWriterState {
   const char* name = "checkpoint_writer";
   CheckpointWriterConfig config;
+  std::string last;  // path of the newest checkpoint that this run wrote, or empty
 };
 // Writes beside training: answers WriteCheckpoint with CheckpointWritten. Spawn it detached.
 CheckpointWriterActor::behavior_type checkpoint_writer(

@@ -61,8 +61,9 @@ class CrewBuilder {
     BeginRun crew;
     if (config_.trace) crew.tracer = system_.spawn(tracer, TracerConfig{config_.trace_file, head});
     if (!config_.checkpoint_folder.empty())
-      crew.writer = spawn_aside(checkpoint_writer, CheckpointWriterConfig{config_.checkpoint_folder,
-                                                                          config_.identity, head});
+      crew.writer = spawn_aside(
+          checkpoint_writer, CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
+                                                    config_.keep_checkpoints, head});
     if (config_.evaluator)
       crew.evaluator =
           spawn_aside(evaluator, EvaluatorConfig{config_.ranks, config_.evaluator, head});

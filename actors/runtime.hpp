@@ -28,6 +28,7 @@ struct RunConfig {
   std::string trace_file;         // empty: hash the trace, write nothing
   std::string checkpoint_folder;  // empty: no checkpoints
   double checkpoint_every_epochs = 1;
+  bool keep_checkpoints = true;  // false: a new one replaces the one before it
   JobIdentity identity;
   std::optional<Checkpoint> resume;
   Duration patience{std::chrono::seconds(300)};

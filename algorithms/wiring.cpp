@@ -101,7 +101,7 @@ const std::vector<KeyInfo>& wiring_keys() {
       {"overlap", "true | false", "gossip while the worker computes"},
       {"staleness", "a whole number",
        "tau: iterations in which an outstanding round may be skipped before it is waited for"},
-      {"hierarchy", "a whole number",
+      {"hierarchy", "a whole number, or node: what the launcher says",
        "ranks per node: they all-reduce gradients, one of them exchanges with other nodes"},
   };
   return keys;
@@ -215,7 +215,7 @@ Expected<Plan> resolve(const Wiring& wiring) {
   if (plan.exchange == Exchange::gossip) read_gossip(read, plan);
   plan.topology = read.text("topology", plan.topology);
   auto peers = CountSchedule::parse(read.text("peers", "1"));
-  if (!peers) read.fail(bad_value("peers", read.text("peers", "1"), peers.error().message));
+  if (!peers) read.fail(bad_input("wiring.peers: " + peers.error().message));
   plan.hierarchy = static_cast<std::int32_t>(
       std::min<std::int64_t>(read.count("hierarchy", 1, 1), std::numeric_limits<Rank>::max()));
   if (read.error()) return *read.error();

@@ -16,6 +16,8 @@ namespace {
 // Values of all ranks together; each is held several times over.
 constexpr std::int64_t kMaxValues = std::int64_t{1} << 26;
 
+constexpr std::int64_t kMaxRounds = 10'000'000;
+
 void print_json(const AveragingReport& report, std::ostream& out) {
   nlohmann::ordered_json object;
   object["round"] = report.round;
@@ -73,17 +75,30 @@ class AverageCommand final : public Command {
     }
     std::vector<std::vector<double>> values;
     for (Rank i = 0; i < ranks_; ++i) values.emplace_back(static_cast<std::size_t>(dim_), i);
-    auto averaging = AveragingRun::start(
-        *topology, values, {*method, !plain_, drop_, static_cast<std::uint64_t>(seed_)});
+    const auto start = [&](bool running_sums) {
+      return AveragingRun::start(
+          *topology, values, {*method, running_sums, drop_, static_cast<std::uint64_t>(seed_)});
+    };
+    auto averaging = start(!plain_);
     if (!averaging) return averaging.error();
-    print(*averaging, console.out);
+    // People see what the running sums are for; the same seed loses the same messages.
+    const bool compare = !json_ && !plain_ && drop_ > 0 && *method == AveragingMethod::push_sum;
+    if (!compare) {
+      print(*averaging, console.out);
+      return {};
+    }
+    auto plain = start(false);
+    if (!plain) return plain.error();
+    print_both(*averaging, *plain, console.out);
     return {};
   }
 
  private:
   // What the parts cannot know.
   Expected<void> check() const {
-    if (rounds_ < 0) return bad_input("--rounds " + std::to_string(rounds_) + ": use 0 or more");
+    if (rounds_ < 0 || rounds_ > kMaxRounds)
+      return bad_input("--rounds " + std::to_string(rounds_) + ": use 0.." +
+                       std::to_string(kMaxRounds));
     if (dim_ < 1) return bad_input("--dim " + std::to_string(dim_) + ": use 1 or more");
     // Read as a signed number: the parser wraps -1 around for unsigned ones.
     if (seed_ < 0) return bad_input("--seed " + std::to_string(seed_) + ": use 0 or more");
@@ -105,6 +120,24 @@ class AverageCommand final : public Command {
       } else {
         print_line(report, initial, out);
       }
+    }
+  }
+
+  void print_both(AveragingRun& robust, AveragingRun& plain, std::ostream& out) const {
+    out << "messages lost: " << drop_ * 100 << " %; robust: running sums, plain: shares alone\n"
+        << "round    robust mean  max deviation     plain mean  max deviation    weight sum\n";
+    for (std::int64_t round = 0; round <= rounds_; ++round) {
+      if (round > 0) {
+        robust.advance();
+        plain.advance();
+      }
+      const AveragingReport a = robust.report();
+      const AveragingReport b = plain.report();
+      char line[160];
+      std::snprintf(line, sizeof line, "%5lld  %13.6g  %13.3e  %13.6g  %13.3e  %12.6g\n",
+                    static_cast<long long>(round), a.mean, a.max_deviation, b.mean,
+                    b.max_deviation, b.weight_sum);
+      out << line;
     }
   }
 

@@ -35,6 +35,17 @@ std::string usage_message(const CLI::Error& error, const std::string& verb) {
   return one_line(error.what()) + ": " + help;
 }
 
+// The option that was meant, where one is near.
+std::string unknown_option(const CLI::App& app, const std::string& fallback) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const std::string& extra : app.remaining())
+    if (extra.rfind("--", 0) == 0)
+      return unknown_name("option", extra.substr(0, extra.find('=')), known).message;
+  return fallback;
+}
+
 int run_verb(const CommandEntry& entry, const std::vector<std::string>& arguments,
              Console& console) {
   CLI::App app(entry.description, "grapevine " + entry.name);
@@ -47,6 +58,8 @@ int run_verb(const CommandEntry& entry, const std::vector<std::string>& argument
   } catch (const CLI::CallForHelp&) {
     console.out << app.help();
     return 0;
+  } catch (const CLI::ExtrasError& error) {
+    return report(console, unknown_option(app, usage_message(error, entry.name)), kBadUsage);
   } catch (const CLI::ParseError& error) {
     return report(console, usage_message(error, entry.name), kBadUsage);
   }

@@ -1,8 +1,10 @@
 #include "apps/train_command.hpp"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <ostream>
 
 #include "actors/files.hpp"
@@ -39,10 +41,11 @@ class TrainCommand : public Command {
     if (!output) return bad_input(output.error().message);  // nothing has been trained yet
     SignalFlags signals;  // from here on a signal asks, and what is announced can be asked
     announce(job, console);
-    const std::shared_ptr<Compute> evaluator = job.run.evaluator;
-    RunResult result = train(job, *output, signals, console);
+    bool requeue = false;
+    RunResult result = train(job, *output, signals, requeue, console);
     if (auto committed = (*output)->commit(); !committed) return committed;
-    return report(job, result, **output, *evaluator, console);
+    auto reported = report(job, result, **output, *job.evaluator, console);
+    return requeue && result.interrupted && !result.error ? run_requeue_command(job) : reported;
   }
 
  private:
@@ -60,7 +63,7 @@ class TrainCommand : public Command {
 
   // Runs to the end, or to an end that a signal asked for.
   static RunResult train(TrainJob& job, const std::shared_ptr<RunOutput>& output,
-                         SignalFlags& signals, Console& console) {
+                         SignalFlags& signals, bool& requeue, Console& console) {
     const Step steps = job.run.parts->horizon.steps;
     std::int64_t begun = 0;
     for (const Step step : first_steps(job)) begun += step;
@@ -80,12 +83,26 @@ class TrainCommand : public Command {
         if (!result->error) bar.finish();
         return std::move(*result);
       }
-      if (signals.stop_requested() && !stopping) {
+      const bool asked = signals.take_checkpoint_request();
+      requeue = requeue || (asked && !job.options.requeue_command.empty());
+      if ((signals.stop_requested() || requeue) && !stopping) {
         stopping = true;
         runtime.request_stop();
       }
-      if (signals.take_checkpoint_request()) runtime.request_checkpoint();
+      if (asked && !requeue) runtime.request_checkpoint();
     }
+  }
+
+  // The checkpoint is on disk: whoever runs next goes on from it.
+  static Expected<void> run_requeue_command(const TrainJob& job) {
+    const std::string& command = job.options.requeue_command;
+    ::setenv("GRAPEVINE_REQUEUE_FOLDER", job.out.c_str(), 1);
+    const int status = std::system(command.c_str());  // NOLINT: the user's own command
+    if (status == 0) return {};
+    const std::string code = WIFEXITED(status) ? "exit code " + std::to_string(WEXITSTATUS(status))
+                                               : "status " + std::to_string(status);
+    return Error{Errc::failed, "--requeue-command '" + command + "' failed with " + code +
+                                   ": go on by hand with --resume " + job.out};
   }
 
   static Expected<void> report(const TrainJob& job, const RunResult& result,
@@ -117,7 +134,7 @@ class TrainCommand : public Command {
   }
 
   static Expected<void> save_model(const TrainJob& job, const RunResult& result) {
-    auto model = job.model(job.options.seed);
+    auto model = job.model(static_cast<std::uint64_t>(job.options.seed));
     if (!model) return model.error();
     if (auto loaded = load_flat(**model, result.z, result.buffers); !loaded) return loaded;
     auto file = AtomicFile::create(job.out + "/model.pt");
@@ -148,7 +165,8 @@ class TrainCommand : public Command {
     console.out << table;
     if (result.interrupted) console.out << "stopped early; go on with --resume " << job.out << "\n";
     console.out << "outputs in " << job.out
-                << ": summary.json metrics.csv model.pt checkpoint/ trace/" << std::endl;
+                << ": summary.json metrics.csv model.pt checkpoint/"
+                << (job.options.trace == "on" ? " trace/" : "") << std::endl;
   }
 
   CLI::App* app_ = nullptr;

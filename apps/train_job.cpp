@@ -1,6 +1,7 @@
 #include "apps/train_job.hpp"
 
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <thread>
@@ -44,6 +45,11 @@ Expected<void> check_numbers(const TrainOptions& o) {
   if (!std::isfinite(o.patience_s) || o.patience_s <= 0 || o.patience_s > 1e6)
     return bad_input("--timeout " + number(o.patience_s) +
                      ": expected seconds, more than 0 and at most 1000000");
+  if (o.seed < 0) return bad_input("--seed " + std::to_string(o.seed) + ": expected 0 or more");
+  if (o.validate != "epoch" && o.validate != "end")
+    return unknown_name("--validate", o.validate, {"epoch", "end"});
+  if (o.checkpoint_keep != "all" && o.checkpoint_keep != "latest")
+    return unknown_name("--checkpoint-keep", o.checkpoint_keep, {"all", "latest"});
   if (o.trace != "on" && o.trace != "off")
     return bad_input("--trace " + o.trace + ": expected on or off");
   if (o.transport != "inproc") {
@@ -68,6 +74,10 @@ Expected<at::Device> choose_device(const std::string& name) {
     }
   }
   return unknown_name("--device", name, {"cpu", "cuda", "auto"});
+}
+
+std::uint64_t seed_of(const TrainOptions& options) {
+  return static_cast<std::uint64_t>(options.seed);
 }
 
 int threads_per_worker(const TrainOptions& options) {
@@ -137,12 +147,24 @@ Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank, 
   config.rank = rank;
   config.ranks = job.options.workers;
   config.batch_size = job.options.batch_size;
-  config.seed = job.options.seed;
+  config.seed = seed_of(job.options);
   config.device = device;
   config.loader.augment = true;
   auto made = TorchCompute::make(std::move(config));
   if (!made) return made.error();
   return std::shared_ptr<Compute>(std::move(*made));
+}
+
+// wiring.hierarchy = "node": as many ranks as the launcher has put on each node.
+Expected<void> size_nodes(Wiring& wiring) {
+  const auto hierarchy = wiring.keys().find("hierarchy");
+  if (hierarchy == wiring.keys().end() || hierarchy->second != "node") return {};
+  for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                           "SLURM_NTASKS_PER_NODE"})
+    if (const char* count = std::getenv(name)) return wiring.set("hierarchy", count);
+  return bad_input(
+      "wiring.hierarchy = 'node': no launcher says how many ranks a node has (LOCAL_WORLD_SIZE, "
+      "OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS or SLURM_NTASKS_PER_NODE): give the number");
 }
 
 Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
@@ -182,7 +204,8 @@ Expected<void> make_computes(TrainJob& job) {
   job.parameters = job.run.computes.front()->dimension();
   auto evaluator = make_compute(job, 0, *device);
   if (!evaluator) return evaluator.error();
-  job.run.evaluator = std::move(*evaluator);
+  job.evaluator = std::move(*evaluator);
+  if (job.options.validate == "epoch") job.run.evaluator = job.evaluator;
   return {};
 }
 
@@ -223,21 +246,22 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   auto wiring = effective_wiring(o);
   if (!wiring) return wiring.error();
   job.wiring = std::move(*wiring);
+  if (auto sized = size_nodes(job.wiring); !sized) return sized.error();
 
   job.run.threads = threads_per_worker(o);
   limit_math_threads(job.run.threads);
   DataOptions data_options;
-  data_options.seed = o.seed;
+  data_options.seed = seed_of(o);
   auto data = make_data_set(o.data, data_options);
   if (!data) return data.error();
   job.data = std::move(*data);
-  auto sampler = Sampler::make(o.seed, job.data->info().train_size, o.workers, o.batch_size);
+  auto sampler = Sampler::make(seed_of(o), job.data->info().train_size, o.workers, o.batch_size);
   if (!sampler) return sampler.error();
   auto parts = make_job_parts(job, sampler->steps_per_epoch());
   if (!parts) return parts.error();
   job.run.parts = std::move(*parts);
   job.run.ranks = static_cast<std::int32_t>(o.workers);
-  auto delay = parse_delay(o.delay, job.run.ranks, o.seed);
+  auto delay = parse_delay(o.delay, job.run.ranks, seed_of(o));
   if (!delay) return delay.error();
   if (!o.delay.empty()) job.run.delay = std::move(*delay);
   auto model = make_model_factory(o.model, job.data->info());
@@ -250,12 +274,13 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
 
   job.out = output_folder(o);
   if (auto writable = ensure_writable_directory(job.out); !writable) return writable.error();
-  job.run.seed = o.seed;
+  job.run.seed = seed_of(o);
   job.run.transport = make_inproc_transport(job.run.ranks);
   job.run.log_every = o.log_every;
   job.run.trace = o.trace == "on";
   job.run.checkpoint_folder = job.out + "/checkpoint";
   job.run.checkpoint_every_epochs = o.checkpoint_every;
+  job.run.keep_checkpoints = o.checkpoint_keep == "all";
   job.run.patience = from_seconds(o.patience_s);
   if (job.run.trace) {
     if (auto made = ensure_writable_directory(job.out + "/trace"); !made) return made.error();

@@ -17,6 +17,7 @@ struct TrainJob {
   std::shared_ptr<const DataSet> data;
   ModelFactory model;
   std::int64_t parameters = 0;
+  std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
 };
 

@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <sstream>
+#include <type_traits>
 
 #include <toml++/toml.h>
 
@@ -16,6 +17,8 @@
 
 namespace grapevine {
 namespace {
+
+constexpr std::size_t kMaxDigits = 18;  // that fit 64 bits, with a sign
 
 std::string environment_name(const std::string& option) {
   std::string name = "GRAPEVINE_" + option;
@@ -33,7 +36,12 @@ CLI::Option* add(CLI::App& app, const std::string& name, T& value, const std::st
       ->envname(environment_name(name))
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->check(CLI::Validator(
-          [](std::string& text) { return text.empty() ? "is empty: give a value" : std::string(); },
+          [](std::string& text) {
+            if (text.empty()) return std::string("is empty: give a value");
+            // The parser would make the largest number of it.
+            const bool huge = std::is_integral<T>::value && text.size() > kMaxDigits;
+            return huge ? "'" + text + "' is too large a number" : std::string();
+          },
           ""))
       ->capture_default_str();
 }
@@ -130,12 +138,16 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "device", options.device, "cpu | cuda[:i] | auto");
   add(app, "threads", options.threads, "per worker; 0: cores / workers");
   add(app, "checkpoint-every", options.checkpoint_every, "epochs; 0: only at the end");
+  add(app, "checkpoint-keep", options.checkpoint_keep, "all | latest: older ones are removed");
+  add(app, "validate", options.validate, "epoch | end: when the averaged model is tested");
+  add(app, "requeue-command", options.requeue_command,
+      "on SIGUSR1: checkpoint, stop and run this, e.g. 'scontrol requeue $SLURM_JOB_ID'");
   add(app, "resume", options.resume, "a run's folder, or one of its checkpoints");
   add(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
   add(app, "trace", options.trace, "on | off: record every message");
   add(app, "log-every", options.log_every, "steps between rows of metrics.csv");
   add(app, "timeout", options.patience_s,
-      "seconds without any step after which the run has failed");
+      "heartbeat: seconds without any step after which the run has failed");
   add_switch(app, "json", options.json, "print the summary as one JSON object");
 }
 

@@ -30,11 +30,14 @@ struct TrainOptions {
   std::string optimizer = "sgd";
   std::string lr_schedule = "constant";
   double warmup_epochs = 0;
-  std::uint64_t seed = 1;
+  std::int64_t seed = 1;
   std::string delay;
   std::string device = "auto";
   int threads = 0;  // 0: the cores divided by the workers
   double checkpoint_every = 1;
+  std::string checkpoint_keep = "all";  // all | latest
+  std::string validate = "epoch";       // epoch | end
+  std::string requeue_command;          // run after SIGUSR1 has stopped the training
   std::string resume;
   std::string out;
   std::string trace = "on";
