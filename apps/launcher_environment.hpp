@@ -1,0 +1,29 @@
+// Which of how many processes this one is, as a launcher says in the environment.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// One process of a job that a launcher started: torchrun-style, SLURM, Open MPI or PMI.
+struct LaunchedProcess {
+  std::int32_t process = 0;  // 0..processes-1
+  std::int32_t processes = 1;
+  std::int32_t local_process = 0;  // among those of this machine
+  std::int32_t local_processes = 1;
+  std::string head_host;  // where process 0 listens
+  std::uint16_t head_port = 0;
+  std::string launcher;  // for messages: "torchrun", "SLURM", "Open MPI", "PMI"
+};
+
+// `variable(name)`: the value of an environment variable, or null. Nothing where no launcher
+// speaks. Errors (bad_input) name the variable: a number that is none, a process outside its job, a
+// variable that is missing beside others of its launcher.
+using Variables = std::function<const char*(const char* name)>;
+Expected<std::optional<LaunchedProcess>> read_launcher_environment(const Variables& variable);
+
+}  // namespace grapevine
