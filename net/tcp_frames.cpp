@@ -1,5 +1,7 @@
 #include "net/tcp_frames.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -25,6 +27,17 @@ T get(const std::byte* data) {
   for (std::size_t i = 0; i < sizeof(T); ++i)
     bits |= std::to_integer<std::uint64_t>(data[i]) << (8 * i);
   return static_cast<T>(bits);
+}
+
+// A large payload is fresh memory from the kernel, which hands it out page by page as bytes come in:
+// half of the time that 100 MB took. Only advice: where it is not followed, nothing else changes.
+void ask_for_huge_pages(const at::Tensor& t) {
+  constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
+  if (!t.defined() || t.nbytes() < 4 * kHugePage) return;
+  const auto begin = reinterpret_cast<std::uintptr_t>(t.data_ptr());
+  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t last = (begin + t.nbytes()) / kHugePage * kHugePage;
+  ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 }
 
 Error refused(const std::string& what) { return {Errc::protocol, what}; }
@@ -177,6 +190,7 @@ Expected<void> FrameReader::begin_message(FrameSink& sink) {
   } catch (const std::exception&) {  // of the allocator: LibTorch has no other way to say so
     return Error{Errc::io, "no memory for a payload of " + std::to_string(missing_) + " bytes"};
   }
+  for (const at::Tensor& t : payload_) ask_for_huge_pages(t);
   header_.clear();
   wanted_ = kHeaderPrefixBytes;
   tensor_ = 0;
