@@ -29,8 +29,9 @@ T get(const std::byte* data) {
   return static_cast<T>(bits);
 }
 
-// A large payload is fresh memory from the kernel, which hands it out page by page as bytes come in:
-// half of the time that 100 MB took. Only advice: where it is not followed, nothing else changes.
+// A large payload is fresh memory from the kernel, which hands it out page by page as bytes come
+// in: half of the time that 100 MB took. Only advice: where it is not followed, nothing else
+// changes.
 void ask_for_huge_pages(const at::Tensor& t) {
   constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
   if (!t.defined() || t.nbytes() < 4 * kHugePage) return;

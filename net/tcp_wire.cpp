@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace grapevine::tcp {
@@ -322,6 +323,7 @@ void Broker::on_data(const caf::io::new_data_msg& message) {
 void Broker::on_hello(Connection& c, const std::byte* data) {
   const Expected<Hello> hello = decode_hello(data);
   if (!hello) return end(c, hello.error().message);
+  if (hello->refusal != Refusal::none) return end(c, "its greeting is damaged");
   c.hello = *hello;
   c.state = Connection::State::held;
   if (ranks_ != nullptr) answer(c);  // else start() does
@@ -580,23 +582,37 @@ struct Config : caf::actor_system_config {
   }
 };
 
+// CAF keeps the logger of the system last made or destroyed in a variable of the thread, and a
+// system's destructor waits until no thread holds its logger any more. A thread that ends lets go:
+// so the transport may be destroyed on another thread than it was made on, and a system that the
+// caller has keeps its place.
+template <class F>
+void on_a_thread_that_ends(F f) {
+  std::thread(std::move(f)).join();
+}
+
 }  // namespace
 
 struct Wire::Impl {
-  explicit Impl(const TcpOptions& options)
-      : shared(std::make_shared<Shared>(options)), system(config) {}
+  explicit Impl(const TcpOptions& options) : shared(std::make_shared<Shared>(options)) {
+    on_a_thread_that_ends([this] { system = std::make_unique<caf::actor_system>(config); });
+  }
+  ~Impl() {
+    broker = nullptr;
+    on_a_thread_that_ends([this] { system.reset(); });
+  }
 
   Config config;
-  std::shared_ptr<Shared> shared;
+  const std::shared_ptr<Shared> shared;
   std::unique_ptr<Broker> state;  // outlives the event loop, which ends with `system`
-  caf::actor_system system;
+  std::unique_ptr<caf::actor_system> system;
   caf::actor broker;
   std::uint16_t port = 0;
 };
 
 Expected<std::unique_ptr<Wire>> Wire::listen(const TcpOptions& options) {
   auto impl = std::make_unique<Impl>(options);
-  caf::io::middleman& middleman = impl->system.middleman();
+  caf::io::middleman& middleman = impl->system->middleman();
   auto doorman = middleman.backend().new_tcp_doorman(options.port, options.host.c_str(), true);
   if (!doorman)
     return Error{Errc::io, "cannot listen on " + join_address(options.host, options.port) +
