@@ -164,8 +164,8 @@ Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t
     if (socket) return socket;
     const Errc code = socket.error().code;
     if (code == Errc::protocol || code == Errc::bad_input) return socket;
-    if (Clock::now() + pause >= deadline) return out_of_time(socket.error().message);
-    std::this_thread::sleep_for(pause);
+    if (Clock::now() >= deadline) return out_of_time(socket.error().message);
+    std::this_thread::sleep_for(std::min(pause, deadline - Clock::now()));
   }
 }
 

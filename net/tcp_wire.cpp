@@ -582,7 +582,8 @@ struct Config : caf::actor_system_config {
   }
 };
 
-// CAF keeps the logger of the system last made or destroyed in a variable of the thread, and a
+// CAF keeps the logger of the system in which a thread last spawned something in a variable of that
+// thread, and a
 // system's destructor waits until no thread holds its logger any more. A thread that ends lets go:
 // so the transport may be destroyed on another thread than it was made on, and a system that the
 // caller has keeps its place.
@@ -594,13 +595,13 @@ void on_a_thread_that_ends(F f) {
 }  // namespace
 
 struct Wire::Impl {
-  explicit Impl(const TcpOptions& options) : shared(std::make_shared<Shared>(options)) {
-    on_a_thread_that_ends([this] { system = std::make_unique<caf::actor_system>(config); });
-  }
+  explicit Impl(const TcpOptions& options) : shared(std::make_shared<Shared>(options)) {}
   ~Impl() {
     broker = nullptr;
     on_a_thread_that_ends([this] { system.reset(); });
   }
+
+  Expected<void> listen();
 
   Config config;
   const std::shared_ptr<Shared> shared;
@@ -610,17 +611,26 @@ struct Wire::Impl {
   std::uint16_t port = 0;
 };
 
-Expected<std::unique_ptr<Wire>> Wire::listen(const TcpOptions& options) {
-  auto impl = std::make_unique<Impl>(options);
-  caf::io::middleman& middleman = impl->system->middleman();
+Expected<void> Wire::Impl::listen() {
+  const TcpOptions& options = shared->options;
+  system = std::make_unique<caf::actor_system>(config);
+  caf::io::middleman& middleman = system->middleman();
   auto doorman = middleman.backend().new_tcp_doorman(options.port, options.host.c_str(), true);
   if (!doorman)
     return Error{Errc::io, "cannot listen on " + join_address(options.host, options.port) +
                                ": it is no address of this host, or the port is taken"};
-  impl->port = (*doorman)->port();
-  impl->state = std::make_unique<Broker>(impl->shared, std::move(*doorman));
-  impl->broker = middleman.spawn_broker(
-      [state = impl->state.get()](caf::io::broker* self) { return state->run(self); });
+  port = (*doorman)->port();
+  state = std::make_unique<Broker>(shared, std::move(*doorman));
+  broker = middleman.spawn_broker(
+      [state = state.get()](caf::io::broker* self) { return state->run(self); });
+  return {};
+}
+
+Expected<std::unique_ptr<Wire>> Wire::listen(const TcpOptions& options) {
+  auto impl = std::make_unique<Impl>(options);
+  Expected<void> listening;
+  on_a_thread_that_ends([&] { listening = impl->listen(); });
+  if (!listening) return listening.error();
   return std::unique_ptr<Wire>(new Wire(std::move(impl)));
 }
 
