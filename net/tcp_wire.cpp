@@ -326,6 +326,9 @@ void Broker::on_hello(Connection& c, const std::byte* data) {
   if (hello->refusal != Refusal::none) return end(c, "its greeting is damaged");
   c.hello = *hello;
   c.state = Connection::State::held;
+  // Now, because CAF takes the size of the next read over when this handler returns: an answer that
+  // start() gives later would leave it waiting for as many bytes as a greeting has.
+  self_->configure_read(c.handle, receive_policy::at_most(kHeaderReadBytes));
   if (ranks_ != nullptr) answer(c);  // else start() does
 }
 

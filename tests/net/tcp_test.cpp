@@ -211,6 +211,10 @@ TEST(Tcp, AProcessThatStartsLateIsWaitedFor) {
   std::this_thread::sleep_for(200ms);  // its greeting is there before connect() is
   EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kPatience).ok());
   EXPECT_TRUE(early.get());
+  auto inbox = attach(*first, 0);
+  attach(*second, 1);
+  second->detach(1);  // the shortest frame there is, right behind the greeting
+  EXPECT_TRUE(inbox->wait_down(1));
 }
 
 // Connects both at once, with placements and jobs of their own.
