@@ -1,0 +1,166 @@
+#include "net/local_ranks.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "messages/check.hpp"
+#include "messages/codec.hpp"
+
+namespace grapevine {
+
+LocalRanks::LocalRanks(Placement placement)
+    : placement_(std::move(placement)),
+      mailboxes_(placement_.process_of.size()),
+      down_(placement_.process_of.size(), false) {}
+
+std::size_t LocalRanks::checked(Rank rank) const {
+  GRAPEVINE_CHECK(rank >= 0 && rank < placement_.world_size(), "rank ", rank, " in a world of ",
+                  placement_.world_size());
+  return static_cast<std::size_t>(rank);
+}
+
+Expected<void> LocalRanks::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
+  GRAPEVINE_CHECK(inbox != nullptr, "attach of rank ", rank, " without an inbox");
+  const std::string what = "cannot attach rank " + std::to_string(rank);
+  if (rank < 0 || rank >= placement_.world_size())
+    return bad_input(what + " to a transport of " + std::to_string(placement_.world_size()) +
+                     " ranks: use 0.." + std::to_string(placement_.world_size() - 1));
+  if (!placement_.is_local(rank))
+    return bad_input(what + " here: it lives in process " +
+                     std::to_string(placement_.process_of[checked(rank)]) + ", this is process " +
+                     std::to_string(placement_.own_process));
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (down_[checked(rank)]) return bad_input(what + ": it has left, and ranks do not come back");
+    Mailbox& box = mailboxes_[checked(rank)];
+    if (box.inbox != nullptr)
+      return bad_input(what + ": it is attached already; give each process its own ranks");
+    box.inbox = std::move(inbox);
+  }
+  deliver_pending(rank);
+  return {};
+}
+
+bool LocalRanks::detach(Rank rank) {
+  std::vector<Rank> told;
+  std::shared_ptr<Inbox> leaving;  // destroyed after the lock is released, as are the messages
+  std::deque<Item> undelivered;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Mailbox& box = mailboxes_[checked(rank)];
+    if (box.inbox == nullptr) return false;
+    leaving.swap(box.inbox);
+    undelivered.swap(box.items);
+    told = announce(rank);
+  }
+  for (const Rank other : told) deliver_pending(other);
+  return true;
+}
+
+void LocalRanks::peer_down(Rank peer) {
+  std::vector<Rank> told;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    told = announce(peer);
+  }
+  for (const Rank rank : told) deliver_pending(rank);
+}
+
+// The local ranks that hear of it now. REQUIRES: mutex_ is held.
+std::vector<Rank> LocalRanks::announce(Rank peer) {
+  std::vector<Rank> told;
+  if (down_[checked(peer)]) return told;
+  down_[checked(peer)] = true;
+  for (Rank rank = 0; rank < placement_.world_size(); ++rank) {
+    if (!placement_.is_local(rank) || down_[checked(rank)]) continue;
+    mailboxes_[checked(rank)].items.emplace_back(PeerDown{peer});
+    told.push_back(rank);
+  }
+  return told;
+}
+
+// REQUIRES: mutex_ is held.
+bool LocalRanks::may_send(Rank from, Rank to, std::uint64_t bytes) {
+  Mailbox& sender = mailboxes_[checked(from)];
+  if (sender.inbox == nullptr || down_[checked(to)]) {
+    ++sender.sent.messages_dropped;
+    return false;
+  }
+  ++sender.sent.messages_sent;
+  sender.sent.bytes_sent += bytes;
+  return true;
+}
+
+bool LocalRanks::admit(Rank from, Rank to, std::uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return may_send(from, to, bytes);
+}
+
+void LocalRanks::send(Envelope envelope) {
+  const std::uint64_t bytes = wire_size(envelope);
+  const Rank to = envelope.to;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!may_send(envelope.from, to, bytes)) return;
+    mailboxes_[checked(to)].items.emplace_back(std::move(envelope));
+  }
+  deliver_pending(to);
+}
+
+void LocalRanks::deliver(Envelope envelope) {
+  const Rank to = envelope.to;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (down_[checked(envelope.from)] || down_[checked(to)]) return;
+    mailboxes_[checked(to)].items.emplace_back(std::move(envelope));
+  }
+  deliver_pending(to);
+}
+
+TransportCounters LocalRanks::counters(Rank rank) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return mailboxes_[checked(rank)].sent;
+}
+
+void LocalRanks::deliver_pending(Rank rank) {
+  Mailbox& box = mailboxes_[checked(rank)];
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(box.delivering, true)) return;
+  }
+  std::shared_ptr<Inbox> inbox;
+  Item item;
+  while (next_item(box, inbox, item)) hand_over(rank, *inbox, std::move(item));
+}
+
+// Takes the oldest item for whoever is attached now; false, and `delivering` ends, where there is
+// none to give or none to give it to.
+bool LocalRanks::next_item(Mailbox& box, std::shared_ptr<Inbox>& inbox, Item& item) {
+  inbox.reset();  // the last holder's destructor may send: not under the lock
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (box.items.empty() || box.inbox == nullptr) {
+    box.delivering = false;
+    return false;
+  }
+  inbox = box.inbox;
+  item = std::move(box.items.front());
+  box.items.pop_front();
+  return true;
+}
+
+// An exception must not end the event loop that serves the other ranks, too.
+void LocalRanks::hand_over(Rank rank, Inbox& inbox, Item item) {
+  try {
+    if (auto* envelope = std::get_if<Envelope>(&item))
+      inbox.deliver(std::move(*envelope));
+    else
+      inbox.peer_down(std::get<PeerDown>(item).peer);
+  } catch (const std::exception& e) {
+    spdlog::error("rank {}: the inbox failed: {}", rank, e.what());
+  }
+}
+
+}  // namespace grapevine

@@ -1,0 +1,71 @@
+// The ranks of this process, as a transport between processes delivers to them.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "net/remote.hpp"
+
+namespace grapevine {
+
+// Keeps what has arrived for each local rank until it attaches, delivers in order and one at a
+// time per rank on the thread that brings something, with no lock held: an Inbox may cause further
+// deliveries from inside deliver(), they then follow it. Knows which ranks of the world are down
+// and says so exactly once to every local rank, behind the last message of the lost one.
+// Thread-safe.
+class LocalRanks {
+ public:
+  explicit LocalRanks(Placement placement);
+
+  const Placement& placement() const { return placement_; }
+
+  // Delivers what has waited. Errors (bad_input): no local rank, attached already, or has left.
+  Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox);
+  // Pending deliveries are dropped, the other local ranks get peer_down. False where the rank was
+  // not attached, which changes nothing.
+  bool detach(Rank rank);
+  // A rank of any process is lost; nothing happens where it was before.
+  void peer_down(Rank peer);
+
+  // Between two local ranks; counted for the sender.
+  void send(Envelope envelope);
+  // Whether a message of `bytes` from a local rank to another process may go; counted as sent or
+  // as dropped.
+  bool admit(Rank from, Rank to, std::uint64_t bytes);
+  // From another process. Dropped where the sender is down or the receiver has left.
+  void deliver(Envelope envelope);
+
+  TransportCounters counters(Rank rank) const;
+
+ private:
+  struct PeerDown {
+    Rank peer = 0;
+  };
+  using Item = std::variant<Envelope, PeerDown>;
+
+  struct Mailbox {
+    std::shared_ptr<Inbox> inbox;  // null: not attached yet, or has left
+    std::deque<Item> items;        // not yet delivered, oldest first
+    bool delivering = false;       // some thread is emptying `items`
+    TransportCounters sent;        // by this rank
+  };
+
+  static void hand_over(Rank rank, Inbox& inbox, Item item);
+
+  std::size_t checked(Rank rank) const;
+  bool may_send(Rank from, Rank to, std::uint64_t bytes);
+  std::vector<Rank> announce(Rank peer);
+  void deliver_pending(Rank rank);
+  bool next_item(Mailbox& box, std::shared_ptr<Inbox>& inbox, Item& item);
+
+  const Placement placement_;
+  mutable std::mutex mutex_;  // held for a queue operation at a time
+  // Guarded by mutex_, by rank, never resized. Mailboxes of remote ranks stay empty.
+  std::vector<Mailbox> mailboxes_;
+  std::vector<bool> down_;
+};
+
+}  // namespace grapevine

@@ -1,0 +1,56 @@
+// Transport between processes over TCP, on CAF's middleman.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "messages/codec.hpp"
+#include "net/remote.hpp"
+
+namespace grapevine {
+
+struct TcpOptions {
+  // Where to listen: the address of an interface, a host name, "0.0.0.0" or "::" for all of them.
+  std::string host = "0.0.0.0";
+  std::uint16_t port = 0;  // 0: any that is free
+  // Tells the processes of one job from those of any other: who says another number is refused.
+  std::uint64_t job = 0;
+  // A peer from which nothing was heard for `heartbeat_timeout` is down; it is asked for a sign of
+  // life every `heartbeat`. 0: only a broken connection counts, which a suspended process or a
+  // severed cable does not cause. REQUIRES: a timeout of several intervals, and longer than the
+  // slowest link takes for kTcpPieceBytes.
+  Duration heartbeat{0};
+  Duration heartbeat_timeout = std::chrono::seconds(10);
+  // The destructor sends out what was handed over. It gives up on a peer that takes no bytes for
+  // `flush_patience`, and on all after `flush_limit`.
+  Duration flush_patience = std::chrono::seconds(5);
+  Duration flush_limit = std::chrono::seconds(60);
+  CodecLimits limits;  // of what is received; the world's size is filled in by connect()
+};
+
+// Bytes that a payload is written and read in at a time.
+inline constexpr std::size_t kTcpPieceBytes = std::size_t{256} << 10;
+
+// A listening transport. One connection per pair of processes: the one of the higher index dials,
+// and tries again, ever more rarely, until connect()'s patience is over.
+//
+// The transport runs a CAF actor system of its own, so that a process may have another one, or
+// several transports: bulk data and whatever that other system sends (control messages,
+// heartbeats) then do not wait for each other in one event loop. Its threads sleep when idle.
+//
+// Beyond the contracts of Transport and RemoteTransport:
+//  - Messages from other processes are delivered on the transport's event loop, those between
+//    ranks of one process on a sender's thread. An Inbox that hangs holds up all deliveries of
+//    its process. An exception from an Inbox is logged and counts as delivered.
+//  - Messages for a local rank that has not attached yet wait for it, as do its peer_downs.
+//  - A rank that has left does not come back: attach() of it is an error.
+//  - Bytes that no peer sends (another magic, version, job or placement; lengths beyond the
+//    limits; ranks that do not live there) end that connection with a log line, nothing else.
+//  - If connect() fails, all connections are closed: this transport is of no further use.
+//  - REQUIRES: tensors on the CPU; ranks handed to send() are inside the world, the sender local;
+//    the destructor runs on no thread of the transport, thus in no Inbox.
+//
+// Errors (io): the address cannot be listened on.
+Expected<std::unique_ptr<RemoteTransport>> make_tcp_transport(const TcpOptions& options);
+
+}  // namespace grapevine

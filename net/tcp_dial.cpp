@@ -1,0 +1,172 @@
+#include "net/tcp_dial.hpp"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+namespace grapevine::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Clock::duration kFirstPause = 10ms;
+constexpr Clock::duration kLongestPause = 500ms;
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+std::string text_of(int error) { return std::generic_category().message(error); }
+
+Error system_error(int error) { return {Errc::io, text_of(error)}; }
+Error out_of_time(std::string what) { return {Errc::timeout, std::move(what)}; }
+
+// Until `events` or a hang-up, or the deadline: then false.
+bool wait_for(int descriptor, short events, Clock::time_point deadline) {
+  for (;;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd waiting{descriptor, events, 0};
+    const int ready = ::poll(&waiting, 1, static_cast<int>(std::clamp<long long>(left, 0, 60'000)));
+    if (ready > 0) return true;
+    if (Clock::now() >= deadline) return false;
+  }
+}
+
+Expected<void> connect_to(int descriptor, const addrinfo& to, Clock::time_point deadline) {
+  if (::connect(descriptor, to.ai_addr, to.ai_addrlen) == 0) return {};
+  if (errno != EINPROGRESS) return system_error(errno);
+  if (!wait_for(descriptor, POLLOUT, deadline)) return out_of_time("no answer to connecting");
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) return system_error(error);
+  return {};
+}
+
+// Of the addresses that the name has, the first that answers.
+Expected<Socket> connect_to(const std::string& address, Clock::time_point deadline) {
+  const auto parts = split_address(address);
+  if (!parts) return parts.error();
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed = ::getaddrinfo(parts->first.c_str(), parts->second.c_str(), &hints, &found);
+  if (failed != 0) return Error{Errc::io, ::gai_strerror(failed)};
+  const AddressList list(found, &::freeaddrinfo);
+  Error last{Errc::io, "the name has no address"};
+  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
+    Socket socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket.get() < 0) return system_error(errno);
+    const Expected<void> connected = connect_to(socket.get(), *entry, deadline);
+    if (connected) return socket;
+    last = connected.error();
+  }
+  return last;
+}
+
+// The greeting is shorter than any socket buffer: one write takes all of it.
+Expected<Hello> exchange_hellos(int descriptor, const Hello& own, Clock::time_point deadline) {
+  const std::vector<std::byte> hello = encode_hello(own);
+  if (::send(descriptor, hello.data(), hello.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(hello.size()))
+    return system_error(errno);
+  std::array<std::byte, kHelloBytes> answer{};
+  std::size_t size = 0;
+  while (size < answer.size()) {
+    if (!wait_for(descriptor, POLLIN, deadline))
+      return out_of_time("it accepted the connection and then said nothing");
+    const ssize_t count = ::recv(descriptor, answer.data() + size, answer.size() - size, 0);
+    if (count == 0) return Error{Errc::io, "it closed the connection without an answer"};
+    if (count < 0 && errno != EAGAIN && errno != EINTR) return system_error(errno);
+    size += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+  }
+  return decode_hello(answer.data());
+}
+
+Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t process) {
+  if (answer.refusal != Refusal::none) return Error{Errc::protocol, describe(answer.refusal)};
+  if (answer.job != own.job) return Error{Errc::protocol, describe(Refusal::other_job)};
+  if (answer.placement != own.placement)
+    return Error{Errc::protocol, describe(Refusal::other_placement)};
+  if (answer.process != process)
+    return Error{Errc::protocol, "process " + std::to_string(answer.process) +
+                                     " answered there: check the list of addresses"};
+  return {};
+}
+
+Expected<Socket> dial_once(const std::string& address, const Hello& own, std::int32_t process,
+                           Clock::time_point deadline) {
+  Expected<Socket> socket = connect_to(address, deadline);
+  if (!socket) return socket;
+  const Expected<Hello> answer = exchange_hellos(socket->get(), own, deadline);
+  if (!answer) return answer.error();
+  const Expected<void> checked = check_answer(*answer, own, process);
+  if (!checked) return checked.error();
+  return socket;
+}
+
+}  // namespace
+
+Socket::~Socket() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::string join_address(const std::string& host, std::uint16_t port) {
+  const bool bare_ipv6 = host.find(':') != std::string::npos;
+  return (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+Expected<std::pair<std::string, std::string>> split_address(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size())
+    return bad_input("\"" + address + "\" is not of the form host:port");
+  std::string host = address.substr(0, colon);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  return std::make_pair(std::move(host), address.substr(colon + 1));
+}
+
+// Connecting a datagram socket sends nothing; it only makes the kernel choose the route.
+std::string primary_address(bool ipv6) {
+  const char* const loopback = ipv6 ? "::1" : "127.0.0.1";
+  const char* const elsewhere = ipv6 ? "2001:db8::1" : "192.0.2.1";  // reserved for documentation
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(elsewhere, "9", &hints, &found) != 0) return loopback;
+  const AddressList list(found, &::freeaddrinfo);
+  const Socket socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  std::array<char, NI_MAXHOST> name{};
+  if (socket.get() < 0 || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0 ||
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, name.data(), name.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+    return loopback;
+  return name.data();
+}
+
+Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t process,
+                      Clock::time_point deadline) {
+  for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    Expected<Socket> socket = dial_once(address, own, process, deadline);
+    if (socket) return socket;
+    const Errc code = socket.error().code;
+    if (code == Errc::protocol || code == Errc::bad_input) return socket;
+    if (Clock::now() >= deadline) return out_of_time(socket.error().message);
+    std::this_thread::sleep_for(std::min(pause, deadline - Clock::now()));
+  }
+}
+
+}  // namespace grapevine::tcp

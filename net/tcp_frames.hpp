@@ -1,0 +1,109 @@
+// What travels on a TCP connection between two processes: one Hello in each direction, then frames.
+// A frame is a message (messages/codec.hpp: header, payload) or a control frame. All integers are
+// little-endian.
+//
+// Hello, 48 bytes:
+//   offset  size
+//        0     4  magic "GVTC"
+//        4     2  version of this protocol
+//        6     2  version of the codec
+//        8     4  process: the sender's index
+//       12     4  refusal: 0 welcome; else why the connection ends now
+//       16     8  job
+//       24     8  digest of the placement
+//       32    16  zero
+// Control frame, 12 bytes: as long as the prefix of a codec header, so that a reader needs the same
+// number of bytes to tell them apart:
+//        0     4  magic "GVTC"
+//        4     4  kind: 1 rank down, 2 ping, 3 pong
+//        8     4  rank; 0 for the others
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "messages/codec.hpp"
+#include "net/remote.hpp"
+
+namespace grapevine::tcp {
+
+inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::size_t kHelloBytes = 48;
+
+enum class Refusal : std::int32_t { none, duplicate_process, other_job, other_placement, too_late };
+
+// What a refused process tells its user.
+std::string describe(Refusal refusal);
+
+struct Hello {
+  std::int32_t process = 0;
+  Refusal refusal = Refusal::none;
+  std::uint64_t job = 0;
+  std::uint64_t placement = 0;
+};
+
+// Equal where two processes agree on who lives where (FNV-1a over process_of).
+std::uint64_t placement_digest(const Placement& placement);
+
+std::vector<std::byte> encode_hello(const Hello& hello);
+// Errors (protocol): bytes that no process of this version sends. REQUIRES: kHelloBytes of them.
+Expected<Hello> decode_hello(const std::byte* data);
+
+struct Control {
+  enum Kind : std::int32_t { rank_down = 1, ping = 2, pong = 3 };
+  Kind kind = ping;
+  Rank rank = 0;
+};
+
+std::vector<std::byte> encode_control(const Control& control);
+
+// A frame on its way out: `bytes` (a codec header or a control frame), then the tensors' bytes.
+struct OutFrame {
+  std::vector<std::byte> bytes;
+  std::vector<FrozenTensor> payload;
+};
+
+// Who receives the frames of a connection. An error ends the connection.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  // Before the payload is allocated: may a message go from `from` to `to` here?
+  virtual Expected<void> admit(Rank from, Rank to) = 0;
+  virtual void on_message(Envelope envelope) = 0;
+  virtual Expected<void> on_control(const Control& control) = 0;
+};
+
+// Cuts a stream of bytes, in pieces of any size, into frames. A payload is copied once, straight
+// into the tensor that the message will carry. Not thread-safe.
+class FrameReader {
+ public:
+  explicit FrameReader(const CodecLimits& limits) : limits_(limits) {}
+
+  // Errors (protocol, io): bytes that no peer sends, memory that cannot be had, what the sink
+  // refuses. The reader is useless afterwards.
+  Expected<void> consume(const std::byte* data, std::size_t size, FrameSink& sink);
+
+  // Payload bytes of the current message that are still to come.
+  std::uint64_t missing() const { return missing_; }
+
+ private:
+  std::size_t take_payload(const std::byte* data, std::size_t size);
+  Expected<std::size_t> take_header(const std::byte* data, std::size_t size, FrameSink& sink);
+  Expected<void> on_prefix(FrameSink& sink);
+  Expected<void> begin_message(FrameSink& sink);
+  Expected<void> finish_message(FrameSink& sink);
+
+  const CodecLimits limits_;
+  std::vector<std::byte> header_;            // what is there of it
+  std::size_t wanted_ = kHeaderPrefixBytes;  // bytes of header_
+  DecodedHeader message_;                    // valid while in_payload_
+  std::vector<at::Tensor> payload_;          // "
+  bool in_payload_ = false;
+  std::size_t tensor_ = 0;     // the one that is being filled
+  std::uint64_t filled_ = 0;   // bytes of it
+  std::uint64_t missing_ = 0;  // bytes of all
+};
+
+}  // namespace grapevine::tcp
