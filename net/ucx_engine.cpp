@@ -38,19 +38,25 @@ bool admits_shared_memory(std::string tls) {
 
 bool is_running(std::int32_t pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }
 
-// The bytes of some tensors, as UCX takes them: one buffer as itself, several as a list.
+// The bytes of some tensors, as UCX takes them: one buffer (or none) as itself, more as a list.
 class Buffers {
  public:
   void add(void* bytes, std::size_t size) {
     if (size > 0) parts_.push_back({bytes, size});
   }
-  void* pointer() { return parts_.size() == 1 ? parts_[0].buffer : parts_.data(); }
-  std::size_t count() const { return parts_.size() == 1 ? parts_[0].length : parts_.size(); }
-  ucp_datatype_t datatype() const {
-    return parts_.size() == 1 ? ucp_dt_make_contig(1) : ucp_dt_make_iov();
+  void* pointer() {
+    if (is_list()) return parts_.data();
+    return parts_.empty() ? nullptr : parts_[0].buffer;
   }
+  std::size_t count() const {
+    if (is_list()) return parts_.size();
+    return parts_.empty() ? 0 : parts_[0].length;
+  }
+  ucp_datatype_t datatype() const { return is_list() ? ucp_dt_make_iov() : ucp_dt_make_contig(1); }
 
  private:
+  bool is_list() const { return parts_.size() > 1; }
+
   std::vector<ucp_dt_iov_t> parts_;
 };
 
