@@ -269,7 +269,8 @@ void UcxTransport::lose_reported() {
 }
 
 void UcxTransport::idle(Clock::time_point& active_at) {
-  if (Clock::now() - active_at < options_.spin) return;
+  // Where cores are few, the process that is waited for may want this very one.
+  if (Clock::now() - active_at < options_.spin) return std::this_thread::yield();
   sleep(kLongestSleep);
   active_at = Clock::now();
 }
