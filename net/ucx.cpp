@@ -319,7 +319,7 @@ void UcxTransport::finish() {
     }
     work_until(Clock::now() + options_.linger, [this] { return engine_->goodbyes_seen(); });
     engine_->close_endpoints();
-    work_until(Clock::now() + kCloseTime, [this] { return engine_->closed(); });
+    work_until(Clock::now() + kCloseTime, [this] { return engine_->quiet(); });
   }
   const std::lock_guard<std::mutex> lock(engine_mutex_);
   engine_.reset();

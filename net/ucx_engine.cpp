@@ -6,10 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
+#include <cerrno>
 #include <cstring>
+#include <deque>
 #include <exception>
+#include <mutex>
 #include <random>
 #include <utility>
 
@@ -18,6 +19,7 @@ namespace {
 
 constexpr unsigned kMessageId = 0;            // of the only kind of active message
 constexpr int kProgressRounds = 64;           // before others get a turn
+constexpr int kRendezvousAtOnce = 2;          // of one process
 constexpr std::size_t kMaxEarlyHellos = 4096;  // a stranger cannot fill the memory
 
 std::uint64_t random_token() {
@@ -25,18 +27,29 @@ std::uint64_t random_token() {
   return (std::uint64_t{device()} << 32) | device();
 }
 
-// Whether UCX may use shared memory: by the option, else by the environment, else it may.
-bool admits_shared_memory(std::string tls) {
-  if (tls.empty())
-    if (const char* set = std::getenv("UCX_TLS")) tls = set;  // NOLINT(concurrency-mt-unsafe)
-  if (tls.empty() || tls[0] == '^') return true;
-  const std::array<const char*, 9> shared{"all", "sm",  "shm",  "mm",   "posix",
-                                          "sysv", "cma", "knem", "xpmem"};
-  return std::any_of(shared.begin(), shared.end(),
-                     [&](const char* name) { return tls.find(name) != std::string::npos; });
-}
-
 bool is_running(std::int32_t pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }
+
+// What a process of this host was sent over shared memory and may still fetch: it is stopped, say,
+// and goes on later. It is to find the bytes that it was promised, also after the link was closed.
+class LeftForPeers {
+ public:
+  void add(std::int32_t pid, std::vector<FrozenTensor> payload) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    left_.erase(std::remove_if(left_.begin(), left_.end(),
+                               [](const auto& entry) { return !is_running(entry.first); }),
+                left_.end());
+    if (is_running(pid)) left_.emplace_back(pid, std::move(payload));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<std::int32_t, std::vector<FrozenTensor>>> left_;  // guarded by mutex_
+};
+
+LeftForPeers& left_for_peers() {
+  static auto* const left = new LeftForPeers();  // never destroyed: the end of the process frees it
+  return *left;
+}
 
 // The bytes of some tensors, as UCX takes them: one buffer (or none) as itself, more as a list.
 class Buffers {
@@ -67,7 +80,7 @@ struct Engine::Link {
   std::int32_t process = 0;
   std::string host;
   Address peer;
-  bool error_mode = false;
+  bool same_host = false;
   ucp_ep_h endpoint = nullptr;
 
   bool open = true;       // until it says goodbye or is lost
@@ -81,6 +94,8 @@ struct Engine::Link {
   std::uint64_t next_out = 0;
   std::uint64_t next_in = 0;
   std::map<std::uint64_t, std::optional<Event>> waiting;  // by number; empty: still arriving
+  std::deque<Receive*> announced;                         // rendezvous not begun yet
+  int receiving = 0;                                      // rendezvous under way
 
   std::string name() const {
     return "process " + std::to_string(process) + " (host '" + host + "', pid " +
@@ -100,6 +115,7 @@ struct Engine::Receive {
   Engine* engine = nullptr;
   Link* link = nullptr;  // null: the link was lost, nobody wants the message any more
   std::uint64_t number = 0;
+  void* descriptor = nullptr;  // UCX's, of a rendezvous not begun yet
   DecodedHeader header;
   std::vector<at::Tensor> payload;
   Buffers buffers;
@@ -126,24 +142,23 @@ Expected<std::unique_ptr<Engine>> Engine::make(const UcxOptions& options) {
 
 Engine::Engine(std::unique_ptr<Worker> worker, const UcxOptions& options)
     : token_(random_token()),
-      shared_memory_(admits_shared_memory(options.tls)),
       pool_(options.keep_receive_bytes),
       worker_(std::move(worker)) {}
 
 Engine::~Engine() {
-  worker_.reset();
-  // A stopped process that goes on reads, through shared memory, what it was told to fetch: those
-  // bytes stay as they are as long as it may.
-  static std::vector<FrozenTensor>* const left_for_peers = new std::vector<FrozenTensor>();
-  static std::mutex* const mutex = new std::mutex();
-  const std::lock_guard<std::mutex> lock(*mutex);
   for (Send& s : sends_)
-    if (s.link->lost && !s.link->error_mode && is_running(s.link->peer.pid))
-      std::move(s.payload.begin(), s.payload.end(), std::back_inserter(*left_for_peers));
+    if (s.link->same_host) left_for_peers().add(s.link->peer.pid, std::move(s.payload));
+  // UCX aborts where a worker ends before its requests have. One that is leaked keeps still, as
+  // nobody progresses it.
+  if (quiet()) return;
+  spdlog::warn("ucx: {} messages to and {} from processes that do not answer are abandoned",
+               sends_.size(), receives_.size());
+  worker_.release();  // NOLINT(bugprone-unused-return-value)
 }
 
 std::string Engine::address() const {
-  return pack_address({token_, static_cast<std::int32_t>(::getpid()), worker_->address()});
+  return pack_address({token_, static_cast<std::int32_t>(::getpid()), worker_->address(),
+                       worker_->network_address()});
 }
 
 Expected<void> Engine::connect(const std::vector<std::string>& addresses,
@@ -157,9 +172,8 @@ Expected<void> Engine::connect(const std::vector<std::string>& addresses,
     link->engine = this;
     link->process = p;
     link->host = placement.host_of[static_cast<std::size_t>(p)];
-    link->error_mode =
-        !shared_memory_ ||
-        link->host != placement.host_of[static_cast<std::size_t>(placement.own_process)];
+    link->same_host =
+        link->host == placement.host_of[static_cast<std::size_t>(placement.own_process)];
     Link& opened = *link;
     links_[static_cast<std::size_t>(p)] = std::move(link);
     const Expected<void> open = open_link(opened, addresses[static_cast<std::size_t>(p)]);
@@ -172,18 +186,17 @@ Expected<void> Engine::connect(const std::vector<std::string>& addresses,
 Expected<void> Engine::open_link(Link& link, const std::string& address) {
   Expected<Address> peer = unpack_address(address);
   if (!peer) {
-    links_[static_cast<std::size_t>(link.process)]->open = false;
+    link.open = false;
     return Error{peer.error().code, "cannot connect to " + link.name() + ": " + peer.error().message};
   }
   link.peer = *std::move(peer);
+  const std::string& worker = link.same_host ? link.peer.any : link.peer.network;
   ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
-  params.address = reinterpret_cast<const ucp_address_t*>(link.peer.worker.data());
-  params.err_mode = link.error_mode ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
-  if (link.error_mode) {
-    params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    params.err_handler = {on_endpoint_error, &link};
-  }
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(worker.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {on_endpoint_error, &link};
   const ucs_status_t status = ucp_ep_create(worker_->handle(), &params, &link.endpoint);
   if (status != UCS_OK) {
     link.open = false;
@@ -274,6 +287,7 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
 void Engine::on_sent(void* request, ucs_status_t status, void* user_data) {
   Send& s = *static_cast<Send*>(user_data);
   Link& link = *s.link;
+  if (status != UCS_OK && link.same_host) left_for_peers().add(link.peer.pid, std::move(s.payload));
   link.engine->sends_.erase(s.self);
   ucp_request_free(request);
   if (status != UCS_OK) link.engine->fail(link, ucs_status_string(status));
@@ -305,9 +319,12 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
     return fail(*link, "it sent number " + std::to_string(prefix->number) + " twice"),
            UCS_ERR_REJECTED;
   switch (prefix->kind) {
-    case Kind::message:
-      return take_message(*link, prefix->number, header, size - sizeof(Prefix), data, length,
-                          is_rendezvous);
+    case Kind::message: {
+      Expected<DecodedHeader> decoded =
+          check_header(*link, header, size - sizeof(Prefix), length);
+      if (!decoded) return fail(*link, decoded.error().message), UCS_ERR_REJECTED;
+      return take_message(*link, prefix->number, *std::move(decoded), data, is_rendezvous);
+    }
     case Kind::departure:
       if (prefix->rank < 0 || prefix->rank >= placement_.world_size() ||
           placement_.process_of[static_cast<std::size_t>(prefix->rank)] != link->process)
@@ -372,24 +389,23 @@ Expected<DecodedHeader> Engine::check_header(const Link& link, const std::byte* 
   return decoded;
 }
 
-ucs_status_t Engine::take_message(Link& link, std::uint64_t number, const std::byte* header,
-                                  std::size_t header_bytes, void* data, std::size_t length,
-                                  bool is_rendezvous) try {
-  Expected<DecodedHeader> decoded = check_header(link, header, header_bytes, length);
-  if (!decoded) return fail(link, decoded.error().message), UCS_ERR_REJECTED;
+ucs_status_t Engine::take_message(Link& link, std::uint64_t number, DecodedHeader header,
+                                  void* data, bool is_rendezvous) {
   const auto self = receives_.emplace(receives_.end());
   Receive& r = *self;
   r.engine = this;
   r.link = &link;
   r.number = number;
   r.self = self;
-  r.header = *std::move(decoded);
-  r.payload = pool_.allocate(r.header);
+  r.header = std::move(header);
   if (is_rendezvous) {
-    for (const at::Tensor& t : r.payload)
-      if (t.defined()) r.buffers.add(t.data_ptr(), t.nbytes());
-    return begin_rendezvous(r, data);
+    r.descriptor = data;
+    link.waiting.emplace(number, std::nullopt);
+    link.announced.push_back(&r);
+    ++announced_;
+    return UCS_INPROGRESS;  // the descriptor is kept
   }
+  if (!allocate(r)) return UCS_ERR_NO_MEMORY;
   const auto* from = static_cast<const std::byte*>(data);
   for (const at::Tensor& t : r.payload) {
     if (!t.defined() || t.nbytes() == 0) continue;
@@ -398,29 +414,60 @@ ucs_status_t Engine::take_message(Link& link, std::uint64_t number, const std::b
   }
   received(r, UCS_OK);
   return UCS_OK;
-} catch (const std::exception& e) {  // out of memory: nothing may be thrown through UCX
-  fail(link, std::string("its message of ") + std::to_string(length) +
-                 " bytes cannot be taken: " + e.what());
-  return UCS_ERR_NO_MEMORY;
 }
 
-ucs_status_t Engine::begin_rendezvous(Receive& r, void* descriptor) {
-  r.link->waiting.emplace(r.number, std::nullopt);
+// False, and the receive and its link are gone, where memory has run out: nothing may be thrown
+// through UCX.
+bool Engine::allocate(Receive& r) {
+  try {
+    r.payload = pool_.allocate(r.header);
+    return true;
+  } catch (const std::exception& e) {
+    Link& link = *r.link;
+    const std::uint64_t bytes = r.header.payload_bytes();
+    if (r.descriptor != nullptr) ucp_am_data_release(worker_->handle(), r.descriptor);
+    receives_.erase(r.self);
+    fail(link, "no memory for its message of " + std::to_string(bytes) + " bytes: " + e.what());
+    return false;
+  }
+}
+
+// A few at a time, oldest first: memory is taken only for what arrives now, and the message that
+// the others wait for is not slowed down by them.
+void Engine::begin_announced() {
+  for (const auto& link : links_) {
+    while (link != nullptr && link->receiving < kRendezvousAtOnce && !link->announced.empty()) {
+      Receive& next = *link->announced.front();
+      link->announced.pop_front();
+      --announced_;
+      if (allocate(next)) start(next);
+    }
+  }
+}
+
+void Engine::start(Receive& r) {
+  for (const at::Tensor& t : r.payload)
+    if (t.defined()) r.buffers.add(t.data_ptr(), t.nbytes());
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
   param.cb.recv_am = on_received;
   param.user_data = &r;
   param.datatype = r.buffers.datatype();
-  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(
-      worker_->handle(), descriptor, r.buffers.pointer(), r.buffers.count(), &param);
-  if (!UCS_PTR_IS_PTR(request)) received(r, UCS_PTR_RAW_STATUS(request));
-  return UCS_INPROGRESS;  // the descriptor is UCX's now, even where it failed
+  // From here on the descriptor is UCX's, even where this fails.
+  const ucs_status_ptr_t request =
+      ucp_am_recv_data_nbx(worker_->handle(), std::exchange(r.descriptor, nullptr),
+                           r.buffers.pointer(), r.buffers.count(), &param);
+  if (UCS_PTR_IS_PTR(request))
+    ++r.link->receiving;  // until on_received()
+  else
+    received(r, UCS_PTR_RAW_STATUS(request));
 }
 
 void Engine::on_received(void* request, ucs_status_t status, std::size_t, void* user_data) {
   Receive& r = *static_cast<Receive*>(user_data);
   ucp_request_free(request);
+  if (r.link != nullptr) --r.link->receiving;
   r.engine->received(r, status);
 }
 
@@ -492,12 +539,17 @@ void Engine::lose(std::int32_t process) {
   abandon(link);
 }
 
-// Without error mode UCX knows no way to take back what it was given: it stays until the end.
+// What is under way ends with the endpoint.
 void Engine::abandon(Link& link) {
   link.waiting.clear();
+  for (Receive* r : std::exchange(link.announced, {})) {
+    ucp_am_data_release(worker_->handle(), r->descriptor);
+    receives_.erase(r->self);
+    --announced_;
+  }
   for (Receive& r : receives_)
     if (r.link == &link) r.link = nullptr;
-  if (!link.error_mode || link.endpoint == nullptr || std::exchange(link.closing, true)) return;
+  if (link.endpoint == nullptr || std::exchange(link.closing, true)) return;
   broken_.push_back(&link);
 }
 
@@ -515,7 +567,11 @@ void Engine::close_broken() {
 
 bool Engine::progress() {
   int rounds = 0;
-  while (rounds < kProgressRounds && ucp_worker_progress(worker_->handle()) != 0) ++rounds;
+  while (rounds < kProgressRounds && ucp_worker_progress(worker_->handle()) != 0) {
+    if (announced_ > 0) begin_announced();
+    ++rounds;
+  }
+  if (announced_ > 0) begin_announced();
   if (!broken_.empty()) close_broken();
   const auto is_done = [](void* request) {
     const bool done = ucp_request_check_status(request) != UCS_INPROGRESS;
@@ -540,11 +596,19 @@ bool Engine::goodbyes_seen() const {
 void Engine::close_endpoints() {
   const ucp_request_param_t param{};
   for (const auto& link : links_) {
-    if (link == nullptr || link->endpoint == nullptr || link->closing || link->lost) continue;
+    if (link == nullptr || link->endpoint == nullptr || link->closing) continue;
+    if (link->open && !link->saw_all) {
+      lose(link->process);
+      continue;
+    }
     link->closing = true;
     void* request = ucp_ep_close_nbx(std::exchange(link->endpoint, nullptr), &param);
     if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
   }
+}
+
+bool Engine::quiet() const {
+  return broken_.empty() && closing_.empty() && sends_.empty() && receives_.empty();
 }
 
 }  // namespace grapevine::ucx

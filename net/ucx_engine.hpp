@@ -35,7 +35,7 @@ using Event = std::variant<Envelope, Departure, ProcessLeft>;
 class Engine {
  public:
   static Expected<std::unique_ptr<Engine>> make(const UcxOptions& options);
-  // Abandons what is in flight.
+  // Abandons what is in flight; UCX's objects as well where it is not done with them.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -69,9 +69,10 @@ class Engine {
   void say_goodbye();
   // Every process that is still there has taken everything.
   bool goodbyes_seen() const;
-  // Begins to close the endpoints of links that ended well; closed() when all are.
+  // Begins to close all endpoints: at once those of processes that have not taken everything.
   void close_endpoints();
-  bool closed() const { return closing_.empty(); }
+  // UCX holds nothing of ours any more: the end of this ends UCX's objects as well.
+  bool quiet() const;
 
  private:
   struct Link;
@@ -80,7 +81,7 @@ class Engine {
 
   Engine(std::unique_ptr<Worker> worker, const UcxOptions& options);
 
-  Expected<void> open_link(Link& link, const std::string& worker_address);
+  Expected<void> open_link(Link& link, const std::string& address);
   void send(Link& link, Prefix prefix, const EncodedHeader& header,
             std::vector<FrozenTensor> payload);
   void send_bare(Link& link, Kind kind, Rank rank = 0);
@@ -88,15 +89,15 @@ class Engine {
   ucs_status_t on_active_message(const void* bytes, std::size_t size, void* data,
                                  std::size_t length, bool is_rendezvous);
   void take_hello(const Prefix& prefix);
-  void greet(Link& link);
   Link* sender_of(const Prefix& prefix);
   bool number_is_new(const Link& link, std::uint64_t number) const;
-  ucs_status_t take_message(Link& link, std::uint64_t number, const std::byte* header,
-                            std::size_t header_bytes, void* data, std::size_t length,
+  ucs_status_t take_message(Link& link, std::uint64_t number, DecodedHeader header, void* data,
                             bool is_rendezvous);
   Expected<DecodedHeader> check_header(const Link& link, const std::byte* header, std::size_t bytes,
                                        std::size_t length) const;
-  ucs_status_t begin_rendezvous(Receive& receive, void* descriptor);
+  bool allocate(Receive& receive);
+  void begin_announced();
+  void start(Receive& receive);
   void received(Receive& receive, ucs_status_t status);
   void in_order(Link& link, std::uint64_t number, std::optional<Event> event);
   void take_effect(Link& link, Event event);
@@ -111,19 +112,19 @@ class Engine {
   static void on_endpoint_error(void* arg, ucp_ep_h endpoint, ucs_status_t status);
 
   const std::uint64_t token_;
-  const bool shared_memory_;  // UCX may use it
   ReceivePool pool_;
   Placement placement_;
   CodecLimits limits_;
   std::vector<std::unique_ptr<Link>> links_;  // by process; null for the own one
   std::vector<Prefix> early_hellos_;          // came before connect()
   std::list<Send> sends_;                     // on their way
-  std::list<Receive> receives_;               // rendezvous under way
+  std::list<Receive> receives_;               // rendezvous announced or under way
+  std::size_t announced_ = 0;                 // of those the former
   std::vector<Event> events_;
-  std::vector<Link*> broken_;     // whose endpoints are to be closed by force, outside of callbacks
-  std::vector<void*> closing_;    // UCX's requests to close endpoints
-  std::uint64_t refused_ = 0;     // messages of nobody known
-  std::unique_ptr<Worker> worker_;  // destroyed first: nothing calls back afterwards
+  std::vector<Link*> broken_;   // whose endpoints are to be closed by force, outside of callbacks
+  std::vector<void*> closing_;  // UCX's requests to close endpoints
+  std::uint64_t refused_ = 0;   // messages of nobody known
+  std::unique_ptr<Worker> worker_;
 };
 
 }  // namespace grapevine::ucx

@@ -1,17 +1,21 @@
 #include "net/ucx_wire.hpp"
 
 #include <cstring>
+#include <limits>
 #include <string_view>
+
+#include "messages/check.hpp"
 
 namespace grapevine::ucx {
 namespace {
 
-// In front of the worker's address.
+// In front of UCX's two addresses.
 struct AddressHead {
   std::uint32_t magic = Prefix::kMagic;
   std::uint16_t version = Prefix::kVersion;
+  std::uint16_t any_bytes = 0;
+  std::uint16_t network_bytes = 0;
   std::uint16_t reserved = 0;
-  std::uint32_t worker_bytes = 0;
   std::int32_t pid = 0;
   std::uint64_t token = 0;
   std::uint64_t checksum = 0;  // of all the rest; computed while this is zero
@@ -28,9 +32,9 @@ std::string_view bytes_of(const AddressHead& head) {
   return {reinterpret_cast<const char*>(&head), sizeof head};
 }
 
-std::uint64_t checksum(AddressHead head, std::string_view worker) {
+std::uint64_t checksum(AddressHead head, std::string_view rest) {
   head.checksum = 0;
-  return checksum(worker, checksum(bytes_of(head)));
+  return checksum(rest, checksum(bytes_of(head)));
 }
 
 }  // namespace
@@ -52,12 +56,19 @@ Expected<Prefix> read_prefix(const void* header, std::size_t size) {
 }
 
 std::string pack_address(const Address& address) {
+  const auto length = [](const std::string& part) {
+    GRAPEVINE_CHECK(part.size() <= std::numeric_limits<std::uint16_t>::max(),
+                    "a UCX worker address of ", part.size(), " bytes");
+    return static_cast<std::uint16_t>(part.size());
+  };
+  const std::string rest = address.any + address.network;
   AddressHead head;
-  head.worker_bytes = static_cast<std::uint32_t>(address.worker.size());
+  head.any_bytes = length(address.any);
+  head.network_bytes = length(address.network);
   head.pid = address.pid;
   head.token = address.token;
-  head.checksum = checksum(head, address.worker);
-  return std::string(bytes_of(head)) + address.worker;
+  head.checksum = checksum(head, rest);
+  return std::string(bytes_of(head)) + rest;
 }
 
 Expected<Address> unpack_address(const std::string& bytes) {
@@ -65,14 +76,15 @@ Expected<Address> unpack_address(const std::string& bytes) {
   if (bytes.size() < sizeof head)
     return bad_input("a UCX address of " + std::to_string(bytes.size()) + " bytes is cut off");
   std::memcpy(&head, bytes.data(), sizeof head);
-  const std::string worker = bytes.substr(sizeof head);
+  const std::string rest = bytes.substr(sizeof head);
   if (head.magic != Prefix::kMagic) return bad_input("it is not the address of a UCX transport");
   if (head.version != Prefix::kVersion)
     return bad_input("a UCX address of version " + std::to_string(head.version) +
                      ", this build speaks " + std::to_string(Prefix::kVersion));
-  if (head.worker_bytes != worker.size() || head.checksum != checksum(head, worker))
+  if (rest.size() != std::size_t{head.any_bytes} + head.network_bytes ||
+      head.checksum != checksum(head, rest))
     return bad_input("a UCX address of " + std::to_string(bytes.size()) + " bytes is damaged");
-  return Address{head.token, head.pid, worker};
+  return Address{head.token, head.pid, rest.substr(0, head.any_bytes), rest.substr(head.any_bytes)};
 }
 
 }  // namespace grapevine::ucx

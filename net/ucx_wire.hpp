@@ -40,7 +40,8 @@ Expected<Prefix> read_prefix(const void* header, std::size_t size);
 struct Address {
   std::uint64_t token = 0;
   std::int32_t pid = 0;
-  std::string worker;  // UCX's own, opaque
+  std::string any;      // UCX's own, opaque: over whatever there is
+  std::string network;  // the same without shared memory
 };
 
 std::string pack_address(const Address& address);

@@ -21,8 +21,9 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   ucp_worker_h handle() const { return worker_; }
-  // Where other workers reach this one.
-  std::string address() const { return address_; }
+  // Where other workers reach this one: over whatever there is, or over the network only.
+  const std::string& address() const { return address_; }
+  const std::string& network_address() const { return network_address_; }
   // Readable when there is something to progress, once arm() returned true.
   int descriptor() const { return descriptor_; }
   // False: there is something to progress now.
@@ -32,10 +33,12 @@ class Worker {
   Worker() = default;
   Expected<void> open(const UcxOptions& options);
   Expected<void> query();
+  Expected<std::string> query_address(unsigned flags);
 
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::string address_;
+  std::string network_address_;
   int descriptor_ = -1;
 };
 
