@@ -521,9 +521,10 @@ void Engine::on_endpoint_error(void* arg, ucp_ep_h, ucs_status_t status) {
 void Engine::fail(Link& link, const std::string& why) {
   if (link.open) {
     link.open = false;
-    link.lost = true;
+    link.lost = any_lost_ = true;
     link.why = why;
-    spdlog::warn("ucx: lost {}: {}", link.name(), why);
+    // Who has been told goodbye may well end before its answer is read.
+    if (!saying_goodbye_) spdlog::warn("ucx: lost {}: {}", link.name(), why);
     events_.emplace_back(ProcessLeft{link.process});
   }
   abandon(link);
@@ -533,7 +534,7 @@ void Engine::lose(std::int32_t process) {
   Link& link = *links_[static_cast<std::size_t>(process)];
   if (link.open) {
     link.open = false;
-    link.lost = true;
+    link.lost = any_lost_ = true;
     link.why = "it was reported dead";
   }
   abandon(link);
@@ -565,6 +566,18 @@ void Engine::close_broken() {
 
 // ---- Progress and the end
 
+// UCX cannot revoke shared memory, and so never ends a send that a lost process might still fetch.
+// Once that process is gone, the memory is of use to nobody.
+void Engine::release_unfetchable() {
+  const auto now = std::chrono::steady_clock::now();
+  if (sends_.empty() || now - last_release_ < std::chrono::seconds(1)) return;
+  last_release_ = now;
+  for (Send& s : sends_)
+    if (s.link->lost && s.link->same_host && s.link->endpoint == nullptr &&
+        !is_running(s.link->peer.pid))
+      s.payload.clear();
+}
+
 bool Engine::progress() {
   int rounds = 0;
   while (rounds < kProgressRounds && ucp_worker_progress(worker_->handle()) != 0) {
@@ -573,6 +586,7 @@ bool Engine::progress() {
   }
   if (announced_ > 0) begin_announced();
   if (!broken_.empty()) close_broken();
+  if (any_lost_) release_unfetchable();
   const auto is_done = [](void* request) {
     const bool done = ucp_request_check_status(request) != UCS_INPROGRESS;
     if (done) ucp_request_free(request);
@@ -583,6 +597,7 @@ bool Engine::progress() {
 }
 
 void Engine::say_goodbye() {
+  saying_goodbye_ = true;
   for (const auto& link : links_)
     if (link != nullptr && link->open) send_bare(*link, Kind::goodbye);
 }

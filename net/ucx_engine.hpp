@@ -3,6 +3,7 @@
 #pragma once
 #include <ucp/api/ucp.h>
 
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -104,6 +105,7 @@ class Engine {
   void fail(Link& link, const std::string& why);
   void abandon(Link& link);
   void close_broken();
+  void release_unfetchable();
 
   static void on_sent(void* request, ucs_status_t status, void* user_data);
   static void on_received(void* request, ucs_status_t status, std::size_t length, void* user_data);
@@ -124,6 +126,9 @@ class Engine {
   std::vector<Link*> broken_;   // whose endpoints are to be closed by force, outside of callbacks
   std::vector<void*> closing_;  // UCX's requests to close endpoints
   std::uint64_t refused_ = 0;   // messages of nobody known
+  bool saying_goodbye_ = false;
+  bool any_lost_ = false;
+  std::chrono::steady_clock::time_point last_release_;
   std::unique_ptr<Worker> worker_;
 };
 

@@ -41,9 +41,8 @@ class UcxProcesses : public testing::TestWithParam<bool> {
     std::get<Chunk>(e.payload).data = data;
     transport_->send(std::move(e));
   }
-  // A connection between hosts breaks by itself; within one, somebody else has to notice.
+  // Nobody reports it: the connection breaks, or UCX looks whether the process is there.
   void peer_is_dead() {
-    if (same_host()) transport_->process_down(1);
     EXPECT_TRUE(inbox_->wait_down(1));
     EXPECT_EQ(inbox_->down_count(1), 1);
     EXPECT_TRUE(inbox_->arrivals().back().is_down) << "a message after its sender's peer_down";
@@ -145,6 +144,20 @@ TEST_P(UcxProcesses, ASenderIsKilledWhileItSendsPayload) {
   transport_.reset();
 }
 
+TEST_P(UcxProcesses, ADeathThatIsAlsoReportedIsAnnouncedOnce) {
+  start("sink");
+  Rng rng(16);
+  for (int i = 0; i < 20; ++i) send(i, random_bits(rng, 1 << 20, at::kByte));
+  ASSERT_TRUE(peer_->wait_for_output("taken"));
+  peer_->signal(SIGKILL);
+  transport_->process_down(1);
+  transport_->process_down(1);
+  peer_->wait();
+  peer_is_dead();
+  transport_.reset();
+  EXPECT_EQ(inbox_->down_count(1), 1);
+}
+
 TEST_P(UcxProcesses, AStoppedReceiverHangsNobody) {
   start("sink");
   Rng rng(14);
@@ -182,6 +195,93 @@ TEST_P(UcxProcesses, EndingDoesNotWaitForAStoppedProcess) {
   ASSERT_TRUE(peer_->wait_for_output("taken"));
   peer_->signal(SIGSTOP);
   transport_.reset();
+}
+
+// ---- Connecting
+
+std::unique_ptr<RemoteTransport> make(UcxOptions options = loopback_options()) {
+  Expected<std::unique_ptr<RemoteTransport>> made = make_ucx_transport(options);
+  EXPECT_TRUE(made.ok()) << made.error().message;
+  return *std::move(made);
+}
+
+void expect_names(const Expected<void>& result, const std::vector<std::string>& words) {
+  ASSERT_FALSE(result.ok());
+  for (const std::string& word : words)
+    EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
+  EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
+}
+
+class UcxConnect : public UcxProcesses {};
+INSTANTIATE_TEST_SUITE_P(Hosts, UcxConnect, testing::Bool(), [](const auto& info) {
+  return std::string(info.param ? "same" : "other");
+});
+
+TEST_P(UcxConnect, NamesWhoDoesNotAnswerInTime) {
+  const auto first = make();
+  const auto silent = make();
+  const Expected<void> connected =
+      first->connect({first->address(), silent->address()}, placement(0, 2, same_host()),
+                     std::chrono::milliseconds(300));
+  expect_names(connected, {"process 1", same_host() ? "here" : "host1", std::to_string(getpid())});
+  EXPECT_EQ(connected.error().code, Errc::timeout);
+}
+
+TEST_P(UcxConnect, NamesWhoIsGone) {
+  const auto first = make();
+  auto gone = make();
+  const std::string address = gone->address();
+  gone.reset();
+  expect_names(first->connect({first->address(), address}, placement(0, 2, same_host()),
+                              std::chrono::seconds(3)),
+               {"process 1", same_host() ? "here" : "host1"});
+}
+
+TEST_P(UcxConnect, NamesADamagedAddress) {
+  const auto other = make();
+  for (int damage = 0; damage < 4; ++damage) {
+    const auto first = make();
+    std::string address = other->address();
+    if (damage == 0) address.clear();
+    if (damage == 1) address.resize(address.size() - 1);
+    if (damage == 2) address[address.size() / 2] ^= 1;
+    if (damage == 3) address += "x";
+    const Expected<void> connected = first->connect(
+        {first->address(), address}, placement(0, 2, same_host()), std::chrono::seconds(3));
+    expect_names(connected, {"process 1", same_host() ? "here" : "host1", "address"});
+    EXPECT_EQ(connected.error().code, Errc::bad_input);
+  }
+}
+
+// Whoever is connected first may send at once; it waits for the receiver's attach().
+TEST_P(UcxConnect, WhatComesBeforeTheAttachWaits) {
+  const auto first = make();
+  const auto second = make();
+  const std::vector<std::string> addresses = {first->address(), second->address()};
+  std::thread other([&] {
+    ASSERT_TRUE(second->connect(addresses, placement(1, 2, same_host()), kHangDeadline).ok());
+  });
+  ASSERT_TRUE(first->connect(addresses, placement(0, 2, same_host()), kHangDeadline).ok());
+  ASSERT_TRUE(first->attach(0, std::make_shared<RecordingInbox>()).ok());
+  for (int i = 0; i < 100; ++i) first->send(numbered(0, 1, i));
+  first->detach(0);
+  other.join();
+  const auto inbox = std::make_shared<RecordingInbox>();
+  ASSERT_TRUE(second->attach(1, inbox).ok());
+  ASSERT_TRUE(inbox->wait_down(0));
+  EXPECT_EQ(inbox->messages_from(0).size(), 100u);
+  EXPECT_TRUE(counts_up(inbox->messages_from(0)));
+}
+
+TEST(UcxOptions, UnknownDevicesAreRefusedByName) {
+  if (!ucx_built_in()) GTEST_SKIP() << "built without UCX: install libucx-dev";
+  UcxOptions options;
+  options.net_devices = "no-such-device";
+  options.tls = "tcp";
+  const auto made = make_ucx_transport(options);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().message.find("no-such-device"), std::string::npos)
+      << made.error().message;
 }
 
 }  // namespace
