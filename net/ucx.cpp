@@ -187,9 +187,9 @@ void UcxTransport::send(Envelope envelope) {
 
 void UcxTransport::process_down(std::int32_t process) {
   const Placement& placement = router().placement();
-  GRAPEVINE_CHECK(process >= 0 && process < placement.processes() &&
-                      process != placement.own_process,
-                  "process ", process, " reported dead to process ", placement.own_process);
+  GRAPEVINE_CHECK(
+      process >= 0 && process < placement.processes() && process != placement.own_process,
+      "process ", process, " reported dead to process ", placement.own_process);
   router().process_left(process);
   {
     const std::lock_guard<std::mutex> lock(reported_mutex_);

@@ -32,8 +32,8 @@ bool ucx_built_in();
 //
 // Between processes of one host (equal names in the Placement) shared memory is used where UCX may,
 // between hosts the network only. The death of a process shows by itself within seconds, that of a
-// stopped one or of a dead host only by process_down(). What a stopped process of this host had been
-// sent is kept in memory as long as it lives, as it may still fetch it.
+// stopped one or of a dead host only by process_down(). What a stopped process of this host had
+// been sent is kept in memory as long as it lives, as it may still fetch it.
 //
 // Threads: one per transport, which delivers what comes from other processes; an Inbox that lingers
 // holds up all of this process. Messages between local ranks are delivered as in net/inproc.hpp,

@@ -17,9 +17,10 @@
 namespace grapevine::ucx {
 namespace {
 
-constexpr unsigned kMessageId = 0;            // of the only kind of active message
-constexpr int kProgressRounds = 64;           // before others get a turn
-constexpr int kRendezvousAtOnce = 2;          // of one process
+constexpr unsigned kMessageId = 0;             // of the only kind of active message
+constexpr int kProgressRounds = 64;            // before others get a turn
+constexpr int kVainPolls = 16;                 // about a microsecond: then the caller may yield
+constexpr int kRendezvousAtOnce = 4;           // of one process
 constexpr std::size_t kMaxEarlyHellos = 4096;  // a stranger cannot fill the memory
 
 std::uint64_t random_token() {
@@ -129,21 +130,20 @@ Expected<std::unique_ptr<Engine>> Engine::make(const UcxOptions& options) {
   if (!worker) return worker.error();
   std::unique_ptr<Engine> engine(new Engine(*std::move(worker), options));
   ucp_am_handler_param_t handler{};
-  handler.field_mask =
-      UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = kMessageId;
   handler.cb = on_am;
   handler.arg = engine.get();
   const ucs_status_t status = ucp_worker_set_am_recv_handler(engine->worker_->handle(), &handler);
   if (status != UCS_OK)
-    return Error{Errc::io, std::string("UCX refuses active messages: ") + ucs_status_string(status)};
+    return Error{Errc::io,
+                 std::string("UCX refuses active messages: ") + ucs_status_string(status)};
   return engine;
 }
 
 Engine::Engine(std::unique_ptr<Worker> worker, const UcxOptions& options)
-    : token_(random_token()),
-      pool_(options.keep_receive_bytes),
-      worker_(std::move(worker)) {}
+    : token_(random_token()), pool_(options.keep_receive_bytes), worker_(std::move(worker)) {}
 
 Engine::~Engine() {
   for (Send& s : sends_)
@@ -187,7 +187,8 @@ Expected<void> Engine::open_link(Link& link, const std::string& address) {
   Expected<Address> peer = unpack_address(address);
   if (!peer) {
     link.open = false;
-    return Error{peer.error().code, "cannot connect to " + link.name() + ": " + peer.error().message};
+    return Error{peer.error().code,
+                 "cannot connect to " + link.name() + ": " + peer.error().message};
   }
   link.peer = *std::move(peer);
   const std::string& worker = link.same_host ? link.peer.any : link.peer.network;
@@ -306,8 +307,8 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
                                        std::size_t length, bool is_rendezvous) {
   const Expected<Prefix> prefix = read_prefix(bytes, size);
   if (!prefix) {
-    if (++refused_ == 1) spdlog::warn("ucx: {}; further ones are dropped silently",
-                                      prefix.error().message);
+    if (++refused_ == 1)
+      spdlog::warn("ucx: {}; further ones are dropped silently", prefix.error().message);
     return UCS_ERR_REJECTED;
   }
   if (prefix->kind == Kind::hello) return take_hello(*prefix), UCS_OK;
@@ -320,8 +321,7 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
            UCS_ERR_REJECTED;
   switch (prefix->kind) {
     case Kind::message: {
-      Expected<DecodedHeader> decoded =
-          check_header(*link, header, size - sizeof(Prefix), length);
+      Expected<DecodedHeader> decoded = check_header(*link, header, size - sizeof(Prefix), length);
       if (!decoded) return fail(*link, decoded.error().message), UCS_ERR_REJECTED;
       return take_message(*link, prefix->number, *std::move(decoded), data, is_rendezvous);
     }
@@ -354,8 +354,10 @@ Engine::Link* Engine::sender_of(const Prefix& prefix) {
     link = links_[static_cast<std::size_t>(prefix.process)].get();
   if (link != nullptr && link->peer.token == prefix.token) return link;
   if (++refused_ == 1)
-    spdlog::warn("ucx: a message of nobody in this job (process {}); further ones are dropped "
-                 "silently", prefix.process);
+    spdlog::warn(
+        "ucx: a message of nobody in this job (process {}); further ones are dropped "
+        "silently",
+        prefix.process);
   return nullptr;
 }
 
@@ -580,7 +582,12 @@ void Engine::release_unfetchable() {
 
 bool Engine::progress() {
   int rounds = 0;
-  while (rounds < kProgressRounds && ucp_worker_progress(worker_->handle()) != 0) {
+  for (int vain = 0; rounds < kProgressRounds && vain < kVainPolls;) {
+    if (ucp_worker_progress(worker_->handle()) == 0) {
+      if (rounds > 0) break;
+      ++vain;
+      continue;
+    }
     if (announced_ > 0) begin_announced();
     ++rounds;
   }

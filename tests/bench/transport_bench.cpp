@@ -1,9 +1,10 @@
 // Messages between two processes of this machine over the UCX transport: time of a message of a
 // stream, by size, and of a round trip of a small one. One JSON object per line; "link" says what
 // UCX was to use. bandwidth_gbps is in units of 1e9 bit/s. Compare with
-//   UCX_TLS=… ucx_perftest -t ucp_am_bw -s BYTES and -t ucp_am_lat -s 8 (half a round trip)
+//   UCX_TLS=tcp (or posix,cma,tcp) UCX_NET_DEVICES=lo ucx_perftest -t ucp_am_bw -s BYTES and -t
+//   ucp_am_lat -s 8 (half a round trip)
 //
-// Usage: transport_bench [shm|tcp|both]
+// Usage: [SPIN_US=N] [KEEP_BYTES=N] transport_bench [shm|tcp|both]   (fields of UcxOptions)
 #include <ATen/ops/zeros.h>
 #include <unistd.h>
 
@@ -195,7 +196,8 @@ int probe(const std::string& link, const UcxOptions& options) {
 UcxOptions options_from_environment() {
   UcxOptions options = loopback_options();
   if (const char* us = std::getenv("SPIN_US")) options.spin = std::chrono::microseconds(atoi(us));
-  if (const char* keep = std::getenv("KEEP_BYTES")) options.keep_receive_bytes = strtoull(keep, nullptr, 10);
+  if (const char* keep = std::getenv("KEEP_BYTES"))
+    options.keep_receive_bytes = strtoull(keep, nullptr, 10);
   return options;
 }
 

@@ -73,7 +73,8 @@ TEST(ReceivePool, LiveTensorsDoNotOverlap) {
   std::vector<at::Tensor> live;
   for (int i = 0; i < 300; ++i) {
     if (live.size() < 6 || rng() % 2 == 0) {
-      live.push_back(pool.allocate(header_of({20000 + static_cast<std::int64_t>(rng() % 9) * 20000}))[0]);
+      live.push_back(
+          pool.allocate(header_of({20000 + static_cast<std::int64_t>(rng() % 9) * 20000}))[0]);
       live.back().fill_(i);
     } else {
       live.erase(live.begin() + static_cast<std::ptrdiff_t>(rng() % live.size()));

@@ -94,8 +94,7 @@ TEST_P(UcxProcesses, ConcurrentStreamsKeepTheirOrderAndBits) {
     ASSERT_EQ(streams[stream].size(), static_cast<std::size_t>(kMessages));
     EXPECT_TRUE(counts_up(streams[stream])) << "stream " << stream;
     for (int i = 0; i < kMessages; ++i)
-      EXPECT_TRUE(
-          same_bits(std::get<Chunk>(streams[stream][i].payload).data, sent[stream][i]))
+      EXPECT_TRUE(same_bits(std::get<Chunk>(streams[stream][i].payload).data, sent[stream][i]))
           << "stream and seed " << stream << ", message " << i;
   }
 }
@@ -280,8 +279,7 @@ TEST(UcxOptions, UnknownDevicesAreRefusedByName) {
   options.tls = "tcp";
   const auto made = make_ucx_transport(options);
   ASSERT_FALSE(made.ok());
-  EXPECT_NE(made.error().message.find("no-such-device"), std::string::npos)
-      << made.error().message;
+  EXPECT_NE(made.error().message.find("no-such-device"), std::string::npos) << made.error().message;
 }
 
 }  // namespace

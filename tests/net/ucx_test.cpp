@@ -14,6 +14,8 @@
 namespace grapevine::conformance {
 namespace {
 
+#ifdef GRAPEVINE_UCX
+
 // One transport per rank, as if each lived in a process of its own.
 template <bool kSameHost>
 class UcxWorld {
@@ -47,6 +49,18 @@ class UcxOtherHostWorld : public UcxWorld<false> {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(UcxSameHost, TransportSuite, UcxSameHostWorld);
 INSTANTIATE_TYPED_TEST_SUITE_P(UcxOtherHost, TransportSuite, UcxOtherHostWorld);
+
+#else
+
+TEST(Ucx, SaysWhatIsMissingWhereItIsNotBuiltIn) {
+  EXPECT_FALSE(ucx_built_in());
+  const auto made = make_ucx_transport({});
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, Errc::bad_input);
+  EXPECT_NE(made.error().message.find("libucx-dev"), std::string::npos);
+}
+
+#endif
 
 }  // namespace
 }  // namespace grapevine::conformance

@@ -15,7 +15,7 @@
 
 namespace grapevine {
 
-inline constexpr std::int32_t kLeaving = 1000;            // messages
+inline constexpr std::int32_t kLeaving = 1000;  // messages
 inline constexpr std::int64_t kLargeBytes = 64 << 20;
 
 inline UcxOptions loopback_options() {

@@ -91,7 +91,7 @@ int run(const std::string& folder, const Placement& where, const std::string& sc
 
 int main(int argc, char** argv) {
   if (argc != 6) return 2;
-  const auto where = grapevine::placement(std::stoi(argv[2]), std::stoi(argv[3]),
-                                          std::string(argv[4]) == "same");
+  const auto where =
+      grapevine::placement(std::stoi(argv[2]), std::stoi(argv[3]), std::string(argv[4]) == "same");
   return grapevine::run(argv[1], where, argv[5]);
 }
