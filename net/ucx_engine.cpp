@@ -299,8 +299,9 @@ void Engine::on_sent(void* request, ucs_status_t status, void* user_data) {
 ucs_status_t Engine::on_am(void* arg, const void* header, std::size_t header_length, void* data,
                            std::size_t length, const ucp_am_recv_param_t* param) {
   const bool is_rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  return static_cast<Engine*>(arg)->on_active_message(header, header_length, data, length,
-                                                      is_rendezvous);
+  const ucs_status_t status = static_cast<Engine*>(arg)->on_active_message(
+      header, header_length, data, length, is_rendezvous);
+  return is_rendezvous ? status : UCS_OK;  // UCX aborts where anything else is refused
 }
 
 ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void* data,
