@@ -8,10 +8,10 @@
 
 #include <fcntl.h>
 
-#include <torch/serialize.h>
 #include <nlohmann/json.hpp>
 
 #include "actors/files.hpp"
+#include "actors/state_bytes.hpp"
 
 namespace grapevine {
 namespace {
@@ -27,60 +27,21 @@ std::string rank_file(std::size_t rank) {
   return name;
 }
 
-// A dict[str, tensor | float | int | str-as-uint8-tensor]: text may hold any bytes, pickled text
-// not.
-std::vector<char> pickle(const StateDict& state) {
-  c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
-  for (const auto& [name, value] : state.entries()) {
-    if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
-      dict.insert(name, *tensor);
-    } else if (const auto* number = std::get_if<double>(&value)) {
-      dict.insert(name, *number);
-    } else if (const auto* integer = std::get_if<std::int64_t>(&value)) {
-      dict.insert(name, *integer);
-    } else {
-      const auto& text = std::get<std::string>(value);
-      at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
-      std::copy(text.begin(), text.end(), bytes.data_ptr<std::uint8_t>());
-      dict.insert("text:" + name, bytes);
-    }
-  }
-  return torch::pickle_save(dict);
-}
-
-Expected<StateDict> unpickle(const std::string& path) {
+Expected<StateDict> read_rank(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return bad_input(path + ": cannot be read: the checkpoint is not complete");
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-  StateDict state;
-  try {
-    const auto dict = torch::pickle_load(bytes).toGenericDict();
-    for (const auto& entry : dict) {
-      const std::string name = entry.key().toStringRef();
-      const at::IValue& value = entry.value();
-      if (value.isDouble()) {
-        state.put(name, value.toDouble());
-      } else if (value.isInt()) {
-        state.put(name, value.toInt());
-      } else if (name.rfind("text:", 0) == 0) {
-        const at::Tensor& text = value.toTensor();
-        const auto* data = reinterpret_cast<const char*>(text.data_ptr<std::uint8_t>());
-        state.put(name.substr(5), std::string(data, static_cast<std::size_t>(text.numel())));
-      } else {
-        state.put(name, value.toTensor());
-      }
-    }
-  } catch (const std::exception&) {
+  auto state = from_bytes(bytes);
+  if (!state)
     return bad_input(path + ": damaged: byte 0.." + std::to_string(bytes.size()) +
                      " is no checkpoint of a rank; use an older checkpoint");
-  }
   return state;
 }
 
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
                            const std::vector<RankSnapshot>& ranks) {
   for (const RankSnapshot& rank : ranks) {
-    const std::vector<char> bytes = pickle(rank.state);
+    const std::vector<char> bytes = to_bytes(rank.state);
     const auto path = folder / rank_file(static_cast<std::size_t>(rank.rank));
     if (auto written = write_file_atomically(path, {bytes.data(), bytes.size()}); !written)
       return written;
@@ -152,7 +113,7 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
     return bad_input((*folder / "job.json").string() + ": damaged: expected version, ranks, job");
   }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    auto state = unpickle((*folder / rank_file(rank)).string());
+    auto state = read_rank((*folder / rank_file(rank)).string());
     if (!state) return state.error();
     checkpoint.ranks.push_back(std::move(*state));
   }

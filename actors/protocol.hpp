@@ -1,6 +1,8 @@
-// What the actors of one process say to each other, and their typed interfaces.
+// What actors say to each other, and their typed interfaces. Messages with an inspect() cross
+// processes; the others stay inside one.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include <caf/typed_event_based_actor.hpp>
 
 #include "actors/ledger.hpp"
+#include "actors/protocol_wire.hpp"
 #include "actors/trace_record.hpp"
 #include "algorithms/env.hpp"
 #include "algorithms/state_dict.hpp"
@@ -89,6 +92,10 @@ struct CheckpointWritten {
 };
 struct StopRequested {};
 struct CheckpointRequested {};
+// A process of the run has closed its trace and is about to end.
+struct Farewell {
+  std::int32_t process = 0;
+};
 struct Watchdog {};
 struct CollectAgain {};
 
@@ -115,6 +122,15 @@ struct TraceClosed {
   std::string error;
 };
 
+// ---- between processes ----
+
+// The run is over, for the reason given: sent to every other process.
+struct RunEnded {
+  bool failed = false;
+  Error error;  // where it failed
+  bool interrupted = false;
+};
+
 // ---- interfaces ----
 
 using WorkerActor = caf::typed_actor<caf::reacts_to<GradientRequest>>;
@@ -128,9 +144,18 @@ using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>>;
 using CheckpointWriterActor = caf::typed_actor<caf::reacts_to<WriteCheckpoint>>;
 using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<CloseTrace>>;
 
+// Stands for the head's supervisor in every other process.
+using DeputyActor =
+    caf::typed_actor<caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>,
+                     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>>;
+
+// Whoever closes a trace.
+using TraceOwner = caf::typed_actor<caf::reacts_to<TraceClosed>>;
+
 // Everybody is there: train.
 struct BeginRun {
-  std::vector<PeerActor> peers;  // by rank
+  std::vector<PeerActor> peers;       // by rank
+  std::vector<DeputyActor> deputies;  // of all other processes
   EvaluatorActor evaluator;      // null: no validation beside training
   CheckpointWriterActor writer;  // null: no checkpoints
   TracerActor tracer;            // null: no trace
@@ -141,29 +166,119 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<RankSnapshot>, caf::reacts_to<RankReport>, caf::reacts_to<RankFailed>,
     caf::reacts_to<EpochEvaluated>, caf::reacts_to<CheckpointWritten>,
     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>,
-    caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>>;
+    caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<Farewell>>;
+
+// ---- rendezvous ----
+
+// A process reports for the run. Answered with Welcome once all have, or once they cannot.
+struct Join {
+  std::int32_t process = 0;
+  std::string version;                          // of the program
+  std::map<std::string, std::string> identity;  // of the job: must be the same everywhere
+  std::string host;
+  std::string address;  // of its transport
+  DeputyActor deputy;   // null: the head itself
+};
+struct Welcome {
+  bool refused = false;
+  Error error;                         // where refused
+  std::vector<std::string> hosts;      // by process
+  std::vector<std::string> addresses;  // by process
+  std::string out;                     // the head's output folder
+  SupervisorActor supervisor;
+  EvaluatorActor evaluator;
+  bool validates = false;  // whether `evaluator` is there
+};
+// Its transport is connected and its peers wait for StartTraining; or it could not.
+struct Ready {
+  std::int32_t process = 0;
+  bool failed = false;
+  Error error;
+  std::vector<PeerActor> peers;  // its own, by rank
+};
+struct JoinDeadline {};
+
+using LobbyActor = caf::typed_actor<caf::replies_to<Join>::with<Welcome>, caf::reacts_to<Ready>,
+                                    caf::reacts_to<JoinDeadline>>;
+
+// ---- how they are written ----
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, StartTraining&) {
+  return f(caf::meta::type_name("grapevine::StartTraining"));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, TakeSnapshot& m) {
+  return f(caf::meta::type_name("grapevine::TakeSnapshot"), m.id);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Collect& m) {
+  return f(caf::meta::type_name("grapevine::Collect"), m.with_model);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, RankFinished& m) {
+  return f(caf::meta::type_name("grapevine::RankFinished"), m.rank);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, RankFailed& m) {
+  return f(caf::meta::type_name("grapevine::RankFailed"), m.error);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, StopRequested&) {
+  return f(caf::meta::type_name("grapevine::StopRequested"));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, CheckpointRequested&) {
+  return f(caf::meta::type_name("grapevine::CheckpointRequested"));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Farewell& m) {
+  return f(caf::meta::type_name("grapevine::Farewell"), m.process);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, RankSnapshot& m) {
+  return f(caf::meta::type_name("grapevine::RankSnapshot"), m.id, m.rank, m.step, m.state);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, RankReport& m) {
+  return f(caf::meta::type_name("grapevine::RankReport"), m.rank, m.step, m.w, m.z, m.buffers, m.ledger, m.step_seconds);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, EpochModel& m) {
+  return f(caf::meta::type_name("grapevine::EpochModel"), m.rank, m.epoch, m.z, m.buffers);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, RunEnded& m) {
+  return f(caf::meta::type_name("grapevine::RunEnded"), m.failed, m.error, m.interrupted);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Join& m) {
+  return f(caf::meta::type_name("grapevine::Join"), m.process, m.version, m.identity, m.host, m.address, m.deputy);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Welcome& m) {
+  return f(caf::meta::type_name("grapevine::Welcome"), m.refused, m.error, m.hosts, m.addresses, m.out, m.supervisor, m.evaluator, m.validates);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Ready& m) {
+  return f(caf::meta::type_name("grapevine::Ready"), m.process, m.failed, m.error, m.peers);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, StepReport& m) {
+  return f(caf::meta::type_name("grapevine::StepReport"), m.rank, m.step, m.epoch, m.epochs_done, m.time_s, m.batch_time_s, m.exchange_time_s, m.data_time_s, m.loss, m.top1, m.top5, m.lr, m.staleness, m.samples, m.logged);
+}
 
 }  // namespace grapevine
 
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StartTraining)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TimerFired)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::PeerLost)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TakeSnapshot)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Collect)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StepReport)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankFinished)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankSnapshot)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankReport)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankFailed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EpochEvaluated)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CheckpointWritten)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StopRequested)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CheckpointRequested)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Watchdog)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CollectAgain)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::BeginRun)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EpochModel)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::WriteCheckpoint)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceBatch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CloseTrace)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceClosed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinDeadline)

@@ -1,9 +1,13 @@
 #include "actors/runtime.hpp"
 
+#include <algorithm>
+
 #include <caf/all.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 
+#include "actors/deputy.hpp"
 #include "actors/evaluator.hpp"
+#include "actors/rendezvous.hpp"
 #include "actors/tracer.hpp"
 
 namespace grapevine {
@@ -13,10 +17,7 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
                                           SupervisorConfig config) {
   SupervisorState& state = self->state;
   state.init(self, std::move(config));
-  self->set_down_handler([&state](const caf::down_msg& down) {
-    state.on_failed(
-        {{Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)}});
-  });
+  self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
   self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
     state.on_exception(problem);
     return caf::exit_reason::unhandled_exception;
@@ -35,6 +36,7 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](Watchdog) { state.on_watchdog(); },
       [&state](CollectAgain) { state.collect(); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
+      [&state](Farewell farewell) { state.on_farewell(farewell); },
   };
 }
 
@@ -55,26 +57,42 @@ class CrewBuilder {
                    : system_.spawn(behavior, std::move(config));
   }
 
-  // Training begins at once.
+  // All of a run in this process; training begins at once.
   SupervisorActor build(std::shared_ptr<RunObserver> observer) {
+    SupervisorActor head = spawn_head(std::move(observer));
+    for (Rank rank = 0; rank < config_.ranks; ++rank)
+      crew_.peers.push_back(spawn_peer(rank, head, crew_.evaluator, crew_.tracer));
+    caf::anon_send(head, crew_);
+    return head;
+  }
+
+  // The supervisor and those who serve it, without the ranks.
+  SupervisorActor spawn_head(std::shared_ptr<RunObserver> observer) {
     SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
-    BeginRun crew;
-    if (config_.trace) crew.tracer = system_.spawn(tracer, TracerConfig{config_.trace_file, head});
+    if (config_.trace) crew_.tracer = spawn_tracer(config_.trace_file, head);
     if (!config_.checkpoint_folder.empty())
-      crew.writer = spawn_aside(
+      crew_.writer = spawn_aside(
           checkpoint_writer, CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
                                                     config_.keep_checkpoints, head});
     if (config_.evaluator)
-      crew.evaluator =
+      crew_.evaluator =
           spawn_aside(evaluator, EvaluatorConfig{config_.ranks, config_.evaluator, head});
-    for (Rank rank = 0; rank < config_.ranks; ++rank) {
-      crew.peers.push_back(system_.spawn(peer, peer_config(rank, head, crew)));
-      const auto attached = config_.transport->attach(rank, make_mailbox_inbox(crew.peers.back()));
-      GRAPEVINE_CHECK(attached.ok(), attached.error().message);
-    }
-    caf::anon_send(head, std::move(crew));
     return head;
   }
+
+  TracerActor spawn_tracer(std::string path, TraceOwner owner) {
+    return system_.spawn(tracer, TracerConfig{std::move(path), std::move(owner)});
+  }
+
+  PeerActor spawn_peer(Rank rank, const SupervisorActor& supervisor,
+                       const EvaluatorActor& evaluator, const TracerActor& tracer) {
+    PeerActor spawned = system_.spawn(peer, peer_config(rank, supervisor, evaluator, tracer));
+    const auto attached = config_.transport->attach(rank, make_mailbox_inbox(spawned));
+    GRAPEVINE_CHECK(attached.ok(), attached.error().message);
+    return spawned;
+  }
+
+  const BeginRun& crew() const { return crew_; }
 
  private:
   SupervisorConfig supervisor_config(std::shared_ptr<RunObserver> observer) const {
@@ -96,7 +114,8 @@ class CrewBuilder {
     return supervision;
   }
 
-  PeerConfig peer_config(Rank rank, const SupervisorActor& supervisor, const BeginRun& crew) {
+  PeerConfig peer_config(Rank rank, const SupervisorActor& supervisor,
+                         const EvaluatorActor& evaluator, const TracerActor& tracer) {
     PeerConfig peer;
     peer.rank = rank;
     peer.ranks = config_.ranks;
@@ -105,13 +124,15 @@ class CrewBuilder {
     peer.transport = config_.transport;
     const auto& compute = config_.computes[static_cast<std::size_t>(rank)];
     peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads};
-    // All ranks start from rank 0's parameters.
-    peer.parameters = config_.computes.front()->initial_parameters();
-    peer.buffers = config_.computes.front()->initial_buffers();
+    // All ranks start from the same parameters: models are initialised from the job's seed.
+    const auto& first = *std::find_if(config_.computes.begin(), config_.computes.end(),
+                                      [](const auto& c) { return c != nullptr; });
+    peer.parameters = first->initial_parameters();
+    peer.buffers = first->initial_buffers();
     if (config_.resume) peer.restored = config_.resume->ranks[static_cast<std::size_t>(rank)];
     peer.supervisor = supervisor;
-    peer.evaluator = crew.evaluator;
-    peer.tracer = crew.tracer;
+    peer.evaluator = evaluator;
+    peer.tracer = tracer;
     peer.detach_worker = detach_;
     peer.run_start_ns = run_start_ns_;
     peer.log_every = config_.log_every;
@@ -122,6 +143,7 @@ class CrewBuilder {
   RunConfig& config_;
   const bool detach_;
   std::int64_t run_start_ns_ = 0;
+  BeginRun crew_;
 };
 
 }  // namespace
@@ -130,24 +152,84 @@ struct Runtime::Impl {
   RunConfig config;
   caf::actor_system_config system_config;
   std::unique_ptr<caf::actor_system> system;
-  SupervisorActor supervisor;
+  SupervisorActor supervisor;  // of the run, or null in processes other than the head
+  LocalDeputy deputy;          // there
+
+  void start(const std::shared_ptr<RunObserver>& observer);
+  void start_in_cluster(const std::shared_ptr<RunObserver>& observer);
 };
+
+void Runtime::Impl::start(const std::shared_ptr<RunObserver>& observer) {
+  system = std::make_unique<caf::actor_system>(system_config);
+  supervisor = CrewBuilder(*system, config, true).build(observer);
+}
+
+void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observer) {
+  configure_for_cluster(system_config);
+  system = std::make_unique<caf::actor_system>(system_config);
+  CrewBuilder builder(*system, config, true);
+  const ClusterConfig& cluster = *config.cluster;
+  const bool is_head = cluster.process == 0;
+  if (is_head)
+    supervisor = builder.spawn_head(observer);
+  else
+    deputy = system->spawn(grapevine::deputy,
+                           DeputyConfig{cluster.process, head_of(cluster), observer});
+  const auto joined = join_run(*system, config, supervisor, deputy, builder.crew());
+  if (!joined) {
+    // Whoever answers for this process tells the observer.
+    if (is_head) return caf::anon_send(supervisor, RankFailed{joined.error()});
+    return caf::anon_send(deputy, RunEnded{true, joined.error(), false});
+  }
+  const Welcome& welcome = joined->welcome;
+  TracerActor tracer = builder.crew().tracer;
+  if (!is_head && config.trace && cluster.trace_file) {
+    auto path = cluster.trace_file(welcome.out);
+    if (!path) observer->on_warning("no trace of this process: " + path.error().message);
+    tracer = builder.spawn_tracer(path ? *path : std::string(), deputy);
+  }
+  Ready ready;
+  ready.process = cluster.process;
+  for (Rank rank = 0; rank < config.ranks; ++rank)
+    if (joined->placement.is_local(rank))
+      ready.peers.push_back(
+          builder.spawn_peer(rank, welcome.supervisor,
+                             welcome.validates ? welcome.evaluator : EvaluatorActor{}, tracer));
+  if (!is_head) caf::anon_send(deputy, Appoint{welcome.supervisor, ready.peers, tracer});
+  caf::anon_send(joined->lobby, std::move(ready));
+}
 
 Runtime::Runtime(RunConfig config, std::shared_ptr<RunObserver> observer)
     : impl_(std::make_unique<Impl>()) {
   impl_->config = std::move(config);
-  impl_->system = std::make_unique<caf::actor_system>(impl_->system_config);
-  impl_->supervisor = CrewBuilder(*impl_->system, impl_->config, true).build(std::move(observer));
+  if (impl_->config.cluster)
+    impl_->start_in_cluster(observer);
+  else
+    impl_->start(observer);
 }
 
 Runtime::~Runtime() {
-  for (Rank rank = 0; rank < impl_->config.ranks; ++rank) impl_->config.transport->detach(rank);
+  const auto& computes = impl_->config.computes;
+  for (std::size_t rank = 0; rank < computes.size(); ++rank)
+    if (computes[rank]) impl_->config.transport->detach(static_cast<Rank>(rank));
   impl_->supervisor = SupervisorActor{};
+  impl_->deputy = LocalDeputy{};
   impl_->system->await_all_actors_done();
 }
 
-void Runtime::request_stop() { caf::anon_send(impl_->supervisor, StopRequested{}); }
-void Runtime::request_checkpoint() { caf::anon_send(impl_->supervisor, CheckpointRequested{}); }
+void Runtime::request_stop() {
+  if (impl_->supervisor)
+    caf::anon_send(impl_->supervisor, StopRequested{});
+  else
+    caf::anon_send(impl_->deputy, StopRequested{});
+}
+
+void Runtime::request_checkpoint() {
+  if (impl_->supervisor)
+    caf::anon_send(impl_->supervisor, CheckpointRequested{});
+  else
+    caf::anon_send(impl_->deputy, CheckpointRequested{});
+}
 
 namespace {
 

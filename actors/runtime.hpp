@@ -1,4 +1,4 @@
-// Runtime: one training run of all ranks in this process.
+// Runtime: one training run, of all its ranks in this process or of this process's share of them.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,16 +10,33 @@
 #include "actors/supervisor.hpp"
 #include "algorithms/registry.hpp"
 #include "gpu/compute.hpp"
+#include "net/remote.hpp"
 #include "net/transport.hpp"
 
 namespace grapevine {
+
+// This process among those of a run. Process 0 is the head: it supervises, validates and writes.
+struct ClusterConfig {
+  std::int32_t process = 0;
+  std::int32_t processes = 1;
+  std::string head_host;  // where the head listens for the others
+  std::uint16_t head_port = 0;
+  std::string own_host;  // name of this machine: processes with equal names share memory
+  std::string version;   // of this program
+  std::string out;       // of the head
+  std::shared_ptr<RemoteTransport> transport;
+  // The trace of this process in the head's output folder; null: none is written.
+  std::function<Expected<std::string>(const std::string& out)> trace_file;
+  Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect
+};
 
 struct RunConfig {
   std::int32_t ranks = 1;
   std::uint64_t seed = 1;
   std::shared_ptr<const SharedParts> parts;
   std::shared_ptr<Transport> transport;
-  std::vector<std::shared_ptr<Compute>> computes;  // one per rank
+  std::optional<ClusterConfig> cluster;  // nothing: all ranks are in this process
+  std::vector<std::shared_ptr<Compute>> computes;  // by rank; null for those of other processes
   std::shared_ptr<Compute> evaluator;              // null: no validation beside training
   DelayModel delay;                                // null: no stragglers
   int threads = 1;                                 // intra-op threads per worker
@@ -37,7 +54,9 @@ struct RunConfig {
 // A run on real threads: CAF's scheduler for peers, a thread of its own for each worker.
 class Runtime {
  public:
-  // Starts training; the observer's on_end is called exactly once. REQUIRES: a valid config.
+  // Starts training; the observer's on_end is called exactly once. In a cluster this waits for the
+  // other processes, at most twice their patience; whatever is wrong ends the run in all of them.
+  // REQUIRES: a valid config.
   Runtime(RunConfig config, std::shared_ptr<RunObserver> observer);
   // Waits for the actors to end: call it after on_end.
   ~Runtime();

@@ -51,6 +51,7 @@ void SupervisorState::begin(BeginRun crew) {
     self_->monitor(peer);
     self_->send(peer, StartTraining{});
   }
+  for (const DeputyActor& deputy : crew_.deputies) self_->monitor(deputy);
   if (crew_.evaluator) self_->monitor(crew_.evaluator);
   if (crew_.writer) self_->monitor(crew_.writer);
   if (crew_.tracer) self_->monitor(crew_.tracer);
@@ -227,19 +228,57 @@ void SupervisorState::fail(Error error) {
   close();
 }
 
+// Traces first, here and in the other processes; the watchdog ends what does not answer.
 void SupervisorState::close() {
   stage_ = Stage::closing;
-  if (crew_.tracer)
+  if (crew_.tracer) {
+    trace_open_ = true;
     self_->send(crew_.tracer, CloseTrace{});
-  else
-    end();
+  }
+  farewells_due_ = crew_.deputies.size();
+  const RunEnded ended{result_.error.has_value(), result_.error.value_or(Error{}),
+                       result_.interrupted};
+  for (const DeputyActor& deputy : crew_.deputies) self_->send(deputy, ended);
+  end_if_closed();
 }
 
 void SupervisorState::on_trace_closed(const TraceClosed& closed) {
   result_.trace_hash = closed.hash;
   if (!closed.error.empty() && !result_.error)
     result_.error = Error{Errc::io, "trace: " + closed.error};
-  end();
+  trace_open_ = false;
+  end_if_closed();
+}
+
+void SupervisorState::on_farewell(Farewell) {
+  if (farewells_due_ > 0) --farewells_due_;
+  end_if_closed();
+}
+
+void SupervisorState::end_if_closed() {
+  if (stage_ == Stage::closing && !trace_open_ && farewells_due_ == 0) end();
+}
+
+// An actor of this process, or a whole other process, is gone.
+void SupervisorState::on_down(const caf::down_msg& down) {
+  if (stage_ == Stage::closing) {
+    for (const DeputyActor& deputy : crew_.deputies)
+      if (deputy.address() == down.source) on_farewell({});
+    return;
+  }
+  for (std::size_t rank = 0; rank < crew_.peers.size(); ++rank)
+    if (crew_.peers[rank].address() == down.source)
+      return fail({Errc::peer_down,
+                   "rank " + std::to_string(rank) + " is gone: its process ended or cannot be "
+                   "reached any more; its own output says why"});
+  fail({Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)});
+}
+
+template <class Handle>
+void SupervisorState::dismiss(const Handle& actor) {
+  if (!actor) return;
+  self_->demonitor(actor.address());
+  self_->send_exit(actor, caf::exit_reason::user_shutdown);
 }
 
 void SupervisorState::end() {
@@ -249,6 +288,10 @@ void SupervisorState::end() {
     self_->demonitor(peer.address());
     self_->send_exit(peer, caf::exit_reason::user_shutdown);
   }
+  // Other processes may know these, so that they would not go by themselves.
+  dismiss(crew_.evaluator);
+  dismiss(crew_.writer);
+  dismiss(crew_.tracer);
   self_->quit();
 }
 

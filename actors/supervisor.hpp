@@ -71,6 +71,8 @@ class SupervisorState {
   void on_checkpoint_requested();
   void on_watchdog();
   void on_trace_closed(const TraceClosed& closed);
+  void on_farewell(Farewell farewell);
+  void on_down(const caf::down_msg& down);
   void on_exception(const std::exception_ptr& problem);
   void collect();
 
@@ -84,7 +86,10 @@ class SupervisorState {
   void end_if_settled();
   void fail(Error error);
   void close();
+  void end_if_closed();
   void end();
+  template <class Handle>
+  void dismiss(const Handle& actor);
   RunResult average() const;
 
   SupervisorActor::stateful_pointer<SupervisorState> self_ = nullptr;
@@ -113,6 +118,9 @@ class SupervisorState {
   bool collecting_ = false;
   bool with_models_ = false;  // nothing is in flight any more: the next reports are the last
   bool balanced_ = false;
+
+  bool trace_open_ = false;
+  std::size_t farewells_due_ = 0;  // processes that still close down
 };
 
 }  // namespace grapevine

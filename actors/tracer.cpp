@@ -36,7 +36,7 @@ TracerActor::behavior_type tracer(TracerActor::stateful_pointer<TracerState> sel
   self->state.open();
   return {
       [self](const TraceBatch& batch) { self->state.add(batch); },
-      [self](CloseTrace) { self->send(self->state.config.supervisor, self->state.close()); },
+      [self](CloseTrace) { self->send(self->state.config.owner, self->state.close()); },
   };
 }
 

@@ -9,8 +9,8 @@
 namespace grapevine {
 
 struct TracerConfig {
-  std::string path;            // empty: hash only
-  SupervisorActor supervisor;  // told when the trace is closed
+  std::string path;  // empty: hash only
+  TraceOwner owner;  // told when the trace is closed
 };
 
 struct TracerState {

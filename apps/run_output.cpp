@@ -114,18 +114,6 @@ void RunOutput::on_warning(const std::string& message) {
   spdlog::warn("{}", message);
 }
 
-void RunOutput::on_end(RunResult result) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  result_ = std::move(result);
-  ended_.notify_all();
-}
-
-std::optional<RunResult> RunOutput::wait_for(Duration patience) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  ended_.wait_for(lock, patience, [this] { return result_.has_value(); });
-  return std::exchange(result_, std::nullopt);
-}
-
 double RunOutput::final_loss() const {
   double sum = 0;
   std::size_t count = 0;

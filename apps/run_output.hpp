@@ -1,19 +1,18 @@
 // RunOutput: what a run writes and shows while it goes on: metrics.csv and progress.
 #pragma once
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "actors/files.hpp"
 #include "actors/runtime.hpp"
 #include "apps/console.hpp"
+#include "apps/run_end.hpp"
 
 namespace grapevine {
 
-// The observer of a run. Called by the supervisor's actor; wait() belongs to the main thread.
+// The observer of a run. Called by the supervisor's actor; end() belongs to the main thread.
 class RunOutput : public RunObserver {
  public:
   // `first_steps`: by rank, where a resumed run begins; rows of `path` before them are kept.
@@ -27,10 +26,10 @@ class RunOutput : public RunObserver {
   void on_validation(Epoch epoch, const Evaluation& evaluation) override;
   void on_checkpoint(const std::string& path) override;
   void on_warning(const std::string& message) override;
-  void on_end(RunResult result) override;
+  void on_end(RunResult result) override { end_.on_end(std::move(result)); }
 
-  // The result once the run has ended, or nothing after `patience`.
-  std::optional<RunResult> wait_for(Duration patience);
+  // For the main thread.
+  RunEnd& end() { return end_; }
 
   // After the run. Puts metrics.csv under its name.
   Expected<void> commit() { return file_.commit(); }
@@ -51,10 +50,7 @@ class RunOutput : public RunObserver {
   Progress progress_;
   std::map<Rank, std::deque<double>> losses_;
   std::map<Epoch, Step> epoch_ends_;  // rank 0's last step of each epoch
-
-  std::mutex mutex_;  // guards result_
-  std::condition_variable ended_;
-  std::optional<RunResult> result_;
+  RunEnd end_;
 };
 
 }  // namespace grapevine

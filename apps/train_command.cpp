@@ -9,6 +9,7 @@
 
 #include "actors/files.hpp"
 #include "apps/console.hpp"
+#include "apps/run_end.hpp"
 #include "apps/run_output.hpp"
 #include "apps/signals.hpp"
 #include "apps/summary.hpp"
@@ -37,6 +38,7 @@ class TrainCommand : public Command {
     auto made = make_train_job(options_);
     if (!made) return made.error();
     TrainJob job = std::move(*made);
+    if (!job.is_head()) return take_part(job);
     auto output = RunOutput::create(job.out + "/metrics.csv", first_steps(job));
     if (!output) return bad_input(output.error().message);  // nothing has been trained yet
     SignalFlags signals;  // from here on a signal asks, and what is announced can be asked
@@ -49,6 +51,15 @@ class TrainCommand : public Command {
   }
 
  private:
+  // Of a process that only trains: the head speaks for the run.
+  static Expected<void> take_part(TrainJob& job) {
+    SignalFlags signals;
+    const auto end = std::make_shared<RunEnd>();
+    const RunResult result = run_to_the_end(std::move(job.run), end, *end, signals, nullptr);
+    if (result.error) return *result.error;
+    return {};
+  }
+
   static std::vector<Step> first_steps(const TrainJob& job) {
     return job.run.resume ? job.run.resume->steps() : std::vector<Step>{};
   }
@@ -76,20 +87,29 @@ class TrainCommand : public Command {
     ProgressBar bar(console.err, progress);
     output->show_progress(&bar, steps * job.options.workers, begun);
 
-    Runtime runtime(std::move(job.run), output);
+    const bool requeues = !job.options.requeue_command.empty();
+    RunResult result = run_to_the_end(std::move(job.run), output, output->end(), signals,
+                                      requeues ? &requeue : nullptr);
+    if (!result.error) bar.finish();
+    return result;
+  }
+
+  // Passes signals on. SIGUSR1 asks for a checkpoint, or, where `requeue` is given, sets it and stops.
+  static RunResult run_to_the_end(RunConfig config, const std::shared_ptr<RunObserver>& observer,
+                                  RunEnd& end, SignalFlags& signals, bool* requeue) {
+    Runtime runtime(std::move(config), observer);
     bool stopping = false;
     for (;;) {
-      if (auto result = output->wait_for(kPollInterval)) {
-        if (!result->error) bar.finish();
-        return std::move(*result);
-      }
+      if (auto result = end.wait_for(kPollInterval)) return std::move(*result);
       const bool asked = signals.take_checkpoint_request();
-      requeue = requeue || (asked && !job.options.requeue_command.empty());
-      if ((signals.stop_requested() || requeue) && !stopping) {
+      if (asked && requeue != nullptr) *requeue = true;
+      const bool stop = signals.stop_requested() || (asked && requeue != nullptr);
+      if (stop && !stopping) {
         stopping = true;
         runtime.request_stop();
+      } else if (asked && requeue == nullptr) {
+        runtime.request_checkpoint();
       }
-      if (asked && !requeue) runtime.request_checkpoint();
     }
   }
 

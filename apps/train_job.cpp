@@ -1,5 +1,8 @@
 #include "apps/train_job.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
@@ -16,19 +19,21 @@
 #include "gpu/torch_compute.hpp"
 #include "messages/names.hpp"
 #include "net/inproc.hpp"
+#include "net/tcp.hpp"
+#include "net/ucx.hpp"
 
 namespace grapevine {
 namespace {
 
 constexpr std::int64_t kMaxWorkers = 4096;
+constexpr std::int64_t kDefaultWorkers = 4;
 constexpr int kMaxThreads = 256;
 constexpr char kStepsKey[] = "steps";  // of a checkpoint's identity; may grow when it is resumed
 
 Expected<void> check_numbers(const TrainOptions& o) {
   const auto number = [](double v) { return std::to_string(v); };
-  if (o.workers < 1 || o.workers > kMaxWorkers)
-    return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
-                     std::to_string(kMaxWorkers));
+  if (o.workers < 0)
+    return bad_input("--workers " + std::to_string(o.workers) + ": expected at least 1");
   if (o.batch_size < 1)
     return bad_input("--batch-size " + std::to_string(o.batch_size) + ": expected at least 1");
   if (!std::isfinite(o.epochs) || o.epochs <= 0)
@@ -52,12 +57,9 @@ Expected<void> check_numbers(const TrainOptions& o) {
     return unknown_name("--checkpoint-keep", o.checkpoint_keep, {"all", "latest"});
   if (o.trace != "on" && o.trace != "off")
     return bad_input("--trace " + o.trace + ": expected on or off");
-  if (o.transport != "inproc") {
-    if (o.transport == "tcp" || o.transport == "ucx")
-      return bad_input("--transport " + o.transport +
-                       ": not in this build: all workers share this process, use inproc");
-    return unknown_name("--transport", o.transport, {"inproc"});
-  }
+  if (!std::isfinite(o.join_timeout_s) || o.join_timeout_s <= 0 || o.join_timeout_s > 1e5)
+    return bad_input("--join-timeout " + number(o.join_timeout_s) +
+                     ": expected seconds, more than 0 and at most 100000");
   return {};
 }
 
@@ -80,10 +82,11 @@ std::uint64_t seed_of(const TrainOptions& options) {
   return static_cast<std::uint64_t>(options.seed);
 }
 
-int threads_per_worker(const TrainOptions& options) {
+// `workers_here`: on this machine.
+int threads_per_worker(const TrainOptions& options, std::int64_t workers_here) {
   if (options.threads > 0) return options.threads;
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return std::max(1, cores / static_cast<int>(options.workers));
+  return std::max(1, cores / static_cast<int>(workers_here));
 }
 
 // runs/<date>-<algorithm>, or the folder of the run that is resumed.
@@ -102,14 +105,16 @@ std::string output_folder(const TrainOptions& options) {
 }
 
 // A resumed run adds a file to those of the runs before it.
-std::string trace_file(const TrainJob& job) {
+std::string trace_file(const std::string& out, std::int32_t process, bool resumed) {
   char name[64];
   for (int part = 0;; ++part) {
-    std::snprintf(name, sizeof name, part == 0 ? "process-0000.gvtrace" : "process-0000.%d.gvtrace",
-                  part);
-    const std::string path = job.out + "/trace/" + name;
+    if (part == 0)
+      std::snprintf(name, sizeof name, "process-%04d.gvtrace", process);
+    else
+      std::snprintf(name, sizeof name, "process-%04d.%d.gvtrace", process, part);
+    const std::string path = out + "/trace/" + name;
     std::error_code ignored;
-    if (!job.run.resume || !std::filesystem::exists(path, ignored)) return path;
+    if (!resumed || !std::filesystem::exists(path, ignored)) return path;
   }
 }
 
@@ -196,12 +201,14 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
 Expected<void> make_computes(TrainJob& job) {
   const auto device = choose_device(job.options.device);
   if (!device) return device.error();
-  for (Rank rank = 0; rank < job.options.workers; ++rank) {
+  job.run.computes.resize(static_cast<std::size_t>(job.options.workers));
+  for (const Rank rank : job.local_ranks) {
     auto compute = make_compute(job, rank, *device);
     if (!compute) return compute.error();
-    job.run.computes.push_back(std::move(*compute));
+    job.parameters = (*compute)->dimension();
+    job.run.computes[static_cast<std::size_t>(rank)] = std::move(*compute);
   }
-  job.parameters = job.run.computes.front()->dimension();
+  if (!job.is_head()) return {};
   auto evaluator = make_compute(job, 0, *device);
   if (!evaluator) return evaluator.error();
   job.evaluator = std::move(*evaluator);
@@ -238,6 +245,111 @@ Expected<void> load_resume(TrainJob& job) {
 
 }  // namespace
 
+namespace {
+
+Expected<void> check_transport(const TrainOptions& o, bool several_processes) {
+  const std::vector<std::string> valid = {"inproc", "tcp", "ucx"};
+  if (std::find(valid.begin(), valid.end(), o.transport) == valid.end())
+    return unknown_name("--transport", o.transport, valid);
+  if (o.transport == "inproc" && several_processes)
+    return bad_input("--transport inproc: a launcher started several processes, use tcp or ucx");
+  if (o.transport != "inproc" && !several_processes)
+    return bad_input("--transport " + o.transport +
+                     ": all workers share this process, use inproc, or start several processes "
+                     "with 'grapevine launch -n N -- train …'");
+  if (o.transport == "ucx" && !ucx_built_in())
+    return bad_input("--transport ucx: UCX is not in this build: install libucx-dev and build "
+                     "again, or use tcp");
+  return {};
+}
+
+// Where this process stands among those of the run, and which ranks are its own.
+Expected<void> find_place(TrainJob& job) {
+  TrainOptions& o = job.options;
+  auto launched = read_launcher_environment([](const char* name) { return std::getenv(name); });
+  if (!launched) return launched.error();
+  const bool several = launched->has_value() && (*launched)->processes > 1;
+  if (several) job.launched = std::move(*launched);
+  if (o.workers == 0) o.workers = several ? 1 : kDefaultWorkers;
+  if (o.transport.empty()) o.transport = several ? "tcp" : "inproc";
+  const std::int32_t processes = several ? job.launched->processes : 1;
+  if (o.workers < 1 || o.workers > kMaxWorkers / processes)
+    return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
+                     std::to_string(kMaxWorkers / processes));
+  if (auto checked = check_transport(o, several); !checked) return checked;
+  const auto here = static_cast<Rank>(o.workers);
+  const Rank first = several ? job.launched->process * here : 0;
+  for (Rank rank = first; rank < first + here; ++rank) job.local_ranks.push_back(rank);
+  const std::int32_t neighbours = several ? job.launched->local_processes : 1;
+  job.run.threads = threads_per_worker(o, o.workers * neighbours);
+  o.workers *= processes;
+  return {};
+}
+
+Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainOptions& o) {
+  if (o.transport == "ucx") {
+    UcxOptions options;
+    options.net_devices = o.network_interface;
+    return make_ucx_transport(options);
+  }
+  TcpOptions options;
+  if (!o.network_interface.empty()) options.host = o.network_interface;
+  options.heartbeat = std::chrono::seconds(2);
+  options.heartbeat_timeout = std::chrono::seconds(60);
+  return make_tcp_transport(options);
+}
+
+std::string machine_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+Expected<void> make_transport(TrainJob& job) {
+  if (!job.launched) {
+    job.run.transport = make_inproc_transport(job.run.ranks);
+    return {};
+  }
+  auto made = make_remote_transport(job.options);
+  if (!made) return made.error();
+  ClusterConfig cluster;
+  cluster.transport = std::move(*made);
+  cluster.process = job.launched->process;
+  cluster.processes = job.launched->processes;
+  cluster.head_host = job.launched->head_host;
+  cluster.head_port = job.launched->head_port;
+  cluster.own_host = machine_name();
+  cluster.version = GRAPEVINE_VERSION;
+  cluster.out = job.out;
+  cluster.patience = from_seconds(job.options.join_timeout_s);
+  cluster.trace_file = [process = cluster.process, resumed = job.run.resume.has_value()](
+                           const std::string& out) -> Expected<std::string> {
+    if (auto made = ensure_writable_directory(out + "/trace"); !made) return made.error();
+    return trace_file(out, process, resumed);
+  };
+  job.run.transport = cluster.transport;
+  job.run.cluster = std::move(cluster);
+  return {};
+}
+
+// What the head alone writes: the folder, checkpoints, its trace.
+Expected<void> make_folders(TrainJob& job) {
+  const TrainOptions& o = job.options;
+  job.out = output_folder(o);
+  if (!job.is_head()) return {};
+  if (auto writable = ensure_writable_directory(job.out); !writable) return writable;
+  job.run.checkpoint_folder = job.out + "/checkpoint";
+  job.run.checkpoint_every_epochs = o.checkpoint_every;
+  job.run.keep_checkpoints = o.checkpoint_keep == "all";
+  if (job.run.trace) {
+    if (auto made = ensure_writable_directory(job.out + "/trace"); !made) return made;
+    job.run.trace_file = trace_file(job.out, 0, job.run.resume.has_value());
+  }
+  return ensure_writable_directory(job.run.checkpoint_folder);
+}
+
+}  // namespace
+
 Expected<TrainJob> make_train_job(TrainOptions options) {
   TrainJob job;
   job.options = std::move(options);
@@ -247,8 +359,8 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   if (!wiring) return wiring.error();
   job.wiring = std::move(*wiring);
   if (auto sized = size_nodes(job.wiring); !sized) return sized.error();
+  if (auto placed = find_place(job); !placed) return placed.error();
 
-  job.run.threads = threads_per_worker(o);
   limit_math_threads(job.run.threads);
   DataOptions data_options;
   data_options.seed = seed_of(o);
@@ -272,21 +384,12 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   if (auto loaded = load_resume(job); !loaded) return loaded.error();
   job.run.identity[kStepsKey] = std::to_string(job.run.parts->horizon.steps);
 
-  job.out = output_folder(o);
-  if (auto writable = ensure_writable_directory(job.out); !writable) return writable.error();
   job.run.seed = seed_of(o);
-  job.run.transport = make_inproc_transport(job.run.ranks);
   job.run.log_every = o.log_every;
   job.run.trace = o.trace == "on";
-  job.run.checkpoint_folder = job.out + "/checkpoint";
-  job.run.checkpoint_every_epochs = o.checkpoint_every;
-  job.run.keep_checkpoints = o.checkpoint_keep == "all";
   job.run.patience = from_seconds(o.patience_s);
-  if (job.run.trace) {
-    if (auto made = ensure_writable_directory(job.out + "/trace"); !made) return made.error();
-    job.run.trace_file = trace_file(job);
-  }
-  if (auto made = ensure_writable_directory(job.run.checkpoint_folder); !made) return made.error();
+  if (auto made = make_folders(job); !made) return made.error();
+  if (auto made = make_transport(job); !made) return made.error();
   return job;
 }
 

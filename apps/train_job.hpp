@@ -1,9 +1,12 @@
 // TrainJob: everything that a training run needs, made and checked before any training starts.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "actors/runtime.hpp"
+#include "apps/launcher_environment.hpp"
 #include "apps/train_options.hpp"
 #include "gpu/data_set.hpp"
 #include "gpu/model.hpp"
@@ -13,12 +16,17 @@ namespace grapevine {
 struct TrainJob {
   TrainOptions options;
   Wiring wiring;
+  std::optional<LaunchedProcess> launched;  // where the run has several processes
+  std::vector<Rank> local_ranks;            // those of this process
   std::string out;  // folder, exists and is writable
   std::shared_ptr<const DataSet> data;
   ModelFactory model;
   std::int64_t parameters = 0;
   std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
+
+  // Process 0 supervises, validates and writes; the others only train.
+  bool is_head() const { return !launched || launched->process == 0; }
 };
 
 // Errors: whatever is wrong with the options, names, files or their combination (bad_input).

@@ -116,8 +116,14 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "algorithm", options.algorithm, "preset: " + preset_names());
   app.add_option("--set", options.set, "wiring.KEY=VALUE: change a part of the wiring")
       ->envname(environment_name("set"));
-  add(app, "workers", options.workers, "actors that train, in this process");
-  add(app, "transport", options.transport, "inproc");
+  add(app, "workers", options.workers,
+      "actors that train, in this process [4, or 1 where a launcher started several processes]");
+  add(app, "transport", options.transport,
+      "inproc | tcp | ucx [inproc, or tcp between processes]");
+  add(app, "network-interface", options.network_interface,
+      "name or address of the interface that other processes reach this one on");
+  add(app, "join-timeout", options.join_timeout_s,
+      "seconds to wait for the other processes at the start");
   add(app, "model", options.model, "built-in model, or a TorchScript file");
   add(app, "data", options.data, "NAME[:PATH]");
   add(app, "epochs", options.epochs, "passes over the data set, all workers together");

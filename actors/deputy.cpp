@@ -1,0 +1,67 @@
+#include "actors/deputy.hpp"
+
+namespace grapevine {
+
+void DeputyState::init(LocalDeputy::stateful_pointer<DeputyState> self, DeputyConfig config) {
+  self_ = self;
+  config_ = std::move(config);
+}
+
+void DeputyState::appoint(Appoint appointment) {
+  appointment_ = std::move(appointment);
+  self_->monitor(appointment_.supervisor);
+}
+
+void DeputyState::on_run_ended(const RunEnded& ended) {
+  if (std::exchange(ending_, true)) return;
+  if (ended.failed) result_.error = ended.error;
+  result_.interrupted = ended.interrupted;
+  if (appointment_.tracer)
+    self_->send(appointment_.tracer, CloseTrace{});
+  else
+    end();
+}
+
+void DeputyState::on_trace_closed(const TraceClosed& closed) {
+  if (!closed.error.empty() && !result_.error)
+    result_.error = Error{Errc::io, "trace: " + closed.error};
+  end();
+}
+
+// The head tells before it ends: silence means that it died, or that the network did.
+void DeputyState::on_down() {
+  on_run_ended({true,
+                {Errc::peer_down, "process 0 at " + config_.head +
+                                      " is gone: its own output says why"},
+                false});
+}
+
+void DeputyState::end() {
+  if (appointment_.supervisor) self_->send(appointment_.supervisor, Farewell{config_.process});
+  for (const PeerActor& peer : appointment_.peers)
+    self_->send_exit(peer, caf::exit_reason::user_shutdown);
+  if (appointment_.tracer)
+    self_->send_exit(appointment_.tracer, caf::exit_reason::user_shutdown);
+  config_.observer->on_end(result_);
+  self_->quit();
+}
+
+LocalDeputy::behavior_type deputy(LocalDeputy::stateful_pointer<DeputyState> self,
+                                  DeputyConfig config) {
+  DeputyState& state = self->state;
+  state.init(self, std::move(config));
+  self->set_down_handler([&state](const caf::down_msg&) { state.on_down(); });
+  return {
+      [&state](const RunEnded& ended) { state.on_run_ended(ended); },
+      [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
+      [self, &state](StopRequested) {
+        if (state.supervisor()) self->send(state.supervisor(), StopRequested{});
+      },
+      [self, &state](CheckpointRequested) {
+        if (state.supervisor()) self->send(state.supervisor(), CheckpointRequested{});
+      },
+      [&state](Appoint& appointment) { state.appoint(std::move(appointment)); },
+  };
+}
+
+}  // namespace grapevine

@@ -1,0 +1,55 @@
+// Deputy: stands for the head's supervisor in every other process of a run.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "actors/protocol.hpp"
+#include "actors/supervisor.hpp"
+
+namespace grapevine {
+
+struct DeputyConfig {
+  std::int32_t process = 1;
+  std::string head;  // host:port, for messages
+  std::shared_ptr<RunObserver> observer;  // hears of the end alone
+};
+
+// Its process takes part in a run from here on.
+struct Appoint {
+  SupervisorActor supervisor;
+  std::vector<PeerActor> peers;  // of this process
+  TracerActor tracer;            // of this process, or null
+};
+
+// The interface that only its own process sees.
+using LocalDeputy = DeputyActor::extend<caf::reacts_to<Appoint>>;
+
+// Passes signals on to the supervisor, ends this process's actors when the run has ended or the head
+// is gone, and says so to the observer, once.
+class DeputyState {
+ public:
+  const char* name = "deputy";
+
+  void init(LocalDeputy::stateful_pointer<DeputyState> self, DeputyConfig config);
+  void appoint(Appoint appointment);
+  void on_run_ended(const RunEnded& ended);
+  void on_trace_closed(const TraceClosed& closed);
+  void on_down();
+  SupervisorActor& supervisor() { return appointment_.supervisor; }
+
+ private:
+  void end();
+
+  LocalDeputy::stateful_pointer<DeputyState> self_ = nullptr;
+  DeputyConfig config_;
+  Appoint appointment_;
+  RunResult result_;
+  bool ending_ = false;
+};
+
+LocalDeputy::behavior_type deputy(LocalDeputy::stateful_pointer<DeputyState> self,
+                                  DeputyConfig config);
+
+}  // namespace grapevine
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Appoint)

@@ -1,0 +1,33 @@
+// Rendezvous: how a process comes into a run of several.
+#pragma once
+#include <string>
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+
+#include "actors/lobby.hpp"
+#include "actors/runtime.hpp"
+
+namespace grapevine {
+
+// Network, heartbeats and the messages that cross processes. Call it before the system is made.
+void configure_for_cluster(caf::actor_system_config& config);
+
+// "host:port" of the head, for messages.
+std::string head_of(const ClusterConfig& cluster);
+
+struct Joined {
+  Welcome welcome;
+  Placement placement;
+  LobbyActor lobby;  // waits for this process's Ready
+};
+
+// Opens the lobby where this is the head, finds it elsewhere, waits until all processes have joined,
+// and connects the transport to all of them. Blocks for at most three times the patience. Errors:
+// timeout or io with the address that could not be reached; what the lobby refused (bad_input). A
+// transport that cannot be connected is told to the lobby, and so to all others, as well.
+Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
+                          const SupervisorActor& supervisor, const DeputyActor& deputy,
+                          const BeginRun& crew);
+
+}  // namespace grapevine

@@ -1,0 +1,16 @@
+// A StateDict as bytes: the dict that torch.load reads.
+#pragma once
+#include <vector>
+
+#include "algorithms/state_dict.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// A pickled dict[str, tensor | float | int | uint8 tensor]; text is stored under "text:<name>",
+// because it may hold any bytes and pickled text may not.
+std::vector<char> to_bytes(const StateDict& state);
+// Errors (bad_input): the bytes are no such dict.
+Expected<StateDict> from_bytes(const std::vector<char>& bytes);
+
+}  // namespace grapevine
