@@ -8,6 +8,7 @@
 
 #include "apps/average_command.hpp"
 #include "apps/command.hpp"
+#include "apps/launch_command.hpp"
 #include "apps/topology_command.hpp"
 #include "apps/train_command.hpp"
 
@@ -27,6 +28,8 @@ int main(int argc, char** argv) {
   set_up_logging();
   const std::vector<grapevine::CommandEntry> table = {
       {"train", "train a model with actors", grapevine::make_train_command},
+      {"launch", "start a verb in several processes, here or over ssh",
+       grapevine::make_launch_command},
       {"average", "distributed averaging without a model", grapevine::make_average_command},
       {"topology", "a communication graph: its rounds and how fast it mixes",
        grapevine::make_topology_command},

@@ -1,0 +1,87 @@
+// ChildProcess: a program that this one starts, reads line by line, signals and outlives.
+#pragma once
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+struct ChildCommand {
+  std::vector<std::string> arguments;    // the program first: a path, or a name to find in PATH
+  std::vector<std::string> environment;  // "KEY=VALUE", over what this process has
+  // Signals go as names into its standard input (see ssh_command()); else that is /dev/null.
+  bool signals_by_input = false;
+};
+
+struct ChildEnd {
+  int exit_code = -1;  // -1 where a signal ended it
+  int signal = 0;      // 0 where it exited
+};
+
+// Whole lines of a stream that comes in pieces.
+class LineBuffer {
+ public:
+  using OnLine = std::function<void(const std::string& line)>;  // without its newline
+  void append(const char* bytes, std::size_t count, const OnLine& on_line);
+  // What has no newline yet is a line too.
+  void finish(const OnLine& on_line);
+
+ private:
+  std::string part_;
+};
+
+// The child leads a process group of its own, so that a terminal's Ctrl-C comes once, from here.
+// The kernel kills it when this process dies, however that happens. All calls on one thread, the
+// one that started it; none blocks.
+class ChildProcess {
+ public:
+  // Errors (io): no such program, no more descriptors or processes.
+  static Expected<std::unique_ptr<ChildProcess>> start(const ChildCommand& command);
+  // Kills the group, and reaps the child.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  // To poll for reading; negative ones are closed. end(): readable once the child has ended.
+  int out() const { return out_.descriptor; }
+  int err() const { return err_.descriptor; }
+  int end() const { return end_; }
+
+  // Takes in one piece of what has been written.
+  void read_out(const LineBuffer::OnLine& on_line) { read(out_, on_line); }
+  void read_err(const LineBuffer::OnLine& on_line) { read(err_, on_line); }
+
+  // To the process alone. Nothing happens where it has ended.
+  void signal(int number);
+  // SIGKILL to its whole group.
+  void kill_group();
+
+  // How it ended, or nothing where it runs still. Then what it left in its group is killed, the
+  // rest of its output goes to the callbacks, and all descriptors are closed.
+  std::optional<ChildEnd> reap(const LineBuffer::OnLine& on_out, const LineBuffer::OnLine& on_err);
+
+ private:
+  struct Stream {
+    int descriptor = -1;
+    LineBuffer lines;
+  };
+
+  ChildProcess() = default;
+  // False where nothing is there at present, or nothing will be.
+  static bool read(Stream& stream, const LineBuffer::OnLine& on_line);
+  static void finish(Stream& stream, const LineBuffer::OnLine& on_line);
+
+  pid_t pid_ = -1;  // -1 once reaped
+  int in_ = -1;
+  int end_ = -1;
+  Stream out_;
+  Stream err_;
+};
+
+}  // namespace grapevine

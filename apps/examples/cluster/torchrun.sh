@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# torchrun's variables by hand, where nothing else starts processes. On each machine, with its number:
+#   NODE=0 NODES=2 PER_NODE=4 MASTER_ADDR=node1 ./torchrun.sh [options of train]
+# (torchrun itself keeps MASTER_PORT for its own store, so that rank 0 could not listen there.)
+set -euo pipefail
+
+per_node=${PER_NODE:-2}
+export MASTER_ADDR=${MASTER_ADDR:-127.0.0.1} MASTER_PORT=${MASTER_PORT:-29400}
+export WORLD_SIZE=$((${NODES:-1} * per_node)) LOCAL_WORLD_SIZE=$per_node
+
+# Whoever dies first, by an error or by Ctrl-C, takes the others of this machine along.
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+for ((i = 0; i < per_node; i++)); do
+  RANK=$((${NODE:-0} * per_node + i)) LOCAL_RANK=$i grapevine train --transport tcp "$@" &
+done
+for ((i = 0; i < per_node; i++)); do wait -n; done

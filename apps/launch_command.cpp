@@ -1,0 +1,295 @@
+#include "apps/launch_command.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <ostream>
+#include <sstream>
+
+#include "apps/launch_job.hpp"
+#include "apps/launch_plan.hpp"
+#include "apps/signal_pipe.hpp"
+#include "messages/names.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int32_t kMaxProcesses = 4096;
+constexpr std::int32_t kMaxRestarts = 1'000'000;
+constexpr int kDefaultRestarts = 3;
+constexpr double kMaxGrace_s = 86400;
+// No question can be answered, and a host that is gone ends the connection within a minute or so.
+constexpr char kSsh[] = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15";
+
+std::string this_host() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+// One that is free now. Another program may take it before rank 0 does: it then says so, and
+// --port chooses.
+Expected<std::uint16_t> free_port() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool found = descriptor >= 0 && ::bind(descriptor, generic, size) == 0 &&
+                     ::getsockname(descriptor, generic, &size) == 0;
+  const int error = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (!found)
+    return Error{Errc::io, std::string("no free port: ") + std::strerror(error) + ": use --port"};
+  return ntohs(address.sin_port);
+}
+
+// The first IPv4 address of a network interface of this machine.
+Expected<std::string> interface_address(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0)
+    return Error{Errc::io, std::string("network interfaces: ") + std::strerror(errno)};
+  std::string address;
+  std::vector<std::string> names;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    names.emplace_back(entry->ifa_name);
+    std::array<char, INET_ADDRSTRLEN> text{};
+    const auto* internet = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+    ::inet_ntop(AF_INET, &internet->sin_addr, text.data(), text.size());
+    if (names.back() == name && address.empty()) address = text.data();
+  }
+  ::freeifaddrs(list);
+  if (address.empty()) return unknown_name("network interface", name, names);
+  return address;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+// What a process on another machine gets of this one's environment: its options and its
+// transport's.
+std::vector<std::string> settings() {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const bool ours = text.rfind("GRAPEVINE_", 0) == 0 || text.rfind("UCX_", 0) == 0;
+    if (ours && text.rfind("GRAPEVINE_LAUNCH_", 0) != 0) result.push_back(text);
+  }
+  return result;
+}
+
+class LaunchCommand final : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app_ = &app;
+    app.add_option("-n,--processes", processes_, "Processes to start [all slots of the hostfile]");
+    app.add_option("--hostfile", hostfile_, "Lines 'host slots=N': where to start them [here]");
+    app.add_option("--ssh", ssh_, "Command that runs another one on a host")->capture_default_str();
+    app.add_option("--on-failure", on_failure_,
+                   "When a process dies: stop the others, let them continue, or restart the job")
+        ->capture_default_str();
+    app.add_option(
+        "--restarts", restarts_,
+        "How often the job is started again, from its last checkpoint where it has --out");
+    app.add_option("--port", port_, "Where rank 0 listens [one that is free]");
+    app.add_option("--network-interface", interface_,
+                   "The interface that the processes use, e.g. eth0");
+    app.add_option("--grace", grace_s_, "Seconds between asking a process to end and killing it")
+        ->capture_default_str();
+    app.prefix_command();
+    app.footer("Then '--' and a verb with its options: grapevine launch -n 4 -- train --help");
+  }
+
+  Expected<void> run(Console& console) override {
+    if (auto read = read_verb(); !read) return read;
+    if (auto checked = check(); !checked) return checked;
+    if (auto planned = plan(); !planned) return planned;
+    SignalPipe signals;
+    for (int restart = 0;; ++restart) {
+      LaunchJob job(job_options(), signals, console);
+      const auto commands = make_commands(restart > 0, console);
+      if (!commands) return commands.error();
+      if (auto started = job.start(*commands); !started) return started;
+      const auto done = job.wait();
+      const bool again = !done && done.error().code != Errc::bad_input && !job.stop_requested();
+      if (!again || restart == restarts_) return done;
+      console.err << "launch: " << done.error().message << ": starting again (" << restart + 1
+                  << " of " << restarts_ << ")" << std::endl;
+    }
+  }
+
+ private:
+  // What stands after the options: '--' and the verb, or the verb alone.
+  Expected<void> read_verb() {
+    verb_ = app_->remaining();
+    const bool marked = !verb_.empty() && verb_.front() == "--";
+    if (marked) verb_.erase(verb_.begin());
+    if (verb_.empty())
+      return bad_input("no verb to start: e.g. grapevine launch -n 4 -- train --algorithm sgp");
+    if (marked || verb_.front()[0] != '-') return {};
+    std::vector<std::string> known;
+    for (const CLI::Option* option : app_->get_options())
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    return unknown_name("option", verb_.front().substr(0, verb_.front().find('=')), known);
+  }
+
+  Expected<void> check() {
+    const auto out_of_range = [](const std::string& option, auto value, auto least, auto most) {
+      std::ostringstream text;
+      text << option << " " << value << ": expected " << least << ".." << most;
+      return bad_input(text.str());
+    };
+    if (app_->count("--processes") == 0 && hostfile_.empty())
+      return bad_input("how many processes? give -n N, or a --hostfile");
+    if (app_->count("--processes") > 0 && (processes_ < 1 || processes_ > kMaxProcesses))
+      return out_of_range("-n", processes_, 1, kMaxProcesses);
+    if (app_->count("--port") > 0 && (port_ < 1 || port_ > 65535))
+      return out_of_range("--port", port_, 1, 65535);
+    if (!(grace_s_ >= 0 && grace_s_ <= kMaxGrace_s))
+      return out_of_range("--grace", grace_s_, 0, kMaxGrace_s);
+    if (words_of(ssh_).empty()) return bad_input("--ssh is empty: give a command");
+    return check_failure_options(out_of_range("--restarts", restarts_, 0, kMaxRestarts));
+  }
+
+  Expected<void> check_failure_options(Error restarts_out_of_range) {
+    const bool given = app_->count("--restarts") > 0;
+    if (on_failure_ != "stop" && on_failure_ != "continue" && on_failure_ != "restart")
+      return unknown_name("--on-failure", on_failure_, {"stop", "continue", "restart"});
+    if (given && (restarts_ < 0 || restarts_ > kMaxRestarts)) return restarts_out_of_range;
+    if (given && on_failure_ == "continue" && restarts_ > 0)
+      return bad_input("--restarts " + std::to_string(restarts_) +
+                       ": does not go with --on-failure continue");
+    if (!given && on_failure_ == "restart") restarts_ = kDefaultRestarts;
+    return {};
+  }
+
+  LaunchJobOptions job_options() const {
+    LaunchJobOptions options;
+    options.survivors_go_on = on_failure_ == "continue";
+    options.plain_output = std::find(verb_.begin(), verb_.end(), "--json") != verb_.end();
+    options.grace = std::chrono::milliseconds(std::llround(grace_s_ * 1000));
+    return options;
+  }
+
+  Expected<void> plan() {
+    const std::string here = this_host();
+    std::vector<HostSlots> hosts = {{here, processes_}};
+    if (!hostfile_.empty()) {
+      std::error_code ignored;
+      std::ifstream file(hostfile_);
+      if (!file || fs::is_directory(hostfile_, ignored))
+        return bad_input(hostfile_ + ": cannot be read: give lines like 'node1 slots=4'");
+      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      auto parsed = parse_hostfile(text, hostfile_);
+      if (!parsed) return parsed.error();
+      hosts = std::move(*parsed);
+    }
+    std::int64_t slots = 0;
+    for (const HostSlots& host : hosts) slots += host.slots;
+    if (app_->count("--processes") == 0)
+      processes_ = static_cast<std::int32_t>(std::min<std::int64_t>(slots, kMaxProcesses));
+    auto placed = place_ranks(hosts, processes_, here);
+    if (!placed) return placed.error();
+    placements_ = std::move(*placed);
+    head_host_ = head_host(placements_, here);
+    return use_interface();
+  }
+
+  Expected<void> use_interface() {
+    if (interface_.empty()) return {};
+    auto address = interface_address(interface_);
+    if (!address) return address.error();
+    if (placements_.front().here) head_host_ = std::move(*address);
+    return {};
+  }
+
+  Expected<std::vector<LaunchedCommand>> make_commands(bool restarted, Console& console) const {
+    Head head{head_host_, static_cast<std::uint16_t>(port_)};
+    if (port_ == 0) {
+      const auto port = free_port();
+      if (!port) return port.error();
+      head.port = *port;
+    }
+    std::vector<std::string> arguments = verb_;
+    std::vector<std::string> variables;
+    if (!interface_.empty()) variables.push_back("GRAPEVINE_NETWORK_INTERFACE=" + interface_);
+    if (restarted) resume(arguments, variables, console);
+    const char* program = std::getenv("GRAPEVINE_LAUNCH_PROGRAM");
+    std::error_code error;
+    const fs::path self = fs::read_symlink("/proc/self/exe", error);
+    if (program == nullptr && error) return Error{Errc::io, "/proc/self/exe: " + error.message()};
+    arguments.insert(arguments.begin(), program != nullptr ? program : self.string());
+    std::vector<LaunchedCommand> commands;
+    for (const Placement& placement : placements_)
+      commands.push_back({placement, command_of(placement, head, variables, arguments)});
+    return commands;
+  }
+
+  ChildCommand command_of(const Placement& placement, const Head& head,
+                          const std::vector<std::string>& more,
+                          const std::vector<std::string>& arguments) const {
+    std::vector<std::string> variables = rank_variables(placement, head);
+    variables.insert(variables.end(), more.begin(), more.end());
+    if (placement.here) return {arguments, variables, false};
+    std::vector<std::string> all = settings();  // `env` lets the last one count
+    all.insert(all.end(), variables.begin(), variables.end());
+    std::error_code ignored;
+    const std::string directory = fs::current_path(ignored).string();
+    return {ssh_command(words_of(ssh_), placement.host, directory, all, arguments), {}, true};
+  }
+
+  // A restart goes on from what the run before has left, not from where that one went on.
+  void resume(std::vector<std::string>& arguments, std::vector<std::string>& variables,
+              Console& console) const {
+    const char* variable = std::getenv("GRAPEVINE_OUT");
+    const auto out = option_value(arguments, "out");
+    const std::string folder = out ? *out : variable != nullptr ? variable : "";
+    std::error_code ignored;
+    const bool saved =
+        !folder.empty() && fs::exists(fs::path(folder) / "checkpoint" / "latest", ignored);
+    console.err << "launch: "
+                << (saved            ? "resuming " + folder
+                    : folder.empty() ? "from the beginning: no --out names a checkpoint"
+                                     : "from the beginning: no checkpoint in " + folder)
+                << std::endl;
+    if (!saved) return;
+    arguments = without_option(arguments, "resume");
+    variables.push_back("GRAPEVINE_RESUME=" + folder);
+  }
+
+  CLI::App* app_ = nullptr;
+  std::int32_t processes_ = 0;
+  std::string hostfile_;
+  std::string ssh_ = kSsh;
+  std::string on_failure_ = "stop";
+  std::int32_t restarts_ = 0;
+  std::int32_t port_ = 0;
+  std::string interface_;
+  double grace_s_ = 60;
+
+  std::vector<std::string> verb_;
+  std::vector<Placement> placements_;
+  std::string head_host_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_launch_command() { return std::make_unique<LaunchCommand>(); }
+
+}  // namespace grapevine

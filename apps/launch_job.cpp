@@ -1,0 +1,195 @@
+#include "apps/launch_job.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <ostream>
+
+namespace grapevine {
+namespace {
+
+constexpr int kBadInput = 2;               // the exit code
+constexpr int kSshFailed = 255;            // ssh's, also where a signal ended the process there
+constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
+constexpr std::chrono::milliseconds kPoll{1000};  // at the latest
+
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return std::to_string(number) + (name != nullptr ? " (SIG" + std::string(name) + ")" : "");
+}
+
+std::string describe(const Placement& placement, const ChildEnd& end) {
+  const std::string who = "rank " + std::to_string(placement.rank) + " on " + placement.host;
+  if (end.signal != 0) return who + " was killed by signal " + signal_name(end.signal);
+  const std::string text = who + " exited with code " + std::to_string(end.exit_code);
+  const bool unclear = !placement.here && end.exit_code == kSshFailed;
+  return text + (unclear ? ": ssh could not connect, or a signal ended the process there" : "");
+}
+
+bool is_error(const std::string& line) { return line.rfind(kErrorStart, 0) == 0; }
+
+}  // namespace
+
+Expected<void> LaunchJob::start(const std::vector<LaunchedCommand>& commands) {
+  for (const LaunchedCommand& command : commands) {
+    auto process = ChildProcess::start(command.command);
+    if (!process)
+      return Error{process.error().code, "rank " + std::to_string(command.placement.rank) + " on " +
+                                             command.placement.host + ": " +
+                                             process.error().message};
+    members_.push_back({command.placement, std::move(*process), false, std::nullopt, ""});
+  }
+  return {};
+}
+
+Expected<void> LaunchJob::wait() {
+  while (running()) {
+    poll_once();
+    collect_ended();
+    forward_signals();
+    enforce_grace();
+  }
+  if (!failure_) return {};
+  const bool any_done = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+    return member.end && member.end->exit_code == 0;
+  });
+  if (options_.survivors_go_on && any_done && failure_->code != Errc::bad_input) return {};
+  return *failure_;
+}
+
+bool LaunchJob::running() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return !member.end; });
+}
+
+void LaunchJob::poll_once() {
+  std::vector<pollfd> waits = {{signals_.descriptor(), POLLIN, 0}};
+  for (const Member& member : members_)
+    for (const int descriptor :
+         {member.process->out(), member.process->err(), member.process->end()})
+      waits.push_back({descriptor, POLLIN, 0});
+  if (::poll(waits.data(), waits.size(), poll_timeout_ms()) <= 0) return;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    read_ready(members_[i], waits[3 * i + 1].revents != 0, waits[3 * i + 2].revents != 0);
+    members_[i].ended = waits[3 * i + 3].revents != 0;
+  }
+}
+
+int LaunchJob::poll_timeout_ms() const {
+  if (!kill_at_) return static_cast<int>(kPoll.count());
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*kill_at_ - Clock::now());
+  return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), kPoll).count());
+}
+
+void LaunchJob::read_ready(Member& member, bool out, bool err) {
+  if (out) member.process->read_out([&](const std::string& line) { print_out(member, line); });
+  if (err) member.process->read_err([&](const std::string& line) { print_err(member, line); });
+}
+
+void LaunchJob::collect_ended() {
+  std::vector<Member*> ended;
+  for (Member& member : members_) {
+    if (member.end) continue;
+    member.end = member.process->reap([&](const std::string& line) { print_out(member, line); },
+                                      [&](const std::string& line) { print_err(member, line); });
+    if (member.end) ended.push_back(&member);
+  }
+  // Who was killed is the cause; who then exited has lost a peer.
+  std::stable_partition(ended.begin(), ended.end(),
+                        [](const Member* member) { return member->end->signal != 0; });
+  for (Member* member : ended) on_end(*member);
+}
+
+void LaunchJob::on_end(Member& member) {
+  if (member.end->exit_code == kBadInput) {
+    const std::string text =
+        member.held.substr(std::min(member.held.size(), sizeof kErrorStart - 1));
+    if (!failure_)
+      failure_ = bad_input(text.empty() ? describe(member.placement, *member.end) : text);
+    if (text == failure_->message) member.held.clear();  // main() prints it
+    release_held(member);
+    ask_to_end();
+    return;
+  }
+  release_held(member);
+  if (member.end->exit_code != 0 && !ending_) report_failure(member);
+}
+
+void LaunchJob::report_failure(const Member& member) {
+  const std::string text = describe(member.placement, *member.end);
+  if (!failure_) failure_ = Error{Errc::failed, text};
+  if (!options_.survivors_go_on) {
+    ask_to_end();
+  } else if (running()) {
+    say(text + ": the others go on");
+  }
+}
+
+void LaunchJob::ask_to_end() {
+  if (ending_) return;
+  ending_ = true;
+  if (stop_requested_) return;  // they are at it
+  signal_all(SIGTERM);
+  kill_at_ = Clock::now() + options_.grace;
+}
+
+void LaunchJob::forward_signals() {
+  for (const int number : signals_.take()) {
+    signal_all(number);
+    if (number == SIGUSR1) continue;
+    stop_requested_ = true;
+    if (!kill_at_) kill_at_ = Clock::now() + options_.grace;
+    if (number == SIGINT && interrupted_) kill_at_ = Clock::now();  // asked twice: now
+    interrupted_ = interrupted_ || number == SIGINT;
+  }
+}
+
+void LaunchJob::signal_all(int number) {
+  for (Member& member : members_)
+    if (!member.end) member.process->signal(number);
+}
+
+void LaunchJob::enforce_grace() {
+  if (!kill_at_ || Clock::now() < *kill_at_) return;
+  for (Member& member : members_) {
+    if (member.end) continue;
+    say("rank " + std::to_string(member.placement.rank) + " on " + member.placement.host +
+        " has not ended: killing it");
+    member.process->signal(SIGKILL);  // through ssh too
+    member.process->kill_group();
+  }
+  kill_at_.reset();
+}
+
+void LaunchJob::print_out(const Member& member, const std::string& line) {
+  if (options_.plain_output) {
+    if (member.placement.rank != 0) return print_prefixed(member, line);
+    console_.out << line << std::endl;
+    return;
+  }
+  console_.out << '[' << member.placement.rank << "] " << line << std::endl;
+}
+
+void LaunchJob::print_err(Member& member, const std::string& line) {
+  release_held(member);
+  if (is_error(line)) {
+    member.held = line;
+  } else {
+    print_prefixed(member, line);
+  }
+}
+
+void LaunchJob::release_held(Member& member) {
+  if (!member.held.empty()) print_prefixed(member, member.held);
+  member.held.clear();
+}
+
+void LaunchJob::print_prefixed(const Member& member, const std::string& line) {
+  console_.err << '[' << member.placement.rank << "] " << line << std::endl;
+}
+
+void LaunchJob::say(const std::string& text) { console_.err << "launch: " << text << std::endl; }
+
+}  // namespace grapevine

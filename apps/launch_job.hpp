@@ -1,0 +1,88 @@
+// LaunchJob: the processes of one job, from their start to the end of the last one.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/child_process.hpp"
+#include "apps/command.hpp"
+#include "apps/launch_plan.hpp"
+#include "apps/signal_pipe.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+struct LaunchJobOptions {
+  bool survivors_go_on = false;  // else a dead process ends the others
+  bool plain_output = false;     // rank 0's stdout goes to stdout as it is, all others' to stderr
+  std::chrono::milliseconds grace = std::chrono::seconds(60);  // between SIGTERM and SIGKILL
+};
+
+struct LaunchedCommand {
+  Placement placement;
+  ChildCommand command;
+};
+
+// Every line that a process writes comes out whole, after "[rank] ". SIGINT, SIGTERM and SIGUSR1 go
+// on to all processes; after the first two they have the grace period to end, and a second SIGINT
+// kills them. The destructor kills what runs still. One thread.
+class LaunchJob {
+ public:
+  LaunchJob(LaunchJobOptions options, SignalPipe& signals, Console& console)
+      : options_(options), signals_(signals), console_(console) {}
+
+  // Errors (io): a process could not be started; those before it are killed with this object.
+  Expected<void> start(const std::vector<LaunchedCommand>& commands);
+
+  // Until the last one has ended. Errors: bad_input: a process found its input bad, with what it
+  // said about it; failed: which process ended how, the first one where several did. Bad input ends
+  // the job whatever the options say, since nothing has been trained by then.
+  Expected<void> wait();
+
+  // Somebody has asked this job to stop: it is not to be started again.
+  bool stop_requested() const { return stop_requested_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Member {
+    Placement placement;
+    std::unique_ptr<ChildProcess> process;
+    bool ended = false;           // as poll() says; not reaped yet
+    std::optional<ChildEnd> end;  // once it is reaped
+    // Its last "error: " line. What all processes say of bad input is to be said once.
+    std::string held;
+  };
+
+  bool running() const;
+  void poll_once();
+  void read_ready(Member& member, bool out, bool err);
+  void collect_ended();
+  void on_end(Member& member);
+  void report_failure(const Member& member);
+  void forward_signals();
+  void signal_all(int number);
+  void ask_to_end();
+  void enforce_grace();
+  int poll_timeout_ms() const;
+
+  void print_out(const Member& member, const std::string& line);
+  void print_err(Member& member, const std::string& line);
+  void print_prefixed(const Member& member, const std::string& line);
+  void release_held(Member& member);
+  void say(const std::string& text);
+
+  const LaunchJobOptions options_;
+  SignalPipe& signals_;
+  Console& console_;
+  std::vector<Member> members_;
+  std::optional<Clock::time_point> kill_at_;
+  std::optional<Error> failure_;  // the first one
+  bool ending_ = false;           // a failure ends the others: how they end says nothing more
+  bool stop_requested_ = false;
+  bool interrupted_ = false;  // by a SIGINT
+};
+
+}  // namespace grapevine

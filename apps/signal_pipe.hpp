@@ -1,0 +1,23 @@
+// Signals as bytes of a pipe, for a poll() loop that must tell one from another.
+#pragma once
+#include <vector>
+
+namespace grapevine {
+
+// While it lives, SIGINT, SIGTERM and SIGUSR1 do nothing but make descriptor() readable. (A
+// signalfd would need them blocked in every thread, those of the math libraries too.) One at a time
+// per process, and none beside a SignalFlags.
+class SignalPipe {
+ public:
+  SignalPipe();
+  ~SignalPipe();
+  SignalPipe(const SignalPipe&) = delete;
+  SignalPipe& operator=(const SignalPipe&) = delete;
+
+  // Negative where the system had no pipe left: then no signal is seen.
+  int descriptor() const;
+  // Those that came since the last call, in order.
+  std::vector<int> take();
+};
+
+}  // namespace grapevine

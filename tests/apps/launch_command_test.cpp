@@ -1,0 +1,422 @@
+// `grapevine launch` as a user runs it, mostly with shell scripts in the place of a verb.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/process.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kWaitForEver[] = "while :; do sleep 0.05; done";
+
+// Processes that are this shell script.
+class Script {
+ public:
+  explicit Script(const std::string& body) {
+    write("script", body);
+    options_.environment = {"GRAPEVINE_LAUNCH_PROGRAM=" + path("script"), "FOLDER=" + path("")};
+  }
+
+  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+  std::string write(const std::string& name, const std::string& body) const {
+    std::ofstream(path(name)) << "#!/bin/sh\n" << body << "\n";
+    fs::permissions(path(name), fs::perms::owner_all);
+    return path(name);
+  }
+  std::string write_hosts(const std::string& text) const {
+    std::ofstream(path("hosts")) << text;
+    return path("hosts");
+  }
+  const ProcessOptions& options() const { return options_; }
+
+  ProcessResult run(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "launch");
+    return run_process(arguments, options_);
+  }
+
+ private:
+  TemporaryDirectory folder_;
+  ProcessOptions options_;
+};
+
+std::set<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::set<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.insert(line);
+  return lines;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// A process that is there, and no zombie.
+bool runs(const std::string& pid) {
+  std::ifstream stat("/proc/" + pid + "/stat");
+  std::string text;
+  std::getline(stat, text);
+  const auto state = text.rfind(')');
+  return state != std::string::npos && text[state + 2] != 'Z' && text[state + 2] != 'X';
+}
+
+bool ends(const std::string& pid) {
+  for (int i = 0; i < 6000 && runs(pid); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return !runs(pid);
+}
+
+void expect_error(const ProcessResult& result, int exit_code, const std::string& message) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.describe();
+  EXPECT_NE(ProcessResult::last_line(result.err).find(message), std::string::npos)
+      << "wanted: " << message << "\n"
+      << result.describe();
+  EXPECT_EQ(ProcessResult::last_line(result.err).rfind("error: ", 0), 0u) << result.describe();
+}
+
+TEST(LaunchCommand, HandsOutRanksAndOneHead) {
+  const Script script(
+      "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR \"$@\" "
+      "port $MASTER_PORT");
+  const ProcessResult result =
+      script.run({"-n", "3", "--port", "23456", "--", "verb", "--x", "a b"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  std::set<std::string> wanted;
+  for (const std::string rank : {"0", "1", "2"}) {
+    const std::string ranks = rank + "/3 " + rank + "/3";
+    wanted.insert("[" + rank + "] " + ranks + " 127.0.0.1 verb --x a b port 23456");
+  }
+  EXPECT_EQ(lines_of(result.out), wanted);
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(LaunchCommand, FindsAPortThatIsTheSameForAll) {
+  const Script script("echo $MASTER_PORT > \"$FOLDER/port$RANK\"");
+  ASSERT_EQ(script.run({"-n", "2", "--", "verb"}).exit_code, 0);
+  std::array<int, 2> ports{};
+  std::ifstream(script.path("port0")) >> ports[0];
+  std::ifstream(script.path("port1")) >> ports[1];
+  EXPECT_EQ(ports[0], ports[1]);
+  EXPECT_GT(ports[0], 1023);
+}
+
+TEST(LaunchCommand, AnInterfaceGivesTheHeadItsAddress) {
+  const Script script("echo $MASTER_ADDR $GRAPEVINE_NETWORK_INTERFACE");
+  const auto result = script.run({"-n", "1", "--network-interface", "lo", "--", "verb"});
+  EXPECT_EQ(result.out, "[0] 127.0.0.1 lo\n") << result.describe();
+  expect_error(script.run({"-n", "1", "--network-interface", "nowhere0", "--", "verb"}), 2,
+               "nowhere0");
+}
+
+// Pieces of lines, written at the same time by all.
+TEST(LaunchCommand, LinesStayWhole) {
+  const Script script(
+      "i=0; while [ $i -lt 200 ]; do printf 'rank %s ' $RANK; printf 'line %s\\n' $i; "
+      "printf 'rank %s ' $RANK >&2; printf 'error %s\\n' $i >&2; i=$((i + 1)); done; "
+      "printf 'no newline %s' $RANK");
+  const ProcessResult result = script.run({"-n", "4", "--", "verb"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  std::set<std::string> out;
+  std::set<std::string> err;
+  for (const std::string rank : {"0", "1", "2", "3"}) {
+    for (int i = 0; i < 200; ++i) {
+      const std::string start = "[" + rank + "] rank " + rank;
+      out.insert(start + " line " + std::to_string(i));
+      err.insert(start + " error " + std::to_string(i));
+    }
+    out.insert("[" + rank + "] no newline " + rank);
+  }
+  EXPECT_EQ(lines_of(result.out), out);
+  EXPECT_EQ(lines_of(result.err), err);
+}
+
+TEST(LaunchCommand, MuchOutputOfAProcessThatEndsIsNotLost) {
+  const Script script("head -c 3000000 /dev/zero | tr '\\0' 'x' | fold -w 99; echo; echo end");
+  const ProcessResult result = script.run({"-n", "2", "--", "verb"});
+  ASSERT_EQ(result.exit_code, 0);
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), 'x'), 6000000);
+  EXPECT_EQ(lines_of(result.out).count("[1] end"), 1u);
+}
+
+TEST(LaunchCommand, JsonOfRankZeroIsTheOutput) {
+  const ProcessResult result =
+      run_process({"launch", "-n", "2", "--", "average", "--rounds", "3", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  std::istringstream lines(result.out);
+  int round = 0;
+  for (std::string line; std::getline(lines, line); ++round)
+    EXPECT_EQ(nlohmann::json::parse(line).at("round"), round);
+  EXPECT_EQ(round, 4);
+  EXPECT_NE(result.err.find("[1] {\"round\":3"), std::string::npos) << result.describe();
+  EXPECT_EQ(result.err.find("[0]"), std::string::npos) << result.describe();
+}
+
+TEST(LaunchCommand, StartsTheShippedVerbs) {
+  const ProcessResult result = run_process({"launch", "-n", "2", "train", "--help"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  for (const std::string rank : {"[0] ", "[1] "})
+    EXPECT_NE(result.out.find(rank + "  --algorithm"), std::string::npos) << result.describe();
+}
+
+TEST(LaunchCommand, ForwardsSignals) {
+  const Script script(
+      "trap 'echo saved' USR1; trap 'echo stopping; exit 0' TERM INT; echo ready$RANK; " +
+      std::string(kWaitForEver));
+  for (const int number : {SIGINT, SIGTERM}) {
+    Process launch({"launch", "-n", "3", "--", "verb"}, script.options());
+    for (const std::string rank : {"0", "1", "2"})
+      ASSERT_TRUE(launch.wait_for_output("ready" + rank)) << launch.so_far().describe();
+    launch.signal(SIGUSR1);
+    for (const std::string rank : {"0", "1", "2"})
+      ASSERT_TRUE(launch.wait_for_output("[" + rank + "] saved")) << launch.so_far().describe();
+    launch.signal(number);
+    const ProcessResult result = launch.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    for (const std::string rank : {"0", "1", "2"})
+      EXPECT_EQ(lines_of(result.out).count("[" + rank + "] stopping"), 1u) << result.describe();
+  }
+}
+
+TEST(LaunchCommand, WhatIgnoresTheRequestToEndIsKilledAfterTheGrace) {
+  const Script script("trap '' TERM; echo ready$RANK; " + std::string(kWaitForEver));
+  Process launch({"launch", "-n", "2", "--grace", "0.2", "--", "verb"}, script.options());
+  ASSERT_TRUE(launch.wait_for_output("ready0"));
+  ASSERT_TRUE(launch.wait_for_output("ready1"));
+  launch.signal(SIGTERM);
+  const ProcessResult result = launch.wait();
+  expect_error(result, 1, "was killed by signal 9 (SIGKILL)");
+  EXPECT_NE(result.err.find("rank 1 on " + host_name() + " has not ended"), std::string::npos)
+      << result.describe();
+}
+
+TEST(LaunchCommand, ASecondInterruptKillsAtOnce) {
+  const Script script("trap 'echo interrupted' INT; echo ready$RANK; " + std::string(kWaitForEver));
+  Process launch({"launch", "-n", "2", "--grace", "80000", "--", "verb"}, script.options());
+  ASSERT_TRUE(launch.wait_for_output("ready0"));
+  ASSERT_TRUE(launch.wait_for_output("ready1"));
+  launch.signal(SIGINT);
+  ASSERT_TRUE(launch.wait_for_output("[0] interrupted"));
+  ASSERT_TRUE(launch.wait_for_output("[1] interrupted"));
+  launch.signal(SIGINT);
+  expect_error(launch.wait(), 1, "was killed by signal 9 (SIGKILL)");
+}
+
+TEST(LaunchCommand, NamesTheDeadProcessAndEndsTheOthers) {
+  const Script script(
+      "echo $$ > \"$FOLDER/pid$RANK\"; trap 'echo told to end; exit 0' TERM\n"
+      "if [ $RANK = 1 ]; then until [ -s \"$FOLDER/pid0\" ] && [ -s \"$FOLDER/pid2\" ]; do "
+      "sleep 0.05; done; $DIE; fi; " +
+      std::string(kWaitForEver));
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"exit 7", "exited with code 7"},
+      {"exit 1", "exited with code 1"},
+      {"kill -KILL $$", "was killed by signal 9 (SIGKILL)"},
+      {"kill -SEGV $$", "was killed by signal 11 (SIGSEGV)"}};
+  for (const auto& [die, how] : cases) {
+    SCOPED_TRACE(die);
+    for (const std::string rank : {"0", "1", "2"}) fs::remove(script.path("pid" + rank));
+    ProcessOptions options = script.options();
+    const std::string body = die == "kill -KILL $$"   ? "sh -c 'kill -KILL $PPID'"
+                             : die == "kill -SEGV $$" ? "sh -c 'kill -SEGV $PPID'"
+                                                      : die;
+    script.write("die", body);
+    options.environment.push_back("DIE=. " + script.path("die"));
+    const ProcessResult result = run_process({"launch", "-n", "3", "--", "verb"}, options);
+    expect_error(result, 1, "error: rank 1 on " + host_name() + " " + how);
+    EXPECT_EQ(lines_of(result.out).count("[0] told to end"), 1u) << result.describe();
+    EXPECT_EQ(lines_of(result.out).count("[2] told to end"), 1u) << result.describe();
+  }
+}
+
+TEST(LaunchCommand, BadInputIsReportedOnce) {
+  expect_error(
+      run_process({"launch", "-n", "3", "--restarts", "5", "--", "average", "--ranks", "0"}), 2,
+      "ranks");
+  const Script script("echo about to fail >&2; echo 'error: no such data' >&2; exit 2");
+  for (const std::string policy : {"stop", "continue", "restart"}) {
+    const auto result = script.run({"-n", "4", "--on-failure", policy, "--", "verb"});
+    expect_error(result, 2, "error: no such data");
+    const auto first = result.err.find("no such data");
+    EXPECT_EQ(result.err.find("no such data", first + 1), std::string::npos) << result.describe();
+  }
+}
+
+TEST(LaunchCommand, ErrorLinesOfOtherFailuresAreKept) {
+  const Script script("echo 'error: first' >&2; echo between >&2; echo 'error: loss' >&2; exit 1");
+  const auto result = script.run({"-n", "1", "--", "verb"});
+  EXPECT_EQ(result.err, "[0] error: first\n[0] between\n[0] error: loss\nerror: rank 0 on " +
+                            host_name() + " exited with code 1\n");
+}
+
+TEST(LaunchCommand, SurvivorsGoOnWhereThatIsWanted) {
+  const Script script(
+      "[ $RANK = 1 ] && { touch \"$FOLDER/dead\"; exit 5; }\n"
+      "until [ -e \"$FOLDER/dead\" ]; do sleep 0.05; done; sleep 0.3; echo done; exit $CODE");
+  ProcessOptions options = script.options();
+  options.environment.push_back("CODE=0");
+  const std::vector<std::string> arguments = {"launch",   "-n", "3",   "--on-failure",
+                                              "continue", "--", "verb"};
+  const ProcessResult result = run_process(arguments, options);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(lines_of(result.out), (std::set<std::string>{"[0] done", "[2] done"}));
+  EXPECT_NE(result.err.find("rank 1 on " + host_name() + " exited with code 5: the others go on"),
+            std::string::npos)
+      << result.describe();
+  options.environment.back() = "CODE=6";
+  expect_error(run_process(arguments, options), 1, "rank 1 on " + host_name());
+}
+
+TEST(LaunchCommand, RestartsFromTheCheckpointOfTheRunBefore) {
+  // The first attempt leaves no checkpoint, the second one does; the fourth is fine.
+  const Script script(
+      "echo x >> \"$FOLDER/tries$RANK\"; n=$(wc -l < \"$FOLDER/tries$RANK\")\n"
+      "echo \"try $n resume ${GRAPEVINE_RESUME:-nothing} args $*\"\n"
+      "[ $RANK = 0 ] || exit 0\n"
+      "[ $n -ge 2 ] && mkdir -p \"$FOLDER/run/checkpoint/latest\"\n"
+      "[ $n -ge 4 ] || exit 1");
+  const std::string out = script.path("run");
+  const auto result =
+      script.run({"-n", "2", "--restarts", "3", "--", "train", "--out", out, "--resume", "older"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  const auto lines = lines_of(result.out);
+  const std::string kept = " args train --out " + out;
+  EXPECT_EQ(lines.count("[0] try 1 resume nothing" + kept + " --resume older"), 1u);
+  EXPECT_EQ(lines.count("[0] try 2 resume nothing" + kept + " --resume older"), 1u);
+  EXPECT_EQ(lines.count("[0] try 3 resume " + out + kept), 1u) << result.describe();
+  EXPECT_EQ(lines.count("[0] try 4 resume " + out + kept), 1u) << result.describe();
+  EXPECT_NE(result.err.find("starting again (3 of 3)"), std::string::npos) << result.describe();
+}
+
+TEST(LaunchCommand, RestartsNoMoreThanAsked) {
+  const Script script("[ $RANK = 0 ] || exit 0; echo x >> \"$FOLDER/tries\"; exit 1");
+  const auto tries = [&] {
+    std::ifstream file(script.path("tries"));
+    return std::count(std::istreambuf_iterator<char>(file), {}, 'x');
+  };
+  expect_error(script.run({"-n", "2", "--restarts", "2", "--", "verb"}), 1, "exited with code 1");
+  EXPECT_EQ(tries(), 3);
+  expect_error(script.run({"-n", "2", "--on-failure", "restart", "--", "verb"}), 1, "rank 0");
+  EXPECT_EQ(tries(), 7);
+  expect_error(script.run({"-n", "2", "--", "verb"}), 1, "rank 0");
+  EXPECT_EQ(tries(), 8);
+}
+
+TEST(LaunchCommand, ARequestToStopIsNoReasonToRestart) {
+  const Script script("echo x >> \"$FOLDER/tries$RANK\"; trap 'exit 1' TERM; echo ready$RANK; " +
+                      std::string(kWaitForEver));
+  Process launch({"launch", "-n", "1", "--restarts", "5", "--", "verb"}, script.options());
+  ASSERT_TRUE(launch.wait_for_output("ready0"));
+  launch.signal(SIGTERM);
+  expect_error(launch.wait(), 1, "exited with code 1");
+  EXPECT_EQ(fs::file_size(script.path("tries0")), 2u);
+}
+
+// What launch started ends with it, even where it cannot say goodbye.
+TEST(LaunchCommand, NoProcessOutlivesLaunch) {
+  const Script script("echo $$ > \"$FOLDER/pid$RANK\"; echo ready$RANK; exec sleep 1000");
+  const std::string ssh = script.write("ssh", "exec setsid --wait sh -c \"$2\"");
+  const std::string hosts = script.write_hosts("localhost slots=1\nelsewhere slots=1\n");
+  Process launch({"launch", "--hostfile", hosts, "--ssh", ssh, "--", "verb"}, script.options());
+  ASSERT_TRUE(launch.wait_for_output("ready0")) << launch.so_far().describe();
+  ASSERT_TRUE(launch.wait_for_output("ready1")) << launch.so_far().describe();
+  launch.signal(SIGKILL);
+  launch.wait();
+  for (const std::string rank : {"0", "1"}) {
+    std::string pid;
+    std::ifstream(script.path("pid" + rank)) >> pid;
+    ASSERT_FALSE(pid.empty());
+    EXPECT_TRUE(ends(pid)) << "rank " << rank;
+  }
+}
+
+TEST(LaunchCommand, StartsProcessesOverSsh) {
+  const Script script(
+      "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR $GRAPEVINE_SEED \"$@\"");
+  // A login shell without what launch has in its environment.
+  const std::string ssh = script.write("ssh",
+                                       "host=$2; [ \"$1\" = -x ] && echo to $host >&2\n"
+                                       "exec env -i PATH=\"$PATH\" sh -c \"$3\"");
+  const std::string hosts = script.write_hosts("far slots=2\nuser@farther slots=2 # last\n");
+  ProcessOptions options = script.options();
+  options.environment.push_back("GRAPEVINE_SEED=a 'b'");
+  const ProcessResult result = run_process(
+      {"launch", "-n", "3", "--hostfile", hosts, "--ssh", ssh + " -x", "--", "verb", "it's $HOME"},
+      options);
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(lines_of(result.out), (std::set<std::string>{"[0] 0/3 0/2 far a 'b' verb it's $HOME",
+                                                         "[1] 1/3 1/2 far a 'b' verb it's $HOME",
+                                                         "[2] 2/3 0/1 far a 'b' verb it's $HOME"}));
+  EXPECT_EQ(lines_of(result.err),
+            (std::set<std::string>{"[0] to far", "[1] to far", "[2] to user@farther"}));
+}
+
+TEST(LaunchCommand, SignalsAndDeathsCrossSsh) {
+  const Script script(
+      "trap 'echo saved' USR1; trap 'echo stopping; exit 4' TERM; echo ready$RANK; " +
+      std::string(kWaitForEver));
+  // A process group of its own, as on another machine: nothing but the connection reaches it.
+  const std::string ssh = script.write("ssh", "setsid sh -c \"$2\"");
+  const std::string hosts = script.write_hosts("far slots=2\n");
+  Process launch({"launch", "--hostfile", hosts, "--ssh", ssh, "--", "verb"}, script.options());
+  ASSERT_TRUE(launch.wait_for_output("ready0")) << launch.so_far().describe();
+  ASSERT_TRUE(launch.wait_for_output("ready1")) << launch.so_far().describe();
+  launch.signal(SIGUSR1);
+  ASSERT_TRUE(launch.wait_for_output("[0] saved")) << launch.so_far().describe();
+  ASSERT_TRUE(launch.wait_for_output("[1] saved")) << launch.so_far().describe();
+  launch.signal(SIGTERM);
+  const ProcessResult result = launch.wait();
+  expect_error(result, 1, " on far exited with code 4");
+  EXPECT_EQ(lines_of(result.out).count("[0] stopping"), 1u) << result.describe();
+  EXPECT_EQ(lines_of(result.out).count("[1] stopping"), 1u) << result.describe();
+}
+
+TEST(LaunchCommand, AnSshThatFailsIsNamed) {
+  const Script script("echo never");
+  const std::string ssh = script.write("ssh", "echo 'cannot resolve' >&2; exit 255");
+  const std::string hosts = script.write_hosts("nowhere slots=1\n");
+  const auto result = script.run({"--hostfile", hosts, "--ssh", ssh, "--", "verb"});
+  expect_error(result, 1, "rank 0 on nowhere exited with code 255: ssh could not connect");
+  EXPECT_NE(result.err.find("[0] cannot resolve"), std::string::npos);
+  expect_error(script.run({"--hostfile", hosts, "--ssh", "/no/such/ssh", "--", "verb"}), 1,
+               "/no/such/ssh");
+}
+
+TEST(LaunchCommand, BadUsageIsOneClearLine) {
+  const Script script("echo never");
+  const std::string hosts = script.write_hosts("node1 slots=2\nnode2 slots=two\n");
+  expect_error(script.run({"-n", "2"}), 2, "no verb");
+  expect_error(script.run({"-n", "2", "--"}), 2, "no verb");
+  expect_error(script.run({"--", "verb"}), 2, "-n");
+  expect_error(script.run({"-n", "0", "--", "verb"}), 2, "-n 0");
+  expect_error(script.run({"-n", "x", "--", "verb"}), 2, "x");
+  expect_error(script.run({"-n", "99999", "--", "verb"}), 2, "4096");
+  expect_error(script.run({"-n", "2", "--port", "65536", "--", "verb"}), 2, "--port 65536");
+  expect_error(script.run({"-n", "2", "--grace", "nan", "--", "verb"}), 2, "--grace");
+  expect_error(script.run({"-n", "2", "--restarts", "-1", "--", "verb"}), 2, "--restarts -1");
+  expect_error(script.run({"-n", "2", "--on-failure", "stopp", "--", "verb"}), 2, "'stop'");
+  expect_error(script.run({"-n", "2", "--restarts", "1", "--on-failure", "continue", "--", "verb"}),
+               2, "continue");
+  expect_error(script.run({"-n", "2", "--ssh", "", "--", "verb"}), 2, "--ssh");
+  expect_error(script.run({"-n", "2", "--hostfle", "f", "--", "verb"}), 2, "'--hostfile'");
+  expect_error(script.run({"--hostfile", script.path("none"), "--", "verb"}), 2, "none");
+  expect_error(script.run({"--hostfile", script.path(""), "--", "verb"}), 2, "cannot be read");
+  expect_error(script.run({"--hostfile", hosts, "--", "verb"}), 2, "hosts:2: ");
+  script.write_hosts("node1 slots=2\nnode2\n");
+  expect_error(script.run({"-n", "4", "--hostfile", hosts, "--", "verb"}), 2, "3 slots");
+  expect_error(run_process({"launch", "-n", "2", "--", "trian"}), 2, "did you mean 'train'");
+}
+
+}  // namespace
+}  // namespace grapevine
