@@ -26,7 +26,7 @@ struct Checkpoint {
   JobIdentity identity;
   std::vector<StateDict> ranks;  // by rank
 
-  std::vector<Step> steps() const;  // that each rank had behind it
+  std::vector<Step> steps() const;     // that each rank had behind it
   std::vector<double> epochs() const;  // that each rank had behind it, by the algorithm's clock
   Duration elapsed() const;            // training time until then
 };
@@ -41,7 +41,8 @@ Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& prese
 struct CheckpointWriterConfig {
   std::string folder;
   JobIdentity identity;
-  bool keep_all = true;  // false: once the next one is whole, the one that this run wrote before goes
+  bool keep_all =
+      true;  // false: once the next one is whole, the one that this run wrote before goes
   SupervisorActor supervisor;
 };
 struct CheckpointWriterState {

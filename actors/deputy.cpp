@@ -30,18 +30,17 @@ void DeputyState::on_trace_closed(const TraceClosed& closed) {
 
 // The head tells before it ends: silence means that it died, or that the network did.
 void DeputyState::on_down() {
-  on_run_ended({true,
-                {Errc::peer_down, "process 0 at " + config_.head +
-                                      " is gone: its own output says why"},
-                false});
+  on_run_ended(
+      {true,
+       {Errc::peer_down, "process 0 at " + config_.head + " is gone: its own output says why"},
+       false});
 }
 
 void DeputyState::end() {
   if (appointment_.supervisor) self_->send(appointment_.supervisor, Farewell{config_.process});
   for (const PeerActor& peer : appointment_.peers)
     self_->send_exit(peer, caf::exit_reason::user_shutdown);
-  if (appointment_.tracer)
-    self_->send_exit(appointment_.tracer, caf::exit_reason::user_shutdown);
+  if (appointment_.tracer) self_->send_exit(appointment_.tracer, caf::exit_reason::user_shutdown);
   config_.observer->on_end(result_);
   self_->quit();
 }

@@ -10,7 +10,7 @@ namespace grapevine {
 
 struct DeputyConfig {
   std::int32_t process = 1;
-  std::string head;  // host:port, for messages
+  std::string head;                       // host:port, for messages
   std::shared_ptr<RunObserver> observer;  // hears of the end alone
 };
 
@@ -24,8 +24,8 @@ struct Appoint {
 // The interface that only its own process sees.
 using LocalDeputy = DeputyActor::extend<caf::reacts_to<Appoint>>;
 
-// Passes signals on to the supervisor, ends this process's actors when the run has ended or the head
-// is gone, and says so to the observer, once.
+// Passes signals on to the supervisor, ends this process's actors when the run has ended or the
+// head is gone, and says so to the observer, once.
 class DeputyState {
  public:
   const char* name = "deputy";

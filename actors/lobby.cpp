@@ -7,21 +7,26 @@ namespace grapevine {
 void LobbyState::init(LobbyActor::stateful_pointer<LobbyState> self, LobbyConfig config) {
   self_ = self;
   config_ = std::move(config);
+  self_->monitor(config_.supervisor);
   self_->delayed_send(LobbyActor{self_}, config_.patience, JoinDeadline{});
 }
 
 // ---- joining ----
+
+Welcome LobbyState::refusal(const Error& error) {
+  Welcome welcome;
+  welcome.refused = true;
+  welcome.error = error;
+  return welcome;
+}
 
 caf::result<Welcome> LobbyState::on_join(Join& join) {
   Answer answer = self_->make_response_promise<Welcome>();
   const auto checked = check(join);
   const std::int32_t process = join.process;
   if (!checked) {
-    Welcome refusal;
-    refusal.refused = true;
-    refusal.error = checked.error();
-    answer.deliver(std::move(refusal));
-    refuse_all(checked.error());
+    answer.deliver(refusal(checked.error()));
+    if (!begun_) refuse_all(checked.error());
     return answer;
   }
   guests_.emplace(process, Guest{std::move(join), answer});
@@ -33,6 +38,9 @@ caf::result<Welcome> LobbyState::on_join(Join& join) {
 
 Expected<void> LobbyState::check(const Join& join) const {
   const std::string who = "process " + std::to_string(join.process) + " on " + join.host;
+  if (begun_)
+    return bad_input(who + " comes too late: the run has begun with all its " +
+                     std::to_string(config_.processes) + " processes; is a rank started twice?");
   if (join.process < 0 || join.process >= config_.processes)
     return bad_input(who + " does not fit a job of " + std::to_string(config_.processes) +
                      " processes: start all with the same number of processes");
@@ -74,10 +82,7 @@ void LobbyState::refuse_all(const Error& error) {
   if (std::exchange(refused_, true)) return;
   for (auto& [process, guest] : guests_) {
     if (!welcomed_) {
-      Welcome refusal;
-      refusal.refused = true;
-      refusal.error = error;
-      guest.answer.deliver(std::move(refusal));
+      guest.answer.deliver(refusal(error));
     } else if (guest.join.deputy) {
       self_->send(guest.join.deputy, RunEnded{true, error, false});
     }
@@ -104,21 +109,20 @@ void LobbyState::begin_run() {
   crew.writer = config_.writer;
   crew.tracer = config_.tracer;
   self_->send(config_.supervisor, std::move(crew));
-  self_->quit();
+  begun_ = true;
 }
 
 // ---- not in time ----
 
 void LobbyState::on_deadline() {
-  if (refused_) return self_->quit();
+  if (refused_ || begun_) return;
   const bool late = welcomed_ ? static_cast<std::int32_t>(ready_.size()) < config_.processes
                               : static_cast<std::int32_t>(guests_.size()) < config_.processes;
   if (!late) return;
   const auto seconds = std::to_string(static_cast<int>(to_seconds(config_.patience)));
-  refuse_all({Errc::timeout,
-              "process " + missing() + (welcomed_ ? " did not connect" : " did not join") +
-                  " within " + seconds + " s: is it started, and can it reach process 0?"});
-  self_->delayed_send(LobbyActor{self_}, std::chrono::seconds(1), JoinDeadline{});
+  refuse_all({Errc::timeout, "process " + missing() +
+                                 (welcomed_ ? " did not connect" : " did not join") + " within " +
+                                 seconds + " s: is it started, and can it reach process 0?"});
 }
 
 std::string LobbyState::missing() const {
@@ -129,10 +133,10 @@ std::string LobbyState::missing() const {
   return list;
 }
 
-LobbyActor::behavior_type lobby(LobbyActor::stateful_pointer<LobbyState> self,
-                                LobbyConfig config) {
+LobbyActor::behavior_type lobby(LobbyActor::stateful_pointer<LobbyState> self, LobbyConfig config) {
   LobbyState& state = self->state;
   state.init(self, std::move(config));
+  self->set_down_handler([self](const caf::down_msg&) { self->quit(); });
   return {
       [&state](Join& join) { return state.on_join(join); },
       [&state](Ready& ready) { state.on_ready(ready); },

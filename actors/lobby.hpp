@@ -21,10 +21,11 @@ struct LobbyConfig {
   TracerActor tracer;
 };
 
-// Lives in the head, process 0. Collects one Join of every process, answers all of them together,
-// collects one Ready of every process and hands the crew to the supervisor. Whatever is wrong, two
-// processes that claim one number, another version or job, somebody who does not come, is told to
-// everybody who came and to the supervisor, once.
+// Lives in the head, process 0, as long as the supervisor. Collects one Join of every process,
+// answers all of them together, collects one Ready of every process and hands the crew to the
+// supervisor. Whatever is wrong, two processes that claim one number, another version or job,
+// somebody who does not come, is told to everybody who came and to the supervisor, once. Who comes
+// later is sent away.
 class LobbyState {
  public:
   const char* name = "lobby";
@@ -44,6 +45,7 @@ class LobbyState {
   Expected<void> check(const Join& join) const;
   void welcome_all();
   void refuse_all(const Error& error);
+  static Welcome refusal(const Error& error);
   void begin_run();
   std::string missing() const;
 
@@ -52,6 +54,7 @@ class LobbyState {
   std::map<std::int32_t, Guest> guests_;  // by process
   std::map<std::int32_t, Ready> ready_;
   bool welcomed_ = false;
+  bool begun_ = false;
   bool refused_ = false;
 };
 

@@ -179,9 +179,7 @@ void PeerState::on_exception(const std::exception_ptr& problem) {
   fail({Errc::failed, "rank " + std::to_string(config_.rank) + ": " + exception_line(problem)});
 }
 
-void PeerState::fail(Error error) {
-  self_->send(config_.supervisor, RankFailed{std::move(error)});
-}
+void PeerState::fail(Error error) { self_->send(config_.supervisor, RankFailed{std::move(error)}); }
 
 // ---- consistent cuts (Chandy & Lamport 1985) ----
 
@@ -190,8 +188,8 @@ void PeerState::on_snapshot(std::int64_t id) {
 }
 
 // Records the state between two handlers and tells everybody that what follows is after the cut. No
-// rank stops for it. The model is not copied: a role that changes a tensor which the cut still holds
-// writes to another buffer. Optimizers work in place, so their state is.
+// rank stops for it. The model is not copied: a role that changes a tensor which the cut still
+// holds writes to another buffer. Optimizers work in place, so their state is.
 void PeerState::cut(std::int64_t id) {
   last_cut_ = id;
   cut_.emplace();

@@ -43,7 +43,7 @@ struct Collect {
 // A step is done. Times in seconds; NaN: not measured.
 struct StepReport {
   Rank rank = 0;
-  Step step = 0;  // the step just finished, from 0
+  Step step = 0;               // the step just finished, from 0
   double epoch = 0;            // in which it began, by this rank's own steps
   double epochs_done = 0;      // by the clock of the algorithm, after it
   double time_s = 0;           // of training, also before a checkpoint that it went on from
@@ -156,9 +156,9 @@ using TraceOwner = caf::typed_actor<caf::reacts_to<TraceClosed>>;
 struct BeginRun {
   std::vector<PeerActor> peers;       // by rank
   std::vector<DeputyActor> deputies;  // of all other processes
-  EvaluatorActor evaluator;      // null: no validation beside training
-  CheckpointWriterActor writer;  // null: no checkpoints
-  TracerActor tracer;            // null: no trace
+  EvaluatorActor evaluator;           // null: no validation beside training
+  CheckpointWriterActor writer;       // null: no checkpoints
+  TracerActor tracer;                 // null: no trace
 };
 
 using SupervisorActor = caf::typed_actor<
@@ -241,7 +241,8 @@ typename Inspector::result_type inspect(Inspector& f, RankSnapshot& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankReport& m) {
-  return f(caf::meta::type_name("grapevine::RankReport"), m.rank, m.step, m.w, m.z, m.buffers, m.ledger, m.step_seconds);
+  return f(caf::meta::type_name("grapevine::RankReport"), m.rank, m.step, m.w, m.z, m.buffers,
+           m.ledger, m.step_seconds);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, EpochModel& m) {
@@ -253,11 +254,13 @@ typename Inspector::result_type inspect(Inspector& f, RunEnded& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Join& m) {
-  return f(caf::meta::type_name("grapevine::Join"), m.process, m.version, m.identity, m.host, m.address, m.deputy);
+  return f(caf::meta::type_name("grapevine::Join"), m.process, m.version, m.identity, m.host,
+           m.address, m.deputy);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Welcome& m) {
-  return f(caf::meta::type_name("grapevine::Welcome"), m.refused, m.error, m.hosts, m.addresses, m.out, m.supervisor, m.evaluator, m.validates);
+  return f(caf::meta::type_name("grapevine::Welcome"), m.refused, m.error, m.hosts, m.addresses,
+           m.out, m.supervisor, m.evaluator, m.validates);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ready& m) {
@@ -265,7 +268,9 @@ typename Inspector::result_type inspect(Inspector& f, Ready& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, StepReport& m) {
-  return f(caf::meta::type_name("grapevine::StepReport"), m.rank, m.step, m.epoch, m.epochs_done, m.time_s, m.batch_time_s, m.exchange_time_s, m.data_time_s, m.loss, m.top1, m.top5, m.lr, m.staleness, m.samples, m.logged);
+  return f(caf::meta::type_name("grapevine::StepReport"), m.rank, m.step, m.epoch, m.epochs_done,
+           m.time_s, m.batch_time_s, m.exchange_time_s, m.data_time_s, m.loss, m.top1, m.top5, m.lr,
+           m.staleness, m.samples, m.logged);
 }
 
 }  // namespace grapevine

@@ -10,7 +10,8 @@ namespace grapevine {
 namespace {
 
 constexpr caf::timespan kHeartbeat = std::chrono::seconds(2);
-constexpr caf::timespan kSilence = std::chrono::seconds(60);  // after which a process counts as gone
+constexpr caf::timespan kSilence =
+    std::chrono::seconds(60);  // after which a process counts as gone
 constexpr Duration kFirstPause = std::chrono::milliseconds(50);
 constexpr Duration kLongestPause = std::chrono::seconds(2);
 
@@ -53,10 +54,10 @@ Expected<LobbyActor> find_lobby(caf::actor_system& system, const ClusterConfig& 
     auto found = system.middleman().remote_actor<LobbyActor>(cluster.head_host, cluster.head_port);
     if (found) return *found;
     if (now_of(system) + pause > deadline)
-      return Error{Errc::timeout,
-                   "process " + std::to_string(cluster.process) + " cannot reach process 0 at " +
-                       head_of(cluster) + ": " + system.render(found.error()) +
-                       ": is it started there, and is the port open?"};
+      return Error{Errc::timeout, "process " + std::to_string(cluster.process) +
+                                      " cannot reach process 0 at " + head_of(cluster) + ": " +
+                                      system.render(found.error()) +
+                                      ": is it started there, and is the port open?"};
     std::this_thread::sleep_for(pause);
   }
 }

@@ -22,10 +22,11 @@ struct Joined {
   LobbyActor lobby;  // waits for this process's Ready
 };
 
-// Opens the lobby where this is the head, finds it elsewhere, waits until all processes have joined,
-// and connects the transport to all of them. Blocks for at most three times the patience. Errors:
-// timeout or io with the address that could not be reached; what the lobby refused (bad_input). A
-// transport that cannot be connected is told to the lobby, and so to all others, as well.
+// Opens the lobby where this is the head, finds it elsewhere, waits until all processes have
+// joined, and connects the transport to all of them. Blocks for at most three times the patience.
+// Errors: timeout or io with the address that could not be reached; what the lobby refused
+// (bad_input). A transport that cannot be connected is told to the lobby, and so to all others, as
+// well.
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
                           const SupervisorActor& supervisor, const DeputyActor& deputy,
                           const BeginRun& crew);

@@ -71,9 +71,9 @@ class CrewBuilder {
     SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
     if (config_.trace) crew_.tracer = spawn_tracer(config_.trace_file, head);
     if (!config_.checkpoint_folder.empty())
-      crew_.writer = spawn_aside(
-          checkpoint_writer, CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
-                                                    config_.keep_checkpoints, head});
+      crew_.writer = spawn_aside(checkpoint_writer,
+                                 CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
+                                                        config_.keep_checkpoints, head});
     if (config_.evaluator)
       crew_.evaluator =
           spawn_aside(evaluator, EvaluatorConfig{config_.ranks, config_.evaluator, head});
@@ -173,8 +173,8 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
   if (is_head)
     supervisor = builder.spawn_head(observer);
   else
-    deputy = system->spawn(grapevine::deputy,
-                           DeputyConfig{cluster.process, head_of(cluster), observer});
+    deputy =
+        system->spawn(grapevine::deputy, DeputyConfig{cluster.process, head_of(cluster), observer});
   const auto joined = join_run(*system, config, supervisor, deputy, builder.crew());
   if (!joined) {
     // Whoever answers for this process tells the observer.

@@ -35,7 +35,7 @@ struct RunConfig {
   std::uint64_t seed = 1;
   std::shared_ptr<const SharedParts> parts;
   std::shared_ptr<Transport> transport;
-  std::optional<ClusterConfig> cluster;  // nothing: all ranks are in this process
+  std::optional<ClusterConfig> cluster;            // nothing: all ranks are in this process
   std::vector<std::shared_ptr<Compute>> computes;  // by rank; null for those of other processes
   std::shared_ptr<Compute> evaluator;              // null: no validation beside training
   DelayModel delay;                                // null: no stragglers

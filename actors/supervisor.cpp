@@ -42,8 +42,7 @@ Timestamp SupervisorState::now() const {
 void SupervisorState::begin(BeginRun crew) {
   crew_ = std::move(crew);
   // An epoch that only some ranks had behind them at the checkpoint is not evaluated again.
-  if (crew_.evaluator)
-    evaluations_due_ = whole(config_.total_epochs) - whole(config_.resumed_most);
+  if (crew_.evaluator) evaluations_due_ = whole(config_.total_epochs) - whole(config_.resumed_most);
   if (config_.checkpoint_every_epochs > 0)
     epochs_checkpointed_ = whole(config_.resumed_least / config_.checkpoint_every_epochs);
   last_news_ = now();
@@ -268,9 +267,9 @@ void SupervisorState::on_down(const caf::down_msg& down) {
   }
   for (std::size_t rank = 0; rank < crew_.peers.size(); ++rank)
     if (crew_.peers[rank].address() == down.source)
-      return fail({Errc::peer_down,
-                   "rank " + std::to_string(rank) + " is gone: its process ended or cannot be "
-                   "reached any more; its own output says why"});
+      return fail({Errc::peer_down, "rank " + std::to_string(rank) +
+                                        " is gone: its process ended or cannot be "
+                                        "reached any more; its own output says why"});
   fail({Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)});
 }
 

@@ -46,9 +46,9 @@ struct SupervisorConfig {
   double checkpoint_every_epochs = 0;            // 0: only at the end and on request
   bool checkpoints = false;                      // false: no folder to write to
   Duration patience{std::chrono::seconds(300)};  // without any step: the run has failed
-  double total_epochs = 0;      // by the clock of the algorithm
-  double resumed_least = 0;     // epochs that the slowest and the fastest rank had behind them in
-  double resumed_most = 0;      // the checkpoint that this run goes on from
+  double total_epochs = 0;                       // by the clock of the algorithm
+  double resumed_least = 0;    // epochs that the slowest and the fastest rank had behind them in
+  double resumed_most = 0;     // the checkpoint that this run goes on from
   Duration elapsed_before{0};  // training time behind that checkpoint
   std::int64_t run_start_ns = 0;
 };

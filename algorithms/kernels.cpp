@@ -187,7 +187,8 @@ TORCH_LIBRARY(grapevine, library) {
   library.def("meet(Tensor(a!) out, Tensor(b!) half, Tensor x, Tensor other) -> ()");
 }
 
-TORCH_LIBRARY_IMPL(grapevine, CPU, library) { library.impl("sgd_step", sgd_step_cpu);
+TORCH_LIBRARY_IMPL(grapevine, CPU, library) {
+  library.impl("sgd_step", sgd_step_cpu);
   library.impl("meet", meet_cpu);
 }
 

@@ -21,7 +21,8 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
   if (auto made = make_optimizer(optimizer); !made) return made.error();
   const auto nodes = count_nodes(plan, ranks);
   if (!nodes) return nodes.error();
-  auto parts = std::make_shared<SharedParts>(SharedParts{plan, horizon, lr, optimizer, nullptr, {}});
+  auto parts =
+      std::make_shared<SharedParts>(SharedParts{plan, horizon, lr, optimizer, nullptr, {}});
   if (plan.exchange != Exchange::aggregate) {
     auto graph = GossipGraph::make(plan.topology, plan.peers, *nodes, horizon.steps_per_epoch);
     if (!graph) return graph.error();

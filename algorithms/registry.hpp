@@ -27,7 +27,8 @@ struct SharedParts {
   Horizon horizon;
   LrSchedule lr;
   OptimizerConfig optimizer;
-  std::shared_ptr<const GossipGraph> graph;  // of nodes where there is a hierarchy; null for aggregate
+  std::shared_ptr<const GossipGraph>
+      graph;                 // of nodes where there is a hierarchy; null for aggregate
   std::vector<bool> active;  // bilateral: by rank (or node), whether it asks or answers
 };
 

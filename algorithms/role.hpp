@@ -13,11 +13,11 @@ namespace grapevine {
 // handlers: the worker, messages and checkpoints share it without a copy, and a handler that
 // changes it thaws it (a copy only where somebody still reads).
 struct ModelState {
-  FrozenTensor x;  // [d] float32: push-sum numerator; the parameters themselves where w == 1
-  double w = 1;    // push-sum weight
-  Step step = 0;   // gradients of this rank that it consumed
+  FrozenTensor x;    // [d] float32: push-sum numerator; the parameters themselves where w == 1
+  double w = 1;      // push-sum weight
+  Step step = 0;     // gradients of this rank that it consumed
   double epoch = 0;  // training behind it, in epochs, by the clock that the role keeps
-  double lr = 0;   // learning rate of the last update, for reports
+  double lr = 0;     // learning rate of the last update, for reports
 };
 
 // Handlers run one at a time, to completion, on the Peer's thread of the moment. They must not

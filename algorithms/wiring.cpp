@@ -167,10 +167,10 @@ void read_pack(Reader& read, const std::string& exchange, Exchange role) {
   const std::string natural = natural_pack(role);
   const std::string pack = read.name("pack", natural, {"gradient", "model"});
   if (pack == natural) return;
-  read.fail(bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange + "': " +
-                      (role == Exchange::aggregate
-                           ? "all-reduce sums gradients, choose pack = 'gradient'"
-                           : exchange + " mixes models, choose pack = 'model'")));
+  read.fail(
+      bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange + "': " +
+                (role == Exchange::aggregate ? "all-reduce sums gradients, choose pack = 'gradient'"
+                                             : exchange + " mixes models, choose pack = 'model'")));
 }
 
 void read_gossip(Reader& read, Plan& plan) {

@@ -41,13 +41,13 @@ enum class Update { before_exchange, after_exchange };
 // A validated wiring with every default filled in.
 struct Plan {
   Exchange exchange = Exchange::aggregate;
-  std::string topology = "exponential";  // gossip, bilateral
-  CountSchedule peers;                   // peers per round
+  std::string topology = "exponential";       // gossip, bilateral
+  CountSchedule peers;                        // peers per round
   Averaging averaging = Averaging::push_sum;  // gossip
   Update update = Update::before_exchange;    // gossip
-  bool overlap = false;                  // gossip: exchange while the worker computes
-  std::int64_t staleness = 0;            // gossip with overlap: the bound tau
-  std::int32_t hierarchy = 1;            // ranks per node; above 1 only one of them exchanges
+  bool overlap = false;                       // gossip: exchange while the worker computes
+  std::int64_t staleness = 0;                 // gossip with overlap: the bound tau
+  std::int32_t hierarchy = 1;                 // ranks per node; above 1 only one of them exchanges
 };
 
 // Checks every value, and that the parts fit each other: the error names the two that do not and

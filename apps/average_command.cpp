@@ -76,8 +76,8 @@ class AverageCommand final : public Command {
     std::vector<std::vector<double>> values;
     for (Rank i = 0; i < ranks_; ++i) values.emplace_back(static_cast<std::size_t>(dim_), i);
     const auto start = [&](bool running_sums) {
-      return AveragingRun::start(
-          *topology, values, {*method, running_sums, drop_, static_cast<std::uint64_t>(seed_)});
+      return AveragingRun::start(*topology, values,
+                                 {*method, running_sums, drop_, static_cast<std::uint64_t>(seed_)});
     };
     auto averaging = start(!plain_);
     if (!averaging) return averaging.error();
@@ -135,8 +135,8 @@ class AverageCommand final : public Command {
       const AveragingReport b = plain.report();
       char line[160];
       std::snprintf(line, sizeof line, "%5lld  %13.6g  %13.3e  %13.6g  %13.3e  %12.6g\n",
-                    static_cast<long long>(round), a.mean, a.max_deviation, b.mean,
-                    b.max_deviation, b.weight_sum);
+                    static_cast<long long>(round), a.mean, a.max_deviation, b.mean, b.max_deviation,
+                    b.weight_sum);
       out << line;
     }
   }

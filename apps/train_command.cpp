@@ -94,7 +94,8 @@ class TrainCommand : public Command {
     return result;
   }
 
-  // Passes signals on. SIGUSR1 asks for a checkpoint, or, where `requeue` is given, sets it and stops.
+  // Passes signals on. SIGUSR1 asks for a checkpoint, or, where `requeue` is given, sets it and
+  // stops.
   static RunResult run_to_the_end(RunConfig config, const std::shared_ptr<RunObserver>& observer,
                                   RunEnd& end, SignalFlags& signals, bool* requeue) {
     Runtime runtime(std::move(config), observer);
@@ -184,8 +185,7 @@ class TrainCommand : public Command {
                    shown("consensus_distance", 4)});
     console.out << table;
     if (result.interrupted) console.out << "stopped early; go on with --resume " << job.out << "\n";
-    console.out << "outputs in " << job.out
-                << ": summary.json metrics.csv model.pt checkpoint/"
+    console.out << "outputs in " << job.out << ": summary.json metrics.csv model.pt checkpoint/"
                 << (job.options.trace == "on" ? " trace/" : "") << std::endl;
   }
 

@@ -258,8 +258,9 @@ Expected<void> check_transport(const TrainOptions& o, bool several_processes) {
                      ": all workers share this process, use inproc, or start several processes "
                      "with 'grapevine launch -n N -- train …'");
   if (o.transport == "ucx" && !ucx_built_in())
-    return bad_input("--transport ucx: UCX is not in this build: install libucx-dev and build "
-                     "again, or use tcp");
+    return bad_input(
+        "--transport ucx: UCX is not in this build: install libucx-dev and build "
+        "again, or use tcp");
   return {};
 }
 

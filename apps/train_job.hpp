@@ -18,7 +18,7 @@ struct TrainJob {
   Wiring wiring;
   std::optional<LaunchedProcess> launched;  // where the run has several processes
   std::vector<Rank> local_ranks;            // those of this process
-  std::string out;  // folder, exists and is writable
+  std::string out;                          // folder, exists and is writable
   std::shared_ptr<const DataSet> data;
   ModelFactory model;
   std::int64_t parameters = 0;

@@ -118,8 +118,7 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
       ->envname(environment_name("set"));
   add(app, "workers", options.workers,
       "actors that train, in this process [4, or 1 where a launcher started several processes]");
-  add(app, "transport", options.transport,
-      "inproc | tcp | ucx [inproc, or tcp between processes]");
+  add(app, "transport", options.transport, "inproc | tcp | ucx [inproc, or tcp between processes]");
   add(app, "network-interface", options.network_interface,
       "name or address of the interface that other processes reach this one on");
   add(app, "join-timeout", options.join_timeout_s,

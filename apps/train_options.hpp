@@ -14,8 +14,8 @@ namespace grapevine {
 struct TrainOptions {
   std::string job_file;
   std::string algorithm = "sgp";
-  std::vector<std::string> set;  // wiring.KEY=VALUE
-  std::int64_t workers = 0;  // of this process, 0: as usual; in a TrainJob of the whole run
+  std::vector<std::string> set;   // wiring.KEY=VALUE
+  std::int64_t workers = 0;       // of this process, 0: as usual; in a TrainJob of the whole run
   std::string transport;          // empty: inproc, or tcp where a launcher started several
   std::string network_interface;  // that other processes reach this one on
   double join_timeout_s = 60;

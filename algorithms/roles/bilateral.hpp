@@ -1,6 +1,7 @@
 // Bilateral: workers never wait; beside them pairs of ranks move their models to the middle.
 //
-// Papers: AD-PSGD: Lian, Zhang, Zhang, Liu: "Asynchronous Decentralized Parallel Stochastic Gradient
+// Papers: AD-PSGD: Lian, Zhang, Zhang, Liu: "Asynchronous Decentralized Parallel Stochastic
+// Gradient
 //   Descent", ICML 2018, Algorithm 1; atomic pairs on a bipartite graph: section 4.
 // Symbols: x model, s the active rank's model when it asked, gamma lr, u the optimizer's direction.
 //
@@ -14,7 +15,8 @@
 //   model holds; unbounded in theory, about the ratio of speeds in practice.
 // Conservation: both ends move by the same h, so the sum of all x, less h in answers on their way,
 //   changes only by gradients; what is applied between asking and answering is never overwritten.
-// Waits: none for workers. Passive ranks answer at once, whatever their workers do, and never ask, so
+// Waits: none for workers. Passive ranks answer at once, whatever their workers do, and never ask,
+// so
 //   that no cycle of waits can form: the graph must be bipartite. An active rank takes its next
 //   partner only once an exchange is complete.
 // Clock: the number of gradients of all ranks. Each rank keeps a count per rank, sends it along and
@@ -22,7 +24,8 @@
 //   ranks * steps. So fast ranks take over what slow ones leave, and a rank's data counts in
 //   proportion to its speed. A rank learns of the end from the next message: the total may exceed
 //   ranks * steps by a few gradients per rank.
-// Deviations: the paper averages once per gradient and worker; here an active rank starts at most one
+// Deviations: the paper averages once per gradient and worker; here an active rank starts at most
+// one
 //   exchange per own gradient, and a passive one answers as often as it is asked.
 #pragma once
 #include <deque>
@@ -77,11 +80,11 @@ class Bilateral final : public Role {
 
   std::unique_ptr<Optimizer> optimizer_;
   Phase phase_ = Phase::computing;
-  at::Tensor steps_;               // [ranks] int64: gradients of each rank, as far as known here
-  std::int64_t exchange_ = 0;      // the next one that this rank starts
-  Rank asked_ = -1;                // who owes an answer; -1: nobody
-  std::int64_t round_ = 0;         // of the graph, the next to take partners from
-  std::deque<Rank> partners_;      // left of the present round
+  at::Tensor steps_;           // [ranks] int64: gradients of each rank, as far as known here
+  std::int64_t exchange_ = 0;  // the next one that this rank starts
+  Rank asked_ = -1;            // who owes an answer; -1: nobody
+  std::int64_t round_ = 0;     // of the graph, the next to take partners from
+  std::deque<Rank> partners_;  // left of the present round
   BufferPool pool_;
 };
 

@@ -16,7 +16,8 @@
 //
 // Averaging: push-sum splits evenly among the destinations; symmetric takes Metropolis-Hastings
 //   weights with every edge used both ways, which keeps w at 1; biased is push-sum that takes w for
-//   1 once a round is folded, as the comparison in Assran et al. does: right on regular graphs only.
+//   1 once a round is folded, as the comparison in Assran et al. does: right on regular graphs
+//   only.
 // Bytes per rank and round: links * (4 d + header). Messages: links.
 // Staleness of a folded share: 0 without overlap; with it 1 + rounds skipped, so at most 1 + tau
 //   against a peer of equal speed.

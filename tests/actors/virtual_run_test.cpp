@@ -217,7 +217,8 @@ TEST(VirtualRun, AdPsgdDoesNotWaitForASlowRank) {
   double steps = 0;
   for (Rank r = 0; r < scenario.ranks; ++r) {
     const auto speed = static_cast<double>(result.steps[static_cast<std::size_t>(r)]);
-    const auto& own = dynamic_cast<QuadraticCompute&>(*config.computes[static_cast<std::size_t>(r)]);
+    const auto& own =
+        dynamic_cast<QuadraticCompute&>(*config.computes[static_cast<std::size_t>(r)]);
     weighted += own.own_optimum() * speed;
     steps += speed;
   }
@@ -380,8 +381,8 @@ TEST(VirtualRun, ACheckpointWithMessagesInFlightConservesMassExactly) {
       const Total total = total_of(*checkpoint);
       caught_in_flight += total.in_flight;
       EXPECT_EQ(total.w, 4);
-      EXPECT_TRUE(at::equal(total.x, at::full({4}, 64.0 * committed_pushes(*checkpoint),
-                                              at::kDouble)))
+      EXPECT_TRUE(
+          at::equal(total.x, at::full({4}, 64.0 * committed_pushes(*checkpoint), at::kDouble)))
           << total.x << " after " << committed_pushes(*checkpoint);
       RunConfig again = make();
       again.resume = std::move(*checkpoint);
@@ -390,8 +391,8 @@ TEST(VirtualRun, ACheckpointWithMessagesInFlightConservesMassExactly) {
       EXPECT_EQ(resumed.weight_sum, 4);
       const auto end = read_checkpoint(scenario.folder + "/final");
       ASSERT_TRUE(end.ok());
-      EXPECT_TRUE(at::equal(total_of(*end).x, at::full({4}, 64.0 * committed_pushes(*end),
-                                                       at::kDouble)));
+      EXPECT_TRUE(
+          at::equal(total_of(*end).x, at::full({4}, 64.0 * committed_pushes(*end), at::kDouble)));
     }
   }
   EXPECT_GT(caught_in_flight, 0) << "no checkpoint caught a message: nothing was tested";
@@ -412,13 +413,13 @@ TEST(VirtualRun, OnlyTheNewestCheckpointIsKeptWhereAskedFor) {
 
 // Longer than planned: what was finished goes on.
 TEST(VirtualRun, AFinishedRunCanBeExtended) {
-  for (const auto& [preset, tau] : std::vector<std::pair<std::string, std::string>>{
-           {"ar", ""},
-           {"sgp", ""},
-           {"osgp", "0"},
-           {"osgp", "2"},
-           {"d-psgd", ""},
-           {"ad-psgd", ""}}) {
+  for (const auto& [preset, tau] :
+       std::vector<std::pair<std::string, std::string>>{{"ar", ""},
+                                                        {"sgp", ""},
+                                                        {"osgp", "0"},
+                                                        {"osgp", "2"},
+                                                        {"d-psgd", ""},
+                                                        {"ad-psgd", ""}}) {
     SCOPED_TRACE(preset + tau);
     Scenario scenario;
     scenario.preset = preset;

@@ -29,7 +29,8 @@ std::vector<Case> all_cases() {
                              {"bipartite-linear", 8, "0:1,1:3"},
                              {"hypercube", 8},
                              {"ring", 4}};
-  for (const std::int32_t n : {1, 2, 4, 6, 8, 16, 32}) cases.push_back({"bipartite-exponential", n});
+  for (const std::int32_t n : {1, 2, 4, 6, 8, 16, 32})
+    cases.push_back({"bipartite-exponential", n});
   for (const std::int32_t n : {1, 2, 3, 5, 7, 8}) cases.push_back({"grid2d", n});
   for (const std::int32_t n : {3, 5, 7}) cases.push_back({"star", n});
   return cases;
@@ -114,7 +115,8 @@ TEST(Bilateral, AgreesOnTheMeanAndNeverSpreads) {
     const at::Tensor mean = world.total_x() / c.ranks;
     const auto spread = [&] {
       double widest = 0;
-      for (Rank r = 0; r < c.ranks; ++r) widest = std::max(widest, distance(world.answered_z(r), mean));
+      for (Rank r = 0; r < c.ranks; ++r)
+        widest = std::max(widest, distance(world.answered_z(r), mean));
       return widest;
     };
     double last = spread();
@@ -212,8 +214,7 @@ TEST(Bilateral, SaveAndLoadConserveEverything) {
     for (Rank r = 0; r < 6; ++r) steps.push_back(world.model(r).step);
     world.save_and_load();
     EXPECT_TRUE(at::equal(world.total_x(), before));
-    for (Rank r = 0; r < 6; ++r)
-      EXPECT_EQ(world.model(r).step, steps[static_cast<std::size_t>(r)]);
+    for (Rank r = 0; r < 6; ++r) EXPECT_EQ(world.model(r).step, steps[static_cast<std::size_t>(r)]);
     world.run();
     for (Rank r = 0; r < 6; ++r) EXPECT_TRUE(world.finished(r)) << "rank " << r;
   }

@@ -72,9 +72,8 @@ std::vector<Mode> all_modes() {
           {"d-psgd ring", d_psgd("ring")},
           {"d-psgd star", d_psgd("star")},
           {"d-psgd grid2d", d_psgd("grid2d")},
-          {"d-psgd p=1 then 3", make_plan({{"averaging", "symmetric"},
-                                           {"update", "after"},
-                                           {"peers", "0:1,1:3,2:1"}})},
+          {"d-psgd p=1 then 3",
+           make_plan({{"averaging", "symmetric"}, {"update", "after"}, {"peers", "0:1,1:3,2:1"}})},
           {"symmetric, update before",
            make_plan({{"averaging", "symmetric"}, {"topology", "bidirectional-exponential"}})},
           {"symmetric tau=2",
@@ -154,8 +153,7 @@ TEST(Gossip, EqualRanksStayEqual) {
 
 // The bits do not depend on which message comes first, where the algorithm is synchronous.
 TEST(Gossip, SynchronousResultsDoNotDependOnArrivalOrder) {
-  for (const Plan& plan :
-       {sgp(), make_plan({{"peers", "3"}}), osgp(), d_psgd(), d_psgd("star")})
+  for (const Plan& plan : {sgp(), make_plan({{"peers", "3"}}), osgp(), d_psgd(), d_psgd("star")})
     for (const std::int32_t n : {3, 4, 7, 8}) {
       std::vector<at::Tensor> first;
       for (std::uint64_t seed = 1; seed <= 6; ++seed) {
@@ -241,10 +239,8 @@ TEST(Gossip, SgpEqualsSymmetricGossipOnTheSameMatrices) {
 // than the mean.
 TEST(Gossip, BiasedIsRightOnRegularGraphsOnly) {
   const auto last_models = [](const std::string& topology, const std::string& averaging) {
-    WorldConfig config = make_config(make_plan({{"topology", topology},
-                                                {"averaging", averaging},
-                                                {"overlap", "true"}}),
-                                     6, 13);
+    WorldConfig config = make_config(
+        make_plan({{"topology", topology}, {"averaging", averaging}, {"overlap", "true"}}), 6, 13);
     config.horizon.steps = 60;
     RoleWorld world(config, nothing);
     scatter(world, 6, config.dimension);
@@ -261,8 +257,7 @@ TEST(Gossip, BiasedIsRightOnRegularGraphsOnly) {
 
 TEST(Gossip, StalenessIsWhatThePapersSay) {
   for (const auto& [plan, expected] :
-       std::vector<std::pair<Plan, std::int64_t>>{
-           {sgp(), 0}, {osgp(), 1}, {d_psgd(), 0}}) {
+       std::vector<std::pair<Plan, std::int64_t>>{{sgp(), 0}, {osgp(), 1}, {d_psgd(), 0}}) {
     WorldConfig config = make_config(plan, 4, 11);
     RoleWorld world(config, pull);
     world.start();
@@ -327,7 +322,8 @@ TEST(Gossip, GoesOnWithoutADeadPeerAndAccountsForItsMass) {
 
 // Save and load at any moment, with shares in flight and gradients outstanding, changes no bit.
 TEST(Gossip, SaveAndLoadChangeNothing) {
-  for (const Plan& plan : {sgp(), make_plan({{"peers", "0:1,1:2"}}), osgp(), d_psgd(), d_psgd("star")})
+  for (const Plan& plan :
+       {sgp(), make_plan({{"peers", "0:1,1:2"}}), osgp(), d_psgd(), d_psgd("star")})
     for (std::uint64_t seed = 1; seed <= 12; ++seed) {
       SCOPED_TRACE("seed=" + std::to_string(seed));
       WorldConfig config = make_config(plan, 5, seed);

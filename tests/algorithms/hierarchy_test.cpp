@@ -53,10 +53,9 @@ TEST(Hierarchy, EqualsFlatRanksThatSeeTheNodesMean) {
         const std::int32_t ranks = shape.nodes * shape.size;
         RoleWorld nested(make_config(make_plan(preset, shape.size), ranks, seed), pull);
         const double middle = (shape.size - 1) / 2.0;
-        RoleWorld flat(make_config(make_plan(preset, 1), shape.nodes, seed),
-                       [&](Rank node, Step, const at::Tensor& z) {
-                         return z - (node * shape.size + middle);
-                       });
+        RoleWorld flat(
+            make_config(make_plan(preset, 1), shape.nodes, seed),
+            [&](Rank node, Step, const at::Tensor& z) { return z - (node * shape.size + middle); });
         for (RoleWorld* world : {&nested, &flat}) {
           world->start();
           world->run();
@@ -102,7 +101,8 @@ TEST(Hierarchy, CommitsEveryGradientOnce) {
         committed.push_back(event.stamp.step);
       }
     ASSERT_EQ(committed.size(), 20U) << "rank " << r;
-    for (Step step = 0; step < 20; ++step) EXPECT_EQ(committed[static_cast<std::size_t>(step)], step);
+    for (Step step = 0; step < 20; ++step)
+      EXPECT_EQ(committed[static_cast<std::size_t>(step)], step);
   }
 }
 

@@ -242,11 +242,14 @@ TYPED_TEST_P(TransportSuite, LargeMessagesAreNotOvertakenBySmallOnes) {
 TYPED_TEST_P(TransportSuite, EveryFieldOfEveryKindArrives) {
   this->start(2);
   Rng rng(1);
-  std::vector<Payload> payloads = {Share{-3, 0.1, random_bits(rng, 64, at::kFloat)}, Leave{5},
-                                   Chunk{1, 2, 3, random_bits(rng, 64, at::kHalf)}, Marker{6},
-                                   Swap{7, true, random_bits(rng, 48, at::kFloat), random_bits(rng, 64, at::kLong)},
-                                   News{random_bits(rng, 64, at::kLong)},
-                                   Share{7, 1.0, {}}};
+  std::vector<Payload> payloads = {
+      Share{-3, 0.1, random_bits(rng, 64, at::kFloat)},
+      Leave{5},
+      Chunk{1, 2, 3, random_bits(rng, 64, at::kHalf)},
+      Marker{6},
+      Swap{7, true, random_bits(rng, 48, at::kFloat), random_bits(rng, 64, at::kLong)},
+      News{random_bits(rng, 64, at::kLong)},
+      Share{7, 1.0, {}}};
   std::vector<Envelope> sent;
   for (Payload& payload : payloads) {
     Envelope e;

@@ -1,0 +1,303 @@
+// Runs of several processes, as users start them.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "actors/checkpoint.hpp"
+#include "net/ucx.hpp"
+#include "tests/apps/process.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kProcesses = 4;
+
+std::vector<std::string> small_run(const std::string& algorithm, const fs::path& out) {
+  return {"train",
+          "--algorithm",
+          algorithm,
+          "--model",
+          "mlp",
+          "--data",
+          "glyphs",
+          "--steps",
+          "12",
+          "--batch-size",
+          "8",
+          "--out",
+          out.string(),
+          "--threads",
+          "1",
+          "--json",
+          "--checkpoint-every",
+          "0",
+          "--validate",
+          "end"};
+}
+
+std::vector<std::string> with(std::vector<std::string> arguments,
+                              const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+std::vector<std::string> launched(int processes, const std::vector<std::string>& arguments) {
+  return with({"launch", "-n", std::to_string(processes), "--"}, arguments);
+}
+
+json summary_of(const fs::path& out) {
+  std::ifstream file(out / "summary.json");
+  return json::parse(file);
+}
+
+// A port that was free a moment ago.
+std::uint16_t free_port() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ::bind(listener, reinterpret_cast<sockaddr*>(&address), size);
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  ::close(listener);
+  return ntohs(address.sin_port);
+}
+
+// One process of a job, with the variables of a launcher.
+Process start(const std::string& launcher, int process, int processes, std::uint16_t port,
+              const std::vector<std::string>& arguments) {
+  ProcessOptions options;
+  const std::string rank = std::to_string(process), count = std::to_string(processes);
+  options.environment = {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)};
+  std::vector<std::pair<std::string, std::string>> names = {{"RANK", rank}, {"WORLD_SIZE", count}};
+  if (launcher == "slurm")
+    names = {{"SLURM_PROCID", rank},
+             {"SLURM_NTASKS", count},
+             {"SLURM_LOCALID", rank},
+             {"SLURM_NTASKS_PER_NODE", count},
+             {"SLURM_STEP_NODELIST", "localhost"}};
+  if (launcher == "openmpi")
+    names = {{"OMPI_COMM_WORLD_RANK", rank},
+             {"OMPI_COMM_WORLD_SIZE", count},
+             {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
+             {"OMPI_COMM_WORLD_LOCAL_SIZE", count}};
+  for (const auto& [name, value] : names) options.environment.push_back(name + "=" + value);
+  return Process(arguments, options);
+}
+
+class Cluster : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == "ucx" && !ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
+  }
+  TempFolder folder_;
+};
+
+// Every preset; where ranks wait for each other, the models are those of one process, bit for bit.
+TEST_P(Cluster, TrainsEveryPresetAsOneProcessDoes) {
+  for (const std::string algorithm : {"ar", "sgp", "osgp", "d-psgd", "ad-psgd"}) {
+    SCOPED_TRACE(algorithm);
+    const fs::path one = folder_.path() / (algorithm + "-one");
+    const fs::path many = folder_.path() / (algorithm + "-many");
+    const auto alone =
+        run_process(with(small_run(algorithm, one), {"--workers", std::to_string(kProcesses)}));
+    ASSERT_EQ(alone.exit_code, 0) << alone.describe();
+    const auto together = run_process(
+        launched(kProcesses, with(small_run(algorithm, many), {"--transport", GetParam()})));
+    ASSERT_EQ(together.exit_code, 0) << together.describe();
+
+    const json summary = summary_of(many);
+    EXPECT_EQ(json::parse(ProcessResult::last_line(together.out)), summary);
+    EXPECT_EQ(summary["workers"], kProcesses);
+    EXPECT_EQ(summary["contributions"]["pending"], 0);
+    EXPECT_EQ(summary["contributions"]["applied"], summary["contributions"]["produced"]);
+    for (int process = 0; process < kProcesses; ++process)
+      EXPECT_TRUE(
+          fs::exists(many / "trace" / ("process-000" + std::to_string(process) + ".gvtrace")))
+          << process;
+    std::set<std::string> ranks;
+    std::ifstream metrics(many / "metrics.csv");
+    for (std::string line; std::getline(metrics, line);)
+      ranks.insert(line.substr(0, line.find(',')));
+    EXPECT_EQ(ranks, (std::set<std::string>{"rank", "0", "1", "2", "3"}));
+
+    if (algorithm == "ad-psgd") continue;
+    const auto expected = read_checkpoint(one.string()), found = read_checkpoint(many.string());
+    ASSERT_TRUE(expected.ok() && found.ok());
+    for (std::size_t rank = 0; rank < kProcesses; ++rank)
+      EXPECT_TRUE(at::equal(*expected->ranks[rank].tensor("model.x"),
+                            *found->ranks[rank].tensor("model.x")))
+          << "rank " << rank;
+    EXPECT_EQ(summary["bytes_sent"], summary_of(one)["bytes_sent"]);
+  }
+}
+
+// Started one by one, in any order, with the variables of each launcher; several ranks a process.
+TEST_P(Cluster, StartsByHandUnderEveryLauncher) {
+  for (const std::string launcher : {"torchrun", "slurm", "openmpi"}) {
+    SCOPED_TRACE(launcher);
+    const fs::path out = folder_.path() / launcher;
+    const std::uint16_t port = free_port();
+    const auto arguments =
+        with(small_run("sgp", out), {"--transport", GetParam(), "--workers", "2"});
+    Process last = start(launcher, 1, 2, port, arguments);
+    Process head = start(launcher, 0, 2, port, arguments);
+    const auto of_head = head.wait(), of_last = last.wait();
+    ASSERT_EQ(of_head.exit_code, 0) << of_head.describe();
+    EXPECT_EQ(of_last.exit_code, 0) << of_last.describe();
+    EXPECT_EQ(summary_of(out)["workers"], 4);
+  }
+}
+
+TEST_P(Cluster, GoesOnFromACheckpointOfSeveralProcesses) {
+  const fs::path out = folder_.path() / "run";
+  const auto first =
+      run_process(launched(2, with(small_run("sgp", out), {"--transport", GetParam()})));
+  ASSERT_EQ(first.exit_code, 0) << first.describe();
+  const auto second =
+      run_process(launched(2, with(small_run("sgp", out), {"--transport", GetParam(), "--resume",
+                                                           out.string(), "--steps", "20"})));
+  ASSERT_EQ(second.exit_code, 0) << second.describe();
+  EXPECT_EQ(summary_of(out)["steps"], 20);
+  EXPECT_EQ(summary_of(out)["contributions"]["produced"], 40);
+}
+
+// Whoever dies, everybody else ends with one line that says so, in bounded time.
+TEST_P(Cluster, ADeadProcessEndsTheRunEverywhere) {
+  for (const int dead : {0, 2}) {
+    SCOPED_TRACE("process " + std::to_string(dead) + " dies");
+    const fs::path out = folder_.path() / ("dead-" + std::to_string(dead));
+    const std::uint16_t port = free_port();
+    const auto arguments = with(small_run("osgp", out), {"--transport", GetParam(), "--steps",
+                                                         "1000000", "--checkpoint-every", "0.05"});
+    std::vector<Process> processes;
+    for (int process = 0; process < 3; ++process)
+      processes.push_back(start("torchrun", process, 3, port, arguments));
+    // Training has begun once the head has written something.
+    const auto begun = [&] { return fs::exists(out / "checkpoint" / "latest"); };
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (!begun() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ASSERT_TRUE(begun());
+    processes[static_cast<std::size_t>(dead)].signal(SIGKILL);
+    for (int process = 0; process < 3; ++process) {
+      const auto result = processes[static_cast<std::size_t>(process)].wait();
+      if (process == dead) continue;
+      EXPECT_FALSE(result.timed_out) << "process " << process << result.describe();
+      EXPECT_EQ(result.exit_code, 1) << "process " << process << result.describe();
+      const std::string line = ProcessResult::last_line(result.err);
+      EXPECT_EQ(line.rfind("error: ", 0), 0U) << line;
+      EXPECT_NE(line.find((dead == 0 && process != 0 ? "process " : "rank ") +
+                          std::to_string(dead) + (dead == 0 && process != 0 ? " at" : " is gone")),
+                std::string::npos)
+          << line;
+    }
+  }
+}
+
+TEST_P(Cluster, StopsEverywhereOnASignalWithACheckpoint) {
+  const fs::path out = folder_.path() / "stop";
+  Process job(launched(2, with(small_run("sgp", out), {"--transport", GetParam(), "--steps",
+                                                       "1000000", "--checkpoint-every", "0.05"})));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  while (!fs::exists(out / "checkpoint" / "latest") && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  job.signal(SIGTERM);
+  const auto result = job.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(summary_of(out)["interrupted"], true);
+  EXPECT_TRUE(read_checkpoint(out.string()).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Cluster, testing::Values("tcp", "ucx"),
+                         [](const auto& info) { return info.param; });
+
+// ---- bad input: one clear line on every process, in bounded time ----
+
+struct Outcome {
+  std::vector<ProcessResult> results;
+
+  // Every process ended with `code` and one line that holds `text`.
+  void expect(int code, const std::string& text) const {
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      EXPECT_EQ(results[i].exit_code, code) << "process " << i << results[i].describe();
+      const std::string line = ProcessResult::last_line(results[i].err);
+      EXPECT_EQ(line.rfind("error: ", 0), 0U) << line;
+      EXPECT_NE(line.find(text), std::string::npos) << "process " << i << ": " << line;
+    }
+  }
+};
+
+class ClusterErrors : public testing::Test {
+ protected:
+  std::vector<std::string> job(const std::vector<std::string>& more = {}) {
+    return with(with(small_run("sgp", folder_.path() / "run"),
+                     {"--transport", "tcp", "--join-timeout", "8"}),
+                more);
+  }
+  TempFolder folder_;
+};
+
+TEST_F(ClusterErrors, TwoProcessesClaimOneRank) {
+  const std::uint16_t port = free_port();
+  Process head = start("torchrun", 0, 3, port, job());
+  Process first = start("torchrun", 1, 3, port, job());
+  Process second = start("torchrun", 1, 3, port, job());
+  Outcome{{head.wait(), first.wait(), second.wait()}}.expect(2, "process 1 was started twice");
+}
+
+TEST_F(ClusterErrors, AProcessIsMissing) {
+  const std::uint16_t port = free_port();
+  Process head = start("torchrun", 0, 3, port, job());
+  Process other = start("torchrun", 2, 3, port, job());
+  Outcome{{head.wait(), other.wait()}}.expect(1, "process 1 did not join within 8 s");
+}
+
+TEST_F(ClusterErrors, TheHeadIsMissing) {
+  const std::uint16_t port = free_port();
+  Process other = start("torchrun", 1, 2, port, job());
+  Outcome{{other.wait()}}.expect(
+      1, "process 1 cannot reach process 0 at 127.0.0.1:" + std::to_string(port));
+}
+
+TEST_F(ClusterErrors, ProcessesWereStartedWithDifferentJobs) {
+  const std::uint16_t port = free_port();
+  Process head = start("torchrun", 0, 2, port, job());
+  Process other = start("torchrun", 1, 2, port, job({"--lr", "0.5"}));
+  Outcome{{head.wait(), other.wait()}}.expect(2, "was started with lr = 0.5, process 0 with 0.0");
+}
+
+TEST_F(ClusterErrors, ThePortIsInUse) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  const std::uint16_t port = ntohs(address.sin_port);
+  Process head = start("torchrun", 0, 2, port, job());
+  Outcome{{head.wait()}}.expect(1, "cannot listen on port " + std::to_string(port));
+  ::close(listener);
+}
+
+TEST_F(ClusterErrors, TransportsThatDoNotFitTheNumberOfProcesses) {
+  Process alone({"train", "--transport", "tcp"});
+  Outcome{{alone.wait()}}.expect(2, "all workers share this process");
+  Process many = start("torchrun", 0, 2, free_port(), {"train", "--transport", "inproc"});
+  Outcome{{many.wait()}}.expect(2, "a launcher started several processes");
+}
+
+}  // namespace
+}  // namespace grapevine
