@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 constexpr std::int32_t kMaxProcesses = 4096;
 constexpr std::int32_t kMaxRestarts = 1'000'000;
 constexpr int kDefaultRestarts = 3;
-constexpr double kMaxGrace_s = 86400;
+constexpr double kMaxGraceSeconds = 86400;
 // No question can be answered, and a host that is gone ends the connection within a minute or so.
 constexpr char kSsh[] = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15";
 
@@ -161,8 +161,8 @@ class LaunchCommand final : public Command {
       return out_of_range("-n", processes_, 1, kMaxProcesses);
     if (app_->count("--port") > 0 && (port_ < 1 || port_ > 65535))
       return out_of_range("--port", port_, 1, 65535);
-    if (!(grace_s_ >= 0 && grace_s_ <= kMaxGrace_s))
-      return out_of_range("--grace", grace_s_, 0, kMaxGrace_s);
+    if (!(grace_s_ >= 0 && grace_s_ <= kMaxGraceSeconds))
+      return out_of_range("--grace", grace_s_, 0, kMaxGraceSeconds);
     if (words_of(ssh_).empty()) return bad_input("--ssh is empty: give a command");
     return check_failure_options(out_of_range("--restarts", restarts_, 0, kMaxRestarts));
   }
