@@ -154,6 +154,7 @@ struct Runtime::Impl {
   std::unique_ptr<caf::actor_system> system;
   SupervisorActor supervisor;  // of the run, or null in processes other than the head
   LocalDeputy deputy;          // there
+  std::vector<Rank> attached;  // to the transport: the ranks of this process, once it is in the run
 
   void start(const std::shared_ptr<RunObserver>& observer);
   void start_in_cluster(const std::shared_ptr<RunObserver>& observer);
@@ -162,6 +163,7 @@ struct Runtime::Impl {
 void Runtime::Impl::start(const std::shared_ptr<RunObserver>& observer) {
   system = std::make_unique<caf::actor_system>(system_config);
   supervisor = CrewBuilder(*system, config, true).build(observer);
+  for (Rank rank = 0; rank < config.ranks; ++rank) attached.push_back(rank);
 }
 
 void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observer) {
@@ -190,11 +192,12 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
   }
   Ready ready;
   ready.process = cluster.process;
-  for (Rank rank = 0; rank < config.ranks; ++rank)
-    if (joined->placement.is_local(rank))
-      ready.peers.push_back(
-          builder.spawn_peer(rank, welcome.supervisor,
-                             welcome.validates ? welcome.evaluator : EvaluatorActor{}, tracer));
+  const EvaluatorActor evaluator = welcome.validates ? welcome.evaluator : EvaluatorActor{};
+  for (Rank rank = 0; rank < config.ranks; ++rank) {
+    if (!joined->placement.is_local(rank)) continue;
+    ready.peers.push_back(builder.spawn_peer(rank, welcome.supervisor, evaluator, tracer));
+    attached.push_back(rank);
+  }
   if (!is_head) caf::anon_send(deputy, Appoint{welcome.supervisor, ready.peers, tracer});
   caf::anon_send(joined->lobby, std::move(ready));
 }
@@ -209,9 +212,7 @@ Runtime::Runtime(RunConfig config, std::shared_ptr<RunObserver> observer)
 }
 
 Runtime::~Runtime() {
-  const auto& computes = impl_->config.computes;
-  for (std::size_t rank = 0; rank < computes.size(); ++rank)
-    if (computes[rank]) impl_->config.transport->detach(static_cast<Rank>(rank));
+  for (const Rank rank : impl_->attached) impl_->config.transport->detach(rank);
   impl_->supervisor = SupervisorActor{};
   impl_->deputy = LocalDeputy{};
   impl_->system->await_all_actors_done();

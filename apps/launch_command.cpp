@@ -1,7 +1,6 @@
 #include "apps/launch_command.hpp"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,6 +21,7 @@
 #include "apps/launch_plan.hpp"
 #include "apps/signal_pipe.hpp"
 #include "messages/names.hpp"
+#include "net/addresses.hpp"
 
 namespace grapevine {
 namespace {
@@ -55,26 +55,6 @@ Expected<std::uint16_t> free_port() {
   if (!found)
     return Error{Errc::io, std::string("no free port: ") + std::strerror(error) + ": use --port"};
   return ntohs(address.sin_port);
-}
-
-// The first IPv4 address of a network interface of this machine.
-Expected<std::string> interface_address(const std::string& name) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0)
-    return Error{Errc::io, std::string("network interfaces: ") + std::strerror(errno)};
-  std::string address;
-  std::vector<std::string> names;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    names.emplace_back(entry->ifa_name);
-    std::array<char, INET_ADDRSTRLEN> text{};
-    const auto* internet = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    ::inet_ntop(AF_INET, &internet->sin_addr, text.data(), text.size());
-    if (names.back() == name && address.empty()) address = text.data();
-  }
-  ::freeifaddrs(list);
-  if (address.empty()) return unknown_name("network interface", name, names);
-  return address;
 }
 
 std::vector<std::string> words_of(const std::string& text) {

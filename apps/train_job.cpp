@@ -18,6 +18,7 @@
 #include "gpu/sampler.hpp"
 #include "gpu/torch_compute.hpp"
 #include "messages/names.hpp"
+#include "net/addresses.hpp"
 #include "net/inproc.hpp"
 #include "net/tcp.hpp"
 #include "net/ucx.hpp"
@@ -287,14 +288,23 @@ Expected<void> find_place(TrainJob& job) {
   return {};
 }
 
-Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainOptions& o) {
+// Where other processes reach this one: on the given interface, else on the one that leads to the
+// head.
+std::string own_address(const TrainOptions& o, const LaunchedProcess& launched) {
+  if (o.network_interface.empty()) return own_address_towards(launched.head_host);
+  auto address = interface_address(o.network_interface);
+  return address ? *address : o.network_interface;  // an address or a host name, then
+}
+
+Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainOptions& o,
+                                                                 const std::string& own_host) {
   if (o.transport == "ucx") {
     UcxOptions options;
     options.net_devices = o.network_interface;
     return make_ucx_transport(options);
   }
   TcpOptions options;
-  if (!o.network_interface.empty()) options.host = o.network_interface;
+  options.host = own_host;
   options.heartbeat = std::chrono::seconds(2);
   options.heartbeat_timeout = std::chrono::seconds(60);
   return make_tcp_transport(options);
@@ -311,7 +321,7 @@ Expected<void> make_transport(TrainJob& job) {
     job.run.transport = make_inproc_transport(job.run.ranks);
     return {};
   }
-  auto made = make_remote_transport(job.options);
+  auto made = make_remote_transport(job.options, own_address(job.options, *job.launched));
   if (!made) return made.error();
   ClusterConfig cluster;
   cluster.transport = std::move(*made);

@@ -1,4 +1,5 @@
 #include "net/tcp_dial.hpp"
+#include "net/addresses.hpp"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -135,26 +136,11 @@ Expected<std::pair<std::string, std::string>> split_address(const std::string& a
   return std::make_pair(std::move(host), address.substr(colon + 1));
 }
 
-// Connecting a datagram socket sends nothing; it only makes the kernel choose the route.
 std::string primary_address(bool ipv6) {
-  const char* const loopback = ipv6 ? "::1" : "127.0.0.1";
-  const char* const elsewhere = ipv6 ? "2001:db8::1" : "192.0.2.1";  // reserved for documentation
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  hints.ai_flags = AI_NUMERICHOST;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(elsewhere, "9", &hints, &found) != 0) return loopback;
-  const AddressList list(found, &::freeaddrinfo);
-  const Socket socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage own{};
-  socklen_t size = sizeof own;
-  std::array<char, NI_MAXHOST> name{};
-  if (socket.get() < 0 || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0 ||
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, name.data(), name.size(), nullptr, 0,
-                    NI_NUMERICHOST) != 0)
-    return loopback;
-  return name.data();
+  // Reserved for documentation: whatever lies beyond the default route.
+  const std::string own = own_address_towards(ipv6 ? "2001:db8::1" : "192.0.2.1");
+  if (!own.empty()) return own;
+  return ipv6 ? "::1" : "127.0.0.1";
 }
 
 Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t process,

@@ -82,8 +82,8 @@ class LobbyTest : public testing::Test {
 
   void TearDown() override {
     caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
-    supervisor_ = {};
-    lobby_ = {};
+    supervisor_ = SupervisorActor{};
+    lobby_ = LobbyActor{};
   }
 
   caf::actor_system_config config_;

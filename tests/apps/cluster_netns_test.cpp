@@ -99,7 +99,7 @@ class SlowLinks : public testing::TestWithParam<std::string> {
     return Process(command, options);
   }
 
-  TempFolder folder_;
+  TemporaryDirectory folder_;
   std::unique_ptr<Network> network_;
 };
 
@@ -111,11 +111,11 @@ TEST_P(SlowLinks, TrainsWithTheSameBitsAsOneProcess) {
     alone_arguments.insert(alone_arguments.end(), {"--workers", std::to_string(kHosts)});
     const auto alone = run_process(alone_arguments);
     ASSERT_EQ(alone.exit_code, 0) << alone.describe();
-    std::vector<Process> processes;
+    std::vector<std::unique_ptr<Process>> processes;
     for (int host = 0; host < kHosts; ++host)
-      processes.push_back(start(host, arguments(algorithm, many)));
-    for (Process& process : processes) {
-      const auto result = process.wait();
+      processes.emplace_back(new Process(start(host, arguments(algorithm, many))));
+    for (const auto& process : processes) {
+      const auto result = process->wait();
       ASSERT_EQ(result.exit_code, 0) << result.describe();
     }
     const auto expected = read_checkpoint(one.string()), found = read_checkpoint(many.string());

@@ -7,7 +7,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <set>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -101,7 +103,7 @@ class Cluster : public testing::TestWithParam<std::string> {
   void SetUp() override {
     if (GetParam() == "ucx" && !ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
   }
-  TempFolder folder_;
+  TemporaryDirectory folder_;
 };
 
 // Every preset; where ranks wait for each other, the models are those of one process, bit for bit.
@@ -181,18 +183,18 @@ TEST_P(Cluster, ADeadProcessEndsTheRunEverywhere) {
     const std::uint16_t port = free_port();
     const auto arguments = with(small_run("osgp", out), {"--transport", GetParam(), "--steps",
                                                          "1000000", "--checkpoint-every", "0.05"});
-    std::vector<Process> processes;
+    std::vector<std::unique_ptr<Process>> processes;
     for (int process = 0; process < 3; ++process)
-      processes.push_back(start("torchrun", process, 3, port, arguments));
+      processes.emplace_back(new Process(start("torchrun", process, 3, port, arguments)));
     // Training has begun once the head has written something.
     const auto begun = [&] { return fs::exists(out / "checkpoint" / "latest"); };
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     while (!begun() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     ASSERT_TRUE(begun());
-    processes[static_cast<std::size_t>(dead)].signal(SIGKILL);
+    processes[static_cast<std::size_t>(dead)]->signal(SIGKILL);
     for (int process = 0; process < 3; ++process) {
-      const auto result = processes[static_cast<std::size_t>(process)].wait();
+      const auto result = processes[static_cast<std::size_t>(process)]->wait();
       if (process == dead) continue;
       EXPECT_FALSE(result.timed_out) << "process " << process << result.describe();
       EXPECT_EQ(result.exit_code, 1) << "process " << process << result.describe();
@@ -246,7 +248,7 @@ class ClusterErrors : public testing::Test {
                      {"--transport", "tcp", "--join-timeout", "8"}),
                 more);
   }
-  TempFolder folder_;
+  TemporaryDirectory folder_;
 };
 
 TEST_F(ClusterErrors, TwoProcessesClaimOneRank) {

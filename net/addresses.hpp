@@ -1,0 +1,17 @@
+// Addresses of this machine, as other machines see them.
+#pragma once
+#include <string>
+
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// The first IPv4 address of a network interface. Errors (bad_input): no such interface, with the
+// nearest guess, or none of its addresses is IPv4.
+Expected<std::string> interface_address(const std::string& interface);
+
+// The address from which this machine would send to `host` (a name or an address); sends nothing.
+// Empty where the host cannot be resolved or there is no route to it.
+std::string own_address_towards(const std::string& host);
+
+}  // namespace grapevine

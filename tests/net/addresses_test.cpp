@@ -1,0 +1,25 @@
+#include "net/addresses.hpp"
+
+#include <gtest/gtest.h>
+
+namespace grapevine {
+namespace {
+
+TEST(Addresses, OfInterfacesByName) {
+  const auto loopback = interface_address("lo");
+  ASSERT_TRUE(loopback.ok()) << loopback.error().message;
+  EXPECT_EQ(*loopback, "127.0.0.1");
+  const auto none = interface_address("lo0");
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, Errc::bad_input);
+  EXPECT_NE(none.error().message.find("did you mean 'lo'?"), std::string::npos)
+      << none.error().message;
+}
+
+TEST(Addresses, TowardsAHost) {
+  EXPECT_EQ(own_address_towards("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(own_address_towards("no.such.host.invalid"), "");
+}
+
+}  // namespace
+}  // namespace grapevine
