@@ -265,11 +265,15 @@ void SupervisorState::on_down(const caf::down_msg& down) {
       if (deputy.address() == down.source) on_farewell({});
     return;
   }
-  for (std::size_t rank = 0; rank < crew_.peers.size(); ++rank)
-    if (crew_.peers[rank].address() == down.source)
-      return fail({Errc::peer_down, "rank " + std::to_string(rank) +
-                                        " is gone: its process ended or cannot be "
-                                        "reached any more; its own output says why"});
+  const std::size_t each = crew_.peers.size() / (crew_.deputies.size() + 1);
+  for (std::size_t rank = 0; rank < crew_.peers.size(); ++rank) {
+    const std::size_t process = each > 0 ? rank / each : 0;
+    const bool its_process = process > 0 && crew_.deputies[process - 1].address() == down.source;
+    if (!its_process && crew_.peers[rank].address() != down.source) continue;
+    return fail({Errc::peer_down,
+                 "rank " + std::to_string(rank) + " of process " + std::to_string(process) +
+                     " is gone: it ended or cannot be reached any more; its own output says why"});
+  }
   fail({Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)});
 }
 
