@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kCheckpointVersion = 1;
+constexpr char kStepsKey[] = "steps";  // of an identity: may differ when a run goes on
 
 std::string rank_file(std::size_t rank) {
   char name[32];
@@ -156,6 +157,10 @@ Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& prese
       return bad_input("--resume " + path + ": " + key + " was " + before + ", now it is " + value +
                        ": give the same options");
   }
+  for (const auto& [key, before] : saved)
+    if (key != kStepsKey && present.count(key) == 0)
+      return bad_input("--resume " + path + ": " + key + " was " + before +
+                       ", now it is (nothing): give the same options");
   return {};
 }
 

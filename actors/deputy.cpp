@@ -1,6 +1,11 @@
 #include "actors/deputy.hpp"
 
 namespace grapevine {
+namespace {
+
+constexpr Duration kClosePatience = std::chrono::seconds(5);
+
+}  // namespace
 
 void DeputyState::init(LocalDeputy::stateful_pointer<DeputyState> self, DeputyConfig config) {
   self_ = self;
@@ -10,26 +15,33 @@ void DeputyState::init(LocalDeputy::stateful_pointer<DeputyState> self, DeputyCo
 void DeputyState::appoint(Appoint appointment) {
   appointment_ = std::move(appointment);
   self_->monitor(appointment_.supervisor);
+  if (appointment_.tracer) self_->monitor(appointment_.tracer);
 }
 
 void DeputyState::on_run_ended(const RunEnded& ended) {
   if (std::exchange(ending_, true)) return;
   if (ended.failed) result_.error = ended.error;
   result_.interrupted = ended.interrupted;
-  if (appointment_.tracer)
-    self_->send(appointment_.tracer, CloseTrace{});
-  else
-    end();
+  if (!appointment_.tracer) return end();
+  self_->send(appointment_.tracer, CloseTrace{});
+  self_->delayed_send(DeputyActor{self_}, kClosePatience,
+                      TraceClosed{0, 0, "it could not be closed in time"});
 }
 
 void DeputyState::on_trace_closed(const TraceClosed& closed) {
+  if (!ending_ || std::exchange(ended_, true)) return;
   if (!closed.error.empty() && !result_.error)
     result_.error = Error{Errc::io, "trace: " + closed.error};
   end();
 }
 
 // The head tells before it ends: silence means that it died, or that the network did.
-void DeputyState::on_down() {
+void DeputyState::on_down(const caf::down_msg& down) {
+  if (appointment_.tracer && appointment_.tracer.address() == down.source) {
+    appointment_.tracer = TracerActor{};
+    if (ending_) on_trace_closed({0, 0, "its writer ended"});
+    return;
+  }
   on_run_ended(
       {true,
        {Errc::peer_down, "process 0 at " + config_.head + " is gone: its own output says why"},
@@ -49,7 +61,7 @@ LocalDeputy::behavior_type deputy(LocalDeputy::stateful_pointer<DeputyState> sel
                                   DeputyConfig config) {
   DeputyState& state = self->state;
   state.init(self, std::move(config));
-  self->set_down_handler([&state](const caf::down_msg&) { state.on_down(); });
+  self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
   return {
       [&state](const RunEnded& ended) { state.on_run_ended(ended); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },

@@ -34,7 +34,7 @@ class DeputyState {
   void appoint(Appoint appointment);
   void on_run_ended(const RunEnded& ended);
   void on_trace_closed(const TraceClosed& closed);
-  void on_down();
+  void on_down(const caf::down_msg& down);
   SupervisorActor& supervisor() { return appointment_.supervisor; }
 
  private:
@@ -45,6 +45,7 @@ class DeputyState {
   Appoint appointment_;
   RunResult result_;
   bool ending_ = false;
+  bool ended_ = false;
 };
 
 LocalDeputy::behavior_type deputy(LocalDeputy::stateful_pointer<DeputyState> self,

@@ -2,13 +2,15 @@
 
 #include <spdlog/spdlog.h>
 
+#include <set>
+
 namespace grapevine {
 
 void LobbyState::init(LobbyActor::stateful_pointer<LobbyState> self, LobbyConfig config) {
   self_ = self;
   config_ = std::move(config);
   self_->monitor(config_.supervisor);
-  self_->delayed_send(LobbyActor{self_}, config_.patience, JoinDeadline{});
+  self_->delayed_send(LobbyActor{self_}, config_.patience, JoinDeadline{false});
 }
 
 // ---- joining ----
@@ -51,12 +53,18 @@ Expected<void> LobbyState::check(const Join& join) const {
   if (join.version != config_.version)
     return bad_input(who + " runs version " + join.version + ", process 0 version " +
                      config_.version + ": install the same everywhere");
-  for (const auto& [key, value] : config_.identity) {
-    const auto it = join.identity.find(key);
-    const std::string other = it == join.identity.end() ? "nothing" : it->second;
-    if (other != value)
-      return bad_input(who + " was started with " + key + " = " + other + ", process 0 with " +
-                       value + ": start all with the same options and job file");
+  std::set<std::string> keys;
+  for (const auto* identity : {&config_.identity, &join.identity})
+    for (const auto& [key, value] : *identity) keys.insert(key);
+  const auto value_of = [](const auto& identity, const std::string& key) {
+    const auto it = identity.find(key);
+    return it == identity.end() ? std::string("nothing") : it->second;
+  };
+  for (const std::string& key : keys) {
+    const std::string here = value_of(config_.identity, key), there = value_of(join.identity, key);
+    if (there != here)
+      return bad_input(who + " was started with " + key + " = " + there + ", process 0 with " +
+                       here + ": start all with the same options and job file");
   }
   if (refused_) return bad_input("the job that " + who + " belongs to was refused already");
   return {};
@@ -74,7 +82,7 @@ void LobbyState::welcome_all() {
   welcome.evaluator = config_.evaluator;
   for (auto& [process, guest] : guests_) guest.answer.deliver(welcome);
   welcomed_ = true;
-  self_->delayed_send(LobbyActor{self_}, config_.patience, JoinDeadline{});
+  self_->delayed_send(LobbyActor{self_}, config_.patience, JoinDeadline{true});
 }
 
 // Once: the first reason counts.
@@ -114,8 +122,8 @@ void LobbyState::begin_run() {
 
 // ---- not in time ----
 
-void LobbyState::on_deadline() {
-  if (refused_ || begun_) return;
+void LobbyState::on_deadline(JoinDeadline deadline) {
+  if (refused_ || begun_ || deadline.connecting != welcomed_) return;
   const bool late = welcomed_ ? static_cast<std::int32_t>(ready_.size()) < config_.processes
                               : static_cast<std::int32_t>(guests_.size()) < config_.processes;
   if (!late) return;
@@ -140,7 +148,7 @@ LobbyActor::behavior_type lobby(LobbyActor::stateful_pointer<LobbyState> self, L
   return {
       [&state](Join& join) { return state.on_join(join); },
       [&state](Ready& ready) { state.on_ready(ready); },
-      [&state](JoinDeadline) { state.on_deadline(); },
+      [&state](JoinDeadline deadline) { state.on_deadline(deadline); },
   };
 }
 

@@ -10,7 +10,6 @@ namespace grapevine {
 
 struct LobbyConfig {
   std::int32_t processes = 1;
-  std::int32_t ranks_per_process = 1;
   std::string version;                          // of this program: all run the same
   std::map<std::string, std::string> identity;  // of the head's job: all train the same
   std::string out;
@@ -33,7 +32,7 @@ class LobbyState {
   void init(LobbyActor::stateful_pointer<LobbyState> self, LobbyConfig config);
   caf::result<Welcome> on_join(Join& join);
   void on_ready(Ready& ready);
-  void on_deadline();
+  void on_deadline(JoinDeadline deadline);
 
  private:
   using Answer = caf::typed_response_promise<Welcome>;

@@ -63,6 +63,7 @@ void PeerState::start() {
                                         restored.error().message});
     config_.restored.reset();
   }
+  config_.run_start_ns += now().count();  // training begins
   step_began_ = now();
   role_->on_start(*this);
   for (Envelope& envelope : std::exchange(undelivered_, {})) deliver(std::move(envelope));
@@ -166,11 +167,11 @@ void PeerState::on_collect(bool with_model) {
   report.step = model_.step;
   report.w = model_.w;
   report.ledger = ledger_;
+  flush_trace();
   if (with_model) {
     report.z = role_->debiased();
     report.buffers = buffers_;
     report.step_seconds = step_seconds_;
-    flush_trace();
   }
   self_->send(config_.supervisor, std::move(report));
 }

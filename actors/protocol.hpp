@@ -196,7 +196,9 @@ struct Ready {
   Error error;
   std::vector<PeerActor> peers;  // its own, by rank
 };
-struct JoinDeadline {};
+struct JoinDeadline {
+  bool connecting = false;  // of the second part: everybody has joined
+};
 
 using LobbyActor = caf::typed_actor<caf::replies_to<Join>::with<Welcome>, caf::reacts_to<Ready>,
                                     caf::reacts_to<JoinDeadline>>;

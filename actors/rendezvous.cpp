@@ -1,7 +1,6 @@
 #include "actors/rendezvous.hpp"
 
 #include <algorithm>
-#include <thread>
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
@@ -19,13 +18,24 @@ Timestamp now_of(caf::actor_system& system) {
   return std::chrono::duration_cast<Duration>(system.clock().now().time_since_epoch());
 }
 
+// What must be the same in all processes.
+JobIdentity identity_of(const RunConfig& config) {
+  JobIdentity identity = config.identity;
+  identity["resumed from step"] = "none";
+  if (config.resume) {
+    const std::vector<Step> steps = config.resume->steps();
+    identity["resumed from step"] = std::to_string(*std::min_element(steps.begin(), steps.end()));
+  }
+  return identity;
+}
+
 LobbyConfig lobby_config(const RunConfig& config, const SupervisorActor& supervisor,
                          const BeginRun& crew) {
   const ClusterConfig& cluster = *config.cluster;
   LobbyConfig lobby;
   lobby.processes = cluster.processes;
   lobby.version = cluster.version;
-  lobby.identity = config.identity;
+  lobby.identity = identity_of(config);
   lobby.out = cluster.out;
   lobby.patience = cluster.patience;
   lobby.supervisor = supervisor;
@@ -49,6 +59,7 @@ Expected<LobbyActor> open_lobby(caf::actor_system& system, const RunConfig& conf
 
 // Tries again, ever more rarely: the head may come later than the others.
 Expected<LobbyActor> find_lobby(caf::actor_system& system, const ClusterConfig& cluster) {
+  caf::scoped_actor self{system};  // waits on the system's clock
   const Timestamp deadline = now_of(system) + cluster.patience;
   for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     auto found = system.middleman().remote_actor<LobbyActor>(cluster.head_host, cluster.head_port);
@@ -58,7 +69,7 @@ Expected<LobbyActor> find_lobby(caf::actor_system& system, const ClusterConfig& 
                                       " cannot reach process 0 at " + head_of(cluster) + ": " +
                                       system.render(found.error()) +
                                       ": is it started there, and is the port open?"};
-    std::this_thread::sleep_for(pause);
+    self->receive(caf::after(pause) >> [] {});
   }
 }
 
@@ -68,7 +79,7 @@ Expected<Welcome> ask(caf::actor_system& system, const RunConfig& config, const 
   Join join;
   join.process = cluster.process;
   join.version = cluster.version;
-  join.identity = config.identity;
+  join.identity = identity_of(config);
   join.host = cluster.own_host;
   join.address = cluster.transport->address();
   join.deputy = deputy;

@@ -154,10 +154,15 @@ struct Runtime::Impl {
   std::unique_ptr<caf::actor_system> system;
   SupervisorActor supervisor;  // of the run, or null in processes other than the head
   LocalDeputy deputy;          // there
-  std::vector<Rank> attached;  // to the transport: the ranks of this process, once it is in the run
+  std::vector<caf::actor> own;  // must not outlive this
+  std::vector<Rank> attached;   // to the transport: the ranks of this process, once it is in the run
 
   void start(const std::shared_ptr<RunObserver>& observer);
   void start_in_cluster(const std::shared_ptr<RunObserver>& observer);
+  template <class Handle>
+  void keep(const Handle& actor) {
+    if (actor) own.push_back(caf::actor_cast<caf::actor>(actor));
+  }
 };
 
 void Runtime::Impl::start(const std::shared_ptr<RunObserver>& observer) {
@@ -177,6 +182,9 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
   else
     deputy =
         system->spawn(grapevine::deputy, DeputyConfig{cluster.process, head_of(cluster), observer});
+  keep(builder.crew().tracer);
+  keep(builder.crew().writer);
+  keep(builder.crew().evaluator);
   const auto joined = join_run(*system, config, supervisor, deputy, builder.crew());
   if (!joined) {
     // Whoever answers for this process tells the observer.
@@ -189,6 +197,7 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
     auto path = cluster.trace_file(welcome.out);
     if (!path) observer->on_warning("no trace of this process: " + path.error().message);
     tracer = builder.spawn_tracer(path ? *path : std::string(), deputy);
+    keep(tracer);
   }
   Ready ready;
   ready.process = cluster.process;
@@ -197,6 +206,7 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
     if (!joined->placement.is_local(rank)) continue;
     ready.peers.push_back(builder.spawn_peer(rank, welcome.supervisor, evaluator, tracer));
     attached.push_back(rank);
+    keep(ready.peers.back());
   }
   if (!is_head) caf::anon_send(deputy, Appoint{welcome.supervisor, ready.peers, tracer});
   caf::anon_send(joined->lobby, std::move(ready));
@@ -213,6 +223,10 @@ Runtime::Runtime(RunConfig config, std::shared_ptr<RunObserver> observer)
 
 Runtime::~Runtime() {
   for (const Rank rank : impl_->attached) impl_->config.transport->detach(rank);
+  // Whoever was spawned for a run that never began hears of its end here.
+  for (const caf::actor& actor : impl_->own)
+    caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+  impl_->own.clear();
   impl_->supervisor = SupervisorActor{};
   impl_->deputy = LocalDeputy{};
   impl_->system->await_all_actors_done();

@@ -10,6 +10,7 @@ namespace grapevine {
 namespace {
 
 constexpr Duration kWatchInterval = std::chrono::seconds(5);
+constexpr Duration kClosePatience = std::chrono::seconds(10);  // for traces to be written
 constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
 
 // A checkpoint is as far as its slowest rank.
@@ -41,6 +42,7 @@ Timestamp SupervisorState::now() const {
 
 void SupervisorState::begin(BeginRun crew) {
   crew_ = std::move(crew);
+  config_.run_start_ns += now().count();  // the time until everybody was there does not count
   // An epoch that only some ranks had behind them at the checkpoint is not evaluated again.
   if (crew_.evaluator) evaluations_due_ = whole(config_.total_epochs) - whole(config_.resumed_most);
   if (config_.checkpoint_every_epochs > 0)
@@ -55,6 +57,7 @@ void SupervisorState::begin(BeginRun crew) {
   if (crew_.writer) self_->monitor(crew_.writer);
   if (crew_.tracer) self_->monitor(crew_.tracer);
   self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
+  if (stop_early_) on_stop_requested();
 }
 
 void SupervisorState::on_step(const StepReport& report) {
@@ -107,9 +110,9 @@ void SupervisorState::on_exception(const std::exception_ptr& problem) {
 // No wait is unbounded: a run in which nobody takes a step is a failed run.
 void SupervisorState::on_watchdog() {
   if (stage_ == Stage::ended) return;
-  if (stage_ == Stage::closing) return end();  // the tracer does not answer
+  if (stage_ == Stage::closing && now() - closing_since_ >= kClosePatience) return end();
   self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
-  if (now() - last_news_ > config_.patience) {
+  if (stage_ != Stage::closing && now() - last_news_ > config_.patience) {
     std::string where;
     for (const auto& [rank, step] : steps_)
       where += (where.empty() ? "" : ", ") + std::to_string(rank) + ":" + std::to_string(step);
@@ -154,6 +157,7 @@ void SupervisorState::on_written(const CheckpointWritten& written) {
 }
 
 void SupervisorState::on_checkpoint_requested() {
+  if (crew_.peers.empty()) return;  // nobody trains yet: there is nothing to keep
   if (stage_ != Stage::running) return;
   if (!config_.checkpoints)
     return config_.observer->on_warning("no checkpoint: the run has no output folder");
@@ -163,6 +167,10 @@ void SupervisorState::on_checkpoint_requested() {
 // Ends early: one last checkpoint, then the models as they are.
 void SupervisorState::on_stop_requested() {
   if (stage_ != Stage::running || stopping_) return;
+  if (crew_.peers.empty()) {
+    stop_early_ = true;  // once everybody is there
+    return;
+  }
   stopping_ = true;
   result_.interrupted = true;
   evaluations_due_ = 0;
@@ -204,9 +212,15 @@ void SupervisorState::on_report(RankReport& report) {
     balanced_ = true;
     return end_if_settled();
   }
-  std::int64_t in_flight = 0;
-  for (const auto& [r, one] : reports_) in_flight += one.ledger.sent - one.ledger.received;
-  with_models_ = in_flight == 0;
+  // Reports are of different moments: nothing is in flight once two rounds say the same (Mattern
+  // 1987, the four counter method).
+  std::int64_t sent = 0, received = 0;
+  for (const auto& [r, one] : reports_) {
+    sent += one.ledger.sent;
+    received += one.ledger.received;
+  }
+  with_models_ = sent == received && sent == last_sent_;
+  last_sent_ = sent == received ? sent : -1;
   if (with_models_) return collect();
   self_->delayed_send(SupervisorActor{self_}, kCollectInterval, CollectAgain{});
 }
@@ -230,11 +244,13 @@ void SupervisorState::fail(Error error) {
 // Traces first, here and in the other processes; the watchdog ends what does not answer.
 void SupervisorState::close() {
   stage_ = Stage::closing;
+  closing_since_ = now();
   if (crew_.tracer) {
     trace_open_ = true;
     self_->send(crew_.tracer, CloseTrace{});
   }
-  farewells_due_ = crew_.deputies.size();
+  for (std::size_t i = 0; i < crew_.deputies.size(); ++i)
+    open_processes_.insert(static_cast<std::int32_t>(i) + 1);
   const RunEnded ended{result_.error.has_value(), result_.error.value_or(Error{}),
                        result_.interrupted};
   for (const DeputyActor& deputy : crew_.deputies) self_->send(deputy, ended);
@@ -249,20 +265,21 @@ void SupervisorState::on_trace_closed(const TraceClosed& closed) {
   end_if_closed();
 }
 
-void SupervisorState::on_farewell(Farewell) {
-  if (farewells_due_ > 0) --farewells_due_;
+void SupervisorState::on_farewell(Farewell farewell) {
+  open_processes_.erase(farewell.process);
   end_if_closed();
 }
 
 void SupervisorState::end_if_closed() {
-  if (stage_ == Stage::closing && !trace_open_ && farewells_due_ == 0) end();
+  if (stage_ == Stage::closing && !trace_open_ && open_processes_.empty()) end();
 }
 
 // An actor of this process, or a whole other process, is gone.
 void SupervisorState::on_down(const caf::down_msg& down) {
   if (stage_ == Stage::closing) {
-    for (const DeputyActor& deputy : crew_.deputies)
-      if (deputy.address() == down.source) on_farewell({});
+    for (std::size_t i = 0; i < crew_.deputies.size(); ++i)
+      if (crew_.deputies[i].address() == down.source)
+        on_farewell({static_cast<std::int32_t>(i) + 1});
     return;
   }
   const std::size_t each = crew_.peers.size() / (crew_.deputies.size() + 1);
@@ -285,8 +302,9 @@ void SupervisorState::dismiss(const Handle& actor) {
 }
 
 void SupervisorState::end() {
+  RunResult result = average();  // may run out of memory: then on_exception tells
   stage_ = Stage::ended;
-  config_.observer->on_end(average());
+  config_.observer->on_end(std::move(result));
   for (const PeerActor& peer : crew_.peers) {
     self_->demonitor(peer.address());
     self_->send_exit(peer, caf::exit_reason::user_shutdown);

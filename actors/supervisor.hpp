@@ -1,4 +1,4 @@
-// Supervisor: spawns the ranks of this process, watches them, and ends the run.
+// Supervisor: starts the ranks of a run, watches them, and ends it.
 #pragma once
 #include <map>
 #include <memory>
@@ -111,16 +111,19 @@ class SupervisorState {
   bool cutting_ = false;
   bool writing_ = false;
   bool stopping_ = false;
+  bool stop_early_ = false;  // asked for before the run began
   std::vector<RankSnapshot> snapshots_;
 
   bool final_cut_begun_ = false;
   std::map<Rank, RankReport> reports_;
   bool collecting_ = false;
+  std::int64_t last_sent_ = -1;  // messages in all, where all had been received
   bool with_models_ = false;  // nothing is in flight any more: the next reports are the last
   bool balanced_ = false;
 
   bool trace_open_ = false;
-  std::size_t farewells_due_ = 0;  // processes that still close down
+  std::set<std::int32_t> open_processes_;  // that still close down
+  Timestamp closing_since_{0};
 };
 
 }  // namespace grapevine

@@ -47,7 +47,8 @@ class TrainCommand : public Command {
     RunResult result = train(job, *output, signals, requeue, console);
     if (auto committed = (*output)->commit(); !committed) return committed;
     auto reported = report(job, result, **output, *job.evaluator, console);
-    return requeue && result.interrupted && !result.error ? run_requeue_command(job) : reported;
+    if (!reported || !requeue || !result.interrupted) return reported;
+    return run_requeue_command(job);
   }
 
  private:

@@ -33,7 +33,7 @@ constexpr char kStepsKey[] = "steps";  // of a checkpoint's identity; may grow w
 
 Expected<void> check_numbers(const TrainOptions& o) {
   const auto number = [](double v) { return std::to_string(v); };
-  if (o.workers < 0)
+  if (o.workers < 1 && o.workers != kWorkersAsUsual)
     return bad_input("--workers " + std::to_string(o.workers) + ": expected at least 1");
   if (o.batch_size < 1)
     return bad_input("--batch-size " + std::to_string(o.batch_size) + ": expected at least 1");
@@ -161,18 +161,6 @@ Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank, 
   return std::shared_ptr<Compute>(std::move(*made));
 }
 
-// wiring.hierarchy = "node": as many ranks as the launcher has put on each node.
-Expected<void> size_nodes(Wiring& wiring) {
-  const auto hierarchy = wiring.keys().find("hierarchy");
-  if (hierarchy == wiring.keys().end() || hierarchy->second != "node") return {};
-  for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
-                           "SLURM_NTASKS_PER_NODE"})
-    if (const char* count = std::getenv(name)) return wiring.set("hierarchy", count);
-  return bad_input(
-      "wiring.hierarchy = 'node': no launcher says how many ranks a node has (LOCAL_WORLD_SIZE, "
-      "OMPI_COMM_WORLD_LOCAL_SIZE, MPI_LOCALNRANKS or SLURM_NTASKS_PER_NODE): give the number");
-}
-
 Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
                                                             std::int64_t steps_per_epoch) {
   const TrainOptions& o = job.options;
@@ -265,6 +253,16 @@ Expected<void> check_transport(const TrainOptions& o, bool several_processes) {
   return {};
 }
 
+// wiring.hierarchy = "node": as many ranks as there are on this machine.
+Expected<void> size_nodes(Wiring& wiring, bool launched, std::int64_t ranks_here) {
+  const auto hierarchy = wiring.keys().find("hierarchy");
+  if (hierarchy == wiring.keys().end() || hierarchy->second != "node") return {};
+  if (!launched)
+    return bad_input(
+        "wiring.hierarchy = 'node': no launcher says how many ranks a node has: give the number");
+  return wiring.set("hierarchy", std::to_string(ranks_here));
+}
+
 // Where this process stands among those of the run, and which ranks are its own.
 Expected<void> find_place(TrainJob& job) {
   TrainOptions& o = job.options;
@@ -272,7 +270,7 @@ Expected<void> find_place(TrainJob& job) {
   if (!launched) return launched.error();
   const bool several = launched->has_value() && (*launched)->processes > 1;
   if (several) job.launched = std::move(*launched);
-  if (o.workers == 0) o.workers = several ? 1 : kDefaultWorkers;
+  if (o.workers == kWorkersAsUsual) o.workers = several ? 1 : kDefaultWorkers;
   if (o.transport.empty()) o.transport = several ? "tcp" : "inproc";
   const std::int32_t processes = several ? job.launched->processes : 1;
   if (o.workers < 1 || o.workers > kMaxWorkers / processes)
@@ -284,6 +282,7 @@ Expected<void> find_place(TrainJob& job) {
   for (Rank rank = first; rank < first + here; ++rank) job.local_ranks.push_back(rank);
   const std::int32_t neighbours = several ? job.launched->local_processes : 1;
   job.run.threads = threads_per_worker(o, o.workers * neighbours);
+  if (auto sized = size_nodes(job.wiring, several, o.workers * neighbours); !sized) return sized;
   o.workers *= processes;
   return {};
 }
@@ -369,7 +368,6 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   auto wiring = effective_wiring(o);
   if (!wiring) return wiring.error();
   job.wiring = std::move(*wiring);
-  if (auto sized = size_nodes(job.wiring); !sized) return sized.error();
   if (auto placed = find_place(job); !placed) return placed.error();
 
   limit_math_threads(job.run.threads);

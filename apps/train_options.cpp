@@ -117,7 +117,8 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   app.add_option("--set", options.set, "wiring.KEY=VALUE: change a part of the wiring")
       ->envname(environment_name("set"));
   add(app, "workers", options.workers,
-      "actors that train, in this process [4, or 1 where a launcher started several processes]");
+      "actors that train, in this process; 1 where a launcher started several")
+      ->default_str("4");
   add(app, "transport", options.transport, "inproc | tcp | ucx [inproc, or tcp between processes]");
   add(app, "network-interface", options.network_interface,
       "name or address of the interface that other processes reach this one on");

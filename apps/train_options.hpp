@@ -1,6 +1,7 @@
 // Options of `train`, from a job file, the environment and the command line.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,15 @@
 
 namespace grapevine {
 
+// 4 in one process, 1 in each where a launcher started several.
+inline constexpr std::int64_t kWorkersAsUsual = std::numeric_limits<std::int64_t>::min();
+
 struct TrainOptions {
   std::string job_file;
   std::string algorithm = "sgp";
   std::vector<std::string> set;   // wiring.KEY=VALUE
-  std::int64_t workers = 0;       // of this process, 0: as usual; in a TrainJob of the whole run
+  // Of this process; in a TrainJob of the whole run.
+  std::int64_t workers = kWorkersAsUsual;
   std::string transport;          // empty: inproc, or tcp where a launcher started several
   std::string network_interface;  // that other processes reach this one on
   double join_timeout_s = 60;

@@ -1,5 +1,6 @@
 #include "algorithms/roles/hierarchy.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -102,6 +103,8 @@ void Hierarchy::follow(Env& env, Chunk chunk) {
   if (phase_ == Phase::reducing) return next_.hold(std::move(chunk));
   model_.x = std::move(chunk.data);
   if (chunk.round == kLastParameters) {
+    // The head's clock may run ahead of this rank's own steps.
+    model_.epoch = std::max(model_.epoch, parts_->horizon.epoch_of(parts_->horizon.steps));
     // Late messages of other nodes may change the head's model again.
     if (std::exchange(phase_, Phase::finished) != Phase::finished) env.finished();
     return;
