@@ -137,9 +137,9 @@ class Ring {
     begin_operation(p, node.reduce->operation() + 1);
   }
 
-  void send(std::size_t p, std::vector<Outgoing> outgoing) {
+  void send(std::size_t p, std::vector<OutgoingChunk> outgoing) {
     const std::size_t right = (p + 1) % nodes_.size();
-    for (Outgoing& message : outgoing) {
+    for (OutgoingChunk& message : outgoing) {
       EXPECT_EQ(message.to, ring_[right]);
       nodes_[p].bytes += message.chunk.data.nbytes();
       ++nodes_[p].messages;
