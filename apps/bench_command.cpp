@@ -260,6 +260,28 @@ std::string joined(const std::vector<std::int64_t>& values) {
   return text;
 }
 
+LaunchedCommand rank_command(const BenchOptions& options, std::int32_t rank,
+                             const std::string& program, const std::string& folder) {
+  LaunchedCommand launched;
+  launched.placement.rank = launched.placement.local_rank = rank;
+  launched.placement.ranks = launched.placement.local_ranks = options.ranks;
+  launched.placement.host = "this host";
+  std::vector<std::string>& arguments = launched.command.arguments;
+  arguments = {program, "bench", options.kind};
+  const auto add = [&](const char* option, std::string value) {
+    arguments.emplace_back(option);
+    arguments.push_back(std::move(value));
+  };
+  add("--transport", options.transport);
+  add("--ranks", std::to_string(options.ranks));
+  add("--bytes", joined(options.bytes));
+  add("--iterations", std::to_string(options.iterations));
+  add("--as-rank", std::to_string(rank));
+  add("--meet-in", folder);
+  if (options.json) arguments.emplace_back("--json");
+  return launched;
+}
+
 // The processes print for this one: rank 0 its results, all of them what goes wrong.
 Expected<void> run_processes(const BenchOptions& options, Console& console) {
   std::error_code error;
@@ -268,26 +290,8 @@ Expected<void> run_processes(const BenchOptions& options, Console& console) {
   const auto folder = TemporaryFolder::make();
   if (!folder) return folder.error();
   std::vector<LaunchedCommand> commands;
-  for (std::int32_t rank = 0; rank < options.ranks; ++rank) {
-    ChildCommand command;
-    command.arguments = {self.string(),
-                         "bench",
-                         options.kind,
-                         "--transport",
-                         options.transport,
-                         "--ranks",
-                         std::to_string(options.ranks),
-                         "--bytes",
-                         joined(options.bytes),
-                         "--iterations",
-                         std::to_string(options.iterations),
-                         "--as-rank",
-                         std::to_string(rank),
-                         "--meet-in",
-                         (*folder)->path()};
-    if (options.json) command.arguments.emplace_back("--json");
-    commands.push_back({{rank, options.ranks, "this host", true, rank, options.ranks}, command});
-  }
+  for (std::int32_t rank = 0; rank < options.ranks; ++rank)
+    commands.push_back(rank_command(options, rank, self.string(), (*folder)->path()));
   SignalPipe signals;
   LaunchJobOptions job_options;
   job_options.plain_output = true;
