@@ -216,12 +216,12 @@ class LaunchCommand final : public Command {
     if (program == nullptr && error) return Error{Errc::io, "/proc/self/exe: " + error.message()};
     arguments.insert(arguments.begin(), program != nullptr ? program : self.string());
     std::vector<LaunchedCommand> commands;
-    for (const Placement& placement : placements_)
+    for (const LaunchPlace& placement : placements_)
       commands.push_back({placement, command_of(placement, head, variables, arguments)});
     return commands;
   }
 
-  ChildCommand command_of(const Placement& placement, const Head& head,
+  ChildCommand command_of(const LaunchPlace& placement, const Head& head,
                           const std::vector<std::string>& more,
                           const std::vector<std::string>& arguments) const {
     std::vector<std::string> variables = rank_variables(placement, head);
@@ -264,7 +264,7 @@ class LaunchCommand final : public Command {
   double grace_s_ = 60;
 
   std::vector<std::string> verb_;
-  std::vector<Placement> placements_;
+  std::vector<LaunchPlace> placements_;
   std::string head_host_;
 };
 

@@ -20,7 +20,7 @@ std::string signal_name(int number) {
   return std::to_string(number) + (name != nullptr ? " (SIG" + std::string(name) + ")" : "");
 }
 
-std::string describe(const Placement& placement, const ChildEnd& end) {
+std::string describe(const LaunchPlace& placement, const ChildEnd& end) {
   const std::string who = "rank " + std::to_string(placement.rank) + " on " + placement.host;
   if (end.signal != 0) return who + " was killed by signal " + signal_name(end.signal);
   const std::string text = who + " exited with code " + std::to_string(end.exit_code);

@@ -22,7 +22,7 @@ struct LaunchJobOptions {
 };
 
 struct LaunchedCommand {
-  Placement placement;
+  LaunchPlace placement;
   ChildCommand command;
 };
 
@@ -48,7 +48,7 @@ class LaunchJob {
  private:
   using Clock = std::chrono::steady_clock;
   struct Member {
-    Placement placement;
+    LaunchPlace placement;
     std::unique_ptr<ChildProcess> process;
     bool ended = false;           // as poll() says; not reaped yet
     std::optional<ChildEnd> end;  // once it is reaped

@@ -83,9 +83,9 @@ Expected<std::vector<HostSlots>> parse_hostfile(const std::string& text, const s
   return hosts;
 }
 
-Expected<std::vector<Placement>> place_ranks(const std::vector<HostSlots>& hosts,
+Expected<std::vector<LaunchPlace>> place_ranks(const std::vector<HostSlots>& hosts,
                                              std::int32_t ranks, const std::string& this_host) {
-  std::vector<Placement> placements;
+  std::vector<LaunchPlace> placements;
   for (const HostSlots& host : hosts) {
     const auto left = ranks - static_cast<std::int32_t>(placements.size());
     const std::int32_t here = std::min(host.slots, left);
@@ -102,15 +102,15 @@ Expected<std::vector<Placement>> place_ranks(const std::vector<HostSlots>& hosts
   return placements;
 }
 
-std::string head_host(const std::vector<Placement>& placements, const std::string& here) {
-  const Placement& first = placements.front();
+std::string head_host(const std::vector<LaunchPlace>& placements, const std::string& here) {
+  const LaunchPlace& first = placements.front();
   if (!first.here) return first.host.substr(first.host.find('@') + 1);
   const bool all_here = std::all_of(placements.begin(), placements.end(),
-                                    [](const Placement& placement) { return placement.here; });
+                                    [](const LaunchPlace& placement) { return placement.here; });
   return all_here ? "127.0.0.1" : here;
 }
 
-std::vector<std::string> rank_variables(const Placement& placement, const Head& head) {
+std::vector<std::string> rank_variables(const LaunchPlace& placement, const Head& head) {
   return {"RANK=" + std::to_string(placement.rank),
           "WORLD_SIZE=" + std::to_string(placement.ranks),
           "LOCAL_RANK=" + std::to_string(placement.local_rank),

@@ -20,7 +20,7 @@ struct HostSlots {
 Expected<std::vector<HostSlots>> parse_hostfile(const std::string& text, const std::string& path);
 
 // One process of a job.
-struct Placement {
+struct LaunchPlace {
   std::int32_t rank = 0;
   std::int32_t ranks = 1;
   std::string host;
@@ -31,7 +31,7 @@ struct Placement {
 
 // Ranks in order, host after host, each filled before the next one. `this_host`: which names,
 // beside localhost, are started directly. Errors (bad_input): more ranks than slots.
-Expected<std::vector<Placement>> place_ranks(const std::vector<HostSlots>& hosts,
+Expected<std::vector<LaunchPlace>> place_ranks(const std::vector<HostSlots>& hosts,
                                              std::int32_t ranks, const std::string& this_host);
 
 // Where the processes find rank 0: a host name or an address, and a port.
@@ -42,10 +42,10 @@ struct Head {
 
 // Where rank 0 of `placements` is found: loopback where all run here, `here` (this machine as the
 // others see it) where only rank 0 does, else its host.
-std::string head_host(const std::vector<Placement>& placements, const std::string& here);
+std::string head_host(const std::vector<LaunchPlace>& placements, const std::string& here);
 
 // "RANK=3", …: torchrun's six variables.
-std::vector<std::string> rank_variables(const Placement& placement, const Head& head);
+std::vector<std::string> rank_variables(const LaunchPlace& placement, const Head& head);
 
 // `text` as one word of a POSIX shell.
 std::string shell_quoted(const std::string& text);

@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "apps/average_command.hpp"
+#include "apps/bench_command.hpp"
 #include "apps/command.hpp"
 #include "apps/launch_command.hpp"
 #include "apps/topology_command.hpp"
@@ -33,6 +34,7 @@ int main(int argc, char** argv) {
       {"average", "distributed averaging without a model", grapevine::make_average_command},
       {"topology", "a communication graph: its rounds and how fast it mixes",
        grapevine::make_topology_command},
+      {"bench", "micro-benchmarks of transports and collectives", grapevine::make_bench_command},
   };
   grapevine::Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0};
   return grapevine::run_command_line(table, {argv + 1, argv + argc}, console);

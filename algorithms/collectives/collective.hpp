@@ -12,7 +12,7 @@
 namespace grapevine {
 
 // A message that the caller has to send, in the order returned.
-struct Outgoing {
+struct OutgoingChunk {
   Rank to = 0;
   Chunk chunk;
 };

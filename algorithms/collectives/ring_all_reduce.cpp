@@ -31,47 +31,72 @@ bool is_flat(const at::Tensor& t) {
 
 }  // namespace
 
-RingAllReduce::RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation)
-    : ranks_(std::move(ranks)), position_(position), operation_(operation) {
+RingAllReduce::RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
+                             std::int64_t piece_elements)
+    : ranks_(std::move(ranks)),
+      position_(position),
+      operation_(operation),
+      piece_elements_(piece_elements),
+      arrived_(static_cast<std::size_t>(std::max(rounds(), 0))) {
   GRAPEVINE_CHECK(position_ >= 0 && position_ < size(), "position ", position_, " in a ring of ",
                   size());
+  GRAPEVINE_CHECK(piece_elements_ >= 1, "pieces of ", piece_elements_, " elements");
   std::vector<Rank> sorted = ranks_;
   std::sort(sorted.begin(), sorted.end());
   GRAPEVINE_CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
                   "a rank is twice in the ring");
 }
 
-std::vector<Outgoing> RingAllReduce::start(at::Tensor&& input) {
+std::vector<OutgoingChunk> RingAllReduce::start(at::Tensor&& input) {
   GRAPEVINE_CHECK(!started_, "operation ", operation_, " was started twice");
   GRAPEVINE_CHECK(is_flat(input), "input must be a flat contiguous float32 tensor");
   data_ = std::move(input);
   input = at::Tensor();
   started_ = true;
-  if (size() == 1) return {};
-  return {to_right(0, position_, FrozenTensor::copy_of(slice(position_)))};
+  pieces_ = pieces_of(data_.numel());
+  left_ = std::int64_t{rounds()} * pieces_;
+  std::vector<OutgoingChunk> out;
+  if (size() == 1) return out;
+  for (std::int32_t piece = 0; piece < std::min(kWindow, pieces_); ++piece)
+    out.push_back(opening(piece));
+  return out;
 }
 
-std::vector<Outgoing> RingAllReduce::on_chunk(Chunk chunk) {
-  const std::int32_t index = wrap(position_ - 1 - round_);
-  GRAPEVINE_CHECK(started_ && !done(), "chunk of operation ", chunk.operation, " while operation ",
-                  operation_, " is not running");
-  GRAPEVINE_CHECK(chunk.operation == operation_ && chunk.round == round_ && chunk.index == index,
-                  "got operation ", chunk.operation, ", round ", chunk.round, ", slice ",
-                  chunk.index, "; expected operation ", operation_, ", round ", round_, ", slice ",
-                  index);
-  at::Tensor mine = slice(index);
-  GRAPEVINE_CHECK(
-      chunk.data.defined() && is_flat(chunk.data.read()) && chunk.data.numel() == mine.numel(),
-      "slice ", index, " of operation ", operation_, " has ", chunk.data.numel(),
-      " elements here, expected ", mine.numel(), " of float32");
-
+std::vector<OutgoingChunk> RingAllReduce::on_chunk(Chunk chunk) {
+  check(chunk);
+  const std::int32_t round = chunk.round;
+  const std::int32_t piece = arrived_[static_cast<std::size_t>(round)]++;
+  --left_;
+  at::Tensor mine = part(wrap(position_ - 1 - round), piece);
   const std::int32_t last_sum = size() - 2;
   FrozenTensor data = std::move(chunk.data);
-  if (round_ <= last_sum) data = add_own(std::move(data), mine);
-  if (round_ >= last_sum) mine.copy_(data.read());
-  ++round_;
-  if (done()) return {};
-  return {to_right(round_, index, std::move(data))};
+  if (round <= last_sum) data = add_own(std::move(data), mine);
+  if (round >= last_sum) mine.copy_(data.read());
+  std::vector<OutgoingChunk> out;
+  if (round + 1 < rounds()) out.push_back(to_right(round + 1, chunk.index, std::move(data)));
+  if (round == 0 && piece + kWindow < pieces_) out.push_back(opening(piece + kWindow));
+  return out;
+}
+
+void RingAllReduce::check(const Chunk& chunk) const {
+  GRAPEVINE_CHECK(started_ && !done(), "chunk of operation ", chunk.operation, " while operation ",
+                  operation_, " is not running");
+  GRAPEVINE_CHECK(chunk.operation == operation_ && chunk.round >= 0 && chunk.round < rounds(),
+                  "got operation ", chunk.operation, ", round ", chunk.round, " of ", rounds(),
+                  "; expected operation ", operation_);
+  // The left neighbour passes a piece on in round r only after it has done so in round r-1.
+  const auto round = static_cast<std::size_t>(chunk.round);
+  const std::int32_t piece = arrived_[round];
+  const std::int32_t begun = round == 0 ? pieces_ : arrived_[round - 1];
+  const std::int32_t slice = wrap(position_ - 1 - chunk.round);
+  GRAPEVINE_CHECK(piece < begun && chunk.index == slice * pieces_ + piece, "got index ",
+                  chunk.index, " in round ", chunk.round, " of operation ", operation_,
+                  "; expected slice ", slice, " of ", size(), ", piece ", piece, " of ", begun);
+  const std::int64_t elements = part(slice, piece).numel();
+  GRAPEVINE_CHECK(
+      chunk.data.defined() && is_flat(chunk.data.read()) && chunk.data.numel() == elements,
+      "piece ", chunk.index, " of operation ", operation_, " has ", chunk.data.numel(),
+      " elements here, expected ", elements, " of float32");
 }
 
 at::Tensor RingAllReduce::take_result() {
@@ -80,13 +105,27 @@ at::Tensor RingAllReduce::take_result() {
   return std::exchange(data_, at::Tensor());
 }
 
-at::Tensor RingAllReduce::slice(std::int32_t index) const {
-  const std::int64_t begin = data_.numel() * index / size();
-  const std::int64_t end = data_.numel() * (index + 1) / size();
-  return data_.narrow(0, begin, end - begin);
+std::int32_t RingAllReduce::pieces_of(std::int64_t elements) const {
+  const std::int64_t slice = (elements + size() - 1) / size();
+  if (slice / 2 < piece_elements_) return 1;
+  return static_cast<std::int32_t>((slice + piece_elements_ - 1) / piece_elements_);
 }
 
-Outgoing RingAllReduce::to_right(std::int32_t round, std::int32_t index, FrozenTensor data) const {
+at::Tensor RingAllReduce::part(std::int32_t slice, std::int32_t piece) const {
+  const std::int64_t slice_begin = data_.numel() * slice / size();
+  const std::int64_t length = data_.numel() * (slice + 1) / size() - slice_begin;
+  const std::int64_t begin = length * piece / pieces_;
+  const std::int64_t end = length * (piece + 1) / pieces_;
+  return data_.narrow(0, slice_begin + begin, end - begin);
+}
+
+// The own values of a piece, which begins its way round the ring here.
+OutgoingChunk RingAllReduce::opening(std::int32_t piece) const {
+  return to_right(0, position_ * pieces_ + piece, FrozenTensor::copy_of(part(position_, piece)));
+}
+
+OutgoingChunk RingAllReduce::to_right(std::int32_t round, std::int32_t index,
+                                      FrozenTensor data) const {
   const Rank right = ranks_[static_cast<std::size_t>(wrap(position_ + 1))];
   return {right, Chunk{operation_, round, index, std::move(data)}};
 }
@@ -96,7 +135,9 @@ StateDict RingAllReduce::save() const {
   state.put("ring", at::tensor(ranks_, at::kInt));
   state.put("position", std::int64_t{position_});
   state.put("operation", operation_);
-  state.put("round", std::int64_t{started_ ? round_ : -1});
+  state.put("started", std::int64_t{started_ ? 1 : 0});
+  state.put("pieces", std::int64_t{pieces_});
+  state.put("arrived", at::tensor(arrived_, at::kInt));
   if (data_.defined()) state.put("data", data_.clone());
   return state;
 }
@@ -122,23 +163,48 @@ Expected<void> RingAllReduce::check_identity(const StateDict& state) const {
 
 Expected<void> RingAllReduce::load(const StateDict& state) {
   if (Expected<void> same = check_identity(state); !same) return same;
-  Expected<std::int64_t> round = state.integer("round");
-  if (!round) return round.error();
+  RingAllReduce loaded(ranks_, position_, operation_, piece_elements_);
+  if (Expected<void> read = loaded.load_progress(state); !read) return read;
+  *this = std::move(loaded);
+  return {};
+}
+
+Expected<void> RingAllReduce::load_progress(const StateDict& state) {
+  Expected<std::int64_t> started = state.integer("started");
+  if (!started) return started.error();
+  Expected<std::int64_t> pieces = state.integer("pieces");
+  if (!pieces) return pieces.error();
+  Expected<at::Tensor> arrived = state.tensor("arrived");
+  if (!arrived) return arrived.error();
   const bool has_data = state.entries().count("data") > 0;
-  at::Tensor data;
   if (has_data) {
-    Expected<at::Tensor> saved = state.tensor("data");
-    if (!saved) return saved.error();
-    data = saved->clone();
+    Expected<at::Tensor> data = state.tensor("data");
+    if (!data) return data.error();
+    data_ = data->clone();
   }
-  const bool running = *round >= 0 && *round < rounds();
-  if (*round < -1 || *round > rounds() || (running && !has_data) || (has_data && !is_flat(data)))
-    return bad_input(
-        "entries 'round' and 'data' of the saved all-reduce do not fit: the checkpoint "
-        "is damaged, resume from another one");
-  started_ = *round >= 0;
-  round_ = started_ ? static_cast<std::int32_t>(*round) : 0;
-  data_ = std::move(data);
+  const Error damaged = bad_input(
+      "entries of the saved all-reduce do not fit each other: the checkpoint is damaged, resume "
+      "from another one");
+  if (arrived->scalar_type() != at::kInt || arrived->dim() != 1 ||
+      arrived->numel() != static_cast<std::int64_t>(arrived_.size()) ||
+      (has_data && !is_flat(data_)))
+    return damaged;
+  started_ = *started == 1;
+  if (has_data && started_) pieces_ = pieces_of(data_.numel());
+  if (!has_data) pieces_ = static_cast<std::int32_t>(*pieces);  // of a result that was taken
+  left_ = started_ ? std::int64_t{rounds()} * pieces_ : 0;
+  const at::Tensor counts = arrived->contiguous();
+  std::int32_t most = started_ ? pieces_ : 0;
+  for (std::size_t round = 0; round < arrived_.size(); ++round) {
+    arrived_[round] = counts.data_ptr<std::int32_t>()[round];
+    if (arrived_[round] < 0 || arrived_[round] > most) return damaged;
+    most = arrived_[round];
+    left_ -= most;
+  }
+  const bool running = started_ && left_ > 0;
+  if (*started < 0 || *started > 1 || *pieces != pieces_ || pieces_ < 1 ||
+      (has_data && !started_) || (running && !has_data))
+    return damaged;
   return {};
 }
 

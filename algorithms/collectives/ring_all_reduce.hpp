@@ -2,10 +2,12 @@
 //
 // Source: Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of
 // workstations": reduce-scatter, then all-gather, both around a ring.
-// Rounds: 2(P-1), one message each way per rank and round.
-// Bytes sent by rank p: 2(P-1)/P * d * 4, the lower bound. Where P does not divide d, slices differ
-// by one element and it is exactly 4(2d - |slice p+1| - |slice p+2|), indices mod P, over 2(P-1)
-// messages. All ranks together always send 8(P-1)d.
+// Rounds: 2(P-1), a message each, as long as a slice of s = ceil(d/P) elements is below two pieces
+// of b = kRingPieceElements. A larger one travels in ceil(s/b) pieces, so that one is summed while
+// the next is on its way: each rank sends 2(P-1) ceil(s/b) messages.
+// Bytes sent by rank p: 2(P-1)/P * d * 4, the lower bound, in however many pieces. Where P does not
+// divide d, slices differ by one element and it is exactly 4(2d - |slice p+1| - |slice p+2|),
+// indices mod P. All ranks together always send 8(P-1)d.
 // Staleness: 0. Deviations: none.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -17,37 +19,50 @@
 
 namespace grapevine {
 
+// Two pieces fit into the second-level cache of one core, or nearly: what has just arrived is added
+// and sent on from there. Smaller ones cost more in messages than they save.
+inline constexpr std::int64_t kRingPieceElements = std::int64_t{128} << 10;  // 512 KiB
+
 // One operation of one rank, without I/O: the caller sends what start() and on_chunk() return and
-// feeds in what arrives. The tensor is cut into P slices. With p = my position, round r of 0..2P-3
-// sends slice p-r to the right neighbour and takes slice p-1-r from the left one (mod P). Up to
-// round P-2 a taken slice is a partial sum: the own slice is added and the result sent on. The sum
-// of round P-2 is complete, and from there on slices are only passed along. Each slice is summed
-// once, by one rank, in ring order: the results of all ranks are bitwise equal.
+// feeds in what arrives. The tensor is cut into P slices, and each slice into the same number of
+// pieces. With p = my position, round r of 0..2P-3 sends slice p-r to the right neighbour and takes
+// slice p-1-r from the left one (mod P), piece after piece. Up to round P-2 a taken piece is a
+// partial sum: the own values are added and the result sent on. The sum of round P-2 is complete,
+// and from there on pieces are only passed along. Each element is summed once, by one rank, in ring
+// order: the results of all ranks are bitwise equal, and do not depend on the size of the pieces.
 //
-// Copies: one slice at the start (the first message), each complete slice into the result. A sum is
-// taken in the received buffer where this is its last owner, else in a new one; all-gather slices
+// Pieces of several rounds are under way at once: piece c leaves for round r+1 as soon as that of
+// round r has come. Round 0 has kWindow pieces in flight, and one more for each that has come.
+//
+// Copies: the own slice (the messages of round 0), each complete piece into the result. A sum is
+// taken in the received buffer where this is its last owner, else in a new one; all-gather pieces
 // are passed on as the same FrozenTensor.
 //
 // Not thread-safe. One use: an object is one operation.
 class RingAllReduce {
  public:
   // `ranks`: all participants in ring order, without duplicates; ranks[position] is this rank.
-  RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation);
+  // `piece_elements` >= 1 must be the same on all ranks.
+  RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
+                std::int64_t piece_elements = kRingPieceElements);
 
   // Takes `input`, [d] float32, contiguous, as the memory of the result: no other handle on its
   // bytes may be in use. All ranks give the same d >= 0. REQUIRES: !started().
-  std::vector<Outgoing> start(at::Tensor&& input);
+  std::vector<OutgoingChunk> start(at::Tensor&& input);
 
-  // A message from the left neighbour, in the order sent. REQUIRES: started() and !done(); chunks
-  // of operations that have not started belong into a CollectiveInbox. A chunk of another
-  // operation, round, slice or size is a broken invariant.
-  std::vector<Outgoing> on_chunk(Chunk chunk);
+  // A message from the left neighbour, in the order sent. Its index is slice * pieces() + piece.
+  // REQUIRES: started() and !done(); chunks of operations that have not started belong into a
+  // CollectiveInbox. A chunk of another operation, round, slice, piece or size is a broken
+  // invariant.
+  std::vector<OutgoingChunk> on_chunk(Chunk chunk);
 
   bool started() const { return started_; }
-  bool done() const { return started_ && round_ == rounds(); }
+  bool done() const { return started_ && left_ == 0; }
   std::int64_t operation() const { return operation_; }
-  // 2(P-1): messages that this rank sends, and receives, in one operation.
+  // 2(P-1). This rank sends, and receives, rounds() * pieces() messages.
   std::int32_t rounds() const { return 2 * (size() - 1); }
+  // Of each slice, >= 1. REQUIRES: started().
+  std::int32_t pieces() const { return pieces_; }
 
   // [d], the sum; sole owner of its bytes. REQUIRES: done(), once.
   at::Tensor take_result();
@@ -59,22 +74,31 @@ class RingAllReduce {
   Expected<void> load(const StateDict& state);
 
  private:
+  static constexpr std::int32_t kWindow = 4;
+
   std::int32_t size() const { return static_cast<std::int32_t>(ranks_.size()); }
   // i mod P.
   std::int32_t wrap(std::int32_t i) const { return (i % size() + size()) % size(); }
-  // A view of slice `index` of the tensor.
-  at::Tensor slice(std::int32_t index) const;
-  Outgoing to_right(std::int32_t round, std::int32_t index, FrozenTensor data) const;
+  std::int32_t pieces_of(std::int64_t elements) const;
+  // A view of one piece of the tensor.
+  at::Tensor part(std::int32_t slice, std::int32_t piece) const;
+  void check(const Chunk& chunk) const;
+  OutgoingChunk opening(std::int32_t piece) const;
+  OutgoingChunk to_right(std::int32_t round, std::int32_t index, FrozenTensor data) const;
   Expected<void> check_identity(const StateDict& state) const;
+  Expected<void> load_progress(const StateDict& state);
 
   // Constant after construction.
   std::vector<Rank> ranks_;
   std::int32_t position_;
   std::int64_t operation_;
+  std::int64_t piece_elements_;
 
   bool started_ = false;
-  std::int32_t round_ = 0;  // the next one to arrive
-  at::Tensor data_;         // [d]: own values in slices that are not complete, sums in the others
+  std::int32_t pieces_ = 1;            // constant from start() on
+  std::vector<std::int32_t> arrived_;  // by round: pieces; never more than in the round before
+  std::int64_t left_ = 0;              // messages that are still to arrive
+  at::Tensor data_;  // [d]: own values in pieces that are not complete, sums in the others
 };
 
 }  // namespace grapevine

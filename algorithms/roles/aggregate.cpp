@@ -90,8 +90,8 @@ void Aggregate::on_peer_up(Env&, Rank) {}
 
 FrozenTensor Aggregate::debiased() const { return model_.x; }
 
-void Aggregate::send(Env& env, std::vector<Outgoing> messages) {
-  for (Outgoing& message : messages) env.send(message.to, stamp(), std::move(message.chunk));
+void Aggregate::send(Env& env, std::vector<OutgoingChunk> messages) {
+  for (OutgoingChunk& message : messages) env.send(message.to, stamp(), std::move(message.chunk));
 }
 
 RingAllReduce Aggregate::ring() const { return RingAllReduce(ranks_, rank_, model_.step); }

@@ -39,7 +39,7 @@ class Aggregate final : public Role {
 
   void begin_step(Env& env);
   void reduce(Env& env, at::Tensor gradient);
-  void send(Env& env, std::vector<Outgoing> messages);
+  void send(Env& env, std::vector<OutgoingChunk> messages);
   void apply_if_reduced(Env& env);
   RingAllReduce ring() const;
   Stamp stamp() const;

@@ -210,8 +210,8 @@ FrozenTensor Hierarchy::debiased() const { return is_head() ? role_->debiased() 
 
 bool Hierarchy::in_my_node(Rank rank) const { return rank / parts_->plan.hierarchy == node_; }
 
-void Hierarchy::send(Env& env, std::vector<Outgoing> messages) {
-  for (Outgoing& message : messages) env.send(message.to, stamp(), std::move(message.chunk));
+void Hierarchy::send(Env& env, std::vector<OutgoingChunk> messages) {
+  for (OutgoingChunk& message : messages) env.send(message.to, stamp(), std::move(message.chunk));
 }
 
 RingAllReduce Hierarchy::ring() const {

@@ -51,7 +51,7 @@ class Hierarchy final : public Role {
   void follow(Env& env, Chunk chunk);
   void begin(Step step);
   void on_ring_chunk(Env& env, Chunk chunk);
-  void send(Env& env, std::vector<Outgoing> messages);
+  void send(Env& env, std::vector<OutgoingChunk> messages);
   void use_if_reduced(Env& env);
   void step_done(Env& env);
   RingAllReduce ring() const;

@@ -40,8 +40,9 @@ std::int64_t slice_size(std::int64_t d, std::int32_t ranks, std::int32_t index) 
 class Ring {
  public:
   // inputs[operation][position]: [d].
-  Ring(std::vector<std::vector<at::Tensor>> inputs, std::uint64_t seed)
-      : inputs_(std::move(inputs)), rng_(mix_seed(seed, 1)) {
+  Ring(std::vector<std::vector<at::Tensor>> inputs, std::uint64_t seed,
+       std::int64_t piece_elements = kRingPieceElements)
+      : inputs_(std::move(inputs)), piece_elements_(piece_elements), rng_(mix_seed(seed, 1)) {
     const std::size_t ranks = inputs_.front().size();
     ring_ = ring_of(static_cast<std::int32_t>(ranks));
     nodes_.resize(ranks);
@@ -97,7 +98,7 @@ class Ring {
   };
 
   RingAllReduce machine(std::size_t p, std::int64_t operation) const {
-    return RingAllReduce(ring_, static_cast<std::int32_t>(p), operation);
+    return RingAllReduce(ring_, static_cast<std::int32_t>(p), operation, piece_elements_);
   }
 
   void begin_operation(std::size_t p, std::int64_t operation) {
@@ -137,9 +138,9 @@ class Ring {
     begin_operation(p, node.reduce->operation() + 1);
   }
 
-  void send(std::size_t p, std::vector<Outgoing> outgoing) {
+  void send(std::size_t p, std::vector<OutgoingChunk> outgoing) {
     const std::size_t right = (p + 1) % nodes_.size();
-    for (Outgoing& message : outgoing) {
+    for (OutgoingChunk& message : outgoing) {
       EXPECT_EQ(message.to, ring_[right]);
       nodes_[p].bytes += message.chunk.data.nbytes();
       ++nodes_[p].messages;
@@ -148,6 +149,7 @@ class Ring {
   }
 
   std::vector<std::vector<at::Tensor>> inputs_;
+  std::int64_t piece_elements_;
   std::vector<Rank> ring_;
   std::vector<Node> nodes_;
   Rng rng_;
@@ -220,6 +222,104 @@ TEST(RingAllReduce, SendsExactlyTheBytesOfTheFormula) {
       EXPECT_EQ(total, static_cast<std::uint64_t>(8 * (ranks - 1) * d));
     }
   }
+}
+
+// Pieces that a slice of the largest size is to travel in.
+std::int64_t pieces_of(std::int64_t d, std::int32_t ranks, std::int64_t piece_elements) {
+  const std::int64_t slice = (d + ranks - 1) / ranks;
+  return slice < 2 * piece_elements ? 1 : (slice + piece_elements - 1) / piece_elements;
+}
+
+// Random schedules that keep the order of each link; inputs of which sums round differently in
+// every order.
+TEST(RingAllReduce, PiecesChangeNoBitAndNoByte) {
+  for (std::int32_t ranks : {1, 2, 3, 4, 5, 8}) {
+    for (std::int64_t d : {0, 1, 5, 64, 997, 4096}) {
+      const auto inputs = random_inputs(ranks, d, 40 + static_cast<std::uint64_t>(ranks));
+      Ring whole({inputs}, 0, std::int64_t{1} << 40);
+      whole.run();
+      for (std::int64_t piece_elements : {1, 3, 16, 100}) {
+        const auto seed = static_cast<std::uint64_t>(piece_elements + d);
+        SCOPED_TRACE(testing::Message() << ranks << " ranks, d = " << d << ", pieces of "
+                                        << piece_elements << ", seed " << seed);
+        Ring cut({inputs}, seed, piece_elements);
+        cut.run();
+        for (std::size_t p = 0; p < inputs.size(); ++p) {
+          ASSERT_EQ(cut.results(p).size(), 1U) << "position " << p << " did not finish";
+          ASSERT_TRUE(bitwise_equal(cut.results(p)[0], whole.results(p)[0])) << "position " << p;
+          EXPECT_EQ(cut.bytes(p), whole.bytes(p));
+          EXPECT_EQ(cut.messages(p), 2 * (ranks - 1) * pieces_of(d, ranks, piece_elements));
+          EXPECT_EQ(whole.messages(p), 2 * (ranks - 1));
+        }
+      }
+    }
+  }
+}
+
+TEST(RingAllReduce, PiecesSurviveASnapshotAtEveryPoint) {
+  for (std::int32_t ranks : {2, 3, 4}) {
+    constexpr std::uint64_t kSeed = 9;
+    constexpr std::int64_t kPiece = 2;
+    SCOPED_TRACE(testing::Message() << ranks << " ranks");
+    const std::vector<std::vector<at::Tensor>> inputs = {random_inputs(ranks, 53, 1),
+                                                         random_inputs(ranks, 53, 2)};
+    Ring straight(inputs, kSeed, kPiece);
+    int events = 0;
+    while (straight.step()) ++events;
+    for (int at_event = 0; at_event <= events; ++at_event) {
+      Ring restored(inputs, kSeed, kPiece);
+      for (int i = 0; i < at_event; ++i) restored.step();
+      restored.restore_all();
+      restored.run();
+      for (std::size_t p = 0; p < inputs[0].size(); ++p) {
+        ASSERT_EQ(restored.results(p).size(), 2U);
+        for (std::size_t k = 0; k < 2; ++k)
+          ASSERT_TRUE(bitwise_equal(restored.results(p)[k], straight.results(p)[k]))
+              << "snapshot at event " << at_event << ", position " << p << ", operation " << k;
+      }
+    }
+  }
+}
+
+TEST(RingAllReduce, SmallSlicesAreNotCut) {
+  RingAllReduce reduce({0, 1}, 0, 0);
+  EXPECT_EQ(reduce.start(at::zeros({4 * kRingPieceElements - 2})).size(), 1U);
+  EXPECT_EQ(reduce.pieces(), 1);
+  RingAllReduce large({0, 1}, 0, 0);
+  EXPECT_EQ(large.start(at::zeros({4 * kRingPieceElements})).size(), 2U);
+  EXPECT_EQ(large.pieces(), 2);
+}
+
+// A round-0 piece that comes lets the next one go, so that few are in flight however many there
+// are.
+TEST(RingAllReduce, OpensAWindowOfPieces) {
+  RingAllReduce reduce({0, 1}, 0, 0, 1);
+  std::size_t opened = reduce.start(at::zeros({200})).size();
+  EXPECT_EQ(reduce.pieces(), 100);
+  EXPECT_LT(opened, 10U);
+  for (std::int32_t piece = 0; piece < 100; ++piece) {
+    for (const auto& message :
+         reduce.on_chunk({0, 0, 100 + piece, FrozenTensor::copy_of(at::ones({1}))}))
+      opened += message.chunk.round == 0 ? 1 : 0;
+    EXPECT_LT(opened, static_cast<std::size_t>(piece) + 10);
+  }
+  EXPECT_EQ(opened, 100U);
+}
+
+TEST(RingAllReduce, RefusesPiecesOutOfTurn) {
+  const auto piece = [](std::int32_t round, std::int32_t index, std::int64_t n = 1) {
+    return Chunk{0, round, index, FrozenTensor::copy_of(at::zeros({n}))};
+  };
+  RingAllReduce reduce({0, 1}, 0, 0, 1);  // slice 1 comes first: 2 pieces, index 2 and 3
+  reduce.start(at::zeros({4}));
+  EXPECT_THROW(reduce.on_chunk(piece(0, 3)), InvariantBroken) << "the second one first";
+  EXPECT_THROW(reduce.on_chunk(piece(1, 0)), InvariantBroken) << "a round ahead";
+  EXPECT_THROW(reduce.on_chunk(piece(2, 2)), InvariantBroken) << "no such round";
+  EXPECT_THROW(reduce.on_chunk(piece(-1, 2)), InvariantBroken);
+  EXPECT_THROW(reduce.on_chunk(piece(0, 2, 2)), InvariantBroken) << "size";
+  reduce.on_chunk(piece(0, 2));
+  EXPECT_THROW(reduce.on_chunk(piece(0, 2)), InvariantBroken) << "twice";
+  EXPECT_THROW(RingAllReduce({0, 1}, 0, 0, 0), InvariantBroken);
 }
 
 TEST(RingAllReduce, FastNeighboursMayBeAnOperationAhead) {
@@ -351,9 +451,17 @@ TEST(RingAllReduce, RefusesStatesOfAnotherRing) {
   EXPECT_THAT(error(RingAllReduce({0, 2, 1}, 1, 4), state), HasSubstr("same ranks"));
   EXPECT_THAT(error(RingAllReduce({0, 1, 2}, 2, 4), state), HasSubstr("position 1"));
   EXPECT_THAT(error(RingAllReduce({0, 1, 2}, 1, 5), state), HasSubstr("operation 4"));
-  for (std::int64_t round : {-2, 5}) {
+  for (const at::Tensor& arrived :
+       {at::tensor({-1, -1, -1, -1}, at::kInt), at::tensor({2, 0, 0, 0}, at::kInt),
+        at::tensor({0, 1, 0, 0}, at::kInt), at::tensor({0, 0, 0}, at::kInt),
+        at::tensor({0, 0, 0, 0}, at::kLong)}) {
     StateDict bad = state;
-    bad.put("round", round);
+    bad.put("arrived", arrived);
+    EXPECT_THAT(error(RingAllReduce({0, 1, 2}, 1, 4), bad), HasSubstr("do not fit"));
+  }
+  for (const char* entry : {"started", "pieces"}) {
+    StateDict bad = state;
+    bad.put(entry, std::int64_t{2});
     EXPECT_THAT(error(RingAllReduce({0, 1, 2}, 1, 4), bad), HasSubstr("do not fit"));
   }
   StateDict bad = state;

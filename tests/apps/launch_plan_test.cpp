@@ -55,7 +55,7 @@ TEST(LaunchPlan, PlacesEveryRankOnceWithinTheSlots) {
     ASSERT_EQ(placed->size(), static_cast<std::size_t>(ranks));
     std::set<std::pair<std::string, std::int32_t>> places;
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
-      const Placement& p = (*placed)[static_cast<std::size_t>(rank)];
+      const LaunchPlace& p = (*placed)[static_cast<std::size_t>(rank)];
       EXPECT_EQ(p.rank, rank);
       EXPECT_EQ(p.ranks, ranks);
       EXPECT_EQ(p.here, p.host == "host1");
