@@ -147,6 +147,26 @@ TEST(VirtualRun, LedgerBalancesAndMassIsConserved) {
     }
 }
 
+// Nodes of several ranks, at unequal speeds: every epoch is validated once, whatever the clock of
+// the role, and nothing is left over.
+TEST(VirtualRun, NodesOfSeveralRanksEndAndAreValidated) {
+  for (const std::string& preset : kPresets)
+    for (const std::string delay : {"rotate=10ms..10ms", "rotate=10ms..10ms,rank=3:30ms"}) {
+      SCOPED_TRACE(preset + ", " + delay);
+      Scenario scenario;
+      scenario.preset = preset;
+      scenario.set = {{"hierarchy", "2"}};
+      scenario.ranks = 8;
+      scenario.delay = delay;
+      const auto observer = std::make_shared<Quiet>();
+      const RunResult result = run_well(scenario, observer);
+      EXPECT_EQ(observer->validations.size(), 2u);
+      EXPECT_EQ(result.ledger.committed, result.ledger.produced);
+      EXPECT_EQ(result.ledger.sent, result.ledger.received);
+      EXPECT_NEAR(result.weight_sum, 8, 1e-9);
+    }
+}
+
 // A straggler and skipped rounds: nothing may hang, and late shares count until the very end.
 TEST(VirtualRun, OverlapWithABoundSurvivesAStraggler) {
   for (const int tau : {0, 1, 4}) {

@@ -13,8 +13,8 @@ namespace {
 
 // One output pixel, from the definition.
 double oracle(const std::vector<std::uint8_t>& planes, const PixelShape& shape,
-              const Normalization& normalization, const Placement& placement, int channel, int y,
-              int x) {
+              const Normalization& normalization, const ImagePlacement& placement, int channel,
+              int y, int x) {
   const int unmirrored = placement.mirrored ? shape.width - 1 - x : x;
   const int from_x = unmirrored - placement.right;
   const int from_y = y - placement.down;
@@ -33,8 +33,8 @@ TEST(Pixels, NormalizedMatchesTheOracle) {
     std::vector<std::uint8_t> planes(shape.size());
     for (std::uint8_t& byte : planes) byte = static_cast<std::uint8_t>(random.below(256));
     const Normalization normalization{{0.1F, 0.5F, 0.9F}, {0.2F, 0.3F, 0.4F}};
-    const Placement placement{static_cast<int>(random.below(25)) - 12,
-                              static_cast<int>(random.below(25)) - 12, random.chance(0.5)};
+    const ImagePlacement placement{static_cast<int>(random.below(25)) - 12,
+                                   static_cast<int>(random.below(25)) - 12, random.chance(0.5)};
     std::vector<float> out(shape.size());
     write_normalized(planes.data(), shape, normalization, placement, out.data());
     for (int c = 0; c < shape.channels; ++c)
@@ -48,7 +48,7 @@ TEST(Pixels, NormalizedMatchesTheOracle) {
 TEST(Pixels, PlacementsReachEveryCropAndBothSides) {
   std::set<std::tuple<int, int, bool>> seen;
   for (std::int64_t index = 0; index < 6000; ++index) {
-    const Placement placement = random_placement(5, index, 4);
+    const ImagePlacement placement = random_placement(5, index, 4);
     EXPECT_LE(std::abs(placement.right), 4);
     EXPECT_LE(std::abs(placement.down), 4);
     seen.emplace(placement.right, placement.down, placement.mirrored);
@@ -59,12 +59,12 @@ TEST(Pixels, PlacementsReachEveryCropAndBothSides) {
 TEST(Pixels, PlacementIsAFunctionOfSeedAndIndex) {
   int same_as_next_seed = 0;
   for (std::int64_t index = 0; index < 500; ++index) {
-    const Placement a = random_placement(8, index, 4);
-    const Placement b = random_placement(8, index, 4);
-    const Placement c = random_placement(9, index, 4);
+    const ImagePlacement a = random_placement(8, index, 4);
+    const ImagePlacement b = random_placement(8, index, 4);
+    const ImagePlacement c = random_placement(9, index, 4);
     EXPECT_TRUE(a.right == b.right && a.down == b.down && a.mirrored == b.mirrored);
     if (a.right == c.right && a.down == c.down && a.mirrored == c.mirrored) ++same_as_next_seed;
-    const Placement none = random_placement(0, index, 4);
+    const ImagePlacement none = random_placement(0, index, 4);
     EXPECT_TRUE(none.right == 0 && none.down == 0 && !none.mirrored);
   }
   EXPECT_LT(same_as_next_seed, 20);

@@ -93,7 +93,7 @@ class Images final : public DataSet {
     region = {region.x * x_scale, region.y * y_scale, region.width * x_scale,
               region.height * y_scale};
     const std::vector<std::uint8_t> planes = resize(*image, region, extent_);
-    const Placement placement = random_placement(augment_seed, index, small_ ? kPadding : 0);
+    const ImagePlacement placement = random_placement(augment_seed, index, small_ ? kPadding : 0);
     write_normalized(planes.data(), shape_, kNormalization, placement, out);
     return {};
   }

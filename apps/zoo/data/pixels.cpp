@@ -9,10 +9,10 @@
 
 namespace grapevine {
 
-Placement random_placement(std::uint64_t augment_seed, std::int64_t index, int padding) {
+ImagePlacement random_placement(std::uint64_t augment_seed, std::int64_t index, int padding) {
   if (augment_seed == 0) return {};
   RandomStream stream(mix_seed(augment_seed, static_cast<std::uint64_t>(index)));
-  Placement placement;
+  ImagePlacement placement;
   placement.right = static_cast<int>(stream.below(2 * padding + 1)) - padding;
   placement.down = static_cast<int>(stream.below(2 * padding + 1)) - padding;
   placement.mirrored = stream.chance(0.5);
@@ -20,7 +20,8 @@ Placement random_placement(std::uint64_t augment_seed, std::int64_t index, int p
 }
 
 void write_normalized(const std::uint8_t* planes, const PixelShape& shape,
-                      const Normalization& normalization, const Placement& placement, float* out) {
+                      const Normalization& normalization, const ImagePlacement& placement,
+                      float* out) {
   std::array<float, 256> value{};
   for (int channel = 0; channel < shape.channels; ++channel) {
     const float mean = normalization.mean[channel];

@@ -25,7 +25,7 @@ struct Normalization {
 
 // How an image is laid down: moved right and down, black where it left, then mirrored left to
 // right.
-struct Placement {
+struct ImagePlacement {
   int right = 0;
   int down = 0;
   bool mirrored = false;
@@ -33,11 +33,12 @@ struct Placement {
 
 // A random crop of the image padded by `padding` black pixels on each side, mirrored half of the
 // time: a pure function of its arguments. `augment_seed` 0: the image as it is.
-Placement random_placement(std::uint64_t augment_seed, std::int64_t index, int padding);
+ImagePlacement random_placement(std::uint64_t augment_seed, std::int64_t index, int padding);
 
 // Writes shape.size() floats to `out`. `planes` is [channels][height][width].
 void write_normalized(const std::uint8_t* planes, const PixelShape& shape,
-                      const Normalization& normalization, const Placement& placement, float* out);
+                      const Normalization& normalization, const ImagePlacement& placement,
+                      float* out);
 
 // REQUIRES (checked): every index lies in the split.
 void check_indices(const DataInfo& info, Split split, const std::vector<std::int64_t>& indices);
