@@ -152,10 +152,10 @@ struct Runtime::Impl {
   RunConfig config;
   caf::actor_system_config system_config;
   std::unique_ptr<caf::actor_system> system;
-  SupervisorActor supervisor;  // of the run, or null in processes other than the head
-  LocalDeputy deputy;          // there
+  SupervisorActor supervisor;   // of the run, or null in processes other than the head
+  LocalDeputy deputy;           // there
   std::vector<caf::actor> own;  // must not outlive this
-  std::vector<Rank> attached;   // to the transport: the ranks of this process, once it is in the run
+  std::vector<Rank> attached;  // to the transport: the ranks of this process, once it is in the run
 
   void start(const std::shared_ptr<RunObserver>& observer);
   void start_in_cluster(const std::shared_ptr<RunObserver>& observer);

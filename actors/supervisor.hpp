@@ -118,7 +118,7 @@ class SupervisorState {
   std::map<Rank, RankReport> reports_;
   bool collecting_ = false;
   std::int64_t last_sent_ = -1;  // messages in all, where all had been received
-  bool with_models_ = false;  // nothing is in flight any more: the next reports are the last
+  bool with_models_ = false;     // nothing is in flight any more: the next reports are the last
   bool balanced_ = false;
 
   bool trace_open_ = false;

@@ -84,7 +84,7 @@ Expected<std::vector<HostSlots>> parse_hostfile(const std::string& text, const s
 }
 
 Expected<std::vector<LaunchPlace>> place_ranks(const std::vector<HostSlots>& hosts,
-                                             std::int32_t ranks, const std::string& this_host) {
+                                               std::int32_t ranks, const std::string& this_host) {
   std::vector<LaunchPlace> placements;
   for (const HostSlots& host : hosts) {
     const auto left = ranks - static_cast<std::int32_t>(placements.size());

@@ -32,7 +32,7 @@ struct LaunchPlace {
 // Ranks in order, host after host, each filled before the next one. `this_host`: which names,
 // beside localhost, are started directly. Errors (bad_input): more ranks than slots.
 Expected<std::vector<LaunchPlace>> place_ranks(const std::vector<HostSlots>& hosts,
-                                             std::int32_t ranks, const std::string& this_host);
+                                               std::int32_t ranks, const std::string& this_host);
 
 // Where the processes find rank 0: a host name or an address, and a port.
 struct Head {

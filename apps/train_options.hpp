@@ -18,7 +18,7 @@ inline constexpr std::int64_t kWorkersAsUsual = std::numeric_limits<std::int64_t
 struct TrainOptions {
   std::string job_file;
   std::string algorithm = "sgp";
-  std::vector<std::string> set;   // wiring.KEY=VALUE
+  std::vector<std::string> set;  // wiring.KEY=VALUE
   // Of this process; in a TrainJob of the whole run.
   std::int64_t workers = kWorkersAsUsual;
   std::string transport;          // empty: inproc, or tcp where a launcher started several

@@ -19,8 +19,8 @@ namespace {
 
 std::string numeric_name(const sockaddr* address, socklen_t size) {
   std::array<char, NI_MAXHOST> name{};
-  const int failed = ::getnameinfo(address, size, name.data(), name.size(), nullptr, 0,
-                                   NI_NUMERICHOST);
+  const int failed =
+      ::getnameinfo(address, size, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST);
   return failed == 0 ? name.data() : "";
 }
 
@@ -51,9 +51,8 @@ std::string own_address_towards(const std::string& host) {
   if (socket < 0) return "";
   sockaddr_storage own{};
   socklen_t size = sizeof own;
-  const bool routed =
-      ::connect(socket, found->ai_addr, found->ai_addrlen) == 0 &&
-      ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) == 0;
+  const bool routed = ::connect(socket, found->ai_addr, found->ai_addrlen) == 0 &&
+                      ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) == 0;
   ::close(socket);
   return routed ? numeric_name(reinterpret_cast<sockaddr*>(&own), size) : "";
 }

@@ -73,7 +73,8 @@ TEST_F(Mnist, ReadsPlainAndGzippedFiles) {
 
 TEST_F(Mnist, NamesTheMissingFile) {
   std::filesystem::remove(folder_.file(test_labels_name + ".gz"));
-  expect_error(make().error(), {test_labels_name + " or " + test_labels_name + ".gz", folder_.path()});
+  expect_error(make().error(),
+               {test_labels_name + " or " + test_labels_name + ".gz", folder_.path()});
 }
 
 TEST_F(Mnist, RefusesWrongHeaders) {
@@ -81,15 +82,17 @@ TEST_F(Mnist, RefusesWrongHeaders) {
   bytes[3] = 1;
   expect_error(error_with(train_images_name, bytes),
                {train_images_name + ": byte 0: expected the magic number "
-                               "0x803, found 0x801"});
+                                    "0x803, found 0x801"});
   bytes = idx_images(30);
   bytes[11] = 32;
   expect_error(error_with(train_images_name, bytes), {": byte 8: expected 28 rows, found 32"});
   bytes = idx_images(30);
   bytes[15] = 27;
   expect_error(error_with(train_images_name, bytes), {": byte 12: expected 28 columns, found 27"});
-  expect_error(error_with(train_images_name, idx_images(0)), {": byte 4: expected at least one image"});
-  expect_error(error_with(train_images_name, {0, 0, 8}), {": byte 3: expected a header of 16 bytes"});
+  expect_error(error_with(train_images_name, idx_images(0)),
+               {": byte 4: expected at least one image"});
+  expect_error(error_with(train_images_name, {0, 0, 8}),
+               {": byte 3: expected a header of 16 bytes"});
   expect_error(error_with(train_images_name, {}), {": byte 0: expected a header of 16 bytes"});
 }
 
