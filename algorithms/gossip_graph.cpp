@@ -53,6 +53,10 @@ Expected<std::vector<bool>> GossipGraph::two_sides() const {
   std::deque<Rank> queue;
   for (Rank first = 0; first < ranks_; ++first) {
     if (side_of(first) >= 0) continue;
+    if (first > 0)
+      return bad_input("topology '" + topology_ + "' with " + std::to_string(ranks_) +
+                       " ranks is in several parts, rank " + std::to_string(first) +
+                       " never hears of rank 0: add edges");
     side_of(first) = 0;
     queue.push_back(first);
     while (!queue.empty()) {

@@ -65,8 +65,8 @@ class GossipGraph {
   const std::vector<Rank>& in(std::int64_t round, Rank rank) const;
   // Both of them, ascending.
   std::vector<Rank> neighbors(std::int64_t round, Rank rank) const;
-  // Two sides, by rank, such that every edge of every round joins one to the other; the lowest rank
-  // of a connected part is on the false side. Errors (bad_input): the graph is not bipartite.
+  // Two sides, by rank, such that every edge of every round joins one to the other; rank 0 is on
+  // the false side. Errors (bad_input): the graph is not bipartite, or in several parts.
   Expected<std::vector<bool>> two_sides() const;
   // Rounds after which the graph repeats, for as long as the number of peers does not change.
   std::int64_t period(std::int64_t round) const;

@@ -34,7 +34,8 @@ constexpr char kStepsKey[] = "steps";  // of a checkpoint's identity; may grow w
 Expected<void> check_numbers(const TrainOptions& o) {
   const auto number = [](double v) { return std::to_string(v); };
   if (o.workers < 1 && o.workers != kWorkersAsUsual)
-    return bad_input("--workers " + std::to_string(o.workers) + ": expected at least 1");
+    return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
+                     std::to_string(kMaxWorkers));
   if (o.batch_size < 1)
     return bad_input("--batch-size " + std::to_string(o.batch_size) + ": expected at least 1");
   if (!std::isfinite(o.epochs) || o.epochs <= 0)
@@ -227,6 +228,16 @@ Expected<void> load_resume(TrainJob& job) {
   if (!checkpoint) return checkpoint.error();
   auto same = check_same_job(checkpoint->identity, job.run.identity, job.options.resume);
   if (!same) return same;
+  if (checkpoint->ranks.size() != static_cast<std::size_t>(job.options.workers))
+    return bad_input(checkpoint->path + ": holds " + std::to_string(checkpoint->ranks.size()) +
+                     " ranks, the job has " + std::to_string(job.options.workers) +
+                     ": the checkpoint is damaged, use an older one");
+  const std::vector<Step> behind = checkpoint->steps();
+  const Step done = *std::min_element(behind.begin(), behind.end());
+  if (job.run.parts->plan.exchange != Exchange::bilateral && done > job.run.parts->horizon.steps)
+    return bad_input("--resume " + job.options.resume + ": it is at step " + std::to_string(done) +
+                     ", the job ends at step " + std::to_string(job.run.parts->horizon.steps) +
+                     ": give more --steps or --epochs");
   if (auto extends = check_extension(job, *checkpoint); !extends) return extends;
   job.run.resume = std::move(*checkpoint);
   return {};

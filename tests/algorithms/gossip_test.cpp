@@ -117,6 +117,7 @@ TEST(Gossip, KeepsTheMeanAndNeverSpreadsWithoutGradients) {
       world.start();
       const double spread = 3.0 * n;
       world.run([&] {
+        if (world.event_count() % n != 0) return;  // about once a step
         for (Rank r = 0; r < n; ++r) ASSERT_LE(distance(world.z(r), mean), spread + 1e-3);
       });
       at::Tensor after = at::zeros_like(mean);
