@@ -20,7 +20,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kCheckpointVersion = 1;
-constexpr char kStepsKey[] = "steps";  // of an identity: may differ when a run goes on
 
 std::string rank_file(std::size_t rank) {
   char name[32];

@@ -13,6 +13,7 @@ namespace grapevine {
 // What a checkpoint says of the job that it belongs to. A resumed job must be the same in all of
 // these but for the number of steps.
 using JobIdentity = std::map<std::string, std::string>;
+inline constexpr char kStepsKey[] = "steps";  // the number of steps; may differ when a run goes on
 
 // Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load
 // reads: tensors, numbers and text). Written under a temporary name, synced, renamed; then

@@ -29,7 +29,6 @@ namespace {
 constexpr std::int64_t kMaxWorkers = 4096;
 constexpr std::int64_t kDefaultWorkers = 4;
 constexpr int kMaxThreads = 256;
-constexpr char kStepsKey[] = "steps";  // of a checkpoint's identity; may grow when it is resumed
 
 Expected<void> check_numbers(const TrainOptions& o) {
   const auto number = [](double v) { return std::to_string(v); };

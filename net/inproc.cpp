@@ -4,33 +4,14 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "messages/check.hpp"
 #include "messages/codec.hpp"
+#include "net/mailbox.hpp"
 
 namespace grapevine {
 namespace {
-
-struct PeerDown {
-  Rank peer = 0;
-};
-using Item = std::variant<Envelope, PeerDown>;
-
-struct Mailbox {
-  std::shared_ptr<Inbox> inbox;  // null: not attached
-  std::deque<Item> items;        // not yet delivered, oldest first
-  bool delivering = false;       // some thread is emptying `items`
-  TransportCounters sent;        // by this rank
-};
-
-void hand_over(Inbox& inbox, Item item) {
-  if (auto* envelope = std::get_if<Envelope>(&item))
-    inbox.deliver(std::move(*envelope));
-  else
-    inbox.peer_down(std::get<PeerDown>(item).peer);
-}
 
 // One mutex for all mailboxes: a sender's departure must be ordered against its own sends at every
 // receiver. It is held for a queue operation at a time, never during a delivery.
@@ -49,9 +30,6 @@ class InprocTransport final : public Transport {
   bool is_inside(Rank rank) const { return rank >= 0 && rank < world_size(); }
   Mailbox& mailbox(Rank rank);
   const Mailbox& mailbox(Rank rank) const;
-  void deliver_pending(Mailbox& box);
-  bool begin_delivering(Mailbox& box);
-  bool next_item(Mailbox& box, std::shared_ptr<Inbox>& inbox, Item& item);
 
   mutable std::mutex mutex_;
   std::vector<Mailbox> mailboxes_;  // guarded by mutex_; never resized
@@ -85,7 +63,7 @@ Expected<void> InprocTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) 
 void InprocTransport::detach(Rank rank) {
   std::vector<Mailbox*> told;
   std::shared_ptr<Inbox> leaving;  // destroyed after the lock is released, as are the messages
-  std::deque<Item> undelivered;
+  std::deque<Mailbox::Item> undelivered;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     Mailbox& box = mailbox(rank);
@@ -98,7 +76,7 @@ void InprocTransport::detach(Rank rank) {
       told.push_back(&other);
     }
   }
-  for (Mailbox* other : told) deliver_pending(*other);
+  for (Mailbox* other : told) deliver_pending(mutex_, *other);
 }
 
 void InprocTransport::send(Envelope envelope) {
@@ -115,45 +93,12 @@ void InprocTransport::send(Envelope envelope) {
     from.sent.bytes_sent += bytes;
     to.items.emplace_back(std::move(envelope));
   }
-  deliver_pending(to);
+  deliver_pending(mutex_, to);
 }
 
 TransportCounters InprocTransport::counters(Rank rank) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return mailbox(rank).sent;
-}
-
-void InprocTransport::deliver_pending(Mailbox& box) {
-  if (!begin_delivering(box)) return;
-  std::shared_ptr<Inbox> inbox;
-  Item item;
-  try {
-    while (next_item(box, inbox, item)) hand_over(*inbox, std::move(item));
-  } catch (...) {  // else nobody would ever deliver to this rank again
-    const std::lock_guard<std::mutex> lock(mutex_);
-    box.delivering = false;
-    throw;
-  }
-}
-
-bool InprocTransport::begin_delivering(Mailbox& box) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return !std::exchange(box.delivering, true);
-}
-
-// Takes the oldest item and whoever is attached now; false, and `delivering` ends, where none
-// waits.
-bool InprocTransport::next_item(Mailbox& box, std::shared_ptr<Inbox>& inbox, Item& item) {
-  inbox.reset();  // the last holder's destructor may send: not under the lock
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (box.items.empty()) {
-    box.delivering = false;
-    return false;
-  }
-  inbox = box.inbox;
-  item = std::move(box.items.front());
-  box.items.pop_front();
-  return true;
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ Expected<void> LocalRanks::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
 bool LocalRanks::detach(Rank rank) {
   std::vector<Rank> told;
   std::shared_ptr<Inbox> leaving;  // destroyed after the lock is released, as are the messages
-  std::deque<Item> undelivered;
+  std::deque<Mailbox::Item> undelivered;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     Mailbox& box = mailboxes_[checked(rank)];
@@ -125,41 +125,14 @@ TransportCounters LocalRanks::counters(Rank rank) const {
   return mailboxes_[checked(rank)].sent;
 }
 
-void LocalRanks::deliver_pending(Rank rank) {
-  Mailbox& box = mailboxes_[checked(rank)];
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (std::exchange(box.delivering, true)) return;
-  }
-  std::shared_ptr<Inbox> inbox;
-  Item item;
-  while (next_item(box, inbox, item)) hand_over(rank, *inbox, std::move(item));
-}
-
-// Takes the oldest item for whoever is attached now; false, and `delivering` ends, where there is
-// none to give or none to give it to.
-bool LocalRanks::next_item(Mailbox& box, std::shared_ptr<Inbox>& inbox, Item& item) {
-  inbox.reset();  // the last holder's destructor may send: not under the lock
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (box.items.empty() || box.inbox == nullptr) {
-    box.delivering = false;
-    return false;
-  }
-  inbox = box.inbox;
-  item = std::move(box.items.front());
-  box.items.pop_front();
-  return true;
-}
-
 // An exception must not end the event loop that serves the other ranks, too.
-void LocalRanks::hand_over(Rank rank, Inbox& inbox, Item item) {
-  try {
-    if (auto* envelope = std::get_if<Envelope>(&item))
-      inbox.deliver(std::move(*envelope));
-    else
-      inbox.peer_down(std::get<PeerDown>(item).peer);
-  } catch (const std::exception& e) {
-    spdlog::error("rank {}: the inbox failed: {}", rank, e.what());
+void LocalRanks::deliver_pending(Rank rank) {
+  for (;;) {
+    try {
+      return grapevine::deliver_pending(mutex_, mailboxes_[checked(rank)]);
+    } catch (const std::exception& e) {
+      spdlog::error("rank {}: the inbox failed: {}", rank, e.what());
+    }
   }
 }
 

@@ -1,12 +1,11 @@
 // The ranks of this process, as a transport between processes delivers to them.
 #pragma once
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
-#include <variant>
 #include <vector>
 
+#include "net/mailbox.hpp"
 #include "net/remote.hpp"
 
 namespace grapevine {
@@ -41,25 +40,10 @@ class LocalRanks {
   TransportCounters counters(Rank rank) const;
 
  private:
-  struct PeerDown {
-    Rank peer = 0;
-  };
-  using Item = std::variant<Envelope, PeerDown>;
-
-  struct Mailbox {
-    std::shared_ptr<Inbox> inbox;  // null: not attached yet, or has left
-    std::deque<Item> items;        // not yet delivered, oldest first
-    bool delivering = false;       // some thread is emptying `items`
-    TransportCounters sent;        // by this rank
-  };
-
-  static void hand_over(Rank rank, Inbox& inbox, Item item);
-
   std::size_t checked(Rank rank) const;
   bool may_send(Rank from, Rank to, std::uint64_t bytes);
   std::vector<Rank> announce(Rank peer);
   void deliver_pending(Rank rank);
-  bool next_item(Mailbox& box, std::shared_ptr<Inbox>& inbox, Item& item);
 
   const Placement placement_;
   mutable std::mutex mutex_;  // held for a queue operation at a time

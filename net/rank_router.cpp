@@ -45,35 +45,35 @@ Expected<void> RankRouter::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!state.up)
       return bad_input(name + " has left this transport: a new life takes a new transport");
-    if (state.inbox != nullptr)
+    if (state.box.inbox != nullptr)
       return bad_input(name +
                        " is attached already: detach it first, or give each process its own rank");
-    state.inbox = std::move(inbox);
+    state.box.inbox = std::move(inbox);
   }
-  deliver_pending(state);
+  deliver_pending(mutex_, state.box);
   return {};
 }
 
 void RankRouter::detach(Rank rank) {
-  std::vector<RankState*> told;
+  std::vector<Mailbox*> told;
   std::shared_ptr<Inbox> leaving;  // destroyed after the lock is released, as are the messages
-  std::deque<Item> undelivered;
+  std::deque<Mailbox::Item> undelivered;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     RankState& state = local(rank);
-    if (state.inbox == nullptr) return;
-    leaving.swap(state.inbox);
-    undelivered.swap(state.items);
+    if (state.box.inbox == nullptr) return;
+    leaving.swap(state.box.inbox);
+    undelivered.swap(state.box.items);
     told = announce_departure(rank);
     for (std::int32_t p = 0; p < placement_.processes(); ++p)
       if (p != placement_.own_process) push_outgoing({p, Departure{rank}});
   }
-  for (RankState* receiver : told) deliver_pending(*receiver);
+  for (Mailbox* box : told) deliver_pending(mutex_, *box);
 }
 
 TransportCounters RankRouter::counters(Rank rank) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return local(rank).sent;
+  return local(rank).box.sent;
 }
 
 void RankRouter::send(Envelope envelope) {
@@ -84,18 +84,18 @@ void RankRouter::send(Envelope envelope) {
   Outgoing leaving = stays ? Outgoing{} : encoded(envelope);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (from.inbox == nullptr || !to.up) {
-      ++from.sent.messages_dropped;
+    if (from.box.inbox == nullptr || !to.up) {
+      ++from.box.sent.messages_dropped;
       return;
     }
-    ++from.sent.messages_sent;
-    from.sent.bytes_sent += bytes;
+    ++from.box.sent.messages_sent;
+    from.box.sent.bytes_sent += bytes;
     if (stays)
-      to.items.emplace_back(std::move(envelope));
+      to.box.items.emplace_back(std::move(envelope));
     else
       push_outgoing(std::move(leaving));
   }
-  if (stays) deliver_pending(to);
+  if (stays) deliver_pending(mutex_, to.box);
 }
 
 Outgoing RankRouter::encoded(const Envelope& envelope) const {
@@ -110,18 +110,18 @@ void RankRouter::arrived(Envelope envelope) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!known(envelope.from).up || !to.up) return;
-    to.items.emplace_back(std::move(envelope));
+    to.box.items.emplace_back(std::move(envelope));
   }
-  deliver_pending(to);
+  deliver_pending(mutex_, to.box);
 }
 
 void RankRouter::rank_left(Rank rank) {
-  std::vector<RankState*> told;
+  std::vector<Mailbox*> told;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     told = announce_departure(rank);
   }
-  for (RankState* receiver : told) deliver_pending(*receiver);
+  for (Mailbox* box : told) deliver_pending(mutex_, *box);
 }
 
 void RankRouter::process_left(std::int32_t process) {
@@ -139,13 +139,13 @@ std::deque<Outgoing> RankRouter::take_outgoing() {
 
 void RankRouter::close() {
   std::vector<std::shared_ptr<Inbox>> inboxes;  // destroyed after the lock is released
-  std::deque<Item> undelivered;
+  std::deque<Mailbox::Item> undelivered;
   const std::lock_guard<std::mutex> lock(mutex_);
   for (RankState& state : ranks_) {
-    inboxes.push_back(std::move(state.inbox));
-    std::move(state.items.begin(), state.items.end(), std::back_inserter(undelivered));
-    state.inbox = nullptr;
-    state.items.clear();
+    inboxes.push_back(std::move(state.box.inbox));
+    std::move(state.box.items.begin(), state.box.items.end(), std::back_inserter(undelivered));
+    state.box.inbox = nullptr;
+    state.box.items.clear();
     state.up = false;
   }
 }
@@ -157,53 +157,16 @@ void RankRouter::push_outgoing(Outgoing outgoing) {
 }
 
 // Called with mutex_ held. Queues the news at every local rank; returns those to deliver to.
-std::vector<RankRouter::RankState*> RankRouter::announce_departure(Rank rank) {
-  std::vector<RankState*> told;
+std::vector<Mailbox*> RankRouter::announce_departure(Rank rank) {
+  std::vector<Mailbox*> told;
   if (!std::exchange(known(rank).up, false)) return told;
   for (Rank other = 0; other < placement_.world_size(); ++other) {
     RankState& receiver = known(other);
     if (!placement_.is_local(other) || !receiver.up) continue;
-    receiver.items.emplace_back(Departure{rank});
-    told.push_back(&receiver);
+    receiver.box.items.emplace_back(PeerDown{rank});
+    told.push_back(&receiver.box);
   }
   return told;
-}
-
-void RankRouter::deliver_pending(RankState& receiver) {
-  if (!begin_delivering(receiver)) return;
-  std::shared_ptr<Inbox> inbox;
-  Item item;
-  try {
-    while (next_item(receiver, inbox, item)) {
-      if (auto* envelope = std::get_if<Envelope>(&item))
-        inbox->deliver(std::move(*envelope));
-      else
-        inbox->peer_down(std::get<Departure>(item).rank);
-    }
-  } catch (...) {  // else nobody would ever deliver to this rank again
-    const std::lock_guard<std::mutex> lock(mutex_);
-    receiver.delivering = false;
-    throw;
-  }
-}
-
-bool RankRouter::begin_delivering(RankState& receiver) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return !std::exchange(receiver.delivering, true);
-}
-
-// Takes the oldest item; false, and `delivering` ends, where none waits or nobody is attached.
-bool RankRouter::next_item(RankState& receiver, std::shared_ptr<Inbox>& inbox, Item& item) {
-  inbox.reset();  // the last holder's destructor may send: not under the lock
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (receiver.items.empty() || receiver.inbox == nullptr) {
-    receiver.delivering = false;
-    return false;
-  }
-  inbox = receiver.inbox;
-  item = std::move(receiver.items.front());
-  receiver.items.pop_front();
-  return true;
 }
 
 }  // namespace grapevine

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "messages/codec.hpp"
+#include "net/mailbox.hpp"
 #include "net/remote.hpp"
 
 namespace grapevine {
@@ -67,14 +68,9 @@ class RankRouter {
   void close();
 
  private:
-  using Item = std::variant<Envelope, Departure>;
   struct RankState {
     bool up = true;
-    // Of local ranks only:
-    std::shared_ptr<Inbox> inbox;  // null: not attached
-    std::deque<Item> items;        // not yet delivered, oldest first
-    bool delivering = false;       // some thread is emptying `items`
-    TransportCounters sent;
+    Mailbox box;  // of local ranks; the others' stays empty
   };
 
   RankState& local(Rank rank);
@@ -82,10 +78,7 @@ class RankRouter {
   RankState& known(Rank rank);
   void push_outgoing(Outgoing outgoing);
   Outgoing encoded(const Envelope& envelope) const;
-  std::vector<RankState*> announce_departure(Rank rank);
-  void deliver_pending(RankState& receiver);
-  bool begin_delivering(RankState& receiver);
-  bool next_item(RankState& receiver, std::shared_ptr<Inbox>& inbox, Item& item);
+  std::vector<Mailbox*> announce_departure(Rank rank);
 
   const Placement placement_;
   mutable std::mutex mutex_;
