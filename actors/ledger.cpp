@@ -23,6 +23,9 @@ void Ledger::count(const Event& event) {
     case EventKind::received:
       ++received;
       break;
+    case EventKind::joined:
+      ++joined[event.staleness];
+      break;
     case EventKind::wait_begin:
     case EventKind::wait_end:
     case EventKind::step_done:
@@ -40,6 +43,7 @@ void Ledger::merge(const Ledger& other) {
   sent_before += other.sent_before;
   bytes_sent += other.bytes_sent;
   for (const auto& [value, count] : other.staleness) staleness[value] += count;
+  for (const auto& [value, count] : other.joined) joined[value] += count;
 }
 
 StateDict Ledger::save() const {
@@ -52,6 +56,7 @@ StateDict Ledger::save() const {
   state.put("bytes_sent", static_cast<std::int64_t>(bytes_sent));
   for (const auto& [value, count] : staleness)
     state.put("staleness." + std::to_string(value), count);
+  for (const auto& [value, count] : joined) state.put("joined." + std::to_string(value), count);
   return state;
 }
 
@@ -68,9 +73,12 @@ Expected<void> Ledger::load(const StateDict& state) {
   bytes_sent = static_cast<std::uint64_t>(*in_bytes);
   sent_before = *in_sent;
   samples = *in_samples;
-  const StateDict histogram = state.under("staleness");
-  for (const auto& [value, count] : histogram.entries())
-    staleness[std::stoll(value)] = std::get<std::int64_t>(count);
+  for (const auto& [name, histogram] :
+       {std::make_pair("staleness", &staleness), std::make_pair("joined", &joined)}) {
+    const StateDict entries = state.under(name);
+    for (const auto& [value, count] : entries.entries())
+      (*histogram)[std::stoll(value)] = std::get<std::int64_t>(count);
+  }
   return {};
 }
 

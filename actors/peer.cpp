@@ -151,7 +151,11 @@ void PeerState::on_envelope(Envelope& envelope) {
   deliver(std::move(envelope));
 }
 
-void PeerState::deliver(Envelope envelope) { role_->on_message(*this, std::move(envelope)); }
+// A message may bring an epoch to its end while the worker computes.
+void PeerState::deliver(Envelope envelope) {
+  role_->on_message(*this, std::move(envelope));
+  send_epoch_models();
+}
 
 void PeerState::on_peer_lost(Rank peer) {
   auto alive = membership_.alive[static_cast<std::size_t>(peer)];

@@ -35,7 +35,8 @@ enum class EventKind : std::uint8_t {
   dropped,       // this rank's own contribution `stamp` was given up
   wait_begin,    // the role cannot go on until `peer` (-1: any) speaks
   wait_end,
-  step_done  // the model of this rank finished a step
+  step_done,  // the model of this rank finished a step
+  joined  // a partial sum this rank was in; `staleness`: the age of the newest it gave, -1: nothing
 };
 
 struct Event {

@@ -3,7 +3,9 @@
 #include "algorithms/roles/aggregate.hpp"
 #include "algorithms/roles/bilateral.hpp"
 #include "algorithms/roles/gossip.hpp"
+#include "algorithms/roles/group.hpp"
 #include "algorithms/roles/hierarchy.hpp"
+#include "algorithms/roles/partial.hpp"
 
 namespace grapevine {
 
@@ -22,8 +24,8 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
   const auto nodes = count_nodes(plan, ranks);
   if (!nodes) return nodes.error();
   auto parts =
-      std::make_shared<SharedParts>(SharedParts{plan, horizon, lr, optimizer, nullptr, {}});
-  if (plan.exchange != Exchange::aggregate) {
+      std::make_shared<SharedParts>(SharedParts{plan, horizon, lr, optimizer, nullptr, {}, {}});
+  if (plan.exchange == Exchange::gossip || plan.exchange == Exchange::bilateral) {
     auto graph = GossipGraph::make(plan.topology, plan.peers, *nodes, horizon.steps_per_epoch);
     if (!graph) return graph.error();
     parts->graph = std::move(*graph);
@@ -34,6 +36,14 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
       return bad_input("exchange = 'bilateral' pairs ranks that ask with ranks that answer: " +
                        sides.error().message);
     parts->active = std::move(*sides);
+  }
+  if (plan.exchange == Exchange::partial && plan.quorum > *nodes)
+    return bad_input("wiring.quorum = " + std::to_string(plan.quorum) + " of " +
+                     std::to_string(*nodes) + " ranks: expected at most as many");
+  if (plan.exchange == Exchange::group) {
+    auto groups = GroupSchedule::make(*nodes, plan.group_size, plan.seed);
+    if (!groups) return groups.error();
+    parts->groups = std::move(*groups);
   }
   return std::shared_ptr<const SharedParts>(std::move(parts));
 }
@@ -55,6 +65,10 @@ std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& p
       return std::make_unique<Gossip>(parts, rank, model, std::move(*optimizer));
     case Exchange::bilateral:
       return std::make_unique<Bilateral>(parts, rank, ranks, model, std::move(*optimizer));
+    case Exchange::partial:
+      return std::make_unique<Partial>(parts, rank, ranks, model, std::move(*optimizer));
+    case Exchange::group:
+      return std::make_unique<Group>(parts, rank, ranks, model, std::move(*optimizer));
   }
   GRAPEVINE_CHECK(false, "an exchange without a role");
 }

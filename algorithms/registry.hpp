@@ -2,9 +2,11 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "algorithms/gossip_graph.hpp"
+#include "algorithms/groups.hpp"
 #include "algorithms/optimizer.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/schedules.hpp"
@@ -28,8 +30,9 @@ struct SharedParts {
   LrSchedule lr;
   OptimizerConfig optimizer;
   std::shared_ptr<const GossipGraph>
-      graph;                 // of nodes where there is a hierarchy; null for aggregate
-  std::vector<bool> active;  // bilateral: by rank (or node), whether it asks or answers
+      graph;                            // gossip, bilateral: of nodes where there is a hierarchy
+  std::vector<bool> active;             // bilateral: by rank (or node), whether it asks or answers
+  std::optional<GroupSchedule> groups;  // group
 };
 
 // Ranks that exchange: one of each node. Errors (bad_input): nodes that are not all full.

@@ -15,6 +15,10 @@
 namespace grapevine {
 namespace {
 
+// Rounds that a gradient may be old, and steps between global averages, where nobody says.
+constexpr std::int64_t kPartialStaleness = 10;
+constexpr std::int64_t kGroupPeriod = 10;
+
 std::vector<std::string> key_names() {
   std::vector<std::string> names;
   for (const KeyInfo& info : wiring_keys()) names.push_back(info.key);
@@ -61,6 +65,12 @@ class Reader {
     return number;
   }
 
+  std::int32_t rank_count(const std::string& key, std::int32_t fallback, std::int64_t least) {
+    if (!has(key)) return fallback;
+    return static_cast<std::int32_t>(
+        std::min<std::int64_t>(count(key, fallback, least), std::numeric_limits<Rank>::max()));
+  }
+
   // `key` makes sense only where `holds`; `why` completes "wiring.<key> ... does not fit".
   void only_where(const std::string& key, bool holds, const std::string& why) {
     if (has(key) && !holds)
@@ -90,7 +100,7 @@ std::string toml_value(const std::string& value) {
 
 const std::vector<KeyInfo>& wiring_keys() {
   static const std::vector<KeyInfo> keys = {
-      {"exchange", "aggregate | gossip | bilateral",
+      {"exchange", "aggregate | gossip | bilateral | partial | group",
        "the role: the pattern in which ranks exchange"},
       {"pack", "gradient | model", "what is exchanged"},
       {"averaging", "push-sum | symmetric | biased",
@@ -100,7 +110,13 @@ const std::vector<KeyInfo>& wiring_keys() {
       {"update", "before | after", "whether the optimizer steps before or after the exchange"},
       {"overlap", "true | false", "gossip while the worker computes"},
       {"staleness", "a whole number",
-       "tau: iterations in which an outstanding round may be skipped before it is waited for"},
+       "tau. gossip: iterations in which an outstanding round may be skipped before it is waited "
+       "for; partial: rounds that a gradient may be old; group: steps between global averages"},
+      {"activation", "solo | majority | quorum",
+       "who begins a partial all-reduce: the first that is ready, a drawn one, or the quorum"},
+      {"quorum", "a whole number", "ranks that must be ready; more than half by default"},
+      {"scale", "ranks | active", "what a partial sum is divided by: all ranks, or those in it"},
+      {"group_size", "a whole number", "ranks that average; about the root of all by default"},
       {"hierarchy", "a whole number, or node: what the launcher says",
        "ranks per node: they all-reduce gradients, one of them exchanges with other nodes"},
   };
@@ -160,16 +176,39 @@ namespace {
 
 // What the role exchanges, where the wiring does not say otherwise.
 std::string natural_pack(Exchange exchange) {
-  return exchange == Exchange::aggregate ? "gradient" : "model";
+  return exchange == Exchange::aggregate || exchange == Exchange::partial ? "gradient" : "model";
+}
+
+// Keys that belong to some of the exchanges.
+void check_owners(Reader& read, const std::string& exchange) {
+  static const std::vector<std::pair<const char*, std::vector<std::string>>> owners = {
+      {"averaging", {"gossip"}},
+      {"update", {"gossip"}},
+      {"overlap", {"gossip"}},
+      {"staleness", {"gossip", "partial", "group"}},
+      {"topology", {"gossip", "bilateral"}},
+      {"peers", {"gossip", "bilateral"}},
+      {"activation", {"partial"}},
+      {"quorum", {"partial"}},
+      {"scale", {"partial"}},
+      {"group_size", {"group"}}};
+  for (const auto& [key, exchanges] : owners) {
+    std::string all;
+    for (const std::string& name : exchanges)
+      all += (all.empty() ? "" : name == exchanges.back() ? " and " : ", ") + name;
+    const bool fits = std::find(exchanges.begin(), exchanges.end(), exchange) != exchanges.end();
+    read.only_where(key, fits,
+                    "exchange = '" + exchange + "': it belongs to " + all +
+                        ", choose exchange = '" + exchanges.front() + "'");
+  }
 }
 
 void read_pack(Reader& read, const std::string& exchange, Exchange role) {
   const std::string natural = natural_pack(role);
   const std::string pack = read.name("pack", natural, {"gradient", "model"});
   if (pack == natural) return;
-  read.fail(
-      bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange + "': " +
-                (role == Exchange::aggregate ? "all-reduce sums gradients, choose pack = 'gradient'"
+  read.fail(bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange + "': " +
+                      (natural == "gradient" ? "all-reduce sums gradients, choose pack = 'gradient'"
                                              : exchange + " mixes models, choose pack = 'model'")));
 }
 
@@ -192,32 +231,49 @@ void read_gossip(Reader& read, Plan& plan) {
                   "update = 'before'");
 }
 
+void read_partial(Reader& read, Plan& plan) {
+  static const std::map<std::string, ActivationPolicy> policies = {
+      {"solo", ActivationPolicy::solo},
+      {"majority", ActivationPolicy::majority},
+      {"quorum", ActivationPolicy::quorum}};
+  plan.activation =
+      policies.at(read.name("activation", "majority", {"solo", "majority", "quorum"}));
+  plan.staleness = read.count("staleness", kPartialStaleness, 0);
+  plan.quorum = read.rank_count("quorum", 0, 1);
+  plan.scale_by_active = read.name("scale", "ranks", {"ranks", "active"}) == "active";
+  read.only_where("quorum", plan.activation == ActivationPolicy::quorum,
+                  "activation = '" + read.text("activation", "majority") +
+                      "', which waits for no number of ranks: choose activation = 'quorum'");
+}
+
+void read_group(Reader& read, Plan& plan) {
+  plan.staleness = read.count("staleness", kGroupPeriod, 1);
+  plan.group_size = read.rank_count("group_size", 0, 1);
+}
+
 }  // namespace
 
 Expected<Plan> resolve(const Wiring& wiring) {
   static const std::map<std::string, Exchange> roles = {{"aggregate", Exchange::aggregate},
                                                         {"gossip", Exchange::gossip},
-                                                        {"bilateral", Exchange::bilateral}};
+                                                        {"bilateral", Exchange::bilateral},
+                                                        {"partial", Exchange::partial},
+                                                        {"group", Exchange::group}};
   Reader read(wiring);
   Plan plan;
   const std::string exchange =
-      read.name("exchange", "aggregate", {"aggregate", "gossip", "bilateral"});
+      read.name("exchange", "aggregate", {"aggregate", "gossip", "bilateral", "partial", "group"});
   plan.exchange = roles.at(exchange);
   read_pack(read, exchange, plan.exchange);
 
-  const std::string role = "exchange = '" + exchange + "': it belongs to ";
-  for (const char* key : {"averaging", "update", "overlap", "staleness"})
-    read.only_where(key, plan.exchange == Exchange::gossip,
-                    role + "gossip, choose exchange = 'gossip'");
-  for (const char* key : {"topology", "peers"})
-    read.only_where(key, plan.exchange != Exchange::aggregate,
-                    role + "gossip and bilateral, choose exchange = 'gossip'");
+  check_owners(read, exchange);
   if (plan.exchange == Exchange::gossip) read_gossip(read, plan);
+  if (plan.exchange == Exchange::partial) read_partial(read, plan);
+  if (plan.exchange == Exchange::group) read_group(read, plan);
   plan.topology = read.text("topology", plan.topology);
   auto peers = CountSchedule::parse(read.text("peers", "1"));
   if (!peers) read.fail(bad_input("wiring.peers: " + peers.error().message));
-  plan.hierarchy = static_cast<std::int32_t>(
-      std::min<std::int64_t>(read.count("hierarchy", 1, 1), std::numeric_limits<Rank>::max()));
+  plan.hierarchy = read.rank_count("hierarchy", 1, 1);
   if (read.error()) return *read.error();
   plan.peers = std::move(*peers);
   return plan;

@@ -28,13 +28,15 @@ class Wiring {
   std::map<std::string, std::string> keys_;
 };
 
-enum class Exchange { aggregate, gossip, bilateral };
+enum class Exchange { aggregate, gossip, bilateral, partial, group };
 // How gossip weighs what it mixes.
 enum class Averaging {
   push_sum,   // evenly among the peers of a directed graph, with a weight that travels along
   symmetric,  // Metropolis-Hastings weights, every edge used both ways: doubly stochastic
   biased      // as push_sum, but the weight is ignored
 };
+// Who may begin a partial collective: the first that is ready, one drawn for each, or the Q-th.
+enum class ActivationPolicy { solo, majority, quorum };
 // When the optimizer steps.
 enum class Update { before_exchange, after_exchange };
 
@@ -46,8 +48,15 @@ struct Plan {
   Averaging averaging = Averaging::push_sum;  // gossip
   Update update = Update::before_exchange;    // gossip
   bool overlap = false;                       // gossip: exchange while the worker computes
-  std::int64_t staleness = 0;                 // gossip with overlap: the bound tau
-  std::int32_t hierarchy = 1;                 // ranks per node; above 1 only one of them exchanges
+  // The bound tau. gossip with overlap: rounds skipped running; partial: the age of a gradient, in
+  // rounds; group: steps from one global average to the next, >= 1.
+  std::int64_t staleness = 0;
+  ActivationPolicy activation = ActivationPolicy::majority;  // partial
+  std::int32_t quorum = 0;       // partial: ranks that are waited for; 0: more than half
+  bool scale_by_active = false;  // partial: 1/active in the place of 1/P
+  std::int32_t group_size = 0;   // group: 0: about sqrt(P)
+  std::uint64_t seed = 0;        // of what all ranks draw alike: not a key
+  std::int32_t hierarchy = 1;    // ranks per node; above 1 only one of them exchanges
 };
 
 // Checks every value, and that the parts fit each other: the error names the two that do not and

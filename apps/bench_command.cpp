@@ -11,6 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "actors/delay.hpp"
+#include "apps/bench_partial.hpp"
 #include "apps/bench_rank.hpp"
 #include "apps/launch_job.hpp"
 #include "gpu/math_threads.hpp"
@@ -35,6 +37,8 @@ struct BenchOptions {
   std::int32_t ranks = 2;
   std::vector<std::int64_t> bytes = {8, 1'000, 1'000'000, 25'000'000, 100'000'000};
   std::int64_t iterations = 20;
+  std::vector<std::string> skew = {"0ms", "1ms", "4ms"};  // partial
+  std::int32_t quorum = 0;                                // partial; 0: more than half
   bool json = false;
   // Of the processes that this verb starts; not shown by --help.
   std::int32_t as_rank = -1;
@@ -55,6 +59,42 @@ class BenchReport {
       print_json(bytes, median, p10, p99);
     else
       print_line(bytes, median, p10, p99);
+    out_.flush();
+  }
+
+  void add(PartialTimes times) {
+    std::vector<double>& seconds = times.seconds;
+    std::sort(seconds.begin(), seconds.end());
+    const double median = (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
+    const double p10 = percentile(seconds, 0.10), p99 = percentile(seconds, 0.99);
+    const double skew = to_seconds(times.skew);
+    if (options_.json) {
+      nlohmann::ordered_json line;
+      line["kind"] = options_.kind;
+      line["transport"] = options_.transport;
+      line["ranks"] = options_.ranks;
+      line["bytes"] = times.bytes;
+      line["median_s"] = median;
+      line["p10_s"] = p10;
+      line["p99_s"] = p99;
+      line["bandwidth_gbps"] = nullptr;
+      line["activation"] = times.policy;
+      line["skew_s"] = skew;
+      line["active_ranks"] = times.active;
+      out_ << line.dump() << '\n';
+    } else {
+      if (!std::exchange(headed_, true))
+        out_ << "partial all-reduce over " << options_.transport << ", " << options_.ranks
+             << " ranks, " << options_.iterations
+             << " iterations; rank r is ready at r x skew; mean wait of a rank for the sum\n"
+                "       bytes  skew, ms  activation        median, us       p10, us       p99, us  "
+                "active ranks\n";
+      char text[160];
+      std::snprintf(text, sizeof text, "%12lld  %8.3f  %-14s  %12.1f  %12.1f  %12.1f  %12.2f\n",
+                    static_cast<long long>(times.bytes), skew * 1e3, times.policy.c_str(),
+                    median * 1e6, p10 * 1e6, p99 * 1e6, times.active);
+      out_ << text;
+    }
     out_.flush();
   }
 
@@ -115,7 +155,24 @@ BenchPlan plan_of(const BenchOptions& options) {
   return plan;
 }
 
-std::shared_ptr<BenchRank> make_rank(const BenchOptions& options, Transport& transport, Rank rank) {
+// solo, majority, quorum and, for comparison, all ranks.
+PartialBenchPlan partial_plan_of(const BenchOptions& options) {
+  const std::int32_t quorum = options.quorum > 0 ? options.quorum : options.ranks / 2 + 1;
+  PartialBenchPlan plan;
+  plan.plan = plan_of(options);
+  plan.policies = {{"solo", Trigger::Kind::anybody, 1},
+                   {"majority", Trigger::Kind::initiator, 1},
+                   {"quorum " + std::to_string(quorum), Trigger::Kind::quorum, quorum},
+                   {"all", Trigger::Kind::quorum, options.ranks}};
+  for (const std::string& skew : options.skew) plan.skews.push_back(*parse_duration(skew));
+  return plan;
+}
+
+std::shared_ptr<BenchRank> make_rank(const BenchOptions& options, Transport& transport, Rank rank,
+                                     BenchReport& report) {
+  if (options.kind == "partial")
+    return make_partial_rank(transport, rank, partial_plan_of(options),
+                             [&report](PartialTimes times) { report.add(std::move(times)); });
   const auto make = options.kind == "p2p" ? make_point_to_point_rank : make_all_reduce_rank;
   return make(transport, rank, plan_of(options));
 }
@@ -126,7 +183,7 @@ Expected<void> run_inproc(const BenchOptions& options, BenchReport& report) {
   const std::unique_ptr<Transport> transport = make_inproc_transport(options.ranks);
   std::vector<std::shared_ptr<BenchRank>> ranks;
   for (Rank rank = 0; rank < options.ranks; ++rank) {
-    ranks.push_back(make_rank(options, *transport, rank));
+    ranks.push_back(make_rank(options, *transport, rank, report));
     if (auto attached = ranks.back()->attach(); !attached) return attached;
   }
   const auto add = [&](std::int64_t bytes, std::vector<double> s) {
@@ -221,7 +278,7 @@ Expected<void> run_rank(const BenchOptions& options, BenchReport& report) {
   const Placement placement = one_rank_each(options.as_rank, options.ranks);
   if (auto connected = (*transport)->connect(*addresses, placement, kMeetingTime); !connected)
     return connected;
-  const auto rank = make_rank(options, **transport, options.as_rank);
+  const auto rank = make_rank(options, **transport, options.as_rank, report);
   if (auto attached = rank->attach(); !attached) return attached;
   return rank->run([&](std::int64_t bytes, std::vector<double> seconds) {
     report.add(bytes, std::move(seconds));
@@ -260,6 +317,12 @@ std::string joined(const std::vector<std::int64_t>& values) {
   return text;
 }
 
+std::string joined(const std::vector<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) text += (text.empty() ? "" : ",") + value;
+  return text;
+}
+
 LaunchedCommand rank_command(const BenchOptions& options, std::int32_t rank,
                              const std::string& program, const std::string& folder) {
   LaunchedCommand launched;
@@ -276,6 +339,10 @@ LaunchedCommand rank_command(const BenchOptions& options, std::int32_t rank,
   add("--ranks", std::to_string(options.ranks));
   add("--bytes", joined(options.bytes));
   add("--iterations", std::to_string(options.iterations));
+  if (options.kind == "partial") {
+    add("--skew", joined(options.skew));
+    add("--quorum", std::to_string(options.quorum));
+  }
   add("--as-rank", std::to_string(rank));
   add("--meet-in", folder);
   if (options.json) arguments.emplace_back("--json");
@@ -304,7 +371,10 @@ Expected<void> run_processes(const BenchOptions& options, Console& console) {
 class BenchCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("kind", o_.kind, "p2p: messages from rank 0 to rank 1. allreduce: the ring");
+    app.add_option(
+        "kind", o_.kind,
+        "p2p: messages from rank 0 to rank 1. allreduce: the ring. partial: sums that do "
+        "not wait for all");
     app.add_option("--transport", o_.transport,
                    "inproc (all ranks in this process), tcp or ucx (a process each)")
         ->capture_default_str();
@@ -314,6 +384,10 @@ class BenchCommand final : public Command {
         ->capture_default_str();
     app.add_option("--iterations", o_.iterations, "Measurements of each size")
         ->capture_default_str();
+    app.add_option("--skew", o_.skew, "partial: rank r is ready at r times this; comma-separated")
+        ->delimiter(',')
+        ->capture_default_str();
+    app.add_option("--quorum", o_.quorum, "partial: ranks of the quorum (default: more than half)");
     app.add_flag("--json", o_.json, "Print one JSON object a size");
     app.add_option("--as-rank", o_.as_rank)->group("");
     app.add_option("--meet-in", o_.meet_in)->group("");
@@ -339,9 +413,14 @@ class BenchCommand final : public Command {
       return bad_input(option + " " + std::to_string(value) + ": expected " +
                        std::to_string(least) + ".." + std::to_string(most));
     };
-    if (o_.kind.empty()) return bad_input("bench what? p2p or allreduce");
-    if (o_.kind != "p2p" && o_.kind != "allreduce")
-      return unknown_name("benchmark", o_.kind, {"p2p", "allreduce"});
+    if (o_.kind.empty()) return bad_input("bench what? p2p, allreduce or partial");
+    if (o_.kind != "p2p" && o_.kind != "allreduce" && o_.kind != "partial")
+      return unknown_name("benchmark", o_.kind, {"p2p", "allreduce", "partial"});
+    for (const std::string& skew : o_.skew)
+      if (const auto parsed = parse_duration(skew); !parsed)
+        return bad_input("--skew '" + skew + "': expected " + parsed.error().message);
+    if (o_.quorum < 0 || o_.quorum > o_.ranks)
+      return out_of_range("--quorum", o_.quorum, 1, o_.ranks);
     if (o_.transport != "inproc" && o_.transport != "tcp" && o_.transport != "ucx")
       return unknown_name("transport", o_.transport, {"inproc", "tcp", "ucx"});
     if (o_.transport == "ucx" && !ucx_built_in())

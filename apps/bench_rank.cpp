@@ -23,17 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kWarmUps = 2;
 
-Error nothing_heard(Rank rank, Duration patience) {
-  return {Errc::timeout, "rank " + std::to_string(rank) + " has heard nothing for " +
-                             std::to_string(static_cast<int>(to_seconds(patience))) +
-                             " s: another rank hangs, or the machine is overloaded"};
-}
-
-Error lost(Rank rank, Rank peer) {
-  return {Errc::peer_down, "rank " + std::to_string(rank) + " has lost rank " +
-                               std::to_string(peer) + ": see what that one says"};
-}
-
 Envelope envelope(Rank from, Rank to, Chunk chunk) {
   Envelope e;
   e.from = from;
@@ -316,6 +305,17 @@ class AllReduce final : public BenchRank {
 };
 
 }  // namespace
+
+Error nothing_heard(Rank rank, Duration patience) {
+  return {Errc::timeout, "rank " + std::to_string(rank) + " has heard nothing for " +
+                             std::to_string(static_cast<int>(to_seconds(patience))) +
+                             " s: another rank hangs, or the machine is overloaded"};
+}
+
+Error lost(Rank rank, Rank peer) {
+  return {Errc::peer_down, "rank " + std::to_string(rank) + " has lost rank " +
+                               std::to_string(peer) + ": see what that one says"};
+}
 
 std::int64_t point_to_point_burst(std::int64_t bytes) {
   constexpr std::int64_t kBurstBytes = std::int64_t{64} << 20;

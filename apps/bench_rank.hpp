@@ -18,6 +18,10 @@ struct BenchPlan {
   Duration patience = std::chrono::seconds(60);
 };
 
+// What ranks say that hear nothing for `patience`, or that lose `peer`.
+Error nothing_heard(Rank rank, Duration patience);
+Error lost(Rank rank, Rank peer);
+
 // The times of all iterations with `bytes`, in seconds. Called on rank 0 alone.
 using OnTimes = std::function<void(std::int64_t bytes, std::vector<double> seconds)>;
 

@@ -43,6 +43,19 @@ ordered_json staleness(const Ledger& ledger) {
           {"max", summary.max}};
 }
 
+// Ranks in the mean partial sum: with a gradient of this round, with older ones alone, with
+// nothing.
+ordered_json partial_sums(const Ledger& ledger, std::int64_t ranks) {
+  double fresh = 0, stale = 0, absent = 0;
+  for (const auto& [age, count] : ledger.joined)
+    (age < 0 ? absent : age == 0 ? fresh : stale) += static_cast<double>(count);
+  const double sums = (fresh + stale + absent) / static_cast<double>(ranks);
+  return {{"sums", sums},
+          {"active", (fresh + stale) / sums},
+          {"fresh", fresh / sums},
+          {"stale_only", stale / sums}};
+}
+
 std::string caf_version() {
   return std::to_string(CAF_VERSION / 10000) + "." + std::to_string(CAF_VERSION / 100 % 100) + "." +
          std::to_string(CAF_VERSION % 100);
@@ -85,6 +98,8 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
                               {"applied", if_known(result.ledger.committed)},
                               {"pending", if_known(result.ledger.pending())},
                               {"dropped", if_known(result.ledger.dropped)}};
+  if (!result.ledger.joined.empty())
+    summary["partial"] = partial_sums(result.ledger, job.options.workers);
   summary["step_seconds"] = step_seconds(result.step_seconds);
   summary["interrupted"] = result.interrupted;
   summary["versions"] = {

@@ -166,6 +166,7 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   const TrainOptions& o = job.options;
   auto plan = resolve(job.wiring);
   if (!plan) return plan.error();
+  plan->seed = seed_of(o);
   Horizon horizon;
   horizon.steps_per_epoch = static_cast<double>(steps_per_epoch);
   horizon.steps =

@@ -85,6 +85,16 @@ struct Wire<News> {
   }
 };
 
+template <>
+struct Wire<Activate> {
+  static constexpr std::uint8_t kKind = 7;
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("activate.operation", p.operation);
+    archive("activate.begun", p.begun);
+  }
+};
+
 template <class Archive, class E>
 void envelope_fields(Archive& archive, E& e) {
   archive("from", e.from);

@@ -51,6 +51,12 @@ struct Marker {
   std::int64_t id = 0;
 };
 
-using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, News>;
+// Partial collectives (Li et al. 2020): when an operation begins.
+struct Activate {
+  std::int64_t operation = 0;
+  bool begun = false;  // else: the sender is ready, to the rank that counts
+};
+
+using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, News, Activate>;
 
 }  // namespace grapevine

@@ -1,6 +1,7 @@
 #include "algorithms/collectives/collective.hpp"
 
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -38,6 +39,12 @@ Expected<Chunk> load_chunk(const StateDict& state) {
 }
 
 }  // namespace
+
+std::vector<Rank> all_ranks(std::int32_t count) {
+  std::vector<Rank> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
 
 void CollectiveInbox::hold(Chunk chunk) {
   std::vector<Chunk>& queue = held_[chunk.operation];

@@ -17,6 +17,15 @@ struct OutgoingChunk {
   Chunk chunk;
 };
 
+// The same, of any kind.
+struct OutgoingMessage {
+  Rank to = 0;
+  Payload payload;
+};
+
+// 0 .. count - 1.
+std::vector<Rank> all_ranks(std::int32_t count);
+
 // Chunks of operations that this rank has not started yet. A neighbour may be one operation ahead:
 // it needs nothing from us to begin the next one. Chunks come out in the order they arrived, so
 // that a FIFO link stays FIFO. Not thread-safe.

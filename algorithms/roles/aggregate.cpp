@@ -1,18 +1,6 @@
 #include "algorithms/roles/aggregate.hpp"
 
-#include <numeric>
-
 namespace grapevine {
-namespace {
-
-std::vector<Rank> all_ranks(std::int32_t count) {
-  std::vector<Rank> ranks(static_cast<std::size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-}  // namespace
-
 Aggregate::Aggregate(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
                      ModelState& model, std::unique_ptr<Optimizer> optimizer)
     : parts_(std::move(parts)),

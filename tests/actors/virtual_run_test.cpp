@@ -94,7 +94,9 @@ RunResult run_well(const Scenario& scenario,
   return result;
 }
 
-const std::vector<std::string> kPresets = {"ar", "sgp", "osgp", "d-psgd", "ad-psgd"};
+const std::vector<std::string> kPresets = {
+    "ar",           "sgp",  "osgp", "d-psgd", "ad-psgd", "eager-solo", "eager-majority",
+    "eager-quorum", "wagma"};
 // Those whose ranks wait for each other: their result does not depend on time.
 const std::vector<std::string> kSynchronous = {"ar", "sgp", "osgp", "d-psgd"};
 
@@ -196,7 +198,11 @@ TEST(VirtualRun, ReachesTheOptimumOfHeterogeneousRanks) {
     const RunResult result = run_well(scenario);
     auto config = make_run(scenario);
     const auto& global = dynamic_cast<QuadraticCompute&>(*config.evaluator);
-    EXPECT_LT((result.z.read() - global.optimum()).abs().max().item<double>(), 5e-3);
+    // A round without some of the ranks pulls towards the optimum of the others; a late model
+    // counts twice in wagma.
+    const bool partial = preset.rfind("eager", 0) == 0;
+    const double reach = preset == "wagma" ? 0.1 : partial ? 2e-2 : 5e-3;
+    EXPECT_LT((result.z.read() - global.optimum()).abs().max().item<double>(), reach);
     EXPECT_LT(result.consensus_distance, 0.1);
   }
 }
@@ -249,6 +255,105 @@ TEST(VirtualRun, AdPsgdDoesNotWaitForASlowRank) {
   EXPECT_LT((result.z.read() - optimum).norm().item<double>(), 1.25 * bias);
 }
 
+// Pushes every coordinate by a whole number, so that no sum is rounded.
+class Whole : public Compute {
+ public:
+  explicit Whole(Rank rank) : rank_(rank) {}
+  std::int64_t dimension() const override { return 4; }
+  FrozenTensor initial_parameters() const override { return FrozenTensor::freeze(at::zeros({4})); }
+  FrozenTensor initial_buffers() const override { return {}; }
+  Gradient gradient(GradientRequest request) override {
+    Gradient gradient;
+    gradient.step = request.step;
+    gradient.samples = 1;
+    gradient.value = FrozenTensor::freeze(at::full({4}, -64.0 * rank_));
+    return gradient;
+  }
+  Expected<Evaluation> evaluate(const FrozenTensor&, const FrozenTensor&) override {
+    return Evaluation{};
+  }
+
+ private:
+  Rank rank_;
+};
+
+double last_time(const Quiet& observer) {
+  double last = 0;
+  for (const StepReport& report : observer.steps) last = std::max(last, report.time_s);
+  return last;
+}
+
+// Li et al. 2020, section 6: another rank is slow at each step, and nobody waits for it. A rank
+// that is always slow sets the pace in the long run: all take the same number of steps.
+TEST(VirtualRun, PartialSumsGainFromRandomDelaysAndNotFromAPersistentStraggler) {
+  const auto seconds = [](const std::string& preset, const std::string& slow) {
+    Scenario scenario;
+    scenario.preset = preset;
+    scenario.ranks = 8;
+    scenario.steps = 200;
+    scenario.delay = "rotate=10ms..10ms," + slow;
+    const auto observer = std::make_shared<Quiet>();
+    run_well(scenario, observer);
+    return last_time(*observer);
+  };
+  for (const std::string preset : {"eager-solo", "eager-majority", "eager-quorum"}) {
+    SCOPED_TRACE(preset);
+    EXPECT_LT(seconds(preset, "random=1:30ms"), 0.8 * seconds("ar", "random=1:30ms"));
+    EXPECT_GT(seconds(preset, "rank=2:30ms"), 0.99 * seconds("ar", "rank=2:30ms"));
+  }
+  EXPECT_LT(seconds("wagma", "random=1:30ms"), 0.8 * seconds("ar", "random=1:30ms"));
+}
+
+// Where ranks' clocks differ, an epoch may pass between two looks at them.
+std::vector<std::string> epoch_checkpoints(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (const std::string name = entry.path().filename().string(); name.rfind("epoch-", 0) == 0)
+      names.push_back(name);
+  return names;
+}
+
+// A run that goes on from a checkpoint with gradients pending, held or on their way consumes each
+// once: replicas agree, and x is what all of them say.
+TEST(VirtualRun, EagerCheckpointsLoseNoGradient) {
+  for (const std::string preset : {"eager-solo", "eager-majority", "eager-quorum"}) {
+    SCOPED_TRACE(preset);
+    Scenario scenario;
+    scenario.preset = preset;
+    scenario.steps = 24;
+    scenario.steps_per_epoch = 4;
+    scenario.lr = 1;
+    scenario.delay = "lognormal=-4:1";
+    scenario.folder = fresh_folder("exact-" + preset);
+    const auto make = [&] {
+      RunConfig config = make_run(scenario);
+      for (Rank r = 0; r < 4; ++r) config.computes[static_cast<std::size_t>(r)].reset(new Whole(r));
+      config.evaluator.reset();
+      return config;
+    };
+    // -64 r a step, over 4 ranks, with a rate of 1.
+    const at::Tensor expected = at::full({4}, 24 * 64 * (1 + 2 + 3) / 4.0F);
+    const RunResult straight = run_virtual(make(), std::make_shared<Quiet>());
+    ASSERT_FALSE(straight.error) << straight.error->message;
+    EXPECT_TRUE(at::equal(straight.z.read(), expected)) << straight.z.read();
+    const std::vector<std::string> names = epoch_checkpoints(scenario.folder);
+    EXPECT_FALSE(names.empty());
+    for (const std::string& name : names) {
+      SCOPED_TRACE(name);
+      auto checkpoint = read_checkpoint(scenario.folder + "/" + name);
+      ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+      RunConfig again = make();
+      again.resume = std::move(*checkpoint);
+      again.checkpoint_folder.clear();
+      const RunResult resumed = run_virtual(std::move(again), std::make_shared<Quiet>());
+      ASSERT_FALSE(resumed.error) << resumed.error->message;
+      EXPECT_TRUE(at::equal(resumed.z.read(), expected)) << resumed.z.read();
+      EXPECT_EQ(resumed.ledger.committed, 4 * 24);
+      EXPECT_EQ(resumed.ledger.pending(), 0);
+    }
+  }
+}
+
 // A checkpoint of a moment with messages in flight: going on from it gives the same bits.
 TEST(VirtualRun, ResumeGivesTheSameBits) {
   for (const std::string& preset : kSynchronous) {
@@ -284,28 +389,6 @@ TEST(VirtualRun, ResumeGivesTheSameBits) {
     EXPECT_NEAR(resumed.weight_sum, 5, 1e-12);
   }
 }
-
-// Pushes every coordinate by a whole number, so that no sum is rounded.
-class Whole : public Compute {
- public:
-  explicit Whole(Rank rank) : rank_(rank) {}
-  std::int64_t dimension() const override { return 4; }
-  FrozenTensor initial_parameters() const override { return FrozenTensor::freeze(at::zeros({4})); }
-  FrozenTensor initial_buffers() const override { return {}; }
-  Gradient gradient(GradientRequest request) override {
-    Gradient gradient;
-    gradient.step = request.step;
-    gradient.samples = 1;
-    gradient.value = FrozenTensor::freeze(at::full({4}, -64.0 * rank_));
-    return gradient;
-  }
-  Expected<Evaluation> evaluate(const FrozenTensor&, const FrozenTensor&) override {
-    return Evaluation{};
-  }
-
- private:
-  Rank rank_;
-};
 
 struct Total {
   at::Tensor x = at::zeros({4}, at::kDouble);
@@ -352,15 +435,6 @@ std::int64_t committed_pushes(const Checkpoint& checkpoint) {
   for (std::size_t r = 0; r < checkpoint.ranks.size(); ++r)
     sum += *checkpoint.ranks[r].integer("ledger.committed") * static_cast<std::int64_t>(r);
   return sum;
-}
-
-// Where ranks' clocks differ, an epoch may pass between two looks at them.
-std::vector<std::string> epoch_checkpoints(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (const std::string name = entry.path().filename().string(); name.rfind("epoch-", 0) == 0)
-      names.push_back(name);
-  return names;
 }
 
 // Halves of whole numbers, a few rounds long: the sums hold to the last bit, at the checkpoint and

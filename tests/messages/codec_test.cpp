@@ -59,6 +59,8 @@ Payload random_payload(Rng& rng) {
     case 4:
       return Swap{static_cast<std::int64_t>(rng()), rng() % 2 == 0, random_tensor(rng),
                   random_tensor(rng)};
+    case 5:
+      return Activate{static_cast<std::int64_t>(rng()), rng() % 2 == 0};
     default:
       return News{random_tensor(rng)};
   }
@@ -116,6 +118,9 @@ struct ExpectSamePayload {
     expect_same(a.steps, b.steps);
   }
   void operator()(const News& a, const News& b) const { expect_same(a.steps, b.steps); }
+  void operator()(const Activate& a, const Activate& b) const {
+    EXPECT_EQ(std::tie(a.operation, a.begun), std::tie(b.operation, b.begun));
+  }
   template <class A, class B>
   void operator()(const A&, const B&) const {
     ADD_FAILURE() << "another kind of payload";

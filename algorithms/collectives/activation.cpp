@@ -1,0 +1,66 @@
+#include "algorithms/collectives/activation.hpp"
+
+#include <utility>
+
+#include "messages/check.hpp"
+
+namespace grapevine {
+
+Activation::Activation(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
+                       Trigger trigger)
+    : ranks_(std::move(ranks)), position_(position), operation_(operation), trigger_(trigger) {}
+
+std::vector<OutgoingMessage> Activation::post() {
+  if (std::exchange(posted_, true) || begun_) return {};
+  switch (trigger_.kind) {
+    case Trigger::Kind::anybody:
+      return begin();
+    case Trigger::Kind::initiator:
+      return position_ == trigger_.position ? begin() : std::vector<OutgoingMessage>();
+    case Trigger::Kind::quorum:
+      if (position_ == trigger_.position) return count_ready();
+      return {{ranks_[static_cast<std::size_t>(trigger_.position)], Activate{operation_, false}}};
+  }
+  return {};
+}
+
+std::vector<OutgoingMessage> Activation::on_message(const Activate& message) {
+  GRAPEVINE_CHECK(message.operation == operation_, "activation of operation ", message.operation,
+                  " in operation ", operation_);
+  return message.begun ? begin() : count_ready();
+}
+
+std::vector<OutgoingMessage> Activation::count_ready() {
+  return ++ready_ == trigger_.count ? begin() : std::vector<OutgoingMessage>();
+}
+
+std::vector<OutgoingMessage> Activation::begin() {
+  if (std::exchange(begun_, true)) return {};
+  std::vector<OutgoingMessage> out;
+  const std::size_t size = ranks_.size();
+  for (std::size_t distance = 1; distance < size; distance *= 2)
+    out.push_back({ranks_[(static_cast<std::size_t>(position_) + distance) % size],
+                   Activate{operation_, true}});
+  return out;
+}
+
+StateDict Activation::save() const {
+  StateDict state;
+  state.put("posted", std::int64_t{posted_});
+  state.put("begun", std::int64_t{begun_});
+  state.put("ready", std::int64_t{ready_});
+  return state;
+}
+
+Expected<void> Activation::load(const StateDict& state) {
+  const auto posted = state.integer("posted"), begun = state.integer("begun"),
+             ready = state.integer("ready");
+  for (const auto* field : {&posted, &begun, &ready})
+    if (!*field) return field->error();
+  posted_ = *posted != 0;
+  begun_ = *begun != 0;
+  ready_ = static_cast<std::int32_t>(*ready);
+  return {};
+}
+
+}  // namespace grapevine

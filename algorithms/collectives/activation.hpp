@@ -1,0 +1,61 @@
+// Activation: when a partial collective begins.
+//
+// Source: Li et al. 2020, "Taming Unbalanced Training Workloads in Deep Learning with Partial
+// Collective Operations" (eager-SGD), section 5: a rank that may begin an operation tells the
+// others, who pass it on. Here along the distances 1, 2, 4, … of a ring, from whoever hears it
+// first: ceil(log2 P) hops to everybody, whoever began and however many at once.
+// Messages per rank and operation: ceil(log2 P), of a header each; with a quorum one more.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "algorithms/collectives/collective.hpp"
+
+namespace grapevine {
+
+// Who may begin an operation. All ranks give the same for the same operation.
+struct Trigger {
+  enum class Kind {
+    anybody,    // solo: the first rank that is ready
+    initiator,  // majority: that one, drawn for each operation
+    quorum      // the rank that counts those that are ready, once there are `count` of them
+  };
+  Kind kind = Kind::anybody;
+  std::int32_t position = 0;  // of the initiator, or of the rank that counts
+  std::int32_t count = 1;     // quorum
+};
+
+// One operation of one rank, without I/O. Not thread-safe.
+class Activation {
+ public:
+  // `ranks`: all participants; ranks[position] is this rank.
+  Activation(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
+             Trigger trigger);
+
+  // This rank is ready. Once is enough; more do nothing.
+  std::vector<OutgoingMessage> post();
+  // REQUIRES: it is of this operation.
+  std::vector<OutgoingMessage> on_message(const Activate& message);
+  // Another rank has been seen to take part.
+  std::vector<OutgoingMessage> begin();
+  bool begun() const { return begun_; }
+  bool posted() const { return posted_; }
+
+  StateDict save() const;
+  Expected<void> load(const StateDict& state);
+
+ private:
+  std::vector<OutgoingMessage> count_ready();
+
+  // Constant after construction.
+  std::vector<Rank> ranks_;
+  std::int32_t position_;
+  std::int64_t operation_;
+  Trigger trigger_;
+
+  bool posted_ = false;
+  bool begun_ = false;
+  std::int32_t ready_ = 0;  // where this rank counts
+};
+
+}  // namespace grapevine

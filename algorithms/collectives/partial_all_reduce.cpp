@@ -1,0 +1,82 @@
+#include "algorithms/collectives/partial_all_reduce.hpp"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "messages/check.hpp"
+
+namespace grapevine {
+namespace {
+
+void append(std::vector<OutgoingMessage>& out, std::vector<OutgoingChunk> chunks) {
+  for (OutgoingChunk& chunk : chunks) out.push_back({chunk.to, std::move(chunk.chunk)});
+}
+
+}  // namespace
+
+PartialAllReduce::PartialAllReduce(std::vector<Rank> ranks, std::int32_t position,
+                                   std::int64_t operation, Trigger trigger)
+    : size_(ranks.size()),
+      position_(position),
+      operation_(operation),
+      activation_(ranks, position, operation, trigger),
+      ring_(ranks, position, 2 * operation),
+      tally_(ranks, position, 2 * operation + 1) {}
+
+std::vector<OutgoingMessage> PartialAllReduce::post() { return activation_.post(); }
+
+std::vector<OutgoingMessage> PartialAllReduce::on_activate(const Activate& message) {
+  return activation_.on_message(message);
+}
+
+std::vector<OutgoingMessage> PartialAllReduce::on_chunk(Chunk chunk) {
+  std::vector<OutgoingMessage> out = activation_.begin();
+  if (contributed())
+    feed(std::move(chunk), out);
+  else
+    early_.hold(std::move(chunk));
+  return out;
+}
+
+std::vector<OutgoingMessage> PartialAllReduce::contribute(at::Tensor&& value, std::int64_t entry) {
+  GRAPEVINE_CHECK(begun() && !contributed(), "a contribution to operation ", operation_,
+                  begun() ? " twice" : " that has not begun");
+  std::vector<OutgoingMessage> out;
+  append(out, ring_.start(std::move(value)));
+  at::Tensor entries = at::zeros({static_cast<std::int64_t>(size_)}, at::kLong);
+  entries.data_ptr<std::int64_t>()[position_] = entry;
+  append(out, tally_.start(entries));
+  for (const std::int64_t part : {ring_.operation(), tally_.operation()})
+    for (Chunk& chunk : early_.take(part)) feed(std::move(chunk), out);
+  return out;
+}
+
+void PartialAllReduce::feed(Chunk chunk, std::vector<OutgoingMessage>& out) {
+  append(out, chunk.operation == tally_.operation() ? tally_.on_chunk(std::move(chunk))
+                                                    : ring_.on_chunk(std::move(chunk)));
+}
+
+PartialAllReduce::Result PartialAllReduce::take_result() {
+  const at::Tensor tally = tally_.take_result();
+  const auto* entries = tally.data_ptr<std::int64_t>();
+  return {ring_.take_result(), std::vector<std::int64_t>(entries, entries + size_)};
+}
+
+StateDict PartialAllReduce::save() const {
+  StateDict state;
+  state.put_all("activation", activation_.save());
+  state.put_all("ring", ring_.save());
+  state.put_all("tally", tally_.save());
+  state.put_all("early", early_.save());
+  return state;
+}
+
+Expected<void> PartialAllReduce::load(const StateDict& state) {
+  if (auto loaded = activation_.load(state.under("activation")); !loaded) return loaded;
+  if (auto loaded = ring_.load(state.under("ring")); !loaded) return loaded;
+  if (auto loaded = tally_.load(state.under("tally")); !loaded) return loaded;
+  return early_.load(state.under("early"));
+}
+
+}  // namespace grapevine

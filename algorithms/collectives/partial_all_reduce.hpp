@@ -1,0 +1,75 @@
+// Partial all-reduce: the sum of what the ranks have when the operation begins, on every rank.
+//
+// Source: Li et al. 2020 (eager-SGD), sections 4 and 5, and the quorum in between. No rank waits
+// for one that is not ready: that one contributes zeros, at once, because its actor answers while
+// its worker computes. What it has later belongs to a later operation, so nothing is lost.
+// Bytes per rank: those of RingAllReduce over d, and 8 P log2 P of tally. Staleness: of the caller.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "algorithms/collectives/activation.hpp"
+#include "algorithms/collectives/recursive_doubling.hpp"
+#include "algorithms/collectives/ring_all_reduce.hpp"
+
+namespace grapevine {
+
+// One operation of one rank, without I/O. The caller sends what the calls return, feeds in what
+// arrives, and contributes once the operation has begun. With the sum every rank gets the tally:
+// one whole number of each rank, e.g. how many gradients its contribution holds.
+// All ranks give the same trigger, and the same d. Results are bitwise equal on all ranks; where
+// all ranks contribute what they would to RingAllReduce, they are those of RingAllReduce.
+// Not thread-safe. One use.
+class PartialAllReduce {
+ public:
+  // `ranks`: all participants; ranks[position] is this rank. Chunks of the operation are numbered
+  // 2 operation and 2 operation + 1: see operation_of().
+  PartialAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
+                   Trigger trigger);
+
+  // This rank is ready; depending on the trigger this begins the operation.
+  std::vector<OutgoingMessage> post();
+  std::vector<OutgoingMessage> on_activate(const Activate& message);
+  // May come before this rank contributes: it also says that the operation has begun.
+  std::vector<OutgoingMessage> on_chunk(Chunk chunk);
+
+  bool posted() const { return activation_.posted(); }
+  bool begun() const { return activation_.begun(); }
+  bool contributed() const { return ring_.started(); }
+  bool done() const { return ring_.done() && tally_.done(); }
+
+  // `value`: [d] float32, taken as memory of the result. `entry`: this rank's own of the tally.
+  // REQUIRES: begun(), !contributed().
+  std::vector<OutgoingMessage> contribute(at::Tensor&& value, std::int64_t entry);
+
+  struct Result {
+    at::Tensor sum;                   // [d]
+    std::vector<std::int64_t> tally;  // by position
+  };
+  // REQUIRES: done(), once.
+  Result take_result();
+
+  std::int64_t operation() const { return operation_; }
+  // The operation that a chunk or an activation belongs to.
+  static std::int64_t operation_of(const Chunk& chunk) { return chunk.operation / 2; }
+
+  // As those of RingAllReduce.
+  StateDict save() const;
+  Expected<void> load(const StateDict& state);
+
+ private:
+  void feed(Chunk chunk, std::vector<OutgoingMessage>& out);
+
+  std::size_t size_;
+  std::int32_t position_;
+  std::int64_t operation_;
+  Activation activation_;
+  RingAllReduce ring_;
+  RecursiveDoubling tally_;
+  CollectiveInbox early_;  // before this rank contributes
+};
+
+}  // namespace grapevine

@@ -1,0 +1,71 @@
+// Recursive doubling: the sum of one small flat tensor per rank, on every rank, in few messages.
+//
+// Source: Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication operations in
+// MPICH", section 4.5, with their treatment of numbers of ranks that are not powers of two.
+// With p' the largest power of two up to P: the P - p' last ranks first give their values to one of
+// the others and get the sum from it at the end.
+// Messages per rank: log2 p', one more or two where P is no power of two. Bytes: the whole tensor
+// each time, so this is for tensors whose latency counts; RingAllReduce is for the others.
+// Staleness: 0.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "algorithms/collectives/collective.hpp"
+
+namespace grapevine {
+
+// One operation of one rank, without I/O, in the manner of RingAllReduce. Both partners of a round
+// add the same two values, and a + b == b + a: the results of all ranks are bitwise equal.
+// Not thread-safe. One use.
+class RecursiveDoubling {
+ public:
+  // `ranks`: all participants, the same list on all of them; ranks[position] is this rank.
+  RecursiveDoubling(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation);
+
+  // `input`: [n], any dtype that adds; the same n and dtype on all ranks. REQUIRES: !started().
+  std::vector<OutgoingChunk> start(const at::Tensor& input);
+  // A message of this operation, in any order. REQUIRES: started(). One that nobody can have sent
+  // is a broken invariant.
+  std::vector<OutgoingChunk> on_chunk(Chunk chunk);
+
+  bool started() const { return round_ >= 0; }
+  bool done() const { return round_ > last_round(); }
+  std::int64_t operation() const { return operation_; }
+
+  // [n]. REQUIRES: done(), once.
+  at::Tensor take_result();
+
+  // As those of RingAllReduce.
+  StateDict save() const;
+  Expected<void> load(const StateDict& state);
+
+ private:
+  std::int32_t size() const { return static_cast<std::int32_t>(ranks_.size()); }
+  bool is_extra() const { return position_ >= core_; }
+  bool has_extra() const { return position_ + core_ < size(); }
+  std::int32_t last_round() const { return levels_ + 1; }
+
+  void enter(std::int32_t round, std::vector<OutgoingChunk>& out);
+  void proceed(std::vector<OutgoingChunk>& out);
+  bool expects(std::int32_t round) const;
+  OutgoingChunk message(std::int32_t to, std::int32_t round) const;
+
+  // Constant after construction.
+  std::vector<Rank> ranks_;
+  std::int32_t position_;
+  std::int64_t operation_;
+  std::int32_t core_ = 1;    // p'
+  std::int32_t levels_ = 0;  // log2 p'
+
+  // Round 0 takes the extra rank's values in, rounds 1..levels_ double, round levels_ + 1 hands the
+  // sum to the extra rank.
+  std::int32_t round_ = -1;
+  at::Tensor sum_;
+  std::map<std::int32_t, FrozenTensor> early_;  // by round
+};
+
+}  // namespace grapevine

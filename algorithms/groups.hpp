@@ -1,0 +1,37 @@
+// Groups: who averages with whom at each step of a group exchange. A part; pure functions.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "messages/expected.hpp"
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+// All ranks, cut into groups anew at each step.
+//
+// Where both numbers are powers of two: the butterfly of Li et al. 2021 (WAGMA-SGD), section 4: the
+// groups of step t are the ranks that differ in log2 S bits alone, and the next step takes the next
+// bits, so that what one rank knows has reached all after log_S P steps. Elsewhere: a permutation
+// drawn from the seed and the step, cut into P / S groups of S or one more.
+class GroupSchedule {
+ public:
+  // `size` 0: about sqrt(ranks), the paper's choice. Errors (bad_input): a size beyond the ranks.
+  static Expected<GroupSchedule> make(std::int32_t ranks, std::int32_t size, std::uint64_t seed);
+
+  // The group of `rank` at `step` >= 0, ascending; all of its members get the same.
+  std::vector<Rank> members(Step step, Rank rank) const;
+  std::int32_t group_size() const { return size_; }
+
+ private:
+  GroupSchedule(std::int32_t ranks, std::int32_t size, std::uint64_t seed)
+      : ranks_(ranks), size_(size), seed_(seed) {}
+  std::vector<Rank> butterfly(Step step, Rank rank) const;
+  std::vector<Rank> shuffled(Step step, Rank rank) const;
+
+  std::int32_t ranks_;
+  std::int32_t size_;
+  std::uint64_t seed_;
+};
+
+}  // namespace grapevine

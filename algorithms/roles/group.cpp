@@ -1,0 +1,185 @@
+#include "algorithms/roles/group.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "algorithms/kernels.hpp"
+
+namespace grapevine {
+Group::Group(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
+             ModelState& model, std::unique_ptr<Optimizer> optimizer)
+    : parts_(std::move(parts)),
+      rank_(rank),
+      ranks_(all_ranks(ranks)),
+      model_(model),
+      optimizer_(std::move(optimizer)) {
+  GRAPEVINE_CHECK(parts_->groups.has_value(), "a group exchange needs groups");
+}
+
+// ---- the beats ----
+
+void Group::on_start(Env& env) {
+  if (phase_ == Phase::averaging) return;  // the messages on their way carry on
+  begin_step(env);
+}
+
+void Group::begin_step(Env& env) {
+  if (model_.step >= parts_->horizon.steps) {
+    phase_ = Phase::finished;
+    return env.finished();
+  }
+  phase_ = Phase::computing;
+  env.compute(model_.step, model_.x);
+}
+
+// x' = x - gamma u(g), then the average of the step.
+void Group::on_gradient(Env& env, Gradient gradient) {
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  const Step step = model_.step;
+  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(step));
+  at::Tensor value = std::move(gradient.value).thaw();
+  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
+    optimizer_->step_into(out, x, value, model_.lr, 1);
+  });
+  env.recycle(FrozenTensor::freeze(std::move(value)));
+  phase_ = Phase::averaging;
+  Average& average = average_of(step);
+  if (!average.reduce.contributed()) send(env, average.reduce.post());
+  contribute_if_begun(env, step);
+  env.record({EventKind::wait_begin, -1, stamp(), step, 0, 0});
+  apply_if_done(env);
+}
+
+// The fresh model where this rank has come to the step, else the one that it has. A global average
+// waits for fresh ones.
+void Group::contribute_if_begun(Env& env, Step step) {
+  Average& average = average_of(step);
+  const bool fresh = phase_ == Phase::averaging && step == model_.step;
+  if (!average.reduce.begun() || average.reduce.contributed() || (is_global(step) && !fresh))
+    return;
+  average.fresh = fresh;
+  env.record({EventKind::joined, -1, stamp(), model_.step, step - model_.step, 0});
+  if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, step - model_.step, 0});
+  at::Tensor copy = pool_.take(model_.x.numel());
+  copy.copy_(model_.x.read());
+  send(env, average.reduce.contribute(std::move(copy), fresh));
+}
+
+void Group::apply_if_done(Env& env) {
+  if (phase_ != Phase::averaging) return;
+  const auto found = averages_.find(model_.step);
+  if (found == averages_.end() || !found->second.reduce.done()) return;
+  mix(found->second);
+  const bool fresh = found->second.fresh;
+  averages_.erase(found);
+  const Step step = model_.step++;
+  model_.epoch = parts_->horizon.epoch_of(model_.step);
+  Stamp done = stamp();
+  done.step = step;
+  env.record({EventKind::wait_end, -1, done, step, 0, 0});
+  env.record({EventKind::committed, rank_, done, step, 0, 0});
+  if (fresh) env.record({EventKind::applied, -1, done, step, 0, model_.x.nbytes()});
+  env.record({EventKind::step_done, -1, done, step, 0, 0});
+  begin_step(env);
+}
+
+// x <- s / S, or (s + x') / (S + 1).
+void Group::mix(Average& average) {
+  at::Tensor sum = average.reduce.take_result().sum;
+  if (!average.fresh) kernels::fold(sum, model_.x.read());
+  const std::int32_t models = average.size + (average.fresh ? 0 : 1);
+  if (models > 1) kernels::scale(sum, 1.0 / models);
+  pool_.give(std::move(model_.x));
+  model_.x = FrozenTensor::freeze(std::move(sum));
+}
+
+Group::Average& Group::average_of(Step step) {
+  const auto found = averages_.find(step);
+  if (found != averages_.end()) return found->second;
+  const std::vector<Rank> members = is_global(step) ? ranks_ : parts_->groups->members(step, rank_);
+  const auto position =
+      static_cast<std::int32_t>(std::find(members.begin(), members.end(), rank_) - members.begin());
+  const auto size = static_cast<std::int32_t>(members.size());
+  return averages_
+      .emplace(step, Average{PartialAllReduce(members, position, step, Trigger{}), size, false})
+      .first->second;
+}
+
+// ---- messages ----
+
+void Group::on_message(Env& env, Envelope envelope) {
+  const auto* activate = std::get_if<Activate>(&envelope.payload);
+  auto* chunk = std::get_if<Chunk>(&envelope.payload);
+  GRAPEVINE_CHECK(activate != nullptr || chunk != nullptr,
+                  "a group average got something else than a chunk from rank ", envelope.from);
+  const Step step =
+      activate != nullptr ? activate->operation : PartialAllReduce::operation_of(*chunk);
+  if (step < model_.step) return;  // an activation that came by a longer way
+  PartialAllReduce& reduce = average_of(step).reduce;
+  send(env,
+       activate != nullptr ? reduce.on_activate(*activate) : reduce.on_chunk(std::move(*chunk)));
+  contribute_if_begun(env, step);
+  apply_if_done(env);
+}
+
+void Group::on_timer(Env&, TimerId) {}
+
+// The others wait for its part of a sum: the supervisor ends the run.
+void Group::on_peer_down(Env&, Rank) {}
+void Group::on_peer_up(Env&, Rank) {}
+
+void Group::send(Env& env, std::vector<OutgoingMessage> messages) {
+  for (OutgoingMessage& message : messages)
+    env.send(message.to, stamp(), std::move(message.payload));
+}
+
+// ---- the model ----
+
+FrozenTensor Group::debiased() const { return model_.x; }
+
+Stamp Group::stamp() const {
+  Stamp stamp;
+  stamp.origin = rank_;
+  stamp.step = model_.step;
+  stamp.version = model_.step;
+  return stamp;
+}
+
+// ---- checkpoints ----
+
+StateDict Group::save() const {
+  StateDict state;
+  state.put("phase", static_cast<std::int64_t>(phase_));
+  state.put_all("optimizer", optimizer_->save());
+  std::int64_t count = 0;
+  for (const auto& [step, average] : averages_) {
+    StateDict saved;
+    saved.put("step", step);
+    saved.put("fresh", std::int64_t{average.fresh});
+    saved.put_all("reduce", average.reduce.save());
+    state.put_all("average" + std::to_string(count++), saved);
+  }
+  state.put("averages", count);
+  return state;
+}
+
+Expected<void> Group::load(const StateDict& state) {
+  const auto phase = state.integer("phase"), count = state.integer("averages");
+  if (!phase) return phase.error();
+  if (!count) return count.error();
+  phase_ = static_cast<Phase>(*phase);
+  averages_.clear();
+  for (std::int64_t i = 0; i < *count; ++i) {
+    const StateDict saved = state.under("average" + std::to_string(i));
+    const auto step = saved.integer("step"), fresh = saved.integer("fresh");
+    if (!step) return step.error();
+    if (!fresh) return fresh.error();
+    Average& average = average_of(*step);
+    average.fresh = *fresh != 0;
+    if (auto loaded = average.reduce.load(saved.under("reduce")); !loaded) return loaded;
+  }
+  return optimizer_->load(state.under("optimizer"));
+}
+
+}  // namespace grapevine

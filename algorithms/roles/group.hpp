@@ -1,0 +1,84 @@
+// Group: ranks average their models in small groups that change at each step, without waiting.
+//
+// Paper: WAGMA-SGD: Li, Ben-Nun, Nadiradze, Di Girolamo, Dryden, Alistarh, Hoefler: "Breaking
+//   (Global) Barriers in Parallel Stochastic Optimization with Wait-Avoiding Group Averaging", TPDS
+//   2021, Algorithm 2.
+// Symbols: x the model of a rank, S the size of its group at step t, tau the period.
+//
+//   step t:  x' = x - gamma u(gradient at x);  post operation t of the group
+//            where t + 1 is a multiple of tau:  x <- 1/P sum of all x', all ranks wait
+//            where x' is in the sum s:          x <- s / S
+//            where the operation began without: x <- (s + x') / (S + 1)
+//   An operation begins when the first of its group posts; who has not come to step t gives the
+//   model that it has, at once, and goes on.
+//
+// Groups: see GroupSchedule. No rank can be asked for a step beyond the next global average, so at
+//   most tau results wait for a rank that is behind.
+// Bytes per rank and step: 2 (S-1)/S * 4 d, at a global average 2 (P-1)/P * 4 d; headers; log2 S
+//   activations.
+// Staleness of a contributed model: steps that its rank was behind, < tau; 0 for a fresh one.
+// The average of all models changes by more than gradients: a model that came late counts twice.
+//   This is the algorithm's own error, bounded by the global averages.
+// A rank that dies stops the training: others wait for its part of a sum.
+// Deviation: the paper's release asks for powers of two; other numbers get drawn groups.
+#pragma once
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "algorithms/buffer_pool.hpp"
+#include "algorithms/collectives/partial_all_reduce.hpp"
+#include "algorithms/groups.hpp"
+#include "algorithms/registry.hpp"
+#include "algorithms/role.hpp"
+
+namespace grapevine {
+
+class Group final : public Role {
+ public:
+  // REQUIRES: parts->groups; `model` outlives this.
+  Group(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks, ModelState& model,
+        std::unique_ptr<Optimizer> optimizer);
+
+  void on_start(Env& env) override;
+  void on_gradient(Env& env, Gradient gradient) override;
+  void on_message(Env& env, Envelope envelope) override;
+  void on_timer(Env& env, TimerId id) override;
+  void on_peer_down(Env& env, Rank peer) override;
+  void on_peer_up(Env& env, Rank peer) override;
+  FrozenTensor debiased() const override;
+  StateDict save() const override;
+  Expected<void> load(const StateDict& state) override;
+
+ private:
+  enum class Phase : std::int64_t { ready, computing, averaging, finished };
+  // The average of one step, as this rank takes part in it.
+  struct Average {
+    PartialAllReduce reduce;
+    std::int32_t size = 1;  // ranks in the sum
+    bool fresh = false;     // this rank's model of that step is in the sum
+  };
+
+  void begin_step(Env& env);
+  void contribute_if_begun(Env& env, Step step);
+  void apply_if_done(Env& env);
+  void mix(Average& average);
+
+  bool is_global(Step step) const { return (step + 1) % parts_->plan.staleness == 0; }
+  Average& average_of(Step step);
+  void send(Env& env, std::vector<OutgoingMessage> messages);
+  Stamp stamp() const;
+
+  // Constant after construction.
+  const std::shared_ptr<const SharedParts> parts_;
+  const Rank rank_;
+  const std::vector<Rank> ranks_;
+  ModelState& model_;
+
+  std::unique_ptr<Optimizer> optimizer_;
+  Phase phase_ = Phase::ready;
+  std::map<Step, Average> averages_;  // of this step and later ones
+  BufferPool pool_;
+};
+
+}  // namespace grapevine

@@ -1,0 +1,107 @@
+// Partial: ranks sum the gradients that they have, and do not wait for those that have none.
+//
+// Papers: eager-SGD: Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler: "Taming Unbalanced Training
+//   Workloads in Deep Learning with Partial Collective Operations", PPoPP 2020, Algorithm 2.
+// Symbols: round r an operation of PartialAllReduce, S the steps of each rank, B the pending
+//   gradients of a rank, tau the bound on their age.
+//
+//   step s:   g = gradient at the newest x;  B <- B + g
+//             if round s is not over: post it, wait for it;  else go on at once (this rank is late)
+//   round r:  begins when its trigger fires (solo: a rank that has reached step r posts; majority:
+//             a drawn one; quorum Q: Q of them);  contribute B, then B <- 0;  s = sum of all B
+//             x <- x - gamma u(s / P)
+//   end:      once S rounds are over, ranks that are behind take their last steps in further rounds
+//
+// Every gradient of a rank is consumed in one round: the one that begins next. The release of
+// eager-SGD overwrites what came late. Where a gradient has been in the making for tau rounds, its
+// rank holds its contribution back until it is there, and so do all others: age <= tau. With
+// tau = 0, or a quorum of P, this is synchronous SGD, bit for bit that of the aggregate role.
+// Majority: the initiator of round r is drawn from a seed that all ranks share. At the end, and
+// from then on, draws and quorums are among the ranks that still have gradients to give.
+// Replicas: every rank takes every round's sum, in order, also while its worker computes: models
+//   and momentum stay bitwise equal, so the average of models that the release takes every few
+//   epochs would change nothing and is not taken.
+// Momentum: of the optimizer, on the sums, like a synchronous run's with gradients that are late.
+// Bytes per rank and round: 2 (P-1)/P * 4 d and headers; a tally of 8 P log2 P; log2 P activations.
+// Staleness of a gradient: rounds between the x that it was computed at and its round, <= tau.
+// A rank that dies stops the training: it is part of every sum.
+#pragma once
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "algorithms/buffer_pool.hpp"
+#include "algorithms/collectives/partial_all_reduce.hpp"
+#include "algorithms/registry.hpp"
+#include "algorithms/role.hpp"
+
+namespace grapevine {
+
+class Partial final : public Role {
+ public:
+  // REQUIRES: `model` outlives this.
+  Partial(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
+          ModelState& model, std::unique_ptr<Optimizer> optimizer);
+
+  void on_start(Env& env) override;
+  void on_gradient(Env& env, Gradient gradient) override;
+  void on_message(Env& env, Envelope envelope) override;
+  void on_timer(Env& env, TimerId id) override;
+  void on_peer_down(Env& env, Rank peer) override;
+  void on_peer_up(Env& env, Rank peer) override;
+  FrozenTensor debiased() const override;
+  StateDict save() const override;
+  Expected<void> load(const StateDict& state) override;
+
+ private:
+  // What the worker does.
+  enum class Phase : std::int64_t { idle, computing, waiting, finished };
+  // A gradient of this rank that is not in the model yet.
+  struct Pending {
+    Step step = 0;
+    Version version = 0;
+  };
+
+  // The beats, in the order of the paper.
+  void compute(Env& env);
+  void post(Env& env);
+  void contribute_if_begun(Env& env);
+  bool must_hold_back() const;
+  void apply_if_done(Env& env);
+  void apply(Env& env, PartialAllReduce::Result result);
+  void commit_own(Env& env, Version round);
+  void next_round(Env& env);
+
+  bool at_the_end() const { return regular_rounds_ >= parts_->horizon.steps; }
+  bool all_consumed() const;
+  void start_round();
+  Trigger trigger() const;
+  std::int32_t quorum() const;
+  std::vector<std::int32_t> unfinished() const;
+  void take_early(Env& env);
+  void send(Env& env, std::vector<OutgoingMessage> messages);
+  Stamp stamp() const;
+
+  // Constant after construction.
+  const std::shared_ptr<const SharedParts> parts_;
+  const Rank rank_;
+  const std::vector<Rank> ranks_;
+  ModelState& model_;
+
+  std::unique_ptr<Optimizer> optimizer_;
+  Phase phase_ = Phase::idle;
+  Step produced_ = 0;         // gradients of this rank
+  Version computing_at_ = 0;  // rounds behind the x that the worker reads
+  at::Tensor pending_sum_;    // [d] or undefined
+  std::vector<Pending> pending_, contributed_;
+
+  std::int64_t round_ = 0;              // the next to be over
+  std::int64_t regular_rounds_ = 0;     // over, without those at the end
+  std::vector<std::int64_t> consumed_;  // gradients in the model, by rank
+  PartialAllReduce reduce_;             // operation == round_
+  CollectiveInbox early_;               // of rounds that this rank has not come to
+  std::map<std::int64_t, std::vector<Activate>> early_activations_;  // the same, by round
+  BufferPool pool_;
+};
+
+}  // namespace grapevine

@@ -1,0 +1,197 @@
+// Eager-SGD (Li et al. 2020) under random delays: lossless, alike on all ranks, bounded in age.
+#include <gtest/gtest.h>
+
+#include "tests/sim/role_world.hpp"
+
+namespace grapevine {
+namespace {
+
+using sim::RoleWorld;
+using sim::WorldConfig;
+
+constexpr std::int32_t kRanks[] = {1, 2, 3, 5, 6, 7, 8};
+
+Plan make_plan(const std::vector<std::pair<std::string, std::string>>& keys) {
+  Wiring wiring;
+  EXPECT_TRUE(wiring.set("exchange", "partial"));
+  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value));
+  auto plan = resolve(wiring);
+  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
+  return *plan;
+}
+
+WorldConfig make_config(const Plan& plan, std::int32_t ranks, std::uint64_t seed) {
+  WorldConfig config;
+  config.plan = plan;
+  config.plan.seed = seed;
+  config.ranks = ranks;
+  config.seed = seed;
+  config.horizon.steps = 40;
+  config.dimension = 5;
+  config.lr = 0.125;
+  // Rank 1 is a straggler; the others are slow now and then.
+  for (Rank r = 0; r < ranks; ++r) config.slowness[r] = r == 1 ? 0.97 : 0.3;
+  return config;
+}
+
+// Whole numbers that do not depend on the model: no sum of them is rounded.
+at::Tensor whole(Rank rank, Step step, const at::Tensor& z) {
+  return at::full_like(z, static_cast<double>(64 * (rank + 1) + 8 * (step % 4)));
+}
+at::Tensor pull(Rank rank, Step step, const at::Tensor& z) {
+  return z * 0.5 - static_cast<double>(rank) + 0.01 * static_cast<double>(step);
+}
+
+const std::vector<std::string> kActivations = {"solo", "majority", "quorum"};
+
+void expect_all_finished_alike(RoleWorld& world, std::int32_t n) {
+  for (Rank r = 0; r < n; ++r) {
+    EXPECT_TRUE(world.finished(r)) << "rank " << r;
+    EXPECT_TRUE(at::equal(world.z(r), world.z(0))) << "rank " << r;
+  }
+}
+
+// Staleness of the gradients of a rank in the order they were consumed, and how often each was.
+void expect_each_once(const RoleWorld& world, const WorldConfig& config, std::int64_t tau) {
+  for (Rank r = 0; r < config.ranks; ++r) {
+    std::map<Step, int> committed;
+    for (const Event& event : world.events(r)) {
+      if (event.kind == EventKind::committed) ++committed[event.stamp.step];
+      if (event.kind == EventKind::joined) EXPECT_LE(event.staleness, tau);
+      if (event.kind == EventKind::applied) {
+        EXPECT_GE(event.staleness, 0);
+        EXPECT_LE(event.staleness, tau) << "rank " << r << ", step " << event.stamp.step;
+      }
+    }
+    EXPECT_EQ(committed.size(), static_cast<std::size_t>(config.horizon.steps)) << "rank " << r;
+    for (const auto& [step, count] : committed) EXPECT_EQ(count, 1) << "step " << step;
+  }
+}
+
+// In P = 1, 2, 8, where 1/P is exact, x is what all gradients say, to the last bit.
+TEST(Partial, EveryGradientIsConsumedOnceWithinItsAge) {
+  for (const std::string& activation : kActivations)
+    for (const int tau : {0, 1, 3, 50})
+      for (const std::int32_t n : kRanks)
+        for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+          SCOPED_TRACE(activation + ", tau=" + std::to_string(tau) + ", n=" + std::to_string(n) +
+                       ", seed=" + std::to_string(seed));
+          const WorldConfig config = make_config(
+              make_plan({{"activation", activation}, {"staleness", std::to_string(tau)}}), n, seed);
+          RoleWorld world(config, whole);
+          world.start();
+          world.run();
+          expect_all_finished_alike(world, n);
+          expect_each_once(world, config, tau);
+          const at::Tensor x = world.z(0).to(at::kDouble);
+          const at::Tensor expected = world.gradients() * (-config.lr / n);
+          if ((n & (n - 1)) == 0)
+            EXPECT_TRUE(at::equal(x, expected));
+          else
+            EXPECT_TRUE(at::allclose(x, expected, 1e-5, 1e-5));
+        }
+}
+
+// With a quorum of all, or tau = 0, this is synchronous SGD: the same bits, whatever the delays.
+TEST(Partial, WithoutFreedomItIsAllReduceBitForBit) {
+  for (const std::int32_t n : kRanks)
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      WorldConfig config = make_config(*resolve(Wiring{}), n, seed);
+      config.optimizer.momentum = 0.9;
+      config.lr = 0.1;
+      RoleWorld reference(config, pull);
+      reference.start();
+      reference.run();
+      for (const auto& keys : std::vector<std::vector<std::pair<std::string, std::string>>>{
+               {{"activation", "quorum"}, {"quorum", std::to_string(n)}},
+               {{"activation", "solo"}, {"staleness", "0"}},
+               {{"activation", "majority"}, {"staleness", "0"}}}) {
+        SCOPED_TRACE("n=" + std::to_string(n) + ", seed=" + std::to_string(seed) + ", " +
+                     keys[0].second + " " + keys[1].second);
+        config.plan = make_plan(keys);
+        RoleWorld world(config, pull);
+        world.start();
+        world.run();
+        expect_all_finished_alike(world, n);
+        EXPECT_TRUE(at::equal(world.z(0), reference.z(0)));
+      }
+    }
+}
+
+// Without a bound a straggler is not waited for: the others are through long before it.
+TEST(Partial, SoloDoesNotWaitForAStraggler) {
+  WorldConfig config =
+      make_config(make_plan({{"activation", "solo"}, {"staleness", "1000"}}), 4, 7);
+  config.slowness = {{1, 0.999}};
+  RoleWorld world(config, whole);
+  world.start();
+  std::int64_t of_straggler = -1;
+  const auto produced = [&world](Rank r) {
+    std::int64_t steps = 0;
+    for (const Event& event : world.events(r)) steps += event.kind == EventKind::step_done;
+    return steps;
+  };
+  world.run([&] {
+    if (of_straggler < 0 && produced(0) == config.horizon.steps) of_straggler = produced(1);
+  });
+  EXPECT_LT(of_straggler, config.horizon.steps / 2);
+  expect_all_finished_alike(world, 4);
+}
+
+// 1/active instead of 1/P: a round with one rank in it moves x by the whole of its gradient.
+TEST(Partial, ScaleByActiveDividesByThoseInTheSum) {
+  WorldConfig config = make_config(
+      make_plan({{"activation", "solo"}, {"staleness", "1000"}, {"scale", "active"}}), 2, 3);
+  config.horizon.steps = 1;
+  config.lr = 1;
+  config.slowness = {{1, 0.999}};
+  RoleWorld world(config, [](Rank, Step, const at::Tensor& z) { return at::ones_like(z); });
+  world.start();
+  world.run();
+  EXPECT_EQ(world.z(0)[0].item<float>(), -2.0F) << "two rounds of one rank each";
+}
+
+// The sums of what was saved, loaded and went on are the same whole numbers.
+TEST(Partial, SaveAndLoadInTheMiddleLoseNothing) {
+  for (const std::string& activation : kActivations)
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      SCOPED_TRACE(activation + ", seed=" + std::to_string(seed));
+      const WorldConfig config =
+          make_config(make_plan({{"activation", activation}, {"staleness", "3"}}), 4, seed);
+      RoleWorld world(config, whole);
+      world.start();
+      const auto when = static_cast<std::int64_t>(1 + world.rng()() % 2000);
+      while (world.event_count() < when && world.step()) {
+      }
+      world.save_and_load();
+      world.run();
+      for (Rank r = 0; r < 4; ++r) EXPECT_TRUE(at::equal(world.z(r), world.z(0)));
+      expect_each_once(world, config, 3);
+      EXPECT_TRUE(at::equal(world.z(0).to(at::kDouble), world.gradients() * (-config.lr / 4)));
+    }
+}
+
+TEST(Partial, WiringsThatDoNotFitAreRefused) {
+  const auto refusal = [](const std::vector<std::pair<std::string, std::string>>& keys) {
+    Wiring wiring;
+    for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value));
+    const auto plan = resolve(wiring);
+    return plan.ok() ? std::string("accepted") : plan.error().message;
+  };
+  EXPECT_NE(refusal({{"exchange", "partial"}, {"activation", "solo"}, {"quorum", "2"}})
+                .find("choose activation = 'quorum'"),
+            std::string::npos);
+  EXPECT_NE(refusal({{"exchange", "gossip"}, {"activation", "solo"}}).find("belongs to partial"),
+            std::string::npos);
+  EXPECT_NE(refusal({{"exchange", "partial"}, {"pack", "model"}}).find("choose pack = 'gradient'"),
+            std::string::npos);
+  EXPECT_NE(refusal({{"exchange", "aggregate"}, {"staleness", "2"}})
+                .find("belongs to gossip, partial and group"),
+            std::string::npos);
+  Plan plan = make_plan({{"activation", "quorum"}, {"quorum", "5"}});
+  LrConfig rate;
+  EXPECT_FALSE(make_parts(plan, {}, *LrSchedule::make(rate), {}, 4).ok());
+}
+
+}  // namespace
+}  // namespace grapevine
