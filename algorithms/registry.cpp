@@ -19,6 +19,11 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
                                                         const OptimizerConfig& optimizer,
                                                         std::int32_t ranks) {
   if (auto made = make_optimizer(optimizer); !made) return made.error();
+  if (plan.compression.momentum_correction && (optimizer.name != "sgd" || optimizer.momentum == 0))
+    return bad_input(
+        "wiring.momentum_correction = 'true' does not fit optimizer '" + optimizer.name +
+        "' without momentum: choose --optimizer sgd with --momentum, or momentum_correction = "
+        "'false'");
   const auto nodes = count_nodes(plan, ranks);
   if (!nodes) return nodes.error();
   auto parts =
@@ -46,7 +51,12 @@ std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts,
 
 std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                      std::int32_t ranks, ModelState& model) {
-  auto optimizer = make_optimizer(parts->optimizer);
+  OptimizerConfig config = parts->optimizer;
+  if (parts->plan.compression.momentum_correction) {
+    config.momentum = 0;  // it works before the compression
+    config.nesterov = false;
+  }
+  auto optimizer = make_optimizer(config);
   GRAPEVINE_CHECK(optimizer.ok(), "make_parts checked the optimizer");
   switch (parts->plan.exchange) {
     case Exchange::aggregate:

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/compressors/settings.hpp"
 #include "algorithms/schedules.hpp"
 #include "messages/expected.hpp"
 
@@ -48,6 +49,8 @@ struct Plan {
   bool overlap = false;                       // gossip: exchange while the worker computes
   std::int64_t staleness = 0;                 // gossip with overlap: the bound tau
   std::int32_t hierarchy = 1;                 // ranks per node; above 1 only one of them exchanges
+  CompressionSettings compression;            // aggregate, gossip
+  ClipSettings clip;                          // aggregate
 };
 
 // Checks every value, and that the parts fit each other: the error names the two that do not and

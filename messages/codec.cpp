@@ -84,6 +84,19 @@ struct Wire<News> {
     archive("news.steps", p.steps);
   }
 };
+template <>
+struct Wire<PackedChunk> {
+  static constexpr std::uint8_t kKind = 8;
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("packed.operation", p.operation);
+    archive("packed.round", p.round);
+    archive("packed.sender", p.sender);
+    archive("packed.indices", p.data.indices);
+    archive("packed.values", p.data.values);
+    archive("packed.scales", p.data.scales);
+  }
+};
 
 template <class Archive, class E>
 void envelope_fields(Archive& archive, E& e) {

@@ -51,6 +51,22 @@ struct Marker {
   std::int64_t id = 0;
 };
 
-using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, News>;
+// A vector of d numbers as a compressor left it. Which tensors there are, and what the values mean,
+// is the compressor's (algorithms/compressors); every rank of a job has the same one.
+struct Packed {
+  FrozenTensor indices;  // [k] int32 with the bits of a u32, strictly increasing; absent: all d
+  FrozenTensor values;   // one per index, or all d of them in the compressor's type
+  FrozenTensor scales;   // [blocks] f32, or absent
+};
+
+// A compressed vector on its way: in a collective operation, or as a gossiped difference.
+struct PackedChunk {
+  std::int64_t operation = 0;  // which collective of this role, or round of gossip, from 0
+  std::int32_t round = 0;      // communication round inside the operation
+  std::int32_t sender = 0;     // its position among those that take part
+  Packed data;
+};
+
+using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, News, PackedChunk>;
 
 }  // namespace grapevine
