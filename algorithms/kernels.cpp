@@ -189,8 +189,8 @@ double clip(at::Tensor& x, double c) {
   double sum = 0;
   for (std::int64_t begin = 0; begin < x.numel(); begin += kGrain) {
     const at::Tensor part = x.narrow(0, begin, std::min(kGrain, x.numel() - begin));
-    const double norm = at::linalg_vector_norm(part, 2, c10::nullopt, false, at::kDouble)
-                            .item<double>();
+    const double norm =
+        at::linalg_vector_norm(part, 2, c10::nullopt, false, at::kDouble).item<double>();
     sum += norm * norm;
   }
   const double norm = std::sqrt(sum);

@@ -2,6 +2,7 @@
 
 #include "algorithms/roles/aggregate.hpp"
 #include "algorithms/roles/bilateral.hpp"
+#include "algorithms/roles/difference_gossip.hpp"
 #include "algorithms/roles/gossip.hpp"
 #include "algorithms/roles/hierarchy.hpp"
 
@@ -62,6 +63,8 @@ std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& p
     case Exchange::aggregate:
       return std::make_unique<Aggregate>(parts, rank, ranks, model, std::move(*optimizer));
     case Exchange::gossip:
+      if (parts->plan.compression.enabled())
+        return std::make_unique<DifferenceGossip>(parts, rank, model, std::move(*optimizer));
       return std::make_unique<Gossip>(parts, rank, model, std::move(*optimizer));
     case Exchange::bilateral:
       return std::make_unique<Bilateral>(parts, rank, ranks, model, std::move(*optimizer));

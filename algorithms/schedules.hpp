@@ -75,6 +75,8 @@ class DensitySchedule {
   // Errors (bad_input) name wiring.density or wiring.density_warmup and quote the text.
   static Expected<DensitySchedule> parse(const std::string& density, const std::string& warmup);
   double at(double epoch) const;
+  // Once the warm-up is over.
+  double base() const { return density_; }
   // How many of d entries are kept: max(floor(density * d), 1), at most d.
   std::int64_t entries(double epoch, std::int64_t d) const;
 

@@ -31,8 +31,8 @@ struct SparseVector {
 // REQUIRES: k >= 0.
 //
 // A threshold estimated from a sample leaves a little more than k candidates after one pass over x;
-// the k largest of them are taken exactly. Where the estimate left fewer, a histogram finds one that
-// does not. Memory: reads x once (three times then).
+// the k largest of them are taken exactly. Where the estimate left fewer, a histogram finds one
+// that does not. Memory: reads x once (three times then).
 SparseVector select_top_k(const at::Tensor& x, std::int64_t k);
 
 // All entries above a threshold estimated from a sample: about k of them, and exactly the k largest

@@ -250,8 +250,9 @@ CompressionSettings read_compressor(Reader& read) {
   for (const char* key :
        {"density", "density_warmup", "selection", "error_feedback", "sparse_reduce",
         "momentum_correction", "momentum_masking", "consensus_step"})
-    read.only_where(key, c.enabled(), "compress = 'none': nothing is compressed, choose compress = "
-                                      "'top-k'");
+    read.only_where(key, c.enabled(),
+                    "compress = 'none': nothing is compressed, choose compress = "
+                    "'top-k'");
   const std::string with = "compress = '" + c.name + "': ";
   const bool sparse = c.name == "top-k" || c.name == "random-k";
   for (const char* key : {"density", "density_warmup"})
@@ -268,8 +269,9 @@ CompressionSettings read_compressor(Reader& read) {
   c.error_feedback = read.boolean("error_feedback", true);
   c.reduce = read_sparse_reduce(read);
   read.only_where("sparse_reduce", sparse || c.reduce == SparseReduce::all_gather,
-                  with + "it merges lists of indices, choose sparse_reduce = 'all-gather' or "
-                         "compress = 'top-k'");
+                  with +
+                      "it merges lists of indices, choose sparse_reduce = 'all-gather' or "
+                      "compress = 'top-k'");
   c.momentum_correction = read.boolean("momentum_correction", false);
   read.only_where("momentum_correction", c.error_feedback || !c.momentum_correction,
                   "error_feedback = false: corrected momentum is collected in the residual, choose "
@@ -290,20 +292,23 @@ void read_compression(Reader& read, const std::string& exchange, Plan& plan) {
     read.only_where(key, plan.exchange == Exchange::aggregate,
                     role + "it belongs to aggregate, choose exchange = 'aggregate'");
   read.only_where("compress", !c.enabled() || plan.exchange != Exchange::bilateral,
-                  role + "both ends of a pair move by the same exact difference, choose exchange = "
-                         "'gossip' or compress = 'none'");
+                  role +
+                      "both ends of a pair move by the same exact difference, choose exchange = "
+                      "'gossip' or compress = 'none'");
   if (plan.exchange == Exchange::gossip && c.enabled()) {
     read.only_where("compress", plan.averaging == Averaging::symmetric,
                     "averaging = '" + read.text("averaging", "push-sum") +
                         "': compressed differences are mixed with symmetric weights, choose "
                         "averaging = 'symmetric'");
-    read.only_where("compress", !plan.overlap,
-                    "overlap = true: the copies of a round must be complete before the next, choose "
-                    "overlap = false");
+    read.only_where(
+        "compress", !plan.overlap,
+        "overlap = true: the copies of a round must be complete before the next, choose "
+        "overlap = false");
   }
   read.only_where("consensus_step", plan.exchange == Exchange::gossip && c.enabled(),
                   role + "it belongs to compressed gossip, choose exchange = 'gossip'");
-  c.consensus_step = read.number("consensus_step", default_consensus_step(c.name), 0, 1);
+  c.consensus_step = default_consensus_step(c);
+  if (read.has("consensus_step")) c.consensus_step = read.number("consensus_step", "1", 0, 1);
 }
 
 void read_clip(Reader& read, const std::string& exchange, Plan& plan) {

@@ -112,8 +112,7 @@ class CompressedReduction final : public Reduction {
     memory_ = std::move(vector);
     vector = at::Tensor();
     collective_ = collective(operation);
-    Packed packed =
-        feedback_.pack(memory_, *compressor_, parts_->horizon.epoch_of(operation), rng);
+    Packed packed = feedback_.pack(memory_, *compressor_, parts_->horizon.epoch_of(operation), rng);
     Outgoing out;
     append(out, collective_->start(std::move(packed), inbox_));
     return out;
@@ -170,8 +169,8 @@ class CompressedReduction final : public Reduction {
   std::unique_ptr<PackedCollective> collective(std::int64_t operation) const {
     const CompressionSettings& c = parts_->plan.compression;
     const double epoch = parts_->horizon.epoch_of(operation);
-    return make_packed_collective(
-        c.reduce, {ranks_, rank_, operation, d_, c.density.entries(epoch, d_)});
+    return make_packed_collective(c.reduce,
+                                  {ranks_, rank_, operation, d_, c.density.entries(epoch, d_)});
   }
 
   // Constant after construction.
@@ -184,7 +183,7 @@ class CompressedReduction final : public Reduction {
   ErrorFeedback feedback_;
   PackedInbox inbox_;
   std::unique_ptr<PackedCollective> collective_;  // of the operation that is running
-  at::Tensor memory_;  // [d], of the vector that was given: for the sum
+  at::Tensor memory_;                             // [d], of the vector that was given: for the sum
 };
 
 }  // namespace

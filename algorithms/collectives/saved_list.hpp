@@ -11,7 +11,8 @@ inline Expected<SparseVector> load_list(const StateDict& state, std::int64_t d) 
   if (!packed) return packed.error();
   auto list = from_packed(*packed, d);
   if (!list)
-    return bad_input("a sparse vector of the saved state is damaged: resume from another checkpoint");
+    return bad_input(
+        "a sparse vector of the saved state is damaged: resume from another checkpoint");
   return list;
 }
 

@@ -1,5 +1,7 @@
 #include "algorithms/compressors/compressor.hpp"
 
+#include <algorithm>
+
 #include "algorithms/compressors/packed_error.hpp"
 #include "messages/check.hpp"
 
@@ -30,8 +32,7 @@ class Plain final : public Compressor {
 std::unique_ptr<const Compressor> make_compressor(const CompressionSettings& settings) {
   if (settings.name == "none") return std::make_unique<Plain>();
   if (settings.name == "top-k") return make_top_k(settings.density, settings.sampled);
-  if (settings.name == "random-k")
-    return make_random_k(settings.density, !settings.error_feedback);
+  if (settings.name == "random-k") return make_random_k(settings.density, !settings.error_feedback);
   if (settings.name == "fp16") return make_half(at::kHalf);
   if (settings.name == "bf16") return make_half(at::kBFloat16);
   if (settings.name == "int8") return make_int8();
@@ -45,9 +46,10 @@ const std::vector<std::string>& compressor_names() {
   return names;
 }
 
-std::string default_consensus_step(const std::string& compressor) {
-  if (compressor == "top-k" || compressor == "random-k") return "0.3";
-  return compressor == "sign" ? "0.5" : "1";
+double default_consensus_step(const CompressionSettings& settings) {
+  if (settings.name == "top-k") return std::min(1.0, 2 * settings.density.base());
+  if (settings.name == "random-k") return settings.density.base();
+  return settings.name == "sign" ? 0.5 : 1;
 }
 
 }  // namespace grapevine

@@ -48,8 +48,10 @@ std::unique_ptr<const Compressor> make_compressor(const CompressionSettings& set
 // `none` first.
 const std::vector<std::string>& compressor_names();
 
-// gamma of compressed gossip, where the wiring does not say.
-std::string default_consensus_step(const std::string& compressor);
+// The consensus step of compressed gossip, where the wiring does not say: 1 for the compressors
+// that keep nearly all, 1/2 for sign, twice the density (at most 1) for top-k, the density for
+// random-k. Top-k at 0.1 and 0.01 of the entries on a ring of 8 is stable up to about 0.3 and 0.05.
+double default_consensus_step(const CompressionSettings& settings);
 
 // One maker per file; see their heads.
 std::unique_ptr<const Compressor> make_top_k(const DensitySchedule& density, bool sampled);

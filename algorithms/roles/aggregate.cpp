@@ -104,8 +104,7 @@ Expected<void> Aggregate::load(const StateDict& state) {
   const auto phase = state.integer("phase");
   if (!phase) return phase.error();
   phase_ = static_cast<Phase>(*phase);
-  if (auto loaded = reduction_->load(state.under("reduction"), model_.step); !loaded)
-    return loaded;
+  if (auto loaded = reduction_->load(state.under("reduction"), model_.step); !loaded) return loaded;
   return optimizer_->load(state.under("optimizer"));
 }
 

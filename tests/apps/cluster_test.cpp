@@ -108,7 +108,8 @@ class Cluster : public testing::TestWithParam<std::string> {
 
 // Every preset; where ranks wait for each other, the models are those of one process, bit for bit.
 TEST_P(Cluster, TrainsEveryPresetAsOneProcessDoes) {
-  for (const std::string algorithm : {"ar", "sgp", "osgp", "d-psgd", "ad-psgd"}) {
+  for (const std::string algorithm :
+       {"ar", "sgp", "osgp", "d-psgd", "ad-psgd", "topk", "topk2", "gtopk", "choco-sgd"}) {
     SCOPED_TRACE(algorithm);
     const fs::path one = folder_.path() / (algorithm + "-one");
     const fs::path many = folder_.path() / (algorithm + "-many");
