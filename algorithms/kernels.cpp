@@ -5,6 +5,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "messages/check.hpp"
 
 namespace grapevine::kernels {
@@ -178,6 +181,21 @@ void sgd_step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& velocity,
 void sgd_step(at::Tensor& x, at::Tensor& velocity, const at::Tensor& gradient,
               const SgdStep& step) {
   sgd_step_into(x, x, velocity, gradient, step);
+}
+
+double clip(at::Tensor& x, double c) {
+  check_flat(x, "x");
+  GRAPEVINE_CHECK(c > 0, "clip to a norm of ", c);
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < x.numel(); begin += kGrain) {
+    const at::Tensor part = x.narrow(0, begin, std::min(kGrain, x.numel() - begin));
+    const double norm =
+        at::linalg_vector_norm(part, 2, c10::nullopt, false, at::kDouble).item<double>();
+    sum += norm * norm;
+  }
+  const double norm = std::sqrt(sum);
+  if (norm > c) x.mul_(c / norm);
+  return norm;
 }
 
 TORCH_LIBRARY(grapevine, library) {

@@ -62,4 +62,9 @@ void sgd_step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& velocity,
 // The same in place: x <- the stepped x.
 void sgd_step(at::Tensor& x, at::Tensor& velocity, const at::Tensor& gradient, const SgdStep& step);
 
+// x <- x min(1, c / |x|), |x| the L2 norm, which it returns. The norm is summed in double precision
+// over stretches of fixed length: the bits do not depend on the number of threads.
+// REQUIRES: c > 0. Memory: reads x twice, writes x; reads it once where nothing is clipped.
+double clip(at::Tensor& x, double c);
+
 }  // namespace grapevine::kernels

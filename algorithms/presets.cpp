@@ -15,6 +15,16 @@ Preset make_preset(std::string name, std::string title, std::string paper,
   return preset;
 }
 
+Preset sparse_preset(const std::string& name, const std::string& title, const std::string& paper,
+                     const std::string& sparse_reduce) {
+  return make_preset(name, title, paper,
+                     {{"exchange", "aggregate"},
+                      {"pack", "gradient"},
+                      {"compress", "top-k"},
+                      {"density", "0.001"},
+                      {"sparse_reduce", sparse_reduce}});
+}
+
 }  // namespace
 
 const std::vector<Preset>& presets() {
@@ -71,6 +81,20 @@ const std::vector<Preset>& presets() {
       make_preset("wagma", "Wait-avoiding group model averaging SGD",
                   "Li et al., TPDS 2021, Algorithm 2",
                   {{"exchange", "group"}, {"pack", "model"}, {"staleness", "10"}}),
+      sparse_preset("topk", "Top-k sparsified SGD with error feedback",
+                    "Shi et al., IJCAI 2019; Lin et al., ICLR 2018", "all-gather"),
+      sparse_preset("topk2", "Top-k, selected again from the sum", "Shi et al., ICDCS 2019",
+                    "all-gather-reselect"),
+      sparse_preset("gtopk", "Global top-k", "Shi et al., ICDCS 2019, Algorithm 4", "butterfly"),
+      make_preset("choco-sgd", "Gossip with compressed differences",
+                  "Koloskova, Stich, Jaggi, ICML 2019, Algorithm 2",
+                  {{"exchange", "gossip"},
+                   {"pack", "model"},
+                   {"averaging", "symmetric"},
+                   {"topology", "ring"},
+                   {"peers", "1"},
+                   {"compress", "top-k"},
+                   {"density", "0.1"}}),
   };
   return all;
 }

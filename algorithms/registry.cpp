@@ -2,6 +2,7 @@
 
 #include "algorithms/roles/aggregate.hpp"
 #include "algorithms/roles/bilateral.hpp"
+#include "algorithms/roles/difference_gossip.hpp"
 #include "algorithms/roles/gossip.hpp"
 #include "algorithms/roles/group.hpp"
 #include "algorithms/roles/hierarchy.hpp"
@@ -21,6 +22,11 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
                                                         const OptimizerConfig& optimizer,
                                                         std::int32_t ranks) {
   if (auto made = make_optimizer(optimizer); !made) return made.error();
+  if (plan.compression.momentum_correction && (optimizer.name != "sgd" || optimizer.momentum == 0))
+    return bad_input(
+        "wiring.momentum_correction = 'true' does not fit optimizer '" + optimizer.name +
+        "' without momentum: choose --optimizer sgd with --momentum, or momentum_correction = "
+        "'false'");
   const auto nodes = count_nodes(plan, ranks);
   if (!nodes) return nodes.error();
   auto parts =
@@ -56,12 +62,19 @@ std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts,
 
 std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                      std::int32_t ranks, ModelState& model) {
-  auto optimizer = make_optimizer(parts->optimizer);
+  OptimizerConfig config = parts->optimizer;
+  if (parts->plan.compression.momentum_correction) {
+    config.momentum = 0;  // it works before the compression
+    config.nesterov = false;
+  }
+  auto optimizer = make_optimizer(config);
   GRAPEVINE_CHECK(optimizer.ok(), "make_parts checked the optimizer");
   switch (parts->plan.exchange) {
     case Exchange::aggregate:
       return std::make_unique<Aggregate>(parts, rank, ranks, model, std::move(*optimizer));
     case Exchange::gossip:
+      if (parts->plan.compression.enabled())
+        return std::make_unique<DifferenceGossip>(parts, rank, model, std::move(*optimizer));
       return std::make_unique<Gossip>(parts, rank, model, std::move(*optimizer));
     case Exchange::bilateral:
       return std::make_unique<Bilateral>(parts, rank, ranks, model, std::move(*optimizer));

@@ -194,4 +194,47 @@ std::string CountSchedule::to_string() const {
   return text;
 }
 
+Expected<DensitySchedule> DensitySchedule::parse(const std::string& density,
+                                                 const std::string& warmup) {
+  const auto is_density = [](std::optional<double> d) { return d && *d > 0 && *d <= 1; };
+  DensitySchedule schedule;
+  const std::optional<double> final_density = parse_number(density);
+  if (!is_density(final_density))
+    return bad_input("wiring.density = '" + density +
+                     "': expected a number above 0, at most 1, like 0.01");
+  schedule.density_ = *final_density;
+  if (warmup == "none") return schedule;
+  const Error bad = bad_input("wiring.density_warmup = '" + warmup +
+                              "': expected none, dgc or densities like 0.25,0.0625, with @EPOCHS "
+                              "for the epochs of each");
+  const std::string_view text = warmup;
+  const std::size_t at_sign = text.find('@');
+  if (at_sign != std::string_view::npos) {
+    const std::optional<double> epochs = parse_number(text.substr(at_sign + 1));
+    if (!epochs || *epochs <= 0) return bad;
+    schedule.epochs_each_ = *epochs;
+  }
+  const std::string_view list = text.substr(0, at_sign);
+  for (const std::string_view piece :
+       split_at_commas(list == "dgc" ? "0.25,0.0625,0.015625,0.004" : list)) {
+    const std::optional<double> entry = parse_number(piece);
+    if (!is_density(entry)) return bad;
+    schedule.warmup_.push_back(*entry);
+  }
+  return schedule;
+}
+
+double DensitySchedule::at(double epoch) const {
+  GRAPEVINE_CHECK(epoch >= 0, "density asked for epoch ", epoch);
+  const double entry = std::floor(epoch / epochs_each_);
+  if (entry >= static_cast<double>(warmup_.size())) return density_;
+  return std::max(density_, warmup_[static_cast<std::size_t>(entry)]);
+}
+
+std::int64_t DensitySchedule::entries(double epoch, std::int64_t d) const {
+  // With a margin: 0.29 * 100 is below 29.
+  const double kept = std::floor(at(epoch) * static_cast<double>(d) * (1 + 1e-12));
+  return std::min(std::max<std::int64_t>(static_cast<std::int64_t>(kept), 1), d);
+}
+
 }  // namespace grapevine

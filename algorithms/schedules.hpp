@@ -64,4 +64,26 @@ class CountSchedule {
   std::vector<std::pair<double, std::int64_t>> entries_;  // ascending, first at epoch 0
 };
 
+// The share of a vector's entries that a sparsifier keeps, in (0, 1]. It may begin higher: the
+// entries of the warm-up hold for an equal number of epochs each, and never fall below `density`.
+// Warm-up grammar (wiring.density_warmup):
+//   none
+//   D1,D2,…[@EPOCHS]   each for EPOCHS epochs (default 1, may be fractional)
+//   dgc[@EPOCHS]       0.25,0.0625,0.015625,0.004 (Lin et al. 2018, section 3.3)
+class DensitySchedule {
+ public:
+  // Errors (bad_input) name wiring.density or wiring.density_warmup and quote the text.
+  static Expected<DensitySchedule> parse(const std::string& density, const std::string& warmup);
+  double at(double epoch) const;
+  // Once the warm-up is over.
+  double base() const { return density_; }
+  // How many of d entries are kept: max(floor(density * d), 1), at most d.
+  std::int64_t entries(double epoch, std::int64_t d) const;
+
+ private:
+  double density_ = 1;
+  std::vector<double> warmup_;
+  double epochs_each_ = 1;
+};
+
 }  // namespace grapevine

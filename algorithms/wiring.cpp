@@ -8,6 +8,7 @@
 
 #include <toml++/toml.h>
 
+#include "algorithms/compressors/compressor.hpp"
 #include "algorithms/topology.hpp"
 #include "messages/ids.hpp"
 #include "messages/names.hpp"
@@ -71,6 +72,21 @@ class Reader {
         std::min<std::int64_t>(count(key, fallback, least), std::numeric_limits<Rank>::max()));
   }
 
+  // A finite number above `least`, at most `most`.
+  double number(const std::string& key, const std::string& fallback, double least, double most) {
+    const std::string value = text(key, fallback);
+    double number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    const bool whole = error == std::errc() && end == value.data() + value.size();
+    if (!whole || !(number > least && number <= most)) {
+      std::ostringstream range;
+      range << "a number above " << least;
+      if (most < std::numeric_limits<double>::max()) range << ", at most " << most;
+      fail(bad_value(key, value, range.str()));
+    }
+    return number;
+  }
+
   // `key` makes sense only where `holds`; `why` completes "wiring.<key> ... does not fit".
   void only_where(const std::string& key, bool holds, const std::string& why) {
     if (has(key) && !holds)
@@ -88,9 +104,13 @@ class Reader {
 };
 
 std::string toml_value(const std::string& value) {
-  const bool bare = value == "true" || value == "false" ||
-                    (!value.empty() && value.find_first_not_of("0123456789") == std::string::npos);
-  if (bare) return value;
+  const auto is_digits = [](const std::string& text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  };
+  const std::size_t point = value.find('.');
+  const bool is_fraction = point != std::string::npos && is_digits(value.substr(0, point)) &&
+                           is_digits(value.substr(point + 1));
+  if (value == "true" || value == "false" || is_digits(value) || is_fraction) return value;
   std::ostringstream out;
   out << toml::value<std::string>(value);
   return out.str();
@@ -119,6 +139,23 @@ const std::vector<KeyInfo>& wiring_keys() {
       {"group_size", "a whole number", "ranks that average; about the root of all by default"},
       {"hierarchy", "a whole number, or node: what the launcher says",
        "ranks per node: they all-reduce gradients, one of them exchanges with other nodes"},
+      {"compress", "none | top-k | random-k | fp16 | bf16 | int8 | sign",
+       "what makes the exchanged vector smaller"},
+      {"density", "a number in (0, 1]", "the share of entries that top-k and random-k keep"},
+      {"density_warmup", "none | dgc | D1,D2,…[@EPOCHS]",
+       "higher densities for the first epochs, one after the other"},
+      {"selection", "exact | sampled", "top-k: exactly k, or about k by a threshold from a sample"},
+      {"error_feedback", "true | false", "keep what was not sent, and send it later"},
+      {"sparse_reduce", "all-gather | all-gather-reselect | butterfly | tree",
+       "how an aggregate adds up sparse vectors"},
+      {"momentum_correction", "true | false",
+       "the optimizer's momentum works on each rank before the compression"},
+      {"momentum_masking", "true | false", "entries that were sent lose that momentum"},
+      {"consensus_step", "a number in (0, 1]",
+       "gamma: how far compressed gossip moves towards its peers"},
+      {"clip", "a number above 0", "the largest L2 norm of the gradient"},
+      {"clip_at", "sum | local",
+       "clip the mean of all ranks, or each rank's own to 1/sqrt(ranks) of the norm"},
   };
   return keys;
 }
@@ -145,11 +182,15 @@ Expected<Wiring> Wiring::parse_toml(const std::string& text, const std::string& 
         written = string->get();
       } else if (const auto* integer = value.as_integer()) {
         written = std::to_string(integer->get());
+      } else if (const auto* real = value.as_floating_point()) {
+        char buffer[32];
+        const auto end = std::to_chars(buffer, buffer + sizeof buffer, real->get()).ptr;
+        written.assign(buffer, end);
       } else if (const auto* boolean = value.as_boolean()) {
         written = boolean->get() ? "true" : "false";
       } else {
         return bad_input(where + ": wiring." + std::string(key.str()) +
-                         " is neither text, a whole number nor true/false");
+                         " is neither text, a number nor true/false");
       }
       if (auto set = wiring.set(std::string(key.str()), written); !set)
         return Error{set.error().code, where + ": " + set.error().message};
@@ -251,6 +292,97 @@ void read_group(Reader& read, Plan& plan) {
   plan.group_size = read.rank_count("group_size", 0, 1);
 }
 
+SparseReduce read_sparse_reduce(Reader& read) {
+  static const std::map<std::string, SparseReduce> names = {
+      {"all-gather", SparseReduce::all_gather},
+      {"all-gather-reselect", SparseReduce::all_gather_reselect},
+      {"butterfly", SparseReduce::butterfly},
+      {"tree", SparseReduce::tree}};
+  return names.at(read.name("sparse_reduce", "all-gather",
+                            {"all-gather", "all-gather-reselect", "butterfly", "tree"}));
+}
+
+// The parts of the compression among themselves.
+CompressionSettings read_compressor(Reader& read) {
+  CompressionSettings c;
+  c.name = read.name("compress", "none", compressor_names());
+  for (const char* key :
+       {"density", "density_warmup", "selection", "error_feedback", "sparse_reduce",
+        "momentum_correction", "momentum_masking", "consensus_step"})
+    read.only_where(key, c.enabled(),
+                    "compress = 'none': nothing is compressed, choose compress = "
+                    "'top-k'");
+  const std::string with = "compress = '" + c.name + "': ";
+  const bool sparse = c.name == "top-k" || c.name == "random-k";
+  for (const char* key : {"density", "density_warmup"})
+    read.only_where(key, sparse, with + "it keeps all entries, choose compress = 'top-k'");
+  read.only_where("selection", c.name == "top-k",
+                  with + "it does not select by size, choose compress = 'top-k'");
+  auto density =
+      DensitySchedule::parse(read.text("density", "0.001"), read.text("density_warmup", "none"));
+  if (density)
+    c.density = std::move(*density);
+  else
+    read.fail(density.error());
+  c.sampled = read.name("selection", "exact", {"exact", "sampled"}) == "sampled";
+  c.error_feedback = read.boolean("error_feedback", true);
+  c.reduce = read_sparse_reduce(read);
+  read.only_where("sparse_reduce", sparse || c.reduce == SparseReduce::all_gather,
+                  with +
+                      "it merges lists of indices, choose sparse_reduce = 'all-gather' or "
+                      "compress = 'top-k'");
+  c.momentum_correction = read.boolean("momentum_correction", false);
+  read.only_where("momentum_correction", c.error_feedback || !c.momentum_correction,
+                  "error_feedback = false: corrected momentum is collected in the residual, choose "
+                  "error_feedback = true");
+  c.momentum_masking = read.boolean("momentum_masking", true);
+  read.only_where("momentum_masking", c.momentum_correction && sparse,
+                  "a wiring without momentum_correction and a sparse compressor: choose "
+                  "momentum_correction = true and compress = 'top-k'");
+  return c;
+}
+
+// The compression and the role.
+void read_compression(Reader& read, const std::string& exchange, Plan& plan) {
+  plan.compression = read_compressor(read);
+  CompressionSettings& c = plan.compression;
+  const std::string role = "exchange = '" + exchange + "': ";
+  for (const char* key : {"sparse_reduce", "momentum_correction", "momentum_masking"})
+    read.only_where(key, plan.exchange == Exchange::aggregate,
+                    role + "it belongs to aggregate, choose exchange = 'aggregate'");
+  read.only_where("compress", !c.enabled() || plan.exchange != Exchange::bilateral,
+                  role +
+                      "both ends of a pair move by the same exact difference, choose exchange = "
+                      "'gossip' or compress = 'none'");
+  read.only_where(
+      "compress",
+      !c.enabled() || (plan.exchange != Exchange::partial && plan.exchange != Exchange::group),
+      role + "its sums are exact, choose exchange = 'aggregate' or compress = 'none'");
+  if (plan.exchange == Exchange::gossip && c.enabled()) {
+    read.only_where("compress", plan.averaging == Averaging::symmetric,
+                    "averaging = '" + read.text("averaging", "push-sum") +
+                        "': compressed differences are mixed with symmetric weights, choose "
+                        "averaging = 'symmetric'");
+    read.only_where(
+        "compress", !plan.overlap,
+        "overlap = true: the copies of a round must be complete before the next, choose "
+        "overlap = false");
+  }
+  read.only_where("consensus_step", plan.exchange == Exchange::gossip && c.enabled(),
+                  role + "it belongs to compressed gossip, choose exchange = 'gossip'");
+  c.consensus_step = default_consensus_step(c);
+  if (read.has("consensus_step")) c.consensus_step = read.number("consensus_step", "1", 0, 1);
+}
+
+void read_clip(Reader& read, const std::string& exchange, Plan& plan) {
+  read.only_where("clip", plan.exchange == Exchange::aggregate,
+                  "exchange = '" + exchange + "': it clips the mean gradient of an aggregate");
+  read.only_where("clip_at", read.has("clip"), "a wiring without clip: give clip a norm");
+  if (!read.has("clip")) return;
+  plan.clip.norm = read.number("clip", "1", 0, std::numeric_limits<double>::max());
+  plan.clip.at_sum = read.name("clip_at", "sum", {"sum", "local"}) == "sum";
+}
+
 }  // namespace
 
 Expected<Plan> resolve(const Wiring& wiring) {
@@ -270,6 +402,8 @@ Expected<Plan> resolve(const Wiring& wiring) {
   if (plan.exchange == Exchange::gossip) read_gossip(read, plan);
   if (plan.exchange == Exchange::partial) read_partial(read, plan);
   if (plan.exchange == Exchange::group) read_group(read, plan);
+  read_compression(read, exchange, plan);
+  read_clip(read, exchange, plan);
   plan.topology = read.text("topology", plan.topology);
   auto peers = CountSchedule::parse(read.text("peers", "1"));
   if (!peers) read.fail(bad_input("wiring.peers: " + peers.error().message));

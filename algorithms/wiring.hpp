@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/compressors/settings.hpp"
 #include "algorithms/schedules.hpp"
 #include "messages/expected.hpp"
 
@@ -52,11 +53,13 @@ struct Plan {
   // rounds; group: steps from one global average to the next, >= 1.
   std::int64_t staleness = 0;
   ActivationPolicy activation = ActivationPolicy::majority;  // partial
-  std::int32_t quorum = 0;       // partial: ranks that are waited for; 0: more than half
-  bool scale_by_active = false;  // partial: 1/active in the place of 1/P
-  std::int32_t group_size = 0;   // group: 0: about sqrt(P)
-  std::uint64_t seed = 0;        // of what all ranks draw alike: not a key
-  std::int32_t hierarchy = 1;    // ranks per node; above 1 only one of them exchanges
+  std::int32_t quorum = 0;          // partial: ranks that are waited for; 0: more than half
+  bool scale_by_active = false;     // partial: 1/active in the place of 1/P
+  std::int32_t group_size = 0;      // group: 0: about sqrt(P)
+  std::uint64_t seed = 0;           // of what all ranks draw alike: not a key
+  std::int32_t hierarchy = 1;       // ranks per node; above 1 only one of them exchanges
+  CompressionSettings compression;  // aggregate, gossip
+  ClipSettings clip;                // aggregate
 };
 
 // Checks every value, and that the parts fit each other: the error names the two that do not and

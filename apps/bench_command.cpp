@@ -14,6 +14,7 @@
 #include "actors/delay.hpp"
 #include "apps/bench_partial.hpp"
 #include "apps/bench_rank.hpp"
+#include "apps/bench_sparse.hpp"
 #include "apps/launch_job.hpp"
 #include "gpu/math_threads.hpp"
 #include "messages/names.hpp"
@@ -39,6 +40,7 @@ struct BenchOptions {
   std::int64_t iterations = 20;
   std::vector<std::string> skew = {"0ms", "1ms", "4ms"};  // partial
   std::int32_t quorum = 0;                                // partial; 0: more than half
+  std::vector<double> densities = {0.001, 0.01};          // sparse
   bool json = false;
   // Of the processes that this verb starts; not shown by --help.
   std::int32_t as_rank = -1;
@@ -311,6 +313,12 @@ class TemporaryFolder {
   const std::string path_;
 };
 
+std::string short_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
 std::string joined(const std::vector<std::int64_t>& values) {
   std::string text;
   for (const std::int64_t value : values) text += (text.empty() ? "" : ",") + std::to_string(value);
@@ -373,21 +381,24 @@ class BenchCommand final : public Command {
   void declare(CLI::App& app) override {
     app.add_option(
         "kind", o_.kind,
-        "p2p: messages from rank 0 to rank 1. allreduce: the ring. partial: sums that do "
-        "not wait for all");
+        "p2p: messages from rank 0 to rank 1. allreduce: the ring. partial: sums that do not wait "
+        "for all. sparse: selecting and merging entries, in this process");
     app.add_option("--transport", o_.transport,
                    "inproc (all ranks in this process), tcp or ucx (a process each)")
         ->capture_default_str();
     app.add_option("--ranks", o_.ranks, "Number of ranks")->capture_default_str();
-    app.add_option("--bytes", o_.bytes, "Sizes to measure, comma-separated")
-        ->delimiter(',')
-        ->capture_default_str();
+    bytes_option_ = app.add_option("--bytes", o_.bytes, "Sizes to measure, comma-separated")
+                        ->delimiter(',')
+                        ->capture_default_str();
     app.add_option("--iterations", o_.iterations, "Measurements of each size")
         ->capture_default_str();
     app.add_option("--skew", o_.skew, "partial: rank r is ready at r times this; comma-separated")
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("--quorum", o_.quorum, "partial: ranks of the quorum (default: more than half)");
+    app.add_option("--density", o_.densities, "sparse: shares of entries to keep, comma-separated")
+        ->delimiter(',')
+        ->capture_default_str();
     app.add_flag("--json", o_.json, "Print one JSON object a size");
     app.add_option("--as-rank", o_.as_rank)->group("");
     app.add_option("--meet-in", o_.meet_in)->group("");
@@ -395,11 +406,16 @@ class BenchCommand final : public Command {
         "p2p: a message's share of the time of several in a row, the short answer to the last one "
         "counted in; up to 8 bytes: a round trip.\nallreduce: the time of rank 0, from a barrier "
         "to the sum; GB/s: 2(N-1)/N x bytes over the median.\nUCX_TLS and UCX_NET_DEVICES choose "
-        "what ucx uses.");
+        "what ucx uses.\nsparse: lines for select, select-sampled, torch-topk and merge; --bytes "
+        "104857600 unless given.");
   }
 
   Expected<void> run(Console& console) override {
     if (auto checked = check(); !checked) return checked;
+    if (o_.kind == "sparse") {
+      if (bytes_option_->count() == 0) o_.bytes = {std::int64_t{100} << 20};
+      return run_sparse_bench({o_.bytes, o_.densities, o_.iterations, o_.json}, console.out);
+    }
     BenchReport report(o_, console.out);
     if (o_.transport == "inproc") return run_inproc(o_, report);
     if (o_.as_rank >= 0) return run_rank(o_, report);
@@ -413,14 +429,19 @@ class BenchCommand final : public Command {
       return bad_input(option + " " + std::to_string(value) + ": expected " +
                        std::to_string(least) + ".." + std::to_string(most));
     };
-    if (o_.kind.empty()) return bad_input("bench what? p2p, allreduce or partial");
-    if (o_.kind != "p2p" && o_.kind != "allreduce" && o_.kind != "partial")
-      return unknown_name("benchmark", o_.kind, {"p2p", "allreduce", "partial"});
+    static const std::vector<std::string> kinds = {"p2p", "allreduce", "partial", "sparse"};
+    if (o_.kind.empty()) return bad_input("bench what? p2p, allreduce, partial or sparse");
+    if (std::find(kinds.begin(), kinds.end(), o_.kind) == kinds.end())
+      return unknown_name("benchmark", o_.kind, kinds);
     for (const std::string& skew : o_.skew)
       if (const auto parsed = parse_duration(skew); !parsed)
         return bad_input("--skew '" + skew + "': expected " + parsed.error().message);
     if (o_.quorum < 0 || o_.quorum > o_.ranks)
       return out_of_range("--quorum", o_.quorum, 1, o_.ranks);
+    for (const double density : o_.densities)
+      if (!(density > 0 && density <= 1))
+        return bad_input("--density " + short_number(density) +
+                         ": expected numbers above 0, at most 1");
     if (o_.transport != "inproc" && o_.transport != "tcp" && o_.transport != "ucx")
       return unknown_name("transport", o_.transport, {"inproc", "tcp", "ucx"});
     if (o_.transport == "ucx" && !ucx_built_in())
@@ -431,7 +452,9 @@ class BenchCommand final : public Command {
     if (o_.ranks < least || o_.ranks > kMaxRanks)
       return out_of_range("--ranks", o_.ranks, least, kMaxRanks);
     for (const std::int64_t bytes : o_.bytes)
-      if (bytes < 1 || bytes > kMaxBytes) return out_of_range("--bytes", bytes, 1, kMaxBytes);
+      if (const std::int64_t least = o_.kind == "sparse" ? 4 : 1;
+          bytes < least || bytes > kMaxBytes)
+        return out_of_range("--bytes", bytes, least, kMaxBytes);
     if (o_.iterations < 1 || o_.iterations > kMaxIterations)
       return out_of_range("--iterations", o_.iterations, 1, kMaxIterations);
     if (o_.as_rank >= o_.ranks || (o_.as_rank >= 0) != !o_.meet_in.empty())
@@ -440,6 +463,7 @@ class BenchCommand final : public Command {
   }
 
   BenchOptions o_;
+  CLI::Option* bytes_option_ = nullptr;
 };
 
 }  // namespace

@@ -57,6 +57,49 @@ struct Activate {
   bool begun = false;  // else: the sender is ready, to the rank that counts
 };
 
-using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, News, Activate>;
+// A vector of d numbers as a compressor left it. Which tensors there are, and what the values mean,
+// is the compressor's (algorithms/compressors); every rank of a job has the same one.
+struct Packed {
+  FrozenTensor indices;  // [k] int32 with the bits of a u32, strictly increasing; absent: all d
+  FrozenTensor values;   // one per index, or all d of them in the compressor's type
+  FrozenTensor scales;   // [blocks] f32, or absent
+};
+
+// A compressed vector on its way: in a collective operation, or as a gossiped difference.
+struct PackedChunk {
+  std::int64_t operation = 0;  // which collective of this role, or round of gossip, from 0
+  std::int32_t round = 0;      // communication round inside the operation
+  std::int32_t sender = 0;     // its position among those that take part
+  Packed data;
+};
+
+// Parameter servers: the client is ready to exchange; servers grant in the order of arrival.
+struct Ask {
+  std::int64_t exchange = 0;  // of this client, from 1
+};
+
+// The client's turn: the server's slice of the central variable. The stamp has its version.
+struct Grant {
+  std::int64_t exchange = 0;
+  FrozenTensor theta;  // [slice]
+};
+
+// What the client gives, under a grant or, where the rule needs none, as an offer that waits in the
+// queue itself. The stamp has the version that the gradients were computed from.
+struct Commit {
+  std::int64_t exchange = 0;
+  std::int64_t gradients = 1;  // in it
+  FrozenTensor update;         // [slice]
+};
+
+// What became of a commit. The stamp has the server's version after it.
+struct Receipt {
+  std::int64_t exchange = 0;
+  bool accepted = false;  // false: the grant had been taken back
+  FrozenTensor value;     // [slice] what the rule gives back for an offer; else empty
+};
+
+using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, News, Activate, PackedChunk, Ask,
+                             Grant, Commit, Receipt>;
 
 }  // namespace grapevine

@@ -1,14 +1,19 @@
 #include "algorithms/roles/aggregate.hpp"
 
+#include <cmath>
+
+#include "algorithms/kernels.hpp"
+
 namespace grapevine {
+
 Aggregate::Aggregate(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
                      ModelState& model, std::unique_ptr<Optimizer> optimizer)
     : parts_(std::move(parts)),
       rank_(rank),
-      ranks_(all_ranks(ranks)),
+      ranks_(ranks),
       model_(model),
       optimizer_(std::move(optimizer)),
-      ring_(ranks_, rank_, 0) {}
+      reduction_(make_reduction(parts_, rank, ranks, model.x.numel())) {}
 
 void Aggregate::on_start(Env& env) {
   if (phase_ == Phase::reducing) return;  // the chunks on their way carry on
@@ -31,29 +36,26 @@ void Aggregate::on_gradient(Env& env, Gradient gradient) {
 }
 
 void Aggregate::reduce(Env& env, at::Tensor gradient) {
-  ring_ = ring();
-  send(env, ring_.start(std::move(gradient)));
-  for (Chunk& chunk : early_.take(model_.step)) send(env, ring_.on_chunk(std::move(chunk)));
-  if (!ring_.done()) env.record({EventKind::wait_begin, -1, stamp(), model_.step, 0, 0});
+  const ClipSettings& clip = parts_->plan.clip;
+  if (clip.norm > 0 && !clip.at_sum) kernels::clip(gradient, clip.norm / std::sqrt(ranks_));
+  send(env, reduction_->start(model_.step, std::move(gradient), env.rng()));
+  if (!reduction_->done()) env.record({EventKind::wait_begin, -1, stamp(), model_.step, 0, 0});
   apply_if_reduced(env);
 }
 
 void Aggregate::on_message(Env& env, Envelope envelope) {
-  auto* chunk = std::get_if<Chunk>(&envelope.payload);
-  GRAPEVINE_CHECK(chunk != nullptr, "all-reduce got something else than a chunk from rank ",
-                  envelope.from);
-  if (phase_ != Phase::reducing || chunk->operation != model_.step)
-    return early_.hold(std::move(*chunk));
-  send(env, ring_.on_chunk(std::move(*chunk)));
-  if (ring_.done()) env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
+  send(env, reduction_->on_message(envelope.from, std::move(envelope.payload)));
+  if (reduction_->done()) env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
   apply_if_reduced(env);
 }
 
 // x <- x - gamma u(1/P sum_i g_i), the same on every rank.
 void Aggregate::apply_if_reduced(Env& env) {
-  if (!ring_.done()) return;
-  at::Tensor mean = ring_.take_result();
-  if (ranks_.size() > 1) mean.mul_(1.0 / static_cast<double>(ranks_.size()));
+  if (!reduction_->done()) return;
+  at::Tensor mean = reduction_->take_sum();
+  if (ranks_ > 1) mean.mul_(1.0 / static_cast<double>(ranks_));
+  const ClipSettings& clip = parts_->plan.clip;
+  if (clip.norm > 0 && clip.at_sum) kernels::clip(mean, clip.norm);
   model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
   at::Tensor x = std::move(model_.x).thaw();
   optimizer_->step(x, mean, model_.lr);
@@ -66,7 +68,6 @@ void Aggregate::apply_if_reduced(Env& env) {
   env.record({EventKind::committed, rank_, done, done.step, 0, 0});
   env.record({EventKind::applied, -1, done, done.step, 0, model_.x.nbytes()});
   env.record({EventKind::step_done, -1, done, done.step, 0, 0});
-  ring_ = ring();
   begin_step(env);
 }
 
@@ -78,11 +79,10 @@ void Aggregate::on_peer_up(Env&, Rank) {}
 
 FrozenTensor Aggregate::debiased() const { return model_.x; }
 
-void Aggregate::send(Env& env, std::vector<OutgoingChunk> messages) {
-  for (OutgoingChunk& message : messages) env.send(message.to, stamp(), std::move(message.chunk));
+void Aggregate::send(Env& env, std::vector<OutgoingPayload> messages) {
+  for (OutgoingPayload& message : messages)
+    env.send(message.to, stamp(), std::move(message.payload));
 }
-
-RingAllReduce Aggregate::ring() const { return RingAllReduce(ranks_, rank_, model_.step); }
 
 Stamp Aggregate::stamp() const {
   Stamp stamp;
@@ -96,8 +96,7 @@ StateDict Aggregate::save() const {
   StateDict state;
   state.put("phase", static_cast<std::int64_t>(phase_));
   state.put_all("optimizer", optimizer_->save());
-  state.put_all("ring", ring_.save());
-  state.put_all("early", early_.save());
+  state.put_all("reduction", reduction_->save());
   return state;
 }
 
@@ -105,9 +104,7 @@ Expected<void> Aggregate::load(const StateDict& state) {
   const auto phase = state.integer("phase");
   if (!phase) return phase.error();
   phase_ = static_cast<Phase>(*phase);
-  ring_ = ring();
-  if (auto loaded = ring_.load(state.under("ring")); !loaded) return loaded;
-  if (auto loaded = early_.load(state.under("early")); !loaded) return loaded;
+  if (auto loaded = reduction_->load(state.under("reduction"), model_.step); !loaded) return loaded;
   return optimizer_->load(state.under("optimizer"));
 }
 

@@ -1,18 +1,26 @@
 // Aggregate: all ranks sum their gradients and take the same optimizer step on identical replicas.
 //
 // Papers: ring all-reduce: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009.
+//   Compressed: Top-k, gTop-k: Shi et al., IJCAI and ICDCS 2019; momentum correction, masking,
+//   warm-up of the density, local clipping: Lin et al., "Deep Gradient Compression", ICLR 2018.
 //
-//   step k:  g_i = gradient of batch (i, k) at x;  g = 1/P sum_i g_i by ring all-reduce;
+//   step k:  g_i = gradient of batch (i, k) at x;  g = 1/P reduce(g_1 ... g_P);
 //            x <- x - gamma u(g)
 //
-// Bytes per rank and step: 2 (P-1)/P * 4 d + 2 (P-1) headers.  Messages: 2 (P-1).
-// Staleness: 0. The replicas stay bitwise identical: the ring fixes the order of every sum.
+//   reduce: the sum by ring all-reduce, or, compressed: e_i <- e_i + g_i; the sum, or the largest
+//   entries of the sum, of all C(e_i); what did not get into it stays in the e_i.
+//
+// Bytes per rank and step: ring 2 (P-1)/P * 4 d in 2 (P-1) messages; compressed: see the collective
+//   in algorithms/collectives, e.g. 8 k log2 P for gTop-k, and a header for each message.
+// Staleness: 0; what a residual holds back enters later, and is not counted as staleness.
+// The replicas stay bitwise identical: every sum has a fixed order.
 // A rank that dies stops the training: its contribution is part of every sum.
+// Deviations: those of the collectives; clipping knows no layers.
 #pragma once
 #include <memory>
 #include <vector>
 
-#include "algorithms/collectives/ring_all_reduce.hpp"
+#include "algorithms/collectives/reduction.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/role.hpp"
 
@@ -39,21 +47,19 @@ class Aggregate final : public Role {
 
   void begin_step(Env& env);
   void reduce(Env& env, at::Tensor gradient);
-  void send(Env& env, std::vector<OutgoingChunk> messages);
+  void send(Env& env, std::vector<OutgoingPayload> messages);
   void apply_if_reduced(Env& env);
-  RingAllReduce ring() const;
   Stamp stamp() const;
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
   const Rank rank_;
-  const std::vector<Rank> ranks_;
+  const std::int32_t ranks_;
   ModelState& model_;
 
   std::unique_ptr<Optimizer> optimizer_;
   Phase phase_ = Phase::ready;
-  RingAllReduce ring_;     // of the present step: operation == step
-  CollectiveInbox early_;  // a neighbour may be one step ahead
+  const std::unique_ptr<Reduction> reduction_;  // operation == step; others may be one ahead
 };
 
 }  // namespace grapevine

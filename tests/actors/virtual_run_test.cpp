@@ -95,10 +95,11 @@ RunResult run_well(const Scenario& scenario,
 }
 
 const std::vector<std::string> kPresets = {
-    "ar",           "sgp",  "osgp", "d-psgd", "ad-psgd", "eager-solo", "eager-majority",
-    "eager-quorum", "wagma"};
+    "ar",   "sgp",   "osgp",  "d-psgd",    "ad-psgd",      "eager-solo", "eager-majority",
+    "topk", "topk2", "gtopk", "choco-sgd", "eager-quorum", "wagma"};
 // Those whose ranks wait for each other: their result does not depend on time.
-const std::vector<std::string> kSynchronous = {"ar", "sgp", "osgp", "d-psgd"};
+const std::vector<std::string> kSynchronous = {"ar",   "sgp",   "osgp",  "d-psgd",
+                                               "topk", "topk2", "gtopk", "choco-sgd"};
 
 // bipartite-exponential, the graph of ad-psgd, has an even number of ranks.
 bool allows(const std::string& preset, std::int32_t ranks) {
@@ -513,6 +514,8 @@ TEST(VirtualRun, AFinishedRunCanBeExtended) {
                                                         {"osgp", "0"},
                                                         {"osgp", "2"},
                                                         {"d-psgd", ""},
+                                                        {"gtopk", ""},
+                                                        {"choco-sgd", ""},
                                                         {"ad-psgd", ""}}) {
     SCOPED_TRACE(preset + tau);
     Scenario scenario;

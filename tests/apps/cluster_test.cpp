@@ -111,8 +111,9 @@ const std::set<std::string> kDependOnTime = {"ad-psgd", "eager-solo", "eager-maj
 
 // Every preset; where ranks wait for each other, the models are those of one process, bit for bit.
 TEST_P(Cluster, TrainsEveryPresetAsOneProcessDoes) {
-  for (const std::string algorithm : {"ar", "sgp", "osgp", "d-psgd", "ad-psgd", "eager-solo",
-                                      "eager-majority", "eager-quorum", "wagma"}) {
+  for (const std::string algorithm :
+       {"ar", "sgp", "osgp", "d-psgd", "ad-psgd", "eager-solo", "eager-majority", "eager-quorum",
+        "wagma", "topk", "topk2", "gtopk", "choco-sgd"}) {
     SCOPED_TRACE(algorithm);
     const fs::path one = folder_.path() / (algorithm + "-one");
     const fs::path many = folder_.path() / (algorithm + "-many");

@@ -8,6 +8,7 @@
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/data/image_folder.hpp"
 #include "apps/zoo/data/random_stream.hpp"
+#include "tests/apps/cifar_folder.hpp"
 #include "tests/apps/data_testing.hpp"
 
 namespace grapevine {
@@ -211,24 +212,6 @@ TEST_F(Images, FoldersThatCannotServeAreErrors) {
   add_png("train/a/0.png", 4, 4, {1, 2, 3});
   add_png("test/other/0.png", 4, 4, {1, 2, 3});
   expect_error(list_images(folder_.path()).error(), {"test/other", "no training folder"});
-}
-
-// The first 40 images of each class, unpacked once per build folder.
-std::string cifar_folder() {
-  const std::string archive = GRAPEVINE_SOURCE_DIR "/../shared/data/cifar10-jpeg.tar.xz";
-  const std::string folder = GRAPEVINE_BINARY_DIR "/testdata/cifar10-jpeg-subset";
-  if (std::filesystem::exists(folder)) return folder;
-  if (!std::filesystem::exists(archive)) return "";
-  // Another run of this test may unpack at the same time: unpack aside, then rename.
-  std::filesystem::create_directories(GRAPEVINE_BINARY_DIR "/testdata");
-  std::string aside = folder + "-XXXXXX";
-  if (mkdtemp(aside.data()) == nullptr) return "";
-  const std::string command =
-      "tar -xf '" + archive + "' -C '" + aside + "' --wildcards 't*/*/00[0-3]?.jpg'";
-  std::error_code lost_the_race;
-  if (std::system(command.c_str()) == 0) std::filesystem::rename(aside, folder, lost_the_race);
-  std::filesystem::remove_all(aside, lost_the_race);
-  return std::filesystem::exists(folder) ? folder : "";
 }
 
 TEST(ImagesFiles, CifarAsJpegLoads) {

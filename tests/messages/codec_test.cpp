@@ -61,8 +61,13 @@ Payload random_payload(Rng& rng) {
                   random_tensor(rng)};
     case 5:
       return Activate{static_cast<std::int64_t>(rng()), rng() % 2 == 0};
-    default:
+    case 6:
       return News{random_tensor(rng)};
+    default:
+      return PackedChunk{static_cast<std::int64_t>(rng()),
+                         static_cast<std::int32_t>(rng()),
+                         static_cast<std::int32_t>(rng()),
+                         {random_tensor(rng), random_tensor(rng), random_tensor(rng)}};
   }
 }
 
@@ -120,6 +125,12 @@ struct ExpectSamePayload {
   void operator()(const News& a, const News& b) const { expect_same(a.steps, b.steps); }
   void operator()(const Activate& a, const Activate& b) const {
     EXPECT_EQ(std::tie(a.operation, a.begun), std::tie(b.operation, b.begun));
+  }
+  void operator()(const PackedChunk& a, const PackedChunk& b) const {
+    EXPECT_EQ(std::tie(a.operation, a.round, a.sender), std::tie(b.operation, b.round, b.sender));
+    expect_same(a.data.indices, b.data.indices);
+    expect_same(a.data.values, b.data.values);
+    expect_same(a.data.scales, b.data.scales);
   }
   template <class A, class B>
   void operator()(const A&, const B&) const {
@@ -256,6 +267,19 @@ TEST(Codec, GoldenBytesOfAMarker) {
   EXPECT_EQ(
       encode(golden_envelope(Marker{10})),
       from_hex(std::string("47564E45 0100 04 00 48000000") + kGoldenMiddle + "0A00000000000000"));
+}
+
+TEST(Codec, GoldenBytesOfAPackedChunk) {
+  const Packed data{FrozenTensor::copy_of(at::tensor({3, -1}, at::kInt)),
+                    FrozenTensor::copy_of(at::tensor({1.0f, -2.0f})),
+                    {}};
+  EXPECT_EQ(encode(golden_envelope(PackedChunk{5, 7, 2, data})),
+            from_hex(std::string("47564E45 0100 08 00 84000000") + kGoldenMiddle +
+                     "0500000000000000 07000000 02000000"
+                     "05 01 0000 0800000000000000 0200000000000000"
+                     "01 01 0000 0800000000000000 0200000000000000"
+                     "00 00 0000 0000000000000000"
+                     "03000000 FFFFFFFF 0000803F 000000C0"));
 }
 
 TEST(Codec, GoldenIdsOfTheDtypes) {

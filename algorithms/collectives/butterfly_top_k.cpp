@@ -1,0 +1,93 @@
+#include "algorithms/collectives/butterfly_top_k.hpp"
+
+#include <utility>
+
+#include "algorithms/collectives/saved_list.hpp"
+
+namespace grapevine {
+
+ButterflyTopK::ButterflyTopK(CollectivePlace place) : PackedCollective(std::move(place)) {
+  for (; core_ * 2 <= place_.size(); core_ *= 2) ++doublings_;
+}
+
+std::vector<OutgoingPacked> ButterflyTopK::start(Packed own, PackedInbox& inbox) {
+  list_ = list_of(own);
+  alive_ = list_;
+  round_ = 0;
+  std::vector<OutgoingPacked> out;
+  send(out);
+  for (OutgoingPacked& more : advance(inbox)) out.push_back(std::move(more));
+  return out;
+}
+
+std::vector<OutgoingPacked> ButterflyTopK::advance(PackedInbox& inbox) {
+  std::vector<OutgoingPacked> out;
+  while (!done()) {
+    if (const std::int32_t from = source(); from >= 0) {
+      auto theirs = take_list(inbox, round_, from);
+      if (!theirs) break;
+      take(std::move(*theirs));
+    }
+    ++round_;
+    if (!done()) send(out);
+  }
+  return out;
+}
+
+std::int32_t ButterflyTopK::source() const {
+  const std::int32_t p = place_.position;
+  if (round_ == 0) return p + core_ < place_.size() ? p + core_ : -1;
+  if (round_ == last_round()) return p >= core_ ? p - core_ : -1;
+  return p < core_ ? p ^ (1 << (round_ - 1)) : -1;
+}
+
+void ButterflyTopK::send(std::vector<OutgoingPacked>& out) const {
+  const std::int32_t p = place_.position;
+  if (round_ == 0) {
+    if (p >= core_) out.push_back(message(p - core_, 0, to_packed(list_)));
+  } else if (round_ == last_round()) {
+    if (p + core_ < place_.size()) out.push_back(message(p + core_, round_, to_packed(list_)));
+  } else if (p < core_) {
+    out.push_back(message(p ^ (1 << (round_ - 1)), round_, to_packed(list_)));
+  }
+}
+
+void ButterflyTopK::take(SparseVector theirs) {
+  if (round_ == last_round()) {
+    list_ = std::move(theirs);
+    return;
+  }
+  if (round_ == 0) {
+    list_ = keep_top_k(merge(list_, theirs), place_.k, &rejected_);
+    alive_ = list_;
+    return;
+  }
+  list_ = keep_top_k(merge(list_, theirs), place_.k, nullptr);
+  rejected_ = merge(rejected_, intersect(alive_, list_, false));
+  alive_ = intersect(alive_, list_, true);
+}
+
+StateDict ButterflyTopK::save() const {
+  StateDict state;
+  state.put("round", std::int64_t{round_});
+  state.put_all("list", save_packed(to_packed(list_)));
+  state.put_all("alive", save_packed(to_packed(alive_)));
+  state.put_all("rejected", save_packed(to_packed(rejected_)));
+  return state;
+}
+
+Expected<void> ButterflyTopK::load(const StateDict& state) {
+  const auto round = state.integer("round");
+  if (!round) return round.error();
+  for (const auto& [name, list] : {std::pair<const char*, SparseVector*>{"list", &list_},
+                                   {"alive", &alive_},
+                                   {"rejected", &rejected_}}) {
+    auto loaded = load_list(state.under(name), place_.d);
+    if (!loaded) return loaded.error();
+    *list = std::move(*loaded);
+  }
+  round_ = static_cast<std::int32_t>(*round);
+  return {};
+}
+
+}  // namespace grapevine

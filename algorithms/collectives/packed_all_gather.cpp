@@ -1,0 +1,72 @@
+#include "algorithms/collectives/packed_all_gather.hpp"
+
+#include <string>
+#include <utility>
+
+namespace grapevine {
+
+PackedAllGather::PackedAllGather(CollectivePlace place, bool reselect)
+    : PackedCollective(std::move(place)),
+      reselect_(reselect),
+      gathered_(place_.ranks.size()),
+      missing_(place_.size()) {}
+
+std::vector<OutgoingPacked> PackedAllGather::start(Packed own, PackedInbox& inbox) {
+  std::vector<OutgoingPacked> out;
+  for (std::int32_t i = 1; i < place_.size(); ++i)
+    out.push_back(message((place_.position + i) % place_.size(), 0, own));
+  gathered_[static_cast<std::size_t>(place_.position)] = std::move(own);
+  --missing_;
+  advance(inbox);
+  return out;
+}
+
+std::vector<OutgoingPacked> PackedAllGather::advance(PackedInbox& inbox) {
+  for (std::int32_t sender = 0; sender < place_.size(); ++sender) {
+    std::optional<Packed>& place = gathered_[static_cast<std::size_t>(sender)];
+    if (place) continue;
+    place = inbox.take(place_.operation, 0, sender);
+    missing_ -= place.has_value();
+  }
+  if (reselect_ && done()) reselect();
+  return {};
+}
+
+// Every rank does this for itself, in the same order.
+void PackedAllGather::reselect() {
+  std::vector<SparseVector> lists;
+  for (const std::optional<Packed>& packed : gathered_) lists.push_back(list_of(*packed));
+  const SparseVector own = lists[static_cast<std::size_t>(place_.position)];
+  const SparseVector sum = keep_top_k(merge_all(std::move(lists)), place_.k, nullptr);
+  rejected_ = intersect(own, sum, false);
+  gathered_.assign(1, to_packed(sum));
+}
+
+std::vector<Packed> PackedAllGather::take_result() {
+  std::vector<Packed> result;
+  for (std::optional<Packed>& packed : gathered_) result.push_back(*std::move(packed));
+  return result;
+}
+
+StateDict PackedAllGather::save() const {
+  StateDict state;
+  for (std::size_t i = 0; i < gathered_.size(); ++i)
+    if (gathered_[i]) state.put_all(std::to_string(i), save_packed(*gathered_[i]));
+  return state;
+}
+
+Expected<void> PackedAllGather::load(const StateDict& state) {
+  missing_ = place_.size();
+  for (std::size_t i = 0; i < gathered_.size(); ++i) {
+    gathered_[i].reset();
+    const StateDict entry = state.under(std::to_string(i));
+    if (entry.entries().empty()) continue;
+    auto packed = load_packed(entry);
+    if (!packed) return packed.error();
+    gathered_[i] = std::move(*packed);
+    --missing_;
+  }
+  return {};
+}
+
+}  // namespace grapevine

@@ -1,0 +1,101 @@
+// Collectives over compressed vectors: what they share.
+//
+// An operation turns the vector that each rank gives into one result, the same bits on all ranks.
+// Ranks need not be in step: messages of later rounds and later operations wait in a PackedInbox.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "algorithms/compressors/settings.hpp"
+#include "algorithms/sparse_vector.hpp"
+#include "algorithms/state_dict.hpp"
+#include "messages/expected.hpp"
+#include "messages/ids.hpp"
+#include "messages/protocol.hpp"
+
+namespace grapevine {
+
+// A message that the caller has to send, in the order returned.
+struct OutgoingPacked {
+  Rank to = 0;
+  PackedChunk chunk;
+};
+
+// Messages that have arrived and were not used yet. Not thread-safe.
+class PackedInbox {
+ public:
+  // A second message of the same operation, round and sender is a broken invariant.
+  void put(PackedChunk chunk);
+  std::optional<Packed> take(std::int64_t operation, std::int32_t round, std::int32_t sender);
+  std::size_t size() const { return held_.size(); }
+
+  StateDict save() const;
+  // Errors (bad_input): entries that are missing or of a wrong type; the inbox is then as before.
+  Expected<void> load(const StateDict& state);
+
+ private:
+  std::map<std::tuple<std::int64_t, std::int32_t, std::int32_t>, Packed> held_;
+};
+
+// One rank of one operation.
+struct CollectivePlace {
+  std::vector<Rank> ranks;    // all that take part, the same list on all of them
+  std::int32_t position = 0;  // of this rank in it
+  std::int64_t operation = 0;
+  std::int64_t d = 0;  // length of the vectors
+  std::int64_t k = 0;  // entries of the result, where the operation selects
+
+  std::int32_t size() const { return static_cast<std::int32_t>(ranks.size()); }
+};
+
+// Not thread-safe. One use: an object is one operation. A message that is no vector of d is a
+// broken invariant.
+class PackedCollective {
+ public:
+  explicit PackedCollective(CollectivePlace place) : place_(std::move(place)) {}
+  virtual ~PackedCollective() = default;
+
+  // Gives this rank's vector. REQUIRES: once, first.
+  virtual std::vector<OutgoingPacked> start(Packed own, PackedInbox& inbox) = 0;
+  // Uses what has arrived. REQUIRES: started, not done.
+  virtual std::vector<OutgoingPacked> advance(PackedInbox& inbox) = 0;
+  virtual bool done() const = 0;
+
+  // The vectors that make up the result, to be added in this order. REQUIRES: done(), once.
+  virtual std::vector<Packed> take_result() = 0;
+  // Entries that this rank has to keep, so that over all ranks
+  //   sum of what was given = result + sum of what is rejected,
+  // exactly where no sum is rounded. REQUIRES: done(), once.
+  virtual SparseVector take_rejected() = 0;
+
+  // What happened since construction; load() needs an object with the same arguments. Errors
+  // (bad_input): a damaged entry.
+  virtual StateDict save() const = 0;
+  virtual Expected<void> load(const StateDict& state) = 0;
+
+ protected:
+  OutgoingPacked message(std::int32_t to, std::int32_t round, Packed data) const {
+    return {place_.ranks[static_cast<std::size_t>(to)],
+            PackedChunk{place_.operation, round, place_.position, std::move(data)}};
+  }
+  // The list that `sender` sent in `round`, where it has arrived.
+  std::optional<SparseVector> take_list(PackedInbox& inbox, std::int32_t round,
+                                        std::int32_t sender) const;
+  SparseVector list_of(const Packed& packed) const;
+
+  const CollectivePlace place_;
+};
+
+// See packed_all_gather.hpp, butterfly_top_k.hpp, tree_top_k.hpp.
+std::unique_ptr<PackedCollective> make_packed_collective(SparseReduce reduce,
+                                                         CollectivePlace place);
+
+// Checkpoint entries.
+StateDict save_packed(const Packed& packed);
+Expected<Packed> load_packed(const StateDict& state);
+
+}  // namespace grapevine

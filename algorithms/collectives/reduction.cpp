@@ -1,0 +1,198 @@
+#include "algorithms/collectives/reduction.hpp"
+
+#include <ATen/ATen.h>
+
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "algorithms/collectives/packed_collective.hpp"
+#include "algorithms/collectives/ring_all_reduce.hpp"
+#include "algorithms/compressors/error_feedback.hpp"
+#include "messages/check.hpp"
+
+namespace grapevine {
+namespace {
+
+using Outgoing = std::vector<OutgoingPayload>;
+
+std::vector<Rank> all_ranks(std::int32_t count) {
+  std::vector<Rank> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+template <class Message>
+void append(Outgoing& out, std::vector<Message> messages) {
+  for (Message& message : messages) out.push_back({message.to, std::move(message.chunk)});
+}
+
+class RingReduction final : public Reduction {
+ public:
+  RingReduction(Rank rank, std::int32_t ranks) : rank_(rank), ranks_(all_ranks(ranks)) {}
+
+  Outgoing start(std::int64_t operation, at::Tensor&& vector, Rng&) override {
+    ring_.emplace(ranks_, rank_, operation);
+    Outgoing out;
+    append(out, ring_->start(std::move(vector)));
+    for (Chunk& chunk : early_.take(operation)) append(out, ring_->on_chunk(std::move(chunk)));
+    return out;
+  }
+
+  Outgoing on_message(Rank from, Payload payload) override {
+    auto* chunk = std::get_if<Chunk>(&payload);
+    GRAPEVINE_CHECK(chunk != nullptr, "all-reduce got something else than a chunk from rank ",
+                    from);
+    Outgoing out;
+    if (ring_ && chunk->operation == ring_->operation())
+      append(out, ring_->on_chunk(std::move(*chunk)));
+    else
+      early_.hold(std::move(*chunk));
+    return out;
+  }
+
+  bool running() const override { return ring_.has_value(); }
+  bool done() const override { return ring_ && ring_->done(); }
+
+  at::Tensor take_sum() override {
+    at::Tensor sum = ring_->take_result();
+    ring_.reset();
+    return sum;
+  }
+
+  StateDict save() const override {
+    StateDict state;
+    if (ring_) state.put_all("ring", ring_->save());
+    state.put_all("early", early_.save());
+    return state;
+  }
+
+  Expected<void> load(const StateDict& state, std::int64_t operation) override {
+    ring_.reset();
+    const StateDict ring = state.under("ring");
+    if (!ring.entries().empty()) {
+      ring_.emplace(ranks_, rank_, operation);
+      if (auto loaded = ring_->load(ring); !loaded) return loaded;
+    }
+    return early_.load(state.under("early"));
+  }
+
+ private:
+  const Rank rank_;
+  const std::vector<Rank> ranks_;
+  std::optional<RingAllReduce> ring_;  // of the operation that is running
+  CollectiveInbox early_;
+};
+
+ErrorFeedbackSettings feedback_of(const SharedParts& parts) {
+  const CompressionSettings& c = parts.plan.compression;
+  ErrorFeedbackSettings settings;
+  settings.enabled = c.error_feedback;
+  if (c.momentum_correction) {
+    settings.momentum = parts.optimizer.momentum;
+    settings.nesterov = parts.optimizer.nesterov;
+  }
+  settings.masking = c.momentum_masking;
+  return settings;
+}
+
+class CompressedReduction final : public Reduction {
+ public:
+  CompressedReduction(const std::shared_ptr<const SharedParts>& parts, Rank rank,
+                      std::int32_t ranks, std::int64_t d)
+      : parts_(parts),
+        rank_(rank),
+        ranks_(all_ranks(ranks)),
+        d_(d),
+        compressor_(make_compressor(parts->plan.compression)),
+        feedback_(feedback_of(*parts)) {}
+
+  Outgoing start(std::int64_t operation, at::Tensor&& vector, Rng& rng) override {
+    GRAPEVINE_CHECK(vector.numel() == d_, "a vector of ", vector.numel(), " instead of ", d_);
+    memory_ = std::move(vector);
+    vector = at::Tensor();
+    collective_ = collective(operation);
+    Packed packed = feedback_.pack(memory_, *compressor_, parts_->horizon.epoch_of(operation), rng);
+    Outgoing out;
+    append(out, collective_->start(std::move(packed), inbox_));
+    return out;
+  }
+
+  Outgoing on_message(Rank from, Payload payload) override {
+    auto* chunk = std::get_if<PackedChunk>(&payload);
+    GRAPEVINE_CHECK(chunk != nullptr && chunk->sender == from,
+                    "compressed all-reduce got something else than a vector of rank ", from);
+    inbox_.put(std::move(*chunk));
+    Outgoing out;
+    if (running() && !done()) append(out, collective_->advance(inbox_));
+    return out;
+  }
+
+  bool running() const override { return collective_ != nullptr; }
+  bool done() const override { return collective_ && collective_->done(); }
+
+  at::Tensor take_sum() override {
+    feedback_.restore(collective_->take_rejected());
+    at::Tensor sum = std::exchange(memory_, at::Tensor());
+    if (!sum.defined()) sum = at::empty({d_}, at::kFloat);
+    sum.zero_();
+    for (const Packed& packed : collective_->take_result()) {
+      const auto folded = compressor_->fold(sum, packed, 1);
+      GRAPEVINE_CHECK(folded.ok(), folded.error().message);
+    }
+    collective_.reset();
+    return sum;
+  }
+
+  StateDict save() const override {
+    StateDict state;
+    state.put_all("feedback", feedback_.save());
+    state.put_all("inbox", inbox_.save());
+    state.put("running", std::int64_t{running() ? 1 : 0});
+    if (running()) state.put_all("collective", collective_->save());
+    return state;
+  }
+
+  Expected<void> load(const StateDict& state, std::int64_t operation) override {
+    const auto running = state.integer("running");
+    if (!running) return running.error();
+    collective_.reset();
+    if (*running != 0) {
+      collective_ = collective(operation);
+      if (auto loaded = collective_->load(state.under("collective")); !loaded) return loaded;
+    }
+    if (auto loaded = inbox_.load(state.under("inbox")); !loaded) return loaded;
+    return feedback_.load(state.under("feedback"));
+  }
+
+ private:
+  std::unique_ptr<PackedCollective> collective(std::int64_t operation) const {
+    const CompressionSettings& c = parts_->plan.compression;
+    const double epoch = parts_->horizon.epoch_of(operation);
+    return make_packed_collective(c.reduce,
+                                  {ranks_, rank_, operation, d_, c.density.entries(epoch, d_)});
+  }
+
+  // Constant after construction.
+  const std::shared_ptr<const SharedParts> parts_;
+  const Rank rank_;
+  const std::vector<Rank> ranks_;
+  const std::int64_t d_;
+  const std::unique_ptr<const Compressor> compressor_;
+
+  ErrorFeedback feedback_;
+  PackedInbox inbox_;
+  std::unique_ptr<PackedCollective> collective_;  // of the operation that is running
+  at::Tensor memory_;                             // [d], of the vector that was given: for the sum
+};
+
+}  // namespace
+
+std::unique_ptr<Reduction> make_reduction(const std::shared_ptr<const SharedParts>& parts,
+                                          Rank rank, std::int32_t ranks, std::int64_t d) {
+  if (parts->plan.compression.enabled())
+    return std::make_unique<CompressedReduction>(parts, rank, ranks, d);
+  return std::make_unique<RingReduction>(rank, ranks);
+}
+
+}  // namespace grapevine

@@ -1,0 +1,57 @@
+// Reduction: how an aggregate adds up one vector per rank. A part: the role sees the same four
+// calls, whatever is behind them.
+//
+//   ring        exact sum (ring_all_reduce.hpp)
+//   compressed  each rank's vector through error feedback and a compressor, then a collective over
+//               what is left of it (packed_collective.hpp); the result is a dense vector again
+//
+// All ranks get the same bits. With g_i the vectors given, e_i the residuals (error_feedback.hpp):
+//   sum of e_i' + result = sum of (e_i + g_i)
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "algorithms/registry.hpp"
+#include "algorithms/state_dict.hpp"
+#include "messages/expected.hpp"
+#include "messages/ids.hpp"
+#include "messages/protocol.hpp"
+#include "messages/random.hpp"
+
+namespace grapevine {
+
+struct OutgoingPayload {
+  Rank to = 0;
+  Payload payload;
+};
+
+// Not thread-safe. Operations 0, 1, 2, … follow each other; messages of later ones wait.
+class Reduction {
+ public:
+  virtual ~Reduction() = default;
+
+  // Gives `vector`, [d] float32, contiguous, whose memory is taken. REQUIRES: not running().
+  virtual std::vector<OutgoingPayload> start(std::int64_t operation, at::Tensor&& vector,
+                                             Rng& rng) = 0;
+  // Of any operation from the present one on. Another payload is a broken invariant.
+  virtual std::vector<OutgoingPayload> on_message(Rank from, Payload payload) = 0;
+
+  // Started and its result not taken.
+  virtual bool running() const = 0;
+  virtual bool done() const = 0;
+  // [d], the sum; sole owner of its bytes. REQUIRES: done().
+  virtual at::Tensor take_sum() = 0;
+
+  virtual StateDict save() const = 0;
+  // `operation`: the one that was running. Errors (bad_input): entries that are missing or damaged.
+  virtual Expected<void> load(const StateDict& state, std::int64_t operation) = 0;
+};
+
+// Among `ranks` ranks numbered from 0, as the plan says; for vectors of d.
+std::unique_ptr<Reduction> make_reduction(const std::shared_ptr<const SharedParts>& parts,
+                                          Rank rank, std::int32_t ranks, std::int64_t d);
+
+}  // namespace grapevine

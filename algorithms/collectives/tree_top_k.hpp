@@ -1,0 +1,48 @@
+// gTop-k up a binomial tree, and the result down again.
+//
+// Source: Shi et al., ICDCS 2019, Algorithm 4 (tree reduction and broadcast).
+//
+//   up     for b = 1, 2, 4, ...: p with bit b set gives its list to p - b and is done going up; the
+//          others take the list of p + b: list <- top-k(list + theirs)
+//   down   who has the result gives it to those whose lists it took, the last one first
+//
+// Rounds: 2 ceil(log2 P). Bytes of a rank: 8 k up, but for rank 0, and 8 k for each list it took.
+// All ranks together: 16 k (P-1).  Staleness: 0.
+//
+// Rejected: what a merge drops is a sum of several ranks' entries; the rank that merges keeps it,
+// and nobody else does. (The released code restores by the own entries that the result lacks, which
+// loses what was dropped on the way and came back by another subtree.)
+#pragma once
+#include <vector>
+
+#include "algorithms/collectives/packed_collective.hpp"
+
+namespace grapevine {
+
+class TreeTopK final : public PackedCollective {
+ public:
+  explicit TreeTopK(CollectivePlace place) : PackedCollective(std::move(place)) {}
+
+  std::vector<OutgoingPacked> start(Packed own, PackedInbox& inbox) override;
+  std::vector<OutgoingPacked> advance(PackedInbox& inbox) override;
+  bool done() const override { return stage_ == Stage::done; }
+  std::vector<Packed> take_result() override { return {to_packed(list_)}; }
+  SparseVector take_rejected() override { return std::move(rejected_); }
+  StateDict save() const override;
+  Expected<void> load(const StateDict& state) override;
+
+ private:
+  enum class Stage : std::int64_t { ready, up, down, done };
+
+  // Whether this rank gives its list away at `level`, or, the root, has all of them.
+  bool is_child_at(std::int32_t level) const;
+  bool climb(PackedInbox& inbox);
+  void hand_down(std::vector<OutgoingPacked>& out) const;
+
+  Stage stage_ = Stage::ready;
+  std::int32_t level_ = 0;  // b = 2^level is next; the levels below are merged
+  SparseVector list_;
+  SparseVector rejected_;
+};
+
+}  // namespace grapevine

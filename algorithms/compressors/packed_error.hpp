@@ -1,0 +1,23 @@
+// What compressors say of a packed vector that is none of theirs.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "messages/expected.hpp"
+#include "messages/frozen_tensor.hpp"
+
+namespace grapevine {
+
+inline Error bad_packed(const std::string& what) {
+  return {Errc::protocol, "packed vector refused: " + what +
+                              "; the sender runs another version or wiring, or the bytes were "
+                              "damaged"};
+}
+
+// [n] of `dtype`, on the CPU.
+inline bool is_flat_tensor(const FrozenTensor& t, at::ScalarType dtype, std::int64_t n) {
+  return t.defined() && t.dtype() == dtype && t.sizes().size() == 1 && t.numel() == n &&
+         t.device().is_cpu();
+}
+
+}  // namespace grapevine

@@ -1,0 +1,37 @@
+// How a wiring compresses what it exchanges: a value, read by wiring.cpp, made into parts by
+// compressor.hpp, error_feedback.hpp and collectives/reduction.hpp.
+#pragma once
+#include <string>
+
+#include "algorithms/schedules.hpp"
+
+namespace grapevine {
+
+// How the ranks of an aggregate add up sparse vectors.
+enum class SparseReduce {
+  all_gather,           // the sum of all lists
+  all_gather_reselect,  // the k largest entries of that sum
+  butterfly,            // merge and reselect pairwise, by recursive doubling
+  tree                  // the same up a tree, and the result down again
+};
+
+struct CompressionSettings {
+  std::string name = "none";         // see compressor_names()
+  DensitySchedule density;           // top-k, random-k
+  bool sampled = false;              // top-k: a threshold from a sample instead of exactly k
+  bool error_feedback = true;        // what was not sent is kept and sent later
+  bool momentum_correction = false;  // momentum before compression, with the optimizer's factor
+  bool momentum_masking = true;      // with it: entries that were sent lose their momentum
+  SparseReduce reduce = SparseReduce::all_gather;
+  double consensus_step = 1;  // gossip: gamma, in (0, 1]
+
+  bool enabled() const { return name != "none"; }
+};
+
+// Gradient clipping by the L2 norm, for aggregates.
+struct ClipSettings {
+  double norm = 0;     // c; 0: none
+  bool at_sum = true;  // the mean of all ranks to c; else each rank's own to c / sqrt(P)
+};
+
+}  // namespace grapevine

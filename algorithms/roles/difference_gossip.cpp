@@ -1,0 +1,255 @@
+#include "algorithms/roles/difference_gossip.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "algorithms/collectives/packed_collective.hpp"
+#include "algorithms/kernels.hpp"
+
+namespace grapevine {
+
+DifferenceGossip::DifferenceGossip(std::shared_ptr<const SharedParts> parts, Rank rank,
+                                   ModelState& model, std::unique_ptr<Optimizer> optimizer)
+    : parts_(std::move(parts)),
+      rank_(rank),
+      one_copy_(parts_->plan.peers.values().size() == 1 && parts_->graph->period(0) == 1),
+      compressor_(make_compressor(parts_->plan.compression)),
+      model_(model),
+      optimizer_(std::move(optimizer)) {}
+
+// ---- the beats ----
+
+void DifferenceGossip::on_start(Env& env) {
+  if (phase_ == Phase::computing) return compute(env);
+  phase_ = Phase::ready;
+  advance(env);
+}
+
+void DifferenceGossip::on_gradient(Env& env, Gradient gradient) {
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  gradient_ = std::move(gradient.value).thaw();
+  phase_ = Phase::ready;
+  if (parts_->plan.update == Update::before_exchange) {
+    apply(env);
+    push(env);
+  }
+  advance(env);
+}
+
+void DifferenceGossip::advance(Env& env) {
+  if (outstanding_ && !round_complete(env)) return wait(env);
+  if (outstanding_) mix(env);
+  if (gradient_.defined()) apply(env);
+  if (model_.step >= parts_->horizon.steps) {
+    phase_ = Phase::finished;
+    return env.finished();
+  }
+  if (parts_->plan.update == Update::after_exchange) push(env);
+  compute(env);
+}
+
+// x <- x - gamma u(g).
+void DifferenceGossip::apply(Env& env) {
+  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
+  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
+    optimizer_->step_into(out, x, gradient_, model_.lr, 1);
+  });
+  env.recycle(FrozenTensor::freeze(std::move(gradient_)));
+  gradient_ = at::Tensor();
+  ++model_.step;
+  model_.epoch = parts_->horizon.epoch_of(model_.step);
+  env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
+  env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
+}
+
+// q = C(x_i - y_ij);  y_ij <- y_ij + q: once for all neighbours that know the same.
+void DifferenceGossip::push(Env& env) {
+  ++round_;
+  outstanding_ = true;
+  std::map<Rank, Packed> packed;
+  for (const Shares::Link& link : shares(env).links) {
+    const Rank key = told_key(link.peer);
+    auto [entry, fresh] = packed.try_emplace(key);
+    if (fresh) {
+      at::Tensor& told = copy(told_, key);
+      if (!parts_->plan.compression.error_feedback) told.zero_();
+      at::Tensor difference = pool_.take(model_.x.numel());
+      kernels::subtract_into(difference, model_.x.read(), told);
+      entry->second = compressor_->pack(difference, model_.epoch, env.rng());
+      pool_.give(FrozenTensor::freeze(std::move(difference)));
+      take_in(told, entry->second);
+    }
+    env.send(link.peer, stamp(), PackedChunk{round_, 0, rank_, entry->second});
+  }
+}
+
+// x_i <- x_i + eta sum_j W[i][j] (y_ji - y_ij), by rank. The difference comes first: its bits are
+// the other end's, with the sign turned.
+void DifferenceGossip::mix(Env& env) {
+  outstanding_ = false;
+  for (const Shares::Link& link : shares(env).links) {
+    const auto arrived = arrived_.extract({round_, link.peer});
+    if (arrived.empty()) continue;
+    at::Tensor& heard = copy(heard_, link.peer);
+    if (!parts_->plan.compression.error_feedback) heard.zero_();
+    take_in(heard, arrived.mapped().packed);
+    at::Tensor apart = pool_.take(model_.x.numel());
+    kernels::subtract_into(apart, heard, copy(told_, told_key(link.peer)));
+    apart.mul_(parts_->plan.compression.consensus_step * link.weight);
+    update_frozen(model_.x, pool_,
+                  [&](at::Tensor& out, const at::Tensor& x) { kernels::fold_into(out, x, apart); });
+    pool_.give(FrozenTensor::freeze(std::move(apart)));
+    const Stamp& stamp = arrived.mapped().stamp;
+    const std::int64_t age = model_.step - 1 - stamp.step;
+    env.record({EventKind::applied, link.peer, stamp, model_.step, std::max<std::int64_t>(0, age),
+                compressor_->bytes(model_.x.numel(), model_.epoch)});
+  }
+}
+
+void DifferenceGossip::compute(Env& env) {
+  phase_ = Phase::computing;
+  env.compute(model_.step, model_.x);
+}
+
+void DifferenceGossip::wait(Env& env) {
+  phase_ = Phase::waiting;
+  for (const Shares::Link& link : shares(env).links)
+    if (!has_arrived(link.peer))
+      return env.record({EventKind::wait_begin, link.peer, stamp(), model_.step, 0, 0});
+}
+
+// ---- messages ----
+
+void DifferenceGossip::on_message(Env& env, Envelope envelope) {
+  auto* chunk = std::get_if<PackedChunk>(&envelope.payload);
+  GRAPEVINE_CHECK(chunk != nullptr && chunk->sender == envelope.from,
+                  "compressed gossip got something else than a difference from rank ",
+                  envelope.from);
+  const bool fresh =
+      arrived_
+          .try_emplace({chunk->operation, envelope.from}, Difference{envelope.stamp, chunk->data})
+          .second;
+  GRAPEVINE_CHECK(fresh, "two differences of one round from rank ", envelope.from);
+  settle(env);
+}
+
+void DifferenceGossip::on_peer_down(Env& env, Rank) { settle(env); }
+
+// A rank that comes back takes part again only through a restart: its copies are gone.
+void DifferenceGossip::on_peer_up(Env&, Rank) {}
+
+void DifferenceGossip::on_timer(Env&, TimerId) {}
+
+void DifferenceGossip::settle(Env& env) {
+  if (phase_ != Phase::waiting || !round_complete(env)) return;
+  env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
+  phase_ = Phase::ready;
+  advance(env);
+}
+
+// Of round_; what arrived from a peer that is down by now still counts.
+Shares DifferenceGossip::shares(const Env& env) const {
+  return parts_->graph->symmetric_shares(round_, rank_, [&](Rank peer) {
+    return env.membership().is_alive(peer) || has_arrived(peer);
+  });
+}
+
+bool DifferenceGossip::round_complete(const Env& env) const {
+  const Shares round = shares(env);
+  return std::all_of(round.links.begin(), round.links.end(),
+                     [&](const Shares::Link& link) { return has_arrived(link.peer); });
+}
+
+// All copies begin at zero: the same at both ends.
+at::Tensor& DifferenceGossip::copy(std::map<Rank, at::Tensor>& copies, Rank key) const {
+  at::Tensor& tensor = copies[key];
+  if (!tensor.defined()) tensor = at::zeros({model_.x.numel()}, at::kFloat);
+  return tensor;
+}
+
+void DifferenceGossip::take_in(at::Tensor& copy, const Packed& packed) const {
+  const auto folded = compressor_->fold(copy, packed, 1);
+  GRAPEVINE_CHECK(folded.ok(), folded.error().message);
+}
+
+// What this rank says is as new as its last gradient.
+Stamp DifferenceGossip::stamp() const {
+  Stamp stamp;
+  stamp.origin = rank_;
+  stamp.step = model_.step - 1;
+  stamp.version = model_.step;
+  return stamp;
+}
+
+// ---- checkpoints ----
+
+StateDict DifferenceGossip::save() const {
+  StateDict state;
+  state.put("phase", static_cast<std::int64_t>(phase_));
+  state.put("round", round_);
+  state.put("outstanding", static_cast<std::int64_t>(outstanding_));
+  if (gradient_.defined()) state.put("gradient", gradient_.clone());
+  state.put_all("optimizer", optimizer_->save());
+  for (const auto& [key, tensor] : told_) state.put("told." + std::to_string(key), tensor.clone());
+  for (const auto& [peer, tensor] : heard_)
+    state.put("heard." + std::to_string(peer), tensor.clone());
+  std::int64_t count = 0;
+  for (const auto& [key, difference] : arrived_) {
+    StateDict entry = save_packed(difference.packed);
+    entry.put("round", key.first);
+    entry.put("from", std::int64_t{key.second});
+    entry.put("step", difference.stamp.step);
+    entry.put("version", difference.stamp.version);
+    entry.put("sequence", static_cast<std::int64_t>(difference.stamp.sequence));
+    state.put_all("arrived." + std::to_string(count++), entry);
+  }
+  state.put("arrived.count", count);
+  return state;
+}
+
+Expected<void> DifferenceGossip::load(const StateDict& state) {
+  const auto phase = state.integer("phase"), round = state.integer("round"),
+             outstanding = state.integer("outstanding"), count = state.integer("arrived.count");
+  for (const auto* field : {&phase, &round, &outstanding, &count})
+    if (!*field) return field->error();
+  phase_ = static_cast<Phase>(*phase);
+  round_ = *round;
+  outstanding_ = *outstanding != 0;
+  gradient_ = at::Tensor();
+  if (auto gradient = state.tensor("gradient"); gradient.ok()) gradient_ = gradient->clone();
+  for (auto* copies : {&told_, &heard_}) {
+    copies->clear();
+    const StateDict saved = state.under(copies == &told_ ? "told" : "heard");
+    for (const auto& [key, value] : saved.entries()) {
+      const auto tensor = saved.tensor(key);
+      if (!tensor) return tensor.error();
+      (*copies)[static_cast<Rank>(std::stol(key))] = tensor->clone();
+    }
+  }
+  arrived_.clear();
+  for (std::int64_t i = 0; i < *count; ++i)
+    if (auto loaded = load_difference(state.under("arrived." + std::to_string(i))); !loaded)
+      return loaded;
+  return optimizer_->load(state.under("optimizer"));
+}
+
+Expected<void> DifferenceGossip::load_difference(const StateDict& state) {
+  const auto round = state.integer("round"), from = state.integer("from"),
+             step = state.integer("step"), version = state.integer("version"),
+             sequence = state.integer("sequence");
+  for (const auto* field : {&round, &from, &step, &version, &sequence})
+    if (!*field) return field->error();
+  auto packed = load_packed(state);
+  if (!packed) return packed.error();
+  Difference difference;
+  difference.stamp.origin = static_cast<Rank>(*from);
+  difference.stamp.step = *step;
+  difference.stamp.version = *version;
+  difference.stamp.sequence = static_cast<std::uint64_t>(*sequence);
+  difference.packed = std::move(*packed);
+  arrived_.try_emplace({*round, static_cast<Rank>(*from)}, std::move(difference));
+  return {};
+}
+
+}  // namespace grapevine

@@ -1,0 +1,101 @@
+// DifferenceGossip: gossip in which peers send compressed differences to copies that both ends
+// keep.
+//
+// Paper: CHOCO-SGD: Koloskova, Stich, Jaggi: "Decentralized Stochastic Optimization and Gossip
+//   Algorithms with Compressed Communication", ICML 2019, Algorithm 2.
+// Symbols: x_i model, y_ij the copy of x_i that i and its neighbour j both keep, C the compressor,
+//   W_k the symmetric mixing matrix of round k, gamma the lr, u the optimizer's direction, eta the
+//   consensus step (gamma in the paper).
+//
+//   exchange of round k: to each neighbour j:  q = C(x_i - y_ij);  y_ij <- y_ij + q;  send q
+//                        from each neighbour:  y_ji <- y_ji + q
+//                        x_i <- x_i + eta sum_j W_k[i][j] (y_ji - y_ij)
+//   update before, step k:  x <- x - gamma u(g at x);  exchange
+//   update after, step k:   send the differences;  gradient at x while they fly;  wait, mix;
+//                           x <- x - gamma u(g)
+//   error_feedback = false: y_ij <- C(x_i), not added up: plain compressed models, the comparison
+//                           that does not reach consensus.
+//
+// Bytes per rank and round: links * (bytes of C + header). Messages: links.
+// Memory: a copy for each neighbour, and one of its own; where the graph changes from round to
+//   round, one of its own for each neighbour.
+// Staleness: 0.
+// Conservation: both ends of an edge move by opposite amounts, bit for bit: a round changes the sum
+//   of all x by rounding alone.
+// Deviations: the paper's graph is the same in every round, and one copy y_i serves all
+//   neighbours; here each edge may have its own, so that any sequence of graphs works.
+//   A peer that is down drops out of the sums: what it had is lost with it.
+#pragma once
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "algorithms/buffer_pool.hpp"
+#include "algorithms/compressors/compressor.hpp"
+#include "algorithms/registry.hpp"
+#include "algorithms/role.hpp"
+
+namespace grapevine {
+
+class DifferenceGossip final : public Role {
+ public:
+  // REQUIRES: parts->graph; `model` outlives this.
+  DifferenceGossip(std::shared_ptr<const SharedParts> parts, Rank rank, ModelState& model,
+                   std::unique_ptr<Optimizer> optimizer);
+
+  void on_start(Env& env) override;
+  void on_gradient(Env& env, Gradient gradient) override;
+  void on_message(Env& env, Envelope envelope) override;
+  void on_timer(Env& env, TimerId id) override;
+  void on_peer_down(Env& env, Rank peer) override;
+  void on_peer_up(Env& env, Rank peer) override;
+  FrozenTensor debiased() const override { return model_.x; }
+  StateDict save() const override;
+  Expected<void> load(const StateDict& state) override;
+
+ private:
+  enum class Phase : std::int64_t { ready, computing, waiting, finished };
+
+  struct Difference {
+    Stamp stamp;
+    Packed packed;
+  };
+
+  // The beats.
+  void advance(Env& env);
+  void apply(Env& env);
+  void push(Env& env);
+  void mix(Env& env);
+  void compute(Env& env);
+  void wait(Env& env);
+  void settle(Env& env);
+
+  Shares shares(const Env& env) const;
+  bool has_arrived(Rank peer) const { return arrived_.count({round_, peer}) > 0; }
+  bool round_complete(const Env& env) const;
+  // Which of told_ belongs to a neighbour.
+  Rank told_key(Rank peer) const { return one_copy_ ? -1 : peer; }
+  at::Tensor& copy(std::map<Rank, at::Tensor>& copies, Rank key) const;
+  void take_in(at::Tensor& copy, const Packed& packed) const;
+  Expected<void> load_difference(const StateDict& state);
+  Stamp stamp() const;
+
+  // Constant after construction.
+  const std::shared_ptr<const SharedParts> parts_;
+  const Rank rank_;
+  const bool one_copy_;  // the graph never changes: all neighbours know the same of this rank
+  const std::unique_ptr<const Compressor> compressor_;
+  ModelState& model_;
+
+  std::unique_ptr<Optimizer> optimizer_;
+  Phase phase_ = Phase::ready;
+  std::int64_t round_ = -1;           // newest round pushed
+  bool outstanding_ = false;          // round_ is pushed and not mixed
+  at::Tensor gradient_;               // computed and not applied yet: [d] or undefined
+  std::map<Rank, at::Tensor> told_;   // y_ij by told_key(j): what j knows of this rank
+  std::map<Rank, at::Tensor> heard_;  // y_ji by j
+  std::map<std::pair<std::int64_t, Rank>, Difference> arrived_;  // by round and sender
+  BufferPool pool_;
+};
+
+}  // namespace grapevine

@@ -1,0 +1,107 @@
+// Compressed training by the shipped actors, in virtual time: the optimum, and the bytes.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "actors/runtime.hpp"
+#include "gpu/quadratic_compute.hpp"
+#include "net/inproc.hpp"
+
+namespace grapevine {
+namespace {
+
+using Keys = std::vector<std::pair<std::string, std::string>>;
+
+constexpr std::int64_t kD = 64;
+
+struct Quiet : RunObserver {
+  void on_step(const StepReport&) override {}
+  void on_validation(Epoch, const Evaluation&) override {}
+  void on_checkpoint(const std::string&) override {}
+  void on_warning(const std::string&) override {}
+  void on_end(RunResult) override {}
+};
+
+std::unique_ptr<QuadraticCompute> quadratic(Rank rank, std::int32_t ranks) {
+  QuadraticConfig config;
+  config.dimension = kD;
+  config.rank = rank;
+  config.ranks = ranks;
+  config.seed = 3;
+  config.heterogeneity = 1;
+  return std::move(*QuadraticCompute::make(config));
+}
+
+RunResult train(const Keys& keys, std::int32_t ranks, Step steps) {
+  Wiring wiring;
+  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value).ok());
+  LrConfig rate;
+  rate.lr = 0.05;
+  rate.spec = "step:0.1@0.5,0.75";  // ranks with optima of their own agree as the rate goes down
+  RunConfig run;
+  run.ranks = ranks;
+  run.seed = 1;
+  run.parts = *make_parts(*resolve(wiring), {steps, static_cast<double>(steps)},
+                          *LrSchedule::make(rate), {}, ranks);
+  run.transport = make_inproc_transport(ranks);
+  for (Rank r = 0; r < ranks; ++r) run.computes.push_back(quadratic(r, ranks));
+  run.evaluator = quadratic(0, ranks);
+  run.delay = *parse_delay("lognormal=-4:1", ranks, 1);
+  RunResult result = run_virtual(std::move(run), std::make_shared<Quiet>());
+  EXPECT_FALSE(result.error) << result.error->message;
+  return result;
+}
+
+double distance_to_optimum(const RunResult& result) {
+  const at::Tensor optimum = quadratic(0, 4)->optimum();
+  return ((result.z.read() - optimum).norm() / optimum.norm()).item<double>();
+}
+
+// Gossip with top-k: through compressed differences all ranks come to the optimum; sparse models
+// without error feedback leave every rank at the optimum of its own.
+TEST(CompressedRun, GossipNeedsCompressedDifferences) {
+  const Keys gossip = {{"exchange", "gossip"},
+                       {"averaging", "symmetric"},
+                       {"topology", "ring"},
+                       {"compress", "top-k"},
+                       {"density", "0.1"}};
+  const RunResult differences = train(gossip, 8, 2000);
+  EXPECT_LT(differences.consensus_distance, 0.05);
+  EXPECT_LT(distance_to_optimum(differences), 0.01);
+
+  Keys plain = gossip;
+  plain.emplace_back("error_feedback", "false");
+  EXPECT_GT(train(plain, 8, 2000).consensus_distance, 0.5);
+}
+
+TEST(CompressedRun, AggregatesReachTheOptimum) {
+  for (const std::string reduce : {"all-gather", "all-gather-reselect", "butterfly", "tree"}) {
+    SCOPED_TRACE(reduce);
+    const RunResult result =
+        train({{"compress", "top-k"}, {"density", "0.05"}, {"sparse_reduce", reduce}}, 6, 2000);
+    EXPECT_LT(distance_to_optimum(result), 0.01);
+    EXPECT_EQ(result.consensus_distance, 0);
+  }
+  for (const std::string compress : {"random-k", "fp16", "bf16", "int8", "sign"}) {
+    SCOPED_TRACE(compress);
+    Keys keys = {{"compress", compress}};
+    if (compress == "random-k") keys.emplace_back("density", "0.05");
+    EXPECT_LT(distance_to_optimum(train(keys, 4, 2000)), 0.01);
+  }
+}
+
+// As the transport counts them: payload and a header of 132 bytes for each message.
+TEST(CompressedRun, TheTransportCountsTheBytesOfTheFormulas) {
+  constexpr std::uint64_t kSteps = 10, kRanks = 8, kK = 6, kHeader = 132;
+  for (const auto& [reduce, messages_per_rank] : std::vector<std::pair<std::string, std::uint64_t>>{
+           {"all-gather", 7}, {"all-gather-reselect", 7}, {"butterfly", 3}}) {
+    SCOPED_TRACE(reduce);
+    const RunResult result = train(
+        {{"compress", "top-k"}, {"density", "0.1"}, {"sparse_reduce", reduce}}, kRanks, kSteps);
+    const std::uint64_t messages = kSteps * kRanks * messages_per_rank;
+    EXPECT_EQ(result.ledger.sent, messages);
+    EXPECT_EQ(result.ledger.bytes_sent, messages * (8 * kK + kHeader));
+  }
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,256 @@
+// Gossip with compressed differences: the paper's equations, the conserved mean, consensus.
+#include <gtest/gtest.h>
+
+#include "tests/sim/role_world.hpp"
+
+namespace grapevine {
+namespace {
+
+using sim::RoleWorld;
+using sim::WorldConfig;
+using Keys = std::vector<std::pair<std::string, std::string>>;
+
+constexpr std::int64_t kD = 12;
+
+WorldConfig make_config(std::int32_t ranks, std::uint64_t seed, const Keys& keys) {
+  Wiring wiring = find_preset("choco-sgd")->wiring;
+  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value).ok());
+  WorldConfig config;
+  const auto plan = resolve(wiring);
+  EXPECT_TRUE(plan.ok()) << plan.error().message;
+  config.plan = *plan;
+  config.ranks = ranks;
+  config.dimension = kD;
+  config.seed = seed;
+  config.horizon.steps = 20;
+  return config;
+}
+
+at::Tensor no_pull(Rank, Step, const at::Tensor& z) { return at::zeros_like(z); }
+
+at::Tensor pull(Rank rank, Step step, const at::Tensor& z) {
+  return z * 0.5 - at::arange(kD) * 0.1 * static_cast<double>(rank) +
+         0.01 * static_cast<double>(step);
+}
+
+at::Tensor start_of(Rank rank, std::uint64_t seed) {
+  return at::randn(
+      {kD},
+      at::make_generator<at::CPUGeneratorImpl>(mix_seed(seed, static_cast<std::uint64_t>(rank))),
+      at::TensorOptions());
+}
+
+void place(RoleWorld& world, const WorldConfig& config) {
+  for (Rank r = 0; r < config.ranks; ++r) world.set_x(r, start_of(r, config.seed));
+}
+
+std::vector<at::Tensor> run(const WorldConfig& config, const sim::GradientOf& gradient) {
+  RoleWorld world(config, gradient);
+  place(world, config);
+  world.start();
+  world.run();
+  std::vector<at::Tensor> z;
+  for (Rank r = 0; r < config.ranks; ++r) {
+    EXPECT_TRUE(world.finished(r));
+    z.push_back(world.z(r));
+  }
+  return z;
+}
+
+double spread(const std::vector<at::Tensor>& z) {
+  const at::Tensor all = at::stack(z);
+  return (all - all.mean(0)).square().sum().sqrt().item<double>();
+}
+
+// Algorithm 2 of the paper for top-k, in double precision, with the copies of each edge.
+std::vector<at::Tensor> oracle(const WorldConfig& config) {
+  const auto n = static_cast<std::size_t>(config.ranks);
+  const auto graph = *GossipGraph::make(config.plan.topology, config.plan.peers, config.ranks,
+                                        config.horizon.steps_per_epoch);
+  const auto take_all = [](Rank) { return true; };
+  const std::int64_t k = config.plan.compression.density.entries(0, kD);
+  std::vector<at::Tensor> x, told(n * n, at::zeros({kD}, at::kDouble));
+  for (std::size_t i = 0; i < n; ++i)
+    x.push_back(start_of(static_cast<Rank>(i), config.seed).to(at::kDouble));
+  for (Step step = 0; step < config.horizon.steps; ++step) {
+    std::vector<at::Tensor> gradients;
+    for (std::size_t i = 0; i < n; ++i) gradients.push_back(pull(static_cast<Rank>(i), step, x[i]));
+    const bool before = config.plan.update == Update::before_exchange;
+    const auto update = [&] {
+      for (std::size_t i = 0; i < n; ++i) x[i] = x[i] - config.lr * gradients[i];
+    };
+    if (before) update();
+    for (std::size_t i = 0; i < n; ++i)
+      for (const auto& link : graph->symmetric_shares(step, static_cast<Rank>(i), take_all).links) {
+        at::Tensor& copy = told[i * n + static_cast<std::size_t>(link.peer)];
+        const at::Tensor difference = x[i] - copy;
+        const at::Tensor chosen = std::get<1>(difference.abs().topk(k));
+        copy = copy.scatter_add(0, chosen, difference.gather(0, chosen));
+      }
+    std::vector<at::Tensor> mixed = x;
+    for (std::size_t i = 0; i < n; ++i)
+      for (const auto& link : graph->symmetric_shares(step, static_cast<Rank>(i), take_all).links) {
+        const auto j = static_cast<std::size_t>(link.peer);
+        mixed[i] = mixed[i] + config.plan.compression.consensus_step * link.weight *
+                                  (told[j * n + i] - told[i * n + j]);
+      }
+    x = mixed;
+    if (!before) update();
+  }
+  return x;
+}
+
+TEST(DifferenceGossip, FollowsThePapersEquations) {
+  for (const Keys& keys : std::vector<Keys>{{},
+                                            {{"update", "after"}},
+                                            {{"topology", "exponential"}},
+                                            {{"topology", "exponential"}, {"update", "after"}},
+                                            {{"topology", "star"}},
+                                            {{"peers", "0:1,8:2"}, {"topology", "exponential"}}})
+    for (const std::int32_t n : {1, 2, 5, 8})
+      for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        SCOPED_TRACE((keys.empty() ? "" : keys[0].second) + ", n=" + std::to_string(n) +
+                     ", seed=" + std::to_string(seed));
+        WorldConfig config = make_config(n, seed, keys);
+        EXPECT_TRUE(config.plan.compression.enabled());
+        config.lr = 0.1;
+        config.horizon.steps = 12;
+        const auto z = run(config, pull);
+        const auto expected = oracle(config);
+        for (std::size_t r = 0; r < z.size(); ++r)
+          EXPECT_TRUE(at::allclose(z[r].to(at::kDouble), expected[r], 1e-5, 1e-5)) << "rank " << r;
+      }
+}
+
+// All weights and the step are powers of two and all values whole numbers: no sum is rounded.
+TEST(DifferenceGossip, KeepsTheMeanExactly) {
+  for (const std::string topology : {"complete", "exponential"})
+    for (const std::string feedback : {"true", "false"})
+      for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+        SCOPED_TRACE(topology + ", seed=" + std::to_string(seed));
+        WorldConfig config = make_config(
+            topology == "complete" ? 4 : 2, seed,
+            {{"topology", topology}, {"consensus_step", "0.5"}, {"error_feedback", feedback}});
+        config.horizon.steps = 4;
+        RoleWorld world(config, no_pull);
+        at::Tensor sum = at::zeros({kD}, at::kDouble);
+        for (Rank r = 0; r < config.ranks; ++r) {
+          const at::Tensor x = (start_of(r, seed) * 10).round();
+          world.set_x(r, x);
+          sum += x.to(at::kDouble);
+        }
+        world.start();
+        world.run();
+        EXPECT_TRUE(at::equal(world.total_x(), sum));
+        EXPECT_FALSE(at::equal(world.z(0), (start_of(0, seed) * 10).round())) << "nothing moved";
+      }
+}
+
+TEST(DifferenceGossip, SparseModelsReachConsensusWithErrorFeedbackAlone) {
+  for (const std::string compress : {"top-k", "random-k"})
+    for (const bool feedback : {true, false}) {
+      if (compress == "random-k" && !feedback) continue;  // all ranks of this world draw the same
+      SCOPED_TRACE(compress + (feedback ? "" : " without error feedback"));
+      WorldConfig config = make_config(6, 3,
+                                       {{"compress", compress},
+                                        {"density", "0.2"},
+                                        {"error_feedback", feedback ? "true" : "false"}});
+      config.horizon.steps = 1;
+      const double at_start = spread(run(config, no_pull));
+      config.horizon.steps = 1500;
+      const double at_end = spread(run(config, no_pull));
+      if (feedback) {
+        EXPECT_LT(at_end, 1e-3 * at_start);
+      } else {
+        EXPECT_GT(at_end, 0.1 * at_start);
+      }
+    }
+}
+
+// Quantised differences shrink with the differences themselves.
+TEST(DifferenceGossip, QuantisersReachConsensus) {
+  for (const std::string compress : {"sign", "int8", "bf16", "fp16"}) {
+    SCOPED_TRACE(compress);
+    Wiring wiring;
+    for (const auto& [key, value] : Keys{{"exchange", "gossip"},
+                                         {"averaging", "symmetric"},
+                                         {"topology", "ring"},
+                                         {"compress", compress}})
+      ASSERT_TRUE(wiring.set(key, value).ok());
+    WorldConfig config = make_config(6, 3, {});
+    config.plan = *resolve(wiring);
+    config.horizon.steps = 1;
+    const double at_start = spread(run(config, no_pull));
+    config.horizon.steps = 400;
+    EXPECT_LT(spread(run(config, no_pull)), 1e-3 * at_start);
+  }
+}
+
+TEST(DifferenceGossip, TheOrderOfMessagesAndCheckpointsChangeNoBit) {
+  for (const Keys& keys : std::vector<Keys>{{}, {{"topology", "exponential"}, {"update", "after"}}})
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      SCOPED_TRACE("seed=" + std::to_string(seed));
+      WorldConfig config = make_config(5, 1, keys);
+      config.lr = 0.1;
+      config.optimizer.momentum = 0.9;
+      RoleWorld straight(config, pull);
+      place(straight, config);
+      straight.start();
+      straight.run();
+
+      RoleWorld broken(config, pull);
+      place(broken, config);
+      for (std::uint64_t i = 0; i < seed; ++i) broken.rng()();  // another order of events
+      broken.start();
+      const auto when = static_cast<std::int64_t>(1 + broken.rng()() % 150);
+      while (broken.event_count() < when && broken.step()) {
+      }
+      broken.save_and_load();
+      broken.run();
+      for (Rank r = 0; r < 5; ++r) EXPECT_TRUE(at::equal(straight.z(r), broken.z(r))) << r;
+    }
+}
+
+TEST(DifferenceGossip, GoesOnWithoutADeadPeer) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    WorldConfig config = make_config(6, seed, {});
+    config.horizon.steps = 300;
+    RoleWorld world(config, no_pull);
+    place(world, config);
+    world.start();
+    for (int i = 0; i < 100; ++i) world.step();
+    world.kill(2);
+    world.run();
+    std::vector<at::Tensor> left;
+    for (Rank r = 0; r < 6; ++r)
+      if (r != 2) {
+        EXPECT_TRUE(world.finished(r));
+        left.push_back(world.z(r));
+      }
+    EXPECT_LT(spread(left), 0.3) << "the others do not agree";
+  }
+}
+
+TEST(DifferenceGossip, EveryContributionIsCommittedOnceAndIsFresh) {
+  WorldConfig config = make_config(5, 2, {});
+  RoleWorld world(config, pull);
+  world.start();
+  world.run();
+  for (Rank r = 0; r < 5; ++r) {
+    std::map<Step, int> committed;
+    int applied = 0;
+    for (const Event& event : world.events(r)) {
+      if (event.kind == EventKind::committed) ++committed[event.stamp.step];
+      if (event.kind != EventKind::applied) continue;
+      ++applied;
+      EXPECT_EQ(event.staleness, 0);
+    }
+    EXPECT_EQ(applied, 2 * config.horizon.steps) << "a ring has two neighbours";
+    EXPECT_EQ(committed.size(), static_cast<std::size_t>(config.horizon.steps));
+    for (const auto& [step, count] : committed) EXPECT_EQ(count, 1) << "step " << step;
+  }
+}
+
+}  // namespace
+}  // namespace grapevine

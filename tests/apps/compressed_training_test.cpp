@@ -1,0 +1,89 @@
+// Training with compressed gradients beside dense training: the loss, and the bytes.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/cifar_folder.hpp"
+#include "tests/apps/process.hpp"
+
+namespace grapevine {
+namespace {
+
+using nlohmann::json;
+
+// The summary of a run of two workers.
+json train(const std::vector<std::string>& arguments) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> all = {"train", "--workers", "2",     "--threads",
+                                  "1",     "--trace",   "off",   "--validate",
+                                  "end",   "--json",    "--out", (folder.path() / "run").string()};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  ProcessOptions options;
+  options.timeout = std::chrono::seconds(600);
+  const ProcessResult result = run_process(all, options);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  return result.exit_code == 0 ? json::parse(ProcessResult::last_line(result.out)) : json();
+}
+
+std::vector<std::string> with(std::vector<std::string> arguments,
+                              const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+// d of two workers, all of it, for each step.
+double dense_bytes(const json& run) {
+  return 4.0 * run["parameters"].get<double>() * run["steps"].get<double>() * 2;
+}
+
+TEST(CompressedTraining, GTopKFollowsDenseTrainingOnGlyphs) {
+  const std::vector<std::string> job = {"--model", "mlp",          "--data", "glyphs", "--steps",
+                                        "120",     "--batch-size", "32",     "--lr",   "0.03"};
+  const json dense = train(with(job, {"--algorithm", "ar"}));
+  const json sparse = train(with(job, {"--algorithm", "gtopk", "--set", "wiring.density=0.01",
+                                       "--set", "wiring.density_warmup=0.25,0.0625@0.1"}));
+  EXPECT_NEAR(dense["bytes_sent"].get<double>(), dense_bytes(dense), 0.01 * dense_bytes(dense));
+  EXPECT_LT(sparse["bytes_sent"].get<double>(), 0.1 * dense["bytes_sent"].get<double>());
+  EXPECT_LT(sparse["final_loss"].get<double>(), dense["final_loss"].get<double>() + 0.25);
+  EXPECT_GT(sparse["test_accuracy"].get<double>(), dense["test_accuracy"].get<double>() - 0.05);
+  EXPECT_EQ(sparse["consensus_distance"], 0);
+}
+
+// Every compressor, end to end.
+TEST(CompressedTraining, EveryCompressorLearnsGlyphs) {
+  const std::vector<std::string> job = {"--model", "mlp",          "--data", "glyphs", "--steps",
+                                        "60",      "--batch-size", "32",     "--lr",   "0.03"};
+  const json dense = train(with(job, {"--algorithm", "ar"}));
+  for (const auto& [compress, share] : std::vector<std::pair<std::string, double>>{
+           {"fp16", 0.51}, {"bf16", 0.51}, {"int8", 0.26}, {"sign", 0.04}}) {
+    SCOPED_TRACE(compress);
+    const json run =
+        train(with(job, {"--algorithm", "ar", "--set", "wiring.compress=" + compress}));
+    EXPECT_LT(run["bytes_sent"].get<double>(), share * dense["bytes_sent"].get<double>());
+    EXPECT_LT(run["final_loss"].get<double>(), dense["final_loss"].get<double>() + 0.3);
+  }
+}
+
+// resnet20 on CIFAR-10: 400 images, as many steps as a test can take.
+TEST(CompressedTraining, GTopKFollowsDenseResnet20OnCifar) {
+  const std::string folder = cifar_folder();
+  if (folder.empty())
+    GTEST_SKIP() << "cifar10-jpeg.tar.xz is not in shared/data or cannot be unpacked";
+  const std::vector<std::string> job = {"--model",      "resnet20", "--data", "images:" + folder,
+                                        "--steps",      "60",       "--lr",   "0.05",
+                                        "--batch-size", "8"};
+  const json dense = train(with(job, {"--algorithm", "ar"}));
+  const json sparse = train(with(job, {"--algorithm", "gtopk", "--set", "wiring.density=0.01",
+                                       "--set", "wiring.density_warmup=0.25,0.0625@0.4"}));
+  RecordProperty("dense_loss", dense["final_loss"].dump());
+  RecordProperty("sparse_loss", sparse["final_loss"].dump());
+  EXPECT_LT(sparse["final_loss"].get<double>(), dense["final_loss"].get<double>() + 0.25);
+  EXPECT_LT(sparse["bytes_sent"].get<double>(), 0.25 * dense["bytes_sent"].get<double>());
+}
+
+}  // namespace
+}  // namespace grapevine
