@@ -347,17 +347,16 @@ void read_compression(Reader& read, const std::string& exchange, Plan& plan) {
   plan.compression = read_compressor(read);
   CompressionSettings& c = plan.compression;
   const std::string role = "exchange = '" + exchange + "': ";
-  for (const char* key : {"sparse_reduce", "momentum_correction", "momentum_masking"})
+  read.only_where("sparse_reduce",
+                  plan.exchange == Exchange::aggregate || plan.exchange == Exchange::partial,
+                  role + "it belongs to aggregate and partial, choose exchange = 'aggregate'");
+  for (const char* key : {"momentum_correction", "momentum_masking"})
     read.only_where(key, plan.exchange == Exchange::aggregate,
                     role + "it belongs to aggregate, choose exchange = 'aggregate'");
-  read.only_where("compress", !c.enabled() || plan.exchange != Exchange::bilateral,
+  read.only_where("compress", !c.enabled() || plan.exchange != Exchange::group,
                   role +
-                      "both ends of a pair move by the same exact difference, choose exchange = "
-                      "'gossip' or compress = 'none'");
-  read.only_where(
-      "compress",
-      !c.enabled() || (plan.exchange != Exchange::partial && plan.exchange != Exchange::group),
-      role + "its sums are exact, choose exchange = 'aggregate' or compress = 'none'");
+                      "a group's average has nowhere to keep what compression leaves over, choose "
+                      "exchange = 'gossip' or compress = 'none'");
   if (plan.exchange == Exchange::gossip && c.enabled()) {
     read.only_where("compress", plan.averaging == Averaging::symmetric,
                     "averaging = '" + read.text("averaging", "push-sum") +

@@ -134,7 +134,7 @@ class PartialRank final : public BenchRank {
         if (!reduce.contributed()) send(reduce.post());
       }
       if (reduce.begun() && !reduce.contributed())
-        send(reduce.contribute(std::move(ready ? mine : nothing), ready));
+        send(reduce.contribute(std::move(ready ? mine : nothing), ready, rng_));
       if (!done_at && reduce.done()) done_at = Clock::now();
       if (done_at && ready) break;
       const auto until = ready ? Clock::now() + plan_.plan.patience : ready_at;
@@ -184,7 +184,7 @@ class PartialRank final : public BenchRank {
     take_early(barrier);
     send(barrier.post());
     const auto nanoseconds = static_cast<std::int64_t>(mine * 1e9);
-    send(barrier.contribute(at::zeros({0}), nanoseconds));
+    send(barrier.contribute(at::zeros({0}), nanoseconds, rng_));
     while (!barrier.done())
       if (auto heard = hear(barrier, Clock::now() + plan_.plan.patience, true); !heard)
         return heard.error();
@@ -221,6 +221,7 @@ class PartialRank final : public BenchRank {
   std::vector<Payload> early_;
   std::int64_t operation_ = 0;
   double wait_ = 0;
+  Rng rng_;
 };
 
 }  // namespace

@@ -13,13 +13,18 @@ void append(std::vector<OutgoingMessage>& out, std::vector<OutgoingChunk> chunks
   for (OutgoingChunk& chunk : chunks) out.push_back({chunk.to, std::move(chunk.chunk)});
 }
 
+void append(std::vector<OutgoingMessage>& out, std::vector<OutgoingPayload> payloads) {
+  for (OutgoingPayload& p : payloads) out.push_back({p.to, std::move(p.payload)});
+}
+
 }  // namespace
 
 PartialAllReduce::PartialAllReduce(std::vector<Rank> ranks, std::int32_t position,
-                                   std::int64_t operation, Trigger trigger)
+                                   std::int64_t operation, Trigger trigger, Reduction* compressed)
     : size_(ranks.size()),
       position_(position),
       operation_(operation),
+      compressed_(compressed),
       activation_(ranks, position, operation, trigger),
       ring_(ranks, position, 2 * operation),
       tally_(ranks, position, 2 * operation + 1) {}
@@ -39,11 +44,23 @@ std::vector<OutgoingMessage> PartialAllReduce::on_chunk(Chunk chunk) {
   return out;
 }
 
-std::vector<OutgoingMessage> PartialAllReduce::contribute(at::Tensor&& value, std::int64_t entry) {
+std::vector<OutgoingMessage> PartialAllReduce::on_packed(Rank from, PackedChunk chunk) {
+  GRAPEVINE_CHECK(compressed_ != nullptr, "a compressed vector in a sum that is exact, from rank ",
+                  from);
+  std::vector<OutgoingMessage> out = activation_.begin();
+  append(out, compressed_->on_message(from, std::move(chunk)));
+  return out;
+}
+
+std::vector<OutgoingMessage> PartialAllReduce::contribute(at::Tensor&& value, std::int64_t entry,
+                                                          Rng& rng) {
   GRAPEVINE_CHECK(begun() && !contributed(), "a contribution to operation ", operation_,
                   begun() ? " twice" : " that has not begun");
   std::vector<OutgoingMessage> out;
-  append(out, ring_.start(std::move(value)));
+  if (compressed_ != nullptr)
+    append(out, compressed_->start(operation_, std::move(value), rng));
+  else
+    append(out, ring_.start(std::move(value)));
   at::Tensor entries = at::zeros({static_cast<std::int64_t>(size_)}, at::kLong);
   entries.data_ptr<std::int64_t>()[position_] = entry;
   append(out, tally_.start(entries));
@@ -60,7 +77,8 @@ void PartialAllReduce::feed(Chunk chunk, std::vector<OutgoingMessage>& out) {
 PartialAllReduce::Result PartialAllReduce::take_result() {
   const at::Tensor tally = tally_.take_result();
   const auto* entries = tally.data_ptr<std::int64_t>();
-  return {ring_.take_result(), std::vector<std::int64_t>(entries, entries + size_)};
+  at::Tensor sum = compressed_ ? compressed_->take_sum() : ring_.take_result();
+  return {std::move(sum), std::vector<std::int64_t>(entries, entries + size_)};
 }
 
 StateDict PartialAllReduce::save() const {

@@ -16,7 +16,10 @@ Partial::Partial(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32
       model_(model),
       optimizer_(std::move(optimizer)),
       consumed_(static_cast<std::size_t>(ranks), 0),
-      reduce_(ranks_, rank_, 0, trigger()) {}
+      compressed_(parts_->plan.compression.enabled()
+                      ? make_reduction(parts_, rank, ranks, model.x.numel())
+                      : nullptr),
+      reduce_(ranks_, rank_, 0, trigger(), compressed_.get()) {}
 
 // ---- the beats ----
 
@@ -71,7 +74,8 @@ void Partial::contribute_if_begun(Env& env) {
   at::Tensor value = std::exchange(pending_sum_, at::Tensor());
   if (!value.defined()) value = at::zeros({model_.x.numel()});
   contributed_ = std::exchange(pending_, {});
-  send(env, reduce_.contribute(std::move(value), static_cast<std::int64_t>(contributed_.size())));
+  send(env, reduce_.contribute(std::move(value), static_cast<std::int64_t>(contributed_.size()),
+                               env.rng()));
   apply_if_done(env);
 }
 
@@ -143,7 +147,9 @@ void Partial::next_round(Env& env) {
 
 // ---- rounds ----
 
-void Partial::start_round() { reduce_ = PartialAllReduce(ranks_, rank_, round_, trigger()); }
+void Partial::start_round() {
+  reduce_ = PartialAllReduce(ranks_, rank_, round_, trigger(), compressed_.get());
+}
 
 Trigger Partial::trigger() const {
   const std::vector<std::int32_t> candidates = unfinished();
@@ -187,6 +193,13 @@ void Partial::on_message(Env& env, Envelope envelope) {
     if (activate->operation > round_)
       return early_activations_[activate->operation].push_back(*activate);
     send(env, reduce_.on_activate(*activate));
+  } else if (auto* packed = std::get_if<PackedChunk>(&envelope.payload)) {
+    if (packed->operation == round_) {
+      send(env, reduce_.on_packed(envelope.from, std::move(*packed)));
+    } else {
+      GRAPEVINE_CHECK(compressed_ != nullptr, "a compressed vector from rank ", envelope.from);
+      compressed_->on_message(envelope.from, std::move(*packed));  // waits for its round
+    }
   } else {
     auto* chunk = std::get_if<Chunk>(&envelope.payload);
     GRAPEVINE_CHECK(chunk != nullptr, "a partial all-reduce got something else than a chunk from ",
@@ -273,6 +286,7 @@ StateDict Partial::save() const {
   put_list(state, "early.activations", activations);
   state.put_all("optimizer", optimizer_->save());
   state.put_all("reduce", reduce_.save());
+  if (compressed_) state.put_all("compressed", compressed_->save());
   state.put_all("early.chunks", early_.save());
   return state;
 }
@@ -313,6 +327,8 @@ Expected<void> Partial::load(const StateDict& state) {
   start_round();
   if (auto loaded = reduce_.load(state.under("reduce")); !loaded) return loaded;
   if (auto loaded = early_.load(state.under("early.chunks")); !loaded) return loaded;
+  if (compressed_)
+    if (auto loaded = compressed_->load(state.under("compressed"), round_); !loaded) return loaded;
   return optimizer_->load(state.under("optimizer"));
 }
 

@@ -22,7 +22,10 @@
 //   and momentum stay bitwise equal, so the average of models that the release takes every few
 //   epochs would change nothing and is not taken.
 // Momentum: of the optimizer, on the sums, like a synchronous run's with gradients that are late.
-// Bytes per rank and round: 2 (P-1)/P * 4 d and headers; a tally of 8 P log2 P; log2 P activations.
+// Compressed (Reduction): each contribution with what compression has left over so far; zeros send
+//   a residual on. Nothing is lost, and age is that of the gradient when it was contributed.
+// Bytes per rank and round: 2 (P-1)/P * 4 d and headers, or those of the reduction; a tally of
+//   8 P log2 P; log2 P activations.
 // Staleness of a gradient: rounds between the x that it was computed at and its round, <= tau.
 // A rank that dies stops the training: it is part of every sum.
 #pragma once
@@ -95,11 +98,12 @@ class Partial final : public Role {
   at::Tensor pending_sum_;    // [d] or undefined
   std::vector<Pending> pending_, contributed_;
 
-  std::int64_t round_ = 0;              // the next to be over
-  std::int64_t regular_rounds_ = 0;     // over, without those at the end
-  std::vector<std::int64_t> consumed_;  // gradients in the model, by rank
-  PartialAllReduce reduce_;             // operation == round_
-  CollectiveInbox early_;               // of rounds that this rank has not come to
+  std::int64_t round_ = 0;                 // the next to be over
+  std::int64_t regular_rounds_ = 0;        // over, without those at the end
+  std::vector<std::int64_t> consumed_;     // gradients in the model, by rank
+  std::unique_ptr<Reduction> compressed_;  // null: sums are exact
+  PartialAllReduce reduce_;                // operation == round_
+  CollectiveInbox early_;                  // of rounds that this rank has not come to
   std::map<std::int64_t, std::vector<Activate>> early_activations_;  // the same, by round
   BufferPool pool_;
 };

@@ -208,7 +208,8 @@ class PartialWorld {
     if (node.reduce->begun() && !node.reduce->contributed()) {
       node.was_ready.push_back(node.reduce->posted());
       at::Tensor value = std::exchange(node.pending, at::zeros({3}));
-      send(r, node.reduce->contribute(std::move(value), std::exchange(node.pending_count, 0)));
+      send(r,
+           node.reduce->contribute(std::move(value), std::exchange(node.pending_count, 0), rng_));
     }
     if (!node.reduce->done()) return;
     auto result = node.reduce->take_result();
@@ -356,7 +357,8 @@ TEST(PartialAllReduce, SavedInAnyStateItGoesOnAlike) {
   ASSERT_TRUE(one.load(two.save()).ok());
   EXPECT_TRUE(one.begun());
   EXPECT_FALSE(one.contributed());
-  one.contribute(at::ones({5}), 1);
+  Rng rng;
+  one.contribute(at::ones({5}), 1, rng);
   PartialAllReduce three(all_ranks(3), 0, 4, {Trigger::Kind::quorum, 0, 2});
   ASSERT_TRUE(three.load(one.save()).ok());
   EXPECT_TRUE(three.contributed());

@@ -171,6 +171,65 @@ TEST(Partial, SaveAndLoadInTheMiddleLoseNothing) {
     }
 }
 
+// Compressed sums with a quorum of all are the aggregate's, bit for bit.
+TEST(Partial, CompressedWithoutFreedomItIsTheCompressedAggregate) {
+  for (const std::string reduce : {"all-gather", "all-gather-reselect", "butterfly", "tree"})
+    for (const std::int32_t n : {1, 2, 3, 5, 8}) {
+      SCOPED_TRACE(reduce + ", n=" + std::to_string(n));
+      Wiring wiring;
+      for (const auto& [key, value] :
+           std::vector<std::pair<std::string, std::string>>{{"exchange", "aggregate"},
+                                                            {"compress", "top-k"},
+                                                            {"density", "0.4"},
+                                                            {"sparse_reduce", reduce}})
+        ASSERT_TRUE(wiring.set(key, value));
+      WorldConfig config = make_config(*resolve(wiring), n, 3);
+      RoleWorld reference(config, pull);
+      reference.start();
+      reference.run();
+      ASSERT_TRUE(wiring.set("exchange", "partial"));
+      ASSERT_TRUE(wiring.set("activation", "quorum"));
+      ASSERT_TRUE(wiring.set("quorum", std::to_string(n)));
+      config.plan = *resolve(wiring);
+      RoleWorld world(config, pull);
+      world.start();
+      world.run();
+      expect_all_finished_alike(world, n);
+      EXPECT_TRUE(at::equal(world.z(0), reference.z(0)));
+    }
+}
+
+// What is not in x yet is in a residual: x says all gradients but those, to the last bit.
+TEST(Partial, CompressedSumsLoseNothing) {
+  for (const std::string& activation : kActivations)
+    for (const std::int32_t n : {1, 2, 8})
+      for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+        SCOPED_TRACE(activation + ", n=" + std::to_string(n) + ", seed=" + std::to_string(seed));
+        const WorldConfig config = make_config(make_plan({{"activation", activation},
+                                                          {"staleness", "3"},
+                                                          {"compress", "top-k"},
+                                                          {"density", "0.4"}}),
+                                               n, seed);
+        RoleWorld world(config, [](Rank rank, Step step, const at::Tensor& z) {
+          return at::arange(1, z.numel() + 1, z.options()) * (8.0 * (rank + 1) + step % 4);
+        });
+        world.start();
+        world.run();
+        expect_all_finished_alike(world, n);
+        expect_each_once(world, config, 3);
+        at::Tensor residuals = at::zeros({config.dimension}, at::kDouble);
+        for (Rank r = 0; r < n; ++r)
+          residuals += world.saved(r)
+                           .under("compressed")
+                           .under("feedback")
+                           .tensor("residual")
+                           ->to(at::kDouble);
+        EXPECT_GT(residuals.abs().sum().item<double>(), 0) << "nothing is tested";
+        EXPECT_TRUE(at::equal(world.z(0).to(at::kDouble),
+                              (world.gradients() - residuals) * (-config.lr / n)));
+      }
+}
+
 TEST(Partial, WiringsThatDoNotFitAreRefused) {
   const auto refusal = [](const std::vector<std::pair<std::string, std::string>>& keys) {
     Wiring wiring;

@@ -150,6 +150,7 @@ class RoleWorld {
   }
   const ModelState& model(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].model; }
   bool finished(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].is_finished; }
+  StateDict saved(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].role->save(); }
   const std::vector<Event>& events(Rank rank) const {
     return ranks_[static_cast<std::size_t>(rank)].log;
   }
