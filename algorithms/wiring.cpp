@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <sstream>
@@ -14,6 +16,8 @@
 
 namespace grapevine {
 namespace {
+
+constexpr std::int64_t kMaxServers = 4096;
 
 std::vector<std::string> key_names() {
   std::vector<std::string> names;
@@ -61,6 +65,20 @@ class Reader {
     return number;
   }
 
+  // A finite number >= `least`.
+  double number(const std::string& key, double fallback, double least) {
+    if (!has(key)) return fallback;
+    const std::string value = text(key, "");
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    if (end != value.c_str() + value.size() || !std::isfinite(number) || number < least) {
+      std::ostringstream expected;
+      expected << "a number, at least " << least;
+      fail(bad_value(key, value, expected.str()));
+    }
+    return number;
+  }
+
   // `key` makes sense only where `holds`; `why` completes "wiring.<key> ... does not fit".
   void only_where(const std::string& key, bool holds, const std::string& why) {
     if (has(key) && !holds)
@@ -90,9 +108,9 @@ std::string toml_value(const std::string& value) {
 
 const std::vector<KeyInfo>& wiring_keys() {
   static const std::vector<KeyInfo> keys = {
-      {"exchange", "aggregate | gossip | bilateral",
+      {"exchange", "aggregate | gossip | bilateral | server",
        "the role: the pattern in which ranks exchange"},
-      {"pack", "gradient | model", "what is exchanged"},
+      {"pack", "gradient | model | difference", "what is exchanged"},
       {"averaging", "push-sum | symmetric | biased",
        "how gossip weighs what it mixes; biased ignores push-sum's weight"},
       {"topology", "a topology's name", "who gossips with whom"},
@@ -103,6 +121,20 @@ const std::vector<KeyInfo>& wiring_keys() {
        "tau: iterations in which an outstanding round may be skipped before it is waited for"},
       {"hierarchy", "a whole number, or node: what the launcher says",
        "ranks per node: they all-reduce gradients, one of them exchanges with other nodes"},
+      {"local_steps", "a whole number", "H: steps of each rank from one exchange to the next"},
+      {"outer", "none | nesterov", "the optimizer that steps along the mean difference"},
+      {"outer_lr", "a number", "the rate of the outer optimizer"},
+      {"outer_momentum", "a number", "the momentum of the outer optimizer"},
+      {"rule", "gem | downpour | adaptive | agn | easgd",
+       "what clients commit and what servers make of it"},
+      {"servers", "a whole number", "ranks that hold a slice of the parameters each"},
+      {"kappa", "a number", "gem: energy of the central variable over that of the proxy"},
+      {"window", "a whole number", "lambda: steps of a client from one commit to the next"},
+      {"section", "strict | relaxed",
+       "gem: whether one client at a time is between its pull and its commit"},
+      {"section_timeout", "seconds", "gem: after which a client that stalls loses its turn"},
+      {"elasticity", "a number", "easgd: beta, workers times alpha"},
+      {"synchronous", "true | false", "easgd: whether all clients wait for each other"},
   };
   return keys;
 }
@@ -159,18 +191,60 @@ std::string Wiring::to_toml() const {
 namespace {
 
 // What the role exchanges, where the wiring does not say otherwise.
-std::string natural_pack(Exchange exchange) {
-  return exchange == Exchange::aggregate ? "gradient" : "model";
+Pack natural_pack(const Plan& plan) {
+  if (plan.exchange == Exchange::aggregate) return Pack::gradient;
+  if (plan.exchange != Exchange::server) return Pack::model;
+  return plan.rule == ServerRule::easgd ? Pack::model : Pack::gradient;
 }
 
-void read_pack(Reader& read, const std::string& exchange, Exchange role) {
-  const std::string natural = natural_pack(role);
-  const std::string pack = read.name("pack", natural, {"gradient", "model"});
-  if (pack == natural) return;
-  read.fail(
-      bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange + "': " +
-                (role == Exchange::aggregate ? "all-reduce sums gradients, choose pack = 'gradient'"
-                                             : exchange + " mixes models, choose pack = 'model'")));
+void read_pack(Reader& read, const std::string& exchange, Plan& plan) {
+  static const std::vector<std::string> names = {"gradient", "model", "difference"};
+  const Pack natural = natural_pack(plan);
+  const std::string& usual = names.at(static_cast<std::size_t>(natural));
+  const std::string pack = read.name("pack", usual, names);
+  plan.pack = static_cast<Pack>(std::find(names.begin(), names.end(), pack) - names.begin());
+  if (plan.pack == natural || plan.exchange == Exchange::aggregate) return;
+  const std::string why = plan.exchange == Exchange::server ? "the rule of the servers exchanges "
+                                                            : exchange + " mixes ";
+  read.fail(bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange +
+                      "': " + why + usual + "s, choose pack = '" + usual + "'"));
+}
+
+// Steps without an exchange, and what is done with what they came to.
+void read_local_steps(Reader& read, const std::string& exchange, Plan& plan) {
+  const bool aggregate = plan.exchange == Exchange::aggregate;
+  plan.local_steps = read.count("local_steps", 1, 1);
+  read.only_where("local_steps", aggregate || plan.exchange == Exchange::gossip,
+                  "exchange = '" + exchange + "': it belongs to aggregate and gossip" +
+                      (plan.exchange == Exchange::server ? ", choose window" : ""));
+  read.only_where("local_steps", !aggregate || plan.pack != Pack::gradient || plan.local_steps == 1,
+                  "pack = 'gradient': gradients are summed at every step, choose pack = 'model' "
+                  "or 'difference'");
+  plan.outer = read.name("outer", "none", {"none", "nesterov"}) == "nesterov";
+  read.only_where("outer", plan.pack == Pack::difference || !plan.outer,
+                  "this pack: the outer optimizer steps along differences, choose exchange = "
+                  "'aggregate' and pack = 'difference'");
+  plan.outer_lr = read.number("outer_lr", plan.outer_lr, 0);
+  plan.outer_momentum = read.number("outer_momentum", plan.outer_momentum, 0);
+  for (const char* key : {"outer_lr", "outer_momentum"})
+    read.only_where(key, plan.outer, "outer = 'none': choose outer = 'nesterov'");
+}
+
+void read_server(Reader& read, Plan& plan) {
+  const bool gem = plan.rule == ServerRule::gem, easgd = plan.rule == ServerRule::easgd;
+  plan.servers =
+      static_cast<std::int32_t>(std::min<std::int64_t>(read.count("servers", 1, 1), kMaxServers));
+  plan.kappa = read.number("kappa", plan.kappa, 0);
+  plan.window = read.count("window", 1, 1);
+  plan.strict = read.name("section", "strict", {"strict", "relaxed"}) == "strict";
+  plan.section_timeout = read.number("section_timeout", plan.section_timeout, 1e-6);
+  plan.elasticity = read.number("elasticity", plan.elasticity, 0);
+  plan.synchronous = read.boolean("synchronous", false);
+  for (const char* key : {"kappa", "section", "section_timeout"})
+    read.only_where(key, gem, "this rule: it belongs to gem, choose rule = 'gem'");
+  read.only_where("window", !gem, "rule = 'gem': it commits at every step");
+  for (const char* key : {"elasticity", "synchronous"})
+    read.only_where(key, easgd, "this rule: it belongs to easgd, choose rule = 'easgd'");
 }
 
 void read_gossip(Reader& read, Plan& plan) {
@@ -197,22 +271,32 @@ void read_gossip(Reader& read, Plan& plan) {
 Expected<Plan> resolve(const Wiring& wiring) {
   static const std::map<std::string, Exchange> roles = {{"aggregate", Exchange::aggregate},
                                                         {"gossip", Exchange::gossip},
-                                                        {"bilateral", Exchange::bilateral}};
+                                                        {"bilateral", Exchange::bilateral},
+                                                        {"server", Exchange::server}};
+  static const std::vector<std::string> rules = {"gem", "downpour", "adaptive", "agn", "easgd"};
   Reader read(wiring);
   Plan plan;
   const std::string exchange =
-      read.name("exchange", "aggregate", {"aggregate", "gossip", "bilateral"});
+      read.name("exchange", "aggregate", {"aggregate", "gossip", "bilateral", "server"});
   plan.exchange = roles.at(exchange);
-  read_pack(read, exchange, plan.exchange);
+  const std::string rule = read.name("rule", "gem", rules);
+  plan.rule = static_cast<ServerRule>(std::find(rules.begin(), rules.end(), rule) - rules.begin());
+  read_pack(read, exchange, plan);
+  read_local_steps(read, exchange, plan);
 
   const std::string role = "exchange = '" + exchange + "': it belongs to ";
   for (const char* key : {"averaging", "update", "overlap", "staleness"})
     read.only_where(key, plan.exchange == Exchange::gossip,
                     role + "gossip, choose exchange = 'gossip'");
   for (const char* key : {"topology", "peers"})
-    read.only_where(key, plan.exchange != Exchange::aggregate,
+    read.only_where(key, plan.exchange == Exchange::gossip || plan.exchange == Exchange::bilateral,
                     role + "gossip and bilateral, choose exchange = 'gossip'");
+  for (const char* key : {"rule", "servers", "kappa", "window", "section", "section_timeout",
+                          "elasticity", "synchronous"})
+    read.only_where(key, plan.exchange == Exchange::server,
+                    role + "parameter servers, choose exchange = 'server'");
   if (plan.exchange == Exchange::gossip) read_gossip(read, plan);
+  if (plan.exchange == Exchange::server) read_server(read, plan);
   plan.topology = read.text("topology", plan.topology);
   auto peers = CountSchedule::parse(read.text("peers", "1"));
   if (!peers) read.fail(bad_input("wiring.peers: " + peers.error().message));

@@ -84,6 +84,43 @@ struct Wire<News> {
     archive("news.steps", p.steps);
   }
 };
+template <>
+struct Wire<Ask> {
+  static constexpr std::uint8_t kKind = 9;
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("ask.exchange", p.exchange);
+  }
+};
+template <>
+struct Wire<Grant> {
+  static constexpr std::uint8_t kKind = 10;
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("grant.exchange", p.exchange);
+    archive("grant.theta", p.theta);
+  }
+};
+template <>
+struct Wire<Commit> {
+  static constexpr std::uint8_t kKind = 11;
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("commit.exchange", p.exchange);
+    archive("commit.gradients", p.gradients);
+    archive("commit.update", p.update);
+  }
+};
+template <>
+struct Wire<Receipt> {
+  static constexpr std::uint8_t kKind = 12;
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("receipt.exchange", p.exchange);
+    archive("receipt.accepted", p.accepted);
+    archive("receipt.value", p.value);
+  }
+};
 
 template <class Archive, class E>
 void envelope_fields(Archive& archive, E& e) {

@@ -51,6 +51,32 @@ struct Marker {
   std::int64_t id = 0;
 };
 
-using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, News>;
+// Parameter servers: the client is ready to exchange; servers grant in the order of arrival.
+struct Ask {
+  std::int64_t exchange = 0;  // of this client, from 1
+};
+
+// The client's turn: the server's slice of the central variable. The stamp has its version.
+struct Grant {
+  std::int64_t exchange = 0;
+  FrozenTensor theta;  // [slice]
+};
+
+// What the client gives, under a grant or, where the rule needs none, as an offer that waits in the
+// queue itself. The stamp has the version that the gradients were computed from.
+struct Commit {
+  std::int64_t exchange = 0;
+  std::int64_t gradients = 1;  // in it
+  FrozenTensor update;         // [slice]
+};
+
+// What became of a commit. The stamp has the server's version after it.
+struct Receipt {
+  std::int64_t exchange = 0;
+  bool accepted = false;  // false: the grant had been taken back
+  FrozenTensor value;     // [slice] what the rule gives back for an offer; else empty
+};
+
+using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, News, Ask, Grant, Commit, Receipt>;
 
 }  // namespace grapevine

@@ -1,17 +1,22 @@
-// Aggregate: all ranks sum their gradients and take the same optimizer step on identical replicas.
+// Aggregate: all ranks take the mean of what they came to, and go on from the same replica.
 //
-// Papers: ring all-reduce: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009.
+// Papers: ring all-reduce: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009;
+//   local SGD: Stich, ICLR 2019; DiLoCo: Douillard et al. 2023, Algorithm 1.
 //
-//   step k:  g_i = gradient of batch (i, k) at x;  g = 1/P sum_i g_i by ring all-reduce;
-//            x <- x - gamma u(g)
+//   gradient:    g = 1/P sum_i g_i at the same x;  x <- x - gamma u(g)
+//   model:       H times x_i <- x_i - gamma u(g_i);  x = 1/P sum_i x_i
+//   difference:  H such steps from the anchor a;  D = 1/P sum_i (a - x_i);  a <- a - D, or by the
+//                outer optimizer (Nesterov's momentum) along D;  x_i = a
 //
-// Bytes per rank and step: 2 (P-1)/P * 4 d + 2 (P-1) headers.  Messages: 2 (P-1).
-// Staleness: 0. The replicas stay bitwise identical: the ring fixes the order of every sum.
-// A rank that dies stops the training: its contribution is part of every sum.
+// The last steps of a run are exchanged, too, where H does not divide them.
+// Bytes per rank and exchange: 2 (P-1)/P * 4 d + 2 (P-1) headers.  Messages: 2 (P-1).
+// Staleness: 0. After an exchange the replicas stay bitwise identical: the ring fixes the order of
+// every sum. A rank that dies stops the training: its contribution is part of every sum.
 #pragma once
 #include <memory>
 #include <vector>
 
+#include "algorithms/buffer_pool.hpp"
 #include "algorithms/collectives/ring_all_reduce.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/role.hpp"
@@ -38,7 +43,12 @@ class Aggregate final : public Role {
   enum class Phase : std::int64_t { ready, computing, reducing, finished };
 
   void begin_step(Env& env);
-  void reduce(Env& env, at::Tensor gradient);
+  void take_local_step(Env& env, at::Tensor gradient);
+  at::Tensor packed() const;
+  void reduce(Env& env, at::Tensor packed);
+  void apply(Env& env, at::Tensor mean);
+  void step_done(Env& env);
+  bool exchanges_now() const;
   void send(Env& env, std::vector<OutgoingChunk> messages);
   void apply_if_reduced(Env& env);
   RingAllReduce ring() const;
@@ -51,7 +61,11 @@ class Aggregate final : public Role {
   ModelState& model_;
 
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Optimizer> outer_;  // of differences, where the plan has one
   Phase phase_ = Phase::ready;
+  FrozenTensor anchor_;    // differences: x after the last exchange; empty before the first step
+  std::int64_t held_ = 0;  // gradients since then, this step's not included
+  BufferPool pool_;
   RingAllReduce ring_;     // of the present step: operation == step
   CollectiveInbox early_;  // a neighbour may be one step ahead
 };

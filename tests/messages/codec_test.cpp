@@ -59,8 +59,17 @@ Payload random_payload(Rng& rng) {
     case 4:
       return Swap{static_cast<std::int64_t>(rng()), rng() % 2 == 0, random_tensor(rng),
                   random_tensor(rng)};
-    default:
+    case 5:
       return News{random_tensor(rng)};
+    case 6:
+      return Ask{static_cast<std::int64_t>(rng())};
+    case 7:
+      return Grant{static_cast<std::int64_t>(rng()), random_tensor(rng)};
+    case 8:
+      return Commit{static_cast<std::int64_t>(rng()), static_cast<std::int64_t>(rng()),
+                    random_tensor(rng)};
+    default:
+      return Receipt{static_cast<std::int64_t>(rng()), rng() % 2 == 0, random_tensor(rng)};
   }
 }
 
@@ -116,6 +125,19 @@ struct ExpectSamePayload {
     expect_same(a.steps, b.steps);
   }
   void operator()(const News& a, const News& b) const { expect_same(a.steps, b.steps); }
+  void operator()(const Ask& a, const Ask& b) const { EXPECT_EQ(a.exchange, b.exchange); }
+  void operator()(const Grant& a, const Grant& b) const {
+    EXPECT_EQ(a.exchange, b.exchange);
+    expect_same(a.theta, b.theta);
+  }
+  void operator()(const Commit& a, const Commit& b) const {
+    EXPECT_EQ(std::tie(a.exchange, a.gradients), std::tie(b.exchange, b.gradients));
+    expect_same(a.update, b.update);
+  }
+  void operator()(const Receipt& a, const Receipt& b) const {
+    EXPECT_EQ(std::tie(a.exchange, a.accepted), std::tie(b.exchange, b.accepted));
+    expect_same(a.value, b.value);
+  }
   template <class A, class B>
   void operator()(const A&, const B&) const {
     ADD_FAILURE() << "another kind of payload";
