@@ -61,6 +61,14 @@ FrozenTensor mean_of(const std::vector<FrozenTensor>& models) {
   return FrozenTensor::freeze(std::move(result));
 }
 
+FrozenTensor concatenate(const std::vector<FrozenTensor>& parts) {
+  GRAPEVINE_CHECK(!parts.empty(), "a model of no parts");
+  if (parts.size() == 1) return parts.front();
+  std::vector<at::Tensor> tensors;
+  for (const FrozenTensor& part : parts) tensors.push_back(part.read());
+  return FrozenTensor::freeze(at::cat(tensors));
+}
+
 double relative_distance(const FrozenTensor& a, const FrozenTensor& b) {
   GRAPEVINE_CHECK(a.numel() == b.numel(), "models of different sizes");
   const float* x = a.data<float>();

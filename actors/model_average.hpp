@@ -30,6 +30,9 @@ class ModelAverage {
 // float32 on the CPU each; an empty tensor where they are.
 FrozenTensor mean_of(const std::vector<FrozenTensor>& models);
 
+// The parts one after the other, [sum of their sizes] float32.
+FrozenTensor concatenate(const std::vector<FrozenTensor>& parts);
+
 // |a - b|_2 / |b|_2 in double precision; 0 where both are zero.
 double relative_distance(const FrozenTensor& a, const FrozenTensor& b);
 

@@ -45,10 +45,13 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   self_ = self;
   config_ = std::move(config);
   membership_.alive.assign(static_cast<std::size_t>(config_.ranks), true);
+  sent_to_.assign(static_cast<std::size_t>(config_.ranks), 0);
+  received_from_ = sent_to_;
   rng_.seed(mix_seed(config_.seed, static_cast<std::uint64_t>(config_.rank)));
   model_.x = std::move(config_.parameters);
   buffers_ = std::move(config_.buffers);
   role_ = make_role(config_.parts, config_.rank, config_.ranks, model_);
+  if (is_server()) return;
   worker_ =
       config_.detach_worker
           ? self_->spawn<caf::linked + caf::detached>(gpu_worker, config_.worker, PeerActor{self_})
@@ -83,6 +86,7 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   stamp.sequence = ++sequence_;
   Envelope envelope{config_.rank, to, stamp, std::move(payload)};
   record({EventKind::sent, to, stamp, model_.step, 0, wire_size(envelope)});
+  ++sent_to_[static_cast<std::size_t>(to)];
   config_.transport->send(std::move(envelope));
 }
 
@@ -148,6 +152,7 @@ void PeerState::on_envelope(Envelope& envelope) {
   }
   if (cut_ && cut_->open.count(envelope.from) > 0) cut_->in_flight.push_back(envelope);
   record({EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0});
+  ++received_from_[static_cast<std::size_t>(envelope.from)];
   deliver(std::move(envelope));
 }
 
@@ -161,6 +166,11 @@ void PeerState::on_peer_lost(Rank peer) {
   auto alive = membership_.alive[static_cast<std::size_t>(peer)];
   if (!alive) return;
   alive = false;
+  // What went to and fro between the two cannot balance any more: the other's half is not told.
+  const std::int64_t sent = std::exchange(sent_to_[static_cast<std::size_t>(peer)], 0);
+  ledger_.sent -= sent;
+  ledger_.sent_before += sent;
+  ledger_.received -= std::exchange(received_from_[static_cast<std::size_t>(peer)], 0);
   if (cut_) close_channel(peer, cut_->id);
   role_->on_peer_down(*this, peer);
 }
@@ -173,6 +183,7 @@ void PeerState::on_collect(bool with_model) {
   report.ledger = ledger_;
   flush_trace();
   if (with_model) {
+    report.measures = role_->measures();
     report.z = role_->debiased();
     report.buffers = buffers_;
     report.step_seconds = step_seconds_;
@@ -369,12 +380,16 @@ Epoch PeerState::whole_epochs() const {
   return static_cast<Epoch>(std::floor(model_.epoch + 1e-9));
 }
 
-// Every epoch that has come to its end on this rank's clock goes to the Evaluator, once.
+// Every epoch that has come to its end on this rank's clock goes to the Evaluator, once. Where
+// there are servers the model is theirs, and the workers' share in it are the buffers.
 void PeerState::send_epoch_models() {
   for (const Epoch done = whole_epochs(); epochs_sent_ < done; ++epochs_sent_)
-    if (config_.evaluator)
+    if (config_.evaluator) {
+      const bool worker_beside_servers = !is_server() && config_.parts->plan.servers > 0;
       self_->send(config_.evaluator,
-                  EpochModel{config_.rank, epochs_sent_, role_->debiased(), buffers_});
+                  EpochModel{config_.rank, epochs_sent_,
+                             worker_beside_servers ? FrozenTensor() : role_->debiased(), buffers_});
+    }
 }
 
 PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {

@@ -13,11 +13,11 @@ namespace grapevine {
 
 struct PeerConfig {
   Rank rank = 0;
-  std::int32_t ranks = 1;
+  std::int32_t ranks = 1;  // servers included
   std::uint64_t seed = 0;
   std::shared_ptr<const SharedParts> parts;
   std::shared_ptr<Transport> transport;
-  WorkerConfig worker;
+  WorkerConfig worker;                // of no use to a server
   FrozenTensor parameters;            // [d] at the start
   FrozenTensor buffers;               // [b] at the start, or empty
   std::optional<StateDict> restored;  // a RankSnapshot's state instead
@@ -81,12 +81,13 @@ class PeerState : public Env {
   void report_step();
   Epoch whole_epochs() const;
   void send_epoch_models();
+  bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
   void fail(Error error);
 
   // Constant after init.
   PeerActor::stateful_pointer<PeerState> self_ = nullptr;
   PeerConfig config_;
-  WorkerActor worker_;
+  WorkerActor worker_;  // null: a server
   std::unique_ptr<Role> role_;
 
   Membership membership_;
@@ -95,6 +96,7 @@ class PeerState : public Env {
   FrozenTensor buffers_;
   FrozenTensor recycled_;
   Ledger ledger_;
+  std::vector<std::int64_t> sent_to_, received_from_;  // by rank, since the start of this run
   std::uint64_t sequence_ = 0;
   std::optional<Cut> cut_;
   std::int64_t last_cut_ = 0;

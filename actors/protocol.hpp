@@ -74,6 +74,7 @@ struct RankReport {
   FrozenTensor buffers;  // [b] or empty
   Ledger ledger;
   std::vector<double> step_seconds;
+  StateDict measures;  // of its role
 };
 // A rank cannot go on.
 struct RankFailed {
@@ -244,7 +245,7 @@ typename Inspector::result_type inspect(Inspector& f, RankSnapshot& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankReport& m) {
   return f(caf::meta::type_name("grapevine::RankReport"), m.rank, m.step, m.w, m.z, m.buffers,
-           m.ledger, m.step_seconds);
+           m.ledger, m.step_seconds, m.measures);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, EpochModel& m) {

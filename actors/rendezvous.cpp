@@ -23,7 +23,8 @@ JobIdentity identity_of(const RunConfig& config) {
   JobIdentity identity = config.identity;
   identity["resumed from step"] = "none";
   if (config.resume) {
-    const std::vector<Step> steps = config.resume->steps();
+    std::vector<Step> steps = config.resume->steps();
+    steps.resize(static_cast<std::size_t>(config.workers()));
     identity["resumed from step"] = std::to_string(*std::min_element(steps.begin(), steps.end()));
   }
   return identity;
@@ -101,8 +102,10 @@ Placement placement_of(const RunConfig& config, const std::vector<std::string>& 
   Placement placement;
   placement.host_of = hosts;
   placement.own_process = config.cluster->process;
-  const std::int32_t each = config.ranks / config.cluster->processes;
-  for (Rank rank = 0; rank < config.ranks; ++rank) placement.process_of.push_back(rank / each);
+  const std::int32_t last = config.cluster->processes - 1;
+  const std::int32_t each = config.workers() / config.cluster->processes;
+  for (Rank rank = 0; rank < config.ranks; ++rank)
+    placement.process_of.push_back(std::min(rank / each, last));  // servers: in the last one
   return placement;
 }
 

@@ -75,8 +75,8 @@ class CrewBuilder {
                                  CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
                                                         config_.keep_checkpoints, head});
     if (config_.evaluator)
-      crew_.evaluator =
-          spawn_aside(evaluator, EvaluatorConfig{config_.ranks, config_.evaluator, head});
+      crew_.evaluator = spawn_aside(
+          evaluator, EvaluatorConfig{config_.ranks, config_.servers(), config_.evaluator, head});
     return head;
   }
 
@@ -98,6 +98,8 @@ class CrewBuilder {
   SupervisorConfig supervisor_config(std::shared_ptr<RunObserver> observer) const {
     SupervisorConfig supervision;
     supervision.ranks = config_.ranks;
+    supervision.servers = config_.servers();
+    supervision.outlives_ranks = config_.servers() > 0 && config_.parts->plan.hierarchy == 1;
     supervision.observer = std::move(observer);
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;
     supervision.checkpoints = !config_.checkpoint_folder.empty();
@@ -106,9 +108,12 @@ class CrewBuilder {
     supervision.total_epochs = horizon.epoch_of(horizon.steps);
     supervision.run_start_ns = run_start_ns_;
     if (config_.resume) {
+      // Where there are servers, it is their models that are evaluated.
       const std::vector<double> epochs = config_.resume->epochs();
-      supervision.resumed_least = *std::min_element(epochs.begin(), epochs.end());
-      supervision.resumed_most = *std::max_element(epochs.begin(), epochs.end());
+      const auto servers = epochs.begin() + config_.workers();
+      supervision.resumed_least = *std::min_element(epochs.begin(), servers);
+      supervision.resumed_most =
+          *std::max_element(config_.servers() > 0 ? servers : epochs.begin(), epochs.end());
       supervision.elapsed_before = config_.resume->elapsed();
     }
     return supervision;
@@ -122,8 +127,10 @@ class CrewBuilder {
     peer.seed = config_.seed;
     peer.parts = config_.parts;
     peer.transport = config_.transport;
-    const auto& compute = config_.computes[static_cast<std::size_t>(rank)];
-    peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads};
+    if (rank < config_.workers()) {
+      const auto& compute = config_.computes[static_cast<std::size_t>(rank)];
+      peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads};
+    }
     // All ranks start from the same parameters: models are initialised from the job's seed.
     const auto& first = *std::find_if(config_.computes.begin(), config_.computes.end(),
                                       [](const auto& c) { return c != nullptr; });

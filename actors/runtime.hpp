@@ -31,15 +31,16 @@ struct ClusterConfig {
 };
 
 struct RunConfig {
-  std::int32_t ranks = 1;
+  std::int32_t ranks = 1;  // those that train, then the servers of the plan, if any
   std::uint64_t seed = 1;
   std::shared_ptr<const SharedParts> parts;
   std::shared_ptr<Transport> transport;
-  std::optional<ClusterConfig> cluster;            // nothing: all ranks are in this process
-  std::vector<std::shared_ptr<Compute>> computes;  // by rank; null for those of other processes
-  std::shared_ptr<Compute> evaluator;              // null: no validation beside training
-  DelayModel delay;                                // null: no stragglers
-  int threads = 1;                                 // intra-op threads per worker
+  std::optional<ClusterConfig> cluster;  // nothing: all ranks are in this process
+  // By rank that trains; null for those of other processes.
+  std::vector<std::shared_ptr<Compute>> computes;
+  std::shared_ptr<Compute> evaluator;  // null: no validation beside training
+  DelayModel delay;                    // null: no stragglers
+  int threads = 1;                     // intra-op threads per worker
   Step log_every = 1;
   bool trace = true;
   std::string trace_file;         // empty: hash the trace, write nothing
@@ -49,6 +50,9 @@ struct RunConfig {
   JobIdentity identity;
   std::optional<Checkpoint> resume;
   Duration patience{std::chrono::seconds(300)};
+
+  std::int32_t servers() const { return parts->plan.servers; }
+  std::int32_t workers() const { return ranks - servers(); }
 };
 
 // A run on real threads: CAF's scheduler for peers, a thread of its own for each worker.

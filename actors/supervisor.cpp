@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "messages/exception_line.hpp"
 
@@ -14,9 +15,10 @@ constexpr Duration kClosePatience = std::chrono::seconds(10);  // for traces to 
 constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
 
 // A checkpoint is as far as its slowest rank.
-std::string step_name(const std::vector<RankSnapshot>& snapshots) {
-  Step slowest = snapshots.front().step;
-  for (const RankSnapshot& snapshot : snapshots) slowest = std::min(slowest, snapshot.step);
+std::string step_name(const std::vector<RankSnapshot>& snapshots, std::int32_t workers) {
+  Step slowest = std::numeric_limits<Step>::max();
+  for (const RankSnapshot& snapshot : snapshots)
+    if (snapshot.rank < workers) slowest = std::min(slowest, snapshot.step);
   char name[32];
   std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(slowest));
   return name;
@@ -67,7 +69,7 @@ void SupervisorState::on_step(const StepReport& report) {
   epochs_[report.rank] = report.epochs_done;
   config_.observer->on_step(report);
   if (!config_.checkpoints || config_.checkpoint_every_epochs <= 0 || cutting_ || writing_) return;
-  if (static_cast<std::int32_t>(epochs_.size()) < config_.ranks) return;
+  if (static_cast<std::int32_t>(epochs_.size() + lost_.size()) < workers()) return;
   double behind = report.epochs_done;  // all ranks
   for (const auto& [rank, epochs] : epochs_) behind = std::min(behind, epochs);
   const std::int64_t due = whole(behind / config_.checkpoint_every_epochs);
@@ -81,6 +83,10 @@ void SupervisorState::on_step(const StepReport& report) {
 void SupervisorState::on_finished(RankFinished finished) {
   last_news_ = now();
   finished_.insert(finished.rank);
+  drain_if_finished();
+}
+
+void SupervisorState::drain_if_finished() {
   if (static_cast<std::int32_t>(finished_.size()) == config_.ranks && stage_ == Stage::running)
     drain();
 }
@@ -139,7 +145,7 @@ void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   if (static_cast<std::int32_t>(snapshots_.size()) < config_.ranks) return;
   cutting_ = false;
   writing_ = true;
-  if (cut_name_.empty()) cut_name_ = step_name(snapshots_);
+  if (cut_name_.empty()) cut_name_ = step_name(snapshots_, workers());
   self_->send(crew_.writer, WriteCheckpoint{cut_id_, cut_name_, std::exchange(snapshots_, {})});
 }
 
@@ -205,8 +211,13 @@ void SupervisorState::collect() {
 void SupervisorState::on_report(RankReport& report) {
   if (stage_ != Stage::draining || !collecting_) return;
   const Rank rank = report.rank;
+  if (lost_.count(rank) > 0) return;
   reports_[rank] = std::move(report);
-  if (static_cast<std::int32_t>(reports_.size()) < config_.ranks) return;
+  weigh_reports();
+}
+
+void SupervisorState::weigh_reports() {
+  if (static_cast<std::int32_t>(reports_.size() + lost_.size()) < config_.ranks) return;
   collecting_ = false;
   if (with_models_) {
     balanced_ = true;
@@ -250,7 +261,8 @@ void SupervisorState::close() {
     self_->send(crew_.tracer, CloseTrace{});
   }
   for (std::size_t i = 0; i < crew_.deputies.size(); ++i)
-    open_processes_.insert(static_cast<std::int32_t>(i) + 1);
+    if (const auto process = static_cast<std::int32_t>(i) + 1; lost_processes_.count(process) == 0)
+      open_processes_.insert(process);
   const RunEnded ended{result_.error.has_value(), result_.error.value_or(Error{}),
                        result_.interrupted};
   for (const DeputyActor& deputy : crew_.deputies) self_->send(deputy, ended);
@@ -282,16 +294,46 @@ void SupervisorState::on_down(const caf::down_msg& down) {
         on_farewell({static_cast<std::int32_t>(i) + 1});
     return;
   }
-  const std::size_t each = crew_.peers.size() / (crew_.deputies.size() + 1);
-  for (std::size_t rank = 0; rank < crew_.peers.size(); ++rank) {
-    const std::size_t process = each > 0 ? rank / each : 0;
-    const bool its_process = process > 0 && crew_.deputies[process - 1].address() == down.source;
-    if (!its_process && crew_.peers[rank].address() != down.source) continue;
-    return fail({Errc::peer_down,
-                 "rank " + std::to_string(rank) + " of process " + std::to_string(process) +
-                     " is gone: it ended or cannot be reached any more; its own output says why"});
+  bool known = false;
+  for (Rank rank = 0; rank < static_cast<Rank>(crew_.peers.size()); ++rank) {
+    const std::int32_t process = process_of(rank);
+    const bool its_process =
+        process > 0 &&
+        crew_.deputies[static_cast<std::size_t>(process) - 1].address() == down.source;
+    if (!its_process && crew_.peers[static_cast<std::size_t>(rank)].address() != down.source)
+      continue;
+    const std::string who =
+        "rank " + std::to_string(rank) + " of process " + std::to_string(process) + " is gone: ";
+    if (!config_.outlives_ranks || rank >= workers())
+      return fail({Errc::peer_down,
+                   who + "it ended or cannot be reached any more; its own output says why"});
+    known = true;
+    if (its_process) lost_processes_.insert(process);
+    if (lost_.count(rank) > 0) continue;
+    config_.observer->on_warning(who + "the others go on without it, and without checkpoints");
+    lose(rank);
   }
+  if (known) return;
   fail({Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)});
+}
+
+// Servers are ranks of the last process.
+std::int32_t SupervisorState::process_of(Rank rank) const {
+  const auto processes = static_cast<std::int32_t>(crew_.deputies.size()) + 1;
+  return std::min(rank / std::max(1, workers() / processes), processes - 1);
+}
+
+// A checkpoint without one of the ranks could not be resumed: the ones before its end stay.
+void SupervisorState::lose(Rank rank) {
+  last_news_ = now();
+  lost_.insert(rank);
+  finished_.insert(rank);
+  epochs_.erase(rank);
+  reports_.erase(rank);
+  config_.checkpoints = false;
+  cutting_ = false;
+  drain_if_finished();
+  if (stage_ == Stage::draining && collecting_) weigh_reports();
 }
 
 template <class Handle>
@@ -319,21 +361,32 @@ void SupervisorState::end() {
 RunResult SupervisorState::average() const {
   RunResult result = result_;
   result.seconds = to_seconds(config_.elapsed_before + now());
-  if (!balanced_ || static_cast<std::int32_t>(reports_.size()) < config_.ranks) return result;
-  std::vector<FrozenTensor> models, buffers;
+  result.lost.assign(lost_.begin(), lost_.end());
+  if (!balanced_ || static_cast<std::int32_t>(reports_.size() + lost_.size()) < config_.ranks)
+    return result;
+  std::vector<FrozenTensor> models, slices, buffers;
+  result.steps.assign(static_cast<std::size_t>(workers()), 0);
+  for (const auto& [rank, step] : steps_)  // of those that were lost: as far as they were heard of
+    result.steps[static_cast<std::size_t>(rank)] = step + 1;
   for (const auto& [rank, report] : reports_) {
+    result.ledger.merge(report.ledger);
+    if (!report.measures.entries().empty()) result.measures[rank] = report.measures;
+    if (rank >= workers()) {
+      slices.push_back(report.z);
+      continue;
+    }
     models.push_back(report.z);
     buffers.push_back(report.buffers);
     result.weight_sum += report.w;
-    result.steps.push_back(report.step);
-    result.ledger.merge(report.ledger);
+    result.steps[static_cast<std::size_t>(rank)] = report.step;
     result.step_seconds.insert(result.step_seconds.end(), report.step_seconds.begin(),
                                report.step_seconds.end());
   }
-  result.z = mean_of(models);
+  result.z = slices.empty() ? mean_of(models) : concatenate(slices);
   result.buffers = mean_of(buffers);
-  for (const auto& [rank, report] : reports_)
-    result.consensus_distance += relative_distance(report.z, result.z) / config_.ranks;
+  for (const FrozenTensor& model : models)
+    result.consensus_distance +=
+        relative_distance(model, result.z) / static_cast<double>(models.size());
   return result;
 }
 

@@ -16,14 +16,16 @@ namespace grapevine {
 struct RunResult {
   std::optional<Error> error;     // the run failed; the rest says how far it came
   bool interrupted = false;       // stopped by request, with a checkpoint
-  FrozenTensor z;                 // [d] mean of the ranks' de-biased models
+  FrozenTensor z;                 // [d] mean of the ranks' de-biased models, or the servers' one
   FrozenTensor buffers;           // [b] mean, or empty
   double consensus_distance = 0;  // mean over ranks of |z_i - z|_2 / |z|_2
   double weight_sum = 0;          // of push-sum
-  std::vector<Step> steps;        // by rank
+  std::vector<Step> steps;        // by rank, of those that train
   Ledger ledger;                  // of all ranks
   std::vector<double> step_seconds;
-  double seconds = 0;  // of training, also before a checkpoint that it went on from
+  std::map<Rank, StateDict> measures;  // of roles, by rank; none where a role has none
+  std::vector<Rank> lost;              // ranks that died while the others went on
+  double seconds = 0;                  // of training, also before a checkpoint that it went on from
   std::uint64_t trace_hash = 0;
   std::string checkpoint;  // the newest one written, or empty
 };
@@ -41,7 +43,9 @@ class RunObserver {
 };
 
 struct SupervisorConfig {
-  std::int32_t ranks = 1;
+  std::int32_t ranks = 1;       // servers included
+  std::int32_t servers = 0;     // the last ranks: they take no steps
+  bool outlives_ranks = false;  // others than servers may die, and the run goes on
   std::shared_ptr<RunObserver> observer;
   double checkpoint_every_epochs = 0;            // 0: only at the end and on request
   bool checkpoints = false;                      // false: no folder to write to
@@ -88,6 +92,11 @@ class SupervisorState {
   void close();
   void end_if_closed();
   void end();
+  std::int32_t workers() const { return config_.ranks - config_.servers; }
+  std::int32_t process_of(Rank rank) const;
+  void lose(Rank rank);
+  void weigh_reports();
+  void drain_if_finished();
   template <class Handle>
   void dismiss(const Handle& actor);
   RunResult average() const;
@@ -100,7 +109,9 @@ class SupervisorState {
 
   std::map<Rank, Step> steps_;     // newest step reported
   std::map<Rank, double> epochs_;  // behind each rank then
-  std::set<Rank> finished_;
+  std::set<Rank> finished_;        // or lost
+  std::set<Rank> lost_;
+  std::set<std::int32_t> lost_processes_;
   Timestamp last_news_{0};
   std::int64_t epochs_checkpointed_ = 0;
   std::int64_t evaluations_due_ = 0;

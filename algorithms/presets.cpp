@@ -95,6 +95,29 @@ const std::vector<Preset>& presets() {
                    {"peers", "1"},
                    {"compress", "top-k"},
                    {"density", "0.1"}}),
+      make_preset("gem", "Gradient energy matching", "Hermans & Louppe 2018",
+                  {{"exchange", "server"}, {"rule", "gem"}, {"servers", "1"}, {"kappa", "1"}}),
+      make_preset(
+          "downpour", "DOWNPOUR", "Dean et al., NeurIPS 2012, section 4.1",
+          {{"exchange", "server"}, {"rule", "downpour"}, {"servers", "1"}, {"window", "1"}}),
+      make_preset(
+          "adaptive", "Staleness-aware asynchronous SGD",
+          "Zhang et al., IJCAI 2016; DynSGD: Jiang et al., SIGMOD 2017",
+          {{"exchange", "server"}, {"rule", "adaptive"}, {"servers", "1"}, {"window", "1"}}),
+      make_preset("easgd", "Asynchronous elastic averaging SGD",
+                  "Zhang, Choromanska & LeCun, NeurIPS 2015, Algorithm 1",
+                  {{"exchange", "server"},
+                   {"rule", "easgd"},
+                   {"servers", "1"},
+                   {"window", "4"},
+                   {"elasticity", "0.9"}}),
+      make_preset("local-sgd", "Local SGD", "Stich, ICLR 2019; Lin et al., ICLR 2020",
+                  {{"exchange", "aggregate"}, {"pack", "model"}, {"local_steps", "8"}}),
+      make_preset("diloco", "DiLoCo", "Douillard et al. 2023, Algorithm 1",
+                  {{"exchange", "aggregate"},
+                   {"pack", "difference"},
+                   {"local_steps", "50"},
+                   {"outer", "nesterov"}}),
   };
   return all;
 }

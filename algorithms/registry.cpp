@@ -7,8 +7,26 @@
 #include "algorithms/roles/group.hpp"
 #include "algorithms/roles/hierarchy.hpp"
 #include "algorithms/roles/partial.hpp"
+#include "algorithms/roles/server.hpp"
+#include "algorithms/roles/server_client.hpp"
 
 namespace grapevine {
+namespace {
+
+// The rules that commit plain steps have no place for another optimizer's.
+Expected<void> check_rule(const Plan& plan, const OptimizerConfig& optimizer) {
+  if (plan.exchange != Exchange::server || plan.rule == ServerRule::easgd) return {};
+  const std::string what = plan.rule == ServerRule::gem ? "gem" : "downpour, adaptive or agn";
+  if (optimizer.name != "sgd")
+    return bad_input("--optimizer " + optimizer.name + " does not fit rule = '" + what +
+                     "': clients commit steps along the gradient, use sgd, or rule = 'easgd'");
+  if (optimizer.nesterov)
+    return bad_input("--nesterov does not fit rule = '" + what +
+                     "': only easgd steps by an optimizer of its own, drop it");
+  return {};
+}
+
+}  // namespace
 
 Expected<std::int32_t> count_nodes(const Plan& plan, std::int32_t ranks) {
   if (ranks % plan.hierarchy == 0) return ranks / plan.hierarchy;
@@ -27,12 +45,14 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
         "wiring.momentum_correction = 'true' does not fit optimizer '" + optimizer.name +
         "' without momentum: choose --optimizer sgd with --momentum, or momentum_correction = "
         "'false'");
+  if (auto fits = check_rule(plan, optimizer); !fits) return fits.error();
   const auto nodes = count_nodes(plan, ranks);
   if (!nodes) return nodes.error();
   auto parts =
-      std::make_shared<SharedParts>(SharedParts{plan, horizon, lr, optimizer, nullptr, {}, {}});
+      std::make_shared<SharedParts>(SharedParts{plan, horizon, lr, optimizer, nullptr, {}, {}, {}});
   if (plan.exchange == Exchange::gossip || plan.exchange == Exchange::bilateral) {
-    auto graph = GossipGraph::make(plan.topology, plan.peers, *nodes, horizon.steps_per_epoch);
+    auto graph = GossipGraph::make(plan.topology, plan.peers, *nodes,
+                                   horizon.steps_per_epoch / static_cast<double>(plan.local_steps));
     if (!graph) return graph.error();
     parts->graph = std::move(*graph);
   }
@@ -56,6 +76,13 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
 
 std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                 std::int32_t ranks, ModelState& model) {
+  const std::int32_t workers = ranks - parts->plan.servers;
+  if (rank >= workers) {
+    std::vector<Rank> clients;
+    for (Rank client = 0; client < workers; client += parts->plan.hierarchy)
+      clients.push_back(client);
+    return std::make_unique<Server>(parts, rank, std::move(clients), rank - workers, model);
+  }
   if (parts->plan.hierarchy > 1) return std::make_unique<Hierarchy>(parts, rank, ranks, model);
   return make_flat_role(parts, rank, ranks, model);
 }
@@ -82,6 +109,9 @@ std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& p
       return std::make_unique<Partial>(parts, rank, ranks, model, std::move(*optimizer));
     case Exchange::group:
       return std::make_unique<Group>(parts, rank, ranks, model, std::move(*optimizer));
+    case Exchange::server:
+      return std::make_unique<ServerClient>(parts, rank, ranks - parts->plan.servers, model,
+                                            std::move(*optimizer));
   }
   GRAPEVINE_CHECK(false, "an exchange without a role");
 }

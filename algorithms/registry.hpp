@@ -23,6 +23,13 @@ struct Horizon {
   double epoch_of(Step step) const { return static_cast<double>(step) / steps_per_epoch; }
 };
 
+// Where a named tensor of the model lies in the flat one.
+struct TensorSpan {
+  std::string name;
+  std::int64_t begin = 0;
+  std::int64_t size = 0;
+};
+
 // Parts that all ranks of a process share.
 struct SharedParts {
   Plan plan;
@@ -33,22 +40,29 @@ struct SharedParts {
       graph;                            // gossip, bilateral: of nodes where there is a hierarchy
   std::vector<bool> active;             // bilateral: by rank (or node), whether it asks or answers
   std::optional<GroupSchedule> groups;  // group
+  std::vector<TensorSpan> layout = {};  // of the model, for figures; may be empty
 };
 
 // Ranks that exchange: one of each node. Errors (bad_input): nodes that are not all full.
 Expected<std::int32_t> count_nodes(const Plan& plan, std::int32_t ranks);
 
 // Checks everything that depends on the number of ranks, so that nothing can fail once training
-// runs. Errors: bad_input.
+// runs. `ranks`: those that train; a plan's servers come after them. Errors: bad_input.
 Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const Horizon& horizon,
                                                         const LrSchedule& lr,
                                                         const OptimizerConfig& optimizer,
                                                         std::int32_t ranks);
 
-// The role of one rank. `model` must outlive it.
+// All ranks of a run: those that train, then the servers.
+inline std::int32_t all_ranks_of(const Plan& plan, std::int32_t workers) {
+  return workers + plan.servers;
+}
+
+// The role of one rank of `ranks`, servers included. `model` must outlive it; that of a server is
+// cut to its slice.
 std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                 std::int32_t ranks, ModelState& model);
-// The same without a look at plan.hierarchy: the role among `ranks` equals.
+// The same without a look at plan.hierarchy: the role among `ranks` equals, and of no server.
 std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                      std::int32_t ranks, ModelState& model);
 

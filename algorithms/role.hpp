@@ -43,6 +43,9 @@ class Role {
   // Peer saves ModelState and messages in flight itself.
   virtual StateDict save() const = 0;
   virtual Expected<void> load(const StateDict& state) = 0;
+
+  // Figures about the algorithm for the summary, gathered since on_start; optional.
+  virtual StateDict measures() const { return {}; }
 };
 
 }  // namespace grapevine

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstddef>
 #include <limits>
 #include <optional>
 #include <sstream>
@@ -19,6 +21,7 @@ namespace {
 // Rounds that a gradient may be old, and steps between global averages, where nobody says.
 constexpr std::int64_t kPartialStaleness = 10;
 constexpr std::int64_t kGroupPeriod = 10;
+constexpr std::int64_t kMaxServers = 4096;
 
 std::vector<std::string> key_names() {
   std::vector<std::string> names;
@@ -44,6 +47,11 @@ class Reader {
       if (v == value) return value;
     fail(unknown_name("wiring." + key, value, valid));
     return fallback;
+  }
+
+  // REQUIRES: `value` is one of `names`.
+  static std::ptrdiff_t index_of(const std::string& value, const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), value) - names.begin();
   }
 
   std::string text(const std::string& key, const std::string& fallback) const {
@@ -87,6 +95,21 @@ class Reader {
     return number;
   }
 
+  // A finite number, `least` or more.
+  double number_from(const std::string& key, double fallback, double least) {
+    if (!has(key)) return fallback;
+    const std::string value = text(key, "");
+    double number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    const bool whole = error == std::errc() && end == value.data() + value.size();
+    if (!whole || !std::isfinite(number) || number < least) {
+      std::ostringstream expected;
+      expected << "a number, at least " << least;
+      fail(bad_value(key, value, expected.str()));
+    }
+    return number;
+  }
+
   // `key` makes sense only where `holds`; `why` completes "wiring.<key> ... does not fit".
   void only_where(const std::string& key, bool holds, const std::string& why) {
     if (has(key) && !holds)
@@ -120,9 +143,9 @@ std::string toml_value(const std::string& value) {
 
 const std::vector<KeyInfo>& wiring_keys() {
   static const std::vector<KeyInfo> keys = {
-      {"exchange", "aggregate | gossip | bilateral | partial | group",
+      {"exchange", "aggregate | gossip | bilateral | partial | group | server",
        "the role: the pattern in which ranks exchange"},
-      {"pack", "gradient | model", "what is exchanged"},
+      {"pack", "gradient | model | difference", "what is exchanged"},
       {"averaging", "push-sum | symmetric | biased",
        "how gossip weighs what it mixes; biased ignores push-sum's weight"},
       {"topology", "a topology's name", "who gossips with whom"},
@@ -156,6 +179,20 @@ const std::vector<KeyInfo>& wiring_keys() {
       {"clip", "a number above 0", "the largest L2 norm of the gradient"},
       {"clip_at", "sum | local",
        "clip the mean of all ranks, or each rank's own to 1/sqrt(ranks) of the norm"},
+      {"local_steps", "a whole number", "H: steps of each rank from one exchange to the next"},
+      {"outer", "none | nesterov", "the optimizer that steps along the mean difference"},
+      {"outer_lr", "a number", "the rate of the outer optimizer"},
+      {"outer_momentum", "a number", "the momentum of the outer optimizer"},
+      {"rule", "gem | downpour | adaptive | agn | easgd",
+       "what clients commit and what servers make of it"},
+      {"servers", "a whole number", "ranks that hold a slice of the parameters each"},
+      {"kappa", "a number", "gem: energy of the central variable over that of the proxy"},
+      {"window", "a whole number", "lambda: steps of a client from one commit to the next"},
+      {"section", "strict | relaxed",
+       "gem: whether one client at a time is between its pull and its commit"},
+      {"section_timeout", "seconds", "gem: after which a client that stalls loses its turn"},
+      {"elasticity", "a number", "easgd: beta, workers times alpha"},
+      {"synchronous", "true | false", "easgd: whether all clients wait for each other"},
   };
   return keys;
 }
@@ -216,41 +253,83 @@ std::string Wiring::to_toml() const {
 namespace {
 
 // What the role exchanges, where the wiring does not say otherwise.
-std::string natural_pack(Exchange exchange) {
-  return exchange == Exchange::aggregate || exchange == Exchange::partial ? "gradient" : "model";
+Pack natural_pack(const Plan& plan) {
+  if (plan.exchange == Exchange::aggregate || plan.exchange == Exchange::partial)
+    return Pack::gradient;
+  if (plan.exchange != Exchange::server) return Pack::model;
+  return plan.rule == ServerRule::easgd ? Pack::model : Pack::gradient;
+}
+
+void read_pack(Reader& read, const std::string& exchange, Plan& plan) {
+  static const std::vector<std::string> names = {"gradient", "model", "difference"};
+  const Pack natural = natural_pack(plan);
+  const std::string& usual = names.at(static_cast<std::size_t>(natural));
+  const std::string pack = read.name("pack", usual, names);
+  plan.pack = static_cast<Pack>(read.index_of(pack, names));
+  if (plan.pack == natural || plan.exchange == Exchange::aggregate) return;
+  const std::string why = plan.exchange == Exchange::server ? "the rule of the servers exchanges "
+                          : plan.exchange == Exchange::partial ? "a partial all-reduce sums "
+                                                               : exchange + " mixes ";
+  read.fail(bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange +
+                      "': " + why + usual + "s, choose pack = '" + usual + "'"));
 }
 
 // Keys that belong to some of the exchanges.
 void check_owners(Reader& read, const std::string& exchange) {
-  static const std::vector<std::pair<const char*, std::vector<std::string>>> owners = {
-      {"averaging", {"gossip"}},
-      {"update", {"gossip"}},
-      {"overlap", {"gossip"}},
-      {"staleness", {"gossip", "partial", "group"}},
-      {"topology", {"gossip", "bilateral"}},
-      {"peers", {"gossip", "bilateral"}},
-      {"activation", {"partial"}},
-      {"quorum", {"partial"}},
-      {"scale", {"partial"}},
-      {"group_size", {"group"}}};
-  for (const auto& [key, exchanges] : owners) {
+  static const std::vector<std::pair<std::vector<std::string>, std::vector<const char*>>> owners = {
+      {{"gossip"}, {"averaging", "update", "overlap"}},
+      {{"gossip", "partial", "group"}, {"staleness"}},
+      {{"gossip", "bilateral"}, {"topology", "peers"}},
+      {{"aggregate", "gossip"}, {"local_steps"}},
+      {{"partial"}, {"activation", "quorum", "scale"}},
+      {{"group"}, {"group_size"}},
+      {{"server"},
+       {"rule", "servers", "kappa", "window", "section", "section_timeout", "elasticity",
+        "synchronous"}}};
+  for (const auto& [exchanges, keys] : owners) {
     std::string all;
     for (const std::string& name : exchanges)
       all += (all.empty() ? "" : name == exchanges.back() ? " and " : ", ") + name;
     const bool fits = std::find(exchanges.begin(), exchanges.end(), exchange) != exchanges.end();
-    read.only_where(key, fits,
-                    "exchange = '" + exchange + "': it belongs to " + all +
-                        ", choose exchange = '" + exchanges.front() + "'");
+    for (const char* key : keys)
+      read.only_where(key, fits,
+                      "exchange = '" + exchange + "': it belongs to " + all +
+                          ", choose exchange = '" + exchanges.front() + "'");
   }
 }
 
-void read_pack(Reader& read, const std::string& exchange, Exchange role) {
-  const std::string natural = natural_pack(role);
-  const std::string pack = read.name("pack", natural, {"gradient", "model"});
-  if (pack == natural) return;
-  read.fail(bad_input("wiring.pack = '" + pack + "' does not fit exchange = '" + exchange + "': " +
-                      (natural == "gradient" ? "all-reduce sums gradients, choose pack = 'gradient'"
-                                             : exchange + " mixes models, choose pack = 'model'")));
+// Steps without an exchange, and what is done with what they came to.
+void read_local_steps(Reader& read, Plan& plan) {
+  const bool aggregate = plan.exchange == Exchange::aggregate;
+  plan.local_steps = read.count("local_steps", 1, 1);
+  read.only_where("local_steps", !aggregate || plan.pack != Pack::gradient || plan.local_steps == 1,
+                  "pack = 'gradient': gradients are summed at every step, choose pack = 'model' "
+                  "or 'difference'");
+  plan.outer = read.name("outer", "none", {"none", "nesterov"}) == "nesterov";
+  read.only_where("outer", plan.pack == Pack::difference || !plan.outer,
+                  "this pack: the outer optimizer steps along differences, choose exchange = "
+                  "'aggregate' and pack = 'difference'");
+  plan.outer_lr = read.number_from("outer_lr", plan.outer_lr, 0);
+  plan.outer_momentum = read.number_from("outer_momentum", plan.outer_momentum, 0);
+  for (const char* key : {"outer_lr", "outer_momentum"})
+    read.only_where(key, plan.outer, "outer = 'none': choose outer = 'nesterov'");
+}
+
+void read_server(Reader& read, Plan& plan) {
+  const bool gem = plan.rule == ServerRule::gem, easgd = plan.rule == ServerRule::easgd;
+  plan.servers =
+      static_cast<std::int32_t>(std::min<std::int64_t>(read.count("servers", 1, 1), kMaxServers));
+  plan.kappa = read.number_from("kappa", plan.kappa, 0);
+  plan.window = read.count("window", 1, 1);
+  plan.strict = read.name("section", "strict", {"strict", "relaxed"}) == "strict";
+  plan.section_timeout = read.number_from("section_timeout", plan.section_timeout, 1e-6);
+  plan.elasticity = read.number_from("elasticity", plan.elasticity, 0);
+  plan.synchronous = read.boolean("synchronous", false);
+  for (const char* key : {"kappa", "section", "section_timeout"})
+    read.only_where(key, gem, "this rule: it belongs to gem, choose rule = 'gem'");
+  read.only_where("window", !gem, "rule = 'gem': it commits at every step");
+  for (const char* key : {"elasticity", "synchronous"})
+    read.only_where(key, easgd, "this rule: it belongs to easgd, choose rule = 'easgd'");
 }
 
 void read_gossip(Reader& read, Plan& plan) {
@@ -353,6 +432,8 @@ void read_compression(Reader& read, const std::string& exchange, Plan& plan) {
   for (const char* key : {"momentum_correction", "momentum_masking"})
     read.only_where(key, plan.exchange == Exchange::aggregate,
                     role + "it belongs to aggregate, choose exchange = 'aggregate'");
+  read.only_where("compress", !c.enabled() || plan.exchange != Exchange::server,
+                  role + "a server's clients commit whole vectors, choose compress = 'none'");
   read.only_where("compress", !c.enabled() || plan.exchange != Exchange::group,
                   role +
                       "a group's average has nowhere to keep what compression leaves over, choose "
@@ -362,6 +443,9 @@ void read_compression(Reader& read, const std::string& exchange, Plan& plan) {
                     "averaging = '" + read.text("averaging", "push-sum") +
                         "': compressed differences are mixed with symmetric weights, choose "
                         "averaging = 'symmetric'");
+    read.only_where("compress", plan.local_steps == 1,
+                    "local_steps = '" + read.text("local_steps", "1") +
+                        "': compressed gossip exchanges at every step, choose local_steps = 1");
     read.only_where(
         "compress", !plan.overlap,
         "overlap = true: the copies of a round must be complete before the next, choose "
@@ -385,22 +469,21 @@ void read_clip(Reader& read, const std::string& exchange, Plan& plan) {
 }  // namespace
 
 Expected<Plan> resolve(const Wiring& wiring) {
-  static const std::map<std::string, Exchange> roles = {{"aggregate", Exchange::aggregate},
-                                                        {"gossip", Exchange::gossip},
-                                                        {"bilateral", Exchange::bilateral},
-                                                        {"partial", Exchange::partial},
-                                                        {"group", Exchange::group}};
+  static const std::vector<std::string> exchanges = {"aggregate", "gossip", "bilateral",
+                                                     "partial",   "group",  "server"};
+  static const std::vector<std::string> rules = {"gem", "downpour", "adaptive", "agn", "easgd"};
   Reader read(wiring);
   Plan plan;
-  const std::string exchange =
-      read.name("exchange", "aggregate", {"aggregate", "gossip", "bilateral", "partial", "group"});
-  plan.exchange = roles.at(exchange);
-  read_pack(read, exchange, plan.exchange);
-
+  const std::string exchange = read.name("exchange", "aggregate", exchanges);
+  plan.exchange = static_cast<Exchange>(read.index_of(exchange, exchanges));
+  plan.rule = static_cast<ServerRule>(read.index_of(read.name("rule", "gem", rules), rules));
   check_owners(read, exchange);
+  read_pack(read, exchange, plan);
+  read_local_steps(read, plan);
   if (plan.exchange == Exchange::gossip) read_gossip(read, plan);
   if (plan.exchange == Exchange::partial) read_partial(read, plan);
   if (plan.exchange == Exchange::group) read_group(read, plan);
+  if (plan.exchange == Exchange::server) read_server(read, plan);
   read_compression(read, exchange, plan);
   read_clip(read, exchange, plan);
   plan.topology = read.text("topology", plan.topology);

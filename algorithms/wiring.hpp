@@ -29,7 +29,11 @@ class Wiring {
   std::map<std::string, std::string> keys_;
 };
 
-enum class Exchange { aggregate, gossip, bilateral, partial, group };
+enum class Exchange { aggregate, gossip, bilateral, partial, group, server };
+// What ranks exchange.
+enum class Pack { gradient, model, difference };
+// What a client commits, and what the server makes of it (server_rules.hpp).
+enum class ServerRule { gem, downpour, adaptive, agn, easgd };
 // How gossip weighs what it mixes.
 enum class Averaging {
   push_sum,   // evenly among the peers of a directed graph, with a weight that travels along
@@ -53,13 +57,29 @@ struct Plan {
   // rounds; group: steps from one global average to the next, >= 1.
   std::int64_t staleness = 0;
   ActivationPolicy activation = ActivationPolicy::majority;  // partial
-  std::int32_t quorum = 0;          // partial: ranks that are waited for; 0: more than half
-  bool scale_by_active = false;     // partial: 1/active in the place of 1/P
-  std::int32_t group_size = 0;      // group: 0: about sqrt(P)
-  std::uint64_t seed = 0;           // of what all ranks draw alike: not a key
-  std::int32_t hierarchy = 1;       // ranks per node; above 1 only one of them exchanges
-  CompressionSettings compression;  // aggregate, gossip
+  std::int32_t quorum = 0;       // partial: ranks that are waited for; 0: more than half
+  bool scale_by_active = false;  // partial: 1/active in the place of 1/P
+  std::int32_t group_size = 0;   // group: 0: about sqrt(P)
+  std::uint64_t seed = 0;        // of what all ranks draw alike: not a key
+  std::int32_t hierarchy = 1;    // ranks per node; above 1 only one of them exchanges
+
+  Pack pack = Pack::gradient;
+  std::int64_t local_steps = 1;  // aggregate of models or differences, gossip: steps per exchange
+  bool outer = false;            // aggregate of differences: Nesterov's momentum on their mean
+  double outer_lr = 0.7;
+  double outer_momentum = 0.9;
+
+  CompressionSettings compression;  // aggregate, partial, gossip
   ClipSettings clip;                // aggregate
+
+  std::int32_t servers = 0;  // ranks after the workers, each with a slice of the parameters
+  ServerRule rule = ServerRule::gem;
+  double kappa = 1;             // gem: how much of the proxy's energy the central variable may have
+  std::int64_t window = 1;      // lambda: steps per commit
+  bool strict = true;           // gem: one client at a time between pull and commit
+  double section_timeout = 10;  // seconds after which a grant is taken back
+  double elasticity = 0.9;      // easgd: beta = workers * alpha
+  bool synchronous = false;     // easgd: all clients of a round move against the same centre
 };
 
 // Checks every value, and that the parts fit each other: the error names the two that do not and

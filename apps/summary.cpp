@@ -56,6 +56,78 @@ ordered_json partial_sums(const Ledger& ledger, std::int64_t ranks) {
           {"stale_only", stale / sums}};
 }
 
+// ---- servers
+
+ordered_json entry_of(const StateDict& measures, const std::string& name) {
+  const auto it = measures.entries().find(name);
+  if (it == measures.entries().end()) return nullptr;
+  if (const auto* number = std::get_if<double>(&it->second)) return figure(*number);
+  if (const auto* integer = std::get_if<std::int64_t>(&it->second)) return *integer;
+  return nullptr;
+}
+
+ordered_json one_server(const StateDict& m) {
+  const auto of = [&m](const char* name) { return entry_of(m, name); };
+  return {{"commits", of("commits")},
+          {"refused", of("refused")},
+          {"taken_back", of("taken_back")},
+          {"queue_wait_seconds",
+           {{"p50", of("wait_p50_s")}, {"p99", of("wait_p99_s")}, {"max", of("wait_max_s")}}},
+          {"jain_index", {{"mean", of("jain_mean")}, {"min", of("jain_min")}}},
+          {"inversions", of("inversions")},
+          {"occupancy", of("occupancy")}};
+}
+
+// Sums over clients of the entry `name`, element by element; empty where no client has it.
+std::vector<double> sum_of(const RunResult& result, const std::string& name) {
+  std::vector<double> sums;
+  for (const auto& [rank, measures] : result.measures) {
+    const auto tensor = measures.tensor(name);
+    if (!tensor) continue;
+    sums.resize(std::max(sums.size(), static_cast<std::size_t>(tensor->numel())), 0);
+    const double* values = tensor->data_ptr<double>();
+    for (std::int64_t i = 0; i < tensor->numel(); ++i)
+      sums[static_cast<std::size_t>(i)] += values[i];
+  }
+  return sums;
+}
+
+ordered_json ratios(const std::vector<double>& sums, const std::vector<double>& counts) {
+  ordered_json list = ordered_json::array();
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    list.push_back(counts[i] > 0 ? figure(sums[i] / counts[i]) : ordered_json(nullptr));
+  return list;
+}
+
+// Gradient energy matching: energies by tenths of the run, the median pi of each tensor.
+ordered_json energy_block(const TrainJob& job, const RunResult& result) {
+  const std::vector<double> counts = sum_of(result, "energy_samples");
+  ordered_json medians = ordered_json::object();
+  const std::vector<double> sums = sum_of(result, "pi_medians");
+  double samples = 0;
+  for (const auto& [rank, measures] : result.measures) {
+    const auto count = measures.number("pi_samples");
+    if (count) samples += *count;
+  }
+  for (std::size_t i = 0; i < sums.size() && i < job.parts->layout.size(); ++i)
+    medians[job.parts->layout[i].name] = figure(samples > 0 ? sums[i] / samples : std::nan(""));
+  return {{"proxy", ratios(sum_of(result, "proxy_energy"), counts)},
+          {"central", ratios(sum_of(result, "central_energy"), counts)},
+          {"median_pi", medians}};
+}
+
+ordered_json server_block(const TrainJob& job, const RunResult& result) {
+  ordered_json block;
+  ordered_json histogram = ordered_json::object();
+  for (const auto& [tau, count] : result.ledger.staleness) histogram[std::to_string(tau)] = count;
+  block["staleness_histogram"] = histogram;
+  block["servers"] = ordered_json::array();
+  for (const auto& [rank, measures] : result.measures)
+    if (rank >= job.options.workers) block["servers"].push_back(one_server(measures));
+  if (job.parts->plan.rule == ServerRule::gem) block["energy"] = energy_block(job, result);
+  return block;
+}
+
 std::string caf_version() {
   return std::to_string(CAF_VERSION / 10000) + "." + std::to_string(CAF_VERSION / 100 % 100) + "." +
          std::to_string(CAF_VERSION % 100);
@@ -100,6 +172,8 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
                               {"dropped", if_known(result.ledger.dropped)}};
   if (!result.ledger.joined.empty())
     summary["partial"] = partial_sums(result.ledger, job.options.workers);
+  if (!result.lost.empty()) summary["lost_ranks"] = result.lost;
+  if (job.parts->plan.servers > 0 && known) summary["server"] = server_block(job, result);
   summary["step_seconds"] = step_seconds(result.step_seconds);
   summary["interrupted"] = result.interrupted;
   summary["versions"] = {

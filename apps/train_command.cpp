@@ -62,7 +62,10 @@ class TrainCommand : public Command {
   }
 
   static std::vector<Step> first_steps(const TrainJob& job) {
-    return job.run.resume ? job.run.resume->steps() : std::vector<Step>{};
+    if (!job.run.resume) return {};
+    std::vector<Step> steps = job.run.resume->steps();
+    steps.resize(static_cast<std::size_t>(job.run.workers()));  // servers take none
+    return steps;
   }
 
   static void announce(const TrainJob& job, Console& console) {

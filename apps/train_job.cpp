@@ -228,11 +228,12 @@ Expected<void> load_resume(TrainJob& job) {
   if (!checkpoint) return checkpoint.error();
   auto same = check_same_job(checkpoint->identity, job.run.identity, job.options.resume);
   if (!same) return same;
-  if (checkpoint->ranks.size() != static_cast<std::size_t>(job.options.workers))
+  if (checkpoint->ranks.size() != static_cast<std::size_t>(job.run.ranks))
     return bad_input(checkpoint->path + ": holds " + std::to_string(checkpoint->ranks.size()) +
-                     " ranks, the job has " + std::to_string(job.options.workers) +
+                     " ranks, the job has " + std::to_string(job.run.ranks) +
                      ": the checkpoint is damaged, use an older one");
-  const std::vector<Step> behind = checkpoint->steps();
+  std::vector<Step> behind = checkpoint->steps();
+  behind.resize(static_cast<std::size_t>(job.run.workers()));
   const Step done = *std::min_element(behind.begin(), behind.end());
   if (job.run.parts->plan.exchange != Exchange::bilateral && done > job.run.parts->horizon.steps)
     return bad_input("--resume " + job.options.resume + ": it is at step " + std::to_string(done) +
@@ -240,6 +241,21 @@ Expected<void> load_resume(TrainJob& job) {
                      ": give more --steps or --epochs");
   if (auto extends = check_extension(job, *checkpoint); !extends) return extends;
   job.run.resume = std::move(*checkpoint);
+  return {};
+}
+
+// Where the model's tensors lie in the flat one, for the figures of servers' clients.
+Expected<void> add_layout(TrainJob& job) {
+  if (job.run.servers() == 0) return {};
+  auto model = job.model(seed_of(job.options));
+  if (!model) return model.error();
+  auto parts = std::make_shared<SharedParts>(*job.run.parts);
+  std::int64_t begin = 0;
+  for (const NamedTensor& named : (*model)->parameters()) {
+    parts->layout.push_back({named.name, begin, named.tensor.numel()});
+    begin += named.tensor.numel();
+  }
+  job.run.parts = std::move(parts);
   return {};
 }
 
@@ -392,14 +408,16 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   auto parts = make_job_parts(job, sampler->steps_per_epoch());
   if (!parts) return parts.error();
   job.run.parts = std::move(*parts);
-  job.run.ranks = static_cast<std::int32_t>(o.workers);
-  auto delay = parse_delay(o.delay, job.run.ranks, seed_of(o));
+  job.run.ranks = all_ranks_of(job.run.parts->plan, static_cast<std::int32_t>(o.workers));
+  auto delay = parse_delay(o.delay, job.run.workers(), seed_of(o));
   if (!delay) return delay.error();
   if (!o.delay.empty()) job.run.delay = std::move(*delay);
   auto model = make_model_factory(o.model, job.data->info());
   if (!model) return model.error();
   job.model = std::move(*model);
+  if (auto laid_out = add_layout(job); !laid_out) return laid_out.error();
   if (auto made = make_computes(job); !made) return made.error();
+  job.parts = job.run.parts;
   job.run.identity = identity_of(job);
   if (auto loaded = load_resume(job); !loaded) return loaded.error();
   job.run.identity[kStepsKey] = std::to_string(job.run.parts->horizon.steps);

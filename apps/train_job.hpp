@@ -24,6 +24,7 @@ struct TrainJob {
   std::int64_t parameters = 0;
   std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
+  std::shared_ptr<const SharedParts> parts;  // of the run
 
   // Process 0 supervises, validates and writes; the others only train.
   bool is_head() const { return !launched || launched->process == 0; }

@@ -1,10 +1,23 @@
 #include "algorithms/roles/aggregate.hpp"
 
+#include <ATen/ATen.h>
+
 #include <cmath>
 
 #include "algorithms/kernels.hpp"
 
 namespace grapevine {
+namespace {
+
+std::unique_ptr<Optimizer> outer_optimizer(const Plan& plan) {
+  if (!plan.outer) return nullptr;
+  OptimizerConfig config;
+  config.momentum = plan.outer_momentum;
+  config.nesterov = plan.outer_momentum > 0;
+  return *make_optimizer(config);
+}
+
+}  // namespace
 
 Aggregate::Aggregate(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
                      ModelState& model, std::unique_ptr<Optimizer> optimizer)
@@ -13,6 +26,7 @@ Aggregate::Aggregate(std::shared_ptr<const SharedParts> parts, Rank rank, std::i
       ranks_(ranks),
       model_(model),
       optimizer_(std::move(optimizer)),
+      outer_(outer_optimizer(parts_->plan)),
       reduction_(make_reduction(parts_, rank, ranks, model.x.numel())) {}
 
 void Aggregate::on_start(Env& env) {
@@ -31,14 +45,42 @@ void Aggregate::begin_step(Env& env) {
 
 void Aggregate::on_gradient(Env& env, Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
-  phase_ = Phase::reducing;
-  reduce(env, std::move(gradient.value).thaw());
+  at::Tensor g = std::move(gradient.value).thaw();
+  if (parts_->plan.pack == Pack::gradient) return reduce(env, std::move(g));
+  take_local_step(env, std::move(g));
+  if (exchanges_now()) return reduce(env, packed());
+  ++held_;
+  step_done(env);
+  begin_step(env);
 }
 
-void Aggregate::reduce(Env& env, at::Tensor gradient) {
+bool Aggregate::exchanges_now() const {
+  const Step done = model_.step + 1;
+  return done % parts_->plan.local_steps == 0 || done >= parts_->horizon.steps;
+}
+
+// x_i <- x_i - gamma u(g_i).
+void Aggregate::take_local_step(Env& env, at::Tensor gradient) {
+  if (!anchor_.defined() && parts_->plan.pack == Pack::difference) anchor_ = model_.x;
+  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
+  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
+    optimizer_->step_into(out, x, gradient, model_.lr, 1);
+  });
+  env.recycle(FrozenTensor::freeze(std::move(gradient)));
+}
+
+at::Tensor Aggregate::packed() const {
+  if (parts_->plan.pack == Pack::model) return model_.x.read().clone();
+  at::Tensor difference = at::empty_like(model_.x.read());
+  kernels::subtract_into(difference, anchor_.read(), model_.x.read());
+  return difference;
+}
+
+void Aggregate::reduce(Env& env, at::Tensor packed) {
+  phase_ = Phase::reducing;
   const ClipSettings& clip = parts_->plan.clip;
-  if (clip.norm > 0 && !clip.at_sum) kernels::clip(gradient, clip.norm / std::sqrt(ranks_));
-  send(env, reduction_->start(model_.step, std::move(gradient), env.rng()));
+  if (clip.norm > 0 && !clip.at_sum) kernels::clip(packed, clip.norm / std::sqrt(ranks_));
+  send(env, reduction_->start(model_.step, std::move(packed), env.rng()));
   if (!reduction_->done()) env.record({EventKind::wait_begin, -1, stamp(), model_.step, 0, 0});
   apply_if_reduced(env);
 }
@@ -49,26 +91,50 @@ void Aggregate::on_message(Env& env, Envelope envelope) {
   apply_if_reduced(env);
 }
 
-// x <- x - gamma u(1/P sum_i g_i), the same on every rank.
 void Aggregate::apply_if_reduced(Env& env) {
   if (!reduction_->done()) return;
   at::Tensor mean = reduction_->take_sum();
   if (ranks_ > 1) mean.mul_(1.0 / static_cast<double>(ranks_));
   const ClipSettings& clip = parts_->plan.clip;
   if (clip.norm > 0 && clip.at_sum) kernels::clip(mean, clip.norm);
-  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
-  at::Tensor x = std::move(model_.x).thaw();
-  optimizer_->step(x, mean, model_.lr);
-  model_.x = FrozenTensor::freeze(std::move(x));
-  env.recycle(FrozenTensor::freeze(std::move(mean)));
+  apply(env, std::move(mean));
 
+  Stamp done = stamp();
+  for (done.step -= held_; done.step < model_.step; ++done.step)
+    env.record({EventKind::committed, rank_, done, model_.step, 0, 0});
+  env.record({EventKind::committed, rank_, done, done.step, 0, 0});
+  env.record({EventKind::applied, -1, done, done.step, 0, model_.x.nbytes()});
+  held_ = 0;
+  step_done(env);
+  begin_step(env);
+}
+
+// The same on every rank: all have the same mean, and the same x or anchor.
+void Aggregate::apply(Env& env, at::Tensor mean) {
+  const Pack pack = parts_->plan.pack;
+  if (pack == Pack::model) {
+    model_.x = FrozenTensor::freeze(std::move(mean));
+    return;
+  }
+  if (pack == Pack::gradient) model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
+  if (pack == Pack::difference) model_.x = std::move(anchor_);
+  at::Tensor x = std::move(model_.x).thaw();
+  if (pack == Pack::gradient)
+    optimizer_->step(x, mean, model_.lr);
+  else if (outer_)
+    outer_->step(x, mean, parts_->plan.outer_lr);
+  else
+    kernels::subtract_into(x, x, mean);
+  model_.x = FrozenTensor::freeze(std::move(x));
+  if (pack == Pack::difference) anchor_ = model_.x;
+  env.recycle(FrozenTensor::freeze(std::move(mean)));
+}
+
+void Aggregate::step_done(Env& env) {
   const Stamp done = stamp();
   ++model_.step;
   model_.epoch = parts_->horizon.epoch_of(model_.step);
-  env.record({EventKind::committed, rank_, done, done.step, 0, 0});
-  env.record({EventKind::applied, -1, done, done.step, 0, model_.x.nbytes()});
   env.record({EventKind::step_done, -1, done, done.step, 0, 0});
-  begin_step(env);
 }
 
 void Aggregate::on_timer(Env&, TimerId) {}
@@ -95,15 +161,25 @@ Stamp Aggregate::stamp() const {
 StateDict Aggregate::save() const {
   StateDict state;
   state.put("phase", static_cast<std::int64_t>(phase_));
+  state.put("held", held_);
+  if (anchor_.defined()) state.put("anchor", anchor_.read());
+  if (outer_) state.put_all("outer", outer_->save());
   state.put_all("optimizer", optimizer_->save());
   state.put_all("reduction", reduction_->save());
   return state;
 }
 
 Expected<void> Aggregate::load(const StateDict& state) {
-  const auto phase = state.integer("phase");
-  if (!phase) return phase.error();
+  const auto phase = state.integer("phase"), held = state.integer("held");
+  for (const auto* field : {&phase, &held})
+    if (!*field) return field->error();
   phase_ = static_cast<Phase>(*phase);
+  held_ = *held;
+  anchor_ = FrozenTensor();
+  if (auto anchor = state.tensor("anchor"); anchor.ok()) anchor_ = FrozenTensor::copy_of(*anchor);
+  if (outer_) {
+    if (auto loaded = outer_->load(state.under("outer")); !loaded) return loaded;
+  }
   if (auto loaded = reduction_->load(state.under("reduction"), model_.step); !loaded) return loaded;
   return optimizer_->load(state.under("optimizer"));
 }

@@ -1,25 +1,30 @@
-// Aggregate: all ranks sum their gradients and take the same optimizer step on identical replicas.
+// Aggregate: all ranks take the mean of what they came to, and go on from the same replica.
 //
 // Papers: ring all-reduce: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009.
 //   Compressed: Top-k, gTop-k: Shi et al., IJCAI and ICDCS 2019; momentum correction, masking,
 //   warm-up of the density, local clipping: Lin et al., "Deep Gradient Compression", ICLR 2018.
+//   Local SGD: Stich, ICLR 2019; DiLoCo: Douillard et al. 2023, Algorithm 1.
 //
-//   step k:  g_i = gradient of batch (i, k) at x;  g = 1/P reduce(g_1 ... g_P);
-//            x <- x - gamma u(g)
+//   gradient:    g = 1/P reduce(g_1 ... g_P) at the same x;  x <- x - gamma u(g)
+//   model:       H times x_i <- x_i - gamma u(g_i);  x = 1/P reduce(x_1 ... x_P)
+//   difference:  H such steps from the anchor a;  D = 1/P reduce(a - x_1 ... a - x_P);  a <- a - D,
+//                or by the outer optimizer (Nesterov's momentum) along D;  x_i = a
 //
 //   reduce: the sum by ring all-reduce, or, compressed: e_i <- e_i + g_i; the sum, or the largest
 //   entries of the sum, of all C(e_i); what did not get into it stays in the e_i.
 //
-// Bytes per rank and step: ring 2 (P-1)/P * 4 d in 2 (P-1) messages; compressed: see the collective
-//   in algorithms/collectives, e.g. 8 k log2 P for gTop-k, and a header for each message.
+// The last steps of a run are exchanged, too, where H does not divide them.
+// Bytes per rank and exchange: ring 2 (P-1)/P * 4 d in 2 (P-1) messages; compressed: see the
+//   collective in algorithms/collectives, e.g. 8 k log2 P for gTop-k; a header for each message.
 // Staleness: 0; what a residual holds back enters later, and is not counted as staleness.
-// The replicas stay bitwise identical: every sum has a fixed order.
+// After an exchange the replicas stay bitwise identical: every sum has a fixed order.
 // A rank that dies stops the training: its contribution is part of every sum.
 // Deviations: those of the collectives; clipping knows no layers.
 #pragma once
 #include <memory>
 #include <vector>
 
+#include "algorithms/buffer_pool.hpp"
 #include "algorithms/collectives/reduction.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/role.hpp"
@@ -46,7 +51,12 @@ class Aggregate final : public Role {
   enum class Phase : std::int64_t { ready, computing, reducing, finished };
 
   void begin_step(Env& env);
-  void reduce(Env& env, at::Tensor gradient);
+  void take_local_step(Env& env, at::Tensor gradient);
+  at::Tensor packed() const;
+  void reduce(Env& env, at::Tensor packed);
+  void apply(Env& env, at::Tensor mean);
+  void step_done(Env& env);
+  bool exchanges_now() const;
   void send(Env& env, std::vector<OutgoingPayload> messages);
   void apply_if_reduced(Env& env);
   Stamp stamp() const;
@@ -58,7 +68,11 @@ class Aggregate final : public Role {
   ModelState& model_;
 
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Optimizer> outer_;  // of differences, where the plan has one
   Phase phase_ = Phase::ready;
+  FrozenTensor anchor_;    // differences: x after the last exchange; empty before the first step
+  std::int64_t held_ = 0;  // gradients since then, this step's not included
+  BufferPool pool_;
   const std::unique_ptr<Reduction> reduction_;  // operation == step; others may be one ahead
 };
 

@@ -39,9 +39,10 @@ void Gossip::on_gradient(Env& env, Gradient gradient) {
   gradient_ = std::move(gradient.value).thaw();
   phase_ = Phase::ready;
   if (parts_->plan.update == Update::before_exchange) {
-    const Shares shares = parts_->plan.overlap ? Shares{} : next_shares(env);
+    const bool exchanges = !parts_->plan.overlap && exchanges_after(model_.step + 1);
+    const Shares shares = exchanges ? next_shares(env) : Shares{};
     apply(env, shares.kept);
-    if (!parts_->plan.overlap) send_shares(env, shares);
+    if (exchanges) send_shares(env, shares);
   }
   advance(env);
 }
@@ -57,9 +58,15 @@ void Gossip::advance(Env& env) {
   if (model_.step >= parts_->horizon.steps) return finish(env);
   if (outstanding_)
     ++skips_;
-  else if (parts_->plan.overlap || parts_->plan.update == Update::after_exchange)
+  else if ((parts_->plan.overlap || parts_->plan.update == Update::after_exchange) &&
+           exchanges_after(model_.step))
     push(env);
   compute(env);
+}
+
+// Whether an exchange follows the local steps, `steps` of them so far.
+bool Gossip::exchanges_after(Step steps) const {
+  return steps % parts_->plan.local_steps == 0 || steps >= parts_->horizon.steps;
 }
 
 // x <- (x - gamma u(z)) * kept.

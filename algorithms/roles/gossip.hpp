@@ -14,6 +14,9 @@
 //   update after, step k:   give shares W_k (x, w);  z = x/w;  gradient at z while they fly;  wait
 //   (D-PSGD)                for in(k);  fold;  x <- x - gamma u(z)
 //
+// With H local steps a rank exchanges at every H-th step only and, where the update comes before
+//   the exchange, at its last one.
+//
 // Averaging: push-sum splits evenly among the destinations; symmetric takes Metropolis-Hastings
 //   weights with every edge used both ways, which keeps w at 1; biased is push-sum that takes w for
 //   1 once a round is folded, as the comparison in Assran et al. does: right on regular graphs
@@ -69,6 +72,7 @@ class Gossip final : public Role {
   void settle(Env& env);
   void fold_arrived(Env& env, std::int64_t round);
 
+  bool exchanges_after(Step steps) const;
   bool has_arrived(Rank peer, std::int64_t round) const;
   bool expects(Rank peer, std::int64_t round) const;
   bool round_complete() const;

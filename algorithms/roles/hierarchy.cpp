@@ -19,13 +19,16 @@ std::vector<Rank> ranks_of_node(Rank node, std::int32_t size) {
 
 }  // namespace
 
-// Node i speaks through rank i * R. compute() and finished() concern the whole node.
+// Node i speaks through rank i * R; parameter servers come after the nodes. compute() and
+// finished() concern the whole node.
 class Hierarchy::HeadEnv final : public Env {
  public:
   HeadEnv(Hierarchy& node, Env& env) : node_(node), env_(env) {
-    const std::int32_t size = this->size();
-    for (Rank head = 0; head < env.membership().world_size(); head += size)
-      heads_.alive.push_back(env.membership().is_alive(head));
+    const Membership& ranks = env.membership();
+    for (Rank head = 0; head < node.workers_; head += node.parts_->plan.hierarchy)
+      heads_.alive.push_back(ranks.is_alive(head));
+    for (Rank server = node.workers_; server < ranks.world_size(); ++server)
+      heads_.alive.push_back(ranks.is_alive(server));
   }
 
   Rank rank() const override { return node_.node_; }
@@ -33,7 +36,7 @@ class Hierarchy::HeadEnv final : public Env {
   Timestamp now() const override { return env_.now(); }
   Rng& rng() override { return env_.rng(); }
   void send(Rank to, Stamp stamp, Payload payload) override {
-    env_.send(to * size(), of_rank(stamp), std::move(payload));
+    env_.send(node_.rank_of(to), of_rank(stamp), std::move(payload));
   }
   void compute(Step step, FrozenTensor z) override {
     if (node_.phase_ == Phase::reducing) return;  // taken up after a checkpoint: it is on its way
@@ -45,7 +48,7 @@ class Hierarchy::HeadEnv final : public Env {
   void after(Duration delay, TimerId id) override { env_.after(delay, id); }
   void record(const Event& event) override {
     Event of_ranks = event;
-    if (event.peer >= 0) of_ranks.peer = event.peer * size();
+    if (event.peer >= 0) of_ranks.peer = node_.rank_of(event.peer);
     of_ranks.stamp = of_rank(event.stamp);
     env_.record(of_ranks);
   }
@@ -56,9 +59,8 @@ class Hierarchy::HeadEnv final : public Env {
   }
 
  private:
-  std::int32_t size() const { return node_.parts_->plan.hierarchy; }
   Stamp of_rank(Stamp stamp) const {
-    stamp.origin *= size();
+    stamp.origin = node_.rank_of(stamp.origin);
     return stamp;
   }
 
@@ -71,12 +73,12 @@ Hierarchy::Hierarchy(std::shared_ptr<const SharedParts> parts, Rank rank, std::i
                      ModelState& model)
     : parts_(std::move(parts)),
       rank_(rank),
+      workers_(ranks - parts_->plan.servers),
       node_(rank / parts_->plan.hierarchy),
       members_(ranks_of_node(node_, parts_->plan.hierarchy)),
       model_(model),
       ring_(ring()) {
-  if (rank_ == members_.front())
-    role_ = make_flat_role(parts_, node_, ranks / parts_->plan.hierarchy, model_);
+  if (rank_ == members_.front()) role_ = make_flat_role(parts_, node_, node_of(ranks), model_);
 }
 
 Hierarchy::~Hierarchy() = default;
@@ -133,12 +135,12 @@ void Hierarchy::on_gradient(Env& env, Gradient gradient) {
 
 void Hierarchy::on_message(Env& env, Envelope envelope) {
   if (!in_my_node(envelope.from)) {
-    GRAPEVINE_CHECK(is_head() && envelope.from % parts_->plan.hierarchy == 0, "rank ",
-                    envelope.from, " of another node speaks to rank ", rank_);
+    GRAPEVINE_CHECK(is_head() && speaks_for_a_node(envelope.from), "rank ", envelope.from,
+                    " of another node speaks to rank ", rank_);
     HeadEnv head(*this, env);
-    envelope.from /= parts_->plan.hierarchy;
+    envelope.from = node_of(envelope.from);
     envelope.to = node_;
-    envelope.stamp.origin /= parts_->plan.hierarchy;
+    envelope.stamp.origin = node_of(envelope.stamp.origin);
     role_->on_message(head, std::move(envelope));
     // What comes after the end still counts, in the whole node.
     if (phase_ == Phase::finished) publish(env, model_.step, role_->debiased(), true);
@@ -195,20 +197,35 @@ void Hierarchy::on_timer(Env& env, TimerId id) {
 
 // A node whose member died cannot sum any more: the supervisor ends the run.
 void Hierarchy::on_peer_down(Env& env, Rank peer) {
-  if (!is_head() || in_my_node(peer) || peer % parts_->plan.hierarchy != 0) return;
+  if (!is_head() || in_my_node(peer) || !speaks_for_a_node(peer)) return;
   HeadEnv head(*this, env);
-  role_->on_peer_down(head, peer / parts_->plan.hierarchy);
+  role_->on_peer_down(head, node_of(peer));
 }
 
 void Hierarchy::on_peer_up(Env& env, Rank peer) {
-  if (!is_head() || in_my_node(peer) || peer % parts_->plan.hierarchy != 0) return;
+  if (!is_head() || in_my_node(peer) || !speaks_for_a_node(peer)) return;
   HeadEnv head(*this, env);
-  role_->on_peer_up(head, peer / parts_->plan.hierarchy);
+  role_->on_peer_up(head, node_of(peer));
 }
 
 FrozenTensor Hierarchy::debiased() const { return is_head() ? role_->debiased() : model_.x; }
 
-bool Hierarchy::in_my_node(Rank rank) const { return rank / parts_->plan.hierarchy == node_; }
+bool Hierarchy::in_my_node(Rank rank) const { return rank < workers_ && node_of(rank) == node_; }
+
+bool Hierarchy::speaks_for_a_node(Rank rank) const {
+  return rank >= workers_ || rank % parts_->plan.hierarchy == 0;
+}
+
+// Server j is node (number of nodes) + j.
+Rank Hierarchy::node_of(Rank rank) const {
+  const std::int32_t size = parts_->plan.hierarchy;
+  return rank < workers_ ? rank / size : workers_ / size + rank - workers_;
+}
+
+Rank Hierarchy::rank_of(Rank node) const {
+  const std::int32_t size = parts_->plan.hierarchy;
+  return node < workers_ / size ? node * size : workers_ + node - workers_ / size;
+}
 
 void Hierarchy::send(Env& env, std::vector<OutgoingChunk> messages) {
   for (OutgoingChunk& message : messages) env.send(message.to, stamp(), std::move(message.chunk));

@@ -26,7 +26,7 @@ namespace grapevine {
 
 class Hierarchy final : public Role {
  public:
-  // REQUIRES: plan.hierarchy divides `ranks`; `model` outlives this.
+  // `ranks`: servers included. REQUIRES: plan.hierarchy divides the others; `model` outlives this.
   Hierarchy(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
             ModelState& model);
   ~Hierarchy() override;
@@ -40,6 +40,7 @@ class Hierarchy final : public Role {
   FrozenTensor debiased() const override;
   StateDict save() const override;
   Expected<void> load(const StateDict& state) override;
+  StateDict measures() const override { return is_head() ? role_->measures() : StateDict{}; }
 
  private:
   enum class Phase : std::int64_t { waiting, computing, reducing, finished };
@@ -47,6 +48,9 @@ class Hierarchy final : public Role {
 
   bool is_head() const { return role_ != nullptr; }
   bool in_my_node(Rank rank) const;
+  bool speaks_for_a_node(Rank rank) const;
+  Rank node_of(Rank rank) const;
+  Rank rank_of(Rank node) const;  // the one that speaks for it
   void publish(Env& env, Step step, FrozenTensor z, bool last);
   void follow(Env& env, Chunk chunk);
   void begin(Step step);
@@ -60,6 +64,7 @@ class Hierarchy final : public Role {
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
   const Rank rank_;
+  const std::int32_t workers_;  // all ranks but servers
   const Rank node_;
   std::vector<Rank> members_;  // of this node, the head first
   ModelState& model_;

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <future>
 #include <set>
@@ -55,11 +56,12 @@ RunConfig make_run(const Scenario& scenario) {
   OptimizerConfig optimizer;
   optimizer.momentum = scenario.momentum;
   RunConfig run;
-  run.ranks = scenario.ranks;
+  const Plan plan = *resolve(wiring);
+  run.ranks = all_ranks_of(plan, scenario.ranks);
   run.seed = scenario.seed;
-  run.parts = *make_parts(*resolve(wiring), {scenario.steps, scenario.steps_per_epoch},
-                          *LrSchedule::make(rate), optimizer, scenario.ranks);
-  run.transport = make_inproc_transport(scenario.ranks);
+  run.parts = *make_parts(plan, {scenario.steps, scenario.steps_per_epoch}, *LrSchedule::make(rate),
+                          optimizer, scenario.ranks);
+  run.transport = make_inproc_transport(run.ranks);
   for (Rank r = 0; r < scenario.ranks; ++r) {
     QuadraticConfig quadratic;
     quadratic.dimension = scenario.dimension;
@@ -95,11 +97,13 @@ RunResult run_well(const Scenario& scenario,
 }
 
 const std::vector<std::string> kPresets = {
-    "ar",   "sgp",   "osgp",  "d-psgd",    "ad-psgd",      "eager-solo", "eager-majority",
-    "topk", "topk2", "gtopk", "choco-sgd", "eager-quorum", "wagma"};
+    "ar",       "sgp",      "osgp",  "d-psgd",    "ad-psgd",      "eager-solo", "eager-majority",
+    "topk",     "topk2",    "gtopk", "choco-sgd", "eager-quorum", "wagma",      "gem",
+    "downpour", "adaptive", "easgd", "local-sgd", "diloco"};
 // Those whose ranks wait for each other: their result does not depend on time.
-const std::vector<std::string> kSynchronous = {"ar",   "sgp",   "osgp",  "d-psgd",
-                                               "topk", "topk2", "gtopk", "choco-sgd"};
+const std::vector<std::string> kSynchronous = {"ar",     "sgp",  "osgp",  "d-psgd", "local-sgd",
+                                               "diloco", "topk", "topk2", "gtopk",  "choco-sgd"};
+const std::vector<std::string> kServers = {"gem", "downpour", "adaptive", "easgd"};
 
 // bipartite-exponential, the graph of ad-psgd, has an even number of ranks.
 bool allows(const std::string& preset, std::int32_t ranks) {
@@ -189,9 +193,11 @@ TEST(VirtualRun, OverlapWithABoundSurvivesAStraggler) {
 // All ranks, not only their mean: a constant rate leaves each within reach of gamma.
 TEST(VirtualRun, ReachesTheOptimumOfHeterogeneousRanks) {
   for (const std::string& preset : kPresets) {
+    if (std::count(kServers.begin(), kServers.end(), preset) > 0) continue;  // see below
     SCOPED_TRACE(preset);
     Scenario scenario;
     scenario.preset = preset;
+    if (preset == "diloco") scenario.set = {{"local_steps", "5"}};
     scenario.ranks = 8;
     scenario.steps = 600;
     scenario.lr = 0.02;
@@ -205,6 +211,55 @@ TEST(VirtualRun, ReachesTheOptimumOfHeterogeneousRanks) {
     const double reach = preset == "wagma" ? 0.1 : partial ? 2e-2 : 5e-3;
     EXPECT_LT((result.z.read() - global.optimum()).abs().max().item<double>(), reach);
     EXPECT_LT(result.consensus_distance, 0.1);
+  }
+}
+
+// Servers move by one gradient at a time: where ranks differ, theta circles around the optimum.
+// Here they do not differ, and speeds do.
+TEST(VirtualRun, ServersReachTheOptimumOfAllTheirClients) {
+  for (const std::string& preset : kServers)
+    for (const std::string servers : {"1", "3"}) {
+      SCOPED_TRACE(preset + " on " + servers);
+      Scenario scenario;
+      scenario.preset = preset;
+      scenario.set = {{"servers", servers}};
+      scenario.ranks = 8;
+      scenario.steps = 600;
+      scenario.lr = 0.02;
+      scenario.momentum = preset == "gem" ? 0.9 : 0;
+      scenario.heterogeneity = 0;
+      const RunResult result = run_well(scenario);
+      auto config = make_run(scenario);
+      const auto& global = dynamic_cast<QuadraticCompute&>(*config.evaluator);
+      EXPECT_LT((result.z.read() - global.optimum()).abs().max().item<double>(), 1e-3);
+      EXPECT_EQ(result.z.numel(), 16);
+      EXPECT_EQ(result.steps, std::vector<Step>(8, 600));
+      EXPECT_LT(result.consensus_distance, 0.02);
+    }
+}
+
+// A hundred and more clients of equal speed: each waits for all others, none is passed over, and
+// every commit is as old as the queue is long.
+TEST(VirtualRun, ServesAHundredAndTwentyEightClientsFairly) {
+  for (const std::string preset : {"gem", "downpour"}) {
+    SCOPED_TRACE(preset);
+    Scenario scenario;
+    scenario.preset = preset;
+    scenario.ranks = 128;
+    scenario.lr = 1e-3;
+    scenario.noise = 0.1;
+    scenario.delay = "rotate=10ms..10ms";
+    const RunResult result = run_well(scenario);
+    EXPECT_EQ(result.trace_hash, run_well(scenario).trace_hash);
+    EXPECT_EQ(result.ledger.committed, 128 * 20);
+    const HistogramSummary staleness = summarize(result.ledger.staleness);
+    EXPECT_EQ(staleness.p50, 127);
+    EXPECT_EQ(staleness.max, 127);
+    const StateDict& measures = result.measures.at(128);
+    EXPECT_EQ(*measures.integer("inversions"), 0);
+    EXPECT_EQ(*measures.integer("commits"), 128 * 20);
+    EXPECT_GT(*measures.number("jain_min"), 0.999);
+    EXPECT_GT(*measures.integer("windows"), 1000);
   }
 }
 
@@ -365,6 +420,7 @@ TEST(VirtualRun, ResumeGivesTheSameBits) {
     scenario.steps = 40;
     scenario.momentum = 0.9;
     scenario.lr = 0.02;
+    if (preset == "diloco") scenario.set = {{"local_steps", "7"}};
     scenario.folder = fresh_folder("resume-" + preset);
     const RunResult straight = run_well(scenario);
 
@@ -493,6 +549,44 @@ TEST(VirtualRun, ACheckpointWithMessagesInFlightConservesMassExactly) {
   EXPECT_GT(caught_in_flight, 0) << "no checkpoint caught a message: nothing was tested";
 }
 
+// The same for servers: at the end theta holds every gradient, to the last bit.
+TEST(VirtualRun, AServersCheckpointLosesNoCommit) {
+  int resumed_runs = 0;
+  for (const auto& set : std::vector<std::vector<std::pair<std::string, std::string>>>{
+           {}, {{"servers", "3"}}, {{"window", "2"}}}) {
+    SCOPED_TRACE(set.empty() ? "" : set.front().first);
+    Scenario scenario;
+    scenario.preset = "downpour";
+    scenario.set = set;
+    scenario.steps = 12;
+    scenario.steps_per_epoch = 3;
+    scenario.lr = 1;
+    scenario.folder = fresh_folder("exact-downpour" + (set.empty() ? "" : set.front().first));
+    const auto make = [&] {
+      RunConfig config = make_run(scenario);
+      for (Rank r = 0; r < 4; ++r) config.computes[static_cast<std::size_t>(r)].reset(new Whole(r));
+      config.evaluator.reset();
+      return config;
+    };
+    const at::Tensor expected = at::full({4}, 12 * 64.0 * (0 + 1 + 2 + 3));
+    const RunResult straight = run_virtual(make(), std::make_shared<Quiet>());
+    ASSERT_FALSE(straight.error) << straight.error->message;
+    EXPECT_TRUE(at::equal(straight.z.read(), expected)) << straight.z.read();
+    for (const std::string& name : epoch_checkpoints(scenario.folder)) {
+      SCOPED_TRACE(name);
+      RunConfig again = make();
+      again.resume = *read_checkpoint(scenario.folder + "/" + name);
+      const RunResult resumed = run_virtual(std::move(again), std::make_shared<Quiet>());
+      ASSERT_FALSE(resumed.error) << resumed.error->message;
+      EXPECT_TRUE(at::equal(resumed.z.read(), expected)) << resumed.z.read();
+      EXPECT_EQ(resumed.ledger.committed, 48);
+      EXPECT_EQ(resumed.ledger.produced, 48);
+      ++resumed_runs;
+    }
+  }
+  EXPECT_GT(resumed_runs, 3) << "no checkpoint was taken: nothing was tested";
+}
+
 TEST(VirtualRun, OnlyTheNewestCheckpointIsKeptWhereAskedFor) {
   Scenario scenario;
   scenario.folder = fresh_folder("keep-latest");
@@ -516,7 +610,15 @@ TEST(VirtualRun, AFinishedRunCanBeExtended) {
                                                         {"d-psgd", ""},
                                                         {"gtopk", ""},
                                                         {"choco-sgd", ""},
-                                                        {"ad-psgd", ""}}) {
+                                                        {"ad-psgd", ""},
+                                                        {"gem", ""},
+                                                        {"downpour", ""},
+                                                        {"easgd", ""},
+                                                        {"local-sgd", ""},
+                                                        {"eager-solo", ""},
+                                                        {"eager-quorum", ""},
+                                                        {"wagma", ""},
+                                                        {"diloco", ""}}) {
     SCOPED_TRACE(preset + tau);
     Scenario scenario;
     scenario.preset = preset;

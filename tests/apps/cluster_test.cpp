@@ -106,14 +106,16 @@ class Cluster : public testing::TestWithParam<std::string> {
   TemporaryDirectory folder_;
 };
 
-const std::set<std::string> kDependOnTime = {"ad-psgd", "eager-solo", "eager-majority",
-                                             "eager-quorum", "wagma"};
+const std::set<std::string> kDependOnTime = {"ad-psgd",      "eager-solo", "eager-majority",
+                                             "eager-quorum", "wagma",      "gem",
+                                             "downpour",     "adaptive",   "easgd"};
 
 // Every preset; where ranks wait for each other, the models are those of one process, bit for bit.
 TEST_P(Cluster, TrainsEveryPresetAsOneProcessDoes) {
   for (const std::string algorithm :
        {"ar", "sgp", "osgp", "d-psgd", "ad-psgd", "eager-solo", "eager-majority", "eager-quorum",
-        "wagma", "topk", "topk2", "gtopk", "choco-sgd"}) {
+        "wagma", "topk", "topk2", "gtopk", "choco-sgd", "gem", "downpour", "adaptive", "easgd",
+        "local-sgd", "diloco"}) {
     SCOPED_TRACE(algorithm);
     const fs::path one = folder_.path() / (algorithm + "-one");
     const fs::path many = folder_.path() / (algorithm + "-many");
@@ -212,6 +214,38 @@ TEST_P(Cluster, ADeadProcessEndsTheRunEverywhere) {
           << line;
     }
   }
+}
+
+// Servers are in the last process. A worker that dies takes its own share with it, and no more.
+TEST_P(Cluster, TheOthersGoOnWhereAClientOfServersDies) {
+  const fs::path out = folder_.path() / "survivors";
+  const std::uint16_t port = free_port();
+  const auto arguments =
+      with(small_run("gem", out), {"--transport", GetParam(), "--steps", "1500",
+                                   "--checkpoint-every", "0.05", "--set", "wiring.servers=2"});
+  std::vector<std::unique_ptr<Process>> processes;
+  for (int process = 0; process < 4; ++process)
+    processes.emplace_back(new Process(start("torchrun", process, 4, port, arguments)));
+  const auto begun = [&] { return fs::exists(out / "checkpoint" / "latest"); };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  while (!begun() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(begun());
+  processes[1]->signal(SIGKILL);
+  for (const std::size_t process : {0U, 2U, 3U}) {
+    const auto result = processes[process]->wait();
+    EXPECT_EQ(result.exit_code, 0) << "process " << process << result.describe();
+    if (process == 0) {
+      EXPECT_NE(result.err.find("rank 1 of process 1 is gone"), std::string::npos) << result.err;
+    }
+  }
+  const json summary = summary_of(out);
+  EXPECT_EQ(summary["lost_ranks"], json({1}));
+  EXPECT_EQ(summary["steps"], 1500);
+  EXPECT_EQ(summary["contributions"]["produced"], 3 * 1500);
+  EXPECT_EQ(summary["contributions"]["pending"], 0);
+  EXPECT_EQ(summary["server"]["servers"].size(), 2U);
+  EXPECT_TRUE(fs::exists(out / "model.pt"));
 }
 
 TEST_P(Cluster, StopsEverywhereOnASignalWithACheckpoint) {

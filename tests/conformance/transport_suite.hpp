@@ -249,6 +249,10 @@ TYPED_TEST_P(TransportSuite, EveryFieldOfEveryKindArrives) {
       Marker{6},
       Swap{7, true, random_bits(rng, 48, at::kFloat), random_bits(rng, 64, at::kLong)},
       News{random_bits(rng, 64, at::kLong)},
+      Ask{8},
+      Grant{9, random_bits(rng, 64, at::kFloat)},
+      Commit{10, 3, random_bits(rng, 64, at::kFloat)},
+      Receipt{11, true, random_bits(rng, 64, at::kFloat)},
       Share{7, 1.0, {}}};
   std::vector<Envelope> sent;
   for (Payload& payload : payloads) {

@@ -63,6 +63,15 @@ Payload random_payload(Rng& rng) {
       return Activate{static_cast<std::int64_t>(rng()), rng() % 2 == 0};
     case 6:
       return News{random_tensor(rng)};
+    case 7:
+      return Ask{static_cast<std::int64_t>(rng())};
+    case 8:
+      return Grant{static_cast<std::int64_t>(rng()), random_tensor(rng)};
+    case 9:
+      return Commit{static_cast<std::int64_t>(rng()), static_cast<std::int64_t>(rng()),
+                    random_tensor(rng)};
+    case 10:
+      return Receipt{static_cast<std::int64_t>(rng()), rng() % 2 == 0, random_tensor(rng)};
     default:
       return PackedChunk{static_cast<std::int64_t>(rng()),
                          static_cast<std::int32_t>(rng()),
@@ -131,6 +140,19 @@ struct ExpectSamePayload {
     expect_same(a.data.indices, b.data.indices);
     expect_same(a.data.values, b.data.values);
     expect_same(a.data.scales, b.data.scales);
+  }
+  void operator()(const Ask& a, const Ask& b) const { EXPECT_EQ(a.exchange, b.exchange); }
+  void operator()(const Grant& a, const Grant& b) const {
+    EXPECT_EQ(a.exchange, b.exchange);
+    expect_same(a.theta, b.theta);
+  }
+  void operator()(const Commit& a, const Commit& b) const {
+    EXPECT_EQ(std::tie(a.exchange, a.gradients), std::tie(b.exchange, b.gradients));
+    expect_same(a.update, b.update);
+  }
+  void operator()(const Receipt& a, const Receipt& b) const {
+    EXPECT_EQ(std::tie(a.exchange, a.accepted), std::tie(b.exchange, b.accepted));
+    expect_same(a.value, b.value);
   }
   template <class A, class B>
   void operator()(const A&, const B&) const {

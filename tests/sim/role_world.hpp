@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "algorithms/registry.hpp"
@@ -20,7 +21,7 @@ namespace grapevine::sim {
 using GradientOf = std::function<at::Tensor(Rank, Step, const at::Tensor& z)>;
 
 struct WorldConfig {
-  std::int32_t ranks = 4;
+  std::int32_t ranks = 4;  // that train; the plan's servers come after them
   std::int64_t dimension = 3;
   Plan plan;
   Horizon horizon;
@@ -40,7 +41,7 @@ class RoleWorld {
                             config.ranks);
     GRAPEVINE_CHECK(parts.ok(), parts.error().message);
     parts_ = *parts;
-    for (Rank rank = 0; rank < config.ranks; ++rank) ranks_.emplace_back(*this, rank);
+    for (Rank rank = 0; rank < everybody(); ++rank) ranks_.emplace_back(*this, rank);
   }
 
   // Before start(): the parameters of a rank.
@@ -54,19 +55,26 @@ class RoleWorld {
   bool step() {
     std::vector<std::function<void()>> choices;
     for (auto& [pair, queue] : wires_)
-      if (!queue.empty()) choices.push_back([this, pair = pair] { deliver(pair); });
+      if (!queue.empty() && stalled_.count(pair.second) == 0)
+        choices.push_back([this, pair = pair] { deliver(pair); });
     bool held_back = false;
     for (Seat& seat : ranks_) {
-      if (!seat.request || !seat.up) continue;
+      if (!seat.request || !seat.up || stalled_.count(seat.number) > 0) continue;
       const auto slow = config_.slowness.find(seat.number);
       if (slow != config_.slowness.end() && chance() < slow->second)
         held_back = true;
       else
         choices.push_back([this, &seat] { give_gradient(seat); });
     }
-    if (choices.empty()) return held_back;
-    choices[rng_() % choices.size()]();
+    // Timers fire when they are due; where nothing else is left to happen, time jumps to the next.
+    const bool due = !timers_.empty() && timers_.begin()->first <= clock_;
+    if (!due && choices.empty() && (held_back || timers_.empty())) return held_back;
+    if (due || choices.empty())
+      fire_timer();
+    else
+      choices[rng_() % choices.size()]();
     ++events_;
+    ++clock_;
     return true;
   }
 
@@ -78,6 +86,14 @@ class RoleWorld {
       GRAPEVINE_CHECK(events_ < limit, "the world does not come to an end");
     }
   }
+
+  // From here on nothing reaches the rank, and its worker does not answer; until it goes on.
+  void stall(Rank rank) { stalled_.insert(rank); }
+  void go_on(Rank rank) { stalled_.erase(rank); }
+  // Sees every message when it is sent, and when it is delivered.
+  using Spy = std::function<void(const Envelope&, bool delivered)>;
+  void watch(Spy spy) { spy_ = std::move(spy); }
+  const Role& role(Rank rank) const { return *ranks_[static_cast<std::size_t>(rank)].role; }
 
   // The rank is gone with everything it holds; its messages on the wire still arrive, those to it
   // are lost.
@@ -104,7 +120,10 @@ class RoleWorld {
   void save_and_load() {
     for (Seat& seat : ranks_) {
       const StateDict state = seat.role->save();
-      seat.role = make_role(parts_, seat.number, config_.ranks, seat.model);
+      const FrozenTensor x = seat.model.x;  // a server would cut it to its slice again
+      if (seat.number >= config_.ranks) seat.model.x = FrozenTensor::freeze(zeros());
+      seat.role = make_role(parts_, seat.number, everybody(), seat.model);
+      seat.model.x = x;
       const auto loaded = seat.role->load(state);
       GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
     }
@@ -165,16 +184,17 @@ class RoleWorld {
 
   struct Seat : Env {
     Seat(RoleWorld& owner, Rank seat) : world(&owner), number(seat), own_rng(owner.config_.seed) {
-      members.alive.assign(static_cast<std::size_t>(owner.config_.ranks), true);
-      model.x = FrozenTensor::freeze(at::zeros({owner.config_.dimension}));
-      role = make_role(owner.parts_, number, owner.config_.ranks, model);
+      members.alive.assign(static_cast<std::size_t>(owner.everybody()), true);
+      model.x = FrozenTensor::freeze(owner.zeros());
+      role = make_role(owner.parts_, number, owner.everybody(), model);
     }
     Rank rank() const override { return number; }
     const Membership& membership() const override { return members; }
-    Timestamp now() const override { return Timestamp(world->events_); }
+    Timestamp now() const override { return Timestamp(world->clock_); }
     Rng& rng() override { return own_rng; }
     void send(Rank to, Stamp stamp, Payload payload) override {
       Envelope envelope{number, to, stamp, std::move(payload)};
+      if (world->spy_) world->spy_(envelope, false);
       if (world->at(to).up)
         world->wires_[{number, to}].push_back(std::move(envelope));
       else
@@ -185,7 +205,9 @@ class RoleWorld {
       request = GradientRequest{step, std::move(z), {}, {}};
     }
     void recycle(FrozenTensor) override {}
-    void after(Duration, TimerId) override {}
+    void after(Duration delay, TimerId id) override {
+      world->timers_.emplace(world->clock_ + delay.count(), std::pair{number, id});
+    }
     void record(const Event& event) override { log.push_back(event); }
     void finished() override { is_finished = true; }
 
@@ -204,11 +226,23 @@ class RoleWorld {
   };
 
   Seat& at(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  std::int32_t everybody() const { return all_ranks_of(config_.plan, config_.ranks); }
+  at::Tensor zeros() const { return at::zeros({config_.dimension}); }
+
+  void fire_timer() {
+    const auto [due, timer] = *timers_.begin();
+    timers_.erase(timers_.begin());
+    clock_ = std::max(clock_, due);
+    Seat& seat = at(timer.first);
+    if (seat.up) seat.role->on_timer(seat, timer.second);
+  }
+
   double chance() { return std::uniform_real_distribution<double>()(rng_); }
 
   void deliver(Pair pair) {
     Envelope envelope = std::move(wires_[pair].front());
     wires_[pair].pop_front();
+    if (spy_) spy_(envelope, true);
     Seat& seat = at(pair.second);
     if (const auto* share = std::get_if<Share>(&envelope.payload))
       seat.arrived[{share->round, envelope.from}] = *share;
@@ -271,6 +305,10 @@ class RoleWorld {
   std::shared_ptr<const SharedParts> parts_;
   std::deque<Seat> ranks_;
   std::map<Pair, std::deque<Envelope>> wires_;
+  std::multimap<std::int64_t, std::pair<Rank, TimerId>> timers_;  // by the time when they are due
+  std::int64_t clock_ = 0;                                        // ns: one for each event
+  std::set<Rank> stalled_;
+  Spy spy_;
   at::Tensor gradient_sum_;
   double lost_w_ = 0;
   std::int64_t events_ = 0;

@@ -1,0 +1,116 @@
+// Server: holds a slice of the central variable and serves clients in the order in which they came.
+//
+// Papers: GEM: Hermans & Louppe: "Gradient Energy Matching for Distributed Asynchronous Gradient
+//   Descent", 2018. DOWNPOUR: Dean et al., NeurIPS 2012. Staleness-aware: Zhang et al., IJCAI 2016.
+//   AGN: Hermans et al. 2017. (A)EASGD: Zhang, Choromanska, LeCun, NeurIPS 2015.
+// Symbols: theta central variable (this slice), v its version, u a client's commit, tau staleness.
+//
+//   client asks (gem):   enqueue;  its turn: grant theta;  its commit u: theta <- theta + u, v <-
+//   v+1 client offers:       enqueue;  its turn: apply the rule, give back what the rule says
+//     downpour, agn      theta <- theta + u                 gives theta
+//     adaptive           theta <- theta + u / (tau + 1)     gives theta
+//     easgd              e = alpha (x - theta);  theta <- theta + e    gives e
+//     easgd synchronous  waits for all clients that are there; every e against the same theta
+//
+// Fairness: service order = arrival order. A client has one request at a time, so a waiting one is
+//   passed by each other at most once: n - 1 times. Strict sections (the default): nobody else is
+//   granted until the commit has come or the grant was taken back, after section_timeout or by the
+//   client's death. A commit after that is refused, and its client told so.
+// Bytes per exchange: gem: grant and commit 4 d/S each, ask and receipt headers; offers: 4 d/S each
+//   way. Messages: gem 4, offers 2.
+// Staleness: versions since the client's pull that are not its own; n - 1 for a saturated queue.
+// Conservation: theta = theta_0 + sum of accepted commits (divided by tau + 1 for adaptive).
+// Clock: gradients committed by all clients, over their number; once all have left, the run's end.
+// Deviations: sockets polled in rank order served low ranks first; here the mailbox is the order.
+#pragma once
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "algorithms/buffer_pool.hpp"
+#include "algorithms/registry.hpp"
+#include "algorithms/role.hpp"
+#include "algorithms/service_meter.hpp"
+
+namespace grapevine {
+
+class Server final : public Role {
+ public:
+  // `clients`: ranks, ascending; they and the other servers follow each other. `model` outlives
+  // this; its x is cut to the slice of server `index`.
+  Server(std::shared_ptr<const SharedParts> parts, Rank rank, std::vector<Rank> clients,
+         std::int32_t index, ModelState& model);
+
+  void on_start(Env& env) override;
+  void on_gradient(Env& env, Gradient gradient) override;
+  void on_message(Env& env, Envelope envelope) override;
+  void on_timer(Env& env, TimerId id) override;
+  void on_peer_down(Env& env, Rank peer) override;
+  void on_peer_up(Env& env, Rank peer) override;
+  FrozenTensor debiased() const override { return model_.x; }
+  StateDict save() const override;
+  Expected<void> load(const StateDict& state) override;
+  StateDict measures() const override;
+
+ private:
+  struct Request {
+    std::int64_t exchange = 0;
+    std::int64_t arrival = 0;
+    Timestamp since{0};
+    Rank client = 0;
+    Stamp stamp;
+    std::int64_t gradients = 0;
+    FrozenTensor update;  // empty: asks for a grant
+  };
+  struct Section {
+    std::int64_t exchange = 0;
+    TimerId grant = 0;
+    Timestamp since{0};
+  };
+
+  void enqueue(Env& env, Rank client, const Stamp& stamp, std::int64_t exchange,
+               std::int64_t gradients, FrozenTensor update);
+  void serve(Env& env);
+  void grant(Env& env, const Request& request);
+  void close_section(Env& env, Rank client);
+  void take_commit(Env& env, Rank client, const Stamp& stamp, Commit commit);
+  void settle_offer(Env& env, const Request& request);
+  void settle_round(Env& env);
+  bool round_is_complete() const;
+  FrozenTensor elastic(const Request& request) const;
+  void apply(Env& env, Rank client, const Stamp& stamp, const FrozenTensor& update, double a);
+  void committed(Env& env, const Request& request, FrozenTensor value);
+  void advance_clock(std::int64_t gradients);
+  void meter(Env& env, const Request& request);
+  void finish_if_all_left(Env& env);
+  std::int64_t staleness(Rank client, const Stamp& stamp) const;
+  std::int32_t number_of(Rank client) const;
+  bool takes_offers() const;
+  Stamp stamp() const;
+  static StateDict save_request(const Request& request);
+  Expected<Request> load_request(const StateDict& state) const;
+
+  // Constant after construction.
+  const std::shared_ptr<const SharedParts> parts_;
+  const Rank rank_;
+  const std::vector<Rank> clients_;
+  ModelState& model_;
+
+  Version version_ = 0;
+  std::deque<Request> queue_;           // in the order of arrival
+  std::map<Rank, Section> open_;        // by client; at most one where sections are strict
+  std::map<Rank, Version> own_commit_;  // version that a client's newest commit led to
+  std::set<Rank> left_;                 // clients that are done, or gone
+  std::int64_t gradients_ = 0;          // committed
+  std::int64_t arrivals_ = 0;
+  std::int64_t grants_ = 0;
+  std::int64_t taken_back_ = 0;  // grants
+  std::int64_t refused_ = 0;     // commits
+  bool finished_ = false;
+  ServiceMeter meter_;
+  BufferPool pool_;
+};
+
+}  // namespace grapevine

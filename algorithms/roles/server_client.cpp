@@ -1,0 +1,350 @@
+#include "algorithms/roles/server_client.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/kernels.hpp"
+#include "algorithms/server_rules.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr Step kMeasurementsPerTenth = 4;  // of each client
+
+}  // namespace
+
+ServerClient::ServerClient(std::shared_ptr<const SharedParts> parts, Rank rank, Rank first_server,
+                           ModelState& model, std::unique_ptr<Optimizer> optimizer)
+    : parts_(std::move(parts)),
+      rank_(rank),
+      first_server_(first_server),
+      servers_(parts_->plan.servers),
+      model_(model),
+      optimizer_(std::move(optimizer)),
+      version_(static_cast<std::size_t>(servers_), 0),
+      next_version_(version_),
+      pulled_(static_cast<std::size_t>(servers_)),
+      pi_medians_(parts_->layout.size(), 0) {}
+
+// ---- the beats ----
+
+// All start from the parameters that the servers start from: there is nothing to pull.
+void ServerClient::on_start(Env& env) {
+  const bool more = model_.step < parts_->horizon.steps;
+  if (phase_ == Phase::exchanging || (phase_ == Phase::settling && !more)) return;
+  if (!more && parcels_.empty()) return leave(env);
+  if (more) compute(env);
+}
+
+void ServerClient::compute(Env& env) {
+  phase_ = Phase::computing;
+  env.compute(model_.step, model_.x);
+}
+
+void ServerClient::on_gradient(Env& env, Gradient gradient) {
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
+  take_step(env, std::move(gradient.value).thaw());
+  ++held_;
+  if (held_ < parts_->plan.window && model_.step + 1 < parts_->horizon.steps) {
+    step_done(env);
+    return compute(env);
+  }
+  exchange(env);
+}
+
+// What the rule makes of one gradient, on this side.
+void ServerClient::take_step(Env& env, at::Tensor gradient) {
+  const OptimizerConfig& sgd = parts_->optimizer;
+  if (is_easgd()) {
+    at::Tensor x = std::move(model_.x).thaw();
+    optimizer_->step(x, gradient, model_.lr);
+    model_.x = FrozenTensor::freeze(std::move(x));
+    return env.recycle(FrozenTensor::freeze(std::move(gradient)));
+  }
+  if (is_gem()) {
+    if (!proxy_.defined()) proxy_ = at::zeros_like(gradient);
+    kernels::advance_proxy(gradient, proxy_, model_.x.read(), model_.lr, sgd.momentum,
+                           sgd.weight_decay);
+    update_ = std::move(gradient);
+    return;
+  }
+  if (sgd.weight_decay != 0) gradient.add_(model_.x.read(), sgd.weight_decay);
+  kernels::scale(gradient, -model_.lr);
+  if (parts_->plan.window > 1) {
+    at::Tensor x = std::move(model_.x).thaw();
+    kernels::fold(x, gradient);
+    model_.x = FrozenTensor::freeze(std::move(x));
+  }
+  if (!update_.defined()) {
+    update_ = std::move(gradient);
+    return;
+  }
+  kernels::fold(update_, gradient);
+  env.recycle(FrozenTensor::freeze(std::move(gradient)));
+}
+
+void ServerClient::step_done(Env& env) {
+  Stamp done;
+  done.origin = rank_;
+  done.step = model_.step;
+  done.version = version_.front();
+  ++model_.step;
+  model_.epoch = parts_->horizon.epoch_of(model_.step);
+  env.record({EventKind::step_done, -1, done, done.step, 0, 0});
+}
+
+// gem asks for its turn; the other rules need no look at theta first.
+void ServerClient::exchange(Env& env) {
+  phase_ = Phase::exchanging;
+  ++exchange_;
+  parcels_[exchange_] = {model_.step + 1 - held_, held_, servers_, false};
+  if (parts_->plan.rule == ServerRule::agn && held_ > 1)
+    kernels::scale(update_, 1.0 / static_cast<double>(held_));
+  if (is_gem() &&
+      model_.step % std::max<Step>(1, parts_->horizon.steps / kTenths / kMeasurementsPerTenth) == 0)
+    pi_ = at::empty_like(update_);
+  env.record({EventKind::wait_begin, first_server_, stamp(0), model_.step, 0, 0});
+  for (std::int32_t server = 0; server < servers_; ++server) {
+    const Rank to = first_server_ + server;
+    if (is_gem())
+      env.send(to, stamp(server), Ask{exchange_});
+    else
+      env.send(to, stamp(server), Commit{exchange_, held_, update_of(server)});
+  }
+  held_ = 0;
+  if (!is_gem()) update_ = at::Tensor();
+}
+
+// What goes to one server. A single server gets all of it without a copy.
+FrozenTensor ServerClient::update_of(std::int32_t server) {
+  if (servers_ > 1)
+    return FrozenTensor::copy_of(slice(is_easgd() ? model_.x.read() : update_, server));
+  return is_easgd() ? model_.x : FrozenTensor::freeze(std::move(update_));
+}
+
+void ServerClient::on_message(Env& env, Envelope envelope) {
+  const std::int32_t server = envelope.from - first_server_;
+  GRAPEVINE_CHECK(server >= 0 && server < servers_, "rank ", envelope.from, " is no server");
+  if (auto* grant = std::get_if<Grant>(&envelope.payload))
+    on_grant(env, server, envelope.stamp, std::move(*grant));
+  else if (auto* receipt = std::get_if<Receipt>(&envelope.payload))
+    on_receipt(env, server, envelope.stamp, std::move(*receipt));
+  else
+    GRAPEVINE_CHECK(false, "a client got something else than an answer from rank ", envelope.from);
+}
+
+// This client's turn: rescale against theta as it is now, and commit.
+void ServerClient::on_grant(Env& env, std::int32_t server, const Stamp& stamp, Grant grant) {
+  GRAPEVINE_CHECK(phase_ == Phase::exchanging && grant.exchange == exchange_,
+                  "a grant that was not asked for");
+  const at::Tensor delta = slice(update_, server);
+  GRAPEVINE_CHECK(grant.theta.numel() == delta.numel(), "a slice of another size");
+  at::Tensor u = at::empty_like(delta);
+  kernels::match_energy_into(u, delta, slice(proxy_, server), grant.theta.read(),
+                             slice(model_.x.read(), server), parts_->plan.kappa);
+  if (pi_.defined()) measure(server, grant.theta.read(), u);
+  env.send(first_server_ + server, this->stamp(server),
+           Commit{exchange_, 1, FrozenTensor::freeze(std::move(u))});
+  pulled(env, server, stamp.version, std::move(grant.theta));
+}
+
+void ServerClient::on_receipt(Env& env, std::int32_t server, const Stamp& stamp, Receipt receipt) {
+  settle(env, receipt.exchange, receipt.accepted);
+  if (!is_gem()) return pulled(env, server, stamp.version, std::move(receipt.value));
+  if (phase_ == Phase::settling && parcels_.empty()) leave(env);
+}
+
+// Once every slice is there: s <- theta, or x <- x - e.
+void ServerClient::pulled(Env& env, std::int32_t server, Version version, FrozenTensor value) {
+  pulled_[static_cast<std::size_t>(server)] = std::move(value);
+  next_version_[static_cast<std::size_t>(server)] = version;
+  if (std::all_of(pulled_.begin(), pulled_.end(),
+                  [](const FrozenTensor& slice) { return slice.defined(); }))
+    complete(env);
+}
+
+void ServerClient::complete(Env& env) {
+  env.record({EventKind::wait_end, first_server_, stamp(0), model_.step, 0, 0});
+  if (is_easgd()) {
+    at::Tensor x = std::move(model_.x).thaw();
+    for (std::int32_t server = 0; server < servers_; ++server)
+      slice(x, server).sub_(pulled_[static_cast<std::size_t>(server)].read());
+    model_.x = FrozenTensor::freeze(std::move(x));
+  } else {
+    model_.x = joined();
+  }
+  for (FrozenTensor& slice : pulled_) slice = FrozenTensor();
+  version_ = next_version_;
+  pi_ = at::Tensor();
+  if (update_.defined()) env.recycle(FrozenTensor::freeze(std::move(update_)));
+  update_ = at::Tensor();
+  step_done(env);
+  if (model_.step < parts_->horizon.steps) return compute(env);
+  phase_ = Phase::settling;
+  if (parcels_.empty()) leave(env);
+}
+
+FrozenTensor ServerClient::joined() const {
+  if (servers_ == 1) return pulled_.front();
+  std::vector<at::Tensor> slices;
+  for (const FrozenTensor& slice : pulled_) slices.push_back(slice.read());
+  return FrozenTensor::freeze(at::cat(slices));
+}
+
+// The fate of a parcel's gradients is known once all servers have spoken.
+void ServerClient::settle(Env& env, std::int64_t exchange, bool accepted) {
+  const auto found = parcels_.find(exchange);
+  GRAPEVINE_CHECK(found != parcels_.end(), "a receipt for nothing");
+  Parcel& parcel = found->second;
+  parcel.refused = parcel.refused || !accepted;
+  if (--parcel.receipts_due > 0) return;
+  for (Step step = parcel.first; step < parcel.first + parcel.gradients; ++step) {
+    Stamp of_gradient = stamp(0);
+    of_gradient.step = step;
+    env.record({parcel.refused ? EventKind::dropped : EventKind::committed, first_server_,
+                of_gradient, model_.step, 0, 0});
+  }
+  parcels_.erase(found);
+}
+
+void ServerClient::leave(Env& env) {
+  phase_ = Phase::finished;
+  for (std::int32_t server = 0; server < servers_; ++server)
+    if (env.membership().is_alive(first_server_ + server))
+      env.send(first_server_ + server, stamp(server), Leave{exchange_});
+  env.finished();
+}
+
+void ServerClient::on_timer(Env&, TimerId) {}
+
+// Other clients are the servers' concern; without a server the supervisor ends the run.
+void ServerClient::on_peer_down(Env&, Rank) {}
+void ServerClient::on_peer_up(Env&, Rank) {}
+
+at::Tensor ServerClient::slice(const at::Tensor& flat, std::int32_t server) const {
+  const Slice part = slice_of(flat.numel(), servers_, server);
+  return flat.narrow(0, part.begin, part.size);
+}
+
+// Of what this client commits to one server now: computed at version_.
+Stamp ServerClient::stamp(std::int32_t server) const {
+  Stamp stamp;
+  stamp.origin = rank_;
+  stamp.step = model_.step;
+  stamp.version = version_[static_cast<std::size_t>(server)];
+  return stamp;
+}
+
+// ---- figures ----
+
+// Energies: proxy 1/2 |m|^2, central variable 1/2 |theta - s + u|^2. Medians are over the elements
+// of a tensor whose delta is not 0.
+void ServerClient::measure(std::int32_t server, const at::Tensor& theta, const at::Tensor& u) {
+  const at::Tensor delta = slice(update_, server), m = slice(proxy_, server);
+  const at::Tensor moved = theta - slice(model_.x.read(), server) + u;
+  const auto tenth = static_cast<std::size_t>(
+      std::min(kTenths - 1, model_.step * kTenths / std::max<Step>(1, parts_->horizon.steps)));
+  const auto energy = [](const at::Tensor& t) {
+    return 0.5 * t.square().sum(at::kDouble).item<double>();
+  };
+  proxy_energy_[tenth] += energy(m);
+  central_energy_[tenth] += energy(moved);
+  slice(pi_, server).copy_(u / delta);
+  if (server == 0) samples_[tenth] += 1;
+  const auto missing = std::count_if(pulled_.begin(), pulled_.end(),
+                                     [](const FrozenTensor& slice) { return !slice.defined(); });
+  if (missing > 1) return;  // this one is the last to come
+  pi_samples_ += 1;
+  for (std::size_t i = 0; i < pi_medians_.size(); ++i) {
+    const TensorSpan& span = parts_->layout[i];
+    const at::Tensor median = pi_.narrow(0, span.begin, span.size).nanmedian();
+    const auto value = median.item<double>();
+    if (std::isfinite(value)) pi_medians_[i] += value;
+  }
+}
+
+StateDict ServerClient::measures() const {
+  StateDict state;
+  if (!is_gem()) return state;
+  const auto list = [](const auto& values) {
+    return at::tensor(std::vector<double>(values.begin(), values.end()), at::kDouble);
+  };
+  state.put("proxy_energy", list(proxy_energy_));
+  state.put("central_energy", list(central_energy_));
+  state.put("energy_samples", list(samples_));
+  state.put("pi_medians", list(pi_medians_));
+  state.put("pi_samples", pi_samples_);
+  return state;
+}
+
+// ---- checkpoints ----
+
+StateDict ServerClient::save() const {
+  StateDict state;
+  state.put("phase", static_cast<std::int64_t>(phase_));
+  state.put("held", held_);
+  state.put("exchange", exchange_);
+  if (update_.defined()) state.put("update", update_.clone());
+  if (proxy_.defined()) state.put("proxy", proxy_.clone());
+  state.put_all("optimizer", optimizer_->save());
+  for (std::int32_t server = 0; server < servers_; ++server) {
+    const auto i = static_cast<std::size_t>(server);
+    const std::string name = std::to_string(server);
+    state.put("version." + name, version_[i]);
+    state.put("next_version." + name, next_version_[i]);
+    if (pulled_[i].defined()) state.put("pulled." + name, pulled_[i].read());
+  }
+  for (const auto& [exchange, parcel] : parcels_) {
+    StateDict entry;
+    entry.put("first", parcel.first);
+    entry.put("gradients", parcel.gradients);
+    entry.put("due", parcel.receipts_due);
+    entry.put("refused", static_cast<std::int64_t>(parcel.refused));
+    state.put_all("parcel." + std::to_string(exchange), entry);
+  }
+  return state;
+}
+
+Expected<void> ServerClient::load(const StateDict& state) {
+  const auto phase = state.integer("phase"), held = state.integer("held"),
+             exchange = state.integer("exchange");
+  for (const auto* field : {&phase, &held, &exchange})
+    if (!*field) return field->error();
+  phase_ = static_cast<Phase>(*phase);
+  held_ = *held;
+  exchange_ = *exchange;
+  update_ = proxy_ = at::Tensor();
+  if (auto update = state.tensor("update"); update.ok()) update_ = update->clone();
+  if (auto proxy = state.tensor("proxy"); proxy.ok()) proxy_ = proxy->clone();
+  for (std::int32_t server = 0; server < servers_; ++server) {
+    const auto i = static_cast<std::size_t>(server);
+    const std::string name = std::to_string(server);
+    const auto version = state.integer("version." + name),
+               next = state.integer("next_version." + name);
+    for (const auto* field : {&version, &next})
+      if (!*field) return field->error();
+    version_[i] = *version;
+    next_version_[i] = *next;
+    pulled_[i] = FrozenTensor();
+    if (auto slice = state.tensor("pulled." + name); slice.ok())
+      pulled_[i] = FrozenTensor::copy_of(*slice);
+  }
+  parcels_.clear();
+  const StateDict parcels = state.under("parcel");
+  for (const auto& [name, ignored] : parcels.entries()) {
+    const auto dot = name.find('.');
+    if (name.substr(dot + 1) != "due") continue;
+    const StateDict entry = parcels.under(name.substr(0, dot));
+    const auto first = entry.integer("first"), gradients = entry.integer("gradients"),
+               due = entry.integer("due"), refused = entry.integer("refused");
+    for (const auto* field : {&first, &gradients, &due, &refused})
+      if (!*field) return field->error();
+    parcels_[std::stoll(name.substr(0, dot))] = {*first, *gradients, *due, *refused != 0};
+  }
+  return optimizer_->load(state.under("optimizer"));
+}
+
+}  // namespace grapevine
