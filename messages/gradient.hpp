@@ -26,6 +26,7 @@ struct Gradient {
   double top1 = 0;       // fraction in [0, 1]; NaN for regression
   double top5 = 0;       // fraction in [0, 1]; NaN for regression or fewer than 5 classes
   std::int64_t samples = 0;
+  std::int64_t length = 0;     // time steps of the batch; 0 where its samples have no length
   double data_seconds = 0;     // waiting for the batch
   double compute_seconds = 0;  // forward and backward
   std::string error;           // not empty: the computation failed, nothing else is valid
