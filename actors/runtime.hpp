@@ -38,7 +38,7 @@ struct RunConfig {
   std::optional<ClusterConfig> cluster;            // nothing: all ranks are in this process
   std::vector<std::shared_ptr<Compute>> computes;  // by rank; null for those of other processes
   std::shared_ptr<Compute> evaluator;              // null: no validation beside training
-  DelayModel delay;                                // null: no stragglers
+  DelayModel delay;                                // stragglers
   int threads = 1;                                 // intra-op threads per worker
   Step log_every = 1;
   bool trace = true;

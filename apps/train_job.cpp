@@ -394,7 +394,10 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   job.run.ranks = static_cast<std::int32_t>(o.workers);
   auto delay = parse_delay(o.delay, job.run.ranks, seed_of(o));
   if (!delay) return delay.error();
-  if (!o.delay.empty()) job.run.delay = std::move(*delay);
+  if (delay->by_length() && !job.data->info().by_length)
+    return bad_input("--delay " + o.delay + ": the samples of data '" + job.data->info().name +
+                     "' have no lengths: use --data sequences, or delays of another kind");
+  job.run.delay = std::move(*delay);
   auto model = make_model_factory(o.model, job.data->info());
   if (!model) return model.error();
   job.model = std::move(*model);

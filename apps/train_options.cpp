@@ -140,7 +140,8 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "warmup-epochs", options.warmup_epochs, "linear warm-up of the rate");
   add(app, "seed", options.seed, "of parameters, sample order and everything random");
   add(app, "delay", options.delay,
-      "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, lognormal=MU:SIGMA");
+      "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] (per time step), "
+      "lognormal=MU:SIGMA");
   add(app, "device", options.device, "cpu | cuda[:i] | auto");
   add(app, "threads", options.threads, "per worker; 0: cores / workers");
   add(app, "checkpoint-every", options.checkpoint_every, "epochs; 0: only at the end");
