@@ -14,6 +14,8 @@
 namespace grapevine {
 namespace {
 
+constexpr char kUsualPerTimeStep[] = "1ms";
+
 std::optional<double> parse_number(const std::string& text) {
   double value = 0;
   const char* end = text.data() + text.size();
@@ -39,29 +41,29 @@ Rng stream(std::uint64_t seed, Rank rank, Step step) {
                       static_cast<std::uint64_t>(rank) + 1));
 }
 
-Expected<DelayModel> rank_term(const std::string& term, const std::string& value,
-                               std::int32_t ranks) {
+Expected<DelayModel::Term> rank_term(const std::string& term, const std::string& value,
+                                     std::int32_t ranks) {
   const auto parts = split(value, ":");
   const auto rank = parts ? parse_number(parts->first) : std::nullopt;
   if (!rank || *rank < 0 || *rank >= ranks || *rank != std::floor(*rank))
     return bad_term(term, "rank=R:DUR with R in 0.." + std::to_string(ranks - 1));
   const auto delay = parse_duration(parts->second);
   if (!delay) return bad_term(term, delay.error().message);
-  return DelayModel([slow = static_cast<Rank>(*rank), d = *delay](Rank r, Step) {
+  return DelayModel::Term([slow = static_cast<Rank>(*rank), d = *delay](Rank r, Step) {
     return r == slow ? d : Duration::zero();
   });
 }
 
-Expected<DelayModel> random_term(const std::string& term, const std::string& value,
-                                 std::int32_t ranks, std::uint64_t seed) {
+Expected<DelayModel::Term> random_term(const std::string& term, const std::string& value,
+                                       std::int32_t ranks, std::uint64_t seed) {
   const auto parts = split(value, ":");
   const auto count = parts ? parse_number(parts->first) : std::nullopt;
   if (!count || *count < 1 || *count > ranks || *count != std::floor(*count))
     return bad_term(term, "random=K:DUR with K in 1.." + std::to_string(ranks));
   const auto delay = parse_duration(parts->second);
   if (!delay) return bad_term(term, delay.error().message);
-  return DelayModel([k = static_cast<std::size_t>(*count), d = *delay, ranks, seed](Rank r,
-                                                                                    Step s) {
+  return DelayModel::Term([k = static_cast<std::size_t>(*count), d = *delay, ranks, seed](Rank r,
+                                                                                          Step s) {
     std::vector<Rank> order(static_cast<std::size_t>(ranks));
     std::iota(order.begin(), order.end(), 0);
     Rng rng = stream(seed, -1, s);
@@ -73,44 +75,60 @@ Expected<DelayModel> random_term(const std::string& term, const std::string& val
   });
 }
 
-Expected<DelayModel> rotate_term(const std::string& term, const std::string& value,
-                                 std::int32_t ranks) {
+Expected<DelayModel::Term> rotate_term(const std::string& term, const std::string& value,
+                                       std::int32_t ranks) {
   const auto parts = split(value, "..");
   if (!parts) return bad_term(term, "rotate=DUR..DUR");
   const auto low = parse_duration(parts->first), high = parse_duration(parts->second);
   if (!low) return bad_term(term, low.error().message);
   if (!high) return bad_term(term, high.error().message);
   if (*high < *low) return bad_term(term, "rotate=LOW..HIGH with LOW at most HIGH");
-  return DelayModel([low = *low, high = *high, ranks](Rank r, Step s) {
+  return DelayModel::Term([low = *low, high = *high, ranks](Rank r, Step s) {
     const std::int64_t slot = (r + s) % ranks;
     return ranks == 1 ? low : low + (high - low) * slot / (ranks - 1);
   });
 }
 
-Expected<DelayModel> lognormal_term(const std::string& term, const std::string& value,
-                                    std::uint64_t seed) {
+Expected<DelayModel::Term> lognormal_term(const std::string& term, const std::string& value,
+                                          std::uint64_t seed) {
   const auto parts = split(value, ":");
   const auto mu = parts ? parse_number(parts->first) : std::nullopt;
   const auto sigma = parts ? parse_number(parts->second) : std::nullopt;
   if (!mu || !sigma || *sigma < 0)
     return bad_term(term, "lognormal=MU:SIGMA in log-seconds, SIGMA >= 0");
-  return DelayModel([mu = *mu, sigma = *sigma, seed](Rank r, Step s) {
+  return DelayModel::Term([mu = *mu, sigma = *sigma, seed](Rank r, Step s) {
     Rng rng = stream(seed, r, s);
     const double seconds = std::exp(mu + sigma * std::normal_distribution<double>()(rng));
     return from_seconds(std::min(seconds, 3600.0));  // a tail must not stop the run for ever
   });
 }
 
-Expected<DelayModel> parse_term(const std::string& term, std::int32_t ranks, std::uint64_t seed) {
+Expected<void> add_length(DelayModel& model, const std::string& term, const std::string& value) {
+  const auto delay = parse_duration(value);
+  if (!delay) return bad_term(term, delay.error().message);
+  if (*delay == Duration::zero()) return bad_term(term, "more than 0 for a time step");
+  model.add_per_time_step(*delay);
+  return {};
+}
+
+Expected<void> add_term(DelayModel& model, const std::string& term, std::int32_t ranks,
+                        std::uint64_t seed) {
+  if (term == "length") return add_length(model, term, kUsualPerTimeStep);
   const auto parts = split(term, "=");
   if (!parts)
-    return bad_term(term, "rank=R:DUR, random=K:DUR, rotate=DUR..DUR or lognormal=MU:SIGMA");
+    return bad_term(
+        term, "rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] or lognormal=MU:SIGMA");
   const auto& [name, value] = *parts;
-  if (name == "rank") return rank_term(term, value, ranks);
-  if (name == "random") return random_term(term, value, ranks, seed);
-  if (name == "rotate") return rotate_term(term, value, ranks);
-  if (name == "lognormal") return lognormal_term(term, value, seed);
-  return unknown_name("--delay kind", name, {"rank", "random", "rotate", "lognormal"});
+  if (name == "length") return add_length(model, term, value);
+  Expected<DelayModel::Term> parsed =
+      unknown_name("--delay kind", name, {"rank", "random", "rotate", "length", "lognormal"});
+  if (name == "rank") parsed = rank_term(term, value, ranks);
+  if (name == "random") parsed = random_term(term, value, ranks, seed);
+  if (name == "rotate") parsed = rotate_term(term, value, ranks);
+  if (name == "lognormal") parsed = lognormal_term(term, value, seed);
+  if (!parsed) return parsed.error();
+  model.add(std::move(*parsed));
+  return {};
 }
 
 }  // namespace
@@ -125,19 +143,18 @@ Expected<Duration> parse_duration(const std::string& text) {
   return from_seconds(*number * scale);
 }
 
+Duration DelayModel::operator()(Rank rank, Step step, std::int64_t length) const {
+  Duration sum = per_time_step_ * length;
+  for (const Term& term : terms_) sum += term(rank, step);
+  return sum;
+}
+
 Expected<DelayModel> parse_delay(const std::string& spec, std::int32_t ranks, std::uint64_t seed) {
-  std::vector<DelayModel> terms;
+  DelayModel model;
   std::istringstream in(spec);
-  for (std::string term; std::getline(in, term, ',');) {
-    auto parsed = parse_term(term, ranks, seed);
-    if (!parsed) return parsed.error();
-    terms.push_back(std::move(*parsed));
-  }
-  return DelayModel([terms](Rank rank, Step step) {
-    Duration sum{0};
-    for (const DelayModel& term : terms) sum += term(rank, step);
-    return sum;
-  });
+  for (std::string term; std::getline(in, term, ',');)
+    if (auto added = add_term(model, term, ranks, seed); !added) return added.error();
+  return model;
 }
 
 }  // namespace grapevine

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
@@ -10,14 +12,33 @@
 
 namespace grapevine {
 
-// A pure function of (rank, step): every rank can compute everybody's delay, so that "K random
-// ranks each step" needs no talk between them.
-using DelayModel = std::function<Duration(Rank, Step)>;
+// How much later than computed a worker's gradient is handed over: a pure function of rank, step
+// and the length of the rank's batch at that step, which is one of the seed, rank and step. So
+// every rank can compute everybody's delay, and "K random ranks each step" needs no talk between
+// them.
+class DelayModel {
+ public:
+  using Term = std::function<Duration(Rank, Step)>;
+
+  DelayModel() = default;  // no delay
+  void add(Term term) { terms_.push_back(std::move(term)); }
+  void add_per_time_step(Duration delay) { per_time_step_ += delay; }
+
+  // `length`: time steps of the batch, 0 where its samples have none (Gradient::length).
+  Duration operator()(Rank rank, Step step, std::int64_t length = 0) const;
+
+  bool by_length() const { return per_time_step_ > Duration::zero(); }
+
+ private:
+  std::vector<Term> terms_;
+  Duration per_time_step_{0};
+};
 
 // Grammar (comma-separated terms add up):
 //   rank=R:DUR         one rank, every step
 //   random=K:DUR       K random ranks at each step
 //   rotate=DUR..DUR    evenly spaced delays over the ranks, rotated by one rank at each step
+//   length[=DUR]       DUR (1ms) for every time step of the rank's batch, padding included
 //   lognormal=MU:SIGMA exp(N(mu, sigma^2)) seconds for every rank and step
 // DUR is like 300ms, 0.3s, 250us. An empty spec: no delay.
 // Errors (bad_input) quote the term and say what was expected.

@@ -12,7 +12,7 @@ WorkerActor::behavior_type gpu_worker(WorkerActor::stateful_pointer<WorkerState>
     if (at::get_num_threads() != worker.threads) at::set_num_threads(worker.threads);
     const Step step = request.step;
     Gradient gradient = worker.compute->gradient(std::move(request));
-    const Duration late = worker.delay ? worker.delay(worker.rank, step) : Duration::zero();
+    const Duration late = worker.delay(worker.rank, step, gradient.length);
     // A straggler is idle, not busy: other workers keep the cores.
     if (late > Duration::zero())
       self->delayed_send(peer, late, std::move(gradient));

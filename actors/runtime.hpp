@@ -39,7 +39,7 @@ struct RunConfig {
   // By rank that trains; null for those of other processes.
   std::vector<std::shared_ptr<Compute>> computes;
   std::shared_ptr<Compute> evaluator;  // null: no validation beside training
-  DelayModel delay;                    // null: no stragglers
+  DelayModel delay;                    // stragglers
   int threads = 1;                     // intra-op threads per worker
   Step log_every = 1;
   bool trace = true;

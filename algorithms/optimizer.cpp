@@ -14,6 +14,7 @@
 #include "algorithms/kernels.hpp"
 #include "messages/check.hpp"
 #include "messages/names.hpp"
+#include "messages/number_text.hpp"
 
 namespace grapevine {
 namespace {
@@ -175,24 +176,23 @@ using torch::optim::AdamWParamState;
 
 Expected<void> check_config(const OptimizerConfig& config) {
   const auto negative = [](double value) { return !(std::isfinite(value) && value >= 0); };
-  const auto outside = [](double beta) { return !(beta >= 0 && beta < 1); };
+  const auto outside = [](double kept) { return !(kept >= 0 && kept < 1); };
   if (negative(config.weight_decay))
-    return bad_input("bad --weight-decay " + std::to_string(config.weight_decay) +
+    return bad_input("bad --weight-decay " + number_text(config.weight_decay) +
                      ": expected a finite number >= 0");
   if (config.name == "sgd") {
-    if (negative(config.momentum))
-      return bad_input("bad --momentum " + std::to_string(config.momentum) +
-                       ": expected a finite number >= 0");
+    if (outside(config.momentum))
+      return bad_input("bad --momentum " + number_text(config.momentum) +
+                       ": expected a number in [0, 1), like 0.9");
     if (config.nesterov && config.momentum == 0)
       return bad_input("--nesterov without momentum: set --momentum above 0, like 0.9");
     return {};
   }
   if (outside(config.beta1) || outside(config.beta2))
-    return bad_input("bad betas " + std::to_string(config.beta1) + ", " +
-                     std::to_string(config.beta2) + " of optimizer '" + config.name +
-                     "': expected numbers in [0, 1)");
+    return bad_input("bad betas " + number_text(config.beta1) + ", " + number_text(config.beta2) +
+                     " of optimizer '" + config.name + "': expected numbers in [0, 1)");
   if (negative(config.eps))
-    return bad_input("bad eps " + std::to_string(config.eps) + " of optimizer '" + config.name +
+    return bad_input("bad eps " + number_text(config.eps) + " of optimizer '" + config.name +
                      "': expected a finite number >= 0");
   return {};
 }

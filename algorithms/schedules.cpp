@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "messages/check.hpp"
+#include "messages/number_text.hpp"
 
 namespace grapevine {
 namespace {
@@ -43,14 +44,6 @@ std::vector<std::string_view> split_at_commas(std::string_view text) {
   }
 }
 
-// The shortest text that reads back as the same number.
-std::string shortest(double value) {
-  char buffer[32];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
-  GRAPEVINE_CHECK(error == std::errc(), "number does not fit its buffer");
-  return std::string(buffer, end);
-}
-
 Error bad_lr_spec(const std::string& spec, const std::string& expected) {
   return bad_input("bad --lr-schedule '" + spec + "': expected " + expected);
 }
@@ -78,9 +71,9 @@ std::optional<Steps> parse_steps(std::string_view text) {
 
 Expected<void> check_rates(const LrConfig& config) {
   if (!std::isfinite(config.lr) || config.lr < 0)
-    return bad_input("bad --lr " + shortest(config.lr) + ": expected a finite number >= 0");
+    return bad_input("bad --lr " + number_text(config.lr) + ": expected a finite number >= 0");
   if (!std::isfinite(config.warmup_epochs) || config.warmup_epochs < 0)
-    return bad_input("bad --warmup-epochs " + shortest(config.warmup_epochs) +
+    return bad_input("bad --warmup-epochs " + number_text(config.warmup_epochs) +
                      ": expected a finite number >= 0");
   if (config.per_256 && config.global_batch < 1)
     return bad_input("bad global batch " + std::to_string(config.global_batch) +
@@ -102,7 +95,7 @@ Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
 
   if (Expected<void> spec = schedule.parse_spec(config.spec); !spec) return spec.error();
   if (schedule.kind_ == Kind::cosine && !(std::isfinite(config.epochs) && config.epochs > 0))
-    return bad_input("bad --epochs " + shortest(config.epochs) +
+    return bad_input("bad --epochs " + number_text(config.epochs) +
                      " for --lr-schedule cosine: expected a finite number above 0");
   return schedule;
 }
@@ -190,7 +183,7 @@ std::string CountSchedule::to_string() const {
   if (entries_.size() == 1) return std::to_string(entries_.front().second);
   std::string text;
   for (const auto& [from, value] : entries_)
-    text += (text.empty() ? "" : ",") + shortest(from) + ":" + std::to_string(value);
+    text += (text.empty() ? "" : ",") + number_text(from) + ":" + std::to_string(value);
   return text;
 }
 

@@ -35,6 +35,7 @@ class TrainCommand : public Command {
 
   Expected<void> run(Console& console) override {
     if (auto read = read_job_file(*app_, options_); !read) return read;
+    if (auto length = settle_length(*app_, options_); !length) return length;
     auto made = make_train_job(options_);
     if (!made) return made.error();
     TrainJob job = std::move(*made);

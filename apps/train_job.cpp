@@ -18,6 +18,7 @@
 #include "gpu/sampler.hpp"
 #include "gpu/torch_compute.hpp"
 #include "messages/names.hpp"
+#include "messages/number_text.hpp"
 #include "net/addresses.hpp"
 #include "net/inproc.hpp"
 #include "net/tcp.hpp"
@@ -31,7 +32,7 @@ constexpr std::int64_t kDefaultWorkers = 4;
 constexpr int kMaxThreads = 256;
 
 Expected<void> check_numbers(const TrainOptions& o) {
-  const auto number = [](double v) { return std::to_string(v); };
+  const auto number = number_text;
   if (o.workers < 1 && o.workers != kWorkersAsUsual)
     return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
                      std::to_string(kMaxWorkers));
@@ -122,11 +123,7 @@ std::string trace_file(const std::string& out, std::int32_t process, bool resume
 // What must be the same when a run goes on. The number of steps may grow.
 JobIdentity identity_of(const TrainJob& job) {
   const TrainOptions& o = job.options;
-  const auto number = [](double v) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.17g", v);
-    return std::string(text);
-  };
+  const auto number = number_text;
   JobIdentity identity = {{"workers", std::to_string(o.workers)},
                           {"model", o.model},
                           {"parameters", std::to_string(job.parameters)},
@@ -314,23 +311,27 @@ Expected<void> find_place(TrainJob& job) {
   return {};
 }
 
-// Where other processes reach this one: on the given interface, else on the one that leads to the
-// head.
-std::string own_address(const TrainOptions& o, const LaunchedProcess& launched) {
+// Where other processes reach this one: on the given interface, whose name may also be an address
+// or a host name, else on the one that leads to the head.
+Expected<std::string> own_address(const TrainOptions& o, const LaunchedProcess& launched) {
   if (o.network_interface.empty()) return own_address_towards(launched.head_host);
   auto address = interface_address(o.network_interface);
-  return address ? *address : o.network_interface;  // an address or a host name, then
+  const bool is_host = !own_address_towards(o.network_interface).empty();
+  return address || !is_host ? address : o.network_interface;
 }
 
 Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainOptions& o,
-                                                                 const std::string& own_host) {
+                                                                 const LaunchedProcess& launched) {
   if (o.transport == "ucx") {
+    if (auto known = check_network_devices(o.network_interface); !known) return known.error();
     UcxOptions options;
     options.net_devices = o.network_interface;
     return make_ucx_transport(options);
   }
+  auto own_host = own_address(o, launched);
+  if (!own_host) return own_host.error();
   TcpOptions options;
-  options.host = own_host;
+  options.host = *std::move(own_host);
   options.heartbeat = std::chrono::seconds(2);
   options.heartbeat_timeout = std::chrono::seconds(60);
   return make_tcp_transport(options);
@@ -347,7 +348,7 @@ Expected<void> make_transport(TrainJob& job) {
     job.run.transport = make_inproc_transport(job.run.ranks);
     return {};
   }
-  auto made = make_remote_transport(job.options, own_address(job.options, *job.launched));
+  auto made = make_remote_transport(job.options, *job.launched);
   if (!made) return made.error();
   ClusterConfig cluster;
   cluster.transport = std::move(*made);
@@ -369,11 +370,25 @@ Expected<void> make_transport(TrainJob& job) {
   return {};
 }
 
+// What the run writes at its end must not fail for what can be seen at its beginning.
+Expected<void> check_no_folder_in_the_way(const std::string& out) {
+  for (const char* name : {"summary.json", "model.pt", "metrics.csv"}) {
+    std::error_code ignored;
+    const std::filesystem::path path = std::filesystem::path(out) / name;
+    if (std::filesystem::is_directory(path, ignored))
+      return bad_input("--out " + out + ": " + path.string() +
+                       " is a folder where a file is to be written: remove it or choose another "
+                       "folder");
+  }
+  return {};
+}
+
 // What the head alone writes: the folder, checkpoints, its trace.
 Expected<void> make_folders(TrainJob& job) {
   const TrainOptions& o = job.options;
   job.out = output_folder(o);
   if (!job.is_head()) return {};
+  if (auto free = check_no_folder_in_the_way(job.out); !free) return free;
   if (auto writable = ensure_writable_directory(job.out); !writable) return writable;
   job.run.checkpoint_folder = job.out + "/checkpoint";
   job.run.checkpoint_every_epochs = o.checkpoint_every;
@@ -411,7 +426,10 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   job.run.ranks = all_ranks_of(job.run.parts->plan, static_cast<std::int32_t>(o.workers));
   auto delay = parse_delay(o.delay, job.run.workers(), seed_of(o));
   if (!delay) return delay.error();
-  if (!o.delay.empty()) job.run.delay = std::move(*delay);
+  if (delay->by_length() && !job.data->info().by_length)
+    return bad_input("--delay " + o.delay + ": the samples of data '" + job.data->info().name +
+                     "' have no lengths: use --data sequences, or delays of another kind");
+  job.run.delay = std::move(*delay);
   auto model = make_model_factory(o.model, job.data->info());
   if (!model) return model.error();
   job.model = std::move(*model);

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iomanip>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <sstream>
 #include <type_traits>
@@ -14,6 +13,7 @@
 #include <toml++/toml.h>
 
 #include "messages/names.hpp"
+#include "messages/number_text.hpp"
 
 namespace grapevine {
 namespace {
@@ -80,7 +80,7 @@ std::optional<std::string> toml_text(const toml::node& node) {
   if (const auto* integer = node.as_integer()) {
     out << integer->get();
   } else if (const auto* number = node.as_floating_point()) {
-    out << std::setprecision(std::numeric_limits<double>::max_digits10) << number->get();
+    out << number_text(number->get());
   } else {
     return std::nullopt;
   }
@@ -107,6 +107,17 @@ Expected<void> apply(CLI::App& app, const std::string& where, const std::string&
     return bad_input(where + ": " + key + ": " + error.what());
   }
   return {};
+}
+
+// How long to train has two names.
+bool says_length(const CLI::App& app) {
+  return app.get_option("--epochs")->count() > 0 || app.get_option("--steps")->count() > 0;
+}
+
+// CLI11 looks there only for what the command line has left out.
+bool from_environment(const CLI::Option& option) {
+  const char* value = std::getenv(option.get_envname().c_str());
+  return value != nullptr && option.results() == std::vector<std::string>{value};
 }
 
 }  // namespace
@@ -140,7 +151,8 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "warmup-epochs", options.warmup_epochs, "linear warm-up of the rate");
   add(app, "seed", options.seed, "of parameters, sample order and everything random");
   add(app, "delay", options.delay,
-      "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, lognormal=MU:SIGMA");
+      "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] (per time step), "
+      "lognormal=MU:SIGMA");
   add(app, "device", options.device, "cpu | cuda[:i] | auto");
   add(app, "threads", options.threads, "per worker; 0: cores / workers");
   add(app, "checkpoint-every", options.checkpoint_every, "epochs; 0: only at the end");
@@ -170,12 +182,27 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   if (!wiring) return wiring.error();
   options.wiring = std::move(*wiring);
   const toml::table document = toml::parse(text);  // parse_toml has seen that it parses
+  const bool length_said = says_length(app);
   for (const auto& [key, value] : document) {
     if (key.str() == "wiring") continue;
+    // --epochs beside a file with steps, or the other way round: the file does not count.
+    if (length_said && (key.str() == "epochs" || key.str() == "steps")) continue;
     const std::string where = path + ":" + std::to_string(value.source().begin.line);
     if (auto applied = apply(app, where, std::string(key.str()), value); !applied) return applied;
   }
   return {};
+}
+
+Expected<void> settle_length(const CLI::App& app, TrainOptions& options) {
+  const CLI::Option* epochs = app.get_option("--epochs");
+  const CLI::Option* steps = app.get_option("--steps");
+  if (epochs->count() == 0 || steps->count() == 0) return {};
+  if (from_environment(*epochs) != from_environment(*steps)) {
+    if (from_environment(*steps)) options.steps = 0;
+    return {};
+  }
+  return bad_input("--epochs " + number_text(options.epochs) + " and --steps " +
+                   std::to_string(options.steps) + ": give one of them");
 }
 
 Expected<Wiring> effective_wiring(const TrainOptions& options) {

@@ -63,6 +63,10 @@ void declare_train_options(CLI::App& app, TrainOptions& options);
 // key.
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
 
+// After read_job_file(): one of --epochs and --steps counts, the one from the place that wins.
+// Errors (bad_input): both are from the same place.
+Expected<void> settle_length(const CLI::App& app, TrainOptions& options);
+
 // The preset, changed by the job file's wiring and then by --set.
 Expected<Wiring> effective_wiring(const TrainOptions& options);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gpu/torch_error.hpp"
+#include "messages/number_text.hpp"
 
 namespace grapevine {
 
@@ -38,7 +39,7 @@ Expected<Batch> BatchLoader::next(Step step) {
   if (!ready_.wait_for(lock, options_.patience, arrived))
     return Error{Errc::timeout, "the batch of step " + std::to_string(step) + " of data '" +
                                     data_->info().name + "' did not arrive within " +
-                                    std::to_string(to_seconds(options_.patience)) +
+                                    number_text(to_seconds(options_.patience)) +
                                     " s: check the disk it is read from"};
   Expected<Batch> batch = std::move(**slots_[step]);
   slots_.erase(step);

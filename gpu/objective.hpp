@@ -10,13 +10,13 @@
 namespace grapevine {
 
 // Mean over the batch, a scalar that autograd can follow. Classification: cross-entropy of the
-// logits `output` [B, classes] with `target` [B] int64. Regression: mean squared error of `output`
-// [B, outputs] against `target` [B, outputs].
+// logits `output` [B, classes, target_shape...] with `target` [B, target_shape...] int64.
+// Regression: mean squared error of `output` [B, outputs] against `target` [B, outputs].
 at::Tensor batch_loss(Task task, const at::Tensor& output, const at::Tensor& target);
 
 struct Accuracy {
-  double top1 = 0;  // fraction in [0, 1]; NaN for regression
-  double top5 = 0;  // fraction in [0, 1]; NaN for regression or fewer than 5 classes
+  double top1 = 0;  // fraction of the labels in [0, 1]; NaN for regression
+  double top5 = 0;  // NaN for regression or fewer than 5 classes
 };
 Accuracy batch_accuracy(Task task, const at::Tensor& output, const at::Tensor& target);
 

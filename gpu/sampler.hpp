@@ -9,11 +9,18 @@
 
 namespace grapevine {
 
-// A pure function of (seed, train_size, ranks, batch_size). Each epoch visits the samples in an
+enum class Batching { shuffled, by_length };
+
+// A pure function of what it was made of. Shuffled: each epoch visits the samples in an
 // order of its own; step k of the epoch gives rank r the positions [(k·n + r)·B, +B) of that order.
 // So the batches of all ranks at one step, put together by rank, are the batch of a single rank
 // with batch size n·B: data-parallel training equals large-batch training exactly. The last
 // train_size mod (n·B) samples of an order are left out of its epoch.
+//
+// By length, for samples that lie in the order of their length: a bucket is kBucketBatches·B
+// samples in a row, shuffled anew in each epoch, and a batch is B of one bucket. The batches of all
+// buckets are given to steps and ranks in a random order, so that at one step ranks have batches of
+// different lengths. What an epoch leaves out is a stretch of samples at a random place.
 //
 // The order is not stored: position -> sample is a keyed permutation (a Feistel network over the
 // next power of four, walked until it falls inside, after Black & Rogaway 2002, "Ciphers with
@@ -23,9 +30,11 @@ namespace grapevine {
 // Immutable: thread-safe, cheap to copy.
 class Sampler {
  public:
+  static constexpr std::int64_t kBucketBatches = 4;
+
   // Errors (bad_input): a size < 1; batch_size · ranks > train_size.
   static Expected<Sampler> make(std::uint64_t seed, std::int64_t train_size, std::int64_t ranks,
-                                std::int64_t batch_size);
+                                std::int64_t batch_size, Batching batching = Batching::shuffled);
 
   std::int64_t batch_size() const { return batch_size_; }
   std::int64_t steps_per_epoch() const { return train_size_ / (ranks_ * batch_size_); }
@@ -43,14 +52,15 @@ class Sampler {
   using RoundKeys = std::array<std::uint64_t, kFeistelRounds>;
 
   Sampler() = default;
-  RoundKeys round_keys(Epoch epoch) const;
-  std::uint64_t sample_at(std::uint64_t position, const RoundKeys& keys) const;
+  static RoundKeys round_keys(std::uint64_t key);
+  static std::int64_t permuted(std::int64_t position, std::int64_t size, const RoundKeys& keys);
+  std::vector<std::int64_t> indices_by_length(std::int64_t batch, std::uint64_t epoch_key) const;
 
   std::uint64_t seed_ = 0;
   std::int64_t train_size_ = 0;
   std::int64_t ranks_ = 0;
   std::int64_t batch_size_ = 0;
-  int half_bits_ = 1;  // 4^half_bits_ >= train_size_
+  Batching batching_ = Batching::shuffled;
 };
 
 }  // namespace grapevine

@@ -58,8 +58,10 @@ std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
 Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config) {
   GRAPEVINE_CHECK(config.model && config.data, "a TorchCompute without model or data");
   try {
+    const DataInfo& info = config.data->info();
     Expected<Sampler> sampler =
-        Sampler::make(config.seed, config.data->info().train_size, config.ranks, config.batch_size);
+        Sampler::make(config.seed, info.train_size, config.ranks, config.batch_size,
+                      info.by_length ? Batching::by_length : Batching::shuffled);
     if (!sampler) return sampler.error();
     Expected<std::unique_ptr<Model>> model = config.model(config.seed);
     if (!model) return model.error();
@@ -154,6 +156,7 @@ Expected<Gradient> TorchCompute::try_gradient(GradientRequest& request) {
   synchronize();
   result.value = FrozenTensor::freeze(std::move(flat));
   result.samples = batch.input.size(0);
+  if (config_.data->info().by_length) result.length = batch.input.size(1);
   result.compute_seconds = seconds_since(start);
   return result;
 }

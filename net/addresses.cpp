@@ -2,14 +2,19 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <sstream>
+#include <system_error>
 #include <vector>
 
 #include "messages/names.hpp"
@@ -22,6 +27,27 @@ std::string numeric_name(const sockaddr* address, socklen_t size) {
   const int failed =
       ::getnameinfo(address, size, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST);
   return failed == 0 ? name.data() : "";
+}
+
+std::vector<std::string> interface_names() {
+  std::vector<std::string> names;
+  const std::unique_ptr<struct if_nameindex, decltype(&::if_freenameindex)> list(
+      ::if_nameindex(), &::if_freenameindex);
+  for (const struct if_nameindex* entry = list.get(); entry != nullptr && entry->if_index != 0;
+       ++entry)
+    names.emplace_back(entry->if_name);
+  return names;
+}
+
+// "mlx5_0:1", as UCX names them.
+std::vector<std::string> infiniband_ports() {
+  namespace fs = std::filesystem;
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& adapter : fs::directory_iterator("/sys/class/infiniband", ignored))
+    for (const auto& port : fs::directory_iterator(adapter.path() / "ports", ignored))
+      names.push_back(adapter.path().filename().string() + ":" + port.path().filename().string());
+  return names;
 }
 
 }  // namespace
@@ -38,6 +64,17 @@ Expected<std::string> interface_address(const std::string& interface) {
     names.emplace_back(entry->ifa_name);
   }
   return unknown_name("network interface", interface, names);
+}
+
+Expected<void> check_network_devices(const std::string& devices) {
+  std::vector<std::string> names = interface_names();
+  const std::vector<std::string> ports = infiniband_ports();
+  names.insert(names.end(), ports.begin(), ports.end());
+  std::istringstream list(devices);
+  for (std::string device; std::getline(list, device, ',');)
+    if (device != "all" && std::find(names.begin(), names.end(), device) == names.end())
+      return unknown_name("network interface", device, names);
+  return {};
 }
 
 // Connecting a datagram socket sends nothing; it only makes the kernel choose the route.

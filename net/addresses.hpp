@@ -10,6 +10,11 @@ namespace grapevine {
 // nearest guess, or none of its addresses is IPv4.
 Expected<std::string> interface_address(const std::string& interface);
 
+// Whether UCX could use each of `devices`, which are separated by commas: a network interface, or a
+// port of an InfiniBand adapter such as mlx5_0:1; "all" stands for all of them. Errors (bad_input):
+// one that this machine does not have, with the nearest guess.
+Expected<void> check_network_devices(const std::string& devices);
+
 // The address from which this machine would send to `host` (a name or an address); sends nothing.
 // Empty where the host cannot be resolved or there is no route to it.
 std::string own_address_towards(const std::string& host);

@@ -19,7 +19,7 @@ namespace grapevine {
 // Built-in models are initialised from the seed alone: they leave LibTorch's global generator out.
 Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const DataInfo& info);
 
-// Names of the built-in models, in the order of their size.
+// Names of the built-in models, roughly in the order of their size.
 std::vector<std::string> model_names();
 
 }  // namespace grapevine

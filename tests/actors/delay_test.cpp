@@ -57,9 +57,24 @@ TEST(Delay, LognormalHasItsMedianAndRepeats) {
   EXPECT_NEAR(to_seconds(values[1000]), std::exp(-2.0), 0.015);
 }
 
+TEST(Delay, LengthIsPerTimeStep) {
+  const auto usual = parse_delay("length", 4, 1), given = parse_delay("length=2.5ms", 4, 1);
+  for (const std::int64_t length : {0, 6, 102}) {
+    EXPECT_EQ((*usual)(3, 8, length), milliseconds(length));
+    EXPECT_EQ((*given)(0, 9, length), std::chrono::microseconds(2500) * length);
+  }
+  EXPECT_TRUE(usual->by_length());
+  EXPECT_FALSE(parse_delay("rank=0:1s", 4, 1)->by_length());
+  EXPECT_FALSE(parse_delay("", 4, 1)->by_length());
+  EXPECT_EQ((*parse_delay("", 4, 1))(0, 0, 50), Duration::zero());
+}
+
 TEST(Delay, TermsAddUp) {
   const auto delay = parse_delay("rank=0:10ms,rank=0:5ms", 2, 1);
   EXPECT_EQ((*delay)(0, 0), milliseconds(15));
+  const auto both = parse_delay("length,rank=1:10ms,length=2ms", 2, 1);
+  EXPECT_EQ((*both)(0, 0, 20), milliseconds(60));
+  EXPECT_EQ((*both)(1, 0, 20), milliseconds(70));
 }
 
 TEST(Delay, BadTermsSayWhatWasExpected) {
@@ -71,7 +86,10 @@ TEST(Delay, BadTermsSayWhatWasExpected) {
                                                         {"rotate=4s..1s", "LOW at most HIGH"},
                                                         {"lognormal=1", "MU:SIGMA"},
                                                         {"rnak=0:10ms", "did you mean 'rank'"},
-                                                        {"nonsense", "rank=R:DUR"}}) {
+                                                        {"length=3", "a duration like 300ms"},
+                                                        {"length=0ms", "more than 0"},
+                                                        {"lenght=1ms", "did you mean 'length'"},
+                                                        {"nonsense", "length[=DUR]"}}) {
     const auto delay = parse_delay(spec, 4, 1);
     ASSERT_FALSE(delay.ok()) << spec;
     EXPECT_NE(delay.error().message.find(part), std::string::npos) << delay.error().message;

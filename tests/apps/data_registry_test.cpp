@@ -53,6 +53,12 @@ TEST(DataRegistry, NumbersInThePathAreChecked) {
     expect_error(error_of(spec), {std::string(spec) + ": expected a number from 1 to 16777216"});
 }
 
+TEST(DataRegistry, NumbersOfSequencesAreChecked) {
+  for (const char* spec : {"sequences:5", "sequences:1000001", "sequences:x"})
+    expect_error(error_of(spec), {std::string(spec) + ": expected a number from 6 to 1000000"});
+  EXPECT_EQ((*make_data_set("sequences:6", {}))->info().test_size, 6);
+}
+
 TEST(ParallelFor, DoesEachPieceOnceAndRethrows) {
   for (const int threads : {1, 2, 7}) {
     SCOPED_TRACE(threads);

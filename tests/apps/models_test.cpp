@@ -8,6 +8,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "gpu/flat_params.hpp"
@@ -25,6 +27,35 @@ DataInfo info_of(std::vector<std::int64_t> shape, std::int64_t classes = 10) {
   info.train_size = 24;
   info.test_size = 10;
   return info;
+}
+
+// Those that take images.
+const std::vector<std::string> kImageModels = {
+    "linear", "lenet", "mlp", "gem-cnn", "resnet20", "resnet32", "resnet18", "resnet50", "vgg16"};
+
+DataInfo sequences_info(std::int64_t features, std::int64_t classes) {
+  DataInfo info = info_of({kTimeSteps, features + 1}, classes);
+  info.by_length = true;
+  return info;
+}
+
+DataInfo tokens_info(std::int64_t steps, std::int64_t vocabulary) {
+  DataInfo info = info_of({steps}, vocabulary);
+  info.vocabulary = vocabulary;
+  info.target_shape = {steps};
+  return info;
+}
+
+// [B, T, features + 1] with rows of the given lengths.
+at::Tensor padded_rows(const std::vector<std::int64_t>& lengths, std::int64_t features,
+                       std::int64_t steps) {
+  at::Tensor input = at::zeros({static_cast<std::int64_t>(lengths.size()), steps, features + 1});
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    at::Tensor own = input[static_cast<std::int64_t>(i)].narrow(0, 0, lengths[i]);
+    own.narrow(1, 0, features).normal_();
+    own.select(1, features).fill_(1);
+  }
+  return input;
 }
 
 std::unique_ptr<Model> make_model(const std::string& name, const DataInfo& info,
@@ -115,10 +146,50 @@ TEST_F(Models, HaveTheirPapersNumberOfParameters) {
   EXPECT_EQ(count_parameters("gem-cnn", grey), 163790);
   EXPECT_EQ(count_parameters("resnet20", colour), 269722);
   EXPECT_EQ(count_parameters("resnet32", colour), 464154);
+  EXPECT_EQ(count_parameters("lstm", sequences_info(8, 6)), 198656 + 512 * 8 + 129 * 6);
+  EXPECT_EQ(count_parameters("lstm", tokens_info(16, 65)), 264192 + 257 * 65);
+  EXPECT_EQ(count_parameters("transformer", sequences_info(8, 6)), 396928 + 128 * 8 + 129 * 6);
+  EXPECT_EQ(count_parameters("transformer", tokens_info(16, 65)), 396800 + 257 * 65);
+  EXPECT_EQ(count_parameters("resnet18", colour), 11173962);
+  EXPECT_EQ(count_parameters("resnet50", colour), 23520842);
+  EXPECT_EQ(count_parameters("vgg16", colour), 14728266);
+}
+
+TEST_F(Models, LargeImagesGetTheNetworksOfThePapers) {
+  const DataInfo info = info_of({3, 224, 224}, 1000);
+  for (const auto& [name, parameters] :
+       {std::pair{"resnet18", 11689512}, {"resnet50", 25557032}, {"vgg16", 138365992}}) {
+    SCOPED_TRACE(name);
+    const auto model = make_model(name, info);
+    EXPECT_EQ(FlatTensors::of_parameters(*model).value().numel(), parameters);
+    const at::NoGradGuard no_grad;
+    model->train(false);
+    EXPECT_EQ(model->forward(samples(info, 1)).sizes(), (std::vector<std::int64_t>{1, 1000}));
+  }
+}
+
+// A layer that is registered and not used, or used and cut off, has a gradient of zero.
+TEST_F(Models, EveryParameterIsReached) {
+  for (const auto& [name, info] : {std::pair{"lstm", tokens_info(6, 9)},
+                                   {"transformer", tokens_info(6, 9)},
+                                   {"resnet18", info_of({3, 16, 16})},
+                                   {"resnet50", info_of({3, 16, 16})},
+                                   {"vgg16", info_of({3, 16, 16})}}) {
+    SCOPED_TRACE(name);
+    torch::manual_seed(8);
+    const auto model = make_model(name, info);
+    at::Tensor input = info.vocabulary > 0 ? at::randint(9, {4, 6}, at::kFloat) : samples(info, 4);
+    model->train(true);
+    (model->forward(input).square().sum()).backward();
+    for (const NamedTensor& each : model->parameters()) {
+      ASSERT_TRUE(each.tensor.grad().defined()) << each.name;
+      EXPECT_GT(each.tensor.grad().abs().max().item<double>(), 0) << each.name;
+    }
+  }
 }
 
 TEST_F(Models, TakeGreyAndColourSamples) {
-  for (const std::string& name : model_names())
+  for (const std::string& name : kImageModels)
     for (const DataInfo& info :
          {info_of({1, 28, 28}), info_of({3, 32, 32}, 7), info_of({1, 17, 30})}) {
       SCOPED_TRACE(testing::Message() << name << " " << info.sample_shape[2]);
@@ -137,15 +208,24 @@ TEST_F(Models, TakeGreyAndColourSamples) {
 }
 
 TEST_F(Models, AreMadeFromTheSeedAlone) {
-  const DataInfo info = info_of({1, 28, 28});
-  for (const std::string& name : model_names()) {
+  std::vector<std::pair<std::string, DataInfo>> models = {{"lstm", sequences_info(4, 3)},
+                                                          {"lstm", tokens_info(5, 7)},
+                                                          {"transformer", sequences_info(4, 3)},
+                                                          {"transformer", tokens_info(5, 7)}};
+  for (const std::string& name : kImageModels) models.emplace_back(name, info_of({1, 28, 28}));
+  std::set<std::string> covered;
+  for (const auto& [name, info] : models) {
     SCOPED_TRACE(name);
+    covered.insert(name);
     torch::manual_seed(1);
     const at::Tensor first = initial(name, info, 5);
     torch::manual_seed(2);
     EXPECT_TRUE(initial(name, info, 5).equal(first));
     EXPECT_FALSE(initial(name, info, 6).equal(first));
+    // A layer that initialise() has forgotten would keep the same values or none.
+    EXPECT_TRUE(first.isfinite().all().item<bool>());
   }
+  EXPECT_EQ(covered.size(), model_names().size());
 }
 
 TEST_F(Models, LearnTheirSamples) {
@@ -196,6 +276,216 @@ TEST_F(Models, SayWhichShapeTheyNeed) {
   EXPECT_FALSE(make_model_factory("resnet20", info_of({3, 3, 32})).ok());
   EXPECT_FALSE(make_model_factory("mlp", info_of({-1})).ok());
   EXPECT_FALSE(make_model_factory("linear", info_of({4}, 0)).ok());
+}
+
+// The recurrence by its definition, in double precision, one cell at a time.
+std::vector<double> naive_lstm(Model& model, const at::Tensor& steps) {
+  std::map<std::string, at::Tensor> named;
+  for (const NamedTensor& each : model.parameters())
+    named[each.name] = each.tensor.detach().to(at::kDouble);
+  const auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
+  std::vector<std::vector<double>> inputs;
+  for (std::int64_t t = 0; t < steps.size(0); ++t) {
+    inputs.emplace_back();
+    for (std::int64_t f = 0; f < steps.size(1); ++f)
+      inputs.back().push_back(steps[t][f].item<double>());
+  }
+  for (const std::string layer : {"_l0", "_l1"}) {
+    const at::Tensor in = named.at("lstm.weight_ih" + layer),
+                     again = named.at("lstm.weight_hh" + layer);
+    const at::Tensor bias = named.at("lstm.bias_ih" + layer) + named.at("lstm.bias_hh" + layer);
+    const std::int64_t cells = again.size(1);
+    std::vector<double> h(static_cast<std::size_t>(cells)), c = h;
+    const auto w_in = in.accessor<double, 2>();
+    const auto w_again = again.accessor<double, 2>();
+    const auto b = bias.accessor<double, 1>();
+    for (std::vector<double>& input : inputs) {
+      std::vector<double> next(h.size());
+      for (std::int64_t j = 0; j < cells; ++j) {
+        double gate[4];
+        for (std::int64_t g = 0; g < 4; ++g) {
+          const std::int64_t row = g * cells + j;
+          gate[g] = b[row];
+          for (std::size_t f = 0; f < input.size(); ++f)
+            gate[g] += w_in[row][static_cast<std::int64_t>(f)] * input[f];
+          for (std::int64_t k = 0; k < cells; ++k)
+            gate[g] += w_again[row][k] * h[static_cast<std::size_t>(k)];
+        }
+        double& cell = c[static_cast<std::size_t>(j)];
+        cell = sigmoid(gate[1]) * cell + sigmoid(gate[0]) * std::tanh(gate[2]);
+        next[static_cast<std::size_t>(j)] = sigmoid(gate[3]) * std::tanh(cell);
+      }
+      h = next;
+      input = h;
+    }
+  }
+  const at::Tensor weight = named.at("fc.weight"), bias = named.at("fc.bias");
+  std::vector<double> output;
+  for (std::int64_t k = 0; k < weight.size(0); ++k) {
+    output.push_back(bias[k].item<double>());
+    for (std::int64_t j = 0; j < weight.size(1); ++j)
+      output.back() += weight[k][j].item<double>() * inputs.back()[static_cast<std::size_t>(j)];
+  }
+  return output;
+}
+
+TEST_F(Models, LstmIsItsDefinition) {
+  torch::manual_seed(4);
+  const auto model = make_model("lstm", sequences_info(3, 5));
+  const std::vector<std::int64_t> lengths{4, 1, 6};
+  const at::Tensor input = padded_rows(lengths, 3, 6);
+  const at::NoGradGuard no_grad;
+  const at::Tensor output = model->forward(input);
+  ASSERT_EQ(output.sizes(), (std::vector<std::int64_t>{3, 5}));
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const at::Tensor own = input[i].narrow(0, 0, lengths[static_cast<std::size_t>(i)]);
+    const std::vector<double> expected = naive_lstm(*model, own.narrow(1, 0, 3));
+    for (std::int64_t k = 0; k < 5; ++k)
+      EXPECT_NEAR(output[i][k].item<double>(), expected[static_cast<std::size_t>(k)], 1e-5);
+  }
+}
+
+TEST_F(Models, PaddingChangesNothingAndEveryOwnStepDoes) {
+  torch::manual_seed(5);
+  for (const char* name : {"lstm", "transformer"}) {
+    SCOPED_TRACE(name);
+    const auto model = make_model(name, sequences_info(3, 5));
+    model->train(false);
+    const at::NoGradGuard no_grad;
+    const at::Tensor row = padded_rows({7}, 3, 7);
+    const at::Tensor output = model->forward(row);
+    const at::Tensor longer = at::cat({row, at::zeros({1, 30, 4})}, 1);
+    EXPECT_TRUE(model->forward(longer).allclose(output, 1e-5, 1e-6));
+    for (std::int64_t step = 0; step < 7; ++step) {
+      at::Tensor changed = row.clone();
+      changed[0][step][0] += 1;
+      EXPECT_FALSE(model->forward(changed).allclose(output, 1e-5, 1e-6)) << "step " << step;
+    }
+  }
+}
+
+// The label of a step is that of the next token: it must not be read from the input.
+TEST_F(Models, TokensAreReadInTheirOrder) {
+  torch::manual_seed(6);
+  for (const char* name : {"lstm", "transformer"}) {
+    SCOPED_TRACE(name);
+    const auto model = make_model(name, tokens_info(9, 11));
+    model->train(false);
+    const at::NoGradGuard no_grad;
+    const at::Tensor tokens = at::randint(11, {2, 9}, at::kFloat);
+    const at::Tensor output = model->forward(tokens);
+    ASSERT_EQ(output.sizes(), (std::vector<std::int64_t>{2, 11, 9}));
+    for (std::int64_t step = 0; step < 9; ++step) {
+      at::Tensor changed = tokens.clone();
+      changed[0][step] = (changed[0][step].item<int>() + 1) % 11;
+      const at::Tensor moved = model->forward(changed).sub(output).abs().amax(1);  // [2, 9]
+      EXPECT_LT(moved[1].max().item<double>(), 1e-6) << "another sample";
+      for (std::int64_t t = 0; t < 9; ++t)
+        EXPECT_EQ(moved[0][t].item<double>() > 1e-6, t >= step) << step << " moved " << t;
+    }
+  }
+}
+
+// By its definition, in double precision, one step, one head and one earlier step at a time.
+class NaiveTransformer {
+ public:
+  explicit NaiveTransformer(Model& model) {
+    for (const NamedTensor& each : model.parameters())
+      named_[each.name] = each.tensor.detach().to(at::kDouble);
+  }
+
+  // The logits behind the last of `tokens`.
+  at::Tensor logits(const std::vector<std::int64_t>& tokens) const {
+    std::vector<at::Tensor> x;
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      x.push_back(named_.at("embedding.weight")[tokens[t]].clone());
+      for (std::int64_t i = 0; i < 64; ++i) {
+        const double angle =
+            static_cast<double>(t) * std::pow(10000.0, -2.0 * static_cast<double>(i) / 128);
+        x.back()[2 * i] += std::sin(angle);
+        x.back()[2 * i + 1] += std::cos(angle);
+      }
+    }
+    for (const std::string layer : {"layer0.", "layer1."}) x = after(layer, x);
+    return linear("fc", norm("norm", x.back()));
+  }
+
+ private:
+  std::vector<at::Tensor> after(const std::string& layer, const std::vector<at::Tensor>& x) const {
+    std::vector<at::Tensor> query, key, value, next;
+    for (const at::Tensor& each : x) {
+      const at::Tensor parts = linear(layer + "attend", norm(layer + "norm1", each));
+      query.push_back(parts.narrow(0, 0, 128));
+      key.push_back(parts.narrow(0, 128, 128));
+      value.push_back(parts.narrow(0, 256, 128));
+    }
+    for (std::size_t t = 0; t < x.size(); ++t) {
+      at::Tensor seen = at::zeros({128}, at::kDouble);
+      for (std::int64_t head = 0; head < 4; ++head) {
+        const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, 32 * head, 32); };
+        std::vector<double> weight;
+        double total = 0;
+        for (std::size_t s = 0; s <= t; ++s) {
+          weight.push_back(
+              std::exp(part(query[t]).dot(part(key[s])).item<double>() / std::sqrt(32.0)));
+          total += weight.back();
+        }
+        for (std::size_t s = 0; s <= t; ++s) part(seen).add_(part(value[s]) * (weight[s] / total));
+      }
+      const at::Tensor mid = x[t] + linear(layer + "mix", seen);
+      const at::Tensor wide = linear(layer + "widen", norm(layer + "norm2", mid));
+      const at::Tensor gelu = 0.5 * wide * (1 + at::erf(wide / std::sqrt(2.0)));
+      next.push_back(mid + linear(layer + "narrow", gelu));
+    }
+    return next;
+  }
+  at::Tensor linear(const std::string& name, const at::Tensor& x) const {
+    return named_.at(name + ".weight").mv(x) + named_.at(name + ".bias");
+  }
+  at::Tensor norm(const std::string& name, const at::Tensor& x) const {
+    const at::Tensor centred = x - x.mean();
+    return centred / (centred.square().mean() + 1e-5).sqrt() * named_.at(name + ".weight") +
+           named_.at(name + ".bias");
+  }
+
+  std::map<std::string, at::Tensor> named_;
+};
+
+TEST_F(Models, TransformerIsItsDefinition) {
+  torch::manual_seed(7);
+  const auto model = make_model("transformer", tokens_info(5, 11));
+  // Scales and shifts of the norms that a mistake would show in.
+  for (const NamedTensor& each : model->parameters())
+    if (each.name.find("norm") != std::string::npos)
+      each.tensor.detach().add_(0.1 * at::randn_like(each.tensor));
+  const at::NoGradGuard no_grad;
+  const at::Tensor tokens = at::randint(11, {2, 5}, at::kLong);
+  const at::Tensor output = model->forward(tokens.to(at::kFloat));
+  const NaiveTransformer naive(*model);
+  for (std::int64_t row = 0; row < 2; ++row) {
+    std::vector<std::int64_t> seen;
+    for (std::int64_t t = 0; t < 5; ++t) {
+      seen.push_back(tokens[row][t].item<std::int64_t>());
+      const at::Tensor difference = output[row].select(1, t).to(at::kDouble) - naive.logits(seen);
+      EXPECT_LT(difference.abs().max().item<double>(), 1e-4) << "step " << t;
+    }
+  }
+}
+
+TEST_F(Models, SequenceModelsSayWhatTheyNeed) {
+  const auto image = make_model_factory("lstm", info_of({1, 28, 28}));
+  ASSERT_FALSE(image.ok());
+  EXPECT_EQ(
+      image.error().message,
+      "model 'lstm' does not fit data 'tiny': its samples are [1, 28, 28], the model needs "
+      "sequences, such as [time steps, features] or tokens: choose another model or data set");
+  const auto linear = make_model_factory("linear", sequences_info(8, 6));
+  ASSERT_FALSE(linear.ok());
+  EXPECT_EQ(linear.error().message,
+            "model 'linear' does not fit data 'tiny': its samples are [time steps, 9], the model "
+            "needs a fixed shape: choose another model or data set");
+  EXPECT_FALSE(make_model_factory("lstm", info_of({20})).ok());
+  EXPECT_FALSE(make_model_factory("lstm", info_of({20, 3})).ok());
 }
 
 TEST_F(Models, TheSmallestSamplesPassThrough) {

@@ -12,6 +12,7 @@
 #include <torch/torch.h>
 #include <nlohmann/json.hpp>
 
+#include "net/ucx.hpp"
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
@@ -143,6 +144,7 @@ TEST(TrainCommand, BadInputIsOneClearLineAndExitCode2) {
   expect_bad_input(run({"--batch-size", "4000"}), {"4000", "640"});
   expect_bad_input(run({"--optimizer", "sdg"}), {"'sgd'"});
   expect_bad_input(run({"--delay", "rank=9:1ms"}), {"rank=9:1ms", "0..1"});
+  expect_bad_input(run({"--delay", "length"}), {"length", "glyphs", "sequences"});
   expect_bad_input(run({"--transport", "tcp"}), {"tcp", "inproc"});
   expect_bad_input(run({"--set", "wiring.topologie=ring"}), {"'topologie'", "'topology'"});
   expect_bad_input(run({"--set", "wiring.topology=rnig"}), {"'rnig'", "'ring'"});
@@ -264,6 +266,183 @@ TEST(TrainCommand, SigusrWritesACheckpointAndGoesOn) {
                           [](const std::string& name) { return name.rfind("step-", 0) == 0; }),
             1);
   EXPECT_EQ(names.count("final"), 1u);
+}
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.insert(entry.path().filename().string());
+  return names;
+}
+
+// SIGUSR1 with --requeue-command: a checkpoint, the end, and the command, which finds the folder.
+TEST(TrainCommand, SigusrRunsTheRequeueCommand) {
+  const TemporaryDirectory folder;
+  const fs::path straight = folder.path() / "straight", out = folder.path() / "run";
+  const fs::path note = folder.path() / "note";
+  const std::vector<std::string> more = {"--steps", "40", "--requeue-command",
+                                         "echo $GRAPEVINE_REQUEUE_FOLDER > " + note.string()};
+  ASSERT_EQ(run_process(with(small_run(straight), more)).exit_code, 0);
+  EXPECT_FALSE(fs::exists(note)) << "nobody asked for it";
+
+  Process process(with(with(small_run(out), more), {"--delay", "rank=0:100ms"}));
+  ASSERT_TRUE(process.wait_for_output("40 steps"));
+  process.signal(SIGUSR1);
+  const ProcessResult stopped = process.wait();
+  ASSERT_EQ(stopped.exit_code, 0) << stopped.describe();
+  EXPECT_EQ(read_file(note), out.string() + "\n");
+  EXPECT_TRUE(json::parse(read_file(out / "summary.json"))["interrupted"]);
+
+  // What the command starts goes on where this has stopped.
+  const auto resumed = run_process(with(small_run(out), with(more, {"--resume", out.string()})));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.describe();
+  EXPECT_EQ(read_file(straight / "model.pt"), read_file(out / "model.pt"));
+}
+
+TEST(TrainCommand, ARequeueCommandThatFailsIsNamed) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  Process process(with(
+      small_run(out), {"--delay", "rank=0:100ms", "--steps", "40", "--requeue-command", "exit 7"}));
+  ASSERT_TRUE(process.wait_for_output("40 steps"));
+  process.signal(SIGUSR1);
+  const ProcessResult result = process.wait();
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_EQ(
+      ProcessResult::last_line(result.err),
+      "error: --requeue-command 'exit 7' failed with exit code 7: go on by hand with --resume " +
+          out.string());
+  EXPECT_TRUE(fs::exists(out / "checkpoint" / "latest" / "job.json"));
+}
+
+// Rows of metrics.csv that hold a validation loss.
+std::vector<std::string> validation_rows(const fs::path& out) {
+  std::ifstream metrics(out / "metrics.csv");
+  std::vector<std::string> rows;
+  std::string line;
+  std::getline(metrics, line);
+  while (std::getline(metrics, line))
+    if (line.size() < 3 || line.compare(line.size() - 3, 3, ",,,") != 0) rows.push_back(line);
+  return rows;
+}
+
+TEST(TrainCommand, ValidatesAfterEachEpochOrAtTheEnd) {
+  const TemporaryDirectory folder;
+  json tested;
+  for (const std::string when : {"epoch", "end"}) {
+    SCOPED_TRACE(when);
+    const fs::path out = folder.path() / when;
+    // 640 samples, 2 x 16 of them in a step: an epoch is 20 steps.
+    const auto result = run_process(
+        with(small_run(out), {"--algorithm", "ar", "--steps", "60", "--validate", when}));
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    const auto rows = validation_rows(out);
+    const json summary = json::parse(read_file(out / "summary.json"));
+    EXPECT_GT(summary["test_accuracy"], 0.2);
+    if (when == "end") {
+      EXPECT_EQ(rows.size(), 0U) << rows.front();
+      EXPECT_EQ(summary["test_loss"], tested["test_loss"]);
+      continue;
+    }
+    tested = summary;
+    ASSERT_EQ(rows.size(), 3U);
+    for (std::size_t epoch = 0; epoch < 3; ++epoch)
+      EXPECT_EQ(rows[epoch].rfind("0," + std::to_string(epoch) + ",", 0), 0U) << rows[epoch];
+  }
+  expect_bad_input(with(small_run(folder.path() / "never"), {"--validate", "ned"}),
+                   {"'ned'", "'end'", "epoch"});
+}
+
+TEST(TrainCommand, KeepsAllCheckpointsOrTheLatest) {
+  const TemporaryDirectory folder;
+  for (const std::string keep : {"all", "latest"}) {
+    SCOPED_TRACE(keep);
+    const fs::path out = folder.path() / keep;
+    const auto result =
+        run_process(with(small_run(out), {"--steps", "60", "--delay", "rotate=20ms..20ms",
+                                          "--checkpoint-every", "1", "--checkpoint-keep", keep}));
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    const std::set<std::string> names = names_in(out / "checkpoint");
+    EXPECT_EQ(names.count("latest"), 1U);
+    EXPECT_EQ(names.count("final"), 1U);
+    // One for each of the epochs that end before the run does, unless the next one came too soon.
+    if (keep == "all")
+      EXPECT_GE(names.size(), 3U);
+    else
+      EXPECT_EQ(names.size(), 2U);
+    EXPECT_EQ(fs::canonical(out / "checkpoint" / "latest").filename(), "final");
+    EXPECT_TRUE(fs::exists(out / "checkpoint" / "latest" / "rank-0001.pt"));
+  }
+  expect_bad_input(with(small_run(folder.path() / "never"), {"--checkpoint-keep", "last"}),
+                   {"'last'", "'latest'", "all"});
+}
+
+TEST(TrainCommand, EpochsOrStepsButNotBoth) {
+  const TemporaryDirectory folder;
+  const auto steps_of = [&](const std::vector<std::string>& arguments, ProcessOptions options) {
+    const auto result =
+        run_process(with({"train", "--model", "linear", "--data", "glyphs:640", "--workers", "2",
+                          "--batch-size", "16", "--threads", "1", "--json", "--trace", "off",
+                          "--out", (folder.path() / "run").string()},
+                         arguments),
+                    options);
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return json::parse(ProcessResult::last_line(result.out))["steps"].get<std::int64_t>();
+  };
+  expect_bad_input(with(small_run(folder.path() / "never"), {"--epochs", "2.5"}),
+                   {"--epochs 2.5", "--steps 12", "one of them"});
+  const fs::path job = folder.path() / "job.toml";
+  std::ofstream(job) << "epochs = 3\nsteps = 4\n";
+  expect_bad_input({"train", job.string()}, {"--epochs 3", "--steps 4"});
+  // What stands above the other counts: command line, environment, job file.
+  EXPECT_EQ(steps_of({job.string(), "--epochs", "0.5"}, {}), 10);
+  EXPECT_EQ(steps_of({job.string(), "--steps", "7"}, {}), 7);
+  ProcessOptions environment;
+  environment.environment = {"GRAPEVINE_STEPS=5"};
+  EXPECT_EQ(steps_of({job.string()}, environment), 5);
+  EXPECT_EQ(steps_of({"--epochs", "0.5"}, environment), 10);
+  environment.environment = {"GRAPEVINE_EPOCHS=0.5"};
+  EXPECT_EQ(steps_of({"--steps", "6"}, environment), 6);
+}
+
+// Seen before any work, not when it is done.
+TEST(TrainCommand, AFolderInThePlaceOfAFileIsRefused) {
+  for (const char* name : {"summary.json", "model.pt", "metrics.csv"}) {
+    const TemporaryDirectory folder;
+    const fs::path out = folder.path() / "run";
+    fs::create_directories(out / name);
+    expect_bad_input(small_run(out), {(out / name).string(), "is a folder"});
+    EXPECT_EQ(names_in(out), std::set<std::string>{name});
+  }
+}
+
+TEST(TrainCommand, NumbersInErrorsAreShort) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const auto run = [&](const std::vector<std::string>& more) {
+    return with(small_run(folder.path() / "never"), more);
+  };
+  expect_bad_input(run({"--momentum", "1"}), {"--momentum 1:", "[0, 1)"});
+  expect_bad_input(run({"--momentum", "-0.1"}), {"--momentum -0.1:", "[0, 1)"});
+  expect_bad_input(run({"--weight-decay", "-1e-5"}), {"--weight-decay -1e-05:"});
+  expect_bad_input(run({"--timeout", "-0.5"}), {"--timeout -0.5:"});
+  ASSERT_EQ(run_process(small_run(out)).exit_code, 0);
+  expect_bad_input(with(small_run(out), {"--resume", out.string(), "--lr", "0.1"}),
+                   {"lr was 0.03, now it is 0.1:"});
+}
+
+TEST(TrainCommand, ANetworkInterfaceThatIsNotThereIsRefused) {
+  for (const std::string transport : {"tcp", "ucx"}) {
+    if (transport == "ucx" && !ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
+    const TemporaryDirectory folder;
+    const auto result = run_process(with(
+        {"launch", "-n", "2", "--"},
+        with(small_run(folder.path() / "run"),
+             {"--workers", "1", "--transport", transport, "--network-interface", "nonsense0"})));
+    EXPECT_EQ(result.exit_code, 2) << transport << ": " << result.describe();
+    EXPECT_NE(result.err.find("error: "), std::string::npos) << result.describe();
+    EXPECT_NE(result.err.find("nonsense0"), std::string::npos) << result.describe();
+  }
 }
 
 TEST(TrainCommand, ReachesItsAccuracyOnMnist) {

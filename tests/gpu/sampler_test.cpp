@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <random>
 #include <set>
@@ -22,15 +23,16 @@ Shape random_shape(std::uint64_t seed) {
   return {rng(), train_size, ranks, batch_size};
 }
 
-Sampler make(const Shape& shape) {
-  return Sampler::make(shape.seed, shape.train_size, shape.ranks, shape.batch_size).value();
+Sampler make(const Shape& shape, Batching batching = Batching::shuffled) {
+  return Sampler::make(shape.seed, shape.train_size, shape.ranks, shape.batch_size, batching)
+      .value();
 }
 
 TEST(Sampler, AnEpochVisitsNoSampleTwiceAndDropsOnlyTheLast) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     const Shape shape = random_shape(seed);
-    const Sampler sampler = make(shape);
+    const Sampler sampler = make(shape, seed % 2 == 0 ? Batching::shuffled : Batching::by_length);
     const std::int64_t per_step = shape.ranks * shape.batch_size;
     ASSERT_EQ(sampler.steps_per_epoch(), shape.train_size / per_step);
     for (Epoch epoch = 0; epoch < 3; ++epoch) {
@@ -66,6 +68,56 @@ TEST(Sampler, RanksTogetherTakeTheBatchOfOneLargeRank) {
       EXPECT_EQ(shared.augment_seed(step), alone.augment_seed(step));
     }
   }
+}
+
+// Samples lie in the order of their length: neighbours are of similar length.
+TEST(Sampler, ByLengthABatchTakesNeighbours) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const Shape shape = random_shape(seed);
+    const Sampler sampler = make(shape, Batching::by_length);
+    const std::int64_t left_out =
+        shape.train_size - sampler.steps_per_epoch() * shape.ranks * shape.batch_size;
+    const std::int64_t reach = Sampler::kBucketBatches * shape.batch_size + left_out;
+    std::int64_t in_a_row = 0;
+    for (Step step = 0; step < 2 * sampler.steps_per_epoch(); ++step)
+      for (Rank rank = 0; rank < shape.ranks; ++rank) {
+        const auto samples = sampler.indices(rank, step);
+        const auto [low, high] = std::minmax_element(samples.begin(), samples.end());
+        EXPECT_LT(*high - *low, reach);
+        in_a_row += *high - *low + 1 == shape.batch_size;
+      }
+    if (sampler.steps_per_epoch() * shape.ranks > 40 && shape.batch_size > 2) {
+      EXPECT_LT(in_a_row, sampler.steps_per_epoch() * shape.ranks) << "buckets are not shuffled";
+    }
+  }
+}
+
+TEST(Sampler, ByLengthRanksHaveDifferentLengthsAndNoSampleIsAlwaysLeftOut) {
+  const Shape shape{9, 1003, 4, 10};  // 25 steps an epoch, 3 samples left out
+  const Sampler sampler = make(shape, Batching::by_length);
+  EXPECT_EQ(sampler.indices(2, 7), make(shape, Batching::by_length).indices(2, 7));
+  EXPECT_NE(sampler.indices(2, 7), sampler.indices(2, 7 + sampler.steps_per_epoch()));
+  double spread = 0;
+  for (Step step = 0; step < 25; ++step) {
+    std::vector<std::int64_t> firsts;
+    for (Rank rank = 0; rank < 4; ++rank) firsts.push_back(sampler.indices(rank, step)[0]);
+    const auto [low, high] = std::minmax_element(firsts.begin(), firsts.end());
+    spread += static_cast<double>(*high - *low) / 25;
+  }
+  EXPECT_NEAR(spread, 600, 120);  // the range of four uniform draws: 3/5 of all
+  std::vector<int> left_out(1003);
+  constexpr int kEpochs = 600;
+  for (Epoch epoch = 0; epoch < kEpochs; ++epoch) {
+    std::set<std::int64_t> seen;
+    for (Step step = epoch * 25; step < (epoch + 1) * 25; ++step)
+      for (Rank rank = 0; rank < 4; ++rank)
+        for (const std::int64_t sample : sampler.indices(rank, step)) seen.insert(sample);
+    for (std::int64_t sample = 0; sample < 1003; ++sample)
+      left_out[static_cast<std::size_t>(sample)] += seen.count(sample) == 0;
+  }
+  // 1.8 times each on average.
+  EXPECT_LT(*std::max_element(left_out.begin(), left_out.end()), 14);
 }
 
 TEST(Sampler, OrderDependsOnSeedAndEpochAlone) {

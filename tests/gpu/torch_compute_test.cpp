@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <thread>
 
 #include "tests/gpu/tiny_data.hpp"
@@ -117,6 +119,52 @@ TEST(TorchCompute, GradientIsThatOfAnOrdinaryModule) {
     EXPECT_GE(result.data_seconds, 0);
     EXPECT_GT(result.compute_seconds, 0);
   }
+}
+
+// Sequences of 1 + index / 4 steps: batches are as long as their longest.
+class TinySequences : public DataSet {
+ public:
+  TinySequences() {
+    info_.name = "sequences";
+    info_.sample_shape = {kTimeSteps, 2};
+    info_.classes = 6;
+    info_.train_size = 40;
+    info_.by_length = true;
+  }
+  const DataInfo& info() const override { return info_; }
+  Expected<Batch> batch(Split, const std::vector<std::int64_t>& indices,
+                        std::uint64_t) const override {
+    const auto size = static_cast<std::int64_t>(indices.size());
+    const std::int64_t longest = 1 + *std::max_element(indices.begin(), indices.end()) / 4;
+    return Batch{at::ones({size, longest, 2}), at::zeros({size}, at::kLong)};
+  }
+
+ private:
+  DataInfo info_;
+};
+
+class StepMean : public torch::nn::Module {
+ public:
+  at::Tensor forward(const at::Tensor& x) { return x.mean(1); }
+};
+
+TEST(TorchCompute, SaysHowLongTheBatchWas) {
+  TorchComputeConfig config = config_of(
+      [] { return torch::nn::Sequential(std::make_shared<StepMean>(), torch::nn::Linear(2, 6)); });
+  config.data = std::make_shared<const TinySequences>();
+  const auto compute = make(config);
+  const Sampler sampler = Sampler::make(21, 40, 2, 5, Batching::by_length).value();
+  std::set<std::int64_t> lengths;
+  for (Step step = 0; step < 8; ++step) {
+    const auto samples = sampler.indices(0, step);
+    const Gradient gradient = compute->gradient(request_at(compute->initial_parameters(), step));
+    ASSERT_EQ(gradient.error, "");
+    EXPECT_EQ(gradient.length, 1 + *std::max_element(samples.begin(), samples.end()) / 4);
+    lengths.insert(gradient.length);
+  }
+  EXPECT_GT(lengths.size(), 1U);
+  const auto plain = make(config_of(tiny_layers));
+  EXPECT_EQ(plain->gradient(request_at(plain->initial_parameters())).length, 0);
 }
 
 TEST(TorchCompute, GradientIsTheSlopeOfTheLoss) {

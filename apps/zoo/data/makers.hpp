@@ -12,6 +12,8 @@ using MadeDataSet = Expected<std::shared_ptr<const DataSet>>;
 
 MadeDataSet make_glyphs(const std::string& path, const DataOptions& options);
 MadeDataSet make_hyperplane(const std::string& path, const DataOptions& options);
+MadeDataSet make_sequences(const std::string& path, const DataOptions& options);
+MadeDataSet make_text(const std::string& path, const DataOptions& options);
 MadeDataSet make_mnist(const std::string& path, const DataOptions& options);
 MadeDataSet make_cifar10(const std::string& path, const DataOptions& options);
 MadeDataSet make_images(const std::string& path, const DataOptions& options);

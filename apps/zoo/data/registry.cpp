@@ -9,11 +9,11 @@ namespace {
 
 struct Entry {
   const char* name;
-  const char* folder_hint;  // what PATH must hold; nullptr where PATH may be left out
+  const char* path_hint;  // what PATH must be; nullptr where PATH may be left out
   MadeDataSet (*make)(const std::string& path, const DataOptions& options);
 };
 
-constexpr std::array<Entry, 5> kEntries{{
+constexpr std::array<Entry, 7> kEntries{{
     {"cifar10", "a folder: cifar10:DIR with data_batch_1.bin … data_batch_5.bin and test_batch.bin",
      make_cifar10},
     {"glyphs", nullptr, make_glyphs},
@@ -23,6 +23,8 @@ constexpr std::array<Entry, 5> kEntries{{
      "a folder: mnist:DIR with train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], "
      "t10k-images-idx3-ubyte[.gz] and t10k-labels-idx1-ubyte[.gz]",
      make_mnist},
+    {"sequences", nullptr, make_sequences},
+    {"text", "a file: text:FILE, plain or gzipped", make_text},
 }};
 
 }  // namespace
@@ -36,8 +38,8 @@ MadeDataSet make_data_set(const std::string& spec, const DataOptions& options) {
   const auto entry = std::find_if(kEntries.begin(), kEntries.end(),
                                   [&](const Entry& candidate) { return name == candidate.name; });
   if (entry == kEntries.end()) return unknown_name("data set", name, data_names());
-  if (entry->folder_hint != nullptr && path.empty())
-    return bad_input(name + " needs " + entry->folder_hint);
+  if (entry->path_hint != nullptr && path.empty())
+    return bad_input(name + " needs " + entry->path_hint);
   return entry->make(path, options);
 }
 

@@ -15,6 +15,11 @@ Expected<ModelFactory> make_lenet(const DataInfo& info);
 Expected<ModelFactory> make_gem_cnn(const DataInfo& info);
 Expected<ModelFactory> make_resnet20(const DataInfo& info);
 Expected<ModelFactory> make_resnet32(const DataInfo& info);
+Expected<ModelFactory> make_lstm(const DataInfo& info);
+Expected<ModelFactory> make_transformer(const DataInfo& info);
+Expected<ModelFactory> make_resnet18(const DataInfo& info);
+Expected<ModelFactory> make_resnet50(const DataInfo& info);
+Expected<ModelFactory> make_vgg16(const DataInfo& info);
 
 Expected<ModelFactory> load_torchscript(const std::string& path);
 

@@ -15,12 +15,17 @@ struct Entry {
   Expected<ModelFactory> (*make)(const DataInfo&);
 };
 
-constexpr std::array<Entry, 6> kModels{{{"linear", make_linear},
-                                        {"lenet", make_lenet},
-                                        {"mlp", make_mlp},
-                                        {"gem-cnn", make_gem_cnn},
-                                        {"resnet20", make_resnet20},
-                                        {"resnet32", make_resnet32}}};
+constexpr std::array<Entry, 11> kModels{{{"linear", make_linear},
+                                         {"lenet", make_lenet},
+                                         {"mlp", make_mlp},
+                                         {"gem-cnn", make_gem_cnn},
+                                         {"lstm", make_lstm},
+                                         {"resnet20", make_resnet20},
+                                         {"transformer", make_transformer},
+                                         {"resnet32", make_resnet32},
+                                         {"resnet18", make_resnet18},
+                                         {"resnet50", make_resnet50},
+                                         {"vgg16", make_vgg16}}};
 
 bool is_file_name(const std::string& name) {
   constexpr std::string_view kSuffix = ".pt";

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "gpu/torch_error.hpp"
+#include "messages/check.hpp"
 
 namespace grapevine {
 namespace {
@@ -32,6 +33,16 @@ void initialise(torch::nn::Module& module, std::uint64_t seed) {
       uniform_by_fan_in(conv->weight, conv->bias, generator);
     } else if (auto* norm = each->as<torch::nn::BatchNorm2dImpl>()) {
       norm->reset_parameters();
+    } else if (auto* norm = each->as<torch::nn::LayerNormImpl>()) {
+      norm->reset_parameters();
+    } else if (auto* lstm = each->as<torch::nn::LSTMImpl>()) {
+      const double bound = 1 / std::sqrt(static_cast<double>(lstm->options.hidden_size()));
+      for (at::Tensor& each_weight : lstm->parameters())
+        each_weight.uniform_(-bound, bound, generator);
+    } else if (auto* embedding = each->as<torch::nn::EmbeddingImpl>()) {
+      embedding->weight.normal_(0, 1, generator);
+    } else {
+      GRAPEVINE_CHECK(each->parameters(/*recurse=*/false).empty(), each->name());
     }
   }
 }

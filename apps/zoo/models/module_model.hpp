@@ -12,8 +12,10 @@
 
 namespace grapevine {
 
-// Sets the parameters of all linear, convolution and batch-norm layers from `seed` alone: weights
-// and biases uniform in ±1/sqrt(fan-in), LibTorch's own default; batch-norm scale 1 and shift 0.
+// Sets the parameters of all layers from `seed` alone, to LibTorch's own defaults: weights and
+// biases of linear and convolution layers uniform in ±1/sqrt(fan-in), of LSTM layers in
+// ±1/sqrt(cells), embeddings standard normal, batch-norm and layer-norm scale 1 and shift 0.
+// Throws on layers of other kinds that have parameters.
 void initialise(torch::nn::Module& module, std::uint64_t seed);
 
 class ModuleModel final : public Model {

@@ -2,6 +2,7 @@
 // n blocks with 16, 32 and 64 maps, and shortcuts without parameters (option A). resnet20 has
 // 269,722 parameters on 3×32×32 samples and ten classes.
 #include "apps/zoo/models/builtin.hpp"
+#include "apps/zoo/models/convolution.hpp"
 #include "apps/zoo/models/module_model.hpp"
 #include "apps/zoo/models/shapes.hpp"
 
@@ -10,19 +11,14 @@ namespace {
 
 constexpr std::int64_t kSmallestSide = 4;  // two stages halve it
 
-torch::nn::Conv2d conv3x3(std::int64_t in, std::int64_t out, std::int64_t stride) {
-  return torch::nn::Conv2d(
-      torch::nn::Conv2dOptions(in, out, 3).stride(stride).padding(1).bias(false));
-}
-
 class Block : public torch::nn::Module {
  public:
   Block(std::int64_t in, std::int64_t out, std::int64_t stride)
       : stride_(stride),
         added_maps_(out - in),
-        conv1_(register_module("conv1", conv3x3(in, out, stride))),
+        conv1_(register_module("conv1", plain_convolution(in, out, 3, stride))),
         norm1_(register_module("norm1", torch::nn::BatchNorm2d(out))),
-        conv2_(register_module("conv2", conv3x3(out, out, 1))),
+        conv2_(register_module("conv2", plain_convolution(out, out, 3, 1))),
         norm2_(register_module("norm2", torch::nn::BatchNorm2d(out))) {}
 
   at::Tensor forward(const at::Tensor& input) {
@@ -51,7 +47,7 @@ class Block : public torch::nn::Module {
 class ResNet : public torch::nn::Module {
  public:
   ResNet(std::int64_t channels, std::int64_t classes, int blocks_per_stage)
-      : conv_(register_module("conv", conv3x3(channels, 16, 1))),
+      : conv_(register_module("conv", plain_convolution(channels, 16, 3, 1))),
         norm_(register_module("norm", torch::nn::BatchNorm2d(16))),
         fc_(register_module("fc", torch::nn::Linear(64, classes))) {
     std::int64_t in = 16;

@@ -1,12 +1,16 @@
 #include "apps/zoo/models/shapes.hpp"
 
+#include <ATen/ATen.h>
+
 namespace grapevine {
 namespace {
 
 std::string shape_text(const DataInfo& info) {
   std::string text = "[";
   for (std::size_t i = 0; i < info.sample_shape.size(); ++i)
-    text += (i > 0 ? ", " : "") + std::to_string(info.sample_shape[i]);
+    text +=
+        (i > 0 ? ", " : "") +
+        (info.sample_shape[i] == kTimeSteps ? "time steps" : std::to_string(info.sample_shape[i]));
   return text + "]";
 }
 
@@ -39,6 +43,21 @@ Expected<ImageShape> image_shape(const std::string& model, const DataInfo& info,
   if (shape.size() != 3 || shape[1] < smallest || shape[2] < smallest)
     return misfit(model, info, "[channels, height >= " + side + ", width >= " + side + "]");
   return ImageShape{shape[0], shape[1], shape[2]};
+}
+
+Expected<SequenceShape> sequence_shape(const std::string& model, const DataInfo& info) {
+  const auto& shape = info.sample_shape;
+  const bool tokens = info.vocabulary > 0 && shape.size() == 1 && info.target_shape == shape;
+  const bool features = info.vocabulary == 0 && shape.size() == 2 && shape[0] == kTimeSteps &&
+                        shape[1] > 1 && info.target_shape.empty();
+  if (info.task != Task::classification || info.classes < 1 || !(tokens || features))
+    return misfit(model, info, "sequences, such as [time steps, features] or tokens");
+  return SequenceShape{features ? shape[1] - 1 : 0, info.vocabulary, info.classes};
+}
+
+at::Tensor at_last_step(const at::Tensor& output, const at::Tensor& input) {
+  const at::Tensor last = input.select(2, -1).sum(1).to(at::kLong) - 1;  // [B]
+  return output.gather(1, last.view({-1, 1, 1}).expand({-1, 1, output.size(2)})).squeeze(1);
 }
 
 }  // namespace grapevine

@@ -1,5 +1,7 @@
 // Checks of a data set's shape against what a model can take.
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <string>
 
@@ -22,5 +24,19 @@ struct ImageShape {
 // least `smallest`.
 Expected<ImageShape> image_shape(const std::string& model, const DataInfo& info,
                                  std::int64_t smallest);
+
+struct SequenceShape {
+  std::int64_t features = 0;    // of a time step, without the one that tells steps from padding
+  std::int64_t vocabulary = 0;  // more than 0: samples are tokens, and each step has a label
+  std::int64_t classes = 0;
+};
+
+// Errors (bad_input): samples that are neither [kTimeSteps, features] with one label nor tokens
+// with one label at each step.
+Expected<SequenceShape> sequence_shape(const std::string& model, const DataInfo& info);
+
+// What `output` [B, T, n] holds at the last step of each sample: [B, n]. `input`: the batch of
+// features [B, T, features] that it was computed from (DataSet::batch).
+at::Tensor at_last_step(const at::Tensor& output, const at::Tensor& input);
 
 }  // namespace grapevine

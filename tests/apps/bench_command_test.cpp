@@ -1,0 +1,142 @@
+// `grapevine bench` as a user runs it: what it prints, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "net/ucx.hpp"
+#include "tests/apps/process.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::vector<json> objects_of(const std::string& text) {
+  std::vector<json> objects;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) objects.push_back(json::parse(line));
+  return objects;
+}
+
+void expect_refused(const std::vector<std::string>& arguments,
+                    const std::vector<std::string>& parts) {
+  const ProcessResult result = run_process(arguments);
+  EXPECT_EQ(result.exit_code, 2) << result.describe();
+  EXPECT_EQ(result.out, "") << result.describe();
+  const std::string line = ProcessResult::last_line(result.err);
+  EXPECT_EQ(line.rfind("error: ", 0), 0U) << result.describe();
+  for (const std::string& part : parts)
+    EXPECT_NE(line.find(part), std::string::npos) << "wanted '" << part << "' in: " << line;
+}
+
+struct Case {
+  std::string kind;
+  std::string transport;
+  int ranks;
+};
+
+// For names of tests and failures.
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.kind << "_" << c.transport << "_" << c.ranks;
+}
+
+class BenchCommand : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (GetParam().transport == "ucx" && !ucx_built_in())
+      GTEST_SKIP() << "UCX is not in this build";
+  }
+};
+
+TEST_P(BenchCommand, PrintsAnObjectForEachSize) {
+  const auto& [kind, transport, ranks] = GetParam();
+  const TemporaryDirectory folder;
+  ProcessOptions options;
+  options.environment = {"TMPDIR=" + folder.path().string()};
+  const auto result =
+      run_process({"bench", kind, "--transport", transport, "--ranks", std::to_string(ranks),
+                   "--bytes", "8,4096,1000000", "--iterations", "5", "--json"},
+                  options);
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  const std::vector<json> objects = objects_of(result.out);
+  ASSERT_EQ(objects.size(), 3U) << result.describe();
+  const std::vector<std::int64_t> sizes{8, 4096, 1000000};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const json& object = objects[i];
+    SCOPED_TRACE(object.dump());
+    std::set<std::string> keys;
+    for (const auto& item : object.items()) keys.insert(item.key());
+    EXPECT_EQ(keys, (std::set<std::string>{"kind", "transport", "ranks", "bytes", "median_s",
+                                           "p10_s", "p99_s", "bandwidth_gbps"}));
+    EXPECT_EQ(object["kind"], kind);
+    EXPECT_EQ(object["transport"], transport);
+    EXPECT_EQ(object["ranks"], ranks);
+    EXPECT_EQ(object["bytes"], sizes[i]);
+    const double median = object["median_s"];
+    EXPECT_GT(object["p10_s"].get<double>(), 0);
+    EXPECT_LE(object["p10_s"].get<double>(), median);
+    EXPECT_LE(median, object["p99_s"].get<double>());
+    const double share = kind == "p2p" ? 1 : 2.0 * (ranks - 1) / ranks;
+    const double expected = share * static_cast<double>(sizes[i]) / median / 1e9;
+    EXPECT_NEAR(object["bandwidth_gbps"].get<double>(), expected, 1e-9 * expected);
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path())) << "something was left behind";
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, BenchCommand,
+                         testing::Values(Case{"p2p", "inproc", 2}, Case{"p2p", "tcp", 2},
+                                         Case{"p2p", "ucx", 2}, Case{"allreduce", "inproc", 3},
+                                         Case{"allreduce", "tcp", 2}, Case{"allreduce", "ucx", 3}),
+                         testing::PrintToStringParamName());
+
+TEST(BenchCommandLine, PrintsATableForPeople) {
+  const auto result =
+      run_process({"bench", "allreduce", "--ranks", "2", "--bytes", "1000,8", "--iterations", "3"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  std::istringstream in(result.out);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 4U) << result.describe();
+  EXPECT_EQ(lines[0].rfind("allreduce over inproc, 2 ranks, 3 iterations", 0), 0U) << lines[0];
+  EXPECT_NE(lines[1].find("GB/s"), std::string::npos);
+  std::int64_t bytes = 0;
+  std::istringstream(lines[2]) >> bytes;
+  EXPECT_EQ(bytes, 1000);
+  std::istringstream(lines[3]) >> bytes;
+  EXPECT_EQ(bytes, 8);
+}
+
+TEST(BenchCommandLine, BadUsageIsOneLineAndExitCode2) {
+  expect_refused({"bench"}, {"p2p", "allreduce"});
+  expect_refused({"bench", "p2q"}, {"unknown benchmark 'p2q'", "'p2p'"});
+  expect_refused({"bench", "p2p", "--transport", "tpc"}, {"'tpc'", "'tcp'", "inproc"});
+  expect_refused({"bench", "p2p", "--ranks", "1"}, {"--ranks 1", "2..256"});
+  expect_refused({"bench", "allreduce", "--ranks", "0"}, {"--ranks 0", "1..256"});
+  expect_refused({"bench", "allreduce", "--ranks", "257"}, {"--ranks 257", "1..256"});
+  expect_refused({"bench", "p2p", "--bytes", "8,0"}, {"--bytes 0", "expected 1.."});
+  expect_refused({"bench", "p2p", "--bytes", "8,many"}, {"--bytes", "many"});
+  expect_refused({"bench", "p2p", "--bytes", "9000000000"}, {"--bytes 9000000000", "8589934592"});
+  expect_refused({"bench", "p2p", "--iterations", "0"}, {"--iterations 0", "expected 1.."});
+  expect_refused({"bench", "p2p", "--iteratoins", "5"}, {"'--iteratoins'", "'--iterations'"});
+  expect_refused({"bench", "p2p", "--as-rank", "0"}, {"--as-rank"});
+}
+
+TEST(BenchCommandLine, WhatCannotStartFailsWithExitCode1) {
+  const TemporaryDirectory folder;
+  const std::string file = (folder.path() / "file").string();
+  std::ofstream(file) << "not a folder";
+  ProcessOptions options;
+  options.environment = {"TMPDIR=" + file};
+  const auto result = run_process({"bench", "p2p", "--transport", "tcp", "--bytes", "8"}, options);
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_EQ(ProcessResult::last_line(result.err).rfind("error: ", 0), 0U) << result.describe();
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,77 @@
+#include "gpu/objective.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace grapevine {
+namespace {
+
+// By its definition, in double precision, one label at a time: `output` [B, C, T], `target` [B, T].
+struct Oracle {
+  double loss = 0;
+  double top1 = 0;
+  double top5 = 0;
+};
+
+Oracle naive(const at::Tensor& output, const at::Tensor& target) {
+  const at::Tensor z = output.to(at::kDouble).contiguous();
+  Oracle sum;
+  for (std::int64_t b = 0; b < z.size(0); ++b)
+    for (std::int64_t t = 0; t < z.size(2); ++t) {
+      const std::int64_t label = target[b][t].item<std::int64_t>();
+      const double own = z[b][label][t].item<double>();
+      double total = 0;
+      int better = 0;
+      for (std::int64_t c = 0; c < z.size(1); ++c) {
+        const double other = z[b][c][t].item<double>();
+        total += std::exp(other - own);
+        better += other > own;
+      }
+      sum.loss += std::log(total);
+      sum.top1 += better < 1;
+      sum.top5 += better < 5;
+    }
+  const auto count = static_cast<double>(target.numel());
+  return {sum.loss / count, sum.top1 / count, sum.top5 / count};
+}
+
+void expect_oracle(const at::Tensor& output, const at::Tensor& target, const Oracle& oracle) {
+  EXPECT_NEAR(batch_loss(Task::classification, output, target).item<double>(), oracle.loss, 1e-5);
+  const Accuracy accuracy = batch_accuracy(Task::classification, output, target);
+  EXPECT_DOUBLE_EQ(accuracy.top1, oracle.top1);
+  if (output.size(1) < 5)
+    EXPECT_TRUE(std::isnan(accuracy.top5));
+  else
+    EXPECT_DOUBLE_EQ(accuracy.top5, oracle.top5);
+}
+
+TEST(Objective, IsTheMeanOverAllLabels) {
+  std::mt19937_64 rng(1);
+  for (int round = 0; round < 20; ++round) {
+    SCOPED_TRACE(round);
+    const std::int64_t batch = 1 + static_cast<std::int64_t>(rng() % 5);
+    const std::int64_t classes = 2 + static_cast<std::int64_t>(rng() % 9);
+    const std::int64_t steps = 1 + static_cast<std::int64_t>(rng() % 6);
+    at::manual_seed(rng());
+    const at::Tensor output = 3 * at::randn({batch, classes, steps});
+    const at::Tensor target = at::randint(classes, {batch, steps}, at::kLong);
+    expect_oracle(output, target, naive(output, target));
+    // One label for each sample: the case of a single step.
+    const at::Tensor first = output.slice(2, 0, 1);
+    expect_oracle(first.squeeze(2), target.select(1, 0), naive(first, target.slice(1, 0, 1)));
+  }
+}
+
+TEST(Objective, OutputsHaveAPlaceForEachLabel) {
+  DataInfo info;
+  info.classes = 7;
+  EXPECT_EQ(output_shape(info, 2), (std::vector<std::int64_t>{2, 7}));
+  info.target_shape = {30};
+  EXPECT_EQ(output_shape(info, 2), (std::vector<std::int64_t>{2, 7, 30}));
+}
+
+}  // namespace
+}  // namespace grapevine
