@@ -39,6 +39,7 @@ void Server::on_gradient(Env&, Gradient) {
 
 void Server::on_message(Env& env, Envelope envelope) {
   const Rank client = envelope.from;
+  if (!env.membership().is_alive(client)) return;  // nobody would take the answer
   if (const auto* ask = std::get_if<Ask>(&envelope.payload)) {
     enqueue(env, client, envelope.stamp, ask->exchange, 0, {});
   } else if (auto* commit = std::get_if<Commit>(&envelope.payload)) {

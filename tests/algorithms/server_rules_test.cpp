@@ -76,9 +76,11 @@ TEST(ServerRules, TheProxyIsMomentumSgd) {
     kernels::advance_proxy(p.gradient, p.m, p.s, 0.05, 0.9, 0.01);
     for (std::int64_t i = 0; i < kSize; ++i) {
       const double delta = -0.05 * (at(before.gradient, i) + 0.01 * at(before.s, i));
-      EXPECT_NEAR(at(p.gradient, i), delta, 1e-6 * std::abs(delta) + 1e-12) << i;
+      const double parts =
+          0.05 * (std::abs(at(before.gradient, i)) + 0.01 * std::abs(at(before.s, i)));
+      EXPECT_NEAR(at(p.gradient, i), delta, 1e-6 * parts + 1e-12) << i;
       const double m = 0.9 * at(before.m, i) + delta;
-      EXPECT_NEAR(at(p.m, i), m, 1e-6 * (std::abs(at(before.m, i)) + std::abs(delta)) + 1e-12);
+      EXPECT_NEAR(at(p.m, i), m, 1e-6 * (std::abs(at(before.m, i)) + parts) + 1e-12);
     }
   }
 }
