@@ -185,9 +185,11 @@ TEST(VirtualRun, OverlapWithABoundSurvivesAStraggler) {
   }
 }
 
-// All ranks, not only their mean: a constant rate leaves each within reach of gamma.
+// All ranks, not only their mean: a constant rate leaves each within reach of gamma. Of gamma times
+// d/k where residuals are sent late: see compressed_run_test.cpp, where the rate goes down.
 TEST(VirtualRun, ReachesTheOptimumOfHeterogeneousRanks) {
   for (const std::string& preset : kPresets) {
+    if (find_preset(preset)->wiring.keys().count("compress") > 0) continue;
     SCOPED_TRACE(preset);
     Scenario scenario;
     scenario.preset = preset;

@@ -249,6 +249,7 @@ TYPED_TEST_P(TransportSuite, EveryFieldOfEveryKindArrives) {
       Marker{6},
       Swap{7, true, random_bits(rng, 48, at::kFloat), random_bits(rng, 64, at::kLong)},
       News{random_bits(rng, 64, at::kLong)},
+      PackedChunk{8, 1, 2, {random_bits(rng, 40, at::kInt), random_bits(rng, 40, at::kFloat), {}}},
       Share{7, 1.0, {}}};
   std::vector<Envelope> sent;
   for (Payload& payload : payloads) {
