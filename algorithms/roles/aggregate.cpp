@@ -135,7 +135,6 @@ void Aggregate::step_done(Env& env) {
   ++model_.step;
   model_.epoch = parts_->horizon.epoch_of(model_.step);
   env.record({EventKind::step_done, -1, done, done.step, 0, 0});
-  ring_ = ring();
 }
 
 void Aggregate::on_timer(Env&, TimerId) {}

@@ -190,10 +190,12 @@ TEST(VirtualRun, OverlapWithABoundSurvivesAStraggler) {
   }
 }
 
-// All ranks, not only their mean: a constant rate leaves each within reach of gamma.
+// All ranks, not only their mean: a constant rate leaves each within reach of gamma. Of gamma times
+// d/k where residuals are sent late: see compressed_run_test.cpp, where the rate goes down.
 TEST(VirtualRun, ReachesTheOptimumOfHeterogeneousRanks) {
   for (const std::string& preset : kPresets) {
     if (std::count(kServers.begin(), kServers.end(), preset) > 0) continue;  // see below
+    if (find_preset(preset)->wiring.keys().count("compress") > 0) continue;
     SCOPED_TRACE(preset);
     Scenario scenario;
     scenario.preset = preset;

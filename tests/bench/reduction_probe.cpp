@@ -11,6 +11,7 @@
 // HOST is the address to listen on; in FOLDER the processes leave their addresses. Without
 // arguments: two processes on loopback, a small vector.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -253,6 +253,8 @@ TYPED_TEST_P(TransportSuite, EveryFieldOfEveryKindArrives) {
       Grant{9, random_bits(rng, 64, at::kFloat)},
       Commit{10, 3, random_bits(rng, 64, at::kFloat)},
       Receipt{11, true, random_bits(rng, 64, at::kFloat)},
+      Activate{12, true},
+      PackedChunk{8, 1, 2, {random_bits(rng, 40, at::kInt), random_bits(rng, 40, at::kFloat), {}}},
       Share{7, 1.0, {}}};
   std::vector<Envelope> sent;
   for (Payload& payload : payloads) {
