@@ -36,7 +36,7 @@ enum class EventKind : std::uint8_t {
   wait_begin,    // the role cannot go on until `peer` (-1: any) speaks
   wait_end,
   step_done,  // the model of this rank finished a step
-  joined  // a partial sum this rank was in; `staleness`: the age of the newest it gave, -1: nothing
+  joined      // a partial sum began; `staleness`: the age of the newest this rank gave, -1: nothing
 };
 
 struct Event {

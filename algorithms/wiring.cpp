@@ -432,6 +432,10 @@ void read_compression(Reader& read, const std::string& exchange, Plan& plan) {
   for (const char* key : {"momentum_correction", "momentum_masking"})
     read.only_where(key, plan.exchange == Exchange::aggregate,
                     role + "it belongs to aggregate, choose exchange = 'aggregate'");
+  read.only_where("compress", !c.enabled() || plan.exchange != Exchange::bilateral,
+                  role +
+                      "both ends of a pair move by the same exact difference, choose exchange = "
+                      "'gossip' or compress = 'none'");
   read.only_where("compress", !c.enabled() || plan.exchange != Exchange::server,
                   role + "a server's clients commit whole vectors, choose compress = 'none'");
   read.only_where("compress", !c.enabled() || plan.exchange != Exchange::group,

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "algorithms/collectives/partial_all_reduce.hpp"
+#include "messages/check.hpp"
 #include "messages/random.hpp"
 
 namespace grapevine {
@@ -124,6 +125,7 @@ class PartialRank final : public BenchRank {
     const auto barrier = meet(0);  // the tensors are there: from here on the clocks run
     if (!barrier) return barrier.error();
     const auto ready_at = Clock::now() + rank_ * skew;
+    const Duration last_ready = (transport_.world_size() - 1) * skew;
     PartialAllReduce reduce(ranks_, rank_, operation_, trigger(policy));
     bool ready = false;
     std::optional<Clock::time_point> done_at;
@@ -137,7 +139,7 @@ class PartialRank final : public BenchRank {
         send(reduce.contribute(std::move(ready ? mine : nothing), ready, rng_));
       if (!done_at && reduce.done()) done_at = Clock::now();
       if (done_at && ready) break;
-      const auto until = ready ? Clock::now() + plan_.plan.patience : ready_at;
+      const auto until = ready ? Clock::now() + plan_.plan.patience + last_ready : ready_at;
       if (auto heard = hear(reduce, until, ready); !heard) return heard.error();
     }
     ++operation_;
@@ -158,7 +160,11 @@ class PartialRank final : public BenchRank {
   void feed(PartialAllReduce& reduce, Payload payload) {
     const std::int64_t operation = operation_of(payload);
     if (operation > reduce.operation()) return early_.push_back(std::move(payload));
-    if (operation < reduce.operation()) return;  // an activation that came by a longer way
+    if (operation < reduce.operation()) {  // an activation that came by a longer way
+      GRAPEVINE_CHECK(std::holds_alternative<Activate>(payload), "a chunk of operation ", operation,
+                      " that is over");
+      return;
+    }
     if (const auto* activate = std::get_if<Activate>(&payload))
       send(reduce.on_activate(*activate));
     else

@@ -43,17 +43,13 @@ ordered_json staleness(const Ledger& ledger) {
           {"max", summary.max}};
 }
 
-// Ranks in the mean partial sum: with a gradient of this round, with older ones alone, with
-// nothing.
-ordered_json partial_sums(const Ledger& ledger, std::int64_t ranks) {
+// What ranks had for partial sums: a gradient or model of that round, older ones alone, or nothing.
+ordered_json partial_shares(const Ledger& ledger) {
   double fresh = 0, stale = 0, absent = 0;
   for (const auto& [age, count] : ledger.joined)
     (age < 0 ? absent : age == 0 ? fresh : stale) += static_cast<double>(count);
-  const double sums = (fresh + stale + absent) / static_cast<double>(ranks);
-  return {{"sums", sums},
-          {"active", (fresh + stale) / sums},
-          {"fresh", fresh / sums},
-          {"stale_only", stale / sums}};
+  const double all = fresh + stale + absent;
+  return {{"fresh", fresh / all}, {"stale_only", stale / all}, {"absent", absent / all}};
 }
 
 // ---- servers
@@ -170,8 +166,7 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
                               {"applied", if_known(result.ledger.committed)},
                               {"pending", if_known(result.ledger.pending())},
                               {"dropped", if_known(result.ledger.dropped)}};
-  if (!result.ledger.joined.empty())
-    summary["partial"] = partial_sums(result.ledger, job.options.workers);
+  if (!result.ledger.joined.empty()) summary["partial"] = partial_shares(result.ledger);
   if (!result.lost.empty()) summary["lost_ranks"] = result.lost;
   if (job.parts->plan.servers > 0 && known) summary["server"] = server_block(job, result);
   summary["step_seconds"] = step_seconds(result.step_seconds);

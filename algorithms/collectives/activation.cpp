@@ -11,13 +11,15 @@ Activation::Activation(std::vector<Rank> ranks, std::int32_t position, std::int6
     : ranks_(std::move(ranks)), position_(position), operation_(operation), trigger_(trigger) {}
 
 std::vector<OutgoingMessage> Activation::post() {
-  if (std::exchange(posted_, true) || begun_) return {};
+  const bool again = std::exchange(posted_, true);
+  if (begun_) return {};
   switch (trigger_.kind) {
     case Trigger::Kind::anybody:
       return begin();
     case Trigger::Kind::initiator:
       return position_ == trigger_.position ? begin() : std::vector<OutgoingMessage>();
     case Trigger::Kind::quorum:
+      if (again) return {};
       if (position_ == trigger_.position) return count_ready();
       return {{ranks_[static_cast<std::size_t>(trigger_.position)], Activate{operation_, false}}};
   }
@@ -31,7 +33,7 @@ std::vector<OutgoingMessage> Activation::on_message(const Activate& message) {
 }
 
 std::vector<OutgoingMessage> Activation::count_ready() {
-  return ++ready_ == trigger_.count ? begin() : std::vector<OutgoingMessage>();
+  return ++ready_ >= trigger_.count ? begin() : std::vector<OutgoingMessage>();
 }
 
 std::vector<OutgoingMessage> Activation::begin() {

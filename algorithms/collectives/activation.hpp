@@ -32,7 +32,7 @@ class Activation {
   Activation(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
              Trigger trigger);
 
-  // This rank is ready. Once is enough; more do nothing.
+  // This rank is ready. Again, e.g. after load() with another trigger: does what is left to do.
   std::vector<OutgoingMessage> post();
   // REQUIRES: it is of this operation.
   std::vector<OutgoingMessage> on_message(const Activate& message);

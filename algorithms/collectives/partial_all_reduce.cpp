@@ -13,8 +13,8 @@ void append(std::vector<OutgoingMessage>& out, std::vector<OutgoingChunk> chunks
   for (OutgoingChunk& chunk : chunks) out.push_back({chunk.to, std::move(chunk.chunk)});
 }
 
-void append(std::vector<OutgoingMessage>& out, std::vector<OutgoingPayload> payloads) {
-  for (OutgoingPayload& p : payloads) out.push_back({p.to, std::move(p.payload)});
+void append(std::vector<OutgoingMessage>& out, std::vector<OutgoingMessage> more) {
+  for (OutgoingMessage& message : more) out.push_back(std::move(message));
 }
 
 }  // namespace
@@ -91,10 +91,13 @@ StateDict PartialAllReduce::save() const {
 }
 
 Expected<void> PartialAllReduce::load(const StateDict& state) {
-  if (auto loaded = activation_.load(state.under("activation")); !loaded) return loaded;
-  if (auto loaded = ring_.load(state.under("ring")); !loaded) return loaded;
-  if (auto loaded = tally_.load(state.under("tally")); !loaded) return loaded;
-  return early_.load(state.under("early"));
+  PartialAllReduce loaded = *this;
+  if (auto part = loaded.activation_.load(state.under("activation")); !part) return part;
+  if (auto part = loaded.ring_.load(state.under("ring")); !part) return part;
+  if (auto part = loaded.tally_.load(state.under("tally")); !part) return part;
+  if (auto part = loaded.early_.load(state.under("early")); !part) return part;
+  *this = std::move(loaded);
+  return {};
 }
 
 }  // namespace grapevine

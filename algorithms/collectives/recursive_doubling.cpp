@@ -114,8 +114,13 @@ Expected<void> RecursiveDoubling::load(const StateDict& state) {
     loaded.sum_ = sum->clone();
   }
   for (std::int32_t r = 0; r <= last_round(); ++r)
-    if (const auto data = state.tensor("early." + std::to_string(r)); data.ok())
+    if (const auto data = state.tensor("early." + std::to_string(r)); data.ok()) {
+      if (!has_sum || data->sizes() != loaded.sum_.sizes() ||
+          data->scalar_type() != loaded.sum_.scalar_type())
+        return bad_input("entry 'early." + std::to_string(r) +
+                         "' of the saved sum is of another size or type");
       loaded.early_.emplace(r, FrozenTensor::copy_of(*data));
+    }
   *this = std::move(loaded);
   return {};
 }

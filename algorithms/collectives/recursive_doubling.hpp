@@ -1,11 +1,10 @@
 // Recursive doubling: the sum of one small flat tensor per rank, on every rank, in few messages.
 //
 // Source: Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication operations in
-// MPICH", section 4.5, with their treatment of numbers of ranks that are not powers of two.
-// With p' the largest power of two up to P: the P - p' last ranks first give their values to one of
-// the others and get the sum from it at the end.
-// Messages per rank: log2 p', one more or two where P is no power of two. Bytes: the whole tensor
-// each time, so this is for tensors whose latency counts; RingAllReduce is for the others.
+// MPICH", section 4.5. Numbers of ranks that are not powers of two: with p' the largest power of
+// two up to P, the P - p' last ranks first give their values to one of the others, and get the sum
+// from it. Messages per rank: log2 p', one more or two where P is no power of two. Bytes: the whole
+// tensor each time, so this is for tensors whose latency counts; RingAllReduce is for the others.
 // Staleness: 0.
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -14,13 +13,7 @@
 namespace grapevine {
 namespace {
 
-using Outgoing = std::vector<OutgoingPayload>;
-
-std::vector<Rank> all_ranks(std::int32_t count) {
-  std::vector<Rank> ranks(static_cast<std::size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
+using Outgoing = std::vector<OutgoingMessage>;
 
 template <class Message>
 void append(Outgoing& out, std::vector<Message> messages) {

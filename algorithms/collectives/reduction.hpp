@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "algorithms/collectives/collective.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/state_dict.hpp"
 #include "messages/expected.hpp"
@@ -23,21 +24,16 @@
 
 namespace grapevine {
 
-struct OutgoingPayload {
-  Rank to = 0;
-  Payload payload;
-};
-
 // Not thread-safe. Operations 0, 1, 2, … follow each other; messages of later ones wait.
 class Reduction {
  public:
   virtual ~Reduction() = default;
 
   // Gives `vector`, [d] float32, contiguous, whose memory is taken. REQUIRES: not running().
-  virtual std::vector<OutgoingPayload> start(std::int64_t operation, at::Tensor&& vector,
+  virtual std::vector<OutgoingMessage> start(std::int64_t operation, at::Tensor&& vector,
                                              Rng& rng) = 0;
   // Of any operation from the present one on. Another payload is a broken invariant.
-  virtual std::vector<OutgoingPayload> on_message(Rank from, Payload payload) = 0;
+  virtual std::vector<OutgoingMessage> on_message(Rank from, Payload payload) = 0;
 
   // Started and its result not taken.
   virtual bool running() const = 0;

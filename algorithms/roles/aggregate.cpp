@@ -145,8 +145,8 @@ void Aggregate::on_peer_up(Env&, Rank) {}
 
 FrozenTensor Aggregate::debiased() const { return model_.x; }
 
-void Aggregate::send(Env& env, std::vector<OutgoingPayload> messages) {
-  for (OutgoingPayload& message : messages)
+void Aggregate::send(Env& env, std::vector<OutgoingMessage> messages) {
+  for (OutgoingMessage& message : messages)
     env.send(message.to, stamp(), std::move(message.payload));
 }
 

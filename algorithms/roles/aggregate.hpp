@@ -57,7 +57,7 @@ class Aggregate final : public Role {
   void apply(Env& env, at::Tensor mean);
   void step_done(Env& env);
   bool exchanges_now() const;
-  void send(Env& env, std::vector<OutgoingPayload> messages);
+  void send(Env& env, std::vector<OutgoingMessage> messages);
   void apply_if_reduced(Env& env);
   Stamp stamp() const;
 

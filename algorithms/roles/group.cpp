@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "algorithms/kernels.hpp"
+#include "messages/check.hpp"
 
 namespace grapevine {
 Group::Group(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
@@ -59,8 +60,10 @@ void Group::contribute_if_begun(Env& env, Step step) {
   if (!average.reduce.begun() || average.reduce.contributed() || (is_global(step) && !fresh))
     return;
   average.fresh = fresh;
-  env.record({EventKind::joined, -1, stamp(), model_.step, step - model_.step, 0});
-  if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, step - model_.step, 0});
+  // Own gradients that the model lacks.
+  const std::int64_t age = step - model_.step + (phase_ == Phase::averaging ? 0 : 1);
+  env.record({EventKind::joined, -1, stamp(), model_.step, fresh ? 0 : age, 0});
+  if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, age, 0});
   at::Tensor copy = pool_.take(model_.x.numel());
   copy.copy_(model_.x.read());
   send(env, average.reduce.contribute(std::move(copy), fresh, env.rng()));
@@ -115,7 +118,11 @@ void Group::on_message(Env& env, Envelope envelope) {
                   "a group average got something else than a chunk from rank ", envelope.from);
   const Step step =
       activate != nullptr ? activate->operation : PartialAllReduce::operation_of(*chunk);
-  if (step < model_.step) return;  // an activation that came by a longer way
+  if (step < model_.step) {  // an activation that came by a longer way
+    GRAPEVINE_CHECK(activate != nullptr, "a chunk of step ", step, " that is over, from rank ",
+                    envelope.from);
+    return;
+  }
   PartialAllReduce& reduce = average_of(step).reduce;
   send(env,
        activate != nullptr ? reduce.on_activate(*activate) : reduce.on_chunk(std::move(*chunk)));

@@ -16,7 +16,7 @@
 //   most tau results wait for a rank that is behind.
 // Bytes per rank and step: 2 (S-1)/S * 4 d, at a global average 2 (P-1)/P * 4 d; headers; log2 S
 //   activations.
-// Staleness of a contributed model: steps that its rank was behind, < tau; 0 for a fresh one.
+// Staleness of a contributed model: own gradients that it lacks, < tau; 0 for a fresh one.
 // The average of all models changes by more than gradients: a model that came late counts twice.
 //   This is the algorithm's own error, bounded by the global averages.
 // A rank that dies stops the training: others wait for its part of a sum.

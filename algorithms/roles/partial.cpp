@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "algorithms/kernels.hpp"
+#include "messages/check.hpp"
 #include "messages/random.hpp"
 
 namespace grapevine {
@@ -32,7 +33,9 @@ void Partial::on_start(Env& env) {
     phase_ = Phase::idle;
     start_round();  // the training goes on: what may begin it has changed
   }
-  if (phase_ == Phase::idle || phase_ == Phase::computing) compute(env);
+  // A node's workers may have begun at an older x: its age stays that of before.
+  if (phase_ == Phase::computing) env.compute(produced_, model_.x);
+  if (phase_ == Phase::idle) compute(env);
 }
 
 // Asks for a gradient where this rank has steps left.
@@ -94,9 +97,9 @@ void Partial::apply_if_done(Env& env) {
 void Partial::apply(Env& env, PartialAllReduce::Result result) {
   const auto active = std::count_if(result.tally.begin(), result.tally.end(),
                                     [](std::int64_t gradients) { return gradients > 0; });
-  const auto parts =
+  const auto divisor =
       parts_->plan.scale_by_active ? active : static_cast<std::int64_t>(ranks_.size());
-  if (parts > 1) result.sum.mul_(1.0 / static_cast<double>(parts));
+  if (divisor > 1) result.sum.mul_(1.0 / static_cast<double>(divisor));
   model_.lr = parts_->lr.at(model_.epoch);
   update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
     optimizer_->step_into(out, x, result.sum, model_.lr, 1);
@@ -126,7 +129,7 @@ void Partial::commit_own(Env& env, Version round) {
 }
 
 void Partial::next_round(Env& env) {
-  if (!at_the_end()) ++regular_rounds_;
+  if (regular_) ++regular_rounds_;
   ++round_;
   const bool over = all_consumed();
   if (phase_ == Phase::waiting) {
@@ -148,6 +151,7 @@ void Partial::next_round(Env& env) {
 // ---- rounds ----
 
 void Partial::start_round() {
+  regular_ = !at_the_end();
   reduce_ = PartialAllReduce(ranks_, rank_, round_, trigger(), compressed_.get());
 }
 
@@ -198,13 +202,18 @@ void Partial::on_message(Env& env, Envelope envelope) {
       send(env, reduce_.on_packed(envelope.from, std::move(*packed)));
     } else {
       GRAPEVINE_CHECK(compressed_ != nullptr, "a compressed vector from rank ", envelope.from);
-      compressed_->on_message(envelope.from, std::move(*packed));  // waits for its round
+      GRAPEVINE_CHECK(packed->operation > round_, "a vector of round ", packed->operation,
+                      " that is over, from rank ", envelope.from);
+      send(env, compressed_->on_message(envelope.from, std::move(*packed)));  // waits for its round
     }
   } else {
     auto* chunk = std::get_if<Chunk>(&envelope.payload);
     GRAPEVINE_CHECK(chunk != nullptr, "a partial all-reduce got something else than a chunk from ",
                     envelope.from);
-    if (PartialAllReduce::operation_of(*chunk) != round_) return early_.hold(std::move(*chunk));
+    const std::int64_t round = PartialAllReduce::operation_of(*chunk);
+    GRAPEVINE_CHECK(round >= round_, "a chunk of round ", round, " that is over, from rank ",
+                    envelope.from);
+    if (round > round_) return early_.hold(std::move(*chunk));
     send(env, reduce_.on_chunk(std::move(*chunk)));
   }
   contribute_if_begun(env);
@@ -268,6 +277,8 @@ StateDict Partial::save() const {
   state.put("produced", produced_);
   state.put("round", round_);
   state.put("regular_rounds", regular_rounds_);
+  state.put("regular", std::int64_t{regular_});
+  state.put("computing_at", computing_at_);
   put_list(state, "consumed", consumed_);
   if (pending_sum_.defined()) state.put("pending.sum", pending_sum_.clone());
   for (const auto& [name, list] :
@@ -293,8 +304,9 @@ StateDict Partial::save() const {
 
 Expected<void> Partial::load(const StateDict& state) {
   const auto phase = state.integer("phase"), produced = state.integer("produced"),
-             round = state.integer("round"), regular = state.integer("regular_rounds");
-  for (const auto* field : {&phase, &produced, &round, &regular})
+             round = state.integer("round"), regular_rounds = state.integer("regular_rounds"),
+             regular = state.integer("regular"), computing_at = state.integer("computing_at");
+  for (const auto* field : {&phase, &produced, &round, &regular_rounds, &regular, &computing_at})
     if (!*field) return field->error();
   const auto consumed = list_of(state, "consumed"),
              activations = list_of(state, "early.activations");
@@ -305,9 +317,9 @@ Expected<void> Partial::load(const StateDict& state) {
   phase_ = static_cast<Phase>(*phase);
   produced_ = *produced;
   round_ = *round;
-  regular_rounds_ = *regular;
+  regular_rounds_ = *regular_rounds;
+  computing_at_ = *computing_at;
   consumed_ = *consumed;
-  computing_at_ = round_;  // the gradient is asked for again
   pending_sum_ = at::Tensor();
   if (const auto sum = state.tensor("pending.sum"); sum.ok()) pending_sum_ = sum->clone();
   for (const auto& [name, list] :
@@ -325,6 +337,7 @@ Expected<void> Partial::load(const StateDict& state) {
   for (const std::int64_t code : *activations)
     early_activations_[code / 2].push_back({code / 2, code % 2 == 1});
   start_round();
+  regular_ = *regular != 0;
   if (auto loaded = reduce_.load(state.under("reduce")); !loaded) return loaded;
   if (auto loaded = early_.load(state.under("early.chunks")); !loaded) return loaded;
   if (compressed_)

@@ -21,6 +21,7 @@
 // Replicas: every rank takes every round's sum, in order, also while its worker computes: models
 //   and momentum stay bitwise equal, so the average of models that the release takes every few
 //   epochs would change nothing and is not taken.
+// Deviations: rounds at the end are updates beyond S, in which momentum and weight decay go on.
 // Momentum: of the optimizer, on the sums, like a synchronous run's with gradients that are late.
 // Compressed (Reduction): each contribution with what compression has left over so far; zeros send
 //   a residual on. Nothing is lost, and age is that of the gradient when it was contributed.
@@ -100,6 +101,7 @@ class Partial final : public Role {
 
   std::int64_t round_ = 0;                 // the next to be over
   std::int64_t regular_rounds_ = 0;        // over, without those at the end
+  bool regular_ = true;                    // the present round is none of those at the end
   std::vector<std::int64_t> consumed_;     // gradients in the model, by rank
   std::unique_ptr<Reduction> compressed_;  // null: sums are exact
   PartialAllReduce reduce_;                // operation == round_

@@ -18,15 +18,18 @@ TEST(GroupSchedule, PartitionsAllRanksAtEveryStep) {
       ASSERT_TRUE(schedule.ok());
       for (Step step = 0; step < 6; ++step) {
         std::set<Rank> seen;
+        std::set<std::size_t> sizes;
         for (Rank r = 0; r < n; ++r) {
           const auto group = schedule->members(step, r);
           EXPECT_EQ(std::count(group.begin(), group.end(), r), 1);
           for (const Rank member : group) EXPECT_EQ(schedule->members(step, member), group);
           seen.insert(group.begin(), group.end());
-          EXPECT_GE(static_cast<std::int32_t>(group.size()), std::min(n, schedule->group_size()));
-          EXPECT_LT(static_cast<std::int32_t>(group.size()), 2 * schedule->group_size());
+          sizes.insert(group.size());
         }
         EXPECT_EQ(static_cast<std::int32_t>(seen.size()), n);
+        EXPECT_LE(*sizes.rbegin() - *sizes.begin(), 1u);
+        const double groups = std::round(n / static_cast<double>(schedule->group_size()));
+        EXPECT_EQ(static_cast<double>(*sizes.begin()), std::floor(n / std::max(1.0, groups)));
       }
     }
   EXPECT_FALSE(GroupSchedule::make(4, 5, 0).ok());

@@ -145,8 +145,8 @@ class Ranks {
   void finish(Seat& seat) {
     if (seat.reduction->done()) seat.sums.push_back(seat.reduction->take_sum());
   }
-  void send(std::size_t from, std::vector<OutgoingPayload> out) {
-    for (OutgoingPayload& message : out) {
+  void send(std::size_t from, std::vector<OutgoingMessage> out) {
+    for (OutgoingMessage& message : out) {
       Envelope envelope;
       envelope.payload = message.payload;
       for (const FrozenTensor& t : payload_of(envelope)) bytes[from] += t.nbytes();
