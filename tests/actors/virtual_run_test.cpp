@@ -118,15 +118,20 @@ std::string fresh_folder(const std::string& name) {
 }
 
 TEST(VirtualRun, SameSeedSameTrace) {
-  Scenario scenario;
-  scenario.ranks = 64;
-  scenario.noise = 0.1;
-  const RunResult first = run(scenario), second = run(scenario);
-  ASSERT_FALSE(first.error) << first.error->message;
-  EXPECT_EQ(first.trace_hash, second.trace_hash);
-  EXPECT_TRUE(at::equal(first.z.read(), second.z.read()));
-  scenario.seed = 2;
-  EXPECT_NE(run(scenario).trace_hash, first.trace_hash) << "the hash does not see the trace";
+  for (const std::string preset :
+       {"sgp", "eager-solo", "eager-majority", "eager-quorum", "wagma"}) {
+    SCOPED_TRACE(preset);
+    Scenario scenario;
+    scenario.preset = preset;
+    scenario.ranks = preset == "sgp" ? 64 : 16;
+    scenario.noise = 0.1;
+    const RunResult first = run(scenario), second = run(scenario);
+    ASSERT_FALSE(first.error) << first.error->message;
+    EXPECT_EQ(first.trace_hash, second.trace_hash);
+    EXPECT_TRUE(at::equal(first.z.read(), second.z.read()));
+    scenario.seed = 2;
+    EXPECT_NE(run(scenario).trace_hash, first.trace_hash) << "the hash does not see the trace";
+  }
 }
 
 TEST(VirtualRun, LedgerBalancesAndMassIsConserved) {
@@ -374,6 +379,7 @@ std::vector<std::string> epoch_checkpoints(const std::string& folder) {
 // A run that goes on from a checkpoint with gradients pending, held or on their way consumes each
 // once: replicas agree, and x is what all of them say.
 TEST(VirtualRun, EagerCheckpointsLoseNoGradient) {
+  std::int64_t caught = 0;
   for (const std::string preset : {"eager-solo", "eager-majority", "eager-quorum"}) {
     SCOPED_TRACE(preset);
     Scenario scenario;
@@ -400,16 +406,21 @@ TEST(VirtualRun, EagerCheckpointsLoseNoGradient) {
       SCOPED_TRACE(name);
       auto checkpoint = read_checkpoint(scenario.folder + "/" + name);
       ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+      for (const StateDict& rank : checkpoint->ranks)
+        for (const char* list : {"role.pending.steps", "role.contributed.steps"})
+          caught += rank.tensor(list)->numel();
       RunConfig again = make();
       again.resume = std::move(*checkpoint);
       again.checkpoint_folder.clear();
       const RunResult resumed = run_virtual(std::move(again), std::make_shared<Quiet>());
       ASSERT_FALSE(resumed.error) << resumed.error->message;
       EXPECT_TRUE(at::equal(resumed.z.read(), expected)) << resumed.z.read();
+      EXPECT_EQ(resumed.consensus_distance, 0);
       EXPECT_EQ(resumed.ledger.committed, 4 * 24);
       EXPECT_EQ(resumed.ledger.pending(), 0);
     }
   }
+  EXPECT_GT(caught, 0) << "no checkpoint caught a gradient that was not in the model yet";
 }
 
 // A checkpoint of a moment with messages in flight: going on from it gives the same bits.
@@ -618,6 +629,7 @@ TEST(VirtualRun, AFinishedRunCanBeExtended) {
                                                         {"easgd", ""},
                                                         {"local-sgd", ""},
                                                         {"eager-solo", ""},
+                                                        {"eager-majority", ""},
                                                         {"eager-quorum", ""},
                                                         {"wagma", ""},
                                                         {"diloco", ""}}) {

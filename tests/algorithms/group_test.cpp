@@ -139,6 +139,10 @@ TEST(Group, AFreshModelJoinsTheSumThatBeganWithoutIt) {
   run_to_the_end(world, 2);
   EXPECT_FLOAT_EQ(world.z(0)[0].item<float>(), (-1 + 10) / 2.0F);
   EXPECT_FLOAT_EQ(world.z(1)[0].item<float>(), (-1 + 10 + 9) / 3.0F);
+  std::vector<std::int64_t> ages;
+  for (const Event& event : world.events(1))
+    if (event.kind == EventKind::applied) ages.push_back(event.staleness);
+  EXPECT_EQ(ages, std::vector<std::int64_t>{1}) << "its model lacked the gradient of that step";
 }
 
 TEST(Group, SaveAndLoadInTheMiddleComeToAnEnd) {

@@ -109,8 +109,14 @@ struct Policy {
 // sum of whole numbers; it contributes what is pending when a round begins.
 class PartialWorld {
  public:
-  PartialWorld(std::int32_t ranks, Policy policy, std::int64_t rounds, std::uint64_t seed)
-      : ranks_(ranks), policy_(policy), rounds_(rounds), seed_(seed), rng_(mix_seed(seed, 3)) {
+  PartialWorld(std::int32_t ranks, Policy policy, std::int64_t rounds, std::uint64_t seed,
+               bool restore = false)
+      : ranks_(ranks),
+        policy_(policy),
+        rounds_(rounds),
+        seed_(seed),
+        restore_(restore),
+        rng_(mix_seed(seed, 3)) {
     for (Rank r = 0; r < ranks; ++r) {
       nodes_.emplace_back();
       begin(r);
@@ -139,6 +145,7 @@ class PartialWorld {
   struct Node {
     std::optional<PartialAllReduce> reduce;
     std::int64_t round = 0;
+    std::int64_t produced_in = -1;  // the round in which it was last ready
     CollectiveInbox early;
     std::map<std::int64_t, std::vector<Activate>> early_activations;
     at::Tensor pending = at::zeros({3});
@@ -151,6 +158,8 @@ class PartialWorld {
   };
   const Node& node(Rank r) const { return nodes_[static_cast<std::size_t>(r)]; }
   std::int64_t rounds() const { return rounds_; }
+  // Contributions that came after their rank had given to the round without them.
+  std::int64_t late() const { return late_; }
 
  private:
   bool step() {
@@ -169,17 +178,36 @@ class PartialWorld {
     return true;
   }
 
+  // Every state that messages can meet goes through a checkpoint.
+  void save_and_load(Rank r) {
+    Node& node = nodes_[static_cast<std::size_t>(r)];
+    PartialAllReduce fresh(all_ranks(ranks_), r, node.round, trigger(node.round));
+    const auto loaded = fresh.load(node.reduce->save());
+    EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
+    node.reduce.emplace(std::move(fresh));
+  }
+
+  Trigger trigger(std::int64_t round) const {
+    Trigger trigger{policy_.kind, 0, policy_.count};
+    if (policy_.kind == Trigger::Kind::initiator) trigger.position = initiator(round);
+    if (policy_.kind == Trigger::Kind::quorum)
+      trigger.position = static_cast<std::int32_t>(round % ranks_);
+    return trigger;
+  }
+
   bool over(const Node& node) const { return node.round >= rounds_; }
 
   bool produce(Rank r) {
     Node& node = nodes_[static_cast<std::size_t>(r)];
-    if (over(node) || node.reduce->posted() || node.reduce->contributed()) return false;
+    if (over(node) || node.produced_in == node.round) return false;
+    node.produced_in = node.round;
+    late_ += node.reduce->contributed();
     const auto value = static_cast<double>(rng_() % 1000);
     node.pending += value;
     node.produced += value;
     ++node.pending_count;
     ++node.produced_count;
-    send(r, node.reduce->post());
+    if (!node.reduce->contributed()) send(r, node.reduce->post());
     contribute(r);
     return true;
   }
@@ -189,6 +217,7 @@ class PartialWorld {
     wires_[pair].pop_front();
     const Rank r = pair.second;
     Node& node = nodes_[static_cast<std::size_t>(r)];
+    if (restore_) save_and_load(r);
     if (const auto* activate = std::get_if<Activate>(&payload)) {
       if (activate->operation < node.round || over(node)) return;
       if (activate->operation > node.round)
@@ -221,11 +250,7 @@ class PartialWorld {
 
   void begin(Rank r) {
     Node& node = nodes_[static_cast<std::size_t>(r)];
-    Trigger trigger{policy_.kind, 0, policy_.count};
-    if (policy_.kind == Trigger::Kind::initiator) trigger.position = initiator(node.round);
-    if (policy_.kind == Trigger::Kind::quorum)
-      trigger.position = static_cast<std::int32_t>(node.round % ranks_);
-    node.reduce.emplace(all_ranks(ranks_), r, node.round, trigger);
+    node.reduce.emplace(all_ranks(ranks_), r, node.round, trigger(node.round));
     for (const Activate& activate : std::exchange(node.early_activations[node.round], {}))
       send(r, node.reduce->on_activate(activate));
     node.early_activations.erase(node.round);
@@ -242,7 +267,9 @@ class PartialWorld {
   const Policy policy_;
   const std::int64_t rounds_;
   const std::uint64_t seed_;
+  const bool restore_;
   Rng rng_;
+  std::int64_t late_ = 0;
   std::deque<Node> nodes_;
   std::map<std::pair<Rank, Rank>, std::deque<Payload>> wires_;
 };
@@ -286,6 +313,9 @@ TEST(PartialAllReduce, ConservesEveryContributionOverThousandsOfRounds) {
     world.run();
     expect_same_on_all_ranks(world, n);
     expect_conservation(world, n);
+    if (n > 1) {
+      EXPECT_GT(world.late(), 100) << "nothing was ever pending: nothing is tested";
+    }
   }
 }
 
@@ -317,7 +347,7 @@ TEST(PartialAllReduce, EveryRoundHasTheRanksThatItsPolicyPromises) {
         std::int64_t ready = 0;
         for (Rank r = 0; r < n; ++r) ready += world.node(r).was_ready[round];
         EXPECT_GE(active(tally), policy.count) << "round " << round;
-        EXPECT_EQ(active(tally), ready) << "round " << round;
+        EXPECT_GE(active(tally), ready) << "round " << round;
         if (policy.kind == Trigger::Kind::initiator) {
           const auto initiator =
               static_cast<std::size_t>(world.initiator(static_cast<std::int64_t>(round)));
@@ -348,21 +378,17 @@ TEST(PartialAllReduce, MajorityHasHalfOfSeparatedRanksInTheMean) {
 }
 
 TEST(PartialAllReduce, SavedInAnyStateItGoesOnAlike) {
-  PartialAllReduce one(all_ranks(3), 0, 4, {Trigger::Kind::quorum, 0, 2});
-  EXPECT_TRUE(one.post().empty());
-  PartialAllReduce two(all_ranks(3), 0, 4, {Trigger::Kind::quorum, 0, 2});
-  ASSERT_TRUE(two.load(one.save()).ok());
-  EXPECT_FALSE(two.begun());
-  EXPECT_EQ(two.on_activate({4, false}).size(), 2u) << "the second rank makes the quorum of two";
-  ASSERT_TRUE(one.load(two.save()).ok());
-  EXPECT_TRUE(one.begun());
-  EXPECT_FALSE(one.contributed());
-  Rng rng;
-  one.contribute(at::ones({5}), 1, rng);
-  PartialAllReduce three(all_ranks(3), 0, 4, {Trigger::Kind::quorum, 0, 2});
-  ASSERT_TRUE(three.load(one.save()).ok());
-  EXPECT_TRUE(three.contributed());
-  EXPECT_FALSE(three.done());
+  for (const std::int32_t n : {1, 3, 4, 7})
+    for (const Policy& policy : policies(n)) {
+      SCOPED_TRACE("n=" + std::to_string(n) + ", " + policy.name + ", seed=2");
+      PartialWorld straight(n, policy, 60, 2), restored(n, policy, 60, 2, true);
+      straight.run();
+      restored.run();
+      expect_same_on_all_ranks(restored, n);
+      expect_conservation(restored, n);
+      for (std::size_t round = 0; round < 60; ++round)
+        EXPECT_TRUE(at::equal(straight.node(0).sums[round], restored.node(0).sums[round]));
+    }
 }
 
 }  // namespace
