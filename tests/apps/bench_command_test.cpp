@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -136,6 +137,35 @@ TEST(BenchCommandLine, WhatCannotStartFailsWithExitCode1) {
   const auto result = run_process({"bench", "p2p", "--transport", "tcp", "--bytes", "8"}, options);
   EXPECT_EQ(result.exit_code, 1) << result.describe();
   EXPECT_EQ(ProcessResult::last_line(result.err).rfind("error: ", 0), 0U) << result.describe();
+}
+
+// Partial sums: whom each policy waits for, whatever the transport.
+TEST(BenchPartial, HasTheRanksThatEachPolicyPromises) {
+  for (const std::string transport : {"inproc", "tcp"}) {
+    SCOPED_TRACE(transport);
+    const auto result = run_process({"bench", "partial", "--transport", transport, "--ranks", "3",
+                                     "--bytes", "8,1000", "--skew", "0ms,2ms", "--iterations", "4",
+                                     "--quorum", "2", "--json"});
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    const std::vector<json> objects = objects_of(result.out);
+    ASSERT_EQ(objects.size(), 2U * 2U * 4U) << result.describe();
+    const std::map<std::string, double> least = {
+        {"solo", 1}, {"majority", 1}, {"quorum 2", 2}, {"all", 3}};
+    for (const json& object : objects) {
+      SCOPED_TRACE(object.dump());
+      EXPECT_EQ(object["kind"], "partial");
+      EXPECT_GE(object["active_ranks"].get<double>(), least.at(object["activation"]));
+      EXPECT_LE(object["active_ranks"].get<double>(), 3);
+      EXPECT_GT(object["median_s"].get<double>(), 0);
+      EXPECT_LE(object["p10_s"], object["median_s"]);
+      EXPECT_LE(object["median_s"], object["p99_s"]);
+    }
+  }
+}
+
+TEST(BenchPartial, RefusesWhatItCannotMeasure) {
+  expect_refused({"bench", "partial", "--skew", "soon"}, {"--skew 'soon'", "300ms"});
+  expect_refused({"bench", "partial", "--ranks", "4", "--quorum", "5"}, {"--quorum 5", "1..4"});
 }
 
 }  // namespace
