@@ -145,6 +145,7 @@ void PeerState::on_envelope(Envelope& envelope) {
     before_start_.push_back(std::move(envelope));
     return;
   }
+  if (!membership_.is_alive(envelope.from)) return;  // its last words, after the news of its death
   if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
     if (marker->id > last_cut_) cut(marker->id);
     close_channel(envelope.from, marker->id);

@@ -26,6 +26,7 @@ struct StartTraining {};
 struct TimerFired {
   TimerId id = 0;
 };
+// From the transport, or from the supervisor, whichever hears of it first.
 struct PeerLost {
   Rank peer = 0;
 };
@@ -211,6 +212,10 @@ typename Inspector::result_type inspect(Inspector& f, StartTraining&) {
   return f(caf::meta::type_name("grapevine::StartTraining"));
 }
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, PeerLost& m) {
+  return f(caf::meta::type_name("grapevine::PeerLost"), m.peer);
+}
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, TakeSnapshot& m) {
   return f(caf::meta::type_name("grapevine::TakeSnapshot"), m.id);
 }
@@ -279,7 +284,6 @@ typename Inspector::result_type inspect(Inspector& f, StepReport& m) {
 }  // namespace grapevine
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TimerFired)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::PeerLost)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EpochEvaluated)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CheckpointWritten)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Watchdog)

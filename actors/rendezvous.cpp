@@ -120,6 +120,7 @@ void configure_for_cluster(caf::actor_system_config& config) {
   config.set("middleman.heartbeat-interval", kHeartbeat);
   config.set("middleman.connection-timeout", kSilence);
   config.add_message_type<StartTraining>("grapevine::StartTraining");
+  config.add_message_type<PeerLost>("grapevine::PeerLost");
   config.add_message_type<TakeSnapshot>("grapevine::TakeSnapshot");
   config.add_message_type<Collect>("grapevine::Collect");
   config.add_message_type<StepReport>("grapevine::StepReport");

@@ -332,6 +332,8 @@ void SupervisorState::lose(Rank rank) {
   reports_.erase(rank);
   config_.checkpoints = false;
   cutting_ = false;
+  // Where ranks share memory, the transport does not hear of a death.
+  for (const PeerActor& peer : crew_.peers) self_->send(peer, PeerLost{rank});
   drain_if_finished();
   if (stage_ == Stage::draining && collecting_) weigh_reports();
 }
