@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -54,6 +55,52 @@ bool appears(const fs::path& path) {
   for (int i = 0; i < 6000 && !fs::exists(path); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return fs::exists(path);
+}
+
+// Servers are no workers: they show in their own block, and nowhere else.
+TEST(TrainCommand, SaysHowServersServed) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const auto arguments =
+      with(small_run(out), {"--algorithm", "gem", "--set", "wiring.servers=3", "--json"});
+  const ProcessResult result = run_process(arguments);
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  const json summary = json::parse(ProcessResult::last_line(result.out));
+  EXPECT_EQ(summary["workers"], 2);
+  EXPECT_EQ(summary["steps"], 12);
+  EXPECT_EQ(summary["samples"], 2 * 12 * 16);
+  EXPECT_EQ(summary["contributions"]["applied"], 24);
+  const json& server = summary["server"];
+  ASSERT_EQ(server["servers"].size(), 3u);
+  std::int64_t staleness = 0;
+  for (const auto& [tau, count] : server["staleness_histogram"].items())
+    staleness += count.get<std::int64_t>();
+  EXPECT_EQ(staleness, 3 * 24);
+  for (const json& one : server["servers"]) {
+    EXPECT_EQ(one["commits"], 24);
+    EXPECT_EQ(one["refused"], 0);
+    EXPECT_EQ(one["inversions"], 0);
+    EXPECT_GE(one["queue_wait_seconds"]["max"], one["queue_wait_seconds"]["p50"]);
+    EXPECT_GT(one["occupancy"], 0.0);
+    EXPECT_LE(one["occupancy"], 1.0);
+    EXPECT_LE(one["jain_index"]["min"], one["jain_index"]["mean"]);
+  }
+  EXPECT_EQ(server["energy"]["proxy"].size(), 10u);
+  EXPECT_GT(server["energy"]["proxy"][5], 0.0);
+  EXPECT_GT(server["energy"]["central"][5], 0.0);
+  EXPECT_EQ(server["energy"]["median_pi"].size(), 2u) << "weight and bias";
+  // The rows of metrics.csv are the workers' alone, before and after a resume.
+  const ProcessResult longer =
+      run_process(with(arguments, {"--resume", out.string(), "--steps", "20"}));
+  ASSERT_EQ(longer.exit_code, 0) << longer.describe();
+  EXPECT_EQ(json::parse(ProcessResult::last_line(longer.out))["contributions"]["applied"], 40);
+  std::ifstream metrics(out / "metrics.csv");
+  std::map<std::string, int> rows;  // of steps, by rank
+  std::string line;
+  std::getline(metrics, line);
+  while (std::getline(metrics, line))
+    if (line.find(",,,,,") == std::string::npos) ++rows[line.substr(0, line.find(','))];
+  EXPECT_EQ(rows, (std::map<std::string, int>{{"0", 20}, {"1", 20}}));
 }
 
 TEST(TrainCommand, WritesWhatTheContractSays) {
