@@ -47,7 +47,7 @@ TEST(CompressedTraining, GTopKFollowsDenseTrainingOnGlyphs) {
   const json sparse = train(with(job, {"--algorithm", "gtopk", "--set", "wiring.density=0.01",
                                        "--set", "wiring.density_warmup=0.25,0.0625@0.1"}));
   EXPECT_NEAR(dense["bytes_sent"].get<double>(), dense_bytes(dense), 0.01 * dense_bytes(dense));
-  EXPECT_LT(sparse["bytes_sent"].get<double>(), 0.1 * dense["bytes_sent"].get<double>());
+  EXPECT_LT(sparse["bytes_sent"].get<double>(), 0.15 * dense["bytes_sent"].get<double>());
   EXPECT_LT(sparse["final_loss"].get<double>(), dense["final_loss"].get<double>() + 0.25);
   EXPECT_GT(sparse["test_accuracy"].get<double>(), dense["test_accuracy"].get<double>() - 0.05);
   EXPECT_EQ(sparse["consensus_distance"], 0);
