@@ -304,6 +304,7 @@ TEST(Optimizer, RefusesBadConfigurations) {
   EXPECT_THAT(config_error({"adm"}), HasSubstr("did you mean 'adam'?"));
   EXPECT_THAT(config_error({"sgd", -0.1}), HasSubstr("--momentum"));
   EXPECT_THAT(config_error({"sgd", nan}), HasSubstr("--momentum"));
+  EXPECT_THAT(config_error({"sgd", 1}), HasSubstr("bad --momentum 1: expected a number in [0, 1)"));
   EXPECT_THAT(config_error({"sgd", 0, true}), HasSubstr("--nesterov without momentum"));
   for (const std::string& name : optimizer_names()) {
     EXPECT_THAT(config_error({name, 0, false, -1}), HasSubstr("--weight-decay"));
