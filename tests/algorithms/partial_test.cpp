@@ -58,7 +58,9 @@ std::int64_t expect_each_once(const RoleWorld& world, const WorldConfig& config,
     std::map<Step, int> committed;
     for (const Event& event : world.events(r)) {
       if (event.kind == EventKind::committed) ++committed[event.stamp.step];
-      if (event.kind == EventKind::joined) EXPECT_LE(event.staleness, tau);
+      if (event.kind == EventKind::joined) {
+        EXPECT_LE(event.staleness, tau);
+      }
       if (event.kind == EventKind::applied) {
         EXPECT_GE(event.staleness, 0);
         EXPECT_LE(event.staleness, tau) << "rank " << r << ", step " << event.stamp.step;
@@ -91,10 +93,8 @@ TEST(Partial, EveryGradientIsConsumedOnceWithinItsAge) {
           }
           const at::Tensor x = world.z(0).to(at::kDouble);
           const at::Tensor expected = world.gradients() * (-config.lr / n);
-          if ((n & (n - 1)) == 0)
-            EXPECT_TRUE(at::equal(x, expected));
-          else
-            EXPECT_TRUE(at::allclose(x, expected, 1e-5, 1e-5));
+          const bool exact = (n & (n - 1)) == 0;
+          EXPECT_TRUE(exact ? at::equal(x, expected) : at::allclose(x, expected, 1e-5, 1e-5));
         }
 }
 
