@@ -65,12 +65,16 @@ void PeerState::start() {
       return fail({Errc::bad_input, "checkpoint of rank " + std::to_string(config_.rank) + ": " +
                                         restored.error().message});
     config_.restored.reset();
+    // The servers' next epoch may end before a worker has buffers of it.
+    if (serves_with_buffers() && epochs_sent_ > 0)
+      self_->send(config_.evaluator, EpochModel{config_.rank, epochs_sent_ - 1, {}, buffers_});
   }
   config_.run_start_ns += now().count();  // training begins
   step_began_ = now();
   role_->on_start(*this);
   for (Envelope& envelope : std::exchange(undelivered_, {})) deliver(std::move(envelope));
   started_ = true;
+  for (const Rank peer : std::exchange(lost_before_start_, {})) role_->on_peer_down(*this, peer);
   for (Envelope& envelope : std::exchange(before_start_, {})) on_envelope(envelope);
 }
 
@@ -173,7 +177,14 @@ void PeerState::on_peer_lost(Rank peer) {
   ledger_.sent_before += sent;
   ledger_.received -= std::exchange(received_from_[static_cast<std::size_t>(peer)], 0);
   if (cut_) close_channel(peer, cut_->id);
-  role_->on_peer_down(*this, peer);
+  const bool served_here = !is_server() && peer >= config_.ranks - config_.parts->plan.servers;
+  if (served_here)
+    return fail({Errc::peer_down, "rank " + std::to_string(config_.rank) +
+                                      " has lost its server, rank " + std::to_string(peer)});
+  if (started_)
+    role_->on_peer_down(*this, peer);
+  else
+    lost_before_start_.push_back(peer);
 }
 
 void PeerState::on_collect(bool with_model) {
@@ -379,6 +390,11 @@ void PeerState::report_step() {
 // With a margin: whole epochs must come out whole.
 Epoch PeerState::whole_epochs() const {
   return static_cast<Epoch>(std::floor(model_.epoch + 1e-9));
+}
+
+// A worker beside servers whose model has buffers.
+bool PeerState::serves_with_buffers() const {
+  return !is_server() && config_.parts->plan.servers > 0 && buffers_.defined() && config_.evaluator;
 }
 
 // Every epoch that has come to its end on this rank's clock goes to the Evaluator, once. Where

@@ -81,6 +81,7 @@ class PeerState : public Env {
   void report_step();
   Epoch whole_epochs() const;
   void send_epoch_models();
+  bool serves_with_buffers() const;
   bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
   void fail(Error error);
 
@@ -103,6 +104,7 @@ class PeerState : public Env {
   std::vector<Envelope> undelivered_;  // in flight at the cut that this run resumed from
   bool started_ = false;
   std::vector<Envelope> before_start_;  // from ranks that were told to start earlier
+  std::vector<Rank> lost_before_start_;
 
   // Of the step in progress.
   Timestamp step_began_{0};

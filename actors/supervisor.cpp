@@ -155,7 +155,7 @@ void SupervisorState::on_written(const CheckpointWritten& written) {
   if (!written.error.empty()) return fail({Errc::io, "checkpoint: " + written.error});
   result_.checkpoint = written.path;
   config_.observer->on_checkpoint(written.path);
-  if (stopping_ && !final_cut_begun_) {
+  if (stopping_ && !final_cut_begun_ && config_.checkpoints) {
     final_cut_begun_ = true;
     return begin_cut("");
   }
@@ -335,7 +335,11 @@ void SupervisorState::lose(Rank rank) {
   // Where ranks share memory, the transport does not hear of a death.
   for (const PeerActor& peer : crew_.peers) self_->send(peer, PeerLost{rank});
   drain_if_finished();
-  if (stage_ == Stage::draining && collecting_) weigh_reports();
+  if (stage_ != Stage::draining) return;
+  if (collecting_)
+    weigh_reports();
+  else
+    end_if_settled();
 }
 
 template <class Handle>

@@ -15,6 +15,8 @@ namespace {
 
 // Elements of one task where several threads share a loop: enough to repay waking a thread.
 constexpr std::int64_t kGrain = 1 << 16;
+// Below the size from which ATen splits a sum among threads: the norm does not depend on them.
+constexpr std::int64_t kClipStretch = 1 << 14;
 
 void check_flat(const at::Tensor& t, const char* name) {
   GRAPEVINE_CHECK(t.defined() && t.dim() == 1 && t.scalar_type() == at::kFloat && t.is_contiguous(),
@@ -187,8 +189,8 @@ double clip(at::Tensor& x, double c) {
   check_flat(x, "x");
   GRAPEVINE_CHECK(c > 0, "clip to a norm of ", c);
   double sum = 0;
-  for (std::int64_t begin = 0; begin < x.numel(); begin += kGrain) {
-    const at::Tensor part = x.narrow(0, begin, std::min(kGrain, x.numel() - begin));
+  for (std::int64_t begin = 0; begin < x.numel(); begin += kClipStretch) {
+    const at::Tensor part = x.narrow(0, begin, std::min(kClipStretch, x.numel() - begin));
     const double norm =
         at::linalg_vector_norm(part, 2, c10::nullopt, false, at::kDouble).item<double>();
     sum += norm * norm;

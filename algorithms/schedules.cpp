@@ -219,7 +219,7 @@ Expected<DensitySchedule> DensitySchedule::parse(const std::string& density,
 
 double DensitySchedule::at(double epoch) const {
   GRAPEVINE_CHECK(epoch >= 0, "density asked for epoch ", epoch);
-  const double entry = std::floor(epoch / epochs_each_);
+  const double entry = std::floor(epoch / epochs_each_ + 1e-9);
   if (entry >= static_cast<double>(warmup_.size())) return density_;
   return std::max(density_, warmup_[static_cast<std::size_t>(entry)]);
 }

@@ -317,8 +317,9 @@ void read_local_steps(Reader& read, Plan& plan) {
 
 void read_server(Reader& read, Plan& plan) {
   const bool gem = plan.rule == ServerRule::gem, easgd = plan.rule == ServerRule::easgd;
-  plan.servers =
-      static_cast<std::int32_t>(std::min<std::int64_t>(read.count("servers", 1, 1), kMaxServers));
+  plan.servers = read.rank_count("servers", 1, 1);
+  read.only_where("servers", plan.servers <= kMaxServers,
+                  "this engine: at most " + std::to_string(kMaxServers));
   plan.kappa = read.number_from("kappa", plan.kappa, 0);
   plan.window = read.count("window", 1, 1);
   plan.strict = read.name("section", "strict", {"strict", "relaxed"}) == "strict";
@@ -432,6 +433,16 @@ void read_compression(Reader& read, const std::string& exchange, Plan& plan) {
   for (const char* key : {"momentum_correction", "momentum_masking"})
     read.only_where(key, plan.exchange == Exchange::aggregate,
                     role + "it belongs to aggregate, choose exchange = 'aggregate'");
+  const bool models = plan.exchange == Exchange::aggregate && plan.pack == Pack::model;
+  read.only_where("compress", !c.enabled() || !models,
+                  "pack = 'model': what is not sent would become 0 in the model, choose pack = "
+                  "'difference'");
+  read.only_where("momentum_correction", plan.pack == Pack::gradient || !c.momentum_correction,
+                  "this pack: it collects gradients, choose pack = 'gradient'");
+  read.only_where("scale", !plan.scale_by_active || !c.enabled(),
+                  "compress = '" + c.name +
+                      "': ranks without a gradient still send what was left over, choose scale = "
+                      "'ranks'");
   read.only_where("compress", !c.enabled() || plan.exchange != Exchange::bilateral,
                   role +
                       "both ends of a pair move by the same exact difference, choose exchange = "
@@ -464,6 +475,8 @@ void read_compression(Reader& read, const std::string& exchange, Plan& plan) {
 void read_clip(Reader& read, const std::string& exchange, Plan& plan) {
   read.only_where("clip", plan.exchange == Exchange::aggregate,
                   "exchange = '" + exchange + "': it clips the mean gradient of an aggregate");
+  read.only_where("clip", plan.pack == Pack::gradient,
+                  "this pack: it clips gradients, choose pack = 'gradient'");
   read.only_where("clip_at", read.has("clip"), "a wiring without clip: give clip a norm");
   if (!read.has("clip")) return;
   plan.clip.norm = read.number("clip", "1", 0, std::numeric_limits<double>::max());

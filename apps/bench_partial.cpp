@@ -136,7 +136,7 @@ class PartialRank final : public BenchRank {
         if (!reduce.contributed()) send(reduce.post());
       }
       if (reduce.begun() && !reduce.contributed())
-        send(reduce.contribute(std::move(ready ? mine : nothing), ready, rng_));
+        send(reduce.contribute(std::move(ready ? mine : nothing), ready, 0, rng_));
       if (!done_at && reduce.done()) done_at = Clock::now();
       if (done_at && ready) break;
       const auto until = ready ? Clock::now() + plan_.plan.patience + last_ready : ready_at;
@@ -190,7 +190,7 @@ class PartialRank final : public BenchRank {
     take_early(barrier);
     send(barrier.post());
     const auto nanoseconds = static_cast<std::int64_t>(mine * 1e9);
-    send(barrier.contribute(at::zeros({0}), nanoseconds, rng_));
+    send(barrier.contribute(at::zeros({0}), nanoseconds, 0, rng_));
     while (!barrier.done())
       if (auto heard = hear(barrier, Clock::now() + plan_.plan.patience, true); !heard)
         return heard.error();

@@ -64,14 +64,18 @@ ordered_json entry_of(const StateDict& measures, const std::string& name) {
 
 ordered_json one_server(const StateDict& m) {
   const auto of = [&m](const char* name) { return entry_of(m, name); };
-  return {{"commits", of("commits")},
-          {"refused", of("refused")},
-          {"taken_back", of("taken_back")},
-          {"queue_wait_seconds",
-           {{"p50", of("wait_p50_s")}, {"p99", of("wait_p99_s")}, {"max", of("wait_max_s")}}},
-          {"jain_index", {{"mean", of("jain_mean")}, {"min", of("jain_min")}}},
-          {"inversions", of("inversions")},
-          {"occupancy", of("occupancy")}};
+  const auto windows = m.integer("windows");
+  const bool any_window = windows && *windows > 0;
+  return {
+      {"commits", of("commits")},
+      {"refused", of("refused")},
+      {"taken_back", of("taken_back")},
+      {"queue_wait_seconds",
+       {{"p50", of("wait_p50_s")}, {"p99", of("wait_p99_s")}, {"max", of("wait_max_s")}}},
+      {"jain_index", any_window ? ordered_json{{"mean", of("jain_mean")}, {"min", of("jain_min")}}
+                                : ordered_json(nullptr)},
+      {"inversions", of("inversions")},
+      {"occupancy", of("occupancy")}};
 }
 
 // Sums over clients of the entry `name`, element by element; empty where no client has it.

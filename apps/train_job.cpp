@@ -203,6 +203,15 @@ Expected<void> make_computes(TrainJob& job) {
   return {};
 }
 
+// Whether every server had seen all of its `clients` leave.
+bool servers_had_ended(const Checkpoint& checkpoint, std::size_t clients) {
+  return std::all_of(checkpoint.ranks.begin() + static_cast<std::ptrdiff_t>(clients),
+                     checkpoint.ranks.end(), [](const StateDict& server) {
+                       const auto finished = server.integer("role.finished");
+                       return finished && *finished == 1;
+                     });
+}
+
 // Where rounds may be skipped, ranks end at different rounds and tell each other so. A checkpoint
 // in which only some have ended can go on to that end, not beyond.
 Expected<void> check_extension(const TrainJob& job, const Checkpoint& checkpoint) {
@@ -210,10 +219,13 @@ Expected<void> check_extension(const TrainJob& job, const Checkpoint& checkpoint
   const Step steps = job.run.parts->horizon.steps;
   if (saved == checkpoint.identity.end() || saved->second == std::to_string(steps)) return {};
   Step ended = 0;
-  const std::vector<Step> behind = checkpoint.steps();
+  const bool servers = job.run.parts->plan.exchange == Exchange::server;
+  std::vector<Step> behind = checkpoint.steps();
+  behind.resize(static_cast<std::size_t>(job.run.workers()));
   for (const Step step : behind) ended += std::to_string(step) == saved->second;
-  if (job.run.parts->plan.staleness == 0 || ended == 0 || ended == static_cast<Step>(behind.size()))
-    return {};
+  const bool all =
+      ended == static_cast<Step>(behind.size()) && servers_had_ended(checkpoint, behind.size());
+  if ((job.run.parts->plan.staleness == 0 && !servers) || ended == 0 || all) return {};
   return bad_input("--resume " + job.options.resume + ": " + std::to_string(ended) + " of " +
                    std::to_string(behind.size()) + " ranks had ended: first resume with --steps " +
                    saved->second + ", then go on from there");
@@ -232,9 +244,13 @@ Expected<void> load_resume(TrainJob& job) {
   std::vector<Step> behind = checkpoint->steps();
   behind.resize(static_cast<std::size_t>(job.run.workers()));
   const Step done = *std::min_element(behind.begin(), behind.end());
-  if (job.run.parts->plan.exchange != Exchange::bilateral && done > job.run.parts->horizon.steps)
-    return bad_input("--resume " + job.options.resume + ": it is at step " + std::to_string(done) +
-                     ", the job ends at step " + std::to_string(job.run.parts->horizon.steps) +
+  const Step most = *std::max_element(behind.begin(), behind.end());
+  const Exchange exchange = job.run.parts->plan.exchange;
+  const Step end = job.run.parts->horizon.steps;
+  if ((exchange != Exchange::bilateral && done > end) ||
+      (exchange == Exchange::server && most > end))
+    return bad_input("--resume " + job.options.resume + ": it is at step " + std::to_string(most) +
+                     ", the job ends at step " + std::to_string(end) +
                      ": give more --steps or --epochs");
   if (auto extends = check_extension(job, *checkpoint); !extends) return extends;
   job.run.resume = std::move(*checkpoint);

@@ -62,7 +62,9 @@ void ButterflyTopK::take(SparseVector theirs) {
     alive_ = list_;
     return;
   }
-  list_ = keep_top_k(merge(list_, theirs), place_.k, nullptr);
+  // In the order of the positions: NaN + NaN is the first of them.
+  SparseVector sum = place_.position < source() ? merge(list_, theirs) : merge(theirs, list_);
+  list_ = keep_top_k(std::move(sum), place_.k, nullptr);
   rejected_ = merge(rejected_, intersect(alive_, list_, false));
   alive_ = intersect(alive_, list_, true);
 }

@@ -28,12 +28,13 @@ std::vector<OutgoingPacked> PackedAllGather::advance(PackedInbox& inbox) {
     place = inbox.take(place_.operation, 0, sender);
     missing_ -= place.has_value();
   }
-  if (reselect_ && done()) reselect();
   return {};
 }
 
-// Every rank does this for itself, in the same order.
+// Every rank does this for itself, in the same order, once the result is wanted: until then a
+// checkpoint holds the lists.
 void PackedAllGather::reselect() {
+  if (!reselect_ || std::exchange(reselected_, true)) return;
   std::vector<SparseVector> lists;
   for (const std::optional<Packed>& packed : gathered_) lists.push_back(list_of(*packed));
   const SparseVector own = lists[static_cast<std::size_t>(place_.position)];
@@ -42,7 +43,13 @@ void PackedAllGather::reselect() {
   gathered_.assign(1, to_packed(sum));
 }
 
+SparseVector PackedAllGather::take_rejected() {
+  reselect();
+  return std::move(rejected_);
+}
+
 std::vector<Packed> PackedAllGather::take_result() {
+  reselect();
   std::vector<Packed> result;
   for (std::optional<Packed>& packed : gathered_) result.push_back(*std::move(packed));
   return result;

@@ -23,7 +23,7 @@ class PackedAllGather final : public PackedCollective {
   bool done() const override { return missing_ == 0; }
   // Without reselection by position.
   std::vector<Packed> take_result() override;
-  SparseVector take_rejected() override { return std::move(rejected_); }
+  SparseVector take_rejected() override;
   StateDict save() const override;
   Expected<void> load(const StateDict& state) override;
 
@@ -33,6 +33,7 @@ class PackedAllGather final : public PackedCollective {
   const bool reselect_;
   std::vector<std::optional<Packed>> gathered_;  // by position
   std::int32_t missing_;
+  bool reselected_ = false;
   SparseVector rejected_;
 };
 

@@ -53,12 +53,12 @@ std::vector<OutgoingMessage> PartialAllReduce::on_packed(Rank from, PackedChunk 
 }
 
 std::vector<OutgoingMessage> PartialAllReduce::contribute(at::Tensor&& value, std::int64_t entry,
-                                                          Rng& rng) {
+                                                          double epoch, Rng& rng) {
   GRAPEVINE_CHECK(begun() && !contributed(), "a contribution to operation ", operation_,
                   begun() ? " twice" : " that has not begun");
   std::vector<OutgoingMessage> out;
   if (compressed_ != nullptr)
-    append(out, compressed_->start(operation_, std::move(value), rng));
+    append(out, compressed_->start(operation_, epoch, std::move(value), rng));
   else
     append(out, ring_.start(std::move(value)));
   at::Tensor entries = at::zeros({static_cast<std::int64_t>(size_)}, at::kLong);

@@ -47,8 +47,9 @@ class PartialAllReduce {
   bool done() const { return (compressed_ ? compressed_->done() : ring_.done()) && tally_.done(); }
 
   // `value`: [d] float32, taken as memory of the result. `entry`: this rank's own of the tally.
-  // `rng`: of the compressor. REQUIRES: begun(), !contributed().
-  std::vector<OutgoingMessage> contribute(at::Tensor&& value, std::int64_t entry, Rng& rng);
+  // `epoch`, `rng`: of the compressor. REQUIRES: begun(), !contributed().
+  std::vector<OutgoingMessage> contribute(at::Tensor&& value, std::int64_t entry, double epoch,
+                                          Rng& rng);
 
   struct Result {
     at::Tensor sum;                   // [d]

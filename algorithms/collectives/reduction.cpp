@@ -24,7 +24,7 @@ class RingReduction final : public Reduction {
  public:
   RingReduction(Rank rank, std::int32_t ranks) : rank_(rank), ranks_(all_ranks(ranks)) {}
 
-  Outgoing start(std::int64_t operation, at::Tensor&& vector, Rng&) override {
+  Outgoing start(std::int64_t operation, double, at::Tensor&& vector, Rng&) override {
     ring_.emplace(ranks_, rank_, operation);
     Outgoing out;
     append(out, ring_->start(std::move(vector)));
@@ -60,7 +60,7 @@ class RingReduction final : public Reduction {
     return state;
   }
 
-  Expected<void> load(const StateDict& state, std::int64_t operation) override {
+  Expected<void> load(const StateDict& state, std::int64_t operation, double) override {
     ring_.reset();
     const StateDict ring = state.under("ring");
     if (!ring.entries().empty()) {
@@ -100,12 +100,12 @@ class CompressedReduction final : public Reduction {
         compressor_(make_compressor(parts->plan.compression)),
         feedback_(feedback_of(*parts)) {}
 
-  Outgoing start(std::int64_t operation, at::Tensor&& vector, Rng& rng) override {
+  Outgoing start(std::int64_t operation, double epoch, at::Tensor&& vector, Rng& rng) override {
     GRAPEVINE_CHECK(vector.numel() == d_, "a vector of ", vector.numel(), " instead of ", d_);
     memory_ = std::move(vector);
     vector = at::Tensor();
-    collective_ = collective(operation);
-    Packed packed = feedback_.pack(memory_, *compressor_, parts_->horizon.epoch_of(operation), rng);
+    collective_ = collective(operation, epoch);
+    Packed packed = feedback_.pack(memory_, *compressor_, epoch, rng);
     Outgoing out;
     append(out, collective_->start(std::move(packed), inbox_));
     return out;
@@ -146,12 +146,12 @@ class CompressedReduction final : public Reduction {
     return state;
   }
 
-  Expected<void> load(const StateDict& state, std::int64_t operation) override {
+  Expected<void> load(const StateDict& state, std::int64_t operation, double epoch) override {
     const auto running = state.integer("running");
     if (!running) return running.error();
     collective_.reset();
     if (*running != 0) {
-      collective_ = collective(operation);
+      collective_ = collective(operation, epoch);
       if (auto loaded = collective_->load(state.under("collective")); !loaded) return loaded;
     }
     if (auto loaded = inbox_.load(state.under("inbox")); !loaded) return loaded;
@@ -159,9 +159,8 @@ class CompressedReduction final : public Reduction {
   }
 
  private:
-  std::unique_ptr<PackedCollective> collective(std::int64_t operation) const {
+  std::unique_ptr<PackedCollective> collective(std::int64_t operation, double epoch) const {
     const CompressionSettings& c = parts_->plan.compression;
-    const double epoch = parts_->horizon.epoch_of(operation);
     return make_packed_collective(c.reduce,
                                   {ranks_, rank_, operation, d_, c.density.entries(epoch, d_)});
   }

@@ -24,14 +24,15 @@
 
 namespace grapevine {
 
-// Not thread-safe. Operations 0, 1, 2, … follow each other; messages of later ones wait.
+// Not thread-safe. Operations ascend; messages of later ones wait.
 class Reduction {
  public:
   virtual ~Reduction() = default;
 
-  // Gives `vector`, [d] float32, contiguous, whose memory is taken. REQUIRES: not running().
-  virtual std::vector<OutgoingMessage> start(std::int64_t operation, at::Tensor&& vector,
-                                             Rng& rng) = 0;
+  // Gives `vector`, [d] float32, contiguous, whose memory is taken. `epoch`: the training behind
+  // it, the same on all ranks, for schedules. REQUIRES: not running().
+  virtual std::vector<OutgoingMessage> start(std::int64_t operation, double epoch,
+                                             at::Tensor&& vector, Rng& rng) = 0;
   // Of any operation from the present one on. Another payload is a broken invariant.
   virtual std::vector<OutgoingMessage> on_message(Rank from, Payload payload) = 0;
 
@@ -42,8 +43,9 @@ class Reduction {
   virtual at::Tensor take_sum() = 0;
 
   virtual StateDict save() const = 0;
-  // `operation`: the one that was running. Errors (bad_input): entries that are missing or damaged.
-  virtual Expected<void> load(const StateDict& state, std::int64_t operation) = 0;
+  // `operation`, `epoch`: those that were running. Errors (bad_input): entries that are missing or
+  // damaged.
+  virtual Expected<void> load(const StateDict& state, std::int64_t operation, double epoch) = 0;
 };
 
 // Among `ranks` ranks numbered from 0, as the plan says; for vectors of d.

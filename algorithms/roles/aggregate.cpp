@@ -80,7 +80,8 @@ void Aggregate::reduce(Env& env, at::Tensor packed) {
   phase_ = Phase::reducing;
   const ClipSettings& clip = parts_->plan.clip;
   if (clip.norm > 0 && !clip.at_sum) kernels::clip(packed, clip.norm / std::sqrt(ranks_));
-  send(env, reduction_->start(model_.step, std::move(packed), env.rng()));
+  send(env, reduction_->start(model_.step, parts_->horizon.epoch_of(model_.step), std::move(packed),
+                              env.rng()));
   if (!reduction_->done()) env.record({EventKind::wait_begin, -1, stamp(), model_.step, 0, 0});
   apply_if_reduced(env);
 }
@@ -180,7 +181,10 @@ Expected<void> Aggregate::load(const StateDict& state) {
   if (outer_) {
     if (auto loaded = outer_->load(state.under("outer")); !loaded) return loaded;
   }
-  if (auto loaded = reduction_->load(state.under("reduction"), model_.step); !loaded) return loaded;
+  if (auto loaded = reduction_->load(state.under("reduction"), model_.step,
+                                     parts_->horizon.epoch_of(model_.step));
+      !loaded)
+    return loaded;
   return optimizer_->load(state.under("optimizer"));
 }
 

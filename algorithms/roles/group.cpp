@@ -66,7 +66,7 @@ void Group::contribute_if_begun(Env& env, Step step) {
   if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, age, 0});
   at::Tensor copy = pool_.take(model_.x.numel());
   copy.copy_(model_.x.read());
-  send(env, average.reduce.contribute(std::move(copy), fresh, env.rng()));
+  send(env, average.reduce.contribute(std::move(copy), fresh, model_.epoch, env.rng()));
 }
 
 void Group::apply_if_done(Env& env) {

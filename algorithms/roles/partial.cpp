@@ -78,7 +78,7 @@ void Partial::contribute_if_begun(Env& env) {
   if (!value.defined()) value = at::zeros({model_.x.numel()});
   contributed_ = std::exchange(pending_, {});
   send(env, reduce_.contribute(std::move(value), static_cast<std::int64_t>(contributed_.size()),
-                               env.rng()));
+                               model_.epoch, env.rng()));
   apply_if_done(env);
 }
 
@@ -341,7 +341,8 @@ Expected<void> Partial::load(const StateDict& state) {
   if (auto loaded = reduce_.load(state.under("reduce")); !loaded) return loaded;
   if (auto loaded = early_.load(state.under("early.chunks")); !loaded) return loaded;
   if (compressed_)
-    if (auto loaded = compressed_->load(state.under("compressed"), round_); !loaded) return loaded;
+    if (auto loaded = compressed_->load(state.under("compressed"), round_, model_.epoch); !loaded)
+      return loaded;
   return optimizer_->load(state.under("optimizer"));
 }
 

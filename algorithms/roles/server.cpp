@@ -27,6 +27,7 @@ void Server::on_start(Env& env) {
     section.since = env.now();
     env.after(from_seconds(parts_->plan.section_timeout), section.grant);
   }
+  busy_since_ = env.now();
   for (Request& request : queue_) request.since = env.now();
   if (std::exchange(finished_, false)) left_.clear();
 }
@@ -93,14 +94,15 @@ void Server::meter(Env& env, const Request& request) {
 
 void Server::grant(Env& env, const Request& request) {
   const TimerId id = ++grants_;
+  if (open_.empty()) busy_since_ = env.now();
   open_[request.client] = {request.exchange, id, env.now()};
   env.after(from_seconds(parts_->plan.section_timeout), id);
   env.send(request.client, stamp(), Grant{request.exchange, model_.x});
 }
 
 void Server::close_section(Env& env, Rank client) {
-  meter_.occupied(open_.at(client).since, env.now());
   open_.erase(client);
+  if (open_.empty()) meter_.occupied(busy_since_, env.now());
 }
 
 void Server::take_commit(Env& env, Rank client, const Stamp& stamp, Commit commit) {

@@ -5,8 +5,9 @@
 //   AGN: Hermans et al. 2017. (A)EASGD: Zhang, Choromanska, LeCun, NeurIPS 2015.
 // Symbols: theta central variable (this slice), v its version, u a client's commit, tau staleness.
 //
-//   client asks (gem):   enqueue;  its turn: grant theta;  its commit u: theta <- theta + u, v <-
-//   v+1 client offers:       enqueue;  its turn: apply the rule, give back what the rule says
+//   client asks (gem):  enqueue;  its turn: grant theta;  its commit u: theta <- theta + u; ++v
+//
+//   client offers:      enqueue;  its turn: apply the rule; ++v; give back what the rule says:
 //     downpour, agn      theta <- theta + u                 gives theta
 //     adaptive           theta <- theta + u / (tau + 1)     gives theta
 //     easgd              e = alpha (x - theta);  theta <- theta + e    gives e
@@ -109,6 +110,7 @@ class Server final : public Role {
   std::int64_t taken_back_ = 0;  // grants
   std::int64_t refused_ = 0;     // commits
   bool finished_ = false;
+  Timestamp busy_since_{0};  // a section has been open
   ServiceMeter meter_;
   BufferPool pool_;
 };

@@ -140,10 +140,9 @@ void ServerClient::on_message(Env& env, Envelope envelope) {
 void ServerClient::on_grant(Env& env, std::int32_t server, const Stamp& stamp, Grant grant) {
   GRAPEVINE_CHECK(phase_ == Phase::exchanging && grant.exchange == exchange_,
                   "a grant that was not asked for");
-  const at::Tensor delta = slice(update_, server);
-  GRAPEVINE_CHECK(grant.theta.numel() == delta.numel(), "a slice of another size");
-  at::Tensor u = at::empty_like(delta);
-  kernels::match_energy_into(u, delta, slice(proxy_, server), grant.theta.read(),
+  at::Tensor u = at::empty({grant.theta.numel()}, at::kFloat);
+  GRAPEVINE_CHECK(slice(update_, server).numel() == u.numel(), "a slice of another size");
+  kernels::match_energy_into(u, slice(update_, server), slice(proxy_, server), grant.theta.read(),
                              slice(model_.x.read(), server), parts_->plan.kappa);
   if (pi_.defined()) measure(server, grant.theta.read(), u);
   env.send(first_server_ + server, this->stamp(server),

@@ -237,8 +237,8 @@ class PartialWorld {
     if (node.reduce->begun() && !node.reduce->contributed()) {
       node.was_ready.push_back(node.reduce->posted());
       at::Tensor value = std::exchange(node.pending, at::zeros({3}));
-      send(r,
-           node.reduce->contribute(std::move(value), std::exchange(node.pending_count, 0), rng_));
+      send(r, node.reduce->contribute(std::move(value), std::exchange(node.pending_count, 0), 0,
+                                      rng_));
     }
     if (!node.reduce->done()) return;
     auto result = node.reduce->take_result();

@@ -237,6 +237,39 @@ TEST(Partial, CompressedSumsLoseNothing) {
       }
 }
 
+// The same through checkpoints: between the sum and the tally, with residuals and lists half done.
+TEST(Partial, SaveAndLoadInTheMiddleOfCompressedSumsLoseNothing) {
+  for (const std::string reduce : {"all-gather", "all-gather-reselect", "butterfly", "tree"})
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      SCOPED_TRACE(reduce + ", seed=" + std::to_string(seed));
+      const WorldConfig config = make_config(make_plan({{"activation", "solo"},
+                                                        {"staleness", "3"},
+                                                        {"compress", "top-k"},
+                                                        {"density", "0.4"},
+                                                        {"sparse_reduce", reduce}}),
+                                             4, seed);
+      RoleWorld world(config, whole);
+      world.start();
+      const auto when = static_cast<std::int64_t>(1 + world.rng()() % 2000);
+      while (world.event_count() < when && world.step()) {
+      }
+      world.save_and_load();
+      world.run();
+      expect_each_once(world, config, 3);
+      at::Tensor residuals = at::zeros({config.dimension}, at::kDouble);
+      for (Rank r = 0; r < 4; ++r) {
+        EXPECT_TRUE(at::equal(world.z(r), world.z(0)));
+        residuals += world.saved(r)
+                         .under("compressed")
+                         .under("feedback")
+                         .tensor("residual")
+                         ->to(at::kDouble);
+      }
+      EXPECT_TRUE(at::equal(world.z(0).to(at::kDouble),
+                            (world.gradients() - residuals) * (-config.lr / 4)));
+    }
+}
+
 TEST(Partial, WiringsThatDoNotFitAreRefused) {
   const auto refusal = [](const std::vector<std::pair<std::string, std::string>>& keys) {
     Wiring wiring;
@@ -250,6 +283,15 @@ TEST(Partial, WiringsThatDoNotFitAreRefused) {
   EXPECT_NE(refusal({{"exchange", "gossip"}, {"activation", "solo"}}).find("belongs to partial"),
             std::string::npos);
   EXPECT_NE(refusal({{"exchange", "partial"}, {"pack", "model"}}).find("choose pack = 'gradient'"),
+            std::string::npos);
+  EXPECT_NE(refusal({{"exchange", "aggregate"}, {"pack", "model"}, {"compress", "top-k"}})
+                .find("choose pack = 'difference'"),
+            std::string::npos);
+  EXPECT_NE(refusal({{"exchange", "aggregate"}, {"pack", "model"}, {"clip", "1"}})
+                .find("it clips gradients"),
+            std::string::npos);
+  EXPECT_NE(refusal({{"exchange", "partial"}, {"scale", "active"}, {"compress", "top-k"}})
+                .find("choose scale = 'ranks'"),
             std::string::npos);
   EXPECT_NE(refusal({{"exchange", "aggregate"}, {"staleness", "2"}})
                 .find("belongs to gossip, partial and group"),

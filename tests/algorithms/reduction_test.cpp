@@ -95,8 +95,8 @@ class Ranks {
     for (std::size_t r = 0; r < seats_.size(); ++r) {
       const StateDict state = seats_[r].reduction->save();
       seats_[r].reduction = make(static_cast<Rank>(r));
-      const auto loaded =
-          seats_[r].reduction->load(state, static_cast<std::int64_t>(seats_[r].next) - 1);
+      const auto operation = static_cast<std::int64_t>(seats_[r].next) - 1;
+      const auto loaded = seats_[r].reduction->load(state, operation, epoch_of(operation));
       ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     }
   }
@@ -126,12 +126,13 @@ class Ranks {
     std::vector<at::Tensor> sums;
   };
 
+  double epoch_of(std::int64_t operation) const { return parts_->horizon.epoch_of(operation); }
   std::unique_ptr<Reduction> make(Rank r) const { return make_reduction(parts_, r, ranks_, d_); }
 
   void start(std::size_t r, at::Tensor input) {
     Seat& seat = seats_[r];
-    send(r,
-         seat.reduction->start(static_cast<std::int64_t>(seat.next++), std::move(input), seat.rng));
+    const auto operation = static_cast<std::int64_t>(seat.next++);
+    send(r, seat.reduction->start(operation, epoch_of(operation), std::move(input), seat.rng));
     finish(seat);
   }
   void deliver(std::pair<Rank, Rank> pair) {
@@ -464,7 +465,7 @@ TEST(Reduction, RefusesWhatIsNoVectorOfItsSender) {
   const auto parts = parts_of({{"density", "0.1"}}, 2);
   Rng rng(1);
   const auto reduction = make_reduction(parts, 0, 2, 50);
-  reduction->start(0, at::ones({50}), rng);
+  reduction->start(0, 0, at::ones({50}), rng);
   EXPECT_THROW(reduction->on_message(1, Leave{}), InvariantBroken);
   EXPECT_THROW(reduction->on_message(1, PackedChunk{0, 0, 0, {}}), InvariantBroken);
   SparseVector beyond;
