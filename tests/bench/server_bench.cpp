@@ -45,7 +45,7 @@ RunConfig make_run(const std::string& preset, std::int32_t workers) {
   run.parts = *make_parts(plan, {std::max<Step>(1, commits() / workers), 1e9},
                           *LrSchedule::make(rate), optimizer, workers);
   run.transport = make_inproc_transport(run.ranks);
-  run.delay = [](Rank, Step) { return kGradientTime; };
+  run.delay.add([](Rank, Step) { return kGradientTime; });
   run.trace = false;
   for (Rank r = 0; r < workers; ++r) {
     QuadraticConfig quadratic;
