@@ -99,7 +99,8 @@ class CrewBuilder {
     SupervisorConfig supervision;
     supervision.ranks = config_.ranks;
     supervision.servers = config_.servers();
-    supervision.outlives_ranks = config_.servers() > 0 && config_.parts->plan.hierarchy == 1;
+    supervision.outlives_ranks =
+        config_.outlives_ranks && config_.servers() > 0 && config_.parts->plan.hierarchy == 1;
     supervision.observer = std::move(observer);
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;
     supervision.checkpoints = !config_.checkpoint_folder.empty();

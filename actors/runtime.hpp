@@ -40,6 +40,7 @@ struct RunConfig {
   std::vector<std::shared_ptr<Compute>> computes;
   std::shared_ptr<Compute> evaluator;  // null: no validation beside training
   DelayModel delay;                    // stragglers
+  bool outlives_ranks = true;          // where there are servers: see Supervision
   int threads = 1;                     // intra-op threads per worker
   Step log_every = 1;
   bool trace = true;

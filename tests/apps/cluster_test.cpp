@@ -217,12 +217,13 @@ TEST_P(Cluster, ADeadProcessEndsTheRunEverywhere) {
 }
 
 // Servers are in the last process. A worker that dies takes its own share with it, and no more.
-TEST_P(Cluster, TheOthersGoOnWhereAClientOfServersDies) {
-  const fs::path out = folder_.path() / "survivors";
+TEST(ClusterOverTcp, TheOthersGoOnWhereAClientOfServersDies) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "survivors";
   const std::uint16_t port = free_port();
   const auto arguments =
-      with(small_run("gem", out), {"--transport", GetParam(), "--steps", "1500",
-                                   "--checkpoint-every", "0.05", "--set", "wiring.servers=2"});
+      with(small_run("gem", out), {"--transport", "tcp", "--steps", "1500", "--checkpoint-every",
+                                   "0.05", "--set", "wiring.servers=2"});
   std::vector<std::unique_ptr<Process>> processes;
   for (int process = 0; process < 4; ++process)
     processes.emplace_back(new Process(start("torchrun", process, 4, port, arguments)));
@@ -260,6 +261,27 @@ TEST_P(Cluster, StopsEverywhereOnASignalWithACheckpoint) {
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(summary_of(out)["interrupted"], true);
   EXPECT_TRUE(read_checkpoint(out.string()).ok());
+}
+
+// Over UCX it ends the run: nobody hangs.
+TEST(ClusterOverUcx, ADeadClientOfServersEndsTheRun) {
+  if (!ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "ended";
+  const std::uint16_t port = free_port();
+  const auto arguments = with(small_run("gem", out), {"--transport", "ucx", "--steps", "1000000",
+                                                      "--checkpoint-every", "0.05"});
+  std::vector<std::unique_ptr<Process>> processes;
+  for (int process = 0; process < 3; ++process)
+    processes.emplace_back(new Process(start("torchrun", process, 3, port, arguments)));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  while (!fs::exists(out / "checkpoint" / "latest") && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  processes[1]->signal(SIGKILL);
+  for (const std::size_t process : {0U, 2U}) {
+    const auto result = processes[process]->wait();
+    EXPECT_EQ(result.exit_code, 1) << "process " << process << result.describe();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Cluster, testing::Values("tcp", "ucx"),
