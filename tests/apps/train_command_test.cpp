@@ -83,7 +83,10 @@ TEST(TrainCommand, SaysHowServersServed) {
     EXPECT_GE(one["queue_wait_seconds"]["max"], one["queue_wait_seconds"]["p50"]);
     EXPECT_GT(one["occupancy"], 0.0);
     EXPECT_LE(one["occupancy"], 1.0);
-    EXPECT_LE(one["jain_index"]["min"], one["jain_index"]["mean"]);
+    // Nothing where the first client leaves before ten services of each.
+    if (!one["jain_index"].is_null()) {
+      EXPECT_LE(one["jain_index"]["min"], one["jain_index"]["mean"]);
+    }
   }
   EXPECT_EQ(server["energy"]["proxy"].size(), 10u);
   EXPECT_GT(server["energy"]["proxy"][5], 0.0);
