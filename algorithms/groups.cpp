@@ -43,6 +43,7 @@ std::vector<Rank> GroupSchedule::members(Step step, Rank rank) const {
 std::vector<Rank> GroupSchedule::butterfly(Step step, Rank rank) const {
   const std::int32_t all_bits = log2_of(ranks_), bits = log2_of(size_);
   std::vector<Rank> group = {rank};
+  if (all_bits == 0) return group;
   for (std::int32_t i = 0; i < bits; ++i) {
     const Rank bit = 1 << ((step * bits + i) % all_bits);
     const std::size_t so_far = group.size();

@@ -69,7 +69,7 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
   if (plan.exchange == Exchange::group) {
     auto groups = GroupSchedule::make(*nodes, plan.group_size, plan.seed);
     if (!groups) return groups.error();
-    parts->groups = std::move(*groups);
+    parts->groups = *groups;
   }
   return std::shared_ptr<const SharedParts>(std::move(parts));
 }
