@@ -8,6 +8,7 @@
 #include <iterator>
 #include <ostream>
 #include <thread>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -53,54 +54,39 @@ class BenchReport {
   BenchReport(const BenchOptions& options, std::ostream& out) : options_(options), out_(out) {}
 
   void add(std::int64_t bytes, std::vector<double> seconds) {
-    std::sort(seconds.begin(), seconds.end());
-    const double median = (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
-    const double p10 = percentile(seconds, 0.10);
-    const double p99 = percentile(seconds, 0.99);
+    const Quantiles times = quantiles_of(std::move(seconds));
     if (options_.json)
-      print_json(bytes, median, p10, p99);
+      print(record(bytes, times, bandwidth(bytes, times.median)));
     else
-      print_line(bytes, median, p10, p99);
+      print_line(bytes, times);
     out_.flush();
   }
 
-  void add(PartialTimes times) {
-    std::vector<double>& seconds = times.seconds;
-    std::sort(seconds.begin(), seconds.end());
-    const double median = (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
-    const double p10 = percentile(seconds, 0.10), p99 = percentile(seconds, 0.99);
-    const double skew = to_seconds(times.skew);
+  void add(PartialTimes partial) {
+    const Quantiles times = quantiles_of(std::move(partial.seconds));
     if (options_.json) {
-      nlohmann::ordered_json line;
-      line["kind"] = options_.kind;
-      line["transport"] = options_.transport;
-      line["ranks"] = options_.ranks;
-      line["bytes"] = times.bytes;
-      line["median_s"] = median;
-      line["p10_s"] = p10;
-      line["p99_s"] = p99;
-      line["bandwidth_gbps"] = nullptr;
-      line["activation"] = times.policy;
-      line["skew_s"] = skew;
-      line["active_ranks"] = times.active;
-      out_ << line.dump() << '\n';
+      nlohmann::ordered_json line = record(partial.bytes, times, nullptr);
+      line["activation"] = partial.policy;
+      line["skew_s"] = to_seconds(partial.skew);
+      line["active_ranks"] = partial.active;
+      print(line);
     } else {
-      if (!std::exchange(headed_, true))
-        out_ << "partial all-reduce over " << options_.transport << ", " << options_.ranks
-             << " ranks, " << options_.iterations
-             << " iterations; rank r is ready at r x skew; mean wait of a rank for the sum\n"
-                "       bytes  skew, ms  activation        median, us       p10, us       p99, us  "
-                "active ranks\n";
-      char text[160];
-      std::snprintf(text, sizeof text, "%12lld  %8.3f  %-14s  %12.1f  %12.1f  %12.1f  %12.2f\n",
-                    static_cast<long long>(times.bytes), skew * 1e3, times.policy.c_str(),
-                    median * 1e6, p10 * 1e6, p99 * 1e6, times.active);
-      out_ << text;
+      print_line(partial, times);
     }
     out_.flush();
   }
 
  private:
+  struct Quantiles {
+    double median = 0, p10 = 0, p99 = 0;  // seconds
+  };
+
+  static Quantiles quantiles_of(std::vector<double> seconds) {
+    std::sort(seconds.begin(), seconds.end());
+    const double median = (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
+    return {median, percentile(seconds, 0.10), percentile(seconds, 0.99)};
+  }
+
   static double percentile(const std::vector<double>& sorted, double part) {
     const auto index = static_cast<std::size_t>(part * static_cast<double>(sorted.size()));
     return sorted[std::min(sorted.size() - 1, index)];
@@ -113,26 +99,44 @@ class BenchReport {
     return share * static_cast<double>(bytes) / seconds / 1e9;
   }
 
-  void print_json(std::int64_t bytes, double median, double p10, double p99) {
+  // What every kind says.
+  nlohmann::ordered_json record(std::int64_t bytes, const Quantiles& times,
+                                const nlohmann::ordered_json& bandwidth) const {
     nlohmann::ordered_json line;
     line["kind"] = options_.kind;
     line["transport"] = options_.transport;
     line["ranks"] = options_.ranks;
     line["bytes"] = bytes;
-    line["median_s"] = median;
-    line["p10_s"] = p10;
-    line["p99_s"] = p99;
-    line["bandwidth_gbps"] = bandwidth(bytes, median);
-    out_ << line.dump() << '\n';
+    line["median_s"] = times.median;
+    line["p10_s"] = times.p10;
+    line["p99_s"] = times.p99;
+    line["bandwidth_gbps"] = bandwidth;
+    return line;
   }
 
-  void print_line(std::int64_t bytes, double median, double p10, double p99) {
-    if (!headed_) print_head();
-    headed_ = true;
+  void print(const nlohmann::ordered_json& line) { out_ << line.dump() << '\n'; }
+
+  void print_line(std::int64_t bytes, const Quantiles& times) {
+    if (!std::exchange(headed_, true)) print_head();
     char text[160];
     std::snprintf(text, sizeof text, "%12lld  %12.1f  %12.1f  %12.1f  %8.3f\n",
-                  static_cast<long long>(bytes), median * 1e6, p10 * 1e6, p99 * 1e6,
-                  bandwidth(bytes, median));
+                  static_cast<long long>(bytes), times.median * 1e6, times.p10 * 1e6,
+                  times.p99 * 1e6, bandwidth(bytes, times.median));
+    out_ << text;
+  }
+
+  void print_line(const PartialTimes& partial, const Quantiles& times) {
+    if (!std::exchange(headed_, true))
+      out_ << "partial all-reduce over " << options_.transport << ", " << options_.ranks
+           << " ranks, " << options_.iterations
+           << " iterations; rank r is ready at r x skew; mean wait of a rank for the sum\n"
+              "       bytes  skew, ms  activation        median, us       p10, us       p99, us  "
+              "active ranks\n";
+    char text[160];
+    std::snprintf(text, sizeof text, "%12lld  %8.3f  %-14s  %12.1f  %12.1f  %12.1f  %12.2f\n",
+                  static_cast<long long>(partial.bytes), to_seconds(partial.skew) * 1e3,
+                  partial.policy.c_str(), times.median * 1e6, times.p10 * 1e6, times.p99 * 1e6,
+                  partial.active);
     out_ << text;
   }
 
@@ -319,16 +323,16 @@ std::string short_number(double value) {
   return text;
 }
 
-std::string joined(const std::vector<std::int64_t>& values) {
-  std::string text;
-  for (const std::int64_t value : values) text += (text.empty() ? "" : ",") + std::to_string(value);
-  return text;
-}
-
 std::string joined(const std::vector<std::string>& values) {
   std::string text;
   for (const std::string& value : values) text += (text.empty() ? "" : ",") + value;
   return text;
+}
+
+std::string joined(const std::vector<std::int64_t>& values) {
+  std::vector<std::string> texts;
+  for (const std::int64_t value : values) texts.push_back(std::to_string(value));
+  return joined(texts);
 }
 
 LaunchedCommand rank_command(const BenchOptions& options, std::int32_t rank,

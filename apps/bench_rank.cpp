@@ -9,7 +9,6 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -222,11 +221,7 @@ Expected<void> check_sum(const at::Tensor& sum, std::int32_t ranks, Rank rank) {
 class AllReduce final : public BenchRank {
  public:
   AllReduce(Transport& transport, Rank rank, const BenchPlan& plan)
-      : transport_(transport),
-        rank_(rank),
-        plan_(plan),
-        ring_(static_cast<std::size_t>(transport.world_size())) {
-    std::iota(ring_.begin(), ring_.end(), 0);
+      : transport_(transport), rank_(rank), plan_(plan), ring_(all_ranks(transport.world_size())) {
     const Rank left = (rank_ + ranks() - 1) % ranks();
     queue_ = std::make_shared<ChunkQueue>(left);
   }
