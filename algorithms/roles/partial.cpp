@@ -187,7 +187,11 @@ std::vector<std::int32_t> Partial::unfinished() const {
   return left;
 }
 
-bool Partial::all_consumed() const { return unfinished().empty(); }
+bool Partial::all_consumed() const {
+  const Step steps = parts_->horizon.steps;
+  return std::all_of(consumed_.begin(), consumed_.end(),
+                     [=](Step taken) { return taken >= steps; });
+}
 
 // ---- messages ----
 
