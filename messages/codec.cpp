@@ -1,6 +1,6 @@
 #include "messages/codec.hpp"
 
-#include <ATen/ops/empty.h>
+#include <ATen/EmptyTensor.h>
 
 #include <array>
 #include <cstring>
@@ -210,25 +210,15 @@ std::optional<at::ScalarType> dtype_of(std::uint8_t id) {
 
 // ---- Archives
 
-template <class T>
-struct Bits {
-  using Type = std::make_unsigned_t<T>;
-};
-template <>
-struct Bits<double> {
-  using Type = std::uint64_t;
-};
-
 class Writer {
  public:
   explicit Writer(EncodedHeader& out) : out_(out) {}
 
   template <class T>
   void operator()(const char*, const T& value) {
-    typename Bits<T>::Type bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    for (std::size_t i = 0; i < sizeof bits; ++i)
-      out_.push_back(static_cast<std::byte>((bits >> (8 * i)) & 0xff));
+    static_assert(std::is_arithmetic_v<T>);
+    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+    out_.insert(out_.end(), bytes, bytes + sizeof value);  // little-endian, as this machine is
   }
   void operator()(const char* field, const Timestamp& time) {
     (*this)(field, std::int64_t{time.count()});
@@ -308,13 +298,10 @@ class Reader {
 
   template <class T>
   void operator()(const char* field, T& value) {
-    typename Bits<T>::Type bits = 0;
-    if (take(field, sizeof bits))
-      for (std::size_t i = 0; i < sizeof bits; ++i)
-        bits |=
-            static_cast<decltype(bits)>(std::to_integer<std::uint64_t>(data_[at_ + i]) << (8 * i));
-    if (!error_) at_ += sizeof bits;
-    std::memcpy(&value, &bits, sizeof bits);
+    value = T{};
+    if (!take(field, sizeof value)) return;
+    std::memcpy(&value, data_ + at_, sizeof value);
+    at_ += sizeof value;
   }
   void operator()(const char* field, bool& flag) {
     std::uint8_t byte = 0;
@@ -518,7 +505,8 @@ Expected<DecodedHeader> decode_header(const std::byte* data, std::size_t size,
 std::vector<at::Tensor> allocate_payload(const DecodedHeader& header) {
   std::vector<at::Tensor> payload;
   for (const TensorDescriptor& t : header.tensors)
-    payload.push_back(t.present ? at::empty(t.sizes, at::TensorOptions(t.dtype)) : at::Tensor());
+    payload.push_back(t.present ? at::Tensor(at::detail::empty_cpu(t.sizes, t.dtype))
+                                : at::Tensor());
   return payload;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/TensorImpl.h>
 
 #include "messages/check.hpp"
 
@@ -30,10 +31,14 @@ bool is_whole_storage(const at::Tensor& t) {
 }
 
 // The same storage behind a tensor object of our own: whatever hangs on the caller's (weak handles,
-// autograd metadata, the lack of a version counter) ends with it.
+// autograd metadata, the lack of a version counter) ends with it. Made without the dispatcher,
+// which would cost a small message more than its way through shared memory.
 at::Tensor fresh_handle(const at::Tensor& t) {
   const PlainMode mode;
-  return at::empty({0}, t.options()).set_(t.storage(), 0, t.sizes());
+  at::Tensor handle = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(t.storage()), c10::DispatchKeySet(t.options().computeDispatchKey()), t.dtype());
+  handle.unsafeGetTensorImpl()->set_sizes_contiguous(t.sizes());
+  return handle;
 }
 
 // copy_ rather than clone: it also resolves lazy negation and conjugation.

@@ -1,6 +1,6 @@
 #include "net/receive_pool.hpp"
 
-#include <ATen/ops/empty.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -27,15 +27,15 @@ ReceivePool::ReceivePool(std::uint64_t keep_bytes) : store_(std::make_shared<Sto
 std::vector<at::Tensor> ReceivePool::allocate(const DecodedHeader& header) {
   std::vector<at::Tensor> payload;
   for (const TensorDescriptor& t : header.tensors) {
-    const at::TensorOptions options(t.dtype);
     if (!t.present) {
       payload.emplace_back();
     } else if (t.bytes < kSmallestPooled) {
-      payload.push_back(at::empty(t.sizes, options));
+      payload.emplace_back(at::detail::empty_cpu(t.sizes, t.dtype));
     } else {
       const Block block = store_->take(t.bytes);
       const auto give_back = [store = store_, block](void*) { store->give_back(block); };
-      payload.push_back(at::from_blob(block.memory, t.sizes, give_back, options));
+      payload.push_back(
+          at::from_blob(block.memory, t.sizes, give_back, at::TensorOptions(t.dtype)));
     }
   }
   return payload;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <random>
 #include <utility>
@@ -17,10 +18,11 @@
 namespace grapevine::ucx {
 namespace {
 
-constexpr unsigned kMessageId = 0;             // of the only kind of active message
-constexpr int kProgressRounds = 64;            // before others get a turn
-constexpr int kVainPolls = 16;                 // about a microsecond: then the caller may yield
-constexpr int kRendezvousAtOnce = 4;           // of one process
+constexpr unsigned kMessageId = 0;    // of the only kind of active message
+constexpr int kProgressRounds = 64;   // before others get a turn
+constexpr int kVainPolls = 16;        // about a microsecond: then the caller may yield
+constexpr int kRendezvousAtOnce = 4;  // of one process
+constexpr std::size_t kMostSpare = 64;
 constexpr std::size_t kMaxEarlyHellos = 4096;  // a stranger cannot fill the memory
 
 std::uint64_t random_token() {
@@ -58,6 +60,7 @@ class Buffers {
   void add(void* bytes, std::size_t size) {
     if (size > 0) parts_.push_back({bytes, size});
   }
+  void clear() { parts_.clear(); }
   void* pointer() {
     if (is_list()) return parts_.data();
     return parts_.empty() ? nullptr : parts_[0].buffer;
@@ -260,7 +263,9 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
                         prefix.kind == Kind::goodbye;
   if (numbered) prefix.number = link.next_out++;
 
-  const auto self = sends_.emplace(sends_.end());
+  if (spare_.empty()) spare_.emplace_back();
+  sends_.splice(sends_.end(), spare_, spare_.begin());
+  const auto self = std::prev(sends_.end());
   Send& s = *self;
   s.link = &link;
   s.self = self;
@@ -281,15 +286,26 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
       ucp_am_send_nbx(link.endpoint, kMessageId, s.header.data(), s.header.size(),
                       s.buffers.pointer(), s.buffers.count(), &param);
   if (UCS_PTR_IS_PTR(request)) return;  // on_sent() follows
-  sends_.erase(self);
+  forget(s);
   if (UCS_PTR_IS_ERR(request)) fail(link, ucs_status_string(UCS_PTR_STATUS(request)));
+}
+
+void Engine::forget(Send& sent) {
+  const auto self = sent.self;
+  if (spare_.size() == kMostSpare) {
+    sends_.erase(self);
+    return;
+  }
+  sent.payload.clear();
+  sent.buffers.clear();
+  spare_.splice(spare_.begin(), sends_, self);
 }
 
 void Engine::on_sent(void* request, ucs_status_t status, void* user_data) {
   Send& s = *static_cast<Send*>(user_data);
   Link& link = *s.link;
   if (status != UCS_OK && link.same_host) left_for_peers().add(link.peer.pid, std::move(s.payload));
-  link.engine->sends_.erase(s.self);
+  link.engine->forget(s);
   ucp_request_free(request);
   if (status != UCS_OK) link.engine->fail(link, ucs_status_string(status));
 }

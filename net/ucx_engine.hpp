@@ -86,6 +86,7 @@ class Engine {
   void send(Link& link, Prefix prefix, const EncodedHeader& header,
             std::vector<FrozenTensor> payload);
   void send_bare(Link& link, Kind kind, Rank rank = 0);
+  void forget(Send& sent);
 
   ucs_status_t on_active_message(const void* bytes, std::size_t size, void* data,
                                  std::size_t length, bool is_rendezvous);
@@ -120,6 +121,7 @@ class Engine {
   std::vector<std::unique_ptr<Link>> links_;  // by process; null for the own one
   std::vector<Prefix> early_hellos_;          // came before connect()
   std::list<Send> sends_;                     // on their way
+  std::list<Send> spare_;                     // of sends that are over: their memory, for others
   std::list<Receive> receives_;               // rendezvous announced or under way
   std::size_t announced_ = 0;                 // of those the former
   std::vector<Event> events_;
