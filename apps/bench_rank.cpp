@@ -33,7 +33,9 @@ Envelope envelope(Rank from, Rank to, Chunk chunk) {
 // ---- Point to point
 
 // What a message asks of its receiver, in Chunk::round.
-enum Request : std::int32_t { kNothing, kAnswer, kEnd };
+constexpr std::int32_t kNothing = 0;
+constexpr std::int32_t kAnswer = 1;
+constexpr std::int32_t kEnd = 2;
 
 FrozenTensor bytes_of(std::int64_t count) {
   return FrozenTensor::freeze(at::zeros({count}, at::TensorOptions(at::kByte)));
@@ -203,13 +205,20 @@ float ring_sum(std::int32_t ranks, std::int32_t slice, std::int64_t i) {
   return sum;
 }
 
+// To the last bit: 0.0F and -0.0F, which compare equal, are different sums.
+std::uint32_t bits_of(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
 Expected<void> check_sum(const at::Tensor& sum, std::int32_t ranks, Rank rank) {
   const float* values = sum.data_ptr<float>();
   for (std::int32_t slice = 0; slice < ranks; ++slice) {
     const std::int64_t end = sum.numel() * (slice + 1) / ranks;
     for (std::int64_t i = sum.numel() * slice / ranks; i < end; ++i) {
       const float wanted = ring_sum(ranks, slice, i);
-      if (std::memcmp(&wanted, values + i, sizeof wanted) != 0)
+      if (bits_of(wanted) != bits_of(values[i]))
         return Error{Errc::failed, "wrong sum: element " + std::to_string(i) + " on rank " +
                                        std::to_string(rank) + " is " + std::to_string(values[i]) +
                                        ", expected " + std::to_string(wanted)};

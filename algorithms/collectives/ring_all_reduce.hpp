@@ -19,9 +19,9 @@
 
 namespace grapevine {
 
-// Two pieces fit into the second-level cache of one core, or nearly: what has just arrived is added
-// and sent on from there. Smaller ones cost more in messages than they save.
-inline constexpr std::int64_t kRingPieceElements = std::int64_t{128} << 10;  // 512 KiB
+// What has just arrived is added and sent on from a cache. Smaller pieces are faster where each rank
+// has two cores, larger ones where ranks share cores (docs/performance.md has the table).
+inline constexpr std::int64_t kRingPieceElements = std::int64_t{256} << 10;  // 1 MiB
 
 // One operation of one rank, without I/O: the caller sends what start() and on_chunk() return and
 // feeds in what arrives. The tensor is cut into P slices, and each slice into the same number of
