@@ -7,6 +7,7 @@
 #include <optional>
 
 #include <fcntl.h>
+#include <zlib.h>
 
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,23 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kCheckpointVersion = 1;
+constexpr std::int64_t kMaxRanks = 1'000'000;
+
+constexpr char kUnfinished[] = ".writing-";  // before a checkpoint's name
+
+// What job.json says of a rank's file. A damaged byte inside a tensor would show nowhere else.
+struct FileMark {
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32 = 0;
+};
+bool operator==(const FileMark& a, const FileMark& b) {
+  return a.bytes == b.bytes && a.crc32 == b.crc32;
+}
+
+FileMark mark_of(const std::vector<char>& bytes) {
+  const auto* data = reinterpret_cast<const Bytef*>(bytes.data());
+  return {bytes.size(), static_cast<std::uint32_t>(::crc32_z(0, data, bytes.size()))};
+}
 
 std::string rank_file(std::size_t rank) {
   char name[32];
@@ -27,10 +45,16 @@ std::string rank_file(std::size_t rank) {
   return name;
 }
 
-Expected<StateDict> read_rank(const std::string& path) {
+// `mark`: nothing in checkpoints of versions that wrote none.
+Expected<StateDict> read_rank(const std::string& path, const std::optional<FileMark>& mark) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return bad_input(path + ": cannot be read: the checkpoint is not complete");
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  if (mark && !(*mark == mark_of(bytes)))
+    return bad_input(path + ": damaged, or of another checkpoint: its " +
+                     std::to_string(bytes.size()) + " bytes are not the " +
+                     std::to_string(mark->bytes) +
+                     " that job.json beside it has the checksum of; use another checkpoint");
   auto state = from_bytes(bytes);
   if (!state)
     return bad_input(path + ": damaged: byte 0.." + std::to_string(bytes.size()) +
@@ -40,14 +64,37 @@ Expected<StateDict> read_rank(const std::string& path) {
 
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
                            const std::vector<RankSnapshot>& ranks) {
+  json files = json::object();
   for (const RankSnapshot& rank : ranks) {
     const std::vector<char> bytes = to_bytes(rank.state);
-    const auto path = folder / rank_file(static_cast<std::size_t>(rank.rank));
+    const std::string name = rank_file(static_cast<std::size_t>(rank.rank));
+    const auto path = folder / name;
+    const FileMark mark = mark_of(bytes);
+    files[name] = {{"bytes", mark.bytes}, {"crc32", mark.crc32}};
     if (auto written = write_file_atomically(path, {bytes.data(), bytes.size()}); !written)
       return written;
   }
-  const json job = {{"version", kCheckpointVersion}, {"ranks", ranks.size()}, {"job", identity}};
+  const json job = {{"version", kCheckpointVersion},
+                    {"ranks", ranks.size()},
+                    {"job", identity},
+                    {"files", files}};
   return write_file_atomically(folder / "job.json", job.dump(2) + "\n");
+}
+
+// By rank. Throws json::exception where the document is not what write_files() makes.
+Expected<std::vector<std::optional<FileMark>>> marks_of(const json& job) {
+  const auto ranks = job.at("ranks").get<std::int64_t>();
+  if (ranks < 1 || ranks > kMaxRanks)
+    return bad_input("ranks is " + std::to_string(ranks) + ", expected 1.." +
+                     std::to_string(kMaxRanks));
+  std::vector<std::optional<FileMark>> marks(static_cast<std::size_t>(ranks));
+  if (job.count("files") == 0) return marks;
+  for (std::size_t rank = 0; rank < marks.size(); ++rank) {
+    const json& file = job["files"].at(rank_file(rank));
+    marks[rank] =
+        FileMark{file.at("bytes").get<std::uint64_t>(), file.at("crc32").get<std::uint32_t>()};
+  }
+  return marks;
 }
 
 // Moves `from` to `to`. An older checkpoint of that name is exchanged for the new one in one step,
@@ -79,7 +126,7 @@ Expected<std::string> write_checkpoint(const std::string& folder, const std::str
                                        const JobIdentity& identity,
                                        const std::vector<RankSnapshot>& ranks) {
   const fs::path final_path = fs::path(folder) / name;
-  const fs::path temporary = fs::path(folder) / (".writing-" + name);
+  const fs::path temporary = fs::path(folder) / (kUnfinished + name);
   std::error_code error;
   fs::remove_all(temporary, error);
   if (!fs::create_directories(temporary, error))
@@ -101,23 +148,34 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
                      "checkpoint/latest/");
   Checkpoint checkpoint;
   checkpoint.path = folder->string();
-  std::size_t ranks = 0;
+  std::vector<std::optional<FileMark>> marks;
   try {
     const json job = json::parse(std::ifstream(*folder / "job.json"));
     if (job.at("version").get<int>() != kCheckpointVersion)
       return bad_input((*folder / "job.json").string() + ": version " + job.at("version").dump() +
                        ", expected " + std::to_string(kCheckpointVersion));
-    ranks = job.at("ranks").get<std::size_t>();
+    auto read = marks_of(job);
+    if (!read)
+      return bad_input((*folder / "job.json").string() + ": damaged: " + read.error().message);
+    marks = *std::move(read);
     checkpoint.identity = job.at("job").get<JobIdentity>();
   } catch (const json::exception&) {
     return bad_input((*folder / "job.json").string() + ": damaged: expected version, ranks, job");
   }
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    auto state = read_rank((*folder / rank_file(rank)).string());
+  for (std::size_t rank = 0; rank < marks.size(); ++rank) {
+    auto state = read_rank((*folder / rank_file(rank)).string(), marks[rank]);
     if (!state) return state.error();
     checkpoint.ranks.push_back(std::move(*state));
   }
   return checkpoint;
+}
+
+void remove_stale_checkpoints(const std::string& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> stale;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().filename().string().rfind(kUnfinished, 0) == 0) stale.push_back(entry.path());
+  for (const fs::path& path : stale) fs::remove_all(path, ignored);
 }
 
 std::vector<Step> Checkpoint::steps() const {

@@ -16,7 +16,8 @@ using JobIdentity = std::map<std::string, std::string>;
 inline constexpr char kStepsKey[] = "steps";  // the number of steps; may differ when a run goes on
 
 // Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load
-// reads: tensors, numbers and text). Written under a temporary name, synced, renamed; then
+// reads: tensors, numbers and text). job.json has the length and the CRC-32 of each rank's file.
+// Written under a temporary name, synced, renamed; then
 // <folder>/latest points to it. Returns the final path.
 Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
                                        const JobIdentity& identity,
@@ -33,8 +34,12 @@ struct Checkpoint {
 };
 
 // `path`: a checkpoint, a folder of checkpoints (its latest one) or a run's --out folder.
-// Errors (bad_input) name the file.
+// Errors (bad_input) name the file: one that is missing, damaged anywhere, or of another checkpoint.
 Expected<Checkpoint> read_checkpoint(const std::string& path);
+// Removes what killed runs have left half-written in a folder of checkpoints. REQUIRES: no run
+// writes there.
+void remove_stale_checkpoints(const std::string& folder);
+
 // The first difference in what `present` says, as an error that names both values.
 Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,
                               const std::string& path);

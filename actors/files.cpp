@@ -7,7 +7,10 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <functional>
+#include <optional>
 #include <streambuf>
 #include <system_error>
 #include <utility>
@@ -69,6 +72,26 @@ fs::path folder_of(const fs::path& path) {
   return folder.empty() ? fs::path(".") : folder;
 }
 
+constexpr char kTemporaryStart[] = ".grapevine-";
+constexpr char kTemporaryEnd[] = ".tmp";
+
+// The process in a name that make_beside() gives, ".grapevine-PID-N.tmp"; nothing for other names.
+std::optional<pid_t> maker_of(const std::string& name) {
+  const std::string start = kTemporaryStart, end = kTemporaryEnd;
+  if (name.size() <= start.size() + end.size() || name.compare(0, start.size(), start) != 0 ||
+      name.compare(name.size() - end.size(), end.size(), end) != 0)
+    return std::nullopt;
+  const char* first = name.data() + start.size();
+  const char* last = name.data() + name.size() - end.size();
+  pid_t process = 0;
+  unsigned count = 0;
+  const auto [dash, wrong] = std::from_chars(first, last, process);
+  if (wrong != std::errc() || process <= 0 || dash == last || *dash != '-') return std::nullopt;
+  const auto [stopped, error] = std::from_chars(dash + 1, last, count);
+  if (error != std::errc() || stopped != last) return std::nullopt;
+  return process;
+}
+
 // Calls `make` with names beside `path` until one is free; returns that name, or an empty path with
 // errno set. Another host on a shared file system may have the same process id, so a taken name is
 // no error.
@@ -77,8 +100,8 @@ fs::path make_beside(const fs::path& path, const std::function<int(const fs::pat
   constexpr int kAttempts = 10000;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     // Without the final name: that may be as long as names can be.
-    const std::string name =
-        ".grapevine-" + std::to_string(::getpid()) + "-" + std::to_string(counter++) + ".tmp";
+    const std::string name = kTemporaryStart + std::to_string(::getpid()) + "-" +
+                             std::to_string(counter++) + kTemporaryEnd;
     fs::path candidate = folder_of(path) / name;
     if (make(candidate) >= 0) return candidate;
     if (errno != EEXIST) return {};
@@ -268,6 +291,18 @@ Expected<void> replace_symlink_atomically(const fs::path& target, const fs::path
   }
   if (auto synced = sync_directory(folder_of(link)); !synced) return synced;
   return {};
+}
+
+void remove_stale_files(const fs::path& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> stale;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const auto maker = maker_of(entry.path().filename().string());
+    // Whether a process of that number runs; that of another user counts, too.
+    const bool runs = maker && (::kill(*maker, 0) == 0 || errno == EPERM);
+    if (maker && !runs && entry.is_regular_file(ignored)) stale.push_back(entry.path());
+  }
+  for (const fs::path& path : stale) fs::remove(path, ignored);
 }
 
 }  // namespace grapevine

@@ -360,5 +360,38 @@ TEST_F(FilesTest, ADirectoryInThePlaceOfALinkIsAnError) {
   EXPECT_EQ(entries(root_), 1u);
 }
 
+// What a killed run has left goes; what somebody else's is, or is being written, stays.
+TEST(StaleFiles, OnlyThoseOfProcessesThatAreGone) {
+  const TemporaryDirectory folder;
+  Process ended({"--version"});
+  const std::string dead = std::to_string(ended.pid());
+  ended.wait();
+  const std::string alive = std::to_string(::getpid());
+  const std::vector<std::string> stale = {".grapevine-" + dead + "-0.tmp",
+                                          ".grapevine-" + dead + "-17.tmp"};
+  const std::vector<std::string> others = {".grapevine-" + alive + "-0.tmp",
+                                           ".grapevine-" + dead + "-0.tmpx",
+                                           ".grapevine-" + dead + "-x.tmp",
+                                           ".grapevine-" + dead + ".tmp",
+                                           ".grapevine--1-0.tmp",
+                                           ".grapevine-0-0.tmp",
+                                           ".grapevine-99999999999999999999-0.tmp",
+                                           "grapevine-" + dead + "-0.tmp",
+                                           "metrics.csv",
+                                           ".hidden"};
+  for (const auto* names : {&stale, &others})
+    for (const std::string& name : *names) std::ofstream(folder.path() / name) << "x";
+  const std::string kept = ".grapevine-" + dead + "-5.tmp";
+  fs::create_directory(folder.path() / kept);  // no file of ours
+  auto file = AtomicFile::create(folder.path() / "being-written");
+  ASSERT_TRUE(file.ok());
+  remove_stale_files(folder.path());
+  for (const std::string& name : stale) EXPECT_FALSE(fs::exists(folder.path() / name)) << name;
+  for (const std::string& name : others) EXPECT_TRUE(fs::exists(folder.path() / name)) << name;
+  EXPECT_TRUE(fs::exists(folder.path() / kept));
+  EXPECT_TRUE(file->commit().ok());
+  remove_stale_files(folder.path() / "nowhere");  // is no error
+}
+
 }  // namespace
 }  // namespace grapevine
