@@ -3,7 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdarg>
+#include <cstdio>
 #include <cstdlib>
+
+#include <spdlog/spdlog.h>
+#include <ucs/debug/log_def.h>
 
 #include "messages/codec.hpp"
 #include "net/ucx_wire.hpp"
@@ -40,6 +45,30 @@ ucs_status_t watch_peers(ucp_config_t* config, const UcxOptions& options) {
   return UCS_OK;
 }
 
+spdlog::level::level_enum level_of(ucs_log_level_t level) {
+  if (level <= UCS_LOG_LEVEL_ERROR) return spdlog::level::err;
+  if (level == UCS_LOG_LEVEL_WARN) return spdlog::level::warn;
+  return level == UCS_LOG_LEVEL_INFO ? spdlog::level::info : spdlog::level::debug;
+}
+
+ucs_log_func_rc_t log_line(const char*, unsigned, const char*, ucs_log_level_t level,
+                           const ucs_log_component_config_t*, const char* format, va_list values) {
+  std::array<char, 1024> text{};
+  std::vsnprintf(text.data(), text.size(), format, values);
+  spdlog::log(level_of(level), "UCX: {}", text.data());
+  return UCS_LOG_FUNC_RC_STOP;
+}
+
+// UCX writes its log to stdout, which is for results, and has opened it before main() begins.
+// Where the user says where it goes, there it goes.
+void redirect_log() {
+  static const bool done = [] {
+    if (std::getenv("UCX_LOG_FILE") == nullptr) ucs_log_push_handler(log_line);
+    return true;
+  }();
+  (void)done;
+}
+
 struct ConfigRelease {
   void operator()(ucp_config_t* config) const { ucp_config_release(config); }
 };
@@ -59,6 +88,7 @@ Worker::~Worker() {
 }
 
 Expected<void> Worker::open(const UcxOptions& options) {
+  redirect_log();
   ucp_config_t* read = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &read);
   if (status != UCS_OK) return refused("read its configuration", status, options);
