@@ -5,22 +5,22 @@
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
+#include "actors/dial.hpp"
+#include "messages/number_text.hpp"
+
 namespace grapevine {
 namespace {
 
-constexpr caf::timespan kHeartbeat = std::chrono::seconds(2);
-constexpr caf::timespan kSilence =
-    std::chrono::seconds(60);  // after which a process counts as gone
-constexpr Duration kFirstPause = std::chrono::milliseconds(50);
-constexpr Duration kLongestPause = std::chrono::seconds(2);
-
-Timestamp now_of(caf::actor_system& system) {
-  return std::chrono::duration_cast<Duration>(system.clock().now().time_since_epoch());
-}
+constexpr Duration kLongestSilence = std::chrono::seconds(60);
+constexpr Duration kShortestSilence = std::chrono::seconds(2);  // a busy machine stalls that long
+constexpr Duration kLongestHeartbeat = std::chrono::seconds(2);
+constexpr int kHeartbeatsInSilence = 4;
 
 // What must be the same in all processes.
 JobIdentity identity_of(const RunConfig& config) {
   JobIdentity identity = config.identity;
+  identity["transport"] = config.cluster->transport_name;
+  identity["timeout"] = number_text(to_seconds(config.patience));  // heartbeats depend on it
   identity["resumed from step"] = "none";
   if (config.resume) {
     std::vector<Step> steps = config.resume->steps();
@@ -58,20 +58,31 @@ Expected<LobbyActor> open_lobby(caf::actor_system& system, const RunConfig& conf
                              ": is it in use? Choose another with MASTER_PORT"};
 }
 
-// Tries again, ever more rarely: the head may come later than the others.
+Error asked_to_stop(const ClusterConfig& cluster) {
+  return {Errc::failed, "process " + std::to_string(cluster.process) +
+                            " was asked to stop before training began"};
+}
+
+bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cluster.cancelled(); }
+
+// The head may come later than the others.
 Expected<LobbyActor> find_lobby(caf::actor_system& system, const ClusterConfig& cluster) {
-  caf::scoped_actor self{system};  // waits on the system's clock
-  const Timestamp deadline = now_of(system) + cluster.patience;
-  for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    auto found = system.middleman().remote_actor<LobbyActor>(cluster.head_host, cluster.head_port);
-    if (found) return *found;
-    if (now_of(system) + pause > deadline)
-      return Error{Errc::timeout, "process " + std::to_string(cluster.process) +
-                                      " cannot reach process 0 at " + head_of(cluster) + ": " +
-                                      system.render(found.error()) +
-                                      ": is it started there, and is the port open?"};
-    self->receive(caf::after(pause) >> [] {});
-  }
+  auto found = dial<LobbyActor>(
+      system, {cluster.head_host, cluster.head_port, cluster.patience, cluster.cancelled});
+  if (found) return found;
+  if (is_cancelled(cluster)) return asked_to_stop(cluster);
+  return Error{Errc::timeout, "process " + std::to_string(cluster.process) +
+                                  " cannot reach process 0 at " + head_of(cluster) + ": " +
+                                  found.error().message +
+                                  ": is it started there, and is the port open?"};
+}
+
+void tell_lobby(const LobbyActor& lobby, const ClusterConfig& cluster, const Error& error) {
+  Ready failed;
+  failed.process = cluster.process;
+  failed.failed = true;
+  failed.error = error;
+  caf::anon_send(lobby, std::move(failed));
 }
 
 Expected<Welcome> ask(caf::actor_system& system, const RunConfig& config, const LobbyActor& lobby,
@@ -84,17 +95,17 @@ Expected<Welcome> ask(caf::actor_system& system, const RunConfig& config, const 
   join.host = cluster.own_host;
   join.address = cluster.transport->address();
   join.deputy = deputy;
-  caf::scoped_actor self{system};
-  Expected<Welcome> result = Error{};
   // Longer than the lobby waits itself, so that its own words arrive.
-  self->request(lobby, cluster.patience + std::chrono::seconds(10), std::move(join))
-      .receive([&](Welcome& welcome) { result = std::move(welcome); },
-               [&](const caf::error& error) {
-                 result = Error{Errc::peer_down, "process 0 at " + head_of(cluster) +
-                                                     " does not answer: " + system.render(error) +
-                                                     ": its own output says why"};
-               });
-  if (result && result->refused) return result->error;
+  auto result = ask_actor<Welcome>(system, lobby, cluster.patience + std::chrono::seconds(10),
+                                   std::move(join), cluster.cancelled);
+  if (!result && is_cancelled(cluster)) {
+    tell_lobby(lobby, cluster, asked_to_stop(cluster));
+    return asked_to_stop(cluster);
+  }
+  if (!result)
+    return Error{Errc::peer_down, "process 0 at " + head_of(cluster) + " does not answer: " +
+                                      result.error().message + ": its own output says why"};
+  if (result->refused) return result->error;
   return result;
 }
 
@@ -115,10 +126,12 @@ std::string head_of(const ClusterConfig& cluster) {
   return cluster.head_host + ":" + std::to_string(cluster.head_port);
 }
 
-void configure_for_cluster(caf::actor_system_config& config) {
+void configure_for_cluster(caf::actor_system_config& config, Duration patience) {
   config.load<caf::io::middleman>();
-  config.set("middleman.heartbeat-interval", kHeartbeat);
-  config.set("middleman.connection-timeout", kSilence);
+  const Duration silence = std::clamp(patience, kShortestSilence, kLongestSilence);
+  const Duration heartbeat = std::min(silence / kHeartbeatsInSilence, kLongestHeartbeat);
+  config.set("middleman.heartbeat-interval", caf::timespan(heartbeat));
+  config.set("middleman.connection-timeout", caf::timespan(silence));
   config.add_message_type<StartTraining>("grapevine::StartTraining");
   config.add_message_type<PeerLost>("grapevine::PeerLost");
   config.add_message_type<TakeSnapshot>("grapevine::TakeSnapshot");
@@ -150,11 +163,7 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
   Placement placement = placement_of(config, welcome->hosts);
   auto connected = cluster.transport->connect(welcome->addresses, placement, cluster.patience);
   if (!connected) {
-    Ready failed;
-    failed.process = cluster.process;
-    failed.failed = true;
-    failed.error = connected.error();
-    caf::anon_send(*found, std::move(failed));
+    tell_lobby(*found, cluster, connected.error());
     return connected.error();
   }
   return Joined{*std::move(welcome), std::move(placement), *std::move(found)};

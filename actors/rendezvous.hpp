@@ -10,8 +10,11 @@
 
 namespace grapevine {
 
-// Network, heartbeats and the messages that cross processes. Call it before the system is made.
-void configure_for_cluster(caf::actor_system_config& config);
+// Network, heartbeats and the messages that cross processes. Call it before the system is made. A
+// process that says nothing for `patience`, at most a minute, counts as gone: a dead one is noticed
+// at once, a stopped one or a severed cable only by its silence. All processes of a run have the
+// same patience.
+void configure_for_cluster(caf::actor_system_config& config, Duration patience);
 
 // "host:port" of the head, for messages.
 std::string head_of(const ClusterConfig& cluster);
@@ -23,7 +26,8 @@ struct Joined {
 };
 
 // Opens the lobby where this is the head, finds it elsewhere, waits until all processes have
-// joined, and connects the transport to all of them. Blocks for at most three times the patience.
+// joined, and connects the transport to all of them. Blocks for at most three times the patience,
+// and while it waits for others until it is cancelled, which they are told.
 // Errors: timeout or io with the address that could not be reached; what the lobby refused
 // (bad_input). A transport that cannot be connected is told to the lobby, and so to all others, as
 // well.

@@ -180,7 +180,7 @@ void Runtime::Impl::start(const std::shared_ptr<RunObserver>& observer) {
 }
 
 void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observer) {
-  configure_for_cluster(system_config);
+  configure_for_cluster(system_config, config.patience);
   system = std::make_unique<caf::actor_system>(system_config);
   CrewBuilder builder(*system, config, true);
   const ClusterConfig& cluster = *config.cluster;

@@ -25,6 +25,10 @@ struct ClusterConfig {
   std::string version;   // of this program
   std::string out;       // of the head
   std::shared_ptr<RemoteTransport> transport;
+  std::string transport_name;  // must be the same in all processes
+  // Polled while this process waits for the others; true ends the run before it begins. Null:
+  // never.
+  std::function<bool()> cancelled;
   // The trace of this process in the head's output folder; null: none is written.
   std::function<Expected<std::string>(const std::string& out)> trace_file;
   Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect

@@ -1,16 +1,11 @@
 #include "apps/launch_command.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -34,28 +29,6 @@ constexpr int kDefaultRestarts = 3;
 constexpr double kMaxGraceSeconds = 86400;
 // No question can be answered, and a host that is gone ends the connection within a minute or so.
 constexpr char kSsh[] = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15";
-
-std::string this_host() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
-// One that is free now. Another program may take it before rank 0 does: it then says so, and
-// --port chooses.
-Expected<std::uint16_t> free_port() {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof address;
-  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool found = descriptor >= 0 && ::bind(descriptor, generic, size) == 0 &&
-                     ::getsockname(descriptor, generic, &size) == 0;
-  const int error = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (!found)
-    return Error{Errc::io, std::string("no free port: ") + std::strerror(error) + ": use --port"};
-  return ntohs(address.sin_port);
-}
 
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
@@ -168,7 +141,7 @@ class LaunchCommand final : public Command {
   }
 
   Expected<void> plan() {
-    const std::string here = this_host();
+    const std::string here = machine_name();
     std::vector<HostSlots> hosts = {{here, processes_}};
     if (!hostfile_.empty()) {
       std::error_code ignored;
@@ -202,8 +175,8 @@ class LaunchCommand final : public Command {
   Expected<std::vector<LaunchedCommand>> make_commands(bool restarted, Console& console) const {
     Head head{head_host_, static_cast<std::uint16_t>(port_)};
     if (port_ == 0) {
-      const auto port = free_port();
-      if (!port) return port.error();
+      const auto port = free_tcp_port();
+      if (!port) return Error{port.error().code, port.error().message + ": use --port"};
       head.port = *port;
     }
     std::vector<std::string> arguments = verb_;

@@ -1,13 +1,13 @@
 #include "apps/train_job.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
+#include <numeric>
 #include <thread>
+
+#include <spdlog/spdlog.h>
 
 #include <torch/cuda.h>
 
@@ -30,6 +30,10 @@ namespace {
 constexpr std::int64_t kMaxWorkers = 4096;
 constexpr std::int64_t kDefaultWorkers = 4;
 constexpr int kMaxThreads = 256;
+// After which a process that says nothing counts as gone.
+constexpr Duration kShortestSilence = std::chrono::seconds(2);
+constexpr Duration kLongestSilence = std::chrono::seconds(60);
+constexpr Duration kLongestHeartbeat = std::chrono::seconds(2);
 
 Expected<void> check_numbers(const TrainOptions& o) {
   const auto number = number_text;
@@ -98,12 +102,7 @@ std::string output_folder(const TrainOptions& options) {
   std::error_code ignored;
   if (!options.resume.empty() && fs::exists(fs::path(options.resume) / "checkpoint", ignored))
     return options.resume;
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  char date[32];
-  std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
-  return "runs/" + std::string(date) + "-" + options.algorithm;
+  return dated_folder(options.algorithm);
 }
 
 // A resumed run adds a file to those of the runs before it.
@@ -348,15 +347,11 @@ Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainOpti
   if (!own_host) return own_host.error();
   TcpOptions options;
   options.host = *std::move(own_host);
-  options.heartbeat = std::chrono::seconds(2);
-  options.heartbeat_timeout = std::chrono::seconds(60);
+  // As the control connections do: see configure_for_cluster().
+  options.heartbeat_timeout =
+      std::clamp(from_seconds(o.patience_s), kShortestSilence, kLongestSilence);
+  options.heartbeat = std::min(options.heartbeat_timeout / 4, kLongestHeartbeat);
   return make_tcp_transport(options);
-}
-
-std::string machine_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 Expected<void> make_transport(TrainJob& job) {
@@ -368,6 +363,7 @@ Expected<void> make_transport(TrainJob& job) {
   if (!made) return made.error();
   ClusterConfig cluster;
   cluster.transport = std::move(*made);
+  cluster.transport_name = job.options.transport;
   cluster.process = job.launched->process;
   cluster.processes = job.launched->processes;
   cluster.head_host = job.launched->head_host;
@@ -406,6 +402,8 @@ Expected<void> make_folders(TrainJob& job) {
   if (!job.is_head()) return {};
   if (auto free = check_no_folder_in_the_way(job.out); !free) return free;
   if (auto writable = ensure_writable_directory(job.out); !writable) return writable;
+  for (const char* folder : {"", "/trace", "/checkpoint"}) remove_stale_files(job.out + folder);
+  remove_stale_checkpoints(job.out + "/checkpoint");
   job.run.checkpoint_folder = job.out + "/checkpoint";
   job.run.checkpoint_every_epochs = o.checkpoint_every;
   job.run.keep_checkpoints = o.checkpoint_keep == "all";
@@ -417,6 +415,60 @@ Expected<void> make_folders(TrainJob& job) {
 }
 
 }  // namespace
+
+namespace {
+
+// Groups of ranks between which no message ever passes.
+std::int32_t groups_apart(const GossipGraph& graph, std::int32_t ranks) {
+  std::vector<std::int32_t> group_of(static_cast<std::size_t>(ranks));
+  std::iota(group_of.begin(), group_of.end(), 0);
+  const auto root = [&](std::int32_t rank) {
+    while (group_of[static_cast<std::size_t>(rank)] != rank)
+      rank = group_of[static_cast<std::size_t>(rank)];
+    return rank;
+  };
+  std::int32_t groups = ranks;
+  for (std::int64_t round = 0; round < graph.period(0) && groups > 1; ++round)
+    for (std::int32_t rank = 0; rank < ranks; ++rank)
+      for (const Rank near : graph.neighbors(round, rank)) {
+        const std::int32_t one = root(rank), other = root(near);
+        if (one == other) continue;
+        group_of[static_cast<std::size_t>(one)] = other;
+        --groups;
+      }
+  return groups;
+}
+
+void warn_of_parts(const TrainJob& job) {
+  const SharedParts& parts = *job.run.parts;
+  if (!parts.graph) return;
+  const std::int32_t nodes = job.run.workers() / std::max(1, parts.plan.hierarchy);
+  const std::int32_t groups = groups_apart(*parts.graph, nodes);
+  if (groups > 1)
+    spdlog::warn(
+        "wiring.topology = '{}' with {} ranks falls into {} groups that exchange nothing: each "
+        "trains a model of its own; choose another topology, or more peers",
+        parts.plan.topology, nodes, groups);
+}
+
+}  // namespace
+
+Expected<void> check_train_options(const TrainOptions& o) {
+  if (auto checked = check_numbers(o); !checked) return checked;
+  auto wiring = effective_wiring(o);
+  if (!wiring) return wiring.error();
+  auto plan = resolve(*wiring);
+  if (!plan && wiring->keys().count("hierarchy") == 0) return plan.error();
+  const std::vector<std::string> transports = {"tcp", "ucx"};
+  if (!o.transport.empty() &&
+      std::find(transports.begin(), transports.end(), o.transport) == transports.end())
+    return unknown_name("--transport", o.transport, transports);
+  const std::vector<std::string> data = data_names();
+  const std::string name = o.data.substr(0, o.data.find(':'));
+  if (std::find(data.begin(), data.end(), name) == data.end())
+    return unknown_name("data", name, data);
+  return {};
+}
 
 Expected<TrainJob> make_train_job(TrainOptions options) {
   TrainJob job;
@@ -462,6 +514,7 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   job.run.log_every = o.log_every;
   job.run.trace = o.trace == "on";
   job.run.patience = from_seconds(o.patience_s);
+  if (job.is_head()) warn_of_parts(job);
   if (auto made = make_folders(job); !made) return made.error();
   if (auto made = make_transport(job); !made) return made.error();
   return job;

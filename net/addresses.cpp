@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -75,6 +76,25 @@ Expected<void> check_network_devices(const std::string& devices) {
     if (device != "all" && std::find(names.begin(), names.end(), device) == names.end())
       return unknown_name("network interface", device, names);
   return {};
+}
+
+Expected<std::uint16_t> free_tcp_port() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool found = descriptor >= 0 && ::bind(descriptor, generic, size) == 0 &&
+                     ::getsockname(descriptor, generic, &size) == 0;
+  const int error = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (!found) return Error{Errc::io, std::string("no free port: ") + std::strerror(error)};
+  return ntohs(address.sin_port);
+}
+
+std::string machine_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
 // Connecting a datagram socket sends nothing; it only makes the kernel choose the route.

@@ -1,5 +1,6 @@
 // Addresses of this machine, as other machines see them.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "messages/expected.hpp"
@@ -14,6 +15,13 @@ Expected<std::string> interface_address(const std::string& interface);
 // port of an InfiniBand adapter such as mlx5_0:1; "all" stands for all of them. Errors (bad_input):
 // one that this machine does not have, with the nearest guess.
 Expected<void> check_network_devices(const std::string& devices);
+
+// A TCP port that nobody listens on at the moment. Another program may take it before its user
+// does. Errors (io).
+Expected<std::uint16_t> free_tcp_port();
+
+// This machine's name; "localhost" where it has none.
+std::string machine_name();
 
 // The address from which this machine would send to `host` (a name or an address); sends nothing.
 // Empty where the host cannot be resolved or there is no route to it.

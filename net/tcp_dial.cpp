@@ -143,6 +143,12 @@ std::string primary_address(bool ipv6) {
   return ipv6 ? "::1" : "127.0.0.1";
 }
 
+Expected<void> probe(const std::string& host, std::uint16_t port, Clock::duration patience) {
+  const Expected<Socket> socket = connect_to(join_address(host, port), Clock::now() + patience);
+  if (!socket) return socket.error();
+  return {};
+}
+
 Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t process,
                       Clock::time_point deadline) {
   for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {

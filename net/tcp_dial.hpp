@@ -40,6 +40,10 @@ Expected<std::pair<std::string, std::string>> split_address(const std::string& a
 // route; without one "127.0.0.1".
 std::string primary_address(bool ipv6);
 
+// Whether somebody accepts connections there; closes the one that it makes. Errors (timeout, io):
+// why not.
+Expected<void> probe(const std::string& host, std::uint16_t port, Clock::duration patience);
+
 // Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
 // that no retry would change end it at once. Errors (timeout, protocol, bad_input): the reason
 // alone, without saying who was dialled.

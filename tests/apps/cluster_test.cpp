@@ -363,5 +363,68 @@ TEST_F(ClusterErrors, TransportsThatDoNotFitTheNumberOfProcesses) {
   Outcome{{many.wait()}}.expect(2, "a launcher started several processes");
 }
 
+TEST_F(ClusterErrors, RanksWithDifferentTransports) {
+  if (!ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
+  const std::uint16_t port = free_port();
+  Process head = start("torchrun", 0, 2, port, job({"--join-timeout", "60"}));
+  Process other =
+      start("torchrun", 1, 2, port, job({"--join-timeout", "60", "--transport", "ucx"}));
+  Outcome{{head.wait(), other.wait()}}.expect(
+      2, "was started with transport = ucx, process 0 with tcp");
+}
+
+// Whoever is asked to stop while others are missing ends at once, and the others with it.
+TEST_F(ClusterErrors, ASignalEndsTheWaitingForOthers) {
+  for (const int asked : {0, 1}) {
+    SCOPED_TRACE("process " + std::to_string(asked));
+    const std::uint16_t port = free_port();
+    const auto arguments = job({"--join-timeout", "1000"});
+    Process head = start("torchrun", 0, 3, port, arguments);
+    ASSERT_TRUE(head.wait_for_output("steps"));  // it announces the run, and then waits
+    Process other = start("torchrun", 1, 3, port, arguments);
+    std::this_thread::sleep_for(std::chrono::seconds(5));  // any moment will do
+    (asked == 0 ? head : other).signal(SIGTERM);
+    const std::string text =
+        "process " + std::to_string(asked) + " was asked to stop before training began";
+    // The process that is not asked hears of it where it had joined by then.
+    const ProcessResult of_asked = (asked == 0 ? head : other).wait();
+    EXPECT_FALSE(of_asked.timed_out);
+    if (of_asked.signal == 0) {
+      EXPECT_EQ(of_asked.exit_code, 1) << of_asked.describe();
+      EXPECT_NE(of_asked.err.find(text), std::string::npos) << of_asked.describe();
+      const ProcessResult left = (asked == 0 ? other : head).wait();
+      EXPECT_EQ(left.exit_code, 1) << left.describe();
+      EXPECT_FALSE(left.timed_out) << left.describe();
+    }
+  }
+}
+
+// A stopped process says nothing; the others notice after --timeout, not CAF's minute.
+TEST_F(ClusterErrors, AProcessThatFallsSilentEndsTheRun) {
+  for (const int stopped : {0, 1}) {
+    SCOPED_TRACE("process " + std::to_string(stopped));
+    const fs::path out = folder_.path() / ("stopped-" + std::to_string(stopped));
+    const std::uint16_t port = free_port();
+    const auto arguments =
+        with(small_run("sgp", out), {"--transport", "tcp", "--steps", "1000000",
+                                     "--checkpoint-every", "0.05", "--timeout", "6"});
+    Process head = start("torchrun", 0, 2, port, arguments);
+    Process other = start("torchrun", 1, 2, port, arguments);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (!fs::exists(out / "checkpoint" / "latest") &&
+           std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    (stopped == 0 ? head : other).signal(SIGSTOP);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto result = (stopped == 0 ? other : head).wait();
+    EXPECT_EQ(result.exit_code, 1) << result.describe();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(45));
+    (stopped == 0 ? head : other).signal(SIGCONT);
+    const auto awake = (stopped == 0 ? head : other).wait();
+    EXPECT_FALSE(awake.timed_out) << awake.describe();
+    EXPECT_EQ(awake.exit_code, 1) << awake.describe();
+  }
+}
+
 }  // namespace
 }  // namespace grapevine

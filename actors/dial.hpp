@@ -1,0 +1,70 @@
+// Finding and asking an actor of another process, with a bound on every wait and an ear for who
+// wants to give up.
+#pragma once
+#include <functional>
+#include <future>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <caf/all.hpp>
+
+#include "messages/expected.hpp"
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+// Polled about ten times a second by the thread that waits. Null: never.
+using Cancelled = std::function<bool()>;
+
+inline constexpr Duration kCancelPoll = std::chrono::milliseconds(100);
+
+// Sends `message` and waits for a Result. Errors: timeout; peer_down where the receiver ends or
+// answers with an error; failed where `cancelled`.
+template <class Result, class Handle, class Message>
+Expected<Result> ask_actor(caf::actor_system& system, const Handle& receiver, Duration patience,
+                           Message message, const Cancelled& cancelled) {
+  auto answered = std::make_shared<std::promise<Expected<Result>>>();
+  std::future<Expected<Result>> answer = answered->get_future();
+  const caf::actor asker =
+      system.spawn([answered, receiver, patience,
+                    message = std::move(message)](caf::event_based_actor* self) mutable {
+        self->request(receiver, patience, std::move(message))
+            .then([answered](Result& result) { answered->set_value(std::move(result)); },
+                  [answered, self](const caf::error& error) {
+                    const bool late = error == caf::sec::request_timeout;
+                    answered->set_value(Error{late ? Errc::timeout : Errc::peer_down,
+                                              self->system().render(error)});
+                  });
+      });
+  // The request has a timeout of its own, but where the system is about to end.
+  while (answer.wait_for(kCancelPoll) != std::future_status::ready) {
+    if (!cancelled || !cancelled()) continue;
+    caf::anon_send_exit(asker, caf::exit_reason::user_shutdown);
+    return Error{Errc::failed, "asked to stop"};
+  }
+  return answer.get();
+}
+
+struct DialConfig {
+  std::string host;
+  std::uint16_t port = 0;
+  Duration patience{0};
+  Cancelled cancelled;
+};
+
+// The actor that is published there, with the interface `interface`. Tries again, ever more rarely,
+// for as long as nobody listens. Errors: timeout with the last reason; protocol: something else
+// answers there; failed: cancelled.
+Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const DialConfig& config,
+                                           const std::set<std::string>& interface);
+
+template <class Handle>
+Expected<Handle> dial(caf::actor_system& system, const DialConfig& config) {
+  auto found = dial_actor(system, config, system.message_types<Handle>());
+  if (!found) return found.error();
+  return caf::actor_cast<Handle>(*found);
+}
+
+}  // namespace grapevine
