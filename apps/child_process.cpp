@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace grapevine {
@@ -58,7 +59,9 @@ struct Plumbing {
 
 std::vector<std::string> merged_environment(const std::vector<std::string>& over) {
   const auto key = [](const std::string& entry) { return entry.substr(0, entry.find('=')); };
-  std::vector<std::string> result = over;
+  std::vector<std::string> result;
+  std::copy_if(over.begin(), over.end(), std::back_inserter(result),
+               [](const std::string& entry) { return entry.find('=') != std::string::npos; });
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string own = key(*entry);
     if (std::none_of(over.begin(), over.end(),

@@ -13,8 +13,9 @@
 namespace grapevine {
 
 struct ChildCommand {
-  std::vector<std::string> arguments;    // the program first: a path, or a name to find in PATH
-  std::vector<std::string> environment;  // "KEY=VALUE", over what this process has
+  std::vector<std::string> arguments;  // the program first: a path, or a name to find in PATH
+  // "KEY=VALUE", over what this process has; "KEY" takes one of those away.
+  std::vector<std::string> environment;
   // Signals go as names into its standard input (see ssh_command()); else that is /dev/null.
   bool signals_by_input = false;
 };

@@ -10,6 +10,7 @@
 #include "apps/bench_command.hpp"
 #include "apps/command.hpp"
 #include "apps/launch_command.hpp"
+#include "apps/node_command.hpp"
 #include "apps/topology_command.hpp"
 #include "apps/train_command.hpp"
 
@@ -31,6 +32,8 @@ int main(int argc, char** argv) {
       {"train", "train a model with actors", grapevine::make_train_command},
       {"launch", "start a verb in several processes, here or over ssh",
        grapevine::make_launch_command},
+      {"node", "an actor node that waits for jobs of 'train --cluster'",
+       grapevine::make_node_command},
       {"average", "distributed averaging without a model", grapevine::make_average_command},
       {"topology", "a communication graph: its rounds and how fast it mixes",
        grapevine::make_topology_command},

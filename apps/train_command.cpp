@@ -12,6 +12,7 @@
 #include "apps/run_end.hpp"
 #include "apps/run_output.hpp"
 #include "apps/signals.hpp"
+#include "apps/submit_job.hpp"
 #include "apps/summary.hpp"
 #include "apps/train_job.hpp"
 #include "apps/train_options.hpp"
@@ -36,6 +37,9 @@ class TrainCommand : public Command {
   Expected<void> run(Console& console) override {
     if (auto read = read_job_file(*app_, options_); !read) return read;
     if (auto length = settle_length(*app_, options_); !length) return length;
+    if (!options_.cluster.empty()) return submit(console);
+    if (options_.processes != 0)
+      return bad_input("--processes goes with --cluster; here, 'grapevine launch -n N -- train'");
     auto made = make_train_job(options_);
     if (!made) return made.error();
     TrainJob job = std::move(*made);
@@ -53,6 +57,27 @@ class TrainCommand : public Command {
   }
 
  private:
+  // The job is run elsewhere: what can be seen of it here is checked before.
+  Expected<void> submit(Console& console) {
+    if (auto checked = check_train_options(options_); !checked) return checked;
+    if (options_.processes < 0)
+      return bad_input("--processes " + std::to_string(options_.processes) +
+                       ": expected 1 or more, or 0 for one in each slot");
+    if (!options_.requeue_command.empty())
+      return bad_input("--requeue-command does not go with --cluster: give the job again by hand");
+    Submission job;
+    job.cluster = options_.cluster;
+    job.secret_file = options_.secret_file;
+    job.arguments = travelling_arguments(*app_, options_);
+    job.out = options_.out;
+    // With --resume alone process 0 decides: it knows which folders there are.
+    if (job.out.empty() && options_.resume.empty()) job.out = dated_folder(options_.algorithm);
+    if (!job.out.empty()) job.arguments.push_back("--out=" + job.out);
+    job.processes = options_.processes;
+    job.patience = from_seconds(options_.join_timeout_s);
+    return submit_job(job, console);
+  }
+
   // Of a process that only trains: the head speaks for the run.
   static Expected<void> take_part(TrainJob& job) {
     SignalFlags signals;
@@ -103,6 +128,7 @@ class TrainCommand : public Command {
   // stops.
   static RunResult run_to_the_end(RunConfig config, const std::shared_ptr<RunObserver>& observer,
                                   RunEnd& end, SignalFlags& signals, bool* requeue) {
+    if (config.cluster) config.cluster->cancelled = [&signals] { return signals.stop_requested(); };
     Runtime runtime(std::move(config), observer);
     bool stopping = false;
     for (;;) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <type_traits>
 
@@ -135,6 +137,12 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
       "name or address of the interface that other processes reach this one on");
   add(app, "join-timeout", options.join_timeout_s,
       "seconds to wait for the other processes at the start");
+  add(app, "cluster", options.cluster,
+      "HOST:PORT of a first node: its nodes run the job ('grapevine node --help')");
+  add(app, "processes", options.processes, "with --cluster: processes to start [one in each slot]")
+      ->default_str("0");
+  add(app, "secret-file", options.secret_file,
+      "with --cluster: file with the nodes' secret [GRAPEVINE_CLUSTER_SECRET]");
   add(app, "model", options.model, "built-in model, or a TorchScript file");
   add(app, "data", options.data, "NAME[:PATH]");
   add(app, "epochs", options.epochs, "passes over the data set, all workers together");
@@ -203,6 +211,39 @@ Expected<void> settle_length(const CLI::App& app, TrainOptions& options) {
   }
   return bad_input("--epochs " + number_text(options.epochs) + " and --steps " +
                    std::to_string(options.steps) + ": give one of them");
+}
+
+std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options) {
+  const std::set<std::string> stay = {"help",        "job", "cluster", "processes",
+                                      "secret-file", "set", "out"};
+  std::vector<std::string> arguments;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
+    if (option->count() == 0 || stay.count(name) > 0) continue;
+    if (name == "steps" && options.steps == 0) continue;  // --epochs has won
+    const std::string value = option->results().back();
+    const bool is_switch = option->get_items_expected() == 0;
+    if (!is_switch) arguments.push_back("--" + name + "=" + value);
+    if (is_switch && option->as<bool>()) arguments.push_back("--" + name);
+  }
+  for (const auto& [key, value] : options.wiring.keys()) {
+    arguments.emplace_back("--set");
+    arguments.push_back("wiring." + key + "=" + value);
+  }
+  for (const std::string& assignment : options.set) {
+    arguments.emplace_back("--set");
+    arguments.push_back(assignment);
+  }
+  return arguments;
+}
+
+std::string dated_folder(const std::string& algorithm) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
+  return "runs/" + std::string(date) + "-" + algorithm;
 }
 
 Expected<Wiring> effective_wiring(const TrainOptions& options) {

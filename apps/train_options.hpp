@@ -24,6 +24,9 @@ struct TrainOptions {
   std::string transport;          // empty: inproc, or tcp where a launcher started several
   std::string network_interface;  // that other processes reach this one on
   double join_timeout_s = 60;
+  std::string cluster;         // HOST:PORT of the first node that is to run the job; empty: here
+  std::int32_t processes = 0;  // there; 0: one in each slot
+  std::string secret_file;     // of these nodes
   std::string model = "lenet";
   std::string data = "glyphs";
   double epochs = 1;
@@ -66,6 +69,15 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
 // After read_job_file(): one of --epochs and --steps counts, the one from the place that wins.
 // Errors (bad_input): both are from the same place.
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options);
+
+// After settle_length(): the options that `train` on another machine needs to run the same job:
+// what the command line, the environment and the job file say, without what concerns this process
+// alone
+// (--cluster, --processes, --secret-file, the job file's name).
+std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options);
+
+// runs/<date>-<algorithm>: where --out says nothing.
+std::string dated_folder(const std::string& algorithm);
 
 // The preset, changed by the job file's wiring and then by --set.
 Expected<Wiring> effective_wiring(const TrainOptions& options);

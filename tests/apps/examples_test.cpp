@@ -179,7 +179,7 @@ std::vector<std::pair<std::string, std::string>> options_used(std::string text) 
   const std::regex option(R"((?:^|[\s,\[])(--[a-z0-9-]+)|(?:^|\s)--\s+([a-z]+))");
   for (std::sregex_iterator found(text.begin(), text.end(), command), end; found != end; ++found) {
     std::string verb = (*found)[1];
-    if (verb != "launch" && verb != "train") continue;
+    if (verb != "launch" && verb != "train" && verb != "node") continue;
     const std::string rest = (*found)[2];
     for (std::sregex_iterator word(rest.begin(), rest.end(), option); word != end; ++word) {
       if ((*word)[2].matched) verb = (*word)[2];  // the verb that launch starts

@@ -1,0 +1,427 @@
+#include "actors/node_pool.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <numeric>
+
+#include "actors/node_agent.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr int kBadInput = 2;               // the exit code
+constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
+constexpr std::int32_t kMaxSlots = 4096;   // of a node, and of the pool
+
+Error other_secret() {
+  return bad_input(
+      "the secret differs from that of this pool: give the same --secret-file, or "
+      "GRAPEVINE_CLUSTER_SECRET, everywhere");
+}
+
+Error other_version(const std::string& who, const std::string& theirs, const std::string& ours) {
+  return bad_input(who + " runs version " + theirs + ", the first node version " + ours +
+                   ": install the same everywhere");
+}
+
+std::string counted(std::int64_t count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return std::to_string(number) + (name != nullptr ? " (SIG" + std::string(name) + ")" : "");
+}
+
+// One line of a message that somebody else wrote.
+std::string shown(std::string text) {
+  constexpr std::size_t kLongest = 200;
+  text.resize(std::min(text.size(), kLongest));
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ') c = '?';
+  return text;
+}
+
+std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+}  // namespace
+
+Expected<std::vector<NodeShare>> lay_out(const std::vector<std::int32_t>& slots,
+                                         std::int32_t processes) {
+  const std::int64_t all = std::accumulate(slots.begin(), slots.end(), std::int64_t{0});
+  if (processes < 0 || processes > all)
+    return bad_input("--processes " + std::to_string(processes) + ": the nodes have " +
+                     counted(all, "slot") + ": ask for fewer or start more nodes");
+  const auto wanted = processes == 0 ? static_cast<std::int32_t>(all) : processes;
+  std::vector<NodeShare> shares;
+  std::int32_t placed = 0;
+  for (std::size_t node = 0; node < slots.size() && placed < wanted; ++node) {
+    const std::int32_t count = std::min(slots[node], wanted - placed);
+    if (count > 0) shares.push_back({node, placed, count});
+    placed += count;
+  }
+  return shares;
+}
+
+void NodePoolState::init(NodePoolActor::stateful_pointer<NodePoolState> self,
+                         NodePoolConfig config) {
+  self_ = self;
+  config_ = std::move(config);
+}
+
+bool NodePoolState::trusts(const std::string& secret) const {
+  if (same_secret(config_.secret, secret)) return true;
+  spdlog::warn("somebody without this pool's secret was sent away");
+  return false;
+}
+
+// ---- who is there ----
+
+PoolStatus NodePoolState::status() const {
+  PoolStatus status;
+  status.nodes = static_cast<std::int32_t>(members_.size());
+  for (const Member& member : members_) status.slots += member.node.slots;
+  if (!job_) return status;
+  status.job = job_->id;
+  status.processes = static_cast<std::int32_t>(job_->processes.size());
+  status.user = job_->user;
+  return status;
+}
+
+void NodePoolState::changed(const std::string& what) { config_.on_change(status(), what); }
+
+Enlisted NodePoolState::on_enlist(const Enlist& enlist) {
+  Enlisted answer;
+  answer.refused = true;
+  const std::string who = "node " + shown(enlist.address) + " (" + shown(enlist.host) + ")";
+  if (!trusts(enlist.secret)) {
+    answer.error = other_secret();
+  } else if (enlist.version != config_.version) {
+    answer.error = other_version(who, shown(enlist.version), config_.version);
+  } else if (enlist.slots < 1 || status().slots > kMaxSlots - enlist.slots) {
+    answer.error = bad_input(who + " offers " + counted(enlist.slots, "slot") +
+                             ": expected at least 1, and at most " + std::to_string(kMaxSlots) +
+                             " of all nodes together");
+  } else if (closing_ || !enlist.agent) {
+    answer.error = Error{Errc::peer_down, "the first node is about to end: start it again"};
+  } else {
+    answer.refused = false;
+    members_.push_back({enlist, std::nullopt});
+    members_.back().node.host = shown(enlist.host);
+    members_.back().node.address = shown(enlist.address);
+    self_->monitor(enlist.agent);
+    changed(who + " has joined");
+  }
+  answer.nodes = status().nodes;
+  answer.slots = status().slots;
+  return answer;
+}
+
+caf::result<Left> NodePoolState::on_leave(const LeavePool& leave) {
+  LeaveAnswer answer = self_->make_response_promise<Left>();
+  const auto member = std::find_if(members_.begin(), members_.end(),
+                                   [&](const Member& m) { return m.node.agent == leave.agent; });
+  if (!trusts(leave.secret) || member == members_.end()) {
+    answer.deliver(Left{});
+    return answer;
+  }
+  const bool busy = job_ && std::any_of(job_->shares.begin(), job_->shares.end(), [&](auto& share) {
+                      return share.node.agent == leave.agent;
+                    });
+  const std::string who = "node " + member->node.address + " (" + member->node.host + ")";
+  if (!busy) {
+    remove(static_cast<std::size_t>(member - members_.begin()), who + " has left");
+    answer.deliver(Left{});
+    return answer;
+  }
+  member->leaving = answer;
+  stop_job(who + " is about to leave: the job stops with a checkpoint");
+  return answer;
+}
+
+void NodePoolState::remove(std::size_t member, const std::string& what) {
+  self_->demonitor(members_[member].node.agent.address());
+  members_.erase(members_.begin() + static_cast<std::ptrdiff_t>(member));
+  changed(what);
+}
+
+void NodePoolState::on_down(const caf::actor_addr& source) {
+  if (job_ && job_->submitter.address() == source)
+    stop_job("who gave the job is gone: it stops with a checkpoint");
+  const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& m) {
+    return m.node.agent.address() == source;
+  });
+  if (member == members_.end()) return;
+  const std::string who = "node " + member->node.address + " (" + member->node.host + ")";
+  members_.erase(member);
+  bool took_part = false;
+  if (job_)
+    for (const Share& share : job_->shares) {
+      if (share.node.agent.address() != source) continue;
+      took_part = true;
+      for (std::int32_t i = 0; i < share.count; ++i)
+        job_->processes[static_cast<std::size_t>(share.first + i)].ended = true;
+    }
+  changed(who + (took_part ? " died during the job" : " is gone"));
+  if (!took_part) return;
+  blame(Cause::node_died,
+        {Errc::peer_down, who + " died during the job: go on with --resume when it is back"}, -1);
+  ask_to_end();
+  finish_where_all_ended();
+}
+
+// ---- a job comes ----
+
+Expected<void> NodePoolState::check_submission(const SubmitJob& submit) const {
+  if (!trusts(submit.secret)) return other_secret();
+  if (submit.version != config_.version)
+    return other_version("'train --cluster'", shown(submit.version), config_.version);
+  if (closing_ || members_.empty())
+    return Error{Errc::peer_down, "the first node is about to end: start it again"};
+  if (job_)
+    return Error{Errc::failed, "the nodes are busy with job " + std::to_string(job_->id) + " of " +
+                                   job_->user + ": try again when it has ended"};
+  if (!submit.submitter) return bad_input("nobody waits for the job");
+  return {};
+}
+
+JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
+  JobAccepted answer;
+  answer.refused = true;
+  if (auto checked = check_submission(submit); !checked) {
+    answer.error = checked.error();
+    return answer;
+  }
+  std::vector<std::int32_t> slots;
+  for (const Member& member : members_) slots.push_back(member.node.slots);
+  const auto shares = lay_out(slots, submit.processes);
+  const auto port = config_.free_port();
+  if (!shares || !port) {
+    answer.error = !shares ? shares.error() : port.error();
+    return answer;
+  }
+  Job job;
+  job.id = ++jobs_;
+  job.user = shown(submit.user);
+  job.submitter = submit.submitter;
+  for (const NodeShare& share : *shares)
+    job.shares.push_back({members_[share.node].node, share.first, share.count});
+  job.processes.resize(static_cast<std::size_t>(shares->back().first + shares->back().count));
+  job_ = std::move(job);
+  self_->monitor(job_->submitter);
+  start_shares(submit.arguments, *port);
+  changed("job " + std::to_string(job_->id) + " of " + job_->user + " begins");
+  answer.refused = false;
+  answer.job = job_->id;
+  answer.nodes = static_cast<std::int32_t>(job_->shares.size());
+  answer.processes = static_cast<std::int32_t>(job_->processes.size());
+  answer.host = job_->shares.front().node.host;
+  answer.directory = config_.directory;
+  return answer;
+}
+
+void NodePoolState::start_shares(const std::vector<std::string>& arguments, std::uint16_t port) {
+  for (const Share& share : job_->shares) {
+    StartRanks start;
+    start.secret = config_.secret;
+    start.job = job_->id;
+    start.arguments = arguments;
+    start.first = share.first;
+    start.count = share.count;
+    start.processes = static_cast<std::int32_t>(job_->processes.size());
+    start.port = port;
+    if (job_->shares.size() > 1) start.other_host = host_of(job_->shares[1].node.address);
+    self_->send(share.node.agent, std::move(start));
+  }
+}
+
+// ---- a job runs ----
+
+NodePoolState::Process* NodePoolState::process_of(std::int64_t job, std::int32_t process) {
+  Job* running = job_of(job);
+  const bool known = running != nullptr && process >= 0 &&
+                     process < static_cast<std::int32_t>(running->processes.size());
+  return known ? &running->processes[static_cast<std::size_t>(process)] : nullptr;
+}
+
+std::string NodePoolState::where(std::int32_t process) const {
+  for (const Share& share : job_->shares)
+    if (process >= share.first && process < share.first + share.count)
+      return "rank " + std::to_string(process) + " on node " + share.node.address;
+  return "rank " + std::to_string(process);
+}
+
+void NodePoolState::say(std::int32_t process, bool to_err, std::string line) {
+  self_->send(job_->submitter, JobOutput{process, to_err, std::move(line)});
+}
+
+void NodePoolState::on_output(RankOutput& output) {
+  if (!trusts(output.secret)) return;
+  Process* process = process_of(output.job, output.process);
+  if (process == nullptr) return;
+  if (output.to_err) release_held(output.process);
+  if (output.to_err && output.line.rfind(kErrorStart, 0) == 0)
+    process->held = std::move(output.line);
+  else
+    say(output.process, output.to_err, std::move(output.line));
+}
+
+void NodePoolState::release_held(std::int32_t process) {
+  std::string& held = job_->processes[static_cast<std::size_t>(process)].held;
+  if (!held.empty()) say(process, true, std::exchange(held, ""));
+}
+
+void NodePoolState::blame(Cause cause, Error error, std::int32_t process) {
+  if (static_cast<int>(cause) <= static_cast<int>(job_->cause)) return;
+  job_->cause = cause;
+  job_->error = std::move(error);
+  job_->blamed = process;
+}
+
+void NodePoolState::on_exited(const RankExited& exited) {
+  if (!trusts(exited.secret)) return;
+  Process* process = process_of(exited.job, exited.process);
+  if (process == nullptr || process->ended) return;
+  process->ended = true;
+  const std::string who = where(exited.process);
+  const std::string said =
+      process->held.empty() ? "" : process->held.substr(sizeof kErrorStart - 1);
+  // Whoever was asked to end, and had not come far enough to end by itself, ends by the signal.
+  const bool asked = job_->ending && (exited.signal == SIGTERM || exited.signal == SIGKILL);
+  if (!exited.error.empty()) {
+    blame(Cause::killed, {Errc::io, who + " could not be started: " + exited.error}, -1);
+  } else if (exited.signal != 0 && asked) {
+    if (job_->stopping)
+      blame(Cause::exited, {Errc::failed, who + " was stopped before it could end by itself"}, -1);
+  } else if (exited.signal != 0) {
+    blame(Cause::killed,
+          {Errc::failed, who + " was killed by signal " + signal_name(exited.signal)}, -1);
+  } else if (exited.exit_code != 0) {
+    const bool bad = exited.exit_code == kBadInput;
+    const std::string text = said.empty()
+                                 ? who + " exited with code " + std::to_string(exited.exit_code)
+                                 : who + ": " + said;
+    blame(bad ? Cause::bad_input : Cause::exited, {bad ? Errc::bad_input : Errc::failed, text},
+          exited.process);
+  }
+  if (job_->cause != Cause::none) ask_to_end();
+  finish_where_all_ended();
+}
+
+void NodePoolState::signal_all(std::int32_t number) {
+  for (const Share& share : job_->shares)
+    self_->send(share.node.agent, SignalRanks{config_.secret, job_->id, number});
+}
+
+void NodePoolState::ask_to_end() {
+  if (std::exchange(job_->ending, true)) return;
+  signal_all(SIGTERM);
+  self_->delayed_send(NodePoolActor{self_}, config_.grace, GraceOver{job_->id});
+}
+
+void NodePoolState::stop_job(const std::string& why) {
+  say(-1, true, why);
+  job_->stopping = job_->stopping || !job_->ending;
+  ask_to_end();
+}
+
+void NodePoolState::on_grace_over(GraceOver over) {
+  if (job_of(over.job) == nullptr) return;
+  say(-1, true, "some processes have not ended in time: killing them");
+  signal_all(SIGKILL);
+}
+
+void NodePoolState::on_signal(const SignalJob& signal) {
+  if (!trusts(signal.secret) || job_of(signal.job) == nullptr) return;
+  if (signal.number == SIGUSR1) return signal_all(SIGUSR1);
+  if (signal.number != SIGINT && signal.number != SIGTERM) return;
+  if (signal.number == SIGINT && job_->interrupted) return signal_all(SIGKILL);  // asked twice
+  job_->interrupted = job_->interrupted || signal.number == SIGINT;
+  job_->stopping = job_->stopping || !job_->ending;
+  ask_to_end();
+}
+
+// ---- a job ends ----
+
+void NodePoolState::finish_where_all_ended() {
+  const auto& processes = job_->processes;
+  if (!std::all_of(processes.begin(), processes.end(), [](const Process& p) { return p.ended; }))
+    return;
+  const std::string quoted =
+      job_->blamed < 0 ? "" : processes[static_cast<std::size_t>(job_->blamed)].held;
+  for (std::size_t i = 0; i < processes.size(); ++i)
+    if (processes[i].held != quoted) release_held(static_cast<std::int32_t>(i));
+  self_->demonitor(job_->submitter.address());
+  self_->send(job_->submitter, JobEnded{job_->cause != Cause::none, job_->error});
+  const std::string what =
+      "job " + std::to_string(job_->id) + " of " + job_->user +
+      (job_->cause != Cause::none ? " has failed: " + job_->error.message : " has ended");
+  job_.reset();
+  changed(what);
+  for (std::size_t i = members_.size(); i-- > 0;) {
+    if (!members_[i].leaving) continue;
+    LeaveAnswer answer = *members_[i].leaving;
+    remove(i, "node " + members_[i].node.address + " (" + members_[i].node.host + ") has left");
+    answer.deliver(Left{});
+  }
+  close_where_idle();
+}
+
+void NodePoolState::on_close() {
+  if (std::exchange(closing_, true)) return;
+  if (job_) stop_job("the first node is about to end: the job stops with a checkpoint");
+  close_where_idle();
+}
+
+void NodePoolState::close_where_idle() {
+  if (!closing_ || job_) return;
+  for (const Member& member : members_) self_->send(member.node.agent, PoolClosed{config_.secret});
+  config_.on_closed();
+}
+
+NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolState> self,
+                                       NodePoolConfig config) {
+  NodePoolState& state = self->state;
+  state.init(self, std::move(config));
+  self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down.source); });
+  return {
+      [&state](const Enlist& enlist) { return state.on_enlist(enlist); },
+      [&state](const LeavePool& leave) { return state.on_leave(leave); },
+      [&state](RankOutput& output) { state.on_output(output); },
+      [&state](const RankExited& exited) { state.on_exited(exited); },
+      [&state](SubmitJob& submit) { return state.on_submit(submit); },
+      [&state](const SignalJob& signal) { state.on_signal(signal); },
+      [&state](GraceOver over) { state.on_grace_over(over); },
+      [&state](ClosePool) { state.on_close(); },
+  };
+}
+
+NodePoolActor::behavior_type node_signpost(NodePoolActor::pointer, std::string first) {
+  const Error error =
+      bad_input("that node belongs to the nodes of " + first + ": give that address");
+  return {
+      [error](const Enlist&) {
+        Enlisted answer;
+        answer.refused = true;
+        answer.error = error;
+        return answer;
+      },
+      [](const LeavePool&) { return Left{}; },
+      [](const RankOutput&) {},
+      [](const RankExited&) {},
+      [error](const SubmitJob&) {
+        JobAccepted answer;
+        answer.refused = true;
+        answer.error = error;
+        return answer;
+      },
+      [](const SignalJob&) {},
+      [](GraceOver) {},
+      [](ClosePool) {},
+  };
+}
+
+}  // namespace grapevine

@@ -1,0 +1,37 @@
+// What `node` and `train --cluster` need to find each other: addresses, the secret, messages.
+#pragma once
+#include <string>
+
+#include <caf/actor_system_config.hpp>
+
+#include "messages/expected.hpp"
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+struct NodeAddress {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+// "HOST:PORT" or "[HOST]:PORT", ports from `least_port`. Errors (bad_input) name `option`.
+Expected<NodeAddress> parse_node_address(const std::string& option, const std::string& text,
+                                         std::uint16_t least_port);
+std::string text_of(const NodeAddress& address);
+
+// Whether `host` is loopback as text: what it reaches cannot come from another machine.
+bool is_loopback_host(const std::string& host);
+// 0.0.0.0, ::: all interfaces.
+bool is_any_host(const std::string& host);
+
+// The content of `path` without the white space at its end; where `path` is empty, that of the
+// variable GRAPEVINE_CLUSTER_SECRET; else nothing. Errors (bad_input): an unreadable file, one that
+// is empty or holds more than a line.
+Expected<std::string> read_secret(const std::string& path);
+
+// Messages and heartbeats. Who says nothing for `silence` counts as gone. REQUIRES: at least
+// kLeastNodeSilence. Call it before the system is made.
+void configure_for_nodes(caf::actor_system_config& config, Duration silence);
+inline constexpr Duration kLeastNodeSilence = std::chrono::seconds(2);
+
+}  // namespace grapevine

@@ -1,0 +1,187 @@
+#include "apps/submit_job.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <ostream>
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include "actors/dial.hpp"
+#include "actors/node_protocol.hpp"
+#include "apps/event_queue.hpp"
+#include "apps/node_link.hpp"
+#include "apps/signal_pipe.hpp"
+#include "net/addresses.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr Duration kSilence = std::chrono::seconds(30);
+constexpr Duration kAnswerPatience = std::chrono::seconds(30);
+constexpr int kPollMs = 1000;
+
+std::string user_name() {
+  const char* name = std::getenv("USER");
+  const std::string who = name != nullptr ? name : "user " + std::to_string(::getuid());
+  return who + "@" + machine_name();
+}
+
+class Submitter {
+ public:
+  Submitter(const Submission& submission, NodeAddress first, std::string secret, Console& console)
+      : submission_(submission),
+        first_(std::move(first)),
+        secret_(std::move(secret)),
+        console_(console) {
+    configure_for_nodes(system_config_, kSilence);
+    system_.emplace(system_config_);
+  }
+  ~Submitter() {
+    if (listener_) caf::anon_send_exit(listener_, caf::exit_reason::user_shutdown);
+    listener_ = SubmitterActor{};
+    pool_ = NodePoolActor{};
+  }
+  Submitter(const Submitter&) = delete;
+  Submitter& operator=(const Submitter&) = delete;
+
+  Expected<void> run() {
+    if (auto found = find_pool(); !found) return found;
+    const auto accepted = submit();
+    if (!accepted) return accepted.error();
+    announce(*accepted);
+    while (!end_) turn(accepted->job);
+    if (end_->failed) return end_->error;
+    return say_where(*accepted);
+  }
+
+ private:
+  SubmitterActor::behavior_type listener() {
+    return {
+        [this](JobOutput& output) {
+          queue_.post([this, output = std::move(output)] { show(output); });
+        },
+        [this](JobEnded& ended) {
+          queue_.post([this, ended = std::move(ended)] { finish(ended); });
+        },
+    };
+  }
+
+  Error gone() const {
+    return {Errc::peer_down, "the first node at " + text_of(first_) +
+                                 " died or fell silent, and the job with it: start the nodes, then "
+                                 "go on with --resume"};
+  }
+
+  Expected<void> find_pool() {
+    auto found = dial<NodePoolActor>(*system_, {first_.host, first_.port, submission_.patience,
+                                                [this] { return stop_asked(); }});
+    if (!found)
+      return Error{found.error().code, "cannot reach the first node at " + text_of(first_) + ": " +
+                                           found.error().message +
+                                           ": is it started there, and is the port open?"};
+    pool_ = *std::move(found);
+    return {};
+  }
+
+  Expected<JobAccepted> submit() {
+    listener_ = system_->spawn([this, pool = pool_](SubmitterActor::pointer self) {
+      self->monitor(pool);
+      self->set_down_handler([this](const caf::down_msg&) {
+        queue_.post([this] { finish({true, gone()}); });
+      });
+      return listener();
+    });
+    SubmitJob job;
+    job.secret = secret_;
+    job.version = GRAPEVINE_VERSION;
+    job.user = user_name();
+    job.arguments = submission_.arguments;
+    job.processes = submission_.processes;
+    job.submitter = listener_;
+    auto accepted = ask_actor<JobAccepted>(*system_, pool_, kAnswerPatience, std::move(job), {});
+    if (!accepted)
+      return Error{Errc::peer_down, "the first node at " + text_of(first_) +
+                                        " does not answer: " + accepted.error().message};
+    if (accepted->refused)
+      return Error{accepted->error.code,
+                   "the first node at " + text_of(first_) + " says: " + accepted->error.message};
+    return accepted;
+  }
+
+  void announce(const JobAccepted& job) {
+    console_.err << "job " << job.job << ": " << job.processes
+                 << (job.processes == 1 ? " process" : " processes") << " on " << job.nodes
+                 << (job.nodes == 1 ? " node" : " nodes") << ", rank 0 on " << job.host << " in "
+                 << job.directory << std::endl;
+  }
+
+  Expected<void> say_where(const JobAccepted& job) {
+    namespace fs = std::filesystem;
+    const std::string folder = submission_.out.empty()
+                                   ? job.directory
+                                   : (fs::path(job.directory) / submission_.out).string();
+    console_.err << "outputs are on " << job.host << ", in " << folder << std::endl;
+    return {};
+  }
+
+  bool stop_asked() {
+    for (const int number : signals_.take()) stop_ = stop_ || number != SIGUSR1;
+    return stop_;
+  }
+
+  void turn(std::int64_t job) {
+    std::array<pollfd, 2> waits{
+        {{signals_.descriptor(), POLLIN, 0}, {queue_.descriptor(), POLLIN, 0}}};
+    ::poll(waits.data(), waits.size(), kPollMs);
+    for (const int number : signals_.take()) caf::anon_send(pool_, SignalJob{secret_, job, number});
+    queue_.run_ready();
+  }
+
+  void show(const JobOutput& output) {
+    if (output.process == 0 && !output.to_err)
+      console_.out << output.line << std::endl;
+    else if (output.process == 0)
+      console_.err << output.line << std::endl;
+    else if (output.process < 0)
+      console_.err << "cluster: " << output.line << std::endl;
+    else
+      console_.err << '[' << output.process << "] " << output.line << std::endl;
+  }
+
+  void finish(const JobEnded& ended) {
+    if (!end_) end_ = ended;
+  }
+
+  const Submission& submission_;
+  const NodeAddress first_;
+  const std::string secret_;
+  Console& console_;
+  SignalPipe signals_;
+  EventQueue queue_;
+  std::optional<JobEnded> end_;
+  bool stop_ = false;
+
+  // Last: its actors use what stands above, and have ended when it is gone.
+  caf::actor_system_config system_config_;
+  std::optional<caf::actor_system> system_;
+  SubmitterActor listener_;
+  NodePoolActor pool_;
+};
+
+}  // namespace
+
+Expected<void> submit_job(const Submission& submission, Console& console) {
+  auto first = parse_node_address("--cluster", submission.cluster, 1);
+  if (!first) return first.error();
+  auto secret = read_secret(submission.secret_file);
+  if (!secret) return secret.error();
+  return Submitter(submission, std::move(*first), std::move(*secret), console).run();
+}
+
+}  // namespace grapevine
