@@ -34,7 +34,8 @@ struct Checkpoint {
 };
 
 // `path`: a checkpoint, a folder of checkpoints (its latest one) or a run's --out folder.
-// Errors (bad_input) name the file: one that is missing, damaged anywhere, or of another checkpoint.
+// Errors (bad_input) name the file: one that is missing, damaged anywhere, or of another
+// checkpoint.
 Expected<Checkpoint> read_checkpoint(const std::string& path);
 // Removes what killed runs have left half-written in a folder of checkpoints. REQUIRES: no run
 // writes there.

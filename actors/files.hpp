@@ -48,8 +48,8 @@ Expected<void> write_file_atomically(const std::filesystem::path& path, std::str
 // goes that files can be written there. Errors (bad_input: the user chose the path) name the path.
 Expected<void> ensure_writable_directory(const std::filesystem::path& path);
 
-// Removes from the folder itself what an AtomicFile of a process that no longer runs on this machine
-// has left there: those names only. What cannot be removed stays.
+// Removes from the folder itself what an AtomicFile of a process that no longer runs on this
+// machine has left there: those names only. What cannot be removed stays.
 void remove_stale_files(const std::filesystem::path& folder);
 
 // Syncs the directory, so that the names in it survive a power failure. A directory that may be
