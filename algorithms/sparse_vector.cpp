@@ -109,10 +109,7 @@ SparseVector collect(const float* x, std::int64_t d, std::uint32_t floor) {
   for (const SparseVector& part : found) size += part.indices.size();
   all.indices.reserve(size);
   all.values.reserve(size);
-  for (const SparseVector& part : found) {
-    all.indices.insert(all.indices.end(), part.indices.begin(), part.indices.end());
-    all.values.insert(all.values.end(), part.values.begin(), part.values.end());
-  }
+  for (const SparseVector& part : found) all.append(part);
   return all;
 }
 
@@ -130,7 +127,18 @@ Candidates candidates(const float* x, std::int64_t d, std::int64_t k, double wan
   return {collect(x, d, counted_threshold(x, d, k)), false};
 }
 
+// The nearest number that 16 bits hold; of what is beyond them and finite, the largest.
+c10::Half to_half(float value) {
+  constexpr float kLargest = 65504;
+  return {std::isfinite(value) ? std::clamp(value, -kLargest, kLargest) : value};
+}
+
 }  // namespace
+
+void SparseVector::append(const SparseVector& more, std::uint32_t offset) {
+  for (const std::uint32_t index : more.indices) indices.push_back(index + offset);
+  values.insert(values.end(), more.values.begin(), more.values.end());
+}
 
 SparseVector select_top_k(const at::Tensor& x, std::int64_t k) {
   const float* const data = flat_data(x);
@@ -177,6 +185,22 @@ SparseVector keep_top_k(SparseVector x, std::int64_t k, SparseVector* rejected) 
     else if (rejected != nullptr)
       rejected->add(x.indices[i], x.values[i]);
   }
+  return kept;
+}
+
+SparseVector keep_top_k(SparseVector x, const std::vector<LayerQuota>& quotas,
+                        SparseVector* rejected) {
+  if (quotas.size() == 1) return keep_top_k(std::move(x), quotas.front().k, rejected);
+  SparseVector kept, dropped;
+  std::size_t from = 0;
+  for (const LayerQuota& quota : quotas) {
+    SparseVector layer, rest;
+    for (; from < x.indices.size() && x.indices[from] < quota.end; ++from)
+      layer.add(x.indices[from], x.values[from]);
+    kept.append(keep_top_k(std::move(layer), quota.k, &rest));
+    dropped.append(rest);
+  }
+  if (rejected != nullptr) *rejected = std::move(dropped);
   return kept;
 }
 
@@ -250,12 +274,27 @@ void clear_entries(at::Tensor& x, const SparseVector& entries) {
   for (const std::uint32_t index : entries.indices) to[index] = 0;
 }
 
-Packed to_packed(const SparseVector& x) {
-  at::Tensor indices = at::empty({x.size()}, at::kInt), values = at::empty({x.size()}, at::kFloat);
-  if (x.size() > 0) {
-    std::memcpy(indices.data_ptr(), x.indices.data(), indices.nbytes());
-    std::memcpy(values.data_ptr(), x.values.data(), values.nbytes());
+SparseVector round_values(SparseVector& x, ValueType type) {
+  SparseVector lost;
+  if (type == ValueType::f32) return lost;
+  for (std::size_t i = 0; i < x.values.size(); ++i) {
+    const float rounded = static_cast<float>(to_half(x.values[i]));
+    if (std::isfinite(rounded) && rounded != x.values[i])
+      lost.add(x.indices[i], x.values[i] - rounded);
+    x.values[i] = rounded;
   }
+  return lost;
+}
+
+Packed to_packed(const SparseVector& x, ValueType type) {
+  const bool half = type == ValueType::f16;
+  at::Tensor indices = at::empty({x.size()}, at::kInt);
+  at::Tensor values = at::empty({x.size()}, half ? at::kHalf : at::kFloat);
+  if (x.size() > 0) std::memcpy(indices.data_ptr(), x.indices.data(), indices.nbytes());
+  if (half)
+    std::transform(x.values.begin(), x.values.end(), values.data_ptr<c10::Half>(), to_half);
+  else if (x.size() > 0)
+    std::memcpy(values.data_ptr(), x.values.data(), values.nbytes());
   return {FrozenTensor::freeze(std::move(indices)), FrozenTensor::freeze(std::move(values)), {}};
 }
 
@@ -263,17 +302,19 @@ Expected<SparseVector> from_packed(const Packed& packed, std::int64_t d) {
   const auto is_list = [](const FrozenTensor& t, at::ScalarType dtype) {
     return t.defined() && t.dtype() == dtype && t.sizes().size() == 1 && t.device().is_cpu();
   };
-  if (!is_list(packed.indices, at::kInt) || !is_list(packed.values, at::kFloat) ||
+  const bool half = is_list(packed.values, at::kHalf);
+  if (!is_list(packed.indices, at::kInt) || !(half || is_list(packed.values, at::kFloat)) ||
       packed.scales.defined() || packed.indices.numel() != packed.values.numel())
     return bad_packed("it is no list of indices and values");
   SparseVector x;
   const std::size_t n = static_cast<std::size_t>(packed.indices.numel());
   x.indices.resize(n);
   x.values.resize(n);
-  if (n > 0) {
-    std::memcpy(x.indices.data(), packed.indices.raw(), packed.indices.nbytes());
+  if (n > 0) std::memcpy(x.indices.data(), packed.indices.raw(), packed.indices.nbytes());
+  if (half)
+    std::copy_n(packed.values.data<c10::Half>(), n, x.values.begin());
+  else if (n > 0)
     std::memcpy(x.values.data(), packed.values.raw(), packed.values.nbytes());
-  }
   for (std::size_t i = 1; i < n; ++i)
     if (x.indices[i] <= x.indices[i - 1])
       return bad_packed("index " + std::to_string(x.indices[i]) + " follows index " +

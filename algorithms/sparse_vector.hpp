@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "algorithms/compressors/settings.hpp"
 #include "messages/expected.hpp"
 #include "messages/protocol.hpp"
 
@@ -25,6 +26,14 @@ struct SparseVector {
     indices.push_back(index);
     values.push_back(value);
   }
+  // The entries of `more`, their indices `offset` higher. REQUIRES: they come after those here.
+  void append(const SparseVector& more, std::uint32_t offset = 0);
+};
+
+// How many entries of a layer are kept; a layer begins where the one before it ends.
+struct LayerQuota {
+  std::int64_t end = 0;
+  std::int64_t k = 0;
 };
 
 // The k largest entries of x; fewer where fewer are not zero: zeros are never chosen.
@@ -43,6 +52,10 @@ SparseVector select_about_k(const at::Tensor& x, std::int64_t k);
 // there is room.
 SparseVector keep_top_k(SparseVector x, std::int64_t k, SparseVector* rejected);
 
+// The same within each layer. REQUIRES: `quotas` ascend to the length of the vector.
+SparseVector keep_top_k(SparseVector x, const std::vector<LayerQuota>& quotas,
+                        SparseVector* rejected);
+
 // a + b: the values of common indices are added, even to zero.
 SparseVector merge(const SparseVector& a, const SparseVector& b);
 // The sum of all, pairwise in the order given: bitwise the same wherever it is taken. At least one.
@@ -56,8 +69,12 @@ void add_entries(at::Tensor& x, const SparseVector& entries, float factor);
 // x at the indices <- 0. REQUIRES: as above.
 void clear_entries(at::Tensor& x, const SparseVector& entries);
 
-// As a message: u32 indices and f32 values.
-Packed to_packed(const SparseVector& x);
+// Makes the values those that `type` holds; f16: the nearest, at most 65504 where finite. Returns
+// what the values lost by it, without zeros; exact.
+SparseVector round_values(SparseVector& x, ValueType type);
+
+// As a message: u32 indices, and values of `type`, rounded as above.
+Packed to_packed(const SparseVector& x, ValueType type = ValueType::f32);
 // Errors (protocol): not what to_packed makes, indices that do not increase or are not below d.
 Expected<SparseVector> from_packed(const Packed& packed, std::int64_t d);
 

@@ -1,5 +1,7 @@
 #include "algorithms/state_dict.hpp"
 
+#include <ATen/ATen.h>
+
 #include <utility>
 
 namespace grapevine {
@@ -17,6 +19,11 @@ constexpr const char* kAdvice =
     "the checkpoint is of another wiring or version: resume with the wiring that wrote it, or "
     "start "
     "without --resume";
+
+Error damaged(const std::string& name, const std::string& what) {
+  return bad_input("entry '" + name + "' of the saved state " + what +
+                   ": the checkpoint is damaged, resume from another one");
+}
 
 template <class T>
 Expected<T> find(const std::map<std::string, StateValue>& entries, const std::string& name) {
@@ -41,6 +48,10 @@ void StateDict::put_all(const std::string& prefix, const StateDict& inner) {
   for (const auto& [name, value] : inner.entries_) put(prefix + "." + name, value);
 }
 
+void StateDict::put_list(const std::string& name, const std::vector<std::int64_t>& values) {
+  put(name, at::tensor(values, at::kLong));
+}
+
 Expected<at::Tensor> StateDict::tensor(const std::string& name) const {
   return find<at::Tensor>(entries_, name);
 }
@@ -51,6 +62,32 @@ Expected<double> StateDict::number(const std::string& name) const {
 
 Expected<std::int64_t> StateDict::integer(const std::string& name) const {
   return find<std::int64_t>(entries_, name);
+}
+
+Expected<std::int64_t> StateDict::integer_in(const std::string& name, std::int64_t least,
+                                             std::int64_t most) const {
+  auto value = integer(name);
+  if (!value || (*value >= least && *value <= most)) return value;
+  return damaged(name, "is " + std::to_string(*value) + ", outside " + std::to_string(least) +
+                           ".." + std::to_string(most));
+}
+
+Expected<std::vector<std::int64_t>> StateDict::list(const std::string& name) const {
+  const auto found = tensor(name);
+  if (!found) return found.error();
+  if (found->scalar_type() != at::kLong || found->dim() != 1)
+    return damaged(name, "is no list of whole numbers");
+  const at::Tensor values = found->contiguous();
+  const auto* data = values.data_ptr<std::int64_t>();
+  return std::vector<std::int64_t>(data, data + values.numel());
+}
+
+Expected<at::Tensor> StateDict::flat_tensor(const std::string& name, std::int64_t d) const {
+  auto found = tensor(name);
+  if (!found) return found;
+  if (found->scalar_type() != at::kFloat || found->dim() != 1 || found->numel() != d)
+    return damaged(name, "is no flat float32 tensor of " + std::to_string(d));
+  return found->contiguous();
 }
 
 Expected<std::string> StateDict::text(const std::string& name) const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "messages/expected.hpp"
 
@@ -21,11 +22,20 @@ class StateDict {
   // Puts all of `inner` under "<prefix>.".
   void put_all(const std::string& prefix, const StateDict& inner);
 
+  // A list of whole numbers, as a tensor [n] int64.
+  void put_list(const std::string& name, const std::vector<std::int64_t>& values);
+
   // Errors (Errc::bad_input) name the entry that is missing or has another type.
   Expected<at::Tensor> tensor(const std::string& name) const;
   Expected<double> number(const std::string& name) const;
   Expected<std::int64_t> integer(const std::string& name) const;
+  // One that lies in [least, most].
+  Expected<std::int64_t> integer_in(const std::string& name, std::int64_t least,
+                                    std::int64_t most) const;
   Expected<std::string> text(const std::string& name) const;
+  Expected<std::vector<std::int64_t>> list(const std::string& name) const;
+  // [d] float32.
+  Expected<at::Tensor> flat_tensor(const std::string& name, std::int64_t d) const;
   // The entries under "<prefix>.", without it.
   StateDict under(const std::string& prefix) const;
 

@@ -167,7 +167,11 @@ const std::vector<KeyInfo>& wiring_keys() {
       {"density", "a number in (0, 1]", "the share of entries that top-k and random-k keep"},
       {"density_warmup", "none | dgc | D1,D2,…[@EPOCHS]",
        "higher densities for the first epochs, one after the other"},
-      {"selection", "exact | sampled", "top-k: exactly k, or about k by a threshold from a sample"},
+      {"per_layer", "true | false",
+       "top-k, random-k: keep that share of each layer's entries, at least one, not of all"},
+      {"value_type", "f32 | f16", "top-k, random-k: in what the chosen values travel"},
+      {"selection", "exact | sampled",
+       "top-k: exactly k, or k/2 to 3k/2 by a threshold from a sample"},
       {"error_feedback", "true | false", "keep what was not sent, and send it later"},
       {"sparse_reduce", "all-gather | all-gather-reselect | butterfly | tree",
        "how an aggregate adds up sparse vectors"},
@@ -387,8 +391,8 @@ CompressionSettings read_compressor(Reader& read) {
   CompressionSettings c;
   c.name = read.name("compress", "none", compressor_names());
   for (const char* key :
-       {"density", "density_warmup", "selection", "error_feedback", "sparse_reduce",
-        "momentum_correction", "momentum_masking", "consensus_step"})
+       {"density", "density_warmup", "per_layer", "value_type", "selection", "error_feedback",
+        "sparse_reduce", "momentum_correction", "momentum_masking", "consensus_step"})
     read.only_where(key, c.enabled(),
                     "compress = 'none': nothing is compressed, choose compress = "
                     "'top-k'");
@@ -396,6 +400,11 @@ CompressionSettings read_compressor(Reader& read) {
   const bool sparse = c.name == "top-k" || c.name == "random-k";
   for (const char* key : {"density", "density_warmup"})
     read.only_where(key, sparse, with + "it keeps all entries, choose compress = 'top-k'");
+  for (const char* key : {"per_layer", "value_type"})
+    read.only_where(key, sparse, with + "it sends no list of entries, choose compress = 'top-k'");
+  c.per_layer = read.boolean("per_layer", false);
+  c.value_type =
+      read.name("value_type", "f32", {"f32", "f16"}) == "f16" ? ValueType::f16 : ValueType::f32;
   read.only_where("selection", c.name == "top-k",
                   with + "it does not select by size, choose compress = 'top-k'");
   auto density =
@@ -447,8 +456,11 @@ void read_compression(Reader& read, const std::string& exchange, Plan& plan) {
                   role +
                       "both ends of a pair move by the same exact difference, choose exchange = "
                       "'gossip' or compress = 'none'");
-  read.only_where("compress", !c.enabled() || plan.exchange != Exchange::server,
-                  role + "a server's clients commit whole vectors, choose compress = 'none'");
+  read.only_where(
+      "compress",
+      !c.enabled() || plan.exchange != Exchange::server || plan.rule != ServerRule::easgd,
+      "rule = 'easgd': its clients offer models, of which what is not sent would count "
+      "as 0, choose another rule or compress = 'none'");
   read.only_where("compress", !c.enabled() || plan.exchange != Exchange::group,
                   role +
                       "a group's average has nowhere to keep what compression leaves over, choose "

@@ -69,7 +69,7 @@ struct Plan {
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
 
-  CompressionSettings compression;  // aggregate, partial, gossip
+  CompressionSettings compression;  // aggregate, partial, gossip, server
   ClipSettings clip;                // aggregate
 
   std::int32_t servers = 0;  // ranks after the workers, each with a slice of the parameters

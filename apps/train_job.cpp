@@ -256,15 +256,17 @@ Expected<void> load_resume(TrainJob& job) {
   return {};
 }
 
-// Where the model's tensors lie in the flat one, for the figures of servers' clients.
+// Where the model's tensors lie in the flat one: for the figures of servers' clients, and for
+// selection by layer.
 Expected<void> add_layout(TrainJob& job) {
-  if (job.run.servers() == 0) return {};
+  if (job.run.servers() == 0 && !job.run.parts->plan.compression.per_layer) return {};
   auto model = job.model(seed_of(job.options));
   if (!model) return model.error();
   auto parts = std::make_shared<SharedParts>(*job.run.parts);
   std::int64_t begin = 0;
   for (const NamedTensor& named : (*model)->parameters()) {
     parts->layout.push_back({named.name, begin, named.tensor.numel()});
+    parts->plan.compression.layers.push_back(named.tensor.numel());
     begin += named.tensor.numel();
   }
   job.run.parts = std::move(parts);

@@ -44,11 +44,11 @@ std::int32_t ButterflyTopK::source() const {
 void ButterflyTopK::send(std::vector<OutgoingPacked>& out) const {
   const std::int32_t p = place_.position;
   if (round_ == 0) {
-    if (p >= core_) out.push_back(message(p - core_, 0, to_packed(list_)));
+    if (p >= core_) out.push_back(message(p - core_, 0, list_));
   } else if (round_ == last_round()) {
-    if (p + core_ < place_.size()) out.push_back(message(p + core_, round_, to_packed(list_)));
+    if (p + core_ < place_.size()) out.push_back(message(p + core_, round_, list_));
   } else if (p < core_) {
-    out.push_back(message(p ^ (1 << (round_ - 1)), round_, to_packed(list_)));
+    out.push_back(message(p ^ (1 << (round_ - 1)), round_, list_));
   }
 }
 
@@ -58,15 +58,27 @@ void ButterflyTopK::take(SparseVector theirs) {
     return;
   }
   if (round_ == 0) {
-    list_ = keep_top_k(merge(list_, theirs), place_.k, &rejected_);
+    list_ = keep_top_k(merge(list_, theirs), place_.quotas, &rejected_);
+    rejected_ = merge(rejected_, round_values(list_, place_.value_type));
     alive_ = list_;
     return;
   }
   // In the order of the positions: NaN + NaN is the first of them.
   SparseVector sum = place_.position < source() ? merge(list_, theirs) : merge(theirs, list_);
-  list_ = keep_top_k(std::move(sum), place_.k, nullptr);
+  list_ = keep_top_k(std::move(sum), place_.quotas, nullptr);
   rejected_ = merge(rejected_, intersect(alive_, list_, false));
   alive_ = intersect(alive_, list_, true);
+  round_list();
+}
+
+// 2^round_ ranks share the list; the value is still the sum of their alive entries afterwards.
+void ButterflyTopK::round_list() {
+  SparseVector lost = round_values(list_, place_.value_type);
+  const bool first = (place_.position & ((1 << round_) - 1)) == 0;
+  if (!first || lost.size() == 0) return;
+  rejected_ = merge(rejected_, lost);
+  for (float& value : lost.values) value = -value;
+  alive_ = merge(alive_, lost);
 }
 
 StateDict ButterflyTopK::save() const {
@@ -78,8 +90,8 @@ StateDict ButterflyTopK::save() const {
   return state;
 }
 
-Expected<void> ButterflyTopK::load(const StateDict& state) {
-  const auto round = state.integer("round");
+Expected<void> ButterflyTopK::load(const StateDict& state, const PackedCheck&) {
+  const auto round = state.integer_in("round", 0, last_round() + 1);
   if (!round) return round.error();
   for (const auto& [name, list] : {std::pair<const char*, SparseVector*>{"list", &list_},
                                    {"alive", &alive_},

@@ -18,6 +18,9 @@
 // every list so far, so that the value of a list at an index is the sum of the ranks' alive entries
 // there, and the first list that lacks one returns it. A folded-in rank's entries are those of its
 // partner from round 0 on; what that merge drops stays with the partner.
+//
+// Values of 16 bits: every merged list is rounded, on all ranks alike. What that takes away goes to
+// the first of the ranks that share the list, which from then on counts that much less as its own.
 #pragma once
 #include <vector>
 
@@ -32,10 +35,10 @@ class ButterflyTopK final : public PackedCollective {
   std::vector<OutgoingPacked> start(Packed own, PackedInbox& inbox) override;
   std::vector<OutgoingPacked> advance(PackedInbox& inbox) override;
   bool done() const override { return round_ > last_round(); }
-  std::vector<Packed> take_result() override { return {to_packed(list_)}; }
+  std::vector<Packed> take_result() override { return {to_packed(list_, place_.value_type)}; }
   SparseVector take_rejected() override { return std::move(rejected_); }
   StateDict save() const override;
-  Expected<void> load(const StateDict& state) override;
+  Expected<void> load(const StateDict& state, const PackedCheck& check) override;
 
  private:
   // Doubling rounds are 1 .. last_round() - 1.
@@ -43,6 +46,7 @@ class ButterflyTopK final : public PackedCollective {
   // Whom this rank waits for in round_; -1: nobody.
   std::int32_t source() const;
   void take(SparseVector theirs);
+  void round_list();
   // What this rank sends at the beginning of round_.
   void send(std::vector<OutgoingPacked>& out) const;
 

@@ -38,7 +38,7 @@ void PackedAllGather::reselect() {
   std::vector<SparseVector> lists;
   for (const std::optional<Packed>& packed : gathered_) lists.push_back(list_of(*packed));
   const SparseVector own = lists[static_cast<std::size_t>(place_.position)];
-  const SparseVector sum = keep_top_k(merge_all(std::move(lists)), place_.k, nullptr);
+  const SparseVector sum = keep_top_k(merge_all(std::move(lists)), place_.quotas, nullptr);
   rejected_ = intersect(own, sum, false);
   gathered_.assign(1, to_packed(sum));
 }
@@ -62,17 +62,21 @@ StateDict PackedAllGather::save() const {
   return state;
 }
 
-Expected<void> PackedAllGather::load(const StateDict& state) {
+Expected<void> PackedAllGather::load(const StateDict& state, const PackedCheck& check) {
   missing_ = place_.size();
   for (std::size_t i = 0; i < gathered_.size(); ++i) {
     gathered_[i].reset();
     const StateDict entry = state.under(std::to_string(i));
     if (entry.entries().empty()) continue;
-    auto packed = load_packed(entry);
+    auto packed = load_packed(entry, check);
     if (!packed) return packed.error();
     gathered_[i] = std::move(*packed);
     --missing_;
   }
+  if (!gathered_[static_cast<std::size_t>(place_.position)])
+    return bad_input(
+        "the saved state lacks this rank's own vector: the checkpoint is damaged, resume from "
+        "another one");
   return {};
 }
 

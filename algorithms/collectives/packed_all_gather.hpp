@@ -25,7 +25,7 @@ class PackedAllGather final : public PackedCollective {
   std::vector<Packed> take_result() override;
   SparseVector take_rejected() override;
   StateDict save() const override;
-  Expected<void> load(const StateDict& state) override;
+  Expected<void> load(const StateDict& state, const PackedCheck& check) override;
 
  private:
   void reselect();

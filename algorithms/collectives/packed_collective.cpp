@@ -1,5 +1,6 @@
 #include "algorithms/collectives/packed_collective.hpp"
 
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -38,20 +39,25 @@ StateDict PackedInbox::save() const {
   return state;
 }
 
-Expected<void> PackedInbox::load(const StateDict& state) {
+Expected<void> PackedInbox::load(const StateDict& state, const PackedCheck& check) {
   const auto count = state.integer("count");
   if (!count) return count.error();
   PackedInbox loaded;
   for (std::int64_t i = 0; i < *count; ++i) {
     const StateDict entry = state.under(std::to_string(i));
-    const auto operation = entry.integer("operation"), round = entry.integer("round"),
-               sender = entry.integer("sender");
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    const auto operation = entry.integer("operation"), round = entry.integer_in("round", 0, kMost),
+               sender = entry.integer_in("sender", 0, kMost);
     for (const auto* field : {&operation, &round, &sender})
       if (!*field) return field->error();
-    auto packed = load_packed(entry);
+    auto packed = load_packed(entry, check);
     if (!packed) return packed.error();
-    loaded.put({*operation, static_cast<std::int32_t>(*round), static_cast<std::int32_t>(*sender),
-                std::move(*packed)});
+    const auto key = std::tuple(*operation, static_cast<std::int32_t>(*round),
+                                static_cast<std::int32_t>(*sender));
+    if (!loaded.held_.emplace(key, std::move(*packed)).second)
+      return bad_input(
+          "two vectors of the saved state are of one sender and round: the checkpoint is damaged, "
+          "resume from another one");
   }
   *this = std::move(loaded);
   return {};
@@ -93,7 +99,7 @@ StateDict save_packed(const Packed& packed) {
   return state;
 }
 
-Expected<Packed> load_packed(const StateDict& state) {
+Expected<Packed> load_packed(const StateDict& state, const PackedCheck& check) {
   Packed packed;
   for (const auto& [name, to] : {std::pair<const char*, FrozenTensor*>{"indices", &packed.indices},
                                  {"values", &packed.values},
@@ -103,6 +109,10 @@ Expected<Packed> load_packed(const StateDict& state) {
     if (!tensor) return tensor.error();
     *to = FrozenTensor::copy_of(*tensor);
   }
+  if (check)
+    if (const auto fits = check(packed); !fits)
+      return bad_input("a vector of the saved state is damaged (" + fits.error().message +
+                       "): resume from another checkpoint");
   return packed;
 }
 

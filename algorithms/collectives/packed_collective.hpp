@@ -4,6 +4,7 @@
 // Ranks need not be in step: messages of later rounds and later operations wait in a PackedInbox.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +26,9 @@ struct OutgoingPacked {
   PackedChunk chunk;
 };
 
+// Whether a vector from a checkpoint is one that can be folded; what is not is a damaged entry.
+using PackedCheck = std::function<Expected<void>(const Packed&)>;
+
 // Messages that have arrived and were not used yet. Not thread-safe.
 class PackedInbox {
  public:
@@ -34,8 +38,8 @@ class PackedInbox {
   std::size_t size() const { return held_.size(); }
 
   StateDict save() const;
-  // Errors (bad_input): entries that are missing or of a wrong type; the inbox is then as before.
-  Expected<void> load(const StateDict& state);
+  // Errors (bad_input): entries that are missing or damaged; the inbox is then as before.
+  Expected<void> load(const StateDict& state, const PackedCheck& check);
 
  private:
   std::map<std::tuple<std::int64_t, std::int32_t, std::int32_t>, Packed> held_;
@@ -46,8 +50,9 @@ struct CollectivePlace {
   std::vector<Rank> ranks;    // all that take part, the same list on all of them
   std::int32_t position = 0;  // of this rank in it
   std::int64_t operation = 0;
-  std::int64_t d = 0;  // length of the vectors
-  std::int64_t k = 0;  // entries of the result, where the operation selects
+  std::int64_t d = 0;                     // length of the vectors
+  std::vector<LayerQuota> quotas;         // entries of the result, where the operation selects
+  ValueType value_type = ValueType::f32;  // of lists on their way
 
   std::int32_t size() const { return static_cast<std::int32_t>(ranks.size()); }
 };
@@ -72,15 +77,18 @@ class PackedCollective {
   // exactly where no sum is rounded. REQUIRES: done(), once.
   virtual SparseVector take_rejected() = 0;
 
-  // What happened since construction; load() needs an object with the same arguments. Errors
-  // (bad_input): a damaged entry.
+  // What happened since construction; load() needs a fresh object with the same arguments. Errors
+  // (bad_input): a damaged entry; the object is of no use then.
   virtual StateDict save() const = 0;
-  virtual Expected<void> load(const StateDict& state) = 0;
+  virtual Expected<void> load(const StateDict& state, const PackedCheck& check) = 0;
 
  protected:
   OutgoingPacked message(std::int32_t to, std::int32_t round, Packed data) const {
     return {place_.ranks[static_cast<std::size_t>(to)],
             PackedChunk{place_.operation, round, place_.position, std::move(data)}};
+  }
+  OutgoingPacked message(std::int32_t to, std::int32_t round, const SparseVector& list) const {
+    return message(to, round, to_packed(list, place_.value_type));
   }
   // The list that `sender` sent in `round`, where it has arrived.
   std::optional<SparseVector> take_list(PackedInbox& inbox, std::int32_t round,
@@ -96,6 +104,7 @@ std::unique_ptr<PackedCollective> make_packed_collective(SparseReduce reduce,
 
 // Checkpoint entries.
 StateDict save_packed(const Packed& packed);
-Expected<Packed> load_packed(const StateDict& state);
+// Errors (bad_input): entries of another type, or what `check` refuses.
+Expected<Packed> load_packed(const StateDict& state, const PackedCheck& check);
 
 }  // namespace grapevine

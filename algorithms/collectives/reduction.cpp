@@ -8,6 +8,7 @@
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/collectives/ring_all_reduce.hpp"
 #include "algorithms/compressors/error_feedback.hpp"
+#include "algorithms/compressors/sparse_compressor.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
@@ -22,10 +23,11 @@ void append(Outgoing& out, std::vector<Message> messages) {
 
 class RingReduction final : public Reduction {
  public:
-  RingReduction(Rank rank, std::int32_t ranks) : rank_(rank), ranks_(all_ranks(ranks)) {}
+  RingReduction(std::vector<Rank> ranks, std::int32_t position)
+      : ranks_(std::move(ranks)), position_(position) {}
 
   Outgoing start(std::int64_t operation, double, at::Tensor&& vector, Rng&) override {
-    ring_.emplace(ranks_, rank_, operation);
+    ring_.emplace(ranks_, position_, operation);
     Outgoing out;
     append(out, ring_->start(std::move(vector)));
     for (Chunk& chunk : early_.take(operation)) append(out, ring_->on_chunk(std::move(chunk)));
@@ -64,15 +66,15 @@ class RingReduction final : public Reduction {
     ring_.reset();
     const StateDict ring = state.under("ring");
     if (!ring.entries().empty()) {
-      ring_.emplace(ranks_, rank_, operation);
+      ring_.emplace(ranks_, position_, operation);
       if (auto loaded = ring_->load(ring); !loaded) return loaded;
     }
     return early_.load(state.under("early"));
   }
 
  private:
-  const Rank rank_;
   const std::vector<Rank> ranks_;
+  const std::int32_t position_;
   std::optional<RingAllReduce> ring_;  // of the operation that is running
   CollectiveInbox early_;
 };
@@ -150,19 +152,31 @@ class CompressedReduction final : public Reduction {
     const auto running = state.integer("running");
     if (!running) return running.error();
     collective_.reset();
+    const PackedCheck check = [this](const Packed& packed) {
+      return compressor_->check(packed, d_);
+    };
     if (*running != 0) {
       collective_ = collective(operation, epoch);
-      if (auto loaded = collective_->load(state.under("collective")); !loaded) return loaded;
+      if (auto loaded = collective_->load(state.under("collective"), check); !loaded) return loaded;
     }
-    if (auto loaded = inbox_.load(state.under("inbox")); !loaded) return loaded;
-    return feedback_.load(state.under("feedback"));
+    if (auto loaded = inbox_.load(state.under("inbox"), check); !loaded) return loaded;
+    if (auto loaded = feedback_.load(state.under("feedback"), d_); !loaded) return loaded;
+    if (*running != 0 && parts_->plan.compression.error_feedback && !feedback_.residual().defined())
+      return bad_input(
+          "the saved state has a sum without a residual: the checkpoint is damaged, resume from "
+          "another one");
+    return {};
   }
 
  private:
   std::unique_ptr<PackedCollective> collective(std::int64_t operation, double epoch) const {
     const CompressionSettings& c = parts_->plan.compression;
     return make_packed_collective(c.reduce,
-                                  {ranks_, rank_, operation, d_, c.density.entries(epoch, d_)});
+                                  {ranks_, rank_, operation, d_, quotas(epoch), c.value_type});
+  }
+
+  std::vector<LayerQuota> quotas(double epoch) const {
+    return layer_quotas(parts_->plan.compression, epoch, d_);
   }
 
   // Constant after construction.
@@ -180,11 +194,15 @@ class CompressedReduction final : public Reduction {
 
 }  // namespace
 
+std::unique_ptr<Reduction> make_ring_reduction(std::vector<Rank> ranks, std::int32_t position) {
+  return std::make_unique<RingReduction>(std::move(ranks), position);
+}
+
 std::unique_ptr<Reduction> make_reduction(const std::shared_ptr<const SharedParts>& parts,
                                           Rank rank, std::int32_t ranks, std::int64_t d) {
   if (parts->plan.compression.enabled())
     return std::make_unique<CompressedReduction>(parts, rank, ranks, d);
-  return std::make_unique<RingReduction>(rank, ranks);
+  return make_ring_reduction(all_ranks(ranks), rank);
 }
 
 }  // namespace grapevine

@@ -48,6 +48,9 @@ class Reduction {
   virtual Expected<void> load(const StateDict& state, std::int64_t operation, double epoch) = 0;
 };
 
+// The exact sum among `ranks`; ranks[position] is this rank.
+std::unique_ptr<Reduction> make_ring_reduction(std::vector<Rank> ranks, std::int32_t position);
+
 // Among `ranks` ranks numbered from 0, as the plan says; for vectors of d.
 std::unique_ptr<Reduction> make_reduction(const std::shared_ptr<const SharedParts>& parts,
                                           Rank rank, std::int32_t ranks, std::int64_t d);

@@ -7,7 +7,7 @@ namespace grapevine {
 // What save_packed(to_packed(list)) wrote. Errors (bad_input): entries that are missing or are no
 // sparse vector of d.
 inline Expected<SparseVector> load_list(const StateDict& state, std::int64_t d) {
-  const auto packed = load_packed(state);
+  const auto packed = load_packed(state, {});
   if (!packed) return packed.error();
   auto list = from_packed(*packed, d);
   if (!list)

@@ -21,8 +21,7 @@ std::vector<OutgoingPacked> TreeTopK::advance(PackedInbox& inbox) {
   std::vector<OutgoingPacked> out;
   if (stage_ == Stage::up && climb(inbox)) {
     stage_ = Stage::down;
-    if (place_.position > 0)
-      out.push_back(message(place_.position - (1 << level_), level_, to_packed(list_)));
+    if (place_.position > 0) out.push_back(message(place_.position - (1 << level_), level_, list_));
   }
   if (stage_ != Stage::down) return out;
   if (place_.position > 0) {
@@ -48,14 +47,15 @@ bool TreeTopK::climb(PackedInbox& inbox) {
     auto theirs = take_list(inbox, level_, child);
     if (!theirs) return false;
     SparseVector dropped;
-    list_ = keep_top_k(merge(list_, *theirs), place_.k, &dropped);
+    list_ = keep_top_k(merge(list_, *theirs), place_.quotas, &dropped);
+    dropped = merge(dropped, round_values(list_, place_.value_type));
     rejected_ = merge(rejected_, dropped);
   }
   return true;
 }
 
 void TreeTopK::hand_down(std::vector<OutgoingPacked>& out) const {
-  const Packed result = to_packed(list_);
+  const Packed result = to_packed(list_, place_.value_type);
   for (std::int32_t level = level_; level-- > 0;)
     if (const std::int32_t child = place_.position + (1 << level); child < place_.size())
       out.push_back(message(child, kResultRound, result));
@@ -70,8 +70,14 @@ StateDict TreeTopK::save() const {
   return state;
 }
 
-Expected<void> TreeTopK::load(const StateDict& state) {
-  const auto stage = state.integer("stage"), level = state.integer("level");
+// The level of a rank that is going up, or waits for what comes down, is one of its own.
+Expected<void> TreeTopK::load(const StateDict& state, const PackedCheck&) {
+  std::int64_t top = 0;
+  while (!is_child_at(static_cast<std::int32_t>(top))) ++top;
+  const auto stage = state.integer_in("stage", static_cast<std::int64_t>(Stage::up),
+                                      static_cast<std::int64_t>(Stage::done));
+  const bool climbing = stage && *stage == static_cast<std::int64_t>(Stage::up);
+  const auto level = state.integer_in("level", climbing ? 0 : top, top);
   for (const auto* field : {&stage, &level})
     if (!*field) return field->error();
   for (const auto& [name, list] :

@@ -9,9 +9,10 @@
 // Rounds: 2 ceil(log2 P). Bytes of a rank: 8 k up, but for rank 0, and 8 k for each list it took.
 // All ranks together: 16 k (P-1).  Staleness: 0.
 //
-// Rejected: what a merge drops is a sum of several ranks' entries; the rank that merges keeps it,
-// and nobody else does. (The released code restores by the own entries that the result lacks, which
-// loses what was dropped on the way and came back by another subtree.)
+// Rejected: what a merge drops, or rounds away for values of 16 bits, is of several ranks' entries;
+// the rank that merges keeps it, and nobody else does. (The released code restores by the own
+// entries that the result lacks, which loses what was dropped on the way and came back by another
+// subtree.)
 #pragma once
 #include <vector>
 
@@ -26,10 +27,10 @@ class TreeTopK final : public PackedCollective {
   std::vector<OutgoingPacked> start(Packed own, PackedInbox& inbox) override;
   std::vector<OutgoingPacked> advance(PackedInbox& inbox) override;
   bool done() const override { return stage_ == Stage::done; }
-  std::vector<Packed> take_result() override { return {to_packed(list_)}; }
+  std::vector<Packed> take_result() override { return {to_packed(list_, place_.value_type)}; }
   SparseVector take_rejected() override { return std::move(rejected_); }
   StateDict save() const override;
-  Expected<void> load(const StateDict& state) override;
+  Expected<void> load(const StateDict& state, const PackedCheck& check) override;
 
  private:
   enum class Stage : std::int64_t { ready, up, down, done };

@@ -1,5 +1,7 @@
 #include "algorithms/compressors/compressor.hpp"
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 
 #include "algorithms/compressors/packed_error.hpp"
@@ -29,10 +31,15 @@ class Plain final : public Compressor {
 
 }  // namespace
 
+Expected<void> Compressor::check(const Packed& packed, std::int64_t d) const {
+  at::Tensor scratch = at::zeros({d}, at::kFloat);
+  return fold(scratch, packed, 1);
+}
+
 std::unique_ptr<const Compressor> make_compressor(const CompressionSettings& settings) {
   if (settings.name == "none") return std::make_unique<Plain>();
-  if (settings.name == "top-k") return make_top_k(settings.density, settings.sampled);
-  if (settings.name == "random-k") return make_random_k(settings.density, !settings.error_feedback);
+  if (settings.name == "top-k") return make_top_k(settings);
+  if (settings.name == "random-k") return make_random_k(settings);
   if (settings.name == "fp16") return make_half(at::kHalf);
   if (settings.name == "bf16") return make_half(at::kBFloat16);
   if (settings.name == "int8") return make_int8();

@@ -37,6 +37,8 @@ class Compressor {
   // x += factor * packed. Errors (protocol): not what pack() makes of a vector of this size; x is
   // then as before.
   virtual Expected<void> fold(at::Tensor& x, const Packed& packed, float factor) const = 0;
+  // Whether fold() would take it for a vector of d. Takes memory of d.
+  Expected<void> check(const Packed& packed, std::int64_t d) const;
 };
 
 // Sources: top-k: Aji & Heafield 2017; random-k: Stich et al. 2018 (scaled by d/k, which makes it
@@ -54,8 +56,8 @@ const std::vector<std::string>& compressor_names();
 double default_consensus_step(const CompressionSettings& settings);
 
 // One maker per file; see their heads.
-std::unique_ptr<const Compressor> make_top_k(const DensitySchedule& density, bool sampled);
-std::unique_ptr<const Compressor> make_random_k(const DensitySchedule& density, bool scaled);
+std::unique_ptr<const Compressor> make_top_k(const CompressionSettings& settings);
+std::unique_ptr<const Compressor> make_random_k(const CompressionSettings& settings);
 std::unique_ptr<const Compressor> make_half(at::ScalarType dtype);
 std::unique_ptr<const Compressor> make_int8();
 std::unique_ptr<const Compressor> make_sign();

@@ -39,6 +39,12 @@ void ErrorFeedback::restore(const SparseVector& rejected) {
   if (settings_.enabled) add_entries(residual_, rejected, 1);
 }
 
+void ErrorFeedback::give_back(const Packed& packed, const Compressor& compressor) {
+  if (!settings_.enabled) return;
+  const auto returned = compressor.fold(residual_, packed, 1);
+  GRAPEVINE_CHECK(returned.ok(), returned.error().message);
+}
+
 StateDict ErrorFeedback::save() const {
   StateDict state;
   if (residual_.defined()) state.put("residual", residual_.clone());
@@ -46,17 +52,13 @@ StateDict ErrorFeedback::save() const {
   return state;
 }
 
-Expected<void> ErrorFeedback::load(const StateDict& state) {
+Expected<void> ErrorFeedback::load(const StateDict& state, std::int64_t d) {
   at::Tensor loaded[2];
   const char* const names[] = {"residual", "velocity"};
   for (int i = 0; i < 2; ++i) {
     if (state.entries().count(names[i]) == 0) continue;
-    auto tensor = state.tensor(names[i]);
+    auto tensor = state.flat_tensor(names[i], d);
     if (!tensor) return tensor.error();
-    if (tensor->dim() != 1 || tensor->scalar_type() != at::kFloat)
-      return bad_input(std::string("entry '") + names[i] +
-                       "' of the saved state is no flat float32 tensor: the checkpoint is "
-                       "damaged, resume from another one");
     loaded[i] = tensor->clone();
   }
   residual_ = loaded[0];

@@ -35,13 +35,16 @@ class ErrorFeedback {
   // Entries that were sent and did not get into the result come back. Without error feedback they
   // are lost, as the rest is.
   void restore(const SparseVector& rejected);
+  // All of a vector that was sent, and that its receiver refused, comes back. `packed`: made by
+  // pack() with the same compressor.
+  void give_back(const Packed& packed, const Compressor& compressor);
 
   // e, [d]; undefined before the first pack() and without error feedback.
   const at::Tensor& residual() const { return residual_; }
 
   StateDict save() const;
-  // Errors (bad_input): entries of another type or shape; this is then as before.
-  Expected<void> load(const StateDict& state);
+  // For vectors of d. Errors (bad_input): entries of another type or size; this is then as before.
+  Expected<void> load(const StateDict& state, std::int64_t d);
 
  private:
   void accumulate(at::Tensor& g);

@@ -1,25 +1,26 @@
-// random-k: one entry, drawn evenly, of each of k equal stretches of the vector, as u32 indices and
-// f32 values. Stretches instead of k draws from all d: no index comes twice and they are in order.
+// random-k: one entry, drawn evenly, of each of k equal stretches of the vector or layer, as u32
+// indices and f32 or f16 values. Stretches instead of k draws from all: no index comes twice and
+// they are in order.
 //
-// Scaled: each value times the length of its stretch (about d/k): unbiased. Unscaled: biased, and a
-// contraction in expectation by 1 - k/d, as error feedback needs it.
-#include "algorithms/compressors/compressor.hpp"
-#include "algorithms/sparse_vector.hpp"
+// Without error feedback each value is scaled by the length of its stretch (about d/k): unbiased,
+// but for the rounding of f16. With it unscaled: biased, and a contraction in expectation by
+// 1 - k/d, as error feedback needs it.
+#include "algorithms/compressors/sparse_compressor.hpp"
 
 namespace grapevine {
 namespace {
 
-class RandomK final : public Compressor {
+class RandomK final : public SparseCompressor {
  public:
-  RandomK(DensitySchedule density, bool scaled) : density_(std::move(density)), scaled_(scaled) {}
+  using SparseCompressor::SparseCompressor;
 
-  bool unbiased() const override { return scaled_; }
-  bool sparse() const override { return true; }
-  std::uint64_t bytes(std::int64_t d, double epoch) const override {
-    return 8 * static_cast<std::uint64_t>(density_.entries(epoch, d));
+  bool unbiased() const override {
+    return !settings_.error_feedback && settings_.value_type == ValueType::f32;
   }
-  Packed pack(const at::Tensor& x, double epoch, Rng& rng) const override {
-    const std::int64_t d = x.numel(), k = density_.entries(epoch, d);
+
+ private:
+  SparseVector select(const at::Tensor& x, std::int64_t k, Rng& rng) const override {
+    const std::int64_t d = x.numel();
     const float* const values = x.data_ptr<float>();
     SparseVector chosen;
     for (std::int64_t i = 0; i < k; ++i) {
@@ -27,26 +28,16 @@ class RandomK final : public Compressor {
       const auto index =
           begin + static_cast<std::int64_t>(rng() % static_cast<std::uint64_t>(length));
       chosen.add(static_cast<std::uint32_t>(index),
-                 values[index] * (scaled_ ? static_cast<float>(length) : 1.0F));
+                 values[index] * (settings_.error_feedback ? 1.0F : static_cast<float>(length)));
     }
-    return to_packed(chosen);
+    return chosen;
   }
-  Expected<void> fold(at::Tensor& x, const Packed& packed, float factor) const override {
-    const Expected<SparseVector> entries = from_packed(packed, x.numel());
-    if (!entries) return entries.error();
-    add_entries(x, *entries, factor);
-    return {};
-  }
-
- private:
-  const DensitySchedule density_;
-  const bool scaled_;
 };
 
 }  // namespace
 
-std::unique_ptr<const Compressor> make_random_k(const DensitySchedule& density, bool scaled) {
-  return std::make_unique<RandomK>(density, scaled);
+std::unique_ptr<const Compressor> make_random_k(const CompressionSettings& settings) {
+  return std::make_unique<RandomK>(settings);
 }
 
 }  // namespace grapevine

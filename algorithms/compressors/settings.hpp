@@ -1,7 +1,9 @@
 // How a wiring compresses what it exchanges: a value, read by wiring.cpp, made into parts by
 // compressor.hpp, error_feedback.hpp and collectives/reduction.hpp.
 #pragma once
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "algorithms/schedules.hpp"
 
@@ -15,11 +17,21 @@ enum class SparseReduce {
   tree                  // the same up a tree, and the result down again
 };
 
+// How the values of a sparse vector travel.
+enum class ValueType { f32, f16 };
+
 struct CompressionSettings {
-  std::string name = "none";         // see compressor_names()
-  DensitySchedule density;           // top-k, random-k
-  bool sampled = false;              // top-k: a threshold from a sample instead of exactly k
-  bool error_feedback = true;        // what was not sent is kept and sent later
+  std::string name = "none";  // see compressor_names()
+  DensitySchedule density;    // top-k, random-k
+  // top-k: a threshold from a sample instead of exactly k. Between k/2 and 3k/2 entries are sent:
+  // to cut at k would take the selection among candidates that the sample is to save.
+  bool sampled = false;
+  // top-k, random-k: the density holds for each layer by itself. `layers` are the sizes of the
+  // model's parameter tensors, in their order; none: all parameters are one layer.
+  bool per_layer = false;
+  std::vector<std::int64_t> layers = {};
+  ValueType value_type = ValueType::f32;  // top-k, random-k
+  bool error_feedback = true;             // what was not sent is kept and sent later
   bool momentum_correction = false;  // momentum before compression, with the optimizer's factor
   bool momentum_masking = true;      // with it: entries that were sent lose their momentum
   SparseReduce reduce = SparseReduce::all_gather;

@@ -11,6 +11,7 @@
 #include "algorithms/compressors/error_feedback.hpp"
 #include "algorithms/registry.hpp"
 #include "messages/codec.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
@@ -34,12 +35,17 @@ std::vector<CompressionSettings> all_compressors() {
     for (const bool feedback : {true, false}) all.push_back(settings_of(name, 0.1, feedback));
   all.push_back(settings_of("top-k"));
   all.back().sampled = true;
+  for (const char* name : {"top-k", "random-k"}) {
+    all.push_back(settings_of(name));
+    all.back().value_type = ValueType::f16;
+  }
   return all;
 }
 
 std::string describe(const CompressionSettings& settings, std::int64_t d) {
   return settings.name + (settings.error_feedback ? "" : " without feedback") +
-         (settings.sampled ? " sampled" : "") + ", d " + std::to_string(d);
+         (settings.sampled ? " sampled" : "") +
+         (settings.value_type == ValueType::f16 ? " f16" : "") + ", d " + std::to_string(d);
 }
 
 at::Tensor normal(std::uint64_t seed, std::int64_t d) {
@@ -213,13 +219,16 @@ TEST(Compressor, RefusesWhatItDidNotPack) {
     for (const CompressionSettings& other : all_compressors())
       for (const std::int64_t d : {kD, kD + 9}) {
         SCOPED_TRACE(describe(mine, kD) + " gets " + describe(other, d));
-        const bool both_sparse = compressor->sparse() && make_compressor(other)->sparse();
+        // Lists are alike: what counts is that their indices fit.
+        const bool alike = compressor->sparse() && make_compressor(other)->sparse();
         Rng rng(1);
         const Packed packed = make_compressor(other)->pack(normal(1, d), 0, rng);
         at::Tensor x = at::zeros({kD});
         const auto folded = compressor->fold(x, packed, 1);
-        if (both_sparse || (mine.name == other.name && d == kD)) {
-          EXPECT_TRUE(folded.ok() || both_sparse);
+        const bool fits = alike ? (*from_packed(packed, d)).indices.back() < kD
+                                : mine.name == other.name && !compressor->sparse() && d == kD;
+        if (fits) {
+          EXPECT_TRUE(folded.ok()) << folded.error().message;
           continue;
         }
         ASSERT_FALSE(folded.ok());
@@ -301,14 +310,97 @@ TEST(ErrorFeedback, RejectedEntriesComeBackAndASavedOneGoesOn) {
   EXPECT_EQ(straight.residual()[3].item<float>(), before + 2.5F);
 
   ErrorFeedback loaded(settings);
-  ASSERT_TRUE(loaded.load(straight.save()).ok());
+  ASSERT_TRUE(loaded.load(straight.save(), 30).ok());
   at::Tensor a = normal(2, 30), b = a.clone();
   EXPECT_TRUE(at::equal(unpacked(*compressor, straight.pack(a, *compressor, 0, rng), 30),
                         unpacked(*compressor, loaded.pack(b, *compressor, 0, rng), 30)));
   EXPECT_TRUE(at::equal(straight.residual(), loaded.residual()));
-  StateDict damaged;
-  damaged.put("residual", at::zeros({3, 3}));
-  EXPECT_EQ(loaded.load(damaged).error().code, Errc::bad_input);
+}
+
+// What is sent and what is kept are what was given, to the last bit, in 16 bits, too.
+TEST(ErrorFeedback, RoundingOfValuesGoesIntoTheResidual) {
+  constexpr std::int64_t kD = 4000;
+  for (const char* name : {"top-k", "random-k"}) {
+    SCOPED_TRACE(name);
+    CompressionSettings settings = settings_of(name, 0.2);
+    settings.value_type = ValueType::f16;
+    const auto compressor = make_compressor(settings);
+    ErrorFeedback feedback({});
+    Rng rng(1);
+    const at::Tensor given = normal(1, kD) * at::randint(1, 3000, {kD});
+    at::Tensor g = given.clone();
+    const Packed packed = feedback.pack(g, *compressor, 0, rng);
+    EXPECT_EQ(payload_bytes(packed), 6U * kD / 5);
+    const at::Tensor sent = unpacked(*compressor, packed, kD);
+    EXPECT_TRUE(at::equal(sent + feedback.residual(), given));
+    const at::Tensor rounded = sent.ne(0).logical_and(feedback.residual().ne(0));
+    EXPECT_GT(rounded.sum().item<std::int64_t>(), kD / 10) << "nothing was rounded";
+    feedback.give_back(packed, *compressor);
+    EXPECT_TRUE(at::equal(feedback.residual(), given)) << "what was refused came back";
+  }
+}
+
+// ---- By layer
+
+// Each layer keeps its share, at least one, and what it would keep alone.
+TEST(PerLayer, EachLayerKeepsItsOwn) {
+  const std::vector<std::int64_t> sizes = {1, 700, 3, 0, 40'000, 96};
+  std::int64_t d = 0;
+  for (const std::int64_t size : sizes) d += size;
+  // Sizes so different that a flat selection would only see one layer.
+  at::Tensor x = normal(5, d);
+  x.narrow(0, 704, 40'000).mul_(1000);
+  for (const bool sampled : {false, true}) {
+    CompressionSettings settings = settings_of("top-k", 0.01);
+    settings.sampled = sampled;
+    settings.per_layer = true;
+    settings.layers = sizes;
+    CompressionSettings alone = settings_of("top-k", 0.01);
+    alone.sampled = sampled;
+    Rng rng(1);
+    const auto by_layer = make_compressor(settings);
+    const at::Tensor kept = unpacked(*by_layer, by_layer->pack(x, 0, rng), d);
+    std::int64_t begin = 0;
+    for (const std::int64_t size : sizes) {
+      SCOPED_TRACE("layer of " + std::to_string(size));
+      const auto one = make_compressor(alone);
+      const at::Tensor layer = x.narrow(0, begin, size).clone();
+      const at::Tensor expected =
+          size > 0 ? unpacked(*one, one->pack(layer, 0, rng), size) : at::zeros({0});
+      EXPECT_TRUE(at::equal(kept.narrow(0, begin, size), expected));
+      if (!sampled) {
+        EXPECT_EQ(expected.count_nonzero().item<std::int64_t>(),
+                  size == 0 ? 0 : std::max<std::int64_t>(1, size / 100));
+      }
+      begin += size;
+    }
+    // k of each layer, and half of it more where it is sampled.
+    const std::uint64_t entries = sampled ? 1 + 10 + 1 + 600 + 1 : 1 + 7 + 1 + 400 + 1;
+    EXPECT_EQ(by_layer->bytes(d, 0), 8 * entries);
+  }
+}
+
+TEST(PerLayer, OfOneLayerIsFlat) {
+  constexpr std::int64_t kD = 5000;
+  for (const char* name : {"top-k", "random-k"}) {
+    CompressionSettings layered = settings_of(name);
+    layered.per_layer = true;
+    for (const std::vector<std::int64_t>& layers : {std::vector<std::int64_t>{}, {kD}}) {
+      layered.layers = layers;
+      Rng a(3), b(3);
+      const auto flat = make_compressor(settings_of(name)), one = make_compressor(layered);
+      EXPECT_TRUE(at::equal(unpacked(*flat, flat->pack(normal(2, kD), 0, a), kD),
+                            unpacked(*one, one->pack(normal(2, kD), 0, b), kD)));
+    }
+  }
+}
+
+TEST(PerLayer, LayersThatAreNotTheVectorAreABrokenInvariant) {
+  CompressionSettings settings = settings_of("top-k");
+  settings.per_layer = true;
+  settings.layers = {10, 20};
+  Rng rng(1);
+  EXPECT_THROW(make_compressor(settings)->pack(normal(1, 31), 0, rng), InvariantBroken);
 }
 
 // ---- Their keys
@@ -337,16 +429,9 @@ TEST(DensitySchedule, FollowsItsGrammar) {
         << bad;
 }
 
-std::string refusal(const std::vector<std::pair<std::string, std::string>>& keys) {
-  Wiring wiring;
-  for (const auto& [key, value] : keys)
-    if (auto set = wiring.set(key, value); !set) return set.error().message;
-  const auto plan = resolve(wiring);
-  return plan.ok() ? "accepted" : plan.error().message;
-}
-
 TEST(CompressionWiring, NamesTheTwoPartsThatDoNotFit) {
-  using Keys = std::vector<std::pair<std::string, std::string>>;
+  using sim::Keys;
+  const auto refusal = sim::refusal_of;
   const std::vector<std::pair<Keys, std::vector<std::string>>> cases = {
       {{{"density", "0.1"}}, {"density = '0.1'", "compress = 'none'"}},
       {{{"compress", "topk"}}, {"wiring.compress 'topk'", "did you mean 'top-k'"}},
@@ -355,6 +440,10 @@ TEST(CompressionWiring, NamesTheTwoPartsThatDoNotFit) {
        {"sparse_reduce = 'tree'", "compress = 'int8'"}},
       {{{"compress", "random-k"}, {"selection", "sampled"}},
        {"selection = 'sampled'", "compress = 'random-k'"}},
+      {{{"compress", "int8"}, {"per_layer", "true"}}, {"per_layer = 'true'", "compress = 'int8'"}},
+      {{{"compress", "sign"}, {"value_type", "f16"}}, {"value_type = 'f16'", "compress = 'sign'"}},
+      {{{"compress", "top-k"}, {"value_type", "fp16"}}, {"wiring.value_type 'fp16'", "'f16'"}},
+      {{{"per_layer", "true"}}, {"per_layer = 'true'", "compress = 'none'"}},
       {{{"compress", "top-k"}, {"error_feedback", "false"}, {"momentum_correction", "true"}},
        {"momentum_correction = 'true'", "error_feedback = false"}},
       {{{"compress", "top-k"}, {"momentum_masking", "true"}},

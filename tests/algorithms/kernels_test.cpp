@@ -1,9 +1,11 @@
 #include "algorithms/kernels.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -226,6 +228,48 @@ TEST(Kernels, RefuseTensorsOfAnotherSizeTypeOrLayout) {
   EXPECT_THROW(kernels::debias(x, at::zeros({4}), 0), InvariantBroken);
   EXPECT_THROW(kernels::sgd_step(x, undefined, at::zeros({4}), {0.1, 0.9}), InvariantBroken);
   EXPECT_THROW(kernels::sgd_step(x, undefined, at::zeros({3}), {0.1}), InvariantBroken);
+}
+
+// The norm in double precision; x as it was where it is not longer than c.
+TEST(Kernels, ClipIsItsDefinition) {
+  for (const std::int64_t n : kSizes) {
+    const at::Tensor x = random(n, 8) * 3;
+    double sum = 0;
+    for (const double value : doubles(x)) sum += value * value;
+    const double norm = std::sqrt(sum);
+    for (const double share : {0.01, 0.5, 0.999, 1.001, 10.0}) {
+      const double c = std::max(share * norm, 1e-3);
+      SCOPED_TRACE(testing::Message() << "n " << n << ", c " << c << " of " << norm);
+      at::Tensor clipped = x.clone();
+      EXPECT_NEAR(kernels::clip(clipped, c), norm, 1e-6 * norm);
+      if (norm <= c) {
+        EXPECT_TRUE(at::equal(clipped, x));
+      } else {
+        EXPECT_TRUE(at::allclose(clipped, x * (c / norm), 1e-5, 0));
+        EXPECT_NEAR(clipped.to(at::kDouble).norm().item<double>(), c, 1e-5 * c);
+      }
+    }
+  }
+}
+
+TEST(Kernels, ClipDoesNotDependOnThreads) {
+  const int before = at::get_num_threads();
+  for (const std::int64_t n : {32'768, 32'769, 1'000'003}) {
+    at::Tensor first;
+    double first_norm = 0;
+    for (const int threads : {1, 2, 3, 8}) {
+      at::set_num_threads(threads);
+      at::Tensor x = random(n, 9);
+      const double norm = kernels::clip(x, 1);
+      if (!first.defined()) {
+        first = x;
+        first_norm = norm;
+      }
+      EXPECT_EQ(norm, first_norm) << n << " elements, " << threads << " threads";
+      EXPECT_TRUE(at::equal(x, first)) << n << " elements, " << threads << " threads";
+    }
+  }
+  at::set_num_threads(before);
 }
 
 }  // namespace

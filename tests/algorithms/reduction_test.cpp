@@ -14,6 +14,7 @@
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/compressors/compressor.hpp"
 #include "messages/codec.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
@@ -23,17 +24,16 @@ const std::vector<std::string> kSparseReduces = {"all-gather", "all-gather-resel
                                                  "tree"};
 
 using Keys = std::map<std::string, std::string>;
+using Layers = std::vector<std::int64_t>;
 
 std::shared_ptr<const SharedParts> parts_of(Keys keys, std::int32_t ranks,
-                                            double steps_per_epoch = 1e9) {
+                                            double steps_per_epoch = 1e9, Layers layers = {}) {
   keys.emplace("compress", "top-k");
-  Wiring wiring;
-  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value).ok()) << key;
-  const auto plan = resolve(wiring);
-  EXPECT_TRUE(plan.ok()) << plan.error().message;
+  Plan plan = sim::plan_of({keys.begin(), keys.end()});
+  plan.compression.layers = std::move(layers);
   OptimizerConfig optimizer;
   optimizer.momentum = 0.9;
-  return *make_parts(*plan, {1000, steps_per_epoch}, *LrSchedule::make({}), optimizer, ranks);
+  return *make_parts(plan, {1000, steps_per_epoch}, *LrSchedule::make({}), optimizer, ranks);
 }
 
 // Whole numbers of many sizes: no sum of them is rounded.
@@ -222,6 +222,63 @@ TEST(Reduction, NothingIsLost) {
       }
 }
 
+// Values that 16 bits do not hold: what rounding takes away is in a residual, exactly, through
+// every merge; by layer, too; and all ranks agree.
+TEST(Reduction, NothingIsLostByRoundingNorByLayers) {
+  constexpr std::int64_t kD = 150;
+  const auto large = [](Rng& rng, std::int64_t d) { return whole_numbers(rng, d) * 37 + 3; };
+  for (const std::string& reduce : kSparseReduces)
+    for (const std::int32_t ranks : kRanks)
+      for (const Keys& keys :
+           {Keys{{"value_type", "f16"}}, Keys{{"per_layer", "true"}},
+            Keys{{"per_layer", "true"}, {"value_type", "f16"}, {"compress", "random-k"}}}) {
+        const bool half = keys.count("value_type") > 0;
+        SCOPED_TRACE(reduce + ", P " + std::to_string(ranks) + (half ? ", f16" : ", by layer"));
+        const auto inputs = inputs_of(5, 5, ranks, kD, large);
+        Keys all = keys;
+        all.insert({{"sparse_reduce", reduce}, {"density", "0.05"}});
+        Ranks world(parts_of(all, ranks, 1e9, {100, 1, 29, 20}), ranks, kD, 5);
+        world.run(inputs, [&, n = 0]() mutable {
+          if (++n % 3 == 0) world.save_and_load();
+        });
+        expect_agreement(world);
+        EXPECT_TRUE(at::equal(world.residuals() + applied(world), total(inputs)));
+        if (HasFailure()) return;
+      }
+}
+
+// By layer, a reduction of the whole vector is one of each layer by itself, put together.
+TEST(Reduction, ByLayerIsAReductionOfEachLayer) {
+  const Layers layers = {60, 2, 38};
+  constexpr std::int64_t kD = 100;
+  for (const std::string& reduce : kSparseReduces)
+    for (const std::int32_t ranks : kRanks) {
+      SCOPED_TRACE(reduce + ", P " + std::to_string(ranks));
+      const auto inputs = inputs_of(12, 4, ranks, kD, fractions);
+      const Keys keys = {{"sparse_reduce", reduce}, {"density", "0.1"}};
+      Keys by_layer = keys;
+      by_layer["per_layer"] = "true";
+      Ranks world(parts_of(by_layer, ranks, 1e9, layers), ranks, kD, 12);
+      world.run(inputs);
+      std::int64_t begin = 0;
+      for (const std::int64_t size : layers) {
+        auto cut = inputs;
+        for (auto& operation : cut)
+          for (at::Tensor& x : operation) x = x.narrow(0, begin, size).clone();
+        Ranks alone(parts_of(keys, ranks), ranks, size, 12);
+        alone.run(cut);
+        for (std::size_t i = 0; i < inputs.size(); ++i)
+          EXPECT_TRUE(same_bits(world.sums(0)[i].narrow(0, begin, size).clone(), alone.sums(0)[i]))
+              << "layer at " << begin << ", operation " << i;
+        for (std::size_t r = 0; r < world.size(); ++r)
+          EXPECT_TRUE(
+              same_bits(world.residual(r).narrow(0, begin, size).clone(), alone.residual(r)));
+        begin += size;
+      }
+      if (HasFailure()) return;
+    }
+}
+
 // The same with other compressors, where every rank's packed vector is added.
 TEST(Reduction, NothingIsLostByAnyCompressor) {
   constexpr std::int64_t kD = 5000;
@@ -337,6 +394,23 @@ TEST(Reduction, SendsTheBytesThatItSays) {
         EXPECT_EQ(world.headers, 132);
       }
     }
+  }
+}
+
+// Lists of 16 bit values are three quarters as long, and every message of them is.
+TEST(Reduction, HalfValuesTakeSixBytesAnEntry) {
+  for (const std::string& reduce : kSparseReduces) {
+    SCOPED_TRACE(reduce);
+    std::vector<std::uint64_t> bytes;
+    for (const std::string type : {"f32", "f16"}) {
+      Ranks world(
+          parts_of({{"sparse_reduce", reduce}, {"density", "0.01"}, {"value_type", type}}, 6), 6,
+          2000, 6);
+      world.run(inputs_of(6, 1, 6, 2000, fractions));
+      bytes.push_back(0);
+      for (const std::uint64_t sent : world.bytes) bytes.back() += sent;
+    }
+    EXPECT_EQ(bytes[1] * 4, bytes[0] * 3);
   }
 }
 

@@ -132,6 +132,92 @@ TEST(SparseVector, AboutKIsAboutK) {
   }
 }
 
+// Longer than a sample, where the threshold comes from it alone: within half of k, for values that
+// are easy to sample and for few large ones among many.
+TEST(SparseVector, AboutKOfALongVectorIsWithinItsBounds) {
+  for (const std::int64_t d : {32'769, 40'000, 1'000'000})
+    for (const std::int64_t k : {std::int64_t{40}, d / 100, d / 3})
+      for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        SCOPED_TRACE(testing::Message() << "d " << d << ", k " << k << ", seed " << seed);
+        const at::Tensor x =
+            at::randn({d}, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions());
+        const SparseVector some = select_about_k(x, k);
+        EXPECT_GE(some.size(), k - k / 2);
+        EXPECT_LE(some.size(), k + k / 2);
+        EXPECT_TRUE(std::is_sorted(some.indices.begin(), some.indices.end()));
+        float least = std::numeric_limits<float>::max();
+        for (const float v : some.values) least = std::min(least, std::fabs(v));
+        EXPECT_EQ((x.abs() >= least).sum().item<std::int64_t>(), some.size());
+        at::Tensor few = at::zeros({d});
+        few.slice(0, 0, d, d / 50).add_(x[0] + 10);
+        EXPECT_EQ(select_about_k(few, 60).size(), few.count_nonzero().item<std::int64_t>());
+      }
+}
+
+// By layer: the definition, of each by itself.
+TEST(SparseVector, KeepsTheLargestOfEachLayer) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Rng rng(seed);
+    std::vector<LayerQuota> quotas;
+    std::int64_t end = 0;
+    for (std::uint64_t layers = 1 + rng() % 6; layers > 0; --layers) {
+      end += static_cast<std::int64_t>(rng() % 40);
+      quotas.push_back({end, static_cast<std::int64_t>(rng() % 9)});
+    }
+    const at::Tensor x = random_values(rng, end);
+    SparseVector all, rejected;
+    for (std::int64_t i = 0; i < end; ++i)
+      if (x[i].item<float>() != 0 && rng() % 3 > 0)
+        all.add(static_cast<std::uint32_t>(i), x[i].item<float>());
+    const SparseVector kept = keep_top_k(all, quotas, &rejected);
+    SparseVector expected;
+    std::int64_t begin = 0;
+    for (const LayerQuota& quota : quotas) {
+      at::Tensor layer = at::zeros({end});
+      for (std::size_t i = 0; i < all.indices.size(); ++i)
+        if (all.indices[i] >= begin && all.indices[i] < quota.end)
+          layer[all.indices[i]] = all.values[i];
+      expected.append(selected(layer, quota.k));
+      begin = quota.end;
+    }
+    expect_same(kept, expected);
+    expect_same(merge(kept, rejected), all);
+  }
+}
+
+// What 16 bits cannot hold is handed back, to the last bit; rounding again changes nothing.
+TEST(SparseVector, RoundedValuesAndWhatTheyLostAreTheValues) {
+  SparseVector x;
+  Rng rng(3);
+  for (std::uint32_t i = 0; i < 2000; ++i)
+    x.add(i, static_cast<float>(std::ldexp(static_cast<double>(rng() >> 11) - (1LL << 52),
+                                           static_cast<int>(rng() % 45) - 80)));
+  x.add(2000, 5e8F);
+  x.add(2001, -65519.996F);
+  x.add(2002, 3e-8F);
+  const SparseVector before = x;
+  expect_same(round_values(x, ValueType::f32), {});
+  expect_same(x, before);
+  const SparseVector lost = round_values(x, ValueType::f16);
+  EXPECT_GT(lost.size(), 1000);
+  expect_same(merge(x, lost), before);
+  EXPECT_EQ(x.values[2000], 65504);
+  EXPECT_EQ(x.values[2001], -65504);
+  const SparseVector rounded = x;
+  EXPECT_EQ(round_values(x, ValueType::f16).size(), 0);
+  expect_same(x, rounded);
+
+  const Packed packed = to_packed(before, ValueType::f16);
+  EXPECT_EQ(packed.values.nbytes(), 2 * before.indices.size());
+  expect_same(*from_packed(packed, 2003), rounded);
+  SparseVector special;
+  special.add(1, std::numeric_limits<float>::infinity());
+  special.add(2, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_EQ(round_values(special, ValueType::f16).size(), 0);
+  EXPECT_TRUE(std::isinf(special.values[0]) && std::isnan(special.values[1]));
+}
+
 SparseVector random_list(Rng& rng, std::int64_t d, std::uint64_t one_in) {
   SparseVector list;
   for (std::int64_t i = 0; i < d; ++i)
@@ -221,7 +307,7 @@ TEST(SparseVector, PackedReadsBackAndNothingElseDoes) {
   EXPECT_THAT(refusal(list({1, 2}, {1})), HasSubstr("no list"));
   EXPECT_THAT(refusal({}), HasSubstr("no list"));
   Packed other = list({1}, {1});
-  other.values = FrozenTensor::copy_of(at::zeros({1}, at::kHalf));
+  other.values = FrozenTensor::copy_of(at::zeros({1}, at::kDouble));
   EXPECT_THAT(refusal(other), HasSubstr("no list"));
   other = list({1}, {1});
   other.scales = FrozenTensor::copy_of(at::zeros({1}));

@@ -77,6 +77,26 @@ TEST(StateDict, PrefixesNest) {
   EXPECT_TRUE(outer.under("b").entries().empty());
 }
 
+TEST(StateDict, ListsAndRangesAreChecked) {
+  StateDict state = sample();
+  state.put_list("list", {3, -1, std::int64_t{1} << 40});
+  state.put_list("none", {});
+  EXPECT_EQ(*state.list("list"), (std::vector<std::int64_t>{3, -1, std::int64_t{1} << 40}));
+  EXPECT_TRUE(state.list("none")->empty());
+  EXPECT_EQ(*state.integer_in("step", 7, 7), 7);
+  EXPECT_EQ(state.flat_tensor("velocity", 3)->numel(), 3);
+  state.put("matrix", torch::zeros({2, 2}, torch::kLong));
+  for (const Error& error :
+       {state.list("velocity").error(), state.list("matrix").error(), state.list("w").error(),
+        state.list("absent").error(), state.integer_in("step", 8, 9).error(),
+        state.integer_in("step", 0, 6).error(), state.integer_in("w", 0, 9).error(),
+        state.flat_tensor("velocity", 4).error(), state.flat_tensor("list", 3).error()}) {
+    EXPECT_EQ(error.code, Errc::bad_input);
+    EXPECT_NE(error.message.find("entry '"), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find("resume"), std::string::npos) << error.message;
+  }
+}
+
 TEST(StateDict, PutReplaces) {
   StateDict state = sample();
   state.put("w", std::string("text now"));

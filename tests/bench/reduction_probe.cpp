@@ -142,7 +142,7 @@ class Probe {
   }
   void reduce(SparseReduce how, const Packed& list) {
     const auto collective =
-        make_packed_collective(how, {ranks_, o_.rank, operation_, o_.elements, o_.entries()});
+        make_packed_collective(how, {ranks_, o_.rank, operation_, o_.elements, {{o_.elements, o_.entries()}}});
     send(collective->start(list, inbox_));
     while (!collective->done()) {
       take(arrivals_->next());

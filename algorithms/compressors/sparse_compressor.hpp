@@ -1,0 +1,42 @@
+// SparseCompressor: what the compressors that send single entries share: a density, by layer or for
+// all parameters together, and lists of u32 indices with f32 or f16 values.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "algorithms/compressors/compressor.hpp"
+#include "algorithms/sparse_vector.hpp"
+
+namespace grapevine {
+
+// Entries that a vector of d keeps at `epoch`, for each layer: max(floor(density * size), 1) of
+// each, or of all d where the settings do not go by layer.
+// REQUIRES: settings.layers, where there are any, add up to d.
+std::vector<LayerQuota> layer_quotas(const CompressionSettings& settings, double epoch,
+                                     std::int64_t d);
+
+// The settings for elements [begin, begin + size) of the vector: with the layers that lie there.
+CompressionSettings settings_of_slice(CompressionSettings settings, std::int64_t begin,
+                                      std::int64_t size);
+
+// What f16 rounds away is left over, as everything is that is not sent.
+class SparseCompressor : public Compressor {
+ public:
+  explicit SparseCompressor(const CompressionSettings& settings) : settings_(settings) {}
+
+  bool sparse() const final { return true; }
+  std::uint64_t bytes(std::int64_t d, double epoch) const final;
+  Packed pack(const at::Tensor& x, double epoch, Rng& rng) const final;
+  Expected<void> fold(at::Tensor& x, const Packed& packed, float factor) const final;
+
+ protected:
+  const CompressionSettings settings_;
+
+ private:
+  // Of one layer x about k entries, with what is sent of them.
+  virtual SparseVector select(const at::Tensor& x, std::int64_t k, Rng& rng) const = 0;
+  // How many these are at most.
+  virtual std::int64_t most(std::int64_t k) const { return k; }
+};
+
+}  // namespace grapevine
