@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "algorithms/kernels.hpp"
+#include "algorithms/roles/messages_of.hpp"
 #include "algorithms/server_rules.hpp"
 
 namespace grapevine {
@@ -14,6 +15,7 @@ Server::Server(std::shared_ptr<const SharedParts> parts, Rank rank, std::vector<
     : parts_(std::move(parts)),
       rank_(rank),
       clients_(std::move(clients)),
+      compressor_(make_compressor(parts_->plan.compression)),
       model_(model),
       meter_(static_cast<std::int32_t>(clients_.size())) {
   const Slice slice = slice_of(model_.x.numel(), parts_->plan.servers, index);
@@ -23,12 +25,10 @@ Server::Server(std::shared_ptr<const SharedParts> parts, Rank rank, std::vector<
 // After a checkpoint the grants count anew. Clients that are done say so again; where all were,
 // they may go on.
 void Server::on_start(Env& env) {
-  for (auto& [client, section] : open_) {
-    section.since = env.now();
-    env.after(from_seconds(parts_->plan.section_timeout), section.grant);
-  }
+  for (const TimerId grant : open_.grants())
+    env.after(from_seconds(parts_->plan.section_timeout), grant);
   busy_since_ = env.now();
-  for (Request& request : queue_) request.since = env.now();
+  queue_.restart(env.now());
   if (std::exchange(finished_, false)) left_.clear();
 }
 
@@ -44,13 +44,11 @@ void Server::on_message(Env& env, Envelope envelope) {
   if (const auto* ask = std::get_if<Ask>(&envelope.payload)) {
     enqueue(env, client, envelope.stamp, ask->exchange, 0, {});
   } else if (auto* commit = std::get_if<Commit>(&envelope.payload)) {
-    GRAPEVINE_CHECK(commit->update.numel() == model_.x.numel(), "rank ", client,
-                    " sent an update of another size");
-    if (takes_offers())
-      enqueue(env, client, envelope.stamp, commit->exchange, commit->gradients,
-              std::move(commit->update));
-    else
-      take_commit(env, client, envelope.stamp, std::move(*commit));
+    GRAPEVINE_CHECK(!parts_->plan.compression.enabled(), "rank ", client,
+                    " sent a commit that is not compressed");
+    receive(env, client, envelope.stamp, std::move(*commit));
+  } else if (const auto* chunk = std::get_if<PackedChunk>(&envelope.payload)) {
+    receive(env, client, envelope.stamp, unpacked(client, *chunk));
   } else if (std::holds_alternative<Leave>(envelope.payload)) {
     left_.insert(client);
     meter_.client_left();
@@ -61,12 +59,26 @@ void Server::on_message(Env& env, Envelope envelope) {
   }
 }
 
+void Server::receive(Env& env, Rank client, const Stamp& stamp, Commit commit) {
+  GRAPEVINE_CHECK(commit.update.numel() == model_.x.numel(), "rank ", client,
+                  " sent an update of another size");
+  if (takes_offers())
+    enqueue(env, client, stamp, commit.exchange, commit.gradients, std::move(commit.update));
+  else
+    take_commit(env, client, stamp, std::move(commit));
+}
+
+Commit Server::unpacked(Rank client, const PackedChunk& chunk) const {
+  at::Tensor update = at::zeros({model_.x.numel()}, at::kFloat);
+  const auto folded = compressor_->fold(update, chunk.data, 1);
+  GRAPEVINE_CHECK(folded.ok(), "from rank ", client, ": ", folded.error().message);
+  return {chunk.operation, chunk.round, FrozenTensor::freeze(std::move(update))};
+}
+
 void Server::enqueue(Env& env, Rank client, const Stamp& stamp, std::int64_t exchange,
                      std::int64_t gradients, FrozenTensor update) {
-  for (const Request& waiting : queue_)
-    GRAPEVINE_CHECK(waiting.client != client, "rank ", client, " has two requests at once");
   left_.erase(client);
-  queue_.push_back({exchange, arrivals_++, env.now(), client, stamp, gradients, std::move(update)});
+  queue_.push({exchange, 0, env.now(), client, stamp, gradients, std::move(update)});
   serve(env);
 }
 
@@ -76,8 +88,7 @@ void Server::serve(Env& env) {
     return;
   }
   while (!queue_.empty() && (!parts_->plan.strict || open_.empty())) {
-    const Request request = std::move(queue_.front());
-    queue_.pop_front();
+    const Request request = queue_.pop();
     meter(env, request);
     if (takes_offers())
       settle_offer(env, request);
@@ -93,21 +104,19 @@ void Server::meter(Env& env, const Request& request) {
 // ---- sections: pull, rescale, commit ----
 
 void Server::grant(Env& env, const Request& request) {
-  const TimerId id = ++grants_;
   if (open_.empty()) busy_since_ = env.now();
-  open_[request.client] = {request.exchange, id, env.now()};
+  const TimerId id = open_.open(request.client, request.exchange);
   env.after(from_seconds(parts_->plan.section_timeout), id);
   env.send(request.client, stamp(), Grant{request.exchange, model_.x});
 }
 
 void Server::close_section(Env& env, Rank client) {
-  open_.erase(client);
+  open_.close(client);
   if (open_.empty()) meter_.occupied(busy_since_, env.now());
 }
 
 void Server::take_commit(Env& env, Rank client, const Stamp& stamp, Commit commit) {
-  const auto section = open_.find(client);
-  if (section == open_.end() || section->second.exchange != commit.exchange) {
+  if (!open_.is_open(client, commit.exchange)) {
     ++refused_;
     return env.send(client, this->stamp(), Receipt{commit.exchange, false, {}});
   }
@@ -124,11 +133,10 @@ void Server::take_commit(Env& env, Rank client, const Stamp& stamp, Commit commi
 
 // A client that stalls between pull and commit holds up nobody for longer than this.
 void Server::on_timer(Env& env, TimerId id) {
-  const auto late = std::find_if(open_.begin(), open_.end(),
-                                 [id](const auto& entry) { return entry.second.grant == id; });
-  if (late == open_.end()) return;  // it was in time
+  const auto late = open_.holder(id);
+  if (!late) return;  // it was in time
   ++taken_back_;
-  close_section(env, late->first);
+  close_section(env, *late);
   serve(env);
 }
 
@@ -152,8 +160,7 @@ bool Server::round_is_complete() const {
 
 // In rank order, so that the sum does not depend on who came first.
 void Server::settle_round(Env& env) {
-  std::vector<Request> round(queue_.begin(), queue_.end());
-  queue_.clear();
+  std::vector<Request> round = queue_.take_all();
   for (const Request& request : round) meter(env, request);
   std::sort(round.begin(), round.end(),
             [](const Request& a, const Request& b) { return a.client < b.client; });
@@ -208,10 +215,8 @@ std::int64_t Server::staleness(Rank client, const Stamp& stamp) const {
 
 void Server::on_peer_down(Env& env, Rank peer) {
   if (std::find(clients_.begin(), clients_.end(), peer) == clients_.end()) return;
-  queue_.erase(std::remove_if(queue_.begin(), queue_.end(),
-                              [peer](const Request& r) { return r.client == peer; }),
-               queue_.end());
-  if (open_.count(peer) > 0) close_section(env, peer);
+  queue_.remove(peer);
+  if (open_.is_open(peer)) close_section(env, peer);
   left_.insert(peer);
   meter_.client_left();
   serve(env);
@@ -234,13 +239,7 @@ std::int32_t Server::number_of(Rank client) const {
 
 bool Server::takes_offers() const { return parts_->plan.rule != ServerRule::gem; }
 
-Stamp Server::stamp() const {
-  Stamp stamp;
-  stamp.origin = rank_;
-  stamp.step = version_;
-  stamp.version = version_;
-  return stamp;
-}
+Stamp Server::stamp() const { return stamp_of(rank_, version_, version_); }
 
 StateDict Server::measures() const {
   StateDict state = meter_.measures();
@@ -252,97 +251,45 @@ StateDict Server::measures() const {
 
 // ---- checkpoints ----
 
-StateDict Server::save_request(const Request& request) {
-  StateDict state;
-  state.put("client", static_cast<std::int64_t>(request.client));
-  state.put("exchange", request.exchange);
-  state.put("arrival", request.arrival);
-  state.put("step", request.stamp.step);
-  state.put("version", request.stamp.version);
-  state.put("gradients", request.gradients);
-  if (request.update.defined()) state.put("update", request.update.read());
-  return state;
-}
-
-Expected<Server::Request> Server::load_request(const StateDict& state) const {
-  const auto client = state.integer("client"), exchange = state.integer("exchange"),
-             arrival = state.integer("arrival"), step = state.integer("step"),
-             version = state.integer("version"), gradients = state.integer("gradients");
-  for (const auto* field : {&client, &exchange, &arrival, &step, &version, &gradients})
-    if (!*field) return field->error();
-  Request request;
-  request.client = static_cast<Rank>(*client);
-  request.exchange = *exchange;
-  request.arrival = *arrival;
-  request.stamp.origin = request.client;
-  request.stamp.step = *step;
-  request.stamp.version = *version;
-  request.gradients = *gradients;
-  if (takes_offers()) {
-    auto update = state.tensor("update");
-    if (!update) return update.error();
-    if (update->numel() != model_.x.numel()) return bad_input("an update of another size waits");
-    request.update = FrozenTensor::copy_of(*update);
-  }
-  return request;
-}
-
 StateDict Server::save() const {
   StateDict state;
   state.put("version", version_);
   state.put("gradients", gradients_);
-  state.put("arrivals", arrivals_);
-  state.put("grants", grants_);
   state.put("taken_back", taken_back_);
   state.put("refused", refused_);
   state.put("finished", static_cast<std::int64_t>(finished_));
-  state.put("waiting", static_cast<std::int64_t>(queue_.size()));
-  for (std::size_t i = 0; i < queue_.size(); ++i)
-    state.put_all("queue." + std::to_string(i), save_request(queue_[i]));
-  for (const auto& [client, section] : open_) {
-    state.put("open." + std::to_string(client), section.exchange);
-    state.put("grant." + std::to_string(client), section.grant);
-  }
-  for (const auto& [client, version] : own_commit_)
-    state.put("own." + std::to_string(client), version);
-  for (const Rank client : left_) state.put("left." + std::to_string(client), std::int64_t{1});
+  state.put_all("queue", queue_.save());
+  state.put_all("sections", open_.save());
+  std::vector<std::int64_t> own;
+  for (const auto& [client, version] : own_commit_) own.insert(own.end(), {client, version});
+  state.put_list("own", own);
+  state.put_list("left", std::vector<std::int64_t>(left_.begin(), left_.end()));
   return state;
 }
 
 Expected<void> Server::load(const StateDict& state) {
   const auto version = state.integer("version"), gradients = state.integer("gradients"),
-             arrivals = state.integer("arrivals"), grants = state.integer("grants"),
              taken_back = state.integer("taken_back"), refused = state.integer("refused"),
-             finished = state.integer("finished"), waiting = state.integer("waiting");
-  for (const auto* field :
-       {&version, &gradients, &arrivals, &grants, &taken_back, &refused, &finished, &waiting})
+             finished = state.integer("finished");
+  for (const auto* field : {&version, &gradients, &taken_back, &refused, &finished})
     if (!*field) return field->error();
+  const auto own = state.list("own"), left = state.list("left");
+  for (const auto* field : {&own, &left})
+    if (!*field) return field->error();
+  const auto offered =
+      takes_offers() ? std::optional<std::int64_t>(model_.x.numel()) : std::nullopt;
+  if (auto loaded = queue_.load(state.under("queue"), offered); !loaded) return loaded;
+  if (auto loaded = open_.load(state.under("sections")); !loaded) return loaded;
   version_ = *version;
   gradients_ = *gradients;
-  arrivals_ = *arrivals;
-  grants_ = *grants;
   taken_back_ = *taken_back;
   refused_ = *refused;
   finished_ = *finished != 0;
-  queue_.clear();
-  for (std::int64_t i = 0; i < *waiting; ++i) {
-    auto request = load_request(state.under("queue." + std::to_string(i)));
-    if (!request) return request.error();
-    queue_.push_back(std::move(*request));
-  }
-  const StateDict open = state.under("open"), own = state.under("own"), left = state.under("left");
-  open_.clear();
-  for (const auto& [client, exchange] : open.entries()) {
-    const auto grant = state.integer("grant." + client);
-    if (!grant) return grant.error();
-    open_[static_cast<Rank>(std::stol(client))] = {std::get<std::int64_t>(exchange), *grant, {}};
-  }
   own_commit_.clear();
-  for (const auto& [client, commit] : own.entries())
-    own_commit_[static_cast<Rank>(std::stol(client))] = std::get<std::int64_t>(commit);
+  for (std::size_t i = 0; i + 1 < own->size(); i += 2)
+    own_commit_[static_cast<Rank>((*own)[i])] = (*own)[i + 1];
   left_.clear();
-  for (const auto& [client, ignored] : left.entries())
-    left_.insert(static_cast<Rank>(std::stol(client)));
+  for (const std::int64_t client : *left) left_.insert(static_cast<Rank>(client));
   return {};
 }
 

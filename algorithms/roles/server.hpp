@@ -17,6 +17,8 @@
 //   passed by each other at most once: n - 1 times. Strict sections (the default): nobody else is
 //   granted until the commit has come or the grant was taken back, after section_timeout or by the
 //   client's death. A commit after that is refused, and its client told so.
+// Compressed commits (packed_commits.hpp) are unpacked once, when they come; the rules see no
+//   difference. easgd's clients offer models, of which what is not sent would count as 0.
 // Bytes per exchange: gem: grant and commit 4 d/S each, ask and receipt headers; offers: 4 d/S each
 //   way. Messages: gem 4, offers 2.
 // Staleness: versions since the client's pull that are not its own; n - 1 for a saturated queue.
@@ -24,15 +26,16 @@
 // Clock: gradients committed by all clients, over their number; once all have left, the run's end.
 // Deviations: sockets polled in rank order served low ranks first; here the mailbox is the order.
 #pragma once
-#include <deque>
 #include <map>
 #include <memory>
 #include <set>
 #include <vector>
 
 #include "algorithms/buffer_pool.hpp"
+#include "algorithms/compressors/compressor.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/roles/service_queue.hpp"
 #include "algorithms/service_meter.hpp"
 
 namespace grapevine {
@@ -56,26 +59,15 @@ class Server final : public Role {
   StateDict measures() const override;
 
  private:
-  struct Request {
-    std::int64_t exchange = 0;
-    std::int64_t arrival = 0;
-    Timestamp since{0};
-    Rank client = 0;
-    Stamp stamp;
-    std::int64_t gradients = 0;
-    FrozenTensor update;  // empty: asks for a grant
-  };
-  struct Section {
-    std::int64_t exchange = 0;
-    TimerId grant = 0;
-    Timestamp since{0};
-  };
+  using Request = ServiceRequest;
 
   void enqueue(Env& env, Rank client, const Stamp& stamp, std::int64_t exchange,
                std::int64_t gradients, FrozenTensor update);
   void serve(Env& env);
   void grant(Env& env, const Request& request);
   void close_section(Env& env, Rank client);
+  void receive(Env& env, Rank client, const Stamp& stamp, Commit commit);
+  Commit unpacked(Rank client, const PackedChunk& chunk) const;
   void take_commit(Env& env, Rank client, const Stamp& stamp, Commit commit);
   void settle_offer(Env& env, const Request& request);
   void settle_round(Env& env);
@@ -90,25 +82,22 @@ class Server final : public Role {
   std::int32_t number_of(Rank client) const;
   bool takes_offers() const;
   Stamp stamp() const;
-  static StateDict save_request(const Request& request);
-  Expected<Request> load_request(const StateDict& state) const;
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
   const Rank rank_;
   const std::vector<Rank> clients_;
+  const std::unique_ptr<const Compressor> compressor_;  // of commits
   ModelState& model_;
 
   Version version_ = 0;
-  std::deque<Request> queue_;           // in the order of arrival
-  std::map<Rank, Section> open_;        // by client; at most one where sections are strict
+  ServiceQueue queue_;
+  Sections open_;                       // at most one where they are strict
   std::map<Rank, Version> own_commit_;  // version that a client's newest commit led to
   std::set<Rank> left_;                 // clients that are done, or gone
   std::int64_t gradients_ = 0;          // committed
-  std::int64_t arrivals_ = 0;
-  std::int64_t grants_ = 0;
-  std::int64_t taken_back_ = 0;  // grants
-  std::int64_t refused_ = 0;     // commits
+  std::int64_t taken_back_ = 0;         // grants
+  std::int64_t refused_ = 0;            // commits
   bool finished_ = false;
   Timestamp busy_since_{0};  // a section has been open
   ServiceMeter meter_;

@@ -3,17 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "algorithms/compressors/sparse_compressor.hpp"
 #include "algorithms/kernels.hpp"
+#include "algorithms/roles/messages_of.hpp"
 #include "algorithms/server_rules.hpp"
 
 namespace grapevine {
-namespace {
-
-constexpr Step kMeasurementsPerTenth = 4;  // of each client
-
-}  // namespace
 
 ServerClient::ServerClient(std::shared_ptr<const SharedParts> parts, Rank rank, Rank first_server,
                            ModelState& model, std::unique_ptr<Optimizer> optimizer)
@@ -26,7 +22,13 @@ ServerClient::ServerClient(std::shared_ptr<const SharedParts> parts, Rank rank, 
       version_(static_cast<std::size_t>(servers_), 0),
       next_version_(version_),
       pulled_(static_cast<std::size_t>(servers_)),
-      pi_medians_(parts_->layout.size(), 0) {}
+      figures_(parts_->layout, servers_, parts_->horizon.steps) {
+  const CompressionSettings& compression = parts_->plan.compression;
+  for (std::int32_t server = 0; compression.enabled() && server < servers_; ++server) {
+    const Slice part = slice_of(model_.x.numel(), servers_, server);
+    packed_.emplace_back(settings_of_slice(compression, part.begin, part.size), part.size);
+  }
+}
 
 // ---- the beats ----
 
@@ -100,25 +102,31 @@ void ServerClient::step_done(Env& env) {
 void ServerClient::exchange(Env& env) {
   phase_ = Phase::exchanging;
   ++exchange_;
-  parcels_[exchange_] = {model_.step + 1 - held_, held_, servers_, false};
+  parcels_.send(exchange_, steps_given(), servers_);
   if (parts_->plan.rule == ServerRule::agn && held_ > 1)
     kernels::scale(update_, 1.0 / static_cast<double>(held_));
-  if (is_gem() &&
-      model_.step % std::max<Step>(1, parts_->horizon.steps / kTenths / kMeasurementsPerTenth) == 0)
-    pi_ = at::empty_like(update_);
+  if (is_gem()) figures_.begin(model_.step, update_.numel());
   env.record({EventKind::wait_begin, first_server_, stamp(0), model_.step, 0, 0});
   for (std::int32_t server = 0; server < servers_; ++server) {
     const Rank to = first_server_ + server;
     if (is_gem())
       env.send(to, stamp(server), Ask{exchange_});
     else
-      env.send(to, stamp(server), Commit{exchange_, held_, update_of(server)});
+      env.send(to, stamp(server), commit(env, server, held_, update_of(server)));
   }
   held_ = 0;
   if (!is_gem()) update_ = at::Tensor();
 }
 
-// What goes to one server. A single server gets all of it without a copy.
+Payload ServerClient::commit(Env& env, std::int32_t server, std::int64_t gradients,
+                             FrozenTensor update) {
+  if (packed_.empty()) return Commit{exchange_, gradients, std::move(update)};
+  at::Tensor vector = std::move(update).thaw();
+  return packed_[static_cast<std::size_t>(server)].commit(exchange_, gradients, rank_, vector,
+                                                          model_.epoch, env.rng());
+}
+
+// A single server gets all of it without a copy.
 FrozenTensor ServerClient::update_of(std::int32_t server) {
   if (servers_ > 1)
     return FrozenTensor::copy_of(slice(is_easgd() ? model_.x.read() : update_, server));
@@ -144,13 +152,17 @@ void ServerClient::on_grant(Env& env, std::int32_t server, const Stamp& stamp, G
   GRAPEVINE_CHECK(slice(update_, server).numel() == u.numel(), "a slice of another size");
   kernels::match_energy_into(u, slice(update_, server), slice(proxy_, server), grant.theta.read(),
                              slice(model_.x.read(), server), parts_->plan.kappa);
-  if (pi_.defined()) measure(server, grant.theta.read(), u);
+  if (figures_.measuring())
+    figures_.add(slice_of(model_.x.numel(), servers_, server), grant.theta.read(),
+                 slice(model_.x.read(), server), slice(proxy_, server), slice(update_, server), u);
   env.send(first_server_ + server, this->stamp(server),
-           Commit{exchange_, 1, FrozenTensor::freeze(std::move(u))});
+           commit(env, server, 1, FrozenTensor::freeze(std::move(u))));
   pulled(env, server, stamp.version, std::move(grant.theta));
 }
 
 void ServerClient::on_receipt(Env& env, std::int32_t server, const Stamp& stamp, Receipt receipt) {
+  if (!packed_.empty())
+    packed_[static_cast<std::size_t>(server)].settle(receipt.exchange, receipt.accepted);
   settle(env, receipt.exchange, receipt.accepted);
   if (!is_gem()) return pulled(env, server, stamp.version, std::move(receipt.value));
   if (phase_ == Phase::settling && parcels_.empty()) leave(env);
@@ -177,7 +189,6 @@ void ServerClient::complete(Env& env) {
   }
   for (FrozenTensor& slice : pulled_) slice = FrozenTensor();
   version_ = next_version_;
-  pi_ = at::Tensor();
   if (update_.defined()) env.recycle(FrozenTensor::freeze(std::move(update_)));
   update_ = at::Tensor();
   step_done(env);
@@ -195,18 +206,25 @@ FrozenTensor ServerClient::joined() const {
 
 // The fate of a parcel's gradients is known once all servers have spoken.
 void ServerClient::settle(Env& env, std::int64_t exchange, bool accepted) {
-  const auto found = parcels_.find(exchange);
-  GRAPEVINE_CHECK(found != parcels_.end(), "a receipt for nothing");
-  Parcel& parcel = found->second;
-  parcel.refused = parcel.refused || !accepted;
-  if (--parcel.receipts_due > 0) return;
-  for (Step step = parcel.first; step < parcel.first + parcel.gradients; ++step) {
+  const auto parcel = parcels_.settle(exchange, accepted);
+  if (!parcel) return;
+  if (parcel->refused && !packed_.empty() && packed_.front().keeps_refused()) {
+    again_.insert(again_.end(), parcel->steps.begin(), parcel->steps.end());
+    return;
+  }
+  for (const Step step : parcel->steps) {
     Stamp of_gradient = stamp(0);
     of_gradient.step = step;
-    env.record({parcel.refused ? EventKind::dropped : EventKind::committed, first_server_,
+    env.record({parcel->refused ? EventKind::dropped : EventKind::committed, first_server_,
                 of_gradient, model_.step, 0, 0});
   }
-  parcels_.erase(found);
+}
+
+// The gradients of this exchange, and those that were refused before and whose residual it sends.
+std::vector<Step> ServerClient::steps_given() {
+  std::vector<Step> steps = std::exchange(again_, {});
+  for (Step step = model_.step + 1 - held_; step <= model_.step; ++step) steps.push_back(step);
+  return steps;
 }
 
 void ServerClient::leave(Env& env) {
@@ -230,54 +248,10 @@ at::Tensor ServerClient::slice(const at::Tensor& flat, std::int32_t server) cons
 
 // Of what this client commits to one server now: computed at version_.
 Stamp ServerClient::stamp(std::int32_t server) const {
-  Stamp stamp;
-  stamp.origin = rank_;
-  stamp.step = model_.step;
-  stamp.version = version_[static_cast<std::size_t>(server)];
-  return stamp;
+  return stamp_of(rank_, model_.step, version_[static_cast<std::size_t>(server)]);
 }
 
-// ---- figures ----
-
-// Energies: proxy 1/2 |m|^2, central variable 1/2 |theta - s + u|^2. Medians are over the elements
-// of a tensor whose delta is not 0.
-void ServerClient::measure(std::int32_t server, const at::Tensor& theta, const at::Tensor& u) {
-  const at::Tensor delta = slice(update_, server), m = slice(proxy_, server);
-  const at::Tensor moved = theta - slice(model_.x.read(), server) + u;
-  const auto tenth = static_cast<std::size_t>(
-      std::min(kTenths - 1, model_.step * kTenths / std::max<Step>(1, parts_->horizon.steps)));
-  const auto energy = [](const at::Tensor& t) {
-    return 0.5 * t.square().sum(at::kDouble).item<double>();
-  };
-  proxy_energy_[tenth] += energy(m);
-  central_energy_[tenth] += energy(moved);
-  slice(pi_, server).copy_(u / delta);
-  if (server == 0) samples_[tenth] += 1;
-  const auto missing = std::count_if(pulled_.begin(), pulled_.end(),
-                                     [](const FrozenTensor& slice) { return !slice.defined(); });
-  if (missing > 1) return;  // this one is the last to come
-  pi_samples_ += 1;
-  for (std::size_t i = 0; i < pi_medians_.size(); ++i) {
-    const TensorSpan& span = parts_->layout[i];
-    const at::Tensor median = pi_.narrow(0, span.begin, span.size).nanmedian();
-    const auto value = median.item<double>();
-    if (std::isfinite(value)) pi_medians_[i] += value;
-  }
-}
-
-StateDict ServerClient::measures() const {
-  StateDict state;
-  if (!is_gem()) return state;
-  const auto list = [](const auto& values) {
-    return at::tensor(std::vector<double>(values.begin(), values.end()), at::kDouble);
-  };
-  state.put("proxy_energy", list(proxy_energy_));
-  state.put("central_energy", list(central_energy_));
-  state.put("energy_samples", list(samples_));
-  state.put("pi_medians", list(pi_medians_));
-  state.put("pi_samples", pi_samples_);
-  return state;
-}
+StateDict ServerClient::measures() const { return is_gem() ? figures_.measures() : StateDict(); }
 
 // ---- checkpoints ----
 
@@ -296,28 +270,28 @@ StateDict ServerClient::save() const {
     state.put("next_version." + name, next_version_[i]);
     if (pulled_[i].defined()) state.put("pulled." + name, pulled_[i].read());
   }
-  for (const auto& [exchange, parcel] : parcels_) {
-    StateDict entry;
-    entry.put("first", parcel.first);
-    entry.put("gradients", parcel.gradients);
-    entry.put("due", parcel.receipts_due);
-    entry.put("refused", static_cast<std::int64_t>(parcel.refused));
-    state.put_all("parcel." + std::to_string(exchange), entry);
-  }
+  state.put_all("parcels", parcels_.save());
+  state.put_list("again", again_);
+  for (std::size_t i = 0; i < packed_.size(); ++i)
+    state.put_all("packed." + std::to_string(i), packed_[i].save());
   return state;
 }
 
 Expected<void> ServerClient::load(const StateDict& state) {
-  const auto phase = state.integer("phase"), held = state.integer("held"),
-             exchange = state.integer("exchange");
+  const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
+             held = state.integer("held"), exchange = state.integer("exchange");
   for (const auto* field : {&phase, &held, &exchange})
     if (!*field) return field->error();
   phase_ = static_cast<Phase>(*phase);
   held_ = *held;
   exchange_ = *exchange;
-  update_ = proxy_ = at::Tensor();
-  if (auto update = state.tensor("update"); update.ok()) update_ = update->clone();
-  if (auto proxy = state.tensor("proxy"); proxy.ok()) proxy_ = proxy->clone();
+  for (const auto& [name, to] : {std::make_pair("update", &update_), {"proxy", &proxy_}}) {
+    *to = at::Tensor();
+    if (state.entries().count(name) == 0) continue;
+    const auto saved = state.flat_tensor(name, model_.x.numel());
+    if (!saved) return saved.error();
+    *to = saved->clone();
+  }
   for (std::int32_t server = 0; server < servers_; ++server) {
     const auto i = static_cast<std::size_t>(server);
     const std::string name = std::to_string(server);
@@ -328,21 +302,19 @@ Expected<void> ServerClient::load(const StateDict& state) {
     version_[i] = *version;
     next_version_[i] = *next;
     pulled_[i] = FrozenTensor();
-    if (auto slice = state.tensor("pulled." + name); slice.ok())
-      pulled_[i] = FrozenTensor::copy_of(*slice);
+    if (state.entries().count("pulled." + name) == 0) continue;
+    const auto slice =
+        state.flat_tensor("pulled." + name, slice_of(model_.x.numel(), servers_, server).size);
+    if (!slice) return slice.error();
+    pulled_[i] = FrozenTensor::copy_of(*slice);
   }
-  parcels_.clear();
-  const StateDict parcels = state.under("parcel");
-  for (const auto& [name, ignored] : parcels.entries()) {
-    const auto dot = name.find('.');
-    if (name.substr(dot + 1) != "due") continue;
-    const StateDict entry = parcels.under(name.substr(0, dot));
-    const auto first = entry.integer("first"), gradients = entry.integer("gradients"),
-               due = entry.integer("due"), refused = entry.integer("refused");
-    for (const auto* field : {&first, &gradients, &due, &refused})
-      if (!*field) return field->error();
-    parcels_[std::stoll(name.substr(0, dot))] = {*first, *gradients, *due, *refused != 0};
-  }
+  if (auto loaded = parcels_.load(state.under("parcels")); !loaded) return loaded;
+  auto again = state.list("again");
+  if (!again) return again.error();
+  again_ = std::move(*again);
+  for (std::size_t i = 0; i < packed_.size(); ++i)
+    if (auto loaded = packed_[i].load(state.under("packed." + std::to_string(i))); !loaded)
+      return loaded;
   return optimizer_->load(state.under("optimizer"));
 }
 

@@ -14,21 +14,28 @@
 // With S servers each slice is asked for, granted and committed by itself; the next gradient waits
 // for all. gem computes on from theta as it was before its own commit, as published: on one worker
 // with a constant gradient it steps by 1, .9, 1.81, 1.63, … times eta, not as momentum SGD.
-// Bytes per exchange: 8 d + headers. Memory: gem 2 d beside s, easgd that of the optimizer.
+// Compressed (packed_commits.hpp): the commit of each slice through error feedback; gem's pi is
+// that
+//   of the step before compression, so that a commit, with what was left over before, may exceed
+//   kappa |m|. Servers give whole slices.
+// Bytes per exchange: 8 d, or 4 d and the compressor's, + headers. Memory: gem 2 d beside s, easgd
+//   that of the optimizer, compressed d more.
 // Ledger: a gradient is committed when the receipts of all servers say so, dropped where one of
-// them
-//   refused it (its grant had been taken back); m keeps it.
+//   them refused it (its grant had been taken back); m keeps it. With error feedback it is not
+//   dropped: it counts with the next commit, which may hold all of it.
 // Waits: for its turn; gem does not wait for receipts, but for the last ones at its end.
 // Deviations: momentum is the proxy's in gem and the optimizer's in easgd; the other rules commit
 //   -eta (g + weight decay), without momentum, as published.
 #pragma once
-#include <array>
-#include <map>
+#include <deque>
 #include <memory>
 #include <vector>
 
 #include "algorithms/registry.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/roles/gem_figures.hpp"
+#include "algorithms/roles/packed_commits.hpp"
+#include "algorithms/roles/parcels.hpp"
 
 namespace grapevine {
 
@@ -52,13 +59,6 @@ class ServerClient final : public Role {
 
  private:
   enum class Phase : std::int64_t { computing, exchanging, settling, finished };
-  // Gradients that were offered or committed together, until all receipts are there.
-  struct Parcel {
-    Step first = 0;
-    std::int64_t gradients = 0;
-    std::int64_t receipts_due = 0;
-    bool refused = false;
-  };
 
   void compute(Env& env);
   void take_step(Env& env, at::Tensor gradient);
@@ -72,12 +72,14 @@ class ServerClient final : public Role {
   void settle(Env& env, std::int64_t exchange, bool accepted);
   void leave(Env& env);
 
+  // What goes to one server: `update` is the slice's, or of the only server.
+  Payload commit(Env& env, std::int32_t server, std::int64_t gradients, FrozenTensor update);
   FrozenTensor update_of(std::int32_t server);
   at::Tensor slice(const at::Tensor& flat, std::int32_t server) const;
   bool is_gem() const { return parts_->plan.rule == ServerRule::gem; }
   bool is_easgd() const { return parts_->plan.rule == ServerRule::easgd; }
   Stamp stamp(std::int32_t server) const;
-  void measure(std::int32_t server, const at::Tensor& theta, const at::Tensor& u);
+  std::vector<Step> steps_given();
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
@@ -95,14 +97,10 @@ class ServerClient final : public Role {
   std::vector<Version> version_;  // by server: of s
   std::vector<Version> next_version_;
   std::vector<FrozenTensor> pulled_;  // by server: what came in this exchange
-  std::map<std::int64_t, Parcel> parcels_;
-
-  // Figures of gem, from every few exchanges, by tenths of the run; all are sums.
-  static constexpr std::int64_t kTenths = 10;
-  std::array<double, kTenths> proxy_energy_{}, central_energy_{}, samples_{};
-  std::vector<double> pi_medians_;  // by tensor of the layout
-  double pi_samples_ = 0;
-  at::Tensor pi_;  // [d], in an exchange that is measured
+  Parcels parcels_;
+  std::deque<PackedCommits> packed_;   // by server; none: commits are whole
+  std::vector<Step> again_;            // steps that were refused and are in a residual
+  GemFigures figures_;
 };
 
 }  // namespace grapevine

@@ -5,11 +5,13 @@
 #include "actors/runtime.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
 
-using Keys = std::vector<std::pair<std::string, std::string>>;
+using sim::Keys;
+using sim::operator+;
 
 constexpr std::int64_t kD = 64;
 
@@ -32,17 +34,16 @@ std::unique_ptr<QuadraticCompute> quadratic(Rank rank, std::int32_t ranks) {
 }
 
 RunResult train(const Keys& keys, std::int32_t ranks, Step steps) {
-  Wiring wiring;
-  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value).ok());
+  const Plan plan = sim::plan_of(keys);
   LrConfig rate;
   rate.lr = 0.05;
   rate.spec = "step:0.1@0.5,0.75";  // ranks with optima of their own agree as the rate goes down
   RunConfig run;
-  run.ranks = ranks;
+  run.ranks = all_ranks_of(plan, ranks);
   run.seed = 1;
-  run.parts = *make_parts(*resolve(wiring), {steps, static_cast<double>(steps)},
-                          *LrSchedule::make(rate), {}, ranks);
-  run.transport = make_inproc_transport(ranks);
+  run.parts =
+      *make_parts(plan, {steps, static_cast<double>(steps)}, *LrSchedule::make(rate), {}, ranks);
+  run.transport = make_inproc_transport(run.ranks);
   for (Rank r = 0; r < ranks; ++r) run.computes.push_back(quadratic(r, ranks));
   run.evaluator = quadratic(0, ranks);
   run.delay = *parse_delay("lognormal=-4:1", ranks, 1);
@@ -87,6 +88,37 @@ TEST(CompressedRun, AggregatesReachTheOptimum) {
     Keys keys = {{"compress", compress}};
     if (compress == "random-k") keys.emplace_back("density", "0.05");
     EXPECT_LT(distance_to_optimum(train(keys, 4, 2000)), compress == "random-k" ? 0.1 : 0.01);
+  }
+}
+
+TEST(CompressedRun, ServersReachTheOptimum) {
+  for (const std::string preset : {"gem", "downpour", "adaptive"})
+    for (const Keys& keys :
+         {Keys{{"compress", "top-k"}, {"density", "0.1"}},
+          Keys{{"compress", "top-k"}, {"density", "0.1"}, {"servers", "3"}, {"value_type", "f16"}},
+          Keys{{"compress", "int8"}}}) {
+      SCOPED_TRACE(preset + ", " + keys.front().second + ", " + std::to_string(keys.size()));
+      const RunResult result = train(sim::keys_of(preset) + keys, 4, 2000);
+      EXPECT_LT(distance_to_optimum(result), 0.1);
+      EXPECT_EQ(result.ledger.dropped, 0);
+    }
+}
+
+// What a commit saves, as the transport counts it; all else is sent as before.
+TEST(CompressedRun, CommitsTakeTheBytesOfTheFormula) {
+  constexpr std::uint64_t kSteps = 10, kRanks = 4, kK = 6, kWhole = 100 + 4 * kD, kPacked = 132;
+  for (const std::string preset : {"gem", "downpour", "adaptive"}) {
+    SCOPED_TRACE(preset);
+    const Keys top_k = {{"compress", "top-k"}, {"density", "0.1"}};
+    const RunResult dense = train(sim::keys_of(preset), kRanks, kSteps);
+    for (const auto& [type, of_entry] :
+         std::vector<std::pair<std::string, std::uint64_t>>{{"f32", 8}, {"f16", 6}}) {
+      const RunResult packed =
+          train(sim::keys_of(preset) + top_k + Keys{{"value_type", type}}, kRanks, kSteps);
+      EXPECT_EQ(packed.ledger.sent, dense.ledger.sent);
+      EXPECT_EQ(dense.ledger.bytes_sent - packed.ledger.bytes_sent,
+                kSteps * kRanks * (kWhole - kPacked - of_entry * kK));
+    }
   }
 }
 

@@ -6,22 +6,17 @@
 
 #include "algorithms/service_meter.hpp"
 #include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
 
+using sim::Keys;
 using sim::RoleWorld;
 using sim::WorldConfig;
-using Keys = std::vector<std::pair<std::string, std::string>>;
 
 Plan make_plan(const std::string& rule, const Keys& keys = {}) {
-  Wiring wiring;
-  EXPECT_TRUE(wiring.set("exchange", "server"));
-  EXPECT_TRUE(wiring.set("rule", rule));
-  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value));
-  auto plan = resolve(wiring);
-  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
-  return *plan;
+  return sim::plan_of(sim::operator+({{"exchange", "server"}, {"rule", rule}}, keys));
 }
 
 WorldConfig make_config(const Plan& plan, std::int32_t n, std::uint64_t seed = 1) {
@@ -466,14 +461,8 @@ TEST(Server, SaveAndLoadAtAnyMomentLosesNothing) {
 // ---- wirings ----
 
 TEST(Server, RefusesPartsThatDoNotFit) {
-  const auto refusal = [](const Keys& keys) {
-    Wiring wiring;
-    for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value));
-    const auto plan = resolve(wiring);
-    return plan.ok() ? std::string("accepted") : plan.error().message;
-  };
   const auto says = [&](const Keys& keys, const std::string& text) {
-    EXPECT_NE(refusal(keys).find(text), std::string::npos) << refusal(keys);
+    EXPECT_NE(sim::refusal_of(keys).find(text), std::string::npos) << sim::refusal_of(keys);
   };
   says({{"exchange", "gossip"}, {"servers", "2"}}, "it belongs to server");
   says({{"exchange", "server"}, {"window", "2"}}, "it commits at every step");

@@ -1,0 +1,42 @@
+// Parcels: gradients that a client gave to its servers together, until all of them have answered.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "algorithms/state_dict.hpp"
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+// Not thread-safe.
+class Parcels {
+ public:
+  // The gradients of `steps` go to `servers` servers in this exchange.
+  void send(std::int64_t exchange, std::vector<Step> steps, std::int32_t servers);
+
+  struct Settled {
+    std::vector<Step> steps;
+    bool refused = false;  // by one of the servers
+  };
+  // One server's answer; what became of the parcel, once it is the last. A receipt for nothing is a
+  // broken invariant.
+  std::optional<Settled> settle(std::int64_t exchange, bool accepted);
+  bool empty() const { return open_.empty(); }
+
+  StateDict save() const;
+  // Errors (bad_input): entries that are missing or damaged; this is then as before.
+  Expected<void> load(const StateDict& state);
+
+ private:
+  struct Parcel {
+    std::vector<Step> steps;
+    std::int64_t receipts_due = 0;
+    bool refused = false;
+  };
+
+  std::map<std::int64_t, Parcel> open_;  // by exchange
+};
+
+}  // namespace grapevine

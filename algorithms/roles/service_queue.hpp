@@ -1,0 +1,75 @@
+// ServiceQueue and Sections: who waits for a parameter server, and who is between pull and commit.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "algorithms/env.hpp"
+#include "algorithms/state_dict.hpp"
+
+namespace grapevine {
+
+struct ServiceRequest {
+  std::int64_t exchange = 0;
+  std::int64_t arrival = 0;
+  Timestamp since{0};
+  Rank client = 0;
+  Stamp stamp;
+  std::int64_t gradients = 0;
+  FrozenTensor update;  // empty: asks for a grant
+};
+
+// First come, first served. Not thread-safe.
+class ServiceQueue {
+ public:
+  // Takes the last place, and a number by arrival. A client that waits already is a broken
+  // invariant.
+  void push(ServiceRequest request);
+  ServiceRequest pop();  // REQUIRES: !empty()
+  std::vector<ServiceRequest> take_all();
+  void remove(Rank client);
+  bool empty() const { return waiting_.empty(); }
+  std::size_t size() const { return waiting_.size(); }
+  // Waiting times count from `now`.
+  void restart(Timestamp now);
+
+  StateDict save() const;
+  // `offered`: elements of each update; none: they ask for grants. Errors (bad_input): entries that
+  // are missing or damaged; this is then as before.
+  Expected<void> load(const StateDict& state, std::optional<std::int64_t> offered);
+
+ private:
+  std::deque<ServiceRequest> waiting_;
+  std::int64_t arrivals_ = 0;
+};
+
+// Grants that are out, at most one of each client. Not thread-safe.
+class Sections {
+ public:
+  // Returns the number of the grant.
+  TimerId open(Rank client, std::int64_t exchange);
+  bool is_open(Rank client, std::int64_t exchange) const;
+  bool is_open(Rank client) const { return open_.count(client) > 0; }
+  void close(Rank client) { open_.erase(client); }
+  bool empty() const { return open_.empty(); }
+  // Whose grant has that number; nobody's once it is closed.
+  std::optional<Rank> holder(TimerId grant) const;
+  std::vector<TimerId> grants() const;
+
+  StateDict save() const;
+  // Errors (bad_input): entries that are missing or damaged; this is then as before.
+  Expected<void> load(const StateDict& state);
+
+ private:
+  struct Section {
+    std::int64_t exchange = 0;
+    TimerId grant = 0;
+  };
+
+  std::map<Rank, Section> open_;  // by client
+  TimerId grants_ = 0;            // so far
+};
+
+}  // namespace grapevine
