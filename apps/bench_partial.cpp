@@ -62,11 +62,6 @@ class PayloadQueue final : public Inbox {
   bool all_leave_ = false;       // guarded by mutex_
 };
 
-std::int64_t operation_of(const Payload& payload) {
-  if (const auto* activate = std::get_if<Activate>(&payload)) return activate->operation;
-  return PartialAllReduce::operation_of(std::get<Chunk>(payload));
-}
-
 class PartialRank final : public BenchRank {
  public:
   PartialRank(Transport& transport, Rank rank, const PartialBenchPlan& plan,
@@ -158,7 +153,7 @@ class PartialRank final : public BenchRank {
   }
 
   void feed(PartialAllReduce& reduce, Payload payload) {
-    const std::int64_t operation = operation_of(payload);
+    const std::int64_t operation = PartialAllReduce::operation_of(payload);
     if (operation > reduce.operation()) return early_.push_back(std::move(payload));
     if (operation < reduce.operation()) {  // an activation that came by a longer way
       GRAPEVINE_CHECK(std::holds_alternative<Activate>(payload), "a chunk of operation ", operation,
@@ -168,7 +163,7 @@ class PartialRank final : public BenchRank {
     if (const auto* activate = std::get_if<Activate>(&payload))
       send(reduce.on_activate(*activate));
     else
-      send(reduce.on_chunk(std::move(std::get<Chunk>(payload))));
+      send(reduce.on_message(rank_, std::move(payload)));
   }
 
   void take_early(PartialAllReduce& reduce) {

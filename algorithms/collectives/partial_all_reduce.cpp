@@ -20,14 +20,29 @@ void append(std::vector<OutgoingMessage>& out, std::vector<OutgoingMessage> more
 }  // namespace
 
 PartialAllReduce::PartialAllReduce(std::vector<Rank> ranks, std::int32_t position,
-                                   std::int64_t operation, Trigger trigger, Reduction* compressed)
+                                   std::int64_t operation, Trigger trigger,
+                                   std::shared_ptr<Reduction> reduction)
     : size_(ranks.size()),
       position_(position),
       operation_(operation),
-      compressed_(compressed),
+      reduction_(reduction ? std::move(reduction)
+                           : std::shared_ptr<Reduction>(make_ring_reduction(ranks, position))),
       activation_(ranks, position, operation, trigger),
-      ring_(ranks, position, 2 * operation),
       tally_(ranks, position, 2 * operation + 1) {}
+
+std::int64_t PartialAllReduce::operation_of(const Payload& payload) {
+  if (const auto* activate = std::get_if<Activate>(&payload)) return activate->operation;
+  if (const auto* packed = std::get_if<PackedChunk>(&payload)) return packed->operation / 2;
+  const auto* chunk = std::get_if<Chunk>(&payload);
+  GRAPEVINE_CHECK(chunk != nullptr, "a partial sum got something else than a part of it");
+  return chunk->operation / 2;
+}
+
+bool PartialAllReduce::is_part_of_sum(const Payload& payload) {
+  const auto* chunk = std::get_if<Chunk>(&payload);
+  return chunk != nullptr ? chunk->operation % 2 == 0
+                          : std::holds_alternative<PackedChunk>(payload);
+}
 
 std::vector<OutgoingMessage> PartialAllReduce::post() { return activation_.post(); }
 
@@ -35,20 +50,17 @@ std::vector<OutgoingMessage> PartialAllReduce::on_activate(const Activate& messa
   return activation_.on_message(message);
 }
 
-std::vector<OutgoingMessage> PartialAllReduce::on_chunk(Chunk chunk) {
+std::vector<OutgoingMessage> PartialAllReduce::on_message(Rank from, Payload payload) {
   std::vector<OutgoingMessage> out = activation_.begin();
+  if (is_part_of_sum(payload)) {
+    append(out, reduction_->on_message(from, std::move(payload)));
+    return out;
+  }
+  Chunk chunk = std::move(std::get<Chunk>(payload));
   if (contributed())
-    feed(std::move(chunk), out);
+    append(out, tally_.on_chunk(std::move(chunk)));
   else
     early_.hold(std::move(chunk));
-  return out;
-}
-
-std::vector<OutgoingMessage> PartialAllReduce::on_packed(Rank from, PackedChunk chunk) {
-  GRAPEVINE_CHECK(compressed_ != nullptr, "a compressed vector in a sum that is exact, from rank ",
-                  from);
-  std::vector<OutgoingMessage> out = activation_.begin();
-  append(out, compressed_->on_message(from, std::move(chunk)));
   return out;
 }
 
@@ -57,47 +69,36 @@ std::vector<OutgoingMessage> PartialAllReduce::contribute(at::Tensor&& value, st
   GRAPEVINE_CHECK(begun() && !contributed(), "a contribution to operation ", operation_,
                   begun() ? " twice" : " that has not begun");
   std::vector<OutgoingMessage> out;
-  if (compressed_ != nullptr)
-    append(out, compressed_->start(operation_, epoch, std::move(value), rng));
-  else
-    append(out, ring_.start(std::move(value)));
+  append(out, reduction_->start(2 * operation_, epoch, std::move(value), rng));
   at::Tensor entries = at::zeros({static_cast<std::int64_t>(size_)}, at::kLong);
   entries.data_ptr<std::int64_t>()[position_] = entry;
   append(out, tally_.start(entries));
-  for (const std::int64_t part : {ring_.operation(), tally_.operation()})
-    for (Chunk& chunk : early_.take(part)) feed(std::move(chunk), out);
+  for (Chunk& chunk : early_.take(tally_.operation()))
+    append(out, tally_.on_chunk(std::move(chunk)));
   return out;
-}
-
-void PartialAllReduce::feed(Chunk chunk, std::vector<OutgoingMessage>& out) {
-  append(out, chunk.operation == tally_.operation() ? tally_.on_chunk(std::move(chunk))
-                                                    : ring_.on_chunk(std::move(chunk)));
 }
 
 PartialAllReduce::Result PartialAllReduce::take_result() {
   const at::Tensor tally = tally_.take_result();
   const auto* entries = tally.data_ptr<std::int64_t>();
-  at::Tensor sum = compressed_ ? compressed_->take_sum() : ring_.take_result();
-  return {std::move(sum), std::vector<std::int64_t>(entries, entries + size_)};
+  return {reduction_->take_sum(), std::vector<std::int64_t>(entries, entries + size_)};
 }
 
 StateDict PartialAllReduce::save() const {
   StateDict state;
   state.put_all("activation", activation_.save());
-  state.put_all("ring", ring_.save());
+  state.put_all("reduction", reduction_->save());
   state.put_all("tally", tally_.save());
   state.put_all("early", early_.save());
   return state;
 }
 
-Expected<void> PartialAllReduce::load(const StateDict& state) {
-  PartialAllReduce loaded = *this;
-  if (auto part = loaded.activation_.load(state.under("activation")); !part) return part;
-  if (auto part = loaded.ring_.load(state.under("ring")); !part) return part;
-  if (auto part = loaded.tally_.load(state.under("tally")); !part) return part;
-  if (auto part = loaded.early_.load(state.under("early")); !part) return part;
-  *this = std::move(loaded);
-  return {};
+Expected<void> PartialAllReduce::load(const StateDict& state, double epoch) {
+  if (auto part = activation_.load(state.under("activation")); !part) return part;
+  if (auto part = reduction_->load(state.under("reduction"), 2 * operation_, epoch); !part)
+    return part;
+  if (auto part = tally_.load(state.under("tally")); !part) return part;
+  return early_.load(state.under("early"));
 }
 
 }  // namespace grapevine

@@ -3,19 +3,18 @@
 // Source: Li et al. 2020 (eager-SGD), sections 4 and 5, and the quorum in between. No rank waits
 // for one that is not ready: that one contributes zeros, at once, because its actor answers while
 // its worker computes. What it has later belongs to a later operation, so nothing is lost.
-// Bytes per rank: those of RingAllReduce over d, or of the reduction that is given, and 8 P log2 P
-// of tally. Staleness: of the caller.
+// Bytes per rank: those of the reduction, e.g. RingAllReduce over d, and 8 P log2 P of tally.
+// Staleness: of the caller.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "algorithms/collectives/activation.hpp"
 #include "algorithms/collectives/recursive_doubling.hpp"
 #include "algorithms/collectives/reduction.hpp"
-#include "algorithms/collectives/ring_all_reduce.hpp"
 
 namespace grapevine {
 
@@ -27,24 +26,23 @@ namespace grapevine {
 // Not thread-safe. One use.
 class PartialAllReduce {
  public:
-  // `ranks`: all participants; ranks[position] is this rank. Chunks of the operation are numbered
-  // 2 operation and 2 operation + 1: see operation_of(). `compressed`: adds up in the place of a
-  // ring, as this operation; it outlives this and is saved by its owner.
+  // `ranks`: all participants; ranks[position] is this rank. `reduction` adds up, among the same
+  // ranks; operations that follow each other may share one, which then holds what came early. None:
+  // a ring of its own. Messages are numbered 2 operation and 2 operation + 1: see operation_of().
   PartialAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
-                   Trigger trigger, Reduction* compressed = nullptr);
+                   Trigger trigger, std::shared_ptr<Reduction> reduction = nullptr);
 
   // This rank is ready; depending on the trigger this begins the operation.
   std::vector<OutgoingMessage> post();
   std::vector<OutgoingMessage> on_activate(const Activate& message);
-  // May come before this rank contributes: it also says that the operation has begun.
-  std::vector<OutgoingMessage> on_chunk(Chunk chunk);
-  // The same for a compressed sum.
-  std::vector<OutgoingMessage> on_packed(Rank from, PackedChunk chunk);
+  // A chunk, or a compressed vector. May come before this rank contributes: it also says that the
+  // operation has begun.
+  std::vector<OutgoingMessage> on_message(Rank from, Payload payload);
 
   bool posted() const { return activation_.posted(); }
   bool begun() const { return activation_.begun(); }
   bool contributed() const { return tally_.started(); }
-  bool done() const { return (compressed_ ? compressed_->done() : ring_.done()) && tally_.done(); }
+  bool done() const { return contributed() && reduction_->done() && tally_.done(); }
 
   // `value`: [d] float32, taken as memory of the result. `entry`: this rank's own of the tally.
   // `epoch`, `rng`: of the compressor. REQUIRES: begun(), !contributed().
@@ -59,24 +57,26 @@ class PartialAllReduce {
   Result take_result();
 
   std::int64_t operation() const { return operation_; }
-  // The operation that a chunk or an activation belongs to.
-  static std::int64_t operation_of(const Chunk& chunk) { return chunk.operation / 2; }
+  // The operation that a message belongs to. REQUIRES: it is an activation, a chunk or a compressed
+  // vector.
+  static std::int64_t operation_of(const Payload& payload);
+  // Whether a message is for the reduction, not for the tally or the activation.
+  static bool is_part_of_sum(const Payload& payload);
 
-  // As those of RingAllReduce.
+  // What happened since construction, the reduction's state with it; load() needs an object with
+  // the same arguments. `epoch`: given to contribute(), or still to come. Errors (bad_input):
+  // entries that are missing or damaged.
   StateDict save() const;
-  Expected<void> load(const StateDict& state);
+  Expected<void> load(const StateDict& state, double epoch = 0);
 
  private:
-  void feed(Chunk chunk, std::vector<OutgoingMessage>& out);
-
   std::size_t size_;
   std::int32_t position_;
   std::int64_t operation_;
-  Reduction* compressed_;
+  std::shared_ptr<Reduction> reduction_;
   Activation activation_;
-  RingAllReduce ring_;  // not used where compressed_ is
   RecursiveDoubling tally_;
-  CollectiveInbox early_;  // before this rank contributes
+  CollectiveInbox early_;  // of the tally, before this rank contributes
 };
 
 }  // namespace grapevine

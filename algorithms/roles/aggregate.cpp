@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "algorithms/kernels.hpp"
+#include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {
 namespace {
@@ -147,17 +148,10 @@ void Aggregate::on_peer_up(Env&, Rank) {}
 FrozenTensor Aggregate::debiased() const { return model_.x; }
 
 void Aggregate::send(Env& env, std::vector<OutgoingMessage> messages) {
-  for (OutgoingMessage& message : messages)
-    env.send(message.to, stamp(), std::move(message.payload));
+  send_all(env, stamp(), std::move(messages));
 }
 
-Stamp Aggregate::stamp() const {
-  Stamp stamp;
-  stamp.origin = rank_;
-  stamp.step = model_.step;
-  stamp.version = model_.step;
-  return stamp;
-}
+Stamp Aggregate::stamp() const { return stamp_of(rank_, model_.step, model_.step); }
 
 StateDict Aggregate::save() const {
   StateDict state;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "algorithms/kernels.hpp"
+#include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {
 
@@ -159,13 +160,7 @@ std::int64_t Bilateral::total() const { return steps_.sum().item<std::int64_t>()
 
 std::int64_t Bilateral::goal() const { return parts_->horizon.steps * ranks_; }
 
-Stamp Bilateral::stamp() const {
-  Stamp stamp;
-  stamp.origin = rank_;
-  stamp.step = model_.step - 1;
-  stamp.version = model_.step;
-  return stamp;
-}
+Stamp Bilateral::stamp() const { return stamp_of(rank_, model_.step - 1, model_.step); }
 
 // ---- checkpoints ----
 
@@ -176,7 +171,7 @@ StateDict Bilateral::save() const {
   state.put("asked", static_cast<std::int64_t>(asked_));
   state.put("round", round_);
   const std::vector<std::int64_t> partners(partners_.begin(), partners_.end());
-  state.put("partners", at::tensor(partners, at::kLong));
+  state.put_list("partners", partners);
   state.put_all("optimizer", optimizer_->save());
   return state;
 }
@@ -186,20 +181,17 @@ Expected<void> Bilateral::load(const StateDict& state) {
              round = state.integer("round");
   for (const auto* field : {&exchange, &asked, &round})
     if (!*field) return field->error();
-  const auto steps = state.tensor("steps"), partners = state.tensor("partners");
-  for (const auto* field : {&steps, &partners}) {
+  const auto steps = state.list("steps"), partners = state.list("partners");
+  for (const auto* field : {&steps, &partners})
     if (!*field) return field->error();
-    if ((*field)->scalar_type() != at::kLong || (*field)->dim() != 1)
-      return bad_input("entries 'steps' and 'partners' are lists of whole numbers");
-  }
-  if (steps->numel() != ranks_) return bad_input("entry 'steps' is of another number of ranks");
-  steps_ = steps->clone();
+  if (static_cast<std::int32_t>(steps->size()) != ranks_)
+    return bad_input("entry 'steps' of the saved state is of another number of ranks");
+  steps_ = at::tensor(*steps, at::kLong);
   exchange_ = *exchange;
   asked_ = static_cast<Rank>(*asked);
   round_ = *round;
   partners_.clear();
-  for (std::int64_t i = 0; i < partners->numel(); ++i)
-    partners_.push_back(static_cast<Rank>((*partners)[i].item<std::int64_t>()));
+  for (const std::int64_t partner : *partners) partners_.push_back(static_cast<Rank>(partner));
   update_clock();
   return optimizer_->load(state.under("optimizer"));
 }

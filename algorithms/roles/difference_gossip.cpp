@@ -6,6 +6,7 @@
 
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/kernels.hpp"
+#include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {
 
@@ -174,13 +175,7 @@ void DifferenceGossip::take_in(at::Tensor& copy, const Packed& packed) const {
 }
 
 // What this rank says is as new as its last gradient.
-Stamp DifferenceGossip::stamp() const {
-  Stamp stamp;
-  stamp.origin = rank_;
-  stamp.step = model_.step - 1;
-  stamp.version = model_.step;
-  return stamp;
-}
+Stamp DifferenceGossip::stamp() const { return stamp_of(rank_, model_.step - 1, model_.step); }
 
 // ---- checkpoints ----
 
@@ -191,9 +186,14 @@ StateDict DifferenceGossip::save() const {
   state.put("outstanding", static_cast<std::int64_t>(outstanding_));
   if (gradient_.defined()) state.put("gradient", gradient_.clone());
   state.put_all("optimizer", optimizer_->save());
-  for (const auto& [key, tensor] : told_) state.put("told." + std::to_string(key), tensor.clone());
-  for (const auto& [peer, tensor] : heard_)
-    state.put("heard." + std::to_string(peer), tensor.clone());
+  for (const auto& [name, copies] : {std::make_pair("told", &told_), {"heard", &heard_}}) {
+    std::vector<std::int64_t> keys;
+    for (const auto& [key, tensor] : *copies) {
+      keys.push_back(key);
+      state.put(std::string(name) + "." + std::to_string(key), tensor.clone());
+    }
+    state.put_list(std::string(name) + ".keys", keys);
+  }
   std::int64_t count = 0;
   for (const auto& [key, difference] : arrived_) {
     StateDict entry = save_packed(difference.packed);
@@ -209,22 +209,29 @@ StateDict DifferenceGossip::save() const {
 }
 
 Expected<void> DifferenceGossip::load(const StateDict& state) {
-  const auto phase = state.integer("phase"), round = state.integer("round"),
-             outstanding = state.integer("outstanding"), count = state.integer("arrived.count");
+  const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
+             round = state.integer("round"), outstanding = state.integer("outstanding"),
+             count = state.integer("arrived.count");
   for (const auto* field : {&phase, &round, &outstanding, &count})
     if (!*field) return field->error();
   phase_ = static_cast<Phase>(*phase);
   round_ = *round;
   outstanding_ = *outstanding != 0;
   gradient_ = at::Tensor();
-  if (auto gradient = state.tensor("gradient"); gradient.ok()) gradient_ = gradient->clone();
-  for (auto* copies : {&told_, &heard_}) {
+  if (state.entries().count("gradient") > 0) {
+    const auto gradient = state.flat_tensor("gradient", model_.x.numel());
+    if (!gradient) return gradient.error();
+    gradient_ = gradient->clone();
+  }
+  for (const auto& [name, copies] : {std::make_pair("told", &told_), {"heard", &heard_}}) {
+    const auto keys = state.list(std::string(name) + ".keys");
+    if (!keys) return keys.error();
     copies->clear();
-    const StateDict saved = state.under(copies == &told_ ? "told" : "heard");
-    for (const auto& [key, value] : saved.entries()) {
-      const auto tensor = saved.tensor(key);
+    for (const std::int64_t key : *keys) {
+      const auto tensor =
+          state.flat_tensor(std::string(name) + "." + std::to_string(key), model_.x.numel());
       if (!tensor) return tensor.error();
-      (*copies)[static_cast<Rank>(std::stol(key))] = tensor->clone();
+      (*copies)[static_cast<Rank>(key)] = tensor->clone();
     }
   }
   arrived_.clear();
@@ -240,7 +247,9 @@ Expected<void> DifferenceGossip::load_difference(const StateDict& state) {
              sequence = state.integer("sequence");
   for (const auto* field : {&round, &from, &step, &version, &sequence})
     if (!*field) return field->error();
-  auto packed = load_packed(state);
+  auto packed = load_packed(state, [this](const Packed& difference) {
+    return compressor_->check(difference, model_.x.numel());
+  });
   if (!packed) return packed.error();
   Difference difference;
   difference.stamp.origin = static_cast<Rank>(*from);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "algorithms/kernels.hpp"
+#include "algorithms/roles/messages_of.hpp"
 #include "algorithms/roles/stored_envelope.hpp"
 
 namespace grapevine {
@@ -242,13 +243,7 @@ FrozenTensor Gossip::debiased() const {
 }
 
 // What this rank says is as new as its last gradient.
-Stamp Gossip::stamp() const {
-  Stamp stamp;
-  stamp.origin = rank_;
-  stamp.step = model_.step - 1;
-  stamp.version = model_.step;
-  return stamp;
-}
+Stamp Gossip::stamp() const { return stamp_of(rank_, model_.step - 1, model_.step); }
 
 // ---- checkpoints ----
 
@@ -265,23 +260,30 @@ StateDict Gossip::save() const {
     for (const auto& [from, envelope] : by_rank)
       state.put_all("arrived." + std::to_string(count++), store_share(envelope));
   state.put("arrived.count", count);
-  for (const auto& [peer, last_round] : gone_)
-    state.put("gone." + std::to_string(peer), last_round);
+  std::vector<std::int64_t> gone;
+  for (const auto& [peer, last_round] : gone_) gone.insert(gone.end(), {peer, last_round});
+  state.put_list("gone", gone);
   return state;
 }
 
 Expected<void> Gossip::load(const StateDict& state) {
-  const auto phase = state.integer("phase"), round = state.integer("round"),
-             outstanding = state.integer("outstanding"), skips = state.integer("skips"),
-             count = state.integer("arrived.count");
+  const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
+             round = state.integer("round"), outstanding = state.integer("outstanding"),
+             skips = state.integer("skips"), count = state.integer("arrived.count");
   for (const auto* field : {&phase, &round, &outstanding, &skips, &count})
     if (!*field) return field->error();
+  const auto gone = state.list("gone");
+  if (!gone) return gone.error();
   phase_ = static_cast<Phase>(*phase);
   round_ = *round;
   outstanding_ = *outstanding != 0;
   skips_ = *skips;
   gradient_ = at::Tensor();
-  if (auto gradient = state.tensor("gradient"); gradient.ok()) gradient_ = gradient->clone();
+  if (state.entries().count("gradient") > 0) {
+    const auto gradient = state.flat_tensor("gradient", model_.x.numel());
+    if (!gradient) return gradient.error();
+    gradient_ = gradient->clone();
+  }
   arrived_.clear();
   for (std::int64_t i = 0; i < *count; ++i) {
     auto envelope = load_share(state.under("arrived." + std::to_string(i)), rank_);
@@ -291,9 +293,8 @@ Expected<void> Gossip::load(const StateDict& state) {
     arrived_[of_round].emplace(from, std::move(*envelope));
   }
   gone_.clear();
-  const StateDict gone = state.under("gone");
-  for (const auto& [peer, last_round] : gone.entries())
-    gone_[static_cast<Rank>(std::stol(peer))] = std::get<std::int64_t>(last_round);
+  for (std::size_t i = 0; i + 1 < gone->size(); i += 2)
+    gone_[static_cast<Rank>((*gone)[i])] = (*gone)[i + 1];
   return optimizer_->load(state.under("optimizer"));
 }
 

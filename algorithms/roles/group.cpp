@@ -3,11 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "algorithms/kernels.hpp"
+#include "algorithms/roles/messages_of.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
+
 Group::Group(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
              ModelState& model, std::unique_ptr<Optimizer> optimizer)
     : parts_(std::move(parts)),
@@ -112,20 +115,16 @@ Group::Average& Group::average_of(Step step) {
 // ---- messages ----
 
 void Group::on_message(Env& env, Envelope envelope) {
+  const Step step = PartialAllReduce::operation_of(envelope.payload);
   const auto* activate = std::get_if<Activate>(&envelope.payload);
-  auto* chunk = std::get_if<Chunk>(&envelope.payload);
-  GRAPEVINE_CHECK(activate != nullptr || chunk != nullptr,
-                  "a group average got something else than a chunk from rank ", envelope.from);
-  const Step step =
-      activate != nullptr ? activate->operation : PartialAllReduce::operation_of(*chunk);
   if (step < model_.step) {  // an activation that came by a longer way
     GRAPEVINE_CHECK(activate != nullptr, "a chunk of step ", step, " that is over, from rank ",
                     envelope.from);
     return;
   }
   PartialAllReduce& reduce = average_of(step).reduce;
-  send(env,
-       activate != nullptr ? reduce.on_activate(*activate) : reduce.on_chunk(std::move(*chunk)));
+  send(env, activate != nullptr ? reduce.on_activate(*activate)
+                                : reduce.on_message(envelope.from, std::move(envelope.payload)));
   contribute_if_begun(env, step);
   apply_if_done(env);
 }
@@ -137,21 +136,14 @@ void Group::on_peer_down(Env&, Rank) {}
 void Group::on_peer_up(Env&, Rank) {}
 
 void Group::send(Env& env, std::vector<OutgoingMessage> messages) {
-  for (OutgoingMessage& message : messages)
-    env.send(message.to, stamp(), std::move(message.payload));
+  send_all(env, stamp(), std::move(messages));
 }
 
 // ---- the model ----
 
 FrozenTensor Group::debiased() const { return model_.x; }
 
-Stamp Group::stamp() const {
-  Stamp stamp;
-  stamp.origin = rank_;
-  stamp.step = model_.step;
-  stamp.version = model_.step;
-  return stamp;
-}
+Stamp Group::stamp() const { return stamp_of(rank_, model_.step, model_.step); }
 
 // ---- checkpoints ----
 
@@ -172,14 +164,16 @@ StateDict Group::save() const {
 }
 
 Expected<void> Group::load(const StateDict& state) {
-  const auto phase = state.integer("phase"), count = state.integer("averages");
+  const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
+             count = state.integer("averages");
   if (!phase) return phase.error();
   if (!count) return count.error();
   phase_ = static_cast<Phase>(*phase);
   averages_.clear();
   for (std::int64_t i = 0; i < *count; ++i) {
     const StateDict saved = state.under("average" + std::to_string(i));
-    const auto step = saved.integer("step"), fresh = saved.integer("fresh");
+    const auto step = saved.integer_in("step", 0, std::numeric_limits<std::int64_t>::max() / 4),
+               fresh = saved.integer("fresh");
     if (!step) return step.error();
     if (!fresh) return fresh.error();
     Average& average = average_of(*step);

@@ -16,8 +16,7 @@
 // eager-SGD overwrites what came late. Where a gradient has been in the making for tau rounds, its
 // rank holds its contribution back until it is there, and so do all others: age <= tau. With
 // tau = 0, or a quorum of P, this is synchronous SGD, bit for bit that of the aggregate role.
-// Majority: the initiator of round r is drawn from a seed that all ranks share. At the end, and
-// from then on, draws and quorums are among the ranks that still have gradients to give.
+// What begins a round, and which rounds there are: partial_rounds.hpp.
 // Replicas: every rank takes every round's sum, in order, also while its worker computes: models
 //   and momentum stay bitwise equal, so the average of models that the release takes every few
 //   epochs would change nothing and is not taken.
@@ -38,6 +37,7 @@
 #include "algorithms/collectives/partial_all_reduce.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/roles/partial_rounds.hpp"
 
 namespace grapevine {
 
@@ -76,15 +76,12 @@ class Partial final : public Role {
   void commit_own(Env& env, Version round);
   void next_round(Env& env);
 
-  bool at_the_end() const { return regular_rounds_ >= parts_->horizon.steps; }
-  bool all_consumed() const;
   void start_round();
-  Trigger trigger() const;
-  std::int32_t quorum() const;
-  std::vector<std::int32_t> unfinished() const;
+  void hold(Rank from, std::int64_t round, Payload payload);
   void take_early(Env& env);
   void send(Env& env, std::vector<OutgoingMessage> messages);
   Stamp stamp() const;
+  Expected<void> load_pending(const StateDict& state);
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
@@ -99,13 +96,10 @@ class Partial final : public Role {
   at::Tensor pending_sum_;    // [d] or undefined
   std::vector<Pending> pending_, contributed_;
 
-  std::int64_t round_ = 0;                 // the next to be over
-  std::int64_t regular_rounds_ = 0;        // over, without those at the end
-  bool regular_ = true;                    // the present round is none of those at the end
-  std::vector<std::int64_t> consumed_;     // gradients in the model, by rank
-  std::unique_ptr<Reduction> compressed_;  // null: sums are exact
-  PartialAllReduce reduce_;                // operation == round_
-  CollectiveInbox early_;                  // of rounds that this rank has not come to
+  const std::shared_ptr<Reduction> reduction_;  // of all rounds, one after the other
+  PartialRounds rounds_;
+  PartialAllReduce reduce_;  // of the present round
+  CollectiveInbox early_;    // tallies of rounds that this rank has not come to
   std::map<std::int64_t, std::vector<Activate>> early_activations_;  // the same, by round
   BufferPool pool_;
 };

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
@@ -112,10 +113,8 @@ std::string describe(const Keys& keys) {
 }
 
 WorldConfig compressed(const Keys& keys, std::int32_t ranks, std::uint64_t seed) {
-  Wiring wiring;
-  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value).ok());
   WorldConfig config = make_config(ranks, seed);
-  config.plan = *resolve(wiring);
+  config.plan = sim::plan_of({keys.begin(), keys.end()});
   return config;
 }
 

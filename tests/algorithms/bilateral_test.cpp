@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
@@ -10,13 +11,7 @@ using sim::RoleWorld;
 using sim::WorldConfig;
 
 Plan make_plan(const std::string& topology, const std::string& peers = "1") {
-  Wiring wiring;
-  EXPECT_TRUE(wiring.set("exchange", "bilateral"));
-  EXPECT_TRUE(wiring.set("topology", topology));
-  EXPECT_TRUE(wiring.set("peers", peers));
-  auto plan = resolve(wiring);
-  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
-  return *plan;
+  return sim::plan_of({{"exchange", "bilateral"}, {"topology", topology}, {"peers", peers}});
 }
 
 struct Case {

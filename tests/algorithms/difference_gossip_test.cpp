@@ -2,23 +2,20 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
 
+using sim::Keys;
 using sim::RoleWorld;
 using sim::WorldConfig;
-using Keys = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::int64_t kD = 12;
 
 WorldConfig make_config(std::int32_t ranks, std::uint64_t seed, const Keys& keys) {
-  Wiring wiring = find_preset("choco-sgd")->wiring;
-  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value).ok());
   WorldConfig config;
-  const auto plan = resolve(wiring);
-  EXPECT_TRUE(plan.ok()) << plan.error().message;
-  config.plan = *plan;
+  config.plan = sim::plan_of(sim::operator+(sim::keys_of("choco-sgd"), keys));
   config.ranks = ranks;
   config.dimension = kD;
   config.seed = seed;
@@ -171,14 +168,11 @@ TEST(DifferenceGossip, SparseModelsReachConsensusWithErrorFeedbackAlone) {
 TEST(DifferenceGossip, QuantisersReachConsensus) {
   for (const std::string compress : {"sign", "int8", "bf16", "fp16"}) {
     SCOPED_TRACE(compress);
-    Wiring wiring;
-    for (const auto& [key, value] : Keys{{"exchange", "gossip"},
-                                         {"averaging", "symmetric"},
-                                         {"topology", "ring"},
-                                         {"compress", compress}})
-      ASSERT_TRUE(wiring.set(key, value).ok());
     WorldConfig config = make_config(6, 3, {});
-    config.plan = *resolve(wiring);
+    config.plan = sim::plan_of({{"exchange", "gossip"},
+                                {"averaging", "symmetric"},
+                                {"topology", "ring"},
+                                {"compress", compress}});
     config.horizon.steps = 1;
     const double at_start = spread(run(config, no_pull));
     config.horizon.steps = 400;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
@@ -11,13 +12,8 @@ using sim::WorldConfig;
 
 const std::vector<std::int32_t> kRanks = {1, 2, 3, 4, 5, 6, 7, 8, 16, 32};
 
-Plan make_plan(const std::vector<std::pair<std::string, std::string>>& keys) {
-  Wiring wiring;
-  EXPECT_TRUE(wiring.set("exchange", "gossip"));
-  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value));
-  auto plan = resolve(wiring);
-  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
-  return *plan;
+Plan make_plan(const sim::Keys& keys) {
+  return sim::plan_of(sim::operator+({{"exchange", "gossip"}}, keys));
 }
 
 Plan sgp() { return make_plan({}); }
@@ -346,14 +342,10 @@ TEST(Gossip, SaveAndLoadChangeNothing) {
 }
 
 TEST(Gossip, RefusesAWiringWhosePartsDoNotFit) {
-  Wiring wiring;
-  ASSERT_TRUE(wiring.set("exchange", "aggregate"));
-  ASSERT_TRUE(wiring.set("topology", "ring"));
-  const auto plan = resolve(wiring);
-  ASSERT_FALSE(plan);
-  EXPECT_NE(plan.error().message.find("topology = 'ring' does not fit exchange = 'aggregate'"),
+  const std::string refusal = sim::refusal_of({{"exchange", "aggregate"}, {"topology", "ring"}});
+  EXPECT_NE(refusal.find("topology = 'ring' does not fit exchange = 'aggregate'"),
             std::string::npos)
-      << plan.error().message;
+      << refusal;
 }
 
 }  // namespace

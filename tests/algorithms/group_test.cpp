@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
@@ -52,11 +53,8 @@ TEST(GroupSchedule, SpreadsToAllInLogarithmicSteps) {
 }
 
 WorldConfig make_config(std::int32_t ranks, int period, std::uint64_t seed) {
-  Wiring wiring;
-  EXPECT_TRUE(wiring.set("exchange", "group"));
-  EXPECT_TRUE(wiring.set("staleness", std::to_string(period)));
   WorldConfig config;
-  config.plan = *resolve(wiring);
+  config.plan = sim::plan_of({{"exchange", "group"}, {"staleness", std::to_string(period)}});
   config.ranks = ranks;
   config.seed = seed;
   config.horizon.steps = 40;

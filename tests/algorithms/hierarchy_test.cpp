@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
@@ -9,14 +10,9 @@ namespace {
 using sim::RoleWorld;
 using sim::WorldConfig;
 
-Plan make_plan(const std::string& preset, std::int32_t hierarchy,
-               const std::vector<std::pair<std::string, std::string>>& set = {}) {
-  Wiring wiring = find_preset(preset)->wiring;
-  EXPECT_TRUE(wiring.set("hierarchy", std::to_string(hierarchy)));
-  for (const auto& [key, value] : set) EXPECT_TRUE(wiring.set(key, value));
-  auto plan = resolve(wiring);
-  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
-  return *plan;
+Plan make_plan(const std::string& preset, std::int32_t hierarchy, const sim::Keys& set = {}) {
+  const sim::Keys node = {{"hierarchy", std::to_string(hierarchy)}};
+  return sim::plan_of(sim::operator+(sim::operator+(sim::keys_of(preset), node), set));
 }
 
 WorldConfig make_config(const Plan& plan, std::int32_t ranks, std::uint64_t seed) {

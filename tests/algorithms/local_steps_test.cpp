@@ -3,28 +3,21 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
 
+using sim::Keys;
 using sim::RoleWorld;
 using sim::WorldConfig;
-using Keys = std::vector<std::pair<std::string, std::string>>;
 
 constexpr int kRanks = 3;
 constexpr double kRate = 0.125;
 
-Plan make_plan(const Keys& keys) {
-  Wiring wiring;
-  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value));
-  auto plan = resolve(wiring);
-  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
-  return *plan;
-}
-
 WorldConfig make_config(const Keys& keys, std::uint64_t seed, Step steps) {
   WorldConfig config;
-  config.plan = make_plan(keys);
+  config.plan = sim::plan_of(keys);
   config.ranks = kRanks;
   config.seed = seed;
   config.horizon.steps = steps;
@@ -159,14 +152,8 @@ TEST(LocalSteps, GossipAtEveryHthStep) {
 }
 
 TEST(LocalSteps, RefusesPartsThatDoNotFit) {
-  const auto refusal = [](const Keys& keys) {
-    Wiring wiring;
-    for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value));
-    const auto plan = resolve(wiring);
-    return plan.ok() ? std::string("accepted") : plan.error().message;
-  };
   const auto says = [&](const Keys& keys, const std::string& text) {
-    EXPECT_NE(refusal(keys).find(text), std::string::npos) << refusal(keys);
+    EXPECT_NE(sim::refusal_of(keys).find(text), std::string::npos) << sim::refusal_of(keys);
   };
   says({{"local_steps", "4"}}, "choose pack = 'model'");
   says({{"exchange", "bilateral"}, {"local_steps", "4"}}, "belongs to aggregate and gossip");

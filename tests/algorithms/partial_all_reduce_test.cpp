@@ -227,7 +227,7 @@ class PartialWorld {
       Chunk chunk = std::move(std::get<Chunk>(payload));
       if (PartialAllReduce::operation_of(chunk) != node.round)
         return node.early.hold(std::move(chunk));
-      send(r, node.reduce->on_chunk(std::move(chunk)));
+      send(r, node.reduce->on_message(pair.first, std::move(chunk)));
     }
     contribute(r);
   }
@@ -255,7 +255,8 @@ class PartialWorld {
       send(r, node.reduce->on_activate(activate));
     node.early_activations.erase(node.round);
     for (const std::int64_t part : {2 * node.round, 2 * node.round + 1})
-      for (Chunk& chunk : node.early.take(part)) send(r, node.reduce->on_chunk(std::move(chunk)));
+      for (Chunk& chunk : node.early.take(part))
+        send(r, node.reduce->on_message(r, std::move(chunk)));
     if (node.reduce->begun()) contribute(r);
   }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
@@ -11,13 +12,8 @@ using sim::WorldConfig;
 
 constexpr std::int32_t kRanks[] = {1, 2, 3, 5, 6, 7, 8};
 
-Plan make_plan(const std::vector<std::pair<std::string, std::string>>& keys) {
-  Wiring wiring;
-  EXPECT_TRUE(wiring.set("exchange", "partial"));
-  for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value));
-  auto plan = resolve(wiring);
-  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
-  return *plan;
+Plan make_plan(const sim::Keys& keys) {
+  return sim::plan_of(sim::operator+({{"exchange", "partial"}}, keys));
 }
 
 WorldConfig make_config(const Plan& plan, std::int32_t ranks, std::uint64_t seed) {
@@ -183,21 +179,13 @@ TEST(Partial, CompressedWithoutFreedomItIsTheCompressedAggregate) {
   for (const std::string reduce : {"all-gather", "all-gather-reselect", "butterfly", "tree"})
     for (const std::int32_t n : {1, 2, 3, 5, 8}) {
       SCOPED_TRACE(reduce + ", n=" + std::to_string(n));
-      Wiring wiring;
-      for (const auto& [key, value] :
-           std::vector<std::pair<std::string, std::string>>{{"exchange", "aggregate"},
-                                                            {"compress", "top-k"},
-                                                            {"density", "0.4"},
-                                                            {"sparse_reduce", reduce}})
-        ASSERT_TRUE(wiring.set(key, value));
-      WorldConfig config = make_config(*resolve(wiring), n, 3);
+      const sim::Keys keys = {{"compress", "top-k"}, {"density", "0.4"}, {"sparse_reduce", reduce}};
+      WorldConfig config = make_config(sim::plan_of(keys), n, 3);
       RoleWorld reference(config, pull);
       reference.start();
       reference.run();
-      ASSERT_TRUE(wiring.set("exchange", "partial"));
-      ASSERT_TRUE(wiring.set("activation", "quorum"));
-      ASSERT_TRUE(wiring.set("quorum", std::to_string(n)));
-      config.plan = *resolve(wiring);
+      config.plan = make_plan(sim::operator+
+                              (keys, {{"activation", "quorum"}, {"quorum", std::to_string(n)}}));
       RoleWorld world(config, pull);
       world.start();
       world.run();
@@ -227,7 +215,8 @@ TEST(Partial, CompressedSumsLoseNothing) {
         at::Tensor residuals = at::zeros({config.dimension}, at::kDouble);
         for (Rank r = 0; r < n; ++r)
           residuals += world.saved(r)
-                           .under("compressed")
+                           .under("reduce")
+                           .under("reduction")
                            .under("feedback")
                            .tensor("residual")
                            ->to(at::kDouble);
@@ -260,7 +249,8 @@ TEST(Partial, SaveAndLoadInTheMiddleOfCompressedSumsLoseNothing) {
       for (Rank r = 0; r < 4; ++r) {
         EXPECT_TRUE(at::equal(world.z(r), world.z(0)));
         residuals += world.saved(r)
-                         .under("compressed")
+                         .under("reduce")
+                         .under("reduction")
                          .under("feedback")
                          .tensor("residual")
                          ->to(at::kDouble);
@@ -271,12 +261,7 @@ TEST(Partial, SaveAndLoadInTheMiddleOfCompressedSumsLoseNothing) {
 }
 
 TEST(Partial, WiringsThatDoNotFitAreRefused) {
-  const auto refusal = [](const std::vector<std::pair<std::string, std::string>>& keys) {
-    Wiring wiring;
-    for (const auto& [key, value] : keys) EXPECT_TRUE(wiring.set(key, value));
-    const auto plan = resolve(wiring);
-    return plan.ok() ? std::string("accepted") : plan.error().message;
-  };
+  const auto refusal = [](const sim::Keys& keys) { return sim::refusal_of(keys); };
   EXPECT_NE(refusal({{"exchange", "partial"}, {"activation", "solo"}, {"quorum", "2"}})
                 .find("choose activation = 'quorum'"),
             std::string::npos);

@@ -1,0 +1,58 @@
+// PartialRounds: the rounds of the partial role, as all ranks know them alike, and who begins each.
+//
+// S rounds (the steps of each rank) and, at the end, further ones until all gradients of all ranks
+// are consumed. What each rank has in the model comes with every sum, so nobody has to be asked.
+// Not thread-safe.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "algorithms/collectives/activation.hpp"
+#include "algorithms/state_dict.hpp"
+#include "algorithms/wiring.hpp"
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+class PartialRounds {
+ public:
+  // `plan` outlives this. `steps`: of each of the ranks.
+  PartialRounds(const Plan& plan, Step steps, std::int32_t ranks);
+
+  std::int64_t now() const { return round_; }  // the next to be over
+  std::int64_t regular_over() const { return regular_rounds_; }
+  bool at_the_end() const { return regular_rounds_ >= steps_; }
+  Step consumed(Rank rank) const { return consumed_[static_cast<std::size_t>(rank)]; }
+  std::int64_t consumed_by_all() const;
+  bool all_consumed() const;
+
+  // Of the present round. Majority: the initiator is drawn from the seed that all ranks share;
+  // draws and quorums are among the ranks that still have gradients to give.
+  Trigger trigger() const;
+
+  // The present round's sum is in the model, with so many gradients of each rank.
+  void consume(const std::vector<std::int64_t>& tally);
+  // Goes on to the next one.
+  void advance();
+  // Takes it up anew, where the training has become longer.
+  void reconsider() { regular_ = !at_the_end(); }
+
+  StateDict save() const;
+  // Errors (bad_input): entries that are missing or damaged; this is then as before.
+  Expected<void> load(const StateDict& state);
+
+ private:
+  std::int32_t quorum() const;
+  std::vector<std::int32_t> unfinished() const;
+
+  // Constant after construction.
+  const Plan& plan_;
+  const Step steps_;
+
+  std::int64_t round_ = 0;
+  std::int64_t regular_rounds_ = 0;     // over, without those at the end
+  bool regular_ = true;                 // the present round is none of those at the end
+  std::vector<std::int64_t> consumed_;  // gradients in the model, by rank
+};
+
+}  // namespace grapevine

@@ -1,0 +1,208 @@
+// Checkpoints whose entries are damaged: load() says so in one line, or takes them; it never
+// throws.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "algorithms/collectives/reduction.hpp"
+#include "algorithms/compressors/error_feedback.hpp"
+#include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
+
+namespace grapevine {
+namespace {
+
+using sim::RoleWorld;
+using sim::WorldConfig;
+
+// Other values for an entry. The first two never fit where it is wanted: one of another type, and
+// none.
+std::vector<std::optional<StateValue>> damaged(const StateValue& value) {
+  std::vector<std::optional<StateValue>> all;
+  if (std::holds_alternative<std::string>(value))
+    all.emplace_back(std::int64_t{1});
+  else
+    all.emplace_back(std::string("damaged"));
+  all.emplace_back(std::nullopt);
+  if (const auto* number = std::get_if<std::int64_t>(&value))
+    for (const std::int64_t other :
+         {std::int64_t{-1}, *number + 1, *number + 1000, std::numeric_limits<std::int64_t>::max(),
+          std::numeric_limits<std::int64_t>::min()})
+      all.emplace_back(other);
+  if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
+    const at::Tensor t = tensor->clone();
+    all.emplace_back(at::zeros({0}, t.options()));
+    all.emplace_back(at::zeros({3, 2}, t.options()));
+    all.emplace_back(t.numel() > 0 ? at::cat({t.flatten(), t.flatten()})
+                                   : at::ones({5}, t.options()));
+    all.emplace_back(t.to(t.scalar_type() == at::kDouble ? at::kHalf : at::kDouble));
+    all.emplace_back(at::full_like(t, -7));
+    all.emplace_back(t.numel() > 1 ? t.flatten().flip(0) : t);
+  }
+  return all;
+}
+
+// What every load() of one damaged entry has to keep to. Returns how many were refused.
+template <class Load>
+int try_all(const StateDict& state, const Load& load) {
+  int refused = 0;
+  for (const auto& [name, value] : state.entries()) {
+    int which = 0;
+    for (const std::optional<StateValue>& other : damaged(value)) {
+      SCOPED_TRACE("entry '" + name + "', damage " + std::to_string(which++));
+      StateDict changed;
+      for (const auto& [key, kept] : state.entries())
+        if (key != name) changed.put(key, kept);
+      if (other) changed.put(name, *other);
+      try {
+        const Expected<void> loaded = load(changed);
+        if (loaded.ok()) continue;
+        ++refused;
+        EXPECT_EQ(loaded.error().code, Errc::bad_input) << loaded.error().message;
+        EXPECT_EQ(loaded.error().message.find('\n'), std::string::npos) << loaded.error().message;
+      } catch (const std::exception& e) {
+        ADD_FAILURE() << e.what();
+      }
+    }
+  }
+  return refused;
+}
+
+TEST(DamagedState, OfReductionsIsRefused) {
+  constexpr std::int64_t kD = 40;
+  for (const std::string reduce : {"all-gather", "all-gather-reselect", "butterfly", "tree"})
+    for (const Rank rank : {0, 1, 2, 4}) {
+      SCOPED_TRACE(reduce + ", rank " + std::to_string(rank));
+      OptimizerConfig optimizer;
+      optimizer.momentum = 0.9;
+      const auto parts = *make_parts(sim::plan_of({{"compress", "top-k"},
+                                                   {"density", "0.2"},
+                                                   {"momentum_correction", "true"},
+                                                   {"sparse_reduce", reduce}}),
+                                     {10, 1e9}, *LrSchedule::make({}), optimizer, 5);
+      Rng rng(3);
+      const auto reduction = make_reduction(parts, rank, 5, kD);
+      reduction->start(0, 0, at::randn({kD}), rng);
+      SparseVector list;
+      list.add(3, 1.5F);
+      list.add(7, -2);
+      // One of this operation that is not its turn yet, and one of the next.
+      const Rank from = (rank + 3) % 5;
+      reduction->on_message(from, PackedChunk{0, 9, from, to_packed(list)});
+      reduction->on_message(from, PackedChunk{1, 0, from, to_packed(list)});
+      const StateDict state = reduction->save();
+      const auto load = [&](const StateDict& damaged_state) {
+        return make_reduction(parts, rank, 5, kD)->load(damaged_state, 0, 0);
+      };
+      ASSERT_TRUE(load(state).ok());
+      // Missing entries and those of another type, but for the residuals of a rank that never
+      // started, and for single lists.
+      EXPECT_GT(try_all(state, load), static_cast<int>(state.entries().size()));
+    }
+}
+
+// Every list of a packed vector in itself.
+TEST(DamagedState, ListsThatCannotBeAreRefused) {
+  const auto parts = *make_parts(sim::plan_of({{"compress", "top-k"}, {"density", "0.2"}}),
+                                 {10, 1e9}, *LrSchedule::make({}), {}, 2);
+  Rng rng(3);
+  const auto reduction = make_reduction(parts, 0, 2, 40);
+  SparseVector list;
+  list.add(3, 1.5F);
+  list.add(7, -2);
+  reduction->start(0, 0, at::randn({40}), rng);
+  reduction->on_message(1, PackedChunk{1, 0, 1, to_packed(list)});
+  const auto with_indices = [&](const std::vector<std::int64_t>& indices) {
+    StateDict state = reduction->save();
+    state.put("inbox.0.indices", at::tensor(indices, at::kInt));
+    return make_reduction(parts, 0, 2, 40)->load(state, 0, 0);
+  };
+  EXPECT_TRUE(with_indices({3, 39}).ok());
+  for (const std::vector<std::int64_t>& bad :
+       {std::vector<std::int64_t>{7, 3}, {3, 3}, {3, 40}, {3, -1}, {3}}) {
+    const auto loaded = with_indices(bad);
+    ASSERT_FALSE(loaded.ok());
+    EXPECT_EQ(loaded.error().code, Errc::bad_input);
+    EXPECT_NE(loaded.error().message.find("resume from another"), std::string::npos);
+  }
+}
+
+// Roles of every pattern, in the middle of a run with messages in flight.
+TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
+  const std::vector<sim::Keys> wirings = {
+      {{"exchange", "aggregate"}},
+      {{"exchange", "aggregate"}, {"compress", "top-k"}, {"density", "0.3"}},
+      {{"exchange", "aggregate"},
+       {"pack", "difference"},
+       {"local_steps", "2"},
+       {"outer", "nesterov"}},
+      {{"exchange", "partial"}, {"activation", "solo"}},
+      {{"exchange", "partial"},
+       {"activation", "quorum"},
+       {"compress", "top-k"},
+       {"density", "0.3"}},
+      {{"exchange", "gossip"},
+       {"averaging", "symmetric"},
+       {"compress", "top-k"},
+       {"density", "0.3"},
+       {"topology", "ring"}},
+      {{"exchange", "gossip"}, {"overlap", "true"}, {"staleness", "1"}},
+      {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}},
+      {{"exchange", "group"}, {"staleness", "4"}},
+      {{"exchange", "server"}, {"rule", "gem"}, {"compress", "top-k"}, {"density", "0.3"}},
+      {{"exchange", "server"}, {"rule", "downpour"}, {"servers", "2"}, {"window", "2"}},
+      {{"exchange", "server"}, {"rule", "easgd"}, {"synchronous", "true"}}};
+  for (const sim::Keys& keys : wirings)
+    for (const std::int64_t when : {15, 48}) {
+      WorldConfig config;
+      config.plan = sim::plan_of(keys);
+      config.ranks = 4;
+      config.dimension = 12;
+      config.horizon = {20, 5};
+      config.lr = 0.1;
+      config.optimizer.momentum =
+          config.plan.exchange == Exchange::server && config.plan.rule == ServerRule::downpour
+              ? 0
+              : 0.9;
+      RoleWorld world(config, [](Rank rank, Step, const at::Tensor& z) { return z - rank; });
+      world.start();
+      while (world.event_count() < when && world.step()) {
+      }
+      LrConfig rate;
+      const auto parts = *make_parts(config.plan, config.horizon, *LrSchedule::make(rate),
+                                     config.optimizer, config.ranks);
+      const std::int32_t all = all_ranks_of(config.plan, config.ranks);
+      for (Rank rank = 0; rank < all; ++rank) {
+        SCOPED_TRACE(keys.back().first + "=" + keys.back().second + ", rank " +
+                     std::to_string(rank) + ", event " + std::to_string(when));
+        const auto load = [&](const StateDict& state) {
+          ModelState model = world.model(rank);
+          model.x = FrozenTensor::freeze(at::zeros({config.dimension}));
+          const auto role = make_role(parts, rank, all, model);
+          return role->load(state);
+        };
+        const StateDict state = world.saved(rank);
+        ASSERT_TRUE(load(state).ok());
+        EXPECT_GT(try_all(state, load), static_cast<int>(state.entries().size()) / 2);
+      }
+    }
+}
+
+TEST(DamagedState, OfErrorFeedbackLeavesItAsBefore) {
+  ErrorFeedback feedback({});
+  StateDict state;
+  state.put("residual", at::ones({5}));
+  ASSERT_TRUE(feedback.load(state, 5).ok());
+  for (const at::Tensor& bad : {at::ones({6}), at::ones({5}, at::kDouble), at::ones({1, 5})}) {
+    state.put("residual", bad);
+    const auto loaded = feedback.load(state, 5);
+    ASSERT_FALSE(loaded.ok());
+    EXPECT_EQ(loaded.error().code, Errc::bad_input);
+    EXPECT_TRUE(at::equal(feedback.residual(), at::ones({5})));
+  }
+}
+
+}  // namespace
+}  // namespace grapevine
