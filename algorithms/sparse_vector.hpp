@@ -70,7 +70,7 @@ void add_entries(at::Tensor& x, const SparseVector& entries, float factor);
 void clear_entries(at::Tensor& x, const SparseVector& entries);
 
 // Makes the values those that `type` holds; f16: the nearest, at most 65504 where finite. Returns
-// what the values lost by it, without zeros; exact.
+// what the values lost by it, without zeros; exact for magnitudes below 2^29.
 SparseVector round_values(SparseVector& x, ValueType type);
 
 // As a message: u32 indices, and values of `type`, rounded as above.
