@@ -15,13 +15,13 @@ function(grapevine_pch target)
   endif()
 endfunction()
 
-# grapevine_library(<folder> [EXCLUDE file…] LINKS target…): the static library
+# grapevine_library(<folder> [EXCLUDE file or sub-folder…] LINKS target…): the static library
 # grapevine_<folder> of all sources in a folder and its sub-folders.
 function(grapevine_library folder)
   cmake_parse_arguments(ARG "" "" "EXCLUDE;LINKS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
   foreach(name IN LISTS ARG_EXCLUDE)
-    list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/${folder}/${name})
+    list(FILTER sources EXCLUDE REGEX "^${CMAKE_SOURCE_DIR}/${folder}/${name}(/|$)")
   endforeach()
   if(NOT sources)
     set(sources ${CMAKE_BINARY_DIR}/pch_stub.cpp)

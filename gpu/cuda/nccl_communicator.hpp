@@ -1,0 +1,78 @@
+// NCCL inside a group of ranks, one card each: collectives on a stream, errors as values.
+//
+// Communicators are non-blocking ones: no call here waits longer than its deadline, and a group
+// that lost a member is left by abort(). Whether a group can use NCCL at all, gpu/nccl_choice.hpp
+// decides.
+//
+// Thread-safe; abort() may be called while others use it. One communicator per group; each rank
+// calls the same collectives in the same order. Belongs to the device that was current at join().
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gpu/cuda/error.hpp"
+
+struct ncclComm;
+
+namespace grapevine::cuda {
+
+enum class Element { f32, f16, bf16 };
+
+class NcclCommunicator {
+ public:
+  using Bytes = std::vector<std::uint8_t>;
+  using Deadline = std::chrono::milliseconds;  // from the call on
+
+  // What names a new group; one rank makes it, and sends it to the others as it is.
+  static Expected<Bytes> make_id();
+
+  // Every rank of the group, [0, size), calls this with the same id. Returns when all are there.
+  // Errors: timeout (not all came in time), bad_input (an id of another length, a rank outside),
+  // failed (NCCL's own, with its text). Nothing is left behind then.
+  static Expected<std::unique_ptr<NcclCommunicator>> join(const Bytes& id, int size, int rank,
+                                                          Deadline deadline);
+  ~NcclCommunicator();  // as abort()
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  int size() const { return size_; }
+  int rank() const { return rank_; }
+
+  // Each launches on `stream` and returns when NCCL has taken it: the result is there when the
+  // stream has passed. n: elements of `in`; n of `out` for the first two. Sums. In place where out
+  // == in. Errors: timeout (NCCL did not take it: a peer is missing; the group is then aborted),
+  // peer_down (aborted, or a peer's failure was seen), failed.
+  Expected<void> all_reduce(void* out, const void* in, std::int64_t n, Element type,
+                            cudaStream_t stream, Deadline deadline);
+  Expected<void> broadcast(void* out, const void* in, std::int64_t n, Element type, int root,
+                           cudaStream_t stream, Deadline deadline);
+  // out: n elements, this rank's slice of the sum; in: n * size().
+  Expected<void> reduce_scatter(void* out, const void* in, std::int64_t n, Element type,
+                                cudaStream_t stream, Deadline deadline);
+
+  // Waits until the stream has passed what was launched. Errors: timeout (the group is then
+  // aborted, which also ends its kernels), peer_down, failed.
+  Expected<void> wait(cudaStream_t stream, Deadline deadline);
+
+  // What went wrong in the background since, if anything. Errors: peer_down, failed.
+  Expected<void> error();
+
+  // Ends the group for this rank, its kernels on the card included; where a peer died. Idempotent.
+  void abort();
+
+ private:
+  NcclCommunicator(int size, int rank) : size_(size), rank_(rank) {}
+
+  template <class Call>
+  Expected<void> enqueue(const char* what, Deadline deadline, const Call& call);
+  Expected<void> settle(const char* what, std::chrono::steady_clock::time_point until);
+
+  const int size_, rank_;
+  std::mutex mutex_;                  // guards the rest; held for single calls, never while waiting
+  ncclComm* communicator_ = nullptr;  // null: aborted
+};
+
+}  // namespace grapevine::cuda

@@ -1,0 +1,245 @@
+// The kernels of gpu/cuda, on emulated blocks of threads, against the functions of algorithms/ that
+// the CPU runs (ATen's, and own loops): bit for bit, or to the tolerance that their headers state.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "algorithms/compressors/compressor.hpp"
+#include "algorithms/kernels.hpp"
+#include "algorithms/server_rules.hpp"
+#include "algorithms/sparse_vector.hpp"
+#include "gpu/cuda/quantised.hpp"
+#include "gpu/cuda/server_steps.hpp"
+#include "gpu/cuda/sparse.hpp"
+#include "gpu/cuda/steps.hpp"
+#include "gpu/cuda/top_k.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr std::int64_t kSizes[] = {0, 1, 3, 1023, 40003};
+
+at::Tensor normal(std::int64_t n, std::uint64_t seed) {
+  return torch::randn({n}, at::make_generator<at::CPUGeneratorImpl>(seed), torch::kFloat);
+}
+float* at_(const at::Tensor& t) { return t.data_ptr<float>(); }
+
+void require(const Expected<void>& result) { ASSERT_TRUE(result.ok()) << result.error().message; }
+
+void expect_same_bits(const at::Tensor& actual, const at::Tensor& expected) {
+  ASSERT_EQ(actual.numel(), expected.numel());
+  ASSERT_TRUE(actual.view(at::kInt).equal(expected.view(at::kInt)));
+}
+
+TEST(CpuPath, OneOperationEach) {
+  for (const std::int64_t n : kSizes) {
+    SCOPED_TRACE(n);
+    const at::Tensor a = normal(n, 1), b = normal(n, 2);
+    at::Tensor actual = at::empty_like(a), expected = at::empty_like(a), half = at::empty_like(a),
+               expected_half = at::empty_like(a);
+    const auto compare = [&](const Expected<void>& ran) {
+      require(ran);
+      expect_same_bits(actual, expected);
+    };
+    kernels::scale_into(expected, a, 1.0 / 3);
+    compare(cuda::scale_into(at_(actual), at_(a), 1.0 / 3, n, nullptr));
+    kernels::fold_into(expected, a, b);
+    compare(cuda::fold_into(at_(actual), at_(a), at_(b), n, nullptr));
+    kernels::subtract_into(expected, a, b);
+    compare(cuda::subtract_into(at_(actual), at_(a), at_(b), n, nullptr));
+    kernels::debias(expected, a, 0.37);
+    compare(cuda::debias(at_(actual), at_(a), 0.37, n, nullptr));
+    kernels::meet_into(expected, expected_half, a, b);
+    compare(cuda::meet_into(at_(actual), at_(half), at_(a), at_(b), n, nullptr));
+    expect_same_bits(half, expected_half);
+  }
+}
+
+TEST(CpuPath, TheStep) {
+  for (const std::int64_t n : kSizes)
+    for (const double momentum : {0.0, 0.9})
+      for (const bool nesterov : {false, true}) {
+        SCOPED_TRACE(testing::Message() << n << ", momentum " << momentum << ", " << nesterov);
+        const kernels::SgdStep step{0.1, momentum, 1e-4, nesterov, 1.0 / 3};
+        const at::Tensor x = normal(n, 1), gradient = normal(n, 2), share = normal(n, 3);
+        at::Tensor v = normal(n, 4), expected_v = v.clone(), folded = at::empty_like(x),
+                   expected = at::empty_like(x), expected_z = at::empty_like(x),
+                   actual = at::empty_like(x), z = at::empty_like(x);
+        // The passes that the fused one replaces.
+        kernels::fold_into(folded, x, share);
+        kernels::sgd_step_into(expected, folded, expected_v, gradient, step);
+        kernels::debias(expected_z, expected, 0.61);
+
+        cuda::StepArrays arrays;
+        arrays.out = at_(actual), arrays.x = at_(x), arrays.share = at_(share);
+        arrays.velocity = at_(v), arrays.gradient = at_(gradient), arrays.z = at_(z);
+        arrays.weight = 0.61;
+        cuda::StepFactors factors;
+        factors.lr = 0.1F, factors.momentum = static_cast<float>(momentum);
+        factors.weight_decay = 1e-4F, factors.scale = static_cast<float>(1.0 / 3);
+        factors.nesterov = nesterov;
+        require(cuda::sgd_step(arrays, factors, n, nullptr));
+        expect_same_bits(actual, expected);
+        expect_same_bits(v, expected_v);
+        expect_same_bits(z, expected_z);
+      }
+}
+
+TEST(CpuPath, Clip) {
+  for (const std::int64_t n : kSizes) {
+    SCOPED_TRACE(n);
+    at::Tensor x = normal(n, 1), expected = x.clone();
+    const double c = 0.5 + static_cast<double>(n) / 1000;
+    std::vector<double> workspace(cuda::clip_workspace_bytes(n) / sizeof(double));
+    double norm = -1;
+    require(cuda::clip(at_(x), c, &norm, workspace.data(), n, nullptr));
+    const double expected_norm = kernels::clip(expected, c);
+    EXPECT_NEAR(norm, expected_norm, 1e-13 * expected_norm);
+    EXPECT_TRUE(x.allclose(expected, 1.2e-7, 0));  // the factor may round the other way
+  }
+}
+
+TEST(CpuPath, Gem) {
+  for (const std::int64_t n : kSizes) {
+    SCOPED_TRACE(n);
+    at::Tensor delta = normal(n, 1), m = normal(n, 2), u = at::empty_like(m);
+    at::Tensor expected_delta = delta.clone(), expected_m = m.clone(), expected = u.clone();
+    const at::Tensor s = normal(n, 3), theta = normal(n, 4);
+    kernels::advance_proxy(expected_delta, expected_m, s, 0.1, 0.9, 1e-4);
+    require(cuda::advance_proxy(at_(delta), at_(m), at_(s), 0.1F, 0.9F, 1e-4F, n, nullptr));
+    expect_same_bits(delta, expected_delta);
+    expect_same_bits(m, expected_m);
+    kernels::match_energy_into(expected, delta, m, theta, s, 2);
+    require(cuda::match_energy(at_(u), at_(delta), at_(m), at_(theta), at_(s), 2, n, nullptr));
+    expect_same_bits(u, expected);
+  }
+}
+
+// What error feedback does with top-k: the selection, and x without it.
+void check_top_k(const at::Tensor& x, std::int64_t k) {
+  SCOPED_TRACE(testing::Message() << k << " of " << x.numel());
+  const std::int64_t d = x.numel();
+  const SparseVector expected = select_top_k(x, k);
+  at::Tensor left = x.clone(), actual_left = x.clone();
+  add_entries(left, expected, -1);
+  std::vector<std::uint32_t> indices(static_cast<std::size_t>(std::min(k, d)));
+  std::vector<float> values(indices.size());
+  std::vector<double> workspace(cuda::top_k_workspace_bytes(d, k) / sizeof(double) + 2);
+  std::uint32_t count = 0;
+  require(cuda::top_k(indices.data(), values.data(), &count, at_(actual_left), true, d, k,
+                      workspace.data(), nullptr));
+  ASSERT_EQ(count, expected.size());
+  indices.resize(count), values.resize(count);
+  EXPECT_EQ(indices, expected.indices);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(std::memcmp(&values[i], &expected.values[i], sizeof(float)), 0) << "entry " << i;
+  EXPECT_TRUE(actual_left.allclose(left, 0, 0, true));
+}
+
+TEST(CpuPath, TopK) {
+  for (const std::int64_t n : kSizes)
+    for (const std::int64_t k : {std::int64_t{0}, std::int64_t{1}, n / 100, n / 3, n}) {
+      at::Tensor x = normal(n, 1);
+      check_top_k(x, k);
+      check_top_k(x.mul(2).round(), k);  // ties and zeros
+    }
+  at::Tensor x = normal(40003, 2);
+  x[7] = std::numeric_limits<float>::quiet_NaN();
+  x[8] = -std::numeric_limits<float>::infinity();
+  check_top_k(x, 40);
+  check_top_k(at::full({40003}, 1e-42F), 40);
+}
+
+TEST(CpuPath, Merge) {
+  for (const std::int64_t k : {0, 1, 300, 20000}) {
+    SCOPED_TRACE(k);
+    const SparseVector a = select_top_k(normal(40003, 1), k),
+                       b = select_top_k(normal(40003, 2), 500);
+    const SparseVector expected = merge(a, b);
+    std::vector<std::uint32_t> indices(static_cast<std::size_t>(a.size() + b.size()));
+    std::vector<float> values(indices.size());
+    std::uint32_t size = 0;
+    const auto bytes = cuda::merge_workspace_bytes(a.size(), b.size());
+    ASSERT_TRUE(bytes.ok());
+    std::vector<double> workspace(*bytes / sizeof(double) + 2);
+    require(cuda::merge({indices.data(), values.data(), &size},
+                        {a.indices.data(), a.values.data(), a.size()},
+                        {b.indices.data(), b.values.data(), b.size()}, workspace.data(), nullptr));
+    ASSERT_EQ(size, expected.size());
+    indices.resize(size), values.resize(size);
+    EXPECT_EQ(indices, expected.indices);
+    EXPECT_EQ(values, expected.values);
+  }
+}
+
+TEST(CpuPath, ScatterAdd) {
+  const SparseVector entries = select_top_k(normal(40003, 1), 700);
+  at::Tensor x = normal(40003, 2), expected = x.clone();
+  add_entries(expected, entries, -0.3F);
+  require(cuda::add_entries(at_(x), entries.indices.data(), entries.values.data(), -0.3F,
+                            entries.size(), nullptr));
+  expect_same_bits(x, expected);
+  clear_entries(expected, entries);
+  require(cuda::clear_entries(at_(x), entries.indices.data(), entries.size(), nullptr));
+  expect_same_bits(x, expected);
+}
+
+TEST(CpuPath, Int8) {
+  const auto int8 = make_int8();
+  for (const std::int64_t n : kSizes)
+    for (const double scale : {1.0, 1e-30, 1e-44}) {
+      SCOPED_TRACE(testing::Message() << n << " of size " << scale);
+      const at::Tensor x = normal(n, 1).mul(scale);
+      Rng rng(5), same(5);
+      const Packed expected = int8->pack(x, 0, rng);
+      std::vector<std::int8_t> values(static_cast<std::size_t>(n));
+      std::vector<float> scales(static_cast<std::size_t>(cuda::int8_blocks(n)));
+      require(cuda::int8_pack(values.data(), scales.data(), at_(x), same(), n, nullptr));
+      ASSERT_EQ(expected.scales.numel(), static_cast<std::int64_t>(scales.size()));
+      EXPECT_EQ(std::memcmp(values.data(), expected.values.raw(), values.size()), 0);
+      EXPECT_EQ(std::memcmp(scales.data(), expected.scales.raw(), scales.size() * 4), 0);
+
+      at::Tensor to = normal(n, 2), expected_to = to.clone();
+      ASSERT_TRUE(int8->fold(expected_to, expected, 0.7F).ok());
+      require(cuda::int8_fold(at_(to), values.data(), scales.data(), 0.7F, n, nullptr));
+      expect_same_bits(to, expected_to);
+    }
+}
+
+// Every number of 16 bits, the midpoints between neighbours, and a little to both sides of those.
+at::Tensor numbers_around(at::ScalarType type) {
+  at::Tensor all = at::arange(0, 1 << 16, at::kInt).to(at::kShort).view(type).to(at::kFloat);
+  all = std::get<0>(all.masked_select(all.isfinite()).sort());
+  const at::Tensor middle = all.slice(0, 0, -1).add(all.slice(0, 1)).div(2);
+  return at::cat({all, middle, middle.mul(1 + 1e-6), middle.mul(1 - 1e-6)}).contiguous();
+}
+
+TEST(CpuPath, SixteenBits) {
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    SCOPED_TRACE(type);
+    const auto compressor = make_half(type);
+    const auto kind = type == at::kHalf ? cuda::Half::fp16 : cuda::Half::bf16;
+    at::Tensor x = numbers_around(type);
+    if (type == at::kHalf) x = at::cat({x, normal(1000, 3).mul(1e5)}).contiguous();
+    const std::int64_t n = x.numel();
+    Rng rng(1);
+    const Packed expected = compressor->pack(x, 0, rng);
+    at::Tensor values = at::empty({n}, at::kShort);
+    auto* const bits = reinterpret_cast<std::uint16_t*>(values.data_ptr());
+    require(cuda::half_pack(kind, bits, at_(x), n, nullptr));
+    EXPECT_TRUE(values.equal(expected.values.read().view(at::kShort)));
+
+    at::Tensor to = normal(n, 2), expected_to = to.clone();
+    ASSERT_TRUE(compressor->fold(expected_to, expected, -0.5F).ok());
+    require(cuda::half_fold(kind, at_(to), bits, -0.5F, n, nullptr));
+    expect_same_bits(to, expected_to);
+  }
+}
+
+}  // namespace
+}  // namespace grapevine

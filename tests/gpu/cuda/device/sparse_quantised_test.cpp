@@ -1,0 +1,181 @@
+// sparse.hpp and quantised.hpp against naive loops.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "gpu/cuda/quantised.hpp"
+#include "gpu/cuda/sparse.hpp"
+#include "tests/gpu/cuda/device/device.hpp"
+
+namespace grapevine::cuda {
+namespace {
+
+class Sparse : public OnDevice {};
+class Quantised : public OnDevice {};
+
+// About `share` of the indices below d, and a value for each.
+struct List {
+  std::vector<std::uint32_t> indices;
+  std::vector<float> values;
+};
+List random_list(std::uint32_t d, double share, std::uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  std::bernoulli_distribution chosen(share);
+  std::normal_distribution<float> value;
+  List list;
+  for (std::uint32_t i = 0; i < d; ++i)
+    if (chosen(rng)) list.indices.push_back(i), list.values.push_back(value(rng));
+  return list;
+}
+
+TEST_F(Sparse, AddsAndClearsItsEntriesAlone) {
+  for (const double share : {0.0, 0.001, 0.5, 1.0}) {
+    const auto x = normal(100003, 1);
+    const List list = random_list(100003, share, 2);
+    const auto n = static_cast<std::int64_t>(list.indices.size());
+    DeviceArray<float> dx(x), values(list.values);
+    DeviceArray<std::uint32_t> indices(list.indices);
+    require(add_entries(dx.data(), indices.data(), values.data(), -0.3F, n, stream_));
+    auto expected = x;
+    for (std::size_t i = 0; i < list.indices.size(); ++i)
+      expected[list.indices[i]] += -0.3F * list.values[i];
+    expect_same_bits(dx.read(stream_), expected);
+    require(clear_entries(dx.data(), indices.data(), n, stream_));
+    for (const std::uint32_t i : list.indices) expected[i] = 0;
+    expect_same_bits(dx.read(stream_), expected);
+  }
+}
+
+TEST_F(Sparse, MergeIsTheSumByIndex) {
+  for (const double share_a : {0.0, 0.01, 0.6})
+    for (const double share_b : {0.0, 0.02, 1.0}) {
+      SCOPED_TRACE(testing::Message() << share_a << " and " << share_b << " of 50001");
+      const List a = random_list(50001, share_a, 3), b = random_list(50001, share_b, 4);
+      const auto an = static_cast<std::int64_t>(a.indices.size());
+      const auto bn = static_cast<std::int64_t>(b.indices.size());
+      DeviceArray<std::uint32_t> ai(a.indices), bi(b.indices), indices(an + bn), size(1);
+      DeviceArray<float> av(a.values), bv(b.values), values(an + bn);
+      const auto bytes = merge_workspace_bytes(an, bn);
+      ASSERT_TRUE(bytes.ok()) << bytes.error().message;
+      DeviceArray<unsigned char> workspace(static_cast<std::int64_t>(*bytes));
+      require(merge({indices.data(), values.data(), size.data()}, {ai.data(), av.data(), an},
+                    {bi.data(), bv.data(), bn}, workspace.data(), stream_));
+      workspace.read(stream_);
+      std::map<std::uint32_t, float> expected;
+      for (std::size_t i = 0; i < a.indices.size(); ++i) expected[a.indices[i]] = a.values[i];
+      for (std::size_t i = 0; i < b.indices.size(); ++i) {
+        const auto [at, is_new] = expected.emplace(b.indices[i], b.values[i]);
+        if (!is_new) at->second += b.values[i];
+      }
+      ASSERT_EQ(size.read(stream_)[0], expected.size());
+      const auto actual_indices = indices.read(stream_);
+      const auto actual_values = values.read(stream_);
+      std::size_t i = 0;
+      for (const auto& [index, value] : expected) {
+        ASSERT_EQ(actual_indices[i], index);
+        ASSERT_EQ(bits_of(actual_values[i]), bits_of(value)) << "index " << index;
+        ++i;
+      }
+    }
+}
+
+TEST_F(Sparse, ListsThatAreTooLongTogetherAreRefused) {
+  const auto bytes = merge_workspace_bytes(0x7fffffff, 1);
+  ASSERT_FALSE(bytes.ok());
+  EXPECT_EQ(bytes.error().code, Errc::bad_input);
+}
+
+TEST_F(Quantised, Int8IsTheRuleAndItsErrorIsBelowAStep) {
+  for (const std::int64_t n : sizes())
+    for (const std::int64_t offset : {0, 1}) {
+      SCOPED_TRACE(testing::Message() << n << " elements, " << offset << " from alignment");
+      const auto x = normal(n, 5), y = normal(n, 6);
+      DeviceArray<float> dx(x, offset), scales(int8_blocks(n)), to(y, offset);
+      DeviceArray<std::int8_t> values(n, offset);
+      require(int8_pack(values.data(), scales.data(), dx.data(), 42, n, stream_));
+      require(int8_fold(to.data(), values.data(), scales.data(), 0.7F, n, stream_));
+      const auto levels = values.read(stream_);
+      const auto actual_scales = scales.read(stream_);
+      const auto folded = to.read(stream_);
+      for (std::int64_t b = 0; b < int8_blocks(n); ++b) {
+        float most = 0;
+        const std::int64_t end = std::min(n, (b + 1) * kInt8Block);
+        for (std::int64_t i = b * kInt8Block; i < end; ++i)
+          most = std::max(most, std::fabs(x[static_cast<std::size_t>(i)]));
+        const float scale = most / 127;
+        ASSERT_EQ(actual_scales[static_cast<std::size_t>(b)], scale);
+        for (std::int64_t j = b * kInt8Block; j < end; ++j) {
+          const auto i = static_cast<std::size_t>(j);
+          ASSERT_EQ(levels[i], int8_level(x[i], scale, uniform(42, j))) << "at " << i;
+          ASSERT_LE(std::fabs(static_cast<float>(levels[i]) * scale - x[i]), scale * 1.0001F);
+          ASSERT_EQ(bits_of(folded[i]),
+                    bits_of(y[i] + 0.7F * (static_cast<float>(levels[i]) * scale)))
+              << "at " << i;
+        }
+      }
+    }
+}
+
+TEST_F(Quantised, Int8BlocksThatAreNotFiniteSayNaN) {
+  std::vector<float> x = normal(3000, 7);
+  x[1500] = std::numeric_limits<float>::infinity();
+  x[2500] = std::numeric_limits<float>::quiet_NaN();
+  DeviceArray<float> dx(x), scales(3);
+  DeviceArray<std::int8_t> values(3000);
+  require(int8_pack(values.data(), scales.data(), dx.data(), 1, 3000, stream_));
+  const auto s = scales.read(stream_);
+  EXPECT_TRUE(std::isfinite(s[0]));
+  EXPECT_TRUE(std::isnan(s[1]));
+  EXPECT_TRUE(std::isnan(s[2]));
+  const auto levels = values.read(stream_);
+  EXPECT_EQ(levels[1200], 0);
+}
+
+TEST_F(Quantised, SixteenBitsRoundToTheNearest) {
+  for (const Half type : {Half::fp16, Half::bf16})
+    for (const std::int64_t n : sizes())
+      for (const std::int64_t offset : {0, 1}) {
+        SCOPED_TRACE(testing::Message() << n << " elements, " << offset << " from alignment");
+        auto x = normal(n, 8);
+        const float special[] = {65504, 65519.996F, 65520, -1e6F, 1e-8F, 3e-8F, 6e-5F, -0.0F};
+        for (std::size_t i = 0; i < std::size(special) && i < x.size(); ++i) x[i] = special[i];
+        const auto y = normal(n, 9);
+        DeviceArray<float> dx(x, offset), to(y, offset);
+        DeviceArray<std::uint16_t> values(n, offset);
+        require(half_pack(type, values.data(), dx.data(), n, stream_));
+        require(half_fold(type, to.data(), values.data(), -1, n, stream_));
+        std::vector<std::uint16_t> expected(x.size());
+        auto folded = y;
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          expected[i] = type == Half::fp16 ? to_fp16(x[i]) : to_bf16(x[i]);
+          const float back = type == Half::fp16 ? from_fp16(expected[i]) : from_bf16(expected[i]);
+          folded[i] = y[i] + -1.0F * back;
+          if (std::fabs(x[i]) < 65504 && std::fabs(x[i]) > 1e-4F) {
+            ASSERT_NEAR(back, x[i], std::fabs(x[i]) / (type == Half::fp16 ? 2048 : 256));
+          }
+        }
+        expect_same(values.read(stream_), expected);
+        expect_same_bits(to.read(stream_), folded);
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST_F(Quantised, WhatIsNoNumberStaysNone) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> x = {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()};
+  for (const Half type : {Half::fp16, Half::bf16}) {
+    DeviceArray<float> dx(x), to(std::vector<float>(3));
+    DeviceArray<std::uint16_t> values(3);
+    require(half_pack(type, values.data(), dx.data(), 3, stream_));
+    require(half_fold(type, to.data(), values.data(), 1, 3, stream_));
+    const auto back = to.read(stream_);
+    EXPECT_EQ(back[0], infinity);
+    EXPECT_EQ(back[1], -infinity);
+    EXPECT_TRUE(std::isnan(back[2]));
+  }
+}
+
+}  // namespace
+}  // namespace grapevine::cuda
