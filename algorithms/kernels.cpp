@@ -123,6 +123,23 @@ void meet_aten(at::Tensor& out, at::Tensor& half, const at::Tensor& x, const at:
   at::add_out(out, x, half);
 }
 
+void debias_aten(at::Tensor& z, const at::Tensor& x, double w) {
+  at::div_out(z, x, at::scalar_tensor(w, at::kDouble));
+}
+
+double clip_aten(at::Tensor& x, double c) {
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < x.numel(); begin += kClipStretch) {
+    const at::Tensor part = x.narrow(0, begin, std::min(kClipStretch, x.numel() - begin));
+    const double norm =
+        at::linalg_vector_norm(part, 2, c10::nullopt, false, at::kDouble).item<double>();
+    sum += norm * norm;
+  }
+  const double norm = std::sqrt(sum);
+  if (norm > c) x.mul_(c / norm);
+  return norm;
+}
+
 }  // namespace
 
 void scale(at::Tensor& x, double a) {
@@ -165,7 +182,10 @@ void meet_into(at::Tensor& out, at::Tensor& half, const at::Tensor& x, const at:
 void debias(at::Tensor& z, const at::Tensor& x, double w) {
   check_pair(z, "z", x, "x");
   GRAPEVINE_CHECK(w > 0, "push-sum weight is ", w);
-  at::div_out(z, x, at::scalar_tensor(w, at::kDouble));
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("grapevine::debias", "")
+                             .typed<decltype(debias_aten)>();
+  op.call(z, x, w);
 }
 
 void sgd_step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& velocity,
@@ -188,16 +208,10 @@ void sgd_step(at::Tensor& x, at::Tensor& velocity, const at::Tensor& gradient,
 double clip(at::Tensor& x, double c) {
   check_flat(x, "x");
   GRAPEVINE_CHECK(c > 0, "clip to a norm of ", c);
-  double sum = 0;
-  for (std::int64_t begin = 0; begin < x.numel(); begin += kClipStretch) {
-    const at::Tensor part = x.narrow(0, begin, std::min(kClipStretch, x.numel() - begin));
-    const double norm =
-        at::linalg_vector_norm(part, 2, c10::nullopt, false, at::kDouble).item<double>();
-    sum += norm * norm;
-  }
-  const double norm = std::sqrt(sum);
-  if (norm > c) x.mul_(c / norm);
-  return norm;
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("grapevine::clip", "")
+                             .typed<decltype(clip_aten)>();
+  return op.call(x, c);
 }
 
 TORCH_LIBRARY(grapevine, library) {
@@ -205,6 +219,8 @@ TORCH_LIBRARY(grapevine, library) {
       "sgd_step(Tensor(a!) out, Tensor x, Tensor(b!) velocity, Tensor gradient, float lr, "
       "float momentum, float weight_decay, bool nesterov, float scale) -> ()");
   library.def("meet(Tensor(a!) out, Tensor(b!) half, Tensor x, Tensor other) -> ()");
+  library.def("debias(Tensor(a!) z, Tensor x, float w) -> ()");
+  library.def("clip(Tensor(a!) x, float c) -> float");
 }
 
 TORCH_LIBRARY_IMPL(grapevine, CPU, library) {
@@ -215,6 +231,8 @@ TORCH_LIBRARY_IMPL(grapevine, CPU, library) {
 TORCH_LIBRARY_IMPL(grapevine, CompositeExplicitAutograd, library) {
   library.impl("sgd_step", sgd_step_aten);
   library.impl("meet", meet_aten);
+  library.impl("debias", debias_aten);
+  library.impl("clip", clip_aten);
 }
 
 }  // namespace grapevine::kernels

@@ -123,3 +123,34 @@ build() {
   cmake --build --preset "$preset" --parallel "$jobs" ${1:+--target "$@"} ||
     die "the build failed: see the compiler's message above"
 }
+
+# ---- What scripts/test-gpu and tests/bench/gpu.sh share: gpu/cuda built by itself for the card here.
+
+kCudaBuild=${GRAPEVINE_CUDA_BUILD:-build-cuda}
+
+configure_cuda() {
+  command -v nvidia-smi >/dev/null || die "there is no CUDA card here (no nvidia-smi): run this on a" \
+    "machine with one"
+  nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >&2 ||
+    die "nvidia-smi finds no CUDA card: run this on a machine with one"
+  command -v nvcc >/dev/null || die "nvcc is not on PATH: install the CUDA toolkit, 12 or newer"
+  local generator=()
+  if command -v ninja >/dev/null; then generator=(-G Ninja); fi
+  cmake -S gpu/cuda -B "$kCudaBuild" "${generator[@]}" -DCMAKE_CUDA_ARCHITECTURES="$(card_architecture)" \
+    >&2 || die "cmake could not configure gpu/cuda: see its message above"
+}
+
+# As CMake writes it, e.g. 90 for compute capability 9.0.
+card_architecture() {
+  nvidia-smi --query-gpu=compute_cap --format=csv,noheader | sed -n '1s/[. ]//gp'
+}
+
+require_gtest() {
+  grep -q '^GTest_DIR:PATH=/' "$kCudaBuild/CMakeCache.txt" ||
+    die "there is no GoogleTest for gpu/cuda's tests: install it (Debian: libgtest-dev), or set GTest_DIR"
+}
+
+build_cuda() {
+  cmake --build "$kCudaBuild" --parallel "$(nproc)" --target "$@" >&2 ||
+    die "gpu/cuda could not be built: see the compiler's message above"
+}

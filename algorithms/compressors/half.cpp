@@ -1,15 +1,15 @@
 // fp16, bf16: every number rounded to the nearest of 16 bits. Biased, by at most half a unit in the
 // last place. Numbers beyond fp16's range become its largest (65504), so that error feedback can
 // send the rest; below 6e-8 fp16 sends 0.
-#include <ATen/ATen.h>
+#include <string>
+#include <utility>
 
 #include "algorithms/compressors/compressor.hpp"
 #include "algorithms/compressors/packed_error.hpp"
+#include "algorithms/fused_kernels.hpp"
 
 namespace grapevine {
 namespace {
-
-constexpr double kLargestHalf = 65504;
 
 class Half final : public Compressor {
  public:
@@ -20,20 +20,14 @@ class Half final : public Compressor {
     return 2 * static_cast<std::uint64_t>(d);
   }
   Packed pack(const at::Tensor& x, double, Rng&) const override {
-    at::Tensor values = x.to(dtype_);
-    if (dtype_ == at::kHalf) {
-      // What became infinite and was not.
-      const at::Tensor beyond = values.isinf().logical_and_(x.isfinite());
-      if (beyond.any().item<bool>())
-        values = at::where(beyond, x.clamp(-kLargestHalf, kLargestHalf), x).to(dtype_);
-    }
+    at::Tensor values = kernels::half_pack(x, dtype_);
     return {{}, FrozenTensor::freeze(std::move(values)), {}};
   }
   Expected<void> fold(at::Tensor& x, const Packed& packed, float factor) const override {
     if (packed.indices.defined() || packed.scales.defined() ||
         !is_flat_tensor(packed.values, dtype_, x.numel()))
       return bad_packed("it is not of " + std::to_string(x.numel()) + " 16 bit numbers");
-    x.add_(packed.values.read(), factor);
+    kernels::half_fold(x, packed.values.read(), factor);
     return {};
   }
 

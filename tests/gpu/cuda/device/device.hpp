@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstring>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "gpu/cuda/error.hpp"
+#include "gpu/cuda/portable.hpp"
 
 namespace grapevine::cuda {
 
@@ -110,8 +110,8 @@ inline std::vector<float> normal(std::int64_t n, std::uint64_t seed) {
 }
 
 inline std::vector<std::uint32_t> bits(const std::vector<float>& values) {
-  std::vector<std::uint32_t> all(values.size());
-  if (!all.empty()) std::memcpy(all.data(), values.data(), values.size() * sizeof(float));
+  std::vector<std::uint32_t> all;
+  for (const float value : values) all.push_back(bits_of(value));
   return all;
 }
 
