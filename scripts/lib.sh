@@ -126,7 +126,8 @@ build() {
 
 # ---- What scripts/test-gpu and tests/bench/gpu.sh share: gpu/cuda built by itself for the card here.
 
-kCudaBuild=${GRAPEVINE_CUDA_BUILD:-build-cuda}
+# shellcheck disable=SC2034  # as above
+readonly kCudaBuild=${GRAPEVINE_CUDA_BUILD:-build-cuda}
 
 configure_cuda() {
   command -v nvidia-smi >/dev/null || die "there is no CUDA card here (no nvidia-smi): run this on a" \

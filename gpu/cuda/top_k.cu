@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) collect(Selection s) {
       begin = size > 0 ? atomicAdd(&s.state->found, size) : 0;
       s.stretches[tile] = {begin, size};
     }
-    __syncthreads();
+    __syncthreads();  // the next tile's is written after the barriers of its scan
     std::uint32_t group_begin = begin;
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
@@ -148,7 +148,6 @@ __global__ void __launch_bounds__(kThreads) collect(Selection s) {
       }
       group_begin += in_group(total, g);
     }
-    __syncthreads();  // before thread 0 writes the next tile's `begin`
   }
 }
 

@@ -6,6 +6,7 @@
 # Needs nvcc and a card; the rest is left out, with a line that says why.
 # Environment: GRAPEVINE_CUDA_BUILD (folder, build-cuda), GRAPEVINE (the executable, build/bin/grapevine).
 set -euo pipefail
+# shellcheck source=scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
 
 case ${1:-} in
@@ -32,15 +33,15 @@ images_per_second() {
   local out
   out=$(mktemp -d)
   timeout -s KILL 120 "$kGrapevine" train --algorithm osgp --workers 2 --model resnet50 \
-    --data "images:synthetic" --batch-size 64 --steps 40 --device cuda --precision bf16 --trace off \
-    --set "wiring.local_steps=$1" --out "$out" --json | tail -n 1 |
+    --data noise --batch-size 64 --steps 40 --device cuda --precision bf16 --channels-last \
+    --validate end --trace off --set "wiring.local_steps=$1" --out "$out" --json | tail -n 1 |
     sed -n 's/.*"samples_per_second": *\([0-9.]*\).*/\1/p'
   rm -rf "$out"
 }
 
 say "resnet50, OSGP, two workers on one card"
 if [[ ! -x $kGrapevine ]] || ! "$kGrapevine" train --help | grep -q -- --precision; then
-  say "left out: $kGrapevine is not there or was built without CUDA (docs/gpu.md says how)"
+  say "left out: $kGrapevine is not there or was built without CUDA (docs/cuda-kernels.md says how)"
   exit 0
 fi
 with=$(images_per_second 1)

@@ -12,6 +12,7 @@ using MadeDataSet = Expected<std::shared_ptr<const DataSet>>;
 
 MadeDataSet make_glyphs(const std::string& path, const DataOptions& options);
 MadeDataSet make_hyperplane(const std::string& path, const DataOptions& options);
+MadeDataSet make_noise(const std::string& path, const DataOptions& options);
 MadeDataSet make_sequences(const std::string& path, const DataOptions& options);
 MadeDataSet make_text(const std::string& path, const DataOptions& options);
 MadeDataSet make_mnist(const std::string& path, const DataOptions& options);

@@ -13,7 +13,7 @@ struct Entry {
   MadeDataSet (*make)(const std::string& path, const DataOptions& options);
 };
 
-constexpr std::array<Entry, 7> kEntries{{
+constexpr std::array<Entry, 8> kEntries{{
     {"cifar10", "a folder: cifar10:DIR with data_batch_1.bin … data_batch_5.bin and test_batch.bin",
      make_cifar10},
     {"glyphs", nullptr, make_glyphs},
@@ -23,6 +23,7 @@ constexpr std::array<Entry, 7> kEntries{{
      "a folder: mnist:DIR with train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], "
      "t10k-images-idx3-ubyte[.gz] and t10k-labels-idx1-ubyte[.gz]",
      make_mnist},
+    {"noise", nullptr, make_noise},
     {"sequences", nullptr, make_sequences},
     {"text", "a file: text:FILE, plain or gzipped", make_text},
 }};

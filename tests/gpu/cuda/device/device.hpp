@@ -92,8 +92,10 @@ class OnDevice : public testing::Test {
 // The last is large enough for every grid to go round its loops.
 #ifdef GRAPEVINE_EMULATED_CUDA
 constexpr std::int64_t kLargestSize = (1 << 15) + 3;
+constexpr std::int64_t kManyStretches = 600001;
 #else
 constexpr std::int64_t kLargestSize = (1 << 20) + 3;
+constexpr std::int64_t kManyStretches = 40000001;  // more than all blocks take in one go
 #endif
 
 inline const std::vector<std::int64_t>& sizes() {

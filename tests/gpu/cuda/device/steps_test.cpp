@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "gpu/cuda/server_steps.hpp"
@@ -178,6 +179,23 @@ TEST_F(Steps, ClipScalesToTheNormAndSaysWhatItWas) {
       expect_same_bits(dx.read(stream_), expected);
     }
   });
+}
+
+TEST_F(Steps, SumsGoRoundTheirLoops) {
+  const std::int64_t n = kManyStretches;
+  const auto x = normal(n, 6);
+  DeviceArray<float> dx(x), u(n);
+  DeviceArray<double> norm(1), energies(2);
+  DeviceArray<unsigned char> workspace(static_cast<std::int64_t>(
+      std::max(clip_workspace_bytes(n), match_energy_workspace_bytes(n))));
+  require(clip(dx.data(), 1e30, norm.data(), workspace.data(), n, stream_));
+  EXPECT_NEAR(norm.read(stream_)[0], norm_of(x), 1e-12 * norm_of(x));
+  // theta = s: the second energy is that of kappa m.
+  require(match_energy_and_sum(u.data(), dx.data(), dx.data(), dx.data(), dx.data(), 1,
+                               energies.data(), workspace.data(), n, stream_));
+  const double sum = norm_of(x) * norm_of(x);
+  EXPECT_NEAR(energies.read(stream_)[1], sum, 1e-10 * sum);
+  workspace.read(stream_);
 }
 
 TEST_F(Steps, BadArgumentsAreRefusedBeforeAnythingRuns) {

@@ -121,6 +121,14 @@ TEST_F(TopK, HoldsWhereTheSampleMisleads) {
   check_selection(spike, k, true);
 }
 
+// More tiles than the block that scans them has threads. Nearly all is zero: the oracle is quick.
+TEST_F(TopK, HoldsWithMoreTilesThanOneScanTakes) {
+  std::vector<float> x((std::size_t{1} << 22) + 50001);
+  for (std::size_t i = 17; i < x.size(); i += 1009) x[i] = static_cast<float>(i % 37) - 18;
+  check_selection(x, 2000, true);
+  check_selection(x, 5000, true);  // more than are not zero
+}
+
 TEST_F(TopK, ChoosesNoZerosAndHidesNothingThatIsNoNumber) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
