@@ -1,7 +1,18 @@
 # Every dependency is a distribution package (scripts/packages.txt); LibTorch may also come from
 # CMAKE_PREFIX_PATH, e.g. $(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)').
 find_package(Threads REQUIRED)
+# The configuration of a LibTorch with CUDA enables the CUDA language, adds flags for cards that it
+# guesses (some of which the installed nvcc may no longer know) to every CUDA object of the caller,
+# and unsets the architectures. Ours are chosen in GrapevineCuda.cmake.
+set(GRAPEVINE_OWN_CUDA_FLAGS "${CMAKE_CUDA_FLAGS}")
+set(GRAPEVINE_OWN_CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
 find_package(Torch REQUIRED)
+set(CMAKE_CUDA_FLAGS "${GRAPEVINE_OWN_CUDA_FLAGS}")
+if(GRAPEVINE_OWN_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES "${GRAPEVINE_OWN_CUDA_ARCHITECTURES}")
+else()
+  unset(CMAKE_CUDA_ARCHITECTURES)
+endif()
 find_package(CAF REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
@@ -18,9 +29,20 @@ if(GRAPEVINE_BUILD_TESTS)
 endif()
 
 # LibTorch's own target leaks its headers as -I (dozens of warnings) and its preferred flags; this
-# wraps them as system headers.
+# wraps them as system headers. TORCH_LIBRARIES is not used: TorchConfig looks for c10 and c10_cuda
+# in the system's folders first, and so mixes two releases where the distribution's is installed too.
 add_library(torch_interface INTERFACE)
+# A LibTorch from a wheel brings the fmt headers that it was built with. spdlog must go on to see
+# those of the fmt library that it links, so they go first, alone in a folder.
+list(GET TORCH_INCLUDE_DIRS 0 GRAPEVINE_TORCH_INCLUDE)
+if(EXISTS ${GRAPEVINE_TORCH_INCLUDE}/fmt AND TARGET fmt::fmt)
+  get_target_property(GRAPEVINE_FMT_INCLUDE fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+  list(GET GRAPEVINE_FMT_INCLUDE 0 GRAPEVINE_FMT_INCLUDE)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/fmt_first)
+  file(CREATE_LINK ${GRAPEVINE_FMT_INCLUDE}/fmt ${CMAKE_BINARY_DIR}/fmt_first/fmt SYMBOLIC)
+  target_include_directories(torch_interface SYSTEM BEFORE INTERFACE ${CMAKE_BINARY_DIR}/fmt_first)
+endif()
 target_include_directories(torch_interface SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
-target_link_libraries(torch_interface INTERFACE ${TORCH_LIBRARIES} Threads::Threads)
+target_link_libraries(torch_interface INTERFACE torch torch_library c10 Threads::Threads)
 separate_arguments(GRAPEVINE_TORCH_FLAGS UNIX_COMMAND "${TORCH_CXX_FLAGS}")
 target_compile_options(torch_interface INTERFACE ${GRAPEVINE_TORCH_FLAGS})
