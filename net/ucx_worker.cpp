@@ -75,6 +75,13 @@ struct ConfigRelease {
 
 }  // namespace
 
+std::string say_memory(std::uint64_t memory_types) {
+  if ((memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0)
+    return "built without CUDA: what a card computed is sent from page-locked host memory";
+  return "built with CUDA; parameters and gradients are sent from host memory all the same, where "
+         "models are kept";
+}
+
 Expected<std::unique_ptr<Worker>> Worker::make(const UcxOptions& options) {
   std::unique_ptr<Worker> worker(new Worker());
   const Expected<void> opened = worker->open(options);
@@ -116,6 +123,10 @@ Expected<void> Worker::open(const UcxOptions& options) {
 }
 
 Expected<void> Worker::query() {
+  ucp_context_attr_t context{};
+  context.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  if (ucp_context_query(context_, &context) == UCS_OK) memory_types_ = context.memory_types;
+  spdlog::info("ucx: {}", say_memory(memory_types_));
   ucp_worker_attr_t attributes{};
   attributes.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
   const ucs_status_t status = ucp_worker_query(worker_, &attributes);
