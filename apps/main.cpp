@@ -13,6 +13,9 @@
 #include "apps/node_command.hpp"
 #include "apps/topology_command.hpp"
 #include "apps/train_command.hpp"
+#ifdef GRAPEVINE_TORCH_CUDA
+#include "gpu/torch_cuda/register.hpp"
+#endif
 
 namespace {
 
@@ -28,6 +31,9 @@ void set_up_logging() {
 
 int main(int argc, char** argv) {
   set_up_logging();
+#ifdef GRAPEVINE_TORCH_CUDA
+  grapevine::register_torch_cuda();
+#endif
   const std::vector<grapevine::CommandEntry> table = {
       {"train", "train a model with actors", grapevine::make_train_command},
       {"launch", "start a verb in several processes, here or over ssh",

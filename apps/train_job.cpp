@@ -9,11 +9,10 @@
 
 #include <spdlog/spdlog.h>
 
-#include <torch/cuda.h>
-
 #include "actors/files.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
+#include "gpu/device.hpp"
 #include "gpu/math_threads.hpp"
 #include "gpu/sampler.hpp"
 #include "gpu/torch_compute.hpp"
@@ -69,21 +68,6 @@ Expected<void> check_numbers(const TrainOptions& o) {
   return {};
 }
 
-Expected<at::Device> choose_device(const std::string& name) {
-  const bool cuda = torch::cuda::is_available();
-  if (name == "cpu" || (name == "auto" && !cuda)) return at::Device(at::kCPU);
-  if (name == "auto") return at::Device(at::kCUDA, 0);
-  if (name.rfind("cuda", 0) == 0) {
-    if (!cuda) return bad_input("--device " + name + ": no CUDA device here: use cpu or auto");
-    try {
-      return at::Device(name);
-    } catch (const std::exception&) {
-      return bad_input("--device " + name + ": expected cpu, cuda, cuda:INDEX or auto");
-    }
-  }
-  return unknown_name("--device", name, {"cpu", "cuda", "auto"});
-}
-
 std::uint64_t seed_of(const TrainOptions& options) {
   return static_cast<std::uint64_t>(options.seed);
 }
@@ -137,11 +121,25 @@ JobIdentity identity_of(const TrainJob& job) {
                           {"lr-schedule", o.lr_schedule},
                           {"warmup-epochs", number(o.warmup_epochs)},
                           {"seed", std::to_string(o.seed)}};
+  // Absent from checkpoints that are older than the option.
+  if (o.precision != "fp32") identity["precision"] = o.precision;
   for (const auto& [key, value] : job.wiring.keys()) identity["wiring." + key] = value;
   return identity;
 }
 
+// `index`: of the worker among those of this process.
+Expected<at::Device> device_of(const TrainJob& job, std::size_t index) {
+  const auto here = static_cast<std::int64_t>(job.local_ranks.size());
+  const std::int64_t before = job.launched ? job.launched->local_process * here : 0;
+  return choose_device(job.options.device, cuda_cards(), before + static_cast<std::int64_t>(index));
+}
+
 Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank, at::Device device) {
+  auto precision = parse_precision(job.options.precision, device);
+  if (!precision) return precision.error();
+  auto runtime = open_device(device);
+  if (!runtime) return runtime.error();
+  spdlog::info("rank {}: on {}, {}", rank, device.str(), job.options.precision);
   TorchComputeConfig config;
   config.model = job.model;
   config.model_name = job.options.model;
@@ -150,7 +148,11 @@ Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank, 
   config.ranks = job.options.workers;
   config.batch_size = job.options.batch_size;
   config.seed = seed_of(job.options);
-  config.device = device;
+  config.runtime = *std::move(runtime);
+  config.precision = *precision;
+  config.scale_loss = *precision == Precision::fp16;
+  config.channels_last = job.options.channels_last;
+  config.patience = from_seconds(job.options.patience_s);
   config.loader.augment = true;
   auto made = TorchCompute::make(std::move(config));
   if (!made) return made.error();
@@ -185,16 +187,19 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
 }
 
 Expected<void> make_computes(TrainJob& job) {
-  const auto device = choose_device(job.options.device);
-  if (!device) return device.error();
   job.run.computes.resize(static_cast<std::size_t>(job.options.workers));
-  for (const Rank rank : job.local_ranks) {
+  for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
+    const Rank rank = job.local_ranks[i];
+    const auto device = device_of(job, i);
+    if (!device) return device.error();
     auto compute = make_compute(job, rank, *device);
     if (!compute) return compute.error();
     job.parameters = (*compute)->dimension();
     job.run.computes[static_cast<std::size_t>(rank)] = std::move(*compute);
   }
   if (!job.is_head()) return {};
+  const auto device = device_of(job, 0);
+  if (!device) return device.error();
   auto evaluator = make_compute(job, 0, *device);
   if (!evaluator) return evaluator.error();
   job.evaluator = std::move(*evaluator);

@@ -161,7 +161,12 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add(app, "delay", options.delay,
       "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] (per time step), "
       "lognormal=MU:SIGMA");
-  add(app, "device", options.device, "cpu | cuda[:i] | auto");
+  add(app, "device", options.device,
+      "cpu | cuda[:i] | auto: the cards of this machine in turn, or the cpu where it has none");
+  add(app, "precision", options.precision,
+      "fp32 | bf16 | fp16: of the forward pass; fp16 with loss scaling, on cards only");
+  add_switch(app, "channels-last", options.channels_last,
+             "images lie as [B, H, W, C] on the device, which its convolutions may prefer");
   add(app, "threads", options.threads, "per worker; 0: cores / workers");
   add(app, "checkpoint-every", options.checkpoint_every, "epochs; 0: only at the end");
   add(app, "checkpoint-keep", options.checkpoint_keep, "all | latest: older ones are removed");

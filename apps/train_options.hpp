@@ -43,6 +43,8 @@ struct TrainOptions {
   std::int64_t seed = 1;
   std::string delay;
   std::string device = "auto";
+  std::string precision = "fp32";  // fp32 | bf16 | fp16
+  bool channels_last = false;
   int threads = 0;  // 0: the cores divided by the workers
   double checkpoint_every = 1;
   std::string checkpoint_keep = "all";  // all | latest

@@ -31,9 +31,9 @@ Expected<FlatTensors> FlatTensors::of_parameters(Model& model) {
 
 FlatTensors FlatTensors::of_buffers(Model& model) { return FlatTensors(model.buffers()); }
 
-at::Tensor FlatTensors::gather() const {
+at::Tensor FlatTensors::gather(at::Device device) const {
   const at::NoGradGuard no_grad;
-  at::Tensor flat = at::empty({numel_}, at::kFloat);
+  at::Tensor flat = at::empty({numel_}, at::TensorOptions(at::kFloat).device(device));
   pack(tensors_, flat);
   return flat;
 }
@@ -84,8 +84,11 @@ void FlatTensors::unbind() {
 }
 
 BoundParameters::BoundParameters(FlatTensors& parameters, const FrozenTensor& z)
+    : BoundParameters(parameters, z.read()) {}
+
+BoundParameters::BoundParameters(FlatTensors& parameters, const at::Tensor& z)
     : parameters_(parameters) {
-  parameters_.bind(z.read());
+  parameters_.bind(z);
 }
 
 BoundParameters::~BoundParameters() { parameters_.unbind(); }

@@ -28,8 +28,8 @@ class FlatTensors {
   std::int64_t numel() const { return numel_; }
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
-  // A copy of all values, [numel()] float32 on the CPU. REQUIRES: not unbound.
-  at::Tensor gather() const;
+  // A copy of all values, [numel()] float32 on `device`. REQUIRES: not unbound.
+  at::Tensor gather(at::Device device = at::kCPU) const;
 
   // Copies `flat` [numel()] into the tensors; tensors that were unbound get memory of their own.
   void scatter(const at::Tensor& flat);
@@ -61,6 +61,8 @@ class FlatTensors {
 class BoundParameters {
  public:
   BoundParameters(FlatTensors& parameters, const FrozenTensor& z);
+  // The same for a copy of z on a device, which nobody writes as long as this lives.
+  BoundParameters(FlatTensors& parameters, const at::Tensor& z);
   ~BoundParameters();
   BoundParameters(const BoundParameters&) = delete;
   BoundParameters& operator=(const BoundParameters&) = delete;

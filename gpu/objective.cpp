@@ -12,17 +12,24 @@ at::Tensor batch_loss(Task task, const at::Tensor& output, const at::Tensor& tar
                                       : at::mse_loss(output, target);
 }
 
-Accuracy batch_accuracy(Task task, const at::Tensor& output, const at::Tensor& target) {
+at::Tensor accuracy_figures(Task task, const at::Tensor& output, const at::Tensor& target) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-  if (task == Task::regression) return {kNaN, kNaN};
   const at::NoGradGuard no_grad;
+  const at::TensorOptions options = output.options().dtype(at::kDouble).requires_grad(false);
+  if (task == Task::regression) return at::full({2}, kNaN, options);
   const std::int64_t best = output.size(1) < 5 ? 1 : 5;
   // [B, best, target_shape...], best first
   const at::Tensor guesses = std::get<1>(output.detach().topk(best, 1));
   const at::Tensor right = guesses.eq(target.unsqueeze(1)).transpose(0, 1).flatten(1);
-  const at::Tensor hits = right.to(at::kDouble).mean(1).cumsum(0).cpu();
-  const double* fraction = hits.data_ptr<double>();
-  return {fraction[0], best == 5 ? fraction[4] : kNaN};
+  const at::Tensor hits = right.to(at::kDouble).mean(1).cumsum(0);
+  if (best == 1) return at::cat({hits, at::full({1}, kNaN, options)});
+  return at::stack({hits[0], hits[4]});
+}
+
+Accuracy batch_accuracy(Task task, const at::Tensor& output, const at::Tensor& target) {
+  const at::Tensor figures = accuracy_figures(task, output, target).cpu();
+  const double* values = figures.data_ptr<double>();
+  return {values[0], values[1]};
 }
 
 std::vector<std::int64_t> output_shape(const DataInfo& info, std::int64_t batch) {

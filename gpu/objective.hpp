@@ -20,6 +20,9 @@ struct Accuracy {
 };
 Accuracy batch_accuracy(Task task, const at::Tensor& output, const at::Tensor& target);
 
+// The same, {top1, top5} float64 on the output's device: the host does not wait for it.
+at::Tensor accuracy_figures(Task task, const at::Tensor& output, const at::Tensor& target);
+
 // The shape that a model must give for `batch` samples of this data.
 std::vector<std::int64_t> output_shape(const DataInfo& info, std::int64_t batch);
 

@@ -1,7 +1,7 @@
 #include "gpu/torch_compute.hpp"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <spdlog/spdlog.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -25,6 +25,15 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kStepStream = 0x6d61736b73;  // messages/random.hpp: one purpose, one stream
 
+// Page-locked memory that a worker may take: gradients that others still hold, z on its way, and
+// two batches.
+constexpr std::size_t kStagedGradients = 8;
+constexpr std::size_t kStagedBatches = std::size_t{256} << 20;
+
+std::size_t staging_limit(std::int64_t parameters) {
+  return kStagedGradients * sizeof(float) * static_cast<std::size_t>(parameters) + kStagedBatches;
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -41,10 +50,6 @@ at::Tensor result_memory(FrozenTensor&& recycled, std::int64_t size, at::Device 
                     recycled.dtype() == at::kFloat && recycled.device() == device;
   if (fits) return std::move(recycled).thaw();
   return at::empty({size}, at::TensorOptions(at::kFloat).device(device));
-}
-
-Batch to_device(Batch batch, at::Device device) {
-  return {batch.input.to(device), batch.target.to(device)};
 }
 
 std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
@@ -68,6 +73,10 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
     Expected<FlatTensors> parameters = FlatTensors::of_parameters(**model);
     if (!parameters)
       return bad_input("model '" + config.model_name + "': " + parameters.error().message);
+    if (config.channels_last && info.sample_shape.size() != 3)
+      return bad_input("channels-last: data '" + info.name +
+                       "' has no images: leave it out, or choose another data set");
+    if (!config.runtime) config.runtime = host_runtime();
     std::unique_ptr<TorchCompute> compute(
         new TorchCompute(std::move(config), *std::move(model), *std::move(parameters), *sampler));
     const Expected<void> fits = compute->check_fit();
@@ -82,14 +91,17 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
 TorchCompute::TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> model,
                            FlatTensors parameters, Sampler sampler)
     : config_(std::move(config)),
+      device_(config_.runtime->device()),
       model_(std::move(model)),
       parameters_(std::move(parameters)),
       buffers_(FlatTensors::of_buffers(*model_)),
       initial_parameters_(FrozenTensor::freeze(parameters_.gather())),
+      transfers_(config_.runtime, staging_limit(parameters_.numel()), config_.patience),
       loader_(config_.data, sampler, config_.rank, config_.loader) {
   if (buffers_.numel() > 0) initial_buffers_ = FrozenTensor::freeze(buffers_.gather());
-  parameters_.move_to(config_.device);
-  buffers_.move_to(config_.device);
+  const auto scope = transfers_.begin_compute();
+  parameters_.move_to(device_);
+  buffers_.move_to(device_);
 }
 
 Expected<void> TorchCompute::check_fit() {
@@ -103,8 +115,10 @@ Expected<void> TorchCompute::check_fit() {
   const std::vector<std::int64_t> needed = output_shape(info, 2);
   try {
     const at::NoGradGuard no_grad;
+    const Batch uploaded = transfers_.upload(*batch);
+    const auto scope = transfers_.begin_compute();
     model_->train(false);
-    const at::Tensor output = model_->forward(batch->input.to(config_.device));
+    const at::Tensor output = forward(uploaded.input);
     if (output.sizes() == at::IntArrayRef(needed) && output.is_floating_point()) return {};
     return bad_input(what + ": its output is " + shape_text(output.sizes()) + " where " +
                      shape_text(needed) + " is needed, for input " + input_shape +
@@ -138,57 +152,132 @@ Expected<Gradient> TorchCompute::try_gradient(GradientRequest& request) {
 
   Gradient result;
   result.step = request.step;
-  const auto asked = Clock::now();
-  Expected<Batch> read = loader_.next(request.step);
-  result.data_seconds = seconds_since(asked);
-  if (!read) return read.error();
-
+  const Expected<Batch> batch = batch_of(request.step, result);
+  if (!batch) return batch.error();
   const auto start = Clock::now();
-  const Batch batch = to_device(*std::move(read), config_.device);
-  at::Tensor flat = result_memory(std::move(request.recycled), parameters_.numel(), z.device());
-  load_buffers(request.buffers);
-  const auto stream =
-      mix_seed(mix_seed(config_.seed, kStepStream), static_cast<std::uint64_t>(config_.rank));
-  seed_step_generator(config_.device, mix_seed(stream, static_cast<std::uint64_t>(request.step)));
-  const Expected<void> done = forward_backward(z, batch, flat, result);
-  if (!done) return done.error();
-  if (buffers_.numel() > 0) result.buffers = FrozenTensor::freeze(buffers_.gather());
-  synchronize();
-  result.value = FrozenTensor::freeze(std::move(flat));
-  result.samples = batch.input.size(0);
-  if (config_.data->info().by_length) result.length = batch.input.size(1);
+  for (bool complete = false; !complete;) {
+    const Expected<bool> passed = try_pass(z, request, *batch, result);
+    if (!passed) return passed.error();
+    complete = *passed;
+  }
+  result.samples = batch->input.size(0);
+  if (config_.data->info().by_length) result.length = batch->input.size(1);
   result.compute_seconds = seconds_since(start);
   return result;
 }
 
-Expected<void> TorchCompute::forward_backward(const FrozenTensor& z, const Batch& batch,
-                                              at::Tensor& flat, Gradient& result) {
-  const Task task = config_.data->info().task;
-  const at::AutoGradMode with_grad(true);
-  const FrozenTensor staged = on_device(z);
-  const BoundParameters bound(parameters_, staged);
-  model_->train(true);
-  const at::Tensor output = model_->forward(batch.input);
-  const at::Tensor loss = batch_loss(task, output, batch.target);
-  result.loss = loss.item<double>();
+// On the device; read and uploaded during the last step where that was the step before.
+Expected<Batch> TorchCompute::batch_of(Step step, Gradient& result) {
+  const auto asked = Clock::now();
+  const std::optional<Uploaded> ahead = std::exchange(next_, std::nullopt);
+  if (ahead && ahead->step == step) return ahead->batch;
+  const Expected<Batch> read = loader_.next(step);
+  result.data_seconds = seconds_since(asked);
+  if (!read) return read.error();
+  return transfers_.upload(*read);
+}
+
+// While the device computes. An error waits for the step that it belongs to, which reads again.
+void TorchCompute::upload_batch_after(Step step) {
+  if (config_.runtime->in_host_memory() || next_) return;
+  try {
+    const Expected<Batch> read = loader_.next(step + 1);
+    if (read) next_ = Uploaded{step + 1, transfers_.upload(*read)};
+  } catch (const std::exception& e) {
+    spdlog::debug("rank {}: batch of step {}: {}", config_.rank, step + 1, one_line(e));
+  }
+}
+
+// False: the gradient overflowed, and is to be computed again under a smaller factor of the loss.
+Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& request,
+                                      const Batch& batch, Gradient& result) {
+  const bool in_place = config_.runtime->in_host_memory();
+  const at::Tensor flat_z = transfers_.upload(z.read(), z_place_);
+  const at::Tensor flat_buffers = upload_buffers(request.buffers);
+  Pass pass;
+  {
+    const auto scope = transfers_.begin_compute();
+    // Staged memory goes back to where the download takes it from.
+    FrozenTensor recycled = std::exchange(request.recycled, {});
+    if (!in_place) recycled = {};
+    at::Tensor flat = result_memory(std::move(recycled), parameters_.numel(), device_);
+    if (flat_buffers.defined()) buffers_.scatter(flat_buffers);
+    seed_masks(request.step);
+    pass = forward_backward(flat_z, batch, std::move(flat));
+    transfers_.end_compute();
+  }
+  at::Tensor gradient = transfers_.download(pass.gradient);
+  at::Tensor buffers = pass.buffers.defined() ? transfers_.download(pass.buffers) : at::Tensor();
+  const at::Tensor figures = transfers_.download(pass.figures);
+  pass = {};
+  upload_batch_after(request.step);
+  if (const Expected<void> here = transfers_.finish(); !here) return here.error();
+
+  const double* figure = figures.data_ptr<double>();
+  result.loss = figure[0];
+  result.top1 = figure[1];
+  result.top5 = figure[2];
   if (!std::isfinite(result.loss))
     return Error{Errc::failed, "loss is not finite at step " + std::to_string(result.step) +
                                    ": lower the learning rate"};
-  const Accuracy accuracy = batch_accuracy(task, output, batch.target);
-  result.top1 = accuracy.top1;
-  result.top5 = accuracy.top5;
+  if (config_.scale_loss && figure[3] == 0) return lower_scale(result.step);
+  if (config_.scale_loss) loss_scale_.succeeded();
+  result.value = FrozenTensor::freeze(std::move(gradient));
+  if (buffers.defined()) result.buffers = FrozenTensor::freeze(std::move(buffers));
+  return true;
+}
+
+// False, for try_pass().
+Expected<bool> TorchCompute::lower_scale(Step step) {
+  const double before = loss_scale_.factor();
+  if (!loss_scale_.lower())
+    return Error{Errc::failed, "the gradient is not finite at step " + std::to_string(step) +
+                                   ": use --precision bf16, or lower the learning rate"};
+  spdlog::info("rank {}: step {}: the gradient overflows at loss scale {}; again with {}",
+               config_.rank, step, before, loss_scale_.factor());
+  return false;
+}
+
+void TorchCompute::seed_masks(Step step) const {
+  const auto stream =
+      mix_seed(mix_seed(config_.seed, kStepStream), static_cast<std::uint64_t>(config_.rank));
+  seed_step_generator(device_, mix_seed(stream, static_cast<std::uint64_t>(step)));
+}
+
+// float32 whatever the precision within.
+at::Tensor TorchCompute::forward(const at::Tensor& input) {
+  const AutocastScope autocast(config_.precision, device_.type());
+  const at::Tensor output = model_->forward(
+      config_.channels_last ? input.contiguous(at::MemoryFormat::ChannelsLast) : input);
+  return config_.precision == Precision::fp32 ? output : output.to(at::kFloat);
+}
+
+// Puts everything into the device's queue and reads nothing back: the host does not wait here.
+TorchCompute::Pass TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
+                                                  at::Tensor flat) {
+  const Task task = config_.data->info().task;
+  const at::AutoGradMode with_grad(true);
+  const BoundParameters bound(parameters_, z);
+  model_->train(true);
+  const at::Tensor output = forward(batch.input);
+  const at::Tensor loss = batch_loss(task, output, batch.target);
+  const double factor = config_.scale_loss ? loss_scale_.factor() : 1;
   const std::vector<at::Tensor> gradients =
-      torch::autograd::grad({loss}, parameters_.tensors(), {}, /*retain_graph=*/false,
-                            /*create_graph=*/false, /*allow_unused=*/true);
-  if (flat.device() == config_.device) {
-    parameters_.pack(gradients, flat);
-  } else {
-    // One transfer rather than one per parameter.
-    at::Tensor staging = result_memory({}, parameters_.numel(), config_.device);
-    parameters_.pack(gradients, staging);
-    flat.copy_(staging);
+      torch::autograd::grad({config_.scale_loss ? loss * factor : loss}, parameters_.tensors(), {},
+                            /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+  parameters_.pack(gradients, flat);
+  const at::NoGradGuard no_grad;
+  at::Tensor finite = at::ones({1}, loss.options().dtype(at::kDouble));
+  if (config_.scale_loss) {
+    flat.mul_(1 / factor);
+    finite = flat.isfinite().all().to(at::kDouble).view({1});
   }
-  return {};
+  Pass pass;
+  pass.figures = at::cat({loss.detach().to(at::kDouble).view({1}),
+                          accuracy_figures(task, output, batch.target), finite});
+  if (buffers_.numel() > 0) pass.buffers = buffers_.gather(device_);
+  pass.gradient = std::move(flat);
+  return pass;
 }
 
 Expected<Evaluation> TorchCompute::evaluate(const FrozenTensor& z, const FrozenTensor& buffers) {
@@ -207,9 +296,11 @@ Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
   if (info.test_size < 1)
     return bad_input("data '" + info.name + "' has no test samples: train without evaluation");
   const at::NoGradGuard no_grad;
-  const FrozenTensor staged = on_device(z);
-  const BoundParameters bound(parameters_, staged);
-  load_buffers(buffers);
+  const at::Tensor flat_z = transfers_.upload(z.read(), z_place_);
+  const at::Tensor flat_buffers = upload_buffers(buffers);
+  const auto scope = transfers_.begin_compute();
+  const BoundParameters bound(parameters_, flat_z);
+  if (flat_buffers.defined()) buffers_.scatter(flat_buffers);
   model_->train(false);
   Evaluation sum;
   const std::int64_t size = std::max<std::int64_t>(1, config_.eval_batch_size);
@@ -217,8 +308,9 @@ Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
     const std::int64_t end = std::min(begin + size, info.test_size);
     Expected<Batch> read = config_.data->batch(Split::test, range(begin, end), 0);
     if (!read) return read.error();
-    const Batch batch = to_device(*std::move(read), config_.device);
-    const at::Tensor output = model_->forward(batch.input);
+    const Batch batch = transfers_.upload(*read);
+    const auto behind_the_batch = transfers_.begin_compute();
+    const at::Tensor output = forward(batch.input);
     const Accuracy accuracy = batch_accuracy(info.task, output, batch.target);
     const auto share = static_cast<double>(end - begin) / static_cast<double>(info.test_size);
     sum.loss += share * batch_loss(info.task, output, batch.target).item<double>();
@@ -242,21 +334,10 @@ Expected<void> TorchCompute::check_request(const FrozenTensor& z,
   return {};
 }
 
-FrozenTensor TorchCompute::on_device(const FrozenTensor& z) const {
-  if (z.device() == config_.device) return z;
-  return FrozenTensor::freeze(z.read().to(config_.device));
-}
-
-void TorchCompute::load_buffers(const FrozenTensor& buffers) {
-  if (buffers_.numel() > 0)
-    buffers_.scatter(buffers.defined() ? buffers.read() : initial_buffers_.read());
-}
-
-// The caller may reuse z's memory on another stream as soon as gradient() returns.
-void TorchCompute::synchronize() const {
-  if (config_.device.is_cpu()) return;
-  const c10::impl::VirtualGuardImpl guard(config_.device.type());
-  guard.getStream(config_.device).synchronize();
+at::Tensor TorchCompute::upload_buffers(const FrozenTensor& buffers) {
+  if (buffers_.numel() == 0) return {};
+  return transfers_.upload(buffers.defined() ? buffers.read() : initial_buffers_.read(),
+                           buffers_place_);
 }
 
 }  // namespace grapevine

@@ -4,14 +4,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "gpu/batch_loader.hpp"
 #include "gpu/compute.hpp"
 #include "gpu/data_set.hpp"
+#include "gpu/device.hpp"
 #include "gpu/flat_params.hpp"
 #include "gpu/model.hpp"
 #include "gpu/objective.hpp"
+#include "gpu/precision.hpp"
+#include "gpu/transfers.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 
@@ -27,13 +31,21 @@ struct TorchComputeConfig {
   std::int64_t eval_batch_size = 256;
   std::uint64_t seed =
       0;  // of the initial parameters, the order of samples, masks; same on all ranks
-  at::Device device = at::kCPU;
+  std::shared_ptr<DeviceRuntime> runtime;  // null: the CPU
+  Precision precision = Precision::fp32;   // of the forward pass
+  // Looks for the loss's factor under which no gradient is lost in the forward pass's precision.
+  bool scale_loss = false;
+  // Images on the device lie as [B, H, W, C] in memory. Needs samples of three dimensions.
+  bool channels_last = false;
+  Duration patience = from_seconds(120.0);  // longest wait for the device in a step
   LoaderOptions loader;
 };
 
-// Parameters are bound to the request's z without a copy where z is on the device, and staged there
-// otherwise; results are on z's device. Loss: gpu/objective.hpp. Parameters that the loss does not
-// reach have gradient zero. Between calls the model holds no handle on any z.
+// Parameters are bound to the request's z without a copy where z is in the memory that the device
+// computes in, and uploaded otherwise (gpu/transfers.hpp: queues, events, page-locked memory);
+// results are on the host then. The batch of the next step is read and uploaded while the device
+// computes. Loss: gpu/objective.hpp. Parameters that the loss does not reach have gradient zero.
+// Between calls the model holds no handle on any z.
 //
 // Layers of the zoo draw from gpu/step_generator.hpp, so that equal requests give equal bits
 // whatever other threads do. TorchScript's own dropout does not: it draws from LibTorch's global
@@ -52,7 +64,9 @@ class TorchCompute final : public Compute {
   FrozenTensor initial_buffers() const override { return initial_buffers_; }
 
   // request.buffers may be undefined: the initial ones are used. request.recycled is used where it
-  // is the only handle on [d] float32 on z's device. Errors are one line that names the rank.
+  // is the only handle on [d] float32 in the memory that the device computes in. Errors are one
+  // line that names the rank: the data set's, the model's, a loss that is not finite, a device that
+  // does not answer within `patience`, a gradient that does not fit into the precision.
   Gradient gradient(GradientRequest request) override;
 
   // Evaluation mode, in batches of eval_batch_size. Errors: a data set without test samples, and
@@ -63,22 +77,43 @@ class TorchCompute final : public Compute {
   TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> model, FlatTensors parameters,
                Sampler sampler);
 
+  // What a forward and backward pass leaves on the device.
+  struct Pass {
+    at::Tensor gradient;  // [d]
+    at::Tensor buffers;   // [b]
+    at::Tensor figures;   // [4] float64: loss, top1, top5, whether the gradient is finite
+  };
+  struct Uploaded {
+    Step step = 0;
+    Batch batch;
+  };
+
   Expected<void> check_fit();
   Expected<void> check_request(const FrozenTensor& z, const FrozenTensor& buffers) const;
   Expected<Gradient> try_gradient(GradientRequest& request);
-  Expected<void> forward_backward(const FrozenTensor& z, const Batch& batch, at::Tensor& flat,
-                                  Gradient& result);
+  Expected<Batch> batch_of(Step step, Gradient& result);
+  void upload_batch_after(Step step);
+  Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
+                          Gradient& result);
+  Expected<bool> lower_scale(Step step);
+  Pass forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat);
+  at::Tensor forward(const at::Tensor& input);
   Expected<Evaluation> try_evaluate(const FrozenTensor& z, const FrozenTensor& buffers);
-  FrozenTensor on_device(const FrozenTensor& z) const;
-  void load_buffers(const FrozenTensor& buffers);
-  void synchronize() const;
+  at::Tensor upload_buffers(const FrozenTensor& buffers);
+  void seed_masks(Step step) const;
 
   TorchComputeConfig config_;
+  at::Device device_;
   std::unique_ptr<Model> model_;
   FlatTensors parameters_;
   FlatTensors buffers_;
   FrozenTensor initial_parameters_;
   FrozenTensor initial_buffers_;
+  LossScale loss_scale_;
+  Transfers transfers_;  // before what lies in its queues
+  Transfers::Place z_place_;
+  Transfers::Place buffers_place_;
+  std::optional<Uploaded> next_;
   BatchLoader loader_;
 };
 

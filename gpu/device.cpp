@@ -1,0 +1,88 @@
+#include "gpu/device.hpp"
+
+#include <ATen/ATen.h>
+
+#include <charconv>
+#include <utility>
+
+#include "messages/check.hpp"
+#include "messages/names.hpp"
+
+namespace grapevine {
+namespace {
+
+class HostRuntime final : public DeviceRuntime {
+ public:
+  at::Device device() const override { return at::kCPU; }
+  bool in_host_memory() const override { return true; }
+  std::unique_ptr<QueueScope> enter(Queue) override { return nullptr; }
+  void copy(Queue, const at::Tensor& to, const at::Tensor& from) override { to.copy_(from); }
+  MarkHandle mark(Queue) override { return nullptr; }
+  void wait(Queue, const MarkHandle&) override {}
+  Expected<void> host_wait(const MarkHandle&, Duration) override { return {}; }
+  void share(const at::Tensor&, Queue) override {}
+  std::shared_ptr<void> host_memory(std::size_t) override { return nullptr; }
+};
+
+CardDriver& cuda_driver() {
+  static CardDriver driver;
+  return driver;
+}
+
+Error no_cuda(const std::string& typed) {
+  return bad_input("--device " + typed +
+                   ": CUDA is not in this build: use cpu or auto, or build with a LibTorch that "
+                   "has CUDA");
+}
+
+// The number in "cuda:3"; -1 for anything else.
+int card_in(const std::string& typed) {
+  const std::string prefix = "cuda:";
+  if (typed.rfind(prefix, 0) != 0) return -1;
+  const char* end = typed.data() + typed.size();
+  int card = -1;
+  const auto [stop, error] = std::from_chars(typed.data() + prefix.size(), end, card);
+  return error == std::errc() && stop == end && card >= 0 ? card : -1;
+}
+
+}  // namespace
+
+std::shared_ptr<DeviceRuntime> host_runtime() { return std::make_shared<HostRuntime>(); }
+
+void register_cuda_driver(CardDriver driver) { cuda_driver() = std::move(driver); }
+
+Cards cuda_cards() {
+  const CardDriver& driver = cuda_driver();
+  if (!driver.open) return {};
+  return {true, driver.visible()};
+}
+
+Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device) {
+  if (device.is_cpu()) return host_runtime();
+  if (!device.is_cuda() || !cuda_driver().open)
+    return Error{Errc::unavailable, "device " + device.str() + " is not in this build: use cpu"};
+  return cuda_driver().open(device.has_index() ? device.index() : 0);
+}
+
+Expected<at::Device> choose_device(const std::string& typed, const Cards& cards,
+                                   std::int64_t local_rank) {
+  GRAPEVINE_CHECK(local_rank >= 0, local_rank);
+  if (typed == "cpu" || (typed == "auto" && cards.visible < 1)) return at::Device(at::kCPU);
+  const bool any = typed == "cuda" || typed == "auto";
+  const int card = card_in(typed);
+  if (!any && card < 0) {
+    if (typed.rfind("cuda", 0) == 0)
+      return bad_input("--device " + typed + ": expected cpu, cuda, cuda:INDEX or auto");
+    return unknown_name("--device", typed, {"cpu", "cuda", "auto"});
+  }
+  if (!cards.built_in) return no_cuda(typed);
+  if (cards.visible < 1)
+    return bad_input("--device " + typed + ": no CUDA card is visible here: use cpu or auto");
+  if (card >= cards.visible)
+    return bad_input("--device " + typed + ": the visible cards are cuda:0..cuda:" +
+                     std::to_string(cards.visible - 1) + ": give one of them");
+  const auto chosen = any ? static_cast<int>(local_rank % cards.visible) : card;
+  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(chosen));
+}
+
+}  // namespace grapevine

@@ -1,0 +1,100 @@
+// DeviceRuntime: what a training step needs of a device, and nothing else: three queues, marks in
+// them, copies and page-locked memory. There is no call that waits for the whole device.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "messages/expected.hpp"
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+// Work in one queue runs in the order in which it was put there; queues run side by side.
+enum class Queue { upload, compute, download };
+inline constexpr std::size_t kQueues = 3;
+
+// A place in a queue: behind all work that was there when the mark was made. Thread-safe.
+class Mark {
+ public:
+  virtual ~Mark() = default;
+  // Never blocks. Once true, it stays true.
+  virtual bool reached() const = 0;
+};
+using MarkHandle = std::shared_ptr<const Mark>;  // null: was reached before anything began
+
+// While it lives, ATen calls of the thread that made it go to its queue.
+class QueueScope {
+ public:
+  virtual ~QueueScope() = default;
+};
+
+// Not thread-safe, but one object may serve one thread after another. ATen's exceptions pass
+// through all calls but host_wait().
+class DeviceRuntime {
+ public:
+  virtual ~DeviceRuntime() = default;
+
+  virtual at::Device device() const = 0;
+
+  // True: the device computes in the host's memory and in program order, so that nothing is
+  // copied, marks are null and no wait ever waits.
+  virtual bool in_host_memory() const = 0;
+
+  // Scopes nest, and end in the reverse order on the thread that made them.
+  virtual std::unique_ptr<QueueScope> enter(Queue queue) = 0;
+
+  // Puts the copy into `queue` and returns at once; `from` and `to` stay as they are until a mark
+  // behind it is reached. REQUIRES: both contiguous, of the same type and numel; the one on the
+  // host in memory of host_memory(), or else the call may wait for the copy.
+  virtual void copy(Queue queue, const at::Tensor& to, const at::Tensor& from) = 0;
+
+  virtual MarkHandle mark(Queue queue) = 0;
+
+  // What is put into `queue` from now on runs after `mark`. The host does not wait.
+  virtual void wait(Queue queue, const MarkHandle& mark) = 0;
+
+  // Blocks the calling thread. Errors: timeout after `patience`; failed where the device reports
+  // an error.
+  virtual Expected<void> host_wait(const MarkHandle& mark, Duration patience) = 0;
+
+  // The memory of `t`, which was made in another queue, is not handed out again before what `queue`
+  // holds at the time of t's end has run.
+  virtual void share(const at::Tensor& t, Queue queue) = 0;
+
+  // Page-locked memory that a copy can use without waiting; null where there is none left.
+  virtual std::shared_ptr<void> host_memory(std::size_t bytes) = 0;
+};
+
+// The CPU: nothing to stage, nothing to wait for.
+std::shared_ptr<DeviceRuntime> host_runtime();
+
+// How this build reaches cards of a kind. Each call of `open` gives queues of their own.
+struct CardDriver {
+  std::function<int()> visible;  // number of cards; 0 where there is no driver either
+  std::function<Expected<std::shared_ptr<DeviceRuntime>>(int card)> open;
+};
+
+// At program start, before other threads. Registering twice replaces.
+void register_cuda_driver(CardDriver driver);
+
+struct Cards {
+  bool built_in = false;
+  int visible = 0;
+};
+Cards cuda_cards();
+
+// Errors: unavailable where CUDA is not in this build; the driver's.
+Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device);
+
+// The device of the worker that is number `local_rank` (0, 1, …) on this machine, from what the
+// user typed: "cpu"; "cuda": card local_rank modulo the visible ones; "cuda:I": card I; "auto":
+// as "cuda" where a card is visible, else as "cpu". Errors: bad_input, naming what to do.
+Expected<at::Device> choose_device(const std::string& typed, const Cards& cards,
+                                   std::int64_t local_rank);
+
+}  // namespace grapevine

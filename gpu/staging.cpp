@@ -1,0 +1,119 @@
+#include "gpu/staging.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace grapevine {
+namespace {
+
+// Blocks of nearly the same size serve each other.
+constexpr std::size_t kGranule = 4096;
+
+std::size_t rounded(std::size_t bytes) { return (bytes + kGranule - 1) / kGranule * kGranule; }
+
+struct Block {
+  std::shared_ptr<void> memory;
+  std::size_t bytes = 0;
+};
+
+}  // namespace
+
+struct StagingPool::Shelf {
+  Allocate allocate;
+  std::size_t limit = 0;
+
+  mutable std::mutex mutex;
+  std::vector<Block> free;
+  Usage usage;
+
+  // Without memory where the limit or the allocator says no.
+  Block take(std::size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (Block found = reuse(bytes); found.memory) return found;
+    if (usage.bytes + bytes > limit) drop_free();
+    if (usage.bytes + bytes <= limit)
+      if (std::shared_ptr<void> memory = allocate(bytes)) {
+        usage.bytes += bytes;
+        return {std::move(memory), bytes};
+      }
+    ++usage.overflows;
+    return {};
+  }
+
+  void give_back(Block block) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    usage.free_bytes += block.bytes;
+    free.push_back(std::move(block));
+  }
+
+ private:
+  // The smallest that fits, unless most of it would lie idle.
+  Block reuse(std::size_t bytes) {
+    auto best = free.end();
+    for (auto it = free.begin(); it != free.end(); ++it)
+      if (it->bytes >= bytes && it->bytes <= 2 * bytes &&
+          (best == free.end() || it->bytes < best->bytes))
+        best = it;
+    if (best == free.end()) return {};
+    Block found = std::move(*best);
+    free.erase(best);
+    usage.free_bytes -= found.bytes;
+    return found;
+  }
+
+  void drop_free() {
+    free.clear();
+    usage.bytes -= usage.free_bytes;
+    usage.free_bytes = 0;
+  }
+};
+
+StagingPool::StagingPool(Allocate allocate, std::size_t limit_bytes)
+    : shelf_(std::make_shared<Shelf>()) {
+  shelf_->allocate = std::move(allocate);
+  shelf_->limit = limit_bytes;
+}
+
+StagingPool::~StagingPool() = default;
+
+at::Tensor StagingPool::take(at::IntArrayRef shape, at::ScalarType dtype) {
+  release_reached();
+  const at::TensorOptions options(dtype);
+  const std::size_t bytes =
+      static_cast<std::size_t>(c10::multiply_integers(shape)) * c10::elementSize(dtype);
+  if (bytes == 0) return at::empty(shape, options);
+  Block block = shelf_->take(rounded(bytes));
+  if (!block.memory) return at::empty(shape, options);
+  void* memory = block.memory.get();
+  // The shelf may be gone by then: the memory ends with the block.
+  auto give_back = [shelf = std::weak_ptr<Shelf>(shelf_), block](void*) {
+    if (const auto alive = shelf.lock()) alive->give_back(block);
+  };
+  return at::from_blob(memory, shape, std::move(give_back), options);
+}
+
+void StagingPool::hold(at::Tensor t, MarkHandle mark) {
+  release_reached();
+  if (mark == nullptr || mark->reached()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  held_.push_back({std::move(t), std::move(mark)});
+}
+
+void StagingPool::release_reached() {
+  std::vector<Held> reached;  // ends outside the lock: its tensors go back to the shelf
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto first = std::stable_partition(held_.begin(), held_.end(),
+                                           [](const Held& each) { return !each.mark->reached(); });
+  std::move(first, held_.end(), std::back_inserter(reached));
+  held_.erase(first, held_.end());
+}
+
+StagingPool::Usage StagingPool::usage() const {
+  const std::lock_guard<std::mutex> lock(shelf_->mutex);
+  return shelf_->usage;
+}
+
+}  // namespace grapevine

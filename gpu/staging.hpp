@@ -1,0 +1,59 @@
+// StagingPool: page-locked host memory for copies to and from a device, bounded and reused.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gpu/device.hpp"
+
+namespace grapevine {
+
+// Locking pages takes milliseconds and keeps them from the rest of the machine; so blocks are kept
+// for the next taker, and there is a limit. A tensor's block comes back by itself when the last
+// handle on its storage ends, on whatever thread, also after it was frozen, sent and thawed.
+//
+// Thread-safe. Tensors may outlive the pool.
+class StagingPool {
+ public:
+  // Null: there is no more. Called under the pool's lock.
+  using Allocate = std::function<std::shared_ptr<void>(std::size_t bytes)>;
+
+  StagingPool(Allocate allocate, std::size_t limit_bytes);
+  ~StagingPool();
+  StagingPool(const StagingPool&) = delete;
+  StagingPool& operator=(const StagingPool&) = delete;
+
+  // A contiguous tensor on the CPU, contents undefined. Never blocks and never fails: beyond the
+  // limit, or where pages cannot be locked, it is ordinary memory, and overflows() grows.
+  at::Tensor take(at::IntArrayRef shape, at::ScalarType dtype);
+
+  // Keeps the memory of `t` from being reused until `mark` is reached: a copy is using it.
+  void hold(at::Tensor t, MarkHandle mark);
+
+  struct Usage {
+    std::size_t bytes = 0;       // page-locked, lent or not
+    std::size_t free_bytes = 0;  // of them, waiting for a taker
+    std::int64_t overflows = 0;  // times that take() gave ordinary memory
+  };
+  Usage usage() const;
+
+ private:
+  struct Shelf;
+  struct Held {
+    at::Tensor tensor;
+    MarkHandle mark;
+  };
+
+  void release_reached();
+
+  const std::shared_ptr<Shelf> shelf_;  // lent tensors know it weakly
+  std::mutex mutex_;
+  std::vector<Held> held_;  // guarded by mutex_
+};
+
+}  // namespace grapevine

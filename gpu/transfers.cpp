@@ -1,0 +1,113 @@
+#include "gpu/transfers.hpp"
+
+#include <ATen/ATen.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "gpu/torch_error.hpp"
+
+namespace grapevine {
+namespace {
+
+// Page-locking copies of one part run while the part before it crosses the bus.
+constexpr std::int64_t kPartBytes = std::int64_t{4} << 20;
+
+}  // namespace
+
+Transfers::Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes,
+                     Duration patience)
+    : runtime_(std::move(runtime)),
+      patience_(patience),
+      staging_([device = runtime_](std::size_t bytes) { return device->host_memory(bytes); },
+               staging_bytes) {}
+
+Transfers::~Transfers() {
+  // What the queues still read or write is freed after this. A device that does not answer within
+  // the patience, or not at all, has failed, and its memory with it.
+  try {
+    for (const Queue queue : {Queue::upload, Queue::compute, Queue::download})
+      if (!runtime_->host_wait(runtime_->mark(queue), patience_)) return;
+  } catch (const std::exception& e) {
+    spdlog::warn("{}: {}", runtime_->device().str(), one_line(e));
+  }
+}
+
+at::Tensor Transfers::on_device(at::IntArrayRef shape, at::ScalarType dtype) const {
+  return at::empty(shape, at::TensorOptions(dtype).device(runtime_->device()));
+}
+
+void Transfers::copy_up(const at::Tensor& to, const at::Tensor& host) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor from = host.contiguous().view({-1});
+  const at::Tensor flat = to.view({-1});
+  const at::Tensor staged = staging_.take(from.sizes(), from.scalar_type());
+  const std::int64_t part = kPartBytes / static_cast<std::int64_t>(from.element_size());
+  for (std::int64_t begin = 0; begin < from.numel(); begin += part) {
+    const std::int64_t count = std::min(part, from.numel() - begin);
+    at::Tensor slice = staged.narrow(0, begin, count);
+    slice.copy_(from.narrow(0, begin, count));
+    runtime_->copy(Queue::upload, flat.narrow(0, begin, count), slice);
+  }
+  staging_.hold(staged, runtime_->mark(Queue::upload));
+}
+
+at::Tensor Transfers::upload(const at::Tensor& host, Place& place) {
+  if (host.device() == runtime_->device() && (runtime_->in_host_memory() || !host.is_cpu()))
+    return host;
+  const auto scope = runtime_->enter(Queue::upload);
+  runtime_->wait(Queue::upload, runtime_->mark(Queue::compute));
+  if (!place.memory.defined() || place.memory.sizes() != host.sizes() ||
+      place.memory.scalar_type() != host.scalar_type()) {
+    place.memory = on_device(host.sizes(), host.scalar_type());
+    runtime_->share(place.memory, Queue::compute);
+  }
+  copy_up(place.memory, host);
+  return place.memory;
+}
+
+Batch Transfers::upload(const Batch& host) {
+  if (runtime_->in_host_memory()) return host;
+  const auto scope = runtime_->enter(Queue::upload);
+  Batch batch{on_device(host.input.sizes(), host.input.scalar_type()),
+              on_device(host.target.sizes(), host.target.scalar_type())};
+  copy_up(batch.input, host.input);
+  copy_up(batch.target, host.target);
+  runtime_->share(batch.input, Queue::compute);
+  runtime_->share(batch.target, Queue::compute);
+  return batch;
+}
+
+std::unique_ptr<QueueScope> Transfers::begin_compute() {
+  runtime_->wait(Queue::compute, runtime_->mark(Queue::upload));
+  // Results are written where the last downloads read; they may be unfinished after an error.
+  runtime_->wait(Queue::compute, runtime_->mark(Queue::download));
+  return runtime_->enter(Queue::compute);
+}
+
+void Transfers::end_compute() { runtime_->wait(Queue::download, runtime_->mark(Queue::compute)); }
+
+at::Tensor Transfers::download(const at::Tensor& result) {
+  if (runtime_->in_host_memory()) return result;
+  const auto scope = runtime_->enter(Queue::download);
+  at::Tensor host = staging_.take(result.sizes(), result.scalar_type());
+  runtime_->share(result, Queue::download);
+  in_flight_.push_back(host);
+  runtime_->copy(Queue::download, host, result);
+  return host;
+}
+
+Expected<void> Transfers::finish() {
+  const MarkHandle last = runtime_->mark(Queue::download);
+  const Expected<void> done = runtime_->host_wait(last, patience_);
+  // These handles end here in any case: freezing needs the last one. hold() takes over what a
+  // device that does not answer may still write to.
+  for (at::Tensor& host : in_flight_)
+    if (!done) staging_.hold(std::move(host), last);
+  in_flight_.clear();
+  return done;
+}
+
+}  // namespace grapevine

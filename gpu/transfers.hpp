@@ -1,0 +1,75 @@
+// Transfers: parameters and batches to the device, results back, beside the computation.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gpu/data_set.hpp"
+#include "gpu/device.hpp"
+#include "gpu/staging.hpp"
+#include "messages/expected.hpp"
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+// The order of one step, with the queue in which each part runs:
+//
+//   upload    z, buffers                      batch of the next step
+//   compute              forward, backward
+//   download                               gradient, buffers, figures
+//   host                 (reads the next batch)                     waits here, and only here
+//
+// Uploads overwrite what the last computation read, so they wait for its end in their queue; the
+// host waits once, for the last copy of a step. On a device in host memory all of this is nothing:
+// tensors pass as they are.
+//
+// Not thread-safe.
+class Transfers {
+ public:
+  // `staging_bytes`: most page-locked memory. `patience`: longest wait of the host.
+  Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes, Duration patience);
+  // Waits for the copies in flight, at most `patience`.
+  ~Transfers();
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
+
+  // A fixed place on the device for a tensor that every step uploads anew.
+  struct Place {
+    at::Tensor memory;
+  };
+
+  // `host` on the device: itself where it is there already, else in `place`, which then serves
+  // until the next call with the same place. `host` may end when this returns.
+  at::Tensor upload(const at::Tensor& host, Place& place);
+
+  // A batch in memory of its own. `host` may end when this returns.
+  Batch upload(const Batch& host);
+
+  // ATen calls of this thread go to the compute queue, behind all uploads so far.
+  std::unique_ptr<QueueScope> begin_compute();
+  // Downloads from here on wait for what was computed so far.
+  void end_compute();
+
+  // A tensor on the host, the only handle on its storage, that holds `result` after finish(). On a
+  // device in host memory: `result`. REQUIRES: contiguous, computed before end_compute().
+  at::Tensor download(const at::Tensor& result);
+
+  // Waits until all downloads are here. Errors: those of DeviceRuntime::host_wait.
+  Expected<void> finish();
+
+  const DeviceRuntime& runtime() const { return *runtime_; }
+  const StagingPool& staging() const { return staging_; }
+
+ private:
+  at::Tensor on_device(at::IntArrayRef shape, at::ScalarType dtype) const;
+  void copy_up(const at::Tensor& to, const at::Tensor& host);
+
+  const std::shared_ptr<DeviceRuntime> runtime_;
+  const Duration patience_;
+  StagingPool staging_;
+  std::vector<at::Tensor> in_flight_;  // targets of downloads that no finish() has seen
+};
+
+}  // namespace grapevine

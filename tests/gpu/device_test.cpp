@@ -1,0 +1,68 @@
+#include "gpu/device.hpp"
+
+#include <gtest/gtest.h>
+
+namespace grapevine {
+namespace {
+
+constexpr Cards kNotBuilt{false, 0};
+constexpr Cards kNoCard{true, 0};
+constexpr Cards kThree{true, 3};
+
+std::string chosen(const std::string& typed, const Cards& cards, std::int64_t local_rank = 0) {
+  const auto device = choose_device(typed, cards, local_rank);
+  return device ? device->str() : device.error().message;
+}
+
+TEST(ChooseDevice, AutoTakesACardWhereOneIsVisible) {
+  EXPECT_EQ(chosen("auto", kNotBuilt), "cpu");
+  EXPECT_EQ(chosen("auto", kNoCard), "cpu");
+  EXPECT_EQ(chosen("auto", kThree), "cuda:0");
+  EXPECT_EQ(chosen("cpu", kThree, 2), "cpu");
+}
+
+TEST(ChooseDevice, LocalRanksTakeTheCardsInTurn) {
+  for (std::int64_t rank = 0; rank < 10; ++rank) {
+    const std::string card = "cuda:" + std::to_string(rank % 3);
+    EXPECT_EQ(chosen("cuda", kThree, rank), card);
+    EXPECT_EQ(chosen("auto", kThree, rank), card);
+    EXPECT_EQ(chosen("cuda:1", kThree, rank), "cuda:1");
+  }
+}
+
+TEST(ChooseDevice, RefusesInOneLineThatSaysWhatToDo) {
+  EXPECT_EQ(chosen("cuda", kNotBuilt),
+            "--device cuda: CUDA is not in this build: use cpu or auto, or build with a LibTorch "
+            "that has CUDA");
+  EXPECT_EQ(chosen("cuda:1", kNoCard),
+            "--device cuda:1: no CUDA card is visible here: use cpu or auto");
+  EXPECT_EQ(chosen("cuda:3", kThree),
+            "--device cuda:3: the visible cards are cuda:0..cuda:2: give one of them");
+  for (const char* typed : {"cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda1", "cuda:99999999999"})
+    EXPECT_EQ(chosen(typed, kThree),
+              std::string("--device ") + typed + ": expected cpu, cuda, cuda:INDEX or auto");
+  EXPECT_EQ(chosen("cdua", kThree),
+            "unknown --device 'cdua': did you mean 'cuda'? valid: cpu, cuda, auto");
+  for (const Cards& cards : {kNotBuilt, kNoCard, kThree})
+    EXPECT_EQ(choose_device("tpu", cards, 0).error().code, Errc::bad_input);
+}
+
+TEST(Device, ADriverIsAskedForItsCard) {
+  int asked = -1;
+  register_cuda_driver({[] { return 2; },
+                        [&asked](int card) -> Expected<std::shared_ptr<DeviceRuntime>> {
+                          asked = card;
+                          return host_runtime();
+                        }});
+  EXPECT_TRUE(cuda_cards().built_in);
+  EXPECT_EQ(cuda_cards().visible, 2);
+  EXPECT_TRUE(open_device(at::Device(at::kCUDA, 1)).ok());
+  EXPECT_EQ(asked, 1);
+  register_cuda_driver({});
+  EXPECT_FALSE(cuda_cards().built_in);
+  EXPECT_EQ(open_device(at::Device(at::kCUDA, 1)).error().code, Errc::unavailable);
+  EXPECT_TRUE(open_device(at::kCPU).value()->in_host_memory());
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,170 @@
+#include "gpu/staging.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "messages/frozen_tensor.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+// Counts the bytes that are page-locked at this moment.
+struct Pages {
+  std::shared_ptr<std::atomic<std::size_t>> locked = std::make_shared<std::atomic<std::size_t>>(0);
+  StagingPool::Allocate allocate() const {
+    return [locked = locked](std::size_t bytes) -> std::shared_ptr<void> {
+      *locked += bytes;
+      return {new unsigned char[bytes], [locked, bytes](void* memory) {
+                delete[] static_cast<unsigned char*>(memory);
+                *locked -= bytes;
+              }};
+    };
+  }
+};
+
+class TestMark : public Mark {
+ public:
+  bool reached() const override { return reached_; }
+  std::atomic<bool> reached_{false};
+};
+
+at::Tensor take(StagingPool& pool, std::int64_t floats) { return pool.take({floats}, at::kFloat); }
+
+TEST(StagingPool, MemoryComesBackWithTheLastHandle) {
+  const Pages pages;
+  StagingPool pool(pages.allocate(), 64 * kPage);
+  at::Tensor first = take(pool, 1000);
+  const void* memory = first.data_ptr();
+  const at::Tensor view = first.narrow(0, 10, 20);
+  first = {};
+  EXPECT_NE(take(pool, 1000).data_ptr(), memory) << "a view still reads it";
+  const at::Tensor second = take(pool, 1000);
+  EXPECT_NE(second.data_ptr(), view.data_ptr());
+  EXPECT_LE(pool.usage().bytes, 2 * kPage);
+}
+
+TEST(StagingPool, FreezesWithoutACopyAndComesBackFromAnotherThread) {
+  const Pages pages;
+  StagingPool pool(pages.allocate(), 64 * kPage);
+  at::Tensor gradient = take(pool, 3000).fill_(2);
+  const void* memory = gradient.data_ptr();
+  FrozenTensor frozen = FrozenTensor::freeze(std::move(gradient));
+  EXPECT_EQ(frozen.raw(), memory);
+  EXPECT_TRUE(frozen.sole_owner());
+  std::thread receiver([mine = std::move(frozen)]() mutable {
+    const at::Tensor thawed = std::move(mine).thaw();
+    EXPECT_EQ(thawed[0].item<float>(), 2);
+  });
+  receiver.join();
+  EXPECT_EQ(take(pool, 3000).data_ptr(), memory);
+  EXPECT_EQ(pool.usage().overflows, 0);
+}
+
+TEST(StagingPool, HeldMemoryIsNotReusedBeforeItsMark) {
+  const Pages pages;
+  StagingPool pool(pages.allocate(), 64 * kPage);
+  const auto mark = std::make_shared<TestMark>();
+  at::Tensor source = take(pool, 500);
+  const void* memory = source.data_ptr();
+  pool.hold(std::move(source), mark);
+  for (int i = 0; i < 5; ++i) EXPECT_NE(take(pool, 500).data_ptr(), memory);
+  mark->reached_ = true;
+  EXPECT_EQ(take(pool, 500).data_ptr(), memory);
+}
+
+TEST(StagingPool, StaysWithinItsLimit) {
+  const Pages pages;
+  StagingPool pool(pages.allocate(), 3 * kPage);
+  std::vector<at::Tensor> lent;
+  for (int i = 0; i < 10; ++i) {
+    lent.push_back(take(pool, 1024).fill_(i));
+    EXPECT_LE(*pages.locked, 3 * kPage);
+  }
+  EXPECT_EQ(pool.usage().bytes, 3 * kPage);
+  EXPECT_EQ(pool.usage().overflows, 7);
+  for (int i = 0; i < 10; ++i)
+    EXPECT_TRUE(lent[static_cast<std::size_t>(i)].eq(i).all().item<bool>());
+  lent.clear();
+  // What lies idle in the wrong size makes room for the right one.
+  EXPECT_EQ(take(pool, 3 * 1024).numel(), 3 * 1024);
+  EXPECT_EQ(pool.usage().overflows, 7);
+  EXPECT_EQ(*pages.locked, 3 * kPage);
+}
+
+TEST(StagingPool, WithoutPagesItGivesOrdinaryMemory) {
+  StagingPool pool([](std::size_t) { return nullptr; }, 64 * kPage);
+  at::Tensor t = take(pool, 100).fill_(1);
+  EXPECT_EQ(t.sum().item<float>(), 100);
+  EXPECT_EQ(pool.usage().overflows, 1);
+  EXPECT_EQ(pool.usage().bytes, 0U);
+  EXPECT_EQ(take(pool, 0).numel(), 0);
+}
+
+TEST(StagingPool, TensorsOutliveThePool) {
+  const Pages pages;
+  auto pool = std::make_unique<StagingPool>(pages.allocate(), 64 * kPage);
+  at::Tensor t = take(*pool, 100).fill_(1);
+  take(*pool, 5000);
+  pool = nullptr;
+  EXPECT_EQ(*pages.locked, kPage);
+  EXPECT_EQ(t.sum().item<float>(), 100);
+  t = {};
+  EXPECT_EQ(*pages.locked, 0U);
+}
+
+// Any sequence of taking, holding, reaching and ending: nobody sees another's bytes, the limit
+// holds, and in the end all is free.
+TEST(StagingPool, NoTwoOwnersShareBytes) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const Pages pages;
+    StagingPool pool(pages.allocate(), 16 * kPage);
+    struct Owner {
+      at::Tensor tensor;
+      std::shared_ptr<TestMark> mark;  // held: read through `bytes` until it is reached
+      at::Tensor bytes;
+      float value = 0;
+    };
+    std::vector<Owner> owners;
+    for (int i = 0; i < 300; ++i) {
+      Owner mine;
+      mine.tensor = take(pool, 1 + static_cast<std::int64_t>(random() % 4000));
+      mine.value = static_cast<float>(i);
+      mine.tensor.fill_(mine.value);
+      if (random() % 2 == 0 && pool.usage().overflows == 0) {
+        mine.mark = std::make_shared<TestMark>();
+        mine.bytes = at::from_blob(mine.tensor.data_ptr(), mine.tensor.sizes(), at::kFloat);
+        pool.hold(std::move(mine.tensor), mine.mark);
+        mine.tensor = {};
+      }
+      owners.push_back(std::move(mine));
+      if (random() % 3 != 0) {
+        const std::size_t victim = random() % owners.size();
+        if (owners[victim].mark) owners[victim].mark->reached_ = true;
+        owners.erase(owners.begin() + static_cast<std::ptrdiff_t>(victim));
+      }
+      EXPECT_LE(*pages.locked, 16 * kPage);
+      for (const Owner& each : owners) {
+        const at::Tensor& seen = each.mark ? each.bytes : each.tensor;
+        ASSERT_TRUE(seen.eq(each.value).all().item<bool>()) << "after " << i;
+      }
+    }
+    for (const Owner& each : owners)
+      if (each.mark) each.mark->reached_ = true;
+    owners.clear();
+    take(pool, 1);
+    EXPECT_EQ(pool.usage().free_bytes, pool.usage().bytes);
+  }
+}
+
+}  // namespace
+}  // namespace grapevine

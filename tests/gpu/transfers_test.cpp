@@ -1,0 +1,203 @@
+// A training step on a device that puts everything off: tests/gpu/lazy_device.hpp.
+#include "gpu/transfers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/gpu/lazy_device.hpp"
+#include "tests/gpu/tiny_compute.hpp"
+
+namespace grapevine {
+namespace {
+
+using Log = std::vector<std::string>;
+
+FrozenTensor point(const Compute& compute, std::int64_t seed) {
+  const at::Generator generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(seed));
+  return FrozenTensor::freeze(at::randn({compute.dimension()}, generator));
+}
+
+torch::nn::Sequential layers_with_everything() {
+  return torch::nn::Sequential(torch::nn::Linear(3, 40), torch::nn::BatchNorm1d(40),
+                               std::make_shared<TinyDropout>(), torch::nn::Linear(40, 6));
+}
+
+void expect_same(const Gradient& a, const Gradient& b) {
+  ASSERT_EQ(a.error, "");
+  ASSERT_EQ(b.error, "");
+  EXPECT_TRUE(a.value.read().equal(b.value.read()));
+  EXPECT_TRUE(a.buffers.read().equal(b.buffers.read()));
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.top1, b.top1);
+  EXPECT_EQ(a.top5, b.top5);
+  EXPECT_EQ(a.samples, b.samples);
+}
+
+// Whatever runs late or early within what waits and marks allow, results are those of the CPU; also
+// when steps repeat or jump, memory is recycled, and others go on reading older results.
+TEST(Transfers, AnyOrderThatTheMarksAllowGivesTheSameBits) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    TorchComputeConfig config = tiny_config(layers_with_everything);
+    const auto cpu = make_tiny(config);
+    const auto device = std::make_shared<LazyDevice>(seed);
+    config.runtime = device;
+    const auto lazy = make_tiny(config);
+    std::mt19937_64 random(seed + 100);
+    std::vector<std::pair<FrozenTensor, at::Tensor>> readers;  // result, its bytes then
+    FrozenTensor buffers;
+    FrozenTensor recycled;
+    Step step = 0;
+    for (int i = 0; i < 25; ++i) {
+      GradientRequest request = tiny_request(point(*cpu, i), step);
+      request.buffers = buffers;
+      const Gradient expected = cpu->gradient(request);
+      request.recycled = std::move(recycled);
+      FrozenTensor mine = request.z;
+      request.z = {};
+      request.z = FrozenTensor::freeze(std::move(mine).thaw());
+      const FrozenTensor z = request.z;
+      Gradient result = lazy->gradient(std::move(request));
+      expect_same(result, expected);
+      EXPECT_TRUE(z.sole_owner());
+      EXPECT_TRUE(result.value.sole_owner());
+      readers.emplace_back(result.buffers, result.buffers.read().clone());
+      if (random() % 2 == 0)
+        recycled = std::move(result.value);
+      else
+        readers.emplace_back(result.value, result.value.read().clone());
+      if (readers.size() > 6) readers.erase(readers.begin());
+      if (random() % 4 == 0) device->settle();
+      for (const auto& [frozen, bytes] : readers) EXPECT_TRUE(frozen.read().equal(bytes));
+      buffers = expected.buffers;
+      step = random() % 5 == 0 ? static_cast<Step>(random() % 8) : step + 1;
+    }
+    const auto a = cpu->evaluate(point(*cpu, 1), buffers).value();
+    const auto b = lazy->evaluate(point(*cpu, 1), buffers).value();
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.top1, b.top1);
+  }
+}
+
+Log log_of_step(LazyDevice& device, Compute& compute, Step step) {
+  device.log.clear();
+  EXPECT_EQ(compute.gradient(tiny_request(compute.initial_parameters(), step)).error, "");
+  return device.log;
+}
+
+std::ptrdiff_t place(const Log& log, const std::string& what) {
+  return std::find(log.begin(), log.end(), what) - log.begin();
+}
+
+// The whole of a step after the first, in order: see gpu/transfers.hpp.
+TEST(Transfers, AStepWaitsOnceAndForItsOwnCopies) {
+  const auto device = std::make_shared<LazyDevice>();
+  TorchComputeConfig config = tiny_config(layers_with_everything);
+  config.runtime = device;
+  const auto compute = make_tiny(config);
+  log_of_step(*device, *compute, 0);
+  const Log expected = {"enter upload",
+                        "upload waits for compute",
+                        "copy upload",  // z
+                        "enter upload",
+                        "upload waits for compute",
+                        "copy upload",  // buffers
+                        "compute waits for upload",
+                        "compute waits for download",
+                        "enter compute",
+                        "download waits for compute",
+                        "enter download",
+                        "copy download",  // gradient
+                        "enter download",
+                        "copy download",  // buffers
+                        "enter download",
+                        "copy download",  // figures
+                        "enter upload",
+                        "copy upload",
+                        "copy upload",  // the next batch
+                        "host waits for download"};
+  EXPECT_EQ(log_of_step(*device, *compute, 1), expected);
+}
+
+// The next batch goes up while this step computes and its results come down: before the host waits,
+// and without waiting for the computation.
+TEST(Transfers, TheNextBatchGoesUpBesideTheStep) {
+  const auto device = std::make_shared<LazyDevice>();
+  TorchComputeConfig config = tiny_config(layers_with_everything);
+  config.runtime = device;
+  const auto data = std::make_shared<const TinyData>(tiny_info());
+  config.data = data;
+  const auto compute = make_tiny(config);
+  log_of_step(*device, *compute, 0);
+  const int reads = data->reads;
+  const Log log = log_of_step(*device, *compute, 1);
+  EXPECT_EQ(data->reads, reads + 1) << "step 1 had its batch; it read that of step 2";
+  const auto downloads = place(log, "download waits for compute");
+  const auto host = place(log, "host waits for download");
+  const auto uploads = std::count(log.begin() + downloads, log.begin() + host, "copy upload");
+  EXPECT_EQ(uploads, 2);
+  EXPECT_EQ(std::count(log.begin() + downloads, log.end(), "upload waits for compute"), 0);
+}
+
+TEST(Transfers, AFailedReadAheadIsAnErrorOfItsOwnStepOnly) {
+  bool broken = false;
+  TorchComputeConfig config = tiny_config(layers_with_everything);
+  config.runtime = std::make_shared<LazyDevice>();
+  config.data = std::make_shared<const TinyData>(
+      tiny_info(), [&broken](const std::vector<std::int64_t>&) -> Expected<void> {
+        if (broken) return bad_input("file x: byte 7");
+        return {};
+      });
+  const auto compute = make_tiny(config);
+  const FrozenTensor z = compute->initial_parameters();
+  EXPECT_EQ(compute->gradient(tiny_request(z, 0)).error, "");
+  broken = true;
+  EXPECT_EQ(compute->gradient(tiny_request(z, 1)).error, "");  // its batch was there already
+  EXPECT_NE(compute->gradient(tiny_request(z, 2)).error.find("file x: byte 7"), std::string::npos);
+  broken = false;
+  EXPECT_EQ(compute->gradient(tiny_request(z, 2)).error, "");
+}
+
+TEST(Transfers, ADeviceThatDoesNotAnswerIsAnErrorAndMayRecover) {
+  TorchComputeConfig config = tiny_config(layers_with_everything);
+  const auto cpu = make_tiny(config);
+  const auto device = std::make_shared<LazyDevice>();
+  config.runtime = device;
+  const auto compute = make_tiny(config);
+  const FrozenTensor z = compute->initial_parameters();
+  device->dead = true;
+  EXPECT_EQ(compute->gradient(tiny_request(z, 0)).error, "rank 0: the device does not answer");
+  EXPECT_TRUE(z.defined());
+  device->dead = false;
+  for (Step step = 0; step < 3; ++step)
+    expect_same(compute->gradient(tiny_request(z, step)), cpu->gradient(tiny_request(z, step)));
+}
+
+TEST(Transfers, StagingMemoryIsReused) {
+  const auto device = std::make_shared<LazyDevice>();
+  TorchComputeConfig config = tiny_config(layers_with_everything);
+  config.runtime = device;
+  const auto compute = make_tiny(config);
+  for (Step step = 0; step < 5; ++step) log_of_step(*device, *compute, step);
+  const int before = device->allocations;
+  for (Step step = 5; step < 25; ++step) log_of_step(*device, *compute, step);
+  EXPECT_EQ(device->allocations, before);
+}
+
+// Parts of a tensor are staged one after the other: 4 MiB each.
+TEST(Transfers, LargeTensorsGoUpInParts) {
+  const auto device = std::make_shared<LazyDevice>();
+  Transfers transfers(device, std::size_t{64} << 20, from_seconds(10));
+  const at::Tensor host = at::randn({(5 << 20) / 2 + 3});
+  Transfers::Place spot;
+  const at::Tensor up = transfers.upload(host, spot);
+  EXPECT_EQ(std::count(device->log.begin(), device->log.end(), "copy upload"), 3);
+  const auto scope = transfers.begin_compute();
+  EXPECT_TRUE(up.equal(host));
+  EXPECT_NE(up.data_ptr(), host.data_ptr());
+  EXPECT_EQ(transfers.upload(host, spot).data_ptr(), up.data_ptr());
+}
+
+}  // namespace
+}  // namespace grapevine
