@@ -35,12 +35,16 @@ add_library(torch_interface INTERFACE)
 # A LibTorch from a wheel brings the fmt headers that it was built with. spdlog must go on to see
 # those of the fmt library that it links, so they go first, alone in a folder.
 list(GET TORCH_INCLUDE_DIRS 0 GRAPEVINE_TORCH_INCLUDE)
-if(EXISTS ${GRAPEVINE_TORCH_INCLUDE}/fmt AND TARGET fmt::fmt)
+if(TARGET fmt::fmt)
   get_target_property(GRAPEVINE_FMT_INCLUDE fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
   list(GET GRAPEVINE_FMT_INCLUDE 0 GRAPEVINE_FMT_INCLUDE)
-  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/fmt_first)
-  file(CREATE_LINK ${GRAPEVINE_FMT_INCLUDE}/fmt ${CMAKE_BINARY_DIR}/fmt_first/fmt SYMBOLIC)
-  target_include_directories(torch_interface SYSTEM BEFORE INTERFACE ${CMAKE_BINARY_DIR}/fmt_first)
+  if(EXISTS ${GRAPEVINE_TORCH_INCLUDE}/fmt
+     AND NOT GRAPEVINE_TORCH_INCLUDE STREQUAL GRAPEVINE_FMT_INCLUDE)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/fmt_first)
+    file(CREATE_LINK ${GRAPEVINE_FMT_INCLUDE}/fmt ${CMAKE_BINARY_DIR}/fmt_first/fmt SYMBOLIC)
+    target_include_directories(torch_interface SYSTEM BEFORE INTERFACE
+                               ${CMAKE_BINARY_DIR}/fmt_first)
+  endif()
 endif()
 target_include_directories(torch_interface SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(torch_interface INTERFACE torch torch_library c10 Threads::Threads)

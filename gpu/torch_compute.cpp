@@ -74,7 +74,7 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
     if (!parameters)
       return bad_input("model '" + config.model_name + "': " + parameters.error().message);
     if (config.channels_last && info.sample_shape.size() != 3)
-      return bad_input("channels-last: data '" + info.name +
+      return bad_input("--channels-last: data '" + info.name +
                        "' has no images: leave it out, or choose another data set");
     if (!config.runtime) config.runtime = host_runtime();
     std::unique_ptr<TorchCompute> compute(

@@ -189,7 +189,7 @@ TEST(ChannelsLast, NeedsImages) {
   const auto made = TorchCompute::make(config);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().message,
-            "channels-last: data 'tiny' has no images: leave it out, or choose another data set");
+            "--channels-last: data 'tiny' has no images: leave it out, or choose another data set");
   EXPECT_EQ(made.error().code, Errc::bad_input);
 }
 

@@ -44,7 +44,7 @@ TEST(StagingPool, MemoryComesBackWithTheLastHandle) {
   at::Tensor first = take(pool, 1000);
   const void* memory = first.data_ptr();
   const at::Tensor view = first.narrow(0, 10, 20);
-  first = {};
+  first.reset();
   EXPECT_NE(take(pool, 1000).data_ptr(), memory) << "a view still reads it";
   const at::Tensor second = take(pool, 1000);
   EXPECT_NE(second.data_ptr(), view.data_ptr());
@@ -116,7 +116,7 @@ TEST(StagingPool, TensorsOutliveThePool) {
   pool = nullptr;
   EXPECT_EQ(*pages.locked, kPage);
   EXPECT_EQ(t.sum().item<float>(), 100);
-  t = {};
+  t.reset();
   EXPECT_EQ(*pages.locked, 0U);
 }
 
@@ -144,7 +144,7 @@ TEST(StagingPool, NoTwoOwnersShareBytes) {
         mine.mark = std::make_shared<TestMark>();
         mine.bytes = at::from_blob(mine.tensor.data_ptr(), mine.tensor.sizes(), at::kFloat);
         pool.hold(std::move(mine.tensor), mine.mark);
-        mine.tensor = {};
+        mine.tensor.reset();
       }
       owners.push_back(std::move(mine));
       if (random() % 3 != 0) {

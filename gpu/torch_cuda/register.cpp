@@ -1,0 +1,11 @@
+#include "gpu/torch_cuda/register.hpp"
+
+#include "gpu/torch_cuda/cuda_runtime.hpp"
+
+namespace grapevine {
+
+void register_torch_cuda() {
+  register_cuda_devices();
+}
+
+}  // namespace grapevine
