@@ -12,6 +12,7 @@ if(GRAPEVINE_OWN_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "${GRAPEVINE_OWN_CUDA_ARCHITECTURES}")
 else()
   unset(CMAKE_CUDA_ARCHITECTURES)
+  unset(CMAKE_CUDA_ARCHITECTURES CACHE)  # the compiler's default, as the language was enabled
 endif()
 find_package(CAF REQUIRED)
 find_package(spdlog REQUIRED)
