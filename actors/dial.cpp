@@ -12,7 +12,7 @@ namespace {
 constexpr Duration kFirstPause = std::chrono::milliseconds(50);
 constexpr Duration kLongestPause = std::chrono::seconds(2);
 constexpr Duration kProbePatience = std::chrono::seconds(5);
-// For CAF's greeting, once somebody listens: what says nothing for so long is none of ours.
+// For CAF's greeting, once somebody listens. A machine under load may be later: then once more.
 constexpr Duration kGreetingPatience = std::chrono::seconds(10);
 
 using Found = std::tuple<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>;
@@ -22,13 +22,14 @@ Timestamp now_of(caf::actor_system& system) {
 }
 
 // CAF's own remote_actor() waits for as long as the kernel and whoever listens there like.
-Expected<Found> connect(caf::actor_system& system, const DialConfig& config) {
+Expected<Found> connect(caf::actor_system& system, const DialConfig& config, Duration left) {
   auto answered = std::make_shared<std::promise<Expected<Found>>>();
   std::future<Expected<Found>> answer = answered->get_future();
   const auto middleman = system.middleman().actor_handle();
+  const Duration patience = std::min(kGreetingPatience, left);
   const caf::actor asker = system.spawn([=, host = config.host,
                                          port = config.port](caf::event_based_actor* self) {
-    self->request(middleman, kGreetingPatience, caf::connect_atom::value, host, port)
+    self->request(middleman, patience, caf::connect_atom::value, host, port)
         .then(
             [answered](const caf::node_id& node, const caf::strong_actor_ptr& actor,
                        const std::set<std::string>& interface) {
@@ -36,7 +37,7 @@ Expected<Found> connect(caf::actor_system& system, const DialConfig& config) {
             },
             [answered, self](const caf::error& error) {
               const bool late = error == caf::sec::request_timeout;
-              answered->set_value(late ? Error{Errc::protocol, "it accepted and then said nothing"}
+              answered->set_value(late ? Error{Errc::timeout, "it accepted and then said nothing"}
                                        : Error{Errc::io, self->system().render(error)});
             });
   });
@@ -49,11 +50,13 @@ Expected<Found> connect(caf::actor_system& system, const DialConfig& config) {
 }
 
 Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialConfig& config,
+                                          Timestamp deadline,
                                           const std::set<std::string>& interface) {
-  const Duration patience = std::min(kProbePatience, config.patience);
-  if (auto listens = tcp::probe(config.host, config.port, patience); !listens)
+  const auto left = [&] { return std::max(deadline - now_of(system), Duration(kFirstPause)); };
+  const Duration patience = std::min(kProbePatience, left());
+  if (auto listens = tcp::probe(config.host, config.port, patience, config.cancelled); !listens)
     return listens.error();
-  auto found = connect(system, config);
+  auto found = connect(system, config, left());
   if (!found) return found.error();
   const auto& [node, actor, has] = *found;
   if (!actor || !system.assignable(has, interface))
@@ -68,7 +71,7 @@ Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const Dial
   caf::scoped_actor self{system};  // waits on the system's clock
   const Timestamp deadline = now_of(system) + config.patience;
   for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    auto found = dial_once(system, config, interface);
+    auto found = dial_once(system, config, deadline, interface);
     if (found || found.error().code == Errc::failed || found.error().code == Errc::protocol)
       return found;
     const Timestamp again = now_of(system) + pause;

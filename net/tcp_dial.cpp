@@ -23,6 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr Clock::duration kFirstPause = 10ms;
 constexpr Clock::duration kLongestPause = 500ms;
+constexpr Clock::duration kCancelPoll = 100ms;
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -43,10 +44,15 @@ bool wait_for(int descriptor, short events, Clock::time_point deadline) {
   }
 }
 
-Expected<void> connect_to(int descriptor, const addrinfo& to, Clock::time_point deadline) {
+Expected<void> connect_to(int descriptor, const addrinfo& to, Clock::time_point deadline,
+                          const Cancelled& cancelled) {
   if (::connect(descriptor, to.ai_addr, to.ai_addrlen) == 0) return {};
   if (errno != EINPROGRESS) return system_error(errno);
-  if (!wait_for(descriptor, POLLOUT, deadline)) return out_of_time("no answer to connecting");
+  while (!wait_for(descriptor, POLLOUT,
+                   cancelled ? std::min(deadline, Clock::now() + kCancelPoll) : deadline)) {
+    if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
+    if (Clock::now() >= deadline) return out_of_time("no answer to connecting");
+  }
   int error = 0;
   socklen_t size = sizeof error;
   ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
@@ -55,7 +61,8 @@ Expected<void> connect_to(int descriptor, const addrinfo& to, Clock::time_point 
 }
 
 // Of the addresses that the name has, the first that answers.
-Expected<Socket> connect_to(const std::string& address, Clock::time_point deadline) {
+Expected<Socket> connect_to(const std::string& address, Clock::time_point deadline,
+                            const Cancelled& cancelled = nullptr) {
   const auto parts = split_address(address);
   if (!parts) return parts.error();
   addrinfo hints{};
@@ -68,8 +75,9 @@ Expected<Socket> connect_to(const std::string& address, Clock::time_point deadli
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
     Socket socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket.get() < 0) return system_error(errno);
-    const Expected<void> connected = connect_to(socket.get(), *entry, deadline);
+    const Expected<void> connected = connect_to(socket.get(), *entry, deadline, cancelled);
     if (connected) return socket;
+    if (connected.error().code == Errc::failed) return connected.error();
     last = connected.error();
   }
   return last;
@@ -143,8 +151,10 @@ std::string primary_address(bool ipv6) {
   return ipv6 ? "::1" : "127.0.0.1";
 }
 
-Expected<void> probe(const std::string& host, std::uint16_t port, Clock::duration patience) {
-  const Expected<Socket> socket = connect_to(join_address(host, port), Clock::now() + patience);
+Expected<void> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
+                     const Cancelled& cancelled) {
+  const Expected<Socket> socket =
+      connect_to(join_address(host, port), Clock::now() + patience, cancelled);
   if (!socket) return socket.error();
   return {};
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -40,9 +41,13 @@ Expected<std::pair<std::string, std::string>> split_address(const std::string& a
 // route; without one "127.0.0.1".
 std::string primary_address(bool ipv6);
 
-// Whether somebody accepts connections there; closes the one that it makes. Errors (timeout, io):
-// why not.
-Expected<void> probe(const std::string& host, std::uint16_t port, Clock::duration patience);
+// Asked about ten times a second by a thread that waits: whether to give up. Null: never.
+using Cancelled = std::function<bool()>;
+
+// Whether somebody accepts connections there; closes the one that it makes. Errors: timeout, io:
+// why not; failed: cancelled.
+Expected<void> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
+                     const Cancelled& cancelled = nullptr);
 
 // Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
 // that no retry would change end it at once. Errors (timeout, protocol, bad_input): the reason
