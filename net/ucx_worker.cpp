@@ -48,7 +48,8 @@ ucs_status_t watch_peers(ucp_config_t* config, const UcxOptions& options) {
 spdlog::level::level_enum level_of(ucs_log_level_t level) {
   if (level <= UCS_LOG_LEVEL_ERROR) return spdlog::level::err;
   if (level == UCS_LOG_LEVEL_WARN) return spdlog::level::warn;
-  return level == UCS_LOG_LEVEL_INFO ? spdlog::level::info : spdlog::level::debug;
+  const bool told = level == UCS_LOG_LEVEL_INFO || level == UCS_LOG_LEVEL_PRINT;
+  return told ? spdlog::level::info : spdlog::level::debug;
 }
 
 ucs_log_func_rc_t log_line(const char*, unsigned, const char*, ucs_log_level_t level,
@@ -60,10 +61,14 @@ ucs_log_func_rc_t log_line(const char*, unsigned, const char*, ucs_log_level_t l
 }
 
 // UCX writes its log to stdout, which is for results, and has opened it before main() begins.
-// Where the user says where it goes, there it goes.
+// Where the user says where it goes, there it goes. UCX logs until after main(), when our logger is
+// gone: what is registered after that was made runs before its end.
 void redirect_log() {
   static const bool done = [] {
-    if (std::getenv("UCX_LOG_FILE") == nullptr) ucs_log_push_handler(log_line);
+    if (std::getenv("UCX_LOG_FILE") != nullptr) return true;
+    spdlog::default_logger_raw();
+    ucs_log_push_handler(log_line);
+    std::atexit([] { ucs_log_pop_handler(); });
     return true;
   }();
   (void)done;
