@@ -23,7 +23,9 @@ using nlohmann::json;
 constexpr int kCheckpointVersion = 1;
 constexpr std::int64_t kMaxRanks = 1'000'000;
 
-constexpr char kUnfinished[] = ".writing-";  // before a checkpoint's name
+// Before a checkpoint's name: one that is being written, and one that makes room for it.
+constexpr char kUnfinished[] = ".writing-";
+constexpr char kReplaced[] = ".replaced-";
 
 // What job.json says of a rank's file. A damaged byte inside a tensor would show nowhere else.
 struct FileMark {
@@ -97,8 +99,8 @@ Expected<std::vector<std::optional<FileMark>>> marks_of(const json& job) {
   return marks;
 }
 
-// Moves `from` to `to`. An older checkpoint of that name is exchanged for the new one in one step,
-// so that at every moment one of them is there whole.
+// Moves `from` to `to`. An older checkpoint of that name is exchanged for the new one, in one step
+// where the file system can, so that at every moment one of them is there whole.
 Expected<void> take_name(const fs::path& from, const fs::path& to) {
   std::error_code error;
   if (fs::exists(to, error)) {
@@ -106,10 +108,16 @@ Expected<void> take_name(const fs::path& from, const fs::path& to) {
       fs::remove_all(from, error);
       return {};
     }
-    fs::remove_all(to, error);  // a file system that cannot exchange
   }
-  fs::rename(from, to, error);
+  // A file system that cannot exchange: the older one is whole under another name meanwhile.
+  const fs::path aside = to.parent_path() / (kReplaced + to.filename().string());
+  if (fs::exists(to, error)) {
+    fs::remove_all(aside, error);
+    fs::rename(to, aside, error);
+  }
+  if (!error) fs::rename(from, to, error);
   if (error) return Error{Errc::io, to.string() + ": cannot be renamed: " + error.message()};
+  fs::remove_all(aside, error);
   return {};
 }
 
@@ -173,8 +181,19 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
 void remove_stale_checkpoints(const std::string& folder) {
   std::error_code ignored;
   std::vector<fs::path> stale;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().filename().string().rfind(kUnfinished, 0) == 0) stale.push_back(entry.path());
+  std::vector<fs::path> replaced;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind(kUnfinished, 0) == 0) stale.push_back(entry.path());
+    if (name.rfind(kReplaced, 0) == 0) replaced.push_back(entry.path());
+  }
+  for (const fs::path& path : replaced) {
+    const fs::path name = path.filename().string().substr(sizeof kReplaced - 1);
+    if (fs::exists(fs::path(folder) / name, ignored))
+      stale.push_back(path);
+    else
+      fs::rename(path, fs::path(folder) / name, ignored);
+  }
   for (const fs::path& path : stale) fs::remove_all(path, ignored);
 }
 

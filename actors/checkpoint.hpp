@@ -17,8 +17,8 @@ inline constexpr char kStepsKey[] = "steps";  // the number of steps; may differ
 
 // Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load
 // reads: tensors, numbers and text). job.json has the length and the CRC-32 of each rank's file.
-// Written under a temporary name, synced, renamed; then
-// <folder>/latest points to it. Returns the final path.
+// Written under a temporary name, synced, renamed; then <folder>/latest points to it. Returns the
+// final path.
 Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
                                        const JobIdentity& identity,
                                        const std::vector<RankSnapshot>& ranks);
@@ -37,8 +37,9 @@ struct Checkpoint {
 // Errors (bad_input) name the file: one that is missing, damaged anywhere, or of another
 // checkpoint.
 Expected<Checkpoint> read_checkpoint(const std::string& path);
-// Removes what killed runs have left half-written in a folder of checkpoints. REQUIRES: no run
-// writes there.
+// Removes what killed runs have left half-written in a folder of checkpoints, and gives a
+// checkpoint its name back that was about to make room for another one. REQUIRES: no run writes
+// there.
 void remove_stale_checkpoints(const std::string& folder);
 
 // The first difference in what `present` says, as an error that names both values.
@@ -48,8 +49,8 @@ Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& prese
 struct CheckpointWriterConfig {
   std::string folder;
   JobIdentity identity;
-  bool keep_all =
-      true;  // false: once the next one is whole, the one that this run wrote before goes
+  // false: once the next one is whole, the one that this run wrote before goes.
+  bool keep_all = true;
   SupervisorActor supervisor;
 };
 struct CheckpointWriterState {

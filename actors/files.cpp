@@ -1,6 +1,7 @@
 #include "actors/files.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -291,6 +292,13 @@ Expected<void> replace_symlink_atomically(const fs::path& target, const fs::path
   }
   if (auto synced = sync_directory(folder_of(link)); !synced) return synced;
   return {};
+}
+
+FolderLock lock_folder(const fs::path& folder) {
+  const auto held = std::make_shared<const Descriptor>(open_file(folder, O_RDONLY | O_DIRECTORY));
+  if (held->get() < 0 || retry([&] { return ::flock(held->get(), LOCK_EX | LOCK_NB); }) != 0)
+    return nullptr;
+  return held;
 }
 
 void remove_stale_files(const fs::path& folder) {

@@ -126,12 +126,16 @@ std::string head_of(const ClusterConfig& cluster) {
   return cluster.head_host + ":" + std::to_string(cluster.head_port);
 }
 
+Heartbeats heartbeats_for(Duration patience) {
+  const Duration silence = std::clamp(patience, kShortestSilence, kLongestSilence);
+  return {std::min(silence / kHeartbeatsInSilence, kLongestHeartbeat), silence};
+}
+
 void configure_for_cluster(caf::actor_system_config& config, Duration patience) {
   config.load<caf::io::middleman>();
-  const Duration silence = std::clamp(patience, kShortestSilence, kLongestSilence);
-  const Duration heartbeat = std::min(silence / kHeartbeatsInSilence, kLongestHeartbeat);
-  config.set("middleman.heartbeat-interval", caf::timespan(heartbeat));
-  config.set("middleman.connection-timeout", caf::timespan(silence));
+  const Heartbeats heartbeats = heartbeats_for(patience);
+  config.set("middleman.heartbeat-interval", caf::timespan(heartbeats.interval));
+  config.set("middleman.connection-timeout", caf::timespan(heartbeats.silence));
   config.add_message_type<StartTraining>("grapevine::StartTraining");
   config.add_message_type<PeerLost>("grapevine::PeerLost");
   config.add_message_type<TakeSnapshot>("grapevine::TakeSnapshot");

@@ -10,10 +10,17 @@
 
 namespace grapevine {
 
-// Network, heartbeats and the messages that cross processes. Call it before the system is made. A
-// process that says nothing for `patience`, at most a minute, counts as gone: a dead one is noticed
-// at once, a stopped one or a severed cable only by its silence. All processes of a run have the
-// same patience.
+// A process that says nothing for `silence` counts as gone: a dead one is noticed at once, a
+// stopped one or a severed cable only by that.
+struct Heartbeats {
+  Duration interval;
+  Duration silence;
+};
+// The silence is `patience`, at least two seconds and at most a minute.
+Heartbeats heartbeats_for(Duration patience);
+
+// Network, heartbeats and the messages that cross processes. Call it before the system is made. All
+// processes of a run have the same patience.
 void configure_for_cluster(caf::actor_system_config& config, Duration patience);
 
 // "host:port" of the head, for messages.

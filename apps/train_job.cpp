@@ -10,6 +10,7 @@
 #include <spdlog/spdlog.h>
 
 #include "actors/files.hpp"
+#include "actors/rendezvous.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
 #include "gpu/device.hpp"
@@ -29,10 +30,6 @@ namespace {
 constexpr std::int64_t kMaxWorkers = 4096;
 constexpr std::int64_t kDefaultWorkers = 4;
 constexpr int kMaxThreads = 256;
-// After which a process that says nothing counts as gone.
-constexpr Duration kShortestSilence = std::chrono::seconds(2);
-constexpr Duration kLongestSilence = std::chrono::seconds(60);
-constexpr Duration kLongestHeartbeat = std::chrono::seconds(2);
 
 Expected<void> check_numbers(const TrainOptions& o) {
   const auto number = number_text;
@@ -278,10 +275,6 @@ Expected<void> add_layout(TrainJob& job) {
   return {};
 }
 
-}  // namespace
-
-namespace {
-
 Expected<void> check_transport(const TrainOptions& o, bool several_processes) {
   const std::vector<std::string> valid = {"inproc", "tcp", "ucx"};
   if (std::find(valid.begin(), valid.end(), o.transport) == valid.end())
@@ -354,10 +347,9 @@ Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainOpti
   if (!own_host) return own_host.error();
   TcpOptions options;
   options.host = *std::move(own_host);
-  // As the control connections do: see configure_for_cluster().
-  options.heartbeat_timeout =
-      std::clamp(from_seconds(o.patience_s), kShortestSilence, kLongestSilence);
-  options.heartbeat = std::min(options.heartbeat_timeout / 4, kLongestHeartbeat);
+  const Heartbeats heartbeats = heartbeats_for(from_seconds(o.patience_s));
+  options.heartbeat = heartbeats.interval;
+  options.heartbeat_timeout = heartbeats.silence;
   return make_tcp_transport(options);
 }
 
@@ -402,6 +394,11 @@ Expected<void> check_no_folder_in_the_way(const std::string& out) {
   return {};
 }
 
+void remove_stale(const std::string& out) {
+  for (const char* folder : {"", "/trace", "/checkpoint"}) remove_stale_files(out + folder);
+  remove_stale_checkpoints(out + "/checkpoint");
+}
+
 // What the head alone writes: the folder, checkpoints, its trace.
 Expected<void> make_folders(TrainJob& job) {
   const TrainOptions& o = job.options;
@@ -409,8 +406,8 @@ Expected<void> make_folders(TrainJob& job) {
   if (!job.is_head()) return {};
   if (auto free = check_no_folder_in_the_way(job.out); !free) return free;
   if (auto writable = ensure_writable_directory(job.out); !writable) return writable;
-  for (const char* folder : {"", "/trace", "/checkpoint"}) remove_stale_files(job.out + folder);
-  remove_stale_checkpoints(job.out + "/checkpoint");
+  job.out_lock = lock_folder(job.out);
+  if (job.out_lock) remove_stale(job.out);  // else another run writes there at this moment
   job.run.checkpoint_folder = job.out + "/checkpoint";
   job.run.checkpoint_every_epochs = o.checkpoint_every;
   job.run.keep_checkpoints = o.checkpoint_keep == "all";
@@ -420,10 +417,6 @@ Expected<void> make_folders(TrainJob& job) {
   }
   return ensure_writable_directory(job.run.checkpoint_folder);
 }
-
-}  // namespace
-
-namespace {
 
 // Groups of ranks between which no message ever passes.
 std::int32_t groups_apart(const GossipGraph& graph, std::int32_t ranks) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/files.hpp"
 #include "actors/runtime.hpp"
 #include "apps/launcher_environment.hpp"
 #include "apps/train_options.hpp"
@@ -19,6 +20,7 @@ struct TrainJob {
   std::optional<LaunchedProcess> launched;  // where the run has several processes
   std::vector<Rank> local_ranks;            // those of this process
   std::string out;                          // folder, exists and is writable
+  FolderLock out_lock;                      // of the head, as long as the run lasts
   std::shared_ptr<const DataSet> data;
   ModelFactory model;
   std::int64_t parameters = 0;

@@ -137,5 +137,17 @@ TEST_F(CheckpointFiles, HalfWrittenOnesOfKilledRunsAreRemoved) {
   EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
 }
 
+// Killed between moving the old one away and giving the new one its name, or just after.
+TEST_F(CheckpointFiles, TheOneThatMadeRoomComesBackWhereNothingTookItsPlace) {
+  fs::rename(folder_.path() / "step-6", folder_.path() / ".replaced-step-6");
+  ASSERT_FALSE(read_checkpoint(folder_.path()).ok());
+  remove_stale_checkpoints(folder_.path());
+  EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
+  fs::create_directories(folder_.path() / ".replaced-step-6");
+  remove_stale_checkpoints(folder_.path());
+  EXPECT_FALSE(fs::exists(folder_.path() / ".replaced-step-6"));
+  EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
+}
+
 }  // namespace
 }  // namespace grapevine

@@ -393,5 +393,18 @@ TEST(StaleFiles, OnlyThoseOfProcessesThatAreGone) {
   remove_stale_files(folder.path() / "nowhere");  // is no error
 }
 
+TEST(FolderLock, KeepsOthersOutUntilItGoes) {
+  const TemporaryDirectory folder;
+  FolderLock held = lock_folder(folder.path());
+  ASSERT_NE(held, nullptr);
+  EXPECT_EQ(lock_folder(folder.path()), nullptr);
+  FolderLock copy = held;
+  held.reset();
+  EXPECT_EQ(lock_folder(folder.path()), nullptr);
+  copy.reset();
+  EXPECT_NE(lock_folder(folder.path()), nullptr);
+  EXPECT_EQ(lock_folder(folder.path() / "nowhere"), nullptr);
+}
+
 }  // namespace
 }  // namespace grapevine
