@@ -226,6 +226,9 @@ std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOp
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
     if (option->count() == 0 || stay.count(name) > 0) continue;
     if (name == "steps" && options.steps == 0) continue;  // --epochs has won
+    if (name == "epochs" && options.steps > 0) continue;  // --steps has won
+    // An interface of this machine; the nodes have their own.
+    if (name == "network-interface" && from_environment(*option)) continue;
     const std::string value = option->results().back();
     const bool is_switch = option->get_items_expected() == 0;
     if (!is_switch) arguments.push_back("--" + name + "=" + value);

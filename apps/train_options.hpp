@@ -74,8 +74,7 @@ Expected<void> settle_length(const CLI::App& app, TrainOptions& options);
 
 // After settle_length(): the options that `train` on another machine needs to run the same job:
 // what the command line, the environment and the job file say, without what concerns this process
-// alone
-// (--cluster, --processes, --secret-file, the job file's name).
+// alone (--cluster, --processes, --secret-file, the job file's name, GRAPEVINE_NETWORK_INTERFACE).
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options);
 
 // runs/<date>-<algorithm>: where --out says nothing.
