@@ -9,6 +9,7 @@ namespace {
 
 struct Agent {
   NodeAgentConfig config;
+  caf::actor_addr pool;  // nothing before JoinedPool
   bool gone = false;
 
   bool trusts(const std::string& secret) const {
@@ -16,8 +17,8 @@ struct Agent {
     spdlog::warn("a message without this pool's secret was ignored");
     return false;
   }
-  void lose_pool(bool closed) {
-    if (!std::exchange(gone, true)) config.hooks.pool_gone(closed);
+  void lose_pool(PoolGone how) {
+    if (!std::exchange(gone, true)) config.hooks.pool_gone(how);
   }
 };
 
@@ -33,8 +34,12 @@ bool same_secret(const std::string& expected, const std::string& given) {
 }
 
 NodeAgentActor::behavior_type node_agent(NodeAgentActor::pointer self, NodeAgentConfig config) {
-  const auto agent = std::make_shared<Agent>(Agent{std::move(config)});
-  self->set_down_handler([agent](const caf::down_msg&) { agent->lose_pool(false); });
+  const auto agent = std::make_shared<Agent>();
+  agent->config = std::move(config);
+  ignore_foreign_exits(self);
+  self->set_down_handler([agent](const caf::down_msg& down) {
+    if (agent->pool && down.source == agent->pool) agent->lose_pool(PoolGone::died);
+  });
   return {
       [agent](StartRanks& start) {
         if (agent->trusts(start.secret)) agent->config.hooks.start(std::move(start));
@@ -43,9 +48,13 @@ NodeAgentActor::behavior_type node_agent(NodeAgentActor::pointer self, NodeAgent
         if (agent->trusts(signal.secret)) agent->config.hooks.signal(std::move(signal));
       },
       [agent](const PoolClosed& closed) {
-        if (agent->trusts(closed.secret)) agent->lose_pool(true);
+        if (agent->trusts(closed.secret))
+          agent->lose_pool(closed.dropped ? PoolGone::dropped : PoolGone::closed);
       },
-      [self](const JoinedPool& joined) { self->monitor(joined.pool); },
+      [self, agent](const JoinedPool& joined) {
+        agent->pool = joined.pool;
+        self->monitor(joined.pool);
+      },
   };
 }
 

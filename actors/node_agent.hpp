@@ -10,12 +10,25 @@ namespace grapevine {
 // Whether two secrets are equal, in a time that depends on the length of `given` alone.
 bool same_secret(const std::string& expected, const std::string& given);
 
+// For an actor that other processes know: exit messages of theirs are ignored. No protection from
+// who wants to end it: a sender can name any source, and "kill" is never asked about.
+template <class Self>
+void ignore_foreign_exits(Self* self) {
+  self->set_exit_handler([self](caf::exit_msg& message) {
+    if (message.source == nullptr || message.source.node() == self->node())
+      self->quit(std::move(message.reason));
+  });
+}
+
+// How a node came to belong to its pool no more.
+enum class PoolGone { closed, dropped, died };
+
 // Called on a thread of the scheduler; none may block.
 struct NodeHooks {
   std::function<void(StartRanks)> start;
   std::function<void(SignalRanks)> signal;
-  // Once: the first node has ended (`closed`), died or fallen silent.
-  std::function<void(bool closed)> pool_gone;
+  // Once: the first node has ended, has dropped this one, or died or fell silent.
+  std::function<void(PoolGone how)> pool_gone;
 };
 
 struct NodeAgentConfig {

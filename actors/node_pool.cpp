@@ -8,13 +8,15 @@
 #include <numeric>
 
 #include "actors/node_agent.hpp"
+#include "net/addresses.hpp"
+#include "net/tcp_dial.hpp"
 
 namespace grapevine {
 namespace {
 
 constexpr int kBadInput = 2;               // the exit code
 constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
-constexpr std::int32_t kMaxSlots = 4096;   // of a node, and of the pool
+constexpr char kRequeue[] = "--requeue-command";
 
 Error other_secret() {
   return bad_input(
@@ -25,10 +27,6 @@ Error other_secret() {
 Error other_version(const std::string& who, const std::string& theirs, const std::string& ours) {
   return bad_input(who + " runs version " + theirs + ", the first node version " + ours +
                    ": install the same everywhere");
-}
-
-std::string counted(std::int64_t count, const std::string& thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
 std::string signal_name(int number) {
@@ -45,9 +43,16 @@ std::string shown(std::string text) {
   return text;
 }
 
-std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
+std::string host_of(const std::string& address) {
+  auto parts = tcp::split_address(address);
+  return parts ? std::move(parts->first) : "";
+}
 
 }  // namespace
+
+std::string counted(std::int64_t count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
 
 Expected<std::vector<NodeShare>> lay_out(const std::vector<std::int32_t>& slots,
                                          std::int32_t processes) {
@@ -109,15 +114,22 @@ Enlisted NodePoolState::on_enlist(const Enlist& enlist) {
     answer.error = Error{Errc::peer_down, "the first node is about to end: start it again"};
   } else {
     answer.refused = false;
-    members_.push_back({enlist, std::nullopt});
-    members_.back().node.host = shown(enlist.host);
-    members_.back().node.address = shown(enlist.address);
+    Member member{enlist, std::nullopt};
+    member.node.host = shown(enlist.host);
+    member.node.address = shown(enlist.address);
+    // Process 0 goes to the first member, and others may come before the first node's own.
+    const bool own = enlist.agent.node() == self_->node() && !has_own_node();
+    members_.insert(own ? members_.begin() : members_.end(), std::move(member));
     self_->monitor(enlist.agent);
     changed(who + " has joined");
   }
   answer.nodes = status().nodes;
   answer.slots = status().slots;
   return answer;
+}
+
+bool NodePoolState::has_own_node() const {
+  return !members_.empty() && members_.front().node.agent.node() == self_->node();
 }
 
 caf::result<Left> NodePoolState::on_leave(const LeavePool& leave) {
@@ -179,12 +191,16 @@ Expected<void> NodePoolState::check_submission(const SubmitJob& submit) const {
   if (!trusts(submit.secret)) return other_secret();
   if (submit.version != config_.version)
     return other_version("'train --cluster'", shown(submit.version), config_.version);
-  if (closing_ || members_.empty())
-    return Error{Errc::peer_down, "the first node is about to end: start it again"};
+  if (closing_) return Error{Errc::peer_down, "the first node is about to end: start it again"};
+  if (!has_own_node())
+    return Error{Errc::peer_down, "the first node has not come so far yet: try again"};
   if (job_)
     return Error{Errc::failed, "the nodes are busy with job " + std::to_string(job_->id) + " of " +
                                    job_->user + ": try again when it has ended"};
   if (!submit.submitter) return bad_input("nobody waits for the job");
+  for (const std::string& argument : submit.arguments)
+    if (argument.rfind(kRequeue, 0) == 0)
+      return bad_input(std::string(kRequeue) + " is not for jobs of nodes: leave it out");
   return {};
 }
 
@@ -224,6 +240,13 @@ JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
 }
 
 void NodePoolState::start_shares(const std::vector<std::string>& arguments, std::uint16_t port) {
+  std::string other_host;  // the first that is not on this machine, else any
+  for (std::size_t i = 1; i < job_->shares.size(); ++i) {
+    if (!other_host.empty() && !is_loopback_host(other_host)) break;
+    if (std::string host = host_of(job_->shares[i].node.address);
+        other_host.empty() || !is_loopback_host(host))
+      other_host = std::move(host);
+  }
   for (const Share& share : job_->shares) {
     StartRanks start;
     start.secret = config_.secret;
@@ -233,7 +256,7 @@ void NodePoolState::start_shares(const std::vector<std::string>& arguments, std:
     start.count = share.count;
     start.processes = static_cast<std::int32_t>(job_->processes.size());
     start.port = port;
-    if (job_->shares.size() > 1) start.other_host = host_of(job_->shares[1].node.address);
+    start.other_host = other_host;
     self_->send(share.node.agent, std::move(start));
   }
 }
@@ -255,7 +278,7 @@ std::string NodePoolState::where(std::int32_t process) const {
 }
 
 void NodePoolState::say(std::int32_t process, bool to_err, std::string line) {
-  self_->send(job_->submitter, JobOutput{process, to_err, std::move(line)});
+  self_->send(job_->submitter, JobOutput{config_.secret, process, to_err, std::move(line)});
 }
 
 void NodePoolState::on_output(RankOutput& output) {
@@ -319,7 +342,7 @@ void NodePoolState::signal_all(std::int32_t number) {
 void NodePoolState::ask_to_end() {
   if (std::exchange(job_->ending, true)) return;
   signal_all(SIGTERM);
-  self_->delayed_send(NodePoolActor{self_}, config_.grace, GraceOver{job_->id});
+  self_->delayed_send(NodePoolActor{self_}, config_.grace, GraceOver{job_->id, false});
 }
 
 void NodePoolState::stop_job(const std::string& why) {
@@ -330,15 +353,44 @@ void NodePoolState::stop_job(const std::string& why) {
 
 void NodePoolState::on_grace_over(GraceOver over) {
   if (job_of(over.job) == nullptr) return;
+  if (over.killed) return give_up_stuck_nodes();
   say(-1, true, "some processes have not ended in time: killing them");
+  kill_job();
+}
+
+void NodePoolState::kill_job() {
   signal_all(SIGKILL);
+  if (std::exchange(job_->killing, true)) return;
+  self_->delayed_send(NodePoolActor{self_}, config_.kill_grace, GraceOver{job_->id, true});
+}
+
+// A process in the kernel's hands, or a node that does not look after its own.
+void NodePoolState::give_up_stuck_nodes() {
+  for (const Share& share : job_->shares) {
+    bool stuck = false;
+    for (std::int32_t i = share.first; i < share.first + share.count; ++i)
+      stuck = !std::exchange(job_->processes[static_cast<std::size_t>(i)].ended, true) || stuck;
+    if (!stuck) continue;
+    const std::string who = "node " + share.node.address + " (" + share.node.host + ")";
+    blame(Cause::node_died,
+          {Errc::peer_down, who + " has not ended its processes, although they were killed: look "
+                                  "there, and go on with --resume"},
+          -1);
+    self_->send(share.node.agent, PoolClosed{config_.secret, true});
+    const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& m) {
+      return m.node.agent == share.node.agent;
+    });
+    if (member != members_.end())
+      remove(static_cast<std::size_t>(member - members_.begin()), who + " has been dropped");
+  }
+  finish_where_all_ended();
 }
 
 void NodePoolState::on_signal(const SignalJob& signal) {
   if (!trusts(signal.secret) || job_of(signal.job) == nullptr) return;
   if (signal.number == SIGUSR1) return signal_all(SIGUSR1);
   if (signal.number != SIGINT && signal.number != SIGTERM) return;
-  if (signal.number == SIGINT && job_->interrupted) return signal_all(SIGKILL);  // asked twice
+  if (signal.number == SIGINT && job_->interrupted) return kill_job();  // asked twice
   job_->interrupted = job_->interrupted || signal.number == SIGINT;
   job_->stopping = job_->stopping || !job_->ending;
   ask_to_end();
@@ -354,8 +406,7 @@ void NodePoolState::finish_where_all_ended() {
       job_->blamed < 0 ? "" : processes[static_cast<std::size_t>(job_->blamed)].held;
   for (std::size_t i = 0; i < processes.size(); ++i)
     if (processes[i].held != quoted) release_held(static_cast<std::int32_t>(i));
-  self_->demonitor(job_->submitter.address());
-  self_->send(job_->submitter, JobEnded{job_->cause != Cause::none, job_->error});
+  tell_end();
   const std::string what =
       "job " + std::to_string(job_->id) + " of " + job_->user +
       (job_->cause != Cause::none ? " has failed: " + job_->error.message : " has ended");
@@ -370,6 +421,20 @@ void NodePoolState::finish_where_all_ended() {
   close_where_idle();
 }
 
+// The first node does not end before who gave the job knows how that went.
+void NodePoolState::tell_end() {
+  self_->demonitor(job_->submitter.address());
+  ++farewells_;
+  const auto heard = [this] {
+    --farewells_;
+    close_where_idle();
+  };
+  self_
+      ->request(job_->submitter, config_.farewell,
+                JobEnded{config_.secret, job_->cause != Cause::none, job_->error})
+      .then([heard](const JobEndHeard&) { heard(); }, [heard](const caf::error&) { heard(); });
+}
+
 void NodePoolState::on_close() {
   if (std::exchange(closing_, true)) return;
   if (job_) stop_job("the first node is about to end: the job stops with a checkpoint");
@@ -377,8 +442,9 @@ void NodePoolState::on_close() {
 }
 
 void NodePoolState::close_where_idle() {
-  if (!closing_ || job_) return;
-  for (const Member& member : members_) self_->send(member.node.agent, PoolClosed{config_.secret});
+  if (!closing_ || job_ || farewells_ > 0) return;
+  for (const Member& member : members_)
+    self_->send(member.node.agent, PoolClosed{config_.secret, false});
   config_.on_closed();
 }
 
@@ -386,6 +452,7 @@ NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolS
                                        NodePoolConfig config) {
   NodePoolState& state = self->state;
   state.init(self, std::move(config));
+  ignore_foreign_exits(self);
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down.source); });
   return {
       [&state](const Enlist& enlist) { return state.on_enlist(enlist); },
@@ -399,7 +466,8 @@ NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolS
   };
 }
 
-NodePoolActor::behavior_type node_signpost(NodePoolActor::pointer, std::string first) {
+NodePoolActor::behavior_type node_signpost(NodePoolActor::pointer self, std::string first) {
+  ignore_foreign_exits(self);
   const Error error =
       bad_input("that node belongs to the nodes of " + first + ": give that address");
   return {

@@ -10,6 +10,9 @@
 
 namespace grapevine {
 
+// "1 node", "2 nodes".
+std::string counted(std::int64_t count, const std::string& thing);
+
 // A share of a job's processes on one node.
 struct NodeShare {
   std::size_t node = 0;  // index into `slots` of lay_out()
@@ -20,6 +23,9 @@ struct NodeShare {
 // every slot. Errors (bad_input): more processes than slots.
 Expected<std::vector<NodeShare>> lay_out(const std::vector<std::int32_t>& slots,
                                          std::int32_t processes);
+
+// Of a node, and of all nodes of a pool together.
+inline constexpr std::int32_t kMaxSlots = 4096;
 
 struct PoolStatus {
   std::int32_t nodes = 0, slots = 0;
@@ -33,17 +39,20 @@ struct NodePoolConfig {
   std::string version;
   std::string directory;                               // in which the first node runs its processes
   Duration grace{std::chrono::seconds(60)};            // between SIGTERM and SIGKILL
+  Duration kill_grace{std::chrono::seconds(15)};       // from SIGKILL to giving a node up
+  Duration farewell{std::chrono::seconds(10)};         // for the submitter to hear of the end
   std::function<Expected<std::uint16_t>()> free_port;  // of the first node
   // Both on a thread of the scheduler, where they must not block. `what`: one line, why it changed.
   std::function<void(const PoolStatus&, const std::string& what)> on_change;
   std::function<void()> on_closed;  // after ClosePool
 };
 
-// Lives in the first node, the first one to enlist. One job at a time, on the nodes in the order in
-// which they joined; process 0 is on the first. Who comes with a second job is refused. A job ends
-// when all its processes have: a failed one, a node that dies, a submitter that goes or a signal
-// from it ends the others (SIGTERM, after the grace SIGKILL). What killed counts more as the reason
-// than what then lost its peer.
+// Lives in the first node, which takes jobs once it has enlisted itself. One job at a time, on the
+// first node and then the others in the order in which they joined; process 0 is on the first. Who
+// comes with a second job is refused. A job ends when all its processes have: a failed one, a node
+// that dies, a submitter that goes or a signal from it ends the others (SIGTERM, after the grace
+// SIGKILL). A node whose processes do not end then either is dropped. What killed counts more as
+// the reason than what then lost its peer.
 class NodePoolState {
  public:
   const char* name = "node_pool";
@@ -87,6 +96,7 @@ class NodePoolState {
     bool ending = false;       // asked to end: how processes end says nothing more
     bool stopping = false;     // on request, which is no failure
     bool interrupted = false;
+    bool killing = false;
   };
 
   bool trusts(const std::string& secret) const;
@@ -101,6 +111,10 @@ class NodePoolState {
   void signal_all(std::int32_t number);
   void stop_job(const std::string& why);
   void ask_to_end();
+  void kill_job();
+  void give_up_stuck_nodes();
+  bool has_own_node() const;
+  void tell_end();
   void release_held(std::int32_t process);
   void say(std::int32_t process, bool to_err, std::string line);
   void finish_where_all_ended();
@@ -109,9 +123,10 @@ class NodePoolState {
 
   NodePoolActor::stateful_pointer<NodePoolState> self_ = nullptr;
   NodePoolConfig config_;
-  std::vector<Member> members_;  // in the order in which they joined
+  std::vector<Member> members_;  // the first node's own, the others in the order they joined in
   std::optional<Job> job_;
   std::int64_t jobs_ = 0;
+  int farewells_ = 0;  // submitters that have not heard of their job's end yet
   bool closing_ = false;
 };
 

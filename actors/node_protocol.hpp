@@ -2,7 +2,8 @@
 // those that joined it; all messages go to or from the first one.
 //
 // Every message that makes somebody act carries the pool's secret, since CAF delivers to any actor
-// of a process that can be reached, whichever of them was published.
+// of a process that can be reached, whichever of them was published. CAF's own messages carry none:
+// whoever reaches a port can end an actor there, and with it a job.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,7 +25,8 @@ struct StartRanks {
   std::vector<std::string> arguments;  // of `train`
   std::int32_t first = 0, count = 0, processes = 0;
   std::uint16_t port = 0;  // where process 0 listens, on the first node
-  // To the first node: the host of another one that takes part; empty: none does.
+  // To the first node: the host of another one that takes part, on another machine where there is
+  // one; empty: none does.
   std::string other_host;
 };
 struct SignalRanks {
@@ -32,9 +34,10 @@ struct SignalRanks {
   std::int64_t job = 0;
   std::int32_t number = 0;  // of the signal
 };
-// The first node is about to end.
+// The node belongs to the pool no more.
 struct PoolClosed {
   std::string secret;
+  bool dropped = false;  // its processes did not end; else: the first node is about to end
 };
 
 // ---- inside a node's process ----
@@ -50,16 +53,20 @@ using NodeAgentActor = caf::typed_actor<caf::reacts_to<StartRanks>, caf::reacts_
 // ---- from a pool to who gave it a job ----
 
 struct JobOutput {
+  std::string secret;
   std::int32_t process = 0;  // negative: the pool itself
   bool to_err = false;
   std::string line;
 };
 struct JobEnded {
+  std::string secret;
   bool failed = false;
   Error error;  // where it failed
 };
+struct JobEndHeard {};
 
-using SubmitterActor = caf::typed_actor<caf::reacts_to<JobOutput>, caf::reacts_to<JobEnded>>;
+using SubmitterActor =
+    caf::typed_actor<caf::reacts_to<JobOutput>, caf::replies_to<JobEnded>::with<JobEndHeard>>;
 
 // ---- to the pool ----
 
@@ -122,6 +129,7 @@ struct SignalJob {
 // The time that a job has to end is over.
 struct GraceOver {
   std::int64_t job = 0;
+  bool killed = false;  // that after SIGKILL
 };
 // End what runs, tell all nodes, and say so.
 struct ClosePool {};
@@ -146,15 +154,19 @@ typename Inspector::result_type inspect(Inspector& f, SignalRanks& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, PoolClosed& m) {
-  return f(caf::meta::type_name("grapevine::PoolClosed"), m.secret);
+  return f(caf::meta::type_name("grapevine::PoolClosed"), m.secret, m.dropped);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobOutput& m) {
-  return f(caf::meta::type_name("grapevine::JobOutput"), m.process, m.to_err, m.line);
+  return f(caf::meta::type_name("grapevine::JobOutput"), m.secret, m.process, m.to_err, m.line);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobEnded& m) {
-  return f(caf::meta::type_name("grapevine::JobEnded"), m.failed, m.error);
+  return f(caf::meta::type_name("grapevine::JobEnded"), m.secret, m.failed, m.error);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, JobEndHeard&) {
+  return f(caf::meta::type_name("grapevine::JobEndHeard"));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Enlist& m) {

@@ -1,6 +1,7 @@
 #include "apps/child_process.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -23,6 +24,8 @@ constexpr std::size_t kPiece = 1 << 16;
 constexpr std::size_t kPiecesOfAPipe = 16;
 // Longer lines are cut, so that memory stays bounded.
 constexpr std::size_t kLongestLine = 1 << 20;
+// A killed process that has not ended by then is in the kernel's hands: nobody waits for it.
+constexpr int kReapPatienceMs = 5000;
 
 Error failure(const std::string& what, int error) {
   return {Errc::io, what + ": " + std::strerror(error)};
@@ -153,8 +156,13 @@ Expected<std::unique_ptr<ChildProcess>> ChildProcess::start(const ChildCommand& 
 ChildProcess::~ChildProcess() {
   if (pid_ > 0) {
     kill_group();
+    pollfd ended{end_, POLLIN, 0};
+    int ready = 1;
+    if (end_ >= 0)
+      while ((ready = ::poll(&ended, 1, kReapPatienceMs)) < 0 && errno == EINTR) {
+      }
     int status = 0;
-    wait_for(pid_, status);
+    if (ready != 0) wait_for(pid_, status);
   }
   for (const int descriptor : {in_, end_, out(), err()})
     if (descriptor >= 0) ::close(descriptor);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <ostream>
 
+#include <spdlog/spdlog.h>
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 #include <nlohmann/json.hpp>
@@ -30,13 +31,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int32_t kMaxSlots = 1024;
 constexpr double kMaxSeconds = 1e5;
 constexpr Duration kGrace = std::chrono::seconds(60);
 constexpr Duration kAnswerPatience = std::chrono::seconds(10);
 // From a signal to the end, whatever the first node says.
 constexpr std::chrono::seconds kIdleLeave{5};
-constexpr std::chrono::seconds kBusyLeave{75};  // longer than a job's grace
+// Longer than a job may take to end: from SIGTERM to SIGKILL, then to giving up, and the farewell.
+constexpr std::chrono::seconds kBusyLeave{95};
 // What was said last is still on its way when the connections close.
 constexpr std::chrono::milliseconds kLinger{300};
 constexpr int kPollMs = 1000;
@@ -50,10 +51,6 @@ struct NodeOptions {
   double timeout_s = 30;
   bool json = false;
 };
-
-std::string counted(std::int64_t count, const std::string& thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-}
 
 // What a node tells people, or with --json programs: an object a line.
 class NodeLog {
@@ -156,14 +153,16 @@ class Node {
                                  ": is the port in use, and the host one of this machine?"};
     listen_.port = *port;
     if (is_first()) pool_ = published;
-    if (is_first() && everywhere)
-      address_ = text_of({tcp::primary_address(listen_.host == "::"), listen_.port});
-    else if (everywhere)
-      address_ = text_of({own_address_towards(first_->host), listen_.port});
-    else
-      address_ = text_of(listen_);
     log_.listening(text_of(listen_));
     return {};
+  }
+
+  // Where others reach this node, as far as it knows.
+  std::string own_address() const {
+    if (!is_any_host(listen_.host)) return text_of(listen_);
+    const std::string host =
+        is_first() ? tcp::primary_address(listen_.host == "::") : own_address_towards(first_->host);
+    return text_of({host.empty() ? machine_name() : host, listen_.port});
   }
 
   NodePoolConfig pool_config() {
@@ -191,19 +190,22 @@ class Node {
                     std::to_string(start.first) + ".." +
                     std::to_string(start.first + start.count - 1) + " of " +
                     std::to_string(start.processes));
+        // It was under way when this node asked to leave: it is to stop with a checkpoint.
+        if (stop_) end_at_ = Clock::now() + kBusyLeave;
         ranks_->start(start);
       });
     };
     config.hooks.signal = [this](SignalRanks signal) {
       queue_.post([=] { ranks_->signal(signal.job, signal.number); });
     };
-    config.hooks.pool_gone = [this](bool closed) { queue_.post([=] { on_pool_gone(closed); }); };
+    config.hooks.pool_gone = [this](PoolGone how) { queue_.post([=] { on_pool_gone(how); }); };
     return config;
   }
 
   Expected<void> enlist() {
     if (!is_first())
       if (auto found = find_pool(); !found) return found;
+    address_ = own_address();  // only now the network is known to be there
     agent_ = system_->spawn(node_agent, agent_config());
     own_.push_back(caf::actor_cast<caf::actor>(agent_));
     ranks_.emplace(ranks_config());
@@ -283,7 +285,7 @@ class Node {
       return;
     }
     log_.note(ranks_->running() ? "leaving when the job has stopped with a checkpoint" : "leaving");
-    end_at_ = Clock::now() + (ranks_->running() ? kBusyLeave : kIdleLeave);
+    end_at_ = Clock::now() + (is_first() || ranks_->running() ? kBusyLeave : kIdleLeave);
     if (is_first())
       caf::anon_send(pool_, ClosePool{});
     else
@@ -301,13 +303,18 @@ class Node {
 
   void end_soon() { end_at_ = Clock::now() + kLinger; }
 
-  void on_pool_gone(bool closed) {
+  void on_pool_gone(PoolGone how) {
     ranks_->kill_all();
     if (stop_) return end_soon();
     end_at_ = Clock::now();
-    failure_ = Error{Errc::peer_down, "the first node at " + first_text() +
-                                          (closed ? " has ended" : " died or fell silent") +
-                                          ": start it, then this node, again"};
+    failure_ = Error{Errc::peer_down, "the first node at " + first_text() + describe(how)};
+  }
+
+  static std::string describe(PoolGone how) {
+    if (how == PoolGone::dropped)
+      return " has dropped this node: processes of a job did not end, though killed: look for them";
+    return std::string(how == PoolGone::closed ? " has ended" : " died or fell silent") +
+           ": start it, then this node, again";
   }
 
   const NodeOptions& options_;
@@ -377,6 +384,8 @@ class NodeCommand final : public Command {
       return bad_input("--listen " + options_.listen +
                        ": whoever reaches that port could run jobs here: give --secret-file FILE, "
                        "or listen on 127.0.0.1");
+    if (secret->empty())
+      spdlog::warn("no --secret-file: every user of this machine may run jobs here as this one");
     return Node(options_, std::move(*listen), std::move(first), std::move(*secret), console).run();
   }
 

@@ -55,10 +55,6 @@ std::string text_of(const NodeAddress& address) {
   return tcp::join_address(address.host, address.port);
 }
 
-bool is_loopback_host(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
-
 bool is_any_host(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
 Expected<std::string> read_secret(const std::string& path) {
@@ -91,6 +87,7 @@ void configure_for_nodes(caf::actor_system_config& config, Duration silence) {
   config.add_message_type<PoolClosed>("grapevine::PoolClosed");
   config.add_message_type<JobOutput>("grapevine::JobOutput");
   config.add_message_type<JobEnded>("grapevine::JobEnded");
+  config.add_message_type<JobEndHeard>("grapevine::JobEndHeard");
   config.add_message_type<Enlist>("grapevine::Enlist");
   config.add_message_type<Enlisted>("grapevine::Enlisted");
   config.add_message_type<LeavePool>("grapevine::LeavePool");

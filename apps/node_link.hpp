@@ -19,8 +19,6 @@ Expected<NodeAddress> parse_node_address(const std::string& option, const std::s
                                          std::uint16_t least_port);
 std::string text_of(const NodeAddress& address);
 
-// Whether `host` is loopback as text: what it reaches cannot come from another machine.
-bool is_loopback_host(const std::string& host);
 // 0.0.0.0, ::: all interfaces.
 bool is_any_host(const std::string& host);
 

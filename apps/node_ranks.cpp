@@ -38,16 +38,26 @@ std::vector<std::string> taken_away() {
 
 }  // namespace
 
-std::string NodeRanks::head_host(const StartRanks& start) const {
+Expected<std::string> NodeRanks::head_host(const StartRanks& start) const {
   if (!config_.first_host.empty()) return config_.first_host;
   if (!is_any_host(config_.own_host)) return config_.own_host;
-  const std::string found = start.other_host.empty() ? "" : own_address_towards(start.other_host);
-  return found.empty() ? "127.0.0.1" : found;
+  if (start.count == start.processes) return std::string("127.0.0.1");
+  std::string found = own_address_towards(start.other_host);
+  if (!found.empty()) return found;
+  return Error{Errc::io, "this machine has no address towards '" + start.other_host +
+                             "': let the first node listen on one that the others reach"};
+}
+
+void NodeRanks::refuse(const StartRanks& start, const Error& why) const {
+  for (std::int32_t i = 0; i < start.count; ++i)
+    config_.on_exited({config_.secret, start.job, start.first + i, -1, 0, why.message});
 }
 
 void NodeRanks::start(const StartRanks& start) {
   kill_all();
   job_ = start.job;
+  const auto head = head_host(start);
+  if (!head) return refuse(start, head.error());
   std::vector<std::string> arguments = {program(), "train"};
   arguments.insert(arguments.end(), start.arguments.begin(), start.arguments.end());
   for (std::int32_t i = 0; i < start.count; ++i) {
@@ -56,7 +66,7 @@ void NodeRanks::start(const StartRanks& start) {
     place.ranks = start.processes;
     place.local_rank = i;
     place.local_ranks = start.count;
-    std::vector<std::string> variables = rank_variables(place, {head_host(start), start.port});
+    std::vector<std::string> variables = rank_variables(place, {*head, start.port});
     for (std::string& name : taken_away()) variables.push_back(std::move(name));
     auto child = ChildProcess::start({arguments, variables, false});
     if (child)

@@ -9,6 +9,7 @@
 
 #include "actors/node_protocol.hpp"
 #include "apps/child_process.hpp"
+#include "messages/expected.hpp"
 
 namespace grapevine {
 
@@ -46,7 +47,8 @@ class NodeRanks {
     std::unique_ptr<ChildProcess> child;
   };
 
-  std::string head_host(const StartRanks& start) const;
+  Expected<std::string> head_host(const StartRanks& start) const;
+  void refuse(const StartRanks& start, const Error& why) const;
   void output(std::int32_t process, bool to_err, const std::string& line) const;
 
   const NodeRanksConfig config_;

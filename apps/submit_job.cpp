@@ -13,8 +13,9 @@
 #include <caf/io/all.hpp>
 
 #include "actors/dial.hpp"
-#include "actors/node_protocol.hpp"
+#include "actors/node_agent.hpp"
 #include "apps/event_queue.hpp"
+#include "apps/line_backlog.hpp"
 #include "apps/node_link.hpp"
 #include "apps/signal_pipe.hpp"
 #include "net/addresses.hpp"
@@ -25,6 +26,7 @@ namespace {
 constexpr Duration kSilence = std::chrono::seconds(30);
 constexpr Duration kAnswerPatience = std::chrono::seconds(30);
 constexpr int kPollMs = 1000;
+constexpr std::size_t kLongestBacklog = std::size_t{16} << 20;
 
 std::string user_name() {
   const char* name = std::getenv("USER");
@@ -64,10 +66,14 @@ class Submitter {
   SubmitterActor::behavior_type listener() {
     return {
         [this](JobOutput& output) {
-          queue_.post([this, output = std::move(output)] { show(output); });
+          if (!same_secret(secret_, output.secret)) return;
+          if (backlog_.add({output.process, output.to_err, std::move(output.line)}))
+            queue_.post([this] { show_waiting(); });
         },
         [this](JobEnded& ended) {
-          queue_.post([this, ended = std::move(ended)] { finish(ended); });
+          if (same_secret(secret_, ended.secret))
+            queue_.post([this, ended = std::move(ended)] { finish(ended); });
+          return JobEndHeard{};
         },
     };
   }
@@ -81,6 +87,7 @@ class Submitter {
   Expected<void> find_pool() {
     auto found = dial<NodePoolActor>(*system_, {first_.host, first_.port, submission_.patience,
                                                 [this] { return stop_asked(); }});
+    if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was given"};
     if (!found)
       return Error{found.error().code, "cannot reach the first node at " + text_of(first_) + ": " +
                                            found.error().message +
@@ -92,8 +99,9 @@ class Submitter {
   Expected<JobAccepted> submit() {
     listener_ = system_->spawn([this, pool = pool_](SubmitterActor::pointer self) {
       self->monitor(pool);
-      self->set_down_handler([this](const caf::down_msg&) {
-        queue_.post([this] { finish({true, gone()}); });
+      ignore_foreign_exits(self);
+      self->set_down_handler([this, pool = pool.address()](const caf::down_msg& down) {
+        if (down.source == pool) queue_.post([this] { finish({"", true, gone()}); });
       });
       return listener();
     });
@@ -143,15 +151,24 @@ class Submitter {
     queue_.run_ready();
   }
 
-  void show(const JobOutput& output) {
+  void show_waiting() {
+    const LineBacklog::Waiting waiting = backlog_.take();
+    if (waiting.dropped > 0)
+      console_.err << "cluster: " << waiting.dropped
+                   << " lines are left out: they came faster than they could be written"
+                   << std::endl;
+    for (const JobLine& line : waiting.lines) show(line);
+  }
+
+  void show(const JobLine& output) {
     if (output.process == 0 && !output.to_err)
-      console_.out << output.line << std::endl;
+      console_.out << output.text << std::endl;
     else if (output.process == 0)
-      console_.err << output.line << std::endl;
+      console_.err << output.text << std::endl;
     else if (output.process < 0)
-      console_.err << "cluster: " << output.line << std::endl;
+      console_.err << "cluster: " << output.text << std::endl;
     else
-      console_.err << '[' << output.process << "] " << output.line << std::endl;
+      console_.err << '[' << output.process << "] " << output.text << std::endl;
   }
 
   void finish(const JobEnded& ended) {
@@ -163,6 +180,7 @@ class Submitter {
   const std::string secret_;
   Console& console_;
   SignalPipe signals_;
+  LineBacklog backlog_{kLongestBacklog};
   EventQueue queue_;
   std::optional<JobEnded> end_;
   bool stop_ = false;

@@ -27,4 +27,8 @@ std::string machine_name();
 // Empty where the host cannot be resolved or there is no route to it.
 std::string own_address_towards(const std::string& host);
 
+// Whether what `host` reaches is this machine: "localhost", 127.x.y.z or ::1. Other names are not
+// looked up.
+bool is_loopback_host(const std::string& host);
+
 }  // namespace grapevine

@@ -7,8 +7,10 @@
 
 #include <condition_variable>
 #include <csignal>
+#include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <random>
 
 #include "actors/node_agent.hpp"
@@ -68,6 +70,7 @@ struct Heard {
   std::vector<JobOutput> output;
   std::vector<JobEnded> ended;
   std::vector<PoolStatus> statuses;
+  std::vector<std::pair<int, PoolGone>> gone;  // by node
   int closed = 0;
 
   template <class F>
@@ -81,6 +84,11 @@ struct Heard {
     std::unique_lock<std::mutex> lock(mutex);
     return changed.wait_for(lock, kDeadline, until);
   }
+  template <class F>
+  auto read(F look) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return look();
+  }
 };
 
 class NodePoolTest : public testing::Test {
@@ -91,6 +99,7 @@ class NodePoolTest : public testing::Test {
     config.version = "1";
     config.directory = "/there";
     config.grace = grace_;
+    config.kill_grace = kill_grace_;
     config.free_port = [] { return Expected<std::uint16_t>(std::uint16_t{4711}); };
     config.on_change = [heard = heard_](const PoolStatus& status, const std::string&) {
       heard->add([&] { heard->statuses.push_back(status); });
@@ -108,7 +117,7 @@ class NodePoolTest : public testing::Test {
     pool_ = NodePoolActor{};
   }
 
-  NodeAgentActor make_node() {
+  NodeAgentActor make_node(caf::actor_system& system) {
     const int number = static_cast<int>(nodes_.size());
     NodeAgentConfig config;
     config.secret = kSecret;
@@ -118,8 +127,10 @@ class NodePoolTest : public testing::Test {
     config.hooks.signal = [heard = heard_, number](SignalRanks signal) {
       heard->add([&] { heard->signals.emplace_back(number, signal.number); });
     };
-    config.hooks.pool_gone = [heard = heard_](bool) { heard->add([&] { ++heard->closed; }); };
-    nodes_.push_back(system_.spawn(node_agent, config));
+    config.hooks.pool_gone = [heard = heard_, number](PoolGone how) {
+      heard->add([&] { heard->gone.emplace_back(number, how); });
+    };
+    nodes_.push_back(system.spawn(node_agent, config));
     return nodes_.back();
   }
 
@@ -127,25 +138,29 @@ class NodePoolTest : public testing::Test {
     return "10.0.0." + std::to_string(node) + ":7";
   }
 
-  Enlist enlistment(std::int32_t slots) {
+  Enlist enlistment(std::int32_t slots) { return enlistment(slots, system_); }
+  // `system`: where the node's own actor is.
+  Enlist enlistment(std::int32_t slots, caf::actor_system& system) {
     Enlist enlist;
     enlist.secret = kSecret;
     enlist.version = "1";
     enlist.host = "host";
     enlist.address = address_of(nodes_.size());
     enlist.slots = slots;
-    enlist.agent = make_node();
+    enlist.agent = make_node(system);
     return enlist;
   }
 
   SubmitJob job(std::int32_t processes = 0) {
     if (!submitter_) {
       auto behavior = [heard = heard_](SubmitterActor::pointer) -> SubmitterActor::behavior_type {
-        return {
-            [heard](const JobOutput& output) {
-              heard->add([&] { heard->output.push_back(output); });
-            },
-            [heard](const JobEnded& ended) { heard->add([&] { heard->ended.push_back(ended); }); }};
+        return {[heard](const JobOutput& output) {
+                  heard->add([&] { heard->output.push_back(output); });
+                },
+                [heard](const JobEnded& ended) {
+                  heard->add([&] { heard->ended.push_back(ended); });
+                  return JobEndHeard{};
+                }};
       };
       submitter_ = system_.spawn(behavior);
     }
@@ -181,13 +196,23 @@ class NodePoolTest : public testing::Test {
   }
   JobEnded await_end() {
     EXPECT_TRUE(heard_->wait([this] { return !heard_->ended.empty(); }));
-    return heard_->ended.empty() ? JobEnded{} : heard_->ended.back();
+    return heard_->read(
+        [this] { return heard_->ended.empty() ? JobEnded{} : heard_->ended.back(); });
   }
   bool await_signal(int node, std::int32_t number) {
     return heard_->wait([&] {
       return std::find(heard_->signals.begin(), heard_->signals.end(),
                        std::make_pair(node, number)) != heard_->signals.end();
     });
+  }
+  // Until the pool has dealt with what this thread has sent to it.
+  void await_pool() {
+    SubmitJob stranger;
+    stranger.secret = "guessed";
+    EXPECT_TRUE(ask<JobAccepted>(stranger).refused);
+  }
+  std::size_t count_signals() {
+    return heard_->read([this] { return heard_->signals.size(); });
   }
   // Two nodes with two slots each, and a job in all of them.
   std::int64_t begin_job() {
@@ -202,8 +227,10 @@ class NodePoolTest : public testing::Test {
   }
 
   Duration grace_ = std::chrono::seconds(50);
+  Duration kill_grace_ = std::chrono::seconds(50);
   caf::actor_system_config config_;
   caf::actor_system system_{config_};
+  caf::actor_system elsewhere_{config_};  // another machine, as far as CAF knows
   std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
   NodePoolActor pool_;
   std::vector<NodeAgentActor> nodes_;
@@ -215,9 +242,19 @@ class NodePoolWithoutPatience : public NodePoolTest {
   NodePoolWithoutPatience() { grace_ = std::chrono::milliseconds(1); }
 };
 
+class NodePoolThatGivesUp : public NodePoolWithoutPatience {
+ protected:
+  NodePoolThatGivesUp() { kill_grace_ = std::chrono::milliseconds(1); }
+};
+class NodePoolThatGivesUpTheKilled : public NodePoolTest {
+ protected:
+  NodePoolThatGivesUpTheKilled() { kill_grace_ = std::chrono::milliseconds(1); }
+};
+
 TEST_F(NodePoolTest, RunsAJobInAllSlotsToItsEnd) {
   const std::int64_t id = begin_job();
-  for (const auto& [node, start] : heard_->started) {
+  const auto started = heard_->read([this] { return heard_->started; });
+  for (const auto& [node, start] : started) {
     EXPECT_EQ(start.first, 2 * node);
     EXPECT_EQ(start.count, 2);
     EXPECT_EQ(start.processes, 4);
@@ -227,15 +264,19 @@ TEST_F(NodePoolTest, RunsAJobInAllSlotsToItsEnd) {
   }
   caf::anon_send(pool_, RankOutput{kSecret, id, 0, false, "result"});
   for (std::int32_t process = 0; process < 4; ++process) {
-    EXPECT_TRUE(heard_->ended.empty());
+    await_pool();
+    EXPECT_TRUE(heard_->read([this] { return heard_->ended.empty(); })) << "before " << process;
     exit(id, process, 0);
   }
   EXPECT_FALSE(await_end().failed);
-  ASSERT_EQ(heard_->output.size(), 1U);
-  EXPECT_EQ(heard_->output[0].line, "result");
+  const auto output = heard_->read([this] { return heard_->output; });
+  ASSERT_EQ(output.size(), 1U);
+  EXPECT_EQ(output[0].line, "result");
+  EXPECT_EQ(output[0].secret, kSecret);
   ASSERT_TRUE(heard_->wait([this] { return heard_->statuses.back().job == 0; }));
-  EXPECT_EQ(heard_->statuses.back().nodes, 2);
-  EXPECT_EQ(heard_->statuses.back().slots, 4);
+  const PoolStatus last = heard_->read([this] { return heard_->statuses.back(); });
+  EXPECT_EQ(last.nodes, 2);
+  EXPECT_EQ(last.slots, 4);
   EXPECT_FALSE(ask<JobAccepted>(job(3)).refused) << "the pool is free for another job";
 }
 
@@ -260,7 +301,38 @@ TEST_F(NodePoolTest, SendsAwayWhoDoesNotBelongToIt) {
   EXPECT_NE(ask<JobAccepted>(newer).error.message.find("runs version 2"), std::string::npos);
   EXPECT_NE(ask<JobAccepted>(job(9)).error.message.find("--processes 9: the nodes have 1 slot"),
             std::string::npos);
-  EXPECT_TRUE(heard_->started.empty());
+  SubmitJob shell = job();
+  shell.arguments = {"--steps=1", "--requeue-command=touch /tmp/x"};
+  EXPECT_NE(ask<JobAccepted>(shell).error.message.find("--requeue-command"), std::string::npos);
+  EXPECT_TRUE(heard_->read([this] { return heard_->started.empty(); }));
+}
+
+// Process 0 writes on the first node, whoever comes first.
+TEST_F(NodePoolTest, TheFirstNodeIsFirstThoughAnotherOneCameBefore) {
+  EXPECT_FALSE(ask<Enlisted>(enlistment(2, elsewhere_)).refused);
+  const JobAccepted early = ask<JobAccepted>(job());
+  EXPECT_NE(early.error.message.find("has not come so far"), std::string::npos);
+  EXPECT_FALSE(ask<Enlisted>(enlistment(1, elsewhere_)).refused);
+  EXPECT_FALSE(ask<Enlisted>(enlistment(3)).refused);
+  ASSERT_FALSE(ask<JobAccepted>(job()).refused);
+  ASSERT_TRUE(heard_->wait([this] { return heard_->started.size() == 3; }));
+  std::map<int, std::int32_t> first_of;
+  for (const auto& [node, start] : heard_->read([this] { return heard_->started; }))
+    first_of[node] = start.first;
+  EXPECT_EQ(first_of, (std::map<int, std::int32_t>{{2, 0}, {0, 3}, {1, 5}}));
+}
+
+// From a loopback address the first node could not learn its own towards other machines.
+TEST_F(NodePoolTest, AsksForTheRouteToAnotherMachine) {
+  for (const std::string address :
+       {"[::1]:7", "127.0.0.1:7", "127.8.9.10:7", "[2001:db8::5]:7", "10.0.0.9:7"}) {
+    Enlist enlist = enlistment(1);
+    enlist.address = address;
+    ASSERT_FALSE(ask<Enlisted>(enlist).refused);
+  }
+  ASSERT_FALSE(ask<JobAccepted>(job()).refused);
+  ASSERT_TRUE(heard_->wait([this] { return heard_->started.size() == 5; }));
+  EXPECT_EQ(heard_->read([this] { return heard_->started[0].second.other_host; }), "2001:db8::5");
 }
 
 TEST_F(NodePoolTest, RefusesASecondJobWhileOneRuns) {
@@ -268,7 +340,7 @@ TEST_F(NodePoolTest, RefusesASecondJobWhileOneRuns) {
   const JobAccepted second = ask<JobAccepted>(job());
   ASSERT_TRUE(second.refused);
   EXPECT_NE(second.error.message.find("busy with job 1 of somebody@somewhere"), std::string::npos);
-  EXPECT_EQ(heard_->started.size(), 2U);
+  EXPECT_EQ(heard_->read([this] { return heard_->started.size(); }), 2U);
 }
 
 TEST_F(NodePoolTest, OneFailedProcessEndsTheOthersAndIsNamed) {
@@ -294,12 +366,13 @@ TEST_F(NodePoolTest, WhatKilledCountsMoreThanWhoLostAPeer) {
   exit(id, 1, 1);
   exit(id, 3, 1);
   // By then everybody had been asked to end: SIGKILL is the pool's own, as far as it can know.
-  EXPECT_TRUE(await_end().failed);
+  EXPECT_EQ(await_end().error.message, "rank 0 on node 10.0.0.0:7 exited with code 1");
   heard_->add([this] { heard_->ended.clear(); });
   const JobAccepted again = ask<JobAccepted>(job());
   ASSERT_FALSE(again.refused);
+  exit(again.job, 0, 1);
   exit(again.job, 2, -1, SIGSEGV);
-  for (const std::int32_t process : {0, 1, 3}) exit(again.job, process, 1);
+  for (const std::int32_t process : {1, 3}) exit(again.job, process, 1);
   const JobEnded ended = await_end();
   EXPECT_EQ(ended.error.message, "rank 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV)");
 }
@@ -315,7 +388,7 @@ TEST_F(NodePoolTest, ANodeThatDiesDuringTheJobIsNamed) {
             std::string::npos)
       << ended.error.message;
   ASSERT_TRUE(heard_->wait([this] { return heard_->statuses.back().job == 0; }));
-  EXPECT_EQ(heard_->statuses.back().nodes, 1);
+  EXPECT_EQ(heard_->read([this] { return heard_->statuses.back().nodes; }), 1);
 }
 
 TEST_F(NodePoolTest, ANodeThatDiesWhileIdleIsDropped) {
@@ -349,7 +422,8 @@ TEST_F(NodePoolTest, PassesSignalsOnAndKillsAtTheSecondInterrupt) {
   caf::anon_send(pool_, SignalJob{"guessed", id, SIGINT});
   caf::anon_send(pool_, SignalJob{kSecret, id, SIGUSR1});
   EXPECT_TRUE(await_signal(1, SIGUSR1));
-  EXPECT_EQ(heard_->signals.size(), 2U) << "the guess has done nothing";
+  EXPECT_TRUE(await_signal(0, SIGUSR1));
+  EXPECT_EQ(count_signals(), 2U) << "the guess has done nothing";
   caf::anon_send(pool_, SignalJob{kSecret, id, SIGINT});
   EXPECT_TRUE(await_signal(1, SIGTERM));
   caf::anon_send(pool_, SignalJob{kSecret, id, SIGINT});
@@ -364,14 +438,79 @@ TEST_F(NodePoolWithoutPatience, KillsWhoDoesNotEndInTime) {
   EXPECT_TRUE(await_end().failed);
 }
 
+// A process that the kernel holds, or a node whose main thread is stuck, hangs nobody.
+TEST_F(NodePoolThatGivesUp, DropsANodeWhoseProcessesDoNotEvenEndWhenKilled) {
+  const std::int64_t id = begin_job();
+  for (const std::int32_t process : {0, 1, 2}) exit(id, process, 0);
+  caf::anon_send(pool_, SignalJob{kSecret, id, SIGTERM});
+  EXPECT_TRUE(await_signal(1, SIGKILL));
+  const JobEnded ended = await_end();
+  EXPECT_TRUE(ended.failed);
+  EXPECT_NE(ended.error.message.find("node 10.0.0.1:7 (host) has not ended its processes"),
+            std::string::npos)
+      << ended.error.message;
+  ASSERT_TRUE(heard_->wait([this] { return !heard_->gone.empty(); }));
+  EXPECT_EQ(heard_->read([this] { return heard_->gone; }),
+            (std::vector<std::pair<int, PoolGone>>{{1, PoolGone::dropped}}));
+  EXPECT_EQ(ask<JobAccepted>(job()).processes, 2) << "the other node goes on";
+}
+
+TEST_F(NodePoolThatGivesUpTheKilled, AlsoAfterTheSecondInterrupt) {
+  const std::int64_t id = begin_job();
+  for (int i = 0; i < 2; ++i) caf::anon_send(pool_, SignalJob{kSecret, id, SIGINT});
+  EXPECT_TRUE(await_end().failed);
+  EXPECT_TRUE(ask<JobAccepted>(job()).refused) << "its own node is gone, too";
+}
+
 TEST_F(NodePoolTest, ClosesOnceItsJobHasStopped) {
   const std::int64_t id = begin_job();
   caf::anon_send(pool_, ClosePool{});
   EXPECT_TRUE(await_signal(0, SIGTERM));
-  EXPECT_EQ(heard_->closed, 0);
+  await_pool();
+  EXPECT_EQ(heard_->read([this] { return heard_->closed; }), 0);
   EXPECT_TRUE(ask<JobAccepted>(job()).refused);
   for (std::int32_t process = 0; process < 4; ++process) exit(id, process, 0);
-  EXPECT_TRUE(heard_->wait([this] { return heard_->closed == 3; })) << "itself and two nodes";
+  EXPECT_TRUE(heard_->wait([this] { return heard_->closed == 1 && heard_->gone.size() == 2; }));
+  for (const auto& [node, how] : heard_->read([this] { return heard_->gone; }))
+    EXPECT_EQ(how, PoolGone::closed) << node;
+}
+
+// The first node's process ends after on_closed(): the news must be out by then.
+TEST_F(NodePoolTest, ClosesOnlyWhenWhoGaveTheJobHasHeardOfItsEnd) {
+  submitter_ = system_.spawn([heard = heard_](SubmitterActor::pointer self) {
+    const auto held = std::make_shared<std::optional<caf::typed_response_promise<JobEndHeard>>>();
+    return SubmitterActor::behavior_type{
+        [held](const JobOutput&) {  // until then it says nothing
+          if (*held) (*held)->deliver(JobEndHeard{});
+        },
+        [held, heard, self](const JobEnded& ended) -> caf::result<JobEndHeard> {
+          *held = self->make_response_promise<JobEndHeard>();
+          heard->add([&] { heard->ended.push_back(ended); });
+          return **held;
+        }};
+  });
+  const std::int64_t id = begin_job();
+  caf::anon_send(pool_, ClosePool{});
+  for (std::int32_t process = 0; process < 4; ++process) exit(id, process, 0);
+  EXPECT_FALSE(await_end().failed);
+  await_pool();
+  EXPECT_EQ(heard_->read([this] { return heard_->closed; }), 0);
+  caf::anon_send(submitter_, JobOutput{});
+  EXPECT_TRUE(heard_->wait([this] { return heard_->closed == 1; }));
+}
+
+// Only the pool that a node has joined can be lost.
+TEST_F(NodePoolTest, ANodeLosesNoPoolButItsOwn) {
+  const NodeAgentActor node = make_node(system_);
+  const auto any = caf::actor_cast<caf::actor>(node);
+  caf::anon_send(any, caf::down_msg{pool_.address(), caf::exit_reason::kill});
+  caf::anon_send(node, JoinedPool{pool_.address()});
+  caf::anon_send(any, caf::down_msg{node.address(), caf::exit_reason::kill});
+  caf::anon_send(node, SignalRanks{kSecret, 1, SIGUSR1});
+  ASSERT_TRUE(await_signal(0, SIGUSR1));
+  EXPECT_TRUE(heard_->read([this] { return heard_->gone.empty(); }));
+  caf::anon_send_exit(pool_, caf::exit_reason::kill);
+  EXPECT_TRUE(heard_->wait([this] { return heard_->gone.size() == 1; }));
 }
 
 // What no process of this job could say changes nothing.
@@ -386,7 +525,11 @@ TEST_F(NodePoolTest, IgnoresWhatMakesNoSense) {
   exit(id, 0, 1);  // twice
   for (std::int32_t process = 1; process < 4; ++process) exit(id, process, 0);
   EXPECT_FALSE(await_end().failed);
-  EXPECT_TRUE(heard_->signals.empty());
+  for (int node = 0; node < 2; ++node) {
+    caf::anon_send(nodes_[static_cast<std::size_t>(node)], SignalRanks{kSecret, id, SIGUSR1});
+    EXPECT_TRUE(await_signal(node, SIGUSR1));
+  }
+  EXPECT_EQ(count_signals(), 2U) << "these two alone";
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/checkpoint.hpp"
+#include "net/addresses.hpp"
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
@@ -166,12 +167,13 @@ TEST_F(Nodes, OptionsTravel) {
                                          std::vector<std::string>{"GRAPEVINE_LR=0.7"});
   expect_state(1, 4, "idle");
   std::ofstream(folder_.path() / "job.toml")
-      << "momentum = 0.5\nnesterov = true\nsteps = 3\nmodel = \"linear\"\n[wiring]\npeers = 2\n";
+      << "momentum = 0.5\nnesterov = true\nmodel = \"linear\"\n[wiring]\npeers = 2\n";
   const fs::path out = folder_.path() / "run";
-  const auto result = run_process({"train", (folder_.path() / "job.toml").string(), "--cluster",
-                                   first_->address(), "--out", out.string(), "--processes", "3",
-                                   "--model", "mlp", "--batch-size", "8", "--validate", "end"},
-                                  options({"GRAPEVINE_SEED=7"}));
+  const auto result = run_process(
+      {"train", (folder_.path() / "job.toml").string(), "--cluster", first_->address(), "--out",
+       out.string(), "--processes", "3", "--model", "mlp", "--batch-size", "8", "--validate", "end",
+       "--steps", "3"},
+      options({"GRAPEVINE_SEED=7", "GRAPEVINE_EPOCHS=5", "GRAPEVINE_NETWORK_INTERFACE=mine0"}));
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   const json summary = summary_of(out);
   EXPECT_EQ(summary["workers"], 3);
@@ -184,6 +186,14 @@ TEST_F(Nodes, OptionsTravel) {
   EXPECT_EQ(saved["nesterov"], "true");
   EXPECT_EQ(saved["wiring.peers"], "2");
   EXPECT_EQ(saved["lr"], "0.03");
+  // The other way round: epochs of the command line count, not the environment's steps.
+  const fs::path other = folder_.path() / "other";
+  const auto epochs =
+      run_process({"train", "--cluster", first_->address(), "--out", other.string(), "--model",
+                   "mlp", "--batch-size", "64", "--validate", "end", "--epochs", "0.1"},
+                  options({"GRAPEVINE_STEPS=77"}));
+  ASSERT_EQ(epochs.exit_code, 0) << epochs.describe();
+  EXPECT_NE(summary_of(other)["steps"], 77);
 }
 
 TEST_F(Nodes, ASignalStopsTheJobWithACheckpointAndASecondJobIsRefusedMeanwhile) {
@@ -264,8 +274,9 @@ TEST_F(Nodes, TheFirstOneThatDiesIsNamedToAll) {
 TEST_F(Nodes, BadInputIsSaidOnce) {
   start_nodes(2, 1);
   const fs::path out = folder_.path() / "run";
-  expect_error(run_process(with(job("sgp", out), {"--data", "mnist:/nowhere"}), options()), 2,
-               "/nowhere");
+  const auto nowhere = run_process(with(job("sgp", out), {"--data", "mnist:/nowhere"}), options());
+  expect_error(nowhere, 2, "/nowhere");
+  EXPECT_EQ(nowhere.err.find("error: "), nowhere.err.rfind("error: ")) << nowhere.describe();
   for (const auto& [wrong, text] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--lr-schedule", "sideways"}, "sideways"},
            {{"--algorithm", "sgpp"}, "sgp"},
@@ -331,6 +342,20 @@ TEST_F(Nodes, OnlyWhoKnowsTheSecretGetsIn) {
   EXPECT_EQ(other.exit_code, 0) << other.describe();
 }
 
+TEST(NodeErrors, OnlyLoopbackIsLoopback) {
+  for (const std::string host : {"localhost", "127.0.0.1", "127.200.3.4", "::1"})
+    EXPECT_TRUE(is_loopback_host(host)) << host;
+  for (const std::string host : {"127.example.org", "127.0.0.1.example.org", "127.1", "127.", "",
+                                 "128.0.0.1", "::", "0.0.0.0", "localhost.example.org"})
+    EXPECT_FALSE(is_loopback_host(host)) << host;
+}
+
+TEST(NodeErrors, WithoutASecretItSaysWhoMayRunJobs) {
+  RunningNode node({});
+  EXPECT_TRUE(node.process().wait_for_output("every user of this machine"))
+      << node.process().so_far().describe();
+}
+
 TEST(NodeErrors, EveryMistakeIsOneLine) {
   const TemporaryDirectory folder;
   const std::string empty = (folder.path() / "empty").string();
@@ -341,6 +366,7 @@ TEST(NodeErrors, EveryMistakeIsOneLine) {
       {{"--listen", "127.0.0.1:65536"}, "expected HOST:PORT"},
       {{"--listen", "127.0.0.1:7x"}, "expected HOST:PORT"},
       {{"--listen", "127.0.0.1:0", "--join", "127.0.0.1:0"}, "--join '127.0.0.1:0'"},
+      {{"--listen", "127.0.0.1.example.org:0"}, "whoever reaches that port could run jobs"},
       {{"--listen", "0.0.0.0:0"}, "whoever reaches that port could run jobs here"},
       {{"--listen", "127.0.0.1:0", "--slots", "0"}, "--slots 0: expected 1.."},
       {{"--listen", "127.0.0.1:0", "--timeout", "0.1"}, "--timeout 0.1"},
