@@ -286,6 +286,17 @@ SparseVector round_values(SparseVector& x, ValueType type) {
   return lost;
 }
 
+SparseVector without_zeros(SparseVector x, ValueType type) {
+  const auto is_zero = [type](float value) {
+    return (type == ValueType::f16 ? static_cast<float>(to_half(value)) : value) == 0;
+  };
+  if (std::none_of(x.values.begin(), x.values.end(), is_zero)) return x;
+  SparseVector kept;
+  for (std::size_t i = 0; i < x.values.size(); ++i)
+    if (!is_zero(x.values[i])) kept.add(x.indices[i], x.values[i]);
+  return kept;
+}
+
 Packed to_packed(const SparseVector& x, ValueType type) {
   const bool half = type == ValueType::f16;
   at::Tensor indices = at::empty({x.size()}, at::kInt);

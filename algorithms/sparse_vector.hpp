@@ -73,6 +73,9 @@ void clear_entries(at::Tensor& x, const SparseVector& entries);
 // what the values lost by it, without zeros; exact for magnitudes below 2^29.
 SparseVector round_values(SparseVector& x, ValueType type);
 
+// Without the entries that travel as 0 in values of `type`; f16: magnitudes up to 2^-25.
+SparseVector without_zeros(SparseVector x, ValueType type);
+
 // As a message: u32 indices, and values of `type`, rounded as above.
 Packed to_packed(const SparseVector& x, ValueType type = ValueType::f32);
 // Errors (protocol): not what to_packed makes, indices that do not increase or are not below d.

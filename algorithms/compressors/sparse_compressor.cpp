@@ -50,7 +50,7 @@ Packed SparseCompressor::pack(const at::Tensor& x, double epoch, Rng& rng) const
       chosen.append(layer, static_cast<std::uint32_t>(begin));
     begin = quota.end;
   }
-  return to_packed(chosen, settings_.value_type);
+  return to_packed(without_zeros(std::move(chosen), settings_.value_type), settings_.value_type);
 }
 
 Expected<void> SparseCompressor::fold(at::Tensor& x, const Packed& packed, float factor) const {

@@ -19,7 +19,8 @@ std::vector<LayerQuota> layer_quotas(const CompressionSettings& settings, double
 CompressionSettings settings_of_slice(CompressionSettings settings, std::int64_t begin,
                                       std::int64_t size);
 
-// What f16 rounds away is left over, as everything is that is not sent.
+// What f16 rounds away is left over, as everything is that is not sent. An entry that it rounds to
+// 0 is not sent at all, so that nobody takes it for one that was.
 class SparseCompressor : public Compressor {
  public:
   explicit SparseCompressor(const CompressionSettings& settings) : settings_(settings) {}

@@ -317,7 +317,7 @@ TEST(ErrorFeedback, RejectedEntriesComeBackAndASavedOneGoesOn) {
   EXPECT_TRUE(at::equal(straight.residual(), loaded.residual()));
 }
 
-// What is sent and what is kept are what was given, to the last bit, in 16 bits, too.
+// What is sent and what is kept are what was given, to the last bit, in 16 bits, too: below 2^29.
 TEST(ErrorFeedback, RoundingOfValuesGoesIntoTheResidual) {
   constexpr std::int64_t kD = 4000;
   for (const char* name : {"top-k", "random-k"}) {
@@ -337,6 +337,36 @@ TEST(ErrorFeedback, RoundingOfValuesGoesIntoTheResidual) {
     EXPECT_GT(rounded.sum().item<std::int64_t>(), kD / 10) << "nothing was rounded";
     feedback.give_back(packed, *compressor);
     EXPECT_TRUE(at::equal(feedback.residual(), given)) << "what was refused came back";
+  }
+}
+
+// Values that 16 bits hold as 0 are not sent: no index travels, and masking leaves the momentum of
+// what is still to come.
+TEST(ErrorFeedback, WhatRoundsToZeroIsNotSent) {
+  constexpr std::int64_t kD = 100;
+  for (const char* name : {"top-k", "random-k"}) {
+    SCOPED_TRACE(name);
+    CompressionSettings settings = settings_of(name, 1);
+    settings.value_type = ValueType::f16;
+    const auto compressor = make_compressor(settings);
+    ErrorFeedbackSettings feedback_settings;
+    feedback_settings.momentum = 0.5;
+    ErrorFeedback feedback(feedback_settings);
+    Rng rng(1);
+    // Every second entry is far below the smallest number of 16 bits.
+    at::Tensor g = at::full({kD}, 1.0F);
+    g.slice(0, 0, kD, 2).fill_(-1e-9F);
+    const at::Tensor tiny = g.lt(0);
+    const Packed first = feedback.pack(g, *compressor, 0, rng);
+    EXPECT_EQ(first.indices.numel(), kD / 2);
+    EXPECT_TRUE(at::equal(unpacked(*compressor, first, kD).eq(0), tiny));
+    const at::Tensor velocity = *feedback.save().tensor("velocity");
+    EXPECT_TRUE(at::equal(velocity, at::where(tiny, at::full({kD}, -1e-9F), at::zeros({kD}))));
+    // u = -0.5e-9, e = -1e-9 - 0.5e-9.
+    at::Tensor none = at::zeros({kD});
+    EXPECT_EQ(feedback.pack(none, *compressor, 0, rng).indices.numel(), 0);
+    EXPECT_TRUE(at::allclose(feedback.residual(),
+                             at::where(tiny, at::full({kD}, -1.5e-9F), at::zeros({kD})), 1e-5, 0));
   }
 }
 
