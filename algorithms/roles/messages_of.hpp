@@ -1,4 +1,4 @@
-// What roles that follow a machine do with the messages that it asks for.
+// What roles send: the stamp of a message, and the messages that a machine asks for.
 #pragma once
 #include <utility>
 #include <vector>

@@ -37,13 +37,14 @@ StateDict Parcels::save() const {
   return state;
 }
 
-Expected<void> Parcels::load(const StateDict& state) {
+Expected<void> Parcels::load(const StateDict& state, std::int32_t servers) {
   const auto exchanges = state.list("exchanges");
   if (!exchanges) return exchanges.error();
   std::map<std::int64_t, Parcel> loaded;
   for (const std::int64_t exchange : *exchanges) {
     const StateDict entry = state.under(std::to_string(exchange));
-    const auto due = entry.integer("due"), refused = entry.integer("refused");
+    const auto due = entry.integer_in("due", 1, servers),
+               refused = entry.integer_in("refused", 0, 1);
     for (const auto* field : {&due, &refused})
       if (!*field) return field->error();
     auto steps = entry.list("steps");

@@ -26,8 +26,9 @@ class Parcels {
   bool empty() const { return open_.empty(); }
 
   StateDict save() const;
-  // Errors (bad_input): entries that are missing or damaged; this is then as before.
-  Expected<void> load(const StateDict& state);
+  // `servers`: how many answers a parcel waits for at most. Errors (bad_input): entries that are
+  // missing or damaged; this is then as before.
+  Expected<void> load(const StateDict& state, std::int32_t servers);
 
  private:
   struct Parcel {

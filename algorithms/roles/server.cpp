@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "algorithms/kernels.hpp"
 #include "algorithms/roles/messages_of.hpp"
@@ -48,7 +49,9 @@ void Server::on_message(Env& env, Envelope envelope) {
                     " sent a commit that is not compressed");
     receive(env, client, envelope.stamp, std::move(*commit));
   } else if (const auto* chunk = std::get_if<PackedChunk>(&envelope.payload)) {
-    receive(env, client, envelope.stamp, unpacked(client, *chunk));
+    GRAPEVINE_CHECK(parts_->plan.compression.enabled(), "rank ", client,
+                    " sent a commit that is compressed");
+    receive_packed(env, client, envelope.stamp, *chunk);
   } else if (std::holds_alternative<Leave>(envelope.payload)) {
     left_.insert(client);
     meter_.client_left();
@@ -68,11 +71,24 @@ void Server::receive(Env& env, Rank client, const Stamp& stamp, Commit commit) {
     take_commit(env, client, stamp, std::move(commit));
 }
 
-Commit Server::unpacked(Rank client, const PackedChunk& chunk) const {
+void Server::receive_packed(Env& env, Rank client, const Stamp& stamp, const PackedChunk& chunk) {
+  if (auto commit = unpacked(chunk)) return receive(env, client, stamp, std::move(*commit));
+  if (open_.is_open(client, chunk.operation)) close_section(env, client);
+  refuse(env, client, chunk.operation);
+  serve(env);
+}
+
+std::optional<Commit> Server::unpacked(const PackedChunk& chunk) const {
+  if (chunk.round < 1 || chunk.round > parts_->plan.window) return std::nullopt;
   at::Tensor update = at::zeros({model_.x.numel()}, at::kFloat);
-  const auto folded = compressor_->fold(update, chunk.data, 1);
-  GRAPEVINE_CHECK(folded.ok(), "from rank ", client, ": ", folded.error().message);
-  return {chunk.operation, chunk.round, FrozenTensor::freeze(std::move(update))};
+  if (!compressor_->fold(update, chunk.data, 1)) return std::nullopt;
+  return Commit{chunk.operation, chunk.round, FrozenTensor::freeze(std::move(update))};
+}
+
+// Who offers goes on from theta, whatever became of the offer.
+void Server::refuse(Env& env, Rank client, std::int64_t exchange) {
+  ++refused_;
+  env.send(client, stamp(), Receipt{exchange, false, takes_offers() ? model_.x : FrozenTensor()});
 }
 
 void Server::enqueue(Env& env, Rank client, const Stamp& stamp, std::int64_t exchange,
@@ -116,10 +132,7 @@ void Server::close_section(Env& env, Rank client) {
 }
 
 void Server::take_commit(Env& env, Rank client, const Stamp& stamp, Commit commit) {
-  if (!open_.is_open(client, commit.exchange)) {
-    ++refused_;
-    return env.send(client, this->stamp(), Receipt{commit.exchange, false, {}});
-  }
+  if (!open_.is_open(client, commit.exchange)) return refuse(env, client, commit.exchange);
   close_section(env, client);
   Request request;
   request.client = client;
@@ -268,25 +281,29 @@ StateDict Server::save() const {
 }
 
 Expected<void> Server::load(const StateDict& state) {
-  const auto version = state.integer("version"), gradients = state.integer("gradients"),
-             taken_back = state.integer("taken_back"), refused = state.integer("refused"),
-             finished = state.integer("finished");
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  const auto version = state.integer_in("version", 0, kMost),
+             gradients = state.integer_in("gradients", 0, kMost),
+             taken_back = state.integer_in("taken_back", 0, kMost),
+             refused = state.integer_in("refused", 0, kMost),
+             finished = state.integer_in("finished", 0, 1);
   for (const auto* field : {&version, &gradients, &taken_back, &refused, &finished})
     if (!*field) return field->error();
-  const auto own = state.list("own"), left = state.list("left");
+  const auto own = load_rows(state, "own", 2, clients_),
+             left = load_rows(state, "left", 1, clients_);
   for (const auto* field : {&own, &left})
     if (!*field) return field->error();
   const auto offered =
       takes_offers() ? std::optional<std::int64_t>(model_.x.numel()) : std::nullopt;
-  if (auto loaded = queue_.load(state.under("queue"), offered); !loaded) return loaded;
-  if (auto loaded = open_.load(state.under("sections")); !loaded) return loaded;
+  if (auto loaded = queue_.load(state.under("queue"), offered, clients_); !loaded) return loaded;
+  if (auto loaded = open_.load(state.under("sections"), clients_); !loaded) return loaded;
   version_ = *version;
   gradients_ = *gradients;
   taken_back_ = *taken_back;
   refused_ = *refused;
   finished_ = *finished != 0;
   own_commit_.clear();
-  for (std::size_t i = 0; i + 1 < own->size(); i += 2)
+  for (std::size_t i = 0; i < own->size(); i += 2)
     own_commit_[static_cast<Rank>((*own)[i])] = (*own)[i + 1];
   left_.clear();
   for (const std::int64_t client : *left) left_.insert(static_cast<Rank>(client));

@@ -18,7 +18,8 @@
 //   granted until the commit has come or the grant was taken back, after section_timeout or by the
 //   client's death. A commit after that is refused, and its client told so.
 // Compressed commits (packed_commits.hpp) are unpacked once, when they come; the rules see no
-//   difference. easgd's clients offer models, of which what is not sent would count as 0.
+//   difference. A malformed one is refused, as one that comes too late. easgd's clients offer
+//   models, of which what is not sent would count as 0.
 // Bytes per exchange: gem: grant and commit 4 d/S each, ask and receipt headers; offers: 4 d/S each
 //   way. Messages: gem 4, offers 2.
 // Staleness: versions since the client's pull that are not its own; n - 1 for a saturated queue.
@@ -28,6 +29,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -67,7 +69,10 @@ class Server final : public Role {
   void grant(Env& env, const Request& request);
   void close_section(Env& env, Rank client);
   void receive(Env& env, Rank client, const Stamp& stamp, Commit commit);
-  Commit unpacked(Rank client, const PackedChunk& chunk) const;
+  void receive_packed(Env& env, Rank client, const Stamp& stamp, const PackedChunk& chunk);
+  // Nothing where no client of this wiring packs it.
+  std::optional<Commit> unpacked(const PackedChunk& chunk) const;
+  void refuse(Env& env, Rank client, std::int64_t exchange);
   void take_commit(Env& env, Rank client, const Stamp& stamp, Commit commit);
   void settle_offer(Env& env, const Request& request);
   void settle_round(Env& env);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "algorithms/compressors/sparse_compressor.hpp"
 #include "algorithms/kernels.hpp"
@@ -278,8 +279,10 @@ StateDict ServerClient::save() const {
 }
 
 Expected<void> ServerClient::load(const StateDict& state) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
   const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
-             held = state.integer("held"), exchange = state.integer("exchange");
+             held = state.integer_in("held", 0, model_.step),
+             exchange = state.integer_in("exchange", 0, kMost);
   for (const auto* field : {&phase, &held, &exchange})
     if (!*field) return field->error();
   phase_ = static_cast<Phase>(*phase);
@@ -292,11 +295,15 @@ Expected<void> ServerClient::load(const StateDict& state) {
     if (!saved) return saved.error();
     *to = saved->clone();
   }
+  if (is_gem() && phase_ == Phase::exchanging && !(update_.defined() && proxy_.defined()))
+    return bad_input(
+        "the saved state waits for a grant and has no update or no proxy: the checkpoint is "
+        "damaged, resume from another one");
   for (std::int32_t server = 0; server < servers_; ++server) {
     const auto i = static_cast<std::size_t>(server);
     const std::string name = std::to_string(server);
-    const auto version = state.integer("version." + name),
-               next = state.integer("next_version." + name);
+    const auto version = state.integer_in("version." + name, 0, kMost),
+               next = state.integer_in("next_version." + name, 0, kMost);
     for (const auto* field : {&version, &next})
       if (!*field) return field->error();
     version_[i] = *version;
@@ -308,14 +315,21 @@ Expected<void> ServerClient::load(const StateDict& state) {
     if (!slice) return slice.error();
     pulled_[i] = FrozenTensor::copy_of(*slice);
   }
-  if (auto loaded = parcels_.load(state.under("parcels")); !loaded) return loaded;
+  if (auto loaded = parcels_.load(state.under("parcels"), servers_); !loaded) return loaded;
   auto again = state.list("again");
   if (!again) return again.error();
   again_ = std::move(*again);
   for (std::size_t i = 0; i < packed_.size(); ++i)
     if (auto loaded = packed_[i].load(state.under("packed." + std::to_string(i))); !loaded)
       return loaded;
-  return optimizer_->load(state.under("optimizer"));
+  const StateDict optimizer = state.under("optimizer");
+  for (const auto& [name, value] : optimizer.entries())
+    if (const auto* t = std::get_if<at::Tensor>(&value); t && t->numel() != model_.x.numel())
+      return bad_input("entry 'optimizer." + name +
+                       "' of the saved state is of another size than " +
+                       std::to_string(model_.x.numel()) +
+                       ": the checkpoint is damaged, resume from another one");
+  return optimizer_->load(optimizer);
 }
 
 }  // namespace grapevine

@@ -15,9 +15,8 @@
 // for all. gem computes on from theta as it was before its own commit, as published: on one worker
 // with a constant gradient it steps by 1, .9, 1.81, 1.63, … times eta, not as momentum SGD.
 // Compressed (packed_commits.hpp): the commit of each slice through error feedback; gem's pi is
-// that
-//   of the step before compression, so that a commit, with what was left over before, may exceed
-//   kappa |m|. Servers give whole slices.
+//   that of the step before compression, so that a commit, with what was left over before, may
+//   exceed kappa |m|. Servers give whole slices.
 // Bytes per exchange: 8 d, or 4 d and the compressor's, + headers. Memory: gem 2 d beside s, easgd
 //   that of the optimizer, compressed d more.
 // Ledger: a gradient is committed when the receipts of all servers say so, dropped where one of
@@ -98,8 +97,8 @@ class ServerClient final : public Role {
   std::vector<Version> next_version_;
   std::vector<FrozenTensor> pulled_;  // by server: what came in this exchange
   Parcels parcels_;
-  std::deque<PackedCommits> packed_;   // by server; none: commits are whole
-  std::vector<Step> again_;            // steps that were refused and are in a residual
+  std::deque<PackedCommits> packed_;  // by server; none: commits are whole
+  std::vector<Step> again_;           // steps that were refused and are in a residual
   GemFigures figures_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
+#include <set>
 #include <utility>
 
 #include "messages/check.hpp"
@@ -10,7 +10,7 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kMostRanks = std::numeric_limits<Rank>::max();
+constexpr std::int64_t kMostArrivals = std::numeric_limits<std::int64_t>::max() / 2;
 
 StateDict save_request(const ServiceRequest& request) {
   StateDict state;
@@ -25,7 +25,7 @@ StateDict save_request(const ServiceRequest& request) {
 }
 
 Expected<ServiceRequest> load_request(const StateDict& state, std::optional<std::int64_t> offered) {
-  const auto client = state.integer_in("client", 0, kMostRanks),
+  const auto client = state.integer_in("client", 0, std::numeric_limits<Rank>::max()),
              exchange = state.integer("exchange"), arrival = state.integer("arrival"),
              step = state.integer("step"), version = state.integer("version"),
              gradients = state.integer("gradients");
@@ -48,6 +48,25 @@ Expected<ServiceRequest> load_request(const StateDict& state, std::optional<std:
 }
 
 }  // namespace
+
+Expected<std::vector<std::int64_t>> load_rows(const StateDict& state, const std::string& name,
+                                              std::size_t columns,
+                                              const std::vector<Rank>& clients) {
+  auto rows = state.list(name);
+  if (!rows) return rows;
+  const std::string advice = ": the checkpoint is damaged, resume from another one";
+  if (rows->size() % columns != 0)
+    return bad_input("entry '" + name + "' of the saved state has no rows of " +
+                     std::to_string(columns) + advice);
+  std::set<std::int64_t> seen;
+  for (std::size_t i = 0; i < rows->size(); i += columns) {
+    const std::int64_t client = (*rows)[i];
+    if (!std::binary_search(clients.begin(), clients.end(), client) || !seen.insert(client).second)
+      return bad_input("entry '" + name + "' of the saved state has rank " +
+                       std::to_string(client) + ", which is no client or there twice" + advice);
+  }
+  return rows;
+}
 
 void ServiceQueue::push(ServiceRequest request) {
   for (const ServiceRequest& waiting : waiting_)
@@ -88,14 +107,23 @@ StateDict ServiceQueue::save() const {
   return state;
 }
 
-Expected<void> ServiceQueue::load(const StateDict& state, std::optional<std::int64_t> offered) {
-  const auto arrivals = state.integer("arrivals"), waiting = state.integer("waiting");
+Expected<void> ServiceQueue::load(const StateDict& state, std::optional<std::int64_t> offered,
+                                  const std::vector<Rank>& clients) {
+  const auto arrivals = state.integer_in("arrivals", 0, kMostArrivals),
+             waiting = state.integer_in("waiting", 0, static_cast<std::int64_t>(clients.size()));
   for (const auto* field : {&arrivals, &waiting})
     if (!*field) return field->error();
   std::deque<ServiceRequest> loaded;
   for (std::int64_t i = 0; i < *waiting; ++i) {
     auto request = load_request(state.under(std::to_string(i)), offered);
     if (!request) return request.error();
+    const Rank client = request->client;
+    const auto is_same = [client](const ServiceRequest& r) { return r.client == client; };
+    if (!std::binary_search(clients.begin(), clients.end(), client) ||
+        std::any_of(loaded.begin(), loaded.end(), is_same))
+      return bad_input("the saved queue has rank " + std::to_string(client) +
+                       ", which is no client or waits already: the checkpoint is damaged, resume "
+                       "from another one");
     loaded.push_back(std::move(*request));
   }
   arrivals_ = *arrivals;
@@ -135,19 +163,14 @@ StateDict Sections::save() const {
   return state;
 }
 
-Expected<void> Sections::load(const StateDict& state) {
-  const auto grants = state.integer("grants");
+Expected<void> Sections::load(const StateDict& state, const std::vector<Rank>& clients) {
+  const auto grants = state.integer_in("grants", 0, kMostArrivals);
   if (!grants) return grants.error();
-  const auto open = state.list("open");
+  const auto open = load_rows(state, "open", 3, clients);
   if (!open) return open.error();
   std::map<Rank, Section> loaded;
-  for (std::size_t i = 0; i + 2 < open->size(); i += 3) {
-    const std::int64_t client = (*open)[i];
-    if (client < 0 || client > kMostRanks)
-      return bad_input("entry 'open' of the saved state has no rank " + std::to_string(client) +
-                       ": the checkpoint is damaged, resume from another one");
-    loaded[static_cast<Rank>(client)] = {(*open)[i + 1], (*open)[i + 2]};
-  }
+  for (std::size_t i = 0; i < open->size(); i += 3)
+    loaded[static_cast<Rank>((*open)[i])] = {(*open)[i + 1], (*open)[i + 2]};
   grants_ = *grants;
   open_ = std::move(loaded);
   return {};

@@ -4,12 +4,19 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "algorithms/env.hpp"
 #include "algorithms/state_dict.hpp"
 
 namespace grapevine {
+
+// The list `name` of rows of `columns` numbers, one after the other; the first number of a row is
+// one of the `clients` (ascending), and no other row's. Errors (bad_input): it is not.
+Expected<std::vector<std::int64_t>> load_rows(const StateDict& state, const std::string& name,
+                                              std::size_t columns,
+                                              const std::vector<Rank>& clients);
 
 struct ServiceRequest {
   std::int64_t exchange = 0;
@@ -36,9 +43,11 @@ class ServiceQueue {
   void restart(Timestamp now);
 
   StateDict save() const;
-  // `offered`: elements of each update; none: they ask for grants. Errors (bad_input): entries that
-  // are missing or damaged; this is then as before.
-  Expected<void> load(const StateDict& state, std::optional<std::int64_t> offered);
+  // `offered`: elements of each update; none: they ask for grants. `clients`: who may wait,
+  // ascending. Errors (bad_input): entries that are missing or damaged, others than clients, one of
+  // them twice; this is then as before.
+  Expected<void> load(const StateDict& state, std::optional<std::int64_t> offered,
+                      const std::vector<Rank>& clients);
 
  private:
   std::deque<ServiceRequest> waiting_;
@@ -59,8 +68,9 @@ class Sections {
   std::vector<TimerId> grants() const;
 
   StateDict save() const;
-  // Errors (bad_input): entries that are missing or damaged; this is then as before.
-  Expected<void> load(const StateDict& state);
+  // `clients`: who may have a grant, ascending. Errors (bad_input): entries that are missing or
+  // damaged, others than clients, one of them twice; this is then as before.
+  Expected<void> load(const StateDict& state, const std::vector<Rank>& clients);
 
  private:
   struct Section {

@@ -1,13 +1,19 @@
 // Checkpoints whose entries are damaged: load() says so in one line, or takes them; it never
-// throws.
+// throws. Parameter servers and their clients go on with what they took.
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "algorithms/collectives/reduction.hpp"
 #include "algorithms/compressors/error_feedback.hpp"
+#include "algorithms/roles/parcels.hpp"
+#include "algorithms/roles/service_queue.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
@@ -129,6 +135,64 @@ TEST(DamagedState, ListsThatCannotBeAreRefused) {
   }
 }
 
+// A rank by itself: what it sends is lost, its gradients come, its timers fire, and one after the
+// other everybody else dies.
+class Lone : public Env {
+ public:
+  Lone(Rank rank, std::int32_t ranks, std::int64_t d) : rank_(rank), d_(d) {
+    members_.alive.assign(static_cast<std::size_t>(ranks), true);
+  }
+  Rank rank() const override { return rank_; }
+  const Membership& membership() const override { return members_; }
+  Timestamp now() const override { return Timestamp(events_); }
+  Rng& rng() override { return rng_; }
+  void send(Rank, Stamp, Payload) override {}
+  void compute(Step step, FrozenTensor) override { request_ = step; }
+  void recycle(FrozenTensor) override {}
+  void after(Duration, TimerId id) override { timers_.push_back(id); }
+  void record(const Event&) override {}
+  void finished() override {}
+
+  void run(Role& role) {
+    role.on_start(*this);
+    for (; events_ < 60 && step(role); ++events_) {
+    }
+    (void)role.save();
+  }
+
+ private:
+  bool step(Role& role) {
+    if (request_) {
+      Gradient gradient;
+      gradient.step = *std::exchange(request_, std::nullopt);
+      gradient.value = FrozenTensor::freeze(at::ones({d_}));
+      role.on_gradient(*this, std::move(gradient));
+      return true;
+    }
+    if (!timers_.empty()) {
+      const TimerId id = timers_.front();
+      timers_.pop_front();
+      role.on_timer(*this, id);
+      return true;
+    }
+    for (Rank other = 0; other < members_.world_size(); ++other)
+      if (other != rank_ && members_.is_alive(other)) {
+        members_.alive[static_cast<std::size_t>(other)] = false;
+        role.on_peer_down(*this, other);
+        return true;
+      }
+    return false;
+  }
+
+  const Rank rank_;
+  const std::int64_t d_;
+  Membership members_;
+  Rng rng_{1};
+  std::optional<Step> request_;
+  std::deque<TimerId> timers_;
+  std::int64_t events_ = 0;
+};
+
 // Roles of every pattern, in the middle of a run with messages in flight.
 TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
   const std::vector<sim::Keys> wirings = {
@@ -181,13 +245,89 @@ TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
           ModelState model = world.model(rank);
           model.x = FrozenTensor::freeze(at::zeros({config.dimension}));
           const auto role = make_role(parts, rank, all, model);
-          return role->load(state);
+          auto loaded = role->load(state);
+          if (loaded.ok() && config.plan.exchange == Exchange::server)
+            Lone(rank, all, config.dimension).run(*role);
+          return loaded;
         };
         const StateDict state = world.saved(rank);
         ASSERT_TRUE(load(state).ok());
         EXPECT_GT(try_all(state, load), static_cast<int>(state.entries().size()) / 2);
       }
     }
+}
+
+std::int64_t accepted_of(const std::vector<std::int64_t>& values,
+                         const std::function<Expected<void>(std::int64_t)>& load) {
+  std::int64_t accepted = 0;
+  for (const std::int64_t value : values) {
+    const Expected<void> loaded = load(value);
+    if (!loaded.ok()) {
+      EXPECT_EQ(loaded.error().code, Errc::bad_input);
+      EXPECT_EQ(loaded.error().message.find('\n'), std::string::npos);
+    }
+    accepted += loaded.ok();
+  }
+  return accepted;
+}
+
+// A parcel waits for an answer of each server, and never for none.
+TEST(DamagedState, ParcelsWaitForOneToAllServers) {
+  Parcels parcels;
+  parcels.send(4, {7, 8}, 3);
+  StateDict state = parcels.save();
+  const auto load = [&](std::int64_t due) {
+    state.put("4.due", due);
+    return parcels.load(state, 3);
+  };
+  EXPECT_EQ(accepted_of({1, 2, 3}, load), 3);
+  EXPECT_EQ(accepted_of({-1, 0, 4, 1000}, load), 0);
+  ASSERT_TRUE(load(2).ok());
+  EXPECT_FALSE(parcels.settle(4, true));
+  EXPECT_TRUE(parcels.settle(4, true));
+}
+
+TEST(DamagedState, OnlyClientsWaitAndEachOnce) {
+  const std::vector<Rank> clients = {2, 3, 5};
+  ServiceQueue queue;
+  for (const Rank client : {2, 5}) {
+    ServiceRequest request;
+    request.client = client;
+    queue.push(std::move(request));
+  }
+  StateDict state = queue.save();
+  const auto second_is = [&](std::int64_t client) {
+    state.put("1.client", client);
+    return queue.load(state, std::nullopt, clients);
+  };
+  EXPECT_EQ(accepted_of({5, 3}, second_is), 2);
+  EXPECT_EQ(accepted_of({2, 4, 6, 0, -1, std::int64_t{1} << 40}, second_is), 0);
+  EXPECT_EQ(queue.size(), 2U);
+}
+
+TEST(DamagedState, RowsAreWholeAndOfClients) {
+  const std::vector<Rank> clients = {2, 3, 5};
+  Sections sections;
+  sections.open(3, 11);
+  const auto load = [&](const std::vector<std::int64_t>& rows) {
+    StateDict state = sections.save();
+    state.put_list("open", rows);
+    return Sections().load(state, clients);
+  };
+  for (const std::vector<std::int64_t>& good :
+       {std::vector<std::int64_t>{}, {3, 11, 1}, {5, 9, 2, 2, 8, 1}})
+    EXPECT_TRUE(load(good).ok());
+  for (const std::vector<std::int64_t>& bad : {std::vector<std::int64_t>{3},
+                                               {3, 11},
+                                               {3, 11, 1, 2},
+                                               {4, 11, 1},
+                                               {-1, 11, 1},
+                                               {3, 11, 1, 3, 12, 2}}) {
+    const auto loaded = load(bad);
+    ASSERT_FALSE(loaded.ok());
+    EXPECT_EQ(loaded.error().code, Errc::bad_input);
+    EXPECT_NE(loaded.error().message.find("'open'"), std::string::npos) << loaded.error().message;
+  }
 }
 
 TEST(DamagedState, OfErrorFeedbackLeavesItAsBefore) {

@@ -342,6 +342,70 @@ TEST(PackedCommits, SendsTheBytesThatItSays) {
     }
 }
 
+FrozenTensor indices_beyond(const FrozenTensor& indices) {
+  return FrozenTensor::freeze(indices.read() + static_cast<int>(kD));
+}
+
+// One commit in seven is none: the server refuses it, takes nothing of it, and everybody comes to
+// the end with nothing lost.
+TEST(PackedCommits, MalformedOnesAreRefused) {
+  const std::map<std::string, void (*)(PackedChunk&)> damages = {
+      {"an index beyond the slice",
+       [](PackedChunk& c) { c.data.indices = indices_beyond(c.data.indices); }},
+      {"indices without values", [](PackedChunk& c) { c.data.values = FrozenTensor(); }},
+      {"whole numbers for values",
+       [](PackedChunk& c) { c.data.values = FrozenTensor::copy_of(c.data.indices.read()); }},
+      {"no gradient", [](PackedChunk& c) { c.round = 0; }},
+      {"fewer than none", [](PackedChunk& c) { c.round = -3; }},
+      {"more than a window", [](PackedChunk& c) { c.round = 1 << 30; }}};
+  for (const Case& c : cases())
+    for (const auto& [what, damage] : damages) {
+      SCOPED_TRACE(c.name + ", " + what);
+      const WorldConfig config = config_of(sim::operator+(c.keys, compressors()[0]), 3, 2);
+      RoleWorld world(config, whole);
+      Account account(world, config, c.scale);
+      std::int64_t commits = 0, malformed = 0;
+      world.tamper([&, harm = damage](Envelope& e) {
+        auto* chunk = std::get_if<PackedChunk>(&e.payload);
+        if (chunk == nullptr || ++commits % 7 != 0) return;
+        ++malformed;
+        harm(*chunk);
+      });
+      world.start();
+      world.run([&] { account.check(); });
+      if (HasFatalFailure()) return;
+      if (c.name != "adaptive") account.check_theta();
+      for (Rank r = 0; r < 3 + config.plan.servers; ++r)
+        EXPECT_TRUE(world.finished(r)) << "rank " << r;
+      for (Rank r = 0; r < 3; ++r) expect_ledger(world, r);
+      std::int64_t refused = 0;
+      for (Rank s = 3; s < 3 + config.plan.servers; ++s)
+        refused += *world.role(s).measures().integer("refused");
+      EXPECT_GT(malformed, 0);
+      EXPECT_EQ(refused, malformed);
+    }
+}
+
+// Commits of another wiring are no damage of the wire: the run ends.
+TEST(PackedCommits, WhoCompressesIsTheWiringsChoice) {
+  for (const bool compressed : {false, true}) {
+    SCOPED_TRACE(compressed);
+    const Keys downpour = {{"exchange", "server"}, {"rule", "downpour"}};
+    const WorldConfig config =
+        config_of(compressed ? sim::operator+(downpour, compressors()[0]) : downpour, 2, 1);
+    RoleWorld world(config, whole);
+    world.tamper([&](Envelope& e) {
+      if (e.to < 2) return;
+      if (compressed)
+        e.payload = Commit{1, 1, FrozenTensor::copy_of(at::zeros({kD}))};
+      else
+        e.payload = PackedChunk{1, 1, e.from, to_packed({})};
+    });
+    world.start();
+    EXPECT_THROW(world.run(), InvariantBroken);
+  }
+}
+
 // Layers that cross the border of two servers' slices are cut there.
 TEST(PackedCommits, LayersAreCutToTheSlice) {
   CompressionSettings settings;

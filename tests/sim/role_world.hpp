@@ -93,6 +93,8 @@ class RoleWorld {
   // Sees every message when it is sent, and when it is delivered.
   using Spy = std::function<void(const Envelope&, bool delivered)>;
   void watch(Spy spy) { spy_ = std::move(spy); }
+  // Changes messages when they are delivered, as somebody who speaks wrongly would.
+  void tamper(std::function<void(Envelope&)> change) { change_ = std::move(change); }
   const Role& role(Rank rank) const { return *ranks_[static_cast<std::size_t>(rank)].role; }
 
   // The rank is gone with everything it holds; its messages on the wire still arrive, those to it
@@ -242,6 +244,7 @@ class RoleWorld {
   void deliver(Pair pair) {
     Envelope envelope = std::move(wires_[pair].front());
     wires_[pair].pop_front();
+    if (change_) change_(envelope);
     if (spy_) spy_(envelope, true);
     Seat& seat = at(pair.second);
     if (const auto* share = std::get_if<Share>(&envelope.payload))
@@ -309,6 +312,7 @@ class RoleWorld {
   std::int64_t clock_ = 0;                                        // ns: one for each event
   std::set<Rank> stalled_;
   Spy spy_;
+  std::function<void(Envelope&)> change_;
   at::Tensor gradient_sum_;
   double lost_w_ = 0;
   std::int64_t events_ = 0;
