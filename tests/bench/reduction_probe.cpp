@@ -141,8 +141,8 @@ class Probe {
     ++operation_;
   }
   void reduce(SparseReduce how, const Packed& list) {
-    const auto collective =
-        make_packed_collective(how, {ranks_, o_.rank, operation_, o_.elements, {{o_.elements, o_.entries()}}});
+    const auto collective = make_packed_collective(
+        how, {ranks_, o_.rank, operation_, o_.elements, {{o_.elements, o_.entries()}}});
     send(collective->start(list, inbox_));
     while (!collective->done()) {
       take(arrivals_->next());
