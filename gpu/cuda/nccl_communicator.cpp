@@ -12,6 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kPoll{100};
+constexpr std::chrono::seconds kGrace{1};  // of abort(), for a launch that another thread is in
 
 Error error_of(ncclResult_t code, const char* what, ncclComm_t communicator) {
   std::string text = std::string("NCCL: ") + what + ": " + ncclGetErrorString(code);
@@ -72,36 +73,66 @@ Expected<std::unique_ptr<NcclCommunicator>> NcclCommunicator::join(const Bytes& 
 
 NcclCommunicator::~NcclCommunicator() { abort(); }
 
+// After an error ranks may disagree about what was launched, and a kernel that is stuck would go on
+// using the caller's memory.
+Error NcclCommunicator::give_up(Error error) {
+  abort();
+  return error;
+}
+
+Expected<bool> NcclCommunicator::settled(const char* what) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (communicator_ == nullptr) return aborted(what);
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t code = ncclCommGetAsyncError(communicator_, &state);
+  if (code != ncclSuccess) return error_of(code, what, communicator_);
+  if (state != ncclSuccess && state != ncclInProgress) return error_of(state, what, communicator_);
+  return state == ncclSuccess;
+}
+
 // Until NCCL has done, in the background, what the last call asked for.
 Expected<void> NcclCommunicator::settle(const char* what, Clock::time_point until) {
   while (true) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (communicator_ == nullptr) return aborted(what);
-      ncclResult_t state = ncclInProgress;
-      const ncclResult_t code = ncclCommGetAsyncError(communicator_, &state);
-      if (code != ncclSuccess) return error_of(code, what, communicator_);
-      if (state == ncclSuccess) return {};
-      if (state != ncclInProgress) return error_of(state, what, communicator_);
-    }
+    const Expected<bool> now = settled(what);
+    if (!now) return give_up(now.error());
+    if (*now) return {};
     if (Clock::now() >= until) break;
     std::this_thread::sleep_for(kPoll);
   }
-  abort();
-  return Error{Errc::timeout, std::string("NCCL: ") + what + ": rank " + std::to_string(rank_) +
-                                  " of " + std::to_string(size_) +
-                                  " waited in vain for the others; the group is given up"};
+  return give_up({Errc::timeout, std::string("NCCL: ") + what + ": rank " + std::to_string(rank_) +
+                                     " of " + std::to_string(size_) +
+                                     " waited in vain for the others; the group is given up"});
+}
+
+// NCCL's call without a lock, as it may stay for long: until the card takes a launch. abort() knows
+// meanwhile that the communicator is in use.
+template <class Call>
+Expected<void> NcclCommunicator::launch(const char* what, const Call& call) {
+  ncclComm_t mine = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (communicator_ == nullptr) return aborted(what);
+    mine = communicator_;
+    launching_ = true;
+  }
+  const ncclResult_t code = call(mine);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  launching_ = false;
+  launched_.notify_all();
+  if (communicator_ == nullptr) return aborted(what);
+  if (code != ncclSuccess && code != ncclInProgress) return error_of(code, what, communicator_);
+  return {};
 }
 
 template <class Call>
 Expected<void> NcclCommunicator::enqueue(const char* what, Deadline deadline, const Call& call) {
   const Clock::time_point until = Clock::now() + deadline;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (communicator_ == nullptr) return aborted(what);
-    const ncclResult_t code = call(communicator_);
-    if (code != ncclSuccess && code != ncclInProgress) return error_of(code, what, communicator_);
-  }
+  const std::unique_lock<std::timed_mutex> turn(turn_, until);
+  if (!turn)
+    return give_up({Errc::timeout, std::string("NCCL: ") + what +
+                                       ": the call of another thread did not end in time; the "
+                                       "group is given up"});
+  if (auto launched = launch(what, call); !launched) return give_up(launched.error());
   return settle(what, until);
 }
 
@@ -136,33 +167,41 @@ Expected<void> NcclCommunicator::reduce_scatter(void* out, const void* in, std::
 }
 
 Expected<void> NcclCommunicator::wait(cudaStream_t stream, Deadline deadline) {
+  constexpr const char* kWhat = "waiting for a collective";
   const Clock::time_point until = Clock::now() + deadline;
   while (true) {
-    const cudaError_t state = cudaStreamQuery(stream);
-    if (state != cudaErrorNotReady) return check(state, "waiting for a collective");
-    if (auto seen = error(); !seen) return seen;
+    const cudaError_t passed = cudaStreamQuery(stream);
+    if (passed == cudaErrorNotReady)
+      static_cast<void>(cudaGetLastError());  // it is no error
+    else if (auto fine = check(passed, kWhat); !fine)
+      return give_up(fine.error());
+    // Also where the stream has passed: abort() ends kernels in the middle, and the stream goes on.
+    if (const auto now = settled(kWhat); !now) return give_up(now.error());
+    if (passed == cudaSuccess) return {};
     if (Clock::now() >= until) break;
     std::this_thread::sleep_for(kPoll);
   }
-  abort();
-  return Error{Errc::timeout, "NCCL: a collective of " + std::to_string(size_) +
-                                  " ranks did not end in time; the group is given up"};
+  return give_up({Errc::timeout, "NCCL: a collective of " + std::to_string(size_) +
+                                     " ranks did not end in time; the group is given up"});
 }
 
 Expected<void> NcclCommunicator::error() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (communicator_ == nullptr) return aborted("asking for errors");
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t code = ncclCommGetAsyncError(communicator_, &state);
-  if (code != ncclSuccess) return error_of(code, "asking for errors", communicator_);
-  if (state == ncclSuccess || state == ncclInProgress) return {};
-  return error_of(state, "in the background", communicator_);
+  const auto now = settled("asking for errors");
+  if (!now) return now.error();
+  return {};
 }
 
 void NcclCommunicator::abort() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (communicator_ != nullptr) ncclCommAbort(communicator_);
-  communicator_ = nullptr;
+  const std::lock_guard<std::mutex> one_at_a_time(ending_);
+  ncclComm_t mine = nullptr;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    mine = std::exchange(communicator_, nullptr);
+    // NCCL wants one thread at a time. A launch that does not end waits for kernels that only the
+    // abort ends.
+    launched_.wait_for(lock, kGrace, [this] { return !launching_; });
+  }
+  if (mine != nullptr) ncclCommAbort(mine);
 }
 
 }  // namespace grapevine::cuda

@@ -4,10 +4,18 @@
 // that lost a member is left by abort(). Whether a group can use NCCL at all, gpu/nccl_choice.hpp
 // decides.
 //
-// Thread-safe; abort() may be called while others use it. One communicator per group; each rank
-// calls the same collectives in the same order. Belongs to the device that was current at join().
+// Any thread may call abort(), error() and wait() at any time. Collectives of several threads run
+// one after the other; but each rank must call the same ones in the same order, so one thread per
+// rank should. Every error but bad_input aborts the group: nothing of it uses the caller's memory
+// then.
+//
+// A card takes a bounded number of launches, of the order of a thousand, before the next one waits
+// on the host, which no deadline ends (abort() does). So wait() for each few collectives.
+//
+// One communicator per group. Belongs to the device that was current at join().
 #pragma once
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -53,14 +61,15 @@ class NcclCommunicator {
   Expected<void> reduce_scatter(void* out, const void* in, std::int64_t n, Element type,
                                 cudaStream_t stream, Deadline deadline);
 
-  // Waits until the stream has passed what was launched. Errors: timeout (the group is then
-  // aborted, which also ends its kernels), peer_down, failed.
+  // Waits until the stream has passed what was launched. Errors: timeout, peer_down (also where the
+  // stream has passed because the group was aborted), failed.
   Expected<void> wait(cudaStream_t stream, Deadline deadline);
 
   // What went wrong in the background since, if anything. Errors: peer_down, failed.
   Expected<void> error();
 
   // Ends the group for this rank, its kernels on the card included; where a peer died. Idempotent.
+  // A launch that another thread is in has a second to end.
   void abort();
 
  private:
@@ -68,10 +77,19 @@ class NcclCommunicator {
 
   template <class Call>
   Expected<void> enqueue(const char* what, Deadline deadline, const Call& call);
+  template <class Call>
+  Expected<void> launch(const char* what, const Call& call);
   Expected<void> settle(const char* what, std::chrono::steady_clock::time_point until);
+  Expected<bool> settled(const char* what);  // false: NCCL is still at it
+  Error give_up(Error error);
 
   const int size_, rank_;
-  std::mutex mutex_;                  // guards the rest; held for single calls, never while waiting
+  std::timed_mutex turn_;  // held by a collective until NCCL has taken it; never by abort()
+  std::mutex ending_;      // held by abort(), so that a second one returns when all has ended
+
+  std::mutex mutex_;  // guards the rest; held for single quick calls
+  std::condition_variable launched_;
+  bool launching_ = false;            // a thread is in NCCL with the communicator
   ncclComm* communicator_ = nullptr;  // null: aborted
 };
 

@@ -65,6 +65,20 @@ TEST_F(Nccl, AnAbortedGroupSaysSo) {
   EXPECT_FALSE((*group)->error().ok());
 }
 
+// The stream has nothing left to do, and still: what it did may have been cut off.
+TEST_F(Nccl, WaitingInAnAbortedGroupIsNoSuccess) {
+  const auto id = NcclCommunicator::make_id();
+  ASSERT_TRUE(id.ok()) << id.error().message;
+  const auto group = NcclCommunicator::join(*id, 1, 0, kLong);
+  ASSERT_TRUE(group.ok()) << group.error().message;
+  DeviceArray<float> x(4);
+  require((*group)->all_reduce(x.data(), x.data(), 4, Element::f32, stream_, kLong));
+  (*group)->abort();
+  const auto waited = (*group)->wait(stream_, kLong);
+  ASSERT_FALSE(waited.ok());
+  EXPECT_EQ(waited.error().code, Errc::peer_down) << waited.error().message;
+}
+
 // A rank on a thread and a card of its own.
 void sum_on(int device, int size, const NcclCommunicator::Bytes& id, std::vector<float>& result) {
   require(check(cudaSetDevice(device), "cudaSetDevice"));
