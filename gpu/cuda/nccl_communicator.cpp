@@ -118,7 +118,7 @@ Expected<void> NcclCommunicator::launch(const char* what, const Call& call) {
   const ncclResult_t code = call(mine);
   const std::lock_guard<std::mutex> lock(mutex_);
   launching_ = false;
-  launched_.notify_all();
+  changed_.notify_all();
   if (communicator_ == nullptr) return aborted(what);
   if (code != ncclSuccess && code != ncclInProgress) return error_of(code, what, communicator_);
   return {};
@@ -127,13 +127,27 @@ Expected<void> NcclCommunicator::launch(const char* what, const Call& call) {
 template <class Call>
 Expected<void> NcclCommunicator::enqueue(const char* what, Deadline deadline, const Call& call) {
   const Clock::time_point until = Clock::now() + deadline;
-  const std::unique_lock<std::timed_mutex> turn(turn_, until);
-  if (!turn)
+  if (!take_turn(until))
     return give_up({Errc::timeout, std::string("NCCL: ") + what +
                                        ": the call of another thread did not end in time; the "
                                        "group is given up"});
-  if (auto launched = launch(what, call); !launched) return give_up(launched.error());
-  return settle(what, until);
+  const Expected<void> launched = launch(what, call);
+  const Expected<void> taken =
+      launched ? settle(what, until) : Expected<void>(give_up(launched.error()));
+  end_turn();
+  return taken;
+}
+
+bool NcclCommunicator::take_turn(Clock::time_point until) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!changed_.wait_until(lock, until, [this] { return !enqueueing_; })) return false;
+  return enqueueing_ = true;
+}
+
+void NcclCommunicator::end_turn() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  enqueueing_ = false;
+  changed_.notify_all();
 }
 
 Expected<void> NcclCommunicator::all_reduce(void* out, const void* in, std::int64_t n, Element type,
@@ -199,7 +213,7 @@ void NcclCommunicator::abort() {
     mine = std::exchange(communicator_, nullptr);
     // NCCL wants one thread at a time. A launch that does not end waits for kernels that only the
     // abort ends.
-    launched_.wait_for(lock, kGrace, [this] { return !launching_; });
+    changed_.wait_for(lock, kGrace, [this] { return !launching_; });
   }
   if (mine != nullptr) ncclCommAbort(mine);
 }

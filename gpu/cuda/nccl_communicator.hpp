@@ -79,16 +79,18 @@ class NcclCommunicator {
   Expected<void> enqueue(const char* what, Deadline deadline, const Call& call);
   template <class Call>
   Expected<void> launch(const char* what, const Call& call);
+  bool take_turn(std::chrono::steady_clock::time_point until);
+  void end_turn();
   Expected<void> settle(const char* what, std::chrono::steady_clock::time_point until);
   Expected<bool> settled(const char* what);  // false: NCCL is still at it
   Error give_up(Error error);
 
   const int size_, rank_;
-  std::timed_mutex turn_;  // held by a collective until NCCL has taken it; never by abort()
-  std::mutex ending_;      // held by abort(), so that a second one returns when all has ended
+  std::mutex ending_;  // held by abort(), so that a second one returns when all has ended
 
-  std::mutex mutex_;  // guards the rest; held for single quick calls
-  std::condition_variable launched_;
+  std::mutex mutex_;                  // guards the rest; held for single quick calls
+  std::condition_variable changed_;   // one of the two below went to false
+  bool enqueueing_ = false;           // a collective is on its way until NCCL has taken it
   bool launching_ = false;            // a thread is in NCCL with the communicator
   ncclComm* communicator_ = nullptr;  // null: aborted
 };

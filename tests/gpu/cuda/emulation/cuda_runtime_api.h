@@ -1,5 +1,6 @@
 // The calls of the CUDA runtime that gpu/cuda and its tests make; device memory is host memory.
 #pragma once
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -36,5 +37,10 @@ inline cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaSt
 }
 inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = nullptr, cudaSuccess; }
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+inline std::atomic<bool> emulated_stream_is_stuck{false};
+inline cudaError_t cudaStreamQuery(cudaStream_t) {
+  return emulated_stream_is_stuck ? cudaErrorNotReady : cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }

@@ -1,0 +1,42 @@
+// The calls of NCCL that gpu/cuda makes, for groups of one in host memory, with faults on demand.
+// In a larger group the others never come.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+
+enum ncclResult_t { ncclSuccess, ncclInvalidUsage, ncclRemoteError, ncclInProgress };
+enum ncclDataType_t { ncclFloat16, ncclFloat32, ncclBfloat16 };
+enum ncclRedOp_t { ncclSum };
+struct ncclUniqueId {
+  char internal[128];
+};
+struct ncclConfig_t {
+  int blocking;
+};
+#define NCCL_CONFIG_INITIALIZER \
+  { 1 }
+using ncclComm_t = struct ncclComm*;
+
+// What goes wrong in all groups of this process.
+struct EmulatedNccl {
+  std::atomic<bool> card_is_full{false};  // launches wait until their group is aborted
+  std::atomic<int> launching{0};          // calls that wait so
+  std::atomic<bool> remote_error{false};  // a peer has failed
+  std::atomic<int> open{0};               // communicators that nobody aborted
+};
+extern EmulatedNccl emulated_nccl;
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state);
+ncclResult_t ncclCommAbort(ncclComm_t communicator);
+ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t n, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t n, ncclDataType_t type, int root,
+                           ncclComm_t communicator, cudaStream_t stream);
+ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t n, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream);
+inline const char* ncclGetErrorString(ncclResult_t) { return "emulated"; }
+inline const char* ncclGetLastError(ncclComm_t) { return ""; }
