@@ -120,6 +120,7 @@ JobIdentity identity_of(const TrainJob& job) {
                           {"seed", std::to_string(o.seed)}};
   // Absent from checkpoints that are older than the option.
   if (o.precision != "fp32") identity["precision"] = o.precision;
+  if (o.channels_last) identity["channels-last"] = "true";
   for (const auto& [key, value] : job.wiring.keys()) identity["wiring." + key] = value;
   return identity;
 }

@@ -40,9 +40,8 @@ else()
   endif()
 endif()
 
-# The glue, where the LibTorch that was found has CUDA. It adds its kernels to torch's dispatcher by a
-# call (gpu/torch_cuda/operators.hpp): a static initialiser in a static library is one the linker may
-# leave out.
+# The glue, where the LibTorch that was found has CUDA. Programs put it in place by a call
+# (gpu/torch_cuda/register.hpp).
 if(GRAPEVINE_HAVE_CUDA)
   if(TARGET torch_cuda OR TORCH_CUDA_LIBRARIES)
     set(GRAPEVINE_HAVE_TORCH_CUDA TRUE)

@@ -6,8 +6,6 @@ namespace grapevine {
 // From this call on, the functions of algorithms/kernels.hpp, fused_kernels.hpp and
 // server_rules.hpp run those kernels where their tensors are on a card, on torch's current stream
 // of it. To be called before any of them is. Idempotent; thread-safe.
-//
-// A call, because a static initialiser in a static library is one that a linker may leave out.
 void register_cuda_operators();
 
 }  // namespace grapevine
