@@ -24,7 +24,7 @@ BatchLoader::~BatchLoader() {
 }
 
 Expected<Batch> BatchLoader::next(Step step) {
-  if (!data_->info().slow || options_.threads < 1) return read(step);
+  if (!reads_ahead()) return read(step);
   std::unique_lock<std::mutex> lock(mutex_);
   // Started by the first call: a resumed run must not read the batches of step 0 first.
   window_ = step;
@@ -47,6 +47,13 @@ Expected<Batch> BatchLoader::next(Step step) {
   window_ = step + 1;
   work_.notify_all();
   return batch;
+}
+
+bool BatchLoader::ready(Step step) {
+  if (!reads_ahead()) return !data_->info().slow;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = slots_.find(step);
+  return found != slots_.end() && found->second->has_value();
 }
 
 Expected<Batch> BatchLoader::read(Step step) const {

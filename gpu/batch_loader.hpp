@@ -42,10 +42,15 @@ class BatchLoader {
   // Errors: those of the data set, at the step whose batch they spoil; timeout after `patience`.
   Expected<Batch> next(Step step);
 
+  // Whether next(step) would give it without waiting for another thread. Where nothing is read
+  // ahead: whether reading is fast. For the thread of next().
+  bool ready(Step step);
+
  private:
   // A batch that is being read (empty) or was read.
   using Slot = std::optional<Expected<Batch>>;
 
+  bool reads_ahead() const { return data_->info().slow && options_.threads > 0; }
   Expected<Batch> read(Step step) const;
   void start_threads();
   void read_ahead();

@@ -1,5 +1,6 @@
 // DeviceRuntime: what a training step needs of a device, and nothing else: three queues, marks in
-// them, copies and page-locked memory. There is no call that waits for the whole device.
+// them, copies and page-locked memory. No call waits for the whole device, but host_memory() and
+// the end of what it gave, which may.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -66,7 +67,9 @@ class DeviceRuntime {
   // holds at the time of t's end has run.
   virtual void share(const at::Tensor& t, Queue queue) = 0;
 
-  // Page-locked memory that a copy can use without waiting; null where there is none left.
+  // Page-locked memory that a copy can use without waiting; null where there is none left. Both
+  // this call and the end of the memory may wait for the device (CUDA's do), and may come from any
+  // thread.
   virtual std::shared_ptr<void> host_memory(std::size_t bytes) = 0;
 };
 

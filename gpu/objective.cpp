@@ -26,12 +26,6 @@ at::Tensor accuracy_figures(Task task, const at::Tensor& output, const at::Tenso
   return at::stack({hits[0], hits[4]});
 }
 
-Accuracy batch_accuracy(Task task, const at::Tensor& output, const at::Tensor& target) {
-  const at::Tensor figures = accuracy_figures(task, output, target).cpu();
-  const double* values = figures.data_ptr<double>();
-  return {values[0], values[1]};
-}
-
 std::vector<std::int64_t> output_shape(const DataInfo& info, std::int64_t batch) {
   std::vector<std::int64_t> shape{batch, info.classes};
   shape.insert(shape.end(), info.target_shape.begin(), info.target_shape.end());

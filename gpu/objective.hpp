@@ -14,13 +14,8 @@ namespace grapevine {
 // Regression: mean squared error of `output` [B, outputs] against `target` [B, outputs].
 at::Tensor batch_loss(Task task, const at::Tensor& output, const at::Tensor& target);
 
-struct Accuracy {
-  double top1 = 0;  // fraction of the labels in [0, 1]; NaN for regression
-  double top5 = 0;  // NaN for regression or fewer than 5 classes
-};
-Accuracy batch_accuracy(Task task, const at::Tensor& output, const at::Tensor& target);
-
-// The same, {top1, top5} float64 on the output's device: the host does not wait for it.
+// [2] float64 on the output's device, so that the host does not wait for it: the fractions top1 and
+// top5 of the labels, in [0, 1]. top1: NaN for regression. top5: for fewer than 5 classes as well.
 at::Tensor accuracy_figures(Task task, const at::Tensor& output, const at::Tensor& target);
 
 // The shape that a model must give for `batch` samples of this data.

@@ -9,10 +9,7 @@
 namespace grapevine {
 namespace {
 
-// Blocks of nearly the same size serve each other.
 constexpr std::size_t kGranule = 4096;
-
-std::size_t rounded(std::size_t bytes) { return (bytes + kGranule - 1) / kGranule * kGranule; }
 
 struct Block {
   std::shared_ptr<void> memory;
@@ -31,16 +28,20 @@ struct StagingPool::Shelf {
 
   // Without memory where the limit or the allocator says no.
   Block take(std::size_t bytes) {
+    std::vector<Block> victims;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (Block found = reuse(bytes); found.memory) return found;
+      if (usage.bytes - usage.free_bytes + bytes > limit) return none();
+      victims = make_room(bytes);
+      usage.bytes += bytes;
+    }
+    victims.clear();  // before the new one is locked, so that the limit holds
+    std::shared_ptr<void> memory = allocate(bytes);
+    if (memory) return {std::move(memory), bytes};
     const std::lock_guard<std::mutex> lock(mutex);
-    if (Block found = reuse(bytes); found.memory) return found;
-    if (usage.bytes + bytes > limit) drop_free();
-    if (usage.bytes + bytes <= limit)
-      if (std::shared_ptr<void> memory = allocate(bytes)) {
-        usage.bytes += bytes;
-        return {std::move(memory), bytes};
-      }
-    ++usage.overflows;
-    return {};
+    usage.bytes -= bytes;
+    return none();
   }
 
   void give_back(Block block) {
@@ -64,10 +65,23 @@ struct StagingPool::Shelf {
     return found;
   }
 
-  void drop_free() {
-    free.clear();
-    usage.bytes -= usage.free_bytes;
-    usage.free_bytes = 0;
+  // Idle blocks to be freed for `bytes` to fit, longest idle first. REQUIRES: with all of them
+  // gone, they fit.
+  std::vector<Block> make_room(std::size_t bytes) {
+    std::vector<Block> victims;
+    auto it = free.begin();
+    for (; usage.bytes + bytes > limit; ++it) {
+      usage.bytes -= it->bytes;
+      usage.free_bytes -= it->bytes;
+      victims.push_back(std::move(*it));
+    }
+    free.erase(free.begin(), it);
+    return victims;
+  }
+
+  Block none() {
+    ++usage.overflows;
+    return {};
   }
 };
 
@@ -79,14 +93,26 @@ StagingPool::StagingPool(Allocate allocate, std::size_t limit_bytes)
 
 StagingPool::~StagingPool() = default;
 
+std::size_t StagingPool::block_bytes(std::size_t bytes) {
+  std::size_t power = kGranule;
+  while (power <= bytes / 2) power *= 2;
+  const std::size_t step = std::max(kGranule, power / 4);
+  return (bytes + step - 1) / step * step;
+}
+
 at::Tensor StagingPool::take(at::IntArrayRef shape, at::ScalarType dtype) {
+  at::Tensor locked = try_take(shape, dtype);
+  return locked.defined() ? locked : at::empty(shape, at::TensorOptions(dtype));
+}
+
+at::Tensor StagingPool::try_take(at::IntArrayRef shape, at::ScalarType dtype) {
   release_reached();
   const at::TensorOptions options(dtype);
   const std::size_t bytes =
       static_cast<std::size_t>(c10::multiply_integers(shape)) * c10::elementSize(dtype);
   if (bytes == 0) return at::empty(shape, options);
-  Block block = shelf_->take(rounded(bytes));
-  if (!block.memory) return at::empty(shape, options);
+  Block block = shelf_->take(block_bytes(bytes));
+  if (!block.memory) return {};
   void* memory = block.memory.get();
   // The shelf may be gone by then: the memory ends with the block.
   auto give_back = [shelf = std::weak_ptr<Shelf>(shelf_), block](void*) {

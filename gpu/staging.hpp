@@ -13,14 +13,17 @@
 
 namespace grapevine {
 
-// Locking pages takes milliseconds and keeps them from the rest of the machine; so blocks are kept
-// for the next taker, and there is a limit. A tensor's block comes back by itself when the last
-// handle on its storage ends, on whatever thread, also after it was frozen, sent and thawed.
+// Locking pages takes milliseconds, may wait for the whole device (so may unlocking them), and
+// keeps them from the rest of the machine. So blocks are kept for the next taker, come in few
+// sizes, and have a limit; only where that is reached are idle ones freed, as many as the taker
+// needs. A tensor's block comes back by itself when the last handle on its storage ends, on
+// whatever thread, also after it was frozen, sent and thawed.
 //
 // Thread-safe. Tensors may outlive the pool.
 class StagingPool {
  public:
-  // Null: there is no more. Called under the pool's lock.
+  // Null: there is no more. Called, as is the deleter, outside the pool's locks, so from several
+  // threads at once where several take.
   using Allocate = std::function<std::shared_ptr<void>(std::size_t bytes)>;
 
   StagingPool(Allocate allocate, std::size_t limit_bytes);
@@ -28,9 +31,16 @@ class StagingPool {
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
 
-  // A contiguous tensor on the CPU, contents undefined. Never blocks and never fails: beyond the
-  // limit, or where pages cannot be locked, it is ordinary memory, and overflows() grows.
+  // A contiguous tensor on the CPU, contents undefined. Never fails: where try_take() gives nothing
+  // it is ordinary memory.
   at::Tensor take(at::IntArrayRef shape, at::ScalarType dtype);
+
+  // The same, page-locked (or empty); undefined beyond the limit, or where pages cannot be locked.
+  at::Tensor try_take(at::IntArrayRef shape, at::ScalarType dtype);
+
+  // What `bytes` take of the limit: at most a quarter, or a page, more. Four sizes for each power
+  // of two, so that batches of all lengths soon find a block.
+  static std::size_t block_bytes(std::size_t bytes);
 
   // Keeps the memory of `t` from being reused until `mark` is reached: a copy is using it.
   void hold(at::Tensor t, MarkHandle mark);
@@ -38,7 +48,7 @@ class StagingPool {
   struct Usage {
     std::size_t bytes = 0;       // page-locked, lent or not
     std::size_t free_bytes = 0;  // of them, waiting for a taker
-    std::int64_t overflows = 0;  // times that take() gave ordinary memory
+    std::int64_t overflows = 0;  // takers that got no page-locked memory
   };
   Usage usage() const;
 

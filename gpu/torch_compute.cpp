@@ -31,7 +31,8 @@ constexpr std::size_t kStagedGradients = 8;
 constexpr std::size_t kStagedBatches = std::size_t{256} << 20;
 
 std::size_t staging_limit(std::int64_t parameters) {
-  return kStagedGradients * sizeof(float) * static_cast<std::size_t>(parameters) + kStagedBatches;
+  const std::size_t gradient = sizeof(float) * static_cast<std::size_t>(parameters);
+  return kStagedGradients * StagingPool::block_bytes(gradient) + kStagedBatches;
 }
 
 double seconds_since(Clock::time_point start) {
@@ -163,26 +164,33 @@ Expected<Gradient> TorchCompute::try_gradient(GradientRequest& request) {
   result.samples = batch->input.size(0);
   if (config_.data->info().by_length) result.length = batch->input.size(1);
   result.compute_seconds = seconds_since(start);
+  if (next_) result.compute_seconds -= next_->data_seconds;
   return result;
 }
 
 // On the device; read and uploaded during the last step where that was the step before.
 Expected<Batch> TorchCompute::batch_of(Step step, Gradient& result) {
-  const auto asked = Clock::now();
   const std::optional<Uploaded> ahead = std::exchange(next_, std::nullopt);
-  if (ahead && ahead->step == step) return ahead->batch;
+  if (ahead && ahead->step == step) {
+    result.data_seconds = ahead->data_seconds;
+    return ahead->batch;
+  }
+  const auto asked = Clock::now();
   const Expected<Batch> read = loader_.next(step);
   result.data_seconds = seconds_since(asked);
   if (!read) return read.error();
   return transfers_.upload(*read);
 }
 
-// While the device computes. An error waits for the step that it belongs to, which reads again.
+// While the device computes, but only what is there: others wait for this step's gradient. An error
+// waits for the step that it belongs to, which reads again.
 void TorchCompute::upload_batch_after(Step step) {
-  if (config_.runtime->in_host_memory() || next_) return;
+  if (config_.runtime->in_host_memory() || next_ || !loader_.ready(step + 1)) return;
   try {
+    const auto asked = Clock::now();
     const Expected<Batch> read = loader_.next(step + 1);
-    if (read) next_ = Uploaded{step + 1, transfers_.upload(*read)};
+    const double data_seconds = seconds_since(asked);
+    if (read) next_ = Uploaded{step + 1, transfers_.upload(*read), data_seconds};
   } catch (const std::exception& e) {
     spdlog::debug("rank {}: batch of step {}: {}", config_.rank, step + 1, one_line(e));
   }
@@ -306,19 +314,34 @@ Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
   const std::int64_t size = std::max<std::int64_t>(1, config_.eval_batch_size);
   for (std::int64_t begin = 0; begin < info.test_size; begin += size) {
     const std::int64_t end = std::min(begin + size, info.test_size);
-    Expected<Batch> read = config_.data->batch(Split::test, range(begin, end), 0);
-    if (!read) return read.error();
-    const Batch batch = transfers_.upload(*read);
-    const auto behind_the_batch = transfers_.begin_compute();
-    const at::Tensor output = forward(batch.input);
-    const Accuracy accuracy = batch_accuracy(info.task, output, batch.target);
+    const Expected<at::Tensor> figures = evaluate_batch(begin, end);
+    if (!figures) return figures.error();
     const auto share = static_cast<double>(end - begin) / static_cast<double>(info.test_size);
-    sum.loss += share * batch_loss(info.task, output, batch.target).item<double>();
-    sum.top1 += share * accuracy.top1;
-    sum.top5 += share * accuracy.top5;
+    const double* figure = figures->data_ptr<double>();
+    sum.loss += share * figure[0];
+    sum.top1 += share * figure[1];
+    sum.top5 += share * figure[2];
   }
   sum.samples = info.test_size;
   return sum;
+}
+
+// [3] float64 on the host: loss, top1, top5 of the test samples [begin, end). They come down as a
+// step's results do: reading them from the device's memory would wait for it without a limit.
+Expected<at::Tensor> TorchCompute::evaluate_batch(std::int64_t begin, std::int64_t end) {
+  const Task task = config_.data->info().task;
+  Expected<Batch> read = config_.data->batch(Split::test, range(begin, end), 0);
+  if (!read) return read.error();
+  const Batch batch = transfers_.upload(*read);
+  const auto behind_the_batch = transfers_.begin_compute();
+  const at::Tensor output = forward(batch.input);
+  const at::Tensor figures =
+      at::cat({batch_loss(task, output, batch.target).to(at::kDouble).view({1}),
+               accuracy_figures(task, output, batch.target)});
+  transfers_.end_compute();
+  at::Tensor here = transfers_.download(figures);
+  if (const Expected<void> done = transfers_.finish(); !done) return done.error();
+  return here;
 }
 
 Expected<void> TorchCompute::check_request(const FrozenTensor& z,

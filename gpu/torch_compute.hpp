@@ -43,8 +43,9 @@ struct TorchComputeConfig {
 
 // Parameters are bound to the request's z without a copy where z is in the memory that the device
 // computes in, and uploaded otherwise (gpu/transfers.hpp: queues, events, page-locked memory);
-// results are on the host then. The batch of the next step is read and uploaded while the device
-// computes. Loss: gpu/objective.hpp. Parameters that the loss does not reach have gradient zero.
+// results are on the host then. The batch of the next step is uploaded while the device computes if
+// it is there by then, so that no result waits for a disk; the time of reading it counts as the
+// next step's. Loss: gpu/objective.hpp. Parameters that the loss does not reach have gradient zero.
 // Between calls the model holds no handle on any z.
 //
 // Layers of the zoo draw from gpu/step_generator.hpp, so that equal requests give equal bits
@@ -70,7 +71,8 @@ class TorchCompute final : public Compute {
   Gradient gradient(GradientRequest request) override;
 
   // Evaluation mode, in batches of eval_batch_size. Errors: a data set without test samples, and
-  // those of model and data. A loss that is not finite is returned as it is.
+  // those of model and data, a device that does not answer. A loss that is not finite is returned
+  // as it is.
   Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override;
 
  private:
@@ -86,6 +88,7 @@ class TorchCompute final : public Compute {
   struct Uploaded {
     Step step = 0;
     Batch batch;
+    double data_seconds = 0;  // of reading it; reported with the batch's own step
   };
 
   Expected<void> check_fit();
@@ -99,6 +102,7 @@ class TorchCompute final : public Compute {
   Pass forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat);
   at::Tensor forward(const at::Tensor& input);
   Expected<Evaluation> try_evaluate(const FrozenTensor& z, const FrozenTensor& buffers);
+  Expected<at::Tensor> evaluate_batch(std::int64_t begin, std::int64_t end);
   at::Tensor upload_buffers(const FrozenTensor& buffers);
   void seed_masks(Step step) const;
 

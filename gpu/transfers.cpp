@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
 #include <utility>
 
 #include "gpu/torch_error.hpp"
@@ -39,12 +40,24 @@ at::Tensor Transfers::on_device(at::IntArrayRef shape, at::ScalarType dtype) con
   return at::empty(shape, at::TensorOptions(dtype).device(runtime_->device()));
 }
 
+// Copies from and to ordinary memory block the host until all before them in the queue has run, and
+// without a limit; so that is waited for first.
+void Transfers::wait_for(Queue queue) {
+  const Expected<void> here = runtime_->host_wait(runtime_->mark(queue), patience_);
+  if (!here) throw std::runtime_error(here.error().message);
+}
+
 void Transfers::copy_up(const at::Tensor& to, const at::Tensor& host) {
   const at::NoGradGuard no_grad;
   const at::Tensor from = host.contiguous().view({-1});
   const at::Tensor flat = to.view({-1});
-  const at::Tensor staged = staging_.take(from.sizes(), from.scalar_type());
-  const std::int64_t part = kPartBytes / static_cast<std::int64_t>(from.element_size());
+  std::int64_t part = kPartBytes / static_cast<std::int64_t>(from.element_size());
+  at::Tensor staged = staging_.try_take(from.sizes(), from.scalar_type());
+  if (!staged.defined()) {
+    wait_for(Queue::upload);
+    staged = at::empty(from.sizes(), from.options());
+    part = std::max<std::int64_t>(1, from.numel());
+  }
   for (std::int64_t begin = 0; begin < from.numel(); begin += part) {
     const std::int64_t count = std::min(part, from.numel() - begin);
     at::Tensor slice = staged.narrow(0, begin, count);
@@ -92,16 +105,30 @@ void Transfers::end_compute() { runtime_->wait(Queue::download, runtime_->mark(Q
 at::Tensor Transfers::download(const at::Tensor& result) {
   if (runtime_->in_host_memory()) return result;
   const auto scope = runtime_->enter(Queue::download);
-  at::Tensor host = staging_.take(result.sizes(), result.scalar_type());
+  at::Tensor host = staging_.try_take(result.sizes(), result.scalar_type());
   runtime_->share(result, Queue::download);
-  in_flight_.push_back(host);
-  runtime_->copy(Queue::download, host, result);
+  if (host.defined()) {
+    in_flight_.push_back(host);
+    runtime_->copy(Queue::download, host, result);
+  } else {
+    host = at::empty(result.sizes(), at::TensorOptions(result.scalar_type()));
+    late_.push_back({host, result});
+  }
   return host;
 }
 
 Expected<void> Transfers::finish() {
-  const MarkHandle last = runtime_->mark(Queue::download);
-  const Expected<void> done = runtime_->host_wait(last, patience_);
+  MarkHandle last = runtime_->mark(Queue::download);
+  Expected<void> done = runtime_->host_wait(last, patience_);
+  const std::vector<Late> late = std::exchange(late_, {});
+  if (done && !late.empty()) {
+    for (const Late& each : late) {
+      in_flight_.push_back(each.host);
+      runtime_->copy(Queue::download, each.host, each.result);
+    }
+    last = runtime_->mark(Queue::download);
+    done = runtime_->host_wait(last, patience_);
+  }
   // These handles end here in any case: freezing needs the last one. hold() takes over what a
   // device that does not answer may still write to.
   for (at::Tensor& host : in_flight_)

@@ -25,6 +25,10 @@ namespace grapevine {
 // host waits once, for the last copy of a step. On a device in host memory all of this is nothing:
 // tensors pass as they are.
 //
+// Where page-locked memory runs out, the host waits more often: before uploads, which throw
+// std::runtime_error where the device does not answer, and for downloads, which finish() does then.
+// Every wait is bounded by `patience`.
+//
 // Not thread-safe.
 class Transfers {
  public:
@@ -63,13 +67,20 @@ class Transfers {
   const StagingPool& staging() const { return staging_; }
 
  private:
+  struct Late {
+    at::Tensor host;
+    at::Tensor result;
+  };
+
   at::Tensor on_device(at::IntArrayRef shape, at::ScalarType dtype) const;
+  void wait_for(Queue queue);
   void copy_up(const at::Tensor& to, const at::Tensor& host);
 
   const std::shared_ptr<DeviceRuntime> runtime_;
   const Duration patience_;
   StagingPool staging_;
   std::vector<at::Tensor> in_flight_;  // targets of downloads that no finish() has seen
+  std::vector<Late> late_;             // downloads into ordinary memory, for finish() to do
 };
 
 }  // namespace grapevine

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/gpu/tiny_data.hpp"
 
@@ -178,6 +180,32 @@ TEST(BatchLoader, StopsInTheMiddleOfReading) {
     EXPECT_EQ(reading, 0);
     EXPECT_EQ(data.use_count(), 1);
   }
+}
+
+TEST(BatchLoader, SaysWhetherABatchIsThere) {
+  Gate gate;
+  const Sampler sampler = sampler_for(slow_info());
+  const auto data = slow_data([&](const std::vector<std::int64_t>& indices) -> Expected<void> {
+    if (indices != sampler.indices(0, 0)) gate.pass();
+    return {};
+  });
+  BatchLoader loader(data, sampler, 0, options(2, 3));
+  EXPECT_FALSE(loader.ready(0)) << "nobody has asked for anything yet";
+  ASSERT_TRUE(loader.next(0).ok());
+  EXPECT_FALSE(loader.ready(1));
+  gate.open();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!loader.ready(1) && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_TRUE(loader.ready(1));
+  EXPECT_TRUE(loader.next(1).ok());
+  EXPECT_FALSE(loader.ready(1)) << "it was taken";
+}
+
+TEST(BatchLoader, WithoutReadingAheadAFastReadIsReady) {
+  const Sampler sampler = sampler_for(slow_info());
+  const auto fast = std::make_shared<const TinyData>(tiny_info());
+  EXPECT_TRUE(BatchLoader(fast, sampler, 0, options(2, 3)).ready(7));
+  EXPECT_FALSE(BatchLoader(slow_data(), sampler, 0, options(0, 3)).ready(7));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <functional>
@@ -19,7 +20,8 @@ namespace grapevine {
 // scope (they run at once, so what compute waits for runs before them), a host that waits for a
 // mark, or a queue that waits for one. So whoever forgets to wait reads the poison that memory
 // begins with, and whoever reuses memory too early has something else copied. With a seed, queues
-// also run on at random, so that no order but that of waits and marks can be relied on.
+// also run on at random, so that no order but that of waits and marks can be relied on. Memory on
+// the device is ATen's on the host, which is not its own to reuse: share() is only logged.
 class LazyDevice final : public DeviceRuntime {
  public:
   explicit LazyDevice(std::uint64_t seed = 0) : random_(seed), eager_(seed != 0) {}
@@ -36,7 +38,10 @@ class LazyDevice final : public DeviceRuntime {
 
   void copy(Queue queue, const at::Tensor& to, const at::Tensor& from) override {
     say("copy " + name(queue));
+    const bool pageable = !locked(queue == Queue::download ? to : from);
+    if (pageable && line(queue).done < end_of(queue)) say("host blocks for " + name(queue));
     put(queue, [to = borrowed(to), from = borrowed(from)] { to.copy_(from); });
+    if (pageable) run(queue, end_of(queue));
   }
 
   MarkHandle mark(Queue queue) override {
@@ -57,9 +62,10 @@ class LazyDevice final : public DeviceRuntime {
     return {};
   }
 
-  void share(const at::Tensor&, Queue) override {}
+  void share(const at::Tensor&, Queue queue) override { say("share with " + name(queue)); }
 
   std::shared_ptr<void> host_memory(std::size_t bytes) override {
+    if (!pages) return nullptr;
     ++allocations;
     memory_.push_back(std::make_shared<std::vector<unsigned char>>(bytes, 0xff));  // NaN as floats
     return {memory_.back(), memory_.back()->data()};
@@ -74,6 +80,7 @@ class LazyDevice final : public DeviceRuntime {
   std::vector<std::string> log;  // what was asked for, in order
   int allocations = 0;
   bool dead = false;
+  bool pages = true;  // false: there is no page-locked memory
 
  private:
   struct Line {
@@ -115,11 +122,14 @@ class LazyDevice final : public DeviceRuntime {
 
   // A copy keeps no host memory from being reused: that is for hold() to do.
   at::Tensor borrowed(const at::Tensor& t) const {
+    return locked(t) ? at::from_blob(t.data_ptr(), t.sizes(), t.options()) : t;
+  }
+
+  bool locked(const at::Tensor& t) const {
     const auto* data = static_cast<const unsigned char*>(t.data_ptr());
-    for (const auto& block : memory_)
-      if (data >= block->data() && data < block->data() + block->size())
-        return at::from_blob(t.data_ptr(), t.sizes(), t.options());
-    return t;
+    return std::any_of(memory_.begin(), memory_.end(), [data](const auto& block) {
+      return data >= block->data() && data < block->data() + block->size();
+    });
   }
 
   void say(std::string what) { log.push_back(std::move(what)); }

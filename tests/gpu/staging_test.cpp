@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <random>
 #include <thread>
@@ -99,6 +102,79 @@ TEST(StagingPool, StaysWithinItsLimit) {
   EXPECT_EQ(take(pool, 3 * 1024).numel(), 3 * 1024);
   EXPECT_EQ(pool.usage().overflows, 7);
   EXPECT_EQ(*pages.locked, 3 * kPage);
+}
+
+// Locking pages may stop the device, so batches that grow by a page at a time must not each lock
+// some: there are four sizes for each power of two.
+TEST(StagingPool, GrowingTakersLockFewBlocks) {
+  const Pages pages;
+  int allocations = 0;
+  StagingPool pool(
+      [&, allocate = pages.allocate()](std::size_t bytes) {
+        ++allocations;
+        return allocate(bytes);
+      },
+      std::size_t{1} << 30);
+  for (std::int64_t floats = 1024; floats <= 1024 * 1024; floats += 1024) take(pool, floats);
+  EXPECT_LE(allocations, 4 * 10 + 1);
+  EXPECT_EQ(pool.usage().overflows, 0);
+}
+
+TEST(StagingPool, BlocksAreAtMostAQuarterOrAPageLarger) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 10000; ++i) {
+    const std::size_t bytes = 1 + (random() >> (24 + random() % 40));
+    const std::size_t block = StagingPool::block_bytes(bytes);
+    EXPECT_GE(block, bytes);
+    EXPECT_LE(block, bytes + std::max(kPage, bytes / 4)) << bytes;
+    EXPECT_EQ(block % kPage, 0U) << bytes;
+    EXPECT_EQ(StagingPool::block_bytes(block), block) << bytes;
+  }
+}
+
+TEST(StagingPool, FreesOnlyWhatATakerNeeds) {
+  const Pages pages;
+  StagingPool pool(pages.allocate(), 8 * kPage);
+  std::vector<at::Tensor> idle;
+  for (int i = 0; i < 8; ++i) idle.push_back(take(pool, 1024));
+  idle.resize(7);
+  const at::Tensor lent = take(pool, 1024);
+  idle.clear();
+  const at::Tensor large = take(pool, 4 * 1024);
+  EXPECT_EQ(pool.usage().bytes, 8 * kPage);
+  EXPECT_EQ(pool.usage().free_bytes, 3 * kPage);
+  EXPECT_EQ(*pages.locked, 8 * kPage);
+  // Nothing is freed in vain.
+  take(pool, 4 * 1024);
+  EXPECT_EQ(pool.usage().free_bytes, 3 * kPage);
+  EXPECT_EQ(pool.usage().overflows, 1);
+}
+
+// While one thread locks or unlocks pages, which takes long, others go on.
+TEST(StagingPool, AllocatesAndFreesOutsideItsLock) {
+  StagingPool* others = nullptr;
+  std::vector<std::future<void>> asked;  // end after the pool's calls, as they may wait for these
+  int stuck = 0;
+  const auto ask = [&] {
+    if (others == nullptr) return;
+    asked.push_back(std::async(std::launch::async, [&] { others->usage(); }));
+    if (asked.back().wait_for(std::chrono::seconds(10)) != std::future_status::ready) ++stuck;
+  };
+  StagingPool pool(
+      [&](std::size_t bytes) -> std::shared_ptr<void> {
+        ask();
+        return {new unsigned char[bytes], [&](void* memory) {
+                  ask();
+                  delete[] static_cast<unsigned char*>(memory);
+                }};
+      },
+      4 * kPage);
+  others = &pool;
+  take(pool, 1024);
+  take(pool, 4 * 1024);  // frees the block above
+  EXPECT_EQ(asked.size(), 3U);
+  EXPECT_EQ(stuck, 0);
+  others = nullptr;
 }
 
 TEST(StagingPool, WithoutPagesItGivesOrdinaryMemory) {

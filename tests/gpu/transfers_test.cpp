@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 
 #include "tests/gpu/lazy_device.hpp"
 #include "tests/gpu/tiny_compute.hpp"
@@ -108,16 +112,47 @@ TEST(Transfers, AStepWaitsOnceAndForItsOwnCopies) {
                         "enter compute",
                         "download waits for compute",
                         "enter download",
+                        "share with download",
                         "copy download",  // gradient
                         "enter download",
+                        "share with download",
                         "copy download",  // buffers
                         "enter download",
+                        "share with download",
                         "copy download",  // figures
                         "enter upload",
                         "copy upload",
                         "copy upload",  // the next batch
+                        "share with compute",
+                        "share with compute",
                         "host waits for download"};
   EXPECT_EQ(log_of_step(*device, *compute, 1), expected);
+}
+
+// All memory that one queue's copies fill and another's work reads is known to both before its
+// handle can end: of a batch in each step, of z and buffers when their places are made.
+TEST(Transfers, PlacesAreSharedWhenTheyAreMade) {
+  const auto device = std::make_shared<LazyDevice>();
+  TorchComputeConfig config = tiny_config(layers_with_everything);
+  config.runtime = device;
+  const auto compute = make_tiny(config);
+  const Log log = log_of_step(*device, *compute, 0);
+  const Log expected = {"enter upload",
+                        "copy upload",
+                        "copy upload",  // the batch
+                        "share with compute",
+                        "share with compute",
+                        "enter upload",
+                        "upload waits for compute",
+                        "share with compute",
+                        "copy upload",  // z
+                        "enter upload",
+                        "upload waits for compute",
+                        "share with compute",
+                        "copy upload",  // buffers
+                        "compute waits for upload"};
+  ASSERT_GE(log.size(), expected.size());
+  EXPECT_EQ(Log(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(expected.size())), expected);
 }
 
 // The next batch goes up while this step computes and its results come down: before the host waits,
@@ -138,6 +173,76 @@ TEST(Transfers, TheNextBatchGoesUpBesideTheStep) {
   const auto uploads = std::count(log.begin() + downloads, log.begin() + host, "copy upload");
   EXPECT_EQ(uploads, 2);
   EXPECT_EQ(std::count(log.begin() + downloads, log.end(), "upload waits for compute"), 0);
+}
+
+// Closed, it lets nobody through; whoever loses patience with it is noted.
+class Gate {
+ public:
+  void pass() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!opened_.wait_for(lock, std::chrono::seconds(30), [this] { return open_; })) forced_ = true;
+  }
+  void open() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    open_ = true;
+    opened_.notify_all();
+  }
+  bool forced() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return forced_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = false;
+  bool forced_ = false;
+};
+
+// On a slow disk the batch of the next step may come long after the gradient of this one.
+TEST(Transfers, AGradientDoesNotWaitForTheNextBatch) {
+  TorchComputeConfig config = tiny_config(layers_with_everything);
+  const auto cpu = make_tiny(config);
+  Gate gate;
+  const auto first = Sampler::make(config.seed, 40, 2, 5).value().indices(0, 0);
+  DataInfo slow = tiny_info();
+  slow.slow = true;
+  config.data = std::make_shared<const TinyData>(
+      slow, [&](const std::vector<std::int64_t>& indices) -> Expected<void> {
+        const bool is_check = indices.size() == 2;
+        if (!is_check && indices != first) gate.pass();
+        return {};
+      });
+  config.runtime = std::make_shared<LazyDevice>();
+  const auto compute = make_tiny(config);
+  const FrozenTensor z = compute->initial_parameters();
+  const Gradient result = compute->gradient(tiny_request(z, 0));
+  gate.open();
+  EXPECT_FALSE(gate.forced());
+  expect_same(result, cpu->gradient(tiny_request(z, 0)));
+  for (Step step = 1; step < 8; ++step)
+    expect_same(compute->gradient(tiny_request(z, step)), cpu->gradient(tiny_request(z, step)));
+}
+
+TEST(Transfers, ReadingAheadCountsForTheStepOfTheBatch) {
+  constexpr std::chrono::milliseconds kRead{40};
+  const double read_seconds = std::chrono::duration<double>(kRead).count();
+  TorchComputeConfig config = tiny_config(layers_with_everything);
+  config.runtime = std::make_shared<LazyDevice>();
+  config.data = std::make_shared<const TinyData>(
+      tiny_info(), [&](const std::vector<std::int64_t>&) -> Expected<void> {
+        std::this_thread::sleep_for(kRead);
+        return {};
+      });
+  const auto compute = make_tiny(config);
+  for (Step step = 0; step < 3; ++step) {
+    const auto start = std::chrono::steady_clock::now();
+    const Gradient result = compute->gradient(tiny_request(compute->initial_parameters(), step));
+    const std::chrono::duration<double> all = std::chrono::steady_clock::now() - start;
+    EXPECT_GE(result.data_seconds, read_seconds) << "step " << step;
+    EXPECT_LE(result.compute_seconds, all.count() - read_seconds) << "step " << step;
+    EXPECT_GT(result.compute_seconds, 0) << "step " << step;
+  }
 }
 
 TEST(Transfers, AFailedReadAheadIsAnErrorOfItsOwnStepOnly) {
@@ -172,6 +277,53 @@ TEST(Transfers, ADeviceThatDoesNotAnswerIsAnErrorAndMayRecover) {
   device->dead = false;
   for (Step step = 0; step < 3; ++step)
     expect_same(compute->gradient(tiny_request(z, step)), cpu->gradient(tiny_request(z, step)));
+}
+
+TEST(Transfers, EvaluationWaitsForADeviceWithALimit) {
+  const auto device = std::make_shared<LazyDevice>();
+  TorchComputeConfig config = tiny_config(layers_with_everything);
+  config.runtime = device;
+  const auto compute = make_tiny(config);
+  const FrozenTensor z = compute->initial_parameters();
+  device->dead = true;
+  const auto result = compute->evaluate(z, {});
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, Errc::timeout);
+  device->dead = false;
+  EXPECT_TRUE(compute->evaluate(z, {}).ok());
+}
+
+std::ptrdiff_t blocked(const LazyDevice& device) {
+  return std::count_if(device.log.begin(), device.log.end(),
+                       [](const std::string& what) { return what.rfind("host blocks", 0) == 0; });
+}
+
+// Copies from and to ordinary memory block the host until what is before them in their queue has
+// run: all of that is waited for before, with a limit.
+TEST(Transfers, WithoutPageLockedMemoryNothingBlocksWithoutALimit) {
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    TorchComputeConfig config = tiny_config(layers_with_everything);
+    const auto cpu = make_tiny(config);
+    const auto device = std::make_shared<LazyDevice>(seed);
+    device->pages = false;
+    config.runtime = device;
+    const auto compute = make_tiny(config);
+    for (Step step = 0; step < 6; ++step) {
+      const FrozenTensor z = point(*cpu, step);
+      const Gradient result = compute->gradient(tiny_request(z, step));
+      expect_same(result, cpu->gradient(tiny_request(z, step)));
+      EXPECT_TRUE(result.value.sole_owner());
+    }
+    const FrozenTensor z = point(*cpu, 1);
+    EXPECT_EQ(compute->evaluate(z, {})->loss, cpu->evaluate(z, {})->loss);
+    device->dead = true;
+    const std::string error = compute->gradient(tiny_request(z, 9)).error;
+    EXPECT_NE(error.find("the device does not answer"), std::string::npos) << error;
+    EXPECT_EQ(blocked(*device), 0);
+    device->dead = false;
+    expect_same(compute->gradient(tiny_request(z, 9)), cpu->gradient(tiny_request(z, 9)));
+  }
 }
 
 TEST(Transfers, StagingMemoryIsReused) {
