@@ -91,6 +91,33 @@ struct Heard {
   }
 };
 
+// Where the pool's process is, or another one.
+enum class Place { here, elsewhere };
+
+class AgentElsewhere : public NodeAgentActor::base {
+ public:
+  AgentElsewhere(caf::actor_config& actor, NodeAgentConfig config)
+      : NodeAgentActor::base(actor), config_(std::move(config)) {}
+
+ protected:
+  behavior_type make_behavior() override { return node_agent(this, config_); }
+
+ private:
+  NodeAgentConfig config_;
+};
+
+// Runs here, and says of itself that it belongs to another process.
+NodeAgentActor spawn_elsewhere(caf::actor_system& system, const NodeAgentConfig& config) {
+  caf::node_id::default_data::host_id_type host;
+  host.fill(7);
+  caf::actor_config actor{system.dummy_execution_unit()};
+  auto agent = caf::make_actor<AgentElsewhere, NodeAgentActor>(
+      system.next_actor_id(), caf::make_node_id(1, host), &system, actor, config);
+  static_cast<AgentElsewhere*>(caf::actor_cast<caf::abstract_actor*>(agent))
+      ->launch(system.dummy_execution_unit(), false, false);
+  return agent;
+}
+
 class NodePoolTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -117,7 +144,7 @@ class NodePoolTest : public testing::Test {
     pool_ = NodePoolActor{};
   }
 
-  NodeAgentActor make_node(caf::actor_system& system) {
+  NodeAgentActor make_node(Place place = Place::here) {
     const int number = static_cast<int>(nodes_.size());
     NodeAgentConfig config;
     config.secret = kSecret;
@@ -130,7 +157,8 @@ class NodePoolTest : public testing::Test {
     config.hooks.pool_gone = [heard = heard_, number](PoolGone how) {
       heard->add([&] { heard->gone.emplace_back(number, how); });
     };
-    nodes_.push_back(system.spawn(node_agent, config));
+    nodes_.push_back(place == Place::here ? system_.spawn(node_agent, config)
+                                          : spawn_elsewhere(system_, config));
     return nodes_.back();
   }
 
@@ -138,16 +166,14 @@ class NodePoolTest : public testing::Test {
     return "10.0.0." + std::to_string(node) + ":7";
   }
 
-  Enlist enlistment(std::int32_t slots) { return enlistment(slots, system_); }
-  // `system`: where the node's own actor is.
-  Enlist enlistment(std::int32_t slots, caf::actor_system& system) {
+  Enlist enlistment(std::int32_t slots, Place place = Place::here) {
     Enlist enlist;
     enlist.secret = kSecret;
     enlist.version = "1";
     enlist.host = "host";
     enlist.address = address_of(nodes_.size());
     enlist.slots = slots;
-    enlist.agent = make_node(system);
+    enlist.agent = make_node(place);
     return enlist;
   }
 
@@ -230,7 +256,6 @@ class NodePoolTest : public testing::Test {
   Duration kill_grace_ = std::chrono::seconds(50);
   caf::actor_system_config config_;
   caf::actor_system system_{config_};
-  caf::actor_system elsewhere_{config_};  // another machine, as far as CAF knows
   std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
   NodePoolActor pool_;
   std::vector<NodeAgentActor> nodes_;
@@ -309,10 +334,10 @@ TEST_F(NodePoolTest, SendsAwayWhoDoesNotBelongToIt) {
 
 // Process 0 writes on the first node, whoever comes first.
 TEST_F(NodePoolTest, TheFirstNodeIsFirstThoughAnotherOneCameBefore) {
-  EXPECT_FALSE(ask<Enlisted>(enlistment(2, elsewhere_)).refused);
+  EXPECT_FALSE(ask<Enlisted>(enlistment(2, Place::elsewhere)).refused);
   const JobAccepted early = ask<JobAccepted>(job());
   EXPECT_NE(early.error.message.find("has not come so far"), std::string::npos);
-  EXPECT_FALSE(ask<Enlisted>(enlistment(1, elsewhere_)).refused);
+  EXPECT_FALSE(ask<Enlisted>(enlistment(1, Place::elsewhere)).refused);
   EXPECT_FALSE(ask<Enlisted>(enlistment(3)).refused);
   ASSERT_FALSE(ask<JobAccepted>(job()).refused);
   ASSERT_TRUE(heard_->wait([this] { return heard_->started.size() == 3; }));
@@ -501,7 +526,7 @@ TEST_F(NodePoolTest, ClosesOnlyWhenWhoGaveTheJobHasHeardOfItsEnd) {
 
 // Only the pool that a node has joined can be lost.
 TEST_F(NodePoolTest, ANodeLosesNoPoolButItsOwn) {
-  const NodeAgentActor node = make_node(system_);
+  const NodeAgentActor node = make_node();
   const auto any = caf::actor_cast<caf::actor>(node);
   caf::anon_send(any, caf::down_msg{pool_.address(), caf::exit_reason::kill});
   caf::anon_send(node, JoinedPool{pool_.address()});
