@@ -72,19 +72,24 @@ TEST(CompressedTraining, EveryCompressorLearnsGlyphs) {
 
 // Parameter servers in one process and in several: what a compressed commit saves of the bytes.
 TEST(CompressedTraining, CommitsToServersAreCompressed) {
-  const std::vector<std::string> job = {"--model", "mlp",          "--data", "glyphs", "--steps",
-                                        "60",      "--batch-size", "32",     "--lr",   "0.03"};
   const std::vector<std::string> top_k = {"--set", "wiring.compress=top-k", "--set",
                                           "wiring.density=0.01"};
-  for (const std::string preset : {"gem", "downpour", "adaptive"}) {
+  for (const auto& [preset, lr] : std::vector<std::pair<std::string, std::string>>{
+           {"gem", "0.03"}, {"downpour", "0.1"}, {"adaptive", "0.1"}}) {
     SCOPED_TRACE(preset);
+    const std::vector<std::string> job = {"--model", "mlp",          "--data", "glyphs", "--steps",
+                                          "60",      "--batch-size", "32",     "--lr",   lr};
     const json dense = train(with(job, {"--algorithm", preset}));
     const json sparse = train(with(with(job, {"--algorithm", preset}), top_k));
     // Whole slices go down, 1 % of the entries with their indices go up.
     EXPECT_LT(sparse["bytes_sent"].get<double>(), 0.52 * dense["bytes_sent"].get<double>());
     EXPECT_GT(sparse["bytes_sent"].get<double>(), 0.50 * dense["bytes_sent"].get<double>());
     EXPECT_EQ(sparse["messages_sent"], dense["messages_sent"]);
-    EXPECT_LT(sparse["final_loss"].get<double>(), dense["final_loss"].get<double>() + 1);
+    // From ln 10. 60 steps are few for entries that travel every hundredth of them: synchronous
+    // training with the same sum of steps loses up to 0.4 by it.
+    EXPECT_LT(dense["final_loss"].get<double>(), 1.5);
+    EXPECT_LT(sparse["final_loss"].get<double>(), 2);
+    EXPECT_LT(sparse["final_loss"].get<double>(), dense["final_loss"].get<double>() + 0.6);
     const json layered = train(with(with(with(job, {"--algorithm", preset}), top_k),
                                     {"--set", "wiring.per_layer=true", "--set", "wiring.servers=2",
                                      "--set", "wiring.value_type=f16"}));
@@ -140,7 +145,10 @@ TEST(CompressedTraining, GTopKFollowsDenseResnet20OnCifar) {
                                        "--set", "wiring.density_warmup=0.25,0.0625@0.4"}));
   RecordProperty("dense_loss", dense["final_loss"].dump());
   RecordProperty("sparse_loss", sparse["final_loss"].dump());
-  EXPECT_LT(sparse["final_loss"].get<double>(), dense["final_loss"].get<double>() + 0.25);
+  // Who predicts nothing has ln 10 = 2.30; 300 steps end at 1.85 to 2.08, at most 0.09 apart.
+  EXPECT_LT(dense["final_loss"].get<double>(), 2.2);
+  EXPECT_LT(sparse["final_loss"].get<double>(), 2.25);
+  EXPECT_LT(sparse["final_loss"].get<double>(), dense["final_loss"].get<double>() + 0.15);
   EXPECT_LT(sparse["bytes_sent"].get<double>(), 0.25 * dense["bytes_sent"].get<double>());
 }
 
