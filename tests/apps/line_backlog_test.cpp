@@ -29,7 +29,9 @@ TEST(LineBacklog, LosesTheOldestLinesAndCountsThem) {
       }
       EXPECT_EQ(shown, added);
       EXPECT_EQ(waiting.lines.empty(), lines == 0);
-      if (waiting.lines.size() > 1) EXPECT_LE(bytes, limit);
+      if (waiting.lines.size() > 1) {
+        EXPECT_LE(bytes, limit);
+      }
     }
   }
 }
