@@ -19,8 +19,8 @@
 
 namespace grapevine {
 
-// What has just arrived is added and sent on from a cache. Smaller pieces are faster where each rank
-// has two cores, larger ones where ranks share cores (docs/performance.md has the table).
+// What has just arrived is added and sent on from a cache. Smaller pieces are faster where each
+// rank has two cores, larger ones where ranks share cores (docs/performance.md has the table).
 inline constexpr std::int64_t kRingPieceElements = std::int64_t{256} << 10;  // 1 MiB
 
 // One operation of one rank, without I/O: the caller sends what start() and on_chunk() return and
