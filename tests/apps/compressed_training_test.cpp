@@ -127,8 +127,11 @@ TEST(CompressedTraining, CommitsAreCompressedOverTcp) {
       EXPECT_EQ(summary["contributions"]["dropped"], 0);
       bytes.push_back(summary["bytes_sent"].get<double>());
     }
-    // Down 4 bytes of each parameter; up 8 of each, or of every hundredth.
-    EXPECT_NEAR(bytes[1] / bytes[0], 4.08 / 12, 0.01);
+    // Down 4 bytes of each parameter; up 8 of each, or of every hundredth: 4.08 / 12 where each
+    // commit is asked for once. How often a client asks again depends on time. Commits that travel
+    // whole would make it 8 / 12.
+    EXPECT_GT(bytes[1] / bytes[0], 0.2);
+    EXPECT_LT(bytes[1] / bytes[0], 0.6);
   }
 }
 
