@@ -26,7 +26,7 @@ inline std::unique_ptr<Compute> make_tiny(TorchComputeConfig config) {
   return TorchCompute::make(std::move(config)).value();
 }
 
-inline GradientRequest tiny_request(const FrozenTensor& z, Step step) {
+inline GradientRequest tiny_request(const FrozenTensor& z, Step step = 0) {
   GradientRequest request;
   request.step = step;
   request.z = z;

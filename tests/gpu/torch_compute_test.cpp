@@ -9,38 +9,13 @@
 #include <set>
 #include <thread>
 
-#include "tests/gpu/tiny_data.hpp"
-#include "tests/gpu/tiny_model.hpp"
+#include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {
 namespace {
 
-TorchComputeConfig config_of(std::function<torch::nn::Sequential()> layers, Rank rank = 0,
-                             std::int64_t ranks = 2, std::int64_t batch_size = 5) {
-  TorchComputeConfig config;
-  config.model = tiny_factory(std::move(layers));
-  config.model_name = "net";
-  config.data = std::make_shared<const TinyData>(tiny_info());
-  config.rank = rank;
-  config.ranks = ranks;
-  config.batch_size = batch_size;
-  config.seed = 21;
-  return config;
-}
-
 torch::nn::Sequential plain_layers() {
   return torch::nn::Sequential(torch::nn::Linear(3, 8), torch::nn::Tanh(), torch::nn::Linear(8, 6));
-}
-
-std::unique_ptr<Compute> make(TorchComputeConfig config) {
-  return TorchCompute::make(std::move(config)).value();
-}
-
-GradientRequest request_at(const FrozenTensor& z, Step step = 0) {
-  GradientRequest request;
-  request.step = step;
-  request.z = z;
-  return request;
 }
 
 FrozenTensor random_point(const Compute& compute, std::uint64_t seed = 1) {
@@ -99,13 +74,13 @@ Reference reference(torch::nn::Sequential layers, const at::Tensor& z, const Bat
 }
 
 TEST(TorchCompute, GradientIsThatOfAnOrdinaryModule) {
-  const auto compute = make(config_of(tiny_layers, 1));
+  const auto compute = make_tiny(tiny_config(tiny_layers, 1));
   const Sampler sampler = Sampler::make(21, 40, 2, 5).value();
   const TinyData data(tiny_info());
   for (Step step = 0; step < 10; ++step) {
     SCOPED_TRACE(step);
     const FrozenTensor z = random_point(*compute, static_cast<std::uint64_t>(step));
-    const Gradient result = compute->gradient(request_at(z, step));
+    const Gradient result = compute->gradient(tiny_request(z, step));
     ASSERT_EQ(result.error, "");
     const Batch batch = data.batch(Split::train, sampler.indices(1, step), 0).value();
     const Reference expected = reference(tiny_layers(), z.read(), batch);
@@ -149,34 +124,34 @@ class StepMean : public torch::nn::Module {
 };
 
 TEST(TorchCompute, SaysHowLongTheBatchWas) {
-  TorchComputeConfig config = config_of(
+  TorchComputeConfig config = tiny_config(
       [] { return torch::nn::Sequential(std::make_shared<StepMean>(), torch::nn::Linear(2, 6)); });
   config.data = std::make_shared<const TinySequences>();
-  const auto compute = make(config);
+  const auto compute = make_tiny(config);
   const Sampler sampler = Sampler::make(21, 40, 2, 5, Batching::by_length).value();
   std::set<std::int64_t> lengths;
   for (Step step = 0; step < 8; ++step) {
     const auto samples = sampler.indices(0, step);
-    const Gradient gradient = compute->gradient(request_at(compute->initial_parameters(), step));
+    const Gradient gradient = compute->gradient(tiny_request(compute->initial_parameters(), step));
     ASSERT_EQ(gradient.error, "");
     EXPECT_EQ(gradient.length, 1 + *std::max_element(samples.begin(), samples.end()) / 4);
     lengths.insert(gradient.length);
   }
   EXPECT_GT(lengths.size(), 1U);
-  const auto plain = make(config_of(tiny_layers));
-  EXPECT_EQ(plain->gradient(request_at(plain->initial_parameters())).length, 0);
+  const auto plain = make_tiny(tiny_config(tiny_layers));
+  EXPECT_EQ(plain->gradient(tiny_request(plain->initial_parameters())).length, 0);
 }
 
 TEST(TorchCompute, GradientIsTheSlopeOfTheLoss) {
-  const auto compute = make(config_of(plain_layers));
+  const auto compute = make_tiny(tiny_config(plain_layers));
   const FrozenTensor z = random_point(*compute);
-  const Gradient result = compute->gradient(request_at(z));
+  const Gradient result = compute->gradient(tiny_request(z));
   for (std::int64_t i = 0; i < compute->dimension(); i += 3) {
     constexpr double kStep = 1e-2;
     const auto loss_at = [&](double offset) {
       at::Tensor moved = z.read().clone();
       moved[i] += offset;
-      return compute->gradient(request_at(FrozenTensor::freeze(std::move(moved)))).loss;
+      return compute->gradient(tiny_request(FrozenTensor::freeze(std::move(moved)))).loss;
     };
     const double slope = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
     EXPECT_NEAR(result.value.read()[i].item<double>(), slope, 2e-4) << "coordinate " << i;
@@ -185,43 +160,43 @@ TEST(TorchCompute, GradientIsTheSlopeOfTheLoss) {
 
 TEST(TorchCompute, RanksAverageToTheGradientOfOneLargeBatch) {
   constexpr std::int64_t kRanks = 4;
-  const auto alone = make(config_of(plain_layers, 0, 1, 2 * kRanks));
+  const auto alone = make_tiny(tiny_config(plain_layers, 0, 1, 2 * kRanks));
   std::vector<std::unique_ptr<Compute>> shared;
   for (Rank rank = 0; rank < kRanks; ++rank)
-    shared.push_back(make(config_of(plain_layers, rank, kRanks, 2)));
+    shared.push_back(make_tiny(tiny_config(plain_layers, rank, kRanks, 2)));
   const FrozenTensor z = alone->initial_parameters();
   for (Step step = 0; step < 12; ++step) {
     SCOPED_TRACE(step);
     at::Tensor mean = at::zeros({alone->dimension()});
     for (const auto& compute : shared) {
       ASSERT_TRUE(compute->initial_parameters().read().equal(z.read()));
-      mean += compute->gradient(request_at(z, step)).value.read() / kRanks;
+      mean += compute->gradient(tiny_request(z, step)).value.read() / kRanks;
     }
-    const Gradient expected = alone->gradient(request_at(z, step));
+    const Gradient expected = alone->gradient(tiny_request(z, step));
     EXPECT_TRUE(at::allclose(mean, expected.value.read(), 1e-5, 1e-6));
   }
 }
 
 TEST(TorchCompute, EqualRequestsGiveEqualBits) {
   for (const auto& layers : {tiny_layers, tiny_layers_with_dropout}) {
-    const auto compute = make(config_of(layers));
+    const auto compute = make_tiny(tiny_config(layers));
     const FrozenTensor z = random_point(*compute);
-    const Gradient first = compute->gradient(request_at(z, 3));
-    compute->gradient(request_at(random_point(*compute, 2), 4));
+    const Gradient first = compute->gradient(tiny_request(z, 3));
+    compute->gradient(tiny_request(random_point(*compute, 2), 4));
     compute->evaluate(z, first.buffers).value();
     torch::manual_seed(12345);
-    expect_same_bits(first, compute->gradient(request_at(z, 3)));
-    expect_same_bits(first, make(config_of(layers))->gradient(request_at(z, 3)));
+    expect_same_bits(first, compute->gradient(tiny_request(z, 3)));
+    expect_same_bits(first, make_tiny(tiny_config(layers))->gradient(tiny_request(z, 3)));
   }
 }
 
 TEST(TorchCompute, OtherThreadsDoNotChangeTheMasks) {
   constexpr Step kSteps = 200;
   const auto run = [](std::vector<Gradient>& results) {
-    const auto compute = make(config_of(tiny_layers_with_dropout));
+    const auto compute = make_tiny(tiny_config(tiny_layers_with_dropout));
     const FrozenTensor z = FrozenTensor::freeze(at::ones({compute->dimension()}));
     for (Step step = 0; step < kSteps; ++step)
-      results.push_back(compute->gradient(request_at(z, step)));
+      results.push_back(compute->gradient(tiny_request(z, step)));
   };
   std::vector<Gradient> alone;
   run(alone);
@@ -239,9 +214,9 @@ TEST(TorchCompute, OtherThreadsDoNotChangeTheMasks) {
 TEST(TorchCompute, MasksDifferByRankAndStep) {
   // Equal samples everywhere, so that only the masks differ.
   const auto compute_of = [](Rank rank) {
-    TorchComputeConfig config = config_of(tiny_layers_with_dropout, rank, 2, 1);
+    TorchComputeConfig config = tiny_config(tiny_layers_with_dropout, rank, 2, 1);
     config.data = std::make_shared<const TinyData>(tiny_info(2));
-    return make(std::move(config));
+    return make_tiny(std::move(config));
   };
   const auto zero = compute_of(0);
   const auto one = compute_of(1);
@@ -249,18 +224,18 @@ TEST(TorchCompute, MasksDifferByRankAndStep) {
   std::vector<at::Tensor> seen;
   for (const auto& compute : {zero.get(), one.get()})
     for (Step step = 0; step < 4; ++step)
-      seen.push_back(compute->gradient(request_at(z, step)).value.read());
+      seen.push_back(compute->gradient(tiny_request(z, step)).value.read());
   for (std::size_t i = 0; i < seen.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) EXPECT_FALSE(seen[i].equal(seen[j])) << i << " " << j;
 }
 
 TEST(TorchCompute, LeavesZToItsOwner) {
-  const auto compute = make(config_of(tiny_layers));
+  const auto compute = make_tiny(tiny_config(tiny_layers));
   FrozenTensor z = random_point(*compute);
   const at::Tensor before = z.read().clone();
   Gradient last;
   for (Step step = 0; step < 5; ++step) {
-    last = compute->gradient(request_at(z, step));
+    last = compute->gradient(tiny_request(z, step));
     ASSERT_EQ(last.error, "");
     EXPECT_TRUE(z.sole_owner());
     EXPECT_TRUE(last.value.sole_owner());
@@ -271,31 +246,31 @@ TEST(TorchCompute, LeavesZToItsOwner) {
 }
 
 TEST(TorchCompute, LeavesZToItsOwnerAfterAnError) {
-  const auto compute = make(config_of(tiny_layers));
+  const auto compute = make_tiny(tiny_config(tiny_layers));
   const FrozenTensor z = FrozenTensor::freeze(
       at::full({compute->dimension()}, std::numeric_limits<float>::quiet_NaN()));
-  EXPECT_NE(compute->gradient(request_at(z)).error, "");
+  EXPECT_NE(compute->gradient(tiny_request(z)).error, "");
   EXPECT_TRUE(z.sole_owner());
 }
 
 TEST(TorchCompute, ReusesRecycledMemory) {
-  const auto compute = make(config_of(plain_layers));
+  const auto compute = make_tiny(tiny_config(plain_layers));
   const FrozenTensor z = random_point(*compute);
-  GradientRequest request = request_at(z);
+  GradientRequest request = tiny_request(z);
   request.recycled = FrozenTensor::freeze(at::full({compute->dimension()}, 3.0F));
   const void* memory = request.recycled.raw();
   Gradient result = compute->gradient(std::move(request));
   EXPECT_EQ(result.value.raw(), memory);
-  expect_same_bits(result, compute->gradient(request_at(z)));
+  expect_same_bits(result, compute->gradient(tiny_request(z)));
 
   // Memory that somebody still reads, or of another size, is left alone.
   const FrozenTensor reader = result.value;
   const at::Tensor before = reader.read().clone();
-  request = request_at(z, 1);
+  request = tiny_request(z, 1);
   request.recycled = std::move(result.value);
   EXPECT_NE(compute->gradient(std::move(request)).value.raw(), reader.raw());
   EXPECT_TRUE(reader.read().equal(before));
-  request = request_at(z);
+  request = tiny_request(z);
   request.recycled = FrozenTensor::freeze(at::zeros({3}));
   EXPECT_EQ(compute->gradient(std::move(request)).value.numel(), compute->dimension());
 }
@@ -308,9 +283,9 @@ class Idle : public torch::nn::Module {
 };
 
 TEST(TorchCompute, UnusedParametersHaveGradientZero) {
-  const auto compute = make(config_of(
+  const auto compute = make_tiny(tiny_config(
       [] { return torch::nn::Sequential(std::make_shared<Idle>(), torch::nn::Linear(3, 6)); }));
-  GradientRequest request = request_at(random_point(*compute));
+  GradientRequest request = tiny_request(random_point(*compute));
   request.recycled = FrozenTensor::freeze(at::full({compute->dimension()}, 3.0F));
   const Gradient result = compute->gradient(std::move(request));
   ASSERT_EQ(result.error, "");
@@ -319,28 +294,28 @@ TEST(TorchCompute, UnusedParametersHaveGradientZero) {
 }
 
 TEST(TorchCompute, BuffersComeFromTheRequest) {
-  const auto compute = make(config_of(tiny_layers));
+  const auto compute = make_tiny(tiny_config(tiny_layers));
   const FrozenTensor z = random_point(*compute);
-  GradientRequest request = request_at(z);
+  GradientRequest request = tiny_request(z);
   request.buffers = FrozenTensor::freeze(at::full({17}, 10.0F));
   const Gradient result = compute->gradient(std::move(request));
   ASSERT_EQ(result.error, "");
   EXPECT_EQ(result.buffers.data<float>()[16], 11);  // num_batches_tracked
   // Without buffers in the request the initial ones count, whatever was computed before.
-  EXPECT_EQ(compute->gradient(request_at(z)).buffers.data<float>()[16], 1);
+  EXPECT_EQ(compute->gradient(tiny_request(z)).buffers.data<float>()[16], 1);
   EXPECT_EQ(compute->initial_buffers().data<float>()[16], 0);
-  EXPECT_FALSE(make(config_of(plain_layers))->initial_buffers().defined());
+  EXPECT_FALSE(make_tiny(tiny_config(plain_layers))->initial_buffers().defined());
 }
 
 TEST(TorchCompute, EvaluatesTheTestSplit) {
-  TorchComputeConfig config = config_of(tiny_layers);
+  TorchComputeConfig config = tiny_config(tiny_layers);
   const TinyData data(tiny_info());
   std::vector<std::int64_t> all(17);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
   const Batch batch = data.batch(Split::test, all, 0).value();
   for (const std::int64_t size : {1, 5, 17, 100}) {
     config.eval_batch_size = size;
-    const auto compute = make(config);
+    const auto compute = make_tiny(config);
     torch::nn::Sequential layers = tiny_layers();
     const FrozenTensor z = random_point(*compute);
     const FrozenTensor buffers = FrozenTensor::freeze(at::rand({17}) + 0.5);
@@ -365,14 +340,14 @@ TEST(TorchCompute, Regression) {
   info.task = Task::regression;
   info.classes = 2;
   TorchComputeConfig config =
-      config_of([] { return torch::nn::Sequential(torch::nn::Linear(3, 2)); }, 0, 1, 40);
+      tiny_config([] { return torch::nn::Sequential(torch::nn::Linear(3, 2)); }, 0, 1, 40);
   config.data = std::make_shared<const TinyData>(info);
-  const auto compute = make(config);
+  const auto compute = make_tiny(config);
   at::Tensor x = compute->initial_parameters().read().clone();
-  const double start = compute->gradient(request_at(FrozenTensor::copy_of(x))).loss;
+  const double start = compute->gradient(tiny_request(FrozenTensor::copy_of(x))).loss;
   for (Step step = 0; step < 200; ++step)
-    x = x - 0.5 * compute->gradient(request_at(FrozenTensor::copy_of(x), step)).value.read();
-  const Gradient end = compute->gradient(request_at(FrozenTensor::copy_of(x)));
+    x = x - 0.5 * compute->gradient(tiny_request(FrozenTensor::copy_of(x), step)).value.read();
+  const Gradient end = compute->gradient(tiny_request(FrozenTensor::copy_of(x)));
   EXPECT_LT(end.loss, start);
   EXPECT_LT(end.value.read().abs().max().item<double>(), 1e-5);  // least squares: gradient zero
   EXPECT_TRUE(std::isnan(end.top1) && std::isnan(end.top5));
@@ -383,45 +358,45 @@ TEST(TorchCompute, Top5NeedsFiveClasses) {
   DataInfo info = tiny_info();
   info.classes = 4;
   TorchComputeConfig config =
-      config_of([] { return torch::nn::Sequential(torch::nn::Linear(3, 4)); });
+      tiny_config([] { return torch::nn::Sequential(torch::nn::Linear(3, 4)); });
   config.data = std::make_shared<const TinyData>(info);
-  const auto compute = make(config);
-  const Gradient result = compute->gradient(request_at(random_point(*compute)));
+  const auto compute = make_tiny(config);
+  const Gradient result = compute->gradient(tiny_request(random_point(*compute)));
   EXPECT_FALSE(std::isnan(result.top1));
   EXPECT_TRUE(std::isnan(result.top5));
 }
 
 TEST(TorchCompute, GradientErrorsAreOneLine) {
-  const auto compute = make(config_of(plain_layers, 1));
+  const auto compute = make_tiny(tiny_config(plain_layers, 1));
   const at::Tensor infinite =
       at::full({compute->dimension()}, std::numeric_limits<float>::infinity());
-  EXPECT_EQ(compute->gradient(request_at(FrozenTensor::copy_of(infinite), 7)).error,
+  EXPECT_EQ(compute->gradient(tiny_request(FrozenTensor::copy_of(infinite), 7)).error,
             "rank 1: loss is not finite at step 7: lower the learning rate");
-  EXPECT_EQ(compute->gradient(request_at(FrozenTensor::freeze(at::ones({4})))).error,
+  EXPECT_EQ(compute->gradient(tiny_request(FrozenTensor::freeze(at::ones({4})))).error,
             "rank 1: z has 4 values, model 'net' has 86 float32 parameters: send parameters of the "
             "same model");
-  GradientRequest request = request_at(random_point(*compute));
+  GradientRequest request = tiny_request(random_point(*compute));
   request.buffers = FrozenTensor::freeze(at::ones({2}));
   EXPECT_NE(compute->gradient(std::move(request)).error.find("2 buffer values"), std::string::npos);
   EXPECT_NE(compute->gradient(GradientRequest()).error, "");
 }
 
 TEST(TorchCompute, ExceptionsInAStepAreErrors) {
-  TorchComputeConfig config = config_of(plain_layers);
+  TorchComputeConfig config = tiny_config(plain_layers);
   bool broken = false;
   config.data = std::make_shared<const TinyData>(
       tiny_info(), [&broken](const std::vector<std::int64_t>&) -> Expected<void> {
         if (broken) return bad_input("image 7 is cut short");
         return {};
       });
-  const auto compute = make(config);
+  const auto compute = make_tiny(config);
   const FrozenTensor z = random_point(*compute);
-  ASSERT_EQ(compute->gradient(request_at(z)).error, "");
+  ASSERT_EQ(compute->gradient(tiny_request(z)).error, "");
   broken = true;
-  EXPECT_EQ(compute->gradient(request_at(z)).error, "rank 0: image 7 is cut short");
+  EXPECT_EQ(compute->gradient(tiny_request(z)).error, "rank 0: image 7 is cut short");
   EXPECT_EQ(compute->evaluate(z, {}).error().message, "image 7 is cut short");
   broken = false;
-  EXPECT_EQ(compute->gradient(request_at(z)).error, "");
+  EXPECT_EQ(compute->gradient(tiny_request(z)).error, "");
 }
 
 // A layer that works for the two samples of the check and throws for other batches.
@@ -431,25 +406,25 @@ class Fragile : public torch::nn::Module {
 };
 
 TEST(TorchCompute, AFailingForwardPassIsAnErrorOfTheStep) {
-  const auto compute = make(config_of(
+  const auto compute = make_tiny(tiny_config(
       [] { return torch::nn::Sequential(torch::nn::Linear(3, 6), std::make_shared<Fragile>()); }));
   const FrozenTensor z = random_point(*compute);
-  EXPECT_EQ(compute->gradient(request_at(z, 2)).error,
+  EXPECT_EQ(compute->gradient(tiny_request(z, 2)).error,
             "rank 0: step 2: mat1 and mat2 shapes cannot be multiplied (5x6 and 7x7)");
   EXPECT_TRUE(z.sole_owner());
 }
 
 TEST(TorchCompute, AModelThatDoesNotFitIsRefused) {
-  const auto narrow =
-      TorchCompute::make(config_of([] { return torch::nn::Sequential(torch::nn::Linear(3, 4)); }));
+  const auto narrow = TorchCompute::make(
+      tiny_config([] { return torch::nn::Sequential(torch::nn::Linear(3, 4)); }));
   ASSERT_FALSE(narrow.ok());
   EXPECT_EQ(narrow.error().code, Errc::bad_input);
   EXPECT_EQ(
       narrow.error().message,
       "model 'net' does not fit data 'tiny': its output is [2, 4] where [2, 6] is needed, for "
       "input [2, 3]: choose another model or data set");
-  const auto wide =
-      TorchCompute::make(config_of([] { return torch::nn::Sequential(torch::nn::Linear(9, 6)); }));
+  const auto wide = TorchCompute::make(
+      tiny_config([] { return torch::nn::Sequential(torch::nn::Linear(9, 6)); }));
   ASSERT_FALSE(wide.ok());
   EXPECT_EQ(wide.error().code, Errc::bad_input);
   EXPECT_EQ(
@@ -457,26 +432,26 @@ TEST(TorchCompute, AModelThatDoesNotFitIsRefused) {
       "model 'net' does not fit data 'tiny': output [2, 6] is needed for input [2, 3], but its "
       "forward pass failed: mat1 and mat2 shapes cannot be multiplied (2x3 and 9x6)");
   const auto empty =
-      TorchCompute::make(config_of([] { return torch::nn::Sequential(torch::nn::Tanh()); }));
+      TorchCompute::make(tiny_config([] { return torch::nn::Sequential(torch::nn::Tanh()); }));
   ASSERT_FALSE(empty.ok());
   EXPECT_EQ(empty.error().message.find("model 'net': the model has no trainable"), 0U);
 }
 
 TEST(TorchCompute, MakeHandsOnErrors) {
-  EXPECT_NE(TorchCompute::make(config_of(plain_layers, 0, 2, 21))
+  EXPECT_NE(TorchCompute::make(tiny_config(plain_layers, 0, 2, 21))
                 .error()
                 .message.find("the largest batch size that fits is 20"),
             std::string::npos);
-  TorchComputeConfig config = config_of(plain_layers);
+  TorchComputeConfig config = tiny_config(plain_layers);
   config.model = [](std::uint64_t) -> Expected<std::unique_ptr<Model>> {
     return bad_input("no such model");
   };
   EXPECT_EQ(TorchCompute::make(config).error().message, "no such model");
   DataInfo info = tiny_info();
   info.test_size = 0;
-  config = config_of(plain_layers);
+  config = tiny_config(plain_layers);
   config.data = std::make_shared<const TinyData>(info);
-  const auto compute = make(config);
+  const auto compute = make_tiny(config);
   EXPECT_EQ(compute->evaluate(random_point(*compute), {}).error().code, Errc::bad_input);
 }
 
