@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <limits>
 #include <tuple>
 
+#include "algorithms/find_operator.hpp"
 #include "algorithms/sparse_vector.hpp"
 #include "messages/check.hpp"
 #include "messages/random.hpp"
@@ -33,11 +33,6 @@ void check_entries(const Entries& entries) {
   check_flat(entries.values, at::kFloat, "values");
   GRAPEVINE_CHECK(entries.indices.numel() == entries.values.numel(), entries.indices.numel(),
                   " indices, ", entries.values.numel(), " values");
-}
-
-template <class Function>
-auto find(const char* name, Function*) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Function>();
 }
 
 // ---- push-sum ----
@@ -91,11 +86,8 @@ void scatter_add_cpu(at::Tensor& x, const at::Tensor& indices, const at::Tensor&
 
 // ---- int8 ----
 
-constexpr std::int64_t kBlock = 1024;
 constexpr std::int64_t kBlocksPerTask = 64;
 constexpr float kMost = 127;
-
-std::int64_t blocks_of(std::int64_t d) { return (d + kBlock - 1) / kBlock; }
 
 // Even in [0, 1) with 24 bits, a function of the seed and the element alone.
 float uniform(std::uint64_t seed, std::int64_t i) {
@@ -125,13 +117,13 @@ float pack_block(const float* x, std::uint8_t* out, std::int64_t begin, std::int
 // The seed travels as the int64 of the same bits: operators know no unsigned integers.
 std::tuple<at::Tensor, at::Tensor> int8_pack_cpu(const at::Tensor& x, std::int64_t seed) {
   const std::int64_t d = x.numel();
-  at::Tensor values = at::empty({d}, at::kByte), scales = at::empty({blocks_of(d)}, at::kFloat);
+  at::Tensor values = at::empty({d}, at::kByte), scales = at::empty({int8_blocks(d)}, at::kFloat);
   const float* const from = x.data_ptr<float>();
   auto* const to = values.data_ptr<std::uint8_t>();
   auto* const scale = scales.data_ptr<float>();
-  at::parallel_for(0, blocks_of(d), kBlocksPerTask, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, int8_blocks(d), kBlocksPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b)
-      scale[b] = pack_block(from, to, b * kBlock, std::min(d, (b + 1) * kBlock),
+      scale[b] = pack_block(from, to, b * kInt8Block, std::min(d, (b + 1) * kInt8Block),
                             static_cast<std::uint64_t>(seed));
   });
   return {values, scales};
@@ -144,9 +136,9 @@ void int8_fold_cpu(at::Tensor& x, const at::Tensor& values, const at::Tensor& sc
   const auto* const level = values.data_ptr<std::uint8_t>();
   const auto* const scale = scales.data_ptr<float>();
   float* const to = x.data_ptr<float>();
-  at::parallel_for(0, blocks_of(d), kBlocksPerTask, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, int8_blocks(d), kBlocksPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b)
-      for (std::int64_t i = b * kBlock; i < std::min(d, (b + 1) * kBlock); ++i)
+      for (std::int64_t i = b * kInt8Block; i < std::min(d, (b + 1) * kInt8Block); ++i)
         to[i] += factor * (static_cast<float>(static_cast<std::int8_t>(level[i])) * scale[b]);
   });
 }
@@ -186,7 +178,7 @@ void push_sum_step_into(at::Tensor& out, at::Tensor& z, const at::Tensor& x,
   if (share.defined()) check_like(share, x, "share");
   if (z.defined()) check_like(z, x, "z");
   GRAPEVINE_CHECK(w > 0, "push-sum weight is ", w);
-  static const auto op = find("grapevine::push_sum_step", push_sum_step_aten);
+  static const auto op = find_operator("grapevine::push_sum_step", push_sum_step_aten);
   op.call(out, z, x, share, velocity, gradient, step.lr, step.momentum, step.weight_decay,
           step.nesterov, step.scale, w);
 }
@@ -194,27 +186,27 @@ void push_sum_step_into(at::Tensor& out, at::Tensor& z, const at::Tensor& x,
 Entries take_top_k(at::Tensor& x, std::int64_t k, bool take) {
   check_flat(x, at::kFloat, "x");
   GRAPEVINE_CHECK(k >= 0, "the largest ", k);
-  static const auto op = find("grapevine::top_k", top_k_cpu);
+  static const auto op = find_operator("grapevine::top_k", top_k_cpu);
   return trimmed(op.call(x, k, take));
 }
 
 Entries merge_entries(const Entries& a, const Entries& b) {
   check_entries(a);
   check_entries(b);
-  static const auto op = find("grapevine::merge_entries", merge_cpu);
+  static const auto op = find_operator("grapevine::merge_entries", merge_cpu);
   return trimmed(op.call(a.indices, a.values, b.indices, b.values));
 }
 
 void scatter_add(at::Tensor& x, const Entries& entries, double factor) {
   check_flat(x, at::kFloat, "x");
   check_entries(entries);
-  static const auto op = find("grapevine::scatter_add", scatter_add_cpu);
+  static const auto op = find_operator("grapevine::scatter_add", scatter_add_cpu);
   op.call(x, entries.indices, entries.values, factor);
 }
 
 Levels int8_pack(const at::Tensor& x, std::uint64_t seed) {
   check_flat(x, at::kFloat, "x");
-  static const auto op = find("grapevine::int8_pack", int8_pack_cpu);
+  static const auto op = find_operator("grapevine::int8_pack", int8_pack_cpu);
   auto [values, scales] = op.call(x, static_cast<std::int64_t>(seed));
   return {values, scales};
 }
@@ -224,17 +216,17 @@ void int8_fold(at::Tensor& x, const Levels& levels, double factor) {
   check_flat(levels.values, at::kByte, "values");
   check_flat(levels.scales, at::kFloat, "scales");
   GRAPEVINE_CHECK(
-      levels.values.numel() == x.numel() && levels.scales.numel() == blocks_of(x.numel()),
+      levels.values.numel() == x.numel() && levels.scales.numel() == int8_blocks(x.numel()),
       levels.values.numel(), " levels, ", levels.scales.numel(), " scales for ", x.numel(),
       " numbers");
-  static const auto op = find("grapevine::int8_fold", int8_fold_cpu);
+  static const auto op = find_operator("grapevine::int8_fold", int8_fold_cpu);
   op.call(x, levels.values, levels.scales, factor);
 }
 
 at::Tensor half_pack(const at::Tensor& x, at::ScalarType dtype) {
   check_flat(x, at::kFloat, "x");
   GRAPEVINE_CHECK(dtype == at::kHalf || dtype == at::kBFloat16, "16 bits in ", at::toString(dtype));
-  static const auto op = find("grapevine::half_pack", half_pack_aten);
+  static const auto op = find_operator("grapevine::half_pack", half_pack_aten);
   return op.call(x, dtype);
 }
 
@@ -242,7 +234,7 @@ void half_fold(at::Tensor& x, const at::Tensor& values, double factor) {
   check_flat(x, at::kFloat, "x");
   check_flat(values, values.scalar_type() == at::kHalf ? at::kHalf : at::kBFloat16, "values");
   GRAPEVINE_CHECK(values.numel() == x.numel(), values.numel(), " values for ", x.numel());
-  static const auto op = find("grapevine::half_fold", half_fold_aten);
+  static const auto op = find_operator("grapevine::half_fold", half_fold_aten);
   op.call(x, values, factor);
 }
 

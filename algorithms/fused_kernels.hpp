@@ -39,9 +39,11 @@ Entries merge_entries(const Entries& a, const Entries& b);
 // x += factor * entries. REQUIRES: indices below x's size.
 void scatter_add(at::Tensor& x, const Entries& entries, double factor);
 
-// int8 with a scale per block of 1024, rounded by a function of seed and element: see
-// compressors/int8.cpp. values: uint8 (the bits of int8) [d]; scales: [ceil(d / 1024)], NaN where
+// int8 with a scale per block of kInt8Block, rounded by a function of seed and element: see
+// compressors/int8.cpp. values: uint8 (the bits of int8) [d]; scales: [int8_blocks(d)], NaN where
 // the block is not finite.
+inline constexpr std::int64_t kInt8Block = 1024;
+constexpr std::int64_t int8_blocks(std::int64_t d) { return (d + kInt8Block - 1) / kInt8Block; }
 struct Levels {
   at::Tensor values;
   at::Tensor scales;

@@ -2,12 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "algorithms/find_operator.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine::kernels {
@@ -173,18 +173,14 @@ void meet_into(at::Tensor& out, at::Tensor& half, const at::Tensor& x, const at:
   check_pair(out, "out", x, "x");
   check_pair(x, "x", other, "other");
   check_pair(x, "x", half, "half");
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("grapevine::meet", "")
-                             .typed<decltype(meet_cpu)>();
+  static const auto op = find_operator("grapevine::meet", meet_cpu);
   op.call(out, half, x, other);
 }
 
 void debias(at::Tensor& z, const at::Tensor& x, double w) {
   check_pair(z, "z", x, "x");
   GRAPEVINE_CHECK(w > 0, "push-sum weight is ", w);
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("grapevine::debias", "")
-                             .typed<decltype(debias_aten)>();
+  static const auto op = find_operator("grapevine::debias", debias_aten);
   op.call(z, x, w);
 }
 
@@ -193,9 +189,7 @@ void sgd_step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& velocity,
   check_pair(out, "out", x, "x");
   check_pair(x, "x", gradient, "gradient");
   if (step.momentum != 0) check_pair(x, "x", velocity, "velocity");
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("grapevine::sgd_step", "")
-                             .typed<decltype(sgd_step_cpu)>();
+  static const auto op = find_operator("grapevine::sgd_step", sgd_step_cpu);
   op.call(out, x, velocity, gradient, step.lr, step.momentum, step.weight_decay, step.nesterov,
           step.scale);
 }
@@ -208,9 +202,7 @@ void sgd_step(at::Tensor& x, at::Tensor& velocity, const at::Tensor& gradient,
 double clip(at::Tensor& x, double c) {
   check_flat(x, "x");
   GRAPEVINE_CHECK(c > 0, "clip to a norm of ", c);
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("grapevine::clip", "")
-                             .typed<decltype(clip_aten)>();
+  static const auto op = find_operator("grapevine::clip", clip_aten);
   return op.call(x, c);
 }
 

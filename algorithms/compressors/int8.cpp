@@ -1,6 +1,6 @@
-// int8: each block of kBlock numbers as a scale s = max|x| / 127 and a signed byte per number,
-// x/s rounded up or down at random so that its expectation is x/s. Unbiased; a contraction once
-// error feedback is around it.
+// int8: each block of kernels::kInt8Block numbers as a scale s = max|x| / 127 and a signed byte per
+// number, x/s rounded up or down at random so that its expectation is x/s. Unbiased; a contraction
+// once error feedback is around it.
 #include <string>
 #include <utility>
 
@@ -11,15 +11,11 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kBlock = 1024;  // the kernels'
-
-std::int64_t blocks_of(std::int64_t d) { return (d + kBlock - 1) / kBlock; }
-
 class Int8 final : public Compressor {
  public:
   bool unbiased() const override { return true; }
   std::uint64_t bytes(std::int64_t d, double) const override {
-    return static_cast<std::uint64_t>(d + 4 * blocks_of(d));
+    return static_cast<std::uint64_t>(d + 4 * kernels::int8_blocks(d));
   }
   Packed pack(const at::Tensor& x, double, Rng& rng) const override {
     kernels::Levels levels = kernels::int8_pack(x, rng());
@@ -30,7 +26,7 @@ class Int8 final : public Compressor {
   Expected<void> fold(at::Tensor& x, const Packed& packed, float factor) const override {
     const std::int64_t d = x.numel();
     if (packed.indices.defined() || !is_flat_tensor(packed.values, at::kByte, d) ||
-        !is_flat_tensor(packed.scales, at::kFloat, blocks_of(d)))
+        !is_flat_tensor(packed.scales, at::kFloat, kernels::int8_blocks(d)))
       return bad_packed("it is not of " + std::to_string(d) + " bytes and their scales");
     kernels::int8_fold(x, {packed.values.read(), packed.scales.read()}, factor);
     return {};
