@@ -100,11 +100,6 @@ std::size_t StagingPool::block_bytes(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-at::Tensor StagingPool::take(at::IntArrayRef shape, at::ScalarType dtype) {
-  at::Tensor locked = try_take(shape, dtype);
-  return locked.defined() ? locked : at::empty(shape, at::TensorOptions(dtype));
-}
-
 at::Tensor StagingPool::try_take(at::IntArrayRef shape, at::ScalarType dtype) {
   release_reached();
   const at::TensorOptions options(dtype);

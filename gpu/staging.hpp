@@ -31,11 +31,8 @@ class StagingPool {
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
 
-  // A contiguous tensor on the CPU, contents undefined. Never fails: where try_take() gives nothing
-  // it is ordinary memory.
-  at::Tensor take(at::IntArrayRef shape, at::ScalarType dtype);
-
-  // The same, page-locked (or empty); undefined beyond the limit, or where pages cannot be locked.
+  // A contiguous page-locked (or empty) tensor on the CPU, contents undefined; none, an undefined
+  // tensor, beyond the limit or where pages cannot be locked.
   at::Tensor try_take(at::IntArrayRef shape, at::ScalarType dtype);
 
   // What `bytes` take of the limit: at most a quarter, or a page, more. Four sizes for each power
