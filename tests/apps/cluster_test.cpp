@@ -16,6 +16,7 @@
 #include "actors/checkpoint.hpp"
 #include "net/ucx.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/train_run.hpp"
 
 namespace grapevine {
 namespace {
@@ -25,42 +26,8 @@ using nlohmann::json;
 
 constexpr int kProcesses = 4;
 
-std::vector<std::string> small_run(const std::string& algorithm, const fs::path& out) {
-  return {"train",
-          "--algorithm",
-          algorithm,
-          "--model",
-          "mlp",
-          "--data",
-          "glyphs",
-          "--steps",
-          "12",
-          "--batch-size",
-          "8",
-          "--out",
-          out.string(),
-          "--threads",
-          "1",
-          "--json",
-          "--checkpoint-every",
-          "0",
-          "--validate",
-          "end"};
-}
-
-std::vector<std::string> with(std::vector<std::string> arguments,
-                              const std::vector<std::string>& more) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
-
 std::vector<std::string> launched(int processes, const std::vector<std::string>& arguments) {
   return with({"launch", "-n", std::to_string(processes), "--"}, arguments);
-}
-
-json summary_of(const fs::path& out) {
-  std::ifstream file(out / "summary.json");
-  return json::parse(file);
 }
 
 // A port that was free a moment ago.

@@ -10,6 +10,7 @@
 
 #include "tests/apps/cifar_folder.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/train_run.hpp"
 
 namespace grapevine {
 namespace {
@@ -28,12 +29,6 @@ json train(const std::vector<std::string>& arguments) {
   const ProcessResult result = run_process(all, options);
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   return result.exit_code == 0 ? json::parse(ProcessResult::last_line(result.out)) : json();
-}
-
-std::vector<std::string> with(std::vector<std::string> arguments,
-                              const std::vector<std::string>& more) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
 }
 
 // d of two workers, all of it, for each step.

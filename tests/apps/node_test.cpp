@@ -17,6 +17,7 @@
 #include "actors/checkpoint.hpp"
 #include "net/addresses.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/train_run.hpp"
 
 namespace grapevine {
 namespace {
@@ -31,12 +32,6 @@ ProcessOptions options(const std::vector<std::string>& environment = {}) {
   options.environment = environment;
   options.timeout = kPatience;
   return options;
-}
-
-std::vector<std::string> with(std::vector<std::string> arguments,
-                              const std::vector<std::string>& more) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
 }
 
 // A node that runs until the test ends it.
@@ -58,11 +53,6 @@ class RunningNode {
   Process process_;
   std::string address_;
 };
-
-json summary_of(const fs::path& out) {
-  std::ifstream file(out / "summary.json");
-  return json::parse(file);
-}
 
 class Nodes : public testing::Test {
  protected:
@@ -87,28 +77,7 @@ class Nodes : public testing::Test {
         << text << first_->process().so_far().describe();
   }
   std::vector<std::string> job(const std::string& algorithm, const fs::path& out) const {
-    return {"train",
-            "--cluster",
-            first_->address(),
-            "--algorithm",
-            algorithm,
-            "--model",
-            "mlp",
-            "--data",
-            "glyphs",
-            "--steps",
-            "12",
-            "--batch-size",
-            "8",
-            "--threads",
-            "1",
-            "--out",
-            out.string(),
-            "--json",
-            "--checkpoint-every",
-            "0",
-            "--validate",
-            "end"};
+    return with(small_run(algorithm, out), {"--cluster", first_->address()});
   }
   // A job that goes on until something ends it; returns once it trains.
   std::unique_ptr<Process> endless_job(const fs::path& out) {
@@ -147,9 +116,8 @@ TEST_F(Nodes, TrainAsOneProcessDoes) {
     EXPECT_NE(together.err.find("outputs are on "), std::string::npos) << together.err;
     EXPECT_NE(together.err.find("in " + many.string()), std::string::npos) << together.err;
 
-    auto alone = job(algorithm, one);
-    alone.erase(alone.begin() + 1, alone.begin() + 3);
-    const auto reference = run_process(with(alone, {"--workers", "3"}), options());
+    const auto reference =
+        run_process(with(small_run(algorithm, one), {"--workers", "3"}), options());
     ASSERT_EQ(reference.exit_code, 0) << reference.describe();
     const auto expected = read_checkpoint(one.string()), found = read_checkpoint(many.string());
     ASSERT_TRUE(expected.ok() && found.ok());

@@ -1,0 +1,48 @@
+// The arguments of the runs that tests of the command line start, and what such a run leaves.
+#pragma once
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace grapevine {
+
+inline std::vector<std::string> with(std::vector<std::string> arguments,
+                                     const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+// `train` for some seconds, in one thread a rank, so that every run of it gives the same bits.
+inline std::vector<std::string> small_run(const std::string& algorithm,
+                                          const std::filesystem::path& out) {
+  return {"train",
+          "--algorithm",
+          algorithm,
+          "--model",
+          "mlp",
+          "--data",
+          "glyphs",
+          "--steps",
+          "12",
+          "--batch-size",
+          "8",
+          "--out",
+          out.string(),
+          "--threads",
+          "1",
+          "--json",
+          "--checkpoint-every",
+          "0",
+          "--validate",
+          "end"};
+}
+
+// Throws where the run in `out` left no whole summary.
+inline nlohmann::json summary_of(const std::filesystem::path& out) {
+  std::ifstream file(out / "summary.json");
+  return nlohmann::json::parse(file);
+}
+
+}  // namespace grapevine
