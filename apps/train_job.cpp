@@ -11,12 +11,11 @@
 
 #include "actors/files.hpp"
 #include "actors/rendezvous.hpp"
+#include "apps/train_computes.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
-#include "gpu/device.hpp"
 #include "gpu/math_threads.hpp"
 #include "gpu/sampler.hpp"
-#include "gpu/torch_compute.hpp"
 #include "messages/names.hpp"
 #include "messages/number_text.hpp"
 #include "net/addresses.hpp"
@@ -30,6 +29,7 @@ namespace {
 constexpr std::int64_t kMaxWorkers = 4096;
 constexpr std::int64_t kDefaultWorkers = 4;
 constexpr int kMaxThreads = 256;
+constexpr std::int64_t kMaxDevicesPerWorker = 64;
 
 Expected<void> check_numbers(const TrainOptions& o) {
   const auto number = number_text;
@@ -38,6 +38,13 @@ Expected<void> check_numbers(const TrainOptions& o) {
                      std::to_string(kMaxWorkers));
   if (o.batch_size < 1)
     return bad_input("--batch-size " + std::to_string(o.batch_size) + ": expected at least 1");
+  if (o.devices_per_worker < 1 || o.devices_per_worker > kMaxDevicesPerWorker)
+    return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
+                     ": expected 1.." + std::to_string(kMaxDevicesPerWorker));
+  if (o.batch_size % o.devices_per_worker != 0)
+    return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
+                     ": they share the worker's batch evenly, which --batch-size " +
+                     std::to_string(o.batch_size) + " does not allow: make it a multiple");
   if (!std::isfinite(o.epochs) || o.epochs <= 0)
     return bad_input("--epochs " + number(o.epochs) + ": expected more than 0");
   if (o.steps < 0) return bad_input("--steps " + std::to_string(o.steps) + ": expected at least 1");
@@ -63,10 +70,6 @@ Expected<void> check_numbers(const TrainOptions& o) {
     return bad_input("--join-timeout " + number(o.join_timeout_s) +
                      ": expected seconds, more than 0 and at most 100000");
   return {};
-}
-
-std::uint64_t seed_of(const TrainOptions& options) {
-  return static_cast<std::uint64_t>(options.seed);
 }
 
 // `workers_here`: on this machine.
@@ -121,40 +124,10 @@ JobIdentity identity_of(const TrainJob& job) {
   // Absent from checkpoints that are older than the option.
   if (o.precision != "fp32") identity["precision"] = o.precision;
   if (o.channels_last) identity["channels-last"] = "true";
+  if (o.devices_per_worker > 1)
+    identity["devices-per-worker"] = std::to_string(o.devices_per_worker);
   for (const auto& [key, value] : job.wiring.keys()) identity["wiring." + key] = value;
   return identity;
-}
-
-// `index`: of the worker among those of this process.
-Expected<at::Device> device_of(const TrainJob& job, std::size_t index) {
-  const auto here = static_cast<std::int64_t>(job.local_ranks.size());
-  const std::int64_t before = job.launched ? job.launched->local_process * here : 0;
-  return choose_device(job.options.device, cuda_cards(), before + static_cast<std::int64_t>(index));
-}
-
-Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank, at::Device device) {
-  auto precision = parse_precision(job.options.precision, device);
-  if (!precision) return precision.error();
-  auto runtime = open_device(device);
-  if (!runtime) return runtime.error();
-  spdlog::info("rank {}: on {}, {}", rank, device.str(), job.options.precision);
-  TorchComputeConfig config;
-  config.model = job.model;
-  config.model_name = job.options.model;
-  config.data = job.data;
-  config.rank = rank;
-  config.ranks = job.options.workers;
-  config.batch_size = job.options.batch_size;
-  config.seed = seed_of(job.options);
-  config.runtime = *std::move(runtime);
-  config.precision = *precision;
-  config.scale_loss = *precision == Precision::fp16;
-  config.channels_last = job.options.channels_last;
-  config.patience = from_seconds(job.options.patience_s);
-  config.loader.augment = true;
-  auto made = TorchCompute::make(std::move(config));
-  if (!made) return made.error();
-  return std::shared_ptr<Compute>(std::move(*made));
 }
 
 Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
@@ -182,27 +155,6 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   optimizer.nesterov = o.nesterov;
   optimizer.weight_decay = o.weight_decay;
   return make_parts(*plan, horizon, *lr, optimizer, static_cast<std::int32_t>(o.workers));
-}
-
-Expected<void> make_computes(TrainJob& job) {
-  job.run.computes.resize(static_cast<std::size_t>(job.options.workers));
-  for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
-    const Rank rank = job.local_ranks[i];
-    const auto device = device_of(job, i);
-    if (!device) return device.error();
-    auto compute = make_compute(job, rank, *device);
-    if (!compute) return compute.error();
-    job.parameters = (*compute)->dimension();
-    job.run.computes[static_cast<std::size_t>(rank)] = std::move(*compute);
-  }
-  if (!job.is_head()) return {};
-  const auto device = device_of(job, 0);
-  if (!device) return device.error();
-  auto evaluator = make_compute(job, 0, *device);
-  if (!evaluator) return evaluator.error();
-  job.evaluator = std::move(*evaluator);
-  if (job.options.validate == "epoch") job.run.evaluator = job.evaluator;
-  return {};
 }
 
 // Whether every server had seen all of its `clients` leave.

@@ -163,6 +163,8 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
       "lognormal=MU:SIGMA");
   add(app, "device", options.device,
       "cpu | cuda[:i] | auto: the cards of this machine in turn, or the cpu where it has none");
+  add(app, "devices-per-worker", options.devices_per_worker,
+      "cards that share a worker's batch; gradients meet by NCCL where each has a card of its own");
   add(app, "precision", options.precision,
       "fp32 | bf16 | fp16: of the forward pass; fp16 with loss scaling, on cards only");
   add_switch(app, "channels-last", options.channels_last,

@@ -45,6 +45,7 @@ struct TrainOptions {
   std::string device = "auto";
   std::string precision = "fp32";  // fp32 | bf16 | fp16
   bool channels_last = false;
+  std::int64_t devices_per_worker = 1;
   int threads = 0;  // 0: the cores divided by the workers
   double checkpoint_every = 1;
   std::string checkpoint_keep = "all";  // all | latest
@@ -59,6 +60,10 @@ struct TrainOptions {
 
   Wiring wiring;  // of the job file; the preset lies under it, `set` on top
 };
+
+inline std::uint64_t seed_of(const TrainOptions& options) {
+  return static_cast<std::uint64_t>(options.seed);
+}
 
 // Declares the options, each also as GRAPEVINE_<NAME>.
 void declare_train_options(CLI::App& app, TrainOptions& options);

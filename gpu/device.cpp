@@ -57,6 +57,8 @@ Cards cuda_cards() {
   return {true, driver.visible()};
 }
 
+GroupJoin cuda_group() { return cuda_driver().join; }
+
 Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device) {
   if (device.is_cpu()) return host_runtime();
   if (!device.is_cuda() || !cuda_driver().open)

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
@@ -76,10 +77,16 @@ class DeviceRuntime {
 // The CPU: nothing to stage, nothing to wait for.
 std::shared_ptr<DeviceRuntime> host_runtime();
 
+class GradientGroup;
+// A group of one replica on each of the (different) cards.
+using GroupJoin = std::function<Expected<std::shared_ptr<GradientGroup>>(
+    const std::vector<int>& cards, Duration patience)>;
+
 // How this build reaches cards of a kind. Each call of `open` gives queues of their own.
 struct CardDriver {
   std::function<int()> visible;  // number of cards; 0 where there is no driver either
   std::function<Expected<std::shared_ptr<DeviceRuntime>>(int card)> open;
+  GroupJoin join = nullptr;  // null: this build has no NCCL
 };
 
 // At program start, before other threads. Registering twice replaces.
@@ -90,6 +97,7 @@ struct Cards {
   int visible = 0;
 };
 Cards cuda_cards();
+GroupJoin cuda_group();  // of the registered driver
 
 // Errors: unavailable where CUDA is not in this build; the driver's.
 Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device);

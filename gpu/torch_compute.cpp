@@ -78,6 +78,7 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
       return bad_input("--channels-last: data '" + info.name +
                        "' has no images: leave it out, or choose another data set");
     if (!config.runtime) config.runtime = host_runtime();
+    if (config.name.empty()) config.name = "rank " + std::to_string(config.rank);
     std::unique_ptr<TorchCompute> compute(
         new TorchCompute(std::move(config), *std::move(model), *std::move(parameters), *sampler));
     const Expected<void> fits = compute->check_fit();
@@ -141,7 +142,7 @@ Gradient TorchCompute::gradient(GradientRequest request) {
   if (result) return *std::move(result);
   Gradient failure;
   failure.step = step;
-  failure.error = "rank " + std::to_string(config_.rank) + ": " + result.error().message;
+  failure.error = config_.name + ": " + result.error().message;
   return failure;
 }
 
@@ -192,7 +193,7 @@ void TorchCompute::upload_batch_after(Step step) {
     const double data_seconds = seconds_since(asked);
     if (read) next_ = Uploaded{step + 1, transfers_.upload(*read), data_seconds};
   } catch (const std::exception& e) {
-    spdlog::debug("rank {}: batch of step {}: {}", config_.rank, step + 1, one_line(e));
+    spdlog::debug("{}: batch of step {}: {}", config_.name, step + 1, one_line(e));
   }
 }
 
@@ -211,10 +212,13 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
     at::Tensor flat = result_memory(std::move(recycled), parameters_.numel(), device_);
     if (flat_buffers.defined()) buffers_.scatter(flat_buffers);
     seed_masks(request.step);
-    pass = forward_backward(flat_z, batch, std::move(flat));
+    Expected<Pass> passed = forward_backward(flat_z, batch, std::move(flat));
+    if (!passed) return passed.error();
+    pass = *std::move(passed);
     transfers_.end_compute();
   }
-  at::Tensor gradient = transfers_.download(pass.gradient);
+  const bool comes_down = !config_.group || config_.replica == 0;
+  at::Tensor gradient = comes_down ? transfers_.download(pass.gradient) : at::Tensor();
   at::Tensor buffers = pass.buffers.defined() ? transfers_.download(pass.buffers) : at::Tensor();
   const at::Tensor figures = transfers_.download(pass.figures);
   pass = {};
@@ -230,7 +234,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
                                    ": lower the learning rate"};
   if (config_.scale_loss && figure[3] == 0) return lower_scale(result.step);
   if (config_.scale_loss) loss_scale_.succeeded();
-  result.value = FrozenTensor::freeze(std::move(gradient));
+  if (comes_down) result.value = FrozenTensor::freeze(std::move(gradient));
   if (buffers.defined()) result.buffers = FrozenTensor::freeze(std::move(buffers));
   return true;
 }
@@ -241,8 +245,8 @@ Expected<bool> TorchCompute::lower_scale(Step step) {
   if (!loss_scale_.lower())
     return Error{Errc::failed, "the gradient is not finite at step " + std::to_string(step) +
                                    ": use --precision bf16, or lower the learning rate"};
-  spdlog::info("rank {}: step {}: the gradient overflows at loss scale {}; again with {}",
-               config_.rank, step, before, loss_scale_.factor());
+  spdlog::info("{}: step {}: the gradient overflows at loss scale {}; again with {}", config_.name,
+               step, before, loss_scale_.factor());
   return false;
 }
 
@@ -261,8 +265,8 @@ at::Tensor TorchCompute::forward(const at::Tensor& input) {
 }
 
 // Puts everything into the device's queue and reads nothing back: the host does not wait here.
-TorchCompute::Pass TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
-                                                  at::Tensor flat) {
+Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
+                                                            at::Tensor flat) {
   const Task task = config_.data->info().task;
   const at::AutoGradMode with_grad(true);
   const BoundParameters bound(parameters_, z);
@@ -275,11 +279,11 @@ TorchCompute::Pass TorchCompute::forward_backward(const at::Tensor& z, const Bat
                             /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
   parameters_.pack(gradients, flat);
   const at::NoGradGuard no_grad;
-  at::Tensor finite = at::ones({1}, loss.options().dtype(at::kDouble));
-  if (config_.scale_loss) {
-    flat.mul_(1 / factor);
-    finite = flat.isfinite().all().to(at::kDouble).view({1});
-  }
+  if (config_.scale_loss) flat.mul_(1 / factor);
+  if (config_.group)
+    if (const auto met = config_.group->mean(config_.replica, flat); !met) return met.error();
+  const at::Tensor finite = config_.scale_loss ? flat.isfinite().all().to(at::kDouble).view({1})
+                                               : at::ones({1}, loss.options().dtype(at::kDouble));
   Pass pass;
   pass.figures = at::cat({loss.detach().to(at::kDouble).view({1}),
                           accuracy_figures(task, output, batch.target), finite});

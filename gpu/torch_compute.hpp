@@ -12,6 +12,7 @@
 #include "gpu/data_set.hpp"
 #include "gpu/device.hpp"
 #include "gpu/flat_params.hpp"
+#include "gpu/gradient_group.hpp"
 #include "gpu/model.hpp"
 #include "gpu/objective.hpp"
 #include "gpu/precision.hpp"
@@ -25,7 +26,8 @@ struct TorchComputeConfig {
   ModelFactory model;
   std::string model_name;  // for errors
   std::shared_ptr<const DataSet> data;
-  Rank rank = 0;
+  std::string name;  // for errors; empty: that of the rank
+  Rank rank = 0;     // whose shard this is, among `ranks`
   std::int64_t ranks = 1;
   std::int64_t batch_size = 32;  // of this rank
   std::int64_t eval_batch_size = 256;
@@ -38,6 +40,9 @@ struct TorchComputeConfig {
   // Images on the device lie as [B, H, W, C] in memory. Needs samples of three dimensions.
   bool channels_last = false;
   Duration patience = from_seconds(120.0);  // longest wait for the device in a step
+  // Of the worker's devices, where gradients meet before they come down; null: they do not.
+  std::shared_ptr<GradientGroup> group;
+  std::size_t replica = 0;  // in the group
   LoaderOptions loader;
 };
 
@@ -47,6 +52,9 @@ struct TorchComputeConfig {
 // it is there by then, so that no result waits for a disk; the time of reading it counts as the
 // next step's. Loss: gpu/objective.hpp. Parameters that the loss does not reach have gradient zero.
 // Between calls the model holds no handle on any z.
+//
+// In a group, every gradient is the group's mean; only replica 0's comes down, the others return
+// none. A gradient that overflows does so in all replicas, so that all compute it again.
 //
 // Layers of the zoo draw from gpu/step_generator.hpp, so that equal requests give equal bits
 // whatever other threads do. TorchScript's own dropout does not: it draws from LibTorch's global
@@ -99,7 +107,7 @@ class TorchCompute final : public Compute {
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
                           Gradient& result);
   Expected<bool> lower_scale(Step step);
-  Pass forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat);
+  Expected<Pass> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat);
   at::Tensor forward(const at::Tensor& input);
   Expected<Evaluation> try_evaluate(const FrozenTensor& z, const FrozenTensor& buffers);
   Expected<at::Tensor> evaluate_batch(std::int64_t begin, std::int64_t end);

@@ -1,8 +1,8 @@
 // NCCL inside a group of ranks, one card each: collectives on a stream, errors as values.
 //
 // Communicators are non-blocking ones: no call here waits longer than its deadline, and a group
-// that lost a member is left by abort(). Whether a group can use NCCL at all, gpu/nccl_choice.hpp
-// decides.
+// that lost a member is left by abort(). Whether a group can use NCCL at all,
+// gpu/gradient_group.hpp decides.
 //
 // Any thread may call abort(), error() and wait() at any time. Collectives of several threads run
 // one after the other; but each rank must call the same ones in the same order, so one thread per

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "gpu/device.hpp"
+#include "gpu/torch_cuda/nccl_group.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 
@@ -162,7 +163,12 @@ Expected<std::shared_ptr<DeviceRuntime>> open_card(int card) {
 }  // namespace
 
 void register_cuda_devices() {
-  register_cuda_driver({[] { return static_cast<int>(c10::cuda::device_count()); }, open_card});
+  GroupJoin join;
+#ifdef GRAPEVINE_NCCL
+  join = join_nccl_group;
+#endif
+  register_cuda_driver(
+      {[] { return static_cast<int>(c10::cuda::device_count()); }, open_card, std::move(join)});
 }
 
 }  // namespace grapevine

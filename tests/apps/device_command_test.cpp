@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/process.hpp"
+#include "tests/apps/train_run.hpp"
 
 namespace grapevine {
 namespace {
@@ -46,6 +47,9 @@ TEST(TrainDevice, WhatCannotBeHadIsRefused) {
   expect_refused({"--precision", "fp16"}, {"--precision fp16", "CUDA card", "bf16"});
   expect_refused({"--data", "hyperplane", "--model", "linear", "--channels-last"},
                  {"--channels-last", "hyperplane", "no images"});
+  expect_refused({"--devices-per-worker", "0"}, {"--devices-per-worker 0: expected 1.."});
+  expect_refused({"--devices-per-worker", "3"}, {"--devices-per-worker 3", "--batch-size 32"});
+  expect_refused({"--devices-per-worker", "-1"}, {"--devices-per-worker -1: expected 1.."});
 }
 
 // Same start, same batches: losses differ by bf16's rounding, not more, and not by nothing.
@@ -73,6 +77,26 @@ TEST(TrainDevice, ARunGoesOnInItsPrecisionOnly) {
   EXPECT_EQ(refused.exit_code, 2) << refused.describe();
   EXPECT_NE(ProcessResult::last_line(refused.err).find("precision was bf16"), std::string::npos)
       << refused.describe();
+}
+
+// Each replica has a slice of the batch that one device would have, for whatever algorithm.
+TEST(TrainDevice, SeveralDevicesTrainAsOneDoes) {
+  const TemporaryDirectory folder;
+  const auto run = [&](const std::string& algorithm, const std::string& devices) {
+    const fs::path out = folder.path() / (algorithm + devices);
+    const ProcessResult result = run_process(
+        with(small_run(algorithm, out), {"--workers", "2", "--devices-per-worker", devices}));
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return summary_of(out);
+  };
+  for (const std::string algorithm : {"sgp", "eager-majority", "gem"}) {
+    SCOPED_TRACE(algorithm);
+    const json one = run(algorithm, "1"), four = run(algorithm, "4");
+    EXPECT_EQ(one["contributions"], four["contributions"]);
+    if (algorithm != "sgp") continue;  // the others' order of arrival differs between runs
+    EXPECT_NEAR(four["final_loss"].get<double>(), one["final_loss"].get<double>(), 1e-4);
+    EXPECT_EQ(one["bytes_sent"], four["bytes_sent"]);
+  }
 }
 
 }  // namespace

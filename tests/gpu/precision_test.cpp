@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "tests/gpu/narrow_layers.hpp"
 #include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {
@@ -84,36 +85,6 @@ TEST(Precision, LossFallsInBf16) {
   EXPECT_LT(last, 0.85 * first);
   const Evaluation evaluation = compute->evaluate(z, buffers).value();
   EXPECT_TRUE(std::isfinite(evaluation.loss));
-}
-
-// As if gradients went through fp16: those beyond its range become infinite.
-class Overflow : public torch::autograd::Function<Overflow> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                            double largest) {
-    context->saved_data["largest"] = largest;
-    return x * 1;
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    const at::Tensor& g = gradients[0];
-    const double largest = context->saved_data["largest"].toDouble();
-    const double infinity = std::numeric_limits<double>::infinity();
-    return {g.masked_fill(g.abs() > largest, infinity), at::Tensor()};
-  }
-};
-
-template <int kLargest>
-class Narrow : public torch::nn::Module {
- public:
-  at::Tensor forward(const at::Tensor& x) { return Overflow::apply(x, double{kLargest}); }
-};
-
-template <int kLargest>
-torch::nn::Sequential narrow_layers() {
-  return torch::nn::Sequential(torch::nn::Linear(3, 16), torch::nn::BatchNorm1d(16),
-                               std::make_shared<TinyDropout>(), torch::nn::Linear(16, 6),
-                               std::make_shared<Narrow<kLargest>>());
 }
 
 // A step that overflows gives the gradient all the same: same batch, same masks, statistics counted

@@ -57,6 +57,10 @@ inline torch::nn::Sequential tiny_layers() {
                                torch::nn::Tanh(), torch::nn::Linear(8, 6));
 }
 
+inline torch::nn::Sequential plain_layers() {
+  return torch::nn::Sequential(torch::nn::Linear(3, 8), torch::nn::Tanh(), torch::nn::Linear(8, 6));
+}
+
 inline torch::nn::Sequential tiny_layers_with_dropout() {
   return torch::nn::Sequential(torch::nn::Linear(3, 64), torch::nn::Tanh(),
                                std::make_shared<TinyDropout>(), torch::nn::Linear(64, 6));

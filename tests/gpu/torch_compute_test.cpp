@@ -14,10 +14,6 @@
 namespace grapevine {
 namespace {
 
-torch::nn::Sequential plain_layers() {
-  return torch::nn::Sequential(torch::nn::Linear(3, 8), torch::nn::Tanh(), torch::nn::Linear(8, 6));
-}
-
 FrozenTensor random_point(const Compute& compute, std::uint64_t seed = 1) {
   torch::manual_seed(seed);
   return FrozenTensor::freeze(at::randn({compute.dimension()}));

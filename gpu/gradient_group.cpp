@@ -1,0 +1,42 @@
+#include "gpu/gradient_group.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include "gpu/device.hpp"
+
+namespace grapevine {
+namespace {
+
+// What speaks against NCCL; empty: nothing.
+std::string obstacle(const std::vector<at::Device>& devices, bool built_in) {
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (!devices[i].is_cuda()) return "replica " + std::to_string(i) + " computes on the CPU";
+    for (std::size_t j = 0; j < i; ++j)
+      if (devices[i] == devices[j])
+        return "replicas " + std::to_string(j) + " and " + std::to_string(i) + " share " +
+               devices[i].str();
+  }
+  return built_in ? "" : "this build has no NCCL";
+}
+
+}  // namespace
+
+GroupChoice choose_group(const std::vector<at::Device>& devices, bool built_in) {
+  const std::string replicas = std::to_string(devices.size()) + " replicas: ";
+  const std::string against = obstacle(devices, built_in);
+  if (!against.empty()) return {false, replicas + "gradients meet on the host, as " + against};
+  return {true, replicas + "gradients meet by NCCL, on a card each"};
+}
+
+Expected<std::shared_ptr<GradientGroup>> open_group(const std::vector<at::Device>& devices,
+                                                    Duration patience) {
+  const GroupJoin join = cuda_group();
+  const GroupChoice choice = choose_group(devices, join != nullptr);
+  spdlog::info("{}", choice.why);
+  if (!choice.nccl) return std::shared_ptr<GradientGroup>();
+  std::vector<int> cards;
+  for (const at::Device device : devices) cards.push_back(device.index());
+  return join(cards, patience);
+}
+
+}  // namespace grapevine

@@ -1,0 +1,45 @@
+// GradientGroup: the mean of the gradients of a worker's devices, taken where they lie.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "messages/expected.hpp"
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+// Replicas are numbered in the order of the devices that the group was made for.
+class GradientGroup {
+ public:
+  virtual ~GradientGroup() = default;
+
+  // Called by each replica once for every pass, on a thread of its own and in the queue that
+  // `gradient` (flat float32, on the replica's device) was computed in: behind what is there,
+  // `gradient` becomes the mean over all replicas, the same bits on all. May return before that is
+  // done. Errors: a replica did not come in time, or the group was aborted; it is of no use then.
+  virtual Expected<void> mean(std::size_t replica, at::Tensor& gradient) = 0;
+
+  // Ends the group, and the waits of its replicas, on the devices as well. Any thread. Idempotent.
+  virtual void abort() = 0;
+};
+
+struct GroupChoice {
+  bool nccl = false;
+  std::string why;  // one line for the log: what was chosen and what decided it
+};
+
+// Whether gradients of `devices` meet by NCCL, which takes one replica for each card, or in the
+// host's memory. `built_in`: whether this build has NCCL. Pure.
+GroupChoice choose_group(const std::vector<at::Device>& devices, bool built_in);
+
+// The group of `devices`, or null where they meet in the host's memory; a line in the log says
+// which and why. `patience`: longest wait for a replica. Errors: NCCL's.
+Expected<std::shared_ptr<GradientGroup>> open_group(const std::vector<at::Device>& devices,
+                                                    Duration patience);
+
+}  // namespace grapevine

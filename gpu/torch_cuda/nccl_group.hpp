@@ -1,0 +1,17 @@
+// NCCL behind GradientGroup: one communicator for each card of a worker.
+#pragma once
+#ifdef GRAPEVINE_NCCL
+#include <memory>
+#include <vector>
+
+#include "gpu/gradient_group.hpp"
+
+namespace grapevine {
+
+// Joins all cards; blocks until they are there, at most `patience`, which also bounds each launch.
+// REQUIRES: the cards differ. Errors: NcclCommunicator::join's.
+Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>& cards,
+                                                         Duration patience);
+
+}  // namespace grapevine
+#endif
