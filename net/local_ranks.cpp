@@ -94,6 +94,13 @@ bool LocalRanks::may_send(Rank from, Rank to, std::uint64_t bytes) {
   return true;
 }
 
+void LocalRanks::check_ranks(const Envelope& envelope) const {
+  checked(envelope.from);
+  checked(envelope.to);
+  GRAPEVINE_CHECK(placement_.is_local(envelope.from), "rank ", envelope.from,
+                  " does not live here");
+}
+
 bool LocalRanks::admit(Rank from, Rank to, std::uint64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   return may_send(from, to, bytes);
@@ -121,8 +128,20 @@ void LocalRanks::deliver(Envelope envelope) {
 }
 
 TransportCounters LocalRanks::counters(Rank rank) const {
+  const std::size_t index = checked(rank);
+  GRAPEVINE_CHECK(placement_.is_local(rank), "rank ", rank, " does not live here");
   const std::lock_guard<std::mutex> lock(mutex_);
-  return mailboxes_[checked(rank)].sent;
+  return mailboxes_[index].sent;
+}
+
+void LocalRanks::close() {
+  std::vector<Mailbox> dropped(mailboxes_.size());  // destroyed after the lock is released
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (std::size_t rank = 0; rank < mailboxes_.size(); ++rank) {
+    dropped[rank].inbox.swap(mailboxes_[rank].inbox);
+    dropped[rank].items.swap(mailboxes_[rank].items);
+    down_[rank] = true;
+  }
 }
 
 // An exception must not end the event loop that serves the other ranks, too.

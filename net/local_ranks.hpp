@@ -29,6 +29,9 @@ class LocalRanks {
   // A rank of any process is lost; nothing happens where it was before.
   void peer_down(Rank peer);
 
+  // REQUIRES (GRAPEVINE_CHECK) of a message that is to be sent: from a local rank to one that
+  // exists.
+  void check_ranks(const Envelope& envelope) const;
   // Between two local ranks; counted for the sender.
   void send(Envelope envelope);
   // Whether a message of `bytes` from a local rank to another process may go; counted as sent or
@@ -38,6 +41,9 @@ class LocalRanks {
   void deliver(Envelope envelope);
 
   TransportCounters counters(Rank rank) const;
+
+  // Nothing is delivered from now on, apart from deliveries under way.
+  void close();
 
  private:
   std::size_t checked(Rank rank) const;

@@ -1,5 +1,4 @@
-// Which ranks are up, what waits for the local ones, and what is to leave for other processes: all
-// of a RemoteTransport but its wire.
+// What goes where in a RemoteTransport: to the local ranks, or to be sent to other processes.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -11,7 +10,7 @@
 #include <vector>
 
 #include "messages/codec.hpp"
-#include "net/mailbox.hpp"
+#include "net/local_ranks.hpp"
 #include "net/remote.hpp"
 
 namespace grapevine {
@@ -33,56 +32,41 @@ struct Outgoing {
   std::variant<EncodedMessage, Departure> what;
 };
 
-// Every rank is up until it is said to have left, and never comes back. A local rank that has not
-// attached yet is up too: what arrives for it waits.
-//
-// One mutex, held for a queue operation at a time: a departure is ordered against the messages
-// before it at every receiver, local or remote. Deliveries happen on the calling thread with no
-// lock held, one at a time per receiver; an Inbox may send from inside them. Thread-safe.
+// LocalRanks, and a queue of what leaves the process: a rank's departure lies behind all that it
+// sent before. Thread-safe.
 class RankRouter {
  public:
-  explicit RankRouter(Placement placement);
+  explicit RankRouter(Placement placement) : local_(std::move(placement)) {}
 
-  const Placement& placement() const { return placement_; }
+  const Placement& placement() const { return local_.placement(); }
 
-  // Delivers what has waited. Errors (bad_input): a rank of another process or none, attached
-  // already, or has left.
+  // As LocalRanks'.
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox);
-  // Nothing where the rank is not attached. REQUIRES of all three: a local rank.
   void detach(Rank rank);
-  TransportCounters counters(Rank rank) const;
+  TransportCounters counters(Rank rank) const { return local_.counters(rank); }
+
   // From a local rank to any. Dropped and counted where either is not up. REQUIRES: what leaves the
   // process can be encoded, and its tensors are on the CPU.
   void send(Envelope envelope);
 
   // From the wire. REQUIRES: from a remote rank to a local one. Ignored where the sender is down.
-  void arrived(Envelope envelope);
+  void arrived(Envelope envelope) { local_.deliver(std::move(envelope)); }
   // News of remote ranks; ignored where they are known already.
-  void rank_left(Rank rank);
+  void rank_left(Rank rank) { local_.peer_down(rank); }
   void process_left(std::int32_t process);
 
   bool has_outgoing() const { return outgoing_count_.load(std::memory_order_relaxed) > 0; }
   std::deque<Outgoing> take_outgoing();
 
   // Nothing is delivered from now on, apart from deliveries under way.
-  void close();
+  void close() { local_.close(); }
 
  private:
-  struct RankState {
-    bool up = true;
-    Mailbox box;  // of local ranks; the others' stays empty
-  };
-
-  RankState& local(Rank rank);
-  const RankState& local(Rank rank) const;
-  RankState& known(Rank rank);
-  void push_outgoing(Outgoing outgoing);
   Outgoing encoded(const Envelope& envelope) const;
-  std::vector<Mailbox*> announce_departure(Rank rank);
+  void push(Outgoing outgoing);
 
-  const Placement placement_;
-  mutable std::mutex mutex_;
-  std::vector<RankState> ranks_;   // guarded by mutex_; never resized
+  LocalRanks local_;
+  std::mutex mutex_;
   std::deque<Outgoing> outgoing_;  // guarded by mutex_
   std::atomic<std::size_t> outgoing_count_{0};
 };

@@ -136,10 +136,7 @@ void TcpTransport::detach(Rank rank) {
 void TcpTransport::send(Envelope envelope) {
   LocalRanks& local = ranks();
   const Placement& where = placement();
-  for (const Rank rank : {envelope.from, envelope.to})
-    GRAPEVINE_CHECK(rank >= 0 && rank < where.world_size(), "rank ", rank, " in a world of ",
-                    where.world_size());
-  GRAPEVINE_CHECK(where.is_local(envelope.from), "rank ", envelope.from, " does not live here");
+  local.check_ranks(envelope);
   if (where.is_local(envelope.to)) return local.send(std::move(envelope));
   if (!local.admit(envelope.from, envelope.to, wire_size(envelope))) return;
   tcp::OutFrame frame{encode_header(envelope), payload_of(envelope)};
