@@ -23,7 +23,7 @@ find_package(JPEG REQUIRED)
 find_package(PNG REQUIRED)
 find_package(ZLIB REQUIRED)
 # Optional: without it the ucx transport says at run time that it is not built in.
-find_package(ucx QUIET)
+find_package(UCX QUIET)
 if(GRAPEVINE_BUILD_TESTS)
   find_package(GTest REQUIRED)
   find_package(benchmark REQUIRED)
