@@ -74,7 +74,7 @@ Expected<void> Ledger::load(const StateDict& state) {
   sent_before = *in_sent;
   samples = *in_samples;
   for (const auto& [name, histogram] :
-       {std::make_pair("staleness", &staleness), std::make_pair("joined", &joined)}) {
+       {std::pair{"staleness", &staleness}, std::pair{"joined", &joined}}) {
     const StateDict entries = state.under(name);
     for (const auto& [value, count] : entries.entries())
       (*histogram)[std::stoll(value)] = std::get<std::int64_t>(count);

@@ -186,7 +186,7 @@ StateDict DifferenceGossip::save() const {
   state.put("outstanding", static_cast<std::int64_t>(outstanding_));
   if (gradient_.defined()) state.put("gradient", gradient_.clone());
   state.put_all("optimizer", optimizer_->save());
-  for (const auto& [name, copies] : {std::make_pair("told", &told_), {"heard", &heard_}}) {
+  for (const auto& [name, copies] : {std::pair{"told", &told_}, {"heard", &heard_}}) {
     std::vector<std::int64_t> keys;
     for (const auto& [key, tensor] : *copies) {
       keys.push_back(key);
@@ -223,7 +223,7 @@ Expected<void> DifferenceGossip::load(const StateDict& state) {
     if (!gradient) return gradient.error();
     gradient_ = gradient->clone();
   }
-  for (const auto& [name, copies] : {std::make_pair("told", &told_), {"heard", &heard_}}) {
+  for (const auto& [name, copies] : {std::pair{"told", &told_}, {"heard", &heard_}}) {
     const auto keys = state.list(std::string(name) + ".keys");
     if (!keys) return keys.error();
     copies->clear();

@@ -212,7 +212,7 @@ StateDict Partial::save() const {
   state.put_all("rounds", rounds_.save());
   if (pending_sum_.defined()) state.put("pending.sum", pending_sum_.clone());
   for (const auto& [name, list] :
-       {std::make_pair("pending", &pending_), std::make_pair("contributed", &contributed_)}) {
+       {std::pair{"pending", &pending_}, std::pair{"contributed", &contributed_}}) {
     std::vector<std::int64_t> steps, versions;
     for (const Pending& gradient : *list) {
       steps.push_back(gradient.step);
@@ -260,7 +260,7 @@ Expected<void> Partial::load_pending(const StateDict& state) {
     pending_sum_ = sum->clone();
   }
   for (const auto& [name, list] :
-       {std::make_pair("pending", &pending_), std::make_pair("contributed", &contributed_)}) {
+       {std::pair{"pending", &pending_}, std::pair{"contributed", &contributed_}}) {
     const auto steps = state.list(std::string(name) + ".steps"),
                versions = state.list(std::string(name) + ".versions");
     for (const auto* field : {&steps, &versions})

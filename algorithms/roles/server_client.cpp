@@ -288,7 +288,7 @@ Expected<void> ServerClient::load(const StateDict& state) {
   phase_ = static_cast<Phase>(*phase);
   held_ = *held;
   exchange_ = *exchange;
-  for (const auto& [name, to] : {std::make_pair("update", &update_), {"proxy", &proxy_}}) {
+  for (const auto& [name, to] : {std::pair{"update", &update_}, {"proxy", &proxy_}}) {
     *to = at::Tensor();
     if (state.entries().count(name) == 0) continue;
     const auto saved = state.flat_tensor(name, model_.x.numel());
