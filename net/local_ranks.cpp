@@ -45,6 +45,7 @@ Expected<void> LocalRanks::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
 }
 
 bool LocalRanks::detach(Rank rank) {
+  check_local(rank);
   std::vector<Rank> told;
   std::shared_ptr<Inbox> leaving;  // destroyed after the lock is released, as are the messages
   std::deque<Mailbox::Item> undelivered;
@@ -94,11 +95,14 @@ bool LocalRanks::may_send(Rank from, Rank to, std::uint64_t bytes) {
   return true;
 }
 
+void LocalRanks::check_local(Rank rank) const {
+  checked(rank);
+  GRAPEVINE_CHECK(placement_.is_local(rank), "rank ", rank, " does not live here");
+}
+
 void LocalRanks::check_ranks(const Envelope& envelope) const {
-  checked(envelope.from);
   checked(envelope.to);
-  GRAPEVINE_CHECK(placement_.is_local(envelope.from), "rank ", envelope.from,
-                  " does not live here");
+  check_local(envelope.from);
 }
 
 bool LocalRanks::admit(Rank from, Rank to, std::uint64_t bytes) {
@@ -119,6 +123,7 @@ void LocalRanks::send(Envelope envelope) {
 
 void LocalRanks::deliver(Envelope envelope) {
   const Rank to = envelope.to;
+  check_local(to);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (down_[checked(envelope.from)] || down_[checked(to)]) return;
@@ -128,10 +133,9 @@ void LocalRanks::deliver(Envelope envelope) {
 }
 
 TransportCounters LocalRanks::counters(Rank rank) const {
-  const std::size_t index = checked(rank);
-  GRAPEVINE_CHECK(placement_.is_local(rank), "rank ", rank, " does not live here");
+  check_local(rank);
   const std::lock_guard<std::mutex> lock(mutex_);
-  return mailboxes_[index].sent;
+  return mailboxes_[checked(rank)].sent;
 }
 
 void LocalRanks::close() {
@@ -144,7 +148,6 @@ void LocalRanks::close() {
   }
 }
 
-// An exception must not end the event loop that serves the other ranks, too.
 void LocalRanks::deliver_pending(Rank rank) {
   for (;;) {
     try {

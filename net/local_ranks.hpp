@@ -13,8 +13,9 @@ namespace grapevine {
 // Keeps what has arrived for each local rank until it attaches, delivers in order and one at a
 // time per rank on the thread that brings something, with no lock held: an Inbox may cause further
 // deliveries from inside deliver(), they then follow it. Knows which ranks of the world are down
-// and says so exactly once to every local rank, behind the last message of the lost one.
-// Thread-safe.
+// and says so exactly once to every local rank, behind the last message of the lost one. An
+// exception of an Inbox is logged and costs what it was given: it must not end the event loop that
+// serves the other ranks. Thread-safe.
 class LocalRanks {
  public:
   explicit LocalRanks(Placement placement);
@@ -47,6 +48,7 @@ class LocalRanks {
 
  private:
   std::size_t checked(Rank rank) const;
+  void check_local(Rank rank) const;
   bool may_send(Rank from, Rank to, std::uint64_t bytes);
   std::vector<Rank> announce(Rank peer);
   void deliver_pending(Rank rank);
