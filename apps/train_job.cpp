@@ -72,11 +72,12 @@ Expected<void> check_numbers(const TrainOptions& o) {
   return {};
 }
 
-// `workers_here`: on this machine.
-int threads_per_worker(const TrainOptions& options, std::int64_t workers_here) {
-  if (options.threads > 0) return options.threads;
+// Inside one operation; the devices of a worker share its threads. `workers_here`: on this machine.
+int threads_per_device(const TrainOptions& options, std::int64_t workers_here) {
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return std::max(1, cores / static_cast<int>(workers_here));
+  const int of_worker =
+      options.threads > 0 ? options.threads : cores / static_cast<int>(workers_here);
+  return std::max(1, of_worker / static_cast<int>(options.devices_per_worker));
 }
 
 // runs/<date>-<algorithm>, or the folder of the run that is resumed.
@@ -273,7 +274,7 @@ Expected<void> find_place(TrainJob& job) {
   const Rank first = several ? job.launched->process * here : 0;
   for (Rank rank = first; rank < first + here; ++rank) job.local_ranks.push_back(rank);
   const std::int32_t neighbours = several ? job.launched->local_processes : 1;
-  job.run.threads = threads_per_worker(o, o.workers * neighbours);
+  job.run.threads = threads_per_device(o, o.workers * neighbours);
   if (auto sized = size_nodes(job.wiring, several, o.workers * neighbours); !sized) return sized;
   o.workers *= processes;
   return {};

@@ -56,10 +56,17 @@ bool BatchLoader::ready(Step step) {
   return found != slots_.end() && found->second->has_value();
 }
 
+std::vector<std::int64_t> BatchLoader::indices(Step step) const {
+  const std::vector<std::int64_t> all = sampler_.indices(rank_, step);
+  const auto size = static_cast<std::int64_t>(all.size()) / options_.slices;
+  const auto begin = all.begin() + options_.slice * size;
+  return {begin, begin + size};
+}
+
 Expected<Batch> BatchLoader::read(Step step) const {
   const std::uint64_t augment = options_.augment ? sampler_.augment_seed(step) : 0;
   try {
-    return data_->batch(Split::train, sampler_.indices(rank_, step), augment);
+    return data_->batch(Split::train, indices(step), augment);
   } catch (const std::exception& e) {
     return Error{Errc::failed, "reading data '" + data_->info().name + "': " + one_line(e)};
   }

@@ -22,6 +22,9 @@ struct LoaderOptions {
   int threads = 2;                          // that read ahead; 0 reads in next()
   int depth = 4;                            // steps read ahead, the asked one included
   Duration patience = from_seconds(120.0);  // longest wait for one batch
+  // Of every batch only slice `slice` of `slices` equal ones is read.
+  std::int64_t slice = 0;
+  std::int64_t slices = 1;
 };
 
 // What next(step) returns depends on the step alone, never on threads, timing or earlier calls.
@@ -32,7 +35,7 @@ struct LoaderOptions {
 // next() is for one thread. The destructor waits for the batches being read at that moment.
 class BatchLoader {
  public:
-  // REQUIRES: the sampler was made for data->info().train_size.
+  // REQUIRES: the sampler was made for data->info().train_size; slices divides its batch size.
   BatchLoader(std::shared_ptr<const DataSet> data, Sampler sampler, Rank rank,
               LoaderOptions options);
   ~BatchLoader();
@@ -51,6 +54,7 @@ class BatchLoader {
   using Slot = std::optional<Expected<Batch>>;
 
   bool reads_ahead() const { return data_->info().slow && options_.threads > 0; }
+  std::vector<std::int64_t> indices(Step step) const;
   Expected<Batch> read(Step step) const;
   void start_threads();
   void read_ahead();

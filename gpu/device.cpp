@@ -57,7 +57,7 @@ Cards cuda_cards() {
   return {true, driver.visible()};
 }
 
-GroupJoin cuda_group() { return cuda_driver().join; }
+GroupJoin cuda_group_join() { return cuda_driver().join_group; }
 
 Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device) {
   if (device.is_cpu()) return host_runtime();
@@ -85,6 +85,17 @@ Expected<at::Device> choose_device(const std::string& typed, const Cards& cards,
                      std::to_string(cards.visible - 1) + ": give one of them");
   const auto chosen = any ? static_cast<int>(local_rank % cards.visible) : card;
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(chosen));
+}
+
+Expected<std::vector<at::Device>> choose_devices(const std::string& typed, const Cards& cards,
+                                                 std::int64_t local_worker, std::int64_t each) {
+  std::vector<at::Device> devices;
+  for (std::int64_t i = 0; i < each; ++i) {
+    const auto device = choose_device(typed, cards, local_worker * each + i);
+    if (!device) return device.error();
+    devices.push_back(*device);
+  }
+  return devices;
 }
 
 }  // namespace grapevine

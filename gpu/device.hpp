@@ -86,7 +86,7 @@ using GroupJoin = std::function<Expected<std::shared_ptr<GradientGroup>>(
 struct CardDriver {
   std::function<int()> visible;  // number of cards; 0 where there is no driver either
   std::function<Expected<std::shared_ptr<DeviceRuntime>>(int card)> open;
-  GroupJoin join = nullptr;  // null: this build has no NCCL
+  GroupJoin join_group = nullptr;  // null: this build has no NCCL
 };
 
 // At program start, before other threads. Registering twice replaces.
@@ -97,7 +97,7 @@ struct Cards {
   int visible = 0;
 };
 Cards cuda_cards();
-GroupJoin cuda_group();  // of the registered driver
+GroupJoin cuda_group_join();  // of the registered driver
 
 // Errors: unavailable where CUDA is not in this build; the driver's.
 Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device);
@@ -107,5 +107,10 @@ Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device);
 // as "cuda" where a card is visible, else as "cpu". Errors: bad_input, naming what to do.
 Expected<at::Device> choose_device(const std::string& typed, const Cards& cards,
                                    std::int64_t local_rank);
+
+// The devices of a worker that has `each` of them: those of the local ranks local_worker * each, …
+// Errors: choose_device()'s.
+Expected<std::vector<at::Device>> choose_devices(const std::string& typed, const Cards& cards,
+                                                 std::int64_t local_worker, std::int64_t each);
 
 }  // namespace grapevine

@@ -33,13 +33,17 @@ struct GroupChoice {
   std::string why;  // one line for the log: what was chosen and what decided it
 };
 
-// Whether gradients of `devices` meet by NCCL, which takes one replica for each card, or in the
-// host's memory. `built_in`: whether this build has NCCL. Pure.
-GroupChoice choose_group(const std::vector<at::Device>& devices, bool built_in);
+// Whether gradients of a worker's `devices` meet by NCCL or in the host's memory. NCCL takes one
+// replica for each card, and nobody else may use the cards: collectives of two groups that reach
+// two cards in different orders wait for each other for ever. `own_cards`: no other worker has
+// them. `built_in`: whether this build has NCCL. Pure.
+GroupChoice choose_group(const std::vector<at::Device>& devices, bool own_cards, bool built_in);
 
-// The group of `devices`, or null where they meet in the host's memory; a line in the log says
-// which and why. `patience`: longest wait for a replica. Errors: NCCL's.
-Expected<std::shared_ptr<GradientGroup>> open_group(const std::vector<at::Device>& devices,
-                                                    Duration patience);
+// The group of `devices`, or null where they meet in the host's memory; a line in the log, in the
+// name of `worker`, says which and why: a warning where there are cards. `patience`: longest wait
+// for a replica. Errors: NCCL's.
+Expected<std::shared_ptr<GradientGroup>> open_group(const std::string& worker,
+                                                    const std::vector<at::Device>& devices,
+                                                    bool own_cards, Duration patience);
 
 }  // namespace grapevine

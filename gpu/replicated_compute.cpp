@@ -1,19 +1,21 @@
 #include "gpu/replicated_compute.hpp"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
+#include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
 
 ReplicatedCompute::ReplicatedCompute(std::vector<std::unique_ptr<Compute>> replicas,
-                                     std::shared_ptr<GradientGroup> group)
+                                     std::shared_ptr<GradientGroup> group, Duration patience)
     : replicas_(std::move(replicas)),
       group_(std::move(group)),
+      patience_(patience),
       recycled_(replicas_.size()),
       threads_(static_cast<int>(replicas_.size())) {
   GRAPEVINE_CHECK(replicas_.size() > 1, replicas_.size(), " replicas");
@@ -22,7 +24,8 @@ ReplicatedCompute::ReplicatedCompute(std::vector<std::unique_ptr<Compute>> repli
 Gradient ReplicatedCompute::gradient(GradientRequest request) {
   Gradient result;
   result.step = request.step;
-  std::vector<Gradient> parts = all_gradients(std::move(request));
+  std::vector<Gradient> parts(replicas_.size());
+  compute_all(std::move(request), parts);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     result.error = first_error_;
@@ -30,6 +33,7 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
   if (!result.error.empty()) return result;
 
   const double share = 1.0 / static_cast<double>(parts.size());
+  double longest = 0;
   for (const Gradient& part : parts) {
     result.loss += share * part.loss;
     result.top1 += share * part.top1;
@@ -37,8 +41,9 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
     result.samples += part.samples;
     result.length = std::max(result.length, part.length);
     result.data_seconds = std::max(result.data_seconds, part.data_seconds);
-    result.compute_seconds = std::max(result.compute_seconds, part.compute_seconds);
+    longest = std::max(longest, part.data_seconds + part.compute_seconds);
   }
+  result.compute_seconds = longest - result.data_seconds;
   if (parts[0].buffers.defined()) {
     at::Tensor buffers = parts[0].buffers.read().clone();
     for (std::size_t i = 1; i < parts.size(); ++i) buffers.add_(parts[i].buffers.read());
@@ -60,36 +65,50 @@ at::Tensor ReplicatedCompute::mean_value(std::vector<Gradient>& parts) {
   return mean;
 }
 
-// REQUIRES of the replicas: z is dropped. Here it is dropped with the last of them.
-std::vector<Gradient> ReplicatedCompute::all_gradients(GradientRequest request) {
-  std::vector<Gradient> parts(replicas_.size());
-  const int threads = std::max(1, at::get_num_threads() / static_cast<int>(replicas_.size()));
-  recycled_[0] = std::move(request.recycled);
-  for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    GradientRequest part = request;
-    part.recycled = std::move(recycled_[i]);
-    recycled_[i] = FrozenTensor();
-    threads_.run([this, i, threads, &result = parts[i], part = std::move(part)]() mutable {
-      result = gradient_of(i, std::move(part), threads);
-    });
-  }
-  threads_.waitWorkComplete();
-  return parts;
-}
-
-Gradient ReplicatedCompute::gradient_of(std::size_t replica, GradientRequest request, int threads) {
-  if (at::get_num_threads() != threads) at::set_num_threads(threads);
-  Gradient result = replicas_[replica]->gradient(std::move(request));
-  if (!result.error.empty()) fail(result.error);
-  return result;
-}
-
-void ReplicatedCompute::fail(const std::string& error) {
+// Returns when all replicas have ended, and the last handle on z here with them.
+void ReplicatedCompute::compute_all(GradientRequest request, std::vector<Gradient>& parts) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (first_error_.empty()) first_error_ = error;
+    ended_ = 0;
+    first_error_.clear();
   }
-  if (group_) group_->abort();
+  recycled_[0] = std::exchange(request.recycled, {});
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    GradientRequest part = request;
+    part.recycled = std::exchange(recycled_[i], {});
+    threads_.run([this, i, &result = parts[i], part = std::move(part)]() mutable {
+      result = gradient_of(i, std::move(part));
+      ended(result.error);
+    });
+  }
+  bool in_time = false;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    in_time = changed_.wait_for(lock, patience_, [this] { return ended_ == replicas_.size(); });
+  }
+  if (!in_time && group_) group_->abort();
+  threads_.waitWorkComplete();
+}
+
+// The pool would log an exception and leave a gradient that is none.
+Gradient ReplicatedCompute::gradient_of(std::size_t replica, GradientRequest request) const {
+  try {
+    return replicas_[replica]->gradient(std::move(request));
+  } catch (const std::exception& e) {
+    Gradient failure;
+    failure.error = "replica " + std::to_string(replica) + ": " + one_line(e);
+    return failure;
+  }
+}
+
+void ReplicatedCompute::ended(const std::string& error) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++ended_;
+    if (first_error_.empty()) first_error_ = error;
+    changed_.notify_all();
+  }
+  if (!error.empty() && group_) group_->abort();
 }
 
 }  // namespace grapevine

@@ -30,9 +30,13 @@ constexpr std::uint64_t kStepStream = 0x6d61736b73;  // messages/random.hpp: one
 constexpr std::size_t kStagedGradients = 8;
 constexpr std::size_t kStagedBatches = std::size_t{256} << 20;
 
-std::size_t staging_limit(std::int64_t parameters) {
+// Of a group's gradients, which are the same, one comes down.
+bool comes_down(const TorchComputeConfig& config) { return !config.group || config.replica == 0; }
+
+std::size_t staging_limit(const TorchComputeConfig& config, std::int64_t parameters) {
+  const std::size_t vectors = comes_down(config) ? kStagedGradients : 1;
   const std::size_t gradient = sizeof(float) * static_cast<std::size_t>(parameters);
-  return kStagedGradients * StagingPool::block_bytes(gradient) + kStagedBatches;
+  return vectors * StagingPool::block_bytes(gradient) + kStagedBatches / config.replicas;
 }
 
 double seconds_since(Clock::time_point start) {
@@ -79,6 +83,10 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
                        "' has no images: leave it out, or choose another data set");
     if (!config.runtime) config.runtime = host_runtime();
     if (config.name.empty()) config.name = "rank " + std::to_string(config.rank);
+    config.loader.slice = static_cast<std::int64_t>(config.replica);
+    config.loader.slices = static_cast<std::int64_t>(config.replicas);
+    GRAPEVINE_CHECK(config.batch_size % config.loader.slices == 0, config.batch_size, " over ",
+                    config.replicas);
     std::unique_ptr<TorchCompute> compute(
         new TorchCompute(std::move(config), *std::move(model), *std::move(parameters), *sampler));
     const Expected<void> fits = compute->check_fit();
@@ -98,7 +106,7 @@ TorchCompute::TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> mod
       parameters_(std::move(parameters)),
       buffers_(FlatTensors::of_buffers(*model_)),
       initial_parameters_(FrozenTensor::freeze(parameters_.gather())),
-      transfers_(config_.runtime, staging_limit(parameters_.numel()), config_.patience),
+      transfers_(config_.runtime, staging_limit(config_, parameters_.numel()), config_.patience),
       loader_(config_.data, sampler, config_.rank, config_.loader) {
   if (buffers_.numel() > 0) initial_buffers_ = FrozenTensor::freeze(buffers_.gather());
   const auto scope = transfers_.begin_compute();
@@ -217,8 +225,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
     pass = *std::move(passed);
     transfers_.end_compute();
   }
-  const bool comes_down = !config_.group || config_.replica == 0;
-  at::Tensor gradient = comes_down ? transfers_.download(pass.gradient) : at::Tensor();
+  at::Tensor gradient = comes_down(config_) ? transfers_.download(pass.gradient) : at::Tensor();
   at::Tensor buffers = pass.buffers.defined() ? transfers_.download(pass.buffers) : at::Tensor();
   const at::Tensor figures = transfers_.download(pass.figures);
   pass = {};
@@ -234,7 +241,7 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
                                    ": lower the learning rate"};
   if (config_.scale_loss && figure[3] == 0) return lower_scale(result.step);
   if (config_.scale_loss) loss_scale_.succeeded();
-  if (comes_down) result.value = FrozenTensor::freeze(std::move(gradient));
+  if (comes_down(config_)) result.value = FrozenTensor::freeze(std::move(gradient));
   if (buffers.defined()) result.buffers = FrozenTensor::freeze(std::move(buffers));
   return true;
 }
@@ -251,8 +258,9 @@ Expected<bool> TorchCompute::lower_scale(Step step) {
 }
 
 void TorchCompute::seed_masks(Step step) const {
-  const auto stream =
+  auto stream =
       mix_seed(mix_seed(config_.seed, kStepStream), static_cast<std::uint64_t>(config_.rank));
+  if (config_.replica > 0) stream = mix_seed(stream, config_.replica);
   seed_step_generator(device_, mix_seed(stream, static_cast<std::uint64_t>(step)));
 }
 
@@ -264,7 +272,8 @@ at::Tensor TorchCompute::forward(const at::Tensor& input) {
   return config_.precision == Precision::fp32 ? output : output.to(at::kFloat);
 }
 
-// Puts everything into the device's queue and reads nothing back: the host does not wait here.
+// Puts everything into the device's queue and reads nothing back: the host does not wait here, but
+// for other replicas to come as far.
 Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
                                                             at::Tensor flat) {
   const Task task = config_.data->info().task;

@@ -27,9 +27,13 @@ struct TorchComputeConfig {
   std::string model_name;  // for errors
   std::shared_ptr<const DataSet> data;
   std::string name;  // for errors; empty: that of the rank
-  Rank rank = 0;     // whose shard this is, among `ranks`
+  Rank rank = 0;
   std::int64_t ranks = 1;
   std::int64_t batch_size = 32;  // of this rank
+  // Of the rank's replicas, each of which computes a slice of its batches. REQUIRES: `replicas`
+  // divides batch_size.
+  std::size_t replica = 0;
+  std::size_t replicas = 1;
   std::int64_t eval_batch_size = 256;
   std::uint64_t seed =
       0;  // of the initial parameters, the order of samples, masks; same on all ranks
@@ -40,9 +44,8 @@ struct TorchComputeConfig {
   // Images on the device lie as [B, H, W, C] in memory. Needs samples of three dimensions.
   bool channels_last = false;
   Duration patience = from_seconds(120.0);  // longest wait for the device in a step
-  // Of the worker's devices, where gradients meet before they come down; null: they do not.
+  // Of the replicas, where gradients meet before they come down; null: they do not.
   std::shared_ptr<GradientGroup> group;
-  std::size_t replica = 0;  // in the group
   LoaderOptions loader;
 };
 

@@ -71,7 +71,7 @@ const CudaMark& cuda(const Mark& mark) { return static_cast<const CudaMark&>(mar
 
 // One stream for each queue, from LibTorch's pool: none is the default stream, which would wait for
 // all others. The pool has 32 for each card; beyond ten workers on a card some share one, which
-// costs overlap, not correctness.
+// costs overlap, not correctness: the cards of a group (gpu/gradient_group.hpp) have one worker.
 class CudaRuntime final : public DeviceRuntime {
  public:
   explicit CudaRuntime(int card)

@@ -6,73 +6,105 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <future>
+#include <string>
 #include <utility>
 
 #include "gpu/cuda/nccl_communicator.hpp"
+#include "gpu/replica_barrier.hpp"
+#include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
 namespace {
 
-using Communicators = std::vector<std::unique_ptr<cuda::NcclCommunicator>>;
+using Communicator = std::unique_ptr<cuda::NcclCommunicator>;
 using Deadline = cuda::NcclCommunicator::Deadline;
+
+// A member of a group may wait for the others in NCCL or in the driver, so nothing is done to one
+// after the other.
+void for_all(std::size_t members, const std::function<void(std::size_t)>& work) {
+  std::vector<std::future<void>> running;
+  for (std::size_t i = 0; i < members; ++i)
+    running.push_back(std::async(std::launch::async, work, i));
+  for (auto& each : running) each.wait();
+}
 
 class NcclGroup final : public GradientGroup {
  public:
-  NcclGroup(Communicators communicators, Deadline patience)
-      : communicators_(std::move(communicators)), patience_(patience) {}
+  NcclGroup(std::vector<Communicator> communicators, Duration patience)
+      : communicators_(std::move(communicators)),
+        barrier_(communicators_.size()),
+        patience_(patience) {}
+  ~NcclGroup() override { NcclGroup::abort(); }
 
+  // A collective occupies its card until all others are in it. Meanwhile calls that lock pages or
+  // take memory may wait for the card, and hold up the launch of a replica that is still to come.
+  // So replicas launch together: all are there before one begins, and all have launched before one
+  // goes on.
   Expected<void> mean(std::size_t replica, at::Tensor& gradient) override {
     GRAPEVINE_CHECK(
         gradient.is_cuda() && gradient.is_contiguous() && gradient.scalar_type() == at::kFloat,
         "the mean of a gradient that is not flat float32 on a card");
+    if (auto here = barrier_.wait(patience_); !here) return here;
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(gradient.device().index()).stream();
     float* const values = gradient.data_ptr<float>();
-    const auto summed = communicators_[replica]->all_reduce(values, values, gradient.numel(),
-                                                            cuda::Element::f32, stream, patience_);
-    if (!summed) return summed;
+    const auto summed = communicators_[replica]->all_reduce(
+        values, values, gradient.numel(), cuda::Element::f32, stream,
+        std::chrono::duration_cast<Deadline>(patience_));
+    if (!summed) {
+      barrier_.end();
+      return summed;
+    }
+    if (auto launched = barrier_.wait(patience_); !launched) return launched;
     gradient.mul_(1.0 / static_cast<double>(communicators_.size()));
     return {};
   }
 
   void abort() override {
-    for (const auto& communicator : communicators_) communicator->abort();
+    barrier_.end();
+    for_all(communicators_.size(), [this](std::size_t i) { communicators_[i]->abort(); });
   }
 
  private:
-  const Communicators communicators_;
-  const Deadline patience_;
+  const std::vector<Communicator> communicators_;
+  ReplicaBarrier barrier_;
+  const Duration patience_;
 };
+
+Expected<Communicator> join(const cuda::NcclCommunicator::Bytes& id, const std::vector<int>& cards,
+                            std::size_t rank, Deadline deadline) {
+  try {
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(cards[rank]));
+    return cuda::NcclCommunicator::join(id, static_cast<int>(cards.size()), static_cast<int>(rank),
+                                        deadline);
+  } catch (const std::exception& e) {
+    return Error{Errc::failed, "cuda:" + std::to_string(cards[rank]) + ": " + one_line(e)};
+  }
+}
 
 }  // namespace
 
-// Every rank of a group waits for all others in join(), so each has a thread of its own there.
 Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>& cards,
                                                          Duration patience) {
-  const auto deadline = std::chrono::duration_cast<Deadline>(patience);
   const auto id = cuda::NcclCommunicator::make_id();
   if (!id) return id.error();
-  const auto size = static_cast<int>(cards.size());
-  std::vector<std::future<Expected<std::unique_ptr<cuda::NcclCommunicator>>>> joins;
-  for (int rank = 0; rank < size; ++rank)
-    joins.push_back(std::async(std::launch::async, [&, rank] {
-      const c10::cuda::CUDAGuard guard(
-          static_cast<c10::DeviceIndex>(cards[static_cast<std::size_t>(rank)]));
-      return cuda::NcclCommunicator::join(*id, size, rank, deadline);
-    }));
-  Communicators communicators;
-  Expected<void> all;
-  for (auto& join : joins) {
-    auto joined = join.get();
-    if (joined)
-      communicators.push_back(*std::move(joined));
-    else
-      all = joined.error();
-  }
-  if (!all) return all.error();
+  std::vector<Expected<Communicator>> joined;
+  for (std::size_t i = 0; i < cards.size(); ++i) joined.emplace_back(Error{});
+  for_all(cards.size(), [&](std::size_t rank) {
+    joined[rank] = join(*id, cards, rank, std::chrono::duration_cast<Deadline>(patience));
+  });
+  // Those who waited in vain say less than the one that did not come.
+  const Expected<Communicator>* worst = nullptr;
+  for (const auto& each : joined)
+    if (!each && (worst == nullptr || worst->error().code == Errc::timeout)) worst = &each;
+  if (worst != nullptr) return worst->error();
+  std::vector<Communicator> communicators;
+  for (auto& each : joined) communicators.push_back(*std::move(each));
   return std::shared_ptr<GradientGroup>(
-      std::make_shared<NcclGroup>(std::move(communicators), deadline));
+      std::make_shared<NcclGroup>(std::move(communicators), patience));
 }
 
 }  // namespace grapevine

@@ -93,6 +93,12 @@ TEST(TrainDevice, SeveralDevicesTrainAsOneDoes) {
     SCOPED_TRACE(algorithm);
     const json one = run(algorithm, "1"), four = run(algorithm, "4");
     EXPECT_EQ(one["contributions"], four["contributions"]);
+    const ProcessResult resumed =
+        run_process({"train", "--resume", (folder.path() / (algorithm + "4")).string(),
+                     "--algorithm", algorithm, "--model", "mlp", "--data", "glyphs", "--steps",
+                     "14", "--batch-size", "8", "--workers", "2"});
+    EXPECT_EQ(resumed.exit_code, 2) << resumed.describe();
+    EXPECT_NE(resumed.err.find("devices-per-worker was 4"), std::string::npos) << resumed.err;
     if (algorithm != "sgp") continue;  // the others' order of arrival differs between runs
     EXPECT_NEAR(four["final_loss"].get<double>(), one["final_loss"].get<double>(), 1e-4);
     EXPECT_EQ(one["bytes_sent"], four["bytes_sent"]);

@@ -30,6 +30,20 @@ TEST(ChooseDevice, LocalRanksTakeTheCardsInTurn) {
   }
 }
 
+TEST(ChooseDevice, WorkersWithSeveralTakeNeighbours) {
+  const auto text = [](const std::string& typed, std::int64_t worker, std::int64_t each) {
+    std::string all;
+    const auto devices = choose_devices(typed, kThree, worker, each);
+    for (const at::Device device : *devices) all += device.str() + " ";
+    return all;
+  };
+  EXPECT_EQ(text("cuda", 0, 3), "cuda:0 cuda:1 cuda:2 ");
+  EXPECT_EQ(text("auto", 1, 2), "cuda:2 cuda:0 ");
+  EXPECT_EQ(text("cuda:1", 4, 2), "cuda:1 cuda:1 ");
+  EXPECT_EQ(text("cpu", 4, 2), "cpu cpu ");
+  EXPECT_FALSE(choose_devices("cuda", kNoCard, 0, 2).ok());
+}
+
 TEST(ChooseDevice, RefusesInOneLineThatSaysWhatToDo) {
   EXPECT_EQ(chosen("cuda", kNotBuilt),
             "--device cuda: CUDA is not in this build: use cpu or auto, or build with a LibTorch "

@@ -2,7 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
 #include "gpu/device.hpp"
+#include "gpu/replica_barrier.hpp"
 
 namespace grapevine {
 namespace {
@@ -14,21 +21,24 @@ bool mentions(const GroupChoice& choice, const std::string& what) {
 }
 
 TEST(GradientGroup, ACardForEachReplicaIsNccl) {
-  const GroupChoice choice = choose_group({card(2), card(0), card(1)}, true);
+  const GroupChoice choice = choose_group({card(2), card(0), card(1)}, true, true);
   EXPECT_TRUE(choice.nccl);
   EXPECT_TRUE(mentions(choice, "3 replicas")) << choice.why;
 }
 
 TEST(GradientGroup, WhatMeetsOnTheHostSaysWhy) {
-  const GroupChoice shared = choose_group({card(0), card(1), card(0)}, true);
+  const GroupChoice shared = choose_group({card(0), card(1), card(0)}, true, true);
   EXPECT_FALSE(shared.nccl);
   EXPECT_TRUE(mentions(shared, "replicas 0 and 2 share cuda:0")) << shared.why;
-  const GroupChoice mixed = choose_group({card(0), at::kCPU}, true);
+  const GroupChoice mixed = choose_group({card(0), at::kCPU}, true, true);
   EXPECT_FALSE(mixed.nccl);
   EXPECT_TRUE(mentions(mixed, "replica 1 computes on the CPU")) << mixed.why;
-  const GroupChoice without = choose_group({card(0), card(1)}, false);
+  const GroupChoice without = choose_group({card(0), card(1)}, true, false);
   EXPECT_FALSE(without.nccl);
   EXPECT_TRUE(mentions(without, "no NCCL")) << without.why;
+  const GroupChoice crowded = choose_group({card(0), card(1)}, false, true);
+  EXPECT_FALSE(crowded.nccl);
+  EXPECT_TRUE(mentions(crowded, "other workers use these cards")) << crowded.why;
 }
 
 class NoGroup final : public GradientGroup {
@@ -37,30 +47,68 @@ class NoGroup final : public GradientGroup {
   void abort() override {}
 };
 
-TEST(GradientGroup, IsJoinedByTheDriverOfTheCards) {
+class JoinedGroups : public testing::Test {
+ protected:
+  ~JoinedGroups() override { register_cuda_driver({}); }
+};
+
+TEST_F(JoinedGroups, AreMadeByTheDriverOfTheCards) {
   const std::vector<at::Device> cards = {card(3), card(1)};
   const Duration patience = from_seconds(7);
-  EXPECT_EQ(open_group(cards, patience).value(), nullptr) << "nobody can join them";
+  const auto group = [&](const std::vector<at::Device>& devices) {
+    return open_group("rank 0", devices, true, patience);
+  };
+  EXPECT_EQ(group(cards).value(), nullptr) << "nobody can join them";
 
   std::vector<int> joined;
   Duration waited{};
   bool fails = false;
   CardDriver driver;
-  driver.join = [&](const std::vector<int>& asked,
-                    Duration limit) -> Expected<std::shared_ptr<GradientGroup>> {
+  driver.join_group = [&](const std::vector<int>& asked,
+                          Duration limit) -> Expected<std::shared_ptr<GradientGroup>> {
     joined = asked;
     waited = limit;
     if (fails) return Error{Errc::timeout, "card 1 did not come"};
     return std::shared_ptr<GradientGroup>(std::make_shared<NoGroup>());
   };
   register_cuda_driver(driver);
-  EXPECT_NE(open_group(cards, patience).value(), nullptr);
+  EXPECT_NE(group(cards).value(), nullptr);
   EXPECT_EQ(joined, (std::vector<int>{3, 1}));
   EXPECT_EQ(waited, patience);
   fails = true;
-  EXPECT_EQ(open_group(cards, patience).error().message, "card 1 did not come");
-  EXPECT_EQ(open_group({at::kCPU, at::kCPU}, patience).value(), nullptr);
-  register_cuda_driver({});
+  EXPECT_EQ(group(cards).error().message, "card 1 did not come");
+  EXPECT_EQ(group({at::kCPU, at::kCPU}).value(), nullptr);
+  EXPECT_EQ(open_group("rank 0", cards, false, patience).value(), nullptr);
+}
+
+TEST(ReplicaBarrier, LetsAllGoOnTogetherAgainAndAgain) {
+  constexpr int kPasses = 200;
+  ReplicaBarrier barrier(3);
+  std::array<std::atomic<int>, 3> passed{};
+  std::atomic<int> apart{0};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] {
+      for (int pass = 0; pass < kPasses; ++pass) {
+        if (!barrier.wait(std::chrono::seconds(60))) return;
+        passed[i] = pass + 1;
+        for (const auto& other : passed)  // nobody is a whole pass behind
+          if (other < pass) ++apart;
+      }
+    });
+  for (std::thread& each : threads) each.join();
+  for (const auto& each : passed) EXPECT_EQ(each, kPasses);
+  EXPECT_EQ(apart, 0);
+}
+
+TEST(ReplicaBarrier, EndsForAllWhenOneDoesNotComeOrEndsIt) {
+  ReplicaBarrier late(2);
+  EXPECT_EQ(late.wait(std::chrono::milliseconds(1)).error().code, Errc::timeout);
+  EXPECT_EQ(late.wait(std::chrono::seconds(60)).error().code, Errc::peer_down);
+  ReplicaBarrier ended(2);
+  std::thread ender([&] { ended.end(); });
+  EXPECT_EQ(ended.wait(std::chrono::seconds(60)).error().code, Errc::peer_down);
+  ender.join();
 }
 
 }  // namespace

@@ -4,11 +4,15 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 
+#include "gpu/replica_barrier.hpp"
 #include "tests/gpu/lazy_device.hpp"
 #include "tests/gpu/narrow_layers.hpp"
 #include "tests/gpu/tiny_compute.hpp"
@@ -17,69 +21,56 @@ namespace grapevine {
 namespace {
 
 constexpr std::int64_t kBatch = 12;
+constexpr Duration kPatience = std::chrono::seconds(30);
 
 // Sums on the "devices": waits for all replicas, as a collective does.
 class MeetingGroup final : public GradientGroup {
  public:
-  explicit MeetingGroup(std::size_t size) : gradients_(size) {}
+  explicit MeetingGroup(std::size_t size) : barrier_(size), gradients_(size) {}
 
   Expected<void> mean(std::size_t replica, at::Tensor& gradient) override {
-    std::unique_lock<std::mutex> lock(mutex_);
     gradients_[replica] = gradient;
-    const int pass = pass_;
-    if (++here_ == gradients_.size()) {
-      meet();
-      changed_.notify_all();
-    }
-    const bool over = changed_.wait_for(lock, std::chrono::seconds(30),
-                                        [&] { return pass_ != pass || aborted_; });
-    if (aborted_) return Error{Errc::peer_down, "aborted"};
-    if (!over) return Error{Errc::timeout, "a replica did not come"};
-    return {};
-  }
-  void abort() override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    aborted_ = true;
-    changed_.notify_all();
-  }
-  int passes() const { return pass_; }
-  bool aborted() const { return aborted_; }
-
- private:
-  void meet() {
+    if (auto here = barrier_.wait(kPatience); !here) return here;
     at::Tensor sum = gradients_[0].clone();
     for (std::size_t i = 1; i < gradients_.size(); ++i) sum.add_(gradients_[i]);
     sum.div_(static_cast<double>(gradients_.size()));
-    for (at::Tensor& gradient : gradients_) gradient.copy_(sum);
-    here_ = 0;
-    ++pass_;
+    if (auto summed = barrier_.wait(kPatience); !summed) return summed;
+    gradient.copy_(sum);
+    if (replica == 0) ++passes_;
+    return barrier_.wait(kPatience);
   }
+  void abort() override {
+    aborted_ = true;
+    barrier_.end();
+  }
+  int passes() const { return passes_; }
+  bool aborted() const { return aborted_; }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+ private:
+  ReplicaBarrier barrier_;
   std::vector<at::Tensor> gradients_;
-  std::size_t here_ = 0;
-  int pass_ = 0;
-  bool aborted_ = false;
+  std::atomic<int> passes_{0};
+  std::atomic<bool> aborted_{false};
 };
 
-TorchComputeConfig config_of(std::size_t replica, std::size_t replicas, Rank rank = 0) {
-  const auto parts = static_cast<std::int64_t>(replicas);
-  return tiny_config(tiny_layers, static_cast<Rank>(rank * parts + static_cast<Rank>(replica)),
-                     parts, kBatch / parts);
+TorchComputeConfig config_of(std::size_t replica, std::size_t replicas,
+                             std::shared_ptr<GradientGroup> group = nullptr) {
+  TorchComputeConfig config = tiny_config(tiny_layers, 1, 2, kBatch);
+  config.replica = replica;
+  config.replicas = replicas;
+  config.group = std::move(group);
+  return config;
 }
 
 std::unique_ptr<Compute> replicated(std::size_t replicas, std::shared_ptr<GradientGroup> group,
-                                    std::uint64_t lazy_seed = 0) {
+                                    const std::function<void(TorchComputeConfig&)>& change = {}) {
   std::vector<std::unique_ptr<Compute>> parts;
   for (std::size_t i = 0; i < replicas; ++i) {
-    TorchComputeConfig config = config_of(i, replicas);
-    config.group = group;
-    config.replica = i;
-    if (lazy_seed != 0) config.runtime = std::make_shared<LazyDevice>(lazy_seed + i);
+    TorchComputeConfig config = config_of(i, replicas, group);
+    if (change) change(config);
     parts.push_back(make_tiny(std::move(config)));
   }
-  return std::make_unique<ReplicatedCompute>(std::move(parts), std::move(group));
+  return std::make_unique<ReplicatedCompute>(std::move(parts), std::move(group), kPatience);
 }
 
 FrozenTensor point(const Compute& compute, std::int64_t seed) {
@@ -130,7 +121,10 @@ TEST(ReplicatedCompute, IsTheMeanOfItsReplicas) {
     const auto group = std::make_shared<MeetingGroup>(replicas);
     const auto host = replicated(replicas, nullptr);
     const auto device = replicated(replicas, group);
-    const auto lazy = replicated(replicas, std::make_shared<MeetingGroup>(replicas), 77);
+    const auto lazy = replicated(
+        replicas, std::make_shared<MeetingGroup>(replicas), [](TorchComputeConfig& config) {
+          config.runtime = std::make_shared<LazyDevice>(77 + config.replica);
+        });
     for (Step step = 0; step < 4; ++step) {
       const FrozenTensor z = point(*host, step);
       const Oracle expected = one_by_one(replicas, z, step);
@@ -144,28 +138,33 @@ TEST(ReplicatedCompute, IsTheMeanOfItsReplicas) {
   }
 }
 
-// Without batch norm, a batch in parts is the batch: the samples are the same, and so the mean.
+// Without batch norm, a batch in slices is the batch: the samples are the same, and so the mean; in
+// whatever way samples are put together.
 TEST(ReplicatedCompute, ComputesWhatOneDeviceWould) {
-  for (const std::size_t replicas : {2U, 4U}) {
-    std::vector<std::unique_ptr<Compute>> parts;
-    const auto ranks = static_cast<std::int64_t>(2 * replicas);
-    for (std::size_t i = 0; i < replicas; ++i)
-      parts.push_back(
-          make_tiny(tiny_config(plain_layers, static_cast<Rank>(replicas + i), ranks, 12 / 4)));
-    ReplicatedCompute several(std::move(parts), nullptr);
-    const auto batch = static_cast<std::int64_t>(replicas) * 3;
-    const auto one = make_tiny(tiny_config(plain_layers, 1, 2, batch));
-    for (Step step = 0; step < 5; ++step) {
-      const FrozenTensor z = point(*one, step);
-      const Gradient expected = one->gradient(tiny_request(z, step));
-      const Gradient found = several.gradient(tiny_request(z, step));
-      ASSERT_EQ(found.error + expected.error, "");
-      expect_close(found.value.read(), expected.value.read().to(at::kDouble));
-      EXPECT_NEAR(found.loss, expected.loss, 1e-6);
-      EXPECT_NEAR(found.top1, expected.top1, 1e-9);
-      EXPECT_EQ(found.samples, batch);
+  for (const bool by_length : {false, true})
+    for (const std::size_t replicas : {2U, 4U}) {
+      SCOPED_TRACE(testing::Message() << replicas << " replicas, by length " << by_length);
+      DataInfo info = tiny_info();
+      info.by_length = by_length;
+      const auto plain = [&info](TorchComputeConfig& config) {
+        config.model = tiny_factory(plain_layers);
+        config.data = std::make_shared<const TinyData>(info);
+      };
+      const auto several = replicated(replicas, nullptr, plain);
+      TorchComputeConfig config = config_of(0, 1);
+      plain(config);
+      const auto one = make_tiny(std::move(config));
+      for (Step step = 0; step < 5; ++step) {
+        const FrozenTensor z = point(*one, step);
+        const Gradient expected = one->gradient(tiny_request(z, step));
+        const Gradient found = several->gradient(tiny_request(z, step));
+        ASSERT_EQ(found.error + expected.error, "");
+        expect_close(found.value.read(), expected.value.read().to(at::kDouble));
+        EXPECT_NEAR(found.loss, expected.loss, 1e-6);
+        EXPECT_NEAR(found.top1, expected.top1, 1e-6);
+        EXPECT_EQ(found.samples, kBatch);
+      }
     }
-  }
 }
 
 TEST(ReplicatedCompute, EqualRequestsGiveEqualBits) {
@@ -190,55 +189,94 @@ TEST(ReplicatedCompute, ReusesRecycledMemory) {
 }
 
 // One replica cannot read its batch; the others are on their way into the group, and wait there.
+// The next step begins anew.
 TEST(ReplicatedCompute, AFailureEndsTheOthersWait) {
   for (const bool on_devices : {false, true}) {
     SCOPED_TRACE(on_devices);
-    bool broken = false;
+    std::atomic<bool> broken{false};
     const auto group = on_devices ? std::make_shared<MeetingGroup>(3) : nullptr;
-    std::vector<std::unique_ptr<Compute>> parts;
-    for (std::size_t i = 0; i < 3; ++i) {
-      TorchComputeConfig config = config_of(i, 3);
-      config.name = "rank 4, replica " + std::to_string(i);
-      config.group = group;
-      config.replica = i;
-      if (i == 1)
+    const auto compute = replicated(3, group, [&broken](TorchComputeConfig& config) {
+      config.name = "rank 4, replica " + std::to_string(config.replica);
+      if (config.replica == 1)
         config.data = std::make_shared<const TinyData>(
             tiny_info(), [&broken](const std::vector<std::int64_t>&) -> Expected<void> {
               if (broken) return bad_input("image 7 is cut short");
               return {};
             });
-      parts.push_back(make_tiny(std::move(config)));
-    }
-    ReplicatedCompute compute(std::move(parts), group);
-    const FrozenTensor z = point(compute, 1);
-    ASSERT_EQ(compute.gradient(tiny_request(z, 0)).error, "");
+    });
+    const FrozenTensor z = point(*compute, 1);
+    ASSERT_EQ(compute->gradient(tiny_request(z, 0)).error, "");
     broken = true;
-    // The batch after the first may have been read ahead.
-    std::string error;
-    for (Step step = 1; step < 10 && error.empty(); ++step)
-      error = compute.gradient(tiny_request(z, step)).error;
-    EXPECT_EQ(error, "rank 4, replica 1: image 7 is cut short");
+    EXPECT_EQ(compute->gradient(tiny_request(z, 1)).error,
+              "rank 4, replica 1: image 7 is cut short");
+    EXPECT_TRUE(z.sole_owner());
+    broken = false;
+    EXPECT_EQ(compute->gradient(tiny_request(z, 2)).error == "", !on_devices);
     if (group) {
       EXPECT_TRUE(group->aborted());
     }
-    EXPECT_TRUE(z.sole_owner());
   }
+}
+
+// Says nothing until it is aborted.
+class SilentGroup final : public GradientGroup {
+ public:
+  Expected<void> mean(std::size_t, at::Tensor&) override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return aborted_; });
+    return Error{Errc::peer_down, "the group was aborted"};
+  }
+  void abort() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    aborted_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool aborted_ = false;
+};
+
+TEST(ReplicatedCompute, AStepThatTakesTooLongIsGivenUp) {
+  const auto group = std::make_shared<SilentGroup>();
+  std::vector<std::unique_ptr<Compute>> parts;
+  for (std::size_t i = 0; i < 2; ++i) parts.push_back(make_tiny(config_of(i, 2, group)));
+  ReplicatedCompute compute(std::move(parts), group, std::chrono::milliseconds(50));
+  EXPECT_EQ(compute.gradient(tiny_request(compute.initial_parameters())).error,
+            "rank 1: the group was aborted");
+}
+
+// Compute must not throw; where one does, that is an error like others.
+class Throwing final : public Compute {
+ public:
+  std::int64_t dimension() const override { return 1; }
+  FrozenTensor initial_parameters() const override { return {}; }
+  FrozenTensor initial_buffers() const override { return {}; }
+  Gradient gradient(GradientRequest) override { throw std::runtime_error("out of order"); }
+  Expected<Evaluation> evaluate(const FrozenTensor&, const FrozenTensor&) override {
+    return Error{};
+  }
+};
+
+TEST(ReplicatedCompute, AnExceptionIsAnErrorOfTheStep) {
+  std::vector<std::unique_ptr<Compute>> parts;
+  parts.push_back(make_tiny(config_of(0, 2)));
+  parts.push_back(std::make_unique<Throwing>());
+  ReplicatedCompute compute(std::move(parts), nullptr, kPatience);
+  EXPECT_EQ(compute.gradient(tiny_request(compute.initial_parameters())).error,
+            "replica 1: out of order");
 }
 
 // A gradient that overflows in one replica does so in all, and all compute it again: else they
 // would meet in different passes. Factors are powers of two, so nothing is lost.
 TEST(ReplicatedCompute, AllComputeAnOverflowAgain) {
   const auto make = [](const std::shared_ptr<GradientGroup>& group, bool scale_loss) {
-    std::vector<std::unique_ptr<Compute>> parts;
-    for (std::size_t i = 0; i < 2; ++i) {
-      TorchComputeConfig config = config_of(i, 2);
-      config.model = tiny_factory(i == 0 ? narrow_layers<100> : narrow_layers<1'000'000'000>);
-      config.group = group;
-      config.replica = i;
+    return replicated(2, group, [scale_loss](TorchComputeConfig& config) {
+      const bool narrow = config.replica == 0;
+      config.model = tiny_factory(narrow ? narrow_layers<100> : narrow_layers<1'000'000'000>);
       config.scale_loss = scale_loss;
-      parts.push_back(make_tiny(std::move(config)));
-    }
-    return std::make_unique<ReplicatedCompute>(std::move(parts), group);
+    });
   };
   const auto group = std::make_shared<MeetingGroup>(2);
   const auto plain = make(std::make_shared<MeetingGroup>(2), false);
