@@ -47,6 +47,27 @@ std::vector<Rank> GossipGraph::all_neighbors(Rank rank) const {
   return {all.begin(), all.end()};
 }
 
+std::int32_t GossipGraph::parts() const {
+  std::vector<bool> reached(static_cast<std::size_t>(ranks_), false);
+  std::int32_t parts = 0;
+  for (Rank first = 0; first < ranks_; ++first) {
+    if (reached[static_cast<std::size_t>(first)]) continue;
+    ++parts;
+    reached[static_cast<std::size_t>(first)] = true;
+    std::vector<Rank> open = {first};
+    while (!open.empty()) {
+      const Rank rank = open.back();
+      open.pop_back();
+      for (const Rank peer : all_neighbors(rank)) {
+        if (reached[static_cast<std::size_t>(peer)]) continue;
+        reached[static_cast<std::size_t>(peer)] = true;
+        open.push_back(peer);
+      }
+    }
+  }
+  return parts;
+}
+
 Expected<std::vector<bool>> GossipGraph::two_sides() const {
   std::vector<int> side(static_cast<std::size_t>(ranks_), -1);
   const auto side_of = [&side](Rank rank) -> int& { return side[static_cast<std::size_t>(rank)]; };

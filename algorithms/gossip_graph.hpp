@@ -68,6 +68,8 @@ class GossipGraph {
   // Two sides, by rank, such that every edge of every round joins one to the other; rank 0 is on
   // the false side. Errors (bad_input): the graph is not bipartite, or in several parts.
   Expected<std::vector<bool>> two_sides() const;
+  // Groups of ranks between which no message passes in any round; 1 where all reach each other.
+  std::int32_t parts() const;
   // Rounds after which the graph repeats, for as long as the number of peers does not change.
   std::int64_t period(std::int64_t round) const;
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <numeric>
 #include <thread>
 
 #include <spdlog/spdlog.h>
@@ -372,32 +371,11 @@ Expected<void> make_folders(TrainJob& job) {
   return ensure_writable_directory(job.run.checkpoint_folder);
 }
 
-// Groups of ranks between which no message ever passes.
-std::int32_t groups_apart(const GossipGraph& graph, std::int32_t ranks) {
-  std::vector<std::int32_t> group_of(static_cast<std::size_t>(ranks));
-  std::iota(group_of.begin(), group_of.end(), 0);
-  const auto root = [&](std::int32_t rank) {
-    while (group_of[static_cast<std::size_t>(rank)] != rank)
-      rank = group_of[static_cast<std::size_t>(rank)];
-    return rank;
-  };
-  std::int32_t groups = ranks;
-  for (std::int64_t round = 0; round < graph.period(0) && groups > 1; ++round)
-    for (std::int32_t rank = 0; rank < ranks; ++rank)
-      for (const Rank near : graph.neighbors(round, rank)) {
-        const std::int32_t one = root(rank), other = root(near);
-        if (one == other) continue;
-        group_of[static_cast<std::size_t>(one)] = other;
-        --groups;
-      }
-  return groups;
-}
-
 void warn_of_parts(const TrainJob& job) {
   const SharedParts& parts = *job.run.parts;
   if (!parts.graph) return;
   const std::int32_t nodes = job.run.workers() / std::max(1, parts.plan.hierarchy);
-  const std::int32_t groups = groups_apart(*parts.graph, nodes);
+  const std::int32_t groups = parts.graph->parts();
   if (groups > 1)
     spdlog::warn(
         "wiring.topology = '{}' with {} ranks falls into {} groups that exchange nothing: each "

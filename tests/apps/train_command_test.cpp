@@ -257,6 +257,22 @@ TEST(TrainCommand, JobFileEnvironmentAndCommandLineInThisOrder) {
   expect_bad_input({"train", job.string()}, {"job.toml:1"});
 }
 
+TEST(TrainCommand, WarnsOfRanksThatNeverMeet) {
+  const TemporaryDirectory folder;
+  const std::string edges = (folder.path() / "edges.txt").string();
+  const auto warned = [&](const std::string& text) {
+    std::ofstream(edges) << text;
+    const ProcessResult result =
+        run_process({"train", "--model", "linear", "--data", "glyphs:640", "--workers", "4",
+                     "--batch-size", "16", "--steps", "2", "--threads", "1", "--out",
+                     (folder.path() / "run").string(), "--set", "wiring.topology=file:" + edges});
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return result.err.find("falls into 2 groups that exchange nothing") != std::string::npos;
+  };
+  EXPECT_TRUE(warned("0 1\n2 3\n"));
+  EXPECT_FALSE(warned("0 1\n2 3\n1 2\n"));
+}
+
 TEST(TrainCommand, ANonFiniteLossEndsTheRunWithExitCode1) {
   const TemporaryDirectory folder;
   const auto result =
