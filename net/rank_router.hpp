@@ -32,9 +32,9 @@ struct Outgoing {
   std::variant<EncodedMessage, Departure> what;
 };
 
-// LocalRanks, and a queue of what leaves the process, in the order in which each thread brings it: a
-// rank's departure lies behind all that the departing thread sent before. What another thread sends
-// at that moment may lie behind it, and is dropped by its receiver. Thread-safe.
+// LocalRanks, and a queue of what leaves the process, in the order in which each thread brings it:
+// a rank's departure lies behind all that the departing thread sent before. What another thread
+// sends at that moment may lie behind it, and is dropped by its receiver. Thread-safe.
 class RankRouter {
  public:
   explicit RankRouter(Placement placement) : local_(std::move(placement)) {}

@@ -14,8 +14,8 @@ inline std::vector<std::string> with(std::vector<std::string> arguments,
   return arguments;
 }
 
-// `train` for some seconds, in one thread a rank, so that every run of a synchronous algorithm gives
-// the same bits.
+// `train` for some seconds, in one thread a rank, so that every run of a synchronous algorithm
+// gives the same bits.
 inline std::vector<std::string> small_run(const std::string& algorithm,
                                           const std::filesystem::path& out) {
   return {"train",
