@@ -49,20 +49,22 @@ std::vector<Rank> GossipGraph::all_neighbors(Rank rank) const {
 
 std::int32_t GossipGraph::parts() const {
   std::vector<bool> reached(static_cast<std::size_t>(ranks_), false);
+  std::int32_t left = ranks_;  // to be reached: dense graphs are done after a few of their lists
+  std::vector<Rank> open;
+  const auto reach = [&](Rank rank) {
+    if (reached[static_cast<std::size_t>(rank)]) return false;
+    reached[static_cast<std::size_t>(rank)] = true;
+    --left;
+    open.push_back(rank);
+    return true;
+  };
   std::int32_t parts = 0;
-  for (Rank first = 0; first < ranks_; ++first) {
-    if (reached[static_cast<std::size_t>(first)]) continue;
-    ++parts;
-    reached[static_cast<std::size_t>(first)] = true;
-    std::vector<Rank> open = {first};
-    while (!open.empty()) {
+  for (Rank first = 0; first < ranks_ && left > 0; ++first) {
+    if (reach(first)) ++parts;
+    while (!open.empty() && left > 0) {
       const Rank rank = open.back();
       open.pop_back();
-      for (const Rank peer : all_neighbors(rank)) {
-        if (reached[static_cast<std::size_t>(peer)]) continue;
-        reached[static_cast<std::size_t>(peer)] = true;
-        open.push_back(peer);
-      }
+      for (const Rank peer : all_neighbors(rank)) reach(peer);
     }
   }
   return parts;
