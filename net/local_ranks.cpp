@@ -70,6 +70,11 @@ void LocalRanks::peer_down(Rank peer) {
   for (const Rank rank : told) deliver_pending(rank);
 }
 
+void LocalRanks::process_down(std::int32_t process) {
+  for (Rank rank = 0; rank < placement_.world_size(); ++rank)
+    if (placement_.process_of[checked(rank)] == process) peer_down(rank);
+}
+
 // The local ranks that hear of it now. REQUIRES: mutex_ is held.
 std::vector<Rank> LocalRanks::announce(Rank peer) {
   std::vector<Rank> told;

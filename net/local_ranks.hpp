@@ -29,6 +29,8 @@ class LocalRanks {
   bool detach(Rank rank);
   // A rank of any process is lost; nothing happens where it was before.
   void peer_down(Rank peer);
+  // As peer_down() of all ranks of another process.
+  void process_down(std::int32_t process);
 
   // REQUIRES (GRAPEVINE_CHECK) of a message that is to be sent: from a local rank to one that
   // exists.

@@ -30,11 +30,6 @@ Outgoing RankRouter::encoded(const Envelope& envelope) const {
   return {placement().process_of[static_cast<std::size_t>(envelope.to)], std::move(message)};
 }
 
-void RankRouter::process_left(std::int32_t process) {
-  for (Rank rank = 0; rank < placement().world_size(); ++rank)
-    if (placement().process_of[static_cast<std::size_t>(rank)] == process) rank_left(rank);
-}
-
 void RankRouter::push(Outgoing outgoing) {
   const std::lock_guard<std::mutex> lock(mutex_);
   outgoing_.push_back(std::move(outgoing));

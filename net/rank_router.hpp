@@ -54,7 +54,7 @@ class RankRouter {
   void arrived(Envelope envelope) { local_.deliver(std::move(envelope)); }
   // News of remote ranks; ignored where they are known already.
   void rank_left(Rank rank) { local_.peer_down(rank); }
-  void process_left(std::int32_t process);
+  void process_left(std::int32_t process) { local_.process_down(process); }
 
   bool has_outgoing() const { return outgoing_count_.load(std::memory_order_relaxed) > 0; }
   std::deque<Outgoing> take_outgoing();

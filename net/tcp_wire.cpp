@@ -505,10 +505,7 @@ void Broker::lose(std::int32_t process, const std::string& why) {
     unsent.swap(peer.outbox);
   }
   shared_->changed.notify_all();
-  if (finishing_) return;
-  const Placement& placement = ranks_->placement();
-  for (Rank rank = 0; rank < placement.world_size(); ++rank)
-    if (placement.process_of[index(rank)] == process) ranks_->peer_down(rank);
+  if (!finishing_) ranks_->process_down(process);
 }
 
 void Broker::on_finish() {
