@@ -20,13 +20,12 @@ using nlohmann::json;
 // The summary of a run of two workers.
 json train(const std::vector<std::string>& arguments) {
   const TemporaryDirectory folder;
-  std::vector<std::string> all = {"train", "--workers", "2",     "--threads",
-                                  "1",     "--trace",   "off",   "--validate",
-                                  "end",   "--json",    "--out", (folder.path() / "run").string()};
-  all.insert(all.end(), arguments.begin(), arguments.end());
+  const std::vector<std::string> common = {
+      "train", "--workers",  "2",   "--threads", "1",     "--trace",
+      "off",   "--validate", "end", "--json",    "--out", (folder.path() / "run").string()};
   ProcessOptions options;
   options.timeout = std::chrono::seconds(600);
-  const ProcessResult result = run_process(all, options);
+  const ProcessResult result = run_process(with(common, arguments), options);
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   return result.exit_code == 0 ? json::parse(ProcessResult::last_line(result.out)) : json();
 }

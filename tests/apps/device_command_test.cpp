@@ -18,13 +18,12 @@ using nlohmann::json;
 
 // A run of a second, on a machine that shows no card.
 ProcessResult train(const fs::path& out, const std::vector<std::string>& more) {
-  std::vector<std::string> arguments = {
+  const std::vector<std::string> arguments = {
       "train",   "--model", "gem-cnn",   "--data", "glyphs:640", "--workers", "2",
       "--steps", "10",      "--threads", "1",      "--json",     "--out",     out.string()};
-  arguments.insert(arguments.end(), more.begin(), more.end());
   ProcessOptions options;
   options.environment = {"CUDA_VISIBLE_DEVICES="};
-  return run_process(arguments, options);
+  return run_process(with(arguments, more), options);
 }
 
 void expect_refused(const std::vector<std::string>& more, const std::vector<std::string>& parts) {
