@@ -182,11 +182,12 @@ TEST(PushSum, OvertakenAndRepeatedMessagesChangeNothing) {
   EXPECT_EQ(first[0].to, 1);
   EXPECT_EQ(first[0].mass.x[0], 4);
   EXPECT_EQ(second[0].mass.x[0], 6) << "the sum of 4 and 2";
-  receiver->on_message(second[0]);
-  receiver->on_message(first[0]);
-  receiver->on_message(second[0]);
-  EXPECT_EQ(receiver->held().x[0], 6);
-  EXPECT_EQ(receiver->held().w, 1.75);
+  // Looked at after each message: the repeated second would make good what the first took away.
+  for (const auto* message : {&second[0], &first[0], &second[0]}) {
+    receiver->on_message(*message);
+    EXPECT_EQ(receiver->held().x[0], 6) << "after the message of round " << message->round;
+    EXPECT_EQ(receiver->held().w, 1.75);
+  }
 }
 
 // The oracle: x' = M x with the Metropolis-Hastings matrix of each round.
@@ -268,6 +269,25 @@ TEST(Bilateral, ALostReplyIsMadeGoodByTheNext) {
   EXPECT_EQ(serving->held().x[0], 6) << "the other end is due at 6 as well";
   asking->on_message(reply[0]);
   EXPECT_EQ(asking->held().x[0], 6);
+}
+
+TEST(Bilateral, OvertakenAndRepeatedRepliesChangeNothing) {
+  const TopologyPtr star = make("star", 3);
+  auto hub = make_averager(AveragingMethod::bilateral, false, star, 0, {2});
+  auto asking = make_averager(AveragingMethod::bilateral, false, star, 1, {10});
+  auto third = make_averager(AveragingMethod::bilateral, false, star, 2, {0});
+  const auto first = hub->on_message(asking->begin_round(0)[0]);
+  ASSERT_EQ(first.size(), 1U);
+  // In between the hub moves from 6 to 3, so that the next reply tells another sum.
+  hub->on_message(third->on_message(hub->begin_round(0)[0])[0]);
+  ASSERT_EQ(hub->held().x[0], 3);
+  const auto second = hub->on_message(asking->begin_round(1)[0]);
+  ASSERT_EQ(second.size(), 1U);
+  for (const auto* reply : {&second[0], &first[0], &second[0]}) {
+    asking->on_message(*reply);
+    EXPECT_EQ(asking->held().x[0], 4.5) << "after the reply of round " << reply->round;
+    EXPECT_EQ(hub->held().x[0], 4.5);
+  }
 }
 
 TEST(Averaging, SameSeedSameNumbers) {
