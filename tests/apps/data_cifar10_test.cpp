@@ -44,13 +44,19 @@ TEST_F(Cifar10, ReadsAllBatches) {
   expect_keeps_the_contract(*data, 0);
   expect_keeps_the_contract(*data, 7);
   expect_threads_agree(*data, 7);
-  // Sample 26 is record 2 of the third batch; its green plane begins 1 + 1024 bytes into it.
+  // Sample 26 is record 2 of the third batch: its label, then its planes.
   const Batch batch = *data->batch(Split::train, {26}, 0);
   EXPECT_EQ(batch.target[0].item<int>(), 2);
+  const torch::Tensor pixels = batch.input[0].flatten().contiguous();
   const TestBytes third = records(3, 12);
-  for (int p = 0; p < 32; ++p)
-    EXPECT_NEAR(batch.input[0][1][0][p].item<double>(),
-                (third[2 * 3073 + 1 + 1024 + p] / 255.0 - 0.4822) / 0.2435, 1e-5);
+  const double mean[] = {0.4914, 0.4822, 0.4465};
+  const double deviation[] = {0.2470, 0.2435, 0.2616};
+  for (int i = 0; i < 3072; ++i) {
+    const int plane = i / 1024;
+    EXPECT_NEAR(pixels.data_ptr<float>()[i],
+                (third[2 * 3073 + 1 + i] / 255.0 - mean[plane]) / deviation[plane], 1e-5)
+        << "byte " << i;
+  }
 }
 
 TEST_F(Cifar10, FindsTheArchivesOwnFolder) {
