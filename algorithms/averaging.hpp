@@ -2,7 +2,7 @@
 // sans-IO state machine per rank, and a seeded driver that runs them round by round.
 //
 // push-sum   Kempe, Dobra, Gehrke 2003: a rank splits (x, w) evenly between itself and its
-//            destinations; x/w converges to the mean on any connected directed graph.
+//            destinations; x/w converges to the mean on any strongly connected graph.
 //            With running sums (Hadjicostis, Vaidya, Dominguez-Garcia 2016) a message carries all
 //            that was ever sent over its edge and the receiver takes the difference to what it
 //            has: the next message that arrives makes up for the lost ones.

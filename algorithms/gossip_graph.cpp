@@ -5,6 +5,42 @@
 #include <set>
 
 namespace grapevine {
+namespace {
+
+// Ranks that a walk has come to.
+class Reached {
+ public:
+  explicit Reached(std::int32_t ranks)
+      : reached_(static_cast<std::size_t>(ranks), false), left_(ranks) {}
+
+  bool has(Rank rank) const { return reached_[static_cast<std::size_t>(rank)]; }
+
+  // Adds `first` and whatever next(rank) leads to from there. Stops once all ranks are reached:
+  // dense graphs are done after a few of their lists.
+  template <class Next>
+  void add_from(Rank first, const Next& next) {
+    std::vector<Rank> open;
+    add(first, open);
+    while (!open.empty() && left_ > 0) {
+      const Rank rank = open.back();
+      open.pop_back();
+      for (const Rank peer : next(rank)) add(peer, open);
+    }
+  }
+
+ private:
+  void add(Rank rank, std::vector<Rank>& open) {
+    if (has(rank)) return;
+    reached_[static_cast<std::size_t>(rank)] = true;
+    --left_;
+    open.push_back(rank);
+  }
+
+  std::vector<bool> reached_;
+  std::int32_t left_;
+};
+
+}  // namespace
 
 Expected<std::shared_ptr<const GossipGraph>> GossipGraph::make(const std::string& topology,
                                                                const CountSchedule& peers,
@@ -39,35 +75,50 @@ std::vector<Rank> GossipGraph::neighbors(std::int64_t round, Rank rank) const {
   return topology_at(round).neighbors(round, rank);
 }
 
-std::vector<Rank> GossipGraph::all_neighbors(Rank rank) const {
+template <class Lists>
+std::vector<Rank> GossipGraph::union_of_rounds(Rank rank, Lists lists) const {
   std::set<Rank> all;
   for (const auto& [count, topology] : by_count_)
     for (std::int64_t round = 0; round < topology->period(); ++round)
-      for (const Rank peer : topology->neighbors(round, rank)) all.insert(peer);
+      for (const Rank peer : ((*topology).*lists)(round, rank)) all.insert(peer);
   return {all.begin(), all.end()};
 }
 
+std::vector<Rank> GossipGraph::all_neighbors(Rank rank) const {
+  return union_of_rounds(rank, &Topology::neighbors);
+}
+
 std::int32_t GossipGraph::parts() const {
-  std::vector<bool> reached(static_cast<std::size_t>(ranks_), false);
-  std::int32_t left = ranks_;  // to be reached: dense graphs are done after a few of their lists
-  std::vector<Rank> open;
-  const auto reach = [&](Rank rank) {
-    if (reached[static_cast<std::size_t>(rank)]) return false;
-    reached[static_cast<std::size_t>(rank)] = true;
-    --left;
-    open.push_back(rank);
-    return true;
-  };
+  Reached reached(ranks_);
   std::int32_t parts = 0;
-  for (Rank first = 0; first < ranks_ && left > 0; ++first) {
-    if (reach(first)) ++parts;
-    while (!open.empty() && left > 0) {
-      const Rank rank = open.back();
-      open.pop_back();
-      for (const Rank peer : all_neighbors(rank)) reach(peer);
-    }
+  for (Rank first = 0; first < ranks_; ++first) {
+    if (reached.has(first)) continue;
+    ++parts;
+    reached.add_from(first, [this](Rank rank) { return all_neighbors(rank); });
   }
   return parts;
+}
+
+Expected<void> GossipGraph::check_both_ways() const {
+  Reached seen(ranks_);
+  for (Rank first = 0; first < ranks_; ++first) {
+    if (seen.has(first)) continue;
+    seen.add_from(first, [this](Rank rank) { return all_neighbors(rank); });
+    Reached heard(ranks_), hears(ranks_);  // whose word comes from `first`, and whose goes there
+    heard.add_from(first, [this](Rank rank) { return union_of_rounds(rank, &Topology::out); });
+    hears.add_from(first, [this](Rank rank) { return union_of_rounds(rank, &Topology::in); });
+    for (Rank rank = 0; rank < ranks_; ++rank) {
+      if (heard.has(rank) == hears.has(rank)) continue;
+      const Rank deaf = heard.has(rank) ? first : rank;
+      const Rank mute = heard.has(rank) ? rank : first;
+      return bad_input("topology '" + topology_ + "' with " + std::to_string(ranks_) +
+                       " ranks has no path from rank " + std::to_string(mute) + " to rank " +
+                       std::to_string(deaf) +
+                       ", which sends there: it would give its share of the "
+                       "model away and get nothing back; add edges");
+    }
+  }
+  return {};
 }
 
 Expected<std::vector<bool>> GossipGraph::two_sides() const {

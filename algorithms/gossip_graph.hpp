@@ -70,6 +70,9 @@ class GossipGraph {
   Expected<std::vector<bool>> two_sides() const;
   // Groups of ranks between which no message passes in any round; 1 where all reach each other.
   std::int32_t parts() const;
+  // What shares that are not given back need: whoever sends to a part of the graph also hears from
+  // it, over some ranks and rounds. Errors (bad_input) name two ranks.
+  Expected<void> check_both_ways() const;
   // Rounds after which the graph repeats, for as long as the number of peers does not change.
   std::int64_t period(std::int64_t round) const;
 
@@ -77,6 +80,8 @@ class GossipGraph {
   const Topology& topology_at(std::int64_t round) const;
   Shares symmetric(std::int64_t round, Rank rank) const;
   // Over all rounds; ascending.
+  template <class Lists>
+  std::vector<Rank> union_of_rounds(Rank rank, Lists lists) const;
   std::vector<Rank> all_neighbors(Rank rank) const;
 
   std::string topology_;

@@ -55,6 +55,9 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
                                    horizon.steps_per_epoch / static_cast<double>(plan.local_steps));
     if (!graph) return graph.error();
     parts->graph = std::move(*graph);
+    const bool shares = plan.exchange == Exchange::gossip && plan.averaging != Averaging::symmetric;
+    if (shares && !plan.compression.enabled())
+      if (auto mixes = parts->graph->check_both_ways(); !mixes) return mixes.error();
   }
   if (plan.exchange == Exchange::bilateral) {
     auto sides = parts->graph->two_sides();

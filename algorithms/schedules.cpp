@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -142,13 +143,16 @@ double LrSchedule::at(double epoch) const {
   return rate;
 }
 
+// Counts of ranks or peers, which are 32 bits wide.
+constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+
 Expected<CountSchedule> CountSchedule::parse(const std::string& text) {
   const Error bad = bad_input("bad count '" + text +
                               "': expected a whole number N >= 1, or EPOCH:N,EPOCH:N,… with "
                               "ascending epochs from 0, like 0:1,30:2");
   CountSchedule schedule;
   if (const std::optional<std::int64_t> single = parse_integer(text)) {
-    if (*single < 1) return bad;
+    if (*single < 1 || *single > kMaxCount) return bad;
     schedule.entries_ = {{0.0, *single}};
     return schedule;
   }
@@ -157,7 +161,7 @@ Expected<CountSchedule> CountSchedule::parse(const std::string& text) {
     if (colon == std::string_view::npos) return bad;
     const std::optional<double> epoch = parse_number(piece.substr(0, colon));
     const std::optional<std::int64_t> count = parse_integer(piece.substr(colon + 1));
-    if (!epoch || !count || *count < 1) return bad;
+    if (!epoch || !count || *count < 1 || *count > kMaxCount) return bad;
     const bool first = schedule.entries_.empty();
     if (first ? *epoch != 0 : *epoch <= schedule.entries_.back().first) return bad;
     schedule.entries_.emplace_back(*epoch, *count);

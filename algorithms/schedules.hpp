@@ -47,11 +47,11 @@ class LrSchedule {
   std::vector<double> milestones_;
 };
 
-// A whole number >= 1 that changes at epochs: "2" or "0:1,30:2" (from epoch 0 one, from epoch 30
-// two). Epochs may be fractional.
+// A whole number from 1 to 2^31 - 1 that changes at epochs: "2" or "0:1,30:2" (from epoch 0 one,
+// from epoch 30 two). Epochs may be fractional.
 class CountSchedule {
  public:
-  // Errors (bad_input): not the grammar, a count < 1, epochs that do not ascend from 0.
+  // Errors (bad_input): not the grammar, a count out of range, epochs that do not ascend from 0.
   static Expected<CountSchedule> parse(const std::string& text);
   // REQUIRES: epoch >= 0; made by parse().
   std::int64_t at(double epoch) const;

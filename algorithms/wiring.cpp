@@ -315,6 +315,9 @@ void read_local_steps(Reader& read, Plan& plan) {
                   "'aggregate' and pack = 'difference'");
   plan.outer_lr = read.number_from("outer_lr", plan.outer_lr, 0);
   plan.outer_momentum = read.number_from("outer_momentum", plan.outer_momentum, 0);
+  read.only_where(
+      "outer_momentum", plan.outer_momentum < 1,
+      "the outer optimizer: its sum of past steps would never fade, choose less than 1");
   for (const char* key : {"outer_lr", "outer_momentum"})
     read.only_where(key, plan.outer, "outer = 'none': choose outer = 'nesterov'");
 }
@@ -354,6 +357,9 @@ void read_gossip(Reader& read, Plan& plan) {
   read.only_where("update", !plan.overlap || plan.update == Update::before_exchange,
                   "overlap = true: what arrives during a step is folded in after it, choose "
                   "update = 'before'");
+  read.only_where("averaging", plan.averaging != Averaging::biased || plan.staleness == 0,
+                  "staleness > 0: whose round was skipped has not halved its model for it, and "
+                  "without a weight nobody can tell, choose averaging = 'push-sum'");
 }
 
 void read_partial(Reader& read, Plan& plan) {

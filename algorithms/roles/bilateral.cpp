@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "algorithms/kernels.hpp"
@@ -177,8 +178,10 @@ StateDict Bilateral::save() const {
 }
 
 Expected<void> Bilateral::load(const StateDict& state) {
-  const auto exchange = state.integer("exchange"), asked = state.integer("asked"),
-             round = state.integer("round");
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto exchange = state.integer_in("exchange", 0, kMost),
+             asked = state.integer_in("asked", -1, ranks_ - 1),
+             round = state.integer_in("round", 0, kMost);
   for (const auto* field : {&exchange, &asked, &round})
     if (!*field) return field->error();
   const auto steps = state.list("steps"), partners = state.list("partners");
@@ -186,6 +189,11 @@ Expected<void> Bilateral::load(const StateDict& state) {
     if (!*field) return field->error();
   if (static_cast<std::int32_t>(steps->size()) != ranks_)
     return bad_input("entry 'steps' of the saved state is of another number of ranks");
+  for (const std::int64_t count : *steps)
+    if (count < 0) return bad_input("entry 'steps' of the saved state has a negative count");
+  for (const std::int64_t partner : *partners)
+    if (partner < 0 || partner >= ranks_ || partner == rank_)
+      return bad_input("entry 'partners' of the saved state names no other rank");
   steps_ = at::tensor(*steps, at::kLong);
   exchange_ = *exchange;
   asked_ = static_cast<Rank>(*asked);

@@ -81,7 +81,8 @@ void DifferenceGossip::push(Env& env) {
       pool_.give(FrozenTensor::freeze(std::move(difference)));
       take_in(told, entry->second);
     }
-    env.send(link.peer, stamp(), PackedChunk{round_, 0, rank_, entry->second});
+    if (env.membership().is_alive(link.peer))
+      env.send(link.peer, stamp(), PackedChunk{round_, 0, rank_, entry->second});
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "algorithms/kernels.hpp"
@@ -267,11 +268,16 @@ StateDict Gossip::save() const {
 }
 
 Expected<void> Gossip::load(const StateDict& state) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
-             round = state.integer("round"), outstanding = state.integer("outstanding"),
-             skips = state.integer("skips"), count = state.integer("arrived.count");
+             round = state.integer_in("round", -1, kMost),
+             outstanding = state.integer_in("outstanding", 0, 1),
+             skips = state.integer_in("skips", 0, parts_->plan.staleness),
+             count = state.integer("arrived.count");
   for (const auto* field : {&phase, &round, &outstanding, &skips, &count})
     if (!*field) return field->error();
+  if (*outstanding == 1 && *round < 0)
+    return bad_input("entry 'outstanding' of the saved state waits for a round before the first");
   const auto gone = state.list("gone");
   if (!gone) return gone.error();
   phase_ = static_cast<Phase>(*phase);
@@ -288,10 +294,15 @@ Expected<void> Gossip::load(const StateDict& state) {
   for (std::int64_t i = 0; i < *count; ++i) {
     auto envelope = load_share(state.under("arrived." + std::to_string(i)), rank_);
     if (!envelope) return envelope.error();
-    const std::int64_t of_round = std::get<Share>(envelope->payload).round;
+    const Share& share = std::get<Share>(envelope->payload);
+    if (share.x.numel() != model_.x.numel() || !std::isfinite(share.w) || share.w <= 0)
+      return bad_input("a share in the saved state is of another model, or weighs nothing");
+    const std::int64_t of_round = share.round;
     const Rank from = envelope->from;
-    arrived_[of_round].emplace(from, std::move(*envelope));
+    if (!arrived_[of_round].emplace(from, std::move(*envelope)).second)
+      return bad_input("the saved state has two shares of one round from one rank");
   }
+  if (gone->size() % 2 != 0) return bad_input("entry 'gone' of the saved state is not in pairs");
   gone_.clear();
   for (std::size_t i = 0; i + 1 < gone->size(); i += 2)
     gone_[static_cast<Rank>((*gone)[i])] = (*gone)[i + 1];

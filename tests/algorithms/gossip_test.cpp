@@ -1,6 +1,9 @@
 // The invariants of gossip (Assran et al. 2019, Lian et al. 2017), with messages in flight.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <functional>
+
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
@@ -111,7 +114,7 @@ TEST(Gossip, KeepsTheMeanAndNeverSpreadsWithoutGradients) {
       scatter(world, n, config.dimension);
       const at::Tensor mean = world.total_x() / n;
       world.start();
-      const double spread = 3.0 * n;
+      const double spread = 1.5 * (n - 1);  // of the start: averaging takes nobody farther out
       world.run([&] {
         if (world.event_count() % n != 0) return;  // about once a step
         for (Rank r = 0; r < n; ++r) ASSERT_LE(distance(world.z(r), mean), spread + 1e-3);
@@ -212,6 +215,89 @@ TEST(Gossip, DPsgdFollowsItsEquation) {
     }
 }
 
+// The oracle of push-sum: x' and w' are W_k x and W_k w, z = x/w, in double precision.
+class PushSumOracle {
+ public:
+  PushSumOracle(const std::string& topology, std::int32_t n, std::int32_t peers, at::Tensor x)
+      : n_(n), graph_(*make_topology(topology, n, peers)), x_(std::move(x)) {}
+
+  // x <- x - lr (z - own), the gradient that `pull` gives at z.
+  void step(const at::Tensor& z, double lr) {
+    x_ = x_ - lr * (z - at::arange(n_, at::kDouble).unsqueeze(1));
+  }
+  void mix(std::int64_t round) {
+    const at::Tensor w = at::tensor(graph_->mixing_matrix(round), at::kDouble).view({n_, n_});
+    x_ = at::mm(w, x_);
+    w_ = at::mm(w, w_.defined() ? w_ : at::ones({n_, 1}, at::kDouble));
+  }
+  at::Tensor z() const { return w_.defined() ? x_ / w_ : x_; }
+
+ private:
+  const std::int64_t n_;
+  const std::shared_ptr<const Topology> graph_;
+  at::Tensor x_, w_;  // [n, d], [n, 1]
+};
+
+struct DirectedGraph {
+  std::string topology;
+  std::int32_t peers;
+  std::vector<std::int32_t> ranks;
+};
+
+// Among them graphs that differ from their transposes, and ranks whose weights are not 1.
+std::vector<DirectedGraph> directed_graphs(const std::string& folder) {
+  const std::string own = folder + "/graph.txt";
+  std::ofstream(own) << "0 -> 1\n1 -> 2\n2 -> 0\n0 -> 2\n2 -> 3\n3 -> 1\n";
+  return {{"exponential", 1, kRanks}, {"exponential", 2, kRanks}, {"linear", 1, {3, 5, 8}},
+          {"ring", 1, {3, 4, 7}},     {"star", 1, {2, 3, 6}},     {"file:" + own, 1, {4}}};
+}
+
+at::Tensor start_of(const RoleWorld& world, std::int32_t n) {
+  std::vector<at::Tensor> rows;
+  for (Rank r = 0; r < n; ++r) rows.push_back(world.z(r).to(at::kDouble));
+  return at::stack(rows);
+}
+
+void expect_push_sum(const Plan& base,
+                     const std::function<void(PushSumOracle&, Step, double)>& step) {
+  const std::string folder = testing::TempDir();
+  for (const DirectedGraph& graph : directed_graphs(folder))
+    for (const std::int32_t n : graph.ranks) {
+      SCOPED_TRACE(graph.topology + ", p=" + std::to_string(graph.peers) +
+                   ", n=" + std::to_string(n));
+      Plan plan = base;
+      plan.topology = graph.topology;
+      plan.peers = *CountSchedule::parse(std::to_string(graph.peers));
+      WorldConfig config = make_config(plan, n, 31);
+      config.lr = 0.1;
+      RoleWorld world(config, pull);
+      scatter(world, n, config.dimension);
+      PushSumOracle oracle(graph.topology, n, graph.peers, start_of(world, n));
+      for (Step k = 0; k < config.horizon.steps; ++k) step(oracle, k, config.lr);
+      world.start();
+      world.run();
+      for (Rank r = 0; r < n; ++r)
+        EXPECT_LT(distance(world.z(r), oracle.z()[r]), 1e-4 * n) << "rank " << r;
+    }
+}
+
+// Assran et al. 2019, Algorithm 1: a step from z, then the round.
+TEST(Gossip, SgpFollowsItsEquation) {
+  expect_push_sum(sgp(), [](PushSumOracle& oracle, Step k, double lr) {
+    oracle.step(oracle.z(), lr);
+    oracle.mix(k);
+  });
+}
+
+// Algorithm 2 with tau = 0: the gradient is taken at what the rank held when the round began.
+TEST(Gossip, OsgpFollowsItsEquation) {
+  expect_push_sum(osgp(), [](PushSumOracle& oracle, Step k, double lr) {
+    const at::Tensor z = oracle.z();
+    oracle.mix(k);
+    oracle.step(z, lr);
+  });
+}
+
 // Where both weigh evenly, push-sum and symmetric gossip are the same algorithm, to the last bit.
 TEST(Gossip, SgpEqualsSymmetricGossipOnTheSameMatrices) {
   for (const std::string topology : {"hypercube", "bipartite-exponential", "complete"})
@@ -306,13 +392,20 @@ TEST(Gossip, GoesOnWithoutADeadPeerAndAccountsForItsMass) {
         WorldConfig config = make_config(plan, n, seed);
         config.lr = 0.05;
         RoleWorld world(config, pull);
+        scatter(world, n, config.dimension);
+        const at::Tensor x0 = world.total_x();
         world.start();
         const auto when = static_cast<std::int64_t>(5 + world.rng()() % 60);
         while (world.event_count() < when && world.step()) {
         }
         const Rank dead = static_cast<Rank>(world.rng()() % static_cast<std::uint64_t>(n));
         world.kill(dead);
-        world.run([&] { ASSERT_NEAR(world.total_w() + world.lost_w(), n, 1e-9); });
+        world.run([&] {
+          ASSERT_NEAR(world.total_w() + world.lost_w(), n, 1e-9);
+          at::Tensor x = world.total_x() + world.lost_x();
+          if (world.gradients().defined()) x += world.gradients() * config.lr;
+          ASSERT_LT(distance(x, x0), 1e-3 * n);
+        });
         for (Rank r = 0; r < n; ++r) EXPECT_TRUE(r == dead || world.finished(r)) << "rank " << r;
       }
 }
@@ -341,11 +434,43 @@ TEST(Gossip, SaveAndLoadChangeNothing) {
     }
 }
 
+// Mass that goes over an edge without a way back is gone: its sender's weight falls towards zero.
+TEST(Gossip, RefusesSharesThatNobodyGivesBack) {
+  const std::string folder = testing::TempDir();
+  const auto error_of = [&](const std::string& edges, std::int32_t ranks,
+                            const sim::Keys& keys = {}) {
+    const std::string path = folder + "/one_way.txt";
+    std::ofstream(path) << edges;
+    const Plan plan = make_plan(sim::operator+({{"topology", "file:" + path}}, keys));
+    LrConfig rate;
+    rate.lr = 0.1;
+    const auto parts = make_parts(plan, {}, *LrSchedule::make(rate), {}, ranks);
+    return parts.ok() ? std::string() : parts.error().message;
+  };
+  EXPECT_NE(error_of("0 -> 1\n", 2).find("no path from rank 1 to rank 0"), std::string::npos);
+  EXPECT_NE(error_of("0 1\n1 2\n3 -> 0\n", 4).find("no path from rank 0 to rank 3"),
+            std::string::npos);
+  EXPECT_NE(error_of("0 1\n2 -> 3\n3 -> 4\n", 5).find("no path from rank 3 to rank 2"),
+            std::string::npos)
+      << "in any part of the graph";
+  EXPECT_EQ(error_of("0 -> 1\n1 -> 2\n2 -> 0\n", 3), "");
+  EXPECT_EQ(error_of("0 1\n2 3\n", 4), "") << "in parts, each of which mixes";
+  EXPECT_EQ(error_of("0 -> 1\n", 2, {{"averaging", "symmetric"}}), "") << "uses edges both ways";
+}
+
 TEST(Gossip, RefusesAWiringWhosePartsDoNotFit) {
   const std::string refusal = sim::refusal_of({{"exchange", "aggregate"}, {"topology", "ring"}});
   EXPECT_NE(refusal.find("topology = 'ring' does not fit exchange = 'aggregate'"),
             std::string::npos)
       << refusal;
+  EXPECT_NE(sim::refusal_of({{"exchange", "gossip"},
+                             {"averaging", "biased"},
+                             {"overlap", "true"},
+                             {"staleness", "2"}})
+                .find("averaging = 'biased' does not fit staleness > 0"),
+            std::string::npos);
+  EXPECT_NE(sim::refusal_of({{"exchange", "gossip"}, {"peers", "4294967297"}}).find("4294967297"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -431,6 +431,12 @@ TEST(Contraction, BoundsTheSpreadOfEveryGraph) {
     const double contraction = topology.contraction();
     EXPECT_GE(contraction, 0);
     EXPECT_LT(contraction, 1);
+    if (!topology.doubly_stochastic()) return;  // there the limit is not the plain mean
+    // It is what the spread shrinks by, neither less nor more, up to a factor that does not grow.
+    constexpr int kPeriods = 12;
+    const double spread = distance_to_average(topology, kPeriods * topology.period());
+    EXPECT_LE(spread, topology.ranks() * std::pow(contraction + 1e-4, kPeriods) + 1e-12);
+    EXPECT_GE(spread + 1e-12, std::pow(contraction, kPeriods) / topology.ranks() - 1e-12);
   });
 }
 

@@ -106,8 +106,8 @@ class RoleWorld {
         for (const Envelope& envelope : queue) lose(envelope);
         queue.clear();
       }
-    lost_w_ += at(dead).model.w;
-    for (const auto& [key, share] : at(dead).arrived) lost_w_ += share.w;
+    lose(at(dead).model.w, at(dead).model.x);
+    for (const auto& [key, share] : at(dead).arrived) lose(share.w, share.x);
     for (Seat& seat : ranks_) {
       seat.members.alive[static_cast<std::size_t>(dead)] = false;
       if (!seat.up) continue;
@@ -176,6 +176,7 @@ class RoleWorld {
     return ranks_[static_cast<std::size_t>(rank)].log;
   }
   double lost_w() const { return lost_w_; }
+  at::Tensor lost_x() const { return lost_x_.defined() ? lost_x_ : zeros().to(at::kDouble); }
   // Sum of all gradients committed so far, [d] double; undefined where there are none.
   at::Tensor gradients() const { return gradient_sum_; }
   std::int64_t event_count() const { return events_; }
@@ -289,7 +290,12 @@ class RoleWorld {
   }
 
   void lose(const Envelope& envelope) {
-    if (const auto* share = std::get_if<Share>(&envelope.payload)) lost_w_ += share->w;
+    if (const auto* share = std::get_if<Share>(&envelope.payload)) lose(share->w, share->x);
+  }
+  void lose(double w, const FrozenTensor& x) {
+    lost_w_ += w;
+    const at::Tensor numerator = x.read().to(at::kDouble);
+    lost_x_ = lost_x_.defined() ? lost_x_ + numerator : numerator;
   }
 
   template <class F>
@@ -315,6 +321,7 @@ class RoleWorld {
   std::function<void(Envelope&)> change_;
   at::Tensor gradient_sum_;
   double lost_w_ = 0;
+  at::Tensor lost_x_;
   std::int64_t events_ = 0;
 };
 
