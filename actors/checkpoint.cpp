@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include <fcntl.h>
 #include <zlib.h>
@@ -13,6 +14,7 @@
 
 #include "actors/files.hpp"
 #include "actors/state_bytes.hpp"
+#include "messages/exception_line.hpp"
 
 namespace grapevine {
 namespace {
@@ -80,7 +82,9 @@ Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
                     {"ranks", ranks.size()},
                     {"job", identity},
                     {"files", files}};
-  return write_file_atomically(folder / "job.json", job.dump(2) + "\n");
+  // A path may hold bytes that are no text.
+  const std::string text = job.dump(2, ' ', false, json::error_handler_t::replace);
+  return write_file_atomically(folder / "job.json", text + "\n");
 }
 
 // By rank. Throws json::exception where the document is not what write_files() makes.
@@ -139,7 +143,10 @@ Expected<std::string> write_checkpoint(const std::string& folder, const std::str
   fs::remove_all(temporary, error);
   if (!fs::create_directories(temporary, error))
     return Error{Errc::io, temporary.string() + ": cannot be made: " + error.message()};
-  if (auto written = write_files(temporary, identity, ranks); !written) return written.error();
+  if (auto written = write_files(temporary, identity, ranks); !written) {
+    fs::remove_all(temporary, error);  // it may be what fills the disk
+    return written.error();
+  }
   if (auto synced = sync_directory(temporary); !synced) return synced.error();
   if (auto named = take_name(temporary, final_path); !named) return named.error();
   if (auto synced = sync_directory(folder); !synced) return synced.error();
@@ -161,14 +168,16 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
     const json job = json::parse(std::ifstream(*folder / "job.json"));
     if (job.at("version").get<int>() != kCheckpointVersion)
       return bad_input((*folder / "job.json").string() + ": version " + job.at("version").dump() +
-                       ", expected " + std::to_string(kCheckpointVersion));
+                       ", expected " + std::to_string(kCheckpointVersion) +
+                       ": use the program that wrote it");
     auto read = marks_of(job);
     if (!read)
       return bad_input((*folder / "job.json").string() + ": damaged: " + read.error().message);
     marks = *std::move(read);
     checkpoint.identity = job.at("job").get<JobIdentity>();
-  } catch (const json::exception&) {
-    return bad_input((*folder / "job.json").string() + ": damaged: expected version, ranks, job");
+  } catch (const std::exception&) {  // of the parser, or of a stream that cannot be read
+    return bad_input((*folder / "job.json").string() +
+                     ": damaged: expected version, ranks, job; use an older checkpoint");
   }
   for (std::size_t rank = 0; rank < marks.size(); ++rank) {
     auto state = read_rank((*folder / rank_file(rank)).string(), marks[rank]);
@@ -224,10 +233,14 @@ Duration Checkpoint::elapsed() const {
   return longest;
 }
 
+// Not in checkpoints of earlier programs.
+const std::set<std::string> kNewerKeys = {"classes", "model-crc32", "training-samples"};
+
 Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,
                               const std::string& path) {
   for (const auto& [key, value] : present) {
     const auto it = saved.find(key);
+    if (it == saved.end() && kNewerKeys.count(key) > 0) continue;
     const std::string before = it == saved.end() ? "(nothing)" : it->second;
     if (before != value)
       return bad_input("--resume " + path + ": " + key + " was " + before + ", now it is " + value +
@@ -240,6 +253,20 @@ Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& prese
   return {};
 }
 
+namespace {
+
+// Without memory for one more copy of a state, say.
+Expected<std::string> try_write(const CheckpointWriterConfig& config,
+                                const WriteCheckpoint& order) {
+  try {
+    return write_checkpoint(config.folder, order.name, config.identity, order.ranks);
+  } catch (...) {
+    return Error{Errc::failed, exception_line(std::current_exception())};
+  }
+}
+
+}  // namespace
+
 CheckpointWriterActor::behavior_type checkpoint_writer(
     CheckpointWriterActor::stateful_pointer<CheckpointWriterState> self,
     CheckpointWriterConfig config) {
@@ -247,7 +274,7 @@ CheckpointWriterActor::behavior_type checkpoint_writer(
   return {[self](const WriteCheckpoint& order) {
     const CheckpointWriterConfig& config = self->state.config;
     std::string& last = self->state.last;
-    auto path = write_checkpoint(config.folder, order.name, config.identity, order.ranks);
+    auto path = try_write(config, order);
     if (path && !config.keep_all && !last.empty() && last != *path) {
       std::error_code ignored;  // what cannot be removed stays
       fs::remove_all(last, ignored);

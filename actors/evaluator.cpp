@@ -1,28 +1,42 @@
 #include "actors/evaluator.hpp"
 
+#include <utility>
+
+#include "messages/exception_line.hpp"
+
 namespace grapevine {
 namespace {
 
-EpochEvaluated evaluate(Compute& compute, Epoch epoch, const FrozenTensor& z,
-                        const FrozenTensor& buffers) {
+EpochEvaluated evaluate(Compute& compute, const AveragedModel& model) {
   EpochEvaluated done;
-  done.epoch = epoch;
-  auto evaluated = compute.evaluate(z, buffers);
-  if (evaluated)
-    done.evaluation = *evaluated;
-  else
-    done.error = evaluated.error().message;
+  done.epoch = model.epoch;
+  try {
+    auto evaluated = compute.evaluate(model.z, model.buffers);
+    if (evaluated)
+      done.evaluation = *evaluated;
+    else
+      done.error = evaluated.error().message;
+  } catch (...) {
+    done.error = exception_line(std::current_exception());
+  }
   return done;
 }
 
-std::vector<EpochEvaluated> take_model(EvaluatorState& state, const EpochModel& model) {
+// Where evaluation takes its time, so that models are averaged meanwhile.
+EvaluationActor::behavior_type evaluation(EvaluationActor::pointer self,
+                                          const std::shared_ptr<Compute>& compute,
+                                          const SupervisorActor& supervisor) {
+  compute->on_evaluation_progress(
+      [self, supervisor] { self->send(supervisor, EvaluationGoesOn{}); });
+  return {[compute](const AveragedModel& model) { return evaluate(*compute, model); }};
+}
+
+void take_model(EvaluatorState& state, const EpochModel& model) {
   ModelAverage& average = state.epochs[model.epoch];
   average.add(model.z, model.buffers);
-  if (average.count() < state.config.ranks) return {};
-  EpochEvaluated done =
-      evaluate(*state.config.compute, model.epoch, average.z(), average.buffers());
+  if (average.count() < state.config.ranks) return;
+  state.waiting.push_back({model.epoch, average.z(), average.buffers()});
   state.epochs.erase(model.epoch);
-  return {std::move(done)};
 }
 
 FrozenTensor mean_buffers(const EvaluatorState& state) {
@@ -32,13 +46,12 @@ FrozenTensor mean_buffers(const EvaluatorState& state) {
 }
 
 // Epochs are evaluated that have all slices and, where the model has any, somebody's buffers.
-std::vector<EpochEvaluated> take_part(EvaluatorState& state, const EpochModel& part) {
+void take_part(EvaluatorState& state, const EpochModel& part) {
   if (part.rank >= state.config.ranks - state.config.servers)
     state.slices[part.epoch][part.rank] = part.z;
   else if (part.buffers.defined())
     state.buffers[part.rank] = part.buffers;
-  if (state.buffers.empty() && state.config.compute->initial_buffers().numel() > 0) return {};
-  std::vector<EpochEvaluated> done;
+  if (state.buffers.empty() && state.needs_buffers) return;
   for (auto it = state.slices.begin(); it != state.slices.end();) {
     if (static_cast<std::int32_t>(it->second.size()) < state.config.servers) {
       ++it;
@@ -46,22 +59,45 @@ std::vector<EpochEvaluated> take_part(EvaluatorState& state, const EpochModel& p
     }
     std::vector<FrozenTensor> slices;
     for (const auto& [rank, slice] : it->second) slices.push_back(slice);
-    done.push_back(
-        evaluate(*state.config.compute, it->first, concatenate(slices), mean_buffers(state)));
+    state.waiting.push_back({it->first, concatenate(slices), mean_buffers(state)});
     it = state.slices.erase(it);
   }
-  return done;
+}
+
+void evaluate_next(EvaluatorActor::stateful_pointer<EvaluatorState> self) {
+  EvaluatorState& state = self->state;
+  if (state.busy || state.waiting.empty()) return;
+  state.busy = true;
+  AveragedModel model = std::move(state.waiting.front());
+  state.waiting.pop_front();
+  self->request(state.evaluation, caf::infinite, std::move(model))
+      .then([self](EpochEvaluated& done) {
+        self->state.busy = false;
+        self->send(self->state.config.supervisor, std::move(done));
+        evaluate_next(self);
+      });
 }
 
 }  // namespace
 
 EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<EvaluatorState> self,
                                         EvaluatorConfig config) {
-  self->state.config = std::move(config);
+  EvaluatorState& state = self->state;
+  state.config = std::move(config);
+  const std::shared_ptr<Compute> compute = std::move(state.config.compute);
+  state.needs_buffers = compute->initial_buffers().numel() > 0;
+  const SupervisorActor& supervisor = state.config.supervisor;
+  state.evaluation = state.config.detach
+                         ? self->spawn<caf::detached>(evaluation, compute, supervisor)
+                         : self->spawn(evaluation, compute, supervisor);
+  self->link_to(state.evaluation);  // they end together
   return {[self](const EpochModel& model) {
     EvaluatorState& state = self->state;
-    auto done = state.config.servers > 0 ? take_part(state, model) : take_model(state, model);
-    for (EpochEvaluated& one : done) self->send(state.config.supervisor, std::move(one));
+    if (state.config.servers > 0)
+      take_part(state, model);
+    else
+      take_model(state, model);
+    evaluate_next(self);
   }};
 }
 

@@ -294,11 +294,12 @@ Expected<void> replace_symlink_atomically(const fs::path& target, const fs::path
   return {};
 }
 
-FolderLock lock_folder(const fs::path& folder) {
+Expected<FolderLock> lock_folder(const fs::path& folder) {
   const auto held = std::make_shared<const Descriptor>(open_file(folder, O_RDONLY | O_DIRECTORY));
-  if (held->get() < 0 || retry([&] { return ::flock(held->get(), LOCK_EX | LOCK_NB); }) != 0)
-    return nullptr;
-  return held;
+  if (held->get() < 0) return FolderLock();
+  if (retry([&] { return ::flock(held->get(), LOCK_EX | LOCK_NB); }) == 0) return FolderLock(held);
+  if (errno != EWOULDBLOCK) return FolderLock();
+  return bad_input(folder.string() + ": another run writes there at this moment");
 }
 
 void remove_stale_files(const fs::path& folder) {

@@ -54,9 +54,9 @@ void remove_stale_files(const std::filesystem::path& folder);
 
 // A folder's lock goes with its last copy, or when this process ends, however it does.
 using FolderLock = std::shared_ptr<const void>;
-// Keeps out whoever asks for the same folder. Null where somebody has it (this process, too), or
-// where the file system has no locks. Does not wait.
-FolderLock lock_folder(const std::filesystem::path& folder);
+// Keeps out whoever asks for the same folder. Null where the file system has no locks. Does not
+// wait. Errors (bad_input): somebody has it, this process or another.
+Expected<FolderLock> lock_folder(const std::filesystem::path& folder);
 
 // Syncs the directory, so that the names in it survive a power failure. A directory that may be
 // written but not read is left to the system. Errors (io).

@@ -379,6 +379,7 @@ void PeerState::report_step() {
                                           : std::numeric_limits<double>::quiet_NaN();
   report.samples = last_gradient_.samples;
   self_->send(config_.supervisor, report);
+  flush_trace();  // a run that is killed has traced what it reported
   send_epoch_models();
   step_seconds_.push_back(report.batch_time_s);
   waited_ = Duration::zero();

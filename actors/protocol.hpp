@@ -100,6 +100,8 @@ struct Farewell {
 };
 struct Watchdog {};
 struct CollectAgain {};
+// A validation has got on by a batch.
+struct EvaluationGoesOn {};
 
 // ---- to the Evaluator, CheckpointWriter and Tracer ----
 
@@ -166,9 +168,10 @@ struct BeginRun {
 using SupervisorActor = caf::typed_actor<
     caf::reacts_to<BeginRun>, caf::reacts_to<StepReport>, caf::reacts_to<RankFinished>,
     caf::reacts_to<RankSnapshot>, caf::reacts_to<RankReport>, caf::reacts_to<RankFailed>,
-    caf::reacts_to<EpochEvaluated>, caf::reacts_to<CheckpointWritten>,
-    caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>,
-    caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<Farewell>>;
+    caf::reacts_to<EpochEvaluated>, caf::reacts_to<EvaluationGoesOn>,
+    caf::reacts_to<CheckpointWritten>, caf::reacts_to<StopRequested>,
+    caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>, caf::reacts_to<CollectAgain>,
+    caf::reacts_to<TraceClosed>, caf::reacts_to<Farewell>>;
 
 // ---- rendezvous ----
 
@@ -285,6 +288,7 @@ typename Inspector::result_type inspect(Inspector& f, StepReport& m) {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TimerFired)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EpochEvaluated)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EvaluationGoesOn)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CheckpointWritten)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Watchdog)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CollectAgain)

@@ -22,7 +22,7 @@ caf::error inspect(caf::deserializer& source, Error& error);
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ledger& l) {
   return f(caf::meta::type_name("ledger"), l.produced, l.committed, l.dropped, l.samples, l.sent,
-           l.received, l.sent_before, l.bytes_sent, l.staleness);
+           l.received, l.sent_before, l.bytes_sent, l.staleness, l.joined);
 }
 
 }  // namespace grapevine

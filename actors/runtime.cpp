@@ -1,6 +1,9 @@
 #include "actors/runtime.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
 
 #include <caf/all.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
@@ -12,6 +15,8 @@
 
 namespace grapevine {
 namespace {
+
+constexpr Duration kShutDownPoll = std::chrono::milliseconds(2);
 
 SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
                                           SupervisorConfig config) {
@@ -30,6 +35,7 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](RankReport& report) { state.on_report(report); },
       [&state](const RankFailed& failed) { state.on_failed(failed); },
       [&state](const EpochEvaluated& evaluated) { state.on_evaluated(evaluated); },
+      [&state](EvaluationGoesOn) { state.on_evaluation_goes_on(); },
       [&state](const CheckpointWritten& written) { state.on_written(written); },
       [&state](StopRequested) { state.on_stop_requested(); },
       [&state](CheckpointRequested) { state.on_checkpoint_requested(); },
@@ -43,7 +49,7 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
 // Spawns the actors of a run and wires them up.
 class CrewBuilder {
  public:
-  // `detach`: workers, the evaluator and writers get threads of their own.
+  // `detach`: workers, evaluations and those who write files get threads of their own.
   CrewBuilder(caf::actor_system& system, RunConfig& config, bool detach)
       : system_(system), config_(config), detach_(detach) {
     const auto since_epoch = system_.clock().now().time_since_epoch();
@@ -75,13 +81,13 @@ class CrewBuilder {
                                  CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
                                                         config_.keep_checkpoints, head});
     if (config_.evaluator)
-      crew_.evaluator = spawn_aside(
-          evaluator, EvaluatorConfig{config_.ranks, config_.servers(), config_.evaluator, head});
+      crew_.evaluator = system_.spawn(evaluator, EvaluatorConfig{config_.ranks, config_.servers(),
+                                                                 config_.evaluator, head, detach_});
     return head;
   }
 
   TracerActor spawn_tracer(std::string path, TraceOwner owner) {
-    return system_.spawn(tracer, TracerConfig{std::move(path), std::move(owner)});
+    return spawn_aside(tracer, TracerConfig{std::move(path), std::move(owner)});
   }
 
   PeerActor spawn_peer(Rank rank, const SupervisorActor& supervisor,
@@ -230,14 +236,28 @@ Runtime::Runtime(RunConfig config, std::shared_ptr<RunObserver> observer)
 }
 
 Runtime::~Runtime() {
-  for (const Rank rank : impl_->attached) impl_->config.transport->detach(rank);
+  dismiss();
+  impl_->system->await_all_actors_done();
+}
+
+bool Runtime::shut_down(Duration patience) {
+  dismiss();
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (impl_->system->registry().running() > 0) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kShutDownPoll);
+  }
+  return true;
+}
+
+void Runtime::dismiss() {
+  for (const Rank rank : std::exchange(impl_->attached, {})) impl_->config.transport->detach(rank);
   // Whoever was spawned for a run that never began hears of its end here.
   for (const caf::actor& actor : impl_->own)
     caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
   impl_->own.clear();
   impl_->supervisor = SupervisorActor{};
   impl_->deputy = LocalDeputy{};
-  impl_->system->await_all_actors_done();
 }
 
 void Runtime::request_stop() {

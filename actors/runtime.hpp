@@ -67,8 +67,13 @@ class Runtime {
   // other processes, at most twice their patience; whatever is wrong ends the run in all of them.
   // REQUIRES: a valid config.
   Runtime(RunConfig config, std::shared_ptr<RunObserver> observer);
-  // Waits for the actors to end: call it after on_end.
+  // Waits for the actors to end: call it after on_end, and not where shut_down() has failed.
   ~Runtime();
+
+  // Waits for the actors to end, for at most about `patience`. False: a thread does not come back
+  // from where it is, e.g. a module that loops or a read that hangs. What it uses must then stay:
+  // leak this object, and end the process without destructors. REQUIRES: after on_end.
+  bool shut_down(Duration patience);
 
   // Thread-safe; not for signal handlers.
   void request_stop();
@@ -76,6 +81,7 @@ class Runtime {
 
  private:
   struct Impl;
+  void dismiss();
   std::unique_ptr<Impl> impl_;
 };
 

@@ -11,7 +11,8 @@ namespace grapevine {
 namespace {
 
 constexpr Duration kWatchInterval = std::chrono::seconds(5);
-constexpr Duration kClosePatience = std::chrono::seconds(10);  // for traces to be written
+constexpr Duration kClosePatience = std::chrono::seconds(10);    // for traces to be written
+constexpr Duration kLastWords = std::chrono::milliseconds(200);  // for records of a failed run
 constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
 
 // A checkpoint is as far as its slowest rank.
@@ -68,6 +69,8 @@ void SupervisorState::on_step(const StepReport& report) {
   steps_[report.rank] = report.step;
   epochs_[report.rank] = report.epochs_done;
   config_.observer->on_step(report);
+  // A checkpoint after a failure would be what the next run goes on from.
+  if (stage_ != Stage::running) return;
   if (!config_.checkpoints || config_.checkpoint_every_epochs <= 0 || cutting_ || writing_) return;
   if (static_cast<std::int32_t>(epochs_.size() + lost_.size()) < workers()) return;
   double behind = report.epochs_done;  // all ranks
@@ -102,6 +105,8 @@ void SupervisorState::on_evaluated(const EpochEvaluated& evaluated) {
   end_if_settled();
 }
 
+void SupervisorState::on_evaluation_goes_on() { last_news_ = now(); }
+
 void SupervisorState::on_failed(const RankFailed& failed) { fail(failed.error); }
 
 // The last resort: whoever waits for the end hears of it.
@@ -116,7 +121,10 @@ void SupervisorState::on_exception(const std::exception_ptr& problem) {
 // No wait is unbounded: a run in which nobody takes a step is a failed run.
 void SupervisorState::on_watchdog() {
   if (stage_ == Stage::ended) return;
-  if (stage_ == Stage::closing && now() - closing_since_ >= kClosePatience) return end();
+  if (stage_ == Stage::closing && now() - closing_since_ >= kClosePatience) {
+    config_.observer->on_warning(unclosed());
+    return end();
+  }
   self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
   if (stage_ != Stage::closing && now() - last_news_ > config_.patience) {
     std::string where;
@@ -170,8 +178,10 @@ void SupervisorState::on_checkpoint_requested() {
   if (!cutting_ && !writing_) begin_cut("");
 }
 
-// Ends early: one last checkpoint, then the models as they are.
+// Ends early: one last checkpoint, then the models as they are. Where training is over already,
+// validations that are still due are left out.
 void SupervisorState::on_stop_requested() {
+  if (stage_ == Stage::draining && std::exchange(evaluations_due_, 0) > 0) return end_if_settled();
   if (stage_ != Stage::running || stopping_) return;
   if (crew_.peers.empty()) {
     stop_early_ = true;  // once everybody is there
@@ -258,7 +268,13 @@ void SupervisorState::close() {
   closing_since_ = now();
   if (crew_.tracer) {
     trace_open_ = true;
-    self_->send(crew_.tracer, CloseTrace{});
+    if (result_.error) {
+      // Peers still have what they did since their last step; asked for a report they hand it over.
+      for (const PeerActor& peer : crew_.peers) self_->send(peer, Collect{false});
+      self_->delayed_send(crew_.tracer, kLastWords, CloseTrace{});
+    } else {
+      self_->send(crew_.tracer, CloseTrace{});
+    }
   }
   for (std::size_t i = 0; i < crew_.deputies.size(); ++i)
     if (const auto process = static_cast<std::int32_t>(i) + 1; lost_processes_.count(process) == 0)
@@ -280,6 +296,15 @@ void SupervisorState::on_trace_closed(const TraceClosed& closed) {
 void SupervisorState::on_farewell(Farewell farewell) {
   open_processes_.erase(farewell.process);
   end_if_closed();
+}
+
+// What close() still waits for.
+std::string SupervisorState::unclosed() const {
+  std::string who = trace_open_ ? "the trace" : "";
+  for (const std::int32_t process : open_processes_)
+    who += (who.empty() ? "process " : ", process ") + std::to_string(process);
+  return "after " + std::to_string(static_cast<int>(to_seconds(kClosePatience))) +
+         " s still not closed: " + who + "; what was traced there may be missing";
 }
 
 void SupervisorState::end_if_closed() {

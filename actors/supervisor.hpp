@@ -69,6 +69,7 @@ class SupervisorState {
   void on_snapshot(RankSnapshot& snapshot);
   void on_report(RankReport& report);
   void on_failed(const RankFailed& failed);
+  void on_evaluation_goes_on();
   void on_evaluated(const EpochEvaluated& evaluated);
   void on_written(const CheckpointWritten& written);
   void on_stop_requested();
@@ -90,6 +91,7 @@ class SupervisorState {
   void end_if_settled();
   void fail(Error error);
   void close();
+  std::string unclosed() const;
   void end_if_closed();
   void end();
   std::int32_t workers() const { return config_.ranks - config_.servers; }

@@ -1,7 +1,9 @@
 // Compute: the pure function (parameters, batch) -> (gradient, loss) behind a GpuWorker.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "messages/expected.hpp"
 #include "messages/gradient.hpp"
@@ -30,6 +32,18 @@ class Compute {
 
   // Loss and accuracy on the test split at `z`, `buffers`.
   virtual Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) = 0;
+
+  // Called, on its thread, each time evaluate() has got on by a batch: a long evaluation is not a
+  // stuck one.
+  void on_evaluation_progress(std::function<void()> call) { progress_ = std::move(call); }
+
+ protected:
+  void evaluation_goes_on() const {
+    if (progress_) progress_();
+  }
+
+ private:
+  std::function<void()> progress_;
 };
 
 }  // namespace grapevine

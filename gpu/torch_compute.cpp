@@ -124,12 +124,15 @@ Expected<void> TorchCompute::check_fit() {
   const std::string input_shape = shape_text(batch->input.sizes());
   const std::vector<std::int64_t> needed = output_shape(info, 2);
   try {
-    const at::NoGradGuard no_grad;
     const Batch uploaded = transfers_.upload(*batch);
     const auto scope = transfers_.begin_compute();
     model_->train(false);
     const at::Tensor output = forward(uploaded.input);
-    if (output.sizes() == at::IntArrayRef(needed) && output.is_floating_point()) return {};
+    if (output.sizes() == at::IntArrayRef(needed) && output.is_floating_point()) {
+      if (output.requires_grad()) return {};
+      return bad_input(what + ": its output has no gradient for its parameters, so that nothing " +
+                       "could be learned: does its forward pass detach it?");
+    }
     return bad_input(what + ": its output is " + shape_text(output.sizes()) + " where " +
                      shape_text(needed) + " is needed, for input " + input_shape +
                      ": choose another model or data set");
@@ -334,6 +337,7 @@ Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
     sum.loss += share * figure[0];
     sum.top1 += share * figure[1];
     sum.top5 += share * figure[2];
+    evaluation_goes_on();
   }
   sum.samples = info.test_size;
   return sum;

@@ -395,15 +395,18 @@ TEST(StaleFiles, OnlyThoseOfProcessesThatAreGone) {
 
 TEST(FolderLock, KeepsOthersOutUntilItGoes) {
   const TemporaryDirectory folder;
-  FolderLock held = lock_folder(folder.path());
+  FolderLock held = *lock_folder(folder.path());
   ASSERT_NE(held, nullptr);
-  EXPECT_EQ(lock_folder(folder.path()), nullptr);
+  const auto refused = lock_folder(folder.path());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::bad_input);
+  EXPECT_NE(refused.error().message.find(folder.path().string()), std::string::npos);
   FolderLock copy = held;
   held.reset();
-  EXPECT_EQ(lock_folder(folder.path()), nullptr);
+  EXPECT_FALSE(lock_folder(folder.path()).ok());
   copy.reset();
-  EXPECT_NE(lock_folder(folder.path()), nullptr);
-  EXPECT_EQ(lock_folder(folder.path() / "nowhere"), nullptr);
+  EXPECT_NE(*lock_folder(folder.path()), nullptr);
+  EXPECT_EQ(*lock_folder(folder.path() / "nowhere"), nullptr) << "no folder, no lock, no error";
 }
 
 }  // namespace

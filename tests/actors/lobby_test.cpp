@@ -29,6 +29,7 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](RankReport&) {},
           [told](const RankFailed& failed) { told->failed.set_value(failed.error); },
           [](const EpochEvaluated&) {},
+          [](EvaluationGoesOn) {},
           [](const CheckpointWritten&) {},
           [](StopRequested) {},
           [](CheckpointRequested) {},
@@ -132,17 +133,20 @@ TEST_F(LobbyTest, WhatIsWrongWithOneIsToldToAll) {
     SCOPED_TRACE(c.expected);
     told_ = std::make_shared<Told>();
     open(3);
-    auto first = ask(join(0));
-    // The spoilt one comes after the first, so that both must hear of it.
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    // From one sender, so that the spoilt one comes second and both must hear of it.
+    caf::scoped_actor self{system_};
     Join spoilt = join(1);
     c.spoil(spoilt);
-    auto second = ask(spoilt);
-    for (auto* answer : {&first, &second}) {
-      const Welcome welcome = answer->get();
-      EXPECT_TRUE(welcome.refused);
-      EXPECT_NE(welcome.error.message.find(c.expected), std::string::npos) << welcome.error.message;
-    }
+    auto first = self->request(lobby_, kDeadline, join(0));
+    auto second = self->request(lobby_, kDeadline, std::move(spoilt));
+    for (auto* answer : {&first, &second})
+      answer->receive(
+          [&](Welcome& welcome) {
+            EXPECT_TRUE(welcome.refused);
+            EXPECT_NE(welcome.error.message.find(c.expected), std::string::npos)
+                << welcome.error.message;
+          },
+          [](const caf::error&) { ADD_FAILURE() << "no answer"; });
     EXPECT_NE(told_error().message.find(c.expected), std::string::npos);
     caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
   }

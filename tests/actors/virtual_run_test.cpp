@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <future>
 #include <set>
+#include <thread>
 
 #include "actors/runtime.hpp"
 #include "gpu/quadratic_compute.hpp"
@@ -699,8 +700,115 @@ TEST(VirtualRun, ARankThatHangsEndsTheRunInBoundedTime) {
       << result.error->message;
 }
 
+// On real threads: the end of the run, for the main thread.
+struct Waiting : Quiet {
+  void on_end(RunResult result) override { promise.set_value(std::move(result)); }
+  std::promise<RunResult> promise;
+};
+
+// An evaluation far longer than the run's patience, which gets on all the time.
+class LongEvaluation : public Compute {
+ public:
+  explicit LongEvaluation(std::shared_ptr<Compute> inner) : inner_(std::move(inner)) {}
+  std::int64_t dimension() const override { return inner_->dimension(); }
+  FrozenTensor initial_parameters() const override { return inner_->initial_parameters(); }
+  FrozenTensor initial_buffers() const override { return inner_->initial_buffers(); }
+  Gradient gradient(GradientRequest request) override {
+    return inner_->gradient(std::move(request));
+  }
+  Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override {
+    for (int batch = 0; batch < 130; ++batch) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      evaluation_goes_on();
+    }
+    return inner_->evaluate(z, buffers);
+  }
+
+ private:
+  std::shared_ptr<Compute> inner_;
+};
+
+TEST(RealRun, AValidationThatGetsOnIsNotStuck) {
+  Scenario scenario;
+  scenario.steps = 4;
+  scenario.steps_per_epoch = 4;
+  scenario.delay = "";
+  RunConfig config = make_run(scenario);
+  config.evaluator = std::make_shared<LongEvaluation>(config.evaluator);
+  config.patience = std::chrono::seconds(4);
+  const auto observer = std::make_shared<Waiting>();
+  auto future = observer->promise.get_future();
+  Runtime runtime(std::move(config), observer);
+  ASSERT_EQ(future.wait_for(std::chrono::seconds(300)), std::future_status::ready);
+  const RunResult result = future.get();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(observer->validations.size(), 1U);
+}
+
+// Asked to stop, a run whose training is over does not wait for what is left of its validations.
+TEST(RealRun, AStopLeavesOutValidationsThatAreDue) {
+  Scenario scenario;
+  scenario.steps = 4;
+  scenario.steps_per_epoch = 1;
+  scenario.delay = "";
+  RunConfig config = make_run(scenario);
+  config.evaluator = std::make_shared<LongEvaluation>(config.evaluator);
+  struct Stepping : Waiting {
+    void on_step(const StepReport& report) override {
+      if (report.step == 3 && ++last == 4) done.set_value();
+    }
+    int last = 0;
+    std::promise<void> done;
+  };
+  const auto observer = std::make_shared<Stepping>();
+  auto future = observer->promise.get_future();
+  Runtime runtime(std::move(config), observer);
+  ASSERT_EQ(observer->done.get_future().wait_for(std::chrono::seconds(120)),
+            std::future_status::ready);
+  runtime.request_stop();
+  ASSERT_EQ(future.wait_for(std::chrono::seconds(120)), std::future_status::ready);
+  const RunResult result = future.get();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_TRUE(result.z.defined());
+  EXPECT_LT(observer->validations.size(), 4U);
+}
+
+// A worker that stays in its step for long is not waited for without end.
+TEST(RealRun, ShutDownSaysWhoDoesNotComeBack) {
+  class Held : public LongEvaluation {
+   public:
+    Held(std::shared_ptr<Compute> inner, std::shared_future<void> gate)
+        : LongEvaluation(std::move(inner)), gate_(std::move(gate)) {}
+    Gradient gradient(GradientRequest request) override {
+      gate_.wait();
+      return LongEvaluation::gradient(std::move(request));
+    }
+
+   private:
+    std::shared_future<void> gate_;
+  };
+  std::promise<void> gate;
+  Scenario scenario;
+  scenario.steps = 4;
+  scenario.delay = "";
+  RunConfig config = make_run(scenario);
+  config.evaluator = nullptr;
+  config.computes[1] = std::make_shared<Held>(config.computes[1], gate.get_future().share());
+  config.patience = std::chrono::milliseconds(100);
+  const auto observer = std::make_shared<Waiting>();
+  auto future = observer->promise.get_future();
+  Runtime runtime(std::move(config), observer);
+  ASSERT_EQ(future.wait_for(std::chrono::seconds(120)), std::future_status::ready);
+  const RunResult result = future.get();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, Errc::timeout);
+  EXPECT_FALSE(runtime.shut_down(std::chrono::milliseconds(200)));
+  gate.set_value();
+  EXPECT_TRUE(runtime.shut_down(std::chrono::seconds(120)));
+}
+
 // The same actors on real threads end with the same bits as in virtual time.
-TEST(VirtualRun, RealThreadsGiveTheSameBits) {
+TEST(RealRun, GivesTheBitsOfAVirtualOne) {
   for (const std::string& preset : kSynchronous) {
     SCOPED_TRACE(preset);
     Scenario scenario;
@@ -708,11 +816,6 @@ TEST(VirtualRun, RealThreadsGiveTheSameBits) {
     scenario.momentum = 0.9;
     scenario.delay = "lognormal=-8:1";
     const RunResult expected = run(scenario);
-
-    struct Waiting : Quiet {
-      void on_end(RunResult result) override { promise.set_value(std::move(result)); }
-      std::promise<RunResult> promise;
-    };
     const auto observer = std::make_shared<Waiting>();
     auto future = observer->promise.get_future();
     Runtime runtime(make_run(scenario), observer);

@@ -105,12 +105,18 @@ TEST(BatchLoader, AugmentsByEpoch) {
 
 TEST(BatchLoader, ReadsAtMostDepthAhead) {
   const auto data = slow_data();
-  {
-    BatchLoader loader(data, sampler_for(slow_info()), 0, options(3, 4));
-    ASSERT_TRUE(loader.next(0).ok());
-    // Steps 1 to 4 are wanted now, whether or not they were read by this time.
-  }
-  EXPECT_LE(data->reads, 1 + 4);
+  BatchLoader loader(data, sampler_for(slow_info()), 0, options(3, 4));
+  const auto settle_at = [&](int reads) {
+    for (int i = 0; i < 6000 && data->reads < reads; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    // One that knows no bound would read on meanwhile.
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_EQ(data->reads, reads);
+  };
+  ASSERT_TRUE(loader.next(0).ok());
+  settle_at(1 + 4);
+  ASSERT_TRUE(loader.next(1).ok());
+  settle_at(2 + 4);
 }
 
 TEST(BatchLoader, FastDataIsReadWhenAsked) {

@@ -1,0 +1,94 @@
+// What crosses processes comes out as it went in: every field.
+#include <gtest/gtest.h>
+
+#include <caf/all.hpp>
+#include <caf/binary_deserializer.hpp>
+#include <caf/binary_serializer.hpp>
+
+#include "actors/protocol.hpp"
+
+namespace grapevine {
+namespace {
+
+template <class T>
+T through_the_wire(T value) {
+  caf::actor_system_config config;
+  caf::actor_system system{config};
+  std::vector<char> bytes;
+  caf::binary_serializer sink{system, bytes};
+  EXPECT_FALSE(sink(value));
+  T copy;
+  caf::binary_deserializer source{system, bytes};
+  EXPECT_FALSE(source(copy));
+  return copy;
+}
+
+TEST(Wire, ALedgerKeepsAllItsFigures) {
+  Ledger ledger;
+  ledger.produced = 11;
+  ledger.committed = 7;
+  ledger.dropped = 3;
+  ledger.samples = 320;
+  ledger.sent = 21;
+  ledger.received = 20;
+  ledger.sent_before = 5;
+  ledger.bytes_sent = 1ULL << 40U;
+  ledger.staleness = {{0, 4}, {2, 1}};
+  ledger.joined = {{-1, 2}, {0, 5}, {3, 1}};
+  const Ledger copy = through_the_wire(ledger);
+  EXPECT_EQ(copy.produced, ledger.produced);
+  EXPECT_EQ(copy.committed, ledger.committed);
+  EXPECT_EQ(copy.dropped, ledger.dropped);
+  EXPECT_EQ(copy.samples, ledger.samples);
+  EXPECT_EQ(copy.sent, ledger.sent);
+  EXPECT_EQ(copy.received, ledger.received);
+  EXPECT_EQ(copy.sent_before, ledger.sent_before);
+  EXPECT_EQ(copy.bytes_sent, ledger.bytes_sent);
+  EXPECT_EQ(copy.staleness, ledger.staleness);
+  EXPECT_EQ(copy.joined, ledger.joined);
+}
+
+TEST(Wire, ARankReportKeepsItsModelAndTimes) {
+  RankReport report;
+  report.rank = 3;
+  report.step = 99;
+  report.w = 0.75;
+  report.z = FrozenTensor::freeze(at::arange(5, at::kFloat));
+  report.buffers = FrozenTensor::freeze(at::ones({2}));
+  report.step_seconds = {0.5, 0.25};
+  report.measures.put("x", 1.5);
+  const RankReport copy = through_the_wire(report);
+  EXPECT_EQ(copy.rank, 3);
+  EXPECT_EQ(copy.step, 99);
+  EXPECT_EQ(copy.w, 0.75);
+  EXPECT_TRUE(at::equal(copy.z.read(), report.z.read()));
+  EXPECT_TRUE(at::equal(copy.buffers.read(), report.buffers.read()));
+  EXPECT_EQ(copy.step_seconds, report.step_seconds);
+  EXPECT_EQ(*copy.measures.number("x"), 1.5);
+}
+
+TEST(Wire, AStepReportKeepsEveryFigure) {
+  StepReport report;
+  report.rank = 1;
+  report.step = 2;
+  double next = 3;
+  for (double* figure : {&report.epoch, &report.epochs_done, &report.time_s, &report.batch_time_s,
+                         &report.exchange_time_s, &report.data_time_s, &report.loss, &report.top1,
+                         &report.top5, &report.lr, &report.staleness})
+    *figure = next++;
+  report.samples = 64;
+  report.logged = false;
+  const StepReport copy = through_the_wire(report);
+  EXPECT_EQ(copy.rank, 1);
+  EXPECT_EQ(copy.step, 2);
+  next = 3;
+  for (const double figure :
+       {copy.epoch, copy.epochs_done, copy.time_s, copy.batch_time_s, copy.exchange_time_s,
+        copy.data_time_s, copy.loss, copy.top1, copy.top5, copy.lr, copy.staleness})
+    EXPECT_EQ(figure, next++);
+  EXPECT_EQ(copy.samples, 64);
+  EXPECT_FALSE(copy.logged);
+}
+
+}  // namespace
+}  // namespace grapevine
