@@ -9,6 +9,7 @@
 
 #include "algorithms/averaging.hpp"
 #include "algorithms/topology.hpp"
+#include "apps/verb_options.hpp"
 
 namespace grapevine {
 namespace {
@@ -49,18 +50,17 @@ void print_line(const AveragingReport& report, double initial_deviation, std::os
 class AverageCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("--method", method_, "push-sum, symmetric or bilateral")->capture_default_str();
-    app.add_option("--topology", topology_, "The graph (see grapevine topology --help)")
-        ->capture_default_str();
-    app.add_option("--ranks", ranks_, "Number of ranks")->capture_default_str();
-    app.add_option("--peers", peers_, "Destinations of a rank in a round")->capture_default_str();
-    app.add_option("--rounds", rounds_, "Rounds to run")->capture_default_str();
-    app.add_option("--dim", dim_, "Coordinates of a value")->capture_default_str();
-    app.add_option("--seed", seed_, "Seed of the dropped messages")->capture_default_str();
-    app.add_option("--drop", drop_, "Probability that a message is lost, in [0, 1)")
-        ->capture_default_str();
-    app.add_flag("--plain", plain_, "push-sum without running sums: lost messages are lost mass");
-    app.add_flag("--json", json_, "Print one JSON object a round");
+    add_option(app, "method", method_, "push-sum, symmetric or bilateral");
+    add_option(app, "topology", topology_, "The graph (see grapevine topology --help)");
+    add_option(app, "ranks", ranks_, "Number of ranks");
+    add_option(app, "peers", peers_, "Destinations of a rank in a round");
+    add_option(app, "rounds", rounds_, "Rounds to run");
+    add_option(app, "dim", dim_, "Coordinates of a value");
+    add_option(app, "seed", seed_, "Seed of the dropped messages");
+    add_option(app, "drop", drop_, "Probability that a message is lost, in [0, 1)");
+    add_switch(app, "plain", plain_, "push-sum without running sums: lost messages are lost mass");
+    add_switch(app, "json", json_, "Print one JSON object a round");
+    add_config_file(app);
   }
 
   Expected<void> run(Console& console) override {

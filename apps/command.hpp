@@ -17,6 +17,8 @@ struct Console {
   std::ostream& out;      // results; machine output with --json
   std::ostream& err;      // progress and errors
   bool terminal = false;  // err is a terminal
+  // A verb that ended without one of its threads: the process must end without destructors.
+  bool thread_left_behind = false;
 };
 
 // A verb declares its options on a CLI11 sub-command and runs after parsing. Errors of code

@@ -64,7 +64,13 @@ int run_verb(const CommandEntry& entry, const std::vector<std::string>& argument
     return report(console, usage_message(error, entry.name), kBadUsage);
   }
   const Expected<void> done = command->run(console);
-  if (done) return 0;
+  console.out.flush();
+  if (done && console.out) return 0;
+  if (done)
+    return report(console,
+                  "the results could not be written to stdout: is its disk full, or its "
+                  "reader gone?",
+                  kFailed);
   const bool users = done.error().code == Errc::bad_input || done.error().code == Errc::unavailable;
   return report(console, done.error().message, users ? kBadUsage : kFailed);
 }

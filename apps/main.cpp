@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -27,9 +28,17 @@ void set_up_logging() {
   spdlog::set_level(level != nullptr ? spdlog::level::from_str(level) : spdlog::level::warn);
 }
 
+// A standard stream that is closed would be the first file that is opened, and take what was meant
+// for it.
+void open_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) std::abort();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_closed_streams();
   set_up_logging();
 #ifdef GRAPEVINE_TORCH_CUDA
   grapevine::register_torch_cuda();
@@ -46,5 +55,8 @@ int main(int argc, char** argv) {
       {"bench", "micro-benchmarks of transports and collectives", grapevine::make_bench_command},
   };
   grapevine::Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0};
-  return grapevine::run_command_line(table, {argv + 1, argv + argc}, console);
+  const int code = grapevine::run_command_line(table, {argv + 1, argv + argc}, console);
+  if (!console.thread_left_behind) return code;
+  std::cout.flush();
+  std::_Exit(code);  // destructors would pull away what that thread uses
 }

@@ -18,11 +18,11 @@ constexpr char kHeader[] =
 
 constexpr double kSmoothing = 0.95;  // of the loss that the progress bar shows
 
-// "" where not measured.
-std::string cell(double value) {
+// "" where not measured. 9 digits give a float back as it was.
+std::string cell(double value, int digits = 6) {
   if (!std::isfinite(value)) return "";
   char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
+  std::snprintf(text, sizeof text, "%.*g", digits, value);
   return text;
 }
 
@@ -70,12 +70,16 @@ void RunOutput::show_progress(ProgressBar* bar, std::int64_t total_steps,
   progress_.step = begun_steps;
 }
 
+void RunOutput::add_follower(std::unique_ptr<RunFollower> follower) {
+  followers_.push_back(std::move(follower));
+}
+
 void RunOutput::on_step(const StepReport& report) {
   if (report.logged) {
     file_.stream() << report.rank << ',' << cell(report.epoch) << ',' << report.step << ','
                    << cell(report.time_s) << ',' << cell(report.batch_time_s) << ','
                    << cell(report.exchange_time_s) << ',' << cell(report.data_time_s) << ','
-                   << cell(report.loss) << ',' << cell(report.top1) << ',' << cell(report.top5)
+                   << cell(report.loss, 9) << ',' << cell(report.top1) << ',' << cell(report.top5)
                    << ',' << cell(report.lr) << ',' << cell(report.staleness) << ",,,\n";
     add_loss(report.rank, report.loss);
   }
@@ -86,16 +90,19 @@ void RunOutput::on_step(const StepReport& report) {
                        ? kSmoothing * progress_.loss + (1 - kSmoothing) * report.loss
                        : report.loss;
   if (bar_ != nullptr) bar_->update(progress_);
+  for (const auto& follower : followers_) follower->on_step(report);
 }
 
 void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
-  const auto step = epoch_ends_.find(epoch);
-  file_.stream() << "0," << epoch << ','
-                 << (step == epoch_ends_.end() ? std::string() : std::to_string(step->second))
+  const auto end = epoch_ends_.find(epoch);
+  const std::optional<Step> step =
+      end == epoch_ends_.end() ? std::nullopt : std::optional<Step>(end->second);
+  file_.stream() << "0," << epoch << ',' << (step ? std::to_string(*step) : std::string())
                  << ",,,,,,,,,," << cell(evaluation.loss) << ',' << cell(evaluation.top1) << ','
                  << cell(evaluation.top5) << "\n";
   spdlog::info("epoch {}: validation loss {:.4f}, top-1 {:.4f}", epoch + 1, evaluation.loss,
                evaluation.top1);
+  for (const auto& follower : followers_) follower->on_validation(epoch, step, evaluation);
 }
 
 // With each checkpoint metrics.csv is renewed, whole: a process that is killed leaves the rows that
@@ -107,11 +114,18 @@ void RunOutput::on_checkpoint(const std::string& path) {
   const std::string rows{std::istreambuf_iterator<char>(written), {}};
   if (auto renewed = write_file_atomically(path_, rows); !renewed)
     on_warning(renewed.error().message);
+  for (const auto& follower : followers_) follower->on_checkpoint();
 }
 
 void RunOutput::on_warning(const std::string& message) {
   if (bar_ != nullptr) bar_->clear();
   spdlog::warn("{}", message);
+  for (const auto& follower : followers_) follower->on_warning();
+}
+
+void RunOutput::on_end(RunResult result) {
+  for (const auto& follower : followers_) follower->on_end();
+  end_.on_end(std::move(result));
 }
 
 double RunOutput::final_loss() const {

@@ -4,10 +4,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "actors/files.hpp"
 #include "actors/runtime.hpp"
 #include "apps/console.hpp"
+#include "apps/monitoring/run_follower.hpp"
 #include "apps/run_end.hpp"
 
 namespace grapevine {
@@ -22,11 +24,14 @@ class RunOutput : public RunObserver {
   // REQUIRES: before the run. `bar` may be null and outlives the run.
   void show_progress(ProgressBar* bar, std::int64_t total_steps, std::int64_t begun_steps);
 
+  // REQUIRES: before the run.
+  void add_follower(std::unique_ptr<RunFollower> follower);
+
   void on_step(const StepReport& report) override;
   void on_validation(Epoch epoch, const Evaluation& evaluation) override;
   void on_checkpoint(const std::string& path) override;
   void on_warning(const std::string& message) override;
-  void on_end(RunResult result) override { end_.on_end(std::move(result)); }
+  void on_end(RunResult result) override;
 
   // For the main thread.
   RunEnd& end() { return end_; }
@@ -49,6 +54,7 @@ class RunOutput : public RunObserver {
   ProgressBar* bar_ = nullptr;
   Progress progress_;
   std::map<Rank, std::deque<double>> losses_;
+  std::vector<std::unique_ptr<RunFollower>> followers_;
   std::map<Epoch, Step> epoch_ends_;  // rank 0's last step of each epoch
   RunEnd end_;
 };

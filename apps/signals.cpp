@@ -7,6 +7,7 @@ namespace grapevine {
 namespace {
 
 volatile std::sig_atomic_t stop_flag = 0;
+volatile std::sig_atomic_t interrupted = 0;
 volatile std::sig_atomic_t checkpoint_flag = 0;
 
 void on_signal(int number) {
@@ -14,10 +15,11 @@ void on_signal(int number) {
     checkpoint_flag = 1;
     return;
   }
-  if (number == SIGINT && stop_flag != 0) {
+  if (number == SIGINT && interrupted != 0) {
     std::signal(SIGINT, SIG_DFL);  // asked twice: now
     std::raise(SIGINT);
   }
+  if (number == SIGINT) interrupted = 1;  // a SIGTERM before it, from a launcher, does not count
   stop_flag = 1;
 }
 
@@ -32,6 +34,7 @@ void set_handlers(void (*handler)(int)) {
 
 SignalFlags::SignalFlags() {
   stop_flag = 0;
+  interrupted = 0;
   checkpoint_flag = 0;
   set_handlers(on_signal);
 }

@@ -177,6 +177,7 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
   summary["interrupted"] = result.interrupted;
   summary["versions"] = {
       {"grapevine", GRAPEVINE_VERSION}, {"torch", TORCH_VERSION}, {"caf", caf_version()}};
+  if (result.error) summary["error"] = result.error->message;
   return summary;
 }
 

@@ -11,12 +11,14 @@
 #include <nlohmann/json.hpp>
 
 #include "algorithms/topology.hpp"
+#include "apps/verb_options.hpp"
 
 namespace grapevine {
 namespace {
 
 // The dense product of a period grows with n^2 and its powers with n^3.
 constexpr std::int32_t kMaxContractionRanks = 1024;
+constexpr std::int64_t kMaxEdges = std::int64_t{1} << 24;  // of a period
 constexpr std::int32_t kShownRanks = 16;
 constexpr std::size_t kTableWidth = 96;
 
@@ -181,10 +183,11 @@ class TopologyCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
     app.add_option("name", name_, "The graph, one of those listed below or file:PATH")->required();
-    app.add_option("--ranks", ranks_, "Number of ranks")->capture_default_str();
-    app.add_option("--peers", peers_, "Destinations of a rank in a round")->capture_default_str();
-    auto* json = app.add_flag("--json", json_, "Print one JSON object");
-    app.add_flag("--dot", dot_, "Print a Graphviz drawing")->excludes(json);
+    add_option(app, "ranks", ranks_, "Number of ranks");
+    add_option(app, "peers", peers_, "Destinations of a rank in a round");
+    auto* json = add_switch(app, "json", json_, "Print one JSON object");
+    add_switch(app, "dot", dot_, "Print a Graphviz drawing")->excludes(json);
+    add_config_file(app);
     std::string names = "Graphs:";
     for (const std::string& name : topology_names()) names += "\n  " + name;
     app.footer(names +
@@ -194,6 +197,7 @@ class TopologyCommand final : public Command {
   Expected<void> run(Console& console) override {
     const auto topology = make_topology(name_, ranks_, peers_);
     if (!topology) return topology.error();
+    if (auto fits = check_size(**topology); !fits) return fits;
     if (json_) {
       print_json(**topology, console.out);
     } else if (dot_) {
@@ -205,6 +209,16 @@ class TopologyCommand final : public Command {
   }
 
  private:
+  // Training makes one round at a time; here all of them are looked at.
+  static Expected<void> check_size(const Topology& topology) {
+    const auto in_a_round = static_cast<std::int64_t>(topology.out(0, 0).size()) * topology.ranks();
+    if (topology.period() <= kMaxEdges / std::max<std::int64_t>(1, in_a_round)) return {};
+    return bad_input("topology '" + topology.name() + "' with " + std::to_string(topology.ranks()) +
+                     " ranks: its period of " + std::to_string(topology.period()) +
+                     " rounds has more than " + std::to_string(kMaxEdges) +
+                     " edges: use fewer ranks");
+  }
+
   std::string name_;
   std::int32_t ranks_ = 8;
   std::int32_t peers_ = 1;

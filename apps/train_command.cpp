@@ -4,24 +4,30 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <ostream>
 
 #include "actors/files.hpp"
 #include "apps/console.hpp"
+#include "apps/monitoring/metrics_endpoint.hpp"
+#include "apps/monitoring/tensorboard_log.hpp"
 #include "apps/run_end.hpp"
 #include "apps/run_output.hpp"
 #include "apps/signals.hpp"
 #include "apps/submit_job.hpp"
 #include "apps/summary.hpp"
+#include "apps/train_folder.hpp"
 #include "apps/train_job.hpp"
 #include "apps/train_options.hpp"
 #include "gpu/flat_params.hpp"
+#include "net/addresses.hpp"
 
 namespace grapevine {
 namespace {
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(100);
+constexpr Duration kShutDownPatience = std::chrono::seconds(10);
 
 Timestamp steady_now() {
   return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch());
@@ -40,18 +46,25 @@ class TrainCommand : public Command {
     if (!options_.cluster.empty()) return submit(console);
     if (options_.processes != 0)
       return bad_input("--processes goes with --cluster; here, 'grapevine launch -n N -- train'");
+    std::signal(SIGPIPE, SIG_IGN);  // whoever read the progress may go: the training stays
+    SignalFlags signals;
     auto made = make_train_job(options_);
     if (!made) return made.error();
     TrainJob job = std::move(*made);
-    if (!job.is_head()) return take_part(job);
+    if (signals.stop_requested())
+      return Error{Errc::failed, "stopped by a signal before training began"};
+    if (!job.is_head()) return take_part(job, signals, console);
     auto output = RunOutput::create(job.out + "/metrics.csv", first_steps(job));
     if (!output) return bad_input(output.error().message);  // nothing has been trained yet
-    SignalFlags signals;  // from here on a signal asks, and what is announced can be asked
+    if (auto followed = add_followers(job, **output, console); !followed) return followed;
     announce(job, console);
     bool requeue = false;
+    if (options_.resume.empty()) remove_outputs(job.out);
     RunResult result = train(job, *output, signals, requeue, console);
-    if (auto committed = (*output)->commit(); !committed) return committed;
+    // The model matters more than the curve to it.
+    const auto committed = (*output)->commit();
     auto reported = report(job, result, **output, *job.evaluator, console);
+    if (reported && !committed) return committed;
     if (!reported || !requeue || !result.interrupted) return reported;
     return run_requeue_command(job);
   }
@@ -79,10 +92,10 @@ class TrainCommand : public Command {
   }
 
   // Of a process that only trains: the head speaks for the run.
-  static Expected<void> take_part(TrainJob& job) {
-    SignalFlags signals;
+  static Expected<void> take_part(TrainJob& job, SignalFlags& signals, Console& console) {
     const auto end = std::make_shared<RunEnd>();
-    const RunResult result = run_to_the_end(std::move(job.run), end, *end, signals, nullptr);
+    const RunResult result =
+        run_to_the_end(std::move(job.run), end, *end, signals, nullptr, console);
     if (result.error) return *result.error;
     return {};
   }
@@ -92,6 +105,29 @@ class TrainCommand : public Command {
     std::vector<Step> steps = job.run.resume->steps();
     steps.resize(static_cast<std::size_t>(job.run.workers()));  // servers take none
     return steps;
+  }
+
+  // Whoever else wants to see the run as it goes on.
+  static Expected<void> add_followers(const TrainJob& job, RunOutput& output, Console& console) {
+    const TrainOptions& o = job.options;
+    if (o.tensorboard) {
+      auto log = TensorBoardLog::create(
+          job.out + "/tensorboard", first_steps(job),
+          [&output](const std::string& message) { output.on_warning(message); });
+      if (!log) return log.error();
+      output.add_follower(*std::move(log));
+    }
+    if (o.metrics_port == kNoMetricsPort) return {};
+    std::string host = o.network_interface;
+    if (auto address = interface_address(host); address) host = *address;
+    auto endpoint = MetricsEndpoint::create(
+        host, static_cast<int>(o.metrics_port),
+        {o.algorithm, o.model, o.data, o.transport, GRAPEVINE_VERSION, o.workers});
+    if (!endpoint) return endpoint.error();
+    console.err << "metrics: http://" << (host.empty() ? machine_name() : host) << ":"
+                << (*endpoint)->port() << "/metrics" << std::endl;
+    output.add_follower(*std::move(endpoint));
+    return {};
   }
 
   static void announce(const TrainJob& job, Console& console) {
@@ -119,7 +155,7 @@ class TrainCommand : public Command {
 
     const bool requeues = !job.options.requeue_command.empty();
     RunResult result = run_to_the_end(std::move(job.run), output, output->end(), signals,
-                                      requeues ? &requeue : nullptr);
+                                      requeues ? &requeue : nullptr, console);
     if (!result.error) bar.finish();
     return result;
   }
@@ -127,20 +163,28 @@ class TrainCommand : public Command {
   // Passes signals on. SIGUSR1 asks for a checkpoint, or, where `requeue` is given, sets it and
   // stops.
   static RunResult run_to_the_end(RunConfig config, const std::shared_ptr<RunObserver>& observer,
-                                  RunEnd& end, SignalFlags& signals, bool* requeue) {
+                                  RunEnd& end, SignalFlags& signals, bool* requeue,
+                                  Console& console) {
     if (config.cluster) config.cluster->cancelled = [&signals] { return signals.stop_requested(); };
-    Runtime runtime(std::move(config), observer);
+    auto runtime = std::make_unique<Runtime>(std::move(config), observer);
     bool stopping = false;
     for (;;) {
-      if (auto result = end.wait_for(kPollInterval)) return std::move(*result);
+      if (auto result = end.wait_for(kPollInterval)) {
+        if (!runtime->shut_down(kShutDownPatience)) {
+          // What a thread that does not come back uses must stay.
+          console.thread_left_behind = true;
+          static_cast<void>(runtime.release());
+        }
+        return std::move(*result);
+      }
       const bool asked = signals.take_checkpoint_request();
       if (asked && requeue != nullptr) *requeue = true;
       const bool stop = signals.stop_requested() || (asked && requeue != nullptr);
       if (stop && !stopping) {
         stopping = true;
-        runtime.request_stop();
+        runtime->request_stop();
       } else if (asked && requeue == nullptr) {
-        runtime.request_checkpoint();
+        runtime->request_checkpoint();
       }
     }
   }
@@ -149,6 +193,7 @@ class TrainCommand : public Command {
   static Expected<void> run_requeue_command(const TrainJob& job) {
     const std::string& command = job.options.requeue_command;
     ::setenv("GRAPEVINE_REQUEUE_FOLDER", job.out.c_str(), 1);
+    std::signal(SIGPIPE, SIG_DFL);                    // which commands expect
     const int status = std::system(command.c_str());  // NOLINT: the user's own command
     if (status == 0) return {};
     const std::string code = WIFEXITED(status) ? "exit code " + std::to_string(WEXITSTATUS(status))
@@ -162,15 +207,15 @@ class TrainCommand : public Command {
     std::optional<Evaluation> test;
     Error evaluation_error;
     if (result.z.defined()) {
+      if (auto saved = save_model(job, result); !saved) return saved;
       auto evaluated = evaluator.evaluate(result.z, result.buffers);
       if (evaluated)
         test = *evaluated;
       else if (job.data->info().test_size > 0)
         evaluation_error = evaluated.error();
-      if (auto saved = save_model(job, result); !saved) return saved;
     }
     const auto summary = make_summary(job, result, output.final_loss(), test);
-    const std::string text = summary.dump(2) + "\n";
+    const std::string text = json_text(summary, 2) + "\n";
     if (auto written = write_file_atomically(job.out + "/summary.json", text); !written)
       return written;
     if (result.error) return *result.error;
@@ -183,6 +228,11 @@ class TrainCommand : public Command {
                    broken + " is not finite: try a smaller --lr; see " + job.out + "/metrics.csv"};
     print(job, result, summary, console);
     return {};
+  }
+
+  // A path may hold bytes that are no text.
+  static std::string json_text(const nlohmann::ordered_json& object, int indent) {
+    return object.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }
 
   static Expected<void> save_model(const TrainJob& job, const RunResult& result) {
@@ -198,7 +248,7 @@ class TrainCommand : public Command {
   static void print(const TrainJob& job, const RunResult& result,
                     const nlohmann::ordered_json& summary, Console& console) {
     if (job.options.json) {
-      console.out << summary.dump() << std::endl;
+      console.out << json_text(summary, -1) << std::endl;
       return;
     }
     const auto shown = [&](const char* key, int decimals) {
@@ -217,7 +267,8 @@ class TrainCommand : public Command {
     console.out << table;
     if (result.interrupted) console.out << "stopped early; go on with --resume " << job.out << "\n";
     console.out << "outputs in " << job.out << ": summary.json metrics.csv model.pt checkpoint/"
-                << (job.options.trace == "on" ? " trace/" : "") << std::endl;
+                << (job.options.trace == "on" ? " trace/" : "")
+                << (job.options.tensorboard ? " tensorboard/" : "") << std::endl;
   }
 
   CLI::App* app_ = nullptr;

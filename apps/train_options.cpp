@@ -1,7 +1,6 @@
 #include "apps/train_options.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -10,48 +9,15 @@
 #include <optional>
 #include <set>
 #include <sstream>
-#include <type_traits>
 
 #include <toml++/toml.h>
 
+#include "apps/verb_options.hpp"
 #include "messages/names.hpp"
 #include "messages/number_text.hpp"
 
 namespace grapevine {
 namespace {
-
-constexpr std::size_t kMaxDigits = 18;  // that fit 64 bits, with a sign
-
-std::string environment_name(const std::string& option) {
-  std::string name = "GRAPEVINE_" + option;
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
-    return c == '-' ? '_' : static_cast<char>(std::toupper(c));
-  });
-  return name;
-}
-
-// Adds "--name", readable from the environment too. Said twice, the last one counts: people append
-// options to a command of their history.
-template <class T>
-CLI::Option* add(CLI::App& app, const std::string& name, T& value, const std::string& help) {
-  return app.add_option("--" + name, value, help)
-      ->envname(environment_name(name))
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->check(CLI::Validator(
-          [](std::string& text) {
-            if (text.empty()) return std::string("is empty: give a value");
-            // The parser would make the largest number of it.
-            const bool huge = std::is_integral<T>::value && text.size() > kMaxDigits;
-            return huge ? "'" + text + "' is too large a number" : std::string();
-          },
-          ""))
-      ->capture_default_str();
-}
-
-CLI::Option* add_switch(CLI::App& app, const std::string& name, bool& value,
-                        const std::string& help) {
-  return app.add_flag("--" + name, value, help)->envname(environment_name(name));
-}
 
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
@@ -126,61 +92,72 @@ bool from_environment(const CLI::Option& option) {
 
 void declare_train_options(CLI::App& app, TrainOptions& options) {
   app.add_option("job", options.job_file, "TOML file with options and a [wiring] table");
-  add(app, "algorithm", options.algorithm, "preset: " + preset_names());
+  add_option(app, "algorithm", options.algorithm, "preset: " + preset_names());
   app.add_option("--set", options.set, "wiring.KEY=VALUE: change a part of the wiring")
       ->envname(environment_name("set"));
-  add(app, "workers", options.workers,
-      "actors that train, in this process; 1 where a launcher started several")
+  add_option(app, "workers", options.workers,
+             "actors that train, in this process; 1 where a launcher started several")
       ->default_str("4");
-  add(app, "transport", options.transport, "inproc | tcp | ucx [inproc, or tcp between processes]");
-  add(app, "network-interface", options.network_interface,
-      "name or address of the interface that other processes reach this one on");
-  add(app, "join-timeout", options.join_timeout_s,
-      "seconds to wait for the other processes at the start");
-  add(app, "cluster", options.cluster,
-      "HOST:PORT of a first node: its nodes run the job ('grapevine node --help')");
-  add(app, "processes", options.processes, "with --cluster: processes to start [one in each slot]")
+  add_option(app, "transport", options.transport,
+             "inproc | tcp | ucx [inproc, or tcp between processes]");
+  add_option(app, "network-interface", options.network_interface,
+             "name or address of the interface that other processes reach this one on");
+  add_option(app, "join-timeout", options.join_timeout_s,
+             "seconds to wait for the other processes at the start");
+  add_option(app, "cluster", options.cluster,
+             "HOST:PORT of a first node: its nodes run the job ('grapevine node --help')");
+  add_option(app, "processes", options.processes,
+             "with --cluster: processes to start [one in each slot]")
       ->default_str("0");
-  add(app, "secret-file", options.secret_file,
-      "with --cluster: file with the nodes' secret [GRAPEVINE_CLUSTER_SECRET]");
-  add(app, "model", options.model, "built-in model, or a TorchScript file");
-  add(app, "data", options.data, "NAME[:PATH]");
-  add(app, "epochs", options.epochs, "passes over the data set, all workers together");
-  add(app, "steps", options.steps, "steps of each worker, instead of epochs");
-  add(app, "batch-size", options.batch_size, "samples per worker and step");
-  add(app, "lr", options.lr, "learning rate");
+  add_option(app, "secret-file", options.secret_file,
+             "with --cluster: file with the nodes' secret [GRAPEVINE_CLUSTER_SECRET]");
+  add_option(app, "model", options.model, "built-in model, or a TorchScript file");
+  add_option(app, "data", options.data, "NAME[:PATH]");
+  add_option(app, "epochs", options.epochs, "passes over the data set, all workers together");
+  add_option(app, "steps", options.steps, "steps of each worker, instead of epochs");
+  add_option(app, "batch-size", options.batch_size, "samples per worker and step");
+  add_option(app, "lr", options.lr, "learning rate");
   add_switch(app, "lr-per-256", options.lr_per_256,
              "the rate is per 256 samples of all workers together");
-  add(app, "momentum", options.momentum, "of sgd");
+  add_option(app, "momentum", options.momentum, "of sgd");
   add_switch(app, "nesterov", options.nesterov, "Nesterov's momentum");
-  add(app, "weight-decay", options.weight_decay, "L2 penalty");
-  add(app, "optimizer", options.optimizer, "sgd | adam | adamw");
-  add(app, "lr-schedule", options.lr_schedule, "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]");
-  add(app, "warmup-epochs", options.warmup_epochs, "linear warm-up of the rate");
-  add(app, "seed", options.seed, "of parameters, sample order and everything random");
-  add(app, "delay", options.delay,
-      "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] (per time step), "
-      "lognormal=MU:SIGMA");
-  add(app, "device", options.device,
+  add_option(app, "weight-decay", options.weight_decay, "L2 penalty");
+  add_option(app, "optimizer", options.optimizer, "sgd | adam | adamw");
+  add_option(app, "lr-schedule", options.lr_schedule,
+             "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]");
+  add_option(app, "warmup-epochs", options.warmup_epochs, "linear warm-up of the rate");
+  add_option(app, "seed", options.seed, "of parameters, sample order and everything random");
+  add_option(app, "delay", options.delay,
+             "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] (per time step), "
+             "lognormal=MU:SIGMA");
+  add_option(
+      app, "device", options.device,
       "cpu | cuda[:i] | auto: the cards of this machine in turn, or the cpu where it has none");
-  add(app, "devices-per-worker", options.devices_per_worker,
+  add_option(
+      app, "devices-per-worker", options.devices_per_worker,
       "cards that share a worker's batch; gradients meet by NCCL where each has a card of its own");
-  add(app, "precision", options.precision,
-      "fp32 | bf16 | fp16: of the forward pass; fp16 with loss scaling, on cards only");
+  add_option(app, "precision", options.precision,
+             "fp32 | bf16 | fp16: of the forward pass; fp16 with loss scaling, on cards only");
   add_switch(app, "channels-last", options.channels_last,
              "images lie as [B, H, W, C] on the device, which its convolutions may prefer");
-  add(app, "threads", options.threads, "per worker; 0: cores / workers");
-  add(app, "checkpoint-every", options.checkpoint_every, "epochs; 0: only at the end");
-  add(app, "checkpoint-keep", options.checkpoint_keep, "all | latest: older ones are removed");
-  add(app, "validate", options.validate, "epoch | end: when the averaged model is tested");
-  add(app, "requeue-command", options.requeue_command,
-      "on SIGUSR1: checkpoint, stop and run this, e.g. 'scontrol requeue $SLURM_JOB_ID'");
-  add(app, "resume", options.resume, "a run's folder, or one of its checkpoints");
-  add(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
-  add(app, "trace", options.trace, "on | off: record every message");
-  add(app, "log-every", options.log_every, "steps between rows of metrics.csv");
-  add(app, "timeout", options.patience_s,
-      "heartbeat: seconds without any step after which the run has failed");
+  add_option(app, "threads", options.threads, "per worker; 0: cores / workers");
+  add_option(app, "checkpoint-every", options.checkpoint_every, "epochs; 0: only at the end");
+  add_option(app, "checkpoint-keep", options.checkpoint_keep,
+             "all | latest: older ones are removed");
+  add_option(app, "validate", options.validate, "epoch | end: when the averaged model is tested");
+  add_option(app, "requeue-command", options.requeue_command,
+             "on SIGUSR1: checkpoint, stop and run this, e.g. 'scontrol requeue $SLURM_JOB_ID'");
+  add_option(app, "resume", options.resume, "a run's folder, or one of its checkpoints");
+  add_option(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
+  add_option(app, "trace", options.trace, "on | off: record every message");
+  add_option(
+      app, "metrics-port", options.metrics_port,
+      "Prometheus reads the run's figures there, under /metrics; 0: a port that is free [off]")
+      ->default_str("");
+  add_switch(app, "tensorboard", options.tensorboard, "write curves to DIR/tensorboard");
+  add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
+  add_option(app, "timeout", options.patience_s,
+             "heartbeat: seconds without any step after which the run has failed");
   add_switch(app, "json", options.json, "print the summary as one JSON object");
 }
 
@@ -211,6 +188,8 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options) {
   const CLI::Option* epochs = app.get_option("--epochs");
   const CLI::Option* steps = app.get_option("--steps");
+  if (steps->count() > 0 && options.steps < 1)
+    return bad_input("--steps " + std::to_string(options.steps) + ": expected at least 1");
   if (epochs->count() == 0 || steps->count() == 0) return {};
   if (from_environment(*epochs) != from_environment(*steps)) {
     if (from_environment(*steps)) options.steps = 0;

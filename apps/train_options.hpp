@@ -15,6 +15,8 @@ namespace grapevine {
 // 4 in one process, 1 in each where a launcher started several.
 inline constexpr std::int64_t kWorkersAsUsual = std::numeric_limits<std::int64_t>::min();
 
+inline constexpr std::int64_t kNoMetricsPort = std::numeric_limits<std::int64_t>::min();
+
 struct TrainOptions {
   std::string job_file;
   std::string algorithm = "sgp";
@@ -54,6 +56,8 @@ struct TrainOptions {
   std::string resume;
   std::string out;
   std::string trace = "on";
+  std::int64_t metrics_port = kNoMetricsPort;
+  bool tensorboard = false;
   std::int64_t log_every = 1;
   double patience_s = 300;
   bool json = false;
@@ -74,7 +78,7 @@ void declare_train_options(CLI::App& app, TrainOptions& options);
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
 
 // After read_job_file(): one of --epochs and --steps counts, the one from the place that wins.
-// Errors (bad_input): both are from the same place.
+// Errors (bad_input): both are from the same place, or there are no steps.
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options);
 
 // After settle_length(): the options that `train` on another machine needs to run the same job:

@@ -15,6 +15,16 @@ function(grapevine_pch target)
   endif()
 endfunction()
 
+# grapevine_proto(<name> <file>): the static library grapevine_<name> of what protoc makes of a file;
+# includes are by the file's name, as "<file>.pb.h".
+function(grapevine_proto name file)
+  add_library(grapevine_${name} STATIC)
+  protobuf_generate_cpp(sources headers ${CMAKE_SOURCE_DIR}/${file})
+  target_sources(grapevine_${name} PRIVATE ${sources} ${headers})
+  target_include_directories(grapevine_${name} SYSTEM PUBLIC ${CMAKE_BINARY_DIR})
+  target_link_libraries(grapevine_${name} PUBLIC protobuf::libprotobuf-lite)
+endfunction()
+
 # grapevine_library(<folder> [EXCLUDE file or sub-folder…] LINKS target…): the static library
 # grapevine_<folder> of all sources in a folder and its sub-folders.
 function(grapevine_library folder)

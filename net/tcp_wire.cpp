@@ -583,10 +583,9 @@ struct Config : caf::actor_system_config {
 };
 
 // CAF keeps the logger of the system in which a thread last spawned something in a variable of that
-// thread, and a
-// system's destructor waits until no thread holds its logger any more. A thread that ends lets go:
-// so the transport may be destroyed on another thread than it was made on, and a system that the
-// caller has keeps its place.
+// thread, and a system's destructor waits until no thread holds its logger any more. A thread that
+// ends lets go: so the transport may be destroyed on another thread than it was made on, and a
+// system that the caller has keeps its place.
 template <class F>
 void on_a_thread_that_ends(F f) {
   std::thread(std::move(f)).join();

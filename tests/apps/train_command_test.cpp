@@ -220,6 +220,17 @@ TEST(TrainCommand, ATorchScriptFileThatDoesNotFitIsRefused) {
   expect_bad_input(run, {"wrong.pt", "[2, 4]", "[2, 10]"});
 }
 
+TEST(TrainCommand, ATorchScriptFileThatCannotLearnIsRefused) {
+  const TemporaryDirectory folder;
+  torch::jit::Module module("detached");
+  module.register_parameter("w", torch::randn({784, 10}).requires_grad_(), false);
+  module.define("def forward(self, x):\n  return x.flatten(1).matmul(self.w).detach()\n");
+  const std::string path = (folder.path() / "detached.pt").string();
+  module.save(path);
+  expect_bad_input(with(small_run(folder.path() / "never"), {"--model", path}),
+                   {"detached.pt", "no gradient"});
+}
+
 TEST(TrainCommand, TrainsATorchScriptFile) {
   const TemporaryDirectory folder;
   torch::jit::Module module("fits");

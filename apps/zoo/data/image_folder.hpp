@@ -28,9 +28,9 @@ struct ImageListing {
 // Lists DIR/train/<class>/ with DIR/test/<class>/ or DIR/val/<class>/; without a test folder, or
 // with DIR/<class>/ alone, every tenth image of a class (by name; one of a class of two to nine) is
 // held out as a test image. Images end in .jpg, .jpeg or .png in any case; other files and hidden
-// ones
-// (.name) are skipped, symbolic links followed. Errors: no such folder, no class, a class without
-// images, a test class that is no training class, an image that is no file, nothing to test with.
+// ones (.name) are skipped, symbolic links followed. Errors: no such folder, no class, a class
+// without images, a test class that is no training class, an image that is no file, nothing to test
+// with.
 Expected<ImageListing> list_images(const std::string& folder);
 
 }  // namespace grapevine

@@ -1,0 +1,219 @@
+#include "apps/monitoring/metrics_endpoint.hpp"
+
+// Prometheus' own server (CivetWeb) gives its threads stacks of 100 KiB, which LibTorch's libraries
+// alone fill with their thread-local storage: such a thread cannot be started in this process.
+#include <httplib.h>
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <utility>
+
+namespace grapevine {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using prometheus::Registry;
+
+// Seconds; steps of small models take less than the first, a step in which a rank is lost more than
+// the last.
+const Histogram::BucketBoundaries kStepSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+                                                  0.25,  0.5,    1,     2.5,  5,     10,   30};
+
+Family<Counter>& counter(Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+Family<Gauge>& gauge(Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+}
+
+// A gauge without a value that was measured keeps the last one.
+void set(Gauge& gauge, double value) {
+  if (std::isfinite(value)) gauge.Set(value);
+}
+
+void add(Counter& counter, double value) {
+  if (std::isfinite(value) && value > 0) counter.Increment(value);
+}
+
+constexpr int kServerThreads = 2;
+constexpr std::chrono::seconds kClientPatience{5};
+constexpr std::chrono::milliseconds kPoll{1};
+constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+}  // namespace
+
+struct MetricsEndpoint::Impl {
+  ~Impl() {
+    if (!serving.joinable()) return;
+    server.stop();
+    serving.join();
+  }
+
+  // The port, or nothing where it cannot listen there; then errno says why.
+  std::optional<int> bind(const std::string& host, int port) {
+    server.new_task_queue = [] { return new httplib::ThreadPool(kServerThreads); };
+    // Not SO_REUSEPORT, the library's choice: two runs would share a port.
+    server.set_socket_options([](auto socket) {
+      const int yes = 1;
+      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    });
+    server.set_read_timeout(kClientPatience);
+    server.set_write_timeout(kClientPatience);
+    server.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
+      const std::string text = prometheus::TextSerializer().Serialize(registry->Collect());
+      response.set_content(text, kContentType);
+    });
+    errno = 0;
+    const int bound = port == 0 ? server.bind_to_any_port(host.c_str()) : port;
+    const bool listens = port == 0 ? bound > 0 : server.bind_to_port(host.c_str(), port);
+    return listens ? std::optional<int>(bound) : std::nullopt;
+  }
+
+  void serve() {
+    serving = std::thread([this] {
+      server.listen_after_bind();
+      ended = true;
+    });
+    // stop() does nothing before this.
+    while (!server.is_running() && !ended) std::this_thread::sleep_for(kPoll);
+  }
+
+  // The figures of one rank, made when its first step is reported.
+  struct RankFigures {
+    Counter& steps;
+    Counter& samples;
+    Counter& exchange_wait;
+    Counter& data_wait;
+    Gauge& step;
+    Gauge& epoch;
+    Gauge& loss;
+    Gauge& top1;
+    Gauge& lr;
+    Gauge& staleness;
+  };
+
+  RankFigures& of(Rank rank) {
+    const auto found = ranks.find(rank);
+    if (found != ranks.end()) return found->second;
+    const prometheus::Labels label = {{"rank", std::to_string(rank)}};
+    return ranks
+        .emplace(rank,
+                 RankFigures{steps.Add(label), samples.Add(label), exchange_wait.Add(label),
+                             data_wait.Add(label), step.Add(label), epoch.Add(label),
+                             loss.Add(label), top1.Add(label), lr.Add(label), staleness.Add(label)})
+        .first->second;
+  }
+
+  std::shared_ptr<Registry> registry = std::make_shared<Registry>();
+  Family<Counter>& steps =
+      counter(*registry, "grapevine_steps_total", "Steps that the rank has finished in this run.");
+  Family<Counter>& samples = counter(*registry, "grapevine_samples_total",
+                                     "Samples that the rank has trained on in this run.");
+  Family<Counter>& exchange_wait =
+      counter(*registry, "grapevine_exchange_wait_seconds_total",
+              "Time that the rank has waited for other ranks between steps.");
+  Family<Counter>& data_wait = counter(*registry, "grapevine_data_wait_seconds_total",
+                                       "Time that the rank's worker has waited for its batches.");
+  Family<Gauge>& step =
+      gauge(*registry, "grapevine_step", "The step that the rank finished last, from 0.");
+  Family<Gauge>& epoch = gauge(*registry, "grapevine_epoch", "The epoch in which that step began.");
+  Family<Gauge>& loss = gauge(*registry, "grapevine_loss", "Training loss in that step.");
+  Family<Gauge>& top1 =
+      gauge(*registry, "grapevine_top1_ratio", "Training accuracy in that step, 0 to 1.");
+  Family<Gauge>& lr = gauge(*registry, "grapevine_learning_rate", "Learning rate in that step.");
+  Family<Gauge>& staleness = gauge(*registry, "grapevine_staleness_steps",
+                                   "Mean staleness of the updates that were applied in that step.");
+  Histogram& step_seconds = prometheus::BuildHistogram()
+                                .Name("grapevine_step_seconds")
+                                .Help("Time from one step of a rank to its next, all ranks.")
+                                .Register(*registry)
+                                .Add({}, kStepSeconds);
+  Family<Gauge>& validation_loss =
+      gauge(*registry, "grapevine_validation_loss", "Of the averaged model, last validation.");
+  Family<Gauge>& validation_top1 = gauge(*registry, "grapevine_validation_top1_ratio",
+                                         "Of the averaged model, last validation, 0 to 1.");
+  Family<Gauge>& validation_epochs =
+      gauge(*registry, "grapevine_validation_epochs", "Epochs before the last validation.");
+  Counter& checkpoints =
+      counter(*registry, "grapevine_checkpoints_total", "Checkpoints written in this run.").Add({});
+  Counter& warnings =
+      counter(*registry, "grapevine_warnings_total", "Warnings logged in this run.").Add({});
+  std::map<Rank, RankFigures> ranks;
+
+  httplib::Server server;
+  int port = 0;
+  std::atomic<bool> ended{false};
+  std::thread serving;
+};
+
+Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const std::string& host,
+                                                                   int port,
+                                                                   const RunLabels& labels) {
+  auto impl = std::make_unique<Impl>();
+  gauge(*impl->registry, "grapevine_run_info", "1; the labels say what runs.")
+      .Add({{"algorithm", labels.algorithm},
+            {"model", labels.model},
+            {"data", labels.data},
+            {"transport", labels.transport},
+            {"version", labels.version}})
+      .Set(1);
+  gauge(*impl->registry, "grapevine_workers", "Ranks that train.")
+      .Add({})
+      .Set(static_cast<double>(labels.workers));
+  const std::string at = host.empty() ? "0.0.0.0" : host;
+  const std::optional<int> bound = impl->bind(at, port);
+  if (!bound)
+    return bad_input("--metrics-port " + std::to_string(port) + ": cannot listen at " + at + ": " +
+                     (errno != 0 ? std::strerror(errno) : "no such address") +
+                     ": choose another port, or 0 for one that is free");
+  impl->port = *bound;
+  impl->serve();
+  return std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint(std::move(impl)));
+}
+
+MetricsEndpoint::MetricsEndpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+MetricsEndpoint::~MetricsEndpoint() = default;
+
+int MetricsEndpoint::port() const { return impl_->port; }
+
+void MetricsEndpoint::on_step(const StepReport& report) {
+  Impl::RankFigures& figures = impl_->of(report.rank);
+  figures.steps.Increment();
+  add(figures.samples, static_cast<double>(report.samples));
+  add(figures.exchange_wait, report.exchange_time_s);
+  add(figures.data_wait, report.data_time_s);
+  set(figures.step, static_cast<double>(report.step));
+  set(figures.epoch, report.epoch);
+  // A loss that is no number is what an alert is for.
+  figures.loss.Set(report.loss);
+  set(figures.top1, report.top1);
+  set(figures.lr, report.lr);
+  set(figures.staleness, report.staleness);
+  if (std::isfinite(report.batch_time_s)) impl_->step_seconds.Observe(report.batch_time_s);
+}
+
+void MetricsEndpoint::on_validation(Epoch epoch, std::optional<Step> /*step*/,
+                                    const Evaluation& evaluation) {
+  impl_->validation_loss.Add({}).Set(evaluation.loss);
+  if (std::isfinite(evaluation.top1)) impl_->validation_top1.Add({}).Set(evaluation.top1);
+  impl_->validation_epochs.Add({}).Set(static_cast<double>(epoch + 1));
+}
+
+void MetricsEndpoint::on_checkpoint() { impl_->checkpoints.Increment(); }
+void MetricsEndpoint::on_warning() { impl_->warnings.Increment(); }
+
+}  // namespace grapevine

@@ -1,0 +1,28 @@
+// RunFollower: who follows a run beside metrics.csv: TensorBoard's event files, a metrics endpoint.
+#pragma once
+#include <optional>
+
+#include "actors/protocol.hpp"
+#include "gpu/compute.hpp"
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+// Called by the supervisor's actor, one call at a time, as the run goes on. Nothing here may throw
+// or wait: the supervisor would stand still.
+class RunFollower {
+ public:
+  virtual ~RunFollower() = default;
+  // Every step of every rank; report.logged says which ones metrics.csv has a row for.
+  virtual void on_step(const StepReport& report) = 0;
+  // Of the averaged model after `epoch`, from 0. `step`: rank 0's last of that epoch, where this
+  // run has seen it.
+  virtual void on_validation(Epoch epoch, std::optional<Step> step,
+                             const Evaluation& evaluation) = 0;
+  virtual void on_checkpoint() {}
+  virtual void on_warning() {}
+  // The last call.
+  virtual void on_end() {}
+};
+
+}  // namespace grapevine

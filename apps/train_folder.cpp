@@ -1,0 +1,109 @@
+#include "apps/train_folder.hpp"
+
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#include "actors/files.hpp"
+
+namespace grapevine {
+namespace {
+
+// The folder that was asked for, by --out or by resuming the run in it; empty: none was.
+std::string given_folder(const TrainOptions& options) {
+  namespace fs = std::filesystem;
+  if (!options.out.empty()) return options.out;
+  std::error_code ignored;
+  if (!options.resume.empty() && fs::exists(fs::path(options.resume) / "checkpoint", ignored))
+    return options.resume;
+  return "";
+}
+
+// What the run writes at its end must not fail for what can be seen at its beginning.
+Expected<void> check_no_folder_in_the_way(const std::string& out) {
+  for (const char* name : {"summary.json", "model.pt", "metrics.csv"}) {
+    std::error_code ignored;
+    const std::filesystem::path path = std::filesystem::path(out) / name;
+    if (std::filesystem::is_directory(path, ignored))
+      return bad_input("--out " + out + ": " + path.string() +
+                       " is a folder where a file is to be written: remove it or choose another "
+                       "folder");
+  }
+  return {};
+}
+
+void remove_stale(const std::string& out) {
+  for (const char* folder : {"", "/trace", "/checkpoint"}) remove_stale_files(out + folder);
+  remove_stale_checkpoints(out + "/checkpoint");
+}
+
+// For this run alone, as long as it lasts.
+Expected<void> take_folder(TrainJob& job) {
+  if (auto free = check_no_folder_in_the_way(job.out); !free) return free;
+  if (auto writable = ensure_writable_directory(job.out); !writable) return writable;
+  auto lock = lock_folder(job.out);
+  if (!lock)
+    return bad_input("--out " + lock.error().message + ": choose another folder, or wait for it");
+  job.out_lock = *std::move(lock);
+  return {};
+}
+
+// runs/<date>-<algorithm>; runs that start in the same second get a number behind it.
+Expected<void> take_new_folder(TrainJob& job) {
+  const std::string name = dated_folder(job.options.algorithm);
+  std::error_code failure;
+  std::filesystem::create_directories(std::filesystem::path(name).parent_path(), failure);
+  job.out = name;
+  for (int i = 2; !std::filesystem::create_directory(job.out, failure) && !failure; ++i)
+    job.out = name + "-" + std::to_string(i);
+  return take_folder(job);  // which says what is wrong with it, if anything
+}
+
+}  // namespace
+
+std::string trace_file(const std::string& out, std::int32_t process, bool resumed) {
+  char name[64];
+  for (int part = 0;; ++part) {
+    if (part == 0)
+      std::snprintf(name, sizeof name, "process-%04d.gvtrace", process);
+    else
+      std::snprintf(name, sizeof name, "process-%04d.%d.gvtrace", process, part);
+    const std::string path = out + "/trace/" + name;
+    std::error_code ignored;
+    if (!resumed || !std::filesystem::exists(path, ignored)) return path;
+  }
+}
+
+Expected<void> make_folders(TrainJob& job) {
+  const TrainOptions& o = job.options;
+  job.out = given_folder(o);
+  if (!job.is_head()) return {};
+  if (auto taken = job.out.empty() ? take_new_folder(job) : take_folder(job); !taken) return taken;
+  remove_stale(job.out);
+  job.run.checkpoint_folder = job.out + "/checkpoint";
+  job.run.checkpoint_every_epochs = o.checkpoint_every;
+  job.run.keep_checkpoints = o.checkpoint_keep == "all";
+  if (job.run.trace) {
+    if (auto made = ensure_writable_directory(job.out + "/trace"); !made) return made;
+    job.run.trace_file = trace_file(job.out, 0, job.run.resume.has_value());
+  }
+  return ensure_writable_directory(job.run.checkpoint_folder);
+}
+
+void remove_outputs(const std::string& out) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  for (const char* name : {"summary.json", "model.pt"}) fs::remove(fs::path(out) / name, ignored);
+  fs::remove(fs::path(out) / "checkpoint" / "latest", ignored);
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(fs::path(out) / "checkpoint", ignored))
+    if (fs::exists(entry.path() / "job.json", ignored)) old.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(fs::path(out) / "trace", ignored))
+    if (entry.path().extension() == ".gvtrace") old.push_back(entry.path());
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(out) / "tensorboard", ignored))
+    if (entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0)
+      old.push_back(entry.path());
+  for (const fs::path& path : old) fs::remove_all(path, ignored);
+}
+
+}  // namespace grapevine

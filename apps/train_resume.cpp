@@ -1,0 +1,109 @@
+#include "apps/train_resume.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include <zlib.h>
+
+#include "messages/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+// Of a TorchScript file; nothing where `path` is the name of a built-in model.
+std::optional<std::string> file_crc32(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (bytes.empty()) return std::nullopt;
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  return std::to_string(::crc32_z(0, data, bytes.size()));
+}
+
+// Whether every server had seen all of its `clients` leave.
+bool servers_had_ended(const Checkpoint& checkpoint, std::size_t clients) {
+  return std::all_of(checkpoint.ranks.begin() + static_cast<std::ptrdiff_t>(clients),
+                     checkpoint.ranks.end(), [](const StateDict& server) {
+                       const auto finished = server.integer("role.finished");
+                       return finished && *finished == 1;
+                     });
+}
+
+// Where rounds may be skipped, ranks end at different rounds and tell each other so. A checkpoint
+// in which only some have ended can go on to that end, not beyond.
+Expected<void> check_extension(const TrainJob& job, const Checkpoint& checkpoint) {
+  const auto saved = checkpoint.identity.find(kStepsKey);
+  const Step steps = job.run.parts->horizon.steps;
+  if (saved == checkpoint.identity.end() || saved->second == std::to_string(steps)) return {};
+  Step ended = 0;
+  const bool servers = job.run.parts->plan.exchange == Exchange::server;
+  std::vector<Step> behind = checkpoint.steps();
+  behind.resize(static_cast<std::size_t>(job.run.workers()));
+  for (const Step step : behind) ended += std::to_string(step) == saved->second;
+  const bool all =
+      ended == static_cast<Step>(behind.size()) && servers_had_ended(checkpoint, behind.size());
+  if ((job.run.parts->plan.staleness == 0 && !servers) || ended == 0 || all) return {};
+  return bad_input("--resume " + job.options.resume + ": " + std::to_string(ended) + " of " +
+                   std::to_string(behind.size()) + " ranks had ended: first resume with --steps " +
+                   saved->second + ", then go on from there");
+}
+
+}  // namespace
+
+JobIdentity identity_of(const TrainJob& job) {
+  const TrainOptions& o = job.options;
+  const auto number = number_text;
+  JobIdentity identity = {{"workers", std::to_string(o.workers)},
+                          {"model", o.model},
+                          {"parameters", std::to_string(job.parameters)},
+                          {"data", o.data.substr(0, o.data.find(':'))},  // files may have moved
+                          {"training-samples", std::to_string(job.data->info().train_size)},
+                          {"classes", std::to_string(job.data->info().classes)},
+                          {"batch-size", std::to_string(o.batch_size)},
+                          {"optimizer", o.optimizer},
+                          {"momentum", number(o.momentum)},
+                          {"nesterov", o.nesterov ? "true" : "false"},
+                          {"weight-decay", number(o.weight_decay)},
+                          {"lr", number(o.lr)},
+                          {"lr-per-256", o.lr_per_256 ? "true" : "false"},
+                          {"lr-schedule", o.lr_schedule},
+                          {"warmup-epochs", number(o.warmup_epochs)},
+                          {"seed", std::to_string(o.seed)}};
+  // Absent from checkpoints that are older than the option.
+  if (o.precision != "fp32") identity["precision"] = o.precision;
+  if (o.channels_last) identity["channels-last"] = "true";
+  if (o.devices_per_worker > 1)
+    identity["devices-per-worker"] = std::to_string(o.devices_per_worker);
+  if (const auto crc = file_crc32(o.model); crc) identity["model-crc32"] = *crc;
+  for (const auto& [key, value] : job.wiring.keys()) identity["wiring." + key] = value;
+  return identity;
+}
+
+Expected<void> load_resume(TrainJob& job) {
+  if (job.options.resume.empty()) return {};
+  auto checkpoint = read_checkpoint(job.options.resume);
+  if (!checkpoint) return checkpoint.error();
+  auto same = check_same_job(checkpoint->identity, job.run.identity, job.options.resume);
+  if (!same) return same;
+  if (checkpoint->ranks.size() != static_cast<std::size_t>(job.run.ranks))
+    return bad_input(checkpoint->path + ": holds " + std::to_string(checkpoint->ranks.size()) +
+                     " ranks, the job has " + std::to_string(job.run.ranks) +
+                     ": the checkpoint is damaged, use an older one");
+  std::vector<Step> behind = checkpoint->steps();
+  behind.resize(static_cast<std::size_t>(job.run.workers()));
+  const Step done = *std::min_element(behind.begin(), behind.end());
+  const Step most = *std::max_element(behind.begin(), behind.end());
+  const Exchange exchange = job.run.parts->plan.exchange;
+  const Step end = job.run.parts->horizon.steps;
+  if ((exchange != Exchange::bilateral && done > end) ||
+      (exchange == Exchange::server && most > end))
+    return bad_input("--resume " + job.options.resume + ": it is at step " + std::to_string(most) +
+                     ", the job ends at step " + std::to_string(end) +
+                     ": give more --steps or --epochs");
+  if (auto extends = check_extension(job, *checkpoint); !extends) return extends;
+  job.run.resume = std::move(*checkpoint);
+  return {};
+}
+
+}  // namespace grapevine
