@@ -60,10 +60,12 @@ class AverageCommand final : public Command {
     add_option(app, "drop", drop_, "Probability that a message is lost, in [0, 1)");
     add_switch(app, "plain", plain_, "push-sum without running sums: lost messages are lost mass");
     add_switch(app, "json", json_, "Print one JSON object a round");
-    add_config_file(app);
+    add_option(app, "config", config_, "TOML file with options");
+    app_ = &app;
   }
 
   Expected<void> run(Console& console) override {
+    if (auto read = read_config_file(*app_, config_); !read) return read;
     const Expected<void> checked = check();
     if (!checked) return checked;
     const auto topology = make_topology(topology_, ranks_, peers_);
@@ -150,6 +152,8 @@ class AverageCommand final : public Command {
   std::int64_t seed_ = 1;
   double drop_ = 0;
   bool plain_ = false;
+  CLI::App* app_ = nullptr;
+  std::string config_;
   bool json_ = false;
 };
 

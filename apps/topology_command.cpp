@@ -187,7 +187,8 @@ class TopologyCommand final : public Command {
     add_option(app, "peers", peers_, "Destinations of a rank in a round");
     auto* json = add_switch(app, "json", json_, "Print one JSON object");
     add_switch(app, "dot", dot_, "Print a Graphviz drawing")->excludes(json);
-    add_config_file(app);
+    add_option(app, "config", config_, "TOML file with options");
+    app_ = &app;
     std::string names = "Graphs:";
     for (const std::string& name : topology_names()) names += "\n  " + name;
     app.footer(names +
@@ -195,6 +196,7 @@ class TopologyCommand final : public Command {
   }
 
   Expected<void> run(Console& console) override {
+    if (auto read = read_config_file(*app_, config_); !read) return read;
     const auto topology = make_topology(name_, ranks_, peers_);
     if (!topology) return topology.error();
     if (auto fits = check_size(**topology); !fits) return fits;
@@ -222,6 +224,8 @@ class TopologyCommand final : public Command {
   std::string name_;
   std::int32_t ranks_ = 8;
   std::int32_t peers_ = 1;
+  CLI::App* app_ = nullptr;
+  std::string config_;
   bool json_ = false;
   bool dot_ = false;
 };

@@ -1,16 +1,8 @@
 #include "apps/train_options.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <optional>
 #include <set>
-#include <sstream>
-
-#include <toml++/toml.h>
 
 #include "apps/verb_options.hpp"
 #include "messages/names.hpp"
@@ -29,52 +21,6 @@ std::string preset_names() {
   std::vector<std::string> names;
   for (const Preset& preset : presets()) names.push_back(preset.name);
   return joined(names);
-}
-
-// Options that a job file may name.
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames())
-      if (name != "help") names.push_back(name);
-  return names;
-}
-
-// As one would type it; nothing for arrays, tables and dates.
-std::optional<std::string> toml_text(const toml::node& node) {
-  if (const auto* text = node.as_string()) return text->get();
-  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
-  std::ostringstream out;
-  if (const auto* integer = node.as_integer()) {
-    out << integer->get();
-  } else if (const auto* number = node.as_floating_point()) {
-    out << number_text(number->get());
-  } else {
-    return std::nullopt;
-  }
-  return out.str();
-}
-
-Expected<void> apply(CLI::App& app, const std::string& where, const std::string& key,
-                     const toml::node& value) {
-  std::string name = key;
-  std::replace(name.begin(), name.end(), '_', '-');
-  const std::vector<std::string> valid = option_names(app);
-  if (std::find(valid.begin(), valid.end(), name) == valid.end()) {
-    const Error error = unknown_name("option", key, valid);
-    return bad_input(where + ": " + error.message);
-  }
-  CLI::Option* option = app.get_option("--" + name);
-  if (option->count() > 0) return {};  // the environment or the command line has said otherwise
-  const auto text = toml_text(value);
-  if (!text) return bad_input(where + ": " + key + ": expected text, a number or true/false");
-  try {
-    option->add_result(*text);
-    option->run_callback();
-  } catch (const CLI::ParseError& error) {
-    return bad_input(where + ": " + key + ": " + error.what());
-  }
-  return {};
 }
 
 // How long to train has two names.
@@ -164,25 +110,15 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   const std::string path = options.job_file;
   if (path.empty()) return {};
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    return bad_input(path + ": is a folder: give a TOML job file");
-  std::ifstream file(path);
-  if (!file) return bad_input(path + ": cannot be read: give a TOML job file");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  auto wiring = Wiring::parse_toml(text, path);
+  const auto text = read_text_file(path, "a TOML job file");
+  if (!text) return text.error();
+  auto wiring = Wiring::parse_toml(*text, path);
   if (!wiring) return wiring.error();
   options.wiring = std::move(*wiring);
-  const toml::table document = toml::parse(text);  // parse_toml has seen that it parses
-  const bool length_said = says_length(app);
-  for (const auto& [key, value] : document) {
-    if (key.str() == "wiring") continue;
-    // --epochs beside a file with steps, or the other way round: the file does not count.
-    if (length_said && (key.str() == "epochs" || key.str() == "steps")) continue;
-    const std::string where = path + ":" + std::to_string(value.source().begin.line);
-    if (auto applied = apply(app, where, std::string(key.str()), value); !applied) return applied;
-  }
-  return {};
+  // --epochs beside a file with steps, or the other way round: the file does not count.
+  std::set<std::string> others = {"wiring"};
+  if (says_length(app)) others.insert({"epochs", "steps"});
+  return read_options(app, *text, path, others);
 }
 
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options) {

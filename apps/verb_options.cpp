@@ -2,8 +2,68 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include <toml++/toml.h>
+
+#include "messages/names.hpp"
+#include "messages/number_text.hpp"
 
 namespace grapevine {
+namespace {
+
+// Options that a file may name.
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames())
+      if (name != "help") names.push_back(name);
+  return names;
+}
+
+// As one would type it; nothing for arrays, tables and dates.
+std::optional<std::string> toml_text(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+  std::ostringstream out;
+  if (const auto* integer = node.as_integer()) {
+    out << integer->get();
+  } else if (const auto* number = node.as_floating_point()) {
+    out << number_text(number->get());
+  } else {
+    return std::nullopt;
+  }
+  return out.str();
+}
+
+Expected<void> apply(CLI::App& app, const std::string& where, const std::string& key,
+                     const toml::node& value) {
+  std::string name = key;
+  std::replace(name.begin(), name.end(), '_', '-');
+  const std::vector<std::string> valid = option_names(app);
+  if (std::find(valid.begin(), valid.end(), name) == valid.end()) {
+    const Error error = unknown_name("option", key, valid);
+    return bad_input(where + ": " + error.message);
+  }
+  CLI::Option* option = app.get_option("--" + name);
+  if (option->count() > 0) return {};  // the environment or the command line has said otherwise
+  const auto text = toml_text(value);
+  if (!text) return bad_input(where + ": " + key + ": expected text, a number or true/false");
+  try {
+    option->add_result(*text);
+    option->run_callback();
+  } catch (const CLI::ParseError& error) {
+    return bad_input(where + ": " + key + ": " + error.what());
+  }
+  return {};
+}
+
+}  // namespace
 
 std::string environment_name(const std::string& option) {
   std::string name = "GRAPEVINE_" + option;
@@ -13,9 +73,37 @@ std::string environment_name(const std::string& option) {
   return name;
 }
 
-void add_config_file(CLI::App& app) {
-  app.set_config("--config", "", "TOML file with options");
-  app.allow_config_extras(CLI::config_extras_mode::error);
+Expected<std::string> read_text_file(const std::string& path, const std::string& what) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return bad_input(path + ": is a folder: give " + what);
+  std::ifstream file(path);
+  if (!file) return bad_input(path + ": cannot be read: give " + what);
+  return std::string{std::istreambuf_iterator<char>(file), {}};
+}
+
+Expected<void> read_options(CLI::App& app, const std::string& text, const std::string& path,
+                            const std::set<std::string>& others) {
+  toml::table document;
+  try {
+    document = toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    return bad_input(path + ":" + std::to_string(error.source().begin.line) + ": " +
+                     std::string(error.description()));
+  }
+  for (const auto& [key, value] : document) {
+    if (others.count(std::string(key.str())) > 0) continue;
+    const std::string where = path + ":" + std::to_string(value.source().begin.line);
+    if (auto applied = apply(app, where, std::string(key.str()), value); !applied) return applied;
+  }
+  return {};
+}
+
+Expected<void> read_config_file(CLI::App& app, const std::string& path) {
+  if (path.empty()) return {};
+  const auto text = read_text_file(path, "a TOML file with options");
+  if (!text) return text.error();
+  return read_options(app, *text, path, {});
 }
 
 }  // namespace grapevine

@@ -1,9 +1,12 @@
 // How verbs declare their options: readable from the environment too, checked before conversion.
 #pragma once
+#include <set>
 #include <string>
 #include <type_traits>
 
 #include <CLI/CLI.hpp>
+
+#include "messages/expected.hpp"
 
 namespace grapevine {
 
@@ -42,8 +45,15 @@ inline CLI::Option* add_switch(CLI::App& app, const std::string& name, bool& val
   return app.add_flag("--" + name, value, help)->envname(environment_name(name));
 }
 
-// Adds --config FILE, a TOML file with the verb's other options; the environment and the command
-// line win over it.
-void add_config_file(CLI::App& app);
+// The whole of a file. Errors (bad_input) say to give `what` instead.
+Expected<std::string> read_text_file(const std::string& path, const std::string& what);
+
+// Sets the options that a TOML text names and that neither the environment nor the command line
+// has set; keys in `others` are somebody else's. Errors (bad_input): file, line and key.
+Expected<void> read_options(CLI::App& app, const std::string& text, const std::string& path,
+                            const std::set<std::string>& others);
+
+// The same for a whole file; nothing where `path` is empty.
+Expected<void> read_config_file(CLI::App& app, const std::string& path);
 
 }  // namespace grapevine

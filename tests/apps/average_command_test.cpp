@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -134,6 +136,30 @@ TEST(AverageCommand, BadInputIsNamed) {
 TEST(AverageCommand, UsageErrorsAreLeftToTheParser) {
   EXPECT_THROW(run("--ranks 1.5"), CLI::ParseError);
   EXPECT_THROW(run("--drop many"), CLI::ParseError);
+}
+
+// Ranks as the run saw them: values start at the rank's number, so that the mean is (n - 1) / 2.
+double ranks_of(const std::string& arguments) {
+  return 2 * rounds(arguments).front().at("mean").get<double>() + 1;
+}
+
+TEST(AverageCommand, FileEnvironmentAndCommandLineInThisOrder) {
+  const std::string path = testing::TempDir() + "/average.toml";
+  std::ofstream(path) << "# five ranks\nranks = 5\nrounds = 0\n";
+  const std::string file = "--config " + path;
+  EXPECT_EQ(ranks_of(file), 5);
+  ::setenv("GRAPEVINE_RANKS", "3", 1);
+  EXPECT_EQ(ranks_of(file), 3);
+  EXPECT_EQ(ranks_of(file + " --ranks 7"), 7);
+  EXPECT_EQ(rounds(file).size(), 1U) << "round 0 alone, as the file says";
+  ::unsetenv("GRAPEVINE_RANKS");
+  std::ofstream(path) << "rounds = 0\n\nrank = 5\n";
+  const std::string text = run(file).result.error().message;
+  EXPECT_NE(text.find(path + ":3: "), std::string::npos) << text;
+  EXPECT_NE(text.find("'ranks'"), std::string::npos) << text;
+  std::ofstream(path) << "rounds = \n";
+  EXPECT_NE(run(file).result.error().message.find(path + ":1: "), std::string::npos);
+  EXPECT_FALSE(run("--config /nowhere.toml").result.ok());
 }
 
 }  // namespace
