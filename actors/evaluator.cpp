@@ -26,9 +26,13 @@ EpochEvaluated evaluate(Compute& compute, const AveragedModel& model) {
 EvaluationActor::behavior_type evaluation(EvaluationActor::pointer self,
                                           const std::shared_ptr<Compute>& compute,
                                           const SupervisorActor& supervisor) {
-  compute->on_evaluation_progress(
-      [self, supervisor] { self->send(supervisor, EvaluationGoesOn{}); });
-  return {[compute](const AveragedModel& model) { return evaluate(*compute, model); }};
+  return {[self, compute, supervisor](const AveragedModel& model) {
+    // For this evaluation alone: the Compute lives longer than the actor.
+    compute->on_evaluation_progress([&] { self->send(supervisor, EvaluationGoesOn{}); });
+    EpochEvaluated done = evaluate(*compute, model);
+    compute->on_evaluation_progress({});
+    return done;
+  }};
 }
 
 void take_model(EvaluatorState& state, const EpochModel& model) {

@@ -5,14 +5,14 @@
 #include <cstdio>
 #include <limits>
 
+#include "actors/last_words.hpp"
 #include "messages/exception_line.hpp"
 
 namespace grapevine {
 namespace {
 
 constexpr Duration kWatchInterval = std::chrono::seconds(5);
-constexpr Duration kClosePatience = std::chrono::seconds(10);    // for traces to be written
-constexpr Duration kLastWords = std::chrono::milliseconds(200);  // for records of a failed run
+constexpr Duration kClosePatience = std::chrono::seconds(10);  // for traces to be written
 constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
 
 // A checkpoint is as far as its slowest rank.

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -29,18 +30,19 @@ std::string cell(double value, int digits = 6) {
 }  // namespace
 
 Expected<std::shared_ptr<RunOutput>> RunOutput::create(const std::string& path,
-                                                       const std::vector<Step>& first_steps) {
+                                                       const std::vector<Step>& first_steps,
+                                                       const std::string& rows_before) {
   auto file = AtomicFile::create(path);
   if (!file) return file.error();
   std::shared_ptr<RunOutput> output(new RunOutput(std::move(*file), path));
   output->file_.stream() << kHeader << "\n";
-  output->keep_rows(first_steps);
+  output->keep_rows(first_steps, rows_before);
   return output;
 }
 
 // A resumed run goes on with the rows of the steps that it will not repeat.
-void RunOutput::keep_rows(const std::vector<Step>& first_steps) {
-  std::ifstream old(path_);
+void RunOutput::keep_rows(const std::vector<Step>& first_steps, const std::string& path) {
+  std::ifstream old(path);
   std::string line;
   if (first_steps.empty() || !std::getline(old, line) || line != kHeader) return;
   while (std::getline(old, line)) {
@@ -75,6 +77,8 @@ void RunOutput::add_follower(std::unique_ptr<RunFollower> follower) {
 }
 
 void RunOutput::on_step(const StepReport& report) {
+  if (before_first_step_) std::exchange(before_first_step_, nullptr)();
+  begun_ = true;
   if (report.logged) {
     file_.stream() << report.rank << ',' << cell(report.epoch) << ',' << report.step << ','
                    << cell(report.time_s) << ',' << cell(report.batch_time_s) << ','

@@ -1,6 +1,7 @@
 // RunOutput: what a run writes and shows while it goes on: metrics.csv and progress.
 #pragma once
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,13 +18,17 @@ namespace grapevine {
 // The observer of a run. Called by the supervisor's actor; end() belongs to the main thread.
 class RunOutput : public RunObserver {
  public:
-  // `first_steps`: by rank, where a resumed run begins; rows of `path` before them are kept.
+  // `first_steps`: by rank, where a resumed run begins; rows of `rows_before`, the metrics.csv of
+  // the run before it, are kept up to there.
   static Expected<std::shared_ptr<RunOutput>> create(const std::string& path,
-                                                     const std::vector<Step>& first_steps);
+                                                     const std::vector<Step>& first_steps,
+                                                     const std::string& rows_before);
 
   // REQUIRES: before the run. `bar` may be null and outlives the run.
   void show_progress(ProgressBar* bar, std::int64_t total_steps, std::int64_t begun_steps);
 
+  // REQUIRES: before the run.
+  void before_first_step(std::function<void()> call) { before_first_step_ = std::move(call); }
   // REQUIRES: before the run.
   void add_follower(std::unique_ptr<RunFollower> follower);
 
@@ -36,6 +41,8 @@ class RunOutput : public RunObserver {
   // For the main thread.
   RunEnd& end() { return end_; }
 
+  // After the run. Whether any rank has finished a step.
+  bool begun() const { return begun_; }
   // After the run. Puts metrics.csv under its name.
   Expected<void> commit() { return file_.commit(); }
   bool has_losses() const { return !losses_.empty(); }
@@ -44,7 +51,7 @@ class RunOutput : public RunObserver {
 
  private:
   RunOutput(AtomicFile file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
-  void keep_rows(const std::vector<Step>& first_steps);
+  void keep_rows(const std::vector<Step>& first_steps, const std::string& path);
   void add_loss(Rank rank, double loss);
 
   static constexpr std::size_t kLossWindow = 20;
@@ -55,6 +62,8 @@ class RunOutput : public RunObserver {
   Progress progress_;
   std::map<Rank, std::deque<double>> losses_;
   std::vector<std::unique_ptr<RunFollower>> followers_;
+  std::function<void()> before_first_step_;
+  bool begun_ = false;
   std::map<Epoch, Step> epoch_ends_;  // rank 0's last step of each epoch
   RunEnd end_;
 };

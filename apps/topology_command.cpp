@@ -185,8 +185,8 @@ class TopologyCommand final : public Command {
     app.add_option("name", name_, "The graph, one of those listed below or file:PATH")->required();
     add_option(app, "ranks", ranks_, "Number of ranks");
     add_option(app, "peers", peers_, "Destinations of a rank in a round");
-    auto* json = add_switch(app, "json", json_, "Print one JSON object");
-    add_switch(app, "dot", dot_, "Print a Graphviz drawing")->excludes(json);
+    add_switch(app, "json", json_, "Print one JSON object");
+    add_switch(app, "dot", dot_, "Print a Graphviz drawing");
     add_option(app, "config", config_, "TOML file with options");
     app_ = &app;
     std::string names = "Graphs:";
@@ -197,6 +197,7 @@ class TopologyCommand final : public Command {
 
   Expected<void> run(Console& console) override {
     if (auto read = read_config_file(*app_, config_); !read) return read;
+    if (json_ && dot_) return bad_input("--json and --dot: choose one of them");
     const auto topology = make_topology(name_, ranks_, peers_);
     if (!topology) return topology.error();
     if (auto fits = check_size(**topology); !fits) return fits;
@@ -213,7 +214,9 @@ class TopologyCommand final : public Command {
  private:
   // Training makes one round at a time; here all of them are looked at.
   static Expected<void> check_size(const Topology& topology) {
-    const auto in_a_round = static_cast<std::int64_t>(topology.out(0, 0).size()) * topology.ranks();
+    std::int64_t in_a_round = 0;
+    for (Rank rank = 0; rank < topology.ranks(); ++rank)
+      in_a_round += static_cast<std::int64_t>(topology.out(0, rank).size());
     if (topology.period() <= kMaxEdges / std::max<std::int64_t>(1, in_a_round)) return {};
     return bad_input("topology '" + topology.name() + "' with " + std::to_string(topology.ranks()) +
                      " ranks: its period of " + std::to_string(topology.period()) +

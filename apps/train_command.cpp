@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <ostream>
 
 #include "actors/files.hpp"
@@ -54,18 +55,27 @@ class TrainCommand : public Command {
     if (signals.stop_requested())
       return Error{Errc::failed, "stopped by a signal before training began"};
     if (!job.is_head()) return take_part(job, signals, console);
-    auto output = RunOutput::create(job.out + "/metrics.csv", first_steps(job));
+    auto output = RunOutput::create(job.out + "/metrics.csv", first_steps(job), rows_before(job));
     if (!output) return bad_input(output.error().message);  // nothing has been trained yet
     if (auto followed = add_followers(job, **output, console); !followed) return followed;
     announce(job, console);
     bool requeue = false;
-    if (options_.resume.empty()) remove_outputs(job.out);
+    if (!goes_on_in_place(job))
+      (*output)->before_first_step([out = job.out] { remove_outputs(out); });
     RunResult result = train(job, *output, signals, requeue, console);
+    // One that has not taken a step leaves what an earlier run has written.
+    const std::filesystem::path summary = std::filesystem::path(job.out) / "summary.json";
+    std::error_code ignored;
+    if (result.error && !(*output)->begun() && std::filesystem::exists(summary, ignored))
+      return *result.error;
     // The model matters more than the curve to it.
     const auto committed = (*output)->commit();
     auto reported = report(job, result, **output, *job.evaluator, console);
     if (reported && !committed) return committed;
     if (!reported || !requeue || !result.interrupted) return reported;
+    // The command may start the next run, here, at once.
+    output->reset();
+    job.out_lock.reset();
     return run_requeue_command(job);
   }
 
@@ -118,8 +128,9 @@ class TrainCommand : public Command {
       output.add_follower(*std::move(log));
     }
     if (o.metrics_port == kNoMetricsPort) return {};
-    std::string host = o.network_interface;
-    if (auto address = interface_address(host); address) host = *address;
+    // UCX names devices, which are no addresses.
+    std::string host = o.transport == "ucx" ? "" : o.network_interface;
+    if (auto address = interface_address(o.network_interface); address) host = *address;
     auto endpoint = MetricsEndpoint::create(
         host, static_cast<int>(o.metrics_port),
         {o.algorithm, o.model, o.data, o.transport, GRAPEVINE_VERSION, o.workers});
@@ -128,6 +139,13 @@ class TrainCommand : public Command {
                 << (*endpoint)->port() << "/metrics" << std::endl;
     output.add_follower(*std::move(endpoint));
     return {};
+  }
+
+  // metrics.csv beside the checkpoint that a run goes on from; empty for one that begins.
+  static std::string rows_before(const TrainJob& job) {
+    if (!job.run.resume) return "";
+    const std::filesystem::path checkpoint = job.run.resume->path;
+    return (checkpoint.parent_path().parent_path() / "metrics.csv").string();
   }
 
   static void announce(const TrainJob& job, Console& console) {
@@ -206,8 +224,11 @@ class TrainCommand : public Command {
                                const RunOutput& output, Compute& evaluator, Console& console) {
     std::optional<Evaluation> test;
     Error evaluation_error;
-    if (result.z.defined()) {
+    // A thread that was left behind may be in the midst of an evaluation.
+    const bool evaluates = !result.error && !console.thread_left_behind;
+    if (result.z.defined())
       if (auto saved = save_model(job, result); !saved) return saved;
+    if (result.z.defined() && evaluates) {
       auto evaluated = evaluator.evaluate(result.z, result.buffers);
       if (evaluated)
         test = *evaluated;

@@ -40,6 +40,11 @@ void remove_stale(const std::string& out) {
 // For this run alone, as long as it lasts.
 Expected<void> take_folder(TrainJob& job) {
   if (auto free = check_no_folder_in_the_way(job.out); !free) return free;
+  std::error_code ignored;
+  const std::filesystem::path result = std::filesystem::path(job.out) / "model.pt";
+  if (std::filesystem::equivalent(job.options.model, result, ignored))
+    return bad_input("--out " + job.out + ": the model that training begins with, " +
+                     result.string() + ", would be replaced: choose another folder");
   if (auto writable = ensure_writable_directory(job.out); !writable) return writable;
   auto lock = lock_folder(job.out);
   if (!lock)
@@ -90,6 +95,13 @@ Expected<void> make_folders(TrainJob& job) {
   return ensure_writable_directory(job.run.checkpoint_folder);
 }
 
+bool goes_on_in_place(const TrainJob& job) {
+  if (!job.run.resume) return false;
+  std::error_code ignored;
+  return std::filesystem::equivalent(std::filesystem::path(job.run.resume->path).parent_path(),
+                                     std::filesystem::path(job.out) / "checkpoint", ignored);
+}
+
 void remove_outputs(const std::string& out) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -100,9 +112,13 @@ void remove_outputs(const std::string& out) {
     if (fs::exists(entry.path() / "job.json", ignored)) old.push_back(entry.path());
   for (const auto& entry : fs::directory_iterator(fs::path(out) / "trace", ignored))
     if (entry.path().extension() == ".gvtrace") old.push_back(entry.path());
-  for (const auto& entry : fs::recursive_directory_iterator(fs::path(out) / "tensorboard", ignored))
-    if (entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0)
-      old.push_back(entry.path());
+  for (const auto& run : fs::directory_iterator(fs::path(out) / "tensorboard", ignored)) {
+    const std::string name = run.path().filename().string();
+    if (name.rfind("rank-", 0) != 0 && name != "validation") continue;  // somebody else's
+    for (const auto& entry : fs::directory_iterator(run.path(), ignored))
+      if (entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0)
+        old.push_back(entry.path());
+  }
   for (const fs::path& path : old) fs::remove_all(path, ignored);
 }
 

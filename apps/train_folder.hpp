@@ -16,8 +16,11 @@ Expected<void> make_folders(TrainJob& job);
 // The trace of one process; a resumed run adds a file to those of the runs before it.
 std::string trace_file(const std::string& out, std::int32_t process, bool resumed);
 
+// Whether the job goes on in the folder of the run that it resumes.
+bool goes_on_in_place(const TrainJob& job);
+
 // Removes what an earlier run has left in its folder, by name: its model and its checkpoints are
-// not those of the run that begins.
+// not those of the run that has begun.
 void remove_outputs(const std::string& out);
 
 }  // namespace grapevine

@@ -4,17 +4,21 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <vector>
 
 #include <zlib.h>
 
+#include "apps/zoo/models.hpp"
 #include "messages/number_text.hpp"
 
 namespace grapevine {
 namespace {
 
-// Of a TorchScript file; nothing where `path` is the name of a built-in model.
-std::optional<std::string> file_crc32(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+// Of a TorchScript file; nothing for a built-in model.
+std::optional<std::string> model_crc32(const std::string& name_or_file) {
+  const std::vector<std::string> builtin = model_names();
+  if (std::find(builtin.begin(), builtin.end(), name_or_file) != builtin.end()) return std::nullopt;
+  std::ifstream file(name_or_file, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   if (bytes.empty()) return std::nullopt;
   const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
@@ -75,7 +79,7 @@ JobIdentity identity_of(const TrainJob& job) {
   if (o.channels_last) identity["channels-last"] = "true";
   if (o.devices_per_worker > 1)
     identity["devices-per-worker"] = std::to_string(o.devices_per_worker);
-  if (const auto crc = file_crc32(o.model); crc) identity["model-crc32"] = *crc;
+  if (const auto crc = model_crc32(o.model); crc) identity["model-crc32"] = *crc;
   for (const auto& [key, value] : job.wiring.keys()) identity["wiring." + key] = value;
   return identity;
 }

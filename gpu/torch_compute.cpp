@@ -129,7 +129,7 @@ Expected<void> TorchCompute::check_fit() {
     model_->train(false);
     const at::Tensor output = forward(uploaded.input);
     if (output.sizes() == at::IntArrayRef(needed) && output.is_floating_point()) {
-      if (output.requires_grad()) return {};
+      if (output.requires_grad() || learns_in_training(uploaded.input)) return {};
       return bad_input(what + ": its output has no gradient for its parameters, so that nothing " +
                        "could be learned: does its forward pass detach it?");
     }
@@ -140,6 +140,15 @@ Expected<void> TorchCompute::check_fit() {
     return bad_input(what + ": output " + shape_text(needed) + " is needed for input " +
                      input_shape + ", but its forward pass failed: " + one_line(e));
   }
+}
+
+// A module may detach its output where it does not train.
+bool TorchCompute::learns_in_training(const at::Tensor& input) {
+  model_->train(true);
+  const bool learns = forward(input).requires_grad();
+  model_->train(false);
+  if (buffers_.numel() > 0) buffers_.scatter(initial_buffers_.read().to(device_));
+  return learns;
 }
 
 Gradient TorchCompute::gradient(GradientRequest request) {

@@ -103,6 +103,7 @@ class TorchCompute final : public Compute {
   };
 
   Expected<void> check_fit();
+  bool learns_in_training(const at::Tensor& input);
   Expected<void> check_request(const FrozenTensor& z, const FrozenTensor& buffers) const;
   Expected<Gradient> try_gradient(GradientRequest& request);
   Expected<Batch> batch_of(Step step, Gradient& result);

@@ -71,6 +71,7 @@ struct MetricsEndpoint::Impl {
       const int yes = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
+    server.set_keep_alive_max_count(1);  // idle clients would hold the few threads
     server.set_read_timeout(kClientPatience);
     server.set_write_timeout(kClientPatience);
     server.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {

@@ -245,8 +245,10 @@ struct DirectedGraph {
 };
 
 // Among them graphs that differ from their transposes, and ranks whose weights are not 1.
-std::vector<DirectedGraph> directed_graphs(const std::string& folder) {
-  const std::string own = folder + "/graph.txt";
+std::vector<DirectedGraph> directed_graphs() {
+  // Tests run side by side: a file for each.
+  const std::string own = testing::TempDir() + "/" +
+                          testing::UnitTest::GetInstance()->current_test_info()->name() + ".txt";
   std::ofstream(own) << "0 -> 1\n1 -> 2\n2 -> 0\n0 -> 2\n2 -> 3\n3 -> 1\n";
   return {{"exponential", 1, kRanks}, {"exponential", 2, kRanks}, {"linear", 1, {3, 5, 8}},
           {"ring", 1, {3, 4, 7}},     {"star", 1, {2, 3, 6}},     {"file:" + own, 1, {4}}};
@@ -260,8 +262,7 @@ at::Tensor start_of(const RoleWorld& world, std::int32_t n) {
 
 void expect_push_sum(const Plan& base,
                      const std::function<void(PushSumOracle&, Step, double)>& step) {
-  const std::string folder = testing::TempDir();
-  for (const DirectedGraph& graph : directed_graphs(folder))
+  for (const DirectedGraph& graph : directed_graphs())
     for (const std::int32_t n : graph.ranks) {
       SCOPED_TRACE(graph.topology + ", p=" + std::to_string(graph.peers) +
                    ", n=" + std::to_string(n));

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include <torch/script.h>
 #include <torch/torch.h>
@@ -46,16 +47,13 @@ void expect_error(const ProcessResult& result, int code, const std::vector<std::
     EXPECT_NE(line.find(part), std::string::npos) << part << "\n" << result.describe();
 }
 
-// A linear model whose forward pass never ends while it trains.
-std::string save_endless_model(const fs::path& folder) {
+// A linear model whose forward pass never ends where `when` holds.
+std::string save_endless_model(const fs::path& folder, const std::string& when) {
   torch::jit::Module module("endless");
+  module.register_attribute("training", c10::BoolType::get(), true);
   module.register_parameter("w", torch::zeros({784, 10}).requires_grad_(), false);
-  module.define(
-      "def forward(self, x):\n"
-      "  n = 0\n"
-      "  while x.size(0) > 2 and n >= 0:\n"
-      "    n = (n + 1) % 1000\n"
-      "  return x.flatten(1).matmul(self.w)\n");
+  module.define("def forward(self, x):\n  n = 0\n  while " + when +
+                " and n >= 0:\n    n = (n + 1) % 1000\n  return x.flatten(1).matmul(self.w)\n");
   const std::string path = (folder / "endless.pt").string();
   module.save(path);
   return path;
@@ -64,8 +62,9 @@ std::string save_endless_model(const fs::path& folder) {
 TEST(Adversity, AModelThatDoesNotReturnEndsTheRunWithItsReason) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
-  const ProcessResult result = run_process(
-      with(linear_run(out), {"--model", save_endless_model(folder.path()), "--timeout", "1"}));
+  const std::string endless = save_endless_model(folder.path(), "self.training");
+  const ProcessResult result =
+      run_process(with(linear_run(out), {"--model", endless, "--timeout", "1"}));
   EXPECT_FALSE(result.timed_out) << result.describe();
   expect_error(result, 1, {"no rank made progress for 1 s"});
   EXPECT_TRUE(fs::exists(out / "summary.json"));
@@ -74,6 +73,74 @@ TEST(Adversity, AModelThatDoesNotReturnEndsTheRunWithItsReason) {
             std::string::npos);
   for (const auto& entry : fs::directory_iterator(out))
     EXPECT_EQ(entry.path().filename().string().find(".tmp"), std::string::npos) << entry.path();
+}
+
+TEST(Adversity, AnEvaluationThatDoesNotReturnEndsTheRunWithItsReason) {
+  const TemporaryDirectory folder;
+  const std::string endless =
+      save_endless_model(folder.path(), "not self.training and x.size(0) > 2");
+  const ProcessResult result = run_process(
+      {"train", "--model", endless, "--data", "glyphs:640", "--workers", "2", "--epochs", "1",
+       "--threads", "1", "--timeout", "1", "--out", (folder.path() / "run").string()});
+  EXPECT_FALSE(result.timed_out) << result.describe();
+  expect_error(result, 1, {"no rank made progress for 1 s"});
+}
+
+TEST(Adversity, ARunThatTakesNoStepLeavesTheOneBeforeIt) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  ASSERT_EQ(run_process(linear_run(out)).exit_code, 0);
+  const std::string summary = text_of(out / "summary.json");
+  const std::string rows = text_of(out / "metrics.csv");
+  const std::string endless = save_endless_model(folder.path(), "self.training");
+  expect_error(run_process(with(linear_run(out), {"--model", endless, "--timeout", "1"})), 1,
+               {"no rank made progress"});
+  EXPECT_EQ(text_of(out / "summary.json"), summary);
+  EXPECT_EQ(text_of(out / "metrics.csv"), rows);
+  EXPECT_TRUE(fs::exists(out / "model.pt"));
+  EXPECT_TRUE(fs::exists(out / "checkpoint/final/job.json"));
+}
+
+TEST(Adversity, TheModelThatTrainingBeginsWithIsNotReplaced) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  fs::create_directory(out);
+  torch::jit::Module module("fits");
+  module.register_parameter("w", torch::zeros({784, 10}).requires_grad_(), false);
+  module.define("def forward(self, x):\n  return x.flatten(1).matmul(self.w)\n");
+  module.save((out / "model.pt").string());
+  expect_error(run_process(with(linear_run(out), {"--model", (out / "model.pt").string()})), 2,
+               {"would be replaced"});
+  EXPECT_TRUE(fs::exists(out / "model.pt"));
+}
+
+TEST(Adversity, FoldersMayHaveTheNamesOfModels) {
+  const TemporaryDirectory folder;
+  fs::create_directory(folder.path() / "linear");
+  ProcessOptions options;
+  options.directory = folder.path();
+  const ProcessResult result = run_process(linear_run("run"), options);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+}
+
+TEST(Adversity, ResumingIntoAnotherFolderTakesTheRowsAlong) {
+  const TemporaryDirectory folder;
+  const fs::path first = folder.path() / "first";
+  const fs::path second = folder.path() / "second";
+  ASSERT_EQ(run_process(linear_run(first)).exit_code, 0);
+  ASSERT_EQ(run_process(with(linear_run(second), {"--steps", "1"})).exit_code, 0);
+  const ProcessResult resumed =
+      run_process(with(linear_run(second), {"--resume", first.string(), "--steps", "6"}));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.describe();
+  std::istringstream before(text_of(first / "metrics.csv"));
+  const std::string rows = text_of(second / "metrics.csv");
+  for (std::string row; std::getline(before, row);) {
+    const bool validation = row.back() != ',';
+    EXPECT_TRUE(validation || rows.find(row + "\n") != std::string::npos) << row << "\nin\n"
+                                                                          << rows;
+  }
+  EXPECT_EQ(summary_of(second).at("steps"), 6);
+  EXPECT_TRUE(fs::exists(first / "model.pt"));
 }
 
 TEST(Adversity, ClosedStreamsDoNotEndUpInFiles) {
