@@ -1,8 +1,7 @@
 #include "actors/runtime.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
+#include <future>
 #include <utility>
 
 #include <caf/all.hpp>
@@ -15,8 +14,6 @@
 
 namespace grapevine {
 namespace {
-
-constexpr Duration kShutDownPoll = std::chrono::milliseconds(2);
 
 SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
                                           SupervisorConfig config) {
@@ -166,6 +163,7 @@ struct Runtime::Impl {
   RunConfig config;
   caf::actor_system_config system_config;
   std::unique_ptr<caf::actor_system> system;
+  std::future<void> all_done;   // of shut_down(): waits for the system, so that it goes first
   SupervisorActor supervisor;   // of the run, or null in processes other than the head
   LocalDeputy deputy;           // there
   std::vector<caf::actor> own;  // must not outlive this
@@ -242,12 +240,10 @@ Runtime::~Runtime() {
 
 bool Runtime::shut_down(Duration patience) {
   dismiss();
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (impl_->system->registry().running() > 0) {
-    if (std::chrono::steady_clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(kShutDownPoll);
-  }
-  return true;
+  if (!impl_->all_done.valid())
+    impl_->all_done = std::async(
+        std::launch::async, [system = impl_->system.get()] { system->await_all_actors_done(); });
+  return impl_->all_done.wait_for(patience) == std::future_status::ready;
 }
 
 void Runtime::dismiss() {

@@ -1,13 +1,12 @@
 #include "apps/monitoring/event_file.hpp"
 
 #include <isa-l/crc.h>
+#include <tensorboard_event.pb.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <fstream>
-
-#include "tensorboard_event.pb.h"
 
 namespace grapevine {
 namespace {

@@ -2,6 +2,7 @@
 #include "apps/monitoring/event_file.hpp"
 
 #include <gtest/gtest.h>
+#include <tensorboard_event.pb.h>
 
 #include <cmath>
 #include <filesystem>
@@ -9,7 +10,6 @@
 #include <limits>
 
 #include "apps/monitoring/tensorboard_log.hpp"
-#include "tensorboard_event.pb.h"
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
