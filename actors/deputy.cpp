@@ -1,6 +1,6 @@
 #include "actors/deputy.hpp"
 
-#include "actors/last_words.hpp"
+#include "actors/close_trace.hpp"
 
 namespace grapevine {
 namespace {
@@ -25,13 +25,7 @@ void DeputyState::on_run_ended(const RunEnded& ended) {
   if (ended.failed) result_.error = ended.error;
   result_.interrupted = ended.interrupted;
   if (!appointment_.tracer) return end();
-  if (ended.failed) {
-    // Ranks here hand over what they did since their last step.
-    for (const PeerActor& peer : appointment_.peers) self_->send(peer, Collect{false});
-    self_->delayed_send(appointment_.tracer, kLastWords, CloseTrace{});
-  } else {
-    self_->send(appointment_.tracer, CloseTrace{});
-  }
+  close_trace(self_, appointment_.tracer, appointment_.peers, ended.failed);
   self_->delayed_send(DeputyActor{self_}, kClosePatience,
                       TraceClosed{0, 0, "it could not be closed in time"});
 }

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <limits>
 
-#include "actors/last_words.hpp"
+#include "actors/close_trace.hpp"
 #include "messages/exception_line.hpp"
 
 namespace grapevine {
@@ -268,13 +268,7 @@ void SupervisorState::close() {
   closing_since_ = now();
   if (crew_.tracer) {
     trace_open_ = true;
-    if (result_.error) {
-      // Peers still have what they did since their last step; asked for a report they hand it over.
-      for (const PeerActor& peer : crew_.peers) self_->send(peer, Collect{false});
-      self_->delayed_send(crew_.tracer, kLastWords, CloseTrace{});
-    } else {
-      self_->send(crew_.tracer, CloseTrace{});
-    }
+    close_trace(self_, crew_.tracer, crew_.peers, result_.error.has_value());
   }
   for (std::size_t i = 0; i < crew_.deputies.size(); ++i)
     if (const auto process = static_cast<std::int32_t>(i) + 1; lost_processes_.count(process) == 0)

@@ -57,6 +57,5 @@ int main(int argc, char** argv) {
   grapevine::Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0};
   const int code = grapevine::run_command_line(table, {argv + 1, argv + argc}, console);
   if (!console.thread_left_behind) return code;
-  std::cout.flush();
   std::_Exit(code);  // destructors would pull away what that thread uses
 }

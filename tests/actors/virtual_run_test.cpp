@@ -703,6 +703,15 @@ TEST(VirtualRun, ARankThatHangsEndsTheRunInBoundedTime) {
 // On real threads: the end of the run, for the main thread.
 struct Waiting : Quiet {
   void on_end(RunResult result) override { promise.set_value(std::move(result)); }
+  // Once the run has ended. Call it once.
+  RunResult wait(std::chrono::seconds patience = std::chrono::seconds(120)) {
+    auto future = promise.get_future();
+    const bool ended = future.wait_for(patience) == std::future_status::ready;
+    EXPECT_TRUE(ended);
+    RunResult never;
+    never.error = Error{Errc::timeout, "the run does not end"};
+    return ended ? future.get() : never;
+  }
   std::promise<RunResult> promise;
 };
 
@@ -740,10 +749,8 @@ TEST(RealRun, AValidationThatGetsOnIsNotStuck) {
   config.evaluator = evaluator;
   config.patience = std::chrono::seconds(4);
   const auto observer = std::make_shared<Waiting>();
-  auto future = observer->promise.get_future();
   auto runtime = std::make_unique<Runtime>(std::move(config), observer);
-  ASSERT_EQ(future.wait_for(std::chrono::seconds(300)), std::future_status::ready);
-  const RunResult result = future.get();
+  const RunResult result = observer->wait(std::chrono::seconds(300));
   EXPECT_FALSE(result.error) << result.error->message;
   EXPECT_EQ(observer->validations.size(), 1U);
   // Whoever evaluates once the actors are gone must not speak to them: for AddressSanitizer.
@@ -769,13 +776,11 @@ TEST(RealRun, AStopLeavesOutValidationsThatAreDue) {
     std::promise<void> first;
   };
   const auto observer = std::make_shared<Validated>();
-  auto future = observer->promise.get_future();
   Runtime runtime(std::move(config), observer);
   ASSERT_EQ(observer->first.get_future().wait_for(std::chrono::seconds(120)),
             std::future_status::ready);
   runtime.request_stop();
-  ASSERT_EQ(future.wait_for(std::chrono::seconds(120)), std::future_status::ready);
-  const RunResult result = future.get();
+  const RunResult result = observer->wait();
   EXPECT_FALSE(result.error) << result.error->message;
   EXPECT_TRUE(result.z.defined());
   EXPECT_LT(observer->validations.size(), 4U);
@@ -804,10 +809,8 @@ TEST(RealRun, ShutDownSaysWhoDoesNotComeBack) {
   config.computes[1] = std::make_shared<Held>(config.computes[1], gate.get_future().share());
   config.patience = std::chrono::milliseconds(100);
   const auto observer = std::make_shared<Waiting>();
-  auto future = observer->promise.get_future();
   Runtime runtime(std::move(config), observer);
-  ASSERT_EQ(future.wait_for(std::chrono::seconds(120)), std::future_status::ready);
-  const RunResult result = future.get();
+  const RunResult result = observer->wait();
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->code, Errc::timeout);
   EXPECT_FALSE(runtime.shut_down(std::chrono::milliseconds(200)));
@@ -825,10 +828,8 @@ TEST(RealRun, GivesTheBitsOfAVirtualOne) {
     scenario.delay = "lognormal=-8:1";
     const RunResult expected = run(scenario);
     const auto observer = std::make_shared<Waiting>();
-    auto future = observer->promise.get_future();
     Runtime runtime(make_run(scenario), observer);
-    ASSERT_EQ(future.wait_for(std::chrono::seconds(120)), std::future_status::ready);
-    const RunResult real = future.get();
+    const RunResult real = observer->wait();
     ASSERT_FALSE(real.error) << real.error->message;
     EXPECT_TRUE(at::equal(expected.z.read(), real.z.read()));
     EXPECT_EQ(real.ledger.pending(), 0);

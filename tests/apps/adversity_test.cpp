@@ -8,12 +8,12 @@
 #include <fstream>
 #include <sstream>
 
-#include <torch/script.h>
 #include <torch/torch.h>
 
 #include "actors/files.hpp"
 #include "tests/apps/http_get.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/script_model.hpp"
 #include "tests/apps/train_run.hpp"
 
 namespace grapevine {
@@ -47,16 +47,14 @@ void expect_error(const ProcessResult& result, int code, const std::vector<std::
     EXPECT_NE(line.find(part), std::string::npos) << part << "\n" << result.describe();
 }
 
+constexpr char kLinear[] = "def forward(self, x):\n  return x.flatten(1).matmul(self.w)\n";
+
 // A linear model whose forward pass never ends where `when` holds.
 std::string save_endless_model(const fs::path& folder, const std::string& when) {
-  torch::jit::Module module("endless");
-  module.register_attribute("training", c10::BoolType::get(), true);
-  module.register_parameter("w", torch::zeros({784, 10}).requires_grad_(), false);
-  module.define("def forward(self, x):\n  n = 0\n  while " + when +
-                " and n >= 0:\n    n = (n + 1) % 1000\n  return x.flatten(1).matmul(self.w)\n");
-  const std::string path = (folder / "endless.pt").string();
-  module.save(path);
-  return path;
+  return save_script_model(folder / "endless.pt", torch::zeros({784, 10}),
+                           "def forward(self, x):\n  n = 0\n  while " + when +
+                               " and n >= 0:\n    n = (n + 1) % 1000\n" +
+                               "  return x.flatten(1).matmul(self.w)\n");
 }
 
 TEST(Adversity, AModelThatDoesNotReturnEndsTheRunWithItsReason) {
@@ -105,12 +103,8 @@ TEST(Adversity, TheModelThatTrainingBeginsWithIsNotReplaced) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
   fs::create_directory(out);
-  torch::jit::Module module("fits");
-  module.register_parameter("w", torch::zeros({784, 10}).requires_grad_(), false);
-  module.define("def forward(self, x):\n  return x.flatten(1).matmul(self.w)\n");
-  module.save((out / "model.pt").string());
-  expect_error(run_process(with(linear_run(out), {"--model", (out / "model.pt").string()})), 2,
-               {"would be replaced"});
+  const std::string model = save_script_model(out / "model.pt", torch::zeros({784, 10}), kLinear);
+  expect_error(run_process(with(linear_run(out), {"--model", model})), 2, {"would be replaced"});
   EXPECT_TRUE(fs::exists(out / "model.pt"));
 }
 
@@ -176,11 +170,8 @@ TEST(Adversity, WhoeverReadsTheProgressMayGo) {
 
 TEST(Adversity, PathsNeedNotBeText) {
   const TemporaryDirectory folder;
-  torch::jit::Module module("fits");
-  module.register_parameter("w", torch::zeros({784, 10}).requires_grad_(), false);
-  module.define("def forward(self, x):\n  return x.flatten(1).matmul(self.w)\n");
-  const std::string path = (folder.path() / "m\xff.pt").string();
-  module.save(path);
+  const std::string path =
+      save_script_model(folder.path() / "m\xff.pt", torch::zeros({784, 10}), kLinear);
   const fs::path out = folder.path() / "o\xff";
   const ProcessResult result = run_process(with(linear_run(out), {"--model", path, "--json"}));
   EXPECT_EQ(result.exit_code, 0) << result.describe();

@@ -15,6 +15,7 @@
 
 #include "net/ucx.hpp"
 #include "tests/apps/process.hpp"
+#include "tests/apps/script_model.hpp"
 #include "tests/apps/train_run.hpp"
 
 namespace grapevine {
@@ -211,33 +212,27 @@ TEST(TrainCommand, UnwritableOutputIsRefused) {
 
 TEST(TrainCommand, ATorchScriptFileThatDoesNotFitIsRefused) {
   const TemporaryDirectory folder;
-  torch::jit::Module module("wrong");
-  module.register_parameter("w", torch::randn({3, 4}).requires_grad_(), false);
-  module.define("def forward(self, x):\n  return x.flatten(1)[:, :3].matmul(self.w)\n");
-  const std::string path = (folder.path() / "wrong.pt").string();
-  module.save(path);
+  const std::string path =
+      save_script_model(folder.path() / "wrong.pt", torch::randn({3, 4}),
+                        "def forward(self, x):\n  return x.flatten(1)[:, :3].matmul(self.w)\n");
   const auto run = with(small_run(folder.path() / "never"), {"--model", path});
   expect_bad_input(run, {"wrong.pt", "[2, 4]", "[2, 10]"});
 }
 
 TEST(TrainCommand, ATorchScriptFileThatCannotLearnIsRefused) {
   const TemporaryDirectory folder;
-  torch::jit::Module module("detached");
-  module.register_parameter("w", torch::randn({784, 10}).requires_grad_(), false);
-  module.define("def forward(self, x):\n  return x.flatten(1).matmul(self.w).detach()\n");
-  const std::string path = (folder.path() / "detached.pt").string();
-  module.save(path);
+  const std::string path =
+      save_script_model(folder.path() / "detached.pt", torch::randn({784, 10}),
+                        "def forward(self, x):\n  return x.flatten(1).matmul(self.w).detach()\n");
   expect_bad_input(with(small_run(folder.path() / "never"), {"--model", path}),
                    {"detached.pt", "no gradient"});
 }
 
 TEST(TrainCommand, TrainsATorchScriptFile) {
   const TemporaryDirectory folder;
-  torch::jit::Module module("fits");
-  module.register_parameter("w", torch::zeros({784, 10}).requires_grad_(), false);
-  module.define("def forward(self, x):\n  return x.flatten(1).matmul(self.w)\n");
-  const std::string path = (folder.path() / "fits.pt").string();
-  module.save(path);
+  const std::string path =
+      save_script_model(folder.path() / "fits.pt", torch::zeros({784, 10}),
+                        "def forward(self, x):\n  return x.flatten(1).matmul(self.w)\n");
   const fs::path out = folder.path() / "run";
   const auto result = run_process(with(small_run(out), {"--model", path}));
   ASSERT_EQ(result.exit_code, 0) << result.describe();
