@@ -1,4 +1,8 @@
 // Precompiled header of all targets: only third-party and standard headers that change never.
+//
+// Not torch/torch.h: GCC instantiates at the end of every source what the header's inline functions
+// ask of templates, and for that one it takes 7 s, whether the source uses any of it or not. The
+// few that need modules or optimizers include it on top.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -13,8 +17,7 @@
 #include <variant>
 #include <vector>
 
-#include <torch/script.h>
-#include <torch/torch.h>
-
+#include <ATen/ATen.h>
 #include <spdlog/spdlog.h>
+#include <caf/all.hpp>
 #include <nlohmann/json.hpp>

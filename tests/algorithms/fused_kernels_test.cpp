@@ -2,8 +2,8 @@
 // precision.
 #include "algorithms/fused_kernels.hpp"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <limits>
@@ -15,7 +15,7 @@ namespace grapevine {
 namespace {
 
 at::Tensor normal(std::int64_t n, std::uint64_t seed) {
-  return torch::randn({n}, at::make_generator<at::CPUGeneratorImpl>(seed), torch::kFloat);
+  return at::randn({n}, at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat);
 }
 
 TEST(FusedKernels, APushSumRoundIsFoldStepAndDebias) {

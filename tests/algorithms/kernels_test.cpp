@@ -1,9 +1,9 @@
 #include "algorithms/kernels.hpp"
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ constexpr double kTolerance = 1e-6;  // a few roundings of float32
 
 at::Tensor random(std::int64_t n, std::uint64_t seed) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  return torch::randn({n}, generator, torch::kFloat);
+  return at::randn({n}, generator, at::kFloat);
 }
 
 std::vector<double> doubles(const at::Tensor& t) {

@@ -1,8 +1,8 @@
 #include "algorithms/collectives/ring_all_reduce.hpp"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <deque>
@@ -161,8 +161,8 @@ std::vector<at::Tensor> random_inputs(std::int32_t ranks, std::int64_t d, std::u
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   std::vector<at::Tensor> inputs;
   for (std::int32_t p = 0; p < ranks; ++p)
-    inputs.push_back(whole_numbers ? torch::randint(-1000, 1000, {d}, generator, torch::kFloat)
-                                   : torch::randn({d}, generator, torch::kFloat));
+    inputs.push_back(whole_numbers ? at::randint(-1000, 1000, {d}, generator, at::kFloat)
+                                   : at::randn({d}, generator, at::kFloat));
   return inputs;
 }
 

@@ -1,8 +1,8 @@
 #include "algorithms/state_dict.hpp"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <string>
 
@@ -14,7 +14,7 @@ using testing::Not;
 
 StateDict sample() {
   StateDict state;
-  state.put("velocity", torch::arange(3, torch::kFloat));
+  state.put("velocity", at::arange(3, at::kFloat));
   state.put("w", 0.25);
   state.put("step", std::int64_t{7});
   state.put("name", std::string("sgd"));
@@ -23,7 +23,7 @@ StateDict sample() {
 
 TEST(StateDict, GivesBackEveryKindOfValue) {
   const StateDict state = sample();
-  EXPECT_TRUE(state.tensor("velocity")->equal(torch::arange(3, torch::kFloat)));
+  EXPECT_TRUE(state.tensor("velocity")->equal(at::arange(3, at::kFloat)));
   EXPECT_EQ(*state.number("w"), 0.25);
   EXPECT_EQ(*state.integer("step"), 7);
   EXPECT_EQ(*state.text("name"), "sgd");
@@ -64,7 +64,7 @@ TEST(StateDict, UnderUndoesPutAll) {
   ASSERT_EQ(inner.entries().size(), sample().entries().size());
   EXPECT_EQ(*inner.number("w"), 0.25);
   EXPECT_EQ(*inner.text("name"), "sgd");
-  EXPECT_TRUE(inner.tensor("velocity")->equal(torch::arange(3, torch::kFloat)));
+  EXPECT_TRUE(inner.tensor("velocity")->equal(at::arange(3, at::kFloat)));
 }
 
 TEST(StateDict, PrefixesNest) {
@@ -85,7 +85,7 @@ TEST(StateDict, ListsAndRangesAreChecked) {
   EXPECT_TRUE(state.list("none")->empty());
   EXPECT_EQ(*state.integer_in("step", 7, 7), 7);
   EXPECT_EQ(state.flat_tensor("velocity", 3)->numel(), 3);
-  state.put("matrix", torch::zeros({2, 2}, torch::kLong));
+  state.put("matrix", at::zeros({2, 2}, at::kLong));
   for (const Error& error :
        {state.list("velocity").error(), state.list("matrix").error(), state.list("w").error(),
         state.list("absent").error(), state.integer_in("step", 8, 9).error(),

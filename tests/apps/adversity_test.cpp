@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "actors/files.hpp"
 #include "tests/apps/http_get.hpp"
@@ -51,7 +51,7 @@ constexpr char kLinear[] = "def forward(self, x):\n  return x.flatten(1).matmul(
 
 // A linear model whose forward pass never ends where `when` holds.
 std::string save_endless_model(const fs::path& folder, const std::string& when) {
-  return save_script_model(folder / "endless.pt", torch::zeros({784, 10}),
+  return save_script_model(folder / "endless.pt", at::zeros({784, 10}),
                            "def forward(self, x):\n  n = 0\n  while " + when +
                                " and n >= 0:\n    n = (n + 1) % 1000\n" +
                                "  return x.flatten(1).matmul(self.w)\n");
@@ -103,7 +103,7 @@ TEST(Adversity, TheModelThatTrainingBeginsWithIsNotReplaced) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
   fs::create_directory(out);
-  const std::string model = save_script_model(out / "model.pt", torch::zeros({784, 10}), kLinear);
+  const std::string model = save_script_model(out / "model.pt", at::zeros({784, 10}), kLinear);
   expect_error(run_process(with(linear_run(out), {"--model", model})), 2, {"would be replaced"});
   EXPECT_TRUE(fs::exists(out / "model.pt"));
 }
@@ -171,7 +171,7 @@ TEST(Adversity, WhoeverReadsTheProgressMayGo) {
 TEST(Adversity, PathsNeedNotBeText) {
   const TemporaryDirectory folder;
   const std::string path =
-      save_script_model(folder.path() / "m\xff.pt", torch::zeros({784, 10}), kLinear);
+      save_script_model(folder.path() / "m\xff.pt", at::zeros({784, 10}), kLinear);
   const fs::path out = folder.path() / "o\xff";
   const ProcessResult result = run_process(with(linear_run(out), {"--model", path, "--json"}));
   EXPECT_EQ(result.exit_code, 0) << result.describe();

@@ -1,5 +1,5 @@
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/data/random_stream.hpp"
@@ -47,7 +47,7 @@ TEST_F(Cifar10, ReadsAllBatches) {
   // Sample 26 is record 2 of the third batch: its label, then its planes.
   const Batch batch = *data->batch(Split::train, {26}, 0);
   EXPECT_EQ(batch.target[0].item<int>(), 2);
-  const torch::Tensor pixels = batch.input[0].flatten().contiguous();
+  const at::Tensor pixels = batch.input[0].flatten().contiguous();
   const TestBytes third = records(3, 12);
   const double mean[] = {0.4914, 0.4822, 0.4465};
   const double deviation[] = {0.2470, 0.2435, 0.2616};

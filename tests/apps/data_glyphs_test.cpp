@@ -1,5 +1,5 @@
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 
@@ -46,8 +46,8 @@ TEST(Glyphs, AnyTenInARowHoldEachDigitOnce) {
   for (const Split split : {Split::train, Split::test})
     for (std::int64_t first = 0; first < 100; first += 10) {
       const Batch batch = *data->batch(split, index_range(first, 10), 0);
-      EXPECT_TRUE(std::get<0>(batch.target.sort()).equal(torch::arange(10))) << first;
-      EXPECT_FALSE(batch.target.equal(torch::arange(10)) && first > 0) << "not shuffled: " << first;
+      EXPECT_TRUE(std::get<0>(batch.target.sort()).equal(at::arange(10))) << first;
+      EXPECT_FALSE(batch.target.equal(at::arange(10)) && first > 0) << "not shuffled: " << first;
     }
 }
 
@@ -63,10 +63,10 @@ TEST(Glyphs, NoTwoImagesAreAlikeAndTestImagesAreNew) {
   const auto flat = [&](Split split, std::int64_t count) {
     return data->batch(split, index_range(0, count), 0)->input.view({count, -1});
   };
-  const torch::Tensor train = flat(Split::train, 1000);
-  const torch::Tensor test = flat(Split::test, 160);
-  EXPECT_GT(torch::pdist(train).min().item<double>(), 1.0);
-  EXPECT_GT(torch::cdist(test, train).min().item<double>(), 1.0);
+  const at::Tensor train = flat(Split::train, 1000);
+  const at::Tensor test = flat(Split::test, 160);
+  EXPECT_GT(at::pdist(train).min().item<double>(), 1.0);
+  EXPECT_GT(at::cdist(test, train).min().item<double>(), 1.0);
 }
 
 // Ink away from the borders: no digit is cut off or missing.
@@ -76,11 +76,11 @@ TEST(Glyphs, DigitsLieInsideTheImage) {
       std::vector<std::uint8_t> pixels(kGlyphSide * kGlyphSide);
       RandomStream random(mix_seed(seed, digit));
       render_glyph(digit, random, pixels.data());
-      const auto image = torch::from_blob(pixels.data(), {kGlyphSide, kGlyphSide}, torch::kUInt8)
-                             .to(torch::kDouble);
+      const auto image =
+          at::from_blob(pixels.data(), {kGlyphSide, kGlyphSide}, at::kByte).to(at::kDouble);
       const double middle = image.slice(0, 3, 25).slice(1, 3, 25).max().item<double>();
       EXPECT_GT(middle, 140) << "digit " << digit << " seed " << seed;
-      const torch::Tensor border = torch::cat(
+      const at::Tensor border = at::cat(
           {image[0], image[kGlyphSide - 1], image.select(1, 0), image.select(1, kGlyphSide - 1)});
       EXPECT_LT(border.gt(170).sum().item<int>(), 14) << "digit " << digit << " seed " << seed;
     }

@@ -1,5 +1,5 @@
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 
@@ -37,12 +37,11 @@ TEST(Hyperplane, IsLinearWithTheStatedNoise) {
     const auto data = hyperplane("hyperplane:24", seed);
     const Batch train = *data->batch(Split::train, index_range(0, 8000), 0);
     const Batch test = *data->batch(Split::test, index_range(0, 4096), 0);
-    const torch::Tensor x = train.input.to(torch::kDouble);
-    const torch::Tensor y = train.target.to(torch::kDouble);
-    const torch::Tensor a = torch::linalg_solve(x.t().mm(x), x.t().mm(y));
+    const at::Tensor x = train.input.to(at::kDouble);
+    const at::Tensor y = train.target.to(at::kDouble);
+    const at::Tensor a = at::linalg_solve(x.t().mm(x), x.t().mm(y));
     const auto left = [&](const Batch& batch) {
-      const torch::Tensor error =
-          batch.target.to(torch::kDouble) - batch.input.to(torch::kDouble).mm(a);
+      const at::Tensor error = batch.target.to(at::kDouble) - batch.input.to(at::kDouble).mm(a);
       return error.square().mean().item<double>();
     };
     EXPECT_NEAR(left(train), 0.01, 0.001);
@@ -74,11 +73,11 @@ TEST(Hyperplane, LearnsInThePapersSettingAsTheorySays) {
   const Sampler sampler = *Sampler::make(1, 32768, kRanks, kBatch);
   ASSERT_EQ(sampler.steps_per_epoch(), 16);
 
-  torch::Tensor x = ranks[0]->initial_parameters().read().clone();
+  at::Tensor x = ranks[0]->initial_parameters().read().clone();
   std::vector<double> losses;
   for (Step step = 0; step < sampler.steps_per_epoch(); ++step) {
     losses.push_back(0);
-    torch::Tensor sum = torch::zeros_like(x);
+    at::Tensor sum = at::zeros_like(x);
     for (const auto& rank : ranks) {
       GradientRequest request;
       request.step = step;

@@ -1,6 +1,6 @@
 // Folders of images: layouts, sizes, errors.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <cstring>
@@ -69,7 +69,7 @@ TEST_F(Images, SmallImagesKeepTheirSize) {
     }
   }
   EXPECT_TRUE(data->batch(Split::test, index_range(0, 6), 0)
-                  ->target.equal(torch::tensor({0, 0, 1, 1, 2, 2})));
+                  ->target.equal(at::tensor({0, 0, 1, 1, 2, 2}, at::kLong)));
 }
 
 TEST_F(Images, ThreadsDoNotChangeABatch) {
@@ -108,10 +108,10 @@ TEST_F(Images, LargeImagesBecome224) {
   expect_keeps_the_contract(*data, 0);
   expect_keeps_the_contract(*data, 6);
   // The centre crop keeps the edge in the middle.
-  const torch::Tensor centre = data->batch(Split::train, {0}, 0)->input[0][0];
+  const at::Tensor centre = data->batch(Split::train, {0}, 0)->input[0][0];
   EXPECT_LT(centre.slice(1, 0, 108).max().item<double>(), -1);
   EXPECT_GT(centre.slice(1, 116, 224).min().item<double>(), 1);
-  const torch::Tensor plain = data->batch(Split::train, {3}, 6)->input[0][0];
+  const at::Tensor plain = data->batch(Split::train, {3}, 6)->input[0][0];
   EXPECT_NEAR(plain.min().item<double>(), (200 / 255.0 - kMean[0]) / kDeviation[0], 0.05);
   EXPECT_NEAR(plain.max().item<double>(), (200 / 255.0 - kMean[0]) / kDeviation[0], 0.05);
 }
@@ -124,7 +124,7 @@ TEST_F(Images, AugmentationCropsAndMirrors) {
   int straight = 0;
   std::vector<double> brightness;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    const torch::Tensor image = data->batch(Split::train, {0}, seed)->input[0][0];
+    const at::Tensor image = data->batch(Split::train, {0}, seed)->input[0][0];
     const double left = image.select(1, 0).mean().item<double>();
     const double right = image.select(1, 223).mean().item<double>();
     if (left > right + 1) ++mirrored;

@@ -1,5 +1,5 @@
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "apps/zoo/data.hpp"
 #include "tests/apps/data_testing.hpp"
@@ -159,7 +159,7 @@ TEST(MnistFiles, TheOriginalsLoad) {
   const Batch test = *data->batch(Split::test, index_range(0, 10000), 0);
   // The published class counts of the test images.
   EXPECT_TRUE(test.target.bincount().equal(
-      torch::tensor({980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009})));
+      at::tensor({980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009}, at::kLong)));
   const Batch train = *data->batch(Split::train, index_range(0, 10000), 0);
   EXPECT_NEAR(train.input.mean().item<double>(), 0, 0.01);
   EXPECT_NEAR(train.input.std().item<double>(), 1, 0.01);

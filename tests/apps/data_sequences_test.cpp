@@ -1,5 +1,5 @@
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <array>
@@ -28,8 +28,8 @@ Batch whole(const DataSet& data, Split split) {
 }
 
 // [B] int64
-torch::Tensor lengths_of(const Batch& batch) {
-  return batch.input.select(2, kChannels).sum(1).to(torch::kLong);
+at::Tensor lengths_of(const Batch& batch) {
+  return batch.input.select(2, kChannels).sum(1).to(at::kLong);
 }
 
 TEST(Sequences, KeepTheContract) {
@@ -46,7 +46,7 @@ TEST(Sequences, KeepTheContract) {
   EXPECT_EQ(batch.target.scalar_type(), at::kLong);
   EXPECT_EQ(batch.input.scalar_type(), at::kFloat);
   EXPECT_TRUE(same_batches(batch, *data->batch(Split::train, order, 0)));
-  const torch::Tensor lengths = lengths_of(batch);
+  const at::Tensor lengths = lengths_of(batch);
   EXPECT_EQ(batch.input.size(1), lengths.max().item<std::int64_t>());
   for (std::int64_t i = 0; i < 3; ++i) {
     const std::int64_t length = lengths[i].item<std::int64_t>();
@@ -65,30 +65,30 @@ TEST(Sequences, KeepTheContract) {
 
 TEST(Sequences, LengthsRiseFromSixTo102WithALongTail) {
   for (const Split split : {Split::train, Split::test}) {
-    const torch::Tensor lengths = lengths_of(whole(*sequences(), split));
+    const at::Tensor lengths = lengths_of(whole(*sequences(), split));
     EXPECT_TRUE(lengths.slice(0, 1).ge(lengths.slice(0, 0, -1)).all().item<bool>()) << "unsorted";
     EXPECT_LE(lengths[0].item<std::int64_t>(), split == Split::train ? 6 : 8);
     EXPECT_EQ(lengths[-1].item<std::int64_t>(), 102);
-    const double mean = lengths.to(torch::kDouble).mean().item<double>();
+    const double mean = lengths.to(at::kDouble).mean().item<double>();
     EXPECT_NEAR(mean, 37, 1.5);
     EXPECT_NEAR(lengths.median().item<std::int64_t>(), 32, 2);
-    EXPECT_NEAR(lengths.gt(2 * mean).to(torch::kDouble).mean().item<double>(), 0.055, 0.02);
+    EXPECT_NEAR(lengths.gt(2 * mean).to(at::kDouble).mean().item<double>(), 0.055, 0.02);
   }
 }
 
 // Share of test samples that least squares on `features` [N, k] gets right.
 double linear_accuracy(const DataSet& data,
-                       const std::function<torch::Tensor(const Batch&)>& features) {
+                       const std::function<at::Tensor(const Batch&)>& features) {
   const auto with_one = [&](const Batch& batch) {
-    const torch::Tensor x = features(batch).to(torch::kDouble);
-    return torch::cat({x, torch::ones({x.size(0), 1}, torch::kDouble)}, 1);
+    const at::Tensor x = features(batch).to(at::kDouble);
+    return at::cat({x, at::ones({x.size(0), 1}, at::kDouble)}, 1);
   };
   const Batch train = whole(data, Split::train);
   const Batch test = whole(data, Split::test);
-  const torch::Tensor x = with_one(train);
-  const torch::Tensor y = torch::one_hot(train.target, kClasses).to(torch::kDouble);
-  const torch::Tensor a = torch::linalg_solve(x.t().mm(x), x.t().mm(y));
-  return with_one(test).mm(a).argmax(1).eq(test.target).to(torch::kDouble).mean().item<double>();
+  const at::Tensor x = with_one(train);
+  const at::Tensor y = at::one_hot(train.target, kClasses).to(at::kDouble);
+  const at::Tensor a = at::linalg_solve(x.t().mm(x), x.t().mm(y));
+  return with_one(test).mm(a).argmax(1).eq(test.target).to(at::kDouble).mean().item<double>();
 }
 
 TEST(Sequences, NoSingleStepNorBagOfValuesNorLengthTellsTheClass) {
@@ -105,22 +105,22 @@ TEST(Sequences, NoSingleStepNorBagOfValuesNorLengthTellsTheClass) {
       chance);
   EXPECT_LT(linear_accuracy(*data,
                             [](const Batch& b) {
-                              const torch::Tensor length = lengths_of(b).to(torch::kDouble) / 102;
-                              return torch::stack({length, length.square(), length.log()}, 1);
+                              const at::Tensor length = lengths_of(b).to(at::kDouble) / 102;
+                              return at::stack({length, length.square(), length.log()}, 1);
                             }),
             chance);
-  const torch::Tensor share =
-      torch::one_hot(whole(*data, Split::train).target, kClasses).to(torch::kDouble).mean(0);
+  const at::Tensor share =
+      at::one_hot(whole(*data, Split::train).target, kClasses).to(at::kDouble).mean(0);
   EXPECT_LT((share - 1.0 / kClasses).abs().max().item<double>(), 0.02);
 }
 
 // The poses by their Walsh functions, their order by counting what follows what.
-std::int64_t read_order(const torch::Tensor& sample) {
-  torch::Tensor walsh = torch::empty({kPoses, kChannels});
+std::int64_t read_order(const at::Tensor& sample) {
+  at::Tensor walsh = at::empty({kPoses, kChannels});
   for (std::int64_t pose = 0; pose < kPoses; ++pose)
     for (std::int64_t c = 0; c < kChannels; ++c)
       walsh[pose][c] = __builtin_parityll(static_cast<unsigned long long>((pose + 1) & c)) ? -1 : 1;
-  const torch::Tensor poses = sample.narrow(1, 0, kChannels).mm(walsh.t()).argmax(1);
+  const at::Tensor poses = sample.narrow(1, 0, kChannels).mm(walsh.t()).argmax(1);
   std::array<std::array<int, kPoses>, kPoses> follows{};
   for (std::int64_t t = 1; t < poses.size(0); ++t)
     ++follows[poses[t - 1].item<std::int64_t>()][poses[t].item<std::int64_t>()];

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <torch/script.h>
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -111,7 +110,7 @@ class Models : public testing::Test {
   std::string write_script(const std::string& name, std::int64_t classes,
                            const std::string& forward = kForward) const {
     torch::jit::Module module("Net");
-    torch::manual_seed(17);
+    at::manual_seed(17);
     module.register_parameter("w1", at::randn({3, 8}) / 2, false);
     module.register_parameter("b1", at::zeros({8}), false);
     module.register_parameter("w2", at::randn({8, classes}) / 2, false);
@@ -176,7 +175,7 @@ TEST_F(Models, EveryParameterIsReached) {
                                    {"resnet50", info_of({3, 16, 16})},
                                    {"vgg16", info_of({3, 16, 16})}}) {
     SCOPED_TRACE(name);
-    torch::manual_seed(8);
+    at::manual_seed(8);
     const auto model = make_model(name, info);
     at::Tensor input = info.vocabulary > 0 ? at::randint(9, {4, 6}, at::kFloat) : samples(info, 4);
     model->train(true);
@@ -217,9 +216,9 @@ TEST_F(Models, AreMadeFromTheSeedAlone) {
   for (const auto& [name, info] : models) {
     SCOPED_TRACE(name);
     covered.insert(name);
-    torch::manual_seed(1);
+    at::manual_seed(1);
     const at::Tensor first = initial(name, info, 5);
-    torch::manual_seed(2);
+    at::manual_seed(2);
     EXPECT_TRUE(initial(name, info, 5).equal(first));
     EXPECT_FALSE(initial(name, info, 6).equal(first));
     // A layer that initialise() has forgotten would keep the same values or none.
@@ -330,7 +329,7 @@ std::vector<double> naive_lstm(Model& model, const at::Tensor& steps) {
 }
 
 TEST_F(Models, LstmIsItsDefinition) {
-  torch::manual_seed(4);
+  at::manual_seed(4);
   const auto model = make_model("lstm", sequences_info(3, 5));
   const std::vector<std::int64_t> lengths{4, 1, 6};
   const at::Tensor input = padded_rows(lengths, 3, 6);
@@ -346,7 +345,7 @@ TEST_F(Models, LstmIsItsDefinition) {
 }
 
 TEST_F(Models, PaddingChangesNothingAndEveryOwnStepDoes) {
-  torch::manual_seed(5);
+  at::manual_seed(5);
   for (const char* name : {"lstm", "transformer"}) {
     SCOPED_TRACE(name);
     const auto model = make_model(name, sequences_info(3, 5));
@@ -366,7 +365,7 @@ TEST_F(Models, PaddingChangesNothingAndEveryOwnStepDoes) {
 
 // The label of a step is that of the next token: it must not be read from the input.
 TEST_F(Models, TokensAreReadInTheirOrder) {
-  torch::manual_seed(6);
+  at::manual_seed(6);
   for (const char* name : {"lstm", "transformer"}) {
     SCOPED_TRACE(name);
     const auto model = make_model(name, tokens_info(9, 11));
@@ -452,7 +451,7 @@ class NaiveTransformer {
 };
 
 TEST_F(Models, TransformerIsItsDefinition) {
-  torch::manual_seed(7);
+  at::manual_seed(7);
   const auto model = make_model("transformer", tokens_info(5, 11));
   // Scales and shifts of the norms that a mistake would show in.
   for (const NamedTensor& each : model->parameters())
@@ -538,7 +537,7 @@ TEST_F(Models, SavedTensorsComeBack) {
   const DataInfo info = info_of({3, 32, 32});
   const auto model = make_model("resnet20", info);
   auto flat = FlatTensors::of_parameters(*model).value();
-  torch::manual_seed(9);
+  at::manual_seed(9);
   const FrozenTensor z = FrozenTensor::freeze(at::randn({flat.numel()}));
   const BoundParameters bound(flat, z);
   ASSERT_TRUE(model->save(path("model.pt")).ok());
@@ -547,7 +546,7 @@ TEST_F(Models, SavedTensorsComeBack) {
   // A zip archive, which is what torch.load takes; each value once, though the tensors are views.
   EXPECT_EQ(std::string(bytes.data(), 2), "PK");
   EXPECT_LT(bytes.size(), 269722 * 4 + 100000U);
-  const auto state = torch::pickle_load(bytes).toGenericDict();
+  const auto state = torch::jit::pickle_load(bytes).toGenericDict();
   const auto parameters = model->parameters();
   EXPECT_EQ(state.size(), parameters.size() + model->buffers().size());
   for (const NamedTensor& each : parameters)

@@ -10,7 +10,6 @@
 #include <thread>
 
 #include <torch/script.h>
-#include <torch/torch.h>
 #include <nlohmann/json.hpp>
 
 #include "net/ucx.hpp"
@@ -151,7 +150,7 @@ TEST(TrainCommand, WritesWhatTheContractSays) {
   EXPECT_EQ(rows, 24u);
 
   const std::string model = read_file(out / "model.pt");
-  const auto dict = torch::pickle_load({model.begin(), model.end()}).toGenericDict();
+  const auto dict = torch::jit::pickle_load({model.begin(), model.end()}).toGenericDict();
   EXPECT_EQ(dict.size(), 2u);
   EXPECT_TRUE(fs::exists(out / "checkpoint" / "latest" / "job.json"));
   EXPECT_GT(fs::file_size(out / "trace" / "process-0000.gvtrace"), 16u);
@@ -213,7 +212,7 @@ TEST(TrainCommand, UnwritableOutputIsRefused) {
 TEST(TrainCommand, ATorchScriptFileThatDoesNotFitIsRefused) {
   const TemporaryDirectory folder;
   const std::string path =
-      save_script_model(folder.path() / "wrong.pt", torch::randn({3, 4}),
+      save_script_model(folder.path() / "wrong.pt", at::randn({3, 4}),
                         "def forward(self, x):\n  return x.flatten(1)[:, :3].matmul(self.w)\n");
   const auto run = with(small_run(folder.path() / "never"), {"--model", path});
   expect_bad_input(run, {"wrong.pt", "[2, 4]", "[2, 10]"});
@@ -222,7 +221,7 @@ TEST(TrainCommand, ATorchScriptFileThatDoesNotFitIsRefused) {
 TEST(TrainCommand, ATorchScriptFileThatCannotLearnIsRefused) {
   const TemporaryDirectory folder;
   const std::string path =
-      save_script_model(folder.path() / "detached.pt", torch::randn({784, 10}),
+      save_script_model(folder.path() / "detached.pt", at::randn({784, 10}),
                         "def forward(self, x):\n  return x.flatten(1).matmul(self.w).detach()\n");
   expect_bad_input(with(small_run(folder.path() / "never"), {"--model", path}),
                    {"detached.pt", "no gradient"});
@@ -231,7 +230,7 @@ TEST(TrainCommand, ATorchScriptFileThatCannotLearnIsRefused) {
 TEST(TrainCommand, TrainsATorchScriptFile) {
   const TemporaryDirectory folder;
   const std::string path =
-      save_script_model(folder.path() / "fits.pt", torch::zeros({784, 10}),
+      save_script_model(folder.path() / "fits.pt", at::zeros({784, 10}),
                         "def forward(self, x):\n  return x.flatten(1).matmul(self.w)\n");
   const fs::path out = folder.path() / "run";
   const auto result = run_process(with(small_run(out), {"--model", path}));

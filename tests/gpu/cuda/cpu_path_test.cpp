@@ -1,7 +1,7 @@
 // The kernels of gpu/cuda, on emulated blocks of threads, against the functions of algorithms/ that
 // the CPU runs (ATen's, and own loops): bit for bit, or to the tolerance that their headers state.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ namespace {
 constexpr std::int64_t kSizes[] = {0, 1, 3, 1023, 40003};
 
 at::Tensor normal(std::int64_t n, std::uint64_t seed) {
-  return torch::randn({n}, at::make_generator<at::CPUGeneratorImpl>(seed), torch::kFloat);
+  return at::randn({n}, at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat);
 }
 float* at_(const at::Tensor& t) { return t.data_ptr<float>(); }
 
