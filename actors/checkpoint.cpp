@@ -162,7 +162,9 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
                      ": holds no checkpoint: expected job.json in it, in latest/ or in "
                      "checkpoint/latest/");
   Checkpoint checkpoint;
-  checkpoint.path = folder->string();
+  // However it was named: what stands beside it is found by this path.
+  std::error_code ignored;
+  checkpoint.path = fs::canonical(*folder, ignored).string();
   std::vector<std::optional<FileMark>> marks;
   try {
     const json job = json::parse(std::ifstream(*folder / "job.json"));

@@ -107,6 +107,7 @@ class CrewBuilder {
     supervision.observer = std::move(observer);
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;
     supervision.checkpoints = !config_.checkpoint_folder.empty();
+    supervision.occupied = config_.occupied;
     supervision.patience = config_.patience;
     const Horizon& horizon = config_.parts->horizon;
     supervision.total_epochs = horizon.epoch_of(horizon.steps);

@@ -52,6 +52,7 @@ struct RunConfig {
   std::string checkpoint_folder;  // empty: no checkpoints
   double checkpoint_every_epochs = 1;
   bool keep_checkpoints = true;  // false: a new one replaces the one before it
+  bool occupied = false;  // the folder holds another run's: none is written before the first step
   JobIdentity identity;
   std::optional<Checkpoint> resume;
   Duration patience{std::chrono::seconds(300)};

@@ -65,7 +65,7 @@ void SupervisorState::begin(BeginRun crew) {
 
 void SupervisorState::on_step(const StepReport& report) {
   last_news_ = now();
-  if (stage_ == Stage::ended) return;
+  if (stage_ == Stage::ended || (stopping_ && leaves_folder_alone())) return;
   steps_[report.rank] = report.step;
   epochs_[report.rank] = report.epochs_done;
   config_.observer->on_step(report);
@@ -175,8 +175,14 @@ void SupervisorState::on_checkpoint_requested() {
   if (stage_ != Stage::running) return;
   if (!config_.checkpoints)
     return config_.observer->on_warning("no checkpoint: the run has no output folder");
+  if (leaves_folder_alone())
+    return config_.observer->on_warning(
+        "no checkpoint: no step was taken yet, and the folder holds another run's");
   if (!cutting_ && !writing_) begin_cut("");
 }
+
+// Before its first step a run has nothing that is worth another run's results.
+bool SupervisorState::leaves_folder_alone() const { return config_.occupied && steps_.empty(); }
 
 // Ends early: one last checkpoint, then the models as they are. Where training is over already,
 // validations that are still due are left out.
@@ -194,7 +200,7 @@ void SupervisorState::on_stop_requested() {
   balanced_ = true;  // messages in flight are in the checkpoint
   with_models_ = true;
   collect();
-  if (!config_.checkpoints) {
+  if (!config_.checkpoints || leaves_folder_alone()) {
     final_cut_begun_ = true;
   } else if (!cutting_ && !writing_) {
     final_cut_begun_ = true;
@@ -259,6 +265,7 @@ void SupervisorState::end_if_settled() {
 void SupervisorState::fail(Error error) {
   if (stage_ == Stage::closing || stage_ == Stage::ended) return;
   result_.error = std::move(error);
+  cutting_ = false;  // the next run would go on from where this one fails
   close();
 }
 

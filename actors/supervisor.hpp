@@ -47,8 +47,9 @@ struct SupervisorConfig {
   std::int32_t servers = 0;     // the last ranks: they take no steps
   bool outlives_ranks = false;  // others than servers may die, and the run goes on
   std::shared_ptr<RunObserver> observer;
-  double checkpoint_every_epochs = 0;            // 0: only at the end and on request
-  bool checkpoints = false;                      // false: no folder to write to
+  double checkpoint_every_epochs = 0;  // 0: only at the end and on request
+  bool checkpoints = false;            // false: no folder to write to
+  bool occupied = false;  // the folder holds another run's results, until this one takes a step
   Duration patience{std::chrono::seconds(300)};  // without any step: the run has failed
   double total_epochs = 0;                       // by the clock of the algorithm
   double resumed_least = 0;    // epochs that the slowest and the fastest rank had behind them in
@@ -86,6 +87,7 @@ class SupervisorState {
   enum class Stage { running, draining, closing, ended };
 
   Timestamp now() const;
+  bool leaves_folder_alone() const;
   void begin_cut(std::string name);
   void drain();
   void end_if_settled();

@@ -1,5 +1,7 @@
 #include "actors/tracer.hpp"
 
+#include <filesystem>
+
 namespace grapevine {
 
 void TracerState::open() {
@@ -15,13 +17,19 @@ void TracerState::open() {
 
 void TracerState::add(const TraceBatch& batch) {
   encoded.clear();
-  for (const TraceRecord& record : batch.records) append_encoded(encoded, record);
+  for (const TraceRecord& record : batch.records) {
+    append_encoded(encoded, record);
+    stepped = stepped || record.kind == EventKind::step_done;
+  }
   hash.add(encoded);
   records += batch.records.size();
   if (file) file->stream() << encoded;
 }
 
 TraceClosed TracerState::close() {
+  std::error_code ignored;
+  // A run that took no step leaves the trace of the one before it.
+  if (file && !stepped && std::filesystem::exists(config.path, ignored)) file.reset();
   if (file) {
     const auto committed = file->commit();
     if (!committed) error = committed.error().message;

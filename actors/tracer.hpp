@@ -19,6 +19,7 @@ struct TracerState {
   std::unique_ptr<AtomicFile> file;
   TraceHash hash;
   std::uint64_t records = 0;
+  bool stepped = false;  // a rank has taken a step
   std::string error;
   std::string encoded;  // scratch
 

@@ -130,10 +130,14 @@ std::string toml_value(const std::string& value) {
   const auto is_digits = [](const std::string& text) {
     return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
   };
+  // As TOML has them: no zero in front, 64 bits.
+  const auto is_whole = [&](const std::string& text) {
+    return is_digits(text) && (text == "0" || text.front() != '0') && text.size() <= 18;
+  };
   const std::size_t point = value.find('.');
-  const bool is_fraction = point != std::string::npos && is_digits(value.substr(0, point)) &&
+  const bool is_fraction = point != std::string::npos && is_whole(value.substr(0, point)) &&
                            is_digits(value.substr(point + 1));
-  if (value == "true" || value == "false" || is_digits(value) || is_fraction) return value;
+  if (value == "true" || value == "false" || is_whole(value) || is_fraction) return value;
   std::ostringstream out;
   out << toml::value<std::string>(value);
   return out.str();

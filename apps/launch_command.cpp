@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <ostream>
 #include <sstream>
+#include <utility>
 
 #include "apps/launch_job.hpp"
 #include "apps/launch_plan.hpp"
@@ -74,6 +76,7 @@ class LaunchCommand final : public Command {
     if (auto checked = check(); !checked) return checked;
     if (auto planned = plan(); !planned) return planned;
     SignalPipe signals;
+    found_ = checkpoint_mark(out_folder(verb_));
     for (int restart = 0;; ++restart) {
       LaunchJob job(job_options(), signals, console);
       const auto commands = make_commands(restart > 0, console);
@@ -207,18 +210,35 @@ class LaunchCommand final : public Command {
     return {ssh_command(words_of(ssh_), placement.host, directory, all, arguments), {}, true};
   }
 
-  // A restart goes on from what the run before has left, not from where that one went on.
-  void resume(std::vector<std::string>& arguments, std::vector<std::string>& variables,
-              Console& console) const {
+  // Where the verb writes to; empty: nobody said so.
+  static std::string out_folder(const std::vector<std::string>& arguments) {
     const char* variable = std::getenv("GRAPEVINE_OUT");
     const auto out = option_value(arguments, "out");
-    const std::string folder = out ? *out : variable != nullptr ? variable : "";
-    std::error_code ignored;
-    const bool saved =
-        !folder.empty() && fs::exists(fs::path(folder) / "checkpoint" / "latest", ignored);
+    return out ? *out : variable != nullptr ? variable : "";
+  }
+
+  // Tells one newest checkpoint of a folder from the next; nothing: there is none.
+  using CheckpointMark = std::optional<std::pair<fs::path, fs::file_time_type>>;
+  static CheckpointMark checkpoint_mark(const std::string& folder) {
+    if (folder.empty()) return std::nullopt;
+    const fs::path latest = fs::path(folder) / "checkpoint" / "latest";
+    std::error_code ignored, missing;
+    const auto time = fs::last_write_time(latest, missing);
+    if (missing) return std::nullopt;
+    return std::pair(fs::read_symlink(latest, ignored), time);
+  }
+
+  // A restart goes on from what the run before has left, not from where that one went on; and not
+  // from what was there before this job began.
+  void resume(std::vector<std::string>& arguments, std::vector<std::string>& variables,
+              Console& console) const {
+    const std::string folder = out_folder(arguments);
+    const CheckpointMark mark = checkpoint_mark(folder);
+    const bool saved = mark && mark != found_;
     console.err << "launch: "
                 << (saved            ? "resuming " + folder
                     : folder.empty() ? "from the beginning: no --out names a checkpoint"
+                    : found_         ? "from the beginning: no new checkpoint in " + folder
                                      : "from the beginning: no checkpoint in " + folder)
                 << std::endl;
     if (!saved) return;
@@ -237,6 +257,7 @@ class LaunchCommand final : public Command {
   double grace_s_ = 60;
 
   std::vector<std::string> verb_;
+  CheckpointMark found_;  // before the job began
   std::vector<LaunchPlace> placements_;
   std::string head_host_;
 };

@@ -106,19 +106,24 @@ void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
                  << cell(evaluation.top5) << "\n";
   spdlog::info("epoch {}: validation loss {:.4f}, top-1 {:.4f}", epoch + 1, evaluation.loss,
                evaluation.top1);
+  renew();  // the checkpoint of this epoch was there before it
   for (const auto& follower : followers_) follower->on_validation(epoch, step, evaluation);
 }
 
-// With each checkpoint metrics.csv is renewed, whole: a process that is killed leaves the rows that
-// belong to its newest checkpoint.
 void RunOutput::on_checkpoint(const std::string& path) {
   spdlog::info("checkpoint {}", path);
+  renew();
+  for (const auto& follower : followers_) follower->on_checkpoint();
+}
+
+// Writes metrics.csv, whole, as far as it is known: a process that is killed leaves the rows that
+// belong to its newest checkpoint.
+void RunOutput::renew() {
   file_.stream().flush();
   std::ifstream written(file_.temporary_path(), std::ios::binary);
   const std::string rows{std::istreambuf_iterator<char>(written), {}};
   if (auto renewed = write_file_atomically(path_, rows); !renewed)
     on_warning(renewed.error().message);
-  for (const auto& follower : followers_) follower->on_checkpoint();
 }
 
 void RunOutput::on_warning(const std::string& message) {

@@ -53,6 +53,7 @@ class RunOutput : public RunObserver {
   RunOutput(AtomicFile file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
   void keep_rows(const std::vector<Step>& first_steps, const std::string& path);
   void add_loss(Rank rank, double loss);
+  void renew();
 
   static constexpr std::size_t kLossWindow = 20;
 

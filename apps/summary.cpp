@@ -166,6 +166,7 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
   summary["consensus_distance"] = figure(known ? result.consensus_distance : nan);
   summary["weight_sum"] = figure(known ? result.weight_sum : nan);
   summary["staleness"] = staleness(result.ledger);
+  for (auto& value : summary["staleness"]) value = if_known(value);
   summary["contributions"] = {{"produced", if_known(result.ledger.produced)},
                               {"applied", if_known(result.ledger.committed)},
                               {"pending", if_known(result.ledger.pending())},

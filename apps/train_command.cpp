@@ -62,17 +62,21 @@ class TrainCommand : public Command {
     bool requeue = false;
     if (!goes_on_in_place(job))
       (*output)->before_first_step([out = job.out] { remove_outputs(out); });
+    const bool occupied = job.run.occupied;
     RunResult result = train(job, *output, signals, requeue, console);
     // One that has not taken a step leaves what an earlier run has written.
-    const std::filesystem::path summary = std::filesystem::path(job.out) / "summary.json";
-    std::error_code ignored;
-    if (result.error && !(*output)->begun() && std::filesystem::exists(summary, ignored))
-      return *result.error;
+    if (!(*output)->begun() && result.error && holds_summary(job)) return *result.error;
+    if (!(*output)->begun() && result.interrupted && occupied)
+      return Error{Errc::failed,
+                   "stopped by a signal before the first step: " + job.out + " stays as it was"};
     // The model matters more than the curve to it.
     const auto committed = (*output)->commit();
     auto reported = report(job, result, **output, *job.evaluator, console);
     if (reported && !committed) return committed;
     if (!reported || !requeue || !result.interrupted) return reported;
+    if (!holds_checkpoint(job))
+      return Error{Errc::failed, "--requeue-command was not run: " + job.out +
+                                     " holds no checkpoint to go on from"};
     // The command may start the next run, here, at once.
     output->reset();
     job.out_lock.reset();
@@ -80,6 +84,17 @@ class TrainCommand : public Command {
   }
 
  private:
+  static bool holds_summary(const TrainJob& job) {
+    std::error_code ignored;
+    return std::filesystem::exists(std::filesystem::path(job.out) / "summary.json", ignored);
+  }
+
+  static bool holds_checkpoint(const TrainJob& job) {
+    std::error_code ignored;
+    return std::filesystem::exists(std::filesystem::path(job.out) / "checkpoint" / "latest",
+                                   ignored);
+  }
+
   // The job is run elsewhere: what can be seen of it here is checked before.
   Expected<void> submit(Console& console) {
     if (auto checked = check_train_options(options_); !checked) return checked;
@@ -272,21 +287,23 @@ class TrainCommand : public Command {
       console.out << json_text(summary, -1) << std::endl;
       return;
     }
-    const auto shown = [&](const char* key, int decimals) {
-      return summary.at(key).is_null() ? std::string("-")
-                                       : format_number(summary.at(key).get<double>(), decimals);
+    const auto shown = [](const nlohmann::ordered_json& figure, int decimals) {
+      return figure.is_null() ? std::string("-") : format_number(figure.get<double>(), decimals);
     };
     Table table({"time", "samples/s", "loss", "test accuracy", "sent", "staleness", "consensus"});
     table.add_row({format_duration(from_seconds(result.seconds)),
                    format_rate(summary.at("samples_per_second").is_null()
                                    ? std::nan("")
                                    : summary.at("samples_per_second").get<double>()),
-                   shown("final_loss", 4), shown("test_accuracy", 4),
+                   shown(summary.at("final_loss"), 4), shown(summary.at("test_accuracy"), 4),
                    format_bytes(result.ledger.bytes_sent),
-                   format_number(summary.at("staleness").at("mean").get<double>(), 2),
-                   shown("consensus_distance", 4)});
+                   shown(summary.at("staleness").at("mean"), 2),
+                   shown(summary.at("consensus_distance"), 4)});
     console.out << table;
-    if (result.interrupted) console.out << "stopped early; go on with --resume " << job.out << "\n";
+    if (result.interrupted && holds_checkpoint(job))
+      console.out << "stopped early; go on with --resume " << job.out << "\n";
+    else if (result.interrupted)
+      console.out << "stopped early, without a checkpoint to go on from\n";
     console.out << "outputs in " << job.out << ": summary.json metrics.csv model.pt checkpoint/"
                 << (job.options.trace == "on" ? " trace/" : "")
                 << (job.options.tensorboard ? " tensorboard/" : "") << std::endl;

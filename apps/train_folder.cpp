@@ -53,6 +53,13 @@ Expected<void> take_folder(TrainJob& job) {
   return {};
 }
 
+bool holds_results(const std::string& out) {
+  std::error_code ignored;
+  const std::filesystem::path folder = out;
+  return std::filesystem::exists(folder / "summary.json", ignored) ||
+         std::filesystem::exists(folder / "checkpoint" / "latest", ignored);
+}
+
 // runs/<date>-<algorithm>; runs that start in the same second get a number behind it.
 Expected<void> take_new_folder(TrainJob& job) {
   const std::string name = dated_folder(job.options.algorithm);
@@ -85,6 +92,7 @@ Expected<void> make_folders(TrainJob& job) {
   if (!job.is_head()) return {};
   if (auto taken = job.out.empty() ? take_new_folder(job) : take_folder(job); !taken) return taken;
   remove_stale(job.out);
+  job.run.occupied = !goes_on_in_place(job) && holds_results(job.out);
   job.run.checkpoint_folder = job.out + "/checkpoint";
   job.run.checkpoint_every_epochs = o.checkpoint_every;
   job.run.keep_checkpoints = o.checkpoint_keep == "all";

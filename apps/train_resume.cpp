@@ -1,6 +1,7 @@
 #include "apps/train_resume.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -34,23 +35,46 @@ bool servers_had_ended(const Checkpoint& checkpoint, std::size_t clients) {
                      });
 }
 
-// Where rounds may be skipped, ranks end at different rounds and tell each other so. A checkpoint
-// in which only some have ended can go on to that end, not beyond.
+bool messages_in_flight(const Checkpoint& checkpoint) {
+  return std::any_of(checkpoint.ranks.begin(), checkpoint.ranks.end(), [](const StateDict& rank) {
+    return !rank.under("in_flight").entries().empty();
+  });
+}
+
+// The step from which on what ranks do is different because the run ends at step `end`, or nothing
+// where they do the same as ever. Where rounds may be skipped, or servers serve, ranks tell each
+// other that they have ended; the head of a node sends the last parameters; and an exchange follows
+// the last step even where local steps would ask for none.
+std::optional<Step> end_begins(const Plan& plan, Step end) {
+  if (plan.local_steps > 1 && end % plan.local_steps != 0) return end - 1;
+  const bool tells = plan.staleness > 0 || plan.exchange == Exchange::server || plan.hierarchy > 1;
+  return tells ? std::optional<Step>(end) : std::nullopt;
+}
+
+// A checkpoint in which only some ranks have come to the end can go on to that end, not beyond.
 Expected<void> check_extension(const TrainJob& job, const Checkpoint& checkpoint) {
   const auto saved = checkpoint.identity.find(kStepsKey);
   const Step steps = job.run.parts->horizon.steps;
   if (saved == checkpoint.identity.end() || saved->second == std::to_string(steps)) return {};
-  Step ended = 0;
-  const bool servers = job.run.parts->plan.exchange == Exchange::server;
+  Step end = 0;
+  const char* text_end = saved->second.data() + saved->second.size();
+  const auto [stop, error] = std::from_chars(saved->second.data(), text_end, end);
+  if (error != std::errc() || stop != text_end)
+    return bad_input(checkpoint.path + ": its steps are '" + saved->second +
+                     "', which is no number: it is damaged, use an older one");
+  const auto begins = end_begins(job.run.parts->plan, end);
   std::vector<Step> behind = checkpoint.steps();
   behind.resize(static_cast<std::size_t>(job.run.workers()));
-  for (const Step step : behind) ended += std::to_string(step) == saved->second;
-  const bool all =
-      ended == static_cast<Step>(behind.size()) && servers_had_ended(checkpoint, behind.size());
-  if ((job.run.parts->plan.staleness == 0 && !servers) || ended == 0 || all) return {};
-  return bad_input("--resume " + job.options.resume + ": " + std::to_string(ended) + " of " +
-                   std::to_string(behind.size()) + " ranks had ended: first resume with --steps " +
-                   saved->second + ", then go on from there");
+  const auto at_end = static_cast<std::size_t>(std::count_if(
+      behind.begin(), behind.end(), [&](Step step) { return begins && step >= *begins; }));
+  const bool all_ended =
+      std::all_of(behind.begin(), behind.end(), [&](Step step) { return step >= end; }) &&
+      servers_had_ended(checkpoint, behind.size()) && !messages_in_flight(checkpoint);
+  if (at_end == 0 || all_ended) return {};
+  return bad_input("--resume " + job.options.resume + ": the run was about to end (" +
+                   std::to_string(at_end) + " of " + std::to_string(behind.size()) +
+                   " ranks): first resume with --steps " + saved->second +
+                   ", then go on from there");
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ void Gossip::compute(Env& env) {
 void Gossip::wait(Env& env) {
   phase_ = Phase::waiting;
   for (const Rank peer : sources(round_))
-    if (!has_arrived(peer, round_)) {
+    if (!has_arrived(peer, round_) && expects(peer, round_)) {
       env.record({EventKind::wait_begin, peer, stamp(), model_.step, 0, 0});
       return;
     }

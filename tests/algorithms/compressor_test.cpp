@@ -517,6 +517,17 @@ TEST(CompressionWiring, NumbersOfAJobFileAreReadAsWritten) {
   EXPECT_THAT(wiring->to_toml(), HasSubstr("density = 0.01\n"));
 }
 
+// What the command line takes for a number, and TOML does not.
+TEST(CompressionWiring, EveryNumberSurvivesAJobFile) {
+  for (const char* number : {"0", "7", "007", "00.5", "0.5", "99999999999999999999", "1e3"}) {
+    Wiring wiring;
+    ASSERT_TRUE(wiring.set("clip", number).ok());
+    const auto again = Wiring::parse_toml(wiring.to_toml(), "again");
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->keys(), wiring.keys());
+  }
+}
+
 TEST(CompressionWiring, MomentumCorrectionNeedsMomentum) {
   Wiring wiring;
   ASSERT_TRUE(wiring.set("compress", "top-k").ok());

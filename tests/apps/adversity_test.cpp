@@ -90,13 +90,28 @@ TEST(Adversity, ARunThatTakesNoStepLeavesTheOneBeforeIt) {
   ASSERT_EQ(run_process(linear_run(out)).exit_code, 0);
   const std::string summary = text_of(out / "summary.json");
   const std::string rows = text_of(out / "metrics.csv");
+  const std::string trace = text_of(out / "trace/process-0000.gvtrace");
+  const std::string model = text_of(out / "model.pt");
+  const auto expect_the_same = [&] {
+    EXPECT_EQ(text_of(out / "summary.json"), summary);
+    EXPECT_EQ(text_of(out / "metrics.csv"), rows);
+    EXPECT_EQ(text_of(out / "trace/process-0000.gvtrace"), trace);
+    EXPECT_EQ(text_of(out / "model.pt"), model);
+    EXPECT_EQ(fs::read_symlink(out / "checkpoint/latest"), "final");
+    EXPECT_TRUE(fs::exists(out / "checkpoint/final/job.json"));
+  };
   const std::string endless = save_endless_model(folder.path(), "self.training");
-  expect_error(run_process(with(linear_run(out), {"--model", endless, "--timeout", "1"})), 1,
-               {"no rank made progress"});
-  EXPECT_EQ(text_of(out / "summary.json"), summary);
-  EXPECT_EQ(text_of(out / "metrics.csv"), rows);
-  EXPECT_TRUE(fs::exists(out / "model.pt"));
-  EXPECT_TRUE(fs::exists(out / "checkpoint/final/job.json"));
+  const auto again = with(linear_run(out), {"--model", endless});
+  expect_error(run_process(with(again, {"--timeout", "1"})), 1, {"no rank made progress"});
+  expect_the_same();
+  // Nor does one that is asked for a checkpoint, and to stop, before its first step is done.
+  Process process(again);
+  ASSERT_TRUE(process.wait_for_output(" steps\n")) << process.wait().describe();
+  process.signal(SIGUSR1);
+  EXPECT_TRUE(process.wait_for_output("no step was taken yet")) << process.so_far().describe();
+  process.signal(SIGTERM);
+  expect_error(process.wait(), 1, {"before the first step"});
+  expect_the_same();
 }
 
 TEST(Adversity, TheModelThatTrainingBeginsWithIsNotReplaced) {
@@ -190,6 +205,7 @@ TEST(Adversity, AFailedRunLeavesNothingOfTheOneBeforeIt) {
   EXPECT_FALSE(fs::exists(out / "model.pt"));
   EXPECT_FALSE(fs::exists(out / "checkpoint/final"));
   EXPECT_NE(summary_of(out).value("error", std::string()), "");
+  EXPECT_TRUE(summary_of(out).at("staleness").at("max").is_null()) << summary_of(out);
 }
 
 TEST(Adversity, ARunThatIsStoppedAtOnceStopsBeforeItBegins) {

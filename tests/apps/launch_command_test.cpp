@@ -300,6 +300,26 @@ TEST(LaunchCommand, RestartsFromTheCheckpointOfTheRunBefore) {
   EXPECT_NE(result.err.find("starting again (3 of 3)"), std::string::npos) << result.describe();
 }
 
+// What another job has left there is not what this one goes on from.
+TEST(LaunchCommand, ARestartLeavesOlderCheckpointsAlone) {
+  const Script script(
+      "echo x >> \"$FOLDER/tries\"; n=$(wc -l < \"$FOLDER/tries\")\n"
+      "echo \"try $n resume ${GRAPEVINE_RESUME:-nothing}\"\n"
+      "[ $n = 2 ] && ln -sfn new \"$FOLDER/run/checkpoint/latest\"\n"
+      "[ $n -ge 3 ] || exit 1");
+  const fs::path checkpoints = script.path("run/checkpoint");
+  fs::create_directories(checkpoints / "old");
+  fs::create_directories(checkpoints / "new");
+  fs::create_directory_symlink("old", checkpoints / "latest");
+  const std::string out = script.path("run");
+  const auto result = script.run({"-n", "1", "--restarts", "2", "--", "train", "--out", out});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  const auto lines = lines_of(result.out);
+  EXPECT_EQ(lines.count("[0] try 2 resume nothing"), 1u) << result.describe();
+  EXPECT_EQ(lines.count("[0] try 3 resume " + out), 1u) << result.describe();
+  EXPECT_NE(result.err.find("no new checkpoint in " + out), std::string::npos) << result.describe();
+}
+
 TEST(LaunchCommand, RestartsNoMoreThanAsked) {
   const Script script("[ $RANK = 0 ] || exit 0; echo x >> \"$FOLDER/tries\"; exit 1");
   const auto tries = [&] {

@@ -1,10 +1,15 @@
 // What a run finds in its --out folder, and leaves there.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 
+#include "actors/checkpoint.hpp"
 #include "actors/files.hpp"
+#include "apps/run_output.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train_run.hpp"
 
@@ -52,6 +57,99 @@ TEST(RunFolder, RunsOfTheSameSecondHaveTheirOwn) {
   for (const auto& entry : fs::directory_iterator(folder.path() / "runs"))
     if (fs::exists(entry.path() / "summary.json")) whole.insert(entry.path());
   EXPECT_EQ(whole.size(), 3U);
+}
+
+// However its checkpoint is named, a run that goes on where it was keeps what stands there.
+TEST(RunFolder, ARunGoesOnInItsFolder) {
+  const auto rows_of = [](const fs::path& out) {
+    std::ifstream file(out / "metrics.csv");
+    return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  };
+  const std::vector<std::string> names = {"run", "run/checkpoint/", "run/checkpoint/latest/",
+                                          "run/checkpoint/epoch-0001/", "run/../link"};
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    const TemporaryDirectory folder;
+    ProcessOptions options;
+    options.directory = folder.path();
+    // 10 steps an epoch.
+    const ProcessResult before =
+        run_process(with(kRun, {"--steps", "12", "--out", "run"}), options);
+    ASSERT_EQ(before.exit_code, 0) << before.describe();
+    fs::create_directory_symlink("run/checkpoint/epoch-0001", folder.path() / "link");
+    const fs::path out = folder.path() / "run";
+    ASSERT_TRUE(fs::exists(out / "checkpoint/epoch-0001"));
+    const ProcessResult after =
+        run_process(with(kRun, {"--steps", "14", "--resume", name, "--out", "run"}), options);
+    ASSERT_EQ(after.exit_code, 0) << after.describe();
+    EXPECT_TRUE(fs::exists(out / "checkpoint/epoch-0001"));
+    EXPECT_GE(rows_of(out), 1 + 2 * 14);
+  }
+}
+
+// What a checkpoint says where only some ranks have come to the end that was planned.
+TEST(RunFolder, ARunThatWasAboutToEndIsNotExtended) {
+  struct Case {
+    std::string preset;
+    std::vector<std::string> more;
+    bool in_flight;  // the last message of the run, or the last rank one step short of its end
+    bool refused;
+  };
+  const std::vector<Case> cases = {
+      {"local-sgd", {"--set", "wiring.local_steps=4"}, false, true},
+      {"sgp", {"--set", "wiring.local_steps=4"}, false, true},
+      {"osgp", {"--set", "wiring.staleness=2"}, false, true},
+      {"sgp", {"--set", "wiring.hierarchy=2"}, true, true},
+      {"sgp", {}, true, false},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.preset + testing::PrintToString(c.more));
+    const TemporaryDirectory folder;
+    const std::string out = folder.path().string();
+    const auto run = with(with(kRun, c.more), {"--workers", "4", "--algorithm", c.preset, "--steps",
+                                               "6", "--out", out});
+    ASSERT_EQ(run_process(run).exit_code, 0);
+    auto checkpoint = read_checkpoint(out);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+    if (c.in_flight)
+      checkpoint->ranks[1].put("in_flight.0", std::string("a message"));
+    else
+      checkpoint->ranks[1].put("model.step", std::int64_t{5});
+    std::vector<RankSnapshot> snapshots;
+    for (std::size_t rank = 0; rank < checkpoint->ranks.size(); ++rank)
+      snapshots.push_back({1, static_cast<Rank>(rank), 6, checkpoint->ranks[rank]});
+    const auto written =
+        write_checkpoint(folder.path() / "checkpoint", "cut", checkpoint->identity, snapshots);
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    const ProcessResult longer = run_process(with(run, {"--steps", "12", "--resume", out}));
+    EXPECT_NE(longer.exit_code, 0) << longer.describe();  // that message is none
+    EXPECT_EQ(longer.err.find("the run was about to end") != std::string::npos, c.refused)
+        << longer.describe();
+    if (c.refused) {
+      EXPECT_NE(longer.err.find("first resume with --steps 6"), std::string::npos)
+          << longer.describe();
+    }
+  }
+}
+
+// A validation comes later than the checkpoint of its epoch: a process that is killed after it has
+// its row on disk.
+TEST(RunFolder, ValidationsAreOnDiskAtOnce) {
+  const TemporaryDirectory folder;
+  const fs::path path = folder.path() / "metrics.csv";
+  const auto output = *RunOutput::create(path.string(), {}, "");
+  StepReport report;
+  report.rank = 0;
+  report.step = 9;
+  report.logged = true;
+  output->on_step(report);
+  output->on_checkpoint("epoch-0001");
+  Evaluation evaluation;
+  evaluation.top1 = 0.625;
+  output->on_validation(0, evaluation);
+  std::ifstream file(path);
+  const std::string rows{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(rows.find(",0.625,"), std::string::npos) << rows;
 }
 
 }  // namespace
