@@ -474,5 +474,41 @@ TEST(Gossip, RefusesAWiringWhosePartsDoNotFit) {
             std::string::npos);
 }
 
+// Whoever waits names a rank that is still to come: the trace blames it.
+TEST(Gossip, WaitsForRanksThatStillCome) {
+  int waits = 0, leaves = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const std::int32_t ranks = 5;
+    WorldConfig config = make_config(
+        make_plan({{"overlap", "true"}, {"staleness", "3"}, {"peers", "3"}}), ranks, seed);
+    config.slowness = {{static_cast<Rank>(seed % ranks), 0.9}};
+    RoleWorld world(config, nothing);
+    std::map<Rank, std::map<Rank, std::int64_t>> gone;  // by who knows of it: the last round
+    world.watch([&](const Envelope& envelope, bool delivered) {
+      const auto* leave = std::get_if<Leave>(&envelope.payload);
+      if (leave == nullptr || !delivered) return;
+      gone[envelope.to][envelope.from] = leave->last_round;
+      ++leaves;
+    });
+    std::map<Rank, std::size_t> seen;
+    world.start();
+    world.run([&] {
+      for (Rank rank = 0; rank < ranks; ++rank)
+        for (; seen[rank] < world.events(rank).size(); ++seen[rank]) {
+          const Event& event = world.events(rank)[seen[rank]];
+          if (event.kind != EventKind::wait_begin) continue;
+          ++waits;
+          const auto left = gone[rank].find(event.peer);
+          EXPECT_TRUE(left == gone[rank].end() ||
+                      left->second >= *world.saved(rank).integer("round"))
+              << "rank " << rank << " waits for " << event.peer;
+        }
+    });
+  }
+  EXPECT_GT(waits, 20);
+  EXPECT_GT(leaves, 100);
+}
+
 }  // namespace
 }  // namespace grapevine
