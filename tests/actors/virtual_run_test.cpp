@@ -687,6 +687,38 @@ TEST(VirtualRun, AFailingWorkerEndsTheRunWithItsReason) {
   EXPECT_EQ(observer->ends, 1);
 }
 
+// Fails once its first epoch is over, which is when a checkpoint is taken.
+class FailingLater : public Failing {
+ public:
+  FailingLater(std::shared_ptr<Compute> inner, Step last) : inner_(std::move(inner)), last_(last) {}
+  std::int64_t dimension() const override { return inner_->dimension(); }
+  FrozenTensor initial_parameters() const override { return inner_->initial_parameters(); }
+  Gradient gradient(GradientRequest request) override {
+    return request.step <= last_ ? inner_->gradient(std::move(request))
+                                 : Failing::gradient(std::move(request));
+  }
+
+ private:
+  std::shared_ptr<Compute> inner_;
+  Step last_;
+};
+
+// The next run would go on from it, and fail there again.
+TEST(VirtualRun, ACheckpointIsNotFinishedOnceTheRunHasFailed) {
+  for (const bool fails : {false, true}) {
+    Scenario scenario;
+    scenario.delay = "";
+    scenario.folder = fresh_folder("fails-in-a-cut");
+    RunConfig config = make_run(scenario);
+    if (fails) config.computes[2] = std::make_shared<FailingLater>(config.computes[2], 9);
+    const auto observer = std::make_shared<Quiet>();
+    const RunResult result = run_virtual(std::move(config), observer);
+    EXPECT_EQ(result.error.has_value(), fails);
+    EXPECT_EQ(observer->checkpoints.empty(), fails);
+    EXPECT_EQ(read_checkpoint(scenario.folder).ok(), !fails);
+  }
+}
+
 // A worker that never answers: the run ends by its patience, not never.
 TEST(VirtualRun, ARankThatHangsEndsTheRunInBoundedTime) {
   Scenario scenario;
