@@ -22,6 +22,7 @@ namespace {
 constexpr std::int64_t kPartialStaleness = 10;
 constexpr std::int64_t kGroupPeriod = 10;
 constexpr std::int64_t kMaxServers = 4096;
+constexpr double kMaxSeconds = 1e6;
 
 std::vector<std::string> key_names() {
   std::vector<std::string> names;
@@ -337,6 +338,8 @@ void read_server(Reader& read, Plan& plan) {
   plan.section_timeout = read.number_from("section_timeout", plan.section_timeout, 1e-6);
   plan.elasticity = read.number_from("elasticity", plan.elasticity, 0);
   plan.synchronous = read.boolean("synchronous", false);
+  read.only_where("section_timeout", plan.section_timeout <= kMaxSeconds,
+                  "a clock: at most a million seconds");
   for (const char* key : {"kappa", "section", "section_timeout"})
     read.only_where(key, gem, "this rule: it belongs to gem, choose rule = 'gem'");
   read.only_where("window", !gem, "rule = 'gem': it commits at every step");

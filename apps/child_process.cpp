@@ -85,6 +85,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 [[noreturn]] void become(const Plumbing& plumbing, pid_t parent, char* const* arguments,
                          char* const* environment) {
   ::setpgid(0, 0);
+  ::signal(SIGPIPE, SIG_DFL);  // which programs expect
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it died before it could be watched
   ::dup2(plumbing.in.ends[1], STDIN_FILENO);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -75,6 +76,7 @@ class LaunchCommand final : public Command {
     if (auto read = read_verb(); !read) return read;
     if (auto checked = check(); !checked) return checked;
     if (auto planned = plan(); !planned) return planned;
+    std::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go: the job stays
     SignalPipe signals;
     found_ = checkpoint_mark(out_folder(verb_));
     for (int restart = 0;; ++restart) {
@@ -158,8 +160,12 @@ class LaunchCommand final : public Command {
     }
     std::int64_t slots = 0;
     for (const HostSlots& host : hosts) slots += host.slots;
-    if (app_->count("--processes") == 0)
-      processes_ = static_cast<std::int32_t>(std::min<std::int64_t>(slots, kMaxProcesses));
+    if (app_->count("--processes") == 0) {
+      if (slots > kMaxProcesses)
+        return bad_input(hostfile_ + ": " + std::to_string(slots) + " slots, of which at most " +
+                         std::to_string(kMaxProcesses) + " can be used: give -n");
+      processes_ = static_cast<std::int32_t>(slots);
+    }
     auto placed = place_ranks(hosts, processes_, here);
     if (!placed) return placed.error();
     placements_ = std::move(*placed);

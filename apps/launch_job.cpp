@@ -14,6 +14,7 @@ constexpr int kBadInput = 2;               // the exit code
 constexpr int kSshFailed = 255;            // ssh's, also where a signal ended the process there
 constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
 constexpr std::chrono::milliseconds kPoll{1000};  // at the latest
+constexpr std::chrono::seconds kReapPatience{15};
 
 std::string signal_name(int number) {
   const char* name = ::sigabbrev_np(number);
@@ -152,6 +153,7 @@ void LaunchJob::signal_all(int number) {
 }
 
 void LaunchJob::enforce_grace() {
+  if (give_up_at_ && Clock::now() >= *give_up_at_) give_up();
   if (!kill_at_ || Clock::now() < *kill_at_) return;
   for (Member& member : members_) {
     if (member.end) continue;
@@ -161,6 +163,18 @@ void LaunchJob::enforce_grace() {
     member.process->kill_group();
   }
   kill_at_.reset();
+  give_up_at_ = Clock::now() + kReapPatience;
+}
+
+// Nothing ends a process that waits for a dead disk or device: the job is over all the same.
+void LaunchJob::give_up() {
+  for (Member& member : members_) {
+    if (member.end) continue;
+    say("rank " + std::to_string(member.placement.rank) + " on " + member.placement.host +
+        " does not end although it was killed: look there");
+    member.end = ChildEnd{-1, SIGKILL};
+    if (!failure_) failure_ = Error{Errc::failed, describe(member.placement, *member.end)};
+  }
 }
 
 void LaunchJob::print_out(const Member& member, const std::string& line) {

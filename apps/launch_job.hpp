@@ -66,6 +66,7 @@ class LaunchJob {
   void signal_all(int number);
   void ask_to_end();
   void enforce_grace();
+  void give_up();
   int poll_timeout_ms() const;
 
   void print_out(const Member& member, const std::string& line);
@@ -79,8 +80,9 @@ class LaunchJob {
   Console& console_;
   std::vector<Member> members_;
   std::optional<Clock::time_point> kill_at_;
-  std::optional<Error> failure_;  // the first one
-  bool ending_ = false;           // a failure ends the others: how they end says nothing more
+  std::optional<Clock::time_point> give_up_at_;  // on those that were killed
+  std::optional<Error> failure_;                 // the first one
+  bool ending_ = false;  // a failure ends the others: how they end says nothing more
   bool stop_requested_ = false;
   bool interrupted_ = false;  // by a SIGINT
 };

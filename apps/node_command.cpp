@@ -368,6 +368,7 @@ class NodeCommand final : public Command {
   }
 
   Expected<void> run(Console& console) override {
+    std::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go: the node stays
     if (options_.listen.empty()) return bad_input("--listen is missing: give HOST:PORT");
     auto listen = parse_node_address("--listen", options_.listen, 0);
     if (!listen) return listen.error();

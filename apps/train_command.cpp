@@ -44,10 +44,10 @@ class TrainCommand : public Command {
   Expected<void> run(Console& console) override {
     if (auto read = read_job_file(*app_, options_); !read) return read;
     if (auto length = settle_length(*app_, options_); !length) return length;
+    std::signal(SIGPIPE, SIG_IGN);  // whoever read the progress may go: the training stays
     if (!options_.cluster.empty()) return submit(console);
     if (options_.processes != 0)
       return bad_input("--processes goes with --cluster; here, 'grapevine launch -n N -- train'");
-    std::signal(SIGPIPE, SIG_IGN);  // whoever read the progress may go: the training stays
     SignalFlags signals;
     auto made = make_train_job(options_);
     if (!made) return made.error();

@@ -51,8 +51,16 @@ std::optional<Step> end_begins(const Plan& plan, Step end) {
   return tells ? std::optional<Step>(end) : std::nullopt;
 }
 
-// A checkpoint in which only some ranks have come to the end can go on to that end, not beyond.
-Expected<void> check_extension(const TrainJob& job, const Checkpoint& checkpoint) {
+Error too_short(const TrainJob& job, Step step) {
+  return bad_input("--resume " + job.options.resume + ": it is at step " + std::to_string(step) +
+                   ", the job ends at step " + std::to_string(job.run.parts->horizon.steps) +
+                   ": give more --steps or --epochs");
+}
+
+// A run that is to become longer or shorter. A checkpoint in which only some ranks have come to the
+// end that was planned can go on to that end, not beyond; nor can an end be where some ranks are
+// already, amid an exchange that is no last one.
+Expected<void> check_new_end(const TrainJob& job, const Checkpoint& checkpoint) {
   const auto saved = checkpoint.identity.find(kStepsKey);
   const Step steps = job.run.parts->horizon.steps;
   if (saved == checkpoint.identity.end() || saved->second == std::to_string(steps)) return {};
@@ -65,6 +73,9 @@ Expected<void> check_extension(const TrainJob& job, const Checkpoint& checkpoint
   const auto begins = end_begins(job.run.parts->plan, end);
   std::vector<Step> behind = checkpoint.steps();
   behind.resize(static_cast<std::size_t>(job.run.workers()));
+  const Step most = *std::max_element(behind.begin(), behind.end());
+  if (steps < end && most >= steps && job.run.parts->plan.exchange != Exchange::bilateral)
+    return too_short(job, most);
   const auto at_end = static_cast<std::size_t>(std::count_if(
       behind.begin(), behind.end(), [&](Step step) { return begins && step >= *begins; }));
   const bool all_ended =
@@ -126,10 +137,8 @@ Expected<void> load_resume(TrainJob& job) {
   const Step end = job.run.parts->horizon.steps;
   if ((exchange != Exchange::bilateral && done > end) ||
       (exchange == Exchange::server && most > end))
-    return bad_input("--resume " + job.options.resume + ": it is at step " + std::to_string(most) +
-                     ", the job ends at step " + std::to_string(end) +
-                     ": give more --steps or --epochs");
-  if (auto extends = check_extension(job, *checkpoint); !extends) return extends;
+    return too_short(job, most);
+  if (auto fits = check_new_end(job, *checkpoint); !fits) return fits;
   job.run.resume = std::move(*checkpoint);
   return {};
 }

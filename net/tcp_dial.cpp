@@ -60,7 +60,8 @@ Expected<void> connect_to(int descriptor, const addrinfo& to, Clock::time_point 
   return {};
 }
 
-// Of the addresses that the name has, the first that answers.
+// Of the addresses that the name has, the first that answers. Each gets its part of the time: one
+// that says nothing, as an IPv6 route may that leads nowhere, leaves some for the next.
 Expected<Socket> connect_to(const std::string& address, Clock::time_point deadline,
                             const Cancelled& cancelled = nullptr) {
   const auto parts = split_address(address);
@@ -71,11 +72,17 @@ Expected<Socket> connect_to(const std::string& address, Clock::time_point deadli
   const int failed = ::getaddrinfo(parts->first.c_str(), parts->second.c_str(), &hints, &found);
   if (failed != 0) return Error{Errc::io, ::gai_strerror(failed)};
   const AddressList list(found, &::freeaddrinfo);
+  int left = 0;
+  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) ++left;
   Error last{Errc::io, "the name has no address"};
-  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
+  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next, --left) {
     Socket socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (socket.get() < 0) return system_error(errno);
-    const Expected<void> connected = connect_to(socket.get(), *entry, deadline, cancelled);
+    if (socket.get() < 0) {  // a machine may be without IPv6
+      last = system_error(errno);
+      continue;
+    }
+    const auto until = left == 1 ? deadline : Clock::now() + (deadline - Clock::now()) / left;
+    const Expected<void> connected = connect_to(socket.get(), *entry, until, cancelled);
     if (connected) return socket;
     if (connected.error().code == Errc::failed) return connected.error();
     last = connected.error();

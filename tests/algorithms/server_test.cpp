@@ -470,6 +470,7 @@ TEST(Server, RefusesPartsThatDoNotFit) {
   says({{"exchange", "server"}, {"rule", "gem"}, {"synchronous", "true"}}, "belongs to easgd");
   says({{"exchange", "server"}, {"kappa", "-1"}}, "expected a number, at least 0");
   says({{"exchange", "server"}, {"section_timeout", "0"}}, "expected a number");
+  says({{"exchange", "server"}, {"section_timeout", "1e12"}}, "at most a million seconds");
   says({{"exchange", "server"}, {"topology", "ring"}}, "belongs to gossip");
   says({{"exchange", "server"}, {"local_steps", "2"}}, "it belongs to aggregate and gossip");
   OptimizerConfig adam;

@@ -432,6 +432,9 @@ TEST(LaunchCommand, BadUsageIsOneClearLine) {
   expect_error(script.run({"-n", "2", "--ssh", "", "--", "verb"}), 2, "--ssh");
   expect_error(script.run({"-n", "2", "--hostfle", "f", "--", "verb"}), 2, "'--hostfile'");
   expect_error(script.run({"--hostfile", script.path("none"), "--", "verb"}), 2, "none");
+  std::ofstream(script.path("many")) << "a slots=4000\nb slots=4000\n";
+  expect_error(script.run({"--hostfile", script.path("many"), "--", "verb"}), 2,
+               "8000 slots, of which at most 4096");
   expect_error(script.run({"--hostfile", script.path(""), "--", "verb"}), 2, "cannot be read");
   expect_error(script.run({"--hostfile", hosts, "--", "verb"}), 2, "hosts:2: ");
   script.write_hosts("node1 slots=2\nnode2\n");

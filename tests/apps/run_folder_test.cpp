@@ -132,6 +132,20 @@ TEST(RunFolder, ARunThatWasAboutToEndIsNotExtended) {
   }
 }
 
+// Nor is one made so short that some ranks are past its end.
+TEST(RunFolder, ARunIsNotCutShort) {
+  const TemporaryDirectory folder;
+  const auto run = with(kRun, {"--algorithm", "ar", "--out", folder.path().string()});
+  ASSERT_EQ(run_process(with(run, {"--steps", "12"})).exit_code, 0);  // 10 steps an epoch
+  const auto resume = with(run, {"--resume", (folder.path() / "checkpoint/epoch-0001").string()});
+  const ProcessResult shorter = run_process(with(resume, {"--steps", "10"}));
+  EXPECT_EQ(shorter.exit_code, 2) << shorter.describe();
+  EXPECT_NE(shorter.err.find("the job ends at step 10: give more --steps"), std::string::npos)
+      << shorter.describe();
+  const ProcessResult as_long = run_process(with(resume, {"--steps", "12"}));
+  EXPECT_EQ(as_long.exit_code, 0) << as_long.describe();
+}
+
 // A validation comes later than the checkpoint of its epoch: a process that is killed after it has
 // its row on disk.
 TEST(RunFolder, ValidationsAreOnDiskAtOnce) {
