@@ -163,8 +163,9 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
                      "checkpoint/latest/");
   Checkpoint checkpoint;
   // However it was named: what stands beside it is found by this path.
-  std::error_code ignored;
-  checkpoint.path = fs::canonical(*folder, ignored).string();
+  std::error_code unknown;
+  const fs::path real = fs::canonical(*folder, unknown);
+  checkpoint.path = (unknown ? *folder : real).string();
   std::vector<std::optional<FileMark>> marks;
   try {
     const json job = json::parse(std::ifstream(*folder / "job.json"));
