@@ -65,7 +65,7 @@ class TrainCommand : public Command {
     const bool occupied = job.run.occupied;
     RunResult result = train(job, *output, signals, requeue, console);
     // One that has not taken a step leaves what an earlier run has written.
-    if (!(*output)->begun() && result.error && holds_summary(job)) return *result.error;
+    if (!(*output)->begun() && result.error && has_summary(job.out)) return *result.error;
     if (!(*output)->begun() && result.interrupted && occupied)
       return Error{Errc::failed,
                    "stopped by a signal before the first step: " + job.out + " stays as it was"};
@@ -74,7 +74,7 @@ class TrainCommand : public Command {
     auto reported = report(job, result, **output, *job.evaluator, console);
     if (reported && !committed) return committed;
     if (!reported || !requeue || !result.interrupted) return reported;
-    if (!holds_checkpoint(job))
+    if (!has_checkpoint(job.out))
       return Error{Errc::failed, "--requeue-command was not run: " + job.out +
                                      " holds no checkpoint to go on from"};
     // The command may start the next run, here, at once.
@@ -84,17 +84,6 @@ class TrainCommand : public Command {
   }
 
  private:
-  static bool holds_summary(const TrainJob& job) {
-    std::error_code ignored;
-    return std::filesystem::exists(std::filesystem::path(job.out) / "summary.json", ignored);
-  }
-
-  static bool holds_checkpoint(const TrainJob& job) {
-    std::error_code ignored;
-    return std::filesystem::exists(std::filesystem::path(job.out) / "checkpoint" / "latest",
-                                   ignored);
-  }
-
   // The job is run elsewhere: what can be seen of it here is checked before.
   Expected<void> submit(Console& console) {
     if (auto checked = check_train_options(options_); !checked) return checked;
@@ -300,7 +289,7 @@ class TrainCommand : public Command {
                    shown(summary.at("staleness").at("mean"), 2),
                    shown(summary.at("consensus_distance"), 4)});
     console.out << table;
-    if (result.interrupted && holds_checkpoint(job))
+    if (result.interrupted && has_checkpoint(job.out))
       console.out << "stopped early; go on with --resume " << job.out << "\n";
     else if (result.interrupted)
       console.out << "stopped early, without a checkpoint to go on from\n";

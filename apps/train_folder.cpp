@@ -53,13 +53,6 @@ Expected<void> take_folder(TrainJob& job) {
   return {};
 }
 
-bool holds_results(const std::string& out) {
-  std::error_code ignored;
-  const std::filesystem::path folder = out;
-  return std::filesystem::exists(folder / "summary.json", ignored) ||
-         std::filesystem::exists(folder / "checkpoint" / "latest", ignored);
-}
-
 // runs/<date>-<algorithm>; runs that start in the same second get a number behind it.
 Expected<void> take_new_folder(TrainJob& job) {
   const std::string name = dated_folder(job.options.algorithm);
@@ -72,6 +65,16 @@ Expected<void> take_new_folder(TrainJob& job) {
 }
 
 }  // namespace
+
+bool has_summary(const std::string& out) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::path(out) / "summary.json", ignored);
+}
+
+bool has_checkpoint(const std::string& out) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::path(out) / "checkpoint" / "latest", ignored);
+}
 
 std::string trace_file(const std::string& out, std::int32_t process, bool resumed) {
   char name[64];
@@ -92,7 +95,7 @@ Expected<void> make_folders(TrainJob& job) {
   if (!job.is_head()) return {};
   if (auto taken = job.out.empty() ? take_new_folder(job) : take_folder(job); !taken) return taken;
   remove_stale(job.out);
-  job.run.occupied = !goes_on_in_place(job) && holds_results(job.out);
+  job.run.occupied = !goes_on_in_place(job) && (has_summary(job.out) || has_checkpoint(job.out));
   job.run.checkpoint_folder = job.out + "/checkpoint";
   job.run.checkpoint_every_epochs = o.checkpoint_every;
   job.run.keep_checkpoints = o.checkpoint_keep == "all";

@@ -8,6 +8,10 @@
 
 namespace grapevine {
 
+// What a run has left in its folder.
+bool has_summary(const std::string& out);
+bool has_checkpoint(const std::string& out);
+
 // Sets job.out: --out, the folder of the run that is resumed, or a new runs/<date>-<algorithm>. The
 // head makes it with what belongs inside, and takes it for this run alone as long as that lasts.
 // Errors (bad_input): it cannot be written to, or another run writes there.
