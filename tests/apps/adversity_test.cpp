@@ -183,18 +183,6 @@ TEST(Adversity, WhoeverReadsTheProgressMayGo) {
   EXPECT_TRUE(fs::exists(out / "model.pt")) << "the pipe ends with its last process";
 }
 
-// Nor do the processes of a job end with whoever read its output.
-TEST(Adversity, WhoeverReadsTheOutputOfAJobMayGo) {
-  const TemporaryDirectory folder;
-  const fs::path out = folder.path() / "run";
-  const auto job = with({"launch", "-n", "2", "--"}, linear_run(out));
-  const ProcessResult result = run_in_shell("\"$@\" --delay rank=0:200ms 2>&1 | head -n 1", job);
-  EXPECT_EQ(result.exit_code, 0) << result.describe();
-  ASSERT_TRUE(fs::exists(out / "summary.json")) << result.describe();
-  EXPECT_EQ(summary_of(out).at("steps"), 4);
-  EXPECT_FALSE(summary_of(out).at("interrupted"));
-}
-
 TEST(Adversity, PathsNeedNotBeText) {
   const TemporaryDirectory folder;
   const std::string path =

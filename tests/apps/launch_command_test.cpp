@@ -151,6 +151,24 @@ TEST(LaunchCommand, MuchOutputOfAProcessThatEndsIsNotLost) {
   EXPECT_EQ(lines_of(result.out).count("[1] end"), 1u);
 }
 
+// The job does not end with whoever read its output; what it starts knows SIGPIPE as ever.
+TEST(LaunchCommand, WhoeverReadsTheOutputMayGo) {
+  const Script script(
+      "echo one; sleep 0.3; echo two; sleep 0.3; echo three\n"
+      "grep SigIgn /proc/self/status > \"$FOLDER/ignored\"; echo > \"$FOLDER/done\"");
+  ProcessOptions shell = script.options();
+  shell.program = "/bin/sh";
+  run_process(
+      {"-c", "\"$@\" | head -n 1", "sh", GRAPEVINE_EXECUTABLE, "launch", "-n", "1", "--", "verb"},
+      shell);
+  EXPECT_TRUE(fs::exists(script.path("done")));
+  std::ifstream file(script.path("ignored"));
+  std::string name;
+  std::uint64_t mask = ~0ULL;
+  file >> name >> std::hex >> mask;
+  EXPECT_EQ(mask >> (SIGPIPE - 1) & 1, 0U) << std::hex << mask;
+}
+
 TEST(LaunchCommand, JsonOfRankZeroIsTheOutput) {
   const ProcessResult result =
       run_process({"launch", "-n", "2", "--", "average", "--rounds", "3", "--json"});
