@@ -174,8 +174,8 @@ void NodePoolState::on_down(const caf::actor_addr& source) {
     for (const Share& share : job_->shares) {
       if (share.node.agent.address() != source) continue;
       took_part = true;
-      for (std::int32_t i = 0; i < share.count; ++i)
-        job_->processes[static_cast<std::size_t>(share.first + i)].ended = true;
+      for (std::int32_t process = share.first; process < share.first + share.count; ++process)
+        job_->processes[static_cast<std::size_t>(process)].ended = true;
     }
   changed(who + (took_part ? " died during the job" : " is gone"));
   if (!took_part) return;
@@ -225,7 +225,8 @@ JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
   job.submitter = submit.submitter;
   for (const NodeShare& share : *shares)
     job.shares.push_back({members_[share.node].node, share.first, share.count});
-  job.processes.resize(static_cast<std::size_t>(shares->back().first + shares->back().count));
+  const std::int32_t processes = shares->back().first + shares->back().count;
+  job.processes.resize(static_cast<std::size_t>(processes));
   job_ = std::move(job);
   self_->monitor(job_->submitter);
   start_shares(submit.arguments, *port);
