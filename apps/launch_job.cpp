@@ -21,8 +21,12 @@ std::string signal_name(int number) {
   return std::to_string(number) + (name != nullptr ? " (SIG" + std::string(name) + ")" : "");
 }
 
+std::string name_of(const LaunchPlace& placement) {
+  return "rank " + std::to_string(placement.rank) + " on " + placement.host;
+}
+
 std::string describe(const LaunchPlace& placement, const ChildEnd& end) {
-  const std::string who = "rank " + std::to_string(placement.rank) + " on " + placement.host;
+  const std::string who = name_of(placement);
   if (end.signal != 0) return who + " was killed by signal " + signal_name(end.signal);
   const std::string text = who + " exited with code " + std::to_string(end.exit_code);
   const bool unclear = !placement.here && end.exit_code == kSshFailed;
@@ -37,9 +41,8 @@ Expected<void> LaunchJob::start(const std::vector<LaunchedCommand>& commands) {
   for (const LaunchedCommand& command : commands) {
     auto process = ChildProcess::start(command.command);
     if (!process)
-      return Error{process.error().code, "rank " + std::to_string(command.placement.rank) + " on " +
-                                             command.placement.host + ": " +
-                                             process.error().message};
+      return Error{process.error().code,
+                   name_of(command.placement) + ": " + process.error().message};
     members_.push_back({command.placement, std::move(*process), false, std::nullopt, ""});
   }
   return {};
@@ -157,8 +160,7 @@ void LaunchJob::enforce_grace() {
   if (!kill_at_ || Clock::now() < *kill_at_) return;
   for (Member& member : members_) {
     if (member.end) continue;
-    say("rank " + std::to_string(member.placement.rank) + " on " + member.placement.host +
-        " has not ended: killing it");
+    say(name_of(member.placement) + " has not ended: killing it");
     member.process->signal(SIGKILL);  // through ssh too
     member.process->kill_group();
   }
@@ -170,8 +172,7 @@ void LaunchJob::enforce_grace() {
 void LaunchJob::give_up() {
   for (Member& member : members_) {
     if (member.end) continue;
-    say("rank " + std::to_string(member.placement.rank) + " on " + member.placement.host +
-        " does not end although it was killed: look there");
+    say(name_of(member.placement) + " does not end although it was killed: look there");
     member.end = ChildEnd{-1, SIGKILL};
     if (!failure_) failure_ = Error{Errc::failed, describe(member.placement, *member.end)};
   }

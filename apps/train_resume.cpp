@@ -51,18 +51,22 @@ std::optional<Step> end_begins(const Plan& plan, Step end) {
   return tells ? std::optional<Step>(end) : std::nullopt;
 }
 
-Error too_short(const TrainJob& job, Step step) {
-  return bad_input("--resume " + job.options.resume + ": it is at step " + std::to_string(step) +
-                   ", the job ends at step " + std::to_string(job.run.parts->horizon.steps) +
-                   ": give more --steps or --epochs");
-}
-
-// A run that is to become longer or shorter. A checkpoint in which only some ranks have come to the
-// end that was planned can go on to that end, not beyond; nor can an end be where some ranks are
-// already, amid an exchange that is no last one.
-Expected<void> check_new_end(const TrainJob& job, const Checkpoint& checkpoint) {
-  const auto saved = checkpoint.identity.find(kStepsKey);
+// A checkpoint in which only some ranks have come to the end that was planned can go on to that
+// end, not beyond; nor can a new end be where some ranks are already, amid an exchange that is no
+// last one.
+Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
+  const Plan& plan = job.run.parts->plan;
   const Step steps = job.run.parts->horizon.steps;
+  std::vector<Step> behind = checkpoint.steps();
+  behind.resize(static_cast<std::size_t>(job.run.workers()));
+  const auto [done, most] = std::minmax_element(behind.begin(), behind.end());
+  const bool counts_steps = plan.exchange != Exchange::bilateral;
+  const Error too_short = bad_input("--resume " + job.options.resume + ": it is at step " +
+                                    std::to_string(*most) + ", the job ends at step " +
+                                    std::to_string(steps) + ": give more --steps or --epochs");
+  if ((counts_steps && *done > steps) || (plan.exchange == Exchange::server && *most > steps))
+    return too_short;
+  const auto saved = checkpoint.identity.find(kStepsKey);
   if (saved == checkpoint.identity.end() || saved->second == std::to_string(steps)) return {};
   Step end = 0;
   const char* text_end = saved->second.data() + saved->second.size();
@@ -70,14 +74,11 @@ Expected<void> check_new_end(const TrainJob& job, const Checkpoint& checkpoint) 
   if (error != std::errc() || stop != text_end)
     return bad_input(checkpoint.path + ": its steps are '" + saved->second +
                      "', which is no number: it is damaged, use an older one");
-  const auto begins = end_begins(job.run.parts->plan, end);
-  std::vector<Step> behind = checkpoint.steps();
-  behind.resize(static_cast<std::size_t>(job.run.workers()));
-  const Step most = *std::max_element(behind.begin(), behind.end());
-  if (steps < end && most >= steps && job.run.parts->plan.exchange != Exchange::bilateral)
-    return too_short(job, most);
-  const auto at_end = static_cast<std::size_t>(std::count_if(
-      behind.begin(), behind.end(), [&](Step step) { return begins && step >= *begins; }));
+  if (counts_steps && steps < end && *most >= steps) return too_short;
+  const auto begins = end_begins(plan, end);
+  if (!begins) return {};
+  const auto at_end =
+      std::count_if(behind.begin(), behind.end(), [&](Step step) { return step >= *begins; });
   const bool all_ended =
       std::all_of(behind.begin(), behind.end(), [&](Step step) { return step >= end; }) &&
       servers_had_ended(checkpoint, behind.size()) && !messages_in_flight(checkpoint);
@@ -129,16 +130,7 @@ Expected<void> load_resume(TrainJob& job) {
     return bad_input(checkpoint->path + ": holds " + std::to_string(checkpoint->ranks.size()) +
                      " ranks, the job has " + std::to_string(job.run.ranks) +
                      ": the checkpoint is damaged, use an older one");
-  std::vector<Step> behind = checkpoint->steps();
-  behind.resize(static_cast<std::size_t>(job.run.workers()));
-  const Step done = *std::min_element(behind.begin(), behind.end());
-  const Step most = *std::max_element(behind.begin(), behind.end());
-  const Exchange exchange = job.run.parts->plan.exchange;
-  const Step end = job.run.parts->horizon.steps;
-  if ((exchange != Exchange::bilateral && done > end) ||
-      (exchange == Exchange::server && most > end))
-    return too_short(job, most);
-  if (auto fits = check_new_end(job, *checkpoint); !fits) return fits;
+  if (auto fits = check_end(job, *checkpoint); !fits) return fits;
   job.run.resume = std::move(*checkpoint);
   return {};
 }
