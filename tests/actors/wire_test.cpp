@@ -1,6 +1,7 @@
 // What crosses processes comes out as it went in: every field.
 #include <gtest/gtest.h>
 
+#include <ATen/ATen.h>
 #include <caf/all.hpp>
 #include <caf/binary_deserializer.hpp>
 #include <caf/binary_serializer.hpp>

@@ -28,14 +28,19 @@ TestBytes idx_labels(std::uint32_t count) {
   return bytes;
 }
 
+const std::string kTrainImages = "train-images-idx3-ubyte";
+const std::string kTrainLabels = "train-labels-idx1-ubyte";
+const std::string kTestImages = "t10k-images-idx3-ubyte";
+const std::string kTestLabels = "t10k-labels-idx1-ubyte";
+
 // A sound folder of 30 training and 12 test images, two files of it gzipped.
 class Mnist : public testing::Test {
  protected:
   Mnist() {
-    write_gzip(folder_.file(train_images_name + ".gz"), idx_images(30));
-    write_bytes(folder_.file(train_labels_name), idx_labels(30));
-    write_bytes(folder_.file(test_images_name), idx_images(12));
-    write_gzip(folder_.file(test_labels_name + ".gz"), idx_labels(12));
+    write_gzip(folder_.file(kTrainImages + ".gz"), idx_images(30));
+    write_bytes(folder_.file(kTrainLabels), idx_labels(30));
+    write_bytes(folder_.file(kTestImages), idx_images(12));
+    write_gzip(folder_.file(kTestLabels + ".gz"), idx_labels(12));
   }
 
   Expected<std::shared_ptr<const DataSet>> make() const {
@@ -49,10 +54,6 @@ class Mnist : public testing::Test {
     return made.ok() ? Error{} : made.error();
   }
 
-  const std::string train_images_name = "train-images-idx3-ubyte";
-  const std::string train_labels_name = "train-labels-idx1-ubyte";
-  const std::string test_images_name = "t10k-images-idx3-ubyte";
-  const std::string test_labels_name = "t10k-labels-idx1-ubyte";
   TempFolder folder_;
 };
 
@@ -72,57 +73,54 @@ TEST_F(Mnist, ReadsPlainAndGzippedFiles) {
 }
 
 TEST_F(Mnist, NamesTheMissingFile) {
-  std::filesystem::remove(folder_.file(test_labels_name + ".gz"));
-  expect_error(make().error(),
-               {test_labels_name + " or " + test_labels_name + ".gz", folder_.path()});
+  std::filesystem::remove(folder_.file(kTestLabels + ".gz"));
+  expect_error(make().error(), {kTestLabels + " or " + kTestLabels + ".gz", folder_.path()});
 }
 
 TEST_F(Mnist, RefusesWrongHeaders) {
   TestBytes bytes = idx_images(30);
   bytes[3] = 1;
-  expect_error(error_with(train_images_name, bytes),
-               {train_images_name + ": byte 0: expected the magic number "
-                                    "0x803, found 0x801"});
+  expect_error(error_with(kTrainImages, bytes),
+               {kTrainImages + ": byte 0: expected the magic number "
+                               "0x803, found 0x801"});
   bytes = idx_images(30);
   bytes[11] = 32;
-  expect_error(error_with(train_images_name, bytes), {": byte 8: expected 28 rows, found 32"});
+  expect_error(error_with(kTrainImages, bytes), {": byte 8: expected 28 rows, found 32"});
   bytes = idx_images(30);
   bytes[15] = 27;
-  expect_error(error_with(train_images_name, bytes), {": byte 12: expected 28 columns, found 27"});
-  expect_error(error_with(train_images_name, idx_images(0)),
-               {": byte 4: expected at least one image"});
-  expect_error(error_with(train_images_name, {0, 0, 8}),
-               {": byte 3: expected a header of 16 bytes"});
-  expect_error(error_with(train_images_name, {}), {": byte 0: expected a header of 16 bytes"});
+  expect_error(error_with(kTrainImages, bytes), {": byte 12: expected 28 columns, found 27"});
+  expect_error(error_with(kTrainImages, idx_images(0)), {": byte 4: expected at least one image"});
+  expect_error(error_with(kTrainImages, {0, 0, 8}), {": byte 3: expected a header of 16 bytes"});
+  expect_error(error_with(kTrainImages, {}), {": byte 0: expected a header of 16 bytes"});
 }
 
 TEST_F(Mnist, RefusesWrongLengths) {
   TestBytes bytes = idx_images(30);
   bytes.pop_back();
   expect_error(
-      error_with(train_images_name, bytes),
+      error_with(kTrainImages, bytes),
       {": byte 23535: expected 23536 bytes for the 30 items", "found the end of the file"});
   bytes = idx_images(30);
   bytes.push_back(0);
-  expect_error(error_with(train_images_name, bytes),
+  expect_error(error_with(kTrainImages, bytes),
                {": byte 23536: expected the end of the file, found 1 more bytes"});
   // A header that announces 3 TB must not be believed.
   bytes = idx_images(30);
   bytes[4] = 0xFF;
-  expect_error(error_with(train_images_name, bytes), {": byte 23536: expected 3354"});
+  expect_error(error_with(kTrainImages, bytes), {": byte 23536: expected 3354"});
 }
 
 TEST_F(Mnist, RefusesWrongLabels) {
-  expect_error(error_with(train_labels_name, idx_labels(29)),
-               {train_labels_name + ": byte 4: expected 30 labels, one for each image, found 29"});
+  expect_error(error_with(kTrainLabels, idx_labels(29)),
+               {kTrainLabels + ": byte 4: expected 30 labels, one for each image, found 29"});
   TestBytes bytes = idx_labels(30);
   bytes[8 + 17] = 10;
-  expect_error(error_with(train_labels_name, bytes),
-               {train_labels_name + ": byte 25: expected a label from 0 to 9, found 10"});
+  expect_error(error_with(kTrainLabels, bytes),
+               {kTrainLabels + ": byte 25: expected a label from 0 to 9, found 10"});
 }
 
 TEST_F(Mnist, RefusesDamagedGzip) {
-  const std::string path = folder_.file(train_images_name + ".gz");
+  const std::string path = folder_.file(kTrainImages + ".gz");
   const Batch sound = *(*make())->batch(Split::train, index_range(0, 30), 0);
   const TestBytes packed = read_bytes(path);
   TestBytes cut(packed.begin(), packed.end() - 20);

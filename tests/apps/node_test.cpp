@@ -327,7 +327,7 @@ TEST(NodeErrors, WithoutASecretItSaysWhoMayRunJobs) {
 TEST(NodeErrors, EveryMistakeIsOneLine) {
   const TemporaryDirectory folder;
   const std::string empty = (folder.path() / "empty").string();
-  std::ofstream{empty};
+  const std::ofstream created(empty);
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "--listen is missing"},
       {{"--listen", "here"}, "--listen 'here': expected HOST:PORT"},

@@ -35,8 +35,8 @@ struct Pages {
 
 class TestMark : public Mark {
  public:
-  bool reached() const override { return reached_; }
-  std::atomic<bool> reached_{false};
+  bool reached() const override { return passed; }
+  std::atomic<bool> passed{false};
 };
 
 at::Tensor take(StagingPool& pool, std::int64_t floats) {
@@ -81,7 +81,7 @@ TEST(StagingPool, HeldMemoryIsNotReusedBeforeItsMark) {
   const void* memory = source.data_ptr();
   pool.hold(std::move(source), mark);
   for (int i = 0; i < 5; ++i) EXPECT_NE(take(pool, 500).data_ptr(), memory);
-  mark->reached_ = true;
+  mark->passed = true;
   const at::Tensor first = take(pool, 500);
   const at::Tensor second = take(pool, 500);
   EXPECT_TRUE(first.data_ptr() == memory || second.data_ptr() == memory);
@@ -231,7 +231,7 @@ TEST(StagingPool, NoTwoOwnersShareBytes) {
       if (lent) owners.push_back(std::move(mine));
       if (random() % 3 != 0 && !owners.empty()) {
         const std::size_t victim = random() % owners.size();
-        if (owners[victim].mark) owners[victim].mark->reached_ = true;
+        if (owners[victim].mark) owners[victim].mark->passed = true;
         owners.erase(owners.begin() + static_cast<std::ptrdiff_t>(victim));
       }
       EXPECT_LE(*pages.locked, 16 * kPage);
@@ -241,7 +241,7 @@ TEST(StagingPool, NoTwoOwnersShareBytes) {
       }
     }
     for (const Owner& each : owners)
-      if (each.mark) each.mark->reached_ = true;
+      if (each.mark) each.mark->passed = true;
     owners.clear();
     take(pool, 1);
     EXPECT_EQ(pool.usage().free_bytes, pool.usage().bytes);

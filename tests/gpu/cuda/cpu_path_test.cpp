@@ -27,7 +27,7 @@ constexpr std::int64_t kSizes[] = {0, 1, 3, 1023, 40003};
 at::Tensor normal(std::int64_t n, std::uint64_t seed) {
   return at::randn({n}, at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat);
 }
-float* at_(const at::Tensor& t) { return t.data_ptr<float>(); }
+float* values_of(const at::Tensor& t) { return t.data_ptr<float>(); }
 
 void require(const Expected<void>& result) { ASSERT_TRUE(result.ok()) << result.error().message; }
 
@@ -47,15 +47,16 @@ TEST(CpuPath, OneOperationEach) {
       expect_same_bits(actual, expected);
     };
     kernels::scale_into(expected, a, 1.0 / 3);
-    compare(cuda::scale_into(at_(actual), at_(a), 1.0 / 3, n, nullptr));
+    compare(cuda::scale_into(values_of(actual), values_of(a), 1.0 / 3, n, nullptr));
     kernels::fold_into(expected, a, b);
-    compare(cuda::fold_into(at_(actual), at_(a), at_(b), n, nullptr));
+    compare(cuda::fold_into(values_of(actual), values_of(a), values_of(b), n, nullptr));
     kernels::subtract_into(expected, a, b);
-    compare(cuda::subtract_into(at_(actual), at_(a), at_(b), n, nullptr));
+    compare(cuda::subtract_into(values_of(actual), values_of(a), values_of(b), n, nullptr));
     kernels::debias(expected, a, 0.37);
-    compare(cuda::debias(at_(actual), at_(a), 0.37, n, nullptr));
+    compare(cuda::debias(values_of(actual), values_of(a), 0.37, n, nullptr));
     kernels::meet_into(expected, expected_half, a, b);
-    compare(cuda::meet_into(at_(actual), at_(half), at_(a), at_(b), n, nullptr));
+    compare(cuda::meet_into(values_of(actual), values_of(half), values_of(a), values_of(b), n,
+                            nullptr));
     expect_same_bits(half, expected_half);
   }
 }
@@ -76,8 +77,9 @@ TEST(CpuPath, TheStep) {
         kernels::debias(expected_z, expected, 0.61);
 
         cuda::StepArrays arrays;
-        arrays.out = at_(actual), arrays.x = at_(x), arrays.share = at_(share);
-        arrays.velocity = at_(v), arrays.gradient = at_(gradient), arrays.z = at_(z);
+        arrays.out = values_of(actual), arrays.x = values_of(x), arrays.share = values_of(share);
+        arrays.velocity = values_of(v), arrays.gradient = values_of(gradient),
+        arrays.z = values_of(z);
         arrays.weight = 0.61;
         cuda::StepFactors factors;
         factors.lr = 0.1F, factors.momentum = static_cast<float>(momentum);
@@ -97,7 +99,7 @@ TEST(CpuPath, Clip) {
     const double c = 0.5 + static_cast<double>(n) / 1000;
     std::vector<double> workspace(cuda::clip_workspace_bytes(n) / sizeof(double));
     double norm = -1;
-    require(cuda::clip(at_(x), c, &norm, workspace.data(), n, nullptr));
+    require(cuda::clip(values_of(x), c, &norm, workspace.data(), n, nullptr));
     const double expected_norm = kernels::clip(expected, c);
     EXPECT_NEAR(norm, expected_norm, 1e-13 * expected_norm);
     EXPECT_TRUE(x.allclose(expected, 1.2e-7, 0));  // the factor may round the other way
@@ -111,11 +113,13 @@ TEST(CpuPath, Gem) {
     at::Tensor expected_delta = delta.clone(), expected_m = m.clone(), expected = u.clone();
     const at::Tensor s = normal(n, 3), theta = normal(n, 4);
     kernels::advance_proxy(expected_delta, expected_m, s, 0.1, 0.9, 1e-4);
-    require(cuda::advance_proxy(at_(delta), at_(m), at_(s), 0.1F, 0.9F, 1e-4F, n, nullptr));
+    require(cuda::advance_proxy(values_of(delta), values_of(m), values_of(s), 0.1F, 0.9F, 1e-4F, n,
+                                nullptr));
     expect_same_bits(delta, expected_delta);
     expect_same_bits(m, expected_m);
     kernels::match_energy_into(expected, delta, m, theta, s, 2);
-    require(cuda::match_energy(at_(u), at_(delta), at_(m), at_(theta), at_(s), 2, n, nullptr));
+    require(cuda::match_energy(values_of(u), values_of(delta), values_of(m), values_of(theta),
+                               values_of(s), 2, n, nullptr));
     expect_same_bits(u, expected);
   }
 }
@@ -131,7 +135,7 @@ void check_top_k(const at::Tensor& x, std::int64_t k) {
   std::vector<float> values(indices.size());
   std::vector<double> workspace(cuda::top_k_workspace_bytes(d, k) / sizeof(double) + 2);
   std::uint32_t count = 0;
-  require(cuda::top_k(indices.data(), values.data(), &count, at_(actual_left), true, d, k,
+  require(cuda::top_k(indices.data(), values.data(), &count, values_of(actual_left), true, d, k,
                       workspace.data(), nullptr));
   ASSERT_EQ(count, expected.size());
   indices.resize(count), values.resize(count);
@@ -181,11 +185,11 @@ TEST(CpuPath, ScatterAdd) {
   const SparseVector entries = select_top_k(normal(40003, 1), 700);
   at::Tensor x = normal(40003, 2), expected = x.clone();
   add_entries(expected, entries, -0.3F);
-  require(cuda::add_entries(at_(x), entries.indices.data(), entries.values.data(), -0.3F,
+  require(cuda::add_entries(values_of(x), entries.indices.data(), entries.values.data(), -0.3F,
                             entries.size(), nullptr));
   expect_same_bits(x, expected);
   clear_entries(expected, entries);
-  require(cuda::clear_entries(at_(x), entries.indices.data(), entries.size(), nullptr));
+  require(cuda::clear_entries(values_of(x), entries.indices.data(), entries.size(), nullptr));
   expect_same_bits(x, expected);
 }
 
@@ -199,14 +203,14 @@ TEST(CpuPath, Int8) {
       const Packed expected = int8->pack(x, 0, rng);
       std::vector<std::int8_t> values(static_cast<std::size_t>(n));
       std::vector<float> scales(static_cast<std::size_t>(cuda::int8_blocks(n)));
-      require(cuda::int8_pack(values.data(), scales.data(), at_(x), same(), n, nullptr));
+      require(cuda::int8_pack(values.data(), scales.data(), values_of(x), same(), n, nullptr));
       ASSERT_EQ(expected.scales.numel(), static_cast<std::int64_t>(scales.size()));
       EXPECT_EQ(std::memcmp(values.data(), expected.values.raw(), values.size()), 0);
       EXPECT_EQ(std::memcmp(scales.data(), expected.scales.raw(), scales.size() * 4), 0);
 
       at::Tensor to = normal(n, 2), expected_to = to.clone();
       ASSERT_TRUE(int8->fold(expected_to, expected, 0.7F).ok());
-      require(cuda::int8_fold(at_(to), values.data(), scales.data(), 0.7F, n, nullptr));
+      require(cuda::int8_fold(values_of(to), values.data(), scales.data(), 0.7F, n, nullptr));
       expect_same_bits(to, expected_to);
     }
 }
@@ -231,12 +235,12 @@ TEST(CpuPath, SixteenBits) {
     const Packed expected = compressor->pack(x, 0, rng);
     at::Tensor values = at::empty({n}, at::kShort);
     auto* const bits = reinterpret_cast<std::uint16_t*>(values.data_ptr());
-    require(cuda::half_pack(kind, bits, at_(x), n, nullptr));
+    require(cuda::half_pack(kind, bits, values_of(x), n, nullptr));
     EXPECT_TRUE(values.equal(expected.values.read().view(at::kShort)));
 
     at::Tensor to = normal(n, 2), expected_to = to.clone();
     ASSERT_TRUE(compressor->fold(expected_to, expected, -0.5F).ok());
-    require(cuda::half_fold(kind, at_(to), bits, -0.5F, n, nullptr));
+    require(cuda::half_fold(kind, values_of(to), bits, -0.5F, n, nullptr));
     expect_same_bits(to, expected_to);
   }
 }

@@ -3,6 +3,7 @@
 // after another; streams do their work at once. What it shows: indices, tails, tiles, barriers that
 // not all threads reach, and (with a sanitizer) accesses outside. What it cannot show: speed, races
 // between blocks, memory ordering.
+// NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -90,3 +91,4 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                  [&] { kernel(static_cast<Parameters>(arguments)...); });
   return cudaSuccess;
 }
+// NOLINTEND(readability-identifier-naming)

@@ -1,4 +1,5 @@
 // The calls of the CUDA runtime that gpu/cuda and its tests make; device memory is host memory.
+// NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
 #pragma once
 #include <atomic>
 #include <cstdlib>
@@ -44,3 +45,4 @@ inline cudaError_t cudaStreamQuery(cudaStream_t) {
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+// NOLINTEND(readability-identifier-naming)

@@ -1,5 +1,6 @@
 // The calls of NCCL that gpu/cuda makes, for groups of one in host memory, with faults on demand.
 // In a larger group the others never come.
+// NOLINTBEGIN(readability-identifier-naming): the names are NCCL's
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -40,3 +41,4 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t n, ncclDat
                                ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream);
 inline const char* ncclGetErrorString(ncclResult_t) { return "emulated"; }
 inline const char* ncclGetLastError(ncclComm_t) { return ""; }
+// NOLINTEND(readability-identifier-naming)
