@@ -521,9 +521,9 @@ void Engine::in_order(Link& link, std::uint64_t number, std::optional<Event> eve
 
 void Engine::take_effect(Link& link, Event event) {
   if (std::holds_alternative<ProcessLeft>(event)) {
-    send_bare(link, Kind::seen);
-    link.open = false;
+    link.open = false;  // first: an answer that cannot be sent is no second end
     link.why = "it has ended";
+    send_bare(link, Kind::seen);
   }
   events_.push_back(std::move(event));
 }
