@@ -17,6 +17,8 @@
 #include "apps/bench_rank.hpp"
 #include "apps/bench_sparse.hpp"
 #include "apps/launch_job.hpp"
+#include "apps/quantiles.hpp"
+#include "apps/verb_options.hpp"
 #include "gpu/math_threads.hpp"
 #include "messages/names.hpp"
 #include "net/inproc.hpp"
@@ -77,21 +79,6 @@ class BenchReport {
   }
 
  private:
-  struct Quantiles {
-    double median = 0, p10 = 0, p99 = 0;  // seconds
-  };
-
-  static Quantiles quantiles_of(std::vector<double> seconds) {
-    std::sort(seconds.begin(), seconds.end());
-    const double median = (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
-    return {median, percentile(seconds, 0.10), percentile(seconds, 0.99)};
-  }
-
-  static double percentile(const std::vector<double>& sorted, double part) {
-    const auto index = static_cast<std::size_t>(part * static_cast<double>(sorted.size()));
-    return sorted[std::min(sorted.size() - 1, index)];
-  }
-
   // In 1e9 bytes/s, of the payload one way or over the bus.
   double bandwidth(std::int64_t bytes, double seconds) const {
     const double share =
@@ -383,27 +370,21 @@ Expected<void> run_processes(const BenchOptions& options, Console& console) {
 class BenchCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
+    app_ = &app;
     app.add_option(
         "kind", o_.kind,
         "p2p: messages from rank 0 to rank 1. allreduce: the ring. partial: sums that do not wait "
         "for all. sparse: selecting and merging entries, in this process");
-    app.add_option("--transport", o_.transport,
-                   "inproc (all ranks in this process), tcp or ucx (a process each)")
-        ->capture_default_str();
-    app.add_option("--ranks", o_.ranks, "Number of ranks")->capture_default_str();
-    bytes_option_ = app.add_option("--bytes", o_.bytes, "Sizes to measure, comma-separated")
-                        ->delimiter(',')
-                        ->capture_default_str();
-    app.add_option("--iterations", o_.iterations, "Measurements of each size")
-        ->capture_default_str();
-    app.add_option("--skew", o_.skew, "partial: rank r is ready at r times this; comma-separated")
-        ->delimiter(',')
-        ->capture_default_str();
-    app.add_option("--quorum", o_.quorum, "partial: ranks of the quorum (default: more than half)");
-    app.add_option("--density", o_.densities, "sparse: shares of entries to keep, comma-separated")
-        ->delimiter(',')
-        ->capture_default_str();
-    app.add_flag("--json", o_.json, "Print one JSON object a size");
+    add_option(app, "transport", o_.transport,
+               "inproc (all ranks in this process), tcp or ucx (a process each)");
+    add_option(app, "ranks", o_.ranks, "Number of ranks");
+    bytes_option_ = add_list(app, "bytes", o_.bytes, "Sizes to measure, comma-separated");
+    add_option(app, "iterations", o_.iterations, "Measurements of each size");
+    add_list(app, "skew", o_.skew, "partial: rank r is ready at r times this; comma-separated");
+    add_option(app, "quorum", o_.quorum, "partial: ranks of the quorum (default: more than half)");
+    add_list(app, "density", o_.densities, "sparse: shares of entries to keep, comma-separated");
+    add_switch(app, "json", o_.json, "Print one JSON object a size");
+    add_option(app, "config", config_, "TOML file with options");
     app.add_option("--as-rank", o_.as_rank)->group("");
     app.add_option("--meet-in", o_.meet_in)->group("");
     app.footer(
@@ -415,6 +396,7 @@ class BenchCommand final : public Command {
   }
 
   Expected<void> run(Console& console) override {
+    if (auto read = read_config_file(*app_, config_); !read) return read;
     if (auto checked = check(); !checked) return checked;
     if (o_.kind == "sparse") {
       if (bytes_option_->count() == 0) o_.bytes = {std::int64_t{100} << 20};
@@ -466,7 +448,9 @@ class BenchCommand final : public Command {
     return {};
   }
 
+  CLI::App* app_ = nullptr;
   BenchOptions o_;
+  std::string config_;
   CLI::Option* bytes_option_ = nullptr;
 };
 

@@ -8,10 +8,12 @@
 #include <functional>
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "algorithms/sparse_vector.hpp"
+#include "apps/quantiles.hpp"
 
 namespace grapevine {
 namespace {
@@ -21,11 +23,6 @@ struct Operation {
   double bytes;  // read, of what is given
   std::function<void()> run;
   std::vector<double> seconds;
-
-  double at(double part) const {
-    const auto index = static_cast<std::size_t>(part * static_cast<double>(seconds.size()));
-    return seconds[std::min(seconds.size() - 1, index)];
-  }
 };
 
 double seconds_of(const std::function<void()>& run) {
@@ -47,26 +44,29 @@ Expected<void> compare(const SparseVector& mine, const at::Tensor& theirs) {
   return Error{Errc::failed, "bench sparse: the selection differs from torch::topk's"};
 }
 
-void print_json(std::ostream& out, const Operation& op, std::int64_t bytes, double density,
-                std::int64_t k) {
+void print_json(std::ostream& out, const Operation& op, const Quantiles& times, std::int64_t bytes,
+                double density, std::int64_t k) {
   nlohmann::ordered_json line;
   line["kind"] = "sparse";
+  line["transport"] = "inproc";
+  line["ranks"] = 1;
   line["operation"] = op.name;
   line["bytes"] = bytes;
   line["density"] = density;
   line["entries"] = k;
-  line["median_s"] = op.at(0.5);
-  line["p10_s"] = op.at(0.1);
-  line["p99_s"] = op.at(0.99);
-  line["bandwidth_gbps"] = op.bytes / op.at(0.5) / 1e9;
+  line["median_s"] = times.median;
+  line["p10_s"] = times.p10;
+  line["p99_s"] = times.p99;
+  line["bandwidth_gbps"] = op.bytes / times.median / 1e9;
   out << line.dump() << std::endl;
 }
 
-void print_line(std::ostream& out, const Operation& op, std::int64_t bytes, double density) {
+void print_line(std::ostream& out, const Operation& op, const Quantiles& times, std::int64_t bytes,
+                double density) {
   char text[160];
   std::snprintf(text, sizeof text, "%12lld  %8g  %-14s  %10.3f  %10.3f  %10.3f  %8.3f\n",
-                static_cast<long long>(bytes), density, op.name, op.at(0.5) * 1e3, op.at(0.1) * 1e3,
-                op.at(0.99) * 1e3, op.bytes / op.at(0.5) / 1e9);
+                static_cast<long long>(bytes), density, op.name, times.median * 1e3,
+                times.p10 * 1e3, times.p99 * 1e3, op.bytes / times.median / 1e9);
   out << text << std::flush;
 }
 
@@ -89,11 +89,11 @@ Expected<void> measure(const SparseBenchOptions& options, std::int64_t bytes, do
   for (std::int64_t i = 0; i < options.iterations; ++i)
     for (Operation& op : operations) op.seconds.push_back(seconds_of(op.run));
   for (Operation& op : operations) {
-    std::sort(op.seconds.begin(), op.seconds.end());
+    const Quantiles times = quantiles_of(std::move(op.seconds));
     if (options.json)
-      print_json(out, op, bytes, density, k);
+      print_json(out, op, times, bytes, density, k);
     else
-      print_line(out, op, bytes, density);
+      print_line(out, op, times, bytes, density);
   }
   return {};
 }

@@ -19,6 +19,9 @@ struct Console {
   bool terminal = false;  // err is a terminal
   // A verb that ended without one of its threads: the process must end without destructors.
   bool thread_left_behind = false;
+  // The same, where that thread waits for a reader of the stream: more would wait, too.
+  bool out_stuck = false;
+  bool err_stuck = false;
 };
 
 // A verb declares its options on a CLI11 sub-command and runs after parsing. Errors of code

@@ -19,6 +19,7 @@ std::string one_line(std::string text) {
 }
 
 int report(Console& console, const std::string& message, int code) {
+  if (console.err_stuck) return code;
   console.err << "error: " << one_line(message) << std::endl;
   return code;
 }
@@ -64,8 +65,12 @@ int run_verb(const CommandEntry& entry, const std::vector<std::string>& argument
     return report(console, usage_message(error, entry.name), kBadUsage);
   }
   const Expected<void> done = command->run(console);
-  console.out.flush();
-  if (done && console.out) return 0;
+  if (console.out_stuck)
+    console.err.tie(nullptr);  // which would flush out first
+  else
+    console.out.flush();
+  const bool written = console.out && !console.out_stuck && !console.err_stuck;
+  if (done && written) return 0;
   if (done)
     return report(console,
                   "the results could not be written to stdout: is its disk full, or its "

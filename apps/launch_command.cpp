@@ -18,6 +18,7 @@
 #include "apps/launch_job.hpp"
 #include "apps/launch_plan.hpp"
 #include "apps/signal_pipe.hpp"
+#include "apps/verb_options.hpp"
 #include "messages/names.hpp"
 #include "net/addresses.hpp"
 
@@ -54,26 +55,29 @@ class LaunchCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
     app_ = &app;
-    app.add_option("-n,--processes", processes_, "Processes to start [all slots of the hostfile]");
-    app.add_option("--hostfile", hostfile_, "Lines 'host slots=N': where to start them [here]");
-    app.add_option("--ssh", ssh_, "Command that runs another one on a host")->capture_default_str();
-    app.add_option("--on-failure", on_failure_,
-                   "When a process dies: stop the others, let them continue, or restart the job")
+    add(app, "-n,--processes", processes_, "Processes to start [all slots of the hostfile]");
+    add(app, "--hostfile", hostfile_, "Lines 'host slots=N': where to start them [here]");
+    add(app, "--ssh", ssh_, "Command that runs another one on a host")->capture_default_str();
+    add(app, "--on-failure", on_failure_,
+        "When a process dies: stop the others, let them continue, or restart the job")
         ->capture_default_str();
-    app.add_option(
-        "--restarts", restarts_,
+    add(app, "--restarts", restarts_,
         "How often the job is started again, from its last checkpoint where it has --out");
-    app.add_option("--port", port_, "Where rank 0 listens [one that is free]");
-    app.add_option("--network-interface", interface_,
-                   "The interface that the processes use, e.g. eth0");
-    app.add_option("--grace", grace_s_, "Seconds between asking a process to end and killing it")
+    add(app, "--port", port_, "Where rank 0 listens [one that is free]");
+    add(app, "--network-interface", interface_, "The interface that the processes use, e.g. eth0");
+    add(app, "--grace", grace_s_, "Seconds between asking a process to end and killing it")
         ->capture_default_str();
+    app.add_flag("--json", json_, "The same as after the verb: its objects as they are on stdout")
+        ->envname("GRAPEVINE_LAUNCH_JSON");
+    add(app, "--config", config_, "TOML file with these options");
     app.prefix_command();
     app.footer("Then '--' and a verb with its options: grapevine launch -n 4 -- train --help");
   }
 
   Expected<void> run(Console& console) override {
     if (auto read = read_verb(); !read) return read;
+    if (auto read = read_config_file(*app_, config_); !read) return read;
+    if (json_ && !says_json()) verb_.emplace_back("--json");
     if (auto checked = check(); !checked) return checked;
     if (auto planned = plan(); !planned) return planned;
     std::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go: the job stays
@@ -93,6 +97,16 @@ class LaunchCommand final : public Command {
   }
 
  private:
+  // Readable from the environment, under names that mean nothing to the verb.
+  template <class T>
+  static CLI::Option* add(CLI::App& app, const std::string& names, T& value,
+                          const std::string& help) {
+    const std::string name = names.substr(names.find("--") + 2);
+    return app.add_option(names, value, help)->envname(environment_name("launch-" + name));
+  }
+
+  bool says_json() const { return std::find(verb_.begin(), verb_.end(), "--json") != verb_.end(); }
+
   // What stands after the options: '--' and the verb, or the verb alone.
   Expected<void> read_verb() {
     verb_ = app_->remaining();
@@ -140,7 +154,7 @@ class LaunchCommand final : public Command {
   LaunchJobOptions job_options() const {
     LaunchJobOptions options;
     options.survivors_go_on = on_failure_ == "continue";
-    options.plain_output = std::find(verb_.begin(), verb_.end(), "--json") != verb_.end();
+    options.plain_output = says_json();
     options.grace = std::chrono::milliseconds(std::llround(grace_s_ * 1000));
     return options;
   }
@@ -261,6 +275,8 @@ class LaunchCommand final : public Command {
   std::int32_t port_ = 0;
   std::string interface_;
   double grace_s_ = 60;
+  bool json_ = false;
+  std::string config_;
 
   std::vector<std::string> verb_;
   CheckpointMark found_;  // before the job began

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 #include <ostream>
+#include <utility>
 
 namespace grapevine {
 namespace {
@@ -13,7 +14,9 @@ namespace {
 constexpr int kBadInput = 2;               // the exit code
 constexpr int kSshFailed = 255;            // ssh's, also where a signal ended the process there
 constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
-constexpr std::chrono::milliseconds kPoll{1000};  // at the latest
+constexpr std::chrono::milliseconds kPoll{1000};      // at the latest
+constexpr std::chrono::milliseconds kPollBehind{20};  // while lines wait to be written
+constexpr std::size_t kFull = 1 << 20;                // of lines that wait, in bytes
 constexpr std::chrono::seconds kReapPatience{15};
 
 std::string signal_name(int number) {
@@ -31,6 +34,10 @@ std::string describe(const LaunchPlace& placement, const ChildEnd& end) {
   const std::string text = who + " exited with code " + std::to_string(end.exit_code);
   const bool unclear = !placement.here && end.exit_code == kSshFailed;
   return text + (unclear ? ": ssh could not connect, or a signal ended the process there" : "");
+}
+
+std::string prefix(const LaunchPlace& placement) {
+  return "[" + std::to_string(placement.rank) + "] ";
 }
 
 bool is_error(const std::string& line) { return line.rfind(kErrorStart, 0) == 0; }
@@ -55,6 +62,11 @@ Expected<void> LaunchJob::wait() {
     forward_signals();
     enforce_grace();
   }
+  if (!writer_.drain(signals_, stop_requested_)) stop_requested_ = true;
+  return result();
+}
+
+Expected<void> LaunchJob::result() const {
   if (!failure_) return {};
   const bool any_done = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
     return member.end && member.end->exit_code == 0;
@@ -69,22 +81,25 @@ bool LaunchJob::running() const {
 }
 
 void LaunchJob::poll_once() {
+  const bool reads = writer_.waiting_bytes() < kFull;
   std::vector<pollfd> waits = {{signals_.descriptor(), POLLIN, 0}};
-  for (const Member& member : members_)
-    for (const int descriptor :
-         {member.process->out(), member.process->err(), member.process->end()})
-      waits.push_back({descriptor, POLLIN, 0});
-  if (::poll(waits.data(), waits.size(), poll_timeout_ms()) <= 0) return;
+  for (const Member& member : members_) {
+    for (const int descriptor : {member.process->out(), member.process->err()})
+      waits.push_back({reads ? descriptor : -1, POLLIN, 0});
+    waits.push_back({member.process->end(), POLLIN, 0});
+  }
+  const auto timeout = reads ? poll_timeout() : std::min(poll_timeout(), kPollBehind);
+  if (::poll(waits.data(), waits.size(), static_cast<int>(timeout.count())) <= 0) return;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     read_ready(members_[i], waits[3 * i + 1].revents != 0, waits[3 * i + 2].revents != 0);
     members_[i].ended = waits[3 * i + 3].revents != 0;
   }
 }
 
-int LaunchJob::poll_timeout_ms() const {
-  if (!kill_at_) return static_cast<int>(kPoll.count());
+std::chrono::milliseconds LaunchJob::poll_timeout() const {
+  if (!kill_at_) return kPoll;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*kill_at_ - Clock::now());
-  return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), kPoll).count());
+  return std::clamp(left, std::chrono::milliseconds(0), kPoll);
 }
 
 void LaunchJob::read_ready(Member& member, bool out, bool err) {
@@ -178,19 +193,18 @@ void LaunchJob::give_up() {
   }
 }
 
-void LaunchJob::print_out(const Member& member, const std::string& line) {
-  if (options_.plain_output) {
-    if (member.placement.rank != 0) return print_prefixed(member, line);
-    console_.out << line << std::endl;
-    return;
-  }
-  console_.out << '[' << member.placement.rank << "] " << line << std::endl;
+void LaunchJob::print_out(const Member& member, std::string line) {
+  // The verb may have been told elsewhere to speak to machines: in its environment, in its files.
+  const bool plain = options_.plain_output || line.rfind('{', 0) == 0;
+  if (plain && member.placement.rank != 0) return print_prefixed(member, line);
+  if (!plain) line.insert(0, prefix(member.placement));
+  writer_.add({member.placement.rank, false, std::move(line)});
 }
 
-void LaunchJob::print_err(Member& member, const std::string& line) {
+void LaunchJob::print_err(Member& member, std::string line) {
   release_held(member);
   if (is_error(line)) {
-    member.held = line;
+    member.held = std::move(line);
   } else {
     print_prefixed(member, line);
   }
@@ -202,9 +216,13 @@ void LaunchJob::release_held(Member& member) {
 }
 
 void LaunchJob::print_prefixed(const Member& member, const std::string& line) {
-  console_.err << '[' << member.placement.rank << "] " << line << std::endl;
+  writer_.add({member.placement.rank, true, prefix(member.placement) + line});
 }
 
-void LaunchJob::say(const std::string& text) { console_.err << "launch: " << text << std::endl; }
+void LaunchJob::say(const std::string& text) { writer_.add({-1, true, "launch: " + text}); }
+
+void LaunchJob::write_line(Console& console, const JobLine& line) {
+  (line.to_err ? console.err : console.out) << line.text << '\n';
+}
 
 }  // namespace grapevine

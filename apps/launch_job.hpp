@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "apps/child_process.hpp"
 #include "apps/command.hpp"
 #include "apps/launch_plan.hpp"
+#include "apps/line_writer.hpp"
 #include "apps/signal_pipe.hpp"
 #include "messages/expected.hpp"
 
@@ -17,7 +19,9 @@ namespace grapevine {
 
 struct LaunchJobOptions {
   bool survivors_go_on = false;  // else a dead process ends the others
-  bool plain_output = false;     // rank 0's stdout goes to stdout as it is, all others' to stderr
+  // Rank 0's stdout goes to stdout as it is, all others' to stderr. Else this holds for lines that
+  // begin with '{'.
+  bool plain_output = false;
   std::chrono::milliseconds grace = std::chrono::seconds(60);  // between SIGTERM and SIGKILL
 };
 
@@ -26,20 +30,22 @@ struct LaunchedCommand {
   ChildCommand command;
 };
 
-// Every line that a process writes comes out whole, after "[rank] ". SIGINT, SIGTERM and SIGUSR1 go
-// on to all processes; after the first two they have the grace period to end, and a second SIGINT
-// kills them. The destructor kills what runs still. One thread.
+// Every line that a process writes comes out whole, after "[rank] ". Where nobody reads them, the
+// processes wait with their next ones, as on a pipe; this job does not. SIGINT, SIGTERM and SIGUSR1
+// go on to all processes; after the first two they have the grace period to end, and a second
+// SIGINT kills them. The destructor kills what runs still. One thread, and one that writes.
 class LaunchJob {
  public:
   LaunchJob(LaunchJobOptions options, SignalPipe& signals, Console& console)
-      : options_(options), signals_(signals), console_(console) {}
+      : options_(options), signals_(signals), writer_(console, kNoBound, write_line) {}
 
   // Errors (io): a process could not be started; those before it are killed with this object.
   Expected<void> start(const std::vector<LaunchedCommand>& commands);
 
   // Until the last one has ended. Errors: bad_input: a process found its input bad, with what it
   // said about it; failed: which process ended how, the first one where several did. Bad input ends
-  // the job whatever the options say, since nothing has been trained by then.
+  // the job whatever the options say, since nothing has been trained by then. All that they wrote
+  // is written on when this returns, but where stop_requested() and nobody reads it.
   Expected<void> wait();
 
   // Somebody has asked this job to stop: it is not to be started again.
@@ -56,7 +62,11 @@ class LaunchJob {
     std::string held;
   };
 
+  static constexpr std::size_t kNoBound = std::numeric_limits<std::size_t>::max();
+  static void write_line(Console& console, const JobLine& line);
+
   bool running() const;
+  Expected<void> result() const;
   void poll_once();
   void read_ready(Member& member, bool out, bool err);
   void collect_ended();
@@ -67,17 +77,17 @@ class LaunchJob {
   void ask_to_end();
   void enforce_grace();
   void give_up();
-  int poll_timeout_ms() const;
+  std::chrono::milliseconds poll_timeout() const;
 
-  void print_out(const Member& member, const std::string& line);
-  void print_err(Member& member, const std::string& line);
+  void print_out(const Member& member, std::string line);
+  void print_err(Member& member, std::string line);
   void print_prefixed(const Member& member, const std::string& line);
   void release_held(Member& member);
   void say(const std::string& text);
 
   const LaunchJobOptions options_;
   SignalPipe& signals_;
-  Console& console_;
+  LineWriter writer_;
   std::vector<Member> members_;
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> give_up_at_;  // on those that were killed

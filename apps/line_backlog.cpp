@@ -29,4 +29,9 @@ LineBacklog::Waiting LineBacklog::take() {
   return std::exchange(waiting_, Waiting{});
 }
 
+std::size_t LineBacklog::bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return bytes_;
+}
+
 }  // namespace grapevine

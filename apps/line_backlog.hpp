@@ -29,9 +29,12 @@ class LineBacklog {
   };
   Waiting take();
 
+  // What waits, with what each line takes beside its text.
+  std::size_t bytes() const;
+
  private:
   const std::size_t limit_;
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   Waiting waiting_;
   std::size_t bytes_ = 0;
 };

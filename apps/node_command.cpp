@@ -22,6 +22,7 @@
 #include "apps/node_link.hpp"
 #include "apps/node_ranks.hpp"
 #include "apps/signal_pipe.hpp"
+#include "apps/verb_options.hpp"
 #include "messages/number_text.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp_dial.hpp"
@@ -341,33 +342,28 @@ class Node {
 class NodeCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("--listen", options_.listen,
-                   "HOST:PORT to listen on, and nowhere else; port 0: one that is free")
-        ->envname("GRAPEVINE_LISTEN");
-    app.add_option("--join", options_.join,
-                   "HOST:PORT of the first node; without it this is the first one")
-        ->envname("GRAPEVINE_JOIN");
-    app.add_option("--slots", options_.slots, "Processes of a job that may run here at a time")
-        ->envname("GRAPEVINE_SLOTS")
-        ->capture_default_str();
-    app.add_option("--secret-file", options_.secret_file,
-                   "File with the word that all nodes and submitters must know "
-                   "[GRAPEVINE_CLUSTER_SECRET]")
-        ->envname("GRAPEVINE_SECRET_FILE");
-    app.add_option("--join-timeout", options_.join_timeout_s,
-                   "Seconds to try to reach the first node")
-        ->envname("GRAPEVINE_JOIN_TIMEOUT")
-        ->capture_default_str();
-    app.add_option("--timeout", options_.timeout_s,
-                   "Seconds without a sign of life after which another node counts as dead")
-        ->capture_default_str();
-    app.add_flag("--json", options_.json, "Print events as JSON objects, one a line");
+    app_ = &app;
+    add_option(app, "listen", options_.listen,
+               "HOST:PORT to listen on, and nowhere else; port 0: one that is free");
+    add_option(app, "join", options_.join,
+               "HOST:PORT of the first node; without it this is the first one");
+    add_option(app, "slots", options_.slots, "Processes of a job that may run here at a time");
+    add_option(app, "secret-file", options_.secret_file,
+               "File with the word that all nodes and submitters must know "
+               "[GRAPEVINE_CLUSTER_SECRET]");
+    add_option(app, "join-timeout", options_.join_timeout_s,
+               "Seconds to try to reach the first node");
+    add_option(app, "timeout", options_.timeout_s,
+               "Seconds without a sign of life after which another node counts as dead");
+    add_switch(app, "json", options_.json, "Print events as JSON objects, one a line");
+    add_option(app, "config", config_, "TOML file with options");
     app.footer(
         "Then, from anywhere that reaches the first node: grapevine train --cluster HOST:PORT …\n"
         "Whoever knows the secret runs jobs here as this user. See docs/cluster.md.");
   }
 
   Expected<void> run(Console& console) override {
+    if (auto read = read_config_file(*app_, config_); !read) return read;
     std::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go: the node stays
     if (options_.listen.empty()) return bad_input("--listen is missing: give HOST:PORT");
     auto listen = parse_node_address("--listen", options_.listen, 0);
@@ -404,7 +400,9 @@ class NodeCommand final : public Command {
     return {};
   }
 
+  CLI::App* app_ = nullptr;
   NodeOptions options_;
+  std::string config_;
 };
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "actors/dial.hpp"
 #include "actors/node_agent.hpp"
 #include "apps/event_queue.hpp"
-#include "apps/line_backlog.hpp"
+#include "apps/line_writer.hpp"
 #include "apps/node_link.hpp"
 #include "apps/signal_pipe.hpp"
 #include "net/addresses.hpp"
@@ -40,7 +40,8 @@ class Submitter {
       : submission_(submission),
         first_(std::move(first)),
         secret_(std::move(secret)),
-        console_(console) {
+        console_(console),
+        writer_(console, kLongestBacklog, write_line) {
     configure_for_nodes(system_config_, kSilence);
     system_.emplace(system_config_);
   }
@@ -58,8 +59,10 @@ class Submitter {
     if (!accepted) return accepted.error();
     announce(*accepted);
     while (!end_) turn(accepted->job);
+    const bool read = writer_.drain(signals_, stop_);
     if (end_->failed) return end_->error;
-    return say_where(*accepted);
+    if (read) say_where(*accepted);
+    return {};
   }
 
  private:
@@ -67,8 +70,10 @@ class Submitter {
     return {
         [this](JobOutput& output) {
           if (!same_secret(secret_, output.secret)) return;
-          if (backlog_.add({output.process, output.to_err, std::move(output.line)}))
-            queue_.post([this] { show_waiting(); });
+          const bool to_err = output.to_err || output.process != 0;
+          queue_.post([this, line = JobLine{output.process, to_err, std::move(output.line)}] {
+            writer_.add(line);
+          });
         },
         [this](JobEnded& ended) {
           if (same_secret(secret_, ended.secret))
@@ -129,13 +134,12 @@ class Submitter {
                  << job.directory << std::endl;
   }
 
-  Expected<void> say_where(const JobAccepted& job) {
+  void say_where(const JobAccepted& job) {
     namespace fs = std::filesystem;
     const std::string folder = submission_.out.empty()
                                    ? job.directory
                                    : (fs::path(job.directory) / submission_.out).string();
     console_.err << "outputs are on " << job.host << ", in " << folder << std::endl;
-    return {};
   }
 
   bool stop_asked() {
@@ -147,28 +151,18 @@ class Submitter {
     std::array<pollfd, 2> waits{
         {{signals_.descriptor(), POLLIN, 0}, {queue_.descriptor(), POLLIN, 0}}};
     ::poll(waits.data(), waits.size(), kPollMs);
-    for (const int number : signals_.take()) caf::anon_send(pool_, SignalJob{secret_, job, number});
+    for (const int number : signals_.take()) {
+      stop_ = stop_ || number != SIGUSR1;
+      caf::anon_send(pool_, SignalJob{secret_, job, number});
+    }
     queue_.run_ready();
   }
 
-  void show_waiting() {
-    const LineBacklog::Waiting waiting = backlog_.take();
-    if (waiting.dropped > 0)
-      console_.err << "cluster: " << waiting.dropped
-                   << " lines are left out: they came faster than they could be written"
-                   << std::endl;
-    for (const JobLine& line : waiting.lines) show(line);
-  }
-
-  void show(const JobLine& output) {
-    if (output.process == 0 && !output.to_err)
-      console_.out << output.text << std::endl;
-    else if (output.process == 0)
-      console_.err << output.text << std::endl;
-    else if (output.process < 0)
-      console_.err << "cluster: " << output.text << std::endl;
-    else
-      console_.err << '[' << output.process << "] " << output.text << std::endl;
+  static void write_line(Console& console, const JobLine& line) {
+    std::ostream& stream = line.to_err ? console.err : console.out;
+    if (line.process < 0) stream << "cluster: ";
+    if (line.process > 0) stream << '[' << line.process << "] ";
+    stream << line.text << '\n';
   }
 
   void finish(const JobEnded& ended) {
@@ -180,8 +174,8 @@ class Submitter {
   const std::string secret_;
   Console& console_;
   SignalPipe signals_;
-  LineBacklog backlog_{kLongestBacklog};
   EventQueue queue_;
+  LineWriter writer_;
   std::optional<JobEnded> end_;
   bool stop_ = false;
 

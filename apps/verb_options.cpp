@@ -41,6 +41,19 @@ std::optional<std::string> toml_text(const toml::node& node) {
   return out.str();
 }
 
+// The same for each value of an array; nothing where one of them is none of these.
+std::optional<std::vector<std::string>> toml_texts(const toml::node& node, bool several) {
+  std::vector<std::string> texts;
+  const auto add = [&texts](const toml::node& value) {
+    auto text = toml_text(value);
+    if (text) texts.push_back(*std::move(text));
+    return text.has_value();
+  };
+  const auto* array = several ? node.as_array() : nullptr;
+  const bool all = array != nullptr ? std::all_of(array->begin(), array->end(), add) : add(node);
+  return all ? std::optional(std::move(texts)) : std::nullopt;
+}
+
 Expected<void> apply(CLI::App& app, const std::string& where, const std::string& key,
                      const toml::node& value) {
   std::string name = key;
@@ -51,12 +64,16 @@ Expected<void> apply(CLI::App& app, const std::string& where, const std::string&
     return bad_input(where + ": " + error.message);
   }
   CLI::Option* option = app.get_option("--" + name);
-  if (option->count() > 0) return {};  // the environment or the command line has said otherwise
-  const auto text = toml_text(value);
-  if (!text) return bad_input(where + ": " + key + ": expected text, a number or true/false");
+  const bool adds_up = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+  // The environment or the command line has said otherwise.
+  if (option->count() > 0 && !adds_up) return {};
+  const bool several = option->get_items_expected_max() > 1;
+  auto texts = toml_texts(value, several);
+  if (!texts)
+    return bad_input(where + ": " + key + ": expected text, a number or true/false" +
+                     (several ? ", or an array of them" : ""));
   try {
-    option->add_result(*text);
-    option->run_callback();
+    put_before(*option, *std::move(texts));
   } catch (const CLI::ParseError& error) {
     return bad_input(where + ": " + key + ": " + error.what());
   }
@@ -71,6 +88,14 @@ std::string environment_name(const std::string& option) {
     return c == '-' ? '_' : static_cast<char>(std::toupper(c));
   });
   return name;
+}
+
+void put_before(CLI::Option& option, std::vector<std::string> values) {
+  const std::vector<std::string> later = option.results();
+  values.insert(values.end(), later.begin(), later.end());
+  option.clear();
+  for (std::string& value : values) option.add_result(std::move(value));
+  option.run_callback();
 }
 
 Expected<std::string> read_text_file(const std::string& path, const std::string& what) {

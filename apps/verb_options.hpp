@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -40,16 +41,32 @@ CLI::Option* add_option(CLI::App& app, const std::string& name, T& value, const 
       ->capture_default_str();
 }
 
+// The same for a list: comma-separated, or an array of a file.
+template <class T>
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values,
+                      const std::string& help) {
+  return app.add_option("--" + name, values, help)
+      ->envname(environment_name(name))
+      ->delimiter(',')
+      ->capture_default_str();
+}
+
 inline CLI::Option* add_switch(CLI::App& app, const std::string& name, bool& value,
                                const std::string& help) {
   return app.add_flag("--" + name, value, help)->envname(environment_name(name));
 }
 
+// Puts values before those that an option has, where what all places say adds up
+// (CLI::MultiOptionPolicy::TakeAll): of values that exclude each other the later place's wins.
+// Throws CLI::ParseError where the option does not take them.
+void put_before(CLI::Option& option, std::vector<std::string> values);
+
 // The whole of a file. Errors (bad_input) say to give `what` instead.
 Expected<std::string> read_text_file(const std::string& path, const std::string& what);
 
 // Sets the options that a TOML text names and that neither the environment nor the command line
-// has set; keys in `others` are somebody else's. Errors (bad_input): file, line and key.
+// has set, or adds to them where they add up; keys in `others` are somebody else's. Errors
+// (bad_input): file, line and key.
 Expected<void> read_options(CLI::App& app, const std::string& text, const std::string& path,
                             const std::set<std::string>& others);
 

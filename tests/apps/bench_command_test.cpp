@@ -113,6 +113,40 @@ TEST(BenchCommandLine, PrintsATableForPeople) {
   EXPECT_EQ(bytes, 8);
 }
 
+TEST(BenchCommandLine, FileEnvironmentAndCommandLineInThisOrder) {
+  const TemporaryDirectory folder;
+  const std::string file = (folder.path() / "bench.toml").string();
+  std::ofstream(file) << "ranks = 5\niterations = 7\nbytes = [16, 32]\njson = true\n";
+  ProcessOptions options;
+  options.environment = {"GRAPEVINE_RANKS=4", "GRAPEVINE_ITERATIONS=3"};
+  const auto result =
+      run_process({"bench", "allreduce", "--config", file, "--ranks", "3"}, options);
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  const std::vector<json> objects = objects_of(result.out);
+  ASSERT_EQ(objects.size(), 2U);
+  EXPECT_EQ(objects[0].at("ranks"), 3);
+  EXPECT_EQ(objects[0].at("bytes"), 16);
+  EXPECT_EQ(objects[1].at("bytes"), 32);
+  std::ofstream(file) << "iteration = 7\n";
+  expect_refused({"bench", "p2p", "--config", file}, {"bench.toml:1", "'iteration'"});
+}
+
+TEST(BenchCommandLine, EveryKindSaysWhatItMeasured) {
+  const auto result = run_process(
+      {"bench", "sparse", "--bytes", "4000", "--density", "0.01", "--iterations", "2", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  const std::vector<json> objects = objects_of(result.out);
+  EXPECT_EQ(objects.size(), 4U);
+  for (const json& object : objects) {
+    EXPECT_EQ(object.at("kind"), "sparse");
+    EXPECT_EQ(object.at("transport"), "inproc");
+    EXPECT_EQ(object.at("ranks"), 1);
+    EXPECT_EQ(object.at("bytes"), 4000);
+    for (const char* key : {"median_s", "p10_s", "p99_s", "bandwidth_gbps"})
+      EXPECT_GE(object.at(key), 0) << key;
+  }
+}
+
 TEST(BenchCommandLine, BadUsageIsOneLineAndExitCode2) {
   expect_refused({"bench"}, {"p2p", "allreduce"});
   expect_refused({"bench", "p2q"}, {"unknown benchmark 'p2q'", "'p2p'"});

@@ -169,6 +169,32 @@ TEST(LaunchCommand, WhoeverReadsTheOutputMayGo) {
   EXPECT_EQ(mask >> (SIGPIPE - 1) & 1, 0U) << std::hex << mask;
 }
 
+// A pager on its first page: signals pass all the same, and the end does not wait for it for ever.
+TEST(LaunchCommand, AReaderThatStandsStillDoesNotHoldSignalsUp) {
+  const Script script(
+      "trap 'echo > \"$FOLDER/told\"; kill $!; exit 0' TERM\n"
+      "yes \"$(head -c 999 /dev/zero | tr '\\0' x)\" & last=\n"
+      "while now=$(grep wchar /proc/$!/io); [ \"$now\" != \"$last\" ]; do last=$now; sleep 0.3; "
+      "done\n"
+      "echo > \"$FOLDER/full\"; " +
+      std::string(kWaitForEver));
+  ProcessOptions shell = script.options();
+  shell.program = "/bin/sh";
+  const std::string wait_for = "until [ -e \"$FOLDER/";
+  run_process(
+      {"-c",
+       "( \"$@\" & " + wait_for + "full\" ]; do sleep 0.05; done; kill -TERM $!\n" +
+           "wait $!; echo $? > \"$FOLDER/part\"; mv \"$FOLDER/part\" \"$FOLDER/code\" ) | " +
+           wait_for + "code\" ]; do sleep 0.05; done",
+       "sh", GRAPEVINE_EXECUTABLE, "launch", "-n", "1", "--", "verb"},
+      shell);
+  EXPECT_TRUE(fs::exists(script.path("told")));
+  std::ifstream file(script.path("code"));
+  int code = -1;
+  file >> code;
+  EXPECT_EQ(code, 1);
+}
+
 TEST(LaunchCommand, JsonOfRankZeroIsTheOutput) {
   const ProcessResult result =
       run_process({"launch", "-n", "2", "--", "average", "--rounds", "3", "--json"});
@@ -180,6 +206,29 @@ TEST(LaunchCommand, JsonOfRankZeroIsTheOutput) {
   EXPECT_EQ(round, 4);
   EXPECT_NE(result.err.find("[1] {\"round\":3"), std::string::npos) << result.describe();
   EXPECT_EQ(result.err.find("[0]"), std::string::npos) << result.describe();
+}
+
+// Wherever it is asked for.
+TEST(LaunchCommand, JsonFromAnyPlaceIsTheOutput) {
+  const TemporaryDirectory folder;
+  const std::string file = (folder.path() / "options.toml").string();
+  std::ofstream(file) << "processes = 2\njson = true\n";
+  ProcessOptions verbs, launchs;
+  verbs.environment = {"GRAPEVINE_JSON=1"};
+  launchs.environment = {"GRAPEVINE_LAUNCH_PROCESSES=2"};
+  const std::vector<std::string> verb = {"--", "average", "--rounds", "3"};
+  for (const auto& [options, arguments] :
+       std::vector<std::pair<ProcessOptions, std::vector<std::string>>>{
+           {verbs, {"launch", "-n", "2"}},
+           {launchs, {"launch", "--json"}},
+           {{}, {"launch", "--config", file}}}) {
+    std::vector<std::string> all = arguments;
+    all.insert(all.end(), verb.begin(), verb.end());
+    const ProcessResult result = run_process(all, options);
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_EQ(nlohmann::json::parse(ProcessResult::last_line(result.out)).at("round"), 3);
+    EXPECT_NE(result.err.find("[1] {\"round\":3"), std::string::npos) << result.describe();
+  }
 }
 
 TEST(LaunchCommand, StartsTheShippedVerbs) {

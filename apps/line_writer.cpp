@@ -1,0 +1,126 @@
+#include "apps/line_writer.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdint>
+#include <mutex>
+#include <ostream>
+#include <utility>
+#include <vector>
+
+namespace grapevine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kPatience{5};  // with a reader, once the job is to stop
+constexpr int kPollMs = 10;
+
+}  // namespace
+
+struct LineWriter::Shared {
+  Shared(Console& console_to_use, std::size_t bytes, Write write_line)
+      : console(console_to_use), backlog(bytes), write(std::move(write_line)) {}
+
+  // The thread: all that waits, until it is told to end and nothing does.
+  void serve() {
+    for (std::unique_lock<std::mutex> lock(mutex);;) {
+      changed.wait(lock, [this] { return told || ending; });
+      if (!told) return;
+      told = false;
+      writing = true;
+      lock.unlock();
+      write_waiting();
+      lock.lock();
+      writing = false;
+    }
+  }
+
+  void write_waiting() {
+    const LineBacklog::Waiting waiting = backlog.take();
+    if (waiting.dropped > 0)
+      write_one({-1, true,
+                 std::to_string(waiting.dropped) +
+                     " lines are left out: they came faster than they could be written"});
+    for (const JobLine& line : waiting.lines) write_one(line);
+  }
+
+  void write_one(const JobLine& line) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      on_err = line.to_err;
+    }
+    write(console, line);
+    (line.to_err ? console.err : console.out).flush();
+    const std::lock_guard<std::mutex> lock(mutex);
+    ++written;
+  }
+
+  Console& console;
+  LineBacklog backlog;
+  const Write write;
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  bool told = false;     // that lines wait
+  bool writing = false;  // those that were taken last
+  bool ending = false;
+  bool on_err = false;       // where the newest line goes
+  std::int64_t written = 0;  // lines
+};
+
+LineWriter::LineWriter(Console& console, std::size_t bytes, Write write)
+    : console_(console),
+      shared_(std::make_shared<Shared>(console, bytes, std::move(write))),
+      thread_([shared = shared_] { shared->serve(); }) {}
+
+LineWriter::~LineWriter() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->ending = true;
+  }
+  shared_->changed.notify_one();
+  thread_.join();
+}
+
+void LineWriter::add(JobLine line) {
+  if (!shared_->backlog.add(std::move(line))) return;
+  {
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->told = true;
+  }
+  shared_->changed.notify_one();
+}
+
+std::size_t LineWriter::waiting_bytes() const { return shared_->backlog.bytes(); }
+
+bool LineWriter::drain(SignalPipe& signals, bool stop_requested) {
+  std::int64_t written = -1;
+  Clock::time_point give_up;
+  for (;;) {
+    {
+      const std::lock_guard<std::mutex> lock(shared_->mutex);
+      if (!shared_->told && !shared_->writing) return true;
+      if (shared_->written != written) give_up = Clock::now() + kPatience;
+      written = shared_->written;
+    }
+    pollfd wait{signals.descriptor(), POLLIN, 0};
+    ::poll(&wait, 1, kPollMs);
+    const std::vector<int> taken = signals.take();
+    const bool asked =
+        std::any_of(taken.begin(), taken.end(), [](int number) { return number != SIGUSR1; });
+    if (asked || (stop_requested && Clock::now() >= give_up)) break;
+  }
+  thread_.detach();
+  console_.thread_left_behind = true;
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  (shared_->on_err ? console_.err_stuck : console_.out_stuck) = true;
+  return false;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,48 @@
+// LineWriter: writes lines on a thread of its own, for a loop that must not wait for a full pipe or
+// a stopped terminal.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "apps/command.hpp"
+#include "apps/line_backlog.hpp"
+#include "apps/signal_pipe.hpp"
+
+namespace grapevine {
+
+// add() and waiting_bytes() are thread-safe; the rest belongs to one thread.
+class LineWriter {
+ public:
+  // To the console's out or err, as the line says.
+  using Write = std::function<void(Console&, const JobLine&)>;
+
+  // `bytes`: of lines that wait. Beyond it the oldest are left out, and err says how many.
+  // REQUIRES: from the first add() to the end of drain() nobody else writes to the console, which
+  // outlives both.
+  LineWriter(Console& console, std::size_t bytes, Write write);
+  // Waits until all is written, but not for what drain() has given up.
+  ~LineWriter();
+  LineWriter(const LineWriter&) = delete;
+  LineWriter& operator=(const LineWriter&) = delete;
+
+  // Does not wait for anybody.
+  void add(JobLine line);
+  // Of lines that are not being written yet.
+  std::size_t waiting_bytes() const;
+
+  // Until all is written: for how long is the reader's affair, as with any pipe. But a request to
+  // stop ends the waiting, as does `stop_requested` with a reader that takes nothing for five
+  // seconds. Then false, and the console says that a thread is left behind, and on which stream.
+  bool drain(SignalPipe& signals, bool stop_requested);
+
+ private:
+  struct Shared;  // with the thread, which may be left behind
+
+  Console& console_;
+  const std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+}  // namespace grapevine

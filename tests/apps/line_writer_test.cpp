@@ -1,0 +1,120 @@
+#include "apps/line_writer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <csignal>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace grapevine {
+namespace {
+
+void write_text(Console& console, const JobLine& line) {
+  (line.to_err ? console.err : console.out) << line.text << '\n';
+}
+
+// A reader that takes nothing until it is told to.
+class StoppedReader final : public std::stringbuf {
+ public:
+  void go_on() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stopped_ = false;
+    }
+    changed_.notify_all();
+  }
+  void wait_for_writer() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return waited_for_; });
+  }
+
+ protected:
+  std::streamsize xsputn(const char* text, std::streamsize count) override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    waited_for_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !stopped_; });
+    return std::stringbuf::xsputn(text, count);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopped_ = true;
+  bool waited_for_ = false;
+};
+
+TEST(LineWriter, WritesEachLineOnceAndInOrder) {
+  std::ostringstream out, err;
+  Console console{out, err};
+  SignalPipe signals;
+  std::string expected_out, expected_err;
+  {
+    LineWriter writer(console, std::size_t{1} << 20, write_text);
+    for (int i = 0; i < 3000; ++i) {
+      const std::string text = std::to_string(i);
+      (i % 3 == 0 ? expected_err : expected_out) += text + "\n";
+      writer.add({0, i % 3 == 0, text});
+      if (i == 1500) {
+        EXPECT_TRUE(writer.drain(signals, false));
+        EXPECT_EQ(out.str(), expected_out);
+        EXPECT_EQ(writer.waiting_bytes(), 0U);
+      }
+    }
+  }
+  EXPECT_EQ(out.str(), expected_out);
+  EXPECT_EQ(err.str(), expected_err);
+  EXPECT_FALSE(console.thread_left_behind);
+}
+
+TEST(LineWriter, SaysHowManyLinesItLeavesOut) {
+  StoppedReader reader;
+  std::ostream out(&reader);
+  std::ostringstream err;
+  Console console{out, err};
+  SignalPipe signals;
+  LineWriter writer(console, 1000, write_text);
+  writer.add({0, false, "first"});
+  reader.wait_for_writer();
+  for (int i = 0; i < 50; ++i) writer.add({0, false, std::string(500, 'x')});
+  writer.add({0, false, "last"});
+  EXPECT_LE(writer.waiting_bytes(), 1000U);
+  reader.go_on();
+  EXPECT_TRUE(writer.drain(signals, false));
+  EXPECT_EQ(reader.str(), "first\n" + std::string(500, 'x') + "\nlast\n");
+  EXPECT_EQ(err.str(), "49 lines are left out: they came faster than they could be written\n");
+}
+
+// What a thread left behind uses: never freed, as in a process that ends without destructors.
+struct Abandoned {
+  explicit Abandoned(bool to_err) : console{to_err ? other : stream, to_err ? stream : other} {}
+  StoppedReader reader;
+  std::ostream stream{&reader};
+  std::ostringstream other;
+  Console console;
+};
+
+TEST(LineWriter, ARequestToStopEndsTheWaitForAReader) {
+  static auto& kept = *new std::vector<std::unique_ptr<Abandoned>>;
+  for (const bool to_err : {false, true}) {
+    Abandoned& streams = *kept.emplace_back(std::make_unique<Abandoned>(to_err));
+    Console& console = streams.console;
+    SignalPipe signals;
+    LineWriter writer(console, 1000, write_text);
+    writer.add({0, to_err, "line"});
+    streams.reader.wait_for_writer();
+    std::raise(SIGUSR1);  // asks for a checkpoint, not for an end
+    std::raise(SIGTERM);
+    EXPECT_FALSE(writer.drain(signals, false));
+    EXPECT_TRUE(console.thread_left_behind);
+    EXPECT_EQ(console.out_stuck, !to_err);
+    EXPECT_EQ(console.err_stuck, to_err);
+  }
+}
+
+}  // namespace
+}  // namespace grapevine
