@@ -209,12 +209,24 @@ void remove_stale_checkpoints(const std::string& folder) {
   for (const fs::path& path : stale) fs::remove_all(path, ignored);
 }
 
+Step reported_steps(const StateDict& rank) {
+  for (const char* entry : {"reported", "model.step"})  // older checkpoints lack the first
+    if (const auto steps = rank.integer(entry)) return *steps;
+  return 0;
+}
+
 std::vector<Step> Checkpoint::steps() const {
   std::vector<Step> steps;
   for (const StateDict& rank : ranks) {
     const auto step = rank.integer("model.step");
     steps.push_back(step ? *step : 0);
   }
+  return steps;
+}
+
+std::vector<Step> Checkpoint::reported() const {
+  std::vector<Step> steps;
+  for (const StateDict& rank : ranks) steps.push_back(reported_steps(rank));
   return steps;
 }
 
@@ -270,10 +282,19 @@ Expected<std::string> try_write(const CheckpointWriterConfig& config,
 
 }  // namespace
 
+std::string newest_checkpoint(const std::string& folder) {
+  std::error_code none;
+  const fs::path path = fs::canonical(fs::path(folder) / "latest", none);
+  return none ? "" : path.string();
+}
+
 CheckpointWriterActor::behavior_type checkpoint_writer(
     CheckpointWriterActor::stateful_pointer<CheckpointWriterState> self,
     CheckpointWriterConfig config) {
   self->state.config = std::move(config);
+  // An older one of the folder, or one elsewhere, is not this run's to remove.
+  if (self->state.config.resumed_from == newest_checkpoint(self->state.config.folder))
+    self->state.last = self->state.config.resumed_from;
   return {[self](const WriteCheckpoint& order) {
     const CheckpointWriterConfig& config = self->state.config;
     std::string& last = self->state.last;

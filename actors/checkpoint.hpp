@@ -23,12 +23,17 @@ Expected<std::string> write_checkpoint(const std::string& folder, const std::str
                                        const JobIdentity& identity,
                                        const std::vector<RankSnapshot>& ranks);
 
+// Steps that a rank had told the supervisor of, from its saved state. Where gradients are applied
+// later they may be more than those that its model has behind it.
+Step reported_steps(const StateDict& rank);
+
 struct Checkpoint {
   std::string path;
   JobIdentity identity;
   std::vector<StateDict> ranks;  // by rank
 
   std::vector<Step> steps() const;     // that each rank had behind it
+  std::vector<Step> reported() const;  // that each rank had told of: see reported_steps()
   std::vector<double> epochs() const;  // that each rank had behind it, by the algorithm's clock
   Duration elapsed() const;            // training time until then
 };
@@ -37,6 +42,8 @@ struct Checkpoint {
 // Errors (bad_input) name the file: one that is missing, damaged anywhere, or of another
 // checkpoint.
 Expected<Checkpoint> read_checkpoint(const std::string& path);
+// The path of a folder's newest one, free of links; empty where there is none.
+std::string newest_checkpoint(const std::string& folder);
 // Removes what killed runs have left half-written in a folder of checkpoints, and gives a
 // checkpoint its name back that was about to make room for another one. REQUIRES: no run writes
 // there.
@@ -49,14 +56,16 @@ Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& prese
 struct CheckpointWriterConfig {
   std::string folder;
   JobIdentity identity;
-  // false: once the next one is whole, the one that this run wrote before goes.
+  // false: once the next one is whole, the one that this run wrote before goes, or that it went on
+  // from.
   bool keep_all = true;
   SupervisorActor supervisor;
+  std::string resumed_from;  // a path, or empty
 };
 struct CheckpointWriterState {
   const char* name = "checkpoint_writer";
   CheckpointWriterConfig config;
-  std::string last;  // path of the newest checkpoint that this run wrote, or empty
+  std::string last;  // path of the newest checkpoint of this run, or empty
 };
 // Writes beside training: answers WriteCheckpoint with CheckpointWritten. Spawn it detached.
 CheckpointWriterActor::behavior_type checkpoint_writer(

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "actors/checkpoint.hpp"
 #include "messages/codec.hpp"
 #include "messages/exception_line.hpp"
 
@@ -265,6 +266,7 @@ StateDict PeerState::snapshot() const {
   rng << rng_;
   state.put("rng", rng.str());
   state.put("elapsed_ns", (elapsed_before_ + now()).count());
+  state.put("reported", reported_);
   state.put("last.step", last_gradient_.step);
   state.put("last.samples", last_gradient_.samples);
   state.put("last.loss", last_gradient_.loss);
@@ -305,7 +307,7 @@ Expected<void> PeerState::restore_model(const StateDict& state) {
   model_.w = *w;
   model_.step = *step;
   model_.epoch = *epoch;
-  epochs_sent_ = whole_epochs();
+  epochs_sent_ = whole_epochs(model_.epoch);
   if (const auto buffers = state.tensor("model.buffers"); buffers.ok())
     buffers_ = FrozenTensor::copy_of(*buffers);
   return {};
@@ -324,6 +326,7 @@ Expected<void> PeerState::restore_progress(const StateDict& state) {
   if (!rng) return rng.error();
   sequence_ = static_cast<std::uint64_t>(*sequence);
   elapsed_before_ = Duration(*elapsed);
+  reported_ = reported_steps(state);
   last_gradient_.step = *step;
   last_gradient_.samples = *samples;
   last_gradient_.loss = *loss;
@@ -360,6 +363,7 @@ void PeerState::flush_trace() {
 void PeerState::report_step() {
   const Timestamp done = now();
   const Step step = last_gradient_.step;
+  reported_ = step + 1;
   const Horizon& horizon = config_.parts->horizon;
   StepReport report;
   report.rank = config_.rank;
@@ -388,11 +392,6 @@ void PeerState::report_step() {
   step_began_ = done;
 }
 
-// With a margin: whole epochs must come out whole.
-Epoch PeerState::whole_epochs() const {
-  return static_cast<Epoch>(std::floor(model_.epoch + 1e-9));
-}
-
 // A worker beside servers whose model has buffers.
 bool PeerState::serves_with_buffers() const {
   return !is_server() && config_.parts->plan.servers > 0 && buffers_.defined() && config_.evaluator;
@@ -401,7 +400,7 @@ bool PeerState::serves_with_buffers() const {
 // Every epoch that has come to its end on this rank's clock goes to the Evaluator, once. Where
 // there are servers the model is theirs, and the workers' share in it are the buffers.
 void PeerState::send_epoch_models() {
-  for (const Epoch done = whole_epochs(); epochs_sent_ < done; ++epochs_sent_)
+  for (const Epoch done = whole_epochs(model_.epoch); epochs_sent_ < done; ++epochs_sent_)
     if (config_.evaluator) {
       const bool worker_beside_servers = !is_server() && config_.parts->plan.servers > 0;
       self_->send(config_.evaluator,

@@ -1,5 +1,6 @@
 // Peer: the actor that owns one rank's model and hosts its role.
 #pragma once
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <set>
@@ -10,6 +11,9 @@
 #include "net/transport.hpp"
 
 namespace grapevine {
+
+// Epochs that are over, with a margin: whole ones must come out whole.
+inline Epoch whole_epochs(double epochs) { return static_cast<Epoch>(std::floor(epochs + 1e-9)); }
 
 struct PeerConfig {
   Rank rank = 0;
@@ -79,7 +83,6 @@ class PeerState : public Env {
   void trace(const Event& event);
   void flush_trace();
   void report_step();
-  Epoch whole_epochs() const;
   void send_epoch_models();
   bool serves_with_buffers() const;
   bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
@@ -112,6 +115,7 @@ class PeerState : public Env {
   Timestamp wait_began_{0};
   Duration waited_{0};      // for other ranks, in this step
   Gradient last_gradient_;  // without tensors
+  Step reported_ = 0;       // steps that were reported, also before this run
   double staleness_sum_ = 0;
   std::int64_t staleness_count_ = 0;
   Epoch epochs_sent_ = 0;  // to the Evaluator

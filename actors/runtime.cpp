@@ -74,9 +74,10 @@ class CrewBuilder {
     SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
     if (config_.trace) crew_.tracer = spawn_tracer(config_.trace_file, head);
     if (!config_.checkpoint_folder.empty())
-      crew_.writer = spawn_aside(checkpoint_writer,
-                                 CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
-                                                        config_.keep_checkpoints, head});
+      crew_.writer = spawn_aside(
+          checkpoint_writer, CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
+                                                    config_.keep_checkpoints, head,
+                                                    config_.resume ? config_.resume->path : ""});
     if (config_.evaluator)
       crew_.evaluator = system_.spawn(evaluator, EvaluatorConfig{config_.ranks, config_.servers(),
                                                                  config_.evaluator, head, detach_});
@@ -113,12 +114,10 @@ class CrewBuilder {
     supervision.total_epochs = horizon.epoch_of(horizon.steps);
     supervision.run_start_ns = run_start_ns_;
     if (config_.resume) {
-      // Where there are servers, it is their models that are evaluated.
       const std::vector<double> epochs = config_.resume->epochs();
-      const auto servers = epochs.begin() + config_.workers();
-      supervision.resumed_least = *std::min_element(epochs.begin(), servers);
-      supervision.resumed_most =
-          *std::max_element(config_.servers() > 0 ? servers : epochs.begin(), epochs.end());
+      supervision.resumed_least =
+          *std::min_element(epochs.begin(), epochs.begin() + config_.workers());
+      supervision.resumed_most = config_.resumed_most();
       supervision.elapsed_before = config_.resume->elapsed();
     }
     return supervision;
@@ -223,6 +222,13 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
   }
   if (!is_head) caf::anon_send(deputy, Appoint{welcome.supervisor, ready.peers, tracer});
   caf::anon_send(joined->lobby, std::move(ready));
+}
+
+double RunConfig::resumed_most() const {
+  if (!resume) return 0;
+  const std::vector<double> epochs = resume->epochs();
+  // Where there are servers, it is their models that are evaluated.
+  return *std::max_element(epochs.begin() + (servers() > 0 ? workers() : 0), epochs.end());
 }
 
 Runtime::Runtime(RunConfig config, std::shared_ptr<RunObserver> observer)

@@ -59,6 +59,8 @@ struct RunConfig {
 
   std::int32_t servers() const { return parts->plan.servers; }
   std::int32_t workers() const { return ranks - servers(); }
+  // Epochs that the checkpoint's fastest rank had behind it: no validation of them is to come.
+  double resumed_most() const;
 };
 
 // A run on real threads: CAF's scheduler for peers, a thread of its own for each worker.

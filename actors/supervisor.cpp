@@ -25,9 +25,6 @@ std::string step_name(const std::vector<RankSnapshot>& snapshots, std::int32_t w
   return name;
 }
 
-// With a margin: whole epochs must come out whole.
-std::int64_t whole(double epochs) { return static_cast<std::int64_t>(std::floor(epochs + 1e-9)); }
-
 }  // namespace
 
 void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> self,
@@ -47,9 +44,10 @@ void SupervisorState::begin(BeginRun crew) {
   crew_ = std::move(crew);
   config_.run_start_ns += now().count();  // the time until everybody was there does not count
   // An epoch that only some ranks had behind them at the checkpoint is not evaluated again.
-  if (crew_.evaluator) evaluations_due_ = whole(config_.total_epochs) - whole(config_.resumed_most);
+  if (crew_.evaluator)
+    evaluations_due_ = whole_epochs(config_.total_epochs) - whole_epochs(config_.resumed_most);
   if (config_.checkpoint_every_epochs > 0)
-    epochs_checkpointed_ = whole(config_.resumed_least / config_.checkpoint_every_epochs);
+    epochs_checkpointed_ = whole_epochs(config_.resumed_least / config_.checkpoint_every_epochs);
   last_news_ = now();
   for (const PeerActor& peer : crew_.peers) {
     self_->monitor(peer);
@@ -75,11 +73,11 @@ void SupervisorState::on_step(const StepReport& report) {
   if (static_cast<std::int32_t>(epochs_.size() + lost_.size()) < workers()) return;
   double behind = report.epochs_done;  // all ranks
   for (const auto& [rank, epochs] : epochs_) behind = std::min(behind, epochs);
-  const std::int64_t due = whole(behind / config_.checkpoint_every_epochs);
-  if (due <= epochs_checkpointed_ || whole(behind) >= config_.total_epochs) return;
+  const std::int64_t due = whole_epochs(behind / config_.checkpoint_every_epochs);
+  if (due <= epochs_checkpointed_ || whole_epochs(behind) >= config_.total_epochs) return;
   epochs_checkpointed_ = due;
   char name[32];
-  std::snprintf(name, sizeof name, "epoch-%04lld", static_cast<long long>(whole(behind)));
+  std::snprintf(name, sizeof name, "epoch-%04lld", static_cast<long long>(whole_epochs(behind)));
   begin_cut(config_.checkpoint_every_epochs < 1 ? "" : name);
 }
 
@@ -198,6 +196,7 @@ void SupervisorState::on_stop_requested() {
   evaluations_due_ = 0;
   stage_ = Stage::draining;
   balanced_ = true;  // messages in flight are in the checkpoint
+  trained_at_ = now();
   with_models_ = true;
   collect();
   if (!config_.checkpoints || leaves_folder_alone()) {
@@ -248,7 +247,10 @@ void SupervisorState::weigh_reports() {
   }
   with_models_ = sent == received && sent == last_sent_;
   last_sent_ = sent == received ? sent : -1;
-  if (with_models_) return collect();
+  if (with_models_) {
+    trained_at_ = now();
+    return collect();
+  }
   self_->delayed_send(SupervisorActor{self_}, kCollectInterval, CollectAgain{});
 }
 
@@ -265,6 +267,7 @@ void SupervisorState::end_if_settled() {
 void SupervisorState::fail(Error error) {
   if (stage_ == Stage::closing || stage_ == Stage::ended) return;
   result_.error = std::move(error);
+  if (!trained_at_) trained_at_ = now();
   cutting_ = false;  // the next run would go on from where this one fails
   close();
 }
@@ -392,7 +395,7 @@ void SupervisorState::end() {
 
 RunResult SupervisorState::average() const {
   RunResult result = result_;
-  result.seconds = to_seconds(config_.elapsed_before + now());
+  result.seconds = to_seconds(config_.elapsed_before + trained_at_.value_or(now()));
   result.lost.assign(lost_.begin(), lost_.end());
   if (!balanced_ || static_cast<std::int32_t>(reports_.size() + lost_.size()) < config_.ranks)
     return result;

@@ -25,7 +25,9 @@ struct RunResult {
   std::vector<double> step_seconds;
   std::map<Rank, StateDict> measures;  // of roles, by rank; none where a role has none
   std::vector<Rank> lost;              // ranks that died while the others went on
-  double seconds = 0;                  // of training, also before a checkpoint that it went on from
+  // Of training, also before a checkpoint that it went on from: to the last change of a model,
+  // without the validations and the writing that follow.
+  double seconds = 0;
   std::uint64_t trace_hash = 0;
   std::string checkpoint;  // the newest one written, or empty
 };
@@ -135,6 +137,7 @@ class SupervisorState {
   std::int64_t last_sent_ = -1;  // messages in all, where all had been received
   bool with_models_ = false;     // nothing is in flight any more: the next reports are the last
   bool balanced_ = false;
+  std::optional<Timestamp> trained_at_;  // when models changed no more
 
   bool trace_open_ = false;
   std::set<std::int32_t> open_processes_;  // that still close down

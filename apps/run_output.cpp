@@ -30,28 +30,31 @@ std::string cell(double value, int digits = 6) {
 }  // namespace
 
 Expected<std::shared_ptr<RunOutput>> RunOutput::create(const std::string& path,
-                                                       const std::vector<Step>& first_steps,
-                                                       const std::string& rows_before) {
+                                                       const OutputBefore& before) {
   auto file = AtomicFile::create(path);
   if (!file) return file.error();
   std::shared_ptr<RunOutput> output(new RunOutput(std::move(*file), path));
   output->file_.stream() << kHeader << "\n";
-  output->keep_rows(first_steps, rows_before);
+  if (!before.first_steps.empty()) output->keep_rows(before);
   return output;
 }
 
-// A resumed run goes on with the rows of the steps that it will not repeat.
-void RunOutput::keep_rows(const std::vector<Step>& first_steps, const std::string& path) {
-  std::ifstream old(path);
+// A resumed run goes on with the rows of the steps that it will not repeat, and of the validations.
+void RunOutput::keep_rows(const OutputBefore& before) {
+  newest_step_ = before.first_steps.front();
+  std::ifstream old(before.rows);
   std::string line;
-  if (first_steps.empty() || !std::getline(old, line) || line != kHeader) return;
+  if (!std::getline(old, line) || line != kHeader) return;
   while (std::getline(old, line)) {
     long rank = -1;
     double epoch = 0;
     long long step = -1;
-    if (std::sscanf(line.c_str(), "%ld,%lf,%lld", &rank, &epoch, &step) != 3) continue;
-    if (rank < 0 || rank >= static_cast<long>(first_steps.size())) continue;
-    if (step >= first_steps[static_cast<std::size_t>(rank)]) continue;
+    if (std::sscanf(line.c_str(), "%ld,%lf,%lld", &rank, &epoch, &step) < 2) continue;
+    if (rank < 0 || rank >= static_cast<long>(before.first_steps.size())) continue;
+    const bool of_step = line.size() > 3 && line.compare(line.size() - 3, 3, ",,,") == 0;
+    const bool again = of_step ? step >= before.first_steps[static_cast<std::size_t>(rank)]
+                               : epoch >= static_cast<double>(before.epochs);
+    if (again) continue;
     file_.stream() << line << "\n";
     double loss = 0;
     if (std::sscanf(line.c_str(), "%*d,%*f,%*d,%*f,%*f,%*f,%*f,%lf", &loss) == 1)
@@ -87,7 +90,7 @@ void RunOutput::on_step(const StepReport& report) {
                    << ',' << cell(report.lr) << ',' << cell(report.staleness) << ",,,\n";
     add_loss(report.rank, report.loss);
   }
-  if (report.rank == 0) epoch_ends_[static_cast<Epoch>(report.epoch)] = report.step;
+  if (report.rank == 0) epoch_ends_[static_cast<Epoch>(report.epoch)] = newest_step_ = report.step;
   ++progress_.step;
   progress_.samples += report.samples;
   progress_.loss = std::isfinite(progress_.loss)
@@ -98,12 +101,11 @@ void RunOutput::on_step(const StepReport& report) {
 }
 
 void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
+  // Where ranks go at their own pace, rank 0 may not have come to the end of the epoch.
   const auto end = epoch_ends_.find(epoch);
-  const std::optional<Step> step =
-      end == epoch_ends_.end() ? std::nullopt : std::optional<Step>(end->second);
-  file_.stream() << "0," << epoch << ',' << (step ? std::to_string(*step) : std::string())
-                 << ",,,,,,,,,," << cell(evaluation.loss) << ',' << cell(evaluation.top1) << ','
-                 << cell(evaluation.top5) << "\n";
+  const Step step = end == epoch_ends_.end() ? newest_step_ : end->second;
+  file_.stream() << "0," << epoch << ',' << step << ",,,,,,,,,," << cell(evaluation.loss) << ','
+                 << cell(evaluation.top1) << ',' << cell(evaluation.top5) << "\n";
   spdlog::info("epoch {}: validation loss {:.4f}, top-1 {:.4f}", epoch + 1, evaluation.loss,
                evaluation.top1);
   renew();  // the checkpoint of this epoch was there before it

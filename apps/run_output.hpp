@@ -15,14 +15,19 @@
 
 namespace grapevine {
 
+// Where a resumed run begins, and what is known of the run before it.
+struct OutputBefore {
+  std::vector<Step> first_steps;  // by rank; empty: nothing came before
+  Epoch epochs = 0;               // that are not validated again
+  std::string rows;               // its metrics.csv
+};
+
 // The observer of a run. Called by the supervisor's actor; end() belongs to the main thread.
 class RunOutput : public RunObserver {
  public:
-  // `first_steps`: by rank, where a resumed run begins; rows of `rows_before`, the metrics.csv of
-  // the run before it, are kept up to there.
+  // The rows of the run before are kept, but for those that this run writes again.
   static Expected<std::shared_ptr<RunOutput>> create(const std::string& path,
-                                                     const std::vector<Step>& first_steps,
-                                                     const std::string& rows_before);
+                                                     const OutputBefore& before);
 
   // REQUIRES: before the run. `bar` may be null and outlives the run.
   void show_progress(ProgressBar* bar, std::int64_t total_steps, std::int64_t begun_steps);
@@ -51,7 +56,7 @@ class RunOutput : public RunObserver {
 
  private:
   RunOutput(AtomicFile file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
-  void keep_rows(const std::vector<Step>& first_steps, const std::string& path);
+  void keep_rows(const OutputBefore& before);
   void add_loss(Rank rank, double loss);
   void renew();
 
@@ -66,6 +71,7 @@ class RunOutput : public RunObserver {
   std::function<void()> before_first_step_;
   bool begun_ = false;
   std::map<Epoch, Step> epoch_ends_;  // rank 0's last step of each epoch
+  Step newest_step_ = 0;              // of rank 0
   RunEnd end_;
 };
 

@@ -55,7 +55,7 @@ class TrainCommand : public Command {
     if (signals.stop_requested())
       return Error{Errc::failed, "stopped by a signal before training began"};
     if (!job.is_head()) return take_part(job, signals, console);
-    auto output = RunOutput::create(job.out + "/metrics.csv", first_steps(job), rows_before(job));
+    auto output = RunOutput::create(job.out + "/metrics.csv", output_before(job));
     if (!output) return bad_input(output.error().message);  // nothing has been trained yet
     if (auto followed = add_followers(job, **output, console); !followed) return followed;
     announce(job, console);
@@ -114,11 +114,17 @@ class TrainCommand : public Command {
     return {};
   }
 
+  // That are not in the rows of the run before.
   static std::vector<Step> first_steps(const TrainJob& job) {
     if (!job.run.resume) return {};
-    std::vector<Step> steps = job.run.resume->steps();
+    std::vector<Step> steps = job.run.resume->reported();
     steps.resize(static_cast<std::size_t>(job.run.workers()));  // servers take none
     return steps;
+  }
+
+  static OutputBefore output_before(const TrainJob& job) {
+    if (!job.run.resume) return {};
+    return {first_steps(job), whole_epochs(job.run.resumed_most()), rows_before(job)};
   }
 
   // Whoever else wants to see the run as it goes on.

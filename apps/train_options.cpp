@@ -40,7 +40,8 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   app.add_option("job", options.job_file, "TOML file with options and a [wiring] table");
   add_option(app, "algorithm", options.algorithm, "preset: " + preset_names());
   app.add_option("--set", options.set, "wiring.KEY=VALUE: change a part of the wiring")
-      ->envname(environment_name("set"));
+      ->envname(environment_name("set"))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_option(app, "workers", options.workers,
              "actors that train, in this process; 1 where a launcher started several")
       ->default_str("4");
@@ -108,6 +109,9 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
 }
 
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
+  CLI::Option* set = app.get_option("--set");
+  const char* more = std::getenv(set->get_envname().c_str());
+  if (more != nullptr && *more != '\0' && !from_environment(*set)) put_before(*set, {more});
   const std::string path = options.job_file;
   if (path.empty()) return {};
   const auto text = read_text_file(path, "a TOML job file");

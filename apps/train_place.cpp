@@ -17,13 +17,14 @@ namespace {
 
 constexpr std::int64_t kDefaultWorkers = 4;
 
-Expected<void> check_transport(const TrainOptions& o, bool several_processes) {
+// `launched`: by whatever starts processes, if only this one.
+Expected<void> check_transport(const TrainOptions& o, bool launched, bool several_processes) {
   const std::vector<std::string> valid = {"inproc", "tcp", "ucx"};
   if (std::find(valid.begin(), valid.end(), o.transport) == valid.end())
     return unknown_name("--transport", o.transport, valid);
   if (o.transport == "inproc" && several_processes)
     return bad_input("--transport inproc: a launcher started several processes, use tcp or ucx");
-  if (o.transport != "inproc" && !several_processes)
+  if (o.transport != "inproc" && !launched)
     return bad_input("--transport " + o.transport +
                      ": all workers share this process, use inproc, or start several processes "
                      "with 'grapevine launch -n N -- train …'");
@@ -85,21 +86,23 @@ Expected<void> find_place(TrainJob& job) {
   TrainOptions& o = job.options;
   auto launched = read_launcher_environment([](const char* name) { return std::getenv(name); });
   if (!launched) return launched.error();
-  const bool several = launched->has_value() && (*launched)->processes > 1;
+  const bool spoken = launched->has_value();
+  const bool several = spoken && (*launched)->processes > 1;
   if (several) job.launched = std::move(*launched);
-  if (o.workers == kWorkersAsUsual) o.workers = several ? 1 : kDefaultWorkers;
+  if (o.workers == kWorkersAsUsual) o.workers = spoken ? 1 : kDefaultWorkers;
   if (o.transport.empty()) o.transport = several ? "tcp" : "inproc";
   const std::int32_t processes = several ? job.launched->processes : 1;
   if (o.workers < 1 || o.workers > kMaxWorkers / processes)
     return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
                      std::to_string(kMaxWorkers / processes));
-  if (auto checked = check_transport(o, several); !checked) return checked;
+  if (auto checked = check_transport(o, spoken, several); !checked) return checked;
+  if (!several) o.transport = "inproc";  // a launcher's only process has nobody to connect to
   const auto here = static_cast<Rank>(o.workers);
   const Rank first = several ? job.launched->process * here : 0;
   for (Rank rank = first; rank < first + here; ++rank) job.local_ranks.push_back(rank);
   const std::int32_t neighbours = several ? job.launched->local_processes : 1;
   job.run.threads = threads_per_device(o, o.workers * neighbours);
-  if (auto sized = size_nodes(job.wiring, several, o.workers * neighbours); !sized) return sized;
+  if (auto sized = size_nodes(job.wiring, spoken, o.workers * neighbours); !sized) return sized;
   o.workers *= processes;
   return {};
 }

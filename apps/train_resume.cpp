@@ -51,14 +51,28 @@ std::optional<Step> end_begins(const Plan& plan, Step end) {
   return tells ? std::optional<Step>(end) : std::nullopt;
 }
 
+// Steps that each rank which trains had behind it, as far as the end of the run is concerned: where
+// nodes go at their own pace, the mean that each of their heads knew of.
+std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& parts,
+                              std::int32_t workers) {
+  std::vector<Step> steps = checkpoint.steps();
+  steps.resize(static_cast<std::size_t>(workers));
+  if (parts.plan.exchange != Exchange::bilateral) return steps;
+  const std::vector<double> epochs = checkpoint.epochs();
+  std::vector<Step> heads;
+  for (std::int32_t rank = 0; rank < workers; rank += parts.plan.hierarchy)
+    heads.push_back(
+        whole_epochs(epochs[static_cast<std::size_t>(rank)] * parts.horizon.steps_per_epoch));
+  return heads;
+}
+
 // A checkpoint in which only some ranks have come to the end that was planned can go on to that
 // end, not beyond; nor can a new end be where some ranks are already, amid an exchange that is no
 // last one.
 Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   const Plan& plan = job.run.parts->plan;
   const Step steps = job.run.parts->horizon.steps;
-  std::vector<Step> behind = checkpoint.steps();
-  behind.resize(static_cast<std::size_t>(job.run.workers()));
+  const std::vector<Step> behind = progress_of(checkpoint, *job.run.parts, job.run.workers());
   const auto [done, most] = std::minmax_element(behind.begin(), behind.end());
   const bool counts_steps = plan.exchange != Exchange::bilateral;
   const Error too_short = bad_input("--resume " + job.options.resume + ": it is at step " +
@@ -81,7 +95,8 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
       std::count_if(behind.begin(), behind.end(), [&](Step step) { return step >= *begins; });
   const bool all_ended =
       std::all_of(behind.begin(), behind.end(), [&](Step step) { return step >= end; }) &&
-      servers_had_ended(checkpoint, behind.size()) && !messages_in_flight(checkpoint);
+      servers_had_ended(checkpoint, static_cast<std::size_t>(job.run.workers())) &&
+      !messages_in_flight(checkpoint);
   if (at_end == 0 || all_ended) return {};
   return bad_input("--resume " + job.options.resume + ": the run was about to end (" +
                    std::to_string(at_end) + " of " + std::to_string(behind.size()) +

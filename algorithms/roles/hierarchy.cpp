@@ -90,7 +90,13 @@ void Hierarchy::on_start(Env& env) {
   }
   if (phase_ == Phase::computing) env.compute(step_, model_.x);
   if (phase_ == Phase::finished && model_.step < parts_->horizon.steps) phase_ = Phase::waiting;
+  if (phase_ == Phase::waiting) wait_for_head(env);
   if (phase_ == Phase::finished) env.finished();
+}
+
+// What the head does between a gradient and the next parameters, its node waits for.
+void Hierarchy::wait_for_head(Env& env) {
+  env.record({EventKind::wait_begin, members_.front(), stamp(), model_.step, 0, 0});
 }
 
 // The head's parameters, to all of its node.
@@ -149,10 +155,10 @@ void Hierarchy::on_message(Env& env, Envelope envelope) {
   auto* chunk = std::get_if<Chunk>(&envelope.payload);
   GRAPEVINE_CHECK(chunk != nullptr, "a node got something else than a chunk from rank ",
                   envelope.from);
-  if (chunk->round >= kParameters)
-    follow(env, std::move(*chunk));
-  else
-    on_ring_chunk(env, std::move(*chunk));
+  if (chunk->round < kParameters) return on_ring_chunk(env, std::move(*chunk));
+  if (phase_ == Phase::waiting)
+    env.record({EventKind::wait_end, members_.front(), stamp(), model_.step, 0, 0});
+  follow(env, std::move(*chunk));
 }
 
 void Hierarchy::on_ring_chunk(Env& env, Chunk chunk) {
@@ -187,6 +193,7 @@ void Hierarchy::step_done(Env& env) {
   env.record({EventKind::committed, rank_, stamp(), step_, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), step_, 0, 0});
   for (Chunk& chunk : next_.take(step_ + 1)) follow(env, std::move(chunk));
+  if (phase_ == Phase::waiting) wait_for_head(env);
 }
 
 void Hierarchy::on_timer(Env& env, TimerId id) {

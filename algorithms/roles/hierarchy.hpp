@@ -52,6 +52,7 @@ class Hierarchy final : public Role {
   Rank node_of(Rank rank) const;
   Rank rank_of(Rank node) const;  // the one that speaks for it
   void publish(Env& env, Step step, FrozenTensor z, bool last);
+  void wait_for_head(Env& env);
   void follow(Env& env, Chunk chunk);
   void begin(Step step);
   void on_ring_chunk(Env& env, Chunk chunk);

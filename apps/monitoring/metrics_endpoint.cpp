@@ -207,8 +207,7 @@ void MetricsEndpoint::on_step(const StepReport& report) {
   if (std::isfinite(report.batch_time_s)) impl_->step_seconds.Observe(report.batch_time_s);
 }
 
-void MetricsEndpoint::on_validation(Epoch epoch, std::optional<Step> /*step*/,
-                                    const Evaluation& evaluation) {
+void MetricsEndpoint::on_validation(Epoch epoch, Step /*step*/, const Evaluation& evaluation) {
   impl_->validation_loss.Add({}).Set(evaluation.loss);
   if (std::isfinite(evaluation.top1)) impl_->validation_top1.Add({}).Set(evaluation.top1);
   impl_->validation_epochs.Add({}).Set(static_cast<double>(epoch + 1));

@@ -27,7 +27,7 @@ class MetricsEndpoint final : public RunFollower {
   int port() const;
 
   void on_step(const StepReport& report) override;
-  void on_validation(Epoch epoch, std::optional<Step> step, const Evaluation& evaluation) override;
+  void on_validation(Epoch epoch, Step step, const Evaluation& evaluation) override;
   void on_checkpoint() override;
   void on_warning() override;
 

@@ -1,7 +1,5 @@
 // RunFollower: who follows a run beside metrics.csv: TensorBoard's event files, a metrics endpoint.
 #pragma once
-#include <optional>
-
 #include "actors/protocol.hpp"
 #include "gpu/compute.hpp"
 #include "messages/ids.hpp"
@@ -15,10 +13,9 @@ class RunFollower {
   virtual ~RunFollower() = default;
   // Every step of every rank; report.logged says which ones metrics.csv has a row for.
   virtual void on_step(const StepReport& report) = 0;
-  // Of the averaged model after `epoch`, from 0. `step`: rank 0's last of that epoch, where this
-  // run has seen it.
-  virtual void on_validation(Epoch epoch, std::optional<Step> step,
-                             const Evaluation& evaluation) = 0;
+  // Of the averaged model after `epoch`, from 0. `step`: rank 0's last of that epoch, or its newest
+  // one where it is not that far.
+  virtual void on_validation(Epoch epoch, Step step, const Evaluation& evaluation) = 0;
   virtual void on_checkpoint() {}
   virtual void on_warning() {}
   // The last call.

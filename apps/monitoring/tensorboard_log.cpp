@@ -45,11 +45,9 @@ TensorBoardLog::TensorBoardLog(std::filesystem::path folder, std::vector<Step> f
     : folder_(std::move(folder)),
       first_steps_(std::move(first_steps)),
       file_name_(event_file_name()),
-      warn_(std::move(warn)),
-      newest_step_(first_steps_.empty() ? 0 : first_steps_.front()) {}
+      warn_(std::move(warn)) {}
 
 void TensorBoardLog::on_step(const StepReport& report) {
-  if (report.rank == 0) newest_step_ = report.step;
   if (report.logged) {
     file_of(report.rank)
         .add(wall_seconds(), report.step,
@@ -66,10 +64,9 @@ void TensorBoardLog::on_step(const StepReport& report) {
   if (Clock::now() - flushed_ >= kFlushInterval) flush();
 }
 
-void TensorBoardLog::on_validation(Epoch /*epoch*/, std::optional<Step> step,
-                                   const Evaluation& evaluation) {
+void TensorBoardLog::on_validation(Epoch /*epoch*/, Step step, const Evaluation& evaluation) {
   file("validation", first_steps_.empty() ? 0 : first_steps_.front())
-      .add(wall_seconds(), step.value_or(newest_step_),
+      .add(wall_seconds(), step,
            {{"validation/loss", evaluation.loss},
             {"validation/top1", evaluation.top1},
             {"validation/top5", evaluation.top5}});

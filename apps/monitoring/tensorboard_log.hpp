@@ -26,7 +26,7 @@ class TensorBoardLog final : public RunFollower {
       std::function<void(const std::string&)> warn);
 
   void on_step(const StepReport& report) override;
-  void on_validation(Epoch epoch, std::optional<Step> step, const Evaluation& evaluation) override;
+  void on_validation(Epoch epoch, Step step, const Evaluation& evaluation) override;
   void on_checkpoint() override { flush(); }
   void on_end() override { flush(); }
 
@@ -44,7 +44,6 @@ class TensorBoardLog final : public RunFollower {
   const std::string file_name_;
   std::function<void(const std::string&)> warn_;
   std::map<std::string, EventFile> files_;  // by run
-  Step newest_step_ = 0;                    // of rank 0
   Clock::time_point flushed_ = Clock::now();
   bool failed_ = false;
 };

@@ -381,6 +381,7 @@ std::vector<std::string> epoch_checkpoints(const std::string& folder) {
 // once: replicas agree, and x is what all of them say.
 TEST(VirtualRun, EagerCheckpointsLoseNoGradient) {
   std::int64_t caught = 0;
+  Step reported_ahead = 0;
   for (const std::string preset : {"eager-solo", "eager-majority", "eager-quorum"}) {
     SCOPED_TRACE(preset);
     Scenario scenario;
@@ -410,11 +411,19 @@ TEST(VirtualRun, EagerCheckpointsLoseNoGradient) {
       for (const StateDict& rank : checkpoint->ranks)
         for (const char* list : {"role.pending.steps", "role.contributed.steps"})
           caught += rank.tensor(list)->numel();
+      std::vector<Step> next = checkpoint->reported();
+      for (std::size_t r = 0; r < next.size(); ++r)
+        reported_ahead += next[r] - checkpoint->steps()[r];
       RunConfig again = make();
       again.resume = std::move(*checkpoint);
       again.checkpoint_folder.clear();
-      const RunResult resumed = run_virtual(std::move(again), std::make_shared<Quiet>());
+      const auto observer = std::make_shared<Quiet>();
+      const RunResult resumed = run_virtual(std::move(again), observer);
       ASSERT_FALSE(resumed.error) << resumed.error->message;
+      // What was reported before is not reported again, and all else is.
+      for (const StepReport& report : observer->steps)
+        EXPECT_EQ(report.step, next[static_cast<std::size_t>(report.rank)]++);
+      EXPECT_EQ(next, std::vector<Step>(4, 24));
       EXPECT_TRUE(at::equal(resumed.z.read(), expected)) << resumed.z.read();
       EXPECT_EQ(resumed.consensus_distance, 0);
       EXPECT_EQ(resumed.ledger.committed, 4 * 24);
@@ -422,6 +431,7 @@ TEST(VirtualRun, EagerCheckpointsLoseNoGradient) {
     }
   }
   EXPECT_GT(caught, 0) << "no checkpoint caught a gradient that was not in the model yet";
+  EXPECT_GT(reported_ahead, 0) << "no checkpoint caught a step that was reported before its end";
 }
 
 // A checkpoint of a moment with messages in flight: going on from it gives the same bits.
@@ -604,14 +614,26 @@ TEST(VirtualRun, AServersCheckpointLosesNoCommit) {
 TEST(VirtualRun, OnlyTheNewestCheckpointIsKeptWhereAskedFor) {
   Scenario scenario;
   scenario.folder = fresh_folder("keep-latest");
-  RunConfig config = make_run(scenario);
-  config.keep_checkpoints = false;
-  ASSERT_FALSE(run_virtual(std::move(config), std::make_shared<Quiet>()).error);
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(scenario.folder))
-    names.insert(entry.path().filename().string());
-  EXPECT_EQ(names, (std::set<std::string>{"final", "latest"}));
-  EXPECT_TRUE(read_checkpoint(scenario.folder).ok());
+  const auto run_and_list = [&](RunConfig config) {
+    config.keep_checkpoints = false;
+    EXPECT_FALSE(run_virtual(std::move(config), std::make_shared<Quiet>()).error);
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(scenario.folder))
+      names.insert(entry.path().filename().string());
+    EXPECT_TRUE(read_checkpoint(scenario.folder).ok());
+    return names;
+  };
+  const std::set<std::string> one = {"final", "latest"};
+  EXPECT_EQ(run_and_list(make_run(scenario)), one);
+  // A run that goes on from the newest one makes it an older one.
+  const std::filesystem::path folder = scenario.folder;
+  std::filesystem::rename(folder / "final", folder / "step-00000020");
+  std::filesystem::remove(folder / "latest");
+  std::filesystem::create_symlink("step-00000020", folder / "latest");
+  scenario.steps = 30;
+  RunConfig longer = make_run(scenario);
+  longer.resume = std::move(*read_checkpoint(scenario.folder));
+  EXPECT_EQ(run_and_list(std::move(longer)), one);
 }
 
 // Longer than planned: what was finished goes on.
@@ -789,6 +811,30 @@ TEST(RealRun, AValidationThatGetsOnIsNotStuck) {
   runtime.reset();
   evaluator->batches = 1;
   EXPECT_TRUE(evaluator->evaluate(result.z, result.buffers).ok());
+}
+
+// Training is over when models change no more, whatever is written and validated after that.
+TEST(RealRun, TheTimeOfTrainingIsWithoutWhatFollows) {
+  using Clock = std::chrono::steady_clock;
+  struct Timed : Waiting {
+    void on_checkpoint(const std::string&) override { written = Clock::now(); }
+    Clock::time_point written;
+  };
+  Scenario scenario;
+  scenario.steps = scenario.steps_per_epoch = 4;
+  scenario.delay = "";
+  scenario.folder = fresh_folder("training-time");
+  const auto begin = Clock::now();
+  RunConfig config = make_run(scenario);
+  const auto evaluator = std::make_shared<LongEvaluation>(config.evaluator);
+  evaluator->batches = 20;
+  config.evaluator = evaluator;
+  const auto observer = std::make_shared<Timed>();
+  Runtime runtime(std::move(config), observer);
+  const RunResult result = observer->wait();
+  ASSERT_FALSE(result.error) << result.error->message;
+  ASSERT_EQ(observer->validations.size(), 1U);
+  EXPECT_LE(result.seconds, std::chrono::duration<double>(observer->written - begin).count());
 }
 
 // Asked to stop, a run whose training is over does not wait for what is left of its validations.

@@ -102,6 +102,30 @@ TEST(Hierarchy, CommitsEveryGradientOnce) {
   }
 }
 
+// Whoever waits says so, once, and for whom: also while the head speaks to other nodes.
+TEST(Hierarchy, EveryWaitBeginsAndEnds) {
+  for (const std::string preset : {"ar", "sgp", "osgp", "ad-psgd"})
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
+      RoleWorld world(make_config(make_plan(preset, 3), 12, seed), pull);
+      world.start();
+      world.run();
+      for (Rank r = 0; r < 12; ++r) {
+        bool waiting = false;
+        int for_head = 0;
+        for (const Event& event : world.events(r)) {
+          const bool begins = event.kind == EventKind::wait_begin;
+          if (!begins && event.kind != EventKind::wait_end) continue;
+          EXPECT_NE(waiting, begins) << "rank " << r << ", step " << event.step;
+          waiting = begins;
+          if (begins && event.peer == r / 3 * 3) ++for_head;
+        }
+        EXPECT_FALSE(waiting) << "rank " << r;
+        EXPECT_EQ(for_head > 0, r % 3 != 0) << "rank " << r;
+      }
+    }
+}
+
 TEST(Hierarchy, SaveAndLoadChangeNothing) {
   for (const std::string preset : {"ar", "sgp", "osgp", "d-psgd"})
     for (std::uint64_t seed = 1; seed <= 12; ++seed) {

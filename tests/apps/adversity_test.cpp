@@ -34,11 +34,6 @@ ProcessResult run_in_shell(const std::string& shell, const std::vector<std::stri
   return run_process(with({"-c", shell, "sh", GRAPEVINE_EXECUTABLE}, arguments), options);
 }
 
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 void expect_error(const ProcessResult& result, int code, const std::vector<std::string>& parts) {
   EXPECT_EQ(result.exit_code, code) << result.describe();
   const std::string line = ProcessResult::last_line(result.err);
@@ -88,15 +83,15 @@ TEST(Adversity, ARunThatTakesNoStepLeavesTheOneBeforeIt) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
   ASSERT_EQ(run_process(linear_run(out)).exit_code, 0);
-  const std::string summary = text_of(out / "summary.json");
-  const std::string rows = text_of(out / "metrics.csv");
-  const std::string trace = text_of(out / "trace/process-0000.gvtrace");
-  const std::string model = text_of(out / "model.pt");
+  const std::string summary = read_file(out / "summary.json");
+  const std::string rows = read_file(out / "metrics.csv");
+  const std::string trace = read_file(out / "trace/process-0000.gvtrace");
+  const std::string model = read_file(out / "model.pt");
   const auto expect_the_same = [&] {
-    EXPECT_EQ(text_of(out / "summary.json"), summary);
-    EXPECT_EQ(text_of(out / "metrics.csv"), rows);
-    EXPECT_EQ(text_of(out / "trace/process-0000.gvtrace"), trace);
-    EXPECT_EQ(text_of(out / "model.pt"), model);
+    EXPECT_EQ(read_file(out / "summary.json"), summary);
+    EXPECT_EQ(read_file(out / "metrics.csv"), rows);
+    EXPECT_EQ(read_file(out / "trace/process-0000.gvtrace"), trace);
+    EXPECT_EQ(read_file(out / "model.pt"), model);
     EXPECT_EQ(fs::read_symlink(out / "checkpoint/latest"), "final");
     EXPECT_TRUE(fs::exists(out / "checkpoint/final/job.json"));
   };
@@ -141,8 +136,8 @@ TEST(Adversity, ResumingIntoAnotherFolderTakesTheRowsAlong) {
   const ProcessResult resumed =
       run_process(with(linear_run(second), {"--resume", first.string(), "--steps", "6"}));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.describe();
-  std::istringstream before(text_of(first / "metrics.csv"));
-  const std::string rows = text_of(second / "metrics.csv");
+  std::istringstream before(read_file(first / "metrics.csv"));
+  const std::string rows = read_file(second / "metrics.csv");
   for (std::string row; std::getline(before, row);) {
     const bool validation = row.back() != ',';
     EXPECT_TRUE(validation || rows.find(row + "\n") != std::string::npos) << row << "\nin\n"
@@ -158,7 +153,7 @@ TEST(Adversity, ClosedStreamsDoNotEndUpInFiles) {
   const ProcessResult result =
       run_in_shell("exec \"$@\" <&- >&- 2>&-", with(linear_run(out), {"--json"}));
   EXPECT_EQ(result.exit_code, 0) << result.describe();
-  const std::string rows = text_of(out / "metrics.csv");
+  const std::string rows = read_file(out / "metrics.csv");
   EXPECT_EQ(rows.rfind("rank,epoch", 0), 0U);
   EXPECT_EQ(rows.find('{'), std::string::npos) << rows;
   EXPECT_EQ(rows.find("workers x batch"), std::string::npos) << rows;

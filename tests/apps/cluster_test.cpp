@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/checkpoint.hpp"
+#include "net/addresses.hpp"
 #include "net/ucx.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train_run.hpp"
@@ -31,17 +32,7 @@ std::vector<std::string> launched(int processes, const std::vector<std::string>&
 }
 
 // A port that was free a moment ago.
-std::uint16_t free_port() {
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ::bind(listener, reinterpret_cast<sockaddr*>(&address), size);
-  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-  ::close(listener);
-  return ntohs(address.sin_port);
-}
+std::uint16_t free_port() { return *free_tcp_port(); }
 
 // One process of a job, with the variables of a launcher.
 Process start(const std::string& launcher, int process, int processes, std::uint16_t port,
@@ -328,6 +319,18 @@ TEST_F(ClusterErrors, TransportsThatDoNotFitTheNumberOfProcesses) {
   Outcome{{alone.wait()}}.expect(2, "all workers share this process");
   Process many = start("torchrun", 0, 2, free_port(), {"train", "--transport", "inproc"});
   Outcome{{many.wait()}}.expect(2, "a launcher started several processes");
+}
+
+// A launcher's only process is one rank, as each of several is, and needs no transport.
+TEST(ClusterOfOne, IsOneRank) {
+  for (const std::string transport : {"", "tcp"}) {
+    const TemporaryDirectory folder;
+    auto arguments = launched(1, small_run("ar", folder.path()));
+    if (!transport.empty()) arguments = with(arguments, {"--transport", transport});
+    const ProcessResult result = run_process(arguments);
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_EQ(summary_of(folder.path()).at("workers"), 1);
+  }
 }
 
 TEST_F(ClusterErrors, RanksWithDifferentTransports) {

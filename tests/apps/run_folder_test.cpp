@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
+#include <sstream>
 
 #include "actors/checkpoint.hpp"
 #include "actors/files.hpp"
@@ -62,8 +61,8 @@ TEST(RunFolder, RunsOfTheSameSecondHaveTheirOwn) {
 // However its checkpoint is named, a run that goes on where it was keeps what stands there.
 TEST(RunFolder, ARunGoesOnInItsFolder) {
   const auto rows_of = [](const fs::path& out) {
-    std::ifstream file(out / "metrics.csv");
-    return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+    const std::string rows = read_file(out / "metrics.csv");
+    return std::count(rows.begin(), rows.end(), '\n');
   };
   const std::vector<std::string> names = {"run", "run/checkpoint/", "run/checkpoint/latest/",
                                           "run/checkpoint/epoch-0001/", "run/../link"};
@@ -133,6 +132,22 @@ TEST(RunFolder, ARunThatWasAboutToEndIsNotExtended) {
 }
 
 // Nor is one made so short that some ranks are past its end.
+// Where nodes go at their own pace, the slow one ends below the planned number of steps.
+TEST(RunFolder, AnEndedRunOfUnequalNodesIsExtended) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.path().string();
+  const auto run =
+      with(kRun, {"--algorithm", "ad-psgd", "--workers", "4", "--set", "wiring.hierarchy=2",
+                  "--delay", "rank=2:30ms", "--steps", "12", "--out", out});
+  ASSERT_EQ(run_process(run).exit_code, 0);
+  const std::vector<Step> before = read_checkpoint(out)->steps();
+  ASSERT_LT(before[2], 12) << "the slow node was not slow: nothing was tested";
+  const ProcessResult longer = run_process(with(run, {"--steps", "16", "--resume", out}));
+  ASSERT_EQ(longer.exit_code, 0) << longer.describe();
+  const std::vector<Step> after = read_checkpoint(out)->steps();
+  EXPECT_GE(after[0] + after[2], 2 * 16);
+}
+
 TEST(RunFolder, ARunIsNotCutShort) {
   const TemporaryDirectory folder;
   const auto run = with(kRun, {"--algorithm", "ar", "--out", folder.path().string()});
@@ -146,12 +161,42 @@ TEST(RunFolder, ARunIsNotCutShort) {
   EXPECT_EQ(as_long.exit_code, 0) << as_long.describe();
 }
 
+// Rank 0 may be behind the others' clock: the row says where it was, and a resumed run keeps it.
+TEST(RunFolder, ValidationsOfEpochsThatRankZeroHasNotReached) {
+  const TemporaryDirectory folder;
+  const std::string path = (folder.path() / "metrics.csv").string();
+  const auto steps_and_validation = [](RunOutput& output, Step step, Epoch epoch) {
+    StepReport report;
+    report.step = step;
+    report.loss = 0.5;
+    report.logged = true;
+    output.on_step(report);
+    output.on_validation(epoch, {0.25, 0.75, 0.875, 100});
+  };
+  const auto first = *RunOutput::create(path, {});
+  steps_and_validation(*first, 4, 1);
+  steps_and_validation(*first, 5, 2);
+  ASSERT_TRUE(first->commit());
+  const std::string old = (folder.path() / "old.csv").string();
+  fs::rename(path, old);
+
+  const auto second = *RunOutput::create(path, {{5}, 2, old});
+  steps_and_validation(*second, 5, 2);
+  ASSERT_TRUE(second->commit());
+  std::vector<std::string> places;
+  std::istringstream rows(read_file(path));
+  std::string row;
+  for (std::getline(rows, row); std::getline(rows, row);)
+    places.push_back(row.substr(0, row.find(',', row.find(',', 2) + 1)));
+  EXPECT_EQ(places, (std::vector<std::string>{"0,0,4", "0,1,4", "0,0,5", "0,2,5"}));
+}
+
 // A validation comes later than the checkpoint of its epoch: a process that is killed after it has
 // its row on disk.
 TEST(RunFolder, ValidationsAreOnDiskAtOnce) {
   const TemporaryDirectory folder;
   const fs::path path = folder.path() / "metrics.csv";
-  const auto output = *RunOutput::create(path.string(), {}, "");
+  const auto output = *RunOutput::create(path.string(), {});
   StepReport report;
   report.rank = 0;
   report.step = 9;
@@ -161,8 +206,7 @@ TEST(RunFolder, ValidationsAreOnDiskAtOnce) {
   Evaluation evaluation;
   evaluation.top1 = 0.625;
   output->on_validation(0, evaluation);
-  std::ifstream file(path);
-  const std::string rows{std::istreambuf_iterator<char>(file), {}};
+  const std::string rows = read_file(path);
   EXPECT_NE(rows.find(",0.625,"), std::string::npos) << rows;
 }
 

@@ -23,11 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // A run of a second.
 std::vector<std::string> small_run(const fs::path& out) {
   return {"train", "--model",      "linear",    "--data",  "glyphs:640", "--workers",
@@ -255,6 +250,20 @@ TEST(TrainCommand, JobFileEnvironmentAndCommandLineInThisOrder) {
   EXPECT_EQ(summary["samples"], 3 * 3 * 10);
   EXPECT_EQ(summary["seed"], 7);
   EXPECT_EQ(summary["wiring"]["topology"], "ring");
+
+  // Assignments add up, in the same order.
+  std::ofstream(job) << "workers = 4\nset = [\"wiring.peers=1\", \"wiring.staleness=5\", "
+                        "\"wiring.local_steps=2\"]\n";
+  options.environment = {"GRAPEVINE_SET=wiring.staleness=3"};
+  const auto sums = run_process(
+      {"train", job.string(), "--algorithm", "osgp", "--model", "linear", "--data", "glyphs:640",
+       "--steps", "3", "--set", "wiring.peers=2", "--out", (folder.path() / "sums").string()},
+      options);
+  ASSERT_EQ(sums.exit_code, 0) << sums.describe();
+  const json wiring = summary_of(folder.path() / "sums")["wiring"];
+  EXPECT_EQ(wiring["peers"], "2");
+  EXPECT_EQ(wiring["staleness"], "3");
+  EXPECT_EQ(wiring["local_steps"], "2");
 
   std::ofstream(job) << "wrokers = 3\n";
   expect_bad_input({"train", job.string()}, {"job.toml:1", "'wrokers'", "'workers'"});

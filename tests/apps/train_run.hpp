@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -38,6 +39,12 @@ inline std::vector<std::string> small_run(const std::string& algorithm,
           "0",
           "--validate",
           "end"};
+}
+
+// Its bytes; none where it cannot be read.
+inline std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // Throws where the run in `out` left no whole summary.
