@@ -293,16 +293,16 @@ CheckpointWriterActor::behavior_type checkpoint_writer(
     CheckpointWriterConfig config) {
   self->state.config = std::move(config);
   // An older one of the folder, or one elsewhere, is not this run's to remove.
-  if (self->state.config.resumed_from == newest_checkpoint(self->state.config.folder))
-    self->state.last = self->state.config.resumed_from;
+  const fs::path from = self->state.config.resumed_from;
+  if (!from.empty() && from == newest_checkpoint(self->state.config.folder))
+    self->state.last = (fs::path(self->state.config.folder) / from.filename()).string();
   return {[self](const WriteCheckpoint& order) {
     const CheckpointWriterConfig& config = self->state.config;
     std::string& last = self->state.last;
     auto path = try_write(config, order);
-    if (path && !config.keep_all && !last.empty() && last != *path) {
-      std::error_code ignored;  // what cannot be removed stays
-      fs::remove_all(last, ignored);
-    }
+    std::error_code ignored;  // what cannot be removed stays
+    const bool replaced = path && !last.empty() && fs::equivalent(last, *path, ignored);
+    if (path && !config.keep_all && !last.empty() && !replaced) fs::remove_all(last, ignored);
     if (path) last = *path;
     CheckpointWritten done{order.id, path ? *path : "", path ? "" : path.error().message};
     self->send(config.supervisor, std::move(done));

@@ -1,3 +1,6 @@
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <exception>
 #include <ostream>
@@ -18,8 +21,15 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// Whether standard error takes a line without waiting.
+bool err_is_read() {
+  pollfd wait{STDERR_FILENO, POLLOUT, 0};
+  return ::poll(&wait, 1, 0) > 0;
+}
+
 int report(Console& console, const std::string& message, int code) {
-  if (console.err_stuck) return code;
+  // Both streams may have the reader that stands still.
+  if (console.err_stuck || (console.out_stuck && !err_is_read())) return code;
   console.err << "error: " << one_line(message) << std::endl;
   return code;
 }

@@ -16,7 +16,8 @@ constexpr int kSshFailed = 255;            // ssh's, also where a signal ended t
 constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
 constexpr std::chrono::milliseconds kPoll{1000};      // at the latest
 constexpr std::chrono::milliseconds kPollBehind{20};  // while lines wait to be written
-constexpr std::size_t kFull = 1 << 20;                // of lines that wait, in bytes
+constexpr std::size_t kFull = std::size_t{1} << 20;   // of lines that wait, in bytes
+constexpr std::size_t kFullAtTheEnd = std::size_t{1} << 26;
 constexpr std::chrono::seconds kReapPatience{15};
 
 std::string signal_name(int number) {
@@ -62,7 +63,7 @@ Expected<void> LaunchJob::wait() {
     forward_signals();
     enforce_grace();
   }
-  if (!writer_.drain(signals_, stop_requested_)) stop_requested_ = true;
+  writer_.drain(signals_, stop_requested_);
   return result();
 }
 
@@ -81,7 +82,8 @@ bool LaunchJob::running() const {
 }
 
 void LaunchJob::poll_once() {
-  const bool reads = writer_.waiting_bytes() < kFull;
+  // Who is to end may have something to say first.
+  const bool reads = writer_.waiting_bytes() < (stop_requested_ || ending_ ? kFullAtTheEnd : kFull);
   std::vector<pollfd> waits = {{signals_.descriptor(), POLLIN, 0}};
   for (const Member& member : members_) {
     for (const int descriptor : {member.process->out(), member.process->err()})

@@ -17,7 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience{5};  // with a reader, once the job is to stop
 constexpr int kPollMs = 10;
 
 }  // namespace
@@ -49,9 +48,11 @@ struct LineWriter::Shared {
     for (const JobLine& line : waiting.lines) write_one(line);
   }
 
+  // Nothing more once it is left behind: the streams are somebody else's then.
   void write_one(const JobLine& line) {
     {
       const std::lock_guard<std::mutex> lock(mutex);
+      if (left_behind) return;
       on_err = line.to_err;
     }
     write(console, line);
@@ -69,6 +70,7 @@ struct LineWriter::Shared {
   bool told = false;     // that lines wait
   bool writing = false;  // those that were taken last
   bool ending = false;
+  bool left_behind = false;
   bool on_err = false;       // where the newest line goes
   std::int64_t written = 0;  // lines
 };
@@ -99,27 +101,30 @@ void LineWriter::add(JobLine line) {
 
 std::size_t LineWriter::waiting_bytes() const { return shared_->backlog.bytes(); }
 
-bool LineWriter::drain(SignalPipe& signals, bool stop_requested) {
+bool LineWriter::drain(SignalPipe& signals, bool& stop_requested,
+                       std::chrono::milliseconds patience) {
   std::int64_t written = -1;
   Clock::time_point give_up;
   for (;;) {
     {
       const std::lock_guard<std::mutex> lock(shared_->mutex);
       if (!shared_->told && !shared_->writing) return true;
-      if (shared_->written != written) give_up = Clock::now() + kPatience;
+      if (!stop_requested || shared_->written != written) give_up = Clock::now() + patience;
       written = shared_->written;
+      if (Clock::now() >= give_up) {
+        shared_->left_behind = true;
+        (shared_->on_err ? console_.err_stuck : console_.out_stuck) = true;
+        break;
+      }
     }
     pollfd wait{signals.descriptor(), POLLIN, 0};
     ::poll(&wait, 1, kPollMs);
     const std::vector<int> taken = signals.take();
-    const bool asked =
-        std::any_of(taken.begin(), taken.end(), [](int number) { return number != SIGUSR1; });
-    if (asked || (stop_requested && Clock::now() >= give_up)) break;
+    stop_requested = stop_requested || std::any_of(taken.begin(), taken.end(),
+                                                   [](int number) { return number != SIGUSR1; });
   }
   thread_.detach();
   console_.thread_left_behind = true;
-  const std::lock_guard<std::mutex> lock(shared_->mutex);
-  (shared_->on_err ? console_.err_stuck : console_.out_stuck) = true;
   return false;
 }
 

@@ -1,6 +1,7 @@
 // LineWriter: writes lines on a thread of its own, for a loop that must not wait for a full pipe or
 // a stopped terminal.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -32,10 +33,12 @@ class LineWriter {
   // Of lines that are not being written yet.
   std::size_t waiting_bytes() const;
 
-  // Until all is written: for how long is the reader's affair, as with any pipe. But a request to
-  // stop ends the waiting, as does `stop_requested` with a reader that takes nothing for five
-  // seconds. Then false, and the console says that a thread is left behind, and on which stream.
-  bool drain(SignalPipe& signals, bool stop_requested);
+  // Until all is written: for how long is the reader's affair, as with any pipe. But once somebody
+  // has asked to stop, before or (`stop_requested` says so then) meanwhile, a reader that takes
+  // nothing for `patience` ends the waiting. Then false, and the console says that a thread is left
+  // behind, and on which stream.
+  bool drain(SignalPipe& signals, bool& stop_requested,
+             std::chrono::milliseconds patience = std::chrono::seconds(5));
 
  private:
   struct Shared;  // with the thread, which may be left behind

@@ -1,5 +1,6 @@
 #include "apps/run_output.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -41,7 +42,7 @@ Expected<std::shared_ptr<RunOutput>> RunOutput::create(const std::string& path,
 
 // A resumed run goes on with the rows of the steps that it will not repeat, and of the validations.
 void RunOutput::keep_rows(const OutputBefore& before) {
-  newest_step_ = before.first_steps.front();
+  newest_step_ = std::max<Step>(0, before.first_steps.front() - 1);
   std::ifstream old(before.rows);
   std::string line;
   if (!std::getline(old, line) || line != kHeader) return;

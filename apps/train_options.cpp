@@ -43,7 +43,7 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
       ->envname(environment_name("set"))
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_option(app, "workers", options.workers,
-             "actors that train, in this process; 1 where a launcher started several")
+             "actors that train, in this process; 1 where a launcher started it")
       ->default_str("4");
   add_option(app, "transport", options.transport,
              "inproc | tcp | ucx [inproc, or tcp between processes]");

@@ -100,8 +100,8 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   if (at_end == 0 || all_ended) return {};
   return bad_input("--resume " + job.options.resume + ": the run was about to end (" +
                    std::to_string(at_end) + " of " + std::to_string(behind.size()) +
-                   " ranks): first resume with --steps " + saved->second +
-                   ", then go on from there");
+                   (plan.exchange == Exchange::bilateral ? " nodes" : " ranks") +
+                   "): first resume with --steps " + saved->second + ", then go on from there");
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ std::optional<std::string> toml_text(const toml::node& node) {
 std::optional<std::vector<std::string>> toml_texts(const toml::node& node, bool several) {
   std::vector<std::string> texts;
   const auto add = [&texts](const toml::node& value) {
-    auto text = toml_text(value);
-    if (text) texts.push_back(*std::move(text));
+    const auto text = toml_text(value);
+    if (text) texts.push_back(*text);
     return text.has_value();
   };
   const auto* array = several ? node.as_array() : nullptr;

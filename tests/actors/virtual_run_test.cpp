@@ -636,6 +636,30 @@ TEST(VirtualRun, OnlyTheNewestCheckpointIsKeptWhereAskedFor) {
   EXPECT_EQ(run_and_list(std::move(longer)), one);
 }
 
+// One that takes the place of the one that the run went on from, however its folder is named.
+TEST(VirtualRun, ACheckpointInThePlaceOfTheLastOneIsKept) {
+  const std::filesystem::path folder = fresh_folder("keep-in-place");
+  std::filesystem::create_directory(folder / "real");
+  std::filesystem::create_symlink("real", folder / "link");
+  for (const std::string name : {"real", "real/", "link", "real/../link/."}) {
+    SCOPED_TRACE(name);
+    Scenario scenario;
+    scenario.folder = (folder / name).string();
+    for (const Step steps : {20, 24, 24}) {  // less than an epoch more: "final" again
+      scenario.steps = steps;
+      RunConfig config = make_run(scenario);
+      config.keep_checkpoints = false;
+      if (auto before = read_checkpoint(scenario.folder)) config.resume = std::move(*before);
+      ASSERT_FALSE(run_virtual(std::move(config), std::make_shared<Quiet>()).error);
+      const auto kept = read_checkpoint(scenario.folder);
+      ASSERT_TRUE(kept.ok()) << kept.error().message;
+      EXPECT_EQ(kept->steps(), std::vector<Step>(4, steps));
+    }
+    std::filesystem::remove_all(folder / "real");
+    std::filesystem::create_directory(folder / "real");
+  }
+}
+
 // Longer than planned: what was finished goes on.
 TEST(VirtualRun, AFinishedRunCanBeExtended) {
   for (const auto& [preset, tau] :

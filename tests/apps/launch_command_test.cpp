@@ -171,28 +171,34 @@ TEST(LaunchCommand, WhoeverReadsTheOutputMayGo) {
 
 // A pager on its first page: signals pass all the same, and the end does not wait for it for ever.
 TEST(LaunchCommand, AReaderThatStandsStillDoesNotHoldSignalsUp) {
+  // Full: more than pipes hold has been written, in whole pages, and no more is taken.
   const Script script(
-      "trap 'echo > \"$FOLDER/told\"; kill $!; exit 0' TERM\n"
-      "yes \"$(head -c 999 /dev/zero | tr '\\0' x)\" & last=\n"
-      "while now=$(grep wchar /proc/$!/io); [ \"$now\" != \"$last\" ]; do last=$now; sleep 0.3; "
-      "done\n"
+      "trap 'echo bye; echo > \"$FOLDER/told\"; kill $!; exit 0' TERM\n"
+      "yes \"$(head -c 1023 /dev/zero | tr '\\0' x)\" & last=0\n"
+      "while now=$(sed -n 's/wchar: //p' /proc/$!/io)\n"
+      "[ $now -lt 1000000 ] || [ $now != $last ]; do last=$now; sleep 0.3; done\n"
       "echo > \"$FOLDER/full\"; " +
       std::string(kWaitForEver));
   ProcessOptions shell = script.options();
   shell.program = "/bin/sh";
   const std::string wait_for = "until [ -e \"$FOLDER/";
-  run_process(
-      {"-c",
-       "( \"$@\" & " + wait_for + "full\" ]; do sleep 0.05; done; kill -TERM $!\n" +
-           "wait $!; echo $? > \"$FOLDER/part\"; mv \"$FOLDER/part\" \"$FOLDER/code\" ) | " +
-           wait_for + "code\" ]; do sleep 0.05; done",
-       "sh", GRAPEVINE_EXECUTABLE, "launch", "-n", "1", "--", "verb"},
-      shell);
-  EXPECT_TRUE(fs::exists(script.path("told")));
-  std::ifstream file(script.path("code"));
-  int code = -1;
-  file >> code;
-  EXPECT_EQ(code, 1);
+  for (const std::string errors : {"", "2>&1"}) {
+    SCOPED_TRACE(errors);
+    for (const char* name : {"full", "told", "code"}) fs::remove(script.path(name));
+    run_process(
+        {"-c",
+         "( \"$@\" " + errors + " & " + wait_for +
+             "full\" ]; do sleep 0.05; done; kill -TERM $!\n" +
+             "wait $!; echo $? > \"$FOLDER/part\"; mv \"$FOLDER/part\" \"$FOLDER/code\" ) | " +
+             wait_for + "code\" ]; do sleep 0.05; done",
+         "sh", GRAPEVINE_EXECUTABLE, "launch", "-n", "1", "--", "verb"},
+        shell);
+    EXPECT_TRUE(fs::exists(script.path("told")));
+    std::ifstream file(script.path("code"));
+    int code = -1;
+    file >> code;
+    EXPECT_EQ(code, 1);
+  }
 }
 
 TEST(LaunchCommand, JsonOfRankZeroIsTheOutput) {

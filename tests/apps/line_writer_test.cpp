@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <memory>
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace grapevine {
@@ -52,6 +54,7 @@ TEST(LineWriter, WritesEachLineOnceAndInOrder) {
   std::ostringstream out, err;
   Console console{out, err};
   SignalPipe signals;
+  bool stop = false;
   std::string expected_out, expected_err;
   {
     LineWriter writer(console, std::size_t{1} << 20, write_text);
@@ -60,7 +63,7 @@ TEST(LineWriter, WritesEachLineOnceAndInOrder) {
       (i % 3 == 0 ? expected_err : expected_out) += text + "\n";
       writer.add({0, i % 3 == 0, text});
       if (i == 1500) {
-        EXPECT_TRUE(writer.drain(signals, false));
+        EXPECT_TRUE(writer.drain(signals, stop));
         EXPECT_EQ(out.str(), expected_out);
         EXPECT_EQ(writer.waiting_bytes(), 0U);
       }
@@ -84,9 +87,31 @@ TEST(LineWriter, SaysHowManyLinesItLeavesOut) {
   writer.add({0, false, "last"});
   EXPECT_LE(writer.waiting_bytes(), 1000U);
   reader.go_on();
-  EXPECT_TRUE(writer.drain(signals, false));
+  bool stop = false;
+  EXPECT_TRUE(writer.drain(signals, stop));
   EXPECT_EQ(reader.str(), "first\n" + std::string(500, 'x') + "\nlast\n");
   EXPECT_EQ(err.str(), "49 lines are left out: they came faster than they could be written\n");
+}
+
+// Whoever reads gets all of it, however slowly, also where somebody asks to stop meanwhile.
+TEST(LineWriter, ASlowReaderIsWaitedFor) {
+  std::ostringstream out, err;
+  Console console{out, err};
+  SignalPipe signals;
+  LineWriter writer(console, std::size_t{1} << 20, [](Console& to, const JobLine& line) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    write_text(to, line);
+  });
+  std::string expected;
+  for (int i = 0; i < 100; ++i) {
+    expected += std::to_string(i) + "\n";
+    writer.add({0, false, std::to_string(i)});
+  }
+  std::raise(SIGTERM);
+  bool stop = false;
+  EXPECT_TRUE(writer.drain(signals, stop, std::chrono::seconds(120)));
+  EXPECT_TRUE(stop);
+  EXPECT_EQ(out.str(), expected);
 }
 
 // What a thread left behind uses: never freed, as in a process that ends without destructors.
@@ -98,7 +123,7 @@ struct Abandoned {
   Console console;
 };
 
-TEST(LineWriter, ARequestToStopEndsTheWaitForAReader) {
+TEST(LineWriter, ARequestToStopEndsTheWaitForAReaderThatStandsStill) {
   static auto& kept = *new std::vector<std::unique_ptr<Abandoned>>;
   for (const bool to_err : {false, true}) {
     Abandoned& streams = *kept.emplace_back(std::make_unique<Abandoned>(to_err));
@@ -109,7 +134,9 @@ TEST(LineWriter, ARequestToStopEndsTheWaitForAReader) {
     streams.reader.wait_for_writer();
     std::raise(SIGUSR1);  // asks for a checkpoint, not for an end
     std::raise(SIGTERM);
-    EXPECT_FALSE(writer.drain(signals, false));
+    bool stop = false;
+    EXPECT_FALSE(writer.drain(signals, stop, std::chrono::milliseconds(50)));
+    EXPECT_TRUE(stop);
     EXPECT_TRUE(console.thread_left_behind);
     EXPECT_EQ(console.out_stuck, !to_err);
     EXPECT_EQ(console.err_stuck, to_err);

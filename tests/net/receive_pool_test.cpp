@@ -1,5 +1,6 @@
 #include "net/receive_pool.hpp"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <optional>

@@ -68,7 +68,7 @@ class OtherProcess : public testing::Environment {
     if (role != nullptr) std::_Exit(play(role, std::getenv("GRAPEVINE_TCP_ADDRESS")));
   }
 };
-testing::Environment* const other_process =
+testing::Environment* const kOtherProcess =
     testing::AddGlobalTestEnvironment(new OtherProcess);  // owned by googletest
 
 // ---- This process: rank 0
