@@ -249,7 +249,8 @@ Duration Checkpoint::elapsed() const {
 }
 
 // Not in checkpoints of earlier programs.
-const std::set<std::string> kNewerKeys = {"classes", "model-crc32", "training-samples"};
+const std::set<std::string> kNewerKeys = {"classes", "model-crc32", "sample-shape",
+                                          "training-samples"};
 
 Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,
                               const std::string& path) {

@@ -118,6 +118,7 @@ class DescriptorBuffer : public std::streambuf {
   }
   // errno of the first write that failed, 0 where none did.
   int error() const { return error_; }
+  void forget_error() { error_ = 0; }
 
  protected:
   int_type overflow(int_type c) override {
@@ -163,6 +164,7 @@ struct AtomicFile::Impl {
   Descriptor descriptor;
   DescriptorBuffer buffer{descriptor};
   std::ostream stream{&buffer};
+  off_t flushed = 0;  // bytes
   bool direct = false;
   bool spent = false;
 
@@ -221,6 +223,23 @@ Expected<AtomicFile> AtomicFile::create(const fs::path& path) {
 std::ostream& AtomicFile::stream() { return impl_->stream; }
 
 const fs::path& AtomicFile::temporary_path() const { return impl_->temporary; }
+
+Expected<void> AtomicFile::flush() {
+  Impl& file = *impl_;
+  file.stream.flush();
+  if (file.stream.good()) {
+    file.flushed = ::lseek(file.descriptor.get(), 0, SEEK_CUR);
+    return {};
+  }
+  const int error = file.buffer.error() != 0 ? file.buffer.error() : EIO;
+  const bool cut = file.flushed >= 0 && ::ftruncate(file.descriptor.get(), file.flushed) == 0 &&
+                   ::lseek(file.descriptor.get(), file.flushed, SEEK_SET) == file.flushed;
+  if (cut) {
+    file.buffer.forget_error();
+    file.stream.clear();
+  }
+  return io_error("write", file.path, error);
+}
 
 Expected<void> AtomicFile::commit() {
   Impl& file = *impl_;

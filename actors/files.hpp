@@ -31,6 +31,10 @@ class AtomicFile {
   // stream must not be used then.
   const std::filesystem::path& temporary_path() const;
 
+  // Where a write has failed since the last flush, the file is cut back to what that one had
+  // written, what came after it is lost, and the stream takes more. Errors (io): just that.
+  Expected<void> flush();
+
   // Flushes, syncs to the disk, renames, syncs the folder. Afterwards the object is spent: a second
   // commit is an error. Errors (io): a write failed (also an earlier one, e.g. no space left).
   Expected<void> commit();

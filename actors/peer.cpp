@@ -397,10 +397,14 @@ bool PeerState::serves_with_buffers() const {
   return !is_server() && config_.parts->plan.servers > 0 && buffers_.defined() && config_.evaluator;
 }
 
-// Every epoch that has come to its end on this rank's clock goes to the Evaluator, once. Where
-// there are servers the model is theirs, and the workers' share in it are the buffers.
+// Every planned epoch that has come to its end on this rank's clock goes to the Evaluator, once: a
+// clock that counts all ranks' gradients may run past the end. Where there are servers the model is
+// theirs, and the workers' share in it are the buffers.
 void PeerState::send_epoch_models() {
-  for (const Epoch done = whole_epochs(model_.epoch); epochs_sent_ < done; ++epochs_sent_)
+  const Horizon& horizon = config_.parts->horizon;
+  const double planned = horizon.epoch_of(horizon.steps);
+  const Epoch done = whole_epochs(std::min(model_.epoch, planned));
+  for (; epochs_sent_ < done; ++epochs_sent_)
     if (config_.evaluator) {
       const bool worker_beside_servers = !is_server() && config_.parts->plan.servers > 0;
       self_->send(config_.evaluator,

@@ -161,7 +161,8 @@ void SupervisorState::on_written(const CheckpointWritten& written) {
   if (!written.error.empty()) return fail({Errc::io, "checkpoint: " + written.error});
   result_.checkpoint = written.path;
   config_.observer->on_checkpoint(written.path);
-  if (stopping_ && !final_cut_begun_ && config_.checkpoints) {
+  // A checkpoint after a failure would be what the next run goes on from.
+  if (stage_ == Stage::draining && stopping_ && !final_cut_begun_ && config_.checkpoints) {
     final_cut_begun_ = true;
     return begin_cut("");
   }
@@ -423,6 +424,34 @@ RunResult SupervisorState::average() const {
     result.consensus_distance +=
         relative_distance(model, result.z) / static_cast<double>(models.size());
   return result;
+}
+
+SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
+                                          SupervisorConfig config) {
+  SupervisorState& state = self->state;
+  state.init(self, std::move(config));
+  self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
+  self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
+    state.on_exception(problem);
+    return caf::exit_reason::unhandled_exception;
+  });
+  return {
+      [&state](BeginRun& crew) { state.begin(std::move(crew)); },
+      [&state](const StepReport& report) { state.on_step(report); },
+      [&state](RankFinished finished) { state.on_finished(finished); },
+      [&state](RankSnapshot& snapshot) { state.on_snapshot(snapshot); },
+      [&state](RankReport& report) { state.on_report(report); },
+      [&state](const RankFailed& failed) { state.on_failed(failed); },
+      [&state](const EpochEvaluated& evaluated) { state.on_evaluated(evaluated); },
+      [&state](EvaluationGoesOn) { state.on_evaluation_goes_on(); },
+      [&state](const CheckpointWritten& written) { state.on_written(written); },
+      [&state](StopRequested) { state.on_stop_requested(); },
+      [&state](CheckpointRequested) { state.on_checkpoint_requested(); },
+      [&state](Watchdog) { state.on_watchdog(); },
+      [&state](CollectAgain) { state.collect(); },
+      [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
+      [&state](Farewell farewell) { state.on_farewell(farewell); },
+  };
 }
 
 }  // namespace grapevine

@@ -144,4 +144,7 @@ class SupervisorState {
   Timestamp closing_since_{0};
 };
 
+SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
+                                          SupervisorConfig config);
+
 }  // namespace grapevine

@@ -80,6 +80,9 @@ struct Plan {
   double section_timeout = 10;  // seconds after which a grant is taken back
   double elasticity = 0.9;      // easgd: beta = workers * alpha
   bool synchronous = false;     // easgd: all clients of a round move against the same centre
+
+  // Whether a rank's clock is the number of its own steps; else it is that of all ranks' gradients.
+  bool counts_own_steps() const { return exchange != Exchange::bilateral; }
 };
 
 // Checks every value, and that the parts fit each other: the error names the two that do not and

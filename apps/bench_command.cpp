@@ -20,6 +20,7 @@
 #include "apps/quantiles.hpp"
 #include "apps/verb_options.hpp"
 #include "gpu/math_threads.hpp"
+#include "messages/exception_line.hpp"
 #include "messages/names.hpp"
 #include "net/inproc.hpp"
 #include "net/tcp.hpp"
@@ -187,7 +188,13 @@ Expected<void> run_inproc(const BenchOptions& options, BenchReport& report) {
   for (std::size_t i = 0; i < ranks.size(); ++i)
     threads.emplace_back([&, i] {
       limit_math_threads(1);
-      done[i] = ranks[i]->run(add);
+      try {
+        done[i] = ranks[i]->run(add);
+      } catch (...) {  // e.g. no memory
+        done[i] = Error{Errc::failed, exception_line(std::current_exception())};
+      }
+      // The others need not wait for it.
+      if (!done[i]) transport->detach(static_cast<Rank>(i));
     });
   for (std::thread& thread : threads) thread.join();
   // Who has lost a rank says less than the rank that failed.

@@ -18,6 +18,7 @@
 #include "apps/launch_job.hpp"
 #include "apps/launch_plan.hpp"
 #include "apps/signal_pipe.hpp"
+#include "apps/train_options.hpp"
 #include "apps/verb_options.hpp"
 #include "messages/names.hpp"
 #include "net/addresses.hpp"
@@ -30,6 +31,7 @@ namespace fs = std::filesystem;
 constexpr std::int32_t kMaxProcesses = 4096;
 constexpr std::int32_t kMaxRestarts = 1'000'000;
 constexpr int kDefaultRestarts = 3;
+constexpr std::size_t kLargestHostfile = 1 << 20;  // bytes
 constexpr double kMaxGraceSeconds = 86400;
 // No question can be answered, and a host that is gone ends the connection within a minute or so.
 constexpr char kSsh[] = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15";
@@ -45,8 +47,11 @@ std::vector<std::string> settings() {
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
-    const bool ours = text.rfind("GRAPEVINE_", 0) == 0 || text.rfind("UCX_", 0) == 0;
-    if (ours && text.rfind("GRAPEVINE_LAUNCH_", 0) != 0) result.push_back(text);
+    const auto begins = [&text](const char* with) { return text.rfind(with, 0) == 0; };
+    const bool ours = begins("GRAPEVINE_") || begins("UCX_");
+    // Everybody on both machines sees the command line that these become part of.
+    const bool secret = begins("GRAPEVINE_CLUSTER_SECRET=");
+    if (ours && !secret && !begins("GRAPEVINE_LAUNCH_")) result.push_back(text);
   }
   return result;
 }
@@ -167,7 +172,11 @@ class LaunchCommand final : public Command {
       std::ifstream file(hostfile_);
       if (!file || fs::is_directory(hostfile_, ignored))
         return bad_input(hostfile_ + ": cannot be read: give lines like 'node1 slots=4'");
-      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      std::string text(kLargestHostfile + 1, '\0');
+      file.read(text.data(), static_cast<std::streamsize>(text.size()));
+      text.resize(static_cast<std::size_t>(file.gcount()));
+      if (text.size() > kLargestHostfile)
+        return bad_input(hostfile_ + ": is larger than 1 MiB: give lines like 'node1 slots=4'");
       auto parsed = parse_hostfile(text, hostfile_);
       if (!parsed) return parsed.error();
       hosts = std::move(*parsed);
@@ -232,9 +241,9 @@ class LaunchCommand final : public Command {
 
   // Where the verb writes to; empty: nobody said so.
   static std::string out_folder(const std::vector<std::string>& arguments) {
-    const char* variable = std::getenv("GRAPEVINE_OUT");
-    const auto out = option_value(arguments, "out");
-    return out ? *out : variable != nullptr ? variable : "";
+    return !arguments.empty() && arguments.front() == "train"
+               ? given_folder(std::vector<std::string>(arguments.begin() + 1, arguments.end()))
+               : option_value(arguments, "out").value_or("");
   }
 
   // Tells one newest checkpoint of a folder from the next; nothing: there is none.

@@ -11,6 +11,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "messages/number_text.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -20,13 +22,16 @@ constexpr char kHeader[] =
 
 constexpr double kSmoothing = 0.95;  // of the loss that the progress bar shows
 
-// "" where not measured. 9 digits give a float back as it was.
-std::string cell(double value, int digits = 6) {
+// "" where not measured.
+std::string cell(double value) {
   if (!std::isfinite(value)) return "";
   char text[32];
-  std::snprintf(text, sizeof text, "%.*g", digits, value);
+  std::snprintf(text, sizeof text, "%.6g", value);
   return text;
 }
+
+// With all digits: a resumed run reads it again.
+std::string exact_cell(double value) { return std::isfinite(value) ? number_text(value) : ""; }
 
 }  // namespace
 
@@ -87,8 +92,9 @@ void RunOutput::on_step(const StepReport& report) {
     file_.stream() << report.rank << ',' << cell(report.epoch) << ',' << report.step << ','
                    << cell(report.time_s) << ',' << cell(report.batch_time_s) << ','
                    << cell(report.exchange_time_s) << ',' << cell(report.data_time_s) << ','
-                   << cell(report.loss, 9) << ',' << cell(report.top1) << ',' << cell(report.top5)
-                   << ',' << cell(report.lr) << ',' << cell(report.staleness) << ",,,\n";
+                   << exact_cell(report.loss) << ',' << cell(report.top1) << ','
+                   << cell(report.top5) << ',' << cell(report.lr) << ',' << cell(report.staleness)
+                   << ",,,\n";
     add_loss(report.rank, report.loss);
   }
   if (report.rank == 0) epoch_ends_[static_cast<Epoch>(report.epoch)] = newest_step_ = report.step;
@@ -122,7 +128,8 @@ void RunOutput::on_checkpoint(const std::string& path) {
 // Writes metrics.csv, whole, as far as it is known: a process that is killed leaves the rows that
 // belong to its newest checkpoint.
 void RunOutput::renew() {
-  file_.stream().flush();
+  if (auto flushed = file_.flush(); !flushed)
+    return on_warning(flushed.error().message + ": the rows since the last checkpoint are lost");
   std::ifstream written(file_.temporary_path(), std::ios::binary);
   const std::string rows{std::istreambuf_iterator<char>(written), {}};
   if (auto renewed = write_file_atomically(path_, rows); !renewed)

@@ -9,16 +9,6 @@
 namespace grapevine {
 namespace {
 
-// The folder that was asked for, by --out or by resuming the run in it; empty: none was.
-std::string given_folder(const TrainOptions& options) {
-  namespace fs = std::filesystem;
-  if (!options.out.empty()) return options.out;
-  std::error_code ignored;
-  if (!options.resume.empty() && fs::exists(fs::path(options.resume) / "checkpoint", ignored))
-    return options.resume;
-  return "";
-}
-
 // What the run writes at its end must not fail for what can be seen at its beginning.
 Expected<void> check_no_folder_in_the_way(const std::string& out) {
   for (const char* name : {"summary.json", "model.pt", "metrics.csv"}) {
@@ -116,7 +106,8 @@ bool goes_on_in_place(const TrainJob& job) {
 void remove_outputs(const std::string& out) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  for (const char* name : {"summary.json", "model.pt"}) fs::remove(fs::path(out) / name, ignored);
+  for (const char* name : {"summary.json", "model.pt", "metrics.csv"})
+    fs::remove(fs::path(out) / name, ignored);
   fs::remove(fs::path(out) / "checkpoint" / "latest", ignored);
   std::vector<fs::path> old;
   for (const auto& entry : fs::directory_iterator(fs::path(out) / "checkpoint", ignored))

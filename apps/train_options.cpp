@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <set>
 
 #include "apps/verb_options.hpp"
@@ -114,7 +115,7 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   if (more != nullptr && *more != '\0' && !from_environment(*set)) put_before(*set, {more});
   const std::string path = options.job_file;
   if (path.empty()) return {};
-  const auto text = read_text_file(path, "a TOML job file");
+  const auto text = read_toml_file(path, "a TOML job file");
   if (!text) return text.error();
   auto wiring = Wiring::parse_toml(*text, path);
   if (!wiring) return wiring.error();
@@ -123,6 +124,27 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   std::set<std::string> others = {"wiring"};
   if (says_length(app)) others.insert({"epochs", "steps"});
   return read_options(app, *text, path, others);
+}
+
+std::string given_folder(const TrainOptions& options) {
+  namespace fs = std::filesystem;
+  if (!options.out.empty()) return options.out;
+  std::error_code ignored;
+  if (!options.resume.empty() && fs::exists(fs::path(options.resume) / "checkpoint", ignored))
+    return options.resume;
+  return "";
+}
+
+std::string given_folder(const std::vector<std::string>& arguments) {
+  CLI::App app;
+  TrainOptions options;
+  declare_train_options(app, options);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError&) {
+    return "";
+  }
+  return read_job_file(app, options) ? given_folder(options) : "";
 }
 
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options) {

@@ -86,6 +86,11 @@ Expected<void> settle_length(const CLI::App& app, TrainOptions& options);
 // alone (--cluster, --processes, --secret-file, the job file's name, GRAPEVINE_NETWORK_INTERFACE).
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options);
 
+// The folder that was asked for, by --out or by resuming the run in it; empty: none was.
+std::string given_folder(const TrainOptions& options);
+// The same of `train` with these arguments, in this environment. Empty also where they are wrong.
+std::string given_folder(const std::vector<std::string>& arguments);
+
 // runs/<date>-<algorithm>: where --out says nothing.
 std::string dated_folder(const std::string& algorithm);
 

@@ -35,6 +35,12 @@ bool servers_had_ended(const Checkpoint& checkpoint, std::size_t clients) {
                      });
 }
 
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
+  return text;
+}
+
 bool messages_in_flight(const Checkpoint& checkpoint) {
   return std::any_of(checkpoint.ranks.begin(), checkpoint.ranks.end(), [](const StateDict& rank) {
     return !rank.under("in_flight").entries().empty();
@@ -57,7 +63,7 @@ std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& p
                               std::int32_t workers) {
   std::vector<Step> steps = checkpoint.steps();
   steps.resize(static_cast<std::size_t>(workers));
-  if (parts.plan.exchange != Exchange::bilateral) return steps;
+  if (parts.plan.counts_own_steps()) return steps;
   const std::vector<double> epochs = checkpoint.epochs();
   std::vector<Step> heads;
   for (std::int32_t rank = 0; rank < workers; rank += parts.plan.hierarchy)
@@ -74,7 +80,7 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   const Step steps = job.run.parts->horizon.steps;
   const std::vector<Step> behind = progress_of(checkpoint, *job.run.parts, job.run.workers());
   const auto [done, most] = std::minmax_element(behind.begin(), behind.end());
-  const bool counts_steps = plan.exchange != Exchange::bilateral;
+  const bool counts_steps = plan.counts_own_steps();
   const Error too_short = bad_input("--resume " + job.options.resume + ": it is at step " +
                                     std::to_string(*most) + ", the job ends at step " +
                                     std::to_string(steps) + ": give more --steps or --epochs");
@@ -100,8 +106,8 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   if (at_end == 0 || all_ended) return {};
   return bad_input("--resume " + job.options.resume + ": the run was about to end (" +
                    std::to_string(at_end) + " of " + std::to_string(behind.size()) +
-                   (plan.exchange == Exchange::bilateral ? " nodes" : " ranks") +
-                   "): first resume with --steps " + saved->second + ", then go on from there");
+                   (counts_steps ? " ranks" : " nodes") + "): first resume with --steps " +
+                   saved->second + ", then go on from there");
 }
 
 }  // namespace
@@ -115,6 +121,7 @@ JobIdentity identity_of(const TrainJob& job) {
                           {"data", o.data.substr(0, o.data.find(':'))},  // files may have moved
                           {"training-samples", std::to_string(job.data->info().train_size)},
                           {"classes", std::to_string(job.data->info().classes)},
+                          {"sample-shape", shape_text(job.data->info().sample_shape)},
                           {"batch-size", std::to_string(o.batch_size)},
                           {"optimizer", o.optimizer},
                           {"momentum", number(o.momentum)},

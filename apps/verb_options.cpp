@@ -4,7 +4,6 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <vector>
@@ -16,6 +15,10 @@
 
 namespace grapevine {
 namespace {
+
+constexpr std::size_t kLargestFile = 1 << 20;  // bytes
+// The parser of TOML needs stack for each part of a dotted key.
+constexpr int kMostDots = 1000;
 
 // Options that a file may name.
 std::vector<std::string> option_names(const CLI::App& app) {
@@ -98,13 +101,23 @@ void put_before(CLI::Option& option, std::vector<std::string> values) {
   option.run_callback();
 }
 
-Expected<std::string> read_text_file(const std::string& path, const std::string& what) {
+Expected<std::string> read_toml_file(const std::string& path, const std::string& what) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     return bad_input(path + ": is a folder: give " + what);
-  std::ifstream file(path);
+  std::ifstream file(path, std::ios::binary);
   if (!file) return bad_input(path + ": cannot be read: give " + what);
-  return std::string{std::istreambuf_iterator<char>(file), {}};
+  std::string text(kLargestFile + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kLargestFile) return bad_input(path + ": is larger than 1 MiB: give " + what);
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number)
+    if (std::count(line.begin(), line.end(), '.') > kMostDots)
+      return bad_input(path + ":" + std::to_string(number) + ": more than " +
+                       std::to_string(kMostDots) + " dots in a line: give " + what);
+  return text;
 }
 
 Expected<void> read_options(CLI::App& app, const std::string& text, const std::string& path,
@@ -126,7 +139,7 @@ Expected<void> read_options(CLI::App& app, const std::string& text, const std::s
 
 Expected<void> read_config_file(CLI::App& app, const std::string& path) {
   if (path.empty()) return {};
-  const auto text = read_text_file(path, "a TOML file with options");
+  const auto text = read_toml_file(path, "a TOML file with options");
   if (!text) return text.error();
   return read_options(app, *text, path, {});
 }

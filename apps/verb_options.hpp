@@ -61,8 +61,9 @@ inline CLI::Option* add_switch(CLI::App& app, const std::string& name, bool& val
 // Throws CLI::ParseError where the option does not take them.
 void put_before(CLI::Option& option, std::vector<std::string> values);
 
-// The whole of a file. Errors (bad_input) say to give `what` instead.
-Expected<std::string> read_text_file(const std::string& path, const std::string& what);
+// The whole of a TOML file, at most 1 MiB, that the parser can take. Errors (bad_input) say to give
+// `what` instead.
+Expected<std::string> read_toml_file(const std::string& path, const std::string& what);
 
 // Sets the options that a TOML text names and that neither the environment nor the command line
 // has set, or adds to them where they add up; keys in `others` are somebody else's. Errors

@@ -145,6 +145,17 @@ struct Wire<Receipt> {
     archive("receipt.value", p.value);
   }
 };
+template <>
+struct Wire<Parameters> {
+  static constexpr std::uint8_t kKind = 13;
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("parameters.step", p.step);
+    archive("parameters.last", p.last);
+    archive("parameters.epoch", p.epoch);
+    archive("parameters.x", p.x);
+  }
+};
 
 template <class Archive, class E>
 void envelope_fields(Archive& archive, E& e) {

@@ -99,7 +99,15 @@ struct Receipt {
   FrozenTensor value;     // [slice] what the rule gives back for an offer; else empty
 };
 
+// Inside a node: what its head lets the others compute the next gradient at, or end with.
+struct Parameters {
+  std::int64_t step = 0;  // of that gradient
+  bool last = false;      // there is none: training is over
+  double epoch = 0;       // the head's clock
+  FrozenTensor x;         // [d]
+};
+
 using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, News, Activate, PackedChunk, Ask,
-                             Grant, Commit, Receipt>;
+                             Grant, Commit, Receipt, Parameters>;
 
 }  // namespace grapevine

@@ -10,6 +10,12 @@
 #include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {
+namespace {
+
+// Of one rank: more is damage, and the sum over ranks would overflow.
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
+
+}  // namespace
 
 Bilateral::Bilateral(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
                      ModelState& model, std::unique_ptr<Optimizer> optimizer)
@@ -24,7 +30,12 @@ Bilateral::Bilateral(std::shared_ptr<const SharedParts> parts, Rank rank, std::i
 
 // ---- the worker's side ----
 
-void Bilateral::on_start(Env& env) { next_step(env); }
+// A gradient that was asked for before a checkpoint is asked for again, also where the total has
+// come to its end since: a node that computes it would wait for nothing else.
+void Bilateral::on_start(Env& env) {
+  if (phase_ == Phase::computing) return env.compute(model_.step, model_.x);
+  next_step(env);
+}
 
 void Bilateral::next_step(Env& env) {
   if (total() >= goal()) return finish(env);
@@ -147,8 +158,13 @@ void Bilateral::on_peer_up(Env&, Rank) {}
 // ---- the clock ----
 
 void Bilateral::learn(const FrozenTensor& steps) {
-  GRAPEVINE_CHECK(steps.defined() && steps.dtype() == at::kLong && steps.numel() == ranks_,
+  GRAPEVINE_CHECK(steps.defined() && steps.dtype() == at::kLong && steps.read().dim() == 1 &&
+                      steps.numel() == ranks_,
                   "counts of another number of ranks");
+  const auto* counts = steps.read().data_ptr<std::int64_t>();
+  GRAPEVINE_CHECK(std::all_of(counts, counts + ranks_,
+                              [](std::int64_t n) { return n >= 0 && n <= kMostSteps; }),
+                  "counts of gradients that cannot be");
   at::maximum_out(steps_, steps_, steps.read());
   update_clock();
 }
@@ -171,6 +187,7 @@ StateDict Bilateral::save() const {
   state.put("exchange", exchange_);
   state.put("asked", static_cast<std::int64_t>(asked_));
   state.put("round", round_);
+  state.put("phase", static_cast<std::int64_t>(phase_));
   const std::vector<std::int64_t> partners(partners_.begin(), partners_.end());
   state.put_list("partners", partners);
   state.put_all("optimizer", optimizer_->save());
@@ -181,8 +198,9 @@ Expected<void> Bilateral::load(const StateDict& state) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto exchange = state.integer_in("exchange", 0, kMost),
              asked = state.integer_in("asked", -1, ranks_ - 1),
-             round = state.integer_in("round", 0, kMost);
-  for (const auto* field : {&exchange, &asked, &round})
+             round = state.integer_in("round", 0, kMost),
+             phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished));
+  for (const auto* field : {&exchange, &asked, &round, &phase})
     if (!*field) return field->error();
   const auto steps = state.list("steps"), partners = state.list("partners");
   for (const auto* field : {&steps, &partners})
@@ -190,7 +208,8 @@ Expected<void> Bilateral::load(const StateDict& state) {
   if (static_cast<std::int32_t>(steps->size()) != ranks_)
     return bad_input("entry 'steps' of the saved state is of another number of ranks");
   for (const std::int64_t count : *steps)
-    if (count < 0) return bad_input("entry 'steps' of the saved state has a negative count");
+    if (count < 0 || count > kMostSteps)
+      return bad_input("entry 'steps' of the saved state has a count of " + std::to_string(count));
   for (const std::int64_t partner : *partners)
     if (partner < 0 || partner >= ranks_ || partner == rank_)
       return bad_input("entry 'partners' of the saved state names no other rank");
@@ -198,6 +217,7 @@ Expected<void> Bilateral::load(const StateDict& state) {
   exchange_ = *exchange;
   asked_ = static_cast<Rank>(*asked);
   round_ = *round;
+  phase_ = static_cast<Phase>(*phase);
   partners_.clear();
   for (const std::int64_t partner : *partners) partners_.push_back(static_cast<Rank>(partner));
   update_clock();

@@ -25,6 +25,7 @@
 // Deviations: the paper averages once per gradient and worker; here an active rank starts at most
 //   one exchange per own gradient, and a passive one answers as often as it is asked.
 #pragma once
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -52,7 +53,7 @@ class Bilateral final : public Role {
   Expected<void> load(const StateDict& state) override;
 
  private:
-  enum class Phase { computing, finished };
+  enum class Phase : std::int64_t { idle, computing, finished };
 
   void next_step(Env& env);
   void finish(Env& env);
@@ -76,7 +77,7 @@ class Bilateral final : public Role {
   ModelState& model_;
 
   std::unique_ptr<Optimizer> optimizer_;
-  Phase phase_ = Phase::computing;
+  Phase phase_ = Phase::idle;
   at::Tensor steps_;           // [ranks] int64: gradients of each rank, as far as known here
   std::int64_t exchange_ = 0;  // the next one that this rank starts
   Rank asked_ = -1;            // who owes an answer; -1: nobody

@@ -156,6 +156,8 @@ void Gossip::on_message(Env& env, Envelope envelope) {
     const auto* share = std::get_if<Share>(&envelope.payload);
     GRAPEVINE_CHECK(share != nullptr && share->x.numel() == model_.x.numel(),
                     "gossip got something else than a share from rank ", from);
+    GRAPEVINE_CHECK(share->round >= 0 && std::isfinite(share->w) && share->w > 0, "rank ", from,
+                    " sent a share of weight ", share->w, " for round ", share->round);
     const bool fresh = arrived_[share->round].emplace(from, std::move(envelope)).second;
     GRAPEVINE_CHECK(fresh, "two shares of one round from rank ", from);
   }

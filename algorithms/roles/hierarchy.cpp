@@ -1,20 +1,38 @@
 #include "algorithms/roles/hierarchy.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 namespace grapevine {
 namespace {
 
-// The round of a Chunk that carries parameters down from the head; no ring has that many.
-constexpr std::int32_t kParameters = std::numeric_limits<std::int32_t>::max() - 1;
-constexpr std::int32_t kLastParameters = kParameters + 1;
-
 std::vector<Rank> ranks_of_node(Rank node, std::int32_t size) {
   std::vector<Rank> ranks;
   for (Rank r = node * size; r < (node + 1) * size; ++r) ranks.push_back(r);
   return ranks;
+}
+
+StateDict save_of(const Parameters& parameters) {
+  StateDict state;
+  state.put("step", parameters.step);
+  state.put("last", static_cast<std::int64_t>(parameters.last));
+  state.put("epoch", parameters.epoch);
+  state.put("x", parameters.x.read());
+  return state;
+}
+
+Expected<Parameters> load_parameters(const StateDict& state, std::int64_t d) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto step = state.integer_in("step", 0, kMost), last = state.integer_in("last", 0, 1);
+  const auto epoch = state.number("epoch");
+  const auto x = state.flat_tensor("x", d);
+  if (!step) return step.error();
+  if (!last) return last.error();
+  if (!epoch) return epoch.error();
+  if (!x) return x.error();
+  return Parameters{*step, *last == 1, *epoch, FrozenTensor::copy_of(*x)};
 }
 
 }  // namespace
@@ -100,24 +118,25 @@ void Hierarchy::wait_for_head(Env& env) {
 }
 
 // The head's parameters, to all of its node.
-void Hierarchy::publish(Env& env, Step step, FrozenTensor z, bool last) {
+void Hierarchy::publish(Env& env, Step step, const FrozenTensor& z, bool last) {
   if (!last) published_ = step;
   for (const Rank member : members_)
-    if (member != rank_)
-      env.send(member, stamp(), Chunk{step, last ? kLastParameters : kParameters, 0, z});
+    if (member != rank_) env.send(member, stamp(), Parameters{step, last, model_.epoch, z});
 }
 
-void Hierarchy::follow(Env& env, Chunk chunk) {
-  if (phase_ == Phase::reducing) return next_.hold(std::move(chunk));
-  model_.x = std::move(chunk.data);
-  if (chunk.round == kLastParameters) {
-    // The head's clock may run ahead of this rank's own steps.
-    model_.epoch = std::max(model_.epoch, parts_->horizon.epoch_of(parts_->horizon.steps));
+void Hierarchy::follow(Env& env, Parameters parameters) {
+  if (phase_ == Phase::reducing) {
+    next_ = std::move(parameters);
+    return;
+  }
+  model_.x = std::move(parameters.x);
+  model_.epoch = std::max(model_.epoch, parameters.epoch);
+  if (parameters.last) {
     // Late messages of other nodes may change the head's model again.
     if (std::exchange(phase_, Phase::finished) != Phase::finished) env.finished();
     return;
   }
-  begin(chunk.operation);
+  begin(parameters.step);
   env.compute(step_, model_.x);
 }
 
@@ -152,13 +171,16 @@ void Hierarchy::on_message(Env& env, Envelope envelope) {
     if (phase_ == Phase::finished) publish(env, model_.step, role_->debiased(), true);
     return;
   }
-  auto* chunk = std::get_if<Chunk>(&envelope.payload);
-  GRAPEVINE_CHECK(chunk != nullptr, "a node got something else than a chunk from rank ",
+  if (auto* chunk = std::get_if<Chunk>(&envelope.payload))
+    return on_ring_chunk(env, std::move(*chunk));
+  auto* parameters = std::get_if<Parameters>(&envelope.payload);
+  GRAPEVINE_CHECK(parameters != nullptr && envelope.from == members_.front() && !is_head() &&
+                      parameters->x.numel() == model_.x.numel() && std::isfinite(parameters->epoch),
+                  "a node got something else than a chunk or its head's parameters from rank ",
                   envelope.from);
-  if (chunk->round < kParameters) return on_ring_chunk(env, std::move(*chunk));
   if (phase_ == Phase::waiting)
     env.record({EventKind::wait_end, members_.front(), stamp(), model_.step, 0, 0});
-  follow(env, std::move(*chunk));
+  follow(env, std::move(*parameters));
 }
 
 void Hierarchy::on_ring_chunk(Env& env, Chunk chunk) {
@@ -188,11 +210,11 @@ void Hierarchy::use_if_reduced(Env& env) {
 void Hierarchy::step_done(Env& env) {
   phase_ = Phase::waiting;
   model_.step = step_ + 1;
-  model_.epoch = parts_->horizon.epoch_of(model_.step);
-  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(step_));
+  model_.lr = parts_->lr.at(model_.epoch);
+  if (parts_->plan.counts_own_steps()) model_.epoch = parts_->horizon.epoch_of(model_.step);
   env.record({EventKind::committed, rank_, stamp(), step_, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), step_, 0, 0});
-  for (Chunk& chunk : next_.take(step_ + 1)) follow(env, std::move(chunk));
+  if (next_) follow(env, *std::exchange(next_, std::nullopt));
   if (phase_ == Phase::waiting) wait_for_head(env);
 }
 
@@ -259,7 +281,7 @@ StateDict Hierarchy::save() const {
   state.put("published", published_);
   state.put_all("ring", ring_.save());
   state.put_all("early", early_.save());
-  state.put_all("next", next_.save());
+  if (next_) state.put_all("next", save_of(*next_));
   if (is_head()) state.put_all("head", role_->save());
   return state;
 }
@@ -275,7 +297,12 @@ Expected<void> Hierarchy::load(const StateDict& state) {
   ring_ = ring();
   if (auto loaded = ring_.load(state.under("ring")); !loaded) return loaded;
   if (auto loaded = early_.load(state.under("early")); !loaded) return loaded;
-  if (auto loaded = next_.load(state.under("next")); !loaded) return loaded;
+  next_.reset();
+  if (const StateDict next = state.under("next"); !next.entries().empty()) {
+    auto loaded = load_parameters(next, model_.x.numel());
+    if (!loaded) return loaded.error();
+    next_ = std::move(*loaded);
+  }
   return is_head() ? role_->load(state.under("head")) : Expected<void>{};
 }
 

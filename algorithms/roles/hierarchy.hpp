@@ -6,7 +6,7 @@
 //
 //   head:   the role of the wiring, among heads only. When it asks for the gradient at z, z goes to
 //           all ranks of the node; when it is told a gradient, that is the node's mean.
-//   others: x <- z from the head;  gradient at x
+//   others: x <- z from the head;  gradient at x;  the clock is the head's
 //   all:    g = 1/R sum_i g_i by ring all-reduce inside the node
 //
 // Bytes per rank and step: 2 (R-1)/R * 4 d inside the node, the head (R-1) * 4 d more (nothing is
@@ -16,6 +16,7 @@
 //   its contribution is part of every sum.
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "algorithms/collectives/ring_all_reduce.hpp"
@@ -51,9 +52,9 @@ class Hierarchy final : public Role {
   bool speaks_for_a_node(Rank rank) const;
   Rank node_of(Rank rank) const;
   Rank rank_of(Rank node) const;  // the one that speaks for it
-  void publish(Env& env, Step step, FrozenTensor z, bool last);
+  void publish(Env& env, Step step, const FrozenTensor& z, bool last);
   void wait_for_head(Env& env);
-  void follow(Env& env, Chunk chunk);
+  void follow(Env& env, Parameters parameters);
   void begin(Step step);
   void on_ring_chunk(Env& env, Chunk chunk);
   void send(Env& env, std::vector<OutgoingChunk> messages);
@@ -72,12 +73,12 @@ class Hierarchy final : public Role {
 
   std::unique_ptr<Role> role_;  // of the head; null elsewhere
   Phase phase_ = Phase::waiting;
-  Step step_ = 0;          // whose gradient is computed or reduced
-  Step published_ = -1;    // the newest step whose parameters went to the node
-  Gradient gradient_;      // of this rank and step, without its tensor
-  RingAllReduce ring_;     // of step_: operation == step_
-  CollectiveInbox early_;  // a neighbour may be one step ahead
-  CollectiveInbox next_;   // parameters that came before this rank was done with step_
+  Step step_ = 0;                   // whose gradient is computed or reduced
+  Step published_ = -1;             // the newest step whose parameters went to the node
+  Gradient gradient_;               // of this rank and step, without its tensor
+  RingAllReduce ring_;              // of step_: operation == step_
+  CollectiveInbox early_;           // a neighbour may be one step ahead
+  std::optional<Parameters> next_;  // the newest that came before this rank was done with step_
 };
 
 }  // namespace grapevine

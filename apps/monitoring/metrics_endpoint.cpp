@@ -9,11 +9,11 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <map>
 #include <optional>
 #include <thread>
@@ -52,16 +52,20 @@ void add(Counter& counter, double value) {
 
 constexpr int kServerThreads = 2;
 constexpr std::chrono::seconds kClientPatience{5};
+constexpr std::chrono::seconds kClosePatience{1};
 constexpr std::chrono::milliseconds kPoll{1};
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 }  // namespace
 
 struct MetricsEndpoint::Impl {
-  ~Impl() {
-    if (!serving.joinable()) return;
+  // False: a client that is served holds on.
+  bool stop() {
+    if (!serving.joinable()) return true;
     server.stop();
+    if (ended.wait_for(kClosePatience) != std::future_status::ready) return false;
     serving.join();
+    return true;
   }
 
   // The port, or nothing where it cannot listen there; then errno says why.
@@ -86,12 +90,15 @@ struct MetricsEndpoint::Impl {
   }
 
   void serve() {
-    serving = std::thread([this] {
+    std::promise<void> end;
+    ended = end.get_future();
+    serving = std::thread([this, end = std::move(end)]() mutable {
       server.listen_after_bind();
-      ended = true;
+      end.set_value();
     });
     // stop() does nothing before this.
-    while (!server.is_running() && !ended) std::this_thread::sleep_for(kPoll);
+    while (!server.is_running() && ended.wait_for(kPoll) != std::future_status::ready) {
+    }
   }
 
   // The figures of one rank, made when its first step is reported.
@@ -158,7 +165,7 @@ struct MetricsEndpoint::Impl {
 
   httplib::Server server;
   int port = 0;
-  std::atomic<bool> ended{false};
+  std::future<void> ended;  // ready: nobody is served any more
   std::thread serving;
 };
 
@@ -188,7 +195,13 @@ Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const std::st
 }
 
 MetricsEndpoint::MetricsEndpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-MetricsEndpoint::~MetricsEndpoint() = default;
+// A client may send its request as slowly as it likes: the run does not wait for its end, and what
+// serves it stays until the process goes.
+MetricsEndpoint::~MetricsEndpoint() {
+  if (impl_->stop()) return;
+  impl_->serving.detach();
+  static_cast<void>(impl_.release());
+}
 
 int MetricsEndpoint::port() const { return impl_->port; }
 

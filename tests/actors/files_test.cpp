@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "tests/apps/process.hpp"
+#include "tests/file_size_limit.hpp"
 
 namespace grapevine {
 namespace {
@@ -238,26 +238,6 @@ TEST_F(FilesTest, UnwritablePlacesAreNamed) {
   EXPECT_EQ(entries(root_), 1u);
 }
 
-// A limit on the size of files stands for a full disk: it makes write() fail half way.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : old_handler_(::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &old_limit_);
-    const rlimit limit{bytes, old_limit_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &old_limit_);
-    ::signal(SIGXFSZ, old_handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit old_limit_{};
-  void (*old_handler_)(int);
-};
-
 TEST_F(FilesTest, AWriteThatFailsHalfWayKeepsTheOldFile) {
   ASSERT_TRUE(write_file_atomically(root_ / "file", "old").ok());
   for (const std::size_t size : {2000u, 100000u, 3000000u}) {
@@ -268,6 +248,27 @@ TEST_F(FilesTest, AWriteThatFailsHalfWayKeepsTheOldFile) {
   }
   EXPECT_EQ(content(root_ / "file"), "old");
   EXPECT_EQ(entries(root_), 1u) << "a temporary file stayed";
+}
+
+// What follows a full disk is appended where the last whole flush ended.
+TEST_F(FilesTest, AStreamGoesOnWhereItsLastFlushEnded) {
+  for (const std::size_t size : {2000u, 300000u}) {
+    auto file = AtomicFile::create(root_ / "file");
+    ASSERT_TRUE(file.ok());
+    file->stream() << "first\n";
+    ASSERT_TRUE(file->flush().ok());
+    {
+      const FileSizeLimit limit(1000);
+      file->stream() << std::string(size, 'x');
+      const auto flushed = file->flush();
+      ASSERT_FALSE(flushed.ok()) << size;
+      expect_names(flushed.error(), root_ / "file", "File too large");
+    }
+    file->stream() << "second\n";
+    ASSERT_TRUE(file->flush().ok());
+    ASSERT_TRUE(file->commit().ok());
+    EXPECT_EQ(content(root_ / "file"), "first\nsecond\n");
+  }
 }
 
 TEST_F(FilesTest, AFullDeviceIsAnErrorWhateverTheSize) {

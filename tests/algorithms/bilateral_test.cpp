@@ -1,6 +1,8 @@
 // The invariants of bilateral averaging (Lian et al. 2018), with exchanges in flight.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
@@ -212,6 +214,51 @@ TEST(Bilateral, SaveAndLoadConserveEverything) {
     for (Rank r = 0; r < 6; ++r) EXPECT_EQ(world.model(r).step, steps[static_cast<std::size_t>(r)]);
     world.run();
     for (Rank r = 0; r < 6; ++r) EXPECT_TRUE(world.finished(r)) << "rank " << r;
+  }
+}
+
+// Counts from the wire are those that a saved state may hold: one that is off would end training
+// everywhere.
+TEST(Bilateral, CountsThatCannotBeEndTheRun) {
+  const std::vector<at::Tensor> counts = {
+      at::tensor({0, -1, 0, 0}, at::kLong),
+      at::full({4}, std::numeric_limits<std::int64_t>::max(), at::kLong),
+      at::zeros({1, 4}, at::kLong), at::zeros({4}, at::kDouble), at::zeros({3}, at::kLong)};
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    SCOPED_TRACE(i);
+    RoleWorld world(make_config({"bipartite-exponential", 4}, 1), pull);
+    world.tamper([&](Envelope& envelope) {
+      if (auto* swap = std::get_if<Swap>(&envelope.payload))
+        swap->steps = FrozenTensor::copy_of(counts[i]);
+    });
+    world.start();
+    EXPECT_THROW(world.run(), InvariantBroken);
+  }
+}
+
+// Each rank that has not ended has asked for a gradient, and takes it: also where the total has
+// come to its end meanwhile.
+TEST(Bilateral, ASavedStateForgetsNoGradientThatWasAskedFor) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    const WorldConfig config = make_config({"bipartite-exponential", 4}, seed);
+    RoleWorld world(config, pull);
+    const auto steps = [&world] {
+      std::int64_t total = 0;
+      for (Rank r = 0; r < 4; ++r) total += gradients_of(world, r);
+      return total;
+    };
+    world.start();
+    while (steps() < 4 * config.horizon.steps && world.step()) {
+    }
+    for (std::uint64_t more = world.rng()() % 20; more > 0; --more) world.step();
+    std::int64_t asked = 0;
+    for (Rank r = 0; r < 4; ++r) asked += world.finished(r) ? 0 : 1;
+    const std::int64_t before = steps();
+    world.save_and_load();
+    world.run();
+    EXPECT_GE(steps(), before + asked);
+    for (Rank r = 0; r < 4; ++r) EXPECT_TRUE(world.finished(r)) << "rank " << r;
   }
 }
 

@@ -1,8 +1,10 @@
 // The invariants of gossip (Assran et al. 2019, Lian et al. 2017), with messages in flight.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <functional>
+#include <limits>
 
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
@@ -433,6 +435,27 @@ TEST(Gossip, SaveAndLoadChangeNothing) {
       broken.run([&] { ASSERT_NEAR(broken.total_w(), 5, 1e-9); });
       for (Rank r = 0; r < 5; ++r) EXPECT_TRUE(at::equal(straight.z(r), broken.z(r)));
     }
+}
+
+// A weight that is off would be blamed on whoever divides by it.
+TEST(Gossip, SharesThatCannotBeEndTheRun) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double w : {0.0, -0.5, infinity, std::nan("")})
+    for (const bool overlap : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "w=" << w << ", overlap=" << overlap);
+      RoleWorld world(make_config(overlap ? osgp(2) : sgp(), 4, 1), pull);
+      world.tamper([w](Envelope& envelope) {
+        if (auto* share = std::get_if<Share>(&envelope.payload)) share->w = w;
+      });
+      world.start();
+      EXPECT_THROW(world.run(), InvariantBroken);
+    }
+  RoleWorld world(make_config(osgp(2), 4, 1), pull);
+  world.tamper([](Envelope& envelope) {
+    if (auto* share = std::get_if<Share>(&envelope.payload)) share->round = -1;
+  });
+  world.start();
+  EXPECT_THROW(world.run(), InvariantBroken);
 }
 
 // Mass that goes over an edge without a way back is gone: its sender's weight falls towards zero.

@@ -144,6 +144,72 @@ TEST(Hierarchy, SaveAndLoadChangeNothing) {
     }
 }
 
+// The same where the clock is all ranks' and may have come to its end while a gradient is on its
+// way: a node that computes or sums one is not told that all is over.
+TEST(Hierarchy, ASavedStateGoesOnToTheEnd) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    WorldConfig config = make_config(make_plan("ad-psgd", 2), 4, seed);
+    config.slowness[static_cast<Rank>(seed) % 4] = 0.8;
+    RoleWorld whole(config, pull), cut(config, pull);
+    whole.start();
+    whole.run();
+    // Most often near the end.
+    const auto from_end = static_cast<std::int64_t>(cut.rng()() % (seed % 3 == 0 ? 600 : 60));
+    cut.start();
+    while (cut.event_count() < whole.event_count() - from_end && cut.step()) {
+    }
+    cut.save_and_load();
+    cut.run();
+    for (Rank r = 0; r < 4; ++r) {
+      EXPECT_TRUE(cut.finished(r)) << "rank " << r;
+      EXPECT_TRUE(at::equal(cut.z(r), cut.z(r / 2 * 2))) << "rank " << r;
+    }
+  }
+}
+
+// Also where it is not the number of a rank's own steps: the learning rate, the validations and the
+// checkpoints of a node go by it.
+TEST(Hierarchy, TheClockOfANodeIsItsHeads) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    WorldConfig config = make_config(make_plan("ad-psgd", 3), 12, seed);
+    config.slowness[4] = 0.95;
+    RoleWorld world(config, pull);
+    std::map<Rank, double> published;  // by the head, and delivered
+    world.watch([&](const Envelope& envelope, bool delivered) {
+      const auto* parameters = std::get_if<Parameters>(&envelope.payload);
+      if (delivered && parameters != nullptr) published[envelope.to] = parameters->epoch;
+    });
+    world.start();
+    world.run([&] {
+      for (const auto& [rank, epoch] : published)
+        ASSERT_LE(world.model(rank).epoch, world.model(rank / 3 * 3).epoch) << "rank " << rank;
+    });
+    EXPECT_LT(world.model(3).step, 20) << "the slow node was not slow: nothing was tested";
+    for (Rank r = 0; r < 12; ++r) {
+      EXPECT_GE(world.model(r).epoch, 4 - 1e-9) << "rank " << r;
+      EXPECT_EQ(world.model(r).epoch, world.model(r / 3 * 3).epoch) << "rank " << r;
+    }
+  }
+}
+
+TEST(Hierarchy, ParametersComeFromTheHead) {
+  for (const bool from_head : {true, false}) {
+    RoleWorld world(make_config(make_plan("ar", 3), 6, 1), pull);
+    world.tamper([&](Envelope& envelope) {
+      if (envelope.to % 3 == 0 || envelope.from / 3 != envelope.to / 3) return;
+      auto* parameters = std::get_if<Parameters>(&envelope.payload);
+      if (from_head && parameters != nullptr)
+        parameters->x = FrozenTensor::copy_of(at::zeros({3}));  // of 7
+      else if (!from_head && parameters == nullptr && envelope.from % 3 != 0)
+        envelope.payload = Parameters{0, true, 0, FrozenTensor::copy_of(at::zeros({7}))};
+    });
+    world.start();
+    EXPECT_THROW(world.run(), InvariantBroken) << from_head;
+  }
+}
+
 TEST(Hierarchy, RefusesNodesThatAreNotFull) {
   const auto parts =
       make_parts(make_plan("sgp", 3), Horizon{}, *LrSchedule::make({}), OptimizerConfig{}, 8);

@@ -458,6 +458,22 @@ TEST(Server, SaveAndLoadAtAnyMomentLosesNothing) {
     }
 }
 
+// The clock goes by these: one that is off would end training everywhere.
+TEST(Server, CommitsOfGradientsThatCannotBeEndTheRun) {
+  for (const std::string rule : {"gem", "downpour", "agn"})
+    for (const std::int64_t gradients :
+         {std::int64_t{0}, std::int64_t{-1}, std::int64_t{6}, std::int64_t{1} << 60}) {
+      SCOPED_TRACE(rule + ", " + std::to_string(gradients));
+      const Keys window = rule == "agn" ? Keys{{"window", "5"}} : Keys{};
+      RoleWorld world(make_config(make_plan(rule, window), 3), pull);
+      world.tamper([gradients](Envelope& envelope) {
+        if (auto* commit = std::get_if<Commit>(&envelope.payload)) commit->gradients = gradients;
+      });
+      world.start();
+      EXPECT_THROW(world.run(), InvariantBroken);
+    }
+}
+
 // ---- wirings ----
 
 TEST(Server, RefusesPartsThatDoNotFit) {

@@ -1,6 +1,7 @@
 // `grapevine bench` as a user runs it: what it prints, and what it refuses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -144,6 +145,25 @@ TEST(BenchCommandLine, EveryKindSaysWhatItMeasured) {
     EXPECT_EQ(object.at("bytes"), 4000);
     for (const char* key : {"median_s", "p10_s", "p99_s", "bandwidth_gbps"})
       EXPECT_GE(object.at(key), 0) << key;
+  }
+}
+
+// Also in the thread of one rank of several.
+TEST(BenchCommandLine, TooLittleMemoryIsOneLine) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer needs more address space than the limit leaves";
+#endif
+  ProcessOptions options;
+  options.program = "/bin/sh";
+  for (const std::string kind : {"allreduce", "p2p"}) {
+    const ProcessResult result = run_process({"-c",
+                                              "ulimit -v 7000000; exec \"$0\" bench " + kind +
+                                                  " --ranks 2 --bytes 8000000000 --iterations 1",
+                                              GRAPEVINE_EXECUTABLE},
+                                             options);
+    EXPECT_EQ(result.exit_code, 1) << result.describe();
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.describe();
+    EXPECT_EQ(result.err.rfind("error: ", 0), 0U) << result.describe();
   }
 }
 

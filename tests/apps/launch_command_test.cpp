@@ -373,6 +373,30 @@ TEST(LaunchCommand, RestartsFromTheCheckpointOfTheRunBefore) {
   EXPECT_NE(result.err.find("starting again (3 of 3)"), std::string::npos) << result.describe();
 }
 
+// Wherever `train` is told its folder: one that began anew would remove what the last one has left.
+TEST(LaunchCommand, ARestartFindsTheFolderOfAJobFileAndOfAResumedRun) {
+  for (const std::string from : {"file", "environment", "resume"}) {
+    SCOPED_TRACE(from);
+    const Script script(
+        "echo x >> \"$FOLDER/tries\"; n=$(wc -l < \"$FOLDER/tries\")\n"
+        "echo \"try $n resume ${GRAPEVINE_RESUME:-nothing} args $*\"\n"
+        "mkdir -p \"$FOLDER/run/checkpoint\"; ln -sfn $n \"$FOLDER/run/checkpoint/latest\"\n"
+        "mkdir -p \"$FOLDER/run/checkpoint/$n\"; [ $n -ge 2 ] || exit 1");
+    const std::string out = script.path("run"), job = script.path("job.toml");
+    std::ofstream(job) << (from == "file" ? "out = '" + out + "'\n" : "lr = 0.1\n");
+    fs::create_directories(out + "/checkpoint");
+    ProcessOptions options = script.options();
+    if (from == "environment") options.environment.push_back("GRAPEVINE_OUT=" + out);
+    std::vector<std::string> launch = {"launch",     "-n", "1",  "--on-failure", "restart",
+                                       "--restarts", "1",  "--", "train",        job};
+    if (from == "resume") launch.insert(launch.end(), {"--resume", out});
+    const auto result = run_process(launch, options);
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_EQ(lines_of(result.out).count("[0] try 2 resume " + out + " args train " + job), 1u)
+        << result.describe();
+  }
+}
+
 // What another job has left there is not what this one goes on from.
 TEST(LaunchCommand, ARestartLeavesOlderCheckpointsAlone) {
   const Script script(
@@ -437,7 +461,8 @@ TEST(LaunchCommand, NoProcessOutlivesLaunch) {
 
 TEST(LaunchCommand, StartsProcessesOverSsh) {
   const Script script(
-      "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR $GRAPEVINE_SEED \"$@\"");
+      "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR "
+      "$GRAPEVINE_SEED$GRAPEVINE_CLUSTER_SECRET \"$@\"");
   // A login shell without what launch has in its environment.
   const std::string ssh = script.write("ssh",
                                        "host=$2; [ \"$1\" = -x ] && echo to $host >&2\n"
@@ -445,6 +470,7 @@ TEST(LaunchCommand, StartsProcessesOverSsh) {
   const std::string hosts = script.write_hosts("far slots=2\nuser@farther slots=2 # last\n");
   ProcessOptions options = script.options();
   options.environment.push_back("GRAPEVINE_SEED=a 'b'");
+  options.environment.push_back("GRAPEVINE_CLUSTER_SECRET=stays here");
   const ProcessResult result = run_process(
       {"launch", "-n", "3", "--hostfile", hosts, "--ssh", ssh + " -x", "--", "verb", "it's $HOME"},
       options);

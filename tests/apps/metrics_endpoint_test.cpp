@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <limits>
+#include <thread>
 
 #include "tests/apps/http_get.hpp"
 
@@ -21,6 +25,27 @@ std::unique_ptr<MetricsEndpoint> make_endpoint() {
 // The line of one figure, e.g. "grapevine_step{rank=\"1\"} 7".
 void expect_line(const std::string& answer, const std::string& line) {
   EXPECT_NE(answer.find("\n" + line + "\n"), std::string::npos) << line << "\nin\n" << answer;
+}
+
+// A request that never ends: a client that lives for as long as it likes.
+TEST(MetricsEndpoint, DoesNotWaitForASlowClient) {
+  auto endpoint = make_endpoint();
+  const int socket = connect_to(endpoint->port());
+  ASSERT_GE(socket, 0);
+  std::atomic<bool> served{true};
+  std::thread client([&] {
+    const std::string request = "GET /" + std::string(7000, 'x');
+    for (std::size_t i = 0; i < request.size() && served; ++i) {
+      if (::send(socket, &request[i], 1, MSG_NOSIGNAL) != 1) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // 12 minutes in all
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  auto closed = std::async(std::launch::async, [&] { endpoint.reset(); });
+  EXPECT_EQ(closed.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  served = false;
+  client.join();
+  ::close(socket);
 }
 
 TEST(MetricsEndpoint, TellsWhatWasReported) {

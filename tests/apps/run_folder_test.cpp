@@ -2,15 +2,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "actors/checkpoint.hpp"
 #include "actors/files.hpp"
 #include "apps/run_output.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train_run.hpp"
+#include "tests/file_size_limit.hpp"
 
 namespace grapevine {
 namespace {
@@ -147,6 +151,22 @@ TEST(RunFolder, AnEndedRunOfUnequalNodesIsExtended) {
   EXPECT_GE(after[0] + after[2], 2 * 16);
 }
 
+// Gradients of a node that were on their way are taken, whatever the new end is.
+TEST(RunFolder, ARunOfNodesWithTheirOwnPaceIsEndedEarlier) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.path().string();
+  const auto run = with(kRun, {"--algorithm", "ad-psgd", "--workers", "4", "--set",
+                               "wiring.hierarchy=2", "--out", out});
+  ASSERT_EQ(run_process(with(run, {"--steps", "20"})).exit_code, 0);  // 5 steps an epoch
+  std::set<fs::path> amid;
+  for (const auto& entry : fs::directory_iterator(folder.path() / "checkpoint"))
+    if (entry.path().filename().string().rfind("epoch-", 0) == 0) amid.insert(entry.path());
+  ASSERT_FALSE(amid.empty());
+  const ProcessResult sooner =
+      run_process(with(run, {"--steps", "3", "--resume", amid.begin()->string()}));
+  EXPECT_EQ(sooner.exit_code, 0) << sooner.describe();
+}
+
 // Nor is one made so short that some ranks are past its end.
 TEST(RunFolder, ARunIsNotCutShort) {
   const TemporaryDirectory folder;
@@ -159,6 +179,83 @@ TEST(RunFolder, ARunIsNotCutShort) {
       << shorter.describe();
   const ProcessResult as_long = run_process(with(resume, {"--steps", "12"}));
   EXPECT_EQ(as_long.exit_code, 0) << as_long.describe();
+}
+
+// What is not its own run's does not stay beside what is.
+TEST(RunFolder, ANewRunRemovesTheCurvesOfTheOldOne) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.path().string();
+  ASSERT_EQ(run_process(with(kRun, {"--out", out})).exit_code, 0);
+  ASSERT_TRUE(fs::exists(folder.path() / "metrics.csv"));
+  // It neither validates nor writes checkpoints before its end, which does not come.
+  Process endless(with(
+      kRun, {"--out", out, "--steps", "1000000", "--checkpoint-every", "0", "--validate", "end"}));
+  for (int i = 0; i < 1200 && fs::exists(folder.path() / "metrics.csv"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  endless.signal(SIGKILL);
+  endless.wait();
+  EXPECT_FALSE(fs::exists(folder.path() / "metrics.csv"));
+  EXPECT_FALSE(fs::exists(folder.path() / "summary.json"));
+}
+
+// The mean of the last losses is that of a run without a break, to the bit.
+TEST(RunFolder, TheLossOfAResumedRunIsThatOfAWholeOne) {
+  const TemporaryDirectory folder;
+  const auto run = with(kRun, {"--algorithm", "ar", "--data", "glyphs"});
+  const fs::path whole = folder.path() / "whole", parts = folder.path() / "parts";
+  ASSERT_EQ(run_process(with(run, {"--steps", "6", "--out", whole.string()})).exit_code, 0);
+  ASSERT_EQ(run_process(with(run, {"--steps", "3", "--out", parts.string()})).exit_code, 0);
+  ASSERT_EQ(run_process(with(run, {"--steps", "6", "--resume", parts.string()})).exit_code, 0);
+  EXPECT_EQ(summary_of(parts)["final_loss"].get<double>(),
+            summary_of(whole)["final_loss"].get<double>());
+}
+
+// Files may move, but samples of another size are other data.
+TEST(RunFolder, OtherSamplesAreRefused) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.path().string();
+  const std::vector<std::string> run = {"train", "--model",      "resnet20", "--workers",
+                                        "1",     "--batch-size", "2",        "--threads",
+                                        "1",     "--out",        out};
+  ASSERT_EQ(run_process(with(run, {"--data", "noise:16", "--steps", "1"})).exit_code, 0);
+  const ProcessResult other =
+      run_process(with(run, {"--data", "noise:32", "--steps", "2", "--resume", out}));
+  EXPECT_EQ(other.exit_code, 2) << other.describe();
+  EXPECT_NE(other.err.find("sample-shape was 3x16x16, now it is 3x32x32"), std::string::npos)
+      << other.describe();
+}
+
+// A disk that was full for a while costs rows, not the form of the file.
+TEST(RunFolder, RowsAreWholeAfterADiskWasFull) {
+  const TemporaryDirectory folder;
+  const std::string path = (folder.path() / "metrics.csv").string();
+  const auto output = *RunOutput::create(path, {});
+  const auto steps = [&](Step first, Step count) {
+    for (Step step = first; step < first + count; ++step) {
+      StepReport report;
+      report.step = step;
+      report.loss = 0.1;
+      output->on_step(report);
+    }
+  };
+  steps(0, 10);
+  output->on_checkpoint("one");
+  {
+    const FileSizeLimit limit(1000);
+    steps(10, 1000);
+    output->on_checkpoint("two");
+    const std::string rows = read_file(path);
+    EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 11);
+  }
+  steps(2000, 10);
+  output->on_checkpoint("three");
+  std::istringstream rows(read_file(path));
+  std::int64_t count = 0;
+  for (std::string row; std::getline(rows, row); ++count)
+    EXPECT_EQ(std::count(row.begin(), row.end(), ','), 14) << row;
+  EXPECT_EQ(count, 21);
+  EXPECT_EQ(rows.str().back(), '\n');
+  EXPECT_TRUE(output->commit());
 }
 
 // Rank 0 may be behind the others' clock: the row says where it was, and a resumed run keeps it.

@@ -1,5 +1,6 @@
 // `grapevine train` as a user runs it: outputs, bad input, signals, resume.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <filesystem>
@@ -194,6 +195,18 @@ TEST(TrainCommand, BadInputIsOneClearLineAndExitCode2) {
   expect_bad_input(run({"--no-such-option"}), {"no-such-option", "--help"});
   expect_bad_input(run({"--resume", folder.path().string()}), {"no checkpoint"});
   expect_bad_input(run({(folder.path() / "missing.toml").string()}), {"missing.toml"});
+  expect_bad_input(run({"/dev/zero"}), {"/dev/zero", "larger than 1 MiB"});
+  const fs::path deep = folder.path() / "deep.toml";
+  {
+    std::ofstream keys(deep);
+    keys << "lr = 0.1\na";
+    for (int i = 0; i < 200000; ++i) keys << ".a";
+    keys << " = 1\n";
+  }
+  expect_bad_input(run({deep.string()}), {"deep.toml:2", "more than 1000 dots"});
+  const fs::path pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  expect_bad_input(run({"--data", "text:" + pipe.string()}), {"pipe or device"});
   EXPECT_FALSE(fs::exists(folder.path() / "never")) << "something was written before the checks";
 }
 

@@ -254,6 +254,7 @@ TYPED_TEST_P(TransportSuite, EveryFieldOfEveryKindArrives) {
       Commit{10, 3, random_bits(rng, 64, at::kFloat)},
       Receipt{11, true, random_bits(rng, 64, at::kFloat)},
       Activate{12, true},
+      Parameters{13, true, 0.75, random_bits(rng, 64, at::kFloat)},
       PackedChunk{8, 1, 2, {random_bits(rng, 40, at::kInt), random_bits(rng, 40, at::kFloat), {}}},
       Share{7, 1.0, {}}};
   std::vector<Envelope> sent;

@@ -71,6 +71,9 @@ Payload random_payload(Rng& rng) {
       return Commit{static_cast<std::int64_t>(rng()), static_cast<std::int64_t>(rng()),
                     random_tensor(rng)};
     case 10:
+      return Parameters{static_cast<std::int64_t>(rng()), rng() % 2 == 0, random_double(rng),
+                        random_tensor(rng)};
+    case 11:
       return Receipt{static_cast<std::int64_t>(rng()), rng() % 2 == 0, random_tensor(rng)};
     default:
       return PackedChunk{static_cast<std::int64_t>(rng()),
@@ -153,6 +156,11 @@ struct ExpectSamePayload {
   void operator()(const Receipt& a, const Receipt& b) const {
     EXPECT_EQ(std::tie(a.exchange, a.accepted), std::tie(b.exchange, b.accepted));
     expect_same(a.value, b.value);
+  }
+  void operator()(const Parameters& a, const Parameters& b) const {
+    EXPECT_EQ(std::tie(a.step, a.last), std::tie(b.step, b.last));
+    EXPECT_EQ(bits_of(a.epoch), bits_of(b.epoch));
+    expect_same(a.x, b.x);
   }
   template <class A, class B>
   void operator()(const A&, const B&) const {

@@ -1,0 +1,120 @@
+// The Supervisor by itself: everybody else is the test.
+#include "actors/supervisor.hpp"
+
+#include <gtest/gtest.h>
+
+#include <caf/all.hpp>
+
+#include <future>
+
+namespace grapevine {
+namespace {
+
+constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
+
+class Ending : public RunObserver {
+ public:
+  void on_step(const StepReport&) override {}
+  void on_validation(Epoch, const Evaluation&) override {}
+  void on_checkpoint(const std::string&) override {}
+  void on_warning(const std::string&) override {}
+  void on_end(RunResult result) override { end_.set_value(std::move(result)); }
+  std::future<RunResult> end() { return end_.get_future(); }
+
+ private:
+  std::promise<RunResult> end_;
+};
+
+// A supervisor of one rank; that rank, the writer of checkpoints and the tracer are this test.
+class SupervisorTest : public testing::Test {
+ protected:
+  SupervisorTest() {
+    SupervisorConfig config;
+    config.observer = observer_;
+    config.checkpoints = true;
+    config.checkpoint_every_epochs = 1;
+    config.total_epochs = 9;
+    supervisor_ = system_.spawn(grapevine::supervisor, config);
+    BeginRun crew;
+    crew.peers = {played<PeerActor>()};
+    crew.writer = played<CheckpointWriterActor>();
+    crew.tracer = played<TracerActor>();
+    self_->send(supervisor_, crew);
+    expect<StartTraining>();
+  }
+
+  template <class Handle>
+  Handle played() {
+    return caf::actor_cast<Handle>(caf::actor_cast<caf::strong_actor_ptr>(self_.ptr()));
+  }
+
+  // The next message.
+  template <class Message>
+  Message expect() {
+    Message received{};
+    self_->receive([&](const Message& message) { received = message; },
+                   caf::after(kDeadline) >> [] { FAIL() << "nothing came"; });
+    return received;
+  }
+
+  void finish_epoch(double epochs) {
+    StepReport report;
+    report.epochs_done = epochs;
+    self_->send(supervisor_, report);
+  }
+  void give_snapshot(std::int64_t id) { self_->send(supervisor_, RankSnapshot{id, 0, 1, {}}); }
+
+  caf::actor_system_config system_config_;
+  caf::actor_system system_{system_config_};
+  caf::scoped_actor self_{system_};
+  std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
+  SupervisorActor supervisor_;
+};
+
+// The state after a failure is not what the next run is to go on from: not even where a stop was
+// asked for while the last good one was being written.
+TEST_F(SupervisorTest, TakesNoCheckpointOnceTheRunHasFailed) {
+  finish_epoch(1);
+  give_snapshot(expect<TakeSnapshot>().id);
+  const auto order = expect<WriteCheckpoint>();
+  self_->send(supervisor_, StopRequested{});
+  expect<Collect>();
+  self_->send(supervisor_, RankFailed{{Errc::failed, "rank 0: the loss is not finite"}});
+  self_->send(supervisor_, CheckpointWritten{order.id, "good", ""});
+  expect<CloseTrace>();  // and no TakeSnapshot
+  self_->send(supervisor_, TraceClosed{});
+  std::future<RunResult> end = observer_->end();
+  ASSERT_EQ(end.wait_for(kDeadline), std::future_status::ready);
+  const RunResult result = end.get();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->message, "rank 0: the loss is not finite");
+  EXPECT_EQ(result.checkpoint, "good");
+}
+
+// Without the failure the stop gets its checkpoint as soon as the one before it is written.
+TEST_F(SupervisorTest, AStopThatComesDuringAWriteGetsItsOwnCheckpoint) {
+  finish_epoch(1);
+  give_snapshot(expect<TakeSnapshot>().id);
+  const auto order = expect<WriteCheckpoint>();
+  self_->send(supervisor_, StopRequested{});
+  expect<Collect>();
+  self_->send(supervisor_, CheckpointWritten{order.id, "good", ""});
+  const auto last = expect<TakeSnapshot>();
+  EXPECT_GT(last.id, order.id);
+  give_snapshot(last.id);
+  self_->send(supervisor_, CheckpointWritten{expect<WriteCheckpoint>().id, "last", ""});
+  RankReport report;
+  report.z = FrozenTensor::copy_of(at::zeros({1}));
+  self_->send(supervisor_, report);
+  expect<CloseTrace>();
+  self_->send(supervisor_, TraceClosed{});
+  std::future<RunResult> end = observer_->end();
+  ASSERT_EQ(end.wait_for(kDeadline), std::future_status::ready);
+  const RunResult result = end.get();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(result.checkpoint, "last");
+}
+
+}  // namespace
+}  // namespace grapevine
