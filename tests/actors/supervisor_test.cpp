@@ -80,8 +80,8 @@ TEST_F(SupervisorTest, TakesNoCheckpointOnceTheRunHasFailed) {
   self_->send(supervisor_, StopRequested{});
   expect<Collect>();
   self_->send(supervisor_, RankFailed{{Errc::failed, "rank 0: the loss is not finite"}});
+  expect<CloseTrace>();
   self_->send(supervisor_, CheckpointWritten{order.id, "good", ""});
-  expect<CloseTrace>();  // and no TakeSnapshot
   self_->send(supervisor_, TraceClosed{});
   std::future<RunResult> end = observer_->end();
   ASSERT_EQ(end.wait_for(kDeadline), std::future_status::ready);
@@ -89,6 +89,8 @@ TEST_F(SupervisorTest, TakesNoCheckpointOnceTheRunHasFailed) {
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->message, "rank 0: the loss is not finite");
   EXPECT_EQ(result.checkpoint, "good");
+  self_->receive([](TakeSnapshot) { ADD_FAILURE() << "a cut after the failure"; },
+                 caf::after(std::chrono::seconds(0)) >> [] {});
 }
 
 // Without the failure the stop gets its checkpoint as soon as the one before it is written.
