@@ -81,8 +81,10 @@ struct Plan {
   double elasticity = 0.9;      // easgd: beta = workers * alpha
   bool synchronous = false;     // easgd: all clients of a round move against the same centre
 
-  // Whether a rank's clock is the number of its own steps; else it is that of all ranks' gradients.
-  bool counts_own_steps() const { return exchange != Exchange::bilateral; }
+  // Whether every rank takes the planned steps itself; else the fast ones take over from the slow.
+  bool plans_each_rank() const { return exchange != Exchange::bilateral; }
+  // Whether a rank's clock is the number of its own steps; else all ranks' gradients count.
+  bool counts_own_steps() const { return plans_each_rank() && exchange != Exchange::partial; }
 };
 
 // Checks every value, and that the parts fit each other: the error names the two that do not and

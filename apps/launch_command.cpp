@@ -87,7 +87,7 @@ class LaunchCommand final : public Command {
     if (auto planned = plan(); !planned) return planned;
     std::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go: the job stays
     SignalPipe signals;
-    found_ = checkpoint_mark(out_folder(verb_));
+    if (restarts_ > 0) found_ = checkpoint_mark(out_folder(verb_));
     for (int restart = 0;; ++restart) {
       LaunchJob job(job_options(), signals, console);
       const auto commands = make_commands(restart > 0, console);

@@ -42,6 +42,7 @@ Expected<std::shared_ptr<RunOutput>> RunOutput::create(const std::string& path,
   std::shared_ptr<RunOutput> output(new RunOutput(std::move(*file), path));
   output->file_.stream() << kHeader << "\n";
   if (!before.first_steps.empty()) output->keep_rows(before);
+  if (auto flushed = output->file_.flush(); !flushed) return flushed.error();
   return output;
 }
 

@@ -63,7 +63,7 @@ std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& p
                               std::int32_t workers) {
   std::vector<Step> steps = checkpoint.steps();
   steps.resize(static_cast<std::size_t>(workers));
-  if (parts.plan.counts_own_steps()) return steps;
+  if (parts.plan.plans_each_rank()) return steps;
   const std::vector<double> epochs = checkpoint.epochs();
   std::vector<Step> heads;
   for (std::int32_t rank = 0; rank < workers; rank += parts.plan.hierarchy)
@@ -80,7 +80,7 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   const Step steps = job.run.parts->horizon.steps;
   const std::vector<Step> behind = progress_of(checkpoint, *job.run.parts, job.run.workers());
   const auto [done, most] = std::minmax_element(behind.begin(), behind.end());
-  const bool counts_steps = plan.counts_own_steps();
+  const bool counts_steps = plan.plans_each_rank();
   const Error too_short = bad_input("--resume " + job.options.resume + ": it is at step " +
                                     std::to_string(*most) + ", the job ends at step " +
                                     std::to_string(steps) + ": give more --steps or --epochs");

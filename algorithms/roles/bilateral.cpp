@@ -198,8 +198,12 @@ Expected<void> Bilateral::load(const StateDict& state) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto exchange = state.integer_in("exchange", 0, kMost),
              asked = state.integer_in("asked", -1, ranks_ - 1),
-             round = state.integer_in("round", 0, kMost),
-             phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished));
+             round = state.integer_in("round", 0, kMost);
+  // Older states do not say.
+  const Expected<std::int64_t> phase =
+      state.entries().count("phase") == 0
+          ? static_cast<std::int64_t>(Phase::idle)
+          : state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished));
   for (const auto* field : {&exchange, &asked, &round, &phase})
     if (!*field) return field->error();
   const auto steps = state.list("steps"), partners = state.list("partners");

@@ -298,7 +298,7 @@ Expected<void> Hierarchy::load(const StateDict& state) {
   if (auto loaded = ring_.load(state.under("ring")); !loaded) return loaded;
   if (auto loaded = early_.load(state.under("early")); !loaded) return loaded;
   next_.reset();
-  if (const StateDict next = state.under("next"); !next.entries().empty()) {
+  if (const StateDict next = state.under("next"); next.entries().count("step") > 0) {
     auto loaded = load_parameters(next, model_.x.numel());
     if (!loaded) return loaded.error();
     next_ = std::move(*loaded);

@@ -196,7 +196,7 @@ Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const std::st
 
 MetricsEndpoint::MetricsEndpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 // A client may send its request as slowly as it likes: the run does not wait for its end, and what
-// serves it stays until the process goes.
+// serves it stays until the process goes, with all that it uses.
 MetricsEndpoint::~MetricsEndpoint() {
   if (impl_->stop()) return;
   impl_->serving.detach();

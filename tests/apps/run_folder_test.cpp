@@ -157,7 +157,7 @@ TEST(RunFolder, ARunOfNodesWithTheirOwnPaceIsEndedEarlier) {
   const std::string out = folder.path().string();
   const auto run = with(kRun, {"--algorithm", "ad-psgd", "--workers", "4", "--set",
                                "wiring.hierarchy=2", "--out", out});
-  ASSERT_EQ(run_process(with(run, {"--steps", "20"})).exit_code, 0);  // 5 steps an epoch
+  ASSERT_EQ(run_process(with(run, {"--steps", "100"})).exit_code, 0);  // 5 steps an epoch
   std::set<fs::path> amid;
   for (const auto& entry : fs::directory_iterator(folder.path() / "checkpoint"))
     if (entry.path().filename().string().rfind("epoch-", 0) == 0) amid.insert(entry.path());
@@ -229,7 +229,7 @@ TEST(RunFolder, OtherSamplesAreRefused) {
 TEST(RunFolder, RowsAreWholeAfterADiskWasFull) {
   const TemporaryDirectory folder;
   const std::string path = (folder.path() / "metrics.csv").string();
-  const auto output = *RunOutput::create(path, {});
+  auto output = *RunOutput::create(path, {});
   const auto steps = [&](Step first, Step count) {
     for (Step step = first; step < first + count; ++step) {
       StepReport report;
@@ -255,7 +255,27 @@ TEST(RunFolder, RowsAreWholeAfterADiskWasFull) {
     EXPECT_EQ(std::count(row.begin(), row.end(), ','), 14) << row;
   EXPECT_EQ(count, 21);
   EXPECT_EQ(rows.str().back(), '\n');
-  EXPECT_TRUE(output->commit());
+  ASSERT_TRUE(output->commit());
+
+  // The rows of the run before are there from the beginning.
+  const std::string old = (folder.path() / "old.csv").string();
+  fs::rename(path, old);
+  {
+    const FileSizeLimit limit(100);
+    const auto refused = RunOutput::create(path, {{5}, 0, old});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("metrics.csv"), std::string::npos);
+  }
+  output = *RunOutput::create(path, {{5}, 0, old});
+  {
+    const FileSizeLimit limit(1000);
+    steps(5, 1000);
+    output->on_checkpoint("four");
+  }
+  steps(2000, 1);
+  ASSERT_TRUE(output->commit());
+  const std::string resumed = read_file(path);
+  EXPECT_EQ(std::count(resumed.begin(), resumed.end(), '\n'), 1 + 5 + 1) << resumed;
 }
 
 // Rank 0 may be behind the others' clock: the row says where it was, and a resumed run keeps it.
