@@ -1,6 +1,7 @@
 // The Supervisor by itself: everybody else is the test.
 #include "actors/supervisor.hpp"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <caf/all.hpp>
