@@ -75,8 +75,6 @@ MadeDataSet make_text(const std::string& path, const DataOptions& /*options*/) {
     return bad_input("text:" + path + ": the file does not exist: check the path");
   if (std::filesystem::is_directory(path, ignored))
     return bad_input("text:" + path + ": is a folder: give a text file");
-  if (!std::filesystem::is_regular_file(path, ignored))
-    return bad_input("text:" + path + ": is a pipe or device: give a text file");
   const auto text = read_maybe_gzipped(path, kMostBytes);
   if (!text) return text.error();
   constexpr std::size_t kFewest = kFewestSamples * kSteps + 1;
