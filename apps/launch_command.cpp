@@ -17,6 +17,7 @@
 
 #include "apps/launch_job.hpp"
 #include "apps/launch_plan.hpp"
+#include "apps/read_up_to.hpp"
 #include "apps/signal_pipe.hpp"
 #include "apps/train_options.hpp"
 #include "apps/verb_options.hpp"
@@ -87,7 +88,10 @@ class LaunchCommand final : public Command {
     if (auto planned = plan(); !planned) return planned;
     std::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go: the job stays
     SignalPipe signals;
-    if (restarts_ > 0) found_ = checkpoint_mark(out_folder(verb_));
+    if (restarts_ > 0) {
+      folder_ = out_folder();
+      found_ = checkpoint_mark(folder_);
+    }
     for (int restart = 0;; ++restart) {
       LaunchJob job(job_options(), signals, console);
       const auto commands = make_commands(restart > 0, console);
@@ -172,9 +176,7 @@ class LaunchCommand final : public Command {
       std::ifstream file(hostfile_);
       if (!file || fs::is_directory(hostfile_, ignored))
         return bad_input(hostfile_ + ": cannot be read: give lines like 'node1 slots=4'");
-      std::string text(kLargestHostfile + 1, '\0');
-      file.read(text.data(), static_cast<std::streamsize>(text.size()));
-      text.resize(static_cast<std::size_t>(file.gcount()));
+      const std::string text = read_up_to(file, kLargestHostfile);
       if (text.size() > kLargestHostfile)
         return bad_input(hostfile_ + ": is larger than 1 MiB: give lines like 'node1 slots=4'");
       auto parsed = parse_hostfile(text, hostfile_);
@@ -240,10 +242,10 @@ class LaunchCommand final : public Command {
   }
 
   // Where the verb writes to; empty: nobody said so.
-  static std::string out_folder(const std::vector<std::string>& arguments) {
-    return !arguments.empty() && arguments.front() == "train"
-               ? given_folder(std::vector<std::string>(arguments.begin() + 1, arguments.end()))
-               : option_value(arguments, "out").value_or("");
+  std::string out_folder() const {
+    return verb_.front() == "train"
+               ? given_folder(std::vector<std::string>(verb_.begin() + 1, verb_.end()))
+               : option_value(verb_, "out").value_or("");
   }
 
   // Tells one newest checkpoint of a folder from the next; nothing: there is none.
@@ -261,18 +263,17 @@ class LaunchCommand final : public Command {
   // from what was there before this job began.
   void resume(std::vector<std::string>& arguments, std::vector<std::string>& variables,
               Console& console) const {
-    const std::string folder = out_folder(arguments);
-    const CheckpointMark mark = checkpoint_mark(folder);
+    const CheckpointMark mark = checkpoint_mark(folder_);
     const bool saved = mark && mark != found_;
     console.err << "launch: "
-                << (saved            ? "resuming " + folder
-                    : folder.empty() ? "from the beginning: no --out names a checkpoint"
-                    : found_         ? "from the beginning: no new checkpoint in " + folder
-                                     : "from the beginning: no checkpoint in " + folder)
+                << (saved             ? "resuming " + folder_
+                    : folder_.empty() ? "from the beginning: no --out names a checkpoint"
+                    : found_          ? "from the beginning: no new checkpoint in " + folder_
+                                      : "from the beginning: no checkpoint in " + folder_)
                 << std::endl;
     if (!saved) return;
     arguments = without_option(arguments, "resume");
-    variables.push_back("GRAPEVINE_RESUME=" + folder);
+    variables.push_back("GRAPEVINE_RESUME=" + folder_);
   }
 
   CLI::App* app_ = nullptr;
@@ -288,7 +289,8 @@ class LaunchCommand final : public Command {
   std::string config_;
 
   std::vector<std::string> verb_;
-  CheckpointMark found_;  // before the job began
+  std::string folder_;    // where a restart looks for checkpoints
+  CheckpointMark found_;  // there, before the job began
   std::vector<LaunchPlace> placements_;
   std::string head_host_;
 };

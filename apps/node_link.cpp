@@ -15,6 +15,7 @@
 #include <caf/io/all.hpp>
 
 #include "actors/node_protocol.hpp"
+#include "apps/read_up_to.hpp"
 #include "net/tcp_dial.hpp"
 
 namespace grapevine {
@@ -71,10 +72,8 @@ Expected<std::string> read_secret(const std::string& path) {
   if (::stat(path.c_str(), &status) == 0 && (status.st_mode & S_IROTH) != 0)
     spdlog::warn("--secret-file {}: everybody on this machine may read it: chmod o-r {}", path,
                  path);
-  std::string text(kLongestSecret + 2, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return checked_secret(std::move(text), "--secret-file " + path);
+  // With the end of its line.
+  return checked_secret(read_up_to(file, kLongestSecret + 1), "--secret-file " + path);
 }
 
 void configure_for_nodes(caf::actor_system_config& config, Duration silence) {

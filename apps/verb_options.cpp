@@ -10,6 +10,7 @@
 
 #include <toml++/toml.h>
 
+#include "apps/read_up_to.hpp"
 #include "messages/names.hpp"
 #include "messages/number_text.hpp"
 
@@ -107,9 +108,7 @@ Expected<std::string> read_toml_file(const std::string& path, const std::string&
     return bad_input(path + ": is a folder: give " + what);
   std::ifstream file(path, std::ios::binary);
   if (!file) return bad_input(path + ": cannot be read: give " + what);
-  std::string text(kLargestFile + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  std::string text = read_up_to(file, kLargestFile);
   if (text.size() > kLargestFile) return bad_input(path + ": is larger than 1 MiB: give " + what);
   std::istringstream lines(text);
   std::string line;

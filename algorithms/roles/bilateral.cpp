@@ -15,6 +15,8 @@ namespace {
 // Of one rank: more is damage, and the sum over ranks would overflow.
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 
+bool can_be_steps(std::int64_t count) { return count >= 0 && count <= kMostSteps; }
+
 }  // namespace
 
 Bilateral::Bilateral(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
@@ -162,8 +164,7 @@ void Bilateral::learn(const FrozenTensor& steps) {
                       steps.numel() == ranks_,
                   "counts of another number of ranks");
   const auto* counts = steps.read().data_ptr<std::int64_t>();
-  GRAPEVINE_CHECK(std::all_of(counts, counts + ranks_,
-                              [](std::int64_t n) { return n >= 0 && n <= kMostSteps; }),
+  GRAPEVINE_CHECK(std::all_of(counts, counts + ranks_, can_be_steps),
                   "counts of gradients that cannot be");
   at::maximum_out(steps_, steps_, steps.read());
   update_clock();
@@ -212,7 +213,7 @@ Expected<void> Bilateral::load(const StateDict& state) {
   if (static_cast<std::int32_t>(steps->size()) != ranks_)
     return bad_input("entry 'steps' of the saved state is of another number of ranks");
   for (const std::int64_t count : *steps)
-    if (count < 0 || count > kMostSteps)
+    if (!can_be_steps(count))
       return bad_input("entry 'steps' of the saved state has a count of " + std::to_string(count));
   for (const std::int64_t partner : *partners)
     if (partner < 0 || partner >= ranks_ || partner == rank_)

@@ -63,6 +63,23 @@ class SupervisorTest : public testing::Test {
     report.epochs_done = epochs;
     self_->send(supervisor_, report);
   }
+  // A stop is asked for while a checkpoint is written; that one's id.
+  std::int64_t stop_during_a_write() {
+    finish_epoch(1);
+    give_snapshot(expect<TakeSnapshot>().id);
+    const std::int64_t id = expect<WriteCheckpoint>().id;
+    self_->send(supervisor_, StopRequested{});
+    expect<Collect>();
+    return id;
+  }
+
+  RunResult result() {
+    std::future<RunResult> end = observer_->end();
+    if (end.wait_for(kDeadline) == std::future_status::ready) return end.get();
+    ADD_FAILURE() << "the run does not end";
+    return {};
+  }
+
   void give_snapshot(std::int64_t id) { self_->send(supervisor_, RankSnapshot{id, 0, 1, {}}); }
 
   caf::actor_system_config system_config_;
@@ -75,18 +92,12 @@ class SupervisorTest : public testing::Test {
 // The state after a failure is not what the next run is to go on from: not even where a stop was
 // asked for while the last good one was being written.
 TEST_F(SupervisorTest, TakesNoCheckpointOnceTheRunHasFailed) {
-  finish_epoch(1);
-  give_snapshot(expect<TakeSnapshot>().id);
-  const auto order = expect<WriteCheckpoint>();
-  self_->send(supervisor_, StopRequested{});
-  expect<Collect>();
+  const std::int64_t written = stop_during_a_write();
   self_->send(supervisor_, RankFailed{{Errc::failed, "rank 0: the loss is not finite"}});
   expect<CloseTrace>();
-  self_->send(supervisor_, CheckpointWritten{order.id, "good", ""});
+  self_->send(supervisor_, CheckpointWritten{written, "good", ""});
   self_->send(supervisor_, TraceClosed{});
-  std::future<RunResult> end = observer_->end();
-  ASSERT_EQ(end.wait_for(kDeadline), std::future_status::ready);
-  const RunResult result = end.get();
+  const RunResult result = this->result();
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->message, "rank 0: the loss is not finite");
   EXPECT_EQ(result.checkpoint, "good");
@@ -96,14 +107,10 @@ TEST_F(SupervisorTest, TakesNoCheckpointOnceTheRunHasFailed) {
 
 // Without the failure the stop gets its checkpoint as soon as the one before it is written.
 TEST_F(SupervisorTest, AStopThatComesDuringAWriteGetsItsOwnCheckpoint) {
-  finish_epoch(1);
-  give_snapshot(expect<TakeSnapshot>().id);
-  const auto order = expect<WriteCheckpoint>();
-  self_->send(supervisor_, StopRequested{});
-  expect<Collect>();
-  self_->send(supervisor_, CheckpointWritten{order.id, "good", ""});
+  const std::int64_t written = stop_during_a_write();
+  self_->send(supervisor_, CheckpointWritten{written, "good", ""});
   const auto last = expect<TakeSnapshot>();
-  EXPECT_GT(last.id, order.id);
+  EXPECT_GT(last.id, written);
   give_snapshot(last.id);
   self_->send(supervisor_, CheckpointWritten{expect<WriteCheckpoint>().id, "last", ""});
   RankReport report;
@@ -111,9 +118,7 @@ TEST_F(SupervisorTest, AStopThatComesDuringAWriteGetsItsOwnCheckpoint) {
   self_->send(supervisor_, report);
   expect<CloseTrace>();
   self_->send(supervisor_, TraceClosed{});
-  std::future<RunResult> end = observer_->end();
-  ASSERT_EQ(end.wait_for(kDeadline), std::future_status::ready);
-  const RunResult result = end.get();
+  const RunResult result = this->result();
   EXPECT_FALSE(result.error) << result.error->message;
   EXPECT_TRUE(result.interrupted);
   EXPECT_EQ(result.checkpoint, "last");
