@@ -142,7 +142,7 @@ Program almost_ordered_program(std::mt19937& rng) {
 bool checker_finds_race(const Program& program) {
   DeviceArray<Step> steps(program.steps);
   DeviceArray<Sync> syncs(program.syncs);
-  DeviceArray<std::uint32_t> memory(std::vector<std::uint32_t>(kGlobals));
+  DeviceArray<std::uint32_t> memory(std::vector<std::uint32_t>(kGlobals, 0U));
   events.clear();
   EXPECT_EQ(run_program(steps.data(), syncs.data(), program.rounds, memory.data()), cudaSuccess)
       << cudaGetErrorString(cudaErrorIllegalAddress);

@@ -275,6 +275,7 @@ template <int kBytes>
 __global__ void fill_shared(unsigned char* out) {
   __shared__ unsigned char values[kBytes];
   values[0] = 1;
+  __syncthreads();  // or the compiler needs no array
   out[0] = values[0];
 }
 
