@@ -15,8 +15,7 @@ struct OptimizerConfig {
   std::string name = "sgd";  // sgd | adam | adamw
   double momentum = 0;       // sgd
   bool nesterov = false;     // sgd
-  double weight_decay =
-      0;  // sgd, adam: wd * z is added to the gradient; adamw: decoupled, x -= lr * wd * z
+  double weight_decay = 0;   // sgd, adam: wd z joins the gradient; adamw: x -= lr wd z, decoupled
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw
 };
 

@@ -279,12 +279,11 @@ TEST(Bilateral, RefusesGraphsThatAreNotBipartiteAndNamesThoseThatFit) {
            {"bipartite-linear", 7, "needs an even number of ranks"}}) {
     const std::string refusal = refusal_of(topology, ranks);
     EXPECT_NE(refusal.find(says), std::string::npos) << refusal;
-    const std::size_t advice = std::max(refusal.rfind(": choose "), refusal.rfind(" or star"));
+    const std::size_t advice = refusal.rfind(": ");
     ASSERT_NE(advice, std::string::npos) << refusal;
     int named = 0;
     for (const std::string& name : topology_names()) {
-      const std::size_t at = refusal.find(" " + name, std::min(refusal.rfind(": "), advice));
-      if (at == std::string::npos) continue;
+      if (refusal.find(" " + name, advice) == std::string::npos) continue;
       ++named;
       EXPECT_EQ(refusal_of(name, ranks), "") << "named in: " << refusal;
     }

@@ -4,6 +4,8 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "algorithms/collectives/reduction.hpp"
@@ -116,7 +118,7 @@ Reductions make_reductions(const std::string& reduce, std::int32_t ranks, std::i
 
 // One operation; `between` is called once all have started and before anything arrives.
 template <class F>
-void reduce(Reductions& all, const std::vector<at::Tensor>& given, F&& between) {
+void run_once(Reductions& all, const std::vector<at::Tensor>& given, F&& between) {
   Rng rng(1);
   std::deque<std::tuple<Rank, Rank, Payload>> wire;
   const auto send = [&](Rank from, std::vector<OutgoingMessage> messages) {
@@ -148,7 +150,7 @@ TEST(MomentumCorrection, RejectedEntriesKeepTheirMomentum) {
       for (const bool checkpoint : {false, true}) {
         SCOPED_TRACE(how + ", " + type + (checkpoint ? ", with a checkpoint" : ""));
         auto ranks = make_reductions(how, 2, 2, type);
-        reduce(ranks, {at::tensor({3.0F, 0.0F}), at::tensor({0.0F, 1.0F})}, [&] {
+        run_once(ranks, {at::tensor({3.0F, 0.0F}), at::tensor({0.0F, 1.0F})}, [&] {
           if (!checkpoint) return;
           auto fresh = make_reductions(how, 2, 2, type);
           for (std::size_t r = 0; r < 2; ++r)
@@ -166,8 +168,8 @@ TEST(MomentumCorrection, RejectedEntriesKeepTheirMomentum) {
 // Where all lists are added, all that is sent is applied.
 TEST(MomentumCorrection, EntriesOfASumLoseTheirMomentum) {
   auto ranks = make_reductions("all-gather", 2, 4);
-  reduce(ranks, {at::tensor({3.0F, 2.0F, 1.0F, 0.5F}), at::tensor({0.0F, 1.0F, 4.0F, 0.5F})},
-         [] {});
+  run_once(ranks, {at::tensor({3.0F, 2.0F, 1.0F, 0.5F}), at::tensor({0.0F, 1.0F, 4.0F, 0.5F})},
+           [] {});
   EXPECT_TRUE(at::equal(kept(*ranks[0], "velocity"), at::tensor({0.0F, 0.0F, 1.0F, 0.5F})));
   EXPECT_TRUE(at::equal(kept(*ranks[1], "velocity"), at::tensor({0.0F, 0.0F, 0.0F, 0.5F})));
 }
@@ -176,10 +178,10 @@ TEST(MomentumCorrection, EntriesOfASumLoseTheirMomentum) {
 // ranks 0, 1 keep entry 0; ranks 2, 3 keep entry 1; together entry 1 wins.
 TEST(MomentumCorrection, EntriesDroppedOnTheWayKeepTheirMomentum) {
   auto ranks = make_reductions("butterfly", 4, 2);
-  reduce(ranks,
-         {at::tensor({5.0F, 0.0F}), at::tensor({0.0F, 1.0F}), at::tensor({0.0F, 9.0F}),
-          at::tensor({0.0F, 9.0F})},
-         [] {});
+  run_once(ranks,
+           {at::tensor({5.0F, 0.0F}), at::tensor({0.0F, 1.0F}), at::tensor({0.0F, 9.0F}),
+            at::tensor({0.0F, 9.0F})},
+           [] {});
   EXPECT_TRUE(at::equal(kept(*ranks[0], "velocity"), at::tensor({5.0F, 0.0F})));
   EXPECT_TRUE(at::equal(kept(*ranks[1], "velocity"), at::tensor({0.0F, 1.0F})));
   for (const std::size_t r : {2U, 3U})

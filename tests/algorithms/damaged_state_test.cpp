@@ -304,7 +304,7 @@ TEST(DamagedState, PhasesAndSizesAreCheckedByEveryRole) {
           if (!is_phase && (tensor == nullptr || !is_of_the_model)) continue;
           SCOPED_TRACE(keys.back().second + ", " + optimizer + ", rank " + std::to_string(rank) +
                        ", event " + std::to_string(world.event_count()) + ", " + name);
-          const auto load = [&](const StateValue& other) {
+          const auto load = [&, name = name](const StateValue& other) {
             StateDict damaged_state = state;
             damaged_state.put(name, other);
             ModelState model = world.model(rank);

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"

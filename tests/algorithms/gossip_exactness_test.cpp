@@ -2,8 +2,8 @@
 // averaging does not move, and local steps that hide the exchange.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <string>
 #include <vector>
 
