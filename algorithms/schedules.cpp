@@ -92,6 +92,7 @@ Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
                        : config.lr;
   schedule.warmup_from_ = config.per_256 ? std::min(config.lr, schedule.base_) : 0;
   schedule.warmup_epochs_ = config.warmup_epochs;
+  schedule.step_epochs_ = config.steps_per_epoch > 0 ? 1 / config.steps_per_epoch : 0;
   schedule.epochs_ = config.epochs;
 
   if (Expected<void> spec = schedule.parse_spec(config.spec); !spec) return spec.error();
@@ -130,8 +131,8 @@ Expected<void> LrSchedule::parse_spec(const std::string& spec) {
 double LrSchedule::at(double epoch) const {
   GRAPEVINE_CHECK(epoch >= 0, "learning rate asked for epoch ", epoch);
   double rate = base_;
-  if (epoch < warmup_epochs_)
-    rate = warmup_from_ + (base_ - warmup_from_) * (epoch / warmup_epochs_);
+  if (const double end = epoch + step_epochs_; end < warmup_epochs_)
+    rate = warmup_from_ + (base_ - warmup_from_) * (end / warmup_epochs_);
   // The decay multiplies the warm-up, so that the rate has no jump where the warm-up ends.
   if (kind_ == Kind::step) {
     for (double milestone : milestones_)

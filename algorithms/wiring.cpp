@@ -158,13 +158,15 @@ const std::vector<KeyInfo>& wiring_keys() {
       {"update", "before | after", "whether the optimizer steps before or after the exchange"},
       {"overlap", "true | false", "gossip while the worker computes"},
       {"staleness", "a whole number",
-       "tau. gossip: iterations in which an outstanding round may be skipped before it is waited "
-       "for; partial: rounds that a gradient may be old; group: steps between global averages"},
+       "tau. gossip: iterations (exchanges, with local steps) in which an outstanding round may be "
+       "skipped before it is waited for; partial: rounds that a gradient may be old; group: steps "
+       "between global averages"},
       {"activation", "solo | majority | quorum",
        "who begins a partial all-reduce: the first that is ready, a drawn one, or the quorum"},
       {"quorum", "a whole number", "ranks that must be ready; more than half by default"},
       {"scale", "ranks | active", "what a partial sum is divided by: all ranks, or those in it"},
-      {"group_size", "a whole number", "ranks that average; about the root of all by default"},
+      {"group_size", "a whole number",
+       "ranks that average, at most; about the root of all by default"},
       {"hierarchy", "a whole number, or node: what the launcher says",
        "ranks per node: they all-reduce gradients, one of them exchanges with other nodes"},
       {"compress", "none | top-k | random-k | fp16 | bf16 | int8 | sign",

@@ -44,6 +44,7 @@ class TrainCommand : public Command {
   Expected<void> run(Console& console) override {
     if (auto read = read_job_file(*app_, options_); !read) return read;
     if (auto length = settle_length(*app_, options_); !length) return length;
+    if (auto fits = check_momentum(*app_, options_); !fits) return fits;
     std::signal(SIGPIPE, SIG_IGN);  // whoever read the progress may go: the training stays
     if (!options_.cluster.empty()) return submit(console);
     if (options_.processes != 0)
@@ -163,7 +164,15 @@ class TrainCommand : public Command {
     console.err << o.algorithm << ": " << o.model << " (" << format_count(job.parameters)
                 << " parameters) on " << o.data << ", " << o.workers
                 << (o.workers == 1 ? " worker" : " workers") << " x batch " << o.batch_size << ", "
-                << format_count(job.run.parts->horizon.steps) << " steps" << std::endl;
+                << format_count(job.run.parts->horizon.steps) << " steps"
+                << (steps_plainly(*job.run.parts) ? ", without momentum" : "") << std::endl;
+  }
+
+  // Whether the default of --momentum counts for nothing: it is refused where it is given.
+  static bool steps_plainly(const SharedParts& parts) {
+    const ServerRule rule = parts.plan.rule;
+    return parts.plan.exchange == Exchange::server && rule != ServerRule::gem &&
+           rule != ServerRule::easgd && parts.optimizer.momentum != 0;
   }
 
   // Runs to the end, or to an end that a signal asked for.

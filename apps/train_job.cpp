@@ -92,6 +92,7 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   rate.per_256 = o.lr_per_256;
   rate.global_batch = o.workers * o.batch_size;
   rate.epochs = horizon.epoch_of(horizon.steps);
+  rate.steps_per_epoch = horizon.steps_per_epoch;
   auto lr = LrSchedule::make(rate);
   if (!lr) return lr.error();
   OptimizerConfig optimizer;

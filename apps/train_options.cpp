@@ -161,6 +161,27 @@ Expected<void> settle_length(const CLI::App& app, TrainOptions& options) {
                    std::to_string(options.steps) + ": give one of them");
 }
 
+Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options) {
+  if (app.get_option("--momentum")->count() == 0 || options.momentum == 0) return {};
+  const std::string given = "--momentum " + number_text(options.momentum);
+  if (options.optimizer == "adam" || options.optimizer == "adamw")
+    return bad_input(given + " does not fit --optimizer " + options.optimizer +
+                     ", which has a mean of gradients of its own: drop it, or use sgd");
+  const auto wiring = effective_wiring(options);
+  if (!wiring) return {};  // somebody else says what is wrong with it
+  const auto value_of = [&](const std::string& key) {
+    const auto found = wiring->keys().find(key);
+    return found == wiring->keys().end() ? std::string() : found->second;
+  };
+  const std::string rule = value_of("rule");
+  if (value_of("exchange") != "server" ||
+      (rule != "downpour" && rule != "adaptive" && rule != "agn"))
+    return {};
+  return bad_input(given + " does not fit rule = '" + rule +
+                   "': its clients commit plain steps along the gradient: drop it, or use rule = "
+                   "'gem' or 'easgd'");
+}
+
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options) {
   const std::set<std::string> stay = {"help",        "job", "cluster", "processes",
                                       "secret-file", "set", "out"};

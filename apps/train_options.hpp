@@ -81,6 +81,9 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
 // Errors (bad_input): both are from the same place, or there are no steps.
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options);
 
+// --momentum that somebody gave, where no step uses it. Errors: bad_input.
+Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options);
+
 // After settle_length(): the options that `train` on another machine needs to run the same job:
 // what the command line, the environment and the job file say, without what concerns this process
 // alone (--cluster, --processes, --secret-file, the job file's name, GRAPEVINE_NETWORK_INTERFACE).

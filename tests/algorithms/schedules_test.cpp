@@ -76,6 +76,20 @@ TEST(LrSchedule, WarmsUpFromZeroWithoutScaling) {
   EXPECT_DOUBLE_EQ(schedule.at(2), 0.1);
 }
 
+// Every step of the ramp moves, the first one too, and it ends where it would without.
+TEST(LrSchedule, AStepOfTheWarmUpTakesTheRateOfItsEnd) {
+  LrConfig config;
+  config.warmup_epochs = 2;
+  config.steps_per_epoch = 10;
+  const LrSchedule schedule = make(config);
+  for (int step = 0; step < 20; ++step)
+    EXPECT_NEAR(schedule.at(step / 10.0), 0.1 * (step + 1) / 20, 1e-12) << "step " << step;
+  EXPECT_DOUBLE_EQ(schedule.at(2), 0.1);
+  config.spec = "step:0.1@1";
+  EXPECT_NEAR(make(config).at(0.9), 0.1 * 10 / 20, 1e-12) << "decay keeps its epoch";
+  EXPECT_NEAR(make(config).at(1), 0.01 * 11 / 20, 1e-12);
+}
+
 TEST(LrSchedule, NeverWarmsUpDownwards) {
   LrConfig config;
   config.per_256 = true;

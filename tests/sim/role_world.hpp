@@ -31,6 +31,9 @@ struct WorldConfig {
   std::map<Rank, double> slowness;  // chance that a ready gradient is held back, by rank
 };
 
+// What becomes of the messages of a rank that are on their way when it dies.
+enum class OnTheWire { delivered, lost };
+
 class RoleWorld {
  public:
   RoleWorld(const WorldConfig& config, GradientOf gradient_of)
@@ -55,7 +58,7 @@ class RoleWorld {
   bool step() {
     std::vector<std::function<void()>> choices;
     for (auto& [pair, queue] : wires_)
-      if (!queue.empty() && stalled_.count(pair.second) == 0)
+      if ((!queue.empty() || news_.count(pair) > 0) && stalled_.count(pair.second) == 0)
         choices.push_back([this, pair = pair] { deliver(pair); });
     bool held_back = false;
     for (Seat& seat : ranks_) {
@@ -97,24 +100,25 @@ class RoleWorld {
   void tamper(std::function<void(Envelope&)> change) { change_ = std::move(change); }
   const Role& role(Rank rank) const { return *ranks_[static_cast<std::size_t>(rank)].role; }
 
-  // The rank is gone with everything it holds; its messages on the wire still arrive, those to it
-  // are lost.
-  void kill(Rank dead) {
+  // The rank is gone with everything it holds; messages to it are lost. Each other rank hears of it
+  // at a moment of its own, by news that come after the dead rank's messages to it: before them
+  // what is on the wire is delivered or lost, after them nothing comes from it any more.
+  void kill(Rank dead, OnTheWire fate = OnTheWire::delivered) {
     at(dead).up = false;
-    for (auto& [pair, queue] : wires_)
-      if (pair.second == dead) {
-        for (const Envelope& envelope : queue) lose(envelope);
-        queue.clear();
-      }
+    const auto lose_queue = [this](Pair pair) {
+      for (const Envelope& envelope : wires_[pair]) lose(envelope);
+      wires_[pair].clear();
+    };
+    for (const Seat& seat : ranks_) {
+      lose_queue({seat.number, dead});
+      news_.erase({seat.number, dead});
+      if (fate == OnTheWire::lost) lose_queue({dead, seat.number});
+      if (!seat.up) continue;
+      wires_[{dead, seat.number}];  // on which the news travel
+      news_.insert({dead, seat.number});
+    }
     lose(at(dead).model.w, at(dead).model.x);
     for (const auto& [key, share] : at(dead).arrived) lose(share.w, share.x);
-    for (Seat& seat : ranks_) {
-      seat.members.alive[static_cast<std::size_t>(dead)] = false;
-      if (!seat.up) continue;
-      const std::size_t seen = seat.log.size();
-      seat.role->on_peer_down(seat, dead);
-      note_folds(seat, seen);
-    }
   }
 
   // Replaces every role by a fresh one that loads what the old one saved; messages on the wire
@@ -179,6 +183,7 @@ class RoleWorld {
   at::Tensor lost_x() const { return lost_x_.defined() ? lost_x_ : zeros().to(at::kDouble); }
   // Sum of all gradients committed so far, [d] double; undefined where there are none.
   at::Tensor gradients() const { return gradient_sum_; }
+  const std::shared_ptr<const SharedParts>& parts() const { return parts_; }
   std::int64_t event_count() const { return events_; }
   Rng& rng() { return rng_; }
 
@@ -243,6 +248,7 @@ class RoleWorld {
   double chance() { return std::uniform_real_distribution<double>()(rng_); }
 
   void deliver(Pair pair) {
+    if (wires_[pair].empty()) return tell_of_death(pair);
     Envelope envelope = std::move(wires_[pair].front());
     wires_[pair].pop_front();
     if (change_) change_(envelope);
@@ -252,6 +258,16 @@ class RoleWorld {
       seat.arrived[{share->round, envelope.from}] = *share;
     const std::size_t seen = seat.log.size();
     seat.role->on_message(seat, std::move(envelope));
+    note_folds(seat, seen);
+  }
+
+  void tell_of_death(Pair dead_and_told) {
+    news_.erase(dead_and_told);
+    const auto [dead, told] = dead_and_told;
+    Seat& seat = at(told);
+    seat.members.alive[static_cast<std::size_t>(dead)] = false;
+    const std::size_t seen = seat.log.size();
+    seat.role->on_peer_down(seat, dead);
     note_folds(seat, seen);
   }
 
@@ -314,6 +330,7 @@ class RoleWorld {
   std::shared_ptr<const SharedParts> parts_;
   std::deque<Seat> ranks_;
   std::map<Pair, std::deque<Envelope>> wires_;
+  std::set<Pair> news_;  // of the death of the first, on the way to the second, after its messages
   std::multimap<std::int64_t, std::pair<Rank, TimerId>> timers_;  // by the time when they are due
   std::int64_t clock_ = 0;                                        // ns: one for each event
   std::set<Rank> stalled_;
