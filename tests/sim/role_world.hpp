@@ -118,8 +118,9 @@ class RoleWorld {
   }
 
   // Replaces every role by a fresh one that loads what the old one saved; messages on the wire
-  // stay.
+  // stay, timers are gone.
   void save_and_load() {
+    timers_.clear();
     for (Seat& seat : ranks_) {
       const StateDict state = seat.role->save();
       const FrozenTensor x = seat.model.x;  // a server would cut it to its slice again
@@ -133,6 +134,18 @@ class RoleWorld {
       seat.request.reset();  // asked for again
       if (!seat.is_finished) seat.role->on_start(seat);
     }
+  }
+
+  // In the place of start(): the same ranks go on from where those of `before` came to their end.
+  void resume(const RoleWorld& before) {
+    for (Seat& seat : ranks_) {
+      const Seat& old = before.ranks_[static_cast<std::size_t>(seat.number)];
+      seat.model = old.model;
+      seat.own_rng = old.own_rng;
+      const auto loaded = seat.role->load(old.role->save());
+      GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
+    }
+    start();
   }
 
   // Sums over ranks that are up and over what is on the wire or has arrived, unfolded: shares, and
