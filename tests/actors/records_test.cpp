@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <fstream>
 #include <limits>
+#include <tuple>
 
 #include "actors/checkpoint.hpp"
 #include "actors/delay.hpp"

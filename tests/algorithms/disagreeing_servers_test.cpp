@@ -320,12 +320,8 @@ TEST(Server, TheClockCountsAllClientsGradients) {
 
 // The density of a warm-up is that of the client's clock, of every commit.
 TEST(PackedCommits, FollowTheWarmUpOfTheDensity) {
-  WorldConfig config = config_of("gem",
-                                 {{"compress", "top-k"},
-                                  {"density", "0.15"},
-                                  {"density_warmup", "1,0.6"},
-                                  {"error_feedback", "true"}},
-                                 2, 3);
+  const WorldConfig config = config_of(
+      "downpour", {{"compress", "top-k"}, {"density", "0.15"}, {"density_warmup", "1,0.6"}}, 2, 3);
   RoleWorld world(config, pull);
   std::map<Rank, std::vector<std::int64_t>> entries;
   world.watch([&](const Envelope& e, bool delivered) {
