@@ -109,7 +109,7 @@ TEST(ResumedRun, EndsInTheStateOfTheStraightOne) {
                                    {"osgp", {}},
                                    {"local-sgd", {}},
                                    {"topk", {{"compress", "random-k"}, {"density", "0.3"}}},
-                                   {"choco-sgd", {{"compress", "int8"}}}};
+                                   {"choco-sgd", {{"compress", "random-k"}}}};
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Case& c = cases[i];
     SCOPED_TRACE(c.preset);
