@@ -121,9 +121,16 @@ class RoleWorld {
     for (const auto& [key, share] : at(dead).arrived) lose(share.w, share.x);
   }
 
+  // Whether the news of a death have come to `told`.
+  bool has_heard(Rank told, Rank dead) const {
+    const Seat& seat = ranks_[static_cast<std::size_t>(told)];
+    return !seat.members.alive[static_cast<std::size_t>(dead)];
+  }
+
   // Replaces every role by a fresh one that loads what the old one saved; messages on the wire
-  // stay.
+  // stay, timers are gone.
   void save_and_load() {
+    timers_.clear();
     for (Seat& seat : ranks_) {
       const StateDict state = seat.role->save();
       const FrozenTensor x = seat.model.x;  // a server would cut it to its slice again
@@ -135,8 +142,20 @@ class RoleWorld {
     }
     for (Seat& seat : ranks_) {
       seat.request.reset();  // asked for again
-      if (!seat.is_finished) seat.role->on_start(seat);
+      if (seat.up && !seat.is_finished) seat.role->on_start(seat);
     }
+  }
+
+  // In the place of start(): the same ranks go on from where those of `before` came to their end.
+  void resume(const RoleWorld& before) {
+    for (Seat& seat : ranks_) {
+      const Seat& old = before.ranks_[static_cast<std::size_t>(seat.number)];
+      seat.model = old.model;
+      seat.own_rng = old.own_rng;
+      const auto loaded = seat.role->load(old.role->save());
+      GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
+    }
+    start();
   }
 
   // Sums over ranks that are up and over what is on the wire or has arrived, unfolded: shares, and
