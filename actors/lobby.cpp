@@ -92,7 +92,7 @@ void LobbyState::refuse_all(const Error& error) {
     if (!welcomed_) {
       guest.answer.deliver(refusal(error));
     } else if (guest.join.deputy) {
-      self_->send(guest.join.deputy, RunEnded{true, error, false});
+      self_->send(guest.join.deputy, RunEnded{true, error, false, ""});
     }
   }
   self_->send(config_.supervisor, RankFailed{error});

@@ -8,13 +8,14 @@
 #include <numeric>
 
 #include "actors/node_agent.hpp"
+#include "actors/resume_hint.hpp"
+#include "messages/exit_code.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp_dial.hpp"
 
 namespace grapevine {
 namespace {
 
-constexpr int kBadInput = 2;               // the exit code
 constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
 constexpr char kRequeue[] = "--requeue-command";
 
@@ -179,9 +180,8 @@ void NodePoolState::on_down(const caf::actor_addr& source) {
     }
   changed(who + (took_part ? " died during the job" : " is gone"));
   if (!took_part) return;
-  blame(Cause::node_died,
-        {Errc::peer_down, who + " died during the job: go on with --resume when it is back"}, -1);
-  ask_to_end();
+  blame(Cause::node_died, {Errc::peer_down, who + " died during the job"}, -1);
+  ask_to_end(config_.lost_grace);
   finish_where_all_ended();
 }
 
@@ -315,6 +315,7 @@ void NodePoolState::on_exited(const RankExited& exited) {
       process->held.empty() ? "" : process->held.substr(sizeof kErrorStart - 1);
   // Whoever was asked to end, and had not come far enough to end by itself, ends by the signal.
   const bool asked = job_->ending && (exited.signal == SIGTERM || exited.signal == SIGKILL);
+  if (const std::string hint = resume_hint_in(said); !hint.empty()) job_->hint = hint;
   if (!exited.error.empty()) {
     blame(Cause::killed, {Errc::io, who + " could not be started: " + exited.error}, -1);
   } else if (exited.signal != 0 && asked) {
@@ -322,17 +323,32 @@ void NodePoolState::on_exited(const RankExited& exited) {
       blame(Cause::exited, {Errc::failed, who + " was stopped before it could end by itself"}, -1);
   } else if (exited.signal != 0) {
     blame(Cause::killed,
-          {Errc::failed, who + " was killed by signal " + signal_name(exited.signal)}, -1);
+          {Errc::peer_down, who + " was killed by signal " + signal_name(exited.signal)}, -1);
   } else if (exited.exit_code != 0) {
-    const bool bad = exited.exit_code == kBadInput;
-    const std::string text = said.empty()
-                                 ? who + " exited with code " + std::to_string(exited.exit_code)
-                                 : who + ": " + said;
-    blame(bad ? Cause::bad_input : Cause::exited, {bad ? Errc::bad_input : Errc::failed, text},
-          exited.process);
+    blame_exit(exited, who, said);
   }
-  if (job_->cause != Cause::none) ask_to_end();
+  const bool lost = job_->cause == Cause::lost || job_->cause == Cause::killed;
+  if (job_->cause != Cause::none) ask_to_end(lost ? config_.lost_grace : config_.grace);
   finish_where_all_ended();
+}
+
+// A process that lost another one, or was stopped, speaks of the whole job; one that failed, of
+// itself.
+void NodePoolState::blame_exit(const RankExited& exited, const std::string& who,
+                               const std::string& said) {
+  const std::string code = who + " exited with code " + std::to_string(exited.exit_code);
+  switch (exited.exit_code) {
+    case kExitLost:
+      return blame(Cause::lost, {Errc::peer_down, said.empty() ? code : said}, exited.process);
+    case kExitStopped:
+      return blame(Cause::stopped, {Errc::stopped, said.empty() ? code : said}, exited.process);
+    case kExitBadInput:
+      return blame(Cause::bad_input, {Errc::bad_input, said.empty() ? code : who + ": " + said},
+                   exited.process);
+    default:
+      if (job_->ending && job_->cause == Cause::lost) return;  // it was asked to end
+      blame(Cause::exited, {Errc::failed, said.empty() ? code : who + ": " + said}, exited.process);
+  }
 }
 
 void NodePoolState::signal_all(std::int32_t number) {
@@ -340,21 +356,24 @@ void NodePoolState::signal_all(std::int32_t number) {
     self_->send(share.node.agent, SignalRanks{config_.secret, job_->id, number});
 }
 
-void NodePoolState::ask_to_end() {
-  if (std::exchange(job_->ending, true)) return;
-  signal_all(SIGTERM);
-  self_->delayed_send(NodePoolActor{self_}, config_.grace, GraceOver{job_->id, false});
+// The shortest grace counts.
+void NodePoolState::ask_to_end(Duration grace) {
+  const bool hurry = grace < config_.grace && !std::exchange(job_->hurried, true);
+  const bool first = !std::exchange(job_->ending, true);
+  if (first) signal_all(SIGTERM);
+  if (first || hurry) self_->delayed_send(NodePoolActor{self_}, grace, GraceOver{job_->id, false});
 }
 
 void NodePoolState::stop_job(const std::string& why) {
   say(-1, true, why);
   job_->stopping = job_->stopping || !job_->ending;
-  ask_to_end();
+  ask_to_end(config_.grace);
 }
 
 void NodePoolState::on_grace_over(GraceOver over) {
   if (job_of(over.job) == nullptr) return;
   if (over.killed) return give_up_stuck_nodes();
+  if (job_->killing) return;
   say(-1, true, "some processes have not ended in time: killing them");
   kill_job();
 }
@@ -394,7 +413,7 @@ void NodePoolState::on_signal(const SignalJob& signal) {
   if (signal.number == SIGINT && job_->interrupted) return kill_job();  // asked twice
   job_->interrupted = job_->interrupted || signal.number == SIGINT;
   job_->stopping = job_->stopping || !job_->ending;
-  ask_to_end();
+  ask_to_end(config_.grace);
 }
 
 // ---- a job ends ----
@@ -403,14 +422,11 @@ void NodePoolState::finish_where_all_ended() {
   const auto& processes = job_->processes;
   if (!std::all_of(processes.begin(), processes.end(), [](const Process& p) { return p.ended; }))
     return;
-  const std::string quoted =
-      job_->blamed < 0 ? "" : processes[static_cast<std::size_t>(job_->blamed)].held;
-  for (std::size_t i = 0; i < processes.size(); ++i)
-    if (processes[i].held != quoted) release_held(static_cast<std::int32_t>(i));
+  conclude();
   tell_end();
-  const std::string what =
-      "job " + std::to_string(job_->id) + " of " + job_->user +
-      (job_->cause != Cause::none ? " has failed: " + job_->error.message : " has ended");
+  std::string what = "job " + std::to_string(job_->id) + " of " + job_->user;
+  what += job_->cause <= Cause::stopped ? " has ended" : " has failed";
+  if (job_->cause != Cause::none) what += ": " + job_->error.message;
   job_.reset();
   changed(what);
   for (std::size_t i = members_.size(); i-- > 0;) {
@@ -420,6 +436,24 @@ void NodePoolState::finish_where_all_ended() {
     answer.deliver(Left{});
   }
   close_where_idle();
+}
+
+// The last word on a job, and what else its processes had to say.
+void NodePoolState::conclude() {
+  const auto& processes = job_->processes;
+  const std::string quoted =
+      job_->blamed < 0 ? "" : processes[static_cast<std::size_t>(job_->blamed)].held;
+  const auto same = std::count_if(processes.begin(), processes.end(),
+                                  [&](const Process& p) { return p.held == quoted; });
+  // Where several say the same it is of the job, and not of the one that was heard first.
+  if (!quoted.empty() && same > 1) job_->error.message = quoted.substr(sizeof kErrorStart - 1);
+  for (std::size_t i = 0; i < processes.size(); ++i)
+    if (processes[i].held != quoted) release_held(static_cast<std::int32_t>(i));
+  std::string& message = job_->error.message;
+  if (job_->error.code != Errc::peer_down || !resume_hint_in(message).empty()) return;
+  message += job_->cause == Cause::node_died && job_->hint.empty()
+                 ? "; resume with --resume when it is back"
+                 : job_->hint;
 }
 
 // The first node does not end before who gave the job knows how that went.

@@ -39,6 +39,7 @@ struct NodePoolConfig {
   std::string version;
   std::string directory;                               // in which the first node runs its processes
   Duration grace{std::chrono::seconds(60)};            // between SIGTERM and SIGKILL
+  Duration lost_grace{std::chrono::seconds(10)};       // the same once a process was lost
   Duration kill_grace{std::chrono::seconds(15)};       // from SIGKILL to giving a node up
   Duration farewell{std::chrono::seconds(10)};         // for the submitter to hear of the end
   std::function<Expected<std::uint16_t>()> free_port;  // of the first node
@@ -83,7 +84,7 @@ class NodePoolState {
     std::int32_t first = 0, count = 0;
   };
   // Later ones replace earlier ones as the reason for a job's failure.
-  enum class Cause { none, exited, killed, bad_input, node_died };
+  enum class Cause { none, stopped, lost, exited, killed, bad_input, node_died };
   struct Job {
     std::int64_t id = 0;
     std::string user;
@@ -96,7 +97,9 @@ class NodePoolState {
     bool ending = false;       // asked to end: how processes end says nothing more
     bool stopping = false;     // on request, which is no failure
     bool interrupted = false;
+    bool hurried = false;  // has the shorter grace
     bool killing = false;
+    std::string hint;  // of going on, as a process said it
   };
 
   bool trusts(const std::string& secret) const;
@@ -110,7 +113,9 @@ class NodePoolState {
   void blame(Cause cause, Error error, std::int32_t process);
   void signal_all(std::int32_t number);
   void stop_job(const std::string& why);
-  void ask_to_end();
+  void blame_exit(const RankExited& exited, const std::string& who, const std::string& said);
+  void ask_to_end(Duration grace);
+  void conclude();
   void kill_job();
   void give_up_stuck_nodes();
   bool has_own_node() const;

@@ -26,9 +26,11 @@ struct StartTraining {};
 struct TimerFired {
   TimerId id = 0;
 };
-// From the transport, or from the supervisor, whichever hears of it first.
+// From the transport, which knows what had arrived before; from the supervisor only where a rank's
+// actor has died and its process has not.
 struct PeerLost {
   Rank peer = 0;
+  std::string reason;  // why the link to it broke; empty: it left, or the supervisor knows
 };
 // Take part in consistent cut `id` (Chandy & Lamport 1985).
 struct TakeSnapshot {
@@ -74,12 +76,18 @@ struct RankReport {
   FrozenTensor z;        // [d]
   FrozenTensor buffers;  // [b] or empty
   Ledger ledger;
-  std::vector<double> step_seconds;
-  StateDict measures;  // of its role
+  std::vector<double> step_seconds;  // of its steps, or a sample of them: see StepTimes
+  StateDict measures;                // of its role
 };
 // A rank cannot go on.
 struct RankFailed {
   Error error;  // names the rank
+};
+// The transport has lost `peer`, as `reporter` sees it: a broken link, or the end of a process.
+struct LinkLost {
+  Rank reporter = 0;
+  Rank peer = 0;
+  std::string reason;
 };
 // All of one epoch's models, averaged and evaluated.
 struct EpochEvaluated {
@@ -100,8 +108,12 @@ struct Farewell {
 };
 struct Watchdog {};
 struct CollectAgain {};
-// A validation has got on by a batch.
-struct EvaluationGoesOn {};
+// The time to ask a process again whether it lives.
+struct AskAgain {
+  std::int32_t process = 0;
+};
+// A validation has got on by a batch, or the writing of a checkpoint by a rank.
+struct Progress {};
 
 // ---- to the Evaluator, CheckpointWriter and Tracer ----
 
@@ -124,6 +136,7 @@ struct TraceClosed {
   std::uint64_t hash = 0;
   std::uint64_t records = 0;
   std::string error;
+  std::uint64_t dropped = 0;  // records that were not taken: the disk was too slow
 };
 
 // ---- between processes ----
@@ -133,7 +146,15 @@ struct RunEnded {
   bool failed = false;
   Error error;  // where it failed
   bool interrupted = false;
+  std::string checkpoint;  // the newest one written, or empty
 };
+// That process is lost: its ranks are down.
+struct ProcessLost {
+  std::int32_t process = 0;
+};
+// Whether a process lives, asked of its deputy; and its answer.
+struct Ping {};
+struct Pong {};
 
 // ---- interfaces ----
 
@@ -151,7 +172,8 @@ using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<
 // Stands for the head's supervisor in every other process.
 using DeputyActor =
     caf::typed_actor<caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>,
-                     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>>;
+                     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>,
+                     caf::reacts_to<ProcessLost>, caf::replies_to<Ping>::with<Pong>>;
 
 // Whoever closes a trace.
 using TraceOwner = caf::typed_actor<caf::reacts_to<TraceClosed>>;
@@ -168,10 +190,10 @@ struct BeginRun {
 using SupervisorActor = caf::typed_actor<
     caf::reacts_to<BeginRun>, caf::reacts_to<StepReport>, caf::reacts_to<RankFinished>,
     caf::reacts_to<RankSnapshot>, caf::reacts_to<RankReport>, caf::reacts_to<RankFailed>,
-    caf::reacts_to<EpochEvaluated>, caf::reacts_to<EvaluationGoesOn>,
-    caf::reacts_to<CheckpointWritten>, caf::reacts_to<StopRequested>,
-    caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>, caf::reacts_to<CollectAgain>,
-    caf::reacts_to<TraceClosed>, caf::reacts_to<Farewell>>;
+    caf::reacts_to<EpochEvaluated>, caf::reacts_to<Progress>, caf::reacts_to<CheckpointWritten>,
+    caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>,
+    caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<Farewell>,
+    caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>>;
 
 // ---- rendezvous ----
 
@@ -216,7 +238,23 @@ typename Inspector::result_type inspect(Inspector& f, StartTraining&) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, PeerLost& m) {
-  return f(caf::meta::type_name("grapevine::PeerLost"), m.peer);
+  return f(caf::meta::type_name("grapevine::PeerLost"), m.peer, m.reason);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, LinkLost& m) {
+  return f(caf::meta::type_name("grapevine::LinkLost"), m.reporter, m.peer, m.reason);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ProcessLost& m) {
+  return f(caf::meta::type_name("grapevine::ProcessLost"), m.process);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Ping&) {
+  return f(caf::meta::type_name("grapevine::Ping"));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Pong&) {
+  return f(caf::meta::type_name("grapevine::Pong"));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, TakeSnapshot& m) {
@@ -261,7 +299,8 @@ typename Inspector::result_type inspect(Inspector& f, EpochModel& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RunEnded& m) {
-  return f(caf::meta::type_name("grapevine::RunEnded"), m.failed, m.error, m.interrupted);
+  return f(caf::meta::type_name("grapevine::RunEnded"), m.failed, m.error, m.interrupted,
+           m.checkpoint);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Join& m) {
@@ -288,7 +327,8 @@ typename Inspector::result_type inspect(Inspector& f, StepReport& m) {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TimerFired)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EpochEvaluated)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EvaluationGoesOn)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Progress)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskAgain)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CheckpointWritten)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Watchdog)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CollectAgain)

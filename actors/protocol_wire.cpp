@@ -77,7 +77,7 @@ caf::error inspect(caf::serializer& sink, Error& error) {
 caf::error inspect(caf::deserializer& source, Error& error) {
   std::int32_t code = 0;
   if (auto failed = source(code, error.message)) return failed;
-  const bool known = code >= 0 && code <= static_cast<std::int32_t>(Errc::failed);
+  const bool known = code >= 0 && code <= static_cast<std::int32_t>(Errc::stopped);
   error.code = known ? static_cast<Errc>(code) : Errc::failed;
   return {};
 }

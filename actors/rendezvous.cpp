@@ -138,6 +138,10 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience) 
   config.set("middleman.connection-timeout", caf::timespan(heartbeats.silence));
   config.add_message_type<StartTraining>("grapevine::StartTraining");
   config.add_message_type<PeerLost>("grapevine::PeerLost");
+  config.add_message_type<LinkLost>("grapevine::LinkLost");
+  config.add_message_type<ProcessLost>("grapevine::ProcessLost");
+  config.add_message_type<Ping>("grapevine::Ping");
+  config.add_message_type<Pong>("grapevine::Pong");
   config.add_message_type<TakeSnapshot>("grapevine::TakeSnapshot");
   config.add_message_type<Collect>("grapevine::Collect");
   config.add_message_type<StepReport>("grapevine::StepReport");

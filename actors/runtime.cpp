@@ -15,6 +15,13 @@
 namespace grapevine {
 namespace {
 
+std::function<void(std::int32_t)> process_down_of(const ClusterConfig& cluster) {
+  return
+      [transport = cluster.transport](std::int32_t process) { transport->process_down(process); };
+}
+
+constexpr Duration kBehindSilence = std::chrono::seconds(10);
+
 // Spawns the actors of a run and wires them up.
 class CrewBuilder {
  public:
@@ -57,7 +64,7 @@ class CrewBuilder {
   }
 
   TracerActor spawn_tracer(std::string path, TraceOwner owner) {
-    return spawn_aside(tracer, TracerConfig{std::move(path), std::move(owner)});
+    return spawn_aside(tracer, TracerConfig{std::move(path), std::move(owner), trace_budget_});
   }
 
   PeerActor spawn_peer(Rank rank, const SupervisorActor& supervisor,
@@ -78,10 +85,15 @@ class CrewBuilder {
     supervision.outlives_ranks =
         config_.outlives_ranks && config_.servers() > 0 && config_.parts->plan.hierarchy == 1;
     supervision.observer = std::move(observer);
+    if (config_.cluster) supervision.process_down = process_down_of(*config_.cluster);
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;
     supervision.checkpoints = !config_.checkpoint_folder.empty();
     supervision.occupied = config_.occupied;
     supervision.patience = config_.patience;
+    // Silence is noticed first: it says which process, or which link.
+    if (config_.cluster)
+      supervision.patience =
+          std::max(config_.patience, heartbeats_for(config_.patience).silence + kBehindSilence);
     const Horizon& horizon = config_.parts->horizon;
     supervision.total_epochs = horizon.epoch_of(horizon.steps);
     supervision.run_start_ns = run_start_ns_;
@@ -91,6 +103,7 @@ class CrewBuilder {
           *std::min_element(epochs.begin(), epochs.begin() + config_.workers());
       supervision.resumed_most = config_.resumed_most();
       supervision.elapsed_before = config_.resume->elapsed();
+      supervision.resumed_from = config_.resume->path;
     }
     return supervision;
   }
@@ -116,6 +129,7 @@ class CrewBuilder {
     peer.supervisor = supervisor;
     peer.evaluator = evaluator;
     peer.tracer = tracer;
+    peer.trace_budget = trace_budget_;
     peer.detach_worker = detach_;
     peer.run_start_ns = run_start_ns_;
     peer.log_every = config_.log_every;
@@ -126,6 +140,7 @@ class CrewBuilder {
   RunConfig& config_;
   const bool detach_;
   std::int64_t run_start_ns_ = 0;
+  const std::shared_ptr<TraceBudget> trace_budget_ = std::make_shared<TraceBudget>();
   BeginRun crew_;
 };
 
@@ -164,8 +179,9 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
   if (is_head)
     supervisor = builder.spawn_head(observer);
   else
-    deputy =
-        system->spawn(grapevine::deputy, DeputyConfig{cluster.process, head_of(cluster), observer});
+    deputy = system->spawn(grapevine::deputy,
+                           DeputyConfig{cluster.process, cluster.processes, head_of(cluster),
+                                        observer, process_down_of(cluster)});
   keep(builder.crew().tracer);
   keep(builder.crew().writer);
   keep(builder.crew().evaluator);
@@ -173,7 +189,7 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
   if (!joined) {
     // Whoever answers for this process tells the observer.
     if (is_head) return caf::anon_send(supervisor, RankFailed{joined.error()});
-    return caf::anon_send(deputy, RunEnded{true, joined.error(), false});
+    return caf::anon_send(deputy, RunEnded{true, joined.error(), false, ""});
   }
   const Welcome& welcome = joined->welcome;
   TracerActor tracer = builder.crew().tracer;
@@ -192,7 +208,8 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
     attached.push_back(rank);
     keep(ready.peers.back());
   }
-  if (!is_head) caf::anon_send(deputy, Appoint{welcome.supervisor, ready.peers, tracer});
+  if (!is_head)
+    caf::anon_send(deputy, Appoint{welcome.supervisor, ready.peers, tracer, welcome.out});
   caf::anon_send(joined->lobby, std::move(ready));
 }
 

@@ -6,13 +6,11 @@
 #include <ostream>
 
 #include "apps/command.hpp"
+#include "messages/exit_code.hpp"
 #include "messages/names.hpp"
 
 namespace grapevine {
 namespace {
-
-constexpr int kFailed = 1;
-constexpr int kBadUsage = 2;
 
 // One line, whatever a library put into its message.
 std::string one_line(std::string text) {
@@ -70,9 +68,9 @@ int run_verb(const CommandEntry& entry, const std::vector<std::string>& argument
     console.out << app.help();
     return 0;
   } catch (const CLI::ExtrasError& error) {
-    return report(console, unknown_option(app, usage_message(error, entry.name)), kBadUsage);
+    return report(console, unknown_option(app, usage_message(error, entry.name)), kExitBadInput);
   } catch (const CLI::ParseError& error) {
-    return report(console, usage_message(error, entry.name), kBadUsage);
+    return report(console, usage_message(error, entry.name), kExitBadInput);
   }
   const Expected<void> done = command->run(console);
   if (console.out_stuck)
@@ -85,9 +83,9 @@ int run_verb(const CommandEntry& entry, const std::vector<std::string>& argument
     return report(console,
                   "the results could not be written to stdout: is its disk full, or its "
                   "reader gone?",
-                  kFailed);
-  const bool users = done.error().code == Errc::bad_input || done.error().code == Errc::unavailable;
-  return report(console, done.error().message, users ? kBadUsage : kFailed);
+                  kExitFailed);
+  return report(console, done.error().message,
+                console.exit_code.value_or(exit_code_of(done.error().code)));
 }
 
 void print_overview(const std::vector<CommandEntry>& table, std::ostream& out) {
@@ -107,7 +105,7 @@ int run_command_line(const std::vector<CommandEntry>& table,
                      const std::vector<std::string>& arguments, Console& console) {
   if (arguments.empty()) {
     print_overview(table, console.err);
-    return report(console, "no verb given: choose one of the above", kBadUsage);
+    return report(console, "no verb given: choose one of the above", kExitBadInput);
   }
   const std::string& verb = arguments.front();
   if (verb == "--help" || verb == "-h" || verb == "help") {
@@ -121,13 +119,13 @@ int run_command_line(const std::vector<CommandEntry>& table,
   const auto entry = std::find_if(table.begin(), table.end(),
                                   [&](const CommandEntry& e) { return e.name == verb; });
   if (entry == table.end())
-    return report(console, unknown_name("verb", verb, names_of(table)).message, kBadUsage);
+    return report(console, unknown_name("verb", verb, names_of(table)).message, kExitBadInput);
   try {
     return run_verb(*entry, {arguments.begin() + 1, arguments.end()}, console);
   } catch (const std::exception& error) {
     // Nothing should come here; what does is still one line and an exit code.
     const std::string text = error.what();
-    return report(console, text.substr(0, text.find('\n')), kFailed);
+    return report(console, text.substr(0, text.find('\n')), kExitFailed);
   }
 }
 

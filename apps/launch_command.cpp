@@ -15,6 +15,7 @@
 #include <sstream>
 #include <utility>
 
+#include "actors/resume_hint.hpp"
 #include "apps/launch_job.hpp"
 #include "apps/launch_plan.hpp"
 #include "apps/read_up_to.hpp"
@@ -98,10 +99,14 @@ class LaunchCommand final : public Command {
       if (!commands) return commands.error();
       if (auto started = job.start(*commands); !started) return started;
       const auto done = job.wait();
-      const bool again = !done && done.error().code != Errc::bad_input && !job.stop_requested();
+      console.exit_code = job.exit_code();
+      const bool again = !done && done.error().code != Errc::bad_input &&
+                         done.error().code != Errc::stopped && !job.stop_requested();
       if (!again || restart == restarts_) return done;
-      console.err << "launch: " << done.error().message << ": starting again (" << restart + 1
-                  << " of " << restarts_ << ")" << std::endl;
+      console.exit_code.reset();
+      const std::string& what = done.error().message;
+      console.err << "launch: " << what.substr(0, what.size() - resume_hint_in(what).size())
+                  << ": starting again (" << restart + 1 << " of " << restarts_ << ")" << std::endl;
     }
   }
 

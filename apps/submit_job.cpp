@@ -60,6 +60,7 @@ class Submitter {
     announce(*accepted);
     while (!end_) turn(accepted->job);
     const bool read = writer_.drain(signals_, stop_);
+    if (end_->failed && end_->error.code == Errc::stopped && read) say_where(*accepted);
     if (end_->failed) return end_->error;
     if (read) say_where(*accepted);
     return {};
@@ -86,7 +87,7 @@ class Submitter {
   Error gone() const {
     return {Errc::peer_down, "the first node at " + text_of(first_) +
                                  " died or fell silent, and the job with it: start the nodes, then "
-                                 "go on with --resume"};
+                                 "resume with --resume"};
   }
 
   Expected<void> find_pool() {

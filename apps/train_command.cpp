@@ -10,6 +10,7 @@
 #include <ostream>
 
 #include "actors/files.hpp"
+#include "actors/resume_hint.hpp"
 #include "apps/console.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/monitoring/tensorboard_log.hpp"
@@ -29,6 +30,22 @@ namespace {
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(100);
 constexpr Duration kShutDownPatience = std::chrono::seconds(10);
+// A run that has lost a process ends at once, without the steps that are under way, but with the
+// checkpoint.
+constexpr Duration kLostPatience = std::chrono::milliseconds(300);
+constexpr Duration kWritingPatience = std::chrono::seconds(5);
+
+Duration shut_down_patience(const RunResult& result) {
+  if (!result.error || result.error->code != Errc::peer_down) return kShutDownPatience;
+  return result.writing ? kWritingPatience : kLostPatience;
+}
+
+// The end of a run that was asked to stop, for who started it.
+Error stopped(const std::string& folder) {
+  if (folder.empty())
+    return {Errc::failed, "stopped by request, without a checkpoint to resume from"};
+  return {Errc::stopped, "stopped by request; resume with --resume " + folder};
+}
 
 Timestamp steady_now() {
   return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch());
@@ -74,14 +91,17 @@ class TrainCommand : public Command {
     const auto committed = (*output)->commit();
     auto reported = report(job, result, **output, *job.evaluator, console);
     if (reported && !committed) return committed;
-    if (!reported || !requeue || !result.interrupted) return reported;
-    if (!has_checkpoint(job.out))
+    if (!reported || !result.interrupted) return reported;
+    const bool saved = has_checkpoint(job.out);
+    if (!requeue) return stopped(saved ? job.out : "");
+    if (!saved)
       return Error{Errc::failed, "--requeue-command was not run: " + job.out +
-                                     " holds no checkpoint to go on from"};
+                                     " holds no checkpoint to resume from"};
     // The command may start the next run, here, at once.
     output->reset();
     job.out_lock.reset();
-    return run_requeue_command(job);
+    if (auto queued = run_requeue_command(job); !queued) return queued;
+    return stopped(job.out);
   }
 
  private:
@@ -112,6 +132,8 @@ class TrainCommand : public Command {
     const RunResult result =
         run_to_the_end(std::move(job.run), end, *end, signals, nullptr, console);
     if (result.error) return *result.error;
+    if (result.interrupted)
+      return stopped(result.checkpoint.empty() ? "" : run_folder_of(result.checkpoint));
     return {};
   }
 
@@ -207,7 +229,7 @@ class TrainCommand : public Command {
     bool stopping = false;
     for (;;) {
       if (auto result = end.wait_for(kPollInterval)) {
-        if (!runtime->shut_down(kShutDownPatience)) {
+        if (!runtime->shut_down(shut_down_patience(*result))) {
           // What a thread that does not come back uses must stay.
           console.thread_left_behind = true;
           static_cast<void>(runtime.release());
@@ -304,10 +326,6 @@ class TrainCommand : public Command {
                    shown(summary.at("staleness").at("mean"), 2),
                    shown(summary.at("consensus_distance"), 4)});
     console.out << table;
-    if (result.interrupted && has_checkpoint(job.out))
-      console.out << "stopped early; go on with --resume " << job.out << "\n";
-    else if (result.interrupted)
-      console.out << "stopped early, without a checkpoint to go on from\n";
     console.out << "outputs in " << job.out << ": summary.json metrics.csv model.pt checkpoint/"
                 << (job.options.trace == "on" ? " trace/" : "")
                 << (job.options.tensorboard ? " tensorboard/" : "") << std::endl;

@@ -104,8 +104,10 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
       ->default_str("");
   add_switch(app, "tensorboard", options.tensorboard, "write curves to DIR/tensorboard");
   add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
-  add_option(app, "timeout", options.patience_s,
-             "heartbeat: seconds without any step after which the run has failed");
+  add_option(
+      app, "timeout", options.patience_s,
+      "seconds without any step after which the run has failed, and of silence, 2 to 60, after "
+      "which another process is lost");
   add_switch(app, "json", options.json, "print the summary as one JSON object");
 }
 

@@ -157,7 +157,8 @@ Gradient TorchCompute::gradient(GradientRequest request) {
   try {
     result = try_gradient(request);
   } catch (const std::exception& e) {
-    result = Error{Errc::failed, "step " + std::to_string(step) + ": " + one_line(e)};
+    result = Error{Errc::failed, "step " + std::to_string(step) + ": the pass through model '" +
+                                     config_.model_name + "' threw: " + one_line(e)};
   }
   if (result) return *std::move(result);
   Gradient failure;

@@ -36,8 +36,9 @@ class RemoteTransport : public Transport {
   // for the attach() of its receiver. Errors (timeout, io): name the process, its host and address.
   virtual Expected<void> connect(const std::vector<std::string>& addresses,
                                  const Placement& placement, Duration patience) = 0;
-  // Somebody else (heartbeats, the control connection) found out that a process has died: its ranks
-  // go down at the local ones, if they have not yet. Messages in flight to it are dropped.
+  // The run has learnt that a process is lost (control connection): its ranks go down at the local
+  // ones, if they have not yet, behind the messages that have arrived. Those in flight to it are
+  // dropped, and the destructor does not wait for it.
   virtual void process_down(std::int32_t process) = 0;
 };
 

@@ -45,7 +45,8 @@ inline constexpr std::size_t kTcpPieceBytes = std::size_t{256} << 10;
 //  - Messages for a local rank that has not attached yet wait for it, as do its peer_downs.
 //  - A rank that has left does not come back: attach() of it is an error.
 //  - Bytes that no peer sends (another magic, version, job or placement; lengths beyond the
-//    limits; ranks that do not live there) end that connection with a log line, nothing else.
+//    limits; ranks that do not live there) end that connection with a log line; its ranks are then
+//    down, with that reason.
 //  - If connect() fails, all connections are closed: this transport is of no further use.
 //  - REQUIRES: tensors on the CPU; ranks handed to send() are inside the world, the sender local;
 //    the destructor runs on no thread of the transport, thus in no Inbox.

@@ -162,6 +162,7 @@ class Broker {
   Hello own_hello(Refusal refusal = Refusal::none) const;
   const std::string& name(std::int32_t process) const { return shared_->names[index(process)]; }
   std::string where(const Connection& c);
+  std::string silence() const;
 
   const std::shared_ptr<Shared> shared_;
   const TcpOptions& options_;
@@ -199,7 +200,7 @@ class Receiver final : public FrameSink {
     if (!lives_there(control.rank))
       return Error{Errc::protocol, "the departure of rank " + std::to_string(control.rank) +
                                        ", which does not live there"};
-    ranks_.peer_down(control.rank);
+    ranks_.peer_down(control.rank, "");
     return {};
   }
 
@@ -449,7 +450,7 @@ void Broker::on_beat() {
     pump(c);
   }
   for (const connection_handle& handle : silent)
-    if (Connection* c = find(handle)) end(*c, "nothing was heard of it for too long");
+    if (Connection* c = find(handle)) end(*c, silence());
   self_->delayed_send(self_, options_.heartbeat, BeatAtom::value);
 }
 
@@ -468,11 +469,12 @@ void Broker::on_closed(connection_handle handle) {
 }
 
 void Broker::on_drop(std::int32_t process) {
-  if (Connection* c = find_process(process)) return end(*c, "it was reported as lost");
-  lose(process, "it was reported as lost");
+  if (Connection* c = find_process(process)) return end(*c, "");
+  lose(process, "");
 }
 
-// Ends the connection because of the other side. `c` is gone afterwards.
+// Ends the connection because of the other side; an empty `why`: because of news from elsewhere.
+// `c` is gone afterwards.
 void Broker::end(Connection& c, const std::string& why) {
   const connection_handle handle = c.handle;
   const bool open = c.state == Connection::State::open;
@@ -499,13 +501,13 @@ void Broker::lose(std::int32_t process, const std::string& why) {
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
     Peer& peer = shared_->peers[index(process)];
-    if (peer.link == Link::open && !finishing_)
-      spdlog::info("tcp: lost {}: {}", name(process), why);
     peer.link = Link::lost;
     unsent.swap(peer.outbox);
   }
   shared_->changed.notify_all();
-  if (!finishing_) ranks_->process_down(process);
+  // A process whose ranks have all left before breaks nothing.
+  if (!finishing_ && ranks_->process_down(process, why) && !why.empty())
+    spdlog::warn("tcp: the link to {} is lost: {}", name(process), why);
 }
 
 void Broker::on_finish() {
@@ -564,6 +566,11 @@ void Broker::check_finished() {
 
 Hello Broker::own_hello(Refusal refusal) const {
   return {ranks_->placement().own_process, refusal, options_.job, digest_};
+}
+
+std::string Broker::silence() const {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat_timeout);
+  return "nothing was heard of it for " + std::to_string(ms.count() / 1000) + " s";
 }
 
 std::string Broker::where(const Connection& c) {

@@ -190,7 +190,7 @@ void UcxTransport::process_down(std::int32_t process) {
   GRAPEVINE_CHECK(
       process >= 0 && process < placement.processes() && process != placement.own_process,
       "process ", process, " reported dead to process ", placement.own_process);
-  router().process_left(process);
+  router().process_left(process, "");
   {
     const std::lock_guard<std::mutex> lock(reported_mutex_);
     reported_dead_.push_back(process);
@@ -250,8 +250,8 @@ bool UcxTransport::work_once() {
       router->arrived(std::move(*message));
     else if (const auto* departure = std::get_if<Departure>(&event))
       router->rank_left(departure->rank);
-    else
-      router->process_left(std::get<ucx::ProcessLeft>(event).process);
+    else if (const auto* left = std::get_if<ucx::ProcessLeft>(&event))
+      router->process_left(left->process, left->reason);
   }
   return moved;
 }

@@ -350,7 +350,7 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
         in_order(*link, prefix->number, Departure{prefix->rank});
       break;
     case Kind::goodbye:
-      in_order(*link, prefix->number, ProcessLeft{link->process});
+      in_order(*link, prefix->number, ProcessLeft{link->process, ""});
       break;
     case Kind::welcome:
       link->welcomed = true;
@@ -544,7 +544,7 @@ void Engine::fail(Link& link, const std::string& why) {
     link.why = why;
     // Who has been told goodbye may well end before its answer is read.
     if (!saying_goodbye_) spdlog::warn("ucx: lost {}: {}", link.name(), why);
-    events_.emplace_back(ProcessLeft{link.process});
+    events_.emplace_back(ProcessLeft{link.process, why});
   }
   abandon(link);
 }

@@ -24,6 +24,7 @@ namespace grapevine::ucx {
 
 struct ProcessLeft {
   std::int32_t process = 0;
+  std::string reason;  // why it was lost; empty: it said goodbye
 };
 
 // What has come from other processes, in the order in which it is to take effect.

@@ -29,14 +29,16 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](RankReport&) {},
           [told](const RankFailed& failed) { told->failed.set_value(failed.error); },
           [](const EpochEvaluated&) {},
-          [](EvaluationGoesOn) {},
+          [](Progress) {},
           [](const CheckpointWritten&) {},
           [](StopRequested) {},
           [](CheckpointRequested) {},
           [](Watchdog) {},
           [](CollectAgain) {},
           [](const TraceClosed&) {},
-          [](Farewell) {}};
+          [](Farewell) {},
+          [](const LinkLost&) {},
+          [](AskAgain) {}};
 }
 
 class LobbyTest : public testing::Test {

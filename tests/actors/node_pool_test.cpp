@@ -402,6 +402,50 @@ TEST_F(NodePoolTest, WhatKilledCountsMoreThanWhoLostAPeer) {
   EXPECT_EQ(ended.error.message, "rank 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV)");
 }
 
+// What all say is of the job, not of the process that is heard first.
+TEST_F(NodePoolTest, WhatSeveralProcessesSayIsQuotedAlone) {
+  const std::int64_t id = begin_job();
+  for (const std::int32_t process : {1, 0, 2, 3}) {
+    caf::anon_send(pool_, RankOutput{kSecret, id, process, true, "error: rank 3: boom"});
+    exit(id, process, 1);
+  }
+  EXPECT_EQ(await_end().error.message, "rank 3: boom");
+}
+
+TEST_F(NodePoolTest, ALostProcessAndAStopAreToldByTheCodeOfTheEnd) {
+  const std::string hint = "; resume with --resume out";
+  const std::int64_t id = begin_job();
+  caf::anon_send(pool_, RankOutput{kSecret, id, 0, true, "error: rank 3 is gone" + hint});
+  exit(id, 0, 3);
+  exit(id, 3, -1, SIGKILL);  // stopped all the while, and killed at the end
+  for (const std::int32_t process : {1, 2}) exit(id, process, 1);
+  JobEnded ended = await_end();
+  EXPECT_EQ(ended.error.code, Errc::peer_down);
+  EXPECT_EQ(ended.error.message, "rank 3 is gone" + hint);
+
+  heard_->add([this] { heard_->ended.clear(); });
+  JobAccepted next = ask<JobAccepted>(job());
+  exit(next.job, 2, -1, SIGSEGV);
+  for (const std::int32_t process : {0, 1, 3}) {
+    caf::anon_send(pool_, RankOutput{kSecret, next.job, process, true, "error: rank 2" + hint});
+    exit(next.job, process, 3);
+  }
+  ended = await_end();
+  EXPECT_EQ(ended.error.code, Errc::peer_down);
+  EXPECT_EQ(ended.error.message,
+            "rank 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV)" + hint);
+
+  heard_->add([this] { heard_->ended.clear(); });
+  next = ask<JobAccepted>(job());
+  for (const std::int32_t process : {0, 1, 2, 3}) {
+    caf::anon_send(pool_, RankOutput{kSecret, next.job, process, true, "error: stopped" + hint});
+    exit(next.job, process, 4);
+  }
+  ended = await_end();
+  EXPECT_EQ(ended.error.code, Errc::stopped);
+  EXPECT_EQ(ended.error.message, "stopped" + hint);
+}
+
 TEST_F(NodePoolTest, ANodeThatDiesDuringTheJobIsNamed) {
   const std::int64_t id = begin_job();
   exit(id, 0, 1);  // has noticed before the pool has
@@ -412,6 +456,7 @@ TEST_F(NodePoolTest, ANodeThatDiesDuringTheJobIsNamed) {
   EXPECT_NE(ended.error.message.find("node 10.0.0.1:7 (host) died during the job"),
             std::string::npos)
       << ended.error.message;
+  EXPECT_NE(ended.error.message.find("; resume with --resume"), std::string::npos);
   ASSERT_TRUE(heard_->wait([this] { return heard_->statuses.back().job == 0; }));
   EXPECT_EQ(heard_->read([this] { return heard_->statuses.back().nodes; }), 1);
 }

@@ -308,10 +308,53 @@ TEST(LaunchCommand, NamesTheDeadProcessAndEndsTheOthers) {
     script.write("die", body);
     options.environment.push_back("DIE=. " + script.path("die"));
     const ProcessResult result = run_process({"launch", "-n", "3", "--", "verb"}, options);
-    expect_error(result, 1, "error: rank 1 on " + host_name() + " " + how);
+    expect_error(result, die.rfind("kill", 0) == 0 ? 3 : 1,
+                 "error: rank 1 on " + host_name() + " " + how);
     EXPECT_EQ(lines_of(result.out).count("[0] told to end"), 1u) << result.describe();
     EXPECT_EQ(lines_of(result.out).count("[2] told to end"), 1u) << result.describe();
   }
+}
+
+// What a process says of others counts for the job, and what it says of going on ends the last
+// line.
+TEST(LaunchCommand, ALostProcessAndAStopAreToldByTheExitCode) {
+  const Script lost(
+      "[ $RANK = 0 ] || { trap '' TERM; touch \"$FOLDER/there\"; exec sleep 1000; }\n"
+      "until [ -e \"$FOLDER/there\" ]; do sleep 0.05; done\n"
+      "echo 'error: rank 1 of process 1 is gone; resume with --resume out' >&2; exit 3");
+  const auto silent = lost.run({"-n", "2", "--grace", "0.2", "--", "verb"});
+  expect_error(silent, 3, "error: rank 1 of process 1 is gone; resume with --resume out");
+  EXPECT_EQ(silent.err.find("[0] error"), std::string::npos) << silent.describe();
+  EXPECT_NE(silent.err.find("rank 1 on " + host_name() + " has not ended: killing it"),
+            std::string::npos)
+      << silent.describe();
+
+  const Script stopped("echo x >> \"$FOLDER/tries\"; echo 'error: stopped' >&2; exit 4");
+  expect_error(stopped.run({"-n", "1", "--restarts", "3", "--", "verb"}), 4, "error: stopped");
+  EXPECT_EQ(fs::file_size(stopped.path("tries")), 2u) << "a stop is no reason to start again";
+
+  const Script again("echo x >> \"$FOLDER/tries\"; exit 3");
+  expect_error(again.run({"-n", "1", "--restarts", "3", "--", "verb"}), 3, "exited with code 3");
+  EXPECT_EQ(fs::file_size(again.path("tries")), 8u);
+}
+
+TEST(LaunchCommand, WhatKilledCountsMoreThanWhatLostAPeer) {
+  const Script script(
+      "trap '' TERM\n"
+      "[ $RANK = 0 ] && { until [ -e \"$FOLDER/told\" ]; do sleep 0.05; done; "
+      "exec sh -c 'kill -KILL $$'; }\n"
+      "echo 'error: rank 0 is gone; resume with --resume out' >&2\n"
+      "touch \"$FOLDER/told\"; exit 3");
+  const auto result = script.run({"-n", "2", "--", "verb"});
+  expect_error(result, 3,
+               "error: rank 0 on " + host_name() +
+                   " was killed by signal 9 (SIGKILL); resume with --resume out");
+}
+
+TEST(LaunchCommand, ASignalThatEndsTheOnlyProcessShowsAsInAShell) {
+  const Script script("kill -SEGV $$");
+  expect_error(script.run({"-n", "1", "--", "verb"}), 128 + SIGSEGV, "signal 11 (SIGSEGV)");
+  expect_error(script.run({"-n", "2", "--", "verb"}), 3, "signal 11 (SIGSEGV)");
 }
 
 TEST(LaunchCommand, BadInputIsReportedOnce) {
@@ -497,7 +540,7 @@ TEST(LaunchCommand, SignalsAndDeathsCrossSsh) {
   ASSERT_TRUE(launch.wait_for_output("[1] saved")) << launch.so_far().describe();
   launch.signal(SIGTERM);
   const ProcessResult result = launch.wait();
-  expect_error(result, 1, " on far exited with code 4");
+  expect_error(result, 4, " on far exited with code 4");
   EXPECT_EQ(lines_of(result.out).count("[0] stopping"), 1u) << result.describe();
   EXPECT_EQ(lines_of(result.out).count("[1] stopping"), 1u) << result.describe();
 }

@@ -173,7 +173,7 @@ TEST_F(Nodes, ASignalStopsTheJobWithACheckpointAndASecondJobIsRefusedMeanwhile) 
   EXPECT_FALSE(fs::exists(folder_.path() / "second"));
   running->signal(SIGINT);
   const auto result = running->wait();
-  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  expect_error(result, 4, "stopped by request; resume with --resume " + out.string());
   EXPECT_EQ(summary_of(out)["interrupted"], true);
   EXPECT_TRUE(read_checkpoint(out.string()).ok());
   const auto next = run_process(job("ar", folder_.path() / "next"), options());
@@ -193,9 +193,12 @@ TEST_F(Nodes, ASubmitterThatIsKilledStopsItsJob) {
 
 TEST_F(Nodes, ANodeThatDiesEndsTheJobAndIsNamed) {
   start_nodes(3, 1);
-  const auto running = endless_job(folder_.path() / "run");
+  const fs::path out = folder_.path() / "run";
+  const auto running = endless_job(out);
   others_[1]->process().signal(SIGKILL);
-  expect_error(running->wait(), 1, "node " + others_[1]->address() + " (");
+  expect_error(running->wait(), 3, "node " + others_[1]->address() + " (");
+  expect_error(running->so_far(), 3, "; resume with --resume " + out.string());
+  EXPECT_EQ(running->so_far().err.find("still not closed"), std::string::npos);
   EXPECT_NE(ProcessResult::last_line(running->so_far().err).find("died during the job"),
             std::string::npos);
   expect_state(2, 2, "idle");
@@ -211,7 +214,7 @@ TEST_F(Nodes, ANodeThatFallsSilentCountsAsDead) {
   ASSERT_TRUE(first_->process().wait_for_output("is gone\n1 node, 1 slot, idle"))
       << first_->process().so_far().describe();
   others_[0]->process().signal(SIGCONT);
-  expect_error(others_[0]->process().wait(), 1, "the first node at " + first_->address());
+  expect_error(others_[0]->process().wait(), 3, "the first node at " + first_->address());
 }
 
 TEST_F(Nodes, LeaveCleanlyWhenAskedTo) {
@@ -222,7 +225,7 @@ TEST_F(Nodes, LeaveCleanlyWhenAskedTo) {
   const auto node = others_[0]->process().wait();
   EXPECT_EQ(node.exit_code, 0) << node.describe();
   const auto job = running->wait();
-  EXPECT_EQ(job.exit_code, 0) << job.describe();
+  EXPECT_EQ(job.exit_code, 4) << job.describe();
   EXPECT_EQ(summary_of(out)["interrupted"], true);
   EXPECT_TRUE(read_checkpoint(out.string()).ok());
   expect_state(1, 1, "idle");
@@ -234,8 +237,8 @@ TEST_F(Nodes, TheFirstOneThatDiesIsNamedToAll) {
   start_nodes(2, 1);
   const auto running = endless_job(folder_.path() / "run");
   first_->process().signal(SIGKILL);
-  expect_error(running->wait(), 1, "the first node at " + first_->address());
-  expect_error(others_[0]->process().wait(), 1, "the first node at " + first_->address());
+  expect_error(running->wait(), 3, "the first node at " + first_->address());
+  expect_error(others_[0]->process().wait(), 3, "the first node at " + first_->address());
 }
 
 // The data of a job is there where its nodes are; who cannot read it is named.

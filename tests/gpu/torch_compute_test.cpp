@@ -406,7 +406,8 @@ TEST(TorchCompute, AFailingForwardPassIsAnErrorOfTheStep) {
       [] { return torch::nn::Sequential(torch::nn::Linear(3, 6), std::make_shared<Fragile>()); }));
   const FrozenTensor z = random_point(*compute);
   EXPECT_EQ(compute->gradient(tiny_request(z, 2)).error,
-            "rank 0: step 2: mat1 and mat2 shapes cannot be multiplied (5x6 and 7x7)");
+            "rank 0: step 2: the pass through model 'net' threw: mat1 and mat2 shapes cannot be "
+            "multiplied (5x6 and 7x7)");
   EXPECT_TRUE(z.sole_owner());
 }
 

@@ -191,6 +191,7 @@ TEST(TcpHostile, DamagedFramesEndTheirConnectionOnly) {
     world.send(bytes);
     world.hang_up(0);  // what is cut off, or has become a longer message, ends here
     world.expect_only_it_is_lost();
+    EXPECT_NE(world.inbox(0).down_reason(2), "");
   }
 }
 
@@ -212,6 +213,7 @@ TEST(TcpHostile, RanksThatDoNotLiveThereEndTheConnection) {
     world.send(frames[i]);
     world.expect_only_it_is_lost();  // although nobody hung up
     EXPECT_TRUE(world.inbox(0).messages_from(2).empty());
+    EXPECT_NE(world.inbox(0).down_reason(2), "");
   }
 }
 
