@@ -7,6 +7,7 @@
 
 #include "actors/gpu_worker.hpp"
 #include "actors/protocol.hpp"
+#include "actors/validate.hpp"
 #include "algorithms/registry.hpp"
 #include "net/transport.hpp"
 
@@ -65,6 +66,7 @@ class PeerState : public Env {
   void start();
   void on_gradient(Gradient& gradient);
   void on_envelope(Envelope& envelope);
+  bool admits(PeerLost lost) { return gate_.admits(check(lost, world())); }
   void on_timer(TimerId id) { role_->on_timer(*this, id); }
   void on_peer_lost(Rank peer);
   void on_snapshot(std::int64_t id);
@@ -85,6 +87,8 @@ class PeerState : public Env {
   void report_step();
   void send_epoch_models();
   bool serves_with_buffers() const;
+  World world() const;
+  bool fits_a_message(std::uint64_t bytes, const char* what);
   bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
   void fail(Error error);
 
@@ -121,6 +125,7 @@ class PeerState : public Env {
   Epoch epochs_sent_ = 0;  // to the Evaluator
   std::vector<double> step_seconds_;
   std::vector<TraceRecord> trace_;
+  Gate gate_;
 };
 
 // The Inbox through which `config.transport` reaches a Peer: whoever spawns the Peers attaches it

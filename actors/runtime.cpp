@@ -15,6 +15,19 @@
 namespace grapevine {
 namespace {
 
+const std::shared_ptr<Compute>& first_compute(const RunConfig& config) {
+  return *std::find_if(config.computes.begin(), config.computes.end(),
+                       [](const auto& compute) { return compute != nullptr; });
+}
+
+// The states of all ranks, as far as is known before they exist: on their way to the head at once.
+std::uint64_t bytes_of_a_checkpoint(const RunConfig& config) {
+  const Compute& compute = *first_compute(config);
+  const std::uint64_t rank = least_state_bytes(config.parts->optimizer, compute.dimension(),
+                                               compute.initial_buffers().numel());
+  return rank * static_cast<std::uint64_t>(config.workers());
+}
+
 // Spawns the actors of a run and wires them up.
 class CrewBuilder {
  public:
@@ -75,6 +88,9 @@ class CrewBuilder {
     SupervisorConfig supervision;
     supervision.ranks = config_.ranks;
     supervision.servers = config_.servers();
+    const Compute& compute = *first_compute(config_);
+    supervision.parameters = compute.dimension();
+    supervision.buffers = compute.initial_buffers().numel();
     supervision.outlives_ranks =
         config_.outlives_ranks && config_.servers() > 0 && config_.parts->plan.hierarchy == 1;
     supervision.observer = std::move(observer);
@@ -108,8 +124,7 @@ class CrewBuilder {
       peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads};
     }
     // All ranks start from the same parameters: models are initialised from the job's seed.
-    const auto& first = *std::find_if(config_.computes.begin(), config_.computes.end(),
-                                      [](const auto& c) { return c != nullptr; });
+    const auto& first = first_compute(config_);
     peer.parameters = first->initial_parameters();
     peer.buffers = first->initial_buffers();
     if (config_.resume) peer.restored = config_.resume->ranks[static_cast<std::size_t>(rank)];
@@ -156,7 +171,7 @@ void Runtime::Impl::start(const std::shared_ptr<RunObserver>& observer) {
 }
 
 void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observer) {
-  configure_for_cluster(system_config, config.patience);
+  configure_for_cluster(system_config, config.patience, bytes_of_a_checkpoint(config));
   system = std::make_unique<caf::actor_system>(system_config);
   CrewBuilder builder(*system, config, true);
   const ClusterConfig& cluster = *config.cluster;
@@ -185,6 +200,7 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
   }
   Ready ready;
   ready.process = cluster.process;
+  ready.nonce = joined->nonce;
   const EvaluatorActor evaluator = welcome.validates ? welcome.evaluator : EvaluatorActor{};
   for (Rank rank = 0; rank < config.ranks; ++rank) {
     if (!joined->placement.is_local(rank)) continue;

@@ -426,6 +426,22 @@ RunResult SupervisorState::average() const {
   return result;
 }
 
+World SupervisorState::world() const {
+  return {static_cast<std::int32_t>(crew_.deputies.size()) + 1, config_.ranks, config_.servers,
+          config_.parameters, config_.buffers};
+}
+
+template <class Message>
+bool SupervisorState::admits(const Message& message) {
+  return gate_.admits(check(message, world()), [this](const Error& error) { fail(error); });
+}
+
+bool SupervisorState::admits(const RankReport& report) {
+  const bool with_model = stage_ == Stage::draining && collecting_ && with_models_;
+  return gate_.admits(check(report, world(), with_model),
+                      [this](const Error& error) { fail(error); });
+}
+
 SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
                                           SupervisorConfig config) {
   SupervisorState& state = self->state;
@@ -437,10 +453,18 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
   });
   return {
       [&state](BeginRun& crew) { state.begin(std::move(crew)); },
-      [&state](const StepReport& report) { state.on_step(report); },
-      [&state](RankFinished finished) { state.on_finished(finished); },
-      [&state](RankSnapshot& snapshot) { state.on_snapshot(snapshot); },
-      [&state](RankReport& report) { state.on_report(report); },
+      [&state](const StepReport& report) {
+        if (state.admits(report)) state.on_step(report);
+      },
+      [&state](RankFinished finished) {
+        if (state.admits(finished)) state.on_finished(finished);
+      },
+      [&state](RankSnapshot& snapshot) {
+        if (state.admits(snapshot)) state.on_snapshot(snapshot);
+      },
+      [&state](RankReport& report) {
+        if (state.admits(report)) state.on_report(report);
+      },
       [&state](const RankFailed& failed) { state.on_failed(failed); },
       [&state](const EpochEvaluated& evaluated) { state.on_evaluated(evaluated); },
       [&state](EvaluationGoesOn) { state.on_evaluation_goes_on(); },
@@ -450,7 +474,9 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](Watchdog) { state.on_watchdog(); },
       [&state](CollectAgain) { state.collect(); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
-      [&state](Farewell farewell) { state.on_farewell(farewell); },
+      [&state](Farewell farewell) {
+        if (state.admits(farewell)) state.on_farewell(farewell);
+      },
   };
 }
 
