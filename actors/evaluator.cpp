@@ -103,6 +103,10 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
   state.config = std::move(config);
   const std::shared_ptr<Compute> compute = std::move(state.config.compute);
   state.needs_buffers = compute->initial_buffers().numel() > 0;
+  state.world.ranks = state.config.ranks;
+  state.world.servers = state.config.servers;
+  state.world.parameters = compute->dimension();
+  state.world.buffers = compute->initial_buffers().numel();
   const SupervisorActor& supervisor = state.config.supervisor;
   state.evaluation = state.config.detach
                          ? self->spawn<caf::detached>(evaluation, compute, supervisor)
@@ -110,6 +114,10 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
   self->link_to(state.evaluation);  // they end together
   return {[self](const EpochModel& model) {
     EvaluatorState& state = self->state;
+    const auto fail = [&](const Error& error) {
+      self->send(state.config.supervisor, RankFailed{error});
+    };
+    if (!state.gate.admits(check(model, state.world), fail)) return;
     if (state.config.servers > 0)
       take_part(state, model);
     else

@@ -6,6 +6,7 @@
 
 #include "actors/model_average.hpp"
 #include "actors/protocol.hpp"
+#include "actors/validate.hpp"
 #include "gpu/compute.hpp"
 
 namespace grapevine {
@@ -40,6 +41,8 @@ struct EvaluatorState {
   EvaluationActor evaluation;
   bool busy = false;           // with one of them
   bool needs_buffers = false;  // the model has some
+  World world;                 // that models must fit
+  Gate gate;
 };
 
 // Averages the models that all ranks had at the end of an epoch, as they come in, and has the

@@ -19,10 +19,12 @@ namespace {
 constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
 constexpr char kRequeue[] = "--requeue-command";
 
-Error other_secret() {
-  return bad_input(
-      "the secret differs from that of this pool: give the same --secret-file, or "
-      "GRAPEVINE_CLUSTER_SECRET, everywhere");
+constexpr std::size_t kNonceBytes = 32;
+// A caller speaks up at once; those that do not are forgotten, the oldest first.
+constexpr std::size_t kMostGreeted = 1024;
+
+Error no_seal() {
+  return bad_input("the message does not prove that its sender knows the secret of this pool");
 }
 
 Error other_version(const std::string& who, const std::string& theirs, const std::string& ours) {
@@ -42,6 +44,19 @@ std::string shown(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < ' ') c = '?';
   return text;
+}
+
+// Options alone, as `train --cluster` sends them: a job file of this machine might hold any.
+Expected<void> check_arguments(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument.rfind(kRequeue, 0) == 0)
+      return bad_input(std::string(kRequeue) + " is not for jobs of nodes: leave it out");
+    if (argument.rfind("--", 0) != 0)
+      return bad_input("'" + shown(argument) + "' is no option: a job of nodes has no job file");
+    if (argument == "--set") ++i;  // its value
+  }
+  return {};
 }
 
 std::string host_of(const std::string& address) {
@@ -78,10 +93,36 @@ void NodePoolState::init(NodePoolActor::stateful_pointer<NodePoolState> self,
   config_ = std::move(config);
 }
 
-bool NodePoolState::trusts(const std::string& secret) const {
-  if (same_secret(config_.secret, secret)) return true;
-  spdlog::warn("somebody without this pool's secret was sent away");
+Greeting NodePoolState::on_greet(const Greet& greet) {
+  if (greeted_.size() >= kMostGreeted) forget_oldest_greeting();
+  Greeting greeting = answer_greeting(config_.secret, greet, ++last_session_);
+  sessions_[greeting.session] = pool_session(config_.secret, greet, greeting);
+  greeted_.push_back(greeting.session);
+  return greeting;
+}
+
+void NodePoolState::forget_oldest_greeting() {
+  sessions_.erase(greeted_.front());
+  greeted_.pop_front();
+}
+
+template <class Message>
+bool NodePoolState::trusts(const Message& message) {
+  const auto session = sessions_.find(message.seal.session);
+  if (session != sessions_.end() && session->second.from.opens(self_->system(), message)) {
+    greeted_.erase(std::remove(greeted_.begin(), greeted_.end(), session->first), greeted_.end());
+    return true;
+  }
+  if (const auto more = distrusted_.admit())
+    spdlog::warn("a message without the proof of this pool's secret was ignored{}", *more);
   return false;
+}
+
+template <class Message>
+void NodePoolState::send_sealed(const Enlist& node, Message message) {
+  const auto session = sessions_.find(node.seal.session);
+  if (session == sessions_.end()) return;
+  self_->send(node.agent, session->second.to.sealed(self_->system(), std::move(message)));
 }
 
 // ---- who is there ----
@@ -103,8 +144,9 @@ Enlisted NodePoolState::on_enlist(const Enlist& enlist) {
   Enlisted answer;
   answer.refused = true;
   const std::string who = "node " + shown(enlist.address) + " (" + shown(enlist.host) + ")";
-  if (!trusts(enlist.secret)) {
-    answer.error = other_secret();
+  const bool trusted = trusts(enlist);
+  if (!trusted) {
+    answer.error = no_seal();
   } else if (enlist.version != config_.version) {
     answer.error = other_version(who, shown(enlist.version), config_.version);
   } else if (enlist.slots < 1 || status().slots > kMaxSlots - enlist.slots) {
@@ -124,6 +166,7 @@ Enlisted NodePoolState::on_enlist(const Enlist& enlist) {
     self_->monitor(enlist.agent);
     changed(who + " has joined");
   }
+  if (trusted && answer.refused) sessions_.erase(enlist.seal.session);
   answer.nodes = status().nodes;
   answer.slots = status().slots;
   return answer;
@@ -137,7 +180,7 @@ caf::result<Left> NodePoolState::on_leave(const LeavePool& leave) {
   LeaveAnswer answer = self_->make_response_promise<Left>();
   const auto member = std::find_if(members_.begin(), members_.end(),
                                    [&](const Member& m) { return m.node.agent == leave.agent; });
-  if (!trusts(leave.secret) || member == members_.end()) {
+  if (!trusts(leave) || member == members_.end()) {
     answer.deliver(Left{});
     return answer;
   }
@@ -157,6 +200,7 @@ caf::result<Left> NodePoolState::on_leave(const LeavePool& leave) {
 
 void NodePoolState::remove(std::size_t member, const std::string& what) {
   self_->demonitor(members_[member].node.agent.address());
+  sessions_.erase(members_[member].node.seal.session);
   members_.erase(members_.begin() + static_cast<std::ptrdiff_t>(member));
   changed(what);
 }
@@ -169,6 +213,7 @@ void NodePoolState::on_down(const caf::actor_addr& source) {
   });
   if (member == members_.end()) return;
   const std::string who = "node " + member->node.address + " (" + member->node.host + ")";
+  sessions_.erase(member->node.seal.session);
   members_.erase(member);
   bool took_part = false;
   if (job_)
@@ -188,7 +233,6 @@ void NodePoolState::on_down(const caf::actor_addr& source) {
 // ---- a job comes ----
 
 Expected<void> NodePoolState::check_submission(const SubmitJob& submit) const {
-  if (!trusts(submit.secret)) return other_secret();
   if (submit.version != config_.version)
     return other_version("'train --cluster'", shown(submit.version), config_.version);
   if (closing_) return Error{Errc::peer_down, "the first node is about to end: start it again"};
@@ -198,17 +242,19 @@ Expected<void> NodePoolState::check_submission(const SubmitJob& submit) const {
     return Error{Errc::failed, "the nodes are busy with job " + std::to_string(job_->id) + " of " +
                                    job_->user + ": try again when it has ended"};
   if (!submit.submitter) return bad_input("nobody waits for the job");
-  for (const std::string& argument : submit.arguments)
-    if (argument.rfind(kRequeue, 0) == 0)
-      return bad_input(std::string(kRequeue) + " is not for jobs of nodes: leave it out");
-  return {};
+  return check_arguments(submit.arguments);
 }
 
 JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
   JobAccepted answer;
   answer.refused = true;
+  if (!trusts(submit)) {
+    answer.error = no_seal();
+    return answer;
+  }
   if (auto checked = check_submission(submit); !checked) {
     answer.error = checked.error();
+    sessions_.erase(submit.seal.session);
     return answer;
   }
   std::vector<std::int32_t> slots;
@@ -217,12 +263,14 @@ JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
   const auto port = config_.free_port();
   if (!shares || !port) {
     answer.error = !shares ? shares.error() : port.error();
+    sessions_.erase(submit.seal.session);
     return answer;
   }
   Job job;
   job.id = ++jobs_;
   job.user = shown(submit.user);
   job.submitter = submit.submitter;
+  job.session = submit.seal.session;
   for (const NodeShare& share : *shares)
     job.shares.push_back({members_[share.node].node, share.first, share.count});
   const std::int32_t processes = shares->back().first + shares->back().count;
@@ -248,9 +296,10 @@ void NodePoolState::start_shares(const std::vector<std::string>& arguments, std:
         other_host.empty() || !is_loopback_host(host))
       other_host = std::move(host);
   }
+  const std::string nonce = random_hex(kNonceBytes);
   for (const Share& share : job_->shares) {
     StartRanks start;
-    start.secret = config_.secret;
+    start.nonce = nonce;
     start.job = job_->id;
     start.arguments = arguments;
     start.first = share.first;
@@ -258,7 +307,7 @@ void NodePoolState::start_shares(const std::vector<std::string>& arguments, std:
     start.processes = static_cast<std::int32_t>(job_->processes.size());
     start.port = port;
     start.other_host = other_host;
-    self_->send(share.node.agent, std::move(start));
+    send_sealed(share.node, std::move(start));
   }
 }
 
@@ -279,11 +328,15 @@ std::string NodePoolState::where(std::int32_t process) const {
 }
 
 void NodePoolState::say(std::int32_t process, bool to_err, std::string line) {
-  self_->send(job_->submitter, JobOutput{config_.secret, process, to_err, std::move(line)});
+  const auto session = sessions_.find(job_->session);
+  if (session == sessions_.end()) return;
+  self_->send(
+      job_->submitter,
+      session->second.to.sealed(self_->system(), JobOutput{{}, process, to_err, std::move(line)}));
 }
 
 void NodePoolState::on_output(RankOutput& output) {
-  if (!trusts(output.secret)) return;
+  if (!trusts(output)) return;
   Process* process = process_of(output.job, output.process);
   if (process == nullptr) return;
   if (output.to_err) release_held(output.process);
@@ -306,7 +359,7 @@ void NodePoolState::blame(Cause cause, Error error, std::int32_t process) {
 }
 
 void NodePoolState::on_exited(const RankExited& exited) {
-  if (!trusts(exited.secret)) return;
+  if (!trusts(exited)) return;
   Process* process = process_of(exited.job, exited.process);
   if (process == nullptr || process->ended) return;
   process->ended = true;
@@ -353,7 +406,7 @@ void NodePoolState::blame_exit(const RankExited& exited, const std::string& who,
 
 void NodePoolState::signal_all(std::int32_t number) {
   for (const Share& share : job_->shares)
-    self_->send(share.node.agent, SignalRanks{config_.secret, job_->id, number});
+    send_sealed(share.node, SignalRanks{{}, job_->id, number});
 }
 
 // The shortest grace counts.
@@ -396,7 +449,7 @@ void NodePoolState::give_up_stuck_nodes() {
           {Errc::peer_down, who + " has not ended its processes, although they were killed: look "
                                   "there, and go on with --resume"},
           -1);
-    self_->send(share.node.agent, PoolClosed{config_.secret, true});
+    send_sealed(share.node, PoolClosed{{}, true});
     const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& m) {
       return m.node.agent == share.node.agent;
     });
@@ -407,7 +460,7 @@ void NodePoolState::give_up_stuck_nodes() {
 }
 
 void NodePoolState::on_signal(const SignalJob& signal) {
-  if (!trusts(signal.secret) || job_of(signal.job) == nullptr) return;
+  if (!trusts(signal) || job_of(signal.job) == nullptr) return;
   if (signal.number == SIGUSR1) return signal_all(SIGUSR1);
   if (signal.number != SIGINT && signal.number != SIGTERM) return;
   if (signal.number == SIGINT && job_->interrupted) return kill_job();  // asked twice
@@ -464,9 +517,12 @@ void NodePoolState::tell_end() {
     --farewells_;
     close_where_idle();
   };
+  SealedSession session = std::move(sessions_[job_->session]);
+  sessions_.erase(job_->session);
   self_
-      ->request(job_->submitter, config_.farewell,
-                JobEnded{config_.secret, job_->cause != Cause::none, job_->error})
+      ->request(
+          job_->submitter, config_.farewell,
+          session.to.sealed(self_->system(), JobEnded{{}, job_->cause != Cause::none, job_->error}))
       .then([heard](const JobEndHeard&) { heard(); }, [heard](const caf::error&) { heard(); });
 }
 
@@ -478,8 +534,7 @@ void NodePoolState::on_close() {
 
 void NodePoolState::close_where_idle() {
   if (!closing_ || job_ || farewells_ > 0) return;
-  for (const Member& member : members_)
-    self_->send(member.node.agent, PoolClosed{config_.secret, false});
+  for (const Member& member : members_) send_sealed(member.node, PoolClosed{{}, false});
   config_.on_closed();
 }
 
@@ -490,6 +545,7 @@ NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolS
   ignore_foreign_exits(self);
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down.source); });
   return {
+      [&state](const Greet& greet) { return state.on_greet(greet); },
       [&state](const Enlist& enlist) { return state.on_enlist(enlist); },
       [&state](const LeavePool& leave) { return state.on_leave(leave); },
       [&state](RankOutput& output) { state.on_output(output); },
@@ -506,6 +562,12 @@ NodePoolActor::behavior_type node_signpost(NodePoolActor::pointer self, std::str
   const Error error =
       bad_input("that node belongs to the nodes of " + first + ": give that address");
   return {
+      [error](const Greet&) {
+        Greeting greeting;
+        greeting.refused = true;
+        greeting.error = error;
+        return greeting;
+      },
       [error](const Enlist&) {
         Enlisted answer;
         answer.refused = true;

@@ -1,11 +1,14 @@
 // NodePool: the nodes that joined, and the one job that they run.
 #pragma once
+#include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "actors/node_protocol.hpp"
+#include "messages/log_limit.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
@@ -59,6 +62,7 @@ class NodePoolState {
   const char* name = "node_pool";
 
   void init(NodePoolActor::stateful_pointer<NodePoolState> self, NodePoolConfig config);
+  Greeting on_greet(const Greet& greet);
   Enlisted on_enlist(const Enlist& enlist);
   caf::result<Left> on_leave(const LeavePool& leave);
   JobAccepted on_submit(SubmitJob& submit);
@@ -89,6 +93,7 @@ class NodePoolState {
     std::int64_t id = 0;
     std::string user;
     SubmitterActor submitter;
+    std::uint64_t session = 0;  // of the submitter
     std::vector<Share> shares;
     std::vector<Process> processes;
     Cause cause = Cause::none;
@@ -102,7 +107,13 @@ class NodePoolState {
     std::string hint;  // of going on, as a process said it
   };
 
-  bool trusts(const std::string& secret) const;
+  // Whether somebody who knows the secret has sent it, just now.
+  template <class Message>
+  bool trusts(const Message& message);
+  // Sent to a node that still belongs to the pool.
+  template <class Message>
+  void send_sealed(const Enlist& node, Message message);
+  void forget_oldest_greeting();
   Expected<void> check_submission(const SubmitJob& submit) const;
   PoolStatus status() const;
   void changed(const std::string& what);
@@ -131,6 +142,10 @@ class NodePoolState {
   std::vector<Member> members_;  // the first node's own, the others in the order they joined in
   std::optional<Job> job_;
   std::int64_t jobs_ = 0;
+  std::map<std::uint64_t, SealedSession> sessions_;
+  std::deque<std::uint64_t> greeted_;  // sessions of callers that have proven nothing yet
+  std::uint64_t last_session_ = 0;
+  LogLimit distrusted_;
   int farewells_ = 0;  // submitters that have not heard of their job's end yet
   bool closing_ = false;
 };

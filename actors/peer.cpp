@@ -12,6 +12,17 @@ namespace {
 
 constexpr std::size_t kTraceBatch = 512;  // records per message to the tracer
 
+std::uint64_t bytes_of(const StateDict& state) {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, value] : state.entries()) {
+    if (const auto* tensor = std::get_if<at::Tensor>(&value))
+      bytes += tensor->defined() ? tensor->nbytes() : 0;
+    else if (const auto* text = std::get_if<std::string>(&value))
+      bytes += text->size();
+  }
+  return bytes;
+}
+
 std::string encode_text(const Envelope& envelope) {
   const std::vector<std::byte> bytes = encode(envelope);
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -220,6 +231,24 @@ void PeerState::on_exception(const std::exception_ptr& problem) {
   fail({Errc::failed, "rank " + std::to_string(config_.rank) + ": " + exception_line(problem)});
 }
 
+World PeerState::world() const {
+  World world;
+  world.ranks = config_.ranks;
+  world.servers = config_.parts->plan.servers;
+  return world;
+}
+
+// To a supervisor of another process CAF carries what a length of 32 bits can say; more would break
+// the connection, and nobody could say why.
+bool PeerState::fits_a_message(std::uint64_t bytes, const char* what) {
+  if (bytes <= kMostMessageBytes || config_.supervisor.node() == self_->node()) return true;
+  fail({Errc::failed, "rank " + std::to_string(config_.rank) + ": its " + what + " has " +
+                          std::to_string(bytes) + " bytes, and at most " +
+                          std::to_string(kMostMessageBytes) +
+                          " can be sent to process 0: train in one process, or a smaller model"});
+  return false;
+}
+
 void PeerState::fail(Error error) { self_->send(config_.supervisor, RankFailed{std::move(error)}); }
 
 // ---- consistent cuts (Chandy & Lamport 1985) ----
@@ -260,6 +289,7 @@ void PeerState::finish_cut_if_complete() {
   std::int64_t count = 0;
   for (const Envelope& envelope : cut_->in_flight)
     cut_->state.put("in_flight." + std::to_string(count++), encode_text(envelope));
+  if (!fits_a_message(bytes_of(cut_->state), "state for a checkpoint")) return cut_.reset();
   const auto step = cut_->state.integer("model.step");
   self_->send(config_.supervisor,
               RankSnapshot{cut_->id, config_.rank, *step, std::move(cut_->state)});
@@ -440,7 +470,9 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
       [&state](Gradient& gradient) { state.on_gradient(gradient); },
       [&state](Envelope& envelope) { state.on_envelope(envelope); },
       [&state](TimerFired timer) { state.on_timer(timer.id); },
-      [&state](const PeerLost& lost) { state.on_peer_lost(lost); },
+      [&state](const PeerLost& lost) {
+        if (state.admits(lost)) state.on_peer_lost(lost);
+      },
       [&state](TakeSnapshot snapshot) { state.on_snapshot(snapshot.id); },
       [&state](Collect collect) { state.on_collect(collect.with_model); },
   };

@@ -10,6 +10,7 @@
 #include "actors/protocol.hpp"
 #include "actors/step_times.hpp"
 #include "actors/trace_budget.hpp"
+#include "actors/validate.hpp"
 #include "algorithms/registry.hpp"
 #include "net/transport.hpp"
 
@@ -69,6 +70,7 @@ class PeerState : public Env {
   void start();
   void on_gradient(Gradient& gradient);
   void on_envelope(Envelope& envelope);
+  bool admits(const PeerLost& lost) { return gate_.admits(check(lost, world())); }
   void on_timer(TimerId id) { role_->on_timer(*this, id); }
   void on_peer_lost(const PeerLost& lost);
   void on_snapshot(std::int64_t id);
@@ -89,6 +91,8 @@ class PeerState : public Env {
   void report_step();
   void send_epoch_models();
   bool serves_with_buffers() const;
+  World world() const;
+  bool fits_a_message(std::uint64_t bytes, const char* what);
   bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
   void fail(Error error);
 
@@ -125,6 +129,7 @@ class PeerState : public Env {
   Epoch epochs_sent_ = 0;  // to the Evaluator
   StepTimes step_times_;
   std::vector<TraceRecord> trace_;
+  Gate gate_;
 };
 
 // The Inbox through which `config.transport` reaches a Peer: whoever spawns the Peers attaches it

@@ -200,13 +200,20 @@ using SupervisorActor = caf::typed_actor<
 // A process reports for the run. Answered with Welcome once all have, or once they cannot.
 struct Join {
   std::int32_t process = 0;
+  std::int32_t processes = 1;                   // of its job, as its launcher says
+  std::string job;                              // as its launcher calls it, or empty
+  std::int64_t user = -1;                       // number of the user that runs it
   std::string version;                          // of the program
   std::map<std::string, std::string> identity;  // of the job: must be the same everywhere
   std::string host;
   std::string address;  // of its transport
   DeputyActor deputy;   // null: the head itself
+  std::string nonce;    // random: known to this process and the head
+  std::string proof;    // that it knows the job's secret; empty: its job has none
 };
 struct Welcome {
+  std::string nonce;  // random, of the run
+  std::string proof;  // that the head knows the job's secret
   bool refused = false;
   Error error;                         // where refused
   std::vector<std::string> hosts;      // by process
@@ -219,6 +226,7 @@ struct Welcome {
 // Its transport is connected and its peers wait for StartTraining; or it could not.
 struct Ready {
   std::int32_t process = 0;
+  std::string nonce;  // of its Join
   bool failed = false;
   Error error;
   std::vector<PeerActor> peers;  // its own, by rank
@@ -226,9 +234,11 @@ struct Ready {
 struct JoinDeadline {
   bool connecting = false;  // of the second part: everybody has joined
 };
+// Time to tell people who is waited for.
+struct JoinNotice {};
 
 using LobbyActor = caf::typed_actor<caf::replies_to<Join>::with<Welcome>, caf::reacts_to<Ready>,
-                                    caf::reacts_to<JoinDeadline>>;
+                                    caf::reacts_to<JoinDeadline>, caf::reacts_to<JoinNotice>>;
 
 // ---- how they are written ----
 
@@ -304,17 +314,18 @@ typename Inspector::result_type inspect(Inspector& f, RunEnded& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Join& m) {
-  return f(caf::meta::type_name("grapevine::Join"), m.process, m.version, m.identity, m.host,
-           m.address, m.deputy);
+  return f(caf::meta::type_name("grapevine::Join"), m.process, m.processes, m.job, m.user,
+           m.version, m.identity, m.host, m.address, m.deputy, m.nonce, m.proof);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Welcome& m) {
-  return f(caf::meta::type_name("grapevine::Welcome"), m.refused, m.error, m.hosts, m.addresses,
-           m.out, m.supervisor, m.evaluator, m.validates);
+  return f(caf::meta::type_name("grapevine::Welcome"), m.nonce, m.proof, m.refused, m.error,
+           m.hosts, m.addresses, m.out, m.supervisor, m.evaluator, m.validates);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ready& m) {
-  return f(caf::meta::type_name("grapevine::Ready"), m.process, m.failed, m.error, m.peers);
+  return f(caf::meta::type_name("grapevine::Ready"), m.process, m.nonce, m.failed, m.error,
+           m.peers);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, StepReport& m) {
@@ -338,3 +349,4 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceBatch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CloseTrace)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceClosed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinDeadline)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinNotice)

@@ -22,6 +22,19 @@ std::function<void(std::int32_t)> process_down_of(const ClusterConfig& cluster) 
 
 constexpr Duration kBehindSilence = std::chrono::seconds(10);
 
+const std::shared_ptr<Compute>& first_compute(const RunConfig& config) {
+  return *std::find_if(config.computes.begin(), config.computes.end(),
+                       [](const auto& compute) { return compute != nullptr; });
+}
+
+// The states of all ranks, as far as is known before they exist: on their way to the head at once.
+std::uint64_t bytes_of_a_checkpoint(const RunConfig& config) {
+  const Compute& compute = *first_compute(config);
+  const std::uint64_t rank = least_state_bytes(config.parts->optimizer, compute.dimension(),
+                                               compute.initial_buffers().numel());
+  return rank * static_cast<std::uint64_t>(config.workers());
+}
+
 // Spawns the actors of a run and wires them up.
 class CrewBuilder {
  public:
@@ -82,6 +95,9 @@ class CrewBuilder {
     SupervisorConfig supervision;
     supervision.ranks = config_.ranks;
     supervision.servers = config_.servers();
+    const Compute& compute = *first_compute(config_);
+    supervision.parameters = compute.dimension();
+    supervision.buffers = compute.initial_buffers().numel();
     supervision.outlives_ranks =
         config_.outlives_ranks && config_.servers() > 0 && config_.parts->plan.hierarchy == 1;
     supervision.observer = std::move(observer);
@@ -92,8 +108,10 @@ class CrewBuilder {
     supervision.patience = config_.patience;
     // Silence is noticed first: it says which process, or which link.
     if (config_.cluster)
-      supervision.patience =
-          std::max(config_.patience, heartbeats_for(config_.patience).silence + kBehindSilence);
+      supervision.patience = std::max(
+          config_.patience,
+          control_heartbeats_for(config_.patience, bytes_of_a_checkpoint(config_)).silence +
+              kBehindSilence);
     const Horizon& horizon = config_.parts->horizon;
     supervision.total_epochs = horizon.epoch_of(horizon.steps);
     supervision.run_start_ns = run_start_ns_;
@@ -121,8 +139,7 @@ class CrewBuilder {
       peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads};
     }
     // All ranks start from the same parameters: models are initialised from the job's seed.
-    const auto& first = *std::find_if(config_.computes.begin(), config_.computes.end(),
-                                      [](const auto& c) { return c != nullptr; });
+    const auto& first = first_compute(config_);
     peer.parameters = first->initial_parameters();
     peer.buffers = first->initial_buffers();
     if (config_.resume) peer.restored = config_.resume->ranks[static_cast<std::size_t>(rank)];
@@ -171,7 +188,7 @@ void Runtime::Impl::start(const std::shared_ptr<RunObserver>& observer) {
 }
 
 void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observer) {
-  configure_for_cluster(system_config, config.patience);
+  configure_for_cluster(system_config, config.patience, bytes_of_a_checkpoint(config));
   system = std::make_unique<caf::actor_system>(system_config);
   CrewBuilder builder(*system, config, true);
   const ClusterConfig& cluster = *config.cluster;
@@ -201,6 +218,7 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
   }
   Ready ready;
   ready.process = cluster.process;
+  ready.nonce = joined->nonce;
   const EvaluatorActor evaluator = welcome.validates ? welcome.evaluator : EvaluatorActor{};
   for (Rank rank = 0; rank < config.ranks; ++rank) {
     if (!joined->placement.is_local(rank)) continue;

@@ -21,10 +21,15 @@ struct ClusterConfig {
   std::int32_t processes = 1;
   std::string head_host;  // where the head listens for the others
   std::uint16_t head_port = 0;
-  std::string own_host;  // name of this machine: processes with equal names share memory
-  std::string version;   // of this program
-  std::string out;       // of the head
+  std::string own_host;     // name of this machine: processes with equal names share memory
+  std::string version;      // of this program
+  std::string out;          // of the head
+  std::string listen_host;  // where the head listens; empty: on all interfaces
+  std::string secret;       // of the job, which all its processes know; empty: none
+  std::string job;          // as the launcher calls it; empty: not known
   std::shared_ptr<RemoteTransport> transport;
+  bool own_address_unknown =
+      false;                   // when that was made: its host is to be found at the rendezvous
   std::string transport_name;  // must be the same in all processes
   // Polled while this process waits for the others; true ends the run before it begins. Null:
   // never.

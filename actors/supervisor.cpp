@@ -391,10 +391,8 @@ bool SupervisorState::on_rank_down(Rank rank) {
 // asked of itself.
 void SupervisorState::on_link_lost(LinkLost lost) {
   if (stage_ != Stage::running && stage_ != Stage::draining) return;
-  for (const Rank rank : {lost.reporter, lost.peer}) {
-    if (rank < 0 || rank >= config_.ranks) return;
+  for (const Rank rank : {lost.reporter, lost.peer})
     if (lost_.count(rank) > 0 || lost_processes_.count(process_of(rank)) > 0) return;
-  }
   const std::int32_t process = process_of(lost.peer);
   if (process == 0) return fail_over_link(lost);  // this one
   if (suspects_.emplace(process, std::move(lost)).second) ask_whether_alive(process);
@@ -501,6 +499,22 @@ RunResult SupervisorState::average() const {
   return result;
 }
 
+World SupervisorState::world() const {
+  return {static_cast<std::int32_t>(crew_.deputies.size()) + 1, config_.ranks, config_.servers,
+          config_.parameters, config_.buffers};
+}
+
+template <class Message>
+bool SupervisorState::admits(const Message& message) {
+  return gate_.admits(check(message, world()), [this](const Error& error) { fail(error); });
+}
+
+bool SupervisorState::admits(const RankReport& report) {
+  const bool with_model = stage_ == Stage::draining && collecting_ && with_models_;
+  return gate_.admits(check(report, world(), with_model),
+                      [this](const Error& error) { fail(error); });
+}
+
 SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
                                           SupervisorConfig config) {
   SupervisorState& state = self->state;
@@ -512,10 +526,18 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
   });
   return {
       [&state](BeginRun& crew) { state.begin(std::move(crew)); },
-      [&state](const StepReport& report) { state.on_step(report); },
-      [&state](RankFinished finished) { state.on_finished(finished); },
-      [&state](RankSnapshot& snapshot) { state.on_snapshot(snapshot); },
-      [&state](RankReport& report) { state.on_report(report); },
+      [&state](const StepReport& report) {
+        if (state.admits(report)) state.on_step(report);
+      },
+      [&state](RankFinished finished) {
+        if (state.admits(finished)) state.on_finished(finished);
+      },
+      [&state](RankSnapshot& snapshot) {
+        if (state.admits(snapshot)) state.on_snapshot(snapshot);
+      },
+      [&state](RankReport& report) {
+        if (state.admits(report)) state.on_report(report);
+      },
       [&state](const RankFailed& failed) { state.on_failed(failed); },
       [&state](const EpochEvaluated& evaluated) { state.on_evaluated(evaluated); },
       [&state](Progress) { state.on_progress(); },
@@ -525,8 +547,12 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](Watchdog) { state.on_watchdog(); },
       [&state](CollectAgain) { state.collect(); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
-      [&state](Farewell farewell) { state.on_farewell(farewell); },
-      [&state](LinkLost& lost) { state.on_link_lost(std::move(lost)); },
+      [&state](Farewell farewell) {
+        if (state.admits(farewell)) state.on_farewell(farewell);
+      },
+      [&state](LinkLost& lost) {
+        if (state.admits(lost)) state.on_link_lost(std::move(lost));
+      },
       [&state](AskAgain again) { state.ask_whether_alive(again.process); },
   };
 }

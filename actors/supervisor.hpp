@@ -11,6 +11,7 @@
 #include "actors/model_average.hpp"
 #include "actors/peer.hpp"
 #include "actors/protocol.hpp"
+#include "actors/validate.hpp"
 
 namespace grapevine {
 
@@ -47,9 +48,10 @@ class RunObserver {
 };
 
 struct SupervisorConfig {
-  std::int32_t ranks = 1;       // servers included
-  std::int32_t servers = 0;     // the last ranks: they take no steps
-  bool outlives_ranks = false;  // others than servers may die, and the run goes on
+  std::int32_t ranks = 1;                      // servers included
+  std::int32_t servers = 0;                    // the last ranks: they take no steps
+  std::int64_t parameters = -1, buffers = -1;  // of the model; -1: not checked
+  bool outlives_ranks = false;                 // others than servers may die, and the run goes on
   // Tells this process's transport that a process is lost; null: there is only one. Must not block.
   std::function<void(std::int32_t process)> process_down;
   std::shared_ptr<RunObserver> observer;
@@ -90,6 +92,11 @@ class SupervisorState {
   void on_down(const caf::down_msg& down);
   void on_exception(const std::exception_ptr& problem);
   void collect();
+  // Whether a message fits this run. One that does not is logged; where it is a rank's own, the run
+  // ends.
+  template <class Message>
+  bool admits(const Message& message);
+  bool admits(const RankReport& report);
 
  private:
   // running -> (draining: all ranks finished, last messages and writes settle) -> closing -> ended
@@ -105,6 +112,7 @@ class SupervisorState {
   std::string unclosed() const;
   void end_if_closed();
   void end();
+  World world() const;
   std::int32_t workers() const { return config_.ranks - config_.servers; }
   std::int32_t process_of(Rank rank) const;
   std::int32_t process_behind(const caf::actor_addr& deputy) const;
@@ -158,6 +166,8 @@ class SupervisorState {
   bool trace_open_ = false;
   std::set<std::int32_t> open_processes_;  // that still close down
   Timestamp closing_since_{0};
+
+  Gate gate_;
 };
 
 SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,

@@ -24,6 +24,7 @@
 #include "apps/verb_options.hpp"
 #include "messages/names.hpp"
 #include "net/addresses.hpp"
+#include "net/token.hpp"
 
 namespace grapevine {
 namespace {
@@ -35,6 +36,7 @@ constexpr std::int32_t kMaxRestarts = 1'000'000;
 constexpr int kDefaultRestarts = 3;
 constexpr std::size_t kLargestHostfile = 1 << 20;  // bytes
 constexpr double kMaxGraceSeconds = 86400;
+constexpr std::size_t kJobTokenBytes = 32;
 // No question can be answered, and a host that is gone ends the connection within a minute or so.
 constexpr char kSsh[] = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15";
 
@@ -52,7 +54,7 @@ std::vector<std::string> settings() {
     const auto begins = [&text](const char* with) { return text.rfind(with, 0) == 0; };
     const bool ours = begins("GRAPEVINE_") || begins("UCX_");
     // Everybody on both machines sees the command line that these become part of.
-    const bool secret = begins("GRAPEVINE_CLUSTER_SECRET=");
+    const bool secret = begins("GRAPEVINE_CLUSTER_SECRET=") || begins(kJobTokenVariable);
     if (ours && !secret && !begins("GRAPEVINE_LAUNCH_")) result.push_back(text);
   }
   return result;
@@ -227,23 +229,28 @@ class LaunchCommand final : public Command {
     const fs::path self = fs::read_symlink("/proc/self/exe", error);
     if (program == nullptr && error) return Error{Errc::io, "/proc/self/exe: " + error.message()};
     arguments.insert(arguments.begin(), program != nullptr ? program : self.string());
+    const std::string token = random_hex(kJobTokenBytes);
     std::vector<LaunchedCommand> commands;
     for (const LaunchPlace& placement : placements_)
-      commands.push_back({placement, command_of(placement, head, variables, arguments)});
+      commands.push_back({placement, command_of(placement, head, token, variables, arguments)});
     return commands;
   }
 
-  ChildCommand command_of(const LaunchPlace& placement, const Head& head,
+  ChildCommand command_of(const LaunchPlace& placement, const Head& head, const std::string& token,
                           const std::vector<std::string>& more,
                           const std::vector<std::string>& arguments) const {
     std::vector<std::string> variables = rank_variables(placement, head);
     variables.insert(variables.end(), more.begin(), more.end());
-    if (placement.here) return {arguments, variables, false};
+    if (placement.here) {
+      variables.push_back(kJobTokenVariable + ("=" + token));
+      return {arguments, variables, false, ""};
+    }
     std::vector<std::string> all = settings();  // `env` lets the last one count
     all.insert(all.end(), variables.begin(), variables.end());
     std::error_code ignored;
     const std::string directory = fs::current_path(ignored).string();
-    return {ssh_command(words_of(ssh_), placement.host, directory, all, arguments), {}, true};
+    return {
+        ssh_command(words_of(ssh_), placement.host, directory, all, arguments), {}, true, token};
   }
 
   // Where the verb writes to; empty: nobody said so.

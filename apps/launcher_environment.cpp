@@ -144,6 +144,9 @@ Result read_torchrun(const Reader& reader) {
   const auto port = reader.port(0);
   if (!port) return port.error();
   result->head_port = *port;
+  // torchrun's "none" names no job.
+  if (reader.has("TORCHELASTIC_RUN_ID") && reader.text("TORCHELASTIC_RUN_ID") != "none")
+    result->job = "torchrun " + reader.text("TORCHELASTIC_RUN_ID");
   if (reader.has(kNames.local_process) || reader.has(kNames.local_processes)) {
     if (auto local = read_local(reader, kNames, *result); !local) return local.error();
   } else if (is_loopback(result->head_host)) {
@@ -306,6 +309,9 @@ Result read_slurm(const Reader& reader) {
   const auto port = slurm_port(reader);
   if (!port) return port.error();
   result->head_port = *port;
+  if (reader.has("SLURM_JOB_ID"))
+    result->job = "SLURM " + reader.text("SLURM_JOB_ID") +
+                  (reader.has("SLURM_STEP_ID") ? "." + reader.text("SLURM_STEP_ID") : "");
   return std::optional<LaunchedProcess>(std::move(*result));
 }
 
@@ -351,6 +357,7 @@ Result read_mpi(const Reader& reader, const Numbers& names, const char* launcher
   const auto port = reader.port(mpi_port(reader));
   if (!port) return port.error();
   result->head_port = *port;
+  if (reader.has("PMIX_NAMESPACE")) result->job = "PMIx " + reader.text("PMIX_NAMESPACE");
   return std::optional<LaunchedProcess>(std::move(*result));
 }
 

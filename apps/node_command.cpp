@@ -183,7 +183,7 @@ class Node {
 
   NodeAgentConfig agent_config() {
     NodeAgentConfig config;
-    config.secret = secret_;
+    config.from_pool = std::move(session_.from);
     config.hooks.start = [this](StartRanks start) {
       queue_.post([this, start = std::move(start)] {
         if (!is_first())
@@ -207,17 +207,18 @@ class Node {
     if (!is_first())
       if (auto found = find_pool(); !found) return found;
     address_ = own_address();  // only now the network is known to be there
+    if (auto greeted = greet(); !greeted) return greeted;
     agent_ = system_->spawn(node_agent, agent_config());
     own_.push_back(caf::actor_cast<caf::actor>(agent_));
     ranks_.emplace(ranks_config());
     Enlist enlist;
-    enlist.secret = secret_;
     enlist.version = GRAPEVINE_VERSION;
     enlist.host = machine_name();
     enlist.address = address_;
     enlist.slots = options_.slots;
     enlist.agent = agent_;
-    const auto answer = ask_actor<Enlisted>(*system_, pool_, kAnswerPatience, std::move(enlist),
+    const auto answer = ask_actor<Enlisted>(*system_, pool_, kAnswerPatience,
+                                            session_.to.sealed(*system_, std::move(enlist)),
                                             [this] { return stop_asked(); });
     if (!answer)
       return Error{Errc::peer_down, "the first node at " + first_text() +
@@ -230,10 +231,20 @@ class Node {
     return {};
   }
 
+  Expected<void> greet() {
+    auto session =
+        greet_pool(*system_, pool_, secret_, kAnswerPatience, [this] { return stop_asked(); });
+    if (!session)
+      return Error{session.error().code,
+                   "the first node at " + first_text() + ": " + session.error().message};
+    session_ = *std::move(session);
+    return {};
+  }
+
   Expected<void> find_pool() {
     auto found = dial<NodePoolActor>(
-        *system_, {first_->host, first_->port, from_seconds(options_.join_timeout_s),
-                   [this] { return stop_asked(); }});
+        *system_, {"the first node", first_->host, first_->port,
+                   from_seconds(options_.join_timeout_s), [this] { return stop_asked(); }});
     if (found) {
       pool_ = *std::move(found);
       return {};
@@ -248,8 +259,12 @@ class Node {
     config.secret = secret_;
     if (first_) config.first_host = first_->host;
     config.own_host = listen_.host;
-    config.on_output = [this](RankOutput output) { caf::anon_send(pool_, std::move(output)); };
-    config.on_exited = [this](RankExited exited) { caf::anon_send(pool_, std::move(exited)); };
+    config.on_output = [this](RankOutput output) {
+      caf::anon_send(pool_, session_.to.sealed(*system_, std::move(output)));
+    };
+    config.on_exited = [this](RankExited exited) {
+      caf::anon_send(pool_, session_.to.sealed(*system_, std::move(exited)));
+    };
     return config;
   }
 
@@ -295,7 +310,8 @@ class Node {
 
   void leave() {
     own_.push_back(system_->spawn(
-        [this, pool = pool_, message = LeavePool{secret_, agent_}](caf::event_based_actor* self) {
+        [this, pool = pool_, message = session_.to.sealed(*system_, LeavePool{{}, agent_})](
+            caf::event_based_actor* self) {
           const auto left = [this] { queue_.post([this] { end_soon(); }); };
           self->request(pool, std::chrono::duration_cast<Duration>(kBusyLeave), message)
               .then([left](const Left&) { left(); }, [left](const caf::error&) { left(); });
@@ -335,6 +351,7 @@ class Node {
   caf::actor_system_config system_config_;
   std::optional<caf::actor_system> system_;
   NodePoolActor pool_;
+  SealedSession session_;  // with it; its `from` is the agent's
   NodeAgentActor agent_;
   std::vector<caf::actor> own_;
 };

@@ -81,6 +81,8 @@ void configure_for_nodes(caf::actor_system_config& config, Duration silence) {
   config.set("scheduler.max-threads", std::size_t{2});
   config.set("middleman.heartbeat-interval", caf::timespan(kHeartbeat));
   config.set("middleman.connection-timeout", caf::timespan(silence));
+  config.add_message_type<Greet>("grapevine::Greet");
+  config.add_message_type<Greeting>("grapevine::Greeting");
   config.add_message_type<StartRanks>("grapevine::StartRanks");
   config.add_message_type<SignalRanks>("grapevine::SignalRanks");
   config.add_message_type<PoolClosed>("grapevine::PoolClosed");

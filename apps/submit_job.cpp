@@ -67,17 +67,18 @@ class Submitter {
   }
 
  private:
-  SubmitterActor::behavior_type listener() {
+  // `from`: what comes from the pool is tested on the actor's thread alone.
+  SubmitterActor::behavior_type listener(const std::shared_ptr<SealReader>& from) {
     return {
-        [this](JobOutput& output) {
-          if (!same_secret(secret_, output.secret)) return;
+        [this, from](JobOutput& output) {
+          if (!from->opens(*system_, output)) return;
           const bool to_err = output.to_err || output.process != 0;
           queue_.post([this, line = JobLine{output.process, to_err, std::move(output.line)}] {
             writer_.add(line);
           });
         },
-        [this](JobEnded& ended) {
-          if (same_secret(secret_, ended.secret))
+        [this, from](JobEnded& ended) {
+          if (from->opens(*system_, ended))
             queue_.post([this, ended = std::move(ended)] { finish(ended); });
           return JobEndHeard{};
         },
@@ -91,8 +92,9 @@ class Submitter {
   }
 
   Expected<void> find_pool() {
-    auto found = dial<NodePoolActor>(*system_, {first_.host, first_.port, submission_.patience,
-                                                [this] { return stop_asked(); }});
+    auto found =
+        dial<NodePoolActor>(*system_, {"the first node", first_.host, first_.port,
+                                       submission_.patience, [this] { return stop_asked(); }});
     if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was given"};
     if (!found)
       return Error{found.error().code, "cannot reach the first node at " + text_of(first_) + ": " +
@@ -103,22 +105,29 @@ class Submitter {
   }
 
   Expected<JobAccepted> submit() {
-    listener_ = system_->spawn([this, pool = pool_](SubmitterActor::pointer self) {
+    const auto stop = [this] { return stop_asked(); };
+    auto session = greet_pool(*system_, pool_, secret_, kAnswerPatience, stop);
+    if (!session)
+      return Error{session.error().code,
+                   "the first node at " + text_of(first_) + ": " + session.error().message};
+    to_pool_ = std::move(session->to);
+    const auto from = std::make_shared<SealReader>(std::move(session->from));
+    listener_ = system_->spawn([this, from, pool = pool_](SubmitterActor::pointer self) {
       self->monitor(pool);
       ignore_foreign_exits(self);
       self->set_down_handler([this, pool = pool.address()](const caf::down_msg& down) {
-        if (down.source == pool) queue_.post([this] { finish({"", true, gone()}); });
+        if (down.source == pool) queue_.post([this] { finish({{}, true, gone()}); });
       });
-      return listener();
+      return listener(from);
     });
     SubmitJob job;
-    job.secret = secret_;
     job.version = GRAPEVINE_VERSION;
     job.user = user_name();
     job.arguments = submission_.arguments;
     job.processes = submission_.processes;
     job.submitter = listener_;
-    auto accepted = ask_actor<JobAccepted>(*system_, pool_, kAnswerPatience, std::move(job), {});
+    auto accepted = ask_actor<JobAccepted>(*system_, pool_, kAnswerPatience,
+                                           to_pool_.sealed(*system_, std::move(job)), {});
     if (!accepted)
       return Error{Errc::peer_down, "the first node at " + text_of(first_) +
                                         " does not answer: " + accepted.error().message};
@@ -154,7 +163,7 @@ class Submitter {
     ::poll(waits.data(), waits.size(), kPollMs);
     for (const int number : signals_.take()) {
       stop_ = stop_ || number != SIGUSR1;
-      caf::anon_send(pool_, SignalJob{secret_, job, number});
+      caf::anon_send(pool_, to_pool_.sealed(*system_, SignalJob{{}, job, number}));
     }
     queue_.run_ready();
   }
@@ -185,6 +194,7 @@ class Submitter {
   std::optional<caf::actor_system> system_;
   SubmitterActor listener_;
   NodePoolActor pool_;
+  Sealer to_pool_;
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions&)
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -66,8 +67,10 @@ class UcxTransport final : public RemoteTransport {
   Expected<void> start();
 
   std::string address() const override { return address_; }
+  using RemoteTransport::connect;
+  // The token is not needed: a process is known by one of its own, which its address carries.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
-                         Duration patience) override;
+                         Duration patience, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override;
 
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
@@ -146,7 +149,8 @@ RankRouter& UcxTransport::router() const {
 }
 
 Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
-                                     const Placement& placement, Duration patience) {
+                                     const Placement& placement, Duration patience,
+                                     const ConnectOptions& options) {
   GRAPEVINE_CHECK(router_ == nullptr, "connect() twice");
   if (static_cast<std::int32_t>(addresses.size()) != placement.processes())
     return bad_input(std::to_string(addresses.size()) + " addresses for " +
@@ -159,9 +163,14 @@ Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
   if (!begun) return begun;
   wake();
   const auto decided = [&] { return engine_->connected() || engine_->connect_failed(); };
-  engine_changed_.wait_until(lock, deadline, decided);
+  bool cancelled = false;
+  while (!cancelled && Clock::now() < deadline &&
+         !engine_changed_.wait_until(
+             lock, std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll), decided))
+    cancelled = options.cancelled && options.cancelled();
   connecting_ = false;
   if (engine_->connected()) return {};
+  if (cancelled) return Error{Errc::failed, "asked to stop"};
   std::ostringstream after;
   after << to_seconds(patience) << " s";
   return Error{engine_->connect_failed() ? Errc::io : Errc::timeout,

@@ -87,13 +87,14 @@ struct Engine::Link {
   bool same_host = false;
   ucp_ep_h endpoint = nullptr;
 
-  bool open = true;       // until it says goodbye or is lost
-  bool lost = false;      // without a goodbye
-  bool heard = false;     // its hello
-  bool welcomed = false;  // by it
-  bool saw_all = false;   // it has answered our goodbye
-  bool closing = false;   // the endpoint
-  std::string why;        // it was lost
+  bool open = true;          // until it says goodbye or is lost
+  bool lost = false;         // without a goodbye
+  bool heard = false;        // its hello
+  bool welcomed = false;     // by it
+  bool saw_all = false;      // it has answered our goodbye
+  bool closing = false;      // the endpoint
+  bool overwhelmed = false;  // what came of it could not be dealt with
+  std::string why;           // it was lost
 
   std::uint64_t next_out = 0;
   std::uint64_t next_in = 0;
@@ -304,10 +305,14 @@ void Engine::forget(Send& sent) {
 void Engine::on_sent(void* request, ucs_status_t status, void* user_data) {
   Send& s = *static_cast<Send*>(user_data);
   Link& link = *s.link;
-  if (status != UCS_OK && link.same_host) left_for_peers().add(link.peer.pid, std::move(s.payload));
-  link.engine->forget(s);
+  link.engine->guard(&link, [&] {
+    if (status != UCS_OK && link.same_host)
+      left_for_peers().add(link.peer.pid, std::move(s.payload));
+    link.engine->forget(s);
+  });
   ucp_request_free(request);
-  if (status != UCS_OK) link.engine->fail(link, ucs_status_string(status));
+  if (status != UCS_OK)
+    link.engine->guard(&link, [&] { link.engine->fail(link, ucs_status_string(status)); });
 }
 
 // ---- Receiving
@@ -315,8 +320,11 @@ void Engine::on_sent(void* request, ucs_status_t status, void* user_data) {
 ucs_status_t Engine::on_am(void* arg, const void* header, std::size_t header_length, void* data,
                            std::size_t length, const ucp_am_recv_param_t* param) {
   const bool is_rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  const ucs_status_t status = static_cast<Engine*>(arg)->on_active_message(
-      header, header_length, data, length, is_rendezvous);
+  auto& engine = *static_cast<Engine*>(arg);
+  ucs_status_t status = UCS_ERR_NO_MEMORY;
+  engine.guard(nullptr, [&] {
+    status = engine.on_active_message(header, header_length, data, length, is_rendezvous);
+  });
   return is_rendezvous ? status : UCS_OK;  // UCX aborts where anything else is refused
 }
 
@@ -486,8 +494,10 @@ void Engine::start(Receive& r) {
 void Engine::on_received(void* request, ucs_status_t status, std::size_t, void* user_data) {
   Receive& r = *static_cast<Receive*>(user_data);
   ucp_request_free(request);
-  if (r.link != nullptr) --r.link->receiving;
-  r.engine->received(r, status);
+  Engine& engine = *r.engine;
+  Link* const link = r.link;
+  if (link != nullptr) --link->receiving;
+  engine.guard(link, [&] { engine.received(r, status); });
 }
 
 void Engine::received(Receive& r, ucs_status_t status) {
@@ -534,7 +544,25 @@ std::vector<Event> Engine::take_events() { return std::exchange(events_, {}); }
 
 void Engine::on_endpoint_error(void* arg, ucp_ep_h, ucs_status_t status) {
   Link& link = *static_cast<Link*>(arg);
-  link.engine->fail(link, ucs_status_string(status));
+  link.engine->guard(&link, [&] { link.engine->fail(link, ucs_status_string(status)); });
+}
+
+template <class F>
+void Engine::guard(Link* link, F f) noexcept {
+  try {
+    f();
+  } catch (...) {  // memory that cannot be had: what follows needs none
+    overwhelmed_ = true;
+    for (const auto& one : links_)
+      if (one != nullptr && (link == nullptr || one.get() == link)) one->overwhelmed = true;
+  }
+}
+
+void Engine::fail_overwhelmed() {
+  for (const auto& link : links_)
+    if (link != nullptr && std::exchange(link->overwhelmed, false))
+      fail(*link, "no memory to deal with what came");
+  overwhelmed_ = false;
 }
 
 void Engine::fail(Link& link, const std::string& why) {
@@ -609,6 +637,7 @@ bool Engine::progress() {
     ++rounds;
   }
   if (announced_ > 0) begin_announced();
+  if (overwhelmed_) fail_overwhelmed();
   if (!broken_.empty()) close_broken();
   if (any_lost_) release_unfetchable();
   const auto is_done = [](void* request) {

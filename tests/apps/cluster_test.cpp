@@ -363,7 +363,9 @@ TEST_F(ClusterErrors, ThePortIsInUse) {
   ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
   const std::uint16_t port = ntohs(address.sin_port);
   Process head = start("torchrun", 0, 2, port, job());
-  Outcome{{head.wait()}}.expect(1, "cannot listen on port " + std::to_string(port));
+  Outcome{{head.wait()}}.expect(
+      1, "cannot listen on port " + std::to_string(port) +
+             " of 127.0.0.1: Address already in use: choose another with MASTER_PORT");
   ::close(listener);
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -101,6 +102,31 @@ TEST(LaunchCommand, HandsOutRanksAndOneHead) {
   }
   EXPECT_EQ(lines_of(result.out), wanted);
   EXPECT_EQ(result.err, "");
+}
+
+// Random, the same for all processes of a job, another one for each job; and on another machine not
+// in the command line, which everybody there can read.
+TEST(LaunchCommand, GivesEachJobASecretOfItsOwn) {
+  const Script script("echo secret $GRAPEVINE_JOB_TOKEN");
+  const std::string ssh = script.write("ssh", "echo \"$@\" >> \"$FOLDER/ssh-log\"; sh -c \"$2\"");
+  const std::string hosts = script.write_hosts("localhost slots=2\nelsewhere slots=2\n");
+  std::set<std::string> secrets;
+  for (int job = 0; job < 2; ++job) {
+    const ProcessResult result = script.run({"--hostfile", hosts, "--ssh", ssh, "--", "verb"});
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    std::set<std::string> of_job;
+    for (const std::string& line : lines_of(result.out))
+      of_job.insert(line.substr(line.find("secret ") + 7));
+    ASSERT_EQ(of_job.size(), 1U) << result.describe();
+    EXPECT_EQ(of_job.begin()->size(), 64U) << result.describe();
+    secrets.insert(of_job.begin(), of_job.end());
+  }
+  EXPECT_EQ(secrets.size(), 2U);
+  std::ifstream log(script.path("ssh-log"));
+  const std::string commands(std::istreambuf_iterator<char>(log), {});
+  EXPECT_NE(commands.find("elsewhere"), std::string::npos);
+  for (const std::string& secret : secrets)
+    EXPECT_EQ(commands.find(secret), std::string::npos) << commands;
 }
 
 TEST(LaunchCommand, FindsAPortThatIsTheSameForAll) {

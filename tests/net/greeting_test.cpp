@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -20,7 +21,8 @@ namespace {
 TEST(TcpGreeting, WhatDecodesEncodesToTheSameBytes) {
   tcp::Hello hello;
   hello.process = 3;
-  hello.job = 0x0123456789abcdefULL;
+  for (std::size_t i = 0; i < hello.job.size(); ++i)
+    hello.job[i] = static_cast<std::byte>(0x11 * (i + 1));
   hello.placement = 0xfedcba9876543210ULL;
   const std::vector<std::byte> sent = tcp::encode_hello(hello);
   ASSERT_EQ(sent.size(), tcp::kHelloBytes);
