@@ -1,6 +1,7 @@
 // Checkpoints: the whole graph of one moment, on disk.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -60,7 +61,8 @@ struct CheckpointWriterConfig {
   // from.
   bool keep_all = true;
   SupervisorActor supervisor;
-  std::string resumed_from;  // a path, or empty
+  std::string resumed_from;            // a path, or empty
+  std::function<void()> before_first;  // called once, before the first is written; null: nothing
 };
 struct CheckpointWriterState {
   const char* name = "checkpoint_writer";
