@@ -6,6 +6,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <fcntl.h>
 #include <zlib.h>
@@ -301,8 +302,9 @@ CheckpointWriterActor::behavior_type checkpoint_writer(
   if (!from.empty() && from == newest_checkpoint(self->state.config.folder))
     self->state.last = (fs::path(self->state.config.folder) / from.filename()).string();
   return {[self](const WriteCheckpoint& order) {
-    const CheckpointWriterConfig& config = self->state.config;
+    CheckpointWriterConfig& config = self->state.config;
     std::string& last = self->state.last;
+    if (const auto prepare = std::exchange(config.before_first, nullptr)) prepare();
     auto path = try_write(config, order, [&] { self->send(config.supervisor, Progress{}); });
     std::error_code ignored;  // what cannot be removed stays
     const bool replaced = path && !last.empty() && fs::equivalent(last, *path, ignored);

@@ -62,7 +62,8 @@ struct CheckpointWriterConfig {
   // from.
   bool keep_all = true;
   SupervisorActor supervisor;
-  std::string resumed_from;  // a path, or empty
+  std::string resumed_from;            // a path, or empty
+  std::function<void()> before_first;  // called once, before the first is written; null: nothing
 };
 struct CheckpointWriterState {
   const char* name = "checkpoint_writer";

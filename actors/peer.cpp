@@ -459,12 +459,13 @@ void PeerState::send_epoch_models() {
 
 PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
   PeerState& state = self->state;
-  state.init(self, std::move(config));
-  // A broken invariant ends the run, with its text, instead of an actor in silence.
+  // A broken invariant, or a worker without a thread, ends the run, with its text, instead of an
+  // actor in silence.
   self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
     state.on_exception(problem);
     return caf::exit_reason::unhandled_exception;
   });
+  state.init(self, std::move(config));
   return {
       [&state](StartTraining) { state.start(); },
       [&state](Gradient& gradient) { state.on_gradient(gradient); },

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <system_error>
 #include <utility>
 
 #include <caf/all.hpp>
@@ -11,6 +12,7 @@
 #include "actors/evaluator.hpp"
 #include "actors/rendezvous.hpp"
 #include "actors/tracer.hpp"
+#include "messages/exception_line.hpp"
 
 namespace grapevine {
 namespace {
@@ -66,10 +68,11 @@ class CrewBuilder {
     SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
     if (config_.trace) crew_.tracer = spawn_tracer(config_.trace_file, head);
     if (!config_.checkpoint_folder.empty())
-      crew_.writer = spawn_aside(
-          checkpoint_writer, CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
-                                                    config_.keep_checkpoints, head,
-                                                    config_.resume ? config_.resume->path : ""});
+      crew_.writer = spawn_aside(checkpoint_writer,
+                                 CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
+                                                        config_.keep_checkpoints, head,
+                                                        config_.resume ? config_.resume->path : "",
+                                                        config_.before_first_checkpoint});
     if (config_.evaluator)
       crew_.evaluator = system_.spawn(evaluator, EvaluatorConfig{config_.ranks, config_.servers(),
                                                                  config_.evaluator, head, detach_});
@@ -173,23 +176,30 @@ struct Runtime::Impl {
   std::vector<caf::actor> own;  // must not outlive this
   std::vector<Rank> attached;  // to the transport: the ranks of this process, once it is in the run
 
-  void start(const std::shared_ptr<RunObserver>& observer);
-  void start_in_cluster(const std::shared_ptr<RunObserver>& observer);
+  // An actor may have been spawned without its thread: it would be waited for without end.
+  bool broken = false;
+
+  void start(std::shared_ptr<RunObserver> observer, std::shared_ptr<RunReport> report);
+  void start_in_cluster(std::shared_ptr<RunObserver> observer, std::shared_ptr<RunReport> report);
   template <class Handle>
   void keep(const Handle& actor) {
     if (actor) own.push_back(caf::actor_cast<caf::actor>(actor));
   }
 };
 
-void Runtime::Impl::start(const std::shared_ptr<RunObserver>& observer) {
+void Runtime::Impl::start(std::shared_ptr<RunObserver> observer,
+                          std::shared_ptr<RunReport> report) {
   system = std::make_unique<caf::actor_system>(system_config);
+  if (report) observer = report_aside(*system, std::move(observer), std::move(report));
   supervisor = CrewBuilder(*system, config, true).build(observer);
   for (Rank rank = 0; rank < config.ranks; ++rank) attached.push_back(rank);
 }
 
-void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observer) {
+void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
+                                     std::shared_ptr<RunReport> report) {
   configure_for_cluster(system_config, config.patience, bytes_of_a_checkpoint(config));
   system = std::make_unique<caf::actor_system>(system_config);
+  if (report) observer = report_aside(*system, std::move(observer), std::move(report));
   CrewBuilder builder(*system, config, true);
   const ClusterConfig& cluster = *config.cluster;
   const bool is_head = cluster.process == 0;
@@ -238,25 +248,43 @@ double RunConfig::resumed_most() const {
   return *std::max_element(epochs.begin() + (servers() > 0 ? workers() : 0), epochs.end());
 }
 
-Runtime::Runtime(RunConfig config, std::shared_ptr<RunObserver> observer)
+Runtime::Runtime(RunConfig config, std::shared_ptr<RunObserver> observer,
+                 std::shared_ptr<RunReport> report)
     : impl_(std::make_unique<Impl>()) {
   impl_->config = std::move(config);
-  if (impl_->config.cluster)
-    impl_->start_in_cluster(observer);
-  else
-    impl_->start(observer);
+  try {
+    if (impl_->config.cluster)
+      impl_->start_in_cluster(observer, std::move(report));
+    else
+      impl_->start(observer, std::move(report));
+  } catch (...) {
+    impl_->broken = true;
+    RunResult result;
+    result.error = Error{Errc::failed,
+                         "the run cannot be started: " + exception_line(std::current_exception())};
+    observer->on_end(std::move(result));
+  }
 }
 
 Runtime::~Runtime() {
+  if (impl_->broken) {
+    static_cast<void>(impl_.release());
+    return;
+  }
   dismiss();
   impl_->system->await_all_actors_done();
 }
 
 bool Runtime::shut_down(Duration patience) {
+  if (impl_->broken) return false;
   dismiss();
-  if (!impl_->all_done.valid())
-    impl_->all_done = std::async(
-        std::launch::async, [system = impl_->system.get()] { system->await_all_actors_done(); });
+  try {
+    if (!impl_->all_done.valid())
+      impl_->all_done = std::async(
+          std::launch::async, [system = impl_->system.get()] { system->await_all_actors_done(); });
+  } catch (const std::system_error&) {  // no thread to wait in
+    return false;
+  }
   return impl_->all_done.wait_for(patience) == std::future_status::ready;
 }
 

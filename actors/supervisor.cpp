@@ -68,6 +68,7 @@ void SupervisorState::on_step(const StepReport& report) {
   if (stage_ == Stage::ended || (stopping_ && leaves_folder_alone())) return;
   steps_[report.rank] = report.step;
   epochs_[report.rank] = report.epochs_done;
+  samples_[report.rank] += report.samples;
   config_.observer->on_step(report);
   // A checkpoint after a failure would be what the next run goes on from.
   if (stage_ != Stage::running) return;
@@ -305,6 +306,7 @@ void SupervisorState::close() {
 
 void SupervisorState::on_trace_closed(const TraceClosed& closed) {
   result_.trace_hash = closed.hash;
+  result_.trace_records = closed.records;
   if (const std::string problem = trace_problem(closed); !problem.empty())
     config_.observer->on_warning(problem);
   trace_open_ = false;
@@ -477,6 +479,9 @@ RunResult SupervisorState::average() const {
   result.steps.assign(static_cast<std::size_t>(workers()), 0);
   for (const auto& [rank, step] : steps_)  // of those that were lost: as far as they were heard of
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
+  for (const Rank rank : lost_)  // as far as they were heard of, too
+    if (const auto heard = samples_.find(rank); heard != samples_.end())
+      result.ledger.samples += heard->second;
   for (const auto& [rank, report] : reports_) {
     result.ledger.merge(report.ledger);
     if (!report.measures.entries().empty()) result.measures[rank] = report.measures;

@@ -31,8 +31,9 @@ struct RunResult {
   // without the validations and the writing that follow.
   double seconds = 0;
   std::uint64_t trace_hash = 0;
-  std::string checkpoint;  // the newest one written, or empty
-  bool writing = false;    // one is still being written
+  std::uint64_t trace_records = 0;  // behind that hash
+  std::string checkpoint;           // the newest one written, or empty
+  bool writing = false;             // one is still being written
 };
 
 // Told what happens; called by the Supervisor, one call at a time, on any thread.
@@ -134,9 +135,10 @@ class SupervisorState {
   Stage stage_ = Stage::running;
   RunResult result_;
 
-  std::map<Rank, Step> steps_;     // newest step reported
-  std::map<Rank, double> epochs_;  // behind each rank then
-  std::set<Rank> finished_;        // or lost
+  std::map<Rank, Step> steps_;            // newest step reported
+  std::map<Rank, double> epochs_;         // behind each rank then
+  std::map<Rank, std::int64_t> samples_;  // of the steps reported
+  std::set<Rank> finished_;               // or lost
   std::set<Rank> lost_;
   std::set<std::int32_t> lost_processes_;
   // Processes to which another one has lost its link, as first reported: each is asked whether it

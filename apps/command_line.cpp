@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "apps/command.hpp"
+#include "messages/exception_line.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/names.hpp"
 
@@ -122,10 +123,9 @@ int run_command_line(const std::vector<CommandEntry>& table,
     return report(console, unknown_name("verb", verb, names_of(table)).message, kExitBadInput);
   try {
     return run_verb(*entry, {arguments.begin() + 1, arguments.end()}, console);
-  } catch (const std::exception& error) {
+  } catch (...) {
     // Nothing should come here; what does is still one line and an exit code.
-    const std::string text = error.what();
-    return report(console, text.substr(0, text.find('\n')), kExitFailed);
+    return report(console, exception_line(std::current_exception()), kExitFailed);
   }
 }
 

@@ -197,7 +197,9 @@ std::string left_text(const Progress& progress, double steps_per_second) {
   // Beyond a year the estimate says nothing, and might overflow a Duration.
   constexpr double kYear = 365.0 * 24 * 3600;
   if (seconds < 0 || seconds > kYear) return "";
-  return "left " + format_duration(from_seconds(std::round(seconds)));
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  return "left " +
+         (whole < 60 ? std::to_string(whole) + "s" : format_duration(std::chrono::seconds(whole)));
 }
 
 std::string join(const std::vector<std::string>& parts) {

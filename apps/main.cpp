@@ -1,8 +1,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
+#include <string>
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -14,6 +17,7 @@
 #include "apps/node_command.hpp"
 #include "apps/topology_command.hpp"
 #include "apps/train_command.hpp"
+#include "messages/exception_line.hpp"
 #ifdef GRAPEVINE_TORCH_CUDA
 #include "gpu/torch_cuda/register.hpp"
 #endif
@@ -35,9 +39,23 @@ void open_closed_streams() {
     if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) std::abort();
 }
 
+// The last resort, e.g. where memory runs out in a library's thread: one line and an exit code, as
+// after every other failure.
+[[noreturn]] void end_with_a_line() {
+  std::string line = "error: ended by a failure that nothing handles";
+  if (const std::exception_ptr problem = std::current_exception())
+    line = "error: " + grapevine::exception_line(problem);
+  line += '\n';
+  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) std::_Exit(1);
+  std::_Exit(1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::set_terminate(end_with_a_line);
+  // A file that may not grow is an error of its write.
+  std::signal(SIGXFSZ, SIG_IGN);
   open_closed_streams();
   set_up_logging();
 #ifdef GRAPEVINE_TORCH_CUDA

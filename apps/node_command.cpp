@@ -53,6 +53,12 @@ struct NodeOptions {
   bool json = false;
 };
 
+std::string shown_ranks(const StartRanks& start) {
+  if (start.count == 1) return "rank " + std::to_string(start.first);
+  return "ranks " + std::to_string(start.first) + ".." +
+         std::to_string(start.first + start.count - 1);
+}
+
 // What a node tells people, or with --json programs: an object a line.
 class NodeLog {
  public:
@@ -187,10 +193,8 @@ class Node {
     config.hooks.start = [this](StartRanks start) {
       queue_.post([this, start = std::move(start)] {
         if (!is_first())
-          log_.note("job " + std::to_string(start.job) + ": starting ranks " +
-                    std::to_string(start.first) + ".." +
-                    std::to_string(start.first + start.count - 1) + " of " +
-                    std::to_string(start.processes));
+          log_.note("job " + std::to_string(start.job) + ": starting " + shown_ranks(start) +
+                    " of " + std::to_string(start.processes));
         // It was under way when this node asked to leave: it is to stop with a checkpoint.
         if (stop_) end_at_ = Clock::now() + kBusyLeave;
         ranks_->start(start);

@@ -1,6 +1,7 @@
 #include "apps/submit_job.hpp"
 
 #include <poll.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -30,6 +31,8 @@ constexpr std::size_t kLongestBacklog = std::size_t{16} << 20;
 
 std::string user_name() {
   const char* name = std::getenv("USER");
+  if (name == nullptr)
+    if (const passwd* entry = ::getpwuid(::getuid()); entry != nullptr) name = entry->pw_name;
   const std::string who = name != nullptr ? name : "user " + std::to_string(::getuid());
   return who + "@" + machine_name();
 }

@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include "actors/validate.hpp"
+#include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/train_computes.hpp"
 #include "apps/train_folder.hpp"
 #include "apps/train_place.hpp"
@@ -22,7 +23,6 @@ namespace {
 
 constexpr int kMaxThreads = 256;
 constexpr std::int64_t kMaxSteps = 1'000'000'000'000;  // of each worker
-constexpr std::int64_t kMaxPort = 65535;
 constexpr std::int64_t kMaxDevicesPerWorker = 64;
 
 Expected<void> check_numbers(const TrainOptions& o) {
@@ -62,9 +62,8 @@ Expected<void> check_numbers(const TrainOptions& o) {
     return unknown_name("--validate", o.validate, {"epoch", "end"});
   if (o.checkpoint_keep != "all" && o.checkpoint_keep != "latest")
     return unknown_name("--checkpoint-keep", o.checkpoint_keep, {"all", "latest"});
-  if (o.metrics_port != kNoMetricsPort && (o.metrics_port < 0 || o.metrics_port > kMaxPort))
-    return bad_input("--metrics-port " + std::to_string(o.metrics_port) +
-                     ": expected a port, 1 to 65535, or 0 for one that is free");
+  if (!o.metrics_port.empty())
+    if (auto place = parse_metrics_place(o.metrics_port); !place) return place.error();
   if (o.trace != "on" && o.trace != "off")
     return bad_input("--trace " + o.trace + ": expected on or off");
   if (!std::isfinite(o.join_timeout_s) || o.join_timeout_s <= 0 || o.join_timeout_s > 1e5)

@@ -100,8 +100,8 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add_option(app, "trace", options.trace, "on | off: record every message");
   add_option(
       app, "metrics-port", options.metrics_port,
-      "Prometheus reads the run's figures there, under /metrics; 0: a port that is free [off]")
-      ->default_str("");
+      "[HOST:]PORT: Prometheus reads the run's figures there, under /metrics; without HOST on "
+      "this machine only, 0.0.0.0: from everywhere; PORT 0: one that is free [off]");
   add_switch(app, "tensorboard", options.tensorboard, "write curves to DIR/tensorboard");
   add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
   add_option(

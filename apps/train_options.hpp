@@ -15,8 +15,6 @@ namespace grapevine {
 // 4 in one process, 1 in each where a launcher started several.
 inline constexpr std::int64_t kWorkersAsUsual = std::numeric_limits<std::int64_t>::min();
 
-inline constexpr std::int64_t kNoMetricsPort = std::numeric_limits<std::int64_t>::min();
-
 struct TrainOptions {
   std::string job_file;
   std::string algorithm = "sgp";
@@ -56,7 +54,7 @@ struct TrainOptions {
   std::string resume;
   std::string out;
   std::string trace = "on";
-  std::int64_t metrics_port = kNoMetricsPort;
+  std::string metrics_port;  // [HOST:]PORT; empty: none
   bool tensorboard = false;
   std::int64_t log_every = 1;
   double patience_s = 300;

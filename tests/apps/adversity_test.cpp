@@ -248,9 +248,8 @@ TEST(Adversity, NumbersWithoutAnEndAreRefused) {
 TEST(Adversity, MetricsAreThereWhileTheRunGoesOn) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
-  Process process(with(linear_run(out),
-                       {"--metrics-port", "0", "--network-interface", "127.0.0.1", "--tensorboard",
-                        "--steps", "100000", "--delay", "rotate=20ms..20ms"}));
+  Process process(with(linear_run(out), {"--metrics-port", "0", "--tensorboard", "--steps",
+                                         "100000", "--delay", "rotate=20ms..20ms"}));
   ASSERT_TRUE(process.wait_for_output("/metrics")) << process.wait().describe();
   const std::string& said = process.so_far().err;
   const std::string marker = "metrics: http://127.0.0.1:";
@@ -263,9 +262,8 @@ TEST(Adversity, MetricsAreThereWhileTheRunGoesOn) {
     answer = http_get(port, "/metrics");
   }
   EXPECT_NE(answer.find("grapevine_steps_total{rank=\"1\"}"), std::string::npos) << answer;
-  const auto taken =
-      run_process(with(linear_run(folder.path() / "other"), {"--metrics-port", std::to_string(port),
-                                                             "--network-interface", "127.0.0.1"}));
+  const auto taken = run_process(
+      with(linear_run(folder.path() / "other"), {"--metrics-port", std::to_string(port)}));
   expect_error(taken, 2, {"--metrics-port " + std::to_string(port), "in use"});
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait().exit_code, 4);
