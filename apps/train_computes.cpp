@@ -69,9 +69,9 @@ Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
   }
   const Duration patience = from_seconds(job.options.patience_s);
   const std::int64_t wanted = neighbours_of(job).all * job.options.devices_per_worker;
-  const bool own_cards =
-      job.options.device.rfind("cuda:", 0) != 0 && wanted <= cuda_cards().visible;
-  auto group = open_group(name, devices, own_cards, patience);
+  const bool exclusive =
+      job.options.device.rfind("cuda:", 0) != 0 && wanted <= visible_gpus().visible;
+  auto group = open_group(name, devices, exclusive, patience);
   if (!group) return group.error();
   std::vector<std::unique_ptr<Compute>> replicas;
   for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -91,7 +91,7 @@ Expected<void> make_computes(TrainJob& job) {
   job.run.computes.resize(static_cast<std::size_t>(job.options.workers));
   for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
     const Rank rank = job.local_ranks[i];
-    const auto devices = choose_devices(job.options.device, cuda_cards(),
+    const auto devices = choose_devices(job.options.device, visible_gpus(),
                                         neighbours_of(job).before + static_cast<std::int64_t>(i),
                                         job.options.devices_per_worker);
     if (!devices) return devices.error();
@@ -101,7 +101,7 @@ Expected<void> make_computes(TrainJob& job) {
     job.run.computes[static_cast<std::size_t>(rank)] = std::move(*compute);
   }
   if (!job.is_head()) return {};
-  const auto device = choose_device(job.options.device, cuda_cards(),
+  const auto device = choose_device(job.options.device, visible_gpus(),
                                     neighbours_of(job).before * job.options.devices_per_worker);
   if (!device) return device.error();
   auto evaluator = make_compute(job, 0, {*device});

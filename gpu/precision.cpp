@@ -40,7 +40,7 @@ Expected<Precision> parse_precision(const std::string& typed, at::Device device)
   if (typed == "bf16") return Precision::bf16;
   if (typed != "fp16") return unknown_name("--precision", typed, {"fp32", "bf16", "fp16"});
   if (device.is_cpu())
-    return bad_input("--precision fp16: needs a CUDA card: use bf16 or fp32 on the CPU");
+    return bad_input("--precision fp16: needs a CUDA GPU: use bf16 or fp32 on the CPU");
   return Precision::fp16;
 }
 

@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kStepStream = 0x6d61736b73;  // messages/random.hpp: one purpose, one stream
 
-// Page-locked memory that a worker may take: gradients that others still hold, z on its way, and
+// Pinned memory that a worker may take: gradients that others still hold, z on its way, and
 // two batches.
 constexpr std::size_t kStagedGradients = 8;
 constexpr std::size_t kStagedBatches = std::size_t{256} << 20;
@@ -284,7 +284,7 @@ at::Tensor TorchCompute::forward(const at::Tensor& input) {
   return config_.precision == Precision::fp32 ? output : output.to(at::kFloat);
 }
 
-// Puts everything into the device's queue and reads nothing back: the host does not wait here, but
+// Puts everything into the device's stream and reads nothing back: the host does not wait here, but
 // for other replicas to come as far.
 Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
                                                             at::Tensor flat) {

@@ -50,7 +50,7 @@ struct TorchComputeConfig {
 };
 
 // Parameters are bound to the request's z without a copy where z is in the memory that the device
-// computes in, and uploaded otherwise (gpu/transfers.hpp: queues, events, page-locked memory);
+// computes in, and uploaded otherwise (gpu/transfers.hpp: streams, events, pinned memory);
 // results are on the host then. The batch of the next step is uploaded while the device computes if
 // it is there by then, so that no result waits for a disk; the time of reading it counts as the
 // next step's. Loss: gpu/objective.hpp. Parameters that the loss does not reach have gradient zero.
@@ -126,7 +126,7 @@ class TorchCompute final : public Compute {
   FrozenTensor initial_parameters_;
   FrozenTensor initial_buffers_;
   LossScale loss_scale_;
-  Transfers transfers_;  // before what lies in its queues
+  Transfers transfers_;  // before what lies in its streams
   Transfers::Place z_place_;
   Transfers::Place buffers_place_;
   std::optional<Uploaded> next_;

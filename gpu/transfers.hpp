@@ -14,25 +14,25 @@
 
 namespace grapevine {
 
-// The order of one step, with the queue in which each part runs:
+// The order of one step, with the stream in which each part runs:
 //
 //   upload    z, buffers                      batch of the next step
 //   compute              forward, backward
 //   download                               gradient, buffers, figures
 //   host                 (reads the next batch)                     waits here, and only here
 //
-// Uploads overwrite what the last computation read, so they wait for its end in their queue; the
+// Uploads overwrite what the last computation read, so they wait for its end in their stream; the
 // host waits once, for the last copy of a step. On a device in host memory all of this is nothing:
 // tensors pass as they are.
 //
-// Where page-locked memory runs out, the host waits more often: before uploads, which throw
+// Where pinned memory runs out, the host waits more often: before uploads, which throw
 // std::runtime_error where the device does not answer, and for downloads, which finish() does then.
 // Every wait is bounded by `patience`.
 //
 // Not thread-safe.
 class Transfers {
  public:
-  // `staging_bytes`: most page-locked memory. `patience`: longest wait of the host.
+  // `staging_bytes`: most pinned memory. `patience`: longest wait of the host.
   Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes, Duration patience);
   // Waits for the copies in flight, at most `patience`.
   ~Transfers();
@@ -51,8 +51,8 @@ class Transfers {
   // A batch in memory of its own. `host` may end when this returns.
   Batch upload(const Batch& host);
 
-  // ATen calls of this thread go to the compute queue, behind all uploads so far.
-  std::unique_ptr<QueueScope> begin_compute();
+  // ATen calls of this thread go to the compute stream, behind all uploads so far.
+  std::unique_ptr<StreamScope> begin_compute();
   // Downloads from here on wait for what was computed so far.
   void end_compute();
 
@@ -73,7 +73,7 @@ class Transfers {
   };
 
   at::Tensor on_device(at::IntArrayRef shape, at::ScalarType dtype) const;
-  void wait_for(Queue queue);
+  void wait_for(Stream stream);
   void copy_up(const at::Tensor& to, const at::Tensor& host);
 
   const std::shared_ptr<DeviceRuntime> runtime_;

@@ -104,7 +104,7 @@ Expected<void> NcclCommunicator::settle(const char* what, Clock::time_point unti
                                      " waited in vain for the others; the group is given up"});
 }
 
-// NCCL's call without a lock, as it may stay for long: until the card takes a launch. abort() knows
+// NCCL's call without a lock, as it may stay for long: until the GPU takes a launch. abort() knows
 // meanwhile that the communicator is in use.
 template <class Call>
 Expected<void> NcclCommunicator::launch(const char* what, const Call& call) {

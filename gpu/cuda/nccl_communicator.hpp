@@ -1,4 +1,4 @@
-// NCCL inside a group of ranks, one card each: collectives on a stream, errors as values.
+// NCCL inside a group of ranks, one GPU each: collectives on a stream, errors as values.
 //
 // Communicators are non-blocking ones: no call here waits longer than its deadline, and a group
 // that lost a member is left by abort(). Whether a group can use NCCL at all,
@@ -9,7 +9,7 @@
 // rank should. Every error but bad_input aborts the group: nothing of it uses the caller's memory
 // then.
 //
-// A card takes a bounded number of launches, of the order of a thousand, before the next one waits
+// A GPU takes a bounded number of launches, of the order of a thousand, before the next one waits
 // on the host, which no deadline ends (abort() does). So wait() for each few collectives.
 //
 // One communicator per group. Belongs to the device that was current at join().
@@ -68,7 +68,7 @@ class NcclCommunicator {
   // What went wrong in the background since, if anything. Errors: peer_down, failed.
   Expected<void> error();
 
-  // Ends the group for this rank, its kernels on the card included; where a peer died. Idempotent.
+  // Ends the group for this rank, its kernels on the GPU included; where a peer died. Idempotent.
   // A launch that another thread is in has a second to end.
   void abort();
 

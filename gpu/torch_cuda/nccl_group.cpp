@@ -40,14 +40,14 @@ class NcclGroup final : public GradientGroup {
         patience_(patience) {}
   ~NcclGroup() override { NcclGroup::abort(); }
 
-  // A collective occupies its card until all others are in it. Meanwhile calls that lock pages or
-  // take memory may wait for the card, and hold up the launch of a replica that is still to come.
+  // A collective occupies its GPU until all others are in it. Meanwhile calls that lock pages or
+  // take memory may wait for the GPU, and hold up the launch of a replica that is still to come.
   // So replicas launch together: all are there before one begins, and all have launched before one
   // goes on.
   Expected<void> mean(std::size_t replica, at::Tensor& gradient) override {
     GRAPEVINE_CHECK(
         gradient.is_cuda() && gradient.is_contiguous() && gradient.scalar_type() == at::kFloat,
-        "the mean of a gradient that is not flat float32 on a card");
+        "the mean of a gradient that is not flat float32 on a GPU");
     if (auto here = barrier_.wait(patience_); !here) return here;
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(gradient.device().index()).stream();
     float* const values = gradient.data_ptr<float>();
@@ -74,27 +74,27 @@ class NcclGroup final : public GradientGroup {
   const Duration patience_;
 };
 
-Expected<Communicator> join(const cuda::NcclCommunicator::Bytes& id, const std::vector<int>& cards,
+Expected<Communicator> join(const cuda::NcclCommunicator::Bytes& id, const std::vector<int>& gpus,
                             std::size_t rank, Deadline deadline) {
   try {
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(cards[rank]));
-    return cuda::NcclCommunicator::join(id, static_cast<int>(cards.size()), static_cast<int>(rank),
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpus[rank]));
+    return cuda::NcclCommunicator::join(id, static_cast<int>(gpus.size()), static_cast<int>(rank),
                                         deadline);
   } catch (const std::exception& e) {
-    return Error{Errc::failed, "cuda:" + std::to_string(cards[rank]) + ": " + one_line(e)};
+    return Error{Errc::failed, "cuda:" + std::to_string(gpus[rank]) + ": " + one_line(e)};
   }
 }
 
 }  // namespace
 
-Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>& cards,
+Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>& gpus,
                                                          Duration patience) {
   const auto id = cuda::NcclCommunicator::make_id();
   if (!id) return id.error();
   std::vector<Expected<Communicator>> joined;
-  for (std::size_t i = 0; i < cards.size(); ++i) joined.emplace_back(Error{});
-  for_all(cards.size(), [&](std::size_t rank) {
-    joined[rank] = join(*id, cards, rank, std::chrono::duration_cast<Deadline>(patience));
+  for (std::size_t i = 0; i < gpus.size(); ++i) joined.emplace_back(Error{});
+  for_all(gpus.size(), [&](std::size_t rank) {
+    joined[rank] = join(*id, gpus, rank, std::chrono::duration_cast<Deadline>(patience));
   });
   // Those who waited in vain say less than the one that did not come.
   const Expected<Communicator>* worst = nullptr;

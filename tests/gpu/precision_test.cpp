@@ -22,7 +22,7 @@ TEST(Precision, Names) {
   EXPECT_EQ(parse_precision("bf16", at::kCPU).value(), Precision::bf16);
   EXPECT_EQ(parse_precision("fp16", at::kCUDA).value(), Precision::fp16);
   EXPECT_EQ(parse_precision("fp16", at::kCPU).error().message,
-            "--precision fp16: needs a CUDA card: use bf16 or fp32 on the CPU");
+            "--precision fp16: needs a CUDA GPU: use bf16 or fp32 on the CPU");
   EXPECT_EQ(parse_precision("bf61", at::kCPU).error().message,
             "unknown --precision 'bf61': did you mean 'bf16'? valid: fp32, bf16, fp16");
 }

@@ -38,7 +38,7 @@ void expect_same(const Gradient& a, const Gradient& b) {
   EXPECT_EQ(a.samples, b.samples);
 }
 
-// Whatever runs late or early within what waits and marks allow, results are those of the CPU; also
+// Whatever runs late or early within what waits and events allow, results are those of the CPU; also
 // when steps repeat or jump, memory is recycled, and others go on reading older results.
 TEST(Transfers, AnyOrderThatTheMarksAllowGivesTheSameBits) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
@@ -112,24 +112,24 @@ TEST(Transfers, AStepWaitsOnceAndForItsOwnCopies) {
                         "enter compute",
                         "download waits for compute",
                         "enter download",
-                        "share with download",
+                        "record on download",
                         "copy download",  // gradient
                         "enter download",
-                        "share with download",
+                        "record on download",
                         "copy download",  // buffers
                         "enter download",
-                        "share with download",
+                        "record on download",
                         "copy download",  // figures
                         "enter upload",
                         "copy upload",
                         "copy upload",  // the next batch
-                        "share with compute",
-                        "share with compute",
+                        "record on compute",
+                        "record on compute",
                         "host waits for download"};
   EXPECT_EQ(log_of_step(*device, *compute, 1), expected);
 }
 
-// All memory that one queue's copies fill and another's work reads is known to both before its
+// All memory that one stream's copies fill and another's work reads is known to both before its
 // handle can end: of a batch in each step, of z and buffers when their places are made.
 TEST(Transfers, PlacesAreSharedWhenTheyAreMade) {
   const auto device = std::make_shared<LazyDevice>();
@@ -140,15 +140,15 @@ TEST(Transfers, PlacesAreSharedWhenTheyAreMade) {
   const Log expected = {"enter upload",
                         "copy upload",
                         "copy upload",  // the batch
-                        "share with compute",
-                        "share with compute",
+                        "record on compute",
+                        "record on compute",
                         "enter upload",
                         "upload waits for compute",
-                        "share with compute",
+                        "record on compute",
                         "copy upload",  // z
                         "enter upload",
                         "upload waits for compute",
-                        "share with compute",
+                        "record on compute",
                         "copy upload",  // buffers
                         "compute waits for upload"};
   ASSERT_GE(log.size(), expected.size());
@@ -298,7 +298,7 @@ std::ptrdiff_t blocked(const LazyDevice& device) {
                        [](const std::string& what) { return what.rfind("host blocks", 0) == 0; });
 }
 
-// Copies from and to ordinary memory block the host until what is before them in their queue has
+// Copies from and to ordinary memory block the host until what is before them in their stream has
 // run: all of that is waited for before, with a limit.
 TEST(Transfers, WithoutPageLockedMemoryNothingBlocksWithoutALimit) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {

@@ -25,7 +25,7 @@ class NcclFaults : public testing::Test {
     group_ = *std::move(joined);
   }
   void TearDown() override {
-    emulated_nccl.card_is_full = false;
+    emulated_nccl.gpu_is_full = false;
     emulated_nccl.remote_error = false;
     emulated_stream_is_stuck = false;
     group_ = nullptr;
@@ -45,27 +45,27 @@ void expect_error(const Expected<void>& result, Errc code) {
   EXPECT_EQ(result.error().code, code) << result.error().message;
 }
 
-// A launch that the card does not take holds its thread, and no one else.
+// A launch that the GPU does not take holds its thread, and no one else.
 TEST_F(NcclFaults, AStuckLaunchDoesNotKeepOthersFromAborting) {
-  emulated_nccl.card_is_full = true;
+  emulated_nccl.gpu_is_full = true;
   auto stuck = std::async(std::launch::async, [this] { return sum(); });
   while (emulated_nccl.launching == 0) std::this_thread::yield();
   auto aborting = std::async(std::launch::async, [this] { group_->abort(); });
   const bool aborted = aborting.wait_for(kLong) == std::future_status::ready;
-  emulated_nccl.card_is_full = false;  // lets all go where it is not
+  emulated_nccl.gpu_is_full = false;  // lets all go where it is not
   EXPECT_TRUE(aborted);
   expect_error(stuck.get(), Errc::peer_down);
   expect_error(group_->wait(nullptr, kLong), Errc::peer_down);
 }
 
 TEST_F(NcclFaults, ACollectiveWaitsForItsTurnWithALimit) {
-  emulated_nccl.card_is_full = true;
+  emulated_nccl.gpu_is_full = true;
   auto stuck = std::async(std::launch::async, [this] { return sum(); });
   while (emulated_nccl.launching == 0) std::this_thread::yield();
   expect_error(group_->all_reduce(x_.data(), x_.data(), 4, Element::f32, nullptr, kShort),
                Errc::timeout);
   EXPECT_EQ(stuck.wait_for(kLong), std::future_status::ready) << "the timeout ends the group";
-  emulated_nccl.card_is_full = false;
+  emulated_nccl.gpu_is_full = false;
   expect_error(stuck.get(), Errc::peer_down);
 }
 

@@ -1,4 +1,4 @@
-// The NCCL communicator. One card gives groups of one; what needs more cards runs where there are.
+// The NCCL communicator. One GPU gives groups of one; what needs more GPUs runs where there are.
 #include <gtest/gtest.h>
 
 #ifdef GRAPEVINE_NCCL
@@ -79,7 +79,7 @@ TEST_F(Nccl, WaitingInAnAbortedGroupIsNoSuccess) {
   EXPECT_EQ(waited.error().code, Errc::peer_down) << waited.error().message;
 }
 
-// A rank on a thread and a card of its own.
+// A rank on a thread and a GPU of its own.
 void sum_on(int device, int size, const NcclCommunicator::Bytes& id, std::vector<float>& result) {
   require(check(cudaSetDevice(device), "cudaSetDevice"));
   cudaStream_t stream = nullptr;
@@ -96,7 +96,7 @@ void sum_on(int device, int size, const NcclCommunicator::Bytes& id, std::vector
 TEST_F(Nccl, SeveralCardsSum) {
   int devices = 0;
   cudaGetDeviceCount(&devices);
-  if (devices < 2) GTEST_SKIP() << "there is one card only: NCCL takes one rank per card";
+  if (devices < 2) GTEST_SKIP() << "there is one GPU only: NCCL takes one rank per GPU";
   const auto id = NcclCommunicator::make_id();
   ASSERT_TRUE(id.ok()) << id.error().message;
   std::vector<std::vector<float>> results(static_cast<std::size_t>(devices));

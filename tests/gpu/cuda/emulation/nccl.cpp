@@ -15,9 +15,9 @@ namespace {
 
 ncclResult_t run(const void* in, void* out, std::size_t n, ncclDataType_t type, ncclComm_t group) {
   ++group->users;
-  if (emulated_nccl.card_is_full) {
+  if (emulated_nccl.gpu_is_full) {
     ++emulated_nccl.launching;
-    while (!group->aborted && emulated_nccl.card_is_full) std::this_thread::yield();
+    while (!group->aborted && emulated_nccl.gpu_is_full) std::this_thread::yield();
     --emulated_nccl.launching;
   }
   const std::size_t element = type == ncclFloat32 ? 4 : 2;
@@ -48,7 +48,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state)
   return ncclSuccess;
 }
 
-// Ends the kernels, so that whoever waits for the card goes on; frees the group when he is gone.
+// Ends the kernels, so that whoever waits for the GPU goes on; frees the group when he is gone.
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   communicator->aborted = true;
   while (communicator->users > 0) std::this_thread::yield();

@@ -21,7 +21,7 @@ using ncclComm_t = struct ncclComm*;
 
 // What goes wrong in all groups of this process.
 struct EmulatedNccl {
-  std::atomic<bool> card_is_full{false};  // launches wait until their group is aborted
+  std::atomic<bool> gpu_is_full{false};  // launches wait until their group is aborted
   std::atomic<int> launching{0};          // calls that wait so
   std::atomic<bool> remote_error{false};  // a peer has failed
   std::atomic<int> open{0};               // communicators that nobody aborted
