@@ -302,7 +302,8 @@ Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z,
   const at::NoGradGuard no_grad;
   if (config_.scale_loss) flat.mul_(1 / factor);
   if (config_.group)
-    if (const auto met = config_.group->mean(config_.replica, flat); !met) return met.error();
+    if (const auto met = config_.group->all_reduce_mean(config_.replica, flat); !met)
+      return met.error();
   const at::Tensor finite = config_.scale_loss ? flat.isfinite().all().to(at::kDouble).view({1})
                                                : at::ones({1}, loss.options().dtype(at::kDouble));
   Pass pass;

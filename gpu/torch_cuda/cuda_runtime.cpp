@@ -7,6 +7,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
+#include <spdlog/spdlog.h>
 
 #include <array>
 #include <chrono>
@@ -14,7 +15,12 @@
 #include <thread>
 #include <utility>
 
+#include "gpu/cuda/architectures.hpp"
+#ifdef GRAPEVINE_NCCL
+#include "gpu/cuda/nccl_communicator.hpp"
+#endif
 #include "gpu/device.hpp"
+#include "gpu/launch_gate.hpp"
 #include "gpu/torch_cuda/nccl_group.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
@@ -28,8 +34,19 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLooking = std::chrono::microseconds(100);
 constexpr auto kNap = std::chrono::microseconds(50);
 
+// For a group that launches: it has its own, shorter limit.
+constexpr Duration kGatePatience = std::chrono::minutes(10);
+
 Error cuda_error(const std::string& what, cudaError_t error) {
   return {Errc::failed, what + ": " + cudaGetErrorString(error)};
+}
+
+// The last handle may end on any thread: without the guard on one whose current device is another,
+// on which the call would create a context.
+void free_pinned(at::Device device, void* memory) {
+  const LaunchGate::Pass pass(launch_gate(), kGatePatience);
+  const c10::cuda::CUDAGuard guard(device);
+  C10_CUDA_CHECK_WARN(cudaFreeHost(memory));
 }
 
 class CudaEvent final : public DeviceEvent {
@@ -69,8 +86,7 @@ class CudaScope final : public StreamScope {
 
 const CudaEvent& cuda(const DeviceEvent& event) { return static_cast<const CudaEvent&>(event); }
 
-// One stream for each stream, from LibTorch's pool: none is the default stream, which would wait for
-// all others. The pool has 32 for each GPU; beyond ten workers on a GPU some share one, which
+// Streams of LibTorch's pool: none is the default stream, which would wait for all others. The pool has 32 for each GPU; beyond ten workers on a GPU some share one, which
 // costs overlap, not correctness: the GPUs of a group (gpu/gradient_group.hpp) have one worker.
 class CudaRuntime final : public DeviceRuntime {
  public:
@@ -81,7 +97,7 @@ class CudaRuntime final : public DeviceRuntime {
   bool in_host_memory() const override { return false; }
 
   std::unique_ptr<StreamScope> enter(Stream stream) override {
-    return std::make_unique<CudaScope>(stream(stream));
+    return std::make_unique<CudaScope>(cuda_stream(stream));
   }
 
   void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) override {
@@ -91,17 +107,17 @@ class CudaRuntime final : public DeviceRuntime {
     if (from.nbytes() == 0) return;
     const c10::cuda::CUDAGuard guard(device());
     C10_CUDA_CHECK(cudaMemcpyAsync(to.data_ptr(), from.data_ptr(), from.nbytes(), cudaMemcpyDefault,
-                                   stream(stream).stream()));
+                                   cuda_stream(stream).stream()));
   }
 
   EventHandle record(Stream stream) override {
-    return std::make_shared<CudaEvent>(gpu_, stream(stream).stream());
+    return std::make_shared<CudaEvent>(gpu_, cuda_stream(stream).stream());
   }
 
   void wait(Stream stream, const EventHandle& event) override {
     if (!event) return;
     const c10::cuda::CUDAGuard guard(device());
-    C10_CUDA_CHECK(cudaStreamWaitEvent(stream(stream).stream(), cuda(*event).event(), 0));
+    C10_CUDA_CHECK(cudaStreamWaitEvent(cuda_stream(stream).stream(), cuda(*event).event(), 0));
   }
 
   // By looking: CUDA's own wait has no limit.
@@ -126,17 +142,20 @@ class CudaRuntime final : public DeviceRuntime {
 
   void record_stream(const at::Tensor& t, Stream stream) override {
     if (t.is_cuda())
-      c10::cuda::CUDACachingAllocator::recordStream(t.storage().data_ptr(), stream(stream));
+      c10::cuda::CUDACachingAllocator::recordStream(t.storage().data_ptr(), cuda_stream(stream));
   }
 
+  // Not while a group launches: locking and unlocking pages may wait for busy GPUs.
   std::shared_ptr<void> pinned_memory(std::size_t bytes) override {
+    const LaunchGate::Pass pass(launch_gate(), kGatePatience);
+    if (!pass.granted()) return nullptr;
     const c10::cuda::CUDAGuard guard(device());
     void* memory = nullptr;
     if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) != cudaSuccess) {
       static_cast<void>(cudaGetLastError());  // the pool goes on with ordinary memory
       return nullptr;
     }
-    return {memory, [](void* p) { C10_CUDA_CHECK_WARN(cudaFreeHost(p)); }};
+    return {memory, [device = device()](void* p) { free_pinned(device, p); }};
   }
 
  private:
@@ -144,7 +163,7 @@ class CudaRuntime final : public DeviceRuntime {
     return c10::cuda::getStreamFromPool(/*isHighPriority=*/false,
                                         static_cast<c10::DeviceIndex>(gpu));
   }
-  c10::cuda::CUDAStream stream(Stream stream) const {
+  c10::cuda::CUDAStream cuda_stream(Stream stream) const {
     return streams_[static_cast<std::size_t>(stream)];
   }
 
@@ -152,23 +171,55 @@ class CudaRuntime final : public DeviceRuntime {
   const std::array<c10::cuda::CUDAStream, kStreams> streams_;
 };
 
+Expected<cudaDeviceProp> properties_of(int gpu) {
+  cudaDeviceProp properties{};
+  if (const auto error = cudaGetDeviceProperties(&properties, gpu); error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return cuda_error("cuda:" + std::to_string(gpu), error);
+  }
+  return properties;
+}
+
 Expected<std::shared_ptr<DeviceRuntime>> open_gpu(int gpu) {
   try {
+    const auto properties = properties_of(gpu);
+    if (!properties) return properties.error();
+    const auto fits = cuda::check_kernels(
+        GRAPEVINE_CUDA_ARCHITECTURES, "cuda:" + std::to_string(gpu) + " (" + properties->name + ")",
+        properties->major, properties->minor);
+    if (!fits) spdlog::warn("{}", fits.error().message);  // LibTorch has kernels of its own
     return std::shared_ptr<DeviceRuntime>(std::make_shared<CudaRuntime>(gpu));
   } catch (const std::exception& e) {
     return Error{Errc::failed, "cuda:" + std::to_string(gpu) + ": " + one_line(e)};
   }
 }
 
+// The same in all processes, whatever CUDA_VISIBLE_DEVICES and control groups show them.
+Expected<std::string> id_of(int gpu) {
+  const auto properties = properties_of(gpu);
+  if (!properties) return properties.error();
+  std::string id = "GPU-";
+  for (const char byte : properties->uuid.bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    const auto value = static_cast<unsigned char>(byte);
+    id += kDigits[value / 16];
+    id += kDigits[value % 16];
+  }
+  return id;
+}
+
 }  // namespace
 
 void register_cuda_devices() {
-  GroupJoin join;
+  GpuDriver driver;
+  driver.visible = [] { return static_cast<int>(c10::cuda::device_count()); };
+  driver.open = open_gpu;
+  driver.id = id_of;
 #ifdef GRAPEVINE_NCCL
-  join = join_nccl_group;
+  driver.join_group = join_nccl_group;
+  driver.threads_left_behind = cuda::NcclCommunicator::threads_left_behind;
 #endif
-  register_cuda_driver(
-      {[] { return static_cast<int>(c10::cuda::device_count()); }, open_gpu, std::move(join)});
+  register_cuda_driver(std::move(driver));
 }
 
 }  // namespace grapevine

@@ -56,8 +56,8 @@ TEST_F(Nccl, AnAbortedGroupSaysSo) {
   const auto id = NcclCommunicator::make_id();
   const auto group = NcclCommunicator::join(*id, 1, 0, kLong);
   ASSERT_TRUE(group.ok()) << group.error().message;
-  (*group)->abort();
-  (*group)->abort();
+  require((*group)->abort());
+  require((*group)->abort());
   DeviceArray<float> x(4);
   const auto after = (*group)->all_reduce(x.data(), x.data(), 4, Element::f32, stream_, kLong);
   ASSERT_FALSE(after.ok());
@@ -73,7 +73,7 @@ TEST_F(Nccl, WaitingInAnAbortedGroupIsNoSuccess) {
   ASSERT_TRUE(group.ok()) << group.error().message;
   DeviceArray<float> x(4);
   require((*group)->all_reduce(x.data(), x.data(), 4, Element::f32, stream_, kLong));
-  (*group)->abort();
+  require((*group)->abort());
   const auto waited = (*group)->wait(stream_, kLong);
   ASSERT_FALSE(waited.ok());
   EXPECT_EQ(waited.error().code, Errc::peer_down) << waited.error().message;
