@@ -59,6 +59,27 @@ Gpus visible_gpus() {
 
 GroupJoin cuda_group_join() { return cuda_driver().join_group; }
 
+Expected<std::vector<std::string>> device_ids(const std::vector<at::Device>& devices) {
+  std::vector<std::string> ids;
+  for (const at::Device device : devices) {
+    if (device.is_cpu()) {
+      ids.emplace_back();
+      continue;
+    }
+    if (!cuda_driver().id)
+      return Error{Errc::unavailable, "device " + device.str() + " has no id in this build"};
+    auto id = cuda_driver().id(device.index());
+    if (!id) return id.error();
+    ids.push_back(*std::move(id));
+  }
+  return ids;
+}
+
+bool device_threads_left_behind() {
+  const auto& left_behind = cuda_driver().threads_left_behind;
+  return left_behind && left_behind() > 0;
+}
+
 Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device) {
   if (device.is_cpu()) return host_runtime();
   if (!device.is_cuda() || !cuda_driver().open)

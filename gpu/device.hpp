@@ -50,7 +50,7 @@ class DeviceRuntime {
   // Scopes nest, and end in the reverse order on the thread that made them.
   virtual std::unique_ptr<StreamScope> enter(Stream stream) = 0;
 
-  // Puts the copy into `stream` and returns at once; `from` and `to` stay as they are until a event
+  // Puts the copy into `stream` and returns at once; `from` and `to` stay as they are until an event
   // behind it is reached. REQUIRES: both contiguous, of the same type and numel; the one on the
   // host in memory of pinned_memory(), or else the call may wait for the copy.
   virtual void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) = 0;
@@ -87,6 +87,10 @@ struct GpuDriver {
   std::function<int()> visible;  // number of GPUs; 0 where there is no driver either
   std::function<Expected<std::shared_ptr<DeviceRuntime>>(int gpu)> open;
   GroupJoin join_group = nullptr;  // null: this build has no NCCL
+  // What names a GPU in all processes of the machine, whichever of them each sees.
+  std::function<Expected<std::string>(int gpu)> id = nullptr;
+  // Threads that do not come back from a call of the driver; null: there are none.
+  std::function<int()> threads_left_behind = nullptr;
 };
 
 // At program start, before other threads. Registering twice replaces.
@@ -98,6 +102,12 @@ struct Gpus {
 };
 Gpus visible_gpus();
 GroupJoin cuda_group_join();  // of the registered driver
+
+// The ids of `devices`, the CPU's being empty. Errors: the driver's; unavailable where it has none.
+Expected<std::vector<std::string>> device_ids(const std::vector<at::Device>& devices);
+
+// While it is true, the process can only be ended by _Exit: see GpuDriver::threads_left_behind.
+bool device_threads_left_behind();
 
 // Errors: unavailable where CUDA is not in this build; the driver's.
 Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device);

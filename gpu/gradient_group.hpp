@@ -33,17 +33,19 @@ struct GroupChoice {
   std::string why;  // one line for the log: what was chosen and what decided it
 };
 
-// Whether gradients of a worker's `devices` meet by NCCL or in the host's memory. NCCL takes one
-// replica for each GPU, and nobody else may use the GPUs: collectives of two groups that reach
-// two GPUs in different orders wait for each other for ever. `exclusive`: no other worker has
-// them. `built_in`: whether this build has NCCL. Pure.
-GroupChoice choose_group(const std::vector<at::Device>& devices, bool exclusive, bool built_in);
+// Whether gradients of a worker's `devices` are summed by NCCL or in the host's memory. NCCL takes
+// one replica for each GPU, and no other worker may use the GPUs: collectives of two groups that
+// reach two GPUs in different orders wait for each other for ever. `shared`: one that others use as
+// well, for the line (shared_gpu() of gpu/gpu_claims.hpp); empty: none. `built_in`: whether this
+// build has NCCL. Pure.
+GroupChoice choose_group(const std::vector<at::Device>& devices, const std::string& shared,
+                         bool built_in);
 
-// The group of `devices`, or null where they meet in the host's memory; a line in the log, in the
+// The group of `devices`, or null where gradients are summed in the host's memory; a line in the log, in the
 // name of `worker`, says which and why: a warning where there are GPUs. `patience`: longest wait
 // for a replica. Errors: NCCL's.
 Expected<std::shared_ptr<GradientGroup>> open_group(const std::string& worker,
                                                     const std::vector<at::Device>& devices,
-                                                    bool exclusive, Duration patience);
+                                                    const std::string& shared, Duration patience);
 
 }  // namespace grapevine

@@ -10,6 +10,7 @@ namespace grapevine {
 namespace {
 
 constexpr std::size_t kGranule = 4096;
+constexpr std::size_t kLargestStep = std::size_t{2} << 20;
 
 struct Block {
   std::shared_ptr<void> memory;
@@ -96,7 +97,7 @@ StagingPool::~StagingPool() = default;
 std::size_t StagingPool::block_bytes(std::size_t bytes) {
   std::size_t power = kGranule;
   while (power <= bytes / 2) power *= 2;
-  const std::size_t step = std::max(kGranule, power / 4);
+  const std::size_t step = std::clamp(power / 4, kGranule, kLargestStep);
   return (bytes + step - 1) / step * step;
 }
 

@@ -35,8 +35,9 @@ class StagingPool {
   // tensor, beyond the limit or where pages cannot be locked.
   at::Tensor try_take(at::IntArrayRef shape, at::ScalarType dtype);
 
-  // What `bytes` take of the limit: at most a quarter, or a page, more. Four sizes for each power
-  // of two, so that batches of all lengths soon find a block.
+  // What `bytes` take of the limit: at most a quarter, or a page, more, and at most 2 MiB. Four
+  // sizes for each power of two up to 8 MiB, so that batches of all lengths soon find a block;
+  // models, whose size does not change, take what they need.
   static std::size_t block_bytes(std::size_t bytes);
 
   // Keeps the memory of `t` from being reused until `event` is reached: a copy is using it.

@@ -13,6 +13,7 @@
 #include "gpu/device.hpp"
 #include "gpu/flat_params.hpp"
 #include "gpu/gradient_group.hpp"
+#include "gpu/launch_gate.hpp"
 #include "gpu/model.hpp"
 #include "gpu/objective.hpp"
 #include "gpu/precision.hpp"
@@ -47,6 +48,9 @@ struct TorchComputeConfig {
   // Of the replicas, where gradients meet before they come down; null: they do not.
   std::shared_ptr<GradientGroup> group;
   LoaderOptions loader;
+  // top1 and top5 are computed in steps that it divides, and in step `last_step` - 1; NaN in others.
+  Step accuracy_every = 1;
+  Step last_step = 0;
 };
 
 // Parameters are bound to the request's z without a copy where z is in the memory that the device
@@ -81,7 +85,7 @@ class TorchCompute final : public Compute {
   // does not answer within `patience`, a gradient that does not fit into the precision.
   Gradient gradient(GradientRequest request) override;
 
-  // Evaluation mode, in batches of eval_batch_size. Errors: a data set without test samples, and
+  // Evaluation mode, in batches of eval_batch_size; on a device, not while a group launches. Errors: a data set without test samples, and
   // those of model and data, a device that does not answer. A loss that is not finite is returned
   // as it is.
   Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override;
@@ -111,9 +115,11 @@ class TorchCompute final : public Compute {
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
                           Gradient& result);
   Expected<bool> lower_scale(Step step);
-  Expected<Pass> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat);
+  Expected<Pass> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat,
+                                  bool counts_hits);
   at::Tensor forward(const at::Tensor& input);
   Expected<Evaluation> try_evaluate(const FrozenTensor& z, const FrozenTensor& buffers);
+  Expected<std::unique_ptr<LaunchGate::Pass>> gate_pass() const;
   Expected<at::Tensor> evaluate_batch(std::int64_t begin, std::int64_t end);
   at::Tensor upload_buffers(const FrozenTensor& buffers);
   void seed_masks(Step step) const;

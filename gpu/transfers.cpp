@@ -13,9 +13,6 @@
 namespace grapevine {
 namespace {
 
-// Page-locking copies of one part run while the part before it crosses the bus.
-constexpr std::int64_t kPartBytes = std::int64_t{4} << 20;
-
 }  // namespace
 
 Transfers::Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes,
@@ -42,8 +39,8 @@ at::Tensor Transfers::on_device(at::IntArrayRef shape, at::ScalarType dtype) con
 
 // Copies from and to ordinary memory block the host until all before them in the stream has run, and
 // without a limit; so that is waited for first.
-void Transfers::wait_for(Stream stream) {
-  const Expected<void> here = runtime_->host_wait(runtime_->record(stream), patience_);
+void Transfers::wait_for(const EventHandle& event) {
+  const Expected<void> here = runtime_->host_wait(event, patience_);
   if (!here) throw std::runtime_error(here.error().message);
 }
 
@@ -51,20 +48,39 @@ void Transfers::copy_up(const at::Tensor& to, const at::Tensor& host) {
   const at::NoGradGuard no_grad;
   const at::Tensor from = host.contiguous().view({-1});
   const at::Tensor flat = to.view({-1});
-  std::int64_t part = kPartBytes / static_cast<std::int64_t>(from.element_size());
-  at::Tensor staged = staging_.try_take(from.sizes(), from.scalar_type());
-  if (!staged.defined()) {
-    wait_for(Stream::upload);
-    staged = at::empty(from.sizes(), from.options());
-    part = std::max<std::int64_t>(1, from.numel());
-  }
+  if (static_cast<std::int64_t>(from.nbytes()) > kPartBytes) return copy_up_in_parts(flat, from);
+  const at::Tensor staged = staging_.try_take(from.sizes(), from.scalar_type());
+  if (!staged.defined()) return copy_up_unstaged(flat, from);
+  at::Tensor memory = staged;
+  memory.copy_(from);
+  runtime_->copy(Stream::upload, flat, memory);
+  staging_.hold(std::move(memory), runtime_->record(Stream::upload));
+}
+
+// One part is copied into pinned memory while the ones before cross the bus.
+void Transfers::copy_up_in_parts(const at::Tensor& flat, const at::Tensor& from) {
+  const std::int64_t part = kPartBytes / static_cast<std::int64_t>(from.element_size());
   for (std::int64_t begin = 0; begin < from.numel(); begin += part) {
     const std::int64_t count = std::min(part, from.numel() - begin);
-    at::Tensor slice = staged.narrow(0, begin, count);
+    const at::Tensor rest = from.narrow(0, begin, from.numel() - begin);
+    RingPart& next = ring_[next_part_];
+    if (!next.memory.defined()) next.memory = staging_.try_take({kPartBytes}, at::kByte);
+    if (!next.memory.defined())
+      return copy_up_unstaged(flat.narrow(0, begin, rest.numel()), rest);
+    if (next.copied && !next.copied->reached()) wait_for(next.copied);
+    at::Tensor slice = at::from_blob(next.memory.data_ptr(), {count}, from.options());
     slice.copy_(from.narrow(0, begin, count));
     runtime_->copy(Stream::upload, flat.narrow(0, begin, count), slice);
+    next.copied = runtime_->record(Stream::upload);
+    next_part_ = (next_part_ + 1) % kRingParts;
   }
-  staging_.hold(staged, runtime_->record(Stream::upload));
+}
+
+void Transfers::copy_up_unstaged(const at::Tensor& flat, const at::Tensor& from) {
+  wait_for(runtime_->record(Stream::upload));
+  const at::Tensor copy = from.clone();
+  runtime_->copy(Stream::upload, flat, copy);
+  staging_.hold(copy, runtime_->record(Stream::upload));
 }
 
 at::Tensor Transfers::upload(const at::Tensor& host, Place& place) {

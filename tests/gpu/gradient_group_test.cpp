@@ -21,24 +21,24 @@ bool mentions(const GroupChoice& choice, const std::string& what) {
 }
 
 TEST(GradientGroup, ACardForEachReplicaIsNccl) {
-  const GroupChoice choice = choose_group({gpu(2), gpu(0), gpu(1)}, true, true);
+  const GroupChoice choice = choose_group({gpu(2), gpu(0), gpu(1)}, "", true);
   EXPECT_TRUE(choice.nccl);
   EXPECT_TRUE(mentions(choice, "3 replicas")) << choice.why;
 }
 
 TEST(GradientGroup, WhatMeetsOnTheHostSaysWhy) {
-  const GroupChoice shared = choose_group({gpu(0), gpu(1), gpu(0)}, true, true);
+  const GroupChoice shared = choose_group({gpu(0), gpu(1), gpu(0)}, "", true);
   EXPECT_FALSE(shared.nccl);
   EXPECT_TRUE(mentions(shared, "replicas 0 and 2 share cuda:0")) << shared.why;
-  const GroupChoice mixed = choose_group({gpu(0), at::kCPU}, true, true);
+  const GroupChoice mixed = choose_group({gpu(0), at::kCPU}, "", true);
   EXPECT_FALSE(mixed.nccl);
   EXPECT_TRUE(mentions(mixed, "replica 1 computes on the CPU")) << mixed.why;
-  const GroupChoice without = choose_group({gpu(0), gpu(1)}, true, false);
+  const GroupChoice without = choose_group({gpu(0), gpu(1)}, "", false);
   EXPECT_FALSE(without.nccl);
   EXPECT_TRUE(mentions(without, "no NCCL")) << without.why;
-  const GroupChoice crowded = choose_group({gpu(0), gpu(1)}, false, true);
+  const GroupChoice crowded = choose_group({gpu(0), gpu(1)}, "GPU-0a", true);
   EXPECT_FALSE(crowded.nccl);
-  EXPECT_TRUE(mentions(crowded, "other workers use these GPUs")) << crowded.why;
+  EXPECT_TRUE(mentions(crowded, "other workers use GPU-0a")) << crowded.why;
 }
 
 class NoGroup final : public GradientGroup {
@@ -56,7 +56,7 @@ TEST_F(JoinedGroups, AreMadeByTheDriverOfTheCards) {
   const std::vector<at::Device> gpus = {gpu(3), gpu(1)};
   const Duration patience = from_seconds(7);
   const auto group = [&](const std::vector<at::Device>& devices) {
-    return open_group("rank 0", devices, true, patience);
+    return open_group("rank 0", devices, "", patience);
   };
   EXPECT_EQ(group(gpus).value(), nullptr) << "nobody can join them";
 
@@ -78,7 +78,7 @@ TEST_F(JoinedGroups, AreMadeByTheDriverOfTheCards) {
   fails = true;
   EXPECT_EQ(group(gpus).error().message, "GPU 1 did not come");
   EXPECT_EQ(group({at::kCPU, at::kCPU}).value(), nullptr);
-  EXPECT_EQ(open_group("rank 0", gpus, false, patience).value(), nullptr);
+  EXPECT_EQ(open_group("rank 0", gpus, "GPU-0a", patience).value(), nullptr);
 }
 
 TEST(ReplicaBarrier, LetsAllGoOnTogetherAgainAndAgain) {

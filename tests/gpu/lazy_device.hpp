@@ -57,6 +57,7 @@ class LazyDevice final : public DeviceRuntime {
   Expected<void> host_wait(const EventHandle& event, Duration) override {
     const auto lazy = std::static_pointer_cast<const LazyEvent>(event);
     say("host waits for " + name(lazy->stream));
+    if (on_host_wait) on_host_wait();
     if (dead) return Error{Errc::timeout, "the device does not answer"};
     run(lazy->stream, lazy->place);
     return {};
@@ -67,6 +68,7 @@ class LazyDevice final : public DeviceRuntime {
   std::shared_ptr<void> pinned_memory(std::size_t bytes) override {
     if (!pages) return nullptr;
     ++allocations;
+    pinned_bytes += bytes;
     memory_.push_back(std::make_shared<std::vector<unsigned char>>(bytes, 0xff));  // NaN as floats
     return {memory_.back(), memory_.back()->data()};
   }
@@ -79,6 +81,8 @@ class LazyDevice final : public DeviceRuntime {
 
   std::vector<std::string> log;  // what was asked for, in order
   int allocations = 0;
+  std::size_t pinned_bytes = 0;         // of all of them
+  std::function<void()> on_host_wait;  // where the host waits
   bool dead = false;
   bool pages = true;  // false: there is no pinned memory
 

@@ -131,6 +131,7 @@ TEST(StagingPool, BlocksAreAtMostAQuarterOrAPageLarger) {
     const std::size_t block = StagingPool::block_bytes(bytes);
     EXPECT_GE(block, bytes);
     EXPECT_LE(block, bytes + std::max(kPage, bytes / 4)) << bytes;
+    EXPECT_LE(block, bytes + (std::size_t{2} << 20)) << bytes;
     EXPECT_EQ(block % kPage, 0U) << bytes;
     EXPECT_EQ(StagingPool::block_bytes(block), block) << bytes;
   }
