@@ -179,11 +179,11 @@ TEST(LaunchGate, EvaluationDoesNotRunBetweenTheLaunchesOfReplicas) {
 
 // A pass is not held while the host waits for the device: a launch would wait as long.
 TEST(LaunchGate, EvaluationHoldsNoPassWhileItWaits) {
+  bool closed = false;
   const auto device = std::make_shared<LazyDevice>();
   TorchComputeConfig config = tiny_config(tiny_layers);
   config.runtime = device;
   const auto compute = make_tiny(config);
-  bool closed = false;
   device->on_host_wait = [&] {
     auto closing = std::async(std::launch::async, [] {
       const bool in_time = launch_gate().close(kLong).ok();
@@ -193,6 +193,7 @@ TEST(LaunchGate, EvaluationHoldsNoPassWhileItWaits) {
     closed = closing.wait_for(kLong / 2) == std::future_status::ready && closing.get();
   };
   EXPECT_TRUE(compute->evaluate(compute->initial_parameters(), {}).ok());
+  device->on_host_wait = nullptr;
   EXPECT_TRUE(closed);
 }
 
