@@ -95,8 +95,7 @@ Expected<std::vector<std::string>> gpus_in_use(TrainJob& job, const std::vector<
                                 launched.local_process, *ids);
   if (!posted) return posted.error();
   job.gpu_claims = std::make_shared<const GpuClaims>(*std::move(posted));
-  return job.gpu_claims->gather(launched.local_processes,
-                                from_seconds(job.options.join_timeout_s));
+  return job.gpu_claims->gather(launched.local_processes, from_seconds(job.options.join_timeout_s));
 }
 
 // A GPU of `devices` that other workers use as well, or why it is not known that there is none.

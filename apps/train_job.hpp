@@ -27,7 +27,7 @@ struct TrainJob {
   std::int64_t parameters = 0;
   std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
-  std::shared_ptr<const SharedParts> parts;  // of the run
+  std::shared_ptr<const SharedParts> parts;     // of the run
   std::shared_ptr<const GpuClaims> gpu_claims;  // of this process; null: nobody asks for them
 
   // Process 0 supervises, validates and writes; the others only train.

@@ -50,9 +50,9 @@ class DeviceRuntime {
   // Scopes nest, and end in the reverse order on the thread that made them.
   virtual std::unique_ptr<StreamScope> enter(Stream stream) = 0;
 
-  // Puts the copy into `stream` and returns at once; `from` and `to` stay as they are until an event
-  // behind it is reached. REQUIRES: both contiguous, of the same type and numel; the one on the
-  // host in memory of pinned_memory(), or else the call may wait for the copy.
+  // Puts the copy into `stream` and returns at once; `from` and `to` stay as they are until an
+  // event behind it is reached. REQUIRES: both contiguous, of the same type and numel; the one on
+  // the host in memory of pinned_memory(), or else the call may wait for the copy.
   virtual void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) = 0;
 
   virtual EventHandle record(Stream stream) = 0;
@@ -64,8 +64,8 @@ class DeviceRuntime {
   // an error.
   virtual Expected<void> host_wait(const EventHandle& event, Duration patience) = 0;
 
-  // The memory of `t`, which was made in another stream, is not handed out again before what `stream`
-  // holds at the time of t's end has run.
+  // The memory of `t`, which was made in another stream, is not handed out again before what
+  // `stream` holds at the time of t's end has run.
   virtual void record_stream(const at::Tensor& t, Stream stream) = 0;
 
   // Pinned memory that a copy can use without waiting; null where there is none left. Both

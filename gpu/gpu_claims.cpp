@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -26,9 +25,7 @@ constexpr Duration kPoll = std::chrono::milliseconds(20);
 constexpr std::size_t kMostBytes = 65536;  // of a claim; one of 64 GPUs has 3 KB
 const std::string kPrefix = "claim-";
 
-Error io_error(const std::string& what) {
-  return {Errc::io, what + ": " + std::strerror(errno)};
-}
+Error io_error(const std::string& what) { return {Errc::io, what + ": " + std::strerror(errno)}; }
 
 // Somebody else's could show us anything.
 Expected<void> own_folder(const std::string& folder) {
@@ -50,7 +47,6 @@ struct Claim {
 std::optional<Claim> parse(const std::string& text) {
   std::istringstream lines(text);
   Claim claim;
-  std::string end;
   if (!std::getline(lines, claim.run) || !std::getline(lines, claim.process)) return {};
   for (std::string id; std::getline(lines, id);) claim.ids.push_back(id);
   return claim;
@@ -93,8 +89,8 @@ bool write_all(int file, const std::string& text) {
 
 std::string shared_gpu(const std::vector<std::string>& own, const std::vector<std::string>& all) {
   for (const std::string& id : own)
-    if (!id.empty() && std::count(all.begin(), all.end(), id) >
-                           std::count(own.begin(), own.end(), id))
+    if (!id.empty() &&
+        std::count(all.begin(), all.end(), id) > std::count(own.begin(), own.end(), id))
       return id;
   return {};
 }

@@ -18,9 +18,9 @@ std::string shared_gpu(const std::vector<std::string>& own, const std::vector<st
 // own under the numbers 0, 1, …, or all of them to all.
 class GpuClaims {
  public:
-  // `folder` is made where it is not there; it must be the user's own. `run` names the run: the same
-  // text in all its processes, and in no other at the time; `process`: the number of this one among
-  // those of the machine. Errors: io.
+  // `folder` is made where it is not there; it must be the user's own. `run` names the run: the
+  // same text in all its processes, and in no other at the time; `process`: the number of this one
+  // among those of the machine. Errors: io.
   static Expected<GpuClaims> post(const std::string& folder, const std::string& run, int process,
                                   const std::vector<std::string>& ids);
   GpuClaims(GpuClaims&& other) noexcept;
@@ -32,7 +32,8 @@ class GpuClaims {
   Expected<std::vector<std::string>> gather(int processes, Duration patience) const;
 
  private:
-  GpuClaims(std::string folder, std::string run) : folder_(std::move(folder)), run_(std::move(run)) {}
+  GpuClaims(std::string folder, std::string run)
+      : folder_(std::move(folder)), run_(std::move(run)) {}
 
   std::string folder_, run_;
   std::string path_;  // empty: nothing is posted

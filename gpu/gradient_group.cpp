@@ -27,7 +27,8 @@ GroupChoice choose_group(const std::vector<at::Device>& devices, const std::stri
                          bool built_in) {
   const std::string replicas = std::to_string(devices.size()) + " replicas: ";
   const std::string against = obstacle(devices, shared, built_in);
-  if (!against.empty()) return {false, replicas + "gradients are summed on the host, as " + against};
+  if (!against.empty())
+    return {false, replicas + "gradients are summed on the host, as " + against};
   return {true, replicas + "gradients are summed by NCCL, on a GPU each"};
 }
 

@@ -41,9 +41,9 @@ struct GroupChoice {
 GroupChoice choose_group(const std::vector<at::Device>& devices, const std::string& shared,
                          bool built_in);
 
-// The group of `devices`, or null where gradients are summed in the host's memory; a line in the log, in the
-// name of `worker`, says which and why: a warning where there are GPUs. `patience`: longest wait
-// for a replica. Errors: NCCL's.
+// The group of `devices`, or null where gradients are summed in the host's memory; a line in the
+// log, in the name of `worker`, says which and why: a warning where there are GPUs. `patience`:
+// longest wait for a replica. Errors: NCCL's.
 Expected<std::shared_ptr<GradientGroup>> open_group(const std::string& worker,
                                                     const std::vector<at::Device>& devices,
                                                     const std::string& shared, Duration patience);

@@ -20,8 +20,8 @@ LaunchGate::Pass::Pass(LaunchGate& gate, Duration patience) : gate_(gate) {
   } else {
     std::unique_lock<std::mutex> lock(gate_.mutex_);
     ++gate_.waiting_;
-    granted_ = gate_.changed_.wait_for(
-        lock, patience, [this] { return !gate_.closed_ && gate_.closing_ == 0; });
+    granted_ = gate_.changed_.wait_for(lock, patience,
+                                       [this] { return !gate_.closed_ && gate_.closing_ == 0; });
     --gate_.waiting_;
     if (granted_) ++gate_.passes_;
   }
@@ -38,8 +38,7 @@ LaunchGate::Pass::~Pass() {
 Expected<void> LaunchGate::close(Duration patience) {
   std::unique_lock<std::mutex> lock(mutex_);
   ++closing_;
-  const bool free =
-      changed_.wait_for(lock, patience, [this] { return !closed_ && passes_ == 0; });
+  const bool free = changed_.wait_for(lock, patience, [this] { return !closed_ && passes_ == 0; });
   --closing_;
   closed_ = closed_ || free;
   changed_.notify_all();

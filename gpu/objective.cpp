@@ -17,7 +17,10 @@ at::Tensor ranks_of(const at::Tensor& logits, const at::Tensor& target) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(logits.dim()), 1);
   shape[1] = logits.size(1);
   const at::Tensor classes = at::arange(logits.size(1), label.options()).view(shape);
-  return logits.gt(own).logical_or_(logits.eq(own).logical_and_(classes.lt(label))).sum(1);
+  const at::Tensor before =
+      logits.gt(own).logical_or_(logits.eq(own).logical_and_(classes.lt(label)));
+  // A label whose logit is no number is not guessed.
+  return before.sum(1).masked_fill_(own.isnan().squeeze(1), logits.size(1));
 }
 
 }  // namespace

@@ -15,8 +15,9 @@
 namespace grapevine {
 
 // Every replica computes the gradient of its slice, all at the same parameters, each always on the
-// same thread of its own; the worker's gradient is their mean. To everybody else this is one worker: nothing
-// that passes between its devices is a message, which is why consistent cuts need not know of it.
+// same thread of its own; the worker's gradient is their mean. To everybody else this is one
+// worker: nothing that passes between its devices is a message, which is why consistent cuts need
+// not know of it.
 //
 // Where a group is given, gradients meet in it, on the devices; else on the host, added in the
 // order of the replicas, so that equal requests give equal bits. Losses, accuracies and buffers

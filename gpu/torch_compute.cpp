@@ -25,9 +25,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kStepStream = 0x6d61736b73;  // messages/random.hpp: one purpose, one stream
 
-// Pinned memory that a worker may take: gradients (one that is coming down, one that the role reads,
-// one that is still on its way to others), as many buffers, the ring that uploads go through, and
-// batches that are too small for it, in blocks for all their lengths.
+// Pinned memory that a worker may take: gradients (one that is coming down, one that the role
+// reads, one that is still on its way to others), as many buffers, the ring that uploads go
+// through, and batches that are too small for it, in blocks for all their lengths.
 constexpr std::size_t kStagedResults = 3;
 constexpr std::size_t kStagedBatches = std::size_t{64} << 20;
 

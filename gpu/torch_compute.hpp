@@ -48,7 +48,8 @@ struct TorchComputeConfig {
   // Of the replicas, where gradients meet before they come down; null: they do not.
   std::shared_ptr<GradientGroup> group;
   LoaderOptions loader;
-  // top1 and top5 are computed in steps that it divides, and in step `last_step` - 1; NaN in others.
+  // top1 and top5 are computed in steps that it divides, and in step `last_step` - 1; NaN in
+  // others.
   Step accuracy_every = 1;
   Step last_step = 0;
 };
@@ -85,9 +86,9 @@ class TorchCompute final : public Compute {
   // does not answer within `patience`, a gradient that does not fit into the precision.
   Gradient gradient(GradientRequest request) override;
 
-  // Evaluation mode, in batches of eval_batch_size; on a device, not while a group launches. Errors: a data set without test samples, and
-  // those of model and data, a device that does not answer. A loss that is not finite is returned
-  // as it is.
+  // Evaluation mode, in batches of eval_batch_size; on a device, not while a group launches.
+  // Errors: a data set without test samples, and those of model and data, a device that does not
+  // answer. A loss that is not finite is returned as it is.
   Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override;
 
  private:

@@ -11,9 +11,7 @@
 #include "gpu/torch_error.hpp"
 
 namespace grapevine {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 Transfers::Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes,
                      Duration patience)
@@ -37,8 +35,8 @@ at::Tensor Transfers::on_device(at::IntArrayRef shape, at::ScalarType dtype) con
   return at::empty(shape, at::TensorOptions(dtype).device(runtime_->device()));
 }
 
-// Copies from and to ordinary memory block the host until all before them in the stream has run, and
-// without a limit; so that is waited for first.
+// Copies from and to ordinary memory block the host until all before them in the stream has run,
+// and without a limit; so that is waited for first.
 void Transfers::wait_for(const EventHandle& event) {
   const Expected<void> here = runtime_->host_wait(event, patience_);
   if (!here) throw std::runtime_error(here.error().message);
@@ -49,12 +47,12 @@ void Transfers::copy_up(const at::Tensor& to, const at::Tensor& host) {
   const at::Tensor from = host.contiguous().view({-1});
   const at::Tensor flat = to.view({-1});
   if (static_cast<std::int64_t>(from.nbytes()) > kPartBytes) return copy_up_in_parts(flat, from);
-  const at::Tensor staged = staging_.try_take(from.sizes(), from.scalar_type());
+  if (from.numel() == 0) return;
+  at::Tensor staged = staging_.try_take(from.sizes(), from.scalar_type());
   if (!staged.defined()) return copy_up_unstaged(flat, from);
-  at::Tensor memory = staged;
-  memory.copy_(from);
-  runtime_->copy(Stream::upload, flat, memory);
-  staging_.hold(std::move(memory), runtime_->record(Stream::upload));
+  staged.copy_(from);
+  runtime_->copy(Stream::upload, flat, staged);
+  staging_.hold(std::move(staged), runtime_->record(Stream::upload));
 }
 
 // One part is copied into pinned memory while the ones before cross the bus.
@@ -63,17 +61,24 @@ void Transfers::copy_up_in_parts(const at::Tensor& flat, const at::Tensor& from)
   for (std::int64_t begin = 0; begin < from.numel(); begin += part) {
     const std::int64_t count = std::min(part, from.numel() - begin);
     const at::Tensor rest = from.narrow(0, begin, from.numel() - begin);
-    RingPart& next = ring_[next_part_];
-    if (!next.memory.defined()) next.memory = staging_.try_take({kPartBytes}, at::kByte);
-    if (!next.memory.defined())
-      return copy_up_unstaged(flat.narrow(0, begin, rest.numel()), rest);
+    RingPart& next = next_part();
+    if (!next.memory.defined()) return copy_up_unstaged(flat.narrow(0, begin, rest.numel()), rest);
     if (next.copied && !next.copied->reached()) wait_for(next.copied);
     at::Tensor slice = at::from_blob(next.memory.data_ptr(), {count}, from.options());
     slice.copy_(from.narrow(0, begin, count));
     runtime_->copy(Stream::upload, flat.narrow(0, begin, count), slice);
     next.copied = runtime_->record(Stream::upload);
-    next_part_ = (next_part_ + 1) % kRingParts;
+    next_ = (next_ + 1) % kRingParts;
   }
+}
+
+// Fewer parts make the ring where there is no pinned memory for more; without memory: there is
+// none.
+Transfers::RingPart& Transfers::next_part() {
+  if (!ring_[next_].memory.defined())
+    ring_[next_].memory = staging_.try_take({kPartBytes}, at::kByte);
+  if (!ring_[next_].memory.defined()) next_ = 0;
+  return ring_[next_];
 }
 
 void Transfers::copy_up_unstaged(const at::Tensor& flat, const at::Tensor& from) {
@@ -116,7 +121,9 @@ std::unique_ptr<StreamScope> Transfers::begin_compute() {
   return runtime_->enter(Stream::compute);
 }
 
-void Transfers::end_compute() { runtime_->wait(Stream::download, runtime_->record(Stream::compute)); }
+void Transfers::end_compute() {
+  runtime_->wait(Stream::download, runtime_->record(Stream::compute));
+}
 
 at::Tensor Transfers::download(const at::Tensor& result) {
   if (runtime_->in_host_memory()) return result;

@@ -87,6 +87,7 @@ class Transfers {
   at::Tensor on_device(at::IntArrayRef shape, at::ScalarType dtype) const;
   void wait_for(const EventHandle& event);
   void copy_up(const at::Tensor& to, const at::Tensor& host);
+  RingPart& next_part();
   void copy_up_in_parts(const at::Tensor& flat, const at::Tensor& from);
   void copy_up_unstaged(const at::Tensor& flat, const at::Tensor& from);
 
@@ -94,7 +95,7 @@ class Transfers {
   const Duration patience_;
   StagingPool staging_;
   std::array<RingPart, kRingParts> ring_;
-  std::size_t next_part_ = 0;
+  std::size_t next_ = 0;               // of the ring
   std::vector<at::Tensor> in_flight_;  // targets of downloads that no finish() has seen
   std::vector<Late> late_;             // downloads into ordinary memory, for finish() to do
 };

@@ -9,9 +9,9 @@
 namespace grapevine::cuda {
 
 // `built`: CMAKE_CUDA_ARCHITECTURES, e.g. "80-real,90": machine code runs on GPUs of
-// the same major version and at least that minor one; PTX (an entry without "-real") on all newer ones. `gpu`: its
-// name for the error; of compute capability `major`.`minor`. Errors: unavailable. Entries without a
-// number ("native", "all") are taken to fit.
+// the same major version and at least that minor one; PTX (an entry without "-real") on all newer
+// ones. `gpu`: its name for the error; of compute capability `major`.`minor`. Errors: unavailable.
+// Entries without a number ("native", "all") are taken to fit.
 inline Expected<void> check_kernels(const std::string& built, const std::string& gpu, int major,
                                     int minor) {
   std::istringstream entries(built);
@@ -24,10 +24,10 @@ inline Expected<void> check_kernels(const std::string& built, const std::string&
     if (ptx && 10 * major + minor >= number) return {};
   }
   const std::string own = std::to_string(major) + std::to_string(minor);
-  return Error{Errc::unavailable,
-               gpu + " has compute capability " + std::to_string(major) + "." +
-                   std::to_string(minor) + ", the CUDA kernels of this build are for " + built +
-                   ": configure with -DCMAKE_CUDA_ARCHITECTURES=" + own};
+  return Error{Errc::unavailable, gpu + " has compute capability " + std::to_string(major) + "." +
+                                      std::to_string(minor) +
+                                      ", the CUDA kernels of this build are for " + built +
+                                      ": configure with -DCMAKE_CUDA_ARCHITECTURES=" + own};
 }
 
 }  // namespace grapevine::cuda

@@ -87,10 +87,10 @@ Expected<void> check_version() {
   if (const ncclResult_t code = ncclGetVersion(&loaded); code != ncclSuccess)
     return error_of(code, "asking for its version", nullptr);
   if (loaded >= NCCL_VERSION_CODE && loaded / 10000 == NCCL_VERSION_CODE / 10000) return {};
-  return Error{Errc::unavailable,
-               "NCCL: libnccl.so.2 is version " + version_text(loaded) +
-                   ", this program was built with " + version_text(NCCL_VERSION_CODE) +
-                   ": put the folder of that one first into LD_LIBRARY_PATH"};
+  return Error{Errc::unavailable, "NCCL: libnccl.so.2 is version " + version_text(loaded) +
+                                      ", this program was built with " +
+                                      version_text(NCCL_VERSION_CODE) +
+                                      ": put the folder of that one first into LD_LIBRARY_PATH"};
 }
 
 ncclDataType_t type_of(Element type) {

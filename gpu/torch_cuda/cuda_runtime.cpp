@@ -84,10 +84,13 @@ class CudaScope final : public StreamScope {
   c10::cuda::CUDAStreamGuard guard_;
 };
 
-const CudaEvent& cuda(const DeviceEvent& event) { return static_cast<const CudaEvent&>(event); }
+const CudaEvent& cuda_event(const DeviceEvent& event) {
+  return static_cast<const CudaEvent&>(event);
+}
 
-// Streams of LibTorch's pool: none is the default stream, which would wait for all others. The pool has 32 for each GPU; beyond ten workers on a GPU some share one, which
-// costs overlap, not correctness: the GPUs of a group (gpu/gradient_group.hpp) have one worker.
+// Streams of LibTorch's pool: none is the default stream, which would wait for all others. The pool
+// has 32 for each GPU; beyond ten workers on a GPU some share one, which costs overlap, not
+// correctness: the GPUs of a group (gpu/gradient_group.hpp) have one worker.
 class CudaRuntime final : public DeviceRuntime {
  public:
   explicit CudaRuntime(int gpu)
@@ -117,7 +120,8 @@ class CudaRuntime final : public DeviceRuntime {
   void wait(Stream stream, const EventHandle& event) override {
     if (!event) return;
     const c10::cuda::CUDAGuard guard(device());
-    C10_CUDA_CHECK(cudaStreamWaitEvent(cuda_stream(stream).stream(), cuda(*event).event(), 0));
+    C10_CUDA_CHECK(
+        cudaStreamWaitEvent(cuda_stream(stream).stream(), cuda_event(*event).event(), 0));
   }
 
   // By looking: CUDA's own wait has no limit.
@@ -125,7 +129,7 @@ class CudaRuntime final : public DeviceRuntime {
     if (!event) return {};
     const auto start = Clock::now();
     for (;;) {
-      const cudaError_t state = cuda(*event).state();
+      const cudaError_t state = cuda_event(*event).state();
       if (state == cudaSuccess) return {};
       if (state != cudaErrorNotReady) return cuda_error(device().str(), state);
       const auto waited = Clock::now() - start;

@@ -44,7 +44,8 @@ class DeviceConformance : public testing::TestWithParam<DeviceUnderTest> {
     const auto bytes = static_cast<std::size_t>(c10::multiply_integers(shape)) * sizeof(float);
     const std::shared_ptr<void> memory = runtime_->pinned_memory(bytes);
     if (!memory) return at::empty(shape, at::kFloat);
-    return at::from_blob(memory.get(), shape, [memory](void*) {}, at::kFloat);
+    return at::from_blob(
+        memory.get(), shape, [memory](void*) {}, at::kFloat);
   }
   void finish(Stream stream) const {
     const auto done = runtime_->host_wait(runtime_->record(stream), kPatience);
@@ -115,7 +116,10 @@ TEST_P(DeviceConformance, ScopesNestAndEndInReverse) {
 // The last handle of a gradient may end anywhere, and later than the worker.
 TEST_P(DeviceConformance, PinnedMemoryEndsOnAnyThreadAndAfterTheRuntime) {
   std::shared_ptr<void> memory = runtime_->pinned_memory(1 << 20);
-  if (!memory) GTEST_SKIP() << "there is none on this device";
+  if (!memory) {
+    EXPECT_TRUE(runtime_->in_host_memory());
+    return;
+  }
   static_cast<unsigned char*>(memory.get())[(1 << 20) - 1] = 7;
   runtime_ = nullptr;
   std::thread other([last = std::move(memory)]() mutable { last.reset(); });
@@ -125,8 +129,8 @@ TEST_P(DeviceConformance, PinnedMemoryEndsOnAnyThreadAndAfterTheRuntime) {
 TEST_P(DeviceConformance, TransfersOfAnySizeArrive) {
   Transfers transfers(runtime_, std::size_t{256} << 20, kPatience);
   Transfers::Place place;
-  for (const std::int64_t count : {std::int64_t{1}, std::int64_t{1000}, std::int64_t{5} << 20,
-                                   std::int64_t{30} << 20}) {
+  for (const std::int64_t count :
+       {std::int64_t{1}, std::int64_t{1000}, std::int64_t{5} << 20, std::int64_t{30} << 20}) {
     SCOPED_TRACE(count);
     const at::Tensor host = at::arange(count, at::kFloat);
     const at::Tensor up = transfers.upload(host, place);

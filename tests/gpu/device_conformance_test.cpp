@@ -11,8 +11,8 @@ DeviceUnderTest lazy(std::uint64_t seed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance,
-                         testing::Values(DeviceUnderTest{"Host", host_runtime, ""}, lazy(0), lazy(1),
-                                         lazy(2), lazy(3)),
+                         testing::Values(DeviceUnderTest{"Host", host_runtime, ""}, lazy(0),
+                                         lazy(1), lazy(2), lazy(3)),
                          name_of);
 
 }  // namespace

@@ -37,8 +37,8 @@ TEST(LaunchGate, OpensForThoseWhoWait) {
   LaunchGate gate;
   ASSERT_TRUE(gate.close(kLong).ok());
   EXPECT_FALSE(LaunchGate::Pass(gate, kShort).granted());
-  auto waiting = std::async(std::launch::async,
-                            [&] { return LaunchGate::Pass(gate, kLong).granted(); });
+  auto waiting =
+      std::async(std::launch::async, [&] { return LaunchGate::Pass(gate, kLong).granted(); });
   auto second = std::async(std::launch::async, [&] { return gate.close(kLong).ok(); });
   while (gate.waiting() == 0) std::this_thread::yield();
   gate.open();
@@ -123,7 +123,9 @@ class WatchedDevice final : public DeviceRuntime {
   Expected<void> host_wait(const EventHandle& event, Duration patience) override {
     return lazy_.host_wait(event, patience);
   }
-  void record_stream(const at::Tensor& t, Stream stream) override { lazy_.record_stream(t, stream); }
+  void record_stream(const at::Tensor& t, Stream stream) override {
+    lazy_.record_stream(t, stream);
+  }
   std::shared_ptr<void> pinned_memory(std::size_t bytes) override {
     look();
     return lazy_.pinned_memory(bytes);
@@ -200,11 +202,11 @@ TEST(LaunchGate, EvaluationHoldsNoPassWhileItWaits) {
 TEST(ReplicaLaunch, AFailureEndsItForAll) {
   LaunchGate gate;
   ReplicaLaunch launch(2, gate);
-  auto other = std::async(std::launch::async, [&] {
-    return launch.run(1, kLong, [] { return Expected<void>(); });
+  auto other = std::async(std::launch::async,
+                          [&] { return launch.run(1, kLong, [] { return Expected<void>(); }); });
+  const auto failed = launch.run(0, kLong, [] {
+    return Expected<void>(Error{Errc::failed, "the GPU has fallen off the bus"});
   });
-  const auto failed = launch.run(
-      0, kLong, [] { return Expected<void>(Error{Errc::failed, "the GPU has fallen off the bus"}); });
   EXPECT_EQ(failed.error().message, "the GPU has fallen off the bus");
   EXPECT_EQ(other.get().error().code, Errc::peer_down);
   EXPECT_TRUE(gate.close(kLong).ok()) << "it is open again";

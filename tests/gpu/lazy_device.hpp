@@ -63,7 +63,9 @@ class LazyDevice final : public DeviceRuntime {
     return {};
   }
 
-  void record_stream(const at::Tensor&, Stream stream) override { say("record on " + name(stream)); }
+  void record_stream(const at::Tensor&, Stream stream) override {
+    say("record on " + name(stream));
+  }
 
   std::shared_ptr<void> pinned_memory(std::size_t bytes) override {
     if (!pages) return nullptr;
@@ -81,7 +83,7 @@ class LazyDevice final : public DeviceRuntime {
 
   std::vector<std::string> log;  // what was asked for, in order
   int allocations = 0;
-  std::size_t pinned_bytes = 0;         // of all of them
+  std::size_t pinned_bytes = 0;        // of all of them
   std::function<void()> on_host_wait;  // where the host waits
   bool dead = false;
   bool pages = true;  // false: there is no pinned memory

@@ -91,6 +91,13 @@ TEST(Objective, EqualLogitsOfManyClassesAreNoHits) {
   EXPECT_DOUBLE_EQ(accuracy[1].item<double>(), 5.0 / (kManyClasses + 1));
 }
 
+TEST(Objective, ALogitThatIsNoNumberIsNoHit) {
+  at::Tensor output = at::randn({2, kManyClasses + 1});
+  output[0].fill_(std::nan(""));
+  const at::Tensor target = at::stack({at::tensor(7), output[1].argmax(0)}).to(at::kLong);
+  EXPECT_DOUBLE_EQ(accuracy_figures(Task::classification, output, target)[0].item<double>(), 0.5);
+}
+
 TEST(Objective, OutputsHaveAPlaceForEachLabel) {
   DataInfo info;
   info.classes = 7;

@@ -18,8 +18,7 @@ TEST(ReplicaThreads, WaitReturnsWhenAllHaveEndedAndLetGo) {
   const auto held = std::make_shared<int>(0);
   std::atomic<int> ended{0};
   for (int round = 0; round < 100; ++round) {
-    for (std::size_t i = 0; i < threads.size(); ++i)
-      threads.run(i, [held, &ended] { ++ended; });
+    for (std::size_t i = 0; i < threads.size(); ++i) threads.run(i, [held, &ended] { ++ended; });
     threads.wait();
     EXPECT_EQ(ended, 3 * (round + 1));
     EXPECT_EQ(held.use_count(), 1);

@@ -38,8 +38,8 @@ void expect_same(const Gradient& a, const Gradient& b) {
   EXPECT_EQ(a.samples, b.samples);
 }
 
-// Whatever runs late or early within what waits and events allow, results are those of the CPU; also
-// when steps repeat or jump, memory is recycled, and others go on reading older results.
+// Whatever runs late or early within what waits and events allow, results are those of the CPU;
+// also when steps repeat or jump, memory is recycled, and others go on reading older results.
 TEST(Transfers, AnyOrderThatTheMarksAllowGivesTheSameBits) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -395,16 +395,19 @@ TEST(Transfers, AWorkerPinsThreeGradientsAndARing) {
   const auto compute = make_tiny(config);
   const auto model = sizeof(float) * static_cast<std::size_t>(compute->dimension());
   std::vector<Gradient> kept;
-  for (Step step = 0; step < 5; ++step) {
+  for (Step step = 0; step < 8; ++step) {
     kept.push_back(compute->gradient(tiny_request(compute->initial_parameters(), step)));
     ASSERT_EQ(kept.back().error, "");
   }
-  EXPECT_LE(device->pinned_bytes, 3 * (model + (4 << 20)) + Transfers::kRingBytes + (4 << 20));
+  constexpr std::size_t kMiB = 1 << 20;
+  EXPECT_LE(device->pinned_bytes, 3 * (model + 2 * kMiB) + Transfers::kRingBytes + 64 * kMiB);
   EXPECT_TRUE(kept[0].value.read().equal(
       make_tiny(tiny_config([] {
         return torch::nn::Sequential(torch::nn::Linear(3, 1000), torch::nn::Linear(1000, 8000),
                                      torch::nn::Linear(8000, 6));
-      }))->gradient(tiny_request(compute->initial_parameters(), 0)).value.read()));
+      }))
+          ->gradient(tiny_request(compute->initial_parameters(), 0))
+          .value.read()));
 }
 
 }  // namespace

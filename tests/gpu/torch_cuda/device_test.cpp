@@ -13,7 +13,10 @@ namespace {
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance,
                          testing::Values(DeviceUnderTest{
-                             "Cuda", [] { return open_device({at::kCUDA, 0}).value(); },
+                             "Cuda",
+                             [] {
+                               return open_device({at::kCUDA, 0}).value();
+                             },
                              too_few_gpus(1)}),
                          name_of);
 

@@ -118,7 +118,8 @@ TEST_P(Operators, Quantised) {
   kernels::int8_fold(csum, found, 0.5);
   expect_same_bits(csum, sum);
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
-    const at::Tensor halves = kernels::half_pack(x, type), cuda_halves = kernels::half_pack(up(x), type);
+    const at::Tensor halves = kernels::half_pack(x, type),
+                     cuda_halves = kernels::half_pack(up(x), type);
     expect_same_bits(cuda_halves, halves);
     kernels::half_fold(sum, halves, 0.25);
     kernels::half_fold(csum, cuda_halves, 0.25);
