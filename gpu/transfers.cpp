@@ -11,8 +11,6 @@
 #include "gpu/torch_error.hpp"
 
 namespace grapevine {
-namespace {}  // namespace
-
 Transfers::Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes,
                      Duration patience)
     : runtime_(std::move(runtime)),

@@ -1,8 +1,10 @@
 #include "gpu/replica_threads.hpp"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <set>
 #include <thread>

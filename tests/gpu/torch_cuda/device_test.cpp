@@ -30,8 +30,8 @@ TEST(CudaDevice, IsInThisBuildWhereverItRuns) {
   if (count == 0) {
     EXPECT_NE(choose_device("cuda", visible_gpus(), 0).error().message.find("no CUDA GPU"),
               std::string::npos);
-    EXPECT_FALSE(open_device({at::kCUDA, 0}).ok());
-    EXPECT_FALSE(device_ids({{at::kCUDA, 0}}).ok());
+    EXPECT_FALSE(open_device(at::Device(at::kCUDA, 0)).ok());
+    EXPECT_FALSE(device_ids({at::Device(at::kCUDA, 0)}).ok());
   }
 }
 
