@@ -17,6 +17,7 @@
 #include "apps/node_command.hpp"
 #include "apps/topology_command.hpp"
 #include "apps/train_command.hpp"
+#include "gpu/device.hpp"
 #include "messages/exception_line.hpp"
 #ifdef GRAPEVINE_TORCH_CUDA
 #include "gpu/torch_cuda/register.hpp"
@@ -74,6 +75,6 @@ int main(int argc, char** argv) {
   };
   grapevine::Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0};
   const int code = grapevine::run_command_line(table, {argv + 1, argv + argc}, console);
-  if (!console.thread_left_behind) return code;
+  if (!console.thread_left_behind && !grapevine::device_threads_left_behind()) return code;
   std::_Exit(code);  // destructors would pull away what that thread uses
 }

@@ -80,14 +80,17 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
              "lognormal=MU:SIGMA");
   add_option(
       app, "device", options.device,
-      "cpu | cuda[:i] | auto: the cards of this machine in turn, or the cpu where it has none");
+      "cpu | cuda[:i] | auto: the GPUs of this machine in turn, or the cpu where it has none");
   add_option(
       app, "devices-per-worker", options.devices_per_worker,
-      "cards that share a worker's batch; gradients meet by NCCL where each has a card of its own");
+      "GPUs that share a worker's batch; NCCL sums gradients where no other worker uses them");
   add_option(app, "precision", options.precision,
-             "fp32 | bf16 | fp16: of the forward pass; fp16 with loss scaling, on cards only");
+             "fp32 | tf32 | bf16 | fp16: of products and convolutions; tf32 and fp16 (with loss "
+             "scaling) on GPUs only");
   add_switch(app, "channels-last", options.channels_last,
              "images lie as [B, H, W, C] on the device, which its convolutions may prefer");
+  add_switch(app, "cudnn-benchmark", options.cudnn_benchmark,
+             "cuDNN times its algorithms for each shape; equal runs may then differ in bits");
   add_option(app, "threads", options.threads, "per worker; 0: cores / workers");
   add_option(app, "checkpoint-every", options.checkpoint_every, "epochs; 0: only at the end");
   add_option(app, "checkpoint-keep", options.checkpoint_keep,

@@ -43,8 +43,9 @@ struct TrainOptions {
   std::int64_t seed = 1;
   std::string delay;
   std::string device = "auto";
-  std::string precision = "fp32";  // fp32 | bf16 | fp16
+  std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16
   bool channels_last = false;
+  bool cudnn_benchmark = false;
   std::int64_t devices_per_worker = 1;
   int threads = 0;  // 0: the cores divided by the workers
   double checkpoint_every = 1;

@@ -331,6 +331,27 @@ TEST(TorchCompute, EvaluatesTheTestSplit) {
   }
 }
 
+// Rows of metrics.csv that nobody writes need no accuracy; the loss is always there.
+TEST(TorchCompute, CountsHitsWhereAskedTo) {
+  TorchComputeConfig config = tiny_config(tiny_layers);
+  const auto always = make_tiny(config);
+  config.accuracy_every = 3;
+  config.last_step = 6;
+  const auto some = make_tiny(config);
+  for (Step step = 0; step < 8; ++step) {
+    const FrozenTensor z = random_point(*always, static_cast<std::uint64_t>(step));
+    const Gradient a = always->gradient(tiny_request(z, step));
+    const Gradient b = some->gradient(tiny_request(z, step));
+    expect_same_bits(a, b);
+    const bool counted = step % 3 == 0 || step == 5;
+    EXPECT_EQ(std::isnan(b.top1), !counted) << step;
+    EXPECT_EQ(std::isnan(b.top5), !counted) << step;
+    if (counted) {
+      EXPECT_EQ(a.top1, b.top1);
+    }
+  }
+}
+
 TEST(TorchCompute, Regression) {
   DataInfo info = tiny_info();
   info.task = Task::regression;
