@@ -43,8 +43,16 @@ class TrainCommand : public Command {
 
   Expected<void> run(Console& console) override {
     if (auto read = read_job_file(*app_, options_); !read) return read;
+    auto done = run_job(console);
+    if (!done && done.error().code == Errc::bad_input)
+      return located(done.error(), options_.places);
+    return done;
+  }
+
+ private:
+  Expected<void> run_job(Console& console) {
     if (auto length = settle_length(*app_, options_); !length) return length;
-    std::signal(SIGPIPE, SIG_IGN);  // whoever read the progress may go: the training stays
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of the progress may go: the training stays
     if (!options_.cluster.empty()) return submit(console);
     if (options_.processes != 0)
       return bad_input("--processes goes with --cluster; here, 'grapevine launch -n N -- train'");
@@ -83,7 +91,6 @@ class TrainCommand : public Command {
     return run_requeue_command(job);
   }
 
- private:
   // The job is run elsewhere: what can be seen of it here is checked before.
   Expected<void> submit(Console& console) {
     if (auto checked = check_train_options(options_); !checked) return checked;

@@ -516,8 +516,8 @@ TEST(LaunchCommand, AnSshThatFailsIsNamed) {
 TEST(LaunchCommand, BadUsageIsOneClearLine) {
   const Script script("echo never");
   const std::string hosts = script.write_hosts("node1 slots=2\nnode2 slots=two\n");
-  expect_error(script.run({"-n", "2"}), 2, "no verb");
-  expect_error(script.run({"-n", "2", "--"}), 2, "no verb");
+  expect_error(script.run({"-n", "2"}), 2, "no command");
+  expect_error(script.run({"-n", "2", "--"}), 2, "no command");
   expect_error(script.run({"--", "verb"}), 2, "-n");
   expect_error(script.run({"-n", "0", "--", "verb"}), 2, "-n 0");
   expect_error(script.run({"-n", "x", "--", "verb"}), 2, "x");
