@@ -124,12 +124,13 @@ void LaunchJob::collect_ended() {
 }
 
 void LaunchJob::on_end(Member& member) {
+  const std::string text = member.held.substr(std::min(member.held.size(), sizeof kErrorStart - 1));
+  // main() prints it; a process that found the same may have got SIGTERM before it could exit.
+  if (failure_ && text == failure_->message) member.held.clear();
   if (member.end->exit_code == kBadInput) {
-    const std::string text =
-        member.held.substr(std::min(member.held.size(), sizeof kErrorStart - 1));
     if (!failure_)
       failure_ = bad_input(text.empty() ? describe(member.placement, *member.end) : text);
-    if (text == failure_->message) member.held.clear();  // main() prints it
+    if (text == failure_->message) member.held.clear();
     release_held(member);
     ask_to_end();
     return;
