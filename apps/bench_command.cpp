@@ -387,7 +387,8 @@ class BenchCommand final : public Command {
     add_option(app, "ranks", o_.ranks, "number of ranks");
     bytes_option_ = add_list(app, "bytes", o_.bytes, "sizes to measure in bytes, comma-separated");
     add_option(app, "iterations", o_.iterations, "measurements of each size");
-    add_list(app, "skew", o_.skew, "partial: rank r is ready after r times this duration; comma-separated");
+    add_list(app, "skew", o_.skew,
+             "partial: rank r is ready after r times this duration; comma-separated");
     add_option(app, "quorum", o_.quorum, "partial: ranks of the quorum [more than half]");
     add_list(app, "density", o_.densities, "sparse: shares of entries to keep, comma-separated");
     add_switch(app, "json", o_.json, "print one JSON object per size");

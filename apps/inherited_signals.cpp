@@ -31,8 +31,8 @@ __attribute__((no_sanitize("address", "undefined"))) void note_ignored(int, char
 }
 
 // Functions in this section of an executable run before any library's constructors.
-__attribute__((section(".preinit_array"), used)) void (*at_start)(int, char**, char**) =
-    note_ignored;
+__attribute__((section(".preinit_array"), used)) void (*at_start)(int, char**,
+                                                                  char**) = note_ignored;
 
 bool is_of_libucs(void (*handler)(int)) {
   Dl_info info{};

@@ -249,7 +249,8 @@ std::optional<std::int64_t> tasks_of_node(std::string_view list, std::int64_t no
 Expected<std::int32_t> slurm_local_tasks(const Reader& reader, std::int32_t tasks) {
   for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
     if (!reader.has(name) || !reader.has("SLURM_NODEID")) continue;
-    const auto node = reader.number("SLURM_NODEID", {name}, 0, std::numeric_limits<std::int32_t>::max());
+    const auto node =
+        reader.number("SLURM_NODEID", {name}, 0, std::numeric_limits<std::int32_t>::max());
     if (!node) return node.error();
     const auto local = tasks_of_node(reader.text(name), *node);
     if (!local)
@@ -261,8 +262,8 @@ Expected<std::int32_t> slurm_local_tasks(const Reader& reader, std::int32_t task
     return bad_input(
         "neither SLURM_STEP_TASKS_PER_NODE nor SLURM_NTASKS_PER_NODE is set, but SLURM_PROCID is: "
         "start the process with srun, which sets them");
-  const auto local = reader.number("SLURM_NTASKS_PER_NODE", {}, 1,
-                                   std::numeric_limits<std::int32_t>::max());
+  const auto local =
+      reader.number("SLURM_NTASKS_PER_NODE", {}, 1, std::numeric_limits<std::int32_t>::max());
   if (!local) return local.error();
   return static_cast<std::int32_t>(std::min<std::int64_t>(*local, tasks));
 }

@@ -45,9 +45,10 @@ int main(int argc, char** argv) {
   grapevine::restore_inherited_signals();
   open_closed_streams();
   if (!set_up_logging()) {
-    std::cerr << "error: GRAPEVINE_LOG_LEVEL: expected trace, debug, info, warning, error, critical "
-                 "or off"
-              << std::endl;
+    std::cerr
+        << "error: GRAPEVINE_LOG_LEVEL: expected trace, debug, info, warning, error, critical "
+           "or off"
+        << std::endl;
     return 2;
   }
 #ifdef GRAPEVINE_TORCH_CUDA
@@ -57,8 +58,7 @@ int main(int argc, char** argv) {
       {"train", "train a model with actors", grapevine::make_train_command},
       {"launch", "start a command in several processes, here or over ssh",
        grapevine::make_launch_command},
-      {"node", "a node that runs the jobs of 'train --cluster'",
-       grapevine::make_node_command},
+      {"node", "a node that runs the jobs of 'train --cluster'", grapevine::make_node_command},
       {"average", "distributed averaging without a model", grapevine::make_average_command},
       {"topology", "a communication graph: its rounds and how fast it mixes",
        grapevine::make_topology_command},

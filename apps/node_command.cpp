@@ -343,10 +343,8 @@ class NodeCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
     app_ = &app;
-    add_option(app, "listen", options_.listen,
-               "HOST:PORT to listen on; port 0: one that is free");
-    add_option(app, "join", options_.join,
-               "HOST:PORT of the first node [this is the first node]");
+    add_option(app, "listen", options_.listen, "HOST:PORT to listen on; port 0: one that is free");
+    add_option(app, "join", options_.join, "HOST:PORT of the first node [this is the first node]");
     add_option(app, "slots", options_.slots, "processes of a job that this node runs at a time");
     add_option(app, "secret-file", options_.secret_file,
                "file with the secret that all nodes and submitters share "
@@ -378,9 +376,10 @@ class NodeCommand final : public Command {
     auto secret = read_secret(options_.secret_file);
     if (!secret) return secret.error();
     if (secret->empty() && !is_loopback_host(listen->host))
-      return bad_input("--listen " + options_.listen +
-                       ": every user who reaches that port could run jobs here: give --secret-file FILE, "
-                       "or listen on 127.0.0.1");
+      return bad_input(
+          "--listen " + options_.listen +
+          ": every user who reaches that port could run jobs here: give --secret-file FILE, "
+          "or listen on 127.0.0.1");
     if (secret->empty())
       spdlog::warn("no --secret-file: every user of this machine can run jobs here as this user");
     return Node(options_, std::move(*listen), std::move(first), std::move(*secret), console).run();

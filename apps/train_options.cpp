@@ -75,7 +75,8 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add_option(app, "optimizer", options.optimizer, "sgd | adam | adamw");
   add_option(app, "lr-schedule", options.lr_schedule,
              "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]");
-  add_option(app, "warmup-epochs", options.warmup_epochs, "epochs at the start in which the learning rate grows linearly to --lr");
+  add_option(app, "warmup-epochs", options.warmup_epochs,
+             "epochs at the start in which the learning rate grows linearly to --lr");
   add_option(app, "seed", options.seed, "seed of parameters, sample order and everything random");
   add_option(app, "delay", options.delay,
              "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] (per time step), "
@@ -83,26 +84,27 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add_option(
       app, "device", options.device,
       "cpu | cuda[:i] | auto: the GPUs of this machine in turn, or the CPU where it has none");
-  add_option(
-      app, "devices-per-worker", options.devices_per_worker,
-      "GPUs that share a worker's batch; NCCL adds their gradients where each replica has its own GPU");
+  add_option(app, "devices-per-worker", options.devices_per_worker,
+             "GPUs that share a worker's batch; NCCL adds their gradients where each replica has "
+             "its own GPU");
   add_option(app, "precision", options.precision,
              "fp32 | bf16 | fp16 in the forward pass; fp16 with loss scaling, on GPUs only");
   add_switch(app, "channels-last", options.channels_last,
              "store images as [B, H, W, C] on the device, which can make convolutions faster");
   add_option(app, "threads", options.threads, "threads of each worker; 0: cores / workers");
-  add_option(app, "checkpoint-every", options.checkpoint_every, "epochs between checkpoints; 0: only at the end");
+  add_option(app, "checkpoint-every", options.checkpoint_every,
+             "epochs between checkpoints; 0: only at the end");
   add_option(app, "checkpoint-keep", options.checkpoint_keep,
              "all checkpoints, or the latest only");
-  add_option(app, "validate", options.validate, "test the averaged model after each epoch, or at the end: epoch | end");
+  add_option(app, "validate", options.validate,
+             "test the averaged model after each epoch, or at the end: epoch | end");
   add_option(app, "requeue-command", options.requeue_command,
              "on SIGUSR1: checkpoint, stop and run this, e.g. 'scontrol requeue $SLURM_JOB_ID'");
   add_option(app, "resume", options.resume, "a run's folder, or one of its checkpoints");
   add_option(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
   add_option(app, "trace", options.trace, "record every message: on | off");
-  add_option(
-      app, "metrics-port", options.metrics_port,
-      "port for Prometheus, path /metrics; 0: a port that is free [off]")
+  add_option(app, "metrics-port", options.metrics_port,
+             "port for Prometheus, path /metrics; 0: a port that is free [off]")
       ->default_str("");
   add_switch(app, "tensorboard", options.tensorboard, "write curves to DIR/tensorboard");
   add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");

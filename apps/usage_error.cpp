@@ -52,8 +52,8 @@ std::string unknown_option(const VerbUsage& usage, const std::string& typed,
            "' takes its job file without one, e.g. 'grapevine " + usage.verb + " job.toml'";
   if (begins(typed, "--")) return unknown_name("option", typed, known).message;
   const bool ranks = std::find(known.begin(), known.end(), "--ranks") != known.end();
-  return "unknown option '" + typed + "': " +
-         (typed == "-n" && ranks ? "did you mean '--ranks'? " : "") + help;
+  return "unknown option '" + typed +
+         "': " + (typed == "-n" && ranks ? "did you mean '--ranks'? " : "") + help;
 }
 
 std::string extras_message(const VerbUsage& usage, const std::string& help) {

@@ -122,9 +122,9 @@ std::string whole_number_complaint(std::string& text, std::int64_t least, std::i
   const std::string shown = "'" + text + "': expected a whole number";
   const bool negative = text[0] == '-';
   const std::size_t sign = negative || text[0] == '+' ? 1 : 0;
-  const bool digits = text.size() > sign && std::all_of(text.begin() + sign, text.end(), [](char c) {
-    return c >= '0' && c <= '9';
-  });
+  const bool digits =
+      text.size() > sign &&
+      std::all_of(text.begin() + sign, text.end(), [](char c) { return c >= '0' && c <= '9'; });
   if (!digits) return shown;
   const std::string plain = (negative ? "-" : "") + text.substr(sign);
   std::int64_t value = 0;

@@ -133,11 +133,12 @@ Expected<void> TorchCompute::check_fit() {
       return bad_input(what + ": its output has no gradient for its parameters, so that nothing " +
                        "could be learned: does its forward pass detach it?");
     }
-    const bool swapped = output.dim() == 3 && output.transpose(1, 2).sizes() == at::IntArrayRef(needed);
-    return bad_input(what + ": its output is " + shape_text(output.sizes()) + " where " +
-                     shape_text(needed) + " is needed, for input " + input_shape + ": " +
-                     (swapped ? "return output.transpose(1, 2)"
-                              : "choose another model or data set"));
+    const bool swapped =
+        output.dim() == 3 && output.transpose(1, 2).sizes() == at::IntArrayRef(needed);
+    return bad_input(
+        what + ": its output is " + shape_text(output.sizes()) + " where " + shape_text(needed) +
+        " is needed, for input " + input_shape + ": " +
+        (swapped ? "return output.transpose(1, 2)" : "choose another model or data set"));
   } catch (const std::exception& e) {
     return bad_input(what + ": output " + shape_text(needed) + " is needed for input " +
                      input_shape + ", but its forward pass failed: " + one_line(e));

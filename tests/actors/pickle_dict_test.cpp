@@ -72,7 +72,9 @@ std::string pickle_in(const std::vector<char>& archive) {
 // torch.load(weights_only=True) does not know (those of PyTorch 2.6).
 std::set<std::string> globals_of(const std::string& pickle) {
   std::set<std::string> globals;
-  const std::string plain = "\x80" "()]}RbaesuNt\x85\x86\x87\x88\x89Q.";
+  const std::string plain =
+      "\x80"
+      "()]}RbaesuNt\x85\x86\x87\x88\x89Q.";
   std::size_t at = 0;
   const auto line = [&] {
     const std::size_t begin = at;

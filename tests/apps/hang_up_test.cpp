@@ -16,10 +16,11 @@ namespace fs = std::filesystem;
 
 // Slow enough to be met in the middle: 40 steps of 100 ms at least.
 std::vector<std::string> slow_run(const fs::path& out) {
-  return {"train",     "--model", "linear",    "--data",  "glyphs:640",
-          "--workers", "2",       "--steps",   "40",      "--batch-size",
-          "16",        "--delay", "rank=0:100ms", "--threads", "1",
-          "--checkpoint-every", "0.1", "--out", out.string()};
+  return {"train",        "--model",      "linear",    "--data",
+          "glyphs:640",   "--workers",    "2",         "--steps",
+          "40",           "--batch-size", "16",        "--delay",
+          "rank=0:100ms", "--threads",    "1",         "--checkpoint-every",
+          "0.1",          "--out",        out.string()};
 }
 
 bool appears(const fs::path& path) {

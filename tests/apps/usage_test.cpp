@@ -40,7 +40,8 @@ TEST(Usage, SaysWhatAValueShouldBe) {
       {{"train", "--epochs", "inf"}, "--epochs inf: expected a number above 0"},
       {{"train", "--json=maybe"}, "--json"},
       {{"train", "--alg", "sgp"}, "unknown option '--alg': did you mean '--algorithm'?"},
-      {{"train", "--config", "x"}, "unknown option '--config': 'grapevine train' takes its job file"},
+      {{"train", "--config", "x"},
+       "unknown option '--config': 'grapevine train' takes its job file"},
       {{"train", "a.toml", "b.toml"}, "unexpected argument 'b.toml': see 'grapevine train --help'"},
       {{"topology", "ring", "-n", "8"}, "unknown option '-n': did you mean '--ranks'?"},
       {{"topology"}, "name is missing: see 'grapevine topology --help'"},
@@ -88,10 +89,9 @@ TEST(Usage, WarnsOfVariablesThatNothingReads) {
              verb);
   EXPECT_EQ(known.err, "") << known.describe();
   // Once for all processes of a job.
-  const ProcessResult second =
-      run_in({"GRAPEVINE_LRR=0.1", "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
-              "MASTER_PORT=1"},
-             verb);
+  const ProcessResult second = run_in(
+      {"GRAPEVINE_LRR=0.1", "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1"},
+      verb);
   EXPECT_EQ(second.err, "") << second.describe();
 }
 
@@ -103,8 +103,7 @@ TEST(Usage, GuessesVariablesByWhatDiffers) {
   EXPECT_EQ(warnings[0],
             "the environment variable GRAPEVINE_BATCHSIZE is set, but nothing reads it: did you "
             "mean GRAPEVINE_BATCH_SIZE?");
-  EXPECT_EQ(warnings[1],
-            "the environment variable GRAPEVINE_XYZW is set, but nothing reads it");
+  EXPECT_EQ(warnings[1], "the environment variable GRAPEVINE_XYZW is set, but nothing reads it");
 }
 
 TEST(Usage, NamesTheLineOfTheJobFile) {
@@ -146,9 +145,8 @@ TEST(Usage, HelpThatCannotBeWrittenIsAFailure) {
   for (const std::string arguments : {"train --help", "--help", "--version"}) {
     ProcessOptions options;
     options.program = "/bin/sh";
-    const ProcessResult result =
-        run_process({"-c", std::string(GRAPEVINE_EXECUTABLE) + " " + arguments + " > /dev/full"},
-                    options);
+    const ProcessResult result = run_process(
+        {"-c", std::string(GRAPEVINE_EXECUTABLE) + " " + arguments + " > /dev/full"}, options);
     EXPECT_EQ(result.exit_code, 1) << arguments << "\n" << result.describe();
     EXPECT_NE(result.err.find("could not be written to stdout"), std::string::npos);
   }

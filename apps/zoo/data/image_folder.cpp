@@ -54,9 +54,9 @@ Expected<std::vector<std::string>> class_names(const fs::path& folder) {
 Expected<std::vector<std::string>> image_names(const fs::path& folder) {
   auto names = visible_names(folder);
   if (!names) return names.error();
-  const bool holds_folders = std::any_of(names->begin(), names->end(), [&](const std::string& name) {
-    return is_folder(folder / name);
-  });
+  const bool holds_folders =
+      std::any_of(names->begin(), names->end(),
+                  [&](const std::string& name) { return is_folder(folder / name); });
   std::vector<std::string> images;
   for (std::string& name : *names) {
     if (!is_image_name(name)) continue;
