@@ -85,7 +85,7 @@ TEST(HangUp, IsIgnoredWhereTheParentIgnoredIt) {
 
 // Where nothing handles it, the process ends as any other would.
 TEST(HangUp, EndsWhatHasNothingToSave) {
-  Process process({"average", "--ranks", "64", "--rounds", "1000000000", "--json"});
+  Process process({"average", "--ranks", "64", "--rounds", "10000000", "--json"});
   ASSERT_TRUE(process.wait_for_output("\"round\":1,")) << process.so_far().describe();
   process.signal(SIGHUP);
   EXPECT_EQ(process.wait().signal, SIGHUP);
