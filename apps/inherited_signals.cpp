@@ -40,13 +40,20 @@ bool is_of_libucs(void (*handler)(int)) {
          info.dli_fname != nullptr && std::strstr(info.dli_fname, "libucs") != nullptr;
 }
 
+// Whether the user wants libucs to handle it. SIGHUP is the signal on which it prints its state,
+// unless UCX_DEBUG_SIGNO names another; the others are those of crashes.
+bool asked_for(int number) {
+  const auto set = [](const char* name) { return std::getenv(name) != nullptr; };
+  const bool crashes = set("UCX_HANDLE_ERRORS") || set("UCX_ERROR_SIGNALS");
+  return set("UCX_DEBUG_SIGNO") || (crashes && number != SIGHUP);
+}
+
 }  // namespace
 
 void restore_inherited_signals() {
-  for (const char* name : {"UCX_HANDLE_ERRORS", "UCX_ERROR_SIGNALS", "UCX_DEBUG_SIGNO"})
-    if (std::getenv(name) != nullptr) return;
   for (int number = 1; number < 32; ++number) {
     struct sigaction action {};
+    if (asked_for(number)) continue;
     if (::sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_DFL ||
         action.sa_handler == SIG_IGN || !is_of_libucs(action.sa_handler))
       continue;
