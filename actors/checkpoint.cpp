@@ -56,10 +56,12 @@ Expected<StateDict> read_rank(const std::string& path, const std::optional<FileM
   if (!file) return bad_input(path + ": cannot be read: the checkpoint is not complete");
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   if (mark && !(*mark == mark_of(bytes)))
-    return bad_input(path + ": damaged, or of another checkpoint: its " +
-                     std::to_string(bytes.size()) + " bytes are not the " +
-                     std::to_string(mark->bytes) +
-                     " that job.json beside it has the checksum of; use another checkpoint");
+    return bad_input(path + ": damaged, or of another checkpoint: " +
+                     (mark->bytes == bytes.size()
+                          ? "its checksum is not the one"
+                          : "it has " + std::to_string(bytes.size()) + " bytes, not the " +
+                                std::to_string(mark->bytes)) +
+                     " in job.json beside it; use another checkpoint");
   auto state = from_bytes(bytes);
   if (!state)
     return bad_input(path + ": damaged: byte 0.." + std::to_string(bytes.size()) +

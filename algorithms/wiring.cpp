@@ -225,6 +225,7 @@ Expected<Wiring> Wiring::parse_toml(const std::string& text, const std::string& 
     if (node == nullptr) return wiring;
     if (!node->is_table()) return bad_input(where + ": 'wiring' is not a table");
     for (const auto& [key, value] : *node->as_table()) {
+      const std::string place = where + ":" + std::to_string(value.source().begin.line);
       std::string written;
       if (const auto* string = value.as_string()) {
         written = string->get();
@@ -237,11 +238,11 @@ Expected<Wiring> Wiring::parse_toml(const std::string& text, const std::string& 
       } else if (const auto* boolean = value.as_boolean()) {
         written = boolean->get() ? "true" : "false";
       } else {
-        return bad_input(where + ": wiring." + std::string(key.str()) +
+        return bad_input(place + ": wiring." + std::string(key.str()) +
                          " is neither text, a number nor true/false");
       }
       if (auto set = wiring.set(std::string(key.str()), written); !set)
-        return Error{set.error().code, where + ": " + set.error().message};
+        return Error{set.error().code, place + ": " + set.error().message};
     }
   } catch (const toml::parse_error& error) {
     std::ostringstream message;

@@ -138,6 +138,8 @@ void LaunchJob::collect_ended() {
 void LaunchJob::on_end(Member& member) {
   const std::string said = member.held.substr(std::min(member.held.size(), sizeof kErrorStart - 1));
   if (const std::string hint = resume_hint_in(said); !hint.empty()) hint_ = hint;
+  // main() prints it; a process that found the same may have got SIGTERM before it could exit.
+  if (failure_ && said == failure_->message) member.held.clear();
   const int code = member.end->exit_code;
   if (code == kExitBadInput) return on_bad_input(member, said);
   if (code == kExitLost || code == kExitStopped) return on_said_end(member, said);
@@ -148,7 +150,7 @@ void LaunchJob::on_end(Member& member) {
 void LaunchJob::on_bad_input(Member& member, const std::string& said) {
   if (!failure_)
     failure_ = bad_input(said.empty() ? describe(member.placement, *member.end) : said);
-  if (said == failure_->message) member.held.clear();  // main() prints it
+  if (said == failure_->message) member.held.clear();
   release_held(member);
   ask_to_end(options_.grace);
 }

@@ -13,24 +13,28 @@
 #include "apps/average_command.hpp"
 #include "apps/bench_command.hpp"
 #include "apps/command.hpp"
+#include "apps/inherited_signals.hpp"
 #include "apps/launch_command.hpp"
 #include "apps/node_command.hpp"
 #include "apps/topology_command.hpp"
 #include "apps/train_command.hpp"
 #include "gpu/device.hpp"
 #include "messages/exception_line.hpp"
+#include "messages/exit_code.hpp"
 #ifdef GRAPEVINE_TORCH_CUDA
 #include "gpu/torch_cuda/register.hpp"
 #endif
 
 namespace {
 
-// Logs go to stderr: stdout belongs to results.
-void set_up_logging() {
+// Logs go to stderr: stdout belongs to results. False where GRAPEVINE_LOG_LEVEL names no level.
+bool set_up_logging() {
   spdlog::set_default_logger(spdlog::stderr_color_mt("grapevine"));
   spdlog::set_pattern("%H:%M:%S %^%l%$ %v");
-  const char* level = std::getenv("GRAPEVINE_LOG_LEVEL");
-  spdlog::set_level(level != nullptr ? spdlog::level::from_str(level) : spdlog::level::warn);
+  const char* name = std::getenv("GRAPEVINE_LOG_LEVEL");
+  const auto level = name != nullptr ? spdlog::level::from_str(name) : spdlog::level::warn;
+  spdlog::set_level(level);
+  return level != spdlog::level::off || name == std::string("off");
 }
 
 // A standard stream that is closed would be the first file that is opened, and take what was meant
@@ -54,20 +58,26 @@ void open_closed_streams() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  grapevine::restore_inherited_signals();
   std::set_terminate(end_with_a_line);
   // A file that may not grow is an error of its write.
   std::signal(SIGXFSZ, SIG_IGN);
   open_closed_streams();
-  set_up_logging();
+  if (!set_up_logging()) {
+    std::cerr
+        << "error: GRAPEVINE_LOG_LEVEL: expected trace, debug, info, warning, error, critical "
+           "or off"
+        << std::endl;
+    return grapevine::kExitBadInput;
+  }
 #ifdef GRAPEVINE_TORCH_CUDA
   grapevine::register_torch_cuda();
 #endif
   const std::vector<grapevine::CommandEntry> table = {
       {"train", "train a model with actors", grapevine::make_train_command},
-      {"launch", "start a verb in several processes, here or over ssh",
+      {"launch", "start a command in several processes, here or over ssh",
        grapevine::make_launch_command},
-      {"node", "an actor node that waits for jobs of 'train --cluster'",
-       grapevine::make_node_command},
+      {"node", "a node that runs the jobs of 'train --cluster'", grapevine::make_node_command},
       {"average", "distributed averaging without a model", grapevine::make_average_command},
       {"topology", "a communication graph: its rounds and how fast it mixes",
        grapevine::make_topology_command},

@@ -364,28 +364,26 @@ class NodeCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
     app_ = &app;
-    add_option(app, "listen", options_.listen,
-               "HOST:PORT to listen on, and nowhere else; port 0: one that is free");
-    add_option(app, "join", options_.join,
-               "HOST:PORT of the first node; without it this is the first one");
-    add_option(app, "slots", options_.slots, "Processes of a job that may run here at a time");
+    add_option(app, "listen", options_.listen, "HOST:PORT to listen on; port 0: one that is free");
+    add_option(app, "join", options_.join, "HOST:PORT of the first node [this is the first node]");
+    add_option(app, "slots", options_.slots, "processes of a job that this node runs at a time");
     add_option(app, "secret-file", options_.secret_file,
-               "File with the word that all nodes and submitters must know "
+               "file with the secret that all nodes and submitters share "
                "[GRAPEVINE_CLUSTER_SECRET]");
     add_option(app, "join-timeout", options_.join_timeout_s,
-               "Seconds to try to reach the first node");
+               "seconds to try to reach the first node");
     add_option(app, "timeout", options_.timeout_s,
-               "Seconds without a sign of life after which another node counts as dead");
-    add_switch(app, "json", options_.json, "Print events as JSON objects, one a line");
+               "seconds of silence after which another node counts as dead");
+    add_switch(app, "json", options_.json, "print events as JSON objects, one per line");
     add_option(app, "config", config_, "TOML file with options");
     app.footer(
         "Then, from anywhere that reaches the first node: grapevine train --cluster HOST:PORT …\n"
-        "Whoever knows the secret runs jobs here as this user. See docs/cluster.md.");
+        "Everybody with the secret can run jobs here as this user. See docs/cluster.md.");
   }
 
   Expected<void> run(Console& console) override {
     if (auto read = read_config_file(*app_, config_); !read) return read;
-    std::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go: the node stays
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may go: the node stays
     if (options_.listen.empty()) return bad_input("--listen is missing: give HOST:PORT");
     auto listen = parse_node_address("--listen", options_.listen, 0);
     if (!listen) return listen.error();
@@ -399,11 +397,12 @@ class NodeCommand final : public Command {
     auto secret = read_secret(options_.secret_file);
     if (!secret) return secret.error();
     if (secret->empty() && !is_loopback_host(listen->host))
-      return bad_input("--listen " + options_.listen +
-                       ": whoever reaches that port could run jobs here: give --secret-file FILE, "
-                       "or listen on 127.0.0.1");
+      return bad_input(
+          "--listen " + options_.listen +
+          ": every user who reaches that port could run jobs here: give --secret-file FILE, "
+          "or listen on 127.0.0.1");
     if (secret->empty())
-      spdlog::warn("no --secret-file: every user of this machine may run jobs here as this one");
+      spdlog::warn("no --secret-file: every user of this machine can run jobs here as this user");
     return Node(options_, std::move(*listen), std::move(first), std::move(*secret), console).run();
   }
 

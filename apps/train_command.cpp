@@ -65,9 +65,17 @@ class TrainCommand : public Command {
 
   Expected<void> run(Console& console) override {
     if (auto read = read_job_file(*app_, options_); !read) return read;
+    auto done = run_job(console);
+    if (!done && done.error().code == Errc::bad_input)
+      return located(done.error(), options_.places);
+    return done;
+  }
+
+ private:
+  Expected<void> run_job(Console& console) {
     if (auto length = settle_length(*app_, options_); !length) return length;
     if (auto fits = check_momentum(*app_, options_); !fits) return fits;
-    std::signal(SIGPIPE, SIG_IGN);  // whoever read the progress may go: the training stays
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of the progress may go: the training stays
     if (!options_.cluster.empty()) return submit(console);
     if (options_.processes != 0)
       return bad_input("--processes goes with --cluster; here, 'grapevine launch -n N -- train'");
@@ -78,7 +86,6 @@ class TrainCommand : public Command {
     return done;
   }
 
- private:
   // In this process; what it throws is an error like any other.
   Expected<void> run_here(RunDisplay& display, SignalFlags& signals, Console& console) {
     try {

@@ -40,7 +40,7 @@ Expected<void> check_numbers(const TrainOptions& o) {
                      ": they share the worker's batch evenly, which --batch-size " +
                      std::to_string(o.batch_size) + " does not allow: make it a multiple");
   if (!std::isfinite(o.epochs) || o.epochs <= 0)
-    return bad_input("--epochs " + number(o.epochs) + ": expected more than 0");
+    return bad_input("--epochs " + number(o.epochs) + ": expected a number above 0");
   if (o.steps < 0 || o.steps > kMaxSteps)
     return bad_input("--steps " + std::to_string(o.steps) + ": expected 1.." +
                      std::to_string(kMaxSteps));
@@ -179,8 +179,10 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
     return bad_input("--delay " + o.delay + ": the samples of data '" + job.data->info().name +
                      "' have no lengths: use --data sequences, or delays of another kind");
   job.run.delay = std::move(*delay);
-  auto model = make_model_factory(o.model, job.data->info());
+  std::string notice;
+  auto model = make_model_factory(o.model, job.data->info(), &notice);
   if (!model) return model.error();
+  if (job.is_head() && !notice.empty()) spdlog::warn("{}", notice);
   job.model = std::move(*model);
   if (auto laid_out = add_layout(job); !laid_out) return laid_out.error();
   if (auto made = make_computes(job); !made) return made.error();

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "algorithms/wiring.hpp"
+#include "apps/verb_options.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {
@@ -62,6 +63,7 @@ struct TrainOptions {
   bool json = false;
 
   Wiring wiring;  // of the job file; the preset lies under it, `set` on top
+  Places places;  // in the job file
 };
 
 inline std::uint64_t seed_of(const TrainOptions& options) {

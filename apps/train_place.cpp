@@ -120,7 +120,8 @@ Expected<void> find_place(TrainJob& job) {
   const std::int32_t processes = several ? job.launched->processes : 1;
   if (o.workers < 1 || o.workers > kMaxWorkers / processes)
     return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
-                     std::to_string(kMaxWorkers / processes));
+                     std::to_string(kMaxWorkers / processes) +
+                     (several ? ", in each of " + std::to_string(processes) + " processes" : ""));
   if (auto checked = check_transport(o, spoken, several); !checked) return checked;
   if (!several) o.transport = "inproc";  // a launcher's only process has nobody to connect to
   const auto here = static_cast<Rank>(o.workers);

@@ -139,9 +139,12 @@ Expected<void> TorchCompute::check_fit() {
       return bad_input(what + ": its output has no gradient for its parameters, so that nothing " +
                        "could be learned: does its forward pass detach it?");
     }
-    return bad_input(what + ": its output is " + shape_text(output.sizes()) + " where " +
-                     shape_text(needed) + " is needed, for input " + input_shape +
-                     ": choose another model or data set");
+    const bool swapped =
+        output.dim() == 3 && output.transpose(1, 2).sizes() == at::IntArrayRef(needed);
+    return bad_input(
+        what + ": its output is " + shape_text(output.sizes()) + " where " + shape_text(needed) +
+        " is needed, for input " + input_shape + ": " +
+        (swapped ? "return output.transpose(1, 2)" : "choose another model or data set"));
   } catch (const std::exception& e) {
     return bad_input(what + ": output " + shape_text(needed) + " is needed for input " +
                      input_shape + ", but its forward pass failed: " + one_line(e));
@@ -258,8 +261,10 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   result.top1 = figure[1];
   result.top5 = figure[2];
   if (!std::isfinite(result.loss))
-    return Error{Errc::failed, "loss is not finite at step " + std::to_string(result.step) +
-                                   ": lower the learning rate"};
+    return Error{Errc::failed,
+                 "loss is not finite at step " + std::to_string(result.step) +
+                     (result.step == 0 ? ", before the first update: check the model and the data"
+                                       : ": lower the learning rate")};
   if (config_.scale_loss && figure[3] == 0) return lower_scale(result.step);
   if (config_.scale_loss) loss_scale_.succeeded();
   if (comes_down(config_)) result.value = FrozenTensor::freeze(std::move(gradient));

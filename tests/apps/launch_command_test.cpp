@@ -313,6 +313,19 @@ TEST(LaunchCommand, ASecondInterruptKillsAtOnce) {
   expect_error(launch.wait(), 1, "was killed by signal 9 (SIGKILL)");
 }
 
+// Also where the others find the same mistake and are told to end before they can exit.
+TEST(LaunchCommand, SaysBadInputOnce) {
+  const Script script(
+      "echo 'error: no good' >&2; : > \"$FOLDER/said$RANK\"\n"
+      "if [ $RANK != 0 ]; then " +
+      std::string(kWaitForEver) +
+      "; fi\n"
+      "until [ -e \"$FOLDER/said1\" ] && [ -e \"$FOLDER/said2\" ]; do sleep 0.05; done; exit 2");
+  const ProcessResult result = script.run({"-n", "3", "--", "verb"});
+  expect_error(result, 2, "no good");
+  EXPECT_EQ(result.err.find("no good"), result.err.rfind("no good")) << result.describe();
+}
+
 TEST(LaunchCommand, NamesTheDeadProcessAndEndsTheOthers) {
   const Script script(
       "echo $$ > \"$FOLDER/pid$RANK\"; trap 'echo told to end; exit 0' TERM\n"
@@ -585,8 +598,8 @@ TEST(LaunchCommand, AnSshThatFailsIsNamed) {
 TEST(LaunchCommand, BadUsageIsOneClearLine) {
   const Script script("echo never");
   const std::string hosts = script.write_hosts("node1 slots=2\nnode2 slots=two\n");
-  expect_error(script.run({"-n", "2"}), 2, "no verb");
-  expect_error(script.run({"-n", "2", "--"}), 2, "no verb");
+  expect_error(script.run({"-n", "2"}), 2, "no command");
+  expect_error(script.run({"-n", "2", "--"}), 2, "no command");
   expect_error(script.run({"--", "verb"}), 2, "-n");
   expect_error(script.run({"-n", "0", "--", "verb"}), 2, "-n 0");
   expect_error(script.run({"-n", "x", "--", "verb"}), 2, "x");

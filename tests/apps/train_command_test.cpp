@@ -170,7 +170,7 @@ TEST(TrainCommand, BadInputIsOneClearLineAndExitCode2) {
   const auto run = [&](const std::vector<std::string>& more) {
     return with(small_run(folder.path() / "never"), more);
   };
-  expect_bad_input({"trian"}, {"unknown verb 'trian'", "did you mean 'train'"});
+  expect_bad_input({"trian"}, {"unknown command 'trian'", "did you mean 'train'"});
   expect_bad_input(run({"--algorithm", "spg"}), {"unknown algorithm 'spg'", "'sgp'", "osgp"});
   expect_bad_input(run({"--workers", "0"}), {"--workers 0", "expected 1"});
   expect_bad_input(run({"--lr", "-1"}), {"lr"});

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "actors/pickle_dict.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 
@@ -69,7 +70,7 @@ Expected<void> ModuleModel::save(const std::string& path) {
     c10::Dict<std::string, at::Tensor> state;
     for (const NamedTensor& each : parameters()) state.insert(each.name, own_copy(each.tensor));
     for (const NamedTensor& each : buffers()) state.insert(each.name, own_copy(each.tensor));
-    const std::vector<char> bytes = torch::pickle_save(state);
+    const std::vector<char> bytes = pickle_dict(state);
     errno = 0;
     std::ofstream file(path, std::ios::binary);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
