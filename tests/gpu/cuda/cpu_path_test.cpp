@@ -1,12 +1,14 @@
 // The kernels of gpu/cuda, on emulated blocks of threads, against the functions of algorithms/ that
 // the CPU runs (ATen's, and own loops): bit for bit, or to the tolerance that their headers state.
 #include <ATen/ATen.h>
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <vector>
 
 #include "algorithms/compressors/compressor.hpp"
@@ -24,8 +26,45 @@ namespace {
 
 constexpr std::int64_t kSizes[] = {0, 1, 3, 1023, 40003};
 
+// Memory that the emulation takes for the device's; ATen's CPU functions can use it, too.
+template <class T>
+struct DeviceAllocator {
+  using value_type = T;
+  DeviceAllocator() = default;
+  template <class U>
+  DeviceAllocator(const DeviceAllocator<U>&) {}  // NOLINT: implicit, as allocators are
+
+  T* allocate(std::size_t n) {
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, n * sizeof(T)) != cudaSuccess) throw std::bad_alloc();
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, std::size_t) { cudaFree(memory); }
+  friend bool operator==(const DeviceAllocator&, const DeviceAllocator&) { return true; }
+  friend bool operator!=(const DeviceAllocator&, const DeviceAllocator&) { return false; }
+};
+template <class T>
+using DeviceVector = std::vector<T, DeviceAllocator<T>>;
+
+template <class T>
+DeviceVector<T> on_device(const std::vector<T>& values) {
+  return {values.begin(), values.end()};
+}
+template <class T>
+void expect_same(const DeviceVector<T>& actual, const std::vector<T>& expected) {
+  EXPECT_TRUE(std::equal(actual.begin(), actual.end(), expected.begin(), expected.end()));
+}
+
+at::Tensor on_device(const at::Tensor& t) {
+  auto* const memory = DeviceAllocator<unsigned char>().allocate(t.nbytes());
+  at::Tensor copy = at::from_blob(
+      memory, t.sizes(), [](void* p) { cudaFree(p); }, t.options());
+  return copy.copy_(t);
+}
+at::Tensor room(std::int64_t n) { return on_device(at::zeros({n}, at::kFloat)); }
+
 at::Tensor normal(std::int64_t n, std::uint64_t seed) {
-  return at::randn({n}, at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat);
+  return on_device(at::randn({n}, at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat));
 }
 float* values_of(const at::Tensor& t) { return t.data_ptr<float>(); }
 
@@ -40,7 +79,7 @@ TEST(CpuPath, OneOperationEach) {
   for (const std::int64_t n : kSizes) {
     SCOPED_TRACE(n);
     const at::Tensor a = normal(n, 1), b = normal(n, 2);
-    at::Tensor actual = at::empty_like(a), expected = at::empty_like(a), half = at::empty_like(a),
+    at::Tensor actual = room(n), expected = at::empty_like(a), half = room(n),
                expected_half = at::empty_like(a);
     const auto compare = [&](const Expected<void>& ran) {
       require(ran);
@@ -69,8 +108,8 @@ TEST(CpuPath, TheStep) {
         const kernels::SgdStep step{0.1, momentum, 1e-4, nesterov, 1.0 / 3};
         const at::Tensor x = normal(n, 1), gradient = normal(n, 2), share = normal(n, 3);
         at::Tensor v = normal(n, 4), expected_v = v.clone(), folded = at::empty_like(x),
-                   expected = at::empty_like(x), expected_z = at::empty_like(x),
-                   actual = at::empty_like(x), z = at::empty_like(x);
+                   expected = at::empty_like(x), expected_z = at::empty_like(x), actual = room(n),
+                   z = room(n);
         // The passes that the fused one replaces.
         kernels::fold_into(folded, x, share);
         kernels::sgd_step_into(expected, folded, expected_v, gradient, step);
@@ -97,11 +136,10 @@ TEST(CpuPath, Clip) {
     SCOPED_TRACE(n);
     at::Tensor x = normal(n, 1), expected = x.clone();
     const double c = 0.5 + static_cast<double>(n) / 1000;
-    std::vector<double> workspace(cuda::clip_workspace_bytes(n) / sizeof(double));
-    double norm = -1;
-    require(cuda::clip(values_of(x), c, &norm, workspace.data(), n, nullptr));
+    DeviceVector<double> workspace(cuda::clip_workspace_bytes(n) / sizeof(double)), norm(1);
+    require(cuda::clip(values_of(x), c, norm.data(), workspace.data(), n, nullptr));
     const double expected_norm = kernels::clip(expected, c);
-    EXPECT_NEAR(norm, expected_norm, 1e-13 * expected_norm);
+    EXPECT_NEAR(norm[0], expected_norm, 1e-13 * expected_norm);
     EXPECT_TRUE(x.allclose(expected, 1.2e-7, 0));  // the factor may round the other way
   }
 }
@@ -109,7 +147,7 @@ TEST(CpuPath, Clip) {
 TEST(CpuPath, Gem) {
   for (const std::int64_t n : kSizes) {
     SCOPED_TRACE(n);
-    at::Tensor delta = normal(n, 1), m = normal(n, 2), u = at::empty_like(m);
+    at::Tensor delta = normal(n, 1), m = normal(n, 2), u = room(n);
     at::Tensor expected_delta = delta.clone(), expected_m = m.clone(), expected = u.clone();
     const at::Tensor s = normal(n, 3), theta = normal(n, 4);
     kernels::advance_proxy(expected_delta, expected_m, s, 0.1, 0.9, 1e-4);
@@ -129,17 +167,16 @@ void check_top_k(const at::Tensor& x, std::int64_t k) {
   SCOPED_TRACE(testing::Message() << k << " of " << x.numel());
   const std::int64_t d = x.numel();
   const SparseVector expected = select_top_k(x, k);
-  at::Tensor left = x.clone(), actual_left = x.clone();
+  at::Tensor left = x.clone(), actual_left = on_device(x);
   add_entries(left, expected, -1);
-  std::vector<std::uint32_t> indices(static_cast<std::size_t>(std::min(k, d)));
-  std::vector<float> values(indices.size());
-  std::vector<double> workspace(cuda::top_k_workspace_bytes(d, k) / sizeof(double) + 2);
-  std::uint32_t count = 0;
-  require(cuda::top_k(indices.data(), values.data(), &count, values_of(actual_left), true, d, k,
-                      workspace.data(), nullptr));
-  ASSERT_EQ(count, expected.size());
-  indices.resize(count), values.resize(count);
-  EXPECT_EQ(indices, expected.indices);
+  DeviceVector<std::uint32_t> indices(static_cast<std::size_t>(std::min(k, d))), count(1);
+  DeviceVector<float> values(indices.size());
+  DeviceVector<double> workspace(cuda::top_k_workspace_bytes(d, k) / sizeof(double) + 2);
+  require(cuda::top_k(indices.data(), values.data(), count.data(), values_of(actual_left), true, d,
+                      k, workspace.data(), nullptr));
+  ASSERT_EQ(count[0], expected.size());
+  indices.resize(count[0]), values.resize(count[0]);
+  expect_same(indices, expected.indices);
   for (std::size_t i = 0; i < values.size(); ++i)
     ASSERT_EQ(std::memcmp(&values[i], &expected.values[i], sizeof(float)), 0) << "entry " << i;
   EXPECT_TRUE(actual_left.allclose(left, 0, 0, true));
@@ -165,31 +202,34 @@ TEST(CpuPath, Merge) {
     const SparseVector a = select_top_k(normal(40003, 1), k),
                        b = select_top_k(normal(40003, 2), 500);
     const SparseVector expected = merge(a, b);
-    std::vector<std::uint32_t> indices(static_cast<std::size_t>(a.size() + b.size()));
-    std::vector<float> values(indices.size());
-    std::uint32_t size = 0;
+    const auto a_indices = on_device(a.indices), b_indices = on_device(b.indices);
+    const auto a_values = on_device(a.values), b_values = on_device(b.values);
+    DeviceVector<std::uint32_t> indices(a_indices.size() + b_indices.size()), size(1);
+    DeviceVector<float> values(indices.size());
     const auto bytes = cuda::merge_workspace_bytes(a.size(), b.size());
     ASSERT_TRUE(bytes.ok());
-    std::vector<double> workspace(*bytes / sizeof(double) + 2);
-    require(cuda::merge({indices.data(), values.data(), &size},
-                        {a.indices.data(), a.values.data(), a.size()},
-                        {b.indices.data(), b.values.data(), b.size()}, workspace.data(), nullptr));
-    ASSERT_EQ(size, expected.size());
-    indices.resize(size), values.resize(size);
-    EXPECT_EQ(indices, expected.indices);
-    EXPECT_EQ(values, expected.values);
+    DeviceVector<double> workspace(*bytes / sizeof(double) + 2);
+    require(cuda::merge({indices.data(), values.data(), size.data()},
+                        {a_indices.data(), a_values.data(), a.size()},
+                        {b_indices.data(), b_values.data(), b.size()}, workspace.data(), nullptr));
+    ASSERT_EQ(size[0], expected.size());
+    indices.resize(size[0]), values.resize(size[0]);
+    expect_same(indices, expected.indices);
+    expect_same(values, expected.values);
   }
 }
 
 TEST(CpuPath, ScatterAdd) {
   const SparseVector entries = select_top_k(normal(40003, 1), 700);
+  const auto indices = on_device(entries.indices);
+  const auto values = on_device(entries.values);
   at::Tensor x = normal(40003, 2), expected = x.clone();
   add_entries(expected, entries, -0.3F);
-  require(cuda::add_entries(values_of(x), entries.indices.data(), entries.values.data(), -0.3F,
-                            entries.size(), nullptr));
+  require(cuda::add_entries(values_of(x), indices.data(), values.data(), -0.3F, entries.size(),
+                            nullptr));
   expect_same_bits(x, expected);
   clear_entries(expected, entries);
-  require(cuda::clear_entries(values_of(x), entries.indices.data(), entries.size(), nullptr));
+  require(cuda::clear_entries(values_of(x), indices.data(), entries.size(), nullptr));
   expect_same_bits(x, expected);
 }
 
@@ -198,11 +238,11 @@ TEST(CpuPath, Int8) {
   for (const std::int64_t n : kSizes)
     for (const double scale : {1.0, 1e-30, 1e-44}) {
       SCOPED_TRACE(testing::Message() << n << " of size " << scale);
-      const at::Tensor x = normal(n, 1).mul(scale);
+      const at::Tensor x = on_device(normal(n, 1).mul(scale));
       Rng rng(5), same(5);
       const Packed expected = int8->pack(x, 0, rng);
-      std::vector<std::int8_t> values(static_cast<std::size_t>(n));
-      std::vector<float> scales(static_cast<std::size_t>(cuda::int8_blocks(n)));
+      DeviceVector<std::int8_t> values(static_cast<std::size_t>(n));
+      DeviceVector<float> scales(static_cast<std::size_t>(cuda::int8_blocks(n)));
       require(cuda::int8_pack(values.data(), scales.data(), values_of(x), same(), n, nullptr));
       ASSERT_EQ(expected.scales.numel(), static_cast<std::int64_t>(scales.size()));
       EXPECT_EQ(std::memcmp(values.data(), expected.values.raw(), values.size()), 0);
@@ -230,10 +270,11 @@ TEST(CpuPath, SixteenBits) {
     const auto kind = type == at::kHalf ? cuda::Half::fp16 : cuda::Half::bf16;
     at::Tensor x = numbers_around(type);
     if (type == at::kHalf) x = at::cat({x, normal(1000, 3).mul(1e5)}).contiguous();
+    x = on_device(x);
     const std::int64_t n = x.numel();
     Rng rng(1);
     const Packed expected = compressor->pack(x, 0, rng);
-    at::Tensor values = at::empty({n}, at::kShort);
+    at::Tensor values = on_device(at::empty({n}, at::kShort));
     auto* const bits = reinterpret_cast<std::uint16_t*>(values.data_ptr());
     require(cuda::half_pack(kind, bits, values_of(x), n, nullptr));
     EXPECT_TRUE(values.equal(expected.values.read().view(at::kShort)));

@@ -1,21 +1,29 @@
 // CUDA on the CPU, for tests: as much of the runtime as gpu/cuda uses, so that the same kernels and
-// the same tests run where there is no card. The threads of a block are fibers; blocks run one
-// after another; streams do their work at once. What it shows: indices, tails, tiles, barriers that
-// not all threads reach, and (with a sanitizer) accesses outside. What it cannot show: speed, races
-// between blocks, memory ordering.
+// the same tests run where there is no GPU. The threads of a block are fibers; blocks run one
+// after another, in random order; streams do their work at once. What it shows: indices, tails,
+// tiles, barriers that not all threads reach, launches beyond a device's limits, pointers that are
+// not the device's, and (with a sanitizer) accesses outside. With the checker of ../race also
+// races, missing fences and shared memory that nobody wrote. What it cannot show: speed, the order
+// of streams.
+
 // NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
 #pragma once
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <utility>
+#include <type_traits>
+
+#include "tests/gpu/cuda/emulation/emulation.hpp"
 
 #define __global__
 #define __device__
 #define __host__
+#ifdef GRAPEVINE_RACE_CHECK
+#define __shared__ static thread_local  // the checker finds them among the thread's variables
+#else
 #define __shared__ static  // blocks run one after another
+#endif
 #define __launch_bounds__(...)
 
 struct dim3 {
@@ -37,45 +45,40 @@ using std::min;
 
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;  // of the fiber that runs
 
-namespace emulation {
-
-// Runs `thread` once for each thread of each block.
-void run(unsigned blocks, unsigned threads, const std::function<void()>& thread);
-// Waits for all threads of the block, or of the warp. Throws where some have ended or wait
-// elsewhere.
-void block_barrier();
-void warp_barrier();
-// A word for each lane of the warp.
-std::uint32_t* lanes();
-
-}  // namespace emulation
-
 inline void __syncthreads() { emulation::block_barrier(); }
-inline void __threadfence() {}
+inline void __syncwarp() { emulation::warp_barrier(); }
+inline void __threadfence() { emulation::fence(); }
 inline int __popc(unsigned mask) { return __builtin_popcount(mask); }
 
 template <class T>
-T atomicAdd(T* to, T value) {
-  return std::exchange(*to, *to + value);
+EMULATION_UNCHECKED __attribute__((noinline)) T atomicAdd(T* to, T value) {
+  emulation::note_atomic(to, sizeof(T), __builtin_return_address(0));
+  const T before = *to;
+  *to = before + value;
+  return before;
 }
 template <class T>
-T atomicMax(T* to, T value) {
-  return std::exchange(*to, std::max(*to, value));
+EMULATION_UNCHECKED __attribute__((noinline)) T atomicMax(T* to, T value) {
+  emulation::note_atomic(to, sizeof(T), __builtin_return_address(0));
+  const T before = *to;
+  *to = before < value ? value : before;
+  return before;
 }
 
-inline std::uint32_t __shfl_xor_sync(unsigned, std::uint32_t value, unsigned apart) {
+EMULATION_UNCHECKED inline std::uint32_t __shfl_xor_sync(unsigned, std::uint32_t value,
+                                                         unsigned apart) {
   emulation::lanes()[threadIdx.x % 32] = value;
-  emulation::warp_barrier();
+  emulation::exchange_barrier();
   const std::uint32_t other = emulation::lanes()[(threadIdx.x % 32) ^ apart];
-  emulation::warp_barrier();
+  emulation::exchange_barrier();
   return other;
 }
-inline unsigned __ballot_sync(unsigned, bool vote) {
+EMULATION_UNCHECKED inline unsigned __ballot_sync(unsigned, bool vote) {
   emulation::lanes()[threadIdx.x % 32] = vote;
-  emulation::warp_barrier();
+  emulation::exchange_barrier();
   unsigned mask = 0;
   for (unsigned lane = 0; lane < 32; ++lane) mask |= emulation::lanes()[lane] << lane;
-  emulation::warp_barrier();
+  emulation::exchange_barrier();
   return mask;
 }
 
@@ -84,11 +87,32 @@ struct cudaLaunchConfig_t {
   cudaStream_t stream = nullptr;
 };
 
+namespace emulation {
+
+// Pointers are checked at the launch; those inside of structures only where each access is.
+template <class T>
+const void* pointer_in(const T& argument) {
+  if constexpr (std::is_pointer_v<T>)
+    return argument;
+  else
+    return nullptr;
+}
+
+}  // namespace emulation
+
 template <class... Parameters, class... Arguments>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
-                               Arguments&&... arguments) {
-  emulation::run(config->gridDim.x, config->blockDim.x,
-                 [&] { kernel(static_cast<Parameters>(arguments)...); });
-  return cudaSuccess;
+EMULATION_UNCHECKED cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config,
+                                                   void (*kernel)(Parameters...),
+                                                   Arguments&&... arguments) {
+  const emulation::Launch launch{reinterpret_cast<const void*>(kernel), config->gridDim.x,
+                                 config->blockDim.x};
+  const cudaError_t refused = emulation::check_launch(
+      launch, {emulation::pointer_in<Parameters>(static_cast<Parameters>(arguments))...});
+  if (refused != cudaSuccess) return refused;
+  const auto body = [&]() EMULATION_UNCHECKED { kernel(static_cast<Parameters>(arguments)...); };
+  return emulation::run(
+      launch,
+      [](const void* context) EMULATION_UNCHECKED { (*static_cast<decltype(body)*>(context))(); },
+      &body);
 }
 // NOLINTEND(readability-identifier-naming)

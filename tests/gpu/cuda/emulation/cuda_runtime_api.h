@@ -1,4 +1,5 @@
-// The calls of the CUDA runtime that gpu/cuda and its tests make; device memory is host memory.
+// The calls of the CUDA runtime that gpu/cuda and its tests make. Device memory is host memory that
+// cudaMalloc gave; calls that get another's refuse it.
 // NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
 #pragma once
 #include <atomic>
@@ -8,7 +9,10 @@
 
 enum cudaError_t {
   cudaSuccess,
+  cudaErrorInvalidValue,
   cudaErrorMemoryAllocation,
+  cudaErrorInvalidConfiguration,
+  cudaErrorIllegalAddress,
   cudaErrorInsufficientDriver,
   cudaErrorNoDevice,
   cudaErrorNotReady,
@@ -18,26 +22,18 @@ enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
 using cudaStream_t = struct EmulatedStream*;
 
-inline const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
+// The reason, where one is known: of the last call that gave this code.
+const char* cudaGetErrorString(cudaError_t code);
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   return *value = 2, cudaSuccess;  // few, so that grids go round their loops
 }
-inline cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
-}
-inline cudaError_t cudaFree(void* memory) { return std::free(memory), cudaSuccess; }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
-                                   cudaStream_t) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaStream_t) {
-  if (bytes > 0) std::memset(to, byte, bytes);
-  return cudaSuccess;
-}
+cudaError_t cudaMalloc(void** memory, std::size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaStream_t stream);
 inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = nullptr, cudaSuccess; }
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 inline std::atomic<bool> emulated_stream_is_stuck{false};
