@@ -84,9 +84,9 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add_option(
       app, "device", options.device,
       "cpu | cuda[:i] | auto: the GPUs of this machine in turn, or the CPU where it has none");
-  add_option(
-      app, "devices-per-worker", options.devices_per_worker,
-      "GPUs that share a worker's batch; NCCL adds their gradients where no other worker uses them");
+  add_option(app, "devices-per-worker", options.devices_per_worker,
+             "GPUs that share a worker's batch; NCCL adds their gradients where no other worker "
+             "uses them");
   add_option(app, "precision", options.precision,
              "fp32 | tf32 | bf16 | fp16: of products and convolutions; tf32 and fp16 (with loss "
              "scaling) on GPUs only");

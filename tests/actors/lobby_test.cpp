@@ -44,12 +44,8 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
 
 // Stands for a process: hears that the run has ended.
 DeputyActor::behavior_type stand_in(DeputyActor::pointer) {
-  return {[](const RunEnded&) {},
-          [](const TraceClosed&) {},
-          [](StopRequested) {},
-          [](CheckpointRequested) {},
-          [](ProcessLost) {},
-          [](Ping) { return Pong{}; }};
+  return {[](const RunEnded&) {},     [](const TraceClosed&) {}, [](StopRequested) {},
+          [](CheckpointRequested) {}, [](ProcessLost) {},        [](Ping) { return Pong{}; }};
 }
 
 class LobbyTest : public testing::Test {
