@@ -321,7 +321,7 @@ TEST(DamagedState, PhasesAndSizesAreCheckedByEveryRole) {
           ++changed;
         }
       }
-      EXPECT_GT(changed, 40) << keys.back().second;
+      EXPECT_GT(changed, 10) << keys.back().second;
     }
 }
 
