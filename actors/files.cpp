@@ -173,8 +173,6 @@ struct AtomicFile::Impl {
   }
   Expected<void> open();
   Expected<void> open_temporary();
-  // errno of a write that failed, now or before; 0: none.
-  int flush();
 };
 
 Expected<void> AtomicFile::Impl::open() {
@@ -210,12 +208,6 @@ Expected<void> AtomicFile::Impl::open_temporary() {
   return {};
 }
 
-int AtomicFile::Impl::flush() {
-  stream.flush();
-  if (buffer.error() != 0) return buffer.error();
-  return stream.bad() ? EIO : 0;
-}
-
 AtomicFile::AtomicFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 AtomicFile::AtomicFile(AtomicFile&&) noexcept = default;
 AtomicFile& AtomicFile::operator=(AtomicFile&&) noexcept = default;
@@ -234,11 +226,12 @@ const fs::path& AtomicFile::temporary_path() const { return impl_->temporary; }
 
 Expected<void> AtomicFile::flush() {
   Impl& file = *impl_;
-  const int error = file.flush();
-  if (error == 0) {
+  file.stream.flush();
+  if (file.stream.good()) {
     file.flushed = ::lseek(file.descriptor.get(), 0, SEEK_CUR);
     return {};
   }
+  const int error = file.buffer.error() != 0 ? file.buffer.error() : EIO;
   const bool cut = file.flushed >= 0 && ::ftruncate(file.descriptor.get(), file.flushed) == 0 &&
                    ::lseek(file.descriptor.get(), file.flushed, SEEK_SET) == file.flushed;
   if (cut) {
@@ -251,7 +244,9 @@ Expected<void> AtomicFile::flush() {
 Expected<void> AtomicFile::commit() {
   Impl& file = *impl_;
   if (file.spent) return Error{Errc::failed, "'" + file.path.string() + "' was committed already"};
-  if (const int error = file.flush(); error != 0) return io_error("write", file.path, error);
+  file.stream.flush();
+  if (file.buffer.error() != 0) return io_error("write", file.path, file.buffer.error());
+  if (file.stream.bad()) return io_error("write", file.path, EIO);
   if (const int error = sync_descriptor(file.descriptor.get()); error != 0) {
     return io_error("write", file.path, error);
   }
