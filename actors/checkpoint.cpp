@@ -6,6 +6,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <fcntl.h>
 #include <zlib.h>
@@ -55,10 +56,12 @@ Expected<StateDict> read_rank(const std::string& path, const std::optional<FileM
   if (!file) return bad_input(path + ": cannot be read: the checkpoint is not complete");
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   if (mark && !(*mark == mark_of(bytes)))
-    return bad_input(path + ": damaged, or of another checkpoint: its " +
-                     std::to_string(bytes.size()) + " bytes are not the " +
-                     std::to_string(mark->bytes) +
-                     " that job.json beside it has the checksum of; use another checkpoint");
+    return bad_input(path + ": damaged, or of another checkpoint: " +
+                     (mark->bytes == bytes.size()
+                          ? "its checksum is not the one"
+                          : "it has " + std::to_string(bytes.size()) + " bytes, not the " +
+                                std::to_string(mark->bytes)) +
+                     " in job.json beside it; use another checkpoint");
   auto state = from_bytes(bytes);
   if (!state)
     return bad_input(path + ": damaged: byte 0.." + std::to_string(bytes.size()) +
@@ -67,7 +70,8 @@ Expected<StateDict> read_rank(const std::string& path, const std::optional<FileM
 }
 
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
-                           const std::vector<RankSnapshot>& ranks) {
+                           const std::vector<RankSnapshot>& ranks,
+                           const std::function<void()>& on_progress) {
   json files = json::object();
   for (const RankSnapshot& rank : ranks) {
     const std::vector<char> bytes = to_bytes(rank.state);
@@ -77,6 +81,7 @@ Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
     files[name] = {{"bytes", mark.bytes}, {"crc32", mark.crc32}};
     if (auto written = write_file_atomically(path, {bytes.data(), bytes.size()}); !written)
       return written;
+    if (on_progress) on_progress();
   }
   const json job = {{"version", kCheckpointVersion},
                     {"ranks", ranks.size()},
@@ -136,14 +141,15 @@ std::optional<fs::path> locate(const fs::path& path) {
 
 Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
                                        const JobIdentity& identity,
-                                       const std::vector<RankSnapshot>& ranks) {
+                                       const std::vector<RankSnapshot>& ranks,
+                                       const std::function<void()>& on_progress) {
   const fs::path final_path = fs::path(folder) / name;
   const fs::path temporary = fs::path(folder) / (kUnfinished + name);
   std::error_code error;
   fs::remove_all(temporary, error);
   if (!fs::create_directories(temporary, error))
     return Error{Errc::io, temporary.string() + ": cannot be made: " + error.message()};
-  if (auto written = write_files(temporary, identity, ranks); !written) {
+  if (auto written = write_files(temporary, identity, ranks, on_progress); !written) {
     fs::remove_all(temporary, error);  // it may be what fills the disk
     return written.error();
   }
@@ -272,10 +278,10 @@ Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& prese
 namespace {
 
 // Without memory for one more copy of a state, say.
-Expected<std::string> try_write(const CheckpointWriterConfig& config,
-                                const WriteCheckpoint& order) {
+Expected<std::string> try_write(const CheckpointWriterConfig& config, const WriteCheckpoint& order,
+                                const std::function<void()>& on_progress) {
   try {
-    return write_checkpoint(config.folder, order.name, config.identity, order.ranks);
+    return write_checkpoint(config.folder, order.name, config.identity, order.ranks, on_progress);
   } catch (...) {
     return Error{Errc::failed, exception_line(std::current_exception())};
   }
@@ -298,9 +304,10 @@ CheckpointWriterActor::behavior_type checkpoint_writer(
   if (!from.empty() && from == newest_checkpoint(self->state.config.folder))
     self->state.last = (fs::path(self->state.config.folder) / from.filename()).string();
   return {[self](const WriteCheckpoint& order) {
-    const CheckpointWriterConfig& config = self->state.config;
+    CheckpointWriterConfig& config = self->state.config;
     std::string& last = self->state.last;
-    auto path = try_write(config, order);
+    if (const auto prepare = std::exchange(config.before_first, nullptr)) prepare();
+    auto path = try_write(config, order, [&] { self->send(config.supervisor, Progress{}); });
     std::error_code ignored;  // what cannot be removed stays
     const bool replaced = path && !last.empty() && fs::equivalent(last, *path, ignored);
     if (path && !config.keep_all && !last.empty() && !replaced) fs::remove_all(last, ignored);

@@ -1,6 +1,7 @@
 // Checkpoints: the whole graph of one moment, on disk.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,10 +19,11 @@ inline constexpr char kStepsKey[] = "steps";  // the number of steps; may differ
 // Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load
 // reads: tensors, numbers and text). job.json has the length and the CRC-32 of each rank's file.
 // Written under a temporary name, synced, renamed; then <folder>/latest points to it. Returns the
-// final path.
+// final path. `on_progress`, where there is one: after each rank.
 Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
                                        const JobIdentity& identity,
-                                       const std::vector<RankSnapshot>& ranks);
+                                       const std::vector<RankSnapshot>& ranks,
+                                       const std::function<void()>& on_progress = {});
 
 // Steps that a rank had told the supervisor of, from its saved state. Where gradients are applied
 // later they may be more than those that its model has behind it.
@@ -60,7 +62,8 @@ struct CheckpointWriterConfig {
   // from.
   bool keep_all = true;
   SupervisorActor supervisor;
-  std::string resumed_from;  // a path, or empty
+  std::string resumed_from;            // a path, or empty
+  std::function<void()> before_first;  // called once, before the first is written; null: nothing
 };
 struct CheckpointWriterState {
   const char* name = "checkpoint_writer";

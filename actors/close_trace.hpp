@@ -1,6 +1,7 @@
 // How whoever owns a trace has it closed.
 #pragma once
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "actors/protocol.hpp"
@@ -9,6 +10,15 @@ namespace grapevine {
 
 // From a failure to the end of the trace: for what ranks have done since their last step.
 inline constexpr Duration kLastWords = std::chrono::milliseconds(200);
+
+// Why a trace is not whole, for a warning: a run is not worth less for it. Empty: it is.
+inline std::string trace_problem(const TraceClosed& closed) {
+  if (!closed.error.empty()) return "the trace is not whole: " + closed.error;
+  if (closed.dropped == 0) return "";
+  return "the trace is not whole: " + std::to_string(closed.dropped) +
+         " records were left out, which the disk did not take fast enough; use --trace off, or a "
+         "faster disk";
+}
 
 // The tracer answers with TraceClosed. After a failure the peers hand over what they still have,
 // which they do where they are asked for a report.

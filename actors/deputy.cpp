@@ -1,6 +1,8 @@
 #include "actors/deputy.hpp"
 
+#include "actors/checkpoint.hpp"
 #include "actors/close_trace.hpp"
+#include "actors/resume_hint.hpp"
 
 namespace grapevine {
 namespace {
@@ -24,30 +26,40 @@ void DeputyState::on_run_ended(const RunEnded& ended) {
   if (std::exchange(ending_, true)) return;
   if (ended.failed) result_.error = ended.error;
   result_.interrupted = ended.interrupted;
+  result_.checkpoint = ended.checkpoint;
   if (!appointment_.tracer) return end();
   close_trace(self_, appointment_.tracer, appointment_.peers, ended.failed);
   self_->delayed_send(DeputyActor{self_}, kClosePatience,
-                      TraceClosed{0, 0, "it could not be closed in time"});
+                      TraceClosed{0, 0, "it could not be closed in time", 0});
 }
 
 void DeputyState::on_trace_closed(const TraceClosed& closed) {
   if (!ending_ || std::exchange(ended_, true)) return;
-  if (!closed.error.empty() && !result_.error)
-    result_.error = Error{Errc::io, "trace: " + closed.error};
+  if (const std::string problem = trace_problem(closed); !problem.empty())
+    config_.observer->on_warning(problem);
   end();
+}
+
+void DeputyState::on_process_lost(std::int32_t process) {
+  const bool other = process >= 0 && process < config_.processes && process != config_.process;
+  if (other && config_.process_down) config_.process_down(process);
 }
 
 // The head tells before it ends: silence means that it died, or that the network did.
 void DeputyState::on_down(const caf::down_msg& down) {
   if (appointment_.tracer && appointment_.tracer.address() == down.source) {
     appointment_.tracer = TracerActor{};
-    if (ending_) on_trace_closed({0, 0, "its writer ended"});
+    if (ending_) on_trace_closed({0, 0, "its writer ended", 0});
     return;
   }
+  if (!ending_) on_process_lost(0);
+  const bool resumable = !newest_checkpoint(appointment_.out + "/checkpoint").empty();
   on_run_ended(
       {true,
-       {Errc::peer_down, "process 0 at " + config_.head + " is gone: its own output says why"},
-       false});
+       {Errc::peer_down, "process 0 at " + config_.head + " is gone: its own output says why" +
+                             resume_hint(resumable ? appointment_.out : "")},
+       false,
+       ""});
 }
 
 void DeputyState::end() {
@@ -73,6 +85,8 @@ LocalDeputy::behavior_type deputy(LocalDeputy::stateful_pointer<DeputyState> sel
       [self, &state](CheckpointRequested) {
         if (state.supervisor()) self->send(state.supervisor(), CheckpointRequested{});
       },
+      [&state](ProcessLost lost) { state.on_process_lost(lost.process); },
+      [](Ping) { return Pong{}; },
       [&state](Appoint& appointment) { state.appoint(std::move(appointment)); },
   };
 }

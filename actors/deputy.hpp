@@ -1,6 +1,8 @@
 // Deputy: stands for the head's supervisor in every other process of a run.
 #pragma once
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "actors/protocol.hpp"
@@ -10,8 +12,11 @@ namespace grapevine {
 
 struct DeputyConfig {
   std::int32_t process = 1;
+  std::int32_t processes = 2;
   std::string head;                       // host:port, for messages
-  std::shared_ptr<RunObserver> observer;  // hears of the end alone
+  std::shared_ptr<RunObserver> observer;  // hears of the end, and of what is wrong with the trace
+  // Tells this process's transport that a process is lost. Must not block.
+  std::function<void(std::int32_t process)> process_down;
 };
 
 // Its process takes part in a run from here on.
@@ -19,13 +24,14 @@ struct Appoint {
   SupervisorActor supervisor;
   std::vector<PeerActor> peers;  // of this process
   TracerActor tracer;            // of this process, or null
+  std::string out;               // the head's output folder
 };
 
 // The interface that only its own process sees.
 using LocalDeputy = DeputyActor::extend<caf::reacts_to<Appoint>>;
 
-// Passes signals on to the supervisor, ends this process's actors when the run has ended or the
-// head is gone, and says so to the observer, once.
+// Passes signals on to the supervisor, and to the transport that a process is lost; ends this
+// process's actors when the run has ended or the head is gone, and says so to the observer, once.
 class DeputyState {
  public:
   const char* name = "deputy";
@@ -34,6 +40,7 @@ class DeputyState {
   void appoint(Appoint appointment);
   void on_run_ended(const RunEnded& ended);
   void on_trace_closed(const TraceClosed& closed);
+  void on_process_lost(std::int32_t process);
   void on_down(const caf::down_msg& down);
   SupervisorActor& supervisor() { return appointment_.supervisor; }
 

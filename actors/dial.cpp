@@ -4,6 +4,8 @@
 
 #include <caf/io/all.hpp>
 
+#include <spdlog/spdlog.h>
+
 #include "net/tcp_dial.hpp"
 
 namespace grapevine {
@@ -15,20 +17,24 @@ constexpr Duration kProbePatience = std::chrono::seconds(5);
 // For CAF's greeting, once somebody listens. A machine under load may be later: then once more.
 constexpr Duration kGreetingPatience = std::chrono::seconds(10);
 
+constexpr Duration kFirstNotice = std::chrono::seconds(3);
+constexpr Duration kNextNotice = std::chrono::seconds(30);
+
 using Found = std::tuple<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>;
 
 Timestamp now_of(caf::actor_system& system) {
   return std::chrono::duration_cast<Duration>(system.clock().now().time_since_epoch());
 }
 
-// CAF's own remote_actor() waits for as long as the kernel and whoever listens there like.
-Expected<Found> connect(caf::actor_system& system, const DialConfig& config, Duration left) {
+// CAF's own remote_actor() waits for as long as the kernel and whoever listens there like. `host`:
+// in numbers, since CAF looks names up without a bound.
+Expected<Found> connect(caf::actor_system& system, const DialConfig& config,
+                        const std::string& host, Duration left) {
   auto answered = std::make_shared<std::promise<Expected<Found>>>();
   std::future<Expected<Found>> answer = answered->get_future();
   const auto middleman = system.middleman().actor_handle();
   const Duration patience = std::min(kGreetingPatience, left);
-  const caf::actor asker = system.spawn([=, host = config.host,
-                                         port = config.port](caf::event_based_actor* self) {
+  const caf::actor asker = system.spawn([=, port = config.port](caf::event_based_actor* self) {
     self->request(middleman, patience, caf::connect_atom::value, host, port)
         .then(
             [answered](const caf::node_id& node, const caf::strong_actor_ptr& actor,
@@ -54,9 +60,11 @@ Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialC
                                           const std::set<std::string>& interface) {
   const auto left = [&] { return std::max(deadline - now_of(system), Duration(kFirstPause)); };
   const Duration patience = std::min(kProbePatience, left());
-  if (auto listens = tcp::probe(config.host, config.port, patience, config.cancelled); !listens)
-    return listens.error();
-  auto found = connect(system, config, left());
+  auto listens = tcp::probe(config.host, config.port, patience, config.cancelled);
+  if (!listens) return listens.error();
+  // CAF forgets the zone of an address.
+  const bool has_zone = listens->find('%') != std::string::npos;
+  auto found = connect(system, config, has_zone ? config.host : *listens, left());
   if (!found) return found.error();
   const auto& [node, actor, has] = *found;
   if (!actor || !system.assignable(has, interface))
@@ -70,11 +78,17 @@ Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const Dial
                                            const std::set<std::string>& interface) {
   caf::scoped_actor self{system};  // waits on the system's clock
   const Timestamp deadline = now_of(system) + config.patience;
+  Timestamp notice = now_of(system) + kFirstNotice;
   for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     auto found = dial_once(system, config, deadline, interface);
     if (found || found.error().code == Errc::failed || found.error().code == Errc::protocol)
       return found;
     const Timestamp again = now_of(system) + pause;
+    if (again >= notice) {
+      spdlog::warn("waiting for {} at {}: {}", config.name,
+                   tcp::join_address(config.host, config.port), found.error().message);
+      notice = again + kNextNotice;
+    }
     if (again > deadline) return Error{Errc::timeout, found.error().message};
     while (now_of(system) < again) {
       if (config.cancelled && config.cancelled()) return Error{Errc::failed, "asked to stop"};

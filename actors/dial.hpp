@@ -1,7 +1,6 @@
-// Finding and asking an actor of another process, with a bound on every wait and an ear for who
-// wants to give up.
+// Finding and asking an actor of another process, with a bound on every wait, which can be
+// cancelled.
 #pragma once
-#include <functional>
 #include <future>
 #include <memory>
 #include <set>
@@ -12,13 +11,9 @@
 
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
+#include "net/cancelled.hpp"
 
 namespace grapevine {
-
-// Polled about ten times a second by the thread that waits. Null: never.
-using Cancelled = std::function<bool()>;
-
-inline constexpr Duration kCancelPoll = std::chrono::milliseconds(100);
 
 // Sends `message` and waits for a Result. Errors: timeout; peer_down where the receiver ends or
 // answers with an error; failed where `cancelled`.
@@ -48,6 +43,7 @@ Expected<Result> ask_actor(caf::actor_system& system, const Handle& receiver, Du
 }
 
 struct DialConfig {
+  std::string name;  // of who is dialled, for the log: "process 0"
   std::string host;
   std::uint16_t port = 0;
   Duration patience{0};
@@ -55,7 +51,8 @@ struct DialConfig {
 };
 
 // The actor that is published there, with the interface `interface`. Tries again, ever more rarely,
-// for as long as nobody listens. Errors: timeout with the last reason; protocol: something else
+// for as long as nobody listens or the name has no address; after three seconds a warning says so,
+// then one every half minute. Errors: timeout with the last reason; protocol: something else
 // answers there; failed: cancelled.
 Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const DialConfig& config,
                                            const std::set<std::string>& interface);

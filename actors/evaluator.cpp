@@ -28,7 +28,7 @@ EvaluationActor::behavior_type evaluation(EvaluationActor::pointer self,
                                           const SupervisorActor& supervisor) {
   return {[self, compute, supervisor](const AveragedModel& model) {
     // For this evaluation alone: the Compute lives longer than the actor.
-    compute->on_evaluation_progress([&] { self->send(supervisor, EvaluationGoesOn{}); });
+    compute->on_evaluation_progress([&] { self->send(supervisor, Progress{}); });
     EpochEvaluated done = evaluate(*compute, model);
     compute->on_evaluation_progress({});
     return done;
@@ -68,6 +68,19 @@ void take_part(EvaluatorState& state, const EpochModel& part) {
   }
 }
 
+// Where training is faster than evaluation, memory is bounded and the newest models count.
+void leave_out_oldest(EvaluatorActor::stateful_pointer<EvaluatorState> self) {
+  EvaluatorState& state = self->state;
+  while (state.waiting.size() > kMostWaiting) {
+    EpochEvaluated left_out;
+    left_out.epoch = state.waiting.front().epoch;
+    left_out.error = "left out, because " + std::to_string(kMostWaiting) +
+                     " newer models wait to be evaluated: use --validate end";
+    state.waiting.pop_front();
+    self->send(state.config.supervisor, std::move(left_out));
+  }
+}
+
 void evaluate_next(EvaluatorActor::stateful_pointer<EvaluatorState> self) {
   EvaluatorState& state = self->state;
   if (state.busy || state.waiting.empty()) return;
@@ -90,6 +103,10 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
   state.config = std::move(config);
   const std::shared_ptr<Compute> compute = std::move(state.config.compute);
   state.needs_buffers = compute->initial_buffers().numel() > 0;
+  state.world.ranks = state.config.ranks;
+  state.world.servers = state.config.servers;
+  state.world.parameters = compute->dimension();
+  state.world.buffers = compute->initial_buffers().numel();
   const SupervisorActor& supervisor = state.config.supervisor;
   state.evaluation = state.config.detach
                          ? self->spawn<caf::detached>(evaluation, compute, supervisor)
@@ -97,11 +114,16 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
   self->link_to(state.evaluation);  // they end together
   return {[self](const EpochModel& model) {
     EvaluatorState& state = self->state;
+    const auto fail = [&](const Error& error) {
+      self->send(state.config.supervisor, RankFailed{error});
+    };
+    if (!state.gate.admits(check(model, state.world), fail)) return;
     if (state.config.servers > 0)
       take_part(state, model);
     else
       take_model(state, model);
     evaluate_next(self);
+    leave_out_oldest(self);
   }};
 }
 

@@ -31,7 +31,8 @@ Error io_error(const std::string& action, const fs::path& path, int error) {
   return {Errc::io, "cannot " + action + " '" + path.string() + "': " + error_text(error) +
                         (error == ENOSPC || error == EDQUOT ? "; free some space or choose another "
                                                               "place"
-                                                            : "; check the path and its rights")};
+                         : error == EFBIG ? "; raise the limit on the size of files (ulimit -f)"
+                                          : "; check the path and its rights")};
 }
 
 // Owns a descriptor.

@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "messages/log_limit.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -12,9 +14,13 @@ struct Agent {
   caf::actor_addr pool;  // nothing before JoinedPool
   bool gone = false;
 
-  bool trusts(const std::string& secret) const {
-    if (same_secret(config.secret, secret)) return true;
-    spdlog::warn("a message without this pool's secret was ignored");
+  LogLimit distrusted;
+
+  template <class Message>
+  bool trusts(caf::actor_system& system, const Message& message) {
+    if (config.from_pool.opens(system, message)) return true;
+    if (const auto more = distrusted.admit())
+      spdlog::warn("a message without the proof of this pool's secret was ignored{}", *more);
     return false;
   }
   void lose_pool(PoolGone how) {
@@ -24,15 +30,6 @@ struct Agent {
 
 }  // namespace
 
-bool same_secret(const std::string& expected, const std::string& given) {
-  unsigned difference = expected.size() == given.size() ? 0 : 1;
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    const char other = expected.empty() ? '\0' : expected[i % expected.size()];
-    difference |= static_cast<unsigned char>(given[i]) ^ static_cast<unsigned char>(other);
-  }
-  return difference == 0;
-}
-
 NodeAgentActor::behavior_type node_agent(NodeAgentActor::pointer self, NodeAgentConfig config) {
   const auto agent = std::make_shared<Agent>();
   agent->config = std::move(config);
@@ -41,14 +38,14 @@ NodeAgentActor::behavior_type node_agent(NodeAgentActor::pointer self, NodeAgent
     if (agent->pool && down.source == agent->pool) agent->lose_pool(PoolGone::died);
   });
   return {
-      [agent](StartRanks& start) {
-        if (agent->trusts(start.secret)) agent->config.hooks.start(std::move(start));
+      [self, agent](StartRanks& start) {
+        if (agent->trusts(self->system(), start)) agent->config.hooks.start(std::move(start));
       },
-      [agent](SignalRanks& signal) {
-        if (agent->trusts(signal.secret)) agent->config.hooks.signal(std::move(signal));
+      [self, agent](SignalRanks& signal) {
+        if (agent->trusts(self->system(), signal)) agent->config.hooks.signal(std::move(signal));
       },
-      [agent](const PoolClosed& closed) {
-        if (agent->trusts(closed.secret))
+      [self, agent](const PoolClosed& closed) {
+        if (agent->trusts(self->system(), closed))
           agent->lose_pool(closed.dropped ? PoolGone::dropped : PoolGone::closed);
       },
       [self, agent](const JoinedPool& joined) {

@@ -7,9 +7,6 @@
 
 namespace grapevine {
 
-// Whether two secrets are equal, in a time that depends on the length of `given` alone.
-bool same_secret(const std::string& expected, const std::string& given);
-
 // For an actor that other processes know: exit messages of theirs are ignored. No protection from
 // who wants to end it: a sender can name any source, and "kill" is never asked about.
 template <class Self>
@@ -32,11 +29,11 @@ struct NodeHooks {
 };
 
 struct NodeAgentConfig {
-  std::string secret;
+  SealReader from_pool;
   NodeHooks hooks;
 };
 
-// Passes on what carries the secret, and drops the rest.
+// Passes on what carries a seal of the pool, and drops the rest.
 NodeAgentActor::behavior_type node_agent(NodeAgentActor::pointer self, NodeAgentConfig config);
 
 }  // namespace grapevine

@@ -8,20 +8,23 @@
 #include <numeric>
 
 #include "actors/node_agent.hpp"
+#include "actors/resume_hint.hpp"
+#include "messages/exit_code.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp_dial.hpp"
 
 namespace grapevine {
 namespace {
 
-constexpr int kBadInput = 2;               // the exit code
 constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
 constexpr char kRequeue[] = "--requeue-command";
 
-Error other_secret() {
-  return bad_input(
-      "the secret differs from that of this pool: give the same --secret-file, or "
-      "GRAPEVINE_CLUSTER_SECRET, everywhere");
+constexpr std::size_t kNonceBytes = 32;
+// A caller speaks up at once; those that do not are forgotten, the oldest first.
+constexpr std::size_t kMostGreeted = 1024;
+
+Error no_seal() {
+  return bad_input("the message does not prove that its sender knows the secret of this pool");
 }
 
 Error other_version(const std::string& who, const std::string& theirs, const std::string& ours) {
@@ -41,6 +44,19 @@ std::string shown(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < ' ') c = '?';
   return text;
+}
+
+// Options alone, as `train --cluster` sends them: a job file of this machine might hold any.
+Expected<void> check_arguments(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument.rfind(kRequeue, 0) == 0)
+      return bad_input(std::string(kRequeue) + " is not for jobs of nodes: leave it out");
+    if (argument.rfind("--", 0) != 0)
+      return bad_input("'" + shown(argument) + "' is no option: a job of nodes has no job file");
+    if (argument == "--set") ++i;  // its value
+  }
+  return {};
 }
 
 std::string host_of(const std::string& address) {
@@ -77,10 +93,36 @@ void NodePoolState::init(NodePoolActor::stateful_pointer<NodePoolState> self,
   config_ = std::move(config);
 }
 
-bool NodePoolState::trusts(const std::string& secret) const {
-  if (same_secret(config_.secret, secret)) return true;
-  spdlog::warn("somebody without this pool's secret was sent away");
+Greeting NodePoolState::on_greet(const Greet& greet) {
+  if (greeted_.size() >= kMostGreeted) forget_oldest_greeting();
+  Greeting greeting = answer_greeting(config_.secret, greet, ++last_session_);
+  sessions_[greeting.session] = pool_session(config_.secret, greet, greeting);
+  greeted_.push_back(greeting.session);
+  return greeting;
+}
+
+void NodePoolState::forget_oldest_greeting() {
+  sessions_.erase(greeted_.front());
+  greeted_.pop_front();
+}
+
+template <class Message>
+bool NodePoolState::trusts(const Message& message) {
+  const auto session = sessions_.find(message.seal.session);
+  if (session != sessions_.end() && session->second.from.opens(self_->system(), message)) {
+    greeted_.erase(std::remove(greeted_.begin(), greeted_.end(), session->first), greeted_.end());
+    return true;
+  }
+  if (const auto more = distrusted_.admit())
+    spdlog::warn("a message without the proof of this pool's secret was ignored{}", *more);
   return false;
+}
+
+template <class Message>
+void NodePoolState::send_sealed(const Enlist& node, Message message) {
+  const auto session = sessions_.find(node.seal.session);
+  if (session == sessions_.end()) return;
+  self_->send(node.agent, session->second.to.sealed(self_->system(), std::move(message)));
 }
 
 // ---- who is there ----
@@ -102,8 +144,9 @@ Enlisted NodePoolState::on_enlist(const Enlist& enlist) {
   Enlisted answer;
   answer.refused = true;
   const std::string who = "node " + shown(enlist.address) + " (" + shown(enlist.host) + ")";
-  if (!trusts(enlist.secret)) {
-    answer.error = other_secret();
+  const bool trusted = trusts(enlist);
+  if (!trusted) {
+    answer.error = no_seal();
   } else if (enlist.version != config_.version) {
     answer.error = other_version(who, shown(enlist.version), config_.version);
   } else if (enlist.slots < 1 || status().slots > kMaxSlots - enlist.slots) {
@@ -123,6 +166,7 @@ Enlisted NodePoolState::on_enlist(const Enlist& enlist) {
     self_->monitor(enlist.agent);
     changed(who + " has joined");
   }
+  if (trusted && answer.refused) sessions_.erase(enlist.seal.session);
   answer.nodes = status().nodes;
   answer.slots = status().slots;
   return answer;
@@ -136,7 +180,7 @@ caf::result<Left> NodePoolState::on_leave(const LeavePool& leave) {
   LeaveAnswer answer = self_->make_response_promise<Left>();
   const auto member = std::find_if(members_.begin(), members_.end(),
                                    [&](const Member& m) { return m.node.agent == leave.agent; });
-  if (!trusts(leave.secret) || member == members_.end()) {
+  if (!trusts(leave) || member == members_.end()) {
     answer.deliver(Left{});
     return answer;
   }
@@ -156,6 +200,7 @@ caf::result<Left> NodePoolState::on_leave(const LeavePool& leave) {
 
 void NodePoolState::remove(std::size_t member, const std::string& what) {
   self_->demonitor(members_[member].node.agent.address());
+  sessions_.erase(members_[member].node.seal.session);
   members_.erase(members_.begin() + static_cast<std::ptrdiff_t>(member));
   changed(what);
 }
@@ -168,6 +213,7 @@ void NodePoolState::on_down(const caf::actor_addr& source) {
   });
   if (member == members_.end()) return;
   const std::string who = "node " + member->node.address + " (" + member->node.host + ")";
+  sessions_.erase(member->node.seal.session);
   members_.erase(member);
   bool took_part = false;
   if (job_)
@@ -179,16 +225,14 @@ void NodePoolState::on_down(const caf::actor_addr& source) {
     }
   changed(who + (took_part ? " died during the job" : " is gone"));
   if (!took_part) return;
-  blame(Cause::node_died,
-        {Errc::peer_down, who + " died during the job: go on with --resume when it is back"}, -1);
-  ask_to_end();
+  blame(Cause::node_died, {Errc::peer_down, who + " died during the job"}, -1);
+  ask_to_end(config_.lost_grace);
   finish_where_all_ended();
 }
 
 // ---- a job comes ----
 
 Expected<void> NodePoolState::check_submission(const SubmitJob& submit) const {
-  if (!trusts(submit.secret)) return other_secret();
   if (submit.version != config_.version)
     return other_version("'train --cluster'", shown(submit.version), config_.version);
   if (closing_) return Error{Errc::peer_down, "the first node is about to end: start it again"};
@@ -198,17 +242,19 @@ Expected<void> NodePoolState::check_submission(const SubmitJob& submit) const {
     return Error{Errc::failed, "the nodes are busy with job " + std::to_string(job_->id) + " of " +
                                    job_->user + ": try again when it has ended"};
   if (!submit.submitter) return bad_input("nobody waits for the job");
-  for (const std::string& argument : submit.arguments)
-    if (argument.rfind(kRequeue, 0) == 0)
-      return bad_input(std::string(kRequeue) + " is not for jobs of nodes: leave it out");
-  return {};
+  return check_arguments(submit.arguments);
 }
 
 JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
   JobAccepted answer;
   answer.refused = true;
+  if (!trusts(submit)) {
+    answer.error = no_seal();
+    return answer;
+  }
   if (auto checked = check_submission(submit); !checked) {
     answer.error = checked.error();
+    sessions_.erase(submit.seal.session);
     return answer;
   }
   std::vector<std::int32_t> slots;
@@ -217,17 +263,21 @@ JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
   const auto port = config_.free_port();
   if (!shares || !port) {
     answer.error = !shares ? shares.error() : port.error();
+    sessions_.erase(submit.seal.session);
     return answer;
   }
   Job job;
   job.id = ++jobs_;
   job.user = shown(submit.user);
   job.submitter = submit.submitter;
+  job.session = submit.seal.session;
   for (const NodeShare& share : *shares)
     job.shares.push_back({members_[share.node].node, share.first, share.count});
   const std::int32_t processes = shares->back().first + shares->back().count;
   job.processes.resize(static_cast<std::size_t>(processes));
   job_ = std::move(job);
+  output_.emplace(config_.output_window, config_.output_backlog,
+                  [this](JobLine line) { send_output(std::move(line)); });
   self_->monitor(job_->submitter);
   start_shares(submit.arguments, *port);
   changed("job " + std::to_string(job_->id) + " of " + job_->user + " begins");
@@ -248,9 +298,10 @@ void NodePoolState::start_shares(const std::vector<std::string>& arguments, std:
         other_host.empty() || !is_loopback_host(host))
       other_host = std::move(host);
   }
+  const std::string nonce = random_hex(kNonceBytes);
   for (const Share& share : job_->shares) {
     StartRanks start;
-    start.secret = config_.secret;
+    start.nonce = nonce;
     start.job = job_->id;
     start.arguments = arguments;
     start.first = share.first;
@@ -258,7 +309,7 @@ void NodePoolState::start_shares(const std::vector<std::string>& arguments, std:
     start.processes = static_cast<std::int32_t>(job_->processes.size());
     start.port = port;
     start.other_host = other_host;
-    self_->send(share.node.agent, std::move(start));
+    send_sealed(share.node, std::move(start));
   }
 }
 
@@ -279,11 +330,24 @@ std::string NodePoolState::where(std::int32_t process) const {
 }
 
 void NodePoolState::say(std::int32_t process, bool to_err, std::string line) {
-  self_->send(job_->submitter, JobOutput{config_.secret, process, to_err, std::move(line)});
+  output_->add({process, to_err, std::move(line)});
+}
+
+void NodePoolState::send_output(JobLine line) {
+  const auto session = sessions_.find(job_->session);
+  if (session == sessions_.end()) return;
+  JobOutput output{Seal{}, line.process, line.to_err, std::move(line.text)};
+  self_->send(job_->submitter, session->second.to.sealed(self_->system(), std::move(output)));
+}
+
+// A job that has ended has forgotten its session: what comes late is no forgery.
+void NodePoolState::on_written(const OutputWritten& written) {
+  if (job_of(written.job) == nullptr || !trusts(written)) return;
+  if (written.seal.session == job_->session) output_->acknowledge(written.lines);
 }
 
 void NodePoolState::on_output(RankOutput& output) {
-  if (!trusts(output.secret)) return;
+  if (!trusts(output)) return;
   Process* process = process_of(output.job, output.process);
   if (process == nullptr) return;
   if (output.to_err) release_held(output.process);
@@ -306,7 +370,7 @@ void NodePoolState::blame(Cause cause, Error error, std::int32_t process) {
 }
 
 void NodePoolState::on_exited(const RankExited& exited) {
-  if (!trusts(exited.secret)) return;
+  if (!trusts(exited)) return;
   Process* process = process_of(exited.job, exited.process);
   if (process == nullptr || process->ended) return;
   process->ended = true;
@@ -315,6 +379,7 @@ void NodePoolState::on_exited(const RankExited& exited) {
       process->held.empty() ? "" : process->held.substr(sizeof kErrorStart - 1);
   // Whoever was asked to end, and had not come far enough to end by itself, ends by the signal.
   const bool asked = job_->ending && (exited.signal == SIGTERM || exited.signal == SIGKILL);
+  if (const std::string hint = resume_hint_in(said); !hint.empty()) job_->hint = hint;
   if (!exited.error.empty()) {
     blame(Cause::killed, {Errc::io, who + " could not be started: " + exited.error}, -1);
   } else if (exited.signal != 0 && asked) {
@@ -322,39 +387,57 @@ void NodePoolState::on_exited(const RankExited& exited) {
       blame(Cause::exited, {Errc::failed, who + " was stopped before it could end by itself"}, -1);
   } else if (exited.signal != 0) {
     blame(Cause::killed,
-          {Errc::failed, who + " was killed by signal " + signal_name(exited.signal)}, -1);
+          {Errc::peer_down, who + " was killed by signal " + signal_name(exited.signal)}, -1);
   } else if (exited.exit_code != 0) {
-    const bool bad = exited.exit_code == kBadInput;
-    const std::string text = said.empty()
-                                 ? who + " exited with code " + std::to_string(exited.exit_code)
-                                 : who + ": " + said;
-    blame(bad ? Cause::bad_input : Cause::exited, {bad ? Errc::bad_input : Errc::failed, text},
-          exited.process);
+    blame_exit(exited, who, said);
   }
-  if (job_->cause != Cause::none) ask_to_end();
+  const bool lost = job_->cause == Cause::lost || job_->cause == Cause::killed;
+  if (job_->cause != Cause::none) ask_to_end(lost ? config_.lost_grace : config_.grace);
   finish_where_all_ended();
+}
+
+// A process that lost another one, or was stopped, speaks of the whole job; one that failed, of
+// itself.
+void NodePoolState::blame_exit(const RankExited& exited, const std::string& who,
+                               const std::string& said) {
+  const std::string code = who + " exited with code " + std::to_string(exited.exit_code);
+  switch (exited.exit_code) {
+    case kExitLost:
+      return blame(Cause::lost, {Errc::peer_down, said.empty() ? code : said}, exited.process);
+    case kExitStopped:
+      return blame(Cause::stopped, {Errc::stopped, said.empty() ? code : said}, exited.process);
+    case kExitBadInput:
+      return blame(Cause::bad_input, {Errc::bad_input, said.empty() ? code : who + ": " + said},
+                   exited.process);
+    default:
+      if (job_->ending && job_->cause == Cause::lost) return;  // it was asked to end
+      blame(Cause::exited, {Errc::failed, said.empty() ? code : who + ": " + said}, exited.process);
+  }
 }
 
 void NodePoolState::signal_all(std::int32_t number) {
   for (const Share& share : job_->shares)
-    self_->send(share.node.agent, SignalRanks{config_.secret, job_->id, number});
+    send_sealed(share.node, SignalRanks{{}, job_->id, number});
 }
 
-void NodePoolState::ask_to_end() {
-  if (std::exchange(job_->ending, true)) return;
-  signal_all(SIGTERM);
-  self_->delayed_send(NodePoolActor{self_}, config_.grace, GraceOver{job_->id, false});
+// The shortest grace counts.
+void NodePoolState::ask_to_end(Duration grace) {
+  const bool hurry = grace < config_.grace && !std::exchange(job_->hurried, true);
+  const bool first = !std::exchange(job_->ending, true);
+  if (first) signal_all(SIGTERM);
+  if (first || hurry) self_->delayed_send(NodePoolActor{self_}, grace, GraceOver{job_->id, false});
 }
 
 void NodePoolState::stop_job(const std::string& why) {
   say(-1, true, why);
   job_->stopping = job_->stopping || !job_->ending;
-  ask_to_end();
+  ask_to_end(config_.grace);
 }
 
 void NodePoolState::on_grace_over(GraceOver over) {
   if (job_of(over.job) == nullptr) return;
   if (over.killed) return give_up_stuck_nodes();
+  if (job_->killing) return;
   say(-1, true, "some processes have not ended in time: killing them");
   kill_job();
 }
@@ -377,7 +460,7 @@ void NodePoolState::give_up_stuck_nodes() {
           {Errc::peer_down, who + " has not ended its processes, although they were killed: look "
                                   "there, and go on with --resume"},
           -1);
-    self_->send(share.node.agent, PoolClosed{config_.secret, true});
+    send_sealed(share.node, PoolClosed{{}, true});
     const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& m) {
       return m.node.agent == share.node.agent;
     });
@@ -388,13 +471,13 @@ void NodePoolState::give_up_stuck_nodes() {
 }
 
 void NodePoolState::on_signal(const SignalJob& signal) {
-  if (!trusts(signal.secret) || job_of(signal.job) == nullptr) return;
+  if (!trusts(signal) || job_of(signal.job) == nullptr) return;
   if (signal.number == SIGUSR1) return signal_all(SIGUSR1);
   if (signal.number != SIGINT && signal.number != SIGTERM) return;
   if (signal.number == SIGINT && job_->interrupted) return kill_job();  // asked twice
   job_->interrupted = job_->interrupted || signal.number == SIGINT;
   job_->stopping = job_->stopping || !job_->ending;
-  ask_to_end();
+  ask_to_end(config_.grace);
 }
 
 // ---- a job ends ----
@@ -403,15 +486,13 @@ void NodePoolState::finish_where_all_ended() {
   const auto& processes = job_->processes;
   if (!std::all_of(processes.begin(), processes.end(), [](const Process& p) { return p.ended; }))
     return;
-  const std::string quoted =
-      job_->blamed < 0 ? "" : processes[static_cast<std::size_t>(job_->blamed)].held;
-  for (std::size_t i = 0; i < processes.size(); ++i)
-    if (processes[i].held != quoted) release_held(static_cast<std::int32_t>(i));
+  conclude();
   tell_end();
-  const std::string what =
-      "job " + std::to_string(job_->id) + " of " + job_->user +
-      (job_->cause != Cause::none ? " has failed: " + job_->error.message : " has ended");
+  std::string what = "job " + std::to_string(job_->id) + " of " + job_->user;
+  what += job_->cause <= Cause::stopped ? " has ended" : " has failed";
+  if (job_->cause != Cause::none) what += ": " + job_->error.message;
   job_.reset();
+  output_.reset();
   changed(what);
   for (std::size_t i = members_.size(); i-- > 0;) {
     if (!members_[i].leaving) continue;
@@ -422,17 +503,41 @@ void NodePoolState::finish_where_all_ended() {
   close_where_idle();
 }
 
+// The last word on a job, and what else its processes had to say.
+void NodePoolState::conclude() {
+  const auto& processes = job_->processes;
+  const std::string quoted =
+      job_->blamed < 0 ? "" : processes[static_cast<std::size_t>(job_->blamed)].held;
+  const auto same = std::count_if(processes.begin(), processes.end(),
+                                  [&](const Process& p) { return p.held == quoted; });
+  // Where several say the same it is of the job, and not of the one that was heard first.
+  if (!quoted.empty() && same > 1) job_->error.message = quoted.substr(sizeof kErrorStart - 1);
+  for (std::size_t i = 0; i < processes.size(); ++i)
+    if (processes[i].held != quoted) release_held(static_cast<std::int32_t>(i));
+  std::string& message = job_->error.message;
+  if (job_->error.code != Errc::peer_down || !resume_hint_in(message).empty()) return;
+  message += job_->cause == Cause::node_died && job_->hint.empty()
+                 ? "; resume with --resume when it is back"
+                 : job_->hint;
+}
+
 // The first node does not end before who gave the job knows how that went.
 void NodePoolState::tell_end() {
+  output_->send_rest();
   self_->demonitor(job_->submitter.address());
   ++farewells_;
   const auto heard = [this] {
     --farewells_;
     close_where_idle();
   };
+  SealedSession session = std::move(sessions_[job_->session]);
+  sessions_.erase(job_->session);
+  JobEnded ended;
+  ended.failed = job_->cause != Cause::none;
+  ended.error = job_->error;
   self_
       ->request(job_->submitter, config_.farewell,
-                JobEnded{config_.secret, job_->cause != Cause::none, job_->error})
+                session.to.sealed(self_->system(), std::move(ended)))
       .then([heard](const JobEndHeard&) { heard(); }, [heard](const caf::error&) { heard(); });
 }
 
@@ -444,8 +549,7 @@ void NodePoolState::on_close() {
 
 void NodePoolState::close_where_idle() {
   if (!closing_ || job_ || farewells_ > 0) return;
-  for (const Member& member : members_)
-    self_->send(member.node.agent, PoolClosed{config_.secret, false});
+  for (const Member& member : members_) send_sealed(member.node, PoolClosed{{}, false});
   config_.on_closed();
 }
 
@@ -456,12 +560,14 @@ NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolS
   ignore_foreign_exits(self);
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down.source); });
   return {
+      [&state](const Greet& greet) { return state.on_greet(greet); },
       [&state](const Enlist& enlist) { return state.on_enlist(enlist); },
       [&state](const LeavePool& leave) { return state.on_leave(leave); },
       [&state](RankOutput& output) { state.on_output(output); },
       [&state](const RankExited& exited) { state.on_exited(exited); },
       [&state](SubmitJob& submit) { return state.on_submit(submit); },
       [&state](const SignalJob& signal) { state.on_signal(signal); },
+      [&state](const OutputWritten& written) { state.on_written(written); },
       [&state](GraceOver over) { state.on_grace_over(over); },
       [&state](ClosePool) { state.on_close(); },
   };
@@ -472,6 +578,12 @@ NodePoolActor::behavior_type node_signpost(NodePoolActor::pointer self, std::str
   const Error error =
       bad_input("that node belongs to the nodes of " + first + ": give that address");
   return {
+      [error](const Greet&) {
+        Greeting greeting;
+        greeting.refused = true;
+        greeting.error = error;
+        return greeting;
+      },
       [error](const Enlist&) {
         Enlisted answer;
         answer.refused = true;
@@ -488,6 +600,7 @@ NodePoolActor::behavior_type node_signpost(NodePoolActor::pointer self, std::str
         return answer;
       },
       [](const SignalJob&) {},
+      [](const OutputWritten&) {},
       [](GraceOver) {},
       [](ClosePool) {},
   };

@@ -1,11 +1,15 @@
 // NodePool: the nodes that joined, and the one job that they run.
 #pragma once
+#include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "actors/node_protocol.hpp"
+#include "actors/output_window.hpp"
+#include "messages/log_limit.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
@@ -37,10 +41,15 @@ struct PoolStatus {
 struct NodePoolConfig {
   std::string secret;
   std::string version;
-  std::string directory;                               // in which the first node runs its processes
-  Duration grace{std::chrono::seconds(60)};            // between SIGTERM and SIGKILL
-  Duration kill_grace{std::chrono::seconds(15)};       // from SIGKILL to giving a node up
-  Duration farewell{std::chrono::seconds(10)};         // for the submitter to hear of the end
+  std::string directory;                          // in which the first node runs its processes
+  Duration grace{std::chrono::seconds(60)};       // between SIGTERM and SIGKILL
+  Duration lost_grace{std::chrono::seconds(10)};  // the same once a process was lost
+  Duration kill_grace{std::chrono::seconds(15)};  // from SIGKILL to giving a node up
+  Duration farewell{std::chrono::seconds(10)};    // for the submitter to hear of the end
+  // Of a job's output, in bytes: on its way to the submitter, which has not acknowledged it (more
+  // than it holds back, LineWriter::kDoneBytes); kept here beyond that.
+  std::size_t output_window = std::size_t{1} << 20;
+  std::size_t output_backlog = std::size_t{8} << 20;
   std::function<Expected<std::uint16_t>()> free_port;  // of the first node
   // Both on a thread of the scheduler, where they must not block. `what`: one line, why it changed.
   std::function<void(const PoolStatus&, const std::string& what)> on_change;
@@ -58,12 +67,14 @@ class NodePoolState {
   const char* name = "node_pool";
 
   void init(NodePoolActor::stateful_pointer<NodePoolState> self, NodePoolConfig config);
+  Greeting on_greet(const Greet& greet);
   Enlisted on_enlist(const Enlist& enlist);
   caf::result<Left> on_leave(const LeavePool& leave);
   JobAccepted on_submit(SubmitJob& submit);
   void on_output(RankOutput& output);
   void on_exited(const RankExited& exited);
   void on_signal(const SignalJob& signal);
+  void on_written(const OutputWritten& written);
   void on_grace_over(GraceOver over);
   void on_close();
   void on_down(const caf::actor_addr& source);
@@ -83,11 +94,12 @@ class NodePoolState {
     std::int32_t first = 0, count = 0;
   };
   // Later ones replace earlier ones as the reason for a job's failure.
-  enum class Cause { none, exited, killed, bad_input, node_died };
+  enum class Cause { none, stopped, lost, exited, killed, bad_input, node_died };
   struct Job {
     std::int64_t id = 0;
     std::string user;
     SubmitterActor submitter;
+    std::uint64_t session = 0;  // of the submitter
     std::vector<Share> shares;
     std::vector<Process> processes;
     Cause cause = Cause::none;
@@ -96,10 +108,18 @@ class NodePoolState {
     bool ending = false;       // asked to end: how processes end says nothing more
     bool stopping = false;     // on request, which is no failure
     bool interrupted = false;
+    bool hurried = false;  // has the shorter grace
     bool killing = false;
+    std::string hint;  // of going on, as a process said it
   };
 
-  bool trusts(const std::string& secret) const;
+  // Whether somebody who knows the secret has sent it, just now.
+  template <class Message>
+  bool trusts(const Message& message);
+  // Sent to a node that still belongs to the pool.
+  template <class Message>
+  void send_sealed(const Enlist& node, Message message);
+  void forget_oldest_greeting();
   Expected<void> check_submission(const SubmitJob& submit) const;
   PoolStatus status() const;
   void changed(const std::string& what);
@@ -110,13 +130,16 @@ class NodePoolState {
   void blame(Cause cause, Error error, std::int32_t process);
   void signal_all(std::int32_t number);
   void stop_job(const std::string& why);
-  void ask_to_end();
+  void blame_exit(const RankExited& exited, const std::string& who, const std::string& said);
+  void ask_to_end(Duration grace);
+  void conclude();
   void kill_job();
   void give_up_stuck_nodes();
   bool has_own_node() const;
   void tell_end();
   void release_held(std::int32_t process);
   void say(std::int32_t process, bool to_err, std::string line);
+  void send_output(JobLine line);
   void finish_where_all_ended();
   void remove(std::size_t member, const std::string& what);
   void close_where_idle();
@@ -125,7 +148,12 @@ class NodePoolState {
   NodePoolConfig config_;
   std::vector<Member> members_;  // the first node's own, the others in the order they joined in
   std::optional<Job> job_;
+  std::optional<OutputWindow> output_;  // of the job, with it
   std::int64_t jobs_ = 0;
+  std::map<std::uint64_t, SealedSession> sessions_;
+  std::deque<std::uint64_t> greeted_;  // sessions of callers that have proven nothing yet
+  std::uint64_t last_session_ = 0;
+  LogLimit distrusted_;
   int farewells_ = 0;  // submitters that have not heard of their job's end yet
   bool closing_ = false;
 };

@@ -1,9 +1,9 @@
 // What the nodes of a pool, and who gives them jobs, say to each other. A pool is a first node and
 // those that joined it; all messages go to or from the first one.
 //
-// Every message that makes somebody act carries the pool's secret, since CAF delivers to any actor
-// of a process that can be reached, whichever of them was published. CAF's own messages carry none:
-// whoever reaches a port can end an actor there, and with it a job.
+// Every message that makes somebody act carries a seal (node_seal.hpp), since CAF delivers to any
+// actor of a process that can be reached, whichever of them was published. CAF's own messages carry
+// none: whoever reaches a port can end an actor there, and with it a job.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,6 +12,7 @@
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include "actors/node_seal.hpp"
 #include "actors/protocol_wire.hpp"
 
 namespace grapevine {
@@ -20,7 +21,7 @@ namespace grapevine {
 
 // Start processes `first`..`first + count - 1` of a job's `processes`.
 struct StartRanks {
-  std::string secret;
+  Seal seal;
   std::int64_t job = 0;
   std::vector<std::string> arguments;  // of `train`
   std::int32_t first = 0, count = 0, processes = 0;
@@ -28,15 +29,16 @@ struct StartRanks {
   // To the first node: the host of another one that takes part, on another machine where there is
   // one; empty: none does.
   std::string other_host;
+  std::string nonce;  // random: with the pool's secret it makes the job's
 };
 struct SignalRanks {
-  std::string secret;
+  Seal seal;
   std::int64_t job = 0;
   std::int32_t number = 0;  // of the signal
 };
 // The node belongs to the pool no more.
 struct PoolClosed {
-  std::string secret;
+  Seal seal;
   bool dropped = false;  // its processes did not end; else: the first node is about to end
 };
 
@@ -53,13 +55,13 @@ using NodeAgentActor = caf::typed_actor<caf::reacts_to<StartRanks>, caf::reacts_
 // ---- from a pool to who gave it a job ----
 
 struct JobOutput {
-  std::string secret;
+  Seal seal;
   std::int32_t process = 0;  // negative: the pool itself
   bool to_err = false;
   std::string line;
 };
 struct JobEnded {
-  std::string secret;
+  Seal seal;
   bool failed = false;
   Error error;  // where it failed
 };
@@ -72,7 +74,7 @@ using SubmitterActor =
 
 // A node offers its slots.
 struct Enlist {
-  std::string secret;
+  Seal seal;
   std::string version;  // of the program: all run the same
   std::string host;     // its machine's name
   std::string address;  // host:port where it listens
@@ -86,19 +88,19 @@ struct Enlisted {
 };
 // A node goes. Answered when it may: a job that it takes part in is stopped before.
 struct LeavePool {
-  std::string secret;
+  Seal seal;
   NodeAgentActor agent;
 };
 struct Left {};
 struct RankOutput {
-  std::string secret;
+  Seal seal;
   std::int64_t job = 0;
   std::int32_t process = 0;
   bool to_err = false;
   std::string line;  // without its newline
 };
 struct RankExited {
-  std::string secret;
+  Seal seal;
   std::int64_t job = 0;
   std::int32_t process = 0;
   std::int32_t exit_code = -1;  // negative: a signal ended it, or it could not be started
@@ -106,7 +108,7 @@ struct RankExited {
   std::string error;  // why it could not be started
 };
 struct SubmitJob {
-  std::string secret;
+  Seal seal;
   std::string version;
   std::string user;                    // name@host, for messages
   std::vector<std::string> arguments;  // of `train`
@@ -122,9 +124,15 @@ struct JobAccepted {
   std::string directory;  // in which it runs
 };
 struct SignalJob {
-  std::string secret;
+  Seal seal;
   std::int64_t job = 0;
   std::int32_t number = 0;
+};
+// The submitter has written lines of output; until it says so, the pool sends a bounded number.
+struct OutputWritten {
+  Seal seal;
+  std::int64_t job = 0;
+  std::int64_t lines = 0;  // JobOutputs since the job began
 };
 // The time that a job has to end is over.
 struct GraceOver {
@@ -134,35 +142,34 @@ struct GraceOver {
 // End what runs, tell all nodes, and say so.
 struct ClosePool {};
 
-using NodePoolActor =
-    caf::typed_actor<caf::replies_to<Enlist>::with<Enlisted>,
-                     caf::replies_to<LeavePool>::with<Left>, caf::reacts_to<RankOutput>,
-                     caf::reacts_to<RankExited>, caf::replies_to<SubmitJob>::with<JobAccepted>,
-                     caf::reacts_to<SignalJob>, caf::reacts_to<GraceOver>,
-                     caf::reacts_to<ClosePool>>;
+using NodePoolActor = caf::typed_actor<
+    caf::replies_to<Greet>::with<Greeting>, caf::replies_to<Enlist>::with<Enlisted>,
+    caf::replies_to<LeavePool>::with<Left>, caf::reacts_to<RankOutput>, caf::reacts_to<RankExited>,
+    caf::replies_to<SubmitJob>::with<JobAccepted>, caf::reacts_to<SignalJob>,
+    caf::reacts_to<OutputWritten>, caf::reacts_to<GraceOver>, caf::reacts_to<ClosePool>>;
 
 // ---- how they are written ----
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, StartRanks& m) {
-  return f(caf::meta::type_name("grapevine::StartRanks"), m.secret, m.job, m.arguments, m.first,
-           m.count, m.processes, m.port, m.other_host);
+  return f(caf::meta::type_name("grapevine::StartRanks"), m.seal, m.job, m.arguments, m.first,
+           m.count, m.processes, m.port, m.other_host, m.nonce);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, SignalRanks& m) {
-  return f(caf::meta::type_name("grapevine::SignalRanks"), m.secret, m.job, m.number);
+  return f(caf::meta::type_name("grapevine::SignalRanks"), m.seal, m.job, m.number);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, PoolClosed& m) {
-  return f(caf::meta::type_name("grapevine::PoolClosed"), m.secret, m.dropped);
+  return f(caf::meta::type_name("grapevine::PoolClosed"), m.seal, m.dropped);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobOutput& m) {
-  return f(caf::meta::type_name("grapevine::JobOutput"), m.secret, m.process, m.to_err, m.line);
+  return f(caf::meta::type_name("grapevine::JobOutput"), m.seal, m.process, m.to_err, m.line);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobEnded& m) {
-  return f(caf::meta::type_name("grapevine::JobEnded"), m.secret, m.failed, m.error);
+  return f(caf::meta::type_name("grapevine::JobEnded"), m.seal, m.failed, m.error);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, JobEndHeard&) {
@@ -170,8 +177,8 @@ typename Inspector::result_type inspect(Inspector& f, JobEndHeard&) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Enlist& m) {
-  return f(caf::meta::type_name("grapevine::Enlist"), m.secret, m.version, m.host, m.address,
-           m.slots, m.agent);
+  return f(caf::meta::type_name("grapevine::Enlist"), m.seal, m.version, m.host, m.address, m.slots,
+           m.agent);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Enlisted& m) {
@@ -179,7 +186,7 @@ typename Inspector::result_type inspect(Inspector& f, Enlisted& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, LeavePool& m) {
-  return f(caf::meta::type_name("grapevine::LeavePool"), m.secret, m.agent);
+  return f(caf::meta::type_name("grapevine::LeavePool"), m.seal, m.agent);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Left&) {
@@ -187,17 +194,17 @@ typename Inspector::result_type inspect(Inspector& f, Left&) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankOutput& m) {
-  return f(caf::meta::type_name("grapevine::RankOutput"), m.secret, m.job, m.process, m.to_err,
+  return f(caf::meta::type_name("grapevine::RankOutput"), m.seal, m.job, m.process, m.to_err,
            m.line);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankExited& m) {
-  return f(caf::meta::type_name("grapevine::RankExited"), m.secret, m.job, m.process, m.exit_code,
+  return f(caf::meta::type_name("grapevine::RankExited"), m.seal, m.job, m.process, m.exit_code,
            m.signal, m.error);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, SubmitJob& m) {
-  return f(caf::meta::type_name("grapevine::SubmitJob"), m.secret, m.version, m.user, m.arguments,
+  return f(caf::meta::type_name("grapevine::SubmitJob"), m.seal, m.version, m.user, m.arguments,
            m.processes, m.submitter);
 }
 template <class Inspector>
@@ -207,7 +214,11 @@ typename Inspector::result_type inspect(Inspector& f, JobAccepted& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, SignalJob& m) {
-  return f(caf::meta::type_name("grapevine::SignalJob"), m.secret, m.job, m.number);
+  return f(caf::meta::type_name("grapevine::SignalJob"), m.seal, m.job, m.number);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, OutputWritten& m) {
+  return f(caf::meta::type_name("grapevine::OutputWritten"), m.seal, m.job, m.lines);
 }
 
 }  // namespace grapevine

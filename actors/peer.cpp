@@ -12,6 +12,17 @@ namespace {
 
 constexpr std::size_t kTraceBatch = 512;  // records per message to the tracer
 
+std::uint64_t bytes_of(const StateDict& state) {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, value] : state.entries()) {
+    if (const auto* tensor = std::get_if<at::Tensor>(&value))
+      bytes += tensor->defined() ? tensor->nbytes() : 0;
+    else if (const auto* text = std::get_if<std::string>(&value))
+      bytes += text->size();
+  }
+  return bytes;
+}
+
 std::string encode_text(const Envelope& envelope) {
   const std::vector<std::byte> bytes = encode(envelope);
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -28,7 +39,9 @@ class MailboxInbox : public Inbox {
  public:
   explicit MailboxInbox(PeerActor peer) : peer_(std::move(peer)) {}
   void deliver(Envelope envelope) override { caf::anon_send(peer_, std::move(envelope)); }
-  void peer_down(Rank rank) override { caf::anon_send(peer_, PeerLost{rank}); }
+  void peer_down(Rank rank, const std::string& reason) override {
+    caf::anon_send(peer_, PeerLost{rank, reason});
+  }
 
  private:
   PeerActor peer_;
@@ -49,6 +62,7 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   sent_to_.assign(static_cast<std::size_t>(config_.ranks), 0);
   received_from_ = sent_to_;
   rng_.seed(mix_seed(config_.seed, static_cast<std::uint64_t>(config_.rank)));
+  step_times_ = StepTimes(static_cast<std::uint64_t>(config_.rank));
   model_.x = std::move(config_.parameters);
   buffers_ = std::move(config_.buffers);
   role_ = make_role(config_.parts, config_.rank, config_.ranks, model_);
@@ -75,8 +89,11 @@ void PeerState::start() {
   role_->on_start(*this);
   for (Envelope& envelope : std::exchange(undelivered_, {})) deliver(std::move(envelope));
   started_ = true;
-  for (const Rank peer : std::exchange(lost_before_start_, {})) role_->on_peer_down(*this, peer);
-  for (Envelope& envelope : std::exchange(before_start_, {})) on_envelope(envelope);
+  for (auto& event : std::exchange(before_start_, {}))
+    if (auto* envelope = std::get_if<Envelope>(&event))
+      on_envelope(*envelope);
+    else
+      on_peer_lost(std::get<PeerLost>(event));
 }
 
 // ---- Env: what the role may do ----
@@ -147,10 +164,11 @@ void PeerState::on_gradient(Gradient& gradient) {
 
 void PeerState::on_envelope(Envelope& envelope) {
   if (!started_) {
-    before_start_.push_back(std::move(envelope));
+    before_start_.emplace_back(std::move(envelope));
     return;
   }
-  if (!membership_.is_alive(envelope.from)) return;  // its last words, after the news of its death
+  // After the news of its end, which lies behind all that had arrived by then.
+  if (!membership_.is_alive(envelope.from)) return;
   if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
     if (marker->id > last_cut_) cut(marker->id);
     close_channel(envelope.from, marker->id);
@@ -168,7 +186,12 @@ void PeerState::deliver(Envelope envelope) {
   send_epoch_models();
 }
 
-void PeerState::on_peer_lost(Rank peer) {
+void PeerState::on_peer_lost(const PeerLost& lost) {
+  if (!started_) {
+    before_start_.emplace_back(lost);
+    return;
+  }
+  const Rank peer = lost.peer;
   auto alive = membership_.alive[static_cast<std::size_t>(peer)];
   if (!alive) return;
   alive = false;
@@ -178,14 +201,14 @@ void PeerState::on_peer_lost(Rank peer) {
   ledger_.sent_before += sent;
   ledger_.received -= std::exchange(received_from_[static_cast<std::size_t>(peer)], 0);
   if (cut_) close_channel(peer, cut_->id);
+  // The supervisor finds out whether the other process has ended or only the link to it.
+  if (!lost.reason.empty())
+    self_->send(config_.supervisor, LinkLost{config_.rank, peer, lost.reason});
   const bool served_here = !is_server() && peer >= config_.ranks - config_.parts->plan.servers;
-  if (served_here)
-    return fail({Errc::peer_down, "rank " + std::to_string(config_.rank) +
-                                      " has lost its server, rank " + std::to_string(peer)});
-  if (started_)
-    role_->on_peer_down(*this, peer);
-  else
-    lost_before_start_.push_back(peer);
+  if (!served_here) return role_->on_peer_down(*this, peer);
+  if (lost.reason.empty())
+    fail({Errc::peer_down, "rank " + std::to_string(config_.rank) + " has lost its server, rank " +
+                               std::to_string(peer)});
 }
 
 void PeerState::on_collect(bool with_model) {
@@ -199,13 +222,31 @@ void PeerState::on_collect(bool with_model) {
     report.measures = role_->measures();
     report.z = role_->debiased();
     report.buffers = buffers_;
-    report.step_seconds = step_seconds_;
+    report.step_seconds = step_times_.sample();
   }
   self_->send(config_.supervisor, std::move(report));
 }
 
 void PeerState::on_exception(const std::exception_ptr& problem) {
   fail({Errc::failed, "rank " + std::to_string(config_.rank) + ": " + exception_line(problem)});
+}
+
+World PeerState::world() const {
+  World world;
+  world.ranks = config_.ranks;
+  world.servers = config_.parts->plan.servers;
+  return world;
+}
+
+// To a supervisor of another process CAF carries what a length of 32 bits can say; more would break
+// the connection, and nobody could say why.
+bool PeerState::fits_a_message(std::uint64_t bytes, const char* what) {
+  if (bytes <= kMostMessageBytes || config_.supervisor.node() == self_->node()) return true;
+  fail({Errc::failed, "rank " + std::to_string(config_.rank) + ": its " + what + " has " +
+                          std::to_string(bytes) + " bytes, and at most " +
+                          std::to_string(kMostMessageBytes) +
+                          " can be sent to process 0: train in one process, or a smaller model"});
+  return false;
 }
 
 void PeerState::fail(Error error) { self_->send(config_.supervisor, RankFailed{std::move(error)}); }
@@ -248,6 +289,7 @@ void PeerState::finish_cut_if_complete() {
   std::int64_t count = 0;
   for (const Envelope& envelope : cut_->in_flight)
     cut_->state.put("in_flight." + std::to_string(count++), encode_text(envelope));
+  if (!fits_a_message(bytes_of(cut_->state), "state for a checkpoint")) return cut_.reset();
   const auto step = cut_->state.integer("model.step");
   self_->send(config_.supervisor,
               RankSnapshot{cut_->id, config_.rank, *step, std::move(cut_->state)});
@@ -356,8 +398,10 @@ void PeerState::trace(const Event& event) {
 }
 
 void PeerState::flush_trace() {
-  if (config_.tracer && !trace_.empty())
-    self_->send(config_.tracer, TraceBatch{std::exchange(trace_, {})});
+  if (!config_.tracer || trace_.empty()) return;
+  std::vector<TraceRecord> records = std::exchange(trace_, {});
+  if (!config_.trace_budget || config_.trace_budget->take(records.size()))
+    self_->send(config_.tracer, TraceBatch{std::move(records)});
 }
 
 void PeerState::report_step() {
@@ -385,7 +429,7 @@ void PeerState::report_step() {
   self_->send(config_.supervisor, report);
   flush_trace();  // a run that is killed has traced what it reported
   send_epoch_models();
-  step_seconds_.push_back(report.batch_time_s);
+  step_times_.add(report.batch_time_s);
   waited_ = Duration::zero();
   staleness_sum_ = 0;
   staleness_count_ = 0;
@@ -415,18 +459,21 @@ void PeerState::send_epoch_models() {
 
 PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
   PeerState& state = self->state;
-  state.init(self, std::move(config));
-  // A broken invariant ends the run, with its text, instead of an actor in silence.
+  // A broken invariant, or a worker without a thread, ends the run, with its text, instead of an
+  // actor in silence.
   self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
     state.on_exception(problem);
     return caf::exit_reason::unhandled_exception;
   });
+  state.init(self, std::move(config));
   return {
       [&state](StartTraining) { state.start(); },
       [&state](Gradient& gradient) { state.on_gradient(gradient); },
       [&state](Envelope& envelope) { state.on_envelope(envelope); },
       [&state](TimerFired timer) { state.on_timer(timer.id); },
-      [&state](PeerLost lost) { state.on_peer_lost(lost.peer); },
+      [&state](const PeerLost& lost) {
+        if (state.admits(lost)) state.on_peer_lost(lost);
+      },
       [&state](TakeSnapshot snapshot) { state.on_snapshot(snapshot.id); },
       [&state](Collect collect) { state.on_collect(collect.with_model); },
   };

@@ -4,9 +4,13 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <variant>
 
 #include "actors/gpu_worker.hpp"
 #include "actors/protocol.hpp"
+#include "actors/step_times.hpp"
+#include "actors/trace_budget.hpp"
+#include "actors/validate.hpp"
 #include "algorithms/registry.hpp"
 #include "net/transport.hpp"
 
@@ -26,8 +30,9 @@ struct PeerConfig {
   FrozenTensor buffers;               // [b] at the start, or empty
   std::optional<StateDict> restored;  // a RankSnapshot's state instead
   SupervisorActor supervisor;
-  EvaluatorActor evaluator;  // null: no validation beside training
-  TracerActor tracer;        // null: no trace
+  EvaluatorActor evaluator;                   // null: no validation beside training
+  TracerActor tracer;                         // null: no trace
+  std::shared_ptr<TraceBudget> trace_budget;  // the tracer's; null: without a bound
   bool detach_worker = true;
   std::int64_t run_start_ns = 0;  // of the actor system's clock
   Step log_every = 1;
@@ -65,8 +70,9 @@ class PeerState : public Env {
   void start();
   void on_gradient(Gradient& gradient);
   void on_envelope(Envelope& envelope);
+  bool admits(const PeerLost& lost) { return gate_.admits(check(lost, world())); }
   void on_timer(TimerId id) { role_->on_timer(*this, id); }
-  void on_peer_lost(Rank peer);
+  void on_peer_lost(const PeerLost& lost);
   void on_snapshot(std::int64_t id);
   void on_collect(bool with_model);
   void on_exception(const std::exception_ptr& problem);
@@ -85,6 +91,8 @@ class PeerState : public Env {
   void report_step();
   void send_epoch_models();
   bool serves_with_buffers() const;
+  World world() const;
+  bool fits_a_message(std::uint64_t bytes, const char* what);
   bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
   void fail(Error error);
 
@@ -106,8 +114,8 @@ class PeerState : public Env {
   std::int64_t last_cut_ = 0;
   std::vector<Envelope> undelivered_;  // in flight at the cut that this run resumed from
   bool started_ = false;
-  std::vector<Envelope> before_start_;  // from ranks that were told to start earlier
-  std::vector<Rank> lost_before_start_;
+  // From ranks that were told to start earlier, and their ends, in the order in which they came.
+  std::vector<std::variant<Envelope, PeerLost>> before_start_;
 
   // Of the step in progress.
   Timestamp step_began_{0};
@@ -119,8 +127,9 @@ class PeerState : public Env {
   double staleness_sum_ = 0;
   std::int64_t staleness_count_ = 0;
   Epoch epochs_sent_ = 0;  // to the Evaluator
-  std::vector<double> step_seconds_;
+  StepTimes step_times_;
   std::vector<TraceRecord> trace_;
+  Gate gate_;
 };
 
 // The Inbox through which `config.transport` reaches a Peer: whoever spawns the Peers attaches it

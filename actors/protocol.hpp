@@ -26,9 +26,11 @@ struct StartTraining {};
 struct TimerFired {
   TimerId id = 0;
 };
-// From the transport, or from the supervisor, whichever hears of it first.
+// From the transport, which knows what had arrived before; from the supervisor only where a rank's
+// actor has died and its process has not.
 struct PeerLost {
   Rank peer = 0;
+  std::string reason;  // why the link to it broke; empty: it left, or the supervisor knows
 };
 // Take part in consistent cut `id` (Chandy & Lamport 1985).
 struct TakeSnapshot {
@@ -74,12 +76,18 @@ struct RankReport {
   FrozenTensor z;        // [d]
   FrozenTensor buffers;  // [b] or empty
   Ledger ledger;
-  std::vector<double> step_seconds;
-  StateDict measures;  // of its role
+  std::vector<double> step_seconds;  // of its steps, or a sample of them: see StepTimes
+  StateDict measures;                // of its role
 };
 // A rank cannot go on.
 struct RankFailed {
   Error error;  // names the rank
+};
+// The transport has lost `peer`, as `reporter` sees it: a broken link, or the end of a process.
+struct LinkLost {
+  Rank reporter = 0;
+  Rank peer = 0;
+  std::string reason;
 };
 // All of one epoch's models, averaged and evaluated.
 struct EpochEvaluated {
@@ -100,8 +108,12 @@ struct Farewell {
 };
 struct Watchdog {};
 struct CollectAgain {};
-// A validation has got on by a batch.
-struct EvaluationGoesOn {};
+// The time to ask a process again whether it lives.
+struct AskAgain {
+  std::int32_t process = 0;
+};
+// A validation has got on by a batch, or the writing of a checkpoint by a rank.
+struct Progress {};
 
 // ---- to the Evaluator, CheckpointWriter and Tracer ----
 
@@ -124,6 +136,7 @@ struct TraceClosed {
   std::uint64_t hash = 0;
   std::uint64_t records = 0;
   std::string error;
+  std::uint64_t dropped = 0;  // records that were not taken: the disk was too slow
 };
 
 // ---- between processes ----
@@ -133,7 +146,15 @@ struct RunEnded {
   bool failed = false;
   Error error;  // where it failed
   bool interrupted = false;
+  std::string checkpoint;  // the newest one written, or empty
 };
+// That process is lost: its ranks are down.
+struct ProcessLost {
+  std::int32_t process = 0;
+};
+// Whether a process lives, asked of its deputy; and its answer.
+struct Ping {};
+struct Pong {};
 
 // ---- interfaces ----
 
@@ -151,7 +172,8 @@ using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<
 // Stands for the head's supervisor in every other process.
 using DeputyActor =
     caf::typed_actor<caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>,
-                     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>>;
+                     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>,
+                     caf::reacts_to<ProcessLost>, caf::replies_to<Ping>::with<Pong>>;
 
 // Whoever closes a trace.
 using TraceOwner = caf::typed_actor<caf::reacts_to<TraceClosed>>;
@@ -168,23 +190,30 @@ struct BeginRun {
 using SupervisorActor = caf::typed_actor<
     caf::reacts_to<BeginRun>, caf::reacts_to<StepReport>, caf::reacts_to<RankFinished>,
     caf::reacts_to<RankSnapshot>, caf::reacts_to<RankReport>, caf::reacts_to<RankFailed>,
-    caf::reacts_to<EpochEvaluated>, caf::reacts_to<EvaluationGoesOn>,
-    caf::reacts_to<CheckpointWritten>, caf::reacts_to<StopRequested>,
-    caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>, caf::reacts_to<CollectAgain>,
-    caf::reacts_to<TraceClosed>, caf::reacts_to<Farewell>>;
+    caf::reacts_to<EpochEvaluated>, caf::reacts_to<Progress>, caf::reacts_to<CheckpointWritten>,
+    caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>,
+    caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<Farewell>,
+    caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>>;
 
 // ---- rendezvous ----
 
 // A process reports for the run. Answered with Welcome once all have, or once they cannot.
 struct Join {
   std::int32_t process = 0;
+  std::int32_t processes = 1;                   // of its job, as its launcher says
+  std::string job;                              // as its launcher calls it, or empty
+  std::int64_t user = -1;                       // number of the user that runs it
   std::string version;                          // of the program
   std::map<std::string, std::string> identity;  // of the job: must be the same everywhere
   std::string host;
   std::string address;  // of its transport
   DeputyActor deputy;   // null: the head itself
+  std::string nonce;    // random: known to this process and the head
+  std::string proof;    // that it knows the job's secret; empty: its job has none
 };
 struct Welcome {
+  std::string nonce;  // random, of the run
+  std::string proof;  // that the head knows the job's secret
   bool refused = false;
   Error error;                         // where refused
   std::vector<std::string> hosts;      // by process
@@ -197,6 +226,7 @@ struct Welcome {
 // Its transport is connected and its peers wait for StartTraining; or it could not.
 struct Ready {
   std::int32_t process = 0;
+  std::string nonce;  // of its Join
   bool failed = false;
   Error error;
   std::vector<PeerActor> peers;  // its own, by rank
@@ -204,9 +234,11 @@ struct Ready {
 struct JoinDeadline {
   bool connecting = false;  // of the second part: everybody has joined
 };
+// Time to tell people who is waited for.
+struct JoinNotice {};
 
 using LobbyActor = caf::typed_actor<caf::replies_to<Join>::with<Welcome>, caf::reacts_to<Ready>,
-                                    caf::reacts_to<JoinDeadline>>;
+                                    caf::reacts_to<JoinDeadline>, caf::reacts_to<JoinNotice>>;
 
 // ---- how they are written ----
 
@@ -216,7 +248,23 @@ typename Inspector::result_type inspect(Inspector& f, StartTraining&) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, PeerLost& m) {
-  return f(caf::meta::type_name("grapevine::PeerLost"), m.peer);
+  return f(caf::meta::type_name("grapevine::PeerLost"), m.peer, m.reason);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, LinkLost& m) {
+  return f(caf::meta::type_name("grapevine::LinkLost"), m.reporter, m.peer, m.reason);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ProcessLost& m) {
+  return f(caf::meta::type_name("grapevine::ProcessLost"), m.process);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Ping&) {
+  return f(caf::meta::type_name("grapevine::Ping"));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Pong&) {
+  return f(caf::meta::type_name("grapevine::Pong"));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, TakeSnapshot& m) {
@@ -261,21 +309,23 @@ typename Inspector::result_type inspect(Inspector& f, EpochModel& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RunEnded& m) {
-  return f(caf::meta::type_name("grapevine::RunEnded"), m.failed, m.error, m.interrupted);
+  return f(caf::meta::type_name("grapevine::RunEnded"), m.failed, m.error, m.interrupted,
+           m.checkpoint);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Join& m) {
-  return f(caf::meta::type_name("grapevine::Join"), m.process, m.version, m.identity, m.host,
-           m.address, m.deputy);
+  return f(caf::meta::type_name("grapevine::Join"), m.process, m.processes, m.job, m.user,
+           m.version, m.identity, m.host, m.address, m.deputy, m.nonce, m.proof);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Welcome& m) {
-  return f(caf::meta::type_name("grapevine::Welcome"), m.refused, m.error, m.hosts, m.addresses,
-           m.out, m.supervisor, m.evaluator, m.validates);
+  return f(caf::meta::type_name("grapevine::Welcome"), m.nonce, m.proof, m.refused, m.error,
+           m.hosts, m.addresses, m.out, m.supervisor, m.evaluator, m.validates);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ready& m) {
-  return f(caf::meta::type_name("grapevine::Ready"), m.process, m.failed, m.error, m.peers);
+  return f(caf::meta::type_name("grapevine::Ready"), m.process, m.nonce, m.failed, m.error,
+           m.peers);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, StepReport& m) {
@@ -288,7 +338,8 @@ typename Inspector::result_type inspect(Inspector& f, StepReport& m) {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TimerFired)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EpochEvaluated)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EvaluationGoesOn)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Progress)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskAgain)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CheckpointWritten)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Watchdog)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CollectAgain)
@@ -298,3 +349,4 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceBatch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CloseTrace)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceClosed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinDeadline)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinNotice)

@@ -1,24 +1,72 @@
 #include "actors/protocol_wire.hpp"
 
+#include <caf/binary_deserializer.hpp>
 #include <caf/sec.hpp>
 
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
 #include <limits>
 
-#include "actors/state_bytes.hpp"
 #include "messages/codec.hpp"
+#include "messages/exception_line.hpp"
+#include "messages/log_limit.hpp"
 
 namespace grapevine {
 namespace {
+
+constexpr std::size_t kLongestErrorText = 4096;
 
 template <class Archive>
 caf::error bytes_of(Archive& archive, void* data, std::uint64_t size) {
   return size == 0 ? caf::error{} : archive.apply_raw(static_cast<std::size_t>(size), data);
 }
 
-}  // namespace
+// Bytes of the message that have come and were not read yet: what claims more is refused before
+// memory is taken for it.
+std::uint64_t remaining(caf::deserializer& source) {
+  const auto* binary = dynamic_cast<caf::binary_deserializer*>(&source);
+  return binary == nullptr ? CodecLimits{}.max_payload_bytes : binary->remaining();
+}
 
-// As the payload of a message between ranks, whose codec checks every length.
-caf::error inspect(caf::serializer& sink, FrozenTensor& tensor) {
+caf::error skip(caf::deserializer& source, std::uint64_t bytes) {
+  if (auto* binary = dynamic_cast<caf::binary_deserializer*>(&source)) {
+    binary->skip(static_cast<std::size_t>(bytes));
+    return {};
+  }
+  return caf::sec::end_of_stream;
+}
+
+caf::error refuse(const std::string& why) {
+  static LogLimit limit;
+  if (const auto more = limit.admit())
+    spdlog::warn("a message of another process was ignored: {}{}", why, *more);
+  return caf::sec::end_of_stream;
+}
+
+// What goes wrong here is the message's fault or that of memory, and must not end the thread: CAF
+// calls these functions without a try of its own.
+template <class F>
+caf::error reading(F f) {
+  try {
+    return f();
+  } catch (...) {
+    return refuse(exception_line(std::current_exception()));
+  }
+}
+
+template <class F>
+caf::error writing(F f) {
+  try {
+    return f();
+  } catch (...) {
+    spdlog::error("a message to another process could not be written: {}",
+                  exception_line(std::current_exception()));
+    return caf::sec::runtime_error;
+  }
+}
+
+caf::error write_tensor(caf::serializer& sink, const FrozenTensor& tensor) {
   Envelope envelope;
   envelope.payload = Share{0, 0, tensor};
   EncodedHeader header = encode_header(envelope);
@@ -29,44 +77,115 @@ caf::error inspect(caf::serializer& sink, FrozenTensor& tensor) {
                   tensor.nbytes());
 }
 
-caf::error inspect(caf::deserializer& source, FrozenTensor& tensor) {
+caf::error read_tensor(caf::deserializer& source, FrozenTensor& tensor) {
+  tensor = FrozenTensor();
   std::uint32_t size = 0;
   if (auto error = source(size)) return error;
-  if (size > kMaxHeaderBytes) return caf::sec::end_of_stream;
+  if (size > kMaxHeaderBytes || size > remaining(source)) return refuse("a tensor's header");
   std::vector<std::byte> header(size);
   if (auto error = bytes_of(source, header.data(), size)) return error;
-  auto decoded = decode_header(header.data(), header.size(), CodecLimits{});
-  if (!decoded) return caf::sec::end_of_stream;
-  std::vector<at::Tensor> payload = allocate_payload(*decoded);
-  if (payload.size() != 1) return caf::sec::end_of_stream;
+  CodecLimits limits;
+  limits.max_payload_bytes = std::min(limits.max_payload_bytes, remaining(source));
+  auto decoded = decode_header(header.data(), header.size(), limits);
+  if (!decoded) return refuse(decoded.error().message);
   const std::uint64_t bytes = decoded->payload_bytes();
+  std::vector<at::Tensor> payload;
+  try {
+    payload = allocate_payload(*decoded);
+  } catch (const std::exception&) {  // of the allocator: LibTorch has no other way to say so
+    spdlog::error("no memory for a tensor of {} bytes from another process", bytes);
+    return skip(source, bytes);  // the rest of the message names its sender
+  }
+  if (payload.size() != 1) return refuse("a tensor that is none");
   if (bytes > 0)
     if (auto error = bytes_of(source, payload.front().data_ptr(), bytes)) return error;
   auto envelope = assemble(*std::move(decoded), std::move(payload));
-  if (!envelope) return caf::sec::end_of_stream;
+  if (!envelope) return refuse(envelope.error().message);
   auto* share = std::get_if<Share>(&envelope->payload);
-  if (share == nullptr) return caf::sec::end_of_stream;
+  if (share == nullptr) return refuse("a tensor that is none");
   tensor = std::move(share->x);
   return {};
 }
 
+// ---- the values of a state ----
+
+enum class ValueKind : std::uint8_t { tensor, number, integer, text };
+
+caf::error write_value(caf::serializer& sink, const StateValue& value) {
+  auto kind = static_cast<std::uint8_t>(value.index());
+  if (auto error = sink(kind)) return error;
+  if (const auto* tensor = std::get_if<at::Tensor>(&value))
+    return write_tensor(sink, tensor->defined() ? FrozenTensor::copy_of(*tensor) : FrozenTensor());
+  if (const auto* number = std::get_if<double>(&value)) return sink(const_cast<double&>(*number));
+  if (const auto* integer = std::get_if<std::int64_t>(&value))
+    return sink(const_cast<std::int64_t&>(*integer));
+  return sink(const_cast<std::string&>(std::get<std::string>(value)));
+}
+
+caf::error read_value(caf::deserializer& source, StateValue& value, bool& whole) {
+  std::uint8_t kind = 0;
+  if (auto error = source(kind)) return error;
+  switch (static_cast<ValueKind>(kind)) {
+    case ValueKind::tensor: {
+      FrozenTensor tensor;
+      if (auto error = read_tensor(source, tensor)) return error;
+      whole = whole && tensor.defined();
+      if (tensor.defined()) value = std::move(tensor).thaw();
+      return {};
+    }
+    case ValueKind::number:
+      return source(value.emplace<double>());
+    case ValueKind::integer:
+      return source(value.emplace<std::int64_t>());
+    case ValueKind::text:
+      return source(value.emplace<std::string>());
+  }
+  return refuse("a value of the kind " + std::to_string(kind));
+}
+
+}  // namespace
+
+// As the payload of a message between ranks, whose codec checks every length.
+caf::error inspect(caf::serializer& sink, FrozenTensor& tensor) {
+  return writing([&] { return write_tensor(sink, tensor); });
+}
+
+caf::error inspect(caf::deserializer& source, FrozenTensor& tensor) {
+  return reading([&] { return read_tensor(source, tensor); });
+}
+
 caf::error inspect(caf::serializer& sink, StateDict& state) {
-  std::vector<char> bytes = to_bytes(state);
-  std::uint64_t size = bytes.size();
-  if (auto error = sink(size)) return error;
-  return bytes_of(sink, bytes.data(), size);
+  return writing([&]() -> caf::error {
+    auto count = static_cast<std::uint32_t>(state.entries().size());
+    if (auto error = sink(count)) return error;
+    for (const auto& [name, value] : state.entries()) {
+      if (auto error = sink(const_cast<std::string&>(name))) return error;
+      if (auto error = write_value(sink, value)) return error;
+    }
+    return {};
+  });
 }
 
 caf::error inspect(caf::deserializer& source, StateDict& state) {
-  std::uint64_t size = 0;
-  if (auto error = source(size)) return error;
-  if (size > std::numeric_limits<std::uint32_t>::max()) return caf::sec::end_of_stream;
-  std::vector<char> bytes(static_cast<std::size_t>(size));
-  if (auto error = bytes_of(source, bytes.data(), size)) return error;
-  auto read = from_bytes(bytes);
-  if (!read) return caf::sec::end_of_stream;
-  state = *std::move(read);
-  return {};
+  return reading([&]() -> caf::error {
+    state = StateDict();
+    std::uint32_t count = 0;
+    if (auto error = source(count)) return error;
+    bool whole = true;
+    StateDict read;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      std::string name;
+      StateValue value;
+      if (auto error = source(name)) return error;
+      if (auto error = read_value(source, value, whole)) return error;
+      if (whole) read.put(name, std::move(value));
+    }
+    if (whole)
+      state = std::move(read);
+    else
+      state.put(kUnreadable, std::int64_t{1});
+    return {};
+  });
 }
 
 caf::error inspect(caf::serializer& sink, Error& error) {
@@ -74,12 +193,18 @@ caf::error inspect(caf::serializer& sink, Error& error) {
   return sink(code, error.message);
 }
 
+// One line, whoever wrote it.
 caf::error inspect(caf::deserializer& source, Error& error) {
-  std::int32_t code = 0;
-  if (auto failed = source(code, error.message)) return failed;
-  const bool known = code >= 0 && code <= static_cast<std::int32_t>(Errc::failed);
-  error.code = known ? static_cast<Errc>(code) : Errc::failed;
-  return {};
+  return reading([&]() -> caf::error {
+    std::int32_t code = 0;
+    if (auto failed = source(code, error.message)) return failed;
+    const bool known = code >= 0 && code <= static_cast<std::int32_t>(Errc::stopped);
+    error.code = known ? static_cast<Errc>(code) : Errc::failed;
+    if (error.message.size() > kLongestErrorText) error.message.resize(kLongestErrorText);
+    for (char& c : error.message)
+      if (static_cast<unsigned char>(c) < ' ') c = ' ';
+    return {};
+  });
 }
 
 }  // namespace grapevine

@@ -1,9 +1,13 @@
 // How the messages that cross processes are written: what CAF asks for, and no more. Tensors and
-// checkpoints go as raw bytes; a message is limited to 4 GiB by CAF.
+// the states of checkpoints go as raw bytes with the codec's headers. Nothing is thrown, and no
+// memory is taken for bytes that have not come. A tensor for which there is no memory is read as an
+// empty one, a state with such a tensor as kUnreadable: actors/validate.hpp then names the sender.
 #pragma once
 #include <caf/deserializer.hpp>
 #include <caf/meta/type_name.hpp>
 #include <caf/serializer.hpp>
+
+#include <cstdint>
 
 #include "actors/ledger.hpp"
 #include "algorithms/state_dict.hpp"
@@ -11,6 +15,13 @@
 #include "messages/frozen_tensor.hpp"
 
 namespace grapevine {
+
+// CAF writes the length of a message in 32 bits; this leaves room for what stands beside tensors.
+inline constexpr std::uint64_t kMostMessageBytes =
+    (std::uint64_t{4} << 30) - (std::uint64_t{1} << 20);
+
+// The only entry of a state that could not be read whole.
+inline constexpr char kUnreadable[] = "unreadable";
 
 caf::error inspect(caf::serializer& sink, FrozenTensor& tensor);
 caf::error inspect(caf::deserializer& source, FrozenTensor& tensor);

@@ -1,12 +1,17 @@
 #include "actors/rendezvous.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
 #include "actors/dial.hpp"
+#include "actors/join_proof.hpp"
 #include "messages/number_text.hpp"
+#include "net/addresses.hpp"
+#include "net/tcp_dial.hpp"
 
 namespace grapevine {
 namespace {
@@ -15,6 +20,18 @@ constexpr Duration kLongestSilence = std::chrono::seconds(60);
 constexpr Duration kShortestSilence = std::chrono::seconds(2);  // a busy machine stalls that long
 constexpr Duration kLongestHeartbeat = std::chrono::seconds(2);
 constexpr int kHeartbeatsInSilence = 4;
+constexpr double kSlowestLink = 12.5e6;   // bytes/s
+constexpr double kLongestTransfer = 600;  // s
+
+// By rank. Servers: in the last process.
+std::vector<std::int32_t> processes_of(const RunConfig& config) {
+  const std::int32_t last = config.cluster->processes - 1;
+  const std::int32_t each = config.workers() / config.cluster->processes;
+  std::vector<std::int32_t> process_of;
+  for (Rank rank = 0; rank < config.ranks; ++rank)
+    process_of.push_back(std::min(rank / each, last));
+  return process_of;
+}
 
 // What must be the same in all processes.
 JobIdentity identity_of(const RunConfig& config) {
@@ -35,6 +52,13 @@ LobbyConfig lobby_config(const RunConfig& config, const SupervisorActor& supervi
   const ClusterConfig& cluster = *config.cluster;
   LobbyConfig lobby;
   lobby.processes = cluster.processes;
+  lobby.peers.assign(static_cast<std::size_t>(cluster.processes), 0);
+  for (const std::int32_t process : processes_of(config))
+    ++lobby.peers[static_cast<std::size_t>(process)];
+  lobby.where = head_of(cluster);
+  lobby.secret = cluster.secret;
+  lobby.job = cluster.job;
+  lobby.user = static_cast<std::int64_t>(::getuid());
   lobby.version = cluster.version;
   lobby.identity = identity_of(config);
   lobby.out = cluster.out;
@@ -48,14 +72,22 @@ LobbyConfig lobby_config(const RunConfig& config, const SupervisorActor& supervi
 
 Expected<LobbyActor> open_lobby(caf::actor_system& system, const RunConfig& config,
                                 const SupervisorActor& supervisor, const BeginRun& crew) {
-  LobbyActor opened = system.spawn(lobby, lobby_config(config, supervisor, crew));
+  const std::string& host = config.cluster->listen_host;
   const std::uint16_t port = config.cluster->head_port;
-  const auto published = system.middleman().publish(opened, port);
+  const std::string where =
+      "cannot listen on port " + std::to_string(port) + (host.empty() ? "" : " of " + host) + ": ";
+  const std::string advice = ": choose another with MASTER_PORT";
+  // CAF does not say why it cannot.
+  if (const auto can = can_listen(host, port); !can)
+    return Error{Errc::io, where + can.error().message + advice};
+  LobbyActor opened = system.spawn(lobby, lobby_config(config, supervisor, crew));
+  // A head that was killed leaves connections behind that would keep the port for a minute.
+  const bool reuse = true;
+  const auto published =
+      system.middleman().publish(opened, port, host.empty() ? nullptr : host.c_str(), reuse);
   if (published) return opened;
   caf::anon_send_exit(opened, caf::exit_reason::user_shutdown);
-  return Error{Errc::io, "cannot listen on port " + std::to_string(port) + ": " +
-                             system.render(published.error()) +
-                             ": is it in use? Choose another with MASTER_PORT"};
+  return Error{Errc::io, where + "the system refuses" + advice};
 }
 
 Error asked_to_stop(const ClusterConfig& cluster) {
@@ -67,8 +99,8 @@ bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cl
 
 // The head may come later than the others.
 Expected<LobbyActor> find_lobby(caf::actor_system& system, const ClusterConfig& cluster) {
-  auto found = dial<LobbyActor>(
-      system, {cluster.head_host, cluster.head_port, cluster.patience, cluster.cancelled});
+  auto found = dial<LobbyActor>(system, {"process 0", cluster.head_host, cluster.head_port,
+                                         cluster.patience, cluster.cancelled});
   if (found) return found;
   if (is_cancelled(cluster)) return asked_to_stop(cluster);
   return Error{Errc::timeout, "process " + std::to_string(cluster.process) +
@@ -77,35 +109,67 @@ Expected<LobbyActor> find_lobby(caf::actor_system& system, const ClusterConfig& 
                                   ": is it started there, and is the port open?"};
 }
 
-void tell_lobby(const LobbyActor& lobby, const ClusterConfig& cluster, const Error& error) {
+void tell_lobby(const LobbyActor& lobby, const ClusterConfig& cluster, const std::string& nonce,
+                const Error& error) {
   Ready failed;
   failed.process = cluster.process;
+  failed.nonce = nonce;
   failed.failed = true;
   failed.error = error;
   caf::anon_send(lobby, std::move(failed));
 }
 
-Expected<Welcome> ask(caf::actor_system& system, const RunConfig& config, const LobbyActor& lobby,
-                      const DeputyActor& deputy) {
+// Where others reach this process's transport. Where the name of the head had no address when the
+// transport was made, it has one now.
+std::string own_address(const ClusterConfig& cluster) {
+  std::string address = cluster.transport->address();
+  if (!cluster.own_address_unknown) return address;
+  const auto parts = tcp::split_address(address);
+  const std::string host = own_address_towards(cluster.head_host);
+  if (!parts || host.empty()) return address;
+  return tcp::join_address(host, static_cast<std::uint16_t>(std::stoul(parts->second)));
+}
+
+Join make_join(const RunConfig& config, const DeputyActor& deputy, const std::string& nonce) {
   const ClusterConfig& cluster = *config.cluster;
   Join join;
   join.process = cluster.process;
+  join.processes = cluster.processes;
+  join.job = cluster.job;
+  join.user = static_cast<std::int64_t>(::getuid());
   join.version = cluster.version;
   join.identity = identity_of(config);
   join.host = cluster.own_host;
-  join.address = cluster.transport->address();
+  join.address = own_address(cluster);
   join.deputy = deputy;
+  join.nonce = nonce;
+  if (!cluster.secret.empty()) join.proof = proof_of_join(cluster.secret, join);
+  return join;
+}
+
+Expected<Welcome> ask(caf::actor_system& system, const RunConfig& config, const LobbyActor& lobby,
+                      const DeputyActor& deputy, const std::string& nonce) {
+  const ClusterConfig& cluster = *config.cluster;
+  Join join = make_join(config, deputy, nonce);
   // Longer than the lobby waits itself, so that its own words arrive.
   auto result = ask_actor<Welcome>(system, lobby, cluster.patience + std::chrono::seconds(10),
                                    std::move(join), cluster.cancelled);
   if (!result && is_cancelled(cluster)) {
-    tell_lobby(lobby, cluster, asked_to_stop(cluster));
+    tell_lobby(lobby, cluster, nonce, asked_to_stop(cluster));
     return asked_to_stop(cluster);
   }
   if (!result)
     return Error{Errc::peer_down, "process 0 at " + head_of(cluster) + " does not answer: " +
                                       result.error().message + ": its own output says why"};
   if (result->refused) return result->error;
+  if (!cluster.secret.empty() &&
+      !equal_secrets(result->proof, proof_of_welcome(cluster.secret, nonce, *result)))
+    return bad_input("process 0 at " + head_of(cluster) +
+                     " does not know the secret of this job: does another job listen there?");
+  if (static_cast<std::int32_t>(result->hosts.size()) != cluster.processes ||
+      result->addresses.size() != result->hosts.size() || !result->supervisor)
+    return Error{Errc::protocol, "process 0 at " + head_of(cluster) +
+                                     " answers for another job: is its address right?"};
   return result;
 }
 
@@ -113,10 +177,7 @@ Placement placement_of(const RunConfig& config, const std::vector<std::string>& 
   Placement placement;
   placement.host_of = hosts;
   placement.own_process = config.cluster->process;
-  const std::int32_t last = config.cluster->processes - 1;
-  const std::int32_t each = config.workers() / config.cluster->processes;
-  for (Rank rank = 0; rank < config.ranks; ++rank)
-    placement.process_of.push_back(std::min(rank / each, last));  // servers: in the last one
+  placement.process_of = processes_of(config);
   return placement;
 }
 
@@ -131,13 +192,25 @@ Heartbeats heartbeats_for(Duration patience) {
   return {std::min(silence / kHeartbeatsInSilence, kLongestHeartbeat), silence};
 }
 
-void configure_for_cluster(caf::actor_system_config& config, Duration patience) {
+Heartbeats control_heartbeats_for(Duration patience, std::uint64_t bytes) {
+  Heartbeats heartbeats = heartbeats_for(patience);
+  heartbeats.silence +=
+      from_seconds(std::min(static_cast<double>(bytes) / kSlowestLink, kLongestTransfer));
+  return heartbeats;
+}
+
+void configure_for_cluster(caf::actor_system_config& config, Duration patience,
+                           std::uint64_t bytes) {
   config.load<caf::io::middleman>();
-  const Heartbeats heartbeats = heartbeats_for(patience);
+  const Heartbeats heartbeats = control_heartbeats_for(patience, bytes);
   config.set("middleman.heartbeat-interval", caf::timespan(heartbeats.interval));
   config.set("middleman.connection-timeout", caf::timespan(heartbeats.silence));
   config.add_message_type<StartTraining>("grapevine::StartTraining");
   config.add_message_type<PeerLost>("grapevine::PeerLost");
+  config.add_message_type<LinkLost>("grapevine::LinkLost");
+  config.add_message_type<ProcessLost>("grapevine::ProcessLost");
+  config.add_message_type<Ping>("grapevine::Ping");
+  config.add_message_type<Pong>("grapevine::Pong");
   config.add_message_type<TakeSnapshot>("grapevine::TakeSnapshot");
   config.add_message_type<Collect>("grapevine::Collect");
   config.add_message_type<StepReport>("grapevine::StepReport");
@@ -162,15 +235,19 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
   auto found = cluster.process == 0 ? open_lobby(system, config, supervisor, crew)
                                     : find_lobby(system, cluster);
   if (!found) return found.error();
-  auto welcome = ask(system, config, *found, deputy);
+  const std::string nonce = random_hex(kNonceBytes);
+  auto welcome = ask(system, config, *found, deputy, nonce);
   if (!welcome) return welcome.error();
   Placement placement = placement_of(config, welcome->hosts);
-  auto connected = cluster.transport->connect(welcome->addresses, placement, cluster.patience);
+  const ConnectOptions options{job_token(cluster.secret, welcome->nonce), cluster.cancelled};
+  auto connected =
+      cluster.transport->connect(welcome->addresses, placement, cluster.patience, options);
   if (!connected) {
-    tell_lobby(*found, cluster, connected.error());
-    return connected.error();
+    const Error error = is_cancelled(cluster) ? asked_to_stop(cluster) : connected.error();
+    tell_lobby(*found, cluster, nonce, error);
+    return error;
   }
-  return Joined{*std::move(welcome), std::move(placement), *std::move(found)};
+  return Joined{*std::move(welcome), std::move(placement), *std::move(found), nonce};
 }
 
 }  // namespace grapevine

@@ -19,9 +19,15 @@ struct Heartbeats {
 // The silence is `patience`, at least two seconds and at most a minute.
 Heartbeats heartbeats_for(Duration patience);
 
+// The same for the connections between the head and the others, over which `bytes` may be on their
+// way at once: the states of all ranks, for a checkpoint. CAF counts what it hears only when a
+// whole message has come, so that they must be able to come, over a link of 100 Mbit/s.
+Heartbeats control_heartbeats_for(Duration patience, std::uint64_t bytes);
+
 // Network, heartbeats and the messages that cross processes. Call it before the system is made. All
-// processes of a run have the same patience.
-void configure_for_cluster(caf::actor_system_config& config, Duration patience);
+// processes of a run have the same patience and `bytes` (see above).
+void configure_for_cluster(caf::actor_system_config& config, Duration patience,
+                           std::uint64_t bytes);
 
 // "host:port" of the head, for messages.
 std::string head_of(const ClusterConfig& cluster);
@@ -29,7 +35,8 @@ std::string head_of(const ClusterConfig& cluster);
 struct Joined {
   Welcome welcome;
   Placement placement;
-  LobbyActor lobby;  // waits for this process's Ready
+  LobbyActor lobby;   // waits for this process's Ready
+  std::string nonce;  // which that must carry
 };
 
 // Opens the lobby where this is the head, finds it elsewhere, waits until all processes have

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <system_error>
 #include <utility>
 
 #include <caf/all.hpp>
@@ -10,10 +11,32 @@
 #include "actors/deputy.hpp"
 #include "actors/evaluator.hpp"
 #include "actors/rendezvous.hpp"
+#include "actors/scheduling.hpp"
 #include "actors/tracer.hpp"
+#include "messages/exception_line.hpp"
 
 namespace grapevine {
 namespace {
+
+std::function<void(std::int32_t)> process_down_of(const ClusterConfig& cluster) {
+  return
+      [transport = cluster.transport](std::int32_t process) { transport->process_down(process); };
+}
+
+constexpr Duration kBehindSilence = std::chrono::seconds(10);
+
+const std::shared_ptr<Compute>& first_compute(const RunConfig& config) {
+  return *std::find_if(config.computes.begin(), config.computes.end(),
+                       [](const auto& compute) { return compute != nullptr; });
+}
+
+// The states of all ranks, as far as is known before they exist: on their way to the head at once.
+std::uint64_t bytes_of_a_checkpoint(const RunConfig& config) {
+  const Compute& compute = *first_compute(config);
+  const std::uint64_t rank = least_state_bytes(config.parts->optimizer, compute.dimension(),
+                                               compute.initial_buffers().numel());
+  return rank * static_cast<std::uint64_t>(config.workers());
+}
 
 // Spawns the actors of a run and wires them up.
 class CrewBuilder {
@@ -46,10 +69,11 @@ class CrewBuilder {
     SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
     if (config_.trace) crew_.tracer = spawn_tracer(config_.trace_file, head);
     if (!config_.checkpoint_folder.empty())
-      crew_.writer = spawn_aside(
-          checkpoint_writer, CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
-                                                    config_.keep_checkpoints, head,
-                                                    config_.resume ? config_.resume->path : ""});
+      crew_.writer = spawn_aside(checkpoint_writer,
+                                 CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
+                                                        config_.keep_checkpoints, head,
+                                                        config_.resume ? config_.resume->path : "",
+                                                        config_.before_first_checkpoint});
     if (config_.evaluator)
       crew_.evaluator = system_.spawn(evaluator, EvaluatorConfig{config_.ranks, config_.servers(),
                                                                  config_.evaluator, head, detach_});
@@ -57,7 +81,7 @@ class CrewBuilder {
   }
 
   TracerActor spawn_tracer(std::string path, TraceOwner owner) {
-    return spawn_aside(tracer, TracerConfig{std::move(path), std::move(owner)});
+    return spawn_aside(tracer, TracerConfig{std::move(path), std::move(owner), trace_budget_});
   }
 
   PeerActor spawn_peer(Rank rank, const SupervisorActor& supervisor,
@@ -75,13 +99,23 @@ class CrewBuilder {
     SupervisorConfig supervision;
     supervision.ranks = config_.ranks;
     supervision.servers = config_.servers();
+    const Compute& compute = *first_compute(config_);
+    supervision.parameters = compute.dimension();
+    supervision.buffers = compute.initial_buffers().numel();
     supervision.outlives_ranks =
         config_.outlives_ranks && config_.servers() > 0 && config_.parts->plan.hierarchy == 1;
     supervision.observer = std::move(observer);
+    if (config_.cluster) supervision.process_down = process_down_of(*config_.cluster);
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;
     supervision.checkpoints = !config_.checkpoint_folder.empty();
     supervision.occupied = config_.occupied;
     supervision.patience = config_.patience;
+    // Silence is noticed first: it says which process, or which link.
+    if (config_.cluster)
+      supervision.patience = std::max(
+          config_.patience,
+          control_heartbeats_for(config_.patience, bytes_of_a_checkpoint(config_)).silence +
+              kBehindSilence);
     const Horizon& horizon = config_.parts->horizon;
     supervision.total_epochs = horizon.epoch_of(horizon.steps);
     supervision.run_start_ns = run_start_ns_;
@@ -91,6 +125,7 @@ class CrewBuilder {
           *std::min_element(epochs.begin(), epochs.begin() + config_.workers());
       supervision.resumed_most = config_.resumed_most();
       supervision.elapsed_before = config_.resume->elapsed();
+      supervision.resumed_from = config_.resume->path;
     }
     return supervision;
   }
@@ -108,14 +143,14 @@ class CrewBuilder {
       peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads};
     }
     // All ranks start from the same parameters: models are initialised from the job's seed.
-    const auto& first = *std::find_if(config_.computes.begin(), config_.computes.end(),
-                                      [](const auto& c) { return c != nullptr; });
+    const auto& first = first_compute(config_);
     peer.parameters = first->initial_parameters();
     peer.buffers = first->initial_buffers();
     if (config_.resume) peer.restored = config_.resume->ranks[static_cast<std::size_t>(rank)];
     peer.supervisor = supervisor;
     peer.evaluator = evaluator;
     peer.tracer = tracer;
+    peer.trace_budget = trace_budget_;
     peer.detach_worker = detach_;
     peer.run_start_ns = run_start_ns_;
     peer.log_every = config_.log_every;
@@ -126,6 +161,7 @@ class CrewBuilder {
   RunConfig& config_;
   const bool detach_;
   std::int64_t run_start_ns_ = 0;
+  const std::shared_ptr<TraceBudget> trace_budget_ = std::make_shared<TraceBudget>();
   BeginRun crew_;
 };
 
@@ -141,31 +177,39 @@ struct Runtime::Impl {
   std::vector<caf::actor> own;  // must not outlive this
   std::vector<Rank> attached;  // to the transport: the ranks of this process, once it is in the run
 
-  void start(const std::shared_ptr<RunObserver>& observer);
-  void start_in_cluster(const std::shared_ptr<RunObserver>& observer);
+  // An actor may have been spawned without its thread: it would be waited for without end.
+  bool broken = false;
+
+  void start(std::shared_ptr<RunObserver> observer, std::shared_ptr<RunReport> report);
+  void start_in_cluster(std::shared_ptr<RunObserver> observer, std::shared_ptr<RunReport> report);
   template <class Handle>
   void keep(const Handle& actor) {
     if (actor) own.push_back(caf::actor_cast<caf::actor>(actor));
   }
 };
 
-void Runtime::Impl::start(const std::shared_ptr<RunObserver>& observer) {
+void Runtime::Impl::start(std::shared_ptr<RunObserver> observer,
+                          std::shared_ptr<RunReport> report) {
   system = std::make_unique<caf::actor_system>(system_config);
+  if (report) observer = report_aside(*system, std::move(observer), std::move(report));
   supervisor = CrewBuilder(*system, config, true).build(observer);
   for (Rank rank = 0; rank < config.ranks; ++rank) attached.push_back(rank);
 }
 
-void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observer) {
-  configure_for_cluster(system_config, config.patience);
+void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
+                                     std::shared_ptr<RunReport> report) {
+  configure_for_cluster(system_config, config.patience, bytes_of_a_checkpoint(config));
   system = std::make_unique<caf::actor_system>(system_config);
+  if (report) observer = report_aside(*system, std::move(observer), std::move(report));
   CrewBuilder builder(*system, config, true);
   const ClusterConfig& cluster = *config.cluster;
   const bool is_head = cluster.process == 0;
   if (is_head)
     supervisor = builder.spawn_head(observer);
   else
-    deputy =
-        system->spawn(grapevine::deputy, DeputyConfig{cluster.process, head_of(cluster), observer});
+    deputy = system->spawn(grapevine::deputy,
+                           DeputyConfig{cluster.process, cluster.processes, head_of(cluster),
+                                        observer, process_down_of(cluster)});
   keep(builder.crew().tracer);
   keep(builder.crew().writer);
   keep(builder.crew().evaluator);
@@ -173,7 +217,7 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
   if (!joined) {
     // Whoever answers for this process tells the observer.
     if (is_head) return caf::anon_send(supervisor, RankFailed{joined.error()});
-    return caf::anon_send(deputy, RunEnded{true, joined.error(), false});
+    return caf::anon_send(deputy, RunEnded{true, joined.error(), false, ""});
   }
   const Welcome& welcome = joined->welcome;
   TracerActor tracer = builder.crew().tracer;
@@ -185,6 +229,7 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
   }
   Ready ready;
   ready.process = cluster.process;
+  ready.nonce = joined->nonce;
   const EvaluatorActor evaluator = welcome.validates ? welcome.evaluator : EvaluatorActor{};
   for (Rank rank = 0; rank < config.ranks; ++rank) {
     if (!joined->placement.is_local(rank)) continue;
@@ -192,7 +237,8 @@ void Runtime::Impl::start_in_cluster(const std::shared_ptr<RunObserver>& observe
     attached.push_back(rank);
     keep(ready.peers.back());
   }
-  if (!is_head) caf::anon_send(deputy, Appoint{welcome.supervisor, ready.peers, tracer});
+  if (!is_head)
+    caf::anon_send(deputy, Appoint{welcome.supervisor, ready.peers, tracer, welcome.out});
   caf::anon_send(joined->lobby, std::move(ready));
 }
 
@@ -203,25 +249,44 @@ double RunConfig::resumed_most() const {
   return *std::max_element(epochs.begin() + (servers() > 0 ? workers() : 0), epochs.end());
 }
 
-Runtime::Runtime(RunConfig config, std::shared_ptr<RunObserver> observer)
+Runtime::Runtime(RunConfig config, std::shared_ptr<RunObserver> observer,
+                 std::shared_ptr<RunReport> report)
     : impl_(std::make_unique<Impl>()) {
   impl_->config = std::move(config);
-  if (impl_->config.cluster)
-    impl_->start_in_cluster(observer);
-  else
-    impl_->start(observer);
+  configure_scheduler(impl_->system_config, scheduler_threads());
+  try {
+    if (impl_->config.cluster)
+      impl_->start_in_cluster(observer, std::move(report));
+    else
+      impl_->start(observer, std::move(report));
+  } catch (...) {
+    impl_->broken = true;
+    RunResult result;
+    result.error = Error{Errc::failed,
+                         "the run cannot be started: " + exception_line(std::current_exception())};
+    observer->on_end(std::move(result));
+  }
 }
 
 Runtime::~Runtime() {
+  if (impl_->broken) {
+    static_cast<void>(impl_.release());
+    return;
+  }
   dismiss();
   impl_->system->await_all_actors_done();
 }
 
 bool Runtime::shut_down(Duration patience) {
+  if (impl_->broken) return false;
   dismiss();
-  if (!impl_->all_done.valid())
-    impl_->all_done = std::async(
-        std::launch::async, [system = impl_->system.get()] { system->await_all_actors_done(); });
+  try {
+    if (!impl_->all_done.valid())
+      impl_->all_done = std::async(
+          std::launch::async, [system = impl_->system.get()] { system->await_all_actors_done(); });
+  } catch (const std::system_error&) {  // no thread to wait in
+    return false;
+  }
   return impl_->all_done.wait_for(patience) == std::future_status::ready;
 }
 

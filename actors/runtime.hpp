@@ -7,6 +7,7 @@
 
 #include "actors/checkpoint.hpp"
 #include "actors/delay.hpp"
+#include "actors/reporter.hpp"
 #include "actors/supervisor.hpp"
 #include "algorithms/registry.hpp"
 #include "gpu/compute.hpp"
@@ -21,10 +22,15 @@ struct ClusterConfig {
   std::int32_t processes = 1;
   std::string head_host;  // where the head listens for the others
   std::uint16_t head_port = 0;
-  std::string own_host;  // name of this machine: processes with equal names share memory
-  std::string version;   // of this program
-  std::string out;       // of the head
+  std::string own_host;     // name of this machine: processes with equal names share memory
+  std::string version;      // of this program
+  std::string out;          // of the head
+  std::string listen_host;  // where the head listens; empty: on all interfaces
+  std::string secret;       // of the job, which all its processes know; empty: none
+  std::string job;          // as the launcher calls it; empty: not known
   std::shared_ptr<RemoteTransport> transport;
+  bool own_address_unknown =
+      false;                   // when that was made: its host is to be found at the rendezvous
   std::string transport_name;  // must be the same in all processes
   // Polled while this process waits for the others; true ends the run before it begins. Null:
   // never.
@@ -52,6 +58,8 @@ struct RunConfig {
   std::string checkpoint_folder;  // empty: no checkpoints
   double checkpoint_every_epochs = 1;
   bool keep_checkpoints = true;  // false: a new one replaces the one before it
+  // Called once, by the writer's thread, before it writes the first one. Null: nothing to do.
+  std::function<void()> before_first_checkpoint;
   bool occupied = false;  // the folder holds another run's: none is written before the first step
   JobIdentity identity;
   std::optional<Checkpoint> resume;
@@ -68,8 +76,10 @@ class Runtime {
  public:
   // Starts training; the observer's on_end is called exactly once. In a cluster this waits for the
   // other processes, at most twice their patience; whatever is wrong ends the run in all of them.
-  // REQUIRES: a valid config.
-  Runtime(RunConfig config, std::shared_ptr<RunObserver> observer);
+  // `report` (may be null): told of the same, on a thread of its own; it has heard of everything
+  // once shut_down() has succeeded. REQUIRES: a valid config.
+  Runtime(RunConfig config, std::shared_ptr<RunObserver> observer,
+          std::shared_ptr<RunReport> report = nullptr);
   // Waits for the actors to end: call it after on_end, and not where shut_down() has failed.
   ~Runtime();
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "actors/pickle_dict.hpp"
+
 namespace grapevine {
 
 std::vector<char> to_bytes(const StateDict& state) {
@@ -23,7 +25,7 @@ std::vector<char> to_bytes(const StateDict& state) {
       dict.insert("text:" + name, bytes);
     }
   }
-  return torch::pickle_save(dict);
+  return pickle_dict(dict);
 }
 
 Expected<StateDict> from_bytes(const std::vector<char>& bytes) {

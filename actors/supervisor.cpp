@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "actors/close_trace.hpp"
+#include "actors/resume_hint.hpp"
 #include "messages/exception_line.hpp"
 
 namespace grapevine {
@@ -14,6 +15,7 @@ namespace {
 constexpr Duration kWatchInterval = std::chrono::seconds(5);
 constexpr Duration kClosePatience = std::chrono::seconds(10);  // for traces to be written
 constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
+constexpr Duration kAnswerPatience = std::chrono::seconds(2);  // of a process that may be gone
 
 // A checkpoint is as far as its slowest rank.
 std::string step_name(const std::vector<RankSnapshot>& snapshots, std::int32_t workers) {
@@ -66,6 +68,7 @@ void SupervisorState::on_step(const StepReport& report) {
   if (stage_ == Stage::ended || (stopping_ && leaves_folder_alone())) return;
   steps_[report.rank] = report.step;
   epochs_[report.rank] = report.epochs_done;
+  samples_[report.rank] += report.samples;
   config_.observer->on_step(report);
   // A checkpoint after a failure would be what the next run goes on from.
   if (stage_ != Stage::running) return;
@@ -103,7 +106,7 @@ void SupervisorState::on_evaluated(const EpochEvaluated& evaluated) {
   end_if_settled();
 }
 
-void SupervisorState::on_evaluation_goes_on() { last_news_ = now(); }
+void SupervisorState::on_progress() { last_news_ = now(); }
 
 void SupervisorState::on_failed(const RankFailed& failed) { fail(failed.error); }
 
@@ -124,14 +127,22 @@ void SupervisorState::on_watchdog() {
     return end();
   }
   self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
-  if (stage_ != Stage::closing && now() - last_news_ > config_.patience) {
-    std::string where;
-    for (const auto& [rank, step] : steps_)
-      where += (where.empty() ? "" : ", ") + std::to_string(rank) + ":" + std::to_string(step);
+  if (stage_ != Stage::closing && now() - last_news_ > config_.patience)
     return fail({Errc::timeout, "no rank made progress for " +
                                     std::to_string(static_cast<int>(to_seconds(config_.patience))) +
-                                    " s; last steps by rank: " + where});
+                                    " s; " + last_steps() +
+                                    "; give a larger --timeout where a step takes that long"});
+}
+
+std::string SupervisorState::last_steps() const {
+  if (steps_.empty()) return "none has finished a step";
+  std::string list = "last steps by rank: ";
+  for (Rank rank = 0; rank < workers(); ++rank) {
+    const auto step = steps_.find(rank);
+    list += (rank == 0 ? "" : ", ") + std::to_string(rank) + ":" +
+            (step == steps_.end() ? "none" : std::to_string(step->second));
   }
+  return list;
 }
 
 // ---- checkpoints ----
@@ -267,6 +278,9 @@ void SupervisorState::end_if_settled() {
 
 void SupervisorState::fail(Error error) {
   if (stage_ == Stage::closing || stage_ == Stage::ended) return;
+  if (error.code == Errc::peer_down)
+    error.message += resume_hint(result_.checkpoint.empty() ? config_.resumed_from
+                                                            : run_folder_of(result_.checkpoint));
   result_.error = std::move(error);
   if (!trained_at_) trained_at_ = now();
   cutting_ = false;  // the next run would go on from where this one fails
@@ -285,15 +299,16 @@ void SupervisorState::close() {
     if (const auto process = static_cast<std::int32_t>(i) + 1; lost_processes_.count(process) == 0)
       open_processes_.insert(process);
   const RunEnded ended{result_.error.has_value(), result_.error.value_or(Error{}),
-                       result_.interrupted};
+                       result_.interrupted, result_.checkpoint};
   for (const DeputyActor& deputy : crew_.deputies) self_->send(deputy, ended);
   end_if_closed();
 }
 
 void SupervisorState::on_trace_closed(const TraceClosed& closed) {
   result_.trace_hash = closed.hash;
-  if (!closed.error.empty() && !result_.error)
-    result_.error = Error{Errc::io, "trace: " + closed.error};
+  result_.trace_records = closed.records;
+  if (const std::string problem = trace_problem(closed); !problem.empty())
+    config_.observer->on_warning(problem);
   trace_open_ = false;
   end_if_closed();
 }
@@ -316,35 +331,96 @@ void SupervisorState::end_if_closed() {
   if (stage_ == Stage::closing && !trace_open_ && open_processes_.empty()) end();
 }
 
+// ---- losses ----
+
 // An actor of this process, or a whole other process, is gone.
 void SupervisorState::on_down(const caf::down_msg& down) {
-  if (stage_ == Stage::closing) {
-    for (std::size_t i = 0; i < crew_.deputies.size(); ++i)
-      if (crew_.deputies[i].address() == down.source)
-        on_farewell({static_cast<std::int32_t>(i) + 1});
+  if (const std::int32_t process = process_behind(down.source); process > 0)
+    return on_process_down(process);
+  if (stage_ == Stage::closing) return;
+  for (Rank rank = 0; rank < static_cast<Rank>(crew_.peers.size()); ++rank) {
+    if (crew_.peers[static_cast<std::size_t>(rank)].address() != down.source) continue;
+    if (!on_rank_down(rank)) return;
+    for (const PeerActor& peer : crew_.peers) self_->send(peer, PeerLost{rank, ""});
     return;
   }
-  bool known = false;
-  for (Rank rank = 0; rank < static_cast<Rank>(crew_.peers.size()); ++rank) {
-    const std::int32_t process = process_of(rank);
-    const bool its_process =
-        process > 0 &&
-        crew_.deputies[static_cast<std::size_t>(process) - 1].address() == down.source;
-    if (!its_process && crew_.peers[static_cast<std::size_t>(rank)].address() != down.source)
-      continue;
-    const std::string who =
-        "rank " + std::to_string(rank) + " of process " + std::to_string(process) + " is gone: ";
-    if (!config_.outlives_ranks || rank >= workers())
-      return fail({Errc::peer_down,
-                   who + "it ended or cannot be reached any more; its own output says why"});
-    known = true;
-    if (its_process) lost_processes_.insert(process);
-    if (lost_.count(rank) > 0) continue;
-    config_.observer->on_warning(who + "the others go on without it, and without checkpoints");
-    lose(rank);
-  }
-  if (known) return;
   fail({Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)});
+}
+
+// The process whose deputy that is; 0: it is none.
+std::int32_t SupervisorState::process_behind(const caf::actor_addr& deputy) const {
+  for (std::size_t i = 0; i < crew_.deputies.size(); ++i)
+    if (crew_.deputies[i].address() == deputy) return static_cast<std::int32_t>(i) + 1;
+  return 0;
+}
+
+void SupervisorState::on_process_down(std::int32_t process) {
+  // One that has said farewell ended as it should.
+  if (stage_ == Stage::closing && open_processes_.erase(process) == 0) return;
+  tell_process_lost(process);
+  if (stage_ == Stage::closing) return end_if_closed();
+  for (Rank rank = 0; rank < config_.ranks; ++rank)
+    if (process_of(rank) == process && lost_.count(rank) == 0 && !on_rank_down(rank)) return;
+}
+
+// Every transport, so that none waits for it, and through them every rank: behind what the lost
+// ranks had sent and the transport has received.
+void SupervisorState::tell_process_lost(std::int32_t process) {
+  if (!lost_processes_.insert(process).second) return;
+  suspects_.erase(process);
+  if (config_.process_down) config_.process_down(process);
+  for (std::size_t i = 0; i < crew_.deputies.size(); ++i)
+    if (lost_processes_.count(static_cast<std::int32_t>(i) + 1) == 0)
+      self_->send(crew_.deputies[i], ProcessLost{process});
+}
+
+// False where that ends the run.
+bool SupervisorState::on_rank_down(Rank rank) {
+  if (lost_.count(rank) > 0) return true;
+  const std::string who = "rank " + std::to_string(rank) + " of process " +
+                          std::to_string(process_of(rank)) + " is gone: ";
+  if (!config_.outlives_ranks || rank >= workers()) {
+    fail(
+        {Errc::peer_down, who + "it ended or cannot be reached any more; its own output says why"});
+    return false;
+  }
+  config_.observer->on_warning(who + "the others go on without it, and without checkpoints");
+  lose(rank);
+  return true;
+}
+
+// The end of a process breaks its links, too, and shows here a moment later: whether it lives is
+// asked of itself.
+void SupervisorState::on_link_lost(LinkLost lost) {
+  if (stage_ != Stage::running && stage_ != Stage::draining) return;
+  for (const Rank rank : {lost.reporter, lost.peer})
+    if (lost_.count(rank) > 0 || lost_processes_.count(process_of(rank)) > 0) return;
+  const std::int32_t process = process_of(lost.peer);
+  if (process == 0) return fail_over_link(lost);  // this one
+  if (suspects_.emplace(process, std::move(lost)).second) ask_whether_alive(process);
+}
+
+// Again and again, until one of the two is known: heartbeats bound the time that it takes.
+void SupervisorState::ask_whether_alive(std::int32_t process) {
+  if (stage_ == Stage::closing || suspects_.count(process) == 0) return;
+  self_->request(crew_.deputies[static_cast<std::size_t>(process) - 1], kAnswerPatience, Ping{})
+      .then(
+          [this, process](Pong) {
+            if (const auto lost = suspects_.find(process); lost != suspects_.end())
+              fail_over_link(lost->second);
+          },
+          [this, process](const caf::error&) {
+            self_->delayed_send(SupervisorActor{self_}, kAnswerPatience, AskAgain{process});
+          });
+}
+
+void SupervisorState::fail_over_link(const LinkLost& lost) {
+  const auto name = [this](Rank rank) {
+    return "rank " + std::to_string(rank) + " (process " + std::to_string(process_of(rank)) + ")";
+  };
+  fail({Errc::peer_down, "link between " + name(lost.reporter) + " and " + name(lost.peer) +
+                             " was lost: " + lost.reason +
+                             "; both processes live: look at the network between them"});
 }
 
 // Servers are ranks of the last process.
@@ -362,8 +438,6 @@ void SupervisorState::lose(Rank rank) {
   reports_.erase(rank);
   config_.checkpoints = false;
   cutting_ = false;
-  // Where ranks share memory, the transport does not hear of a death.
-  for (const PeerActor& peer : crew_.peers) self_->send(peer, PeerLost{rank});
   drain_if_finished();
   if (stage_ != Stage::draining) return;
   if (collecting_)
@@ -382,6 +456,7 @@ void SupervisorState::dismiss(const Handle& actor) {
 void SupervisorState::end() {
   RunResult result = average();  // may run out of memory: then on_exception tells
   stage_ = Stage::ended;
+  result.writing = writing_;
   config_.observer->on_end(std::move(result));
   for (const PeerActor& peer : crew_.peers) {
     self_->demonitor(peer.address());
@@ -404,6 +479,9 @@ RunResult SupervisorState::average() const {
   result.steps.assign(static_cast<std::size_t>(workers()), 0);
   for (const auto& [rank, step] : steps_)  // of those that were lost: as far as they were heard of
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
+  for (const Rank rank : lost_)  // as far as they were heard of, too
+    if (const auto heard = samples_.find(rank); heard != samples_.end())
+      result.ledger.samples += heard->second;
   for (const auto& [rank, report] : reports_) {
     result.ledger.merge(report.ledger);
     if (!report.measures.entries().empty()) result.measures[rank] = report.measures;
@@ -426,6 +504,22 @@ RunResult SupervisorState::average() const {
   return result;
 }
 
+World SupervisorState::world() const {
+  return {static_cast<std::int32_t>(crew_.deputies.size()) + 1, config_.ranks, config_.servers,
+          config_.parameters, config_.buffers};
+}
+
+template <class Message>
+bool SupervisorState::admits(const Message& message) {
+  return gate_.admits(check(message, world()), [this](const Error& error) { fail(error); });
+}
+
+bool SupervisorState::admits(const RankReport& report) {
+  const bool with_model = stage_ == Stage::draining && collecting_ && with_models_;
+  return gate_.admits(check(report, world(), with_model),
+                      [this](const Error& error) { fail(error); });
+}
+
 SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,
                                           SupervisorConfig config) {
   SupervisorState& state = self->state;
@@ -437,20 +531,34 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
   });
   return {
       [&state](BeginRun& crew) { state.begin(std::move(crew)); },
-      [&state](const StepReport& report) { state.on_step(report); },
-      [&state](RankFinished finished) { state.on_finished(finished); },
-      [&state](RankSnapshot& snapshot) { state.on_snapshot(snapshot); },
-      [&state](RankReport& report) { state.on_report(report); },
+      [&state](const StepReport& report) {
+        if (state.admits(report)) state.on_step(report);
+      },
+      [&state](RankFinished finished) {
+        if (state.admits(finished)) state.on_finished(finished);
+      },
+      [&state](RankSnapshot& snapshot) {
+        if (state.admits(snapshot)) state.on_snapshot(snapshot);
+      },
+      [&state](RankReport& report) {
+        if (state.admits(report)) state.on_report(report);
+      },
       [&state](const RankFailed& failed) { state.on_failed(failed); },
       [&state](const EpochEvaluated& evaluated) { state.on_evaluated(evaluated); },
-      [&state](EvaluationGoesOn) { state.on_evaluation_goes_on(); },
+      [&state](Progress) { state.on_progress(); },
       [&state](const CheckpointWritten& written) { state.on_written(written); },
       [&state](StopRequested) { state.on_stop_requested(); },
       [&state](CheckpointRequested) { state.on_checkpoint_requested(); },
       [&state](Watchdog) { state.on_watchdog(); },
       [&state](CollectAgain) { state.collect(); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
-      [&state](Farewell farewell) { state.on_farewell(farewell); },
+      [&state](Farewell farewell) {
+        if (state.admits(farewell)) state.on_farewell(farewell);
+      },
+      [&state](LinkLost& lost) {
+        if (state.admits(lost)) state.on_link_lost(std::move(lost));
+      },
+      [&state](AskAgain again) { state.ask_whether_alive(again.process); },
   };
 }
 

@@ -1,5 +1,6 @@
 // Supervisor: starts the ranks of a run, watches them, and ends it.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,26 +11,29 @@
 #include "actors/model_average.hpp"
 #include "actors/peer.hpp"
 #include "actors/protocol.hpp"
+#include "actors/validate.hpp"
 
 namespace grapevine {
 
 struct RunResult {
-  std::optional<Error> error;     // the run failed; the rest says how far it came
-  bool interrupted = false;       // stopped by request, with a checkpoint
-  FrozenTensor z;                 // [d] mean of the ranks' de-biased models, or the servers' one
-  FrozenTensor buffers;           // [b] mean, or empty
-  double consensus_distance = 0;  // mean over ranks of |z_i - z|_2 / |z|_2
-  double weight_sum = 0;          // of push-sum
-  std::vector<Step> steps;        // by rank, of those that train
-  Ledger ledger;                  // of all ranks
-  std::vector<double> step_seconds;
+  std::optional<Error> error;        // the run failed; the rest says how far it came
+  bool interrupted = false;          // stopped by request, with a checkpoint
+  FrozenTensor z;                    // [d] mean of the ranks' de-biased models, or the servers' one
+  FrozenTensor buffers;              // [b] mean, or empty
+  double consensus_distance = 0;     // mean over ranks of |z_i - z|_2 / |z|_2
+  double weight_sum = 0;             // of push-sum
+  std::vector<Step> steps;           // by rank, of those that train
+  Ledger ledger;                     // of all ranks
+  std::vector<double> step_seconds;  // of all ranks; of long runs a sample
   std::map<Rank, StateDict> measures;  // of roles, by rank; none where a role has none
   std::vector<Rank> lost;              // ranks that died while the others went on
   // Of training, also before a checkpoint that it went on from: to the last change of a model,
   // without the validations and the writing that follow.
   double seconds = 0;
   std::uint64_t trace_hash = 0;
-  std::string checkpoint;  // the newest one written, or empty
+  std::uint64_t trace_records = 0;  // behind that hash
+  std::string checkpoint;           // the newest one written, or empty
+  bool writing = false;             // one is still being written
 };
 
 // Told what happens; called by the Supervisor, one call at a time, on any thread.
@@ -45,9 +49,12 @@ class RunObserver {
 };
 
 struct SupervisorConfig {
-  std::int32_t ranks = 1;       // servers included
-  std::int32_t servers = 0;     // the last ranks: they take no steps
-  bool outlives_ranks = false;  // others than servers may die, and the run goes on
+  std::int32_t ranks = 1;                      // servers included
+  std::int32_t servers = 0;                    // the last ranks: they take no steps
+  std::int64_t parameters = -1, buffers = -1;  // of the model; -1: not checked
+  bool outlives_ranks = false;                 // others than servers may die, and the run goes on
+  // Tells this process's transport that a process is lost; null: there is only one. Must not block.
+  std::function<void(std::int32_t process)> process_down;
   std::shared_ptr<RunObserver> observer;
   double checkpoint_every_epochs = 0;  // 0: only at the end and on request
   bool checkpoints = false;            // false: no folder to write to
@@ -57,6 +64,7 @@ struct SupervisorConfig {
   double resumed_least = 0;    // epochs that the slowest and the fastest rank had behind them in
   double resumed_most = 0;     // the checkpoint that this run goes on from
   Duration elapsed_before{0};  // training time behind that checkpoint
+  std::string resumed_from;    // its path, or empty
   std::int64_t run_start_ns = 0;
 };
 
@@ -72,7 +80,9 @@ class SupervisorState {
   void on_snapshot(RankSnapshot& snapshot);
   void on_report(RankReport& report);
   void on_failed(const RankFailed& failed);
-  void on_evaluation_goes_on();
+  void on_progress();
+  void on_link_lost(LinkLost lost);
+  void ask_whether_alive(std::int32_t process);
   void on_evaluated(const EpochEvaluated& evaluated);
   void on_written(const CheckpointWritten& written);
   void on_stop_requested();
@@ -83,6 +93,11 @@ class SupervisorState {
   void on_down(const caf::down_msg& down);
   void on_exception(const std::exception_ptr& problem);
   void collect();
+  // Whether a message fits this run. One that does not is logged; where it is a rank's own, the run
+  // ends.
+  template <class Message>
+  bool admits(const Message& message);
+  bool admits(const RankReport& report);
 
  private:
   // running -> (draining: all ranks finished, last messages and writes settle) -> closing -> ended
@@ -98,8 +113,15 @@ class SupervisorState {
   std::string unclosed() const;
   void end_if_closed();
   void end();
+  World world() const;
   std::int32_t workers() const { return config_.ranks - config_.servers; }
   std::int32_t process_of(Rank rank) const;
+  std::int32_t process_behind(const caf::actor_addr& deputy) const;
+  std::string last_steps() const;
+  void fail_over_link(const LinkLost& lost);
+  void on_process_down(std::int32_t process);
+  void tell_process_lost(std::int32_t process);
+  bool on_rank_down(Rank rank);
   void lose(Rank rank);
   void weigh_reports();
   void drain_if_finished();
@@ -113,11 +135,15 @@ class SupervisorState {
   Stage stage_ = Stage::running;
   RunResult result_;
 
-  std::map<Rank, Step> steps_;     // newest step reported
-  std::map<Rank, double> epochs_;  // behind each rank then
-  std::set<Rank> finished_;        // or lost
+  std::map<Rank, Step> steps_;            // newest step reported
+  std::map<Rank, double> epochs_;         // behind each rank then
+  std::map<Rank, std::int64_t> samples_;  // of the steps reported
+  std::set<Rank> finished_;               // or lost
   std::set<Rank> lost_;
   std::set<std::int32_t> lost_processes_;
+  // Processes to which another one has lost its link, as first reported: each is asked whether it
+  // lives, until it answers (then the link is what broke) or turns out to be lost.
+  std::map<std::int32_t, LinkLost> suspects_;
   Timestamp last_news_{0};
   std::int64_t epochs_checkpointed_ = 0;
   std::int64_t evaluations_due_ = 0;
@@ -142,6 +168,8 @@ class SupervisorState {
   bool trace_open_ = false;
   std::set<std::int32_t> open_processes_;  // that still close down
   Timestamp closing_since_{0};
+
+  Gate gate_;
 };
 
 SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<SupervisorState> self,

@@ -24,6 +24,7 @@ void TracerState::add(const TraceBatch& batch) {
   hash.add(encoded);
   records += batch.records.size();
   if (file) file->stream() << encoded;
+  if (config.budget) config.budget->give_back(batch.records.size());
 }
 
 TraceClosed TracerState::close() {
@@ -35,7 +36,7 @@ TraceClosed TracerState::close() {
     if (!committed) error = committed.error().message;
     file.reset();
   }
-  return {hash.value(), records, error};
+  return {hash.value(), records, error, config.budget ? config.budget->dropped() : 0};
 }
 
 TracerActor::behavior_type tracer(TracerActor::stateful_pointer<TracerState> self,

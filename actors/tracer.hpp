@@ -5,12 +5,14 @@
 
 #include "actors/files.hpp"
 #include "actors/protocol.hpp"
+#include "actors/trace_budget.hpp"
 
 namespace grapevine {
 
 struct TracerConfig {
-  std::string path;  // empty: hash only
-  TraceOwner owner;  // told when the trace is closed
+  std::string path;                               // empty: hash only
+  TraceOwner owner;                               // told when the trace is closed
+  std::shared_ptr<TraceBudget> budget = nullptr;  // what was written goes back to it; may be null
 };
 
 struct TracerState {

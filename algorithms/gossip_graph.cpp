@@ -126,6 +126,20 @@ Expected<void> GossipGraph::check_both_ways() const {
   return {};
 }
 
+namespace {
+
+// Of the bipartite topologies those that can be made with this number of ranks.
+std::string bipartite_names(std::int32_t ranks) {
+  std::vector<std::string> names;
+  for (const char* name : {"bipartite-exponential", "bipartite-linear", "hypercube", "grid2d"})
+    if (make_topology(name, ranks, 1).ok()) names.emplace_back(name);
+  std::string text;
+  for (const std::string& name : names) text += name + (&name == &names.back() ? " " : ", ");
+  return text + "or star";
+}
+
+}  // namespace
+
 Expected<std::vector<bool>> GossipGraph::two_sides() const {
   std::vector<int> side(static_cast<std::size_t>(ranks_), -1);
   const auto side_of = [&side](Rank rank) -> int& { return side[static_cast<std::size_t>(rank)]; };
@@ -145,9 +159,8 @@ Expected<std::vector<bool>> GossipGraph::two_sides() const {
         if (side_of(peer) == side_of(rank))
           return bad_input("topology '" + topology_ + "' with " + std::to_string(ranks_) +
                            " ranks is not bipartite, ranks " + std::to_string(rank) + " and " +
-                           std::to_string(peer) +
-                           " would ask each other: choose bipartite-exponential, "
-                           "bipartite-linear, hypercube, grid2d or star");
+                           std::to_string(peer) + " would ask each other: choose " +
+                           bipartite_names(ranks_));
         if (side_of(peer) >= 0) continue;
         side_of(peer) = 1 - side_of(rank);
         queue.push_back(peer);
@@ -161,16 +174,14 @@ std::int64_t GossipGraph::period(std::int64_t round) const { return topology_at(
 
 Shares GossipGraph::symmetric(std::int64_t round, Rank rank) const {
   const Topology& topology = topology_at(round);
+  const std::vector<Rank> peers = topology.neighbors(round, rank);
   Shares shares;
-  for (const Rank peer : topology.neighbors(round, rank))
-    shares.links.push_back({peer, topology.metropolis_hastings_weight(round, rank, peer)});
-  // Where the neighbourhood is regular what is kept is the same share, to the last bit.
-  const double even = 1.0 / static_cast<double>(shares.links.size() + 1);
-  const bool regular = std::all_of(shares.links.begin(), shares.links.end(),
-                                   [even](const Shares::Link& l) { return l.weight == even; });
-  shares.kept = regular ? even : 1.0;
-  for (const Shares::Link& link : shares.links)
-    if (!regular) shares.kept -= link.weight;
+  for (const Rank peer : peers) {
+    const std::size_t degree = std::max(peers.size(), topology.neighbors(round, peer).size());
+    const double weight = exact_weight(1.0 / (1.0 + static_cast<double>(degree)));
+    shares.links.push_back({peer, weight});
+    shares.kept -= weight;
+  }
   return shares;
 }
 

@@ -1,5 +1,7 @@
 // GossipGraph: who exchanges with whom over a whole run, and with which weights. A part.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,8 +15,17 @@
 
 namespace grapevine {
 
+// A weight rounded down to a multiple of 2^-24. float32 holds all of these up to 1, and double
+// holds their sums: x and w are scaled by the same number, and what a rank keeps and gives is
+// exactly 1. A weight that float32 rounds for x alone would change the mean by the same factor in
+// every round.
+inline double exact_weight(double weight) {
+  constexpr double kUnit = 1.0 / (1 << 24);
+  return std::floor(weight / kUnit) * kUnit;
+}
+
 // One rank's column of the mixing matrix of a round: what it keeps of its mass, and what it gives.
-// All of it together is 1.
+// All are exact weights, and their sum is exactly 1.
 struct Shares {
   struct Link {
     Rank peer = 0;
@@ -22,6 +33,12 @@ struct Shares {
   };
   double kept = 1;
   std::vector<Link> links;
+
+  // Whether every link gets what is kept.
+  bool even() const {
+    return std::all_of(links.begin(), links.end(),
+                       [this](const Link& link) { return link.weight == kept; });
+  }
 };
 
 // A topology whose number of peers follows a schedule. Everything is a pure function of the round,
@@ -34,15 +51,18 @@ class GossipGraph {
                                                            std::int32_t ranks,
                                                            double rounds_per_epoch);
 
-  // Evenly among the round's destinations (Assran et al. 2019, section 3): column-stochastic.
+  // Evenly among the round's destinations (Assran et al. 2019, section 3), but for the rounding,
+  // which stays here: column-stochastic.
   // Destinations for which `takes_part` is false get nothing, the others more.
   template <class F>
   Shares even_shares(std::int64_t round, Rank rank, F&& takes_part) const {
     Shares shares;
     for (const Rank peer : out(round, rank))
       if (takes_part(peer)) shares.links.push_back({peer, 0});
-    shares.kept = 1.0 / static_cast<double>(shares.links.size() + 1);
-    for (Shares::Link& link : shares.links) link.weight = shares.kept;
+    const auto links = static_cast<double>(shares.links.size());
+    const double weight = exact_weight(1.0 / (links + 1));
+    for (Shares::Link& link : shares.links) link.weight = weight;
+    shares.kept = 1.0 - links * weight;
     return shares;
   }
   // Metropolis-Hastings weights over the round's edges, used both ways (Xiao, Boyd 2004): doubly

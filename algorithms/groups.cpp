@@ -58,8 +58,7 @@ std::vector<Rank> GroupSchedule::shuffled(Step step, Rank rank) const {
   std::iota(order.begin(), order.end(), 0);
   Rng rng(mix_seed(seed_, static_cast<std::uint64_t>(step)));
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng() % i]);
-  const std::int64_t groups = std::max<std::int64_t>(
-      1, std::llround(static_cast<double>(ranks_) / static_cast<double>(size_)));
+  const std::int64_t groups = (std::int64_t{ranks_} + size_ - 1) / size_;
   const auto at = std::find(order.begin(), order.end(), rank) - order.begin();
   // Group g holds the positions P g / G .. P (g + 1) / G - 1.
   const std::int64_t group = ((at + 1) * groups - 1) / ranks_;

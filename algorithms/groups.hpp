@@ -13,10 +13,12 @@ namespace grapevine {
 // Where both numbers are powers of two: the butterfly of Li et al. 2021 (WAGMA-SGD), section 4: the
 // groups of step t are the ranks that differ in log2 S bits alone, and the next step takes the next
 // bits, so that what one rank knows has reached all after log_S P steps. Elsewhere: a permutation
-// drawn from the seed and the step, cut into about P / S groups, whose sizes differ by at most one.
+// drawn from the seed and the step, cut into ceil(P / S) groups: at most S ranks in each, and sizes
+// that differ by at most one.
 class GroupSchedule {
  public:
-  // `size` 0: about sqrt(ranks), the paper's choice. Errors (bad_input): a size beyond the ranks.
+  // `size`: of the largest group; 0: about sqrt(ranks), the paper's choice. Errors (bad_input): a
+  // size beyond the ranks.
   static Expected<GroupSchedule> make(std::int32_t ranks, std::int32_t size, std::uint64_t seed);
 
   // The group of `rank` at `step` >= 0, ascending; all of its members get the same.

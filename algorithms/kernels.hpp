@@ -1,6 +1,7 @@
 // Kernels: the arithmetic of the algorithms on flat parameter tensors, each one pass over memory.
 //
 // All tensors are [d] float32, contiguous, on one device; the outputs have their size already.
+// (Roles keep theirs on the CPU: the operators of other devices serve whoever has tensors there.)
 // Sums are taken in float32, element by element, so that results do not depend on the device, on
 // the number of threads or on alignment. Thread-safe on distinct outputs. A wrong type, layout or
 // size is a broken invariant (GRAPEVINE_CHECK).
@@ -48,7 +49,7 @@ void debias(at::Tensor& z, const at::Tensor& x, double w);
 struct SgdStep {
   double lr = 0;
   double momentum = 0;
-  double weight_decay = 0;
+  double weight_decay = 0;  // of x; of the numerator of z = x/w: that of z, divided by w
   bool nesterov = false;
   double scale = 1;  // push-sum keeps this share of the stepped numerator; 1: plain descent
 };

@@ -9,6 +9,7 @@
 #include <torch/optim/adamw.h>
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "algorithms/kernels.hpp"
@@ -30,13 +31,9 @@ Expected<void> check_name(const StateDict& state, const std::string& name) {
 }
 
 // A tensor of the state, as a copy of its own.
-Expected<at::Tensor> load_flat(const StateDict& state, const std::string& name) {
-  Expected<at::Tensor> saved = state.tensor(name);
+Expected<at::Tensor> load_flat(const StateDict& state, const std::string& name, std::int64_t d) {
+  Expected<at::Tensor> saved = state.flat_tensor(name, d);
   if (!saved) return saved.error();
-  if (!saved->defined() || saved->dim() != 1 || saved->scalar_type() != at::kFloat)
-    return bad_input("entry '" + name +
-                     "' of the saved state is not a flat float32 tensor: the checkpoint is damaged "
-                     "or of another version, resume from another one");
   return saved->clone(at::MemoryFormat::Contiguous);
 }
 
@@ -44,15 +41,13 @@ class FusedSgd : public Optimizer {
  public:
   explicit FusedSgd(const OptimizerConfig& config) : config_(config) {}
 
-  void step(at::Tensor& x, at::Tensor& gradient, double lr) override {
-    step_into(x, x, gradient, lr, 1);
-  }
-
+  // wd z = (wd / w) x.
   void step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& gradient, double lr,
-                 double scale) override {
+                 double scale, double w) override {
     if (config_.momentum != 0 && !velocity_.defined()) velocity_ = at::zeros_like(x);
-    kernels::sgd_step_into(out, x, velocity_, gradient,
-                           {lr, config_.momentum, config_.weight_decay, config_.nesterov, scale});
+    kernels::sgd_step_into(
+        out, x, velocity_, gradient,
+        {lr, config_.momentum, config_.weight_decay / w, config_.nesterov, scale});
   }
 
   StateDict save() const override {
@@ -62,11 +57,11 @@ class FusedSgd : public Optimizer {
     return state;
   }
 
-  Expected<void> load(const StateDict& state) override {
+  Expected<void> load(const StateDict& state, std::int64_t d) override {
     if (Expected<void> name = check_name(state, config_.name); !name) return name;
     at::Tensor velocity;
     if (config_.momentum != 0 && state.entries().count("velocity") > 0) {
-      Expected<at::Tensor> saved = load_flat(state, "velocity");
+      Expected<at::Tensor> saved = load_flat(state, "velocity", d);
       if (!saved) return saved.error();
       velocity = *std::move(saved);
     }
@@ -87,20 +82,21 @@ class TorchOptimizer : public Optimizer {
  public:
   explicit TorchOptimizer(const OptimizerConfig& config)
       : name_(config.name),
+        weight_decay_(config.weight_decay),
         empty_(at::empty({0}, at::kFloat)),
         handle_(at::empty({0}, at::kFloat)),
-        algorithm_({handle_}, Options(0)
-                                  .betas({config.beta1, config.beta2})
-                                  .eps(config.eps)
-                                  .weight_decay(config.weight_decay)) {}
+        algorithm_({handle_}, Options(0).betas({config.beta1, config.beta2}).eps(config.eps)) {}
 
-  void step(at::Tensor& x, at::Tensor& gradient, double lr) override {
+  void step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& gradient, double lr,
+                 double scale, double w) override {
     GRAPEVINE_CHECK(x.is_contiguous() && x.dim() == 1 && x.sizes() == gradient.sizes(),
                     "x and gradient must be flat and of one size");
     if (const State* state = current())
       GRAPEVINE_CHECK(state->exp_avg().sizes() == x.sizes(), "optimizer state is of ",
                       state->exp_avg().numel(), " parameters, x of ", x.numel());
-    update(x, gradient, lr);
+    if (!out.is_same(x)) out.copy_(x);
+    update(out, gradient, lr, w);
+    if (scale != 1) kernels::scale(out, scale);
   }
 
   StateDict save() const override {
@@ -114,22 +110,19 @@ class TorchOptimizer : public Optimizer {
     return saved;
   }
 
-  Expected<void> load(const StateDict& saved) override {
+  Expected<void> load(const StateDict& saved, std::int64_t d) override {
     if (Expected<void> name = check_name(saved, name_); !name) return name;
     if (saved.entries().count("step") == 0) {
       algorithm_.state().clear();
       return {};
     }
-    Expected<std::int64_t> step = saved.integer("step");
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+    Expected<std::int64_t> step = saved.integer_in("step", 1, kMost);
     if (!step) return step.error();
-    Expected<at::Tensor> mean = load_flat(saved, "exp_avg");
+    Expected<at::Tensor> mean = load_flat(saved, "exp_avg", d);
     if (!mean) return mean.error();
-    Expected<at::Tensor> square = load_flat(saved, "exp_avg_sq");
+    Expected<at::Tensor> square = load_flat(saved, "exp_avg_sq", d);
     if (!square) return square.error();
-    if (*step < 1 || mean->numel() != square->numel())
-      return bad_input(
-          "entries 'step', 'exp_avg' and 'exp_avg_sq' of the saved state do not fit: "
-          "the checkpoint is damaged, resume from another one");
     replace_state(*step, *std::move(mean), *std::move(square));
     return {};
   }
@@ -141,8 +134,12 @@ class TorchOptimizer : public Optimizer {
     return states.empty() ? nullptr : static_cast<const State*>(states.begin()->second.get());
   }
 
-  void update(const at::Tensor& x, const at::Tensor& gradient, double lr) {
-    algorithm_.param_groups().front().options().set_lr(lr);
+  // wd z = (wd / w) x: torch adds that to the gradient (Adam), or takes lr times that off x
+  // (AdamW).
+  void update(const at::Tensor& x, const at::Tensor& gradient, double lr, double w) {
+    auto& options = static_cast<Options&>(algorithm_.param_groups().front().options());
+    options.lr(lr);
+    options.weight_decay(weight_decay_ / w);
     handle_.set_data(x);
     handle_.mutable_grad() = gradient;
     algorithm_.step();
@@ -154,7 +151,7 @@ class TorchOptimizer : public Optimizer {
   // either make its own.
   void replace_state(std::int64_t step, at::Tensor mean, at::Tensor square) {
     algorithm_.state().clear();
-    update(empty_, empty_, 0);
+    update(empty_, empty_, 0, 1);
     auto& state = static_cast<State&>(*algorithm_.state().begin()->second);
     state.step(step);
     state.exp_avg(std::move(mean));
@@ -162,6 +159,7 @@ class TorchOptimizer : public Optimizer {
   }
 
   const std::string name_;
+  const double weight_decay_;
   const at::Tensor empty_;
   at::Tensor handle_;
   Algorithm algorithm_;
@@ -178,11 +176,11 @@ Expected<void> check_config(const OptimizerConfig& config) {
   const auto negative = [](double value) { return !(std::isfinite(value) && value >= 0); };
   const auto outside = [](double kept) { return !(kept >= 0 && kept < 1); };
   if (negative(config.weight_decay))
-    return bad_input("bad --weight-decay " + number_text(config.weight_decay) +
+    return bad_input("--weight-decay " + number_text(config.weight_decay) +
                      ": expected a finite number >= 0");
   if (config.name == "sgd") {
     if (outside(config.momentum))
-      return bad_input("bad --momentum " + number_text(config.momentum) +
+      return bad_input("--momentum " + number_text(config.momentum) +
                        ": expected a number in [0, 1), like 0.9");
     if (config.nesterov && config.momentum == 0)
       return bad_input("--nesterov without momentum: set --momentum above 0, like 0.9");
@@ -198,13 +196,6 @@ Expected<void> check_config(const OptimizerConfig& config) {
 }
 
 }  // namespace
-
-void Optimizer::step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& gradient, double lr,
-                          double scale) {
-  if (!out.is_same(x)) out.copy_(x);
-  step(out, gradient, lr);
-  if (scale != 1) kernels::scale(out, scale);
-}
 
 std::vector<std::string> optimizer_names() { return {"sgd", "adam", "adamw"}; }
 

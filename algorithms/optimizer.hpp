@@ -1,6 +1,7 @@
 // Optimizers on the flat parameter tensor: SGD as one fused pass (optimizer.cpp says why), Adam and
 // AdamW by torch::optim. A part.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ struct OptimizerConfig {
   std::string name = "sgd";  // sgd | adam | adamw
   double momentum = 0;       // sgd
   bool nesterov = false;     // sgd
-  double weight_decay = 0;   // sgd, adam: added to the gradient; adamw: decoupled, x *= 1 - lr * wd
+  double weight_decay = 0;   // sgd, adam: wd z joins the gradient; adamw: x -= lr wd z, decoupled
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw
 };
 
@@ -22,19 +23,21 @@ struct OptimizerConfig {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // x <- x - lr * u(gradient), in place. `x` and `gradient`: [d] float32, contiguous; the handles
-  // may be other buffers at every call. `gradient` may be overwritten.
-  virtual void step(at::Tensor& x, at::Tensor& gradient, double lr) = 0;
-  // out <- (x - lr * u(gradient)) * scale, where `out` is x or a distinct buffer of its size: what
-  // gossip keeps and sends after a step. One pass for sgd; up to three more for the others.
+  // out <- (x - lr * u(gradient at x/w)) * scale, where `out` is x or a distinct buffer of its
+  // size: what gossip keeps and sends after a step. `w`: the push-sum weight, > 0: x is the
+  // numerator of the model z = x/w, and weight decay acts at z. `x` and `gradient`: [d] float32,
+  // contiguous; the handles may be other buffers at every call. `gradient` may be overwritten. One
+  // pass for sgd; up to three more for the others.
   virtual void step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& gradient, double lr,
-                         double scale);
+                         double scale = 1, double w = 1) = 0;
+  // x <- x - lr * u(gradient), in place.
+  void step(at::Tensor& x, at::Tensor& gradient, double lr) { step_into(x, x, gradient, lr); }
   // A copy of the state; load() of it resumes bit for bit. Before the first step it says the
   // optimizer's name alone.
   virtual StateDict save() const = 0;
-  // Errors (bad_input): entries that are missing, of another optimizer, or of a wrong shape; the
-  // optimizer is then as before.
-  virtual Expected<void> load(const StateDict& state) = 0;
+  // For x of d. Errors (bad_input): entries that are missing, of another optimizer, or of another
+  // shape; the optimizer is then as before.
+  virtual Expected<void> load(const StateDict& state, std::int64_t d) = 0;
 };
 
 // Sources: Sutskever et al. 2013 (sgd), Kingma & Ba 2015 (adam), Loshchilov & Hutter 2019 (adamw).

@@ -1,5 +1,9 @@
 #include "algorithms/registry.hpp"
 
+#include <iomanip>
+#include <sstream>
+
+#include "algorithms/compressors/compressor.hpp"
 #include "algorithms/roles/aggregate.hpp"
 #include "algorithms/roles/bilateral.hpp"
 #include "algorithms/roles/difference_gossip.hpp"
@@ -26,6 +30,33 @@ Expected<void> check_rule(const Plan& plan, const OptimizerConfig& optimizer) {
   return {};
 }
 
+std::string three_digits(double number) {
+  std::ostringstream text;
+  text << std::setprecision(3) << number;
+  return text.str();
+}
+
+// Vectors that name every element are sent whole to each other rank, the ring sends slices: from a
+// number of ranks on compression costs more than it saves.
+Expected<void> check_dense_bytes(const Plan& plan, std::int32_t ranks) {
+  const bool reduces = plan.exchange == Exchange::aggregate || plan.exchange == Exchange::partial;
+  if (!reduces || !plan.compression.enabled()) return {};
+  const auto compressor = make_compressor(plan.compression);
+  if (compressor->sparse()) return {};
+  constexpr std::int64_t kElements = 1 << 22;  // whole blocks: the figures hold for any large model
+  const double packed = static_cast<double>(compressor->bytes(kElements, 0)) / kElements;
+  const double others = ranks - 1, ring = 8 * others / ranks;
+  if (others * packed <= ring) return {};
+  const auto most = static_cast<std::int64_t>(8 / packed);
+  const std::string who = plan.hierarchy > 1 ? " nodes" : " ranks";
+  return bad_input("wiring.compress = '" + plan.compression.name + "' with " +
+                   std::to_string(ranks) + who + ": each would send " +
+                   three_digits(others * packed) + " bytes per parameter and exchange, without " +
+                   "compression " + three_digits(ring) + ": choose compress = 'none' or 'top-k', " +
+                   "or at most " + std::to_string(most) + who +
+                   (plan.hierarchy > 1 ? "" : " (wiring.hierarchy exchanges between nodes only)"));
+}
+
 }  // namespace
 
 Expected<std::int32_t> count_nodes(const Plan& plan, std::int32_t ranks) {
@@ -48,6 +79,7 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
   if (auto fits = check_rule(plan, optimizer); !fits) return fits.error();
   const auto nodes = count_nodes(plan, ranks);
   if (!nodes) return nodes.error();
+  if (auto saves = check_dense_bytes(plan, *nodes); !saves) return saves.error();
   auto parts =
       std::make_shared<SharedParts>(SharedParts{plan, horizon, lr, optimizer, nullptr, {}, {}, {}});
   if (plan.exchange == Exchange::gossip || plan.exchange == Exchange::bilateral) {

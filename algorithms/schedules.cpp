@@ -46,7 +46,7 @@ std::vector<std::string_view> split_at_commas(std::string_view text) {
 }
 
 Error bad_lr_spec(const std::string& spec, const std::string& expected) {
-  return bad_input("bad --lr-schedule '" + spec + "': expected " + expected);
+  return bad_input("--lr-schedule '" + spec + "': expected " + expected);
 }
 
 struct Steps {
@@ -72,9 +72,9 @@ std::optional<Steps> parse_steps(std::string_view text) {
 
 Expected<void> check_rates(const LrConfig& config) {
   if (!std::isfinite(config.lr) || config.lr < 0)
-    return bad_input("bad --lr " + number_text(config.lr) + ": expected a finite number >= 0");
+    return bad_input("--lr " + number_text(config.lr) + ": expected a finite number >= 0");
   if (!std::isfinite(config.warmup_epochs) || config.warmup_epochs < 0)
-    return bad_input("bad --warmup-epochs " + number_text(config.warmup_epochs) +
+    return bad_input("--warmup-epochs " + number_text(config.warmup_epochs) +
                      ": expected a finite number >= 0");
   if (config.per_256 && config.global_batch < 1)
     return bad_input("bad global batch " + std::to_string(config.global_batch) +
@@ -92,11 +92,12 @@ Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
                        : config.lr;
   schedule.warmup_from_ = config.per_256 ? std::min(config.lr, schedule.base_) : 0;
   schedule.warmup_epochs_ = config.warmup_epochs;
+  schedule.step_epochs_ = config.steps_per_epoch > 0 ? 1 / config.steps_per_epoch : 0;
   schedule.epochs_ = config.epochs;
 
   if (Expected<void> spec = schedule.parse_spec(config.spec); !spec) return spec.error();
   if (schedule.kind_ == Kind::cosine && !(std::isfinite(config.epochs) && config.epochs > 0))
-    return bad_input("bad --epochs " + number_text(config.epochs) +
+    return bad_input("--epochs " + number_text(config.epochs) +
                      " for --lr-schedule cosine: expected a finite number above 0");
   return schedule;
 }
@@ -130,8 +131,8 @@ Expected<void> LrSchedule::parse_spec(const std::string& spec) {
 double LrSchedule::at(double epoch) const {
   GRAPEVINE_CHECK(epoch >= 0, "learning rate asked for epoch ", epoch);
   double rate = base_;
-  if (epoch < warmup_epochs_)
-    rate = warmup_from_ + (base_ - warmup_from_) * (epoch / warmup_epochs_);
+  if (const double end = epoch + step_epochs_; end < warmup_epochs_)
+    rate = warmup_from_ + (base_ - warmup_from_) * (end / warmup_epochs_);
   // The decay multiplies the warm-up, so that the rate has no jump where the warm-up ends.
   if (kind_ == Kind::step) {
     for (double milestone : milestones_)

@@ -24,6 +24,8 @@ struct LrConfig {
   bool per_256 = false;
   std::int64_t global_batch = 256;  // samples per step of all ranks together
   double epochs = 1;                // length of the run, for cosine
+  // Where known, a step of the warm-up takes the rate of its end, so that the first one moves.
+  double steps_per_epoch = 0;
 };
 
 class LrSchedule {
@@ -42,6 +44,7 @@ class LrSchedule {
   double base_ = 0;
   double warmup_from_ = 0;
   double warmup_epochs_ = 0;
+  double step_epochs_ = 0;  // of one step
   double epochs_ = 1;
   double gamma_ = 1;  // step: factor; cosine: floor
   std::vector<double> milestones_;

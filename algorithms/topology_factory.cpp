@@ -112,7 +112,7 @@ Error needs_even(const Request& request) {
   return bad_input(describe(request) +
                    ": the graph is bipartite and needs an even number of ranks: use " +
                    std::to_string(request.ranks - 1) + " or " + std::to_string(request.ranks + 1) +
-                   " ranks, or exponential");
+                   " ranks, or star or grid2d, which are bipartite with any number");
 }
 
 Expected<TopologyPtr> make_exponential(const Request& request) {

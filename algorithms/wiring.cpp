@@ -158,13 +158,15 @@ const std::vector<KeyInfo>& wiring_keys() {
       {"update", "before | after", "whether the optimizer steps before or after the exchange"},
       {"overlap", "true | false", "gossip while the worker computes"},
       {"staleness", "a whole number",
-       "tau. gossip: iterations in which an outstanding round may be skipped before it is waited "
-       "for; partial: rounds that a gradient may be old; group: steps between global averages"},
+       "tau. gossip: iterations (exchanges, with local steps) in which an outstanding round may be "
+       "skipped before it is waited for; partial: rounds that a gradient may be old; group: steps "
+       "between global averages"},
       {"activation", "solo | majority | quorum",
        "who begins a partial all-reduce: the first that is ready, a drawn one, or the quorum"},
       {"quorum", "a whole number", "ranks that must be ready; more than half by default"},
       {"scale", "ranks | active", "what a partial sum is divided by: all ranks, or those in it"},
-      {"group_size", "a whole number", "ranks that average; about the root of all by default"},
+      {"group_size", "a whole number",
+       "ranks that average, at most; about the root of all by default"},
       {"hierarchy", "a whole number, or node: what the launcher says",
        "ranks per node: they all-reduce gradients, one of them exchanges with other nodes"},
       {"compress", "none | top-k | random-k | fp16 | bf16 | int8 | sign",
@@ -223,6 +225,7 @@ Expected<Wiring> Wiring::parse_toml(const std::string& text, const std::string& 
     if (node == nullptr) return wiring;
     if (!node->is_table()) return bad_input(where + ": 'wiring' is not a table");
     for (const auto& [key, value] : *node->as_table()) {
+      const std::string place = where + ":" + std::to_string(value.source().begin.line);
       std::string written;
       if (const auto* string = value.as_string()) {
         written = string->get();
@@ -235,11 +238,11 @@ Expected<Wiring> Wiring::parse_toml(const std::string& text, const std::string& 
       } else if (const auto* boolean = value.as_boolean()) {
         written = boolean->get() ? "true" : "false";
       } else {
-        return bad_input(where + ": wiring." + std::string(key.str()) +
+        return bad_input(place + ": wiring." + std::string(key.str()) +
                          " is neither text, a number nor true/false");
       }
       if (auto set = wiring.set(std::string(key.str()), written); !set)
-        return Error{set.error().code, where + ": " + set.error().message};
+        return Error{set.error().code, place + ": " + set.error().message};
     }
   } catch (const toml::parse_error& error) {
     std::ostringstream message;

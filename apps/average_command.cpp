@@ -51,15 +51,15 @@ class AverageCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
     add_option(app, "method", method_, "push-sum, symmetric or bilateral");
-    add_option(app, "topology", topology_, "The graph (see grapevine topology --help)");
-    add_option(app, "ranks", ranks_, "Number of ranks");
-    add_option(app, "peers", peers_, "Destinations of a rank in a round");
-    add_option(app, "rounds", rounds_, "Rounds to run");
-    add_option(app, "dim", dim_, "Coordinates of a value");
-    add_option(app, "seed", seed_, "Seed of the dropped messages");
-    add_option(app, "drop", drop_, "Probability that a message is lost, in [0, 1)");
+    add_option(app, "topology", topology_, "graph (see grapevine topology --help)");
+    add_option(app, "ranks", ranks_, "number of ranks");
+    add_option(app, "peers", peers_, "destinations of a rank in a round");
+    add_option(app, "rounds", rounds_, "rounds to run");
+    add_option(app, "dim", dim_, "coordinates of a value");
+    add_option(app, "seed", seed_, "seed of the dropped messages");
+    add_option(app, "drop", drop_, "probability that a message is lost, in [0, 1)");
     add_switch(app, "plain", plain_, "push-sum without running sums: lost messages are lost mass");
-    add_switch(app, "json", json_, "Print one JSON object a round");
+    add_switch(app, "json", json_, "print one JSON object per round");
     add_option(app, "config", config_, "TOML file with options");
     app_ = &app;
   }

@@ -383,23 +383,24 @@ class BenchCommand final : public Command {
         "p2p: messages from rank 0 to rank 1. allreduce: the ring. partial: sums that do not wait "
         "for all. sparse: selecting and merging entries, in this process");
     add_option(app, "transport", o_.transport,
-               "inproc (all ranks in this process), tcp or ucx (a process each)");
-    add_option(app, "ranks", o_.ranks, "Number of ranks");
-    bytes_option_ = add_list(app, "bytes", o_.bytes, "Sizes to measure, comma-separated");
-    add_option(app, "iterations", o_.iterations, "Measurements of each size");
-    add_list(app, "skew", o_.skew, "partial: rank r is ready at r times this; comma-separated");
-    add_option(app, "quorum", o_.quorum, "partial: ranks of the quorum (default: more than half)");
+               "inproc (all ranks in this process), or tcp or ucx (a process for each rank)");
+    add_option(app, "ranks", o_.ranks, "number of ranks");
+    bytes_option_ = add_list(app, "bytes", o_.bytes, "sizes to measure in bytes, comma-separated");
+    add_option(app, "iterations", o_.iterations, "measurements of each size");
+    add_list(app, "skew", o_.skew,
+             "partial: rank r is ready after r times this duration; comma-separated");
+    add_option(app, "quorum", o_.quorum, "partial: ranks of the quorum [more than half]");
     add_list(app, "density", o_.densities, "sparse: shares of entries to keep, comma-separated");
-    add_switch(app, "json", o_.json, "Print one JSON object a size");
+    add_switch(app, "json", o_.json, "print one JSON object per size");
     add_option(app, "config", config_, "TOML file with options");
     app.add_option("--as-rank", o_.as_rank)->group("");
     app.add_option("--meet-in", o_.meet_in)->group("");
     app.footer(
-        "p2p: a message's share of the time of several in a row, the short answer to the last one "
-        "counted in; up to 8 bytes: a round trip.\nallreduce: the time of rank 0, from a barrier "
-        "to the sum; GB/s: 2(N-1)/N x bytes over the median.\nUCX_TLS and UCX_NET_DEVICES choose "
-        "what ucx uses.\nsparse: lines for select, select-sampled, torch-topk and merge; --bytes "
-        "104857600 unless given.");
+        "p2p: the time of several messages in a row and of the receiver's answer, divided by the "
+        "number of messages; up to 8 bytes: the time of a round trip.\nallreduce: the time from a "
+        "barrier to the sum on rank 0; GB/s: 2(N-1)/N x bytes over the median.\nUCX_TLS and "
+        "UCX_NET_DEVICES choose what ucx uses.\nsparse: lines for select, select-sampled, "
+        "torch-topk and merge; --bytes is 104857600 by default.");
   }
 
   Expected<void> run(Console& console) override {

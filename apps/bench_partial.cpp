@@ -30,7 +30,7 @@ class PayloadQueue final : public Inbox {
     waiting_.push_back(std::move(e.payload));
     changed_.notify_one();
   }
-  void peer_down(Rank peer) override {
+  void peer_down(Rank peer, const std::string&) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     lost_ = peer;
     changed_.notify_one();

@@ -109,7 +109,7 @@ class PointToPoint final : public BenchRank,
     if (again) send_burst();
   }
 
-  void peer_down(Rank peer) override {
+  void peer_down(Rank peer, const std::string&) override {
     if (peer != partner()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     lost_ = true;
@@ -164,7 +164,7 @@ class ChunkQueue final : public Inbox {
     changed_.notify_one();
   }
   // Everything comes from the left neighbour: a rank that loses another one ends, and so on.
-  void peer_down(Rank peer) override {
+  void peer_down(Rank peer, const std::string&) override {
     if (peer != left_) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     lost_ = true;

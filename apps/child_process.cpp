@@ -146,7 +146,10 @@ Expected<std::unique_ptr<ChildProcess>> ChildProcess::start(const ChildCommand& 
     return failure(what, error);
   child->end_ = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (child->end_ < 0) return failure(what + ": pidfd_open", errno);
-  if (command.signals_by_input) child->in_ = plumbing.in.take(0);
+  if (command.signals_by_input) {
+    child->in_ = plumbing.in.take(0);
+    child->say(command.first_line);
+  }
   child->out_.descriptor = plumbing.out.take(0);
   child->err_.descriptor = plumbing.err.take(0);
   for (const int descriptor : {child->out(), child->err()})
@@ -190,7 +193,11 @@ void ChildProcess::signal(int number) {
     ::kill(pid_, number);
     return;
   }
-  const std::string line = std::string(::sigabbrev_np(number)) + "\n";
+  say(::sigabbrev_np(number));
+}
+
+void ChildProcess::say(const std::string& text) {
+  const std::string line = text + "\n";
   // A reader that is gone or stuck is on its way out; SIGKILL to the group is the last word.
   [[maybe_unused]] const ssize_t sent =
       ::send(in_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

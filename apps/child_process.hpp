@@ -18,6 +18,7 @@ struct ChildCommand {
   std::vector<std::string> environment;
   // Signals go as names into its standard input (see ssh_command()); else that is /dev/null.
   bool signals_by_input = false;
+  std::string first_line;  // of that input, before any signal
 };
 
 struct ChildEnd {
@@ -74,6 +75,7 @@ class ChildProcess {
   };
 
   ChildProcess() = default;
+  void say(const std::string& text);
   // False where nothing is there at present, or nothing will be.
   static bool read(Stream& stream, const LineBuffer::OnLine& on_line);
   static void finish(Stream& stream, const LineBuffer::OnLine& on_line);

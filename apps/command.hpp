@@ -3,6 +3,7 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,11 +23,12 @@ struct Console {
   // The same, where that thread waits for a reader of the stream: more would wait, too.
   bool out_stuck = false;
   bool err_stuck = false;
+  // Of a verb that failed, where the kind of its error does not say it.
+  std::optional<int> exit_code = std::nullopt;
 };
 
-// A verb declares its options on a CLI11 sub-command and runs after parsing. Errors of code
-// bad_input end the process with 2, others with 1; main() prints "error: <message>" as the last
-// line of err.
+// A verb declares its options on a CLI11 sub-command and runs after parsing. The code of its error
+// gives the exit code: see Errc. main() prints "error: <message>" as the last line of err.
 class Command {
  public:
   virtual ~Command() = default;
@@ -42,7 +44,7 @@ struct CommandEntry {
 };
 
 // Parses `arguments` (without the program's name) against the table and runs the verb: the whole of
-// main() but for the streams. Returns the exit code: 0 done, 1 failed, 2 bad usage or bad input.
+// main() but for the streams. Returns the exit code: 0, or an ExitCode.
 int run_command_line(const std::vector<CommandEntry>& table,
                      const std::vector<std::string>& arguments, Console& console);
 

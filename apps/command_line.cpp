@@ -2,22 +2,30 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
 #include <exception>
 #include <ostream>
 
+#include <spdlog/spdlog.h>
+
 #include "apps/command.hpp"
+#include "apps/launcher_environment.hpp"
+#include "apps/usage_error.hpp"
+#include "messages/exception_line.hpp"
+#include "messages/exit_code.hpp"
 #include "messages/names.hpp"
 
 namespace grapevine {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kBadUsage = 2;
-
-// One line, whatever a library put into its message.
+// One line, whatever a library or a file put into its message: nothing in it steers the terminal.
 std::string one_line(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ' ');
+  for (char& c : text) {
+    if (c == '\n' || c == '\t') c = ' ';
+    if (std::iscntrl(static_cast<unsigned char>(c)) != 0) c = '?';
+  }
   return text;
 }
 
@@ -40,21 +48,49 @@ std::vector<std::string> names_of(const std::vector<CommandEntry>& table) {
   return names;
 }
 
-// CLI11 says "The following argument was not expected: --x"; people want to know what to type.
-std::string usage_message(const CLI::Error& error, const std::string& verb) {
-  const std::string help = "see 'grapevine " + verb + (verb.empty() ? "" : " ") + "--help'";
-  return one_line(error.what()) + ": " + help;
+// After what a verb or this file itself wrote to stdout.
+int finish_output(Console& console) {
+  if (console.out_stuck)
+    console.err.tie(nullptr);  // which would flush out first
+  else
+    console.out.flush();
+  if (console.out && !console.out_stuck && !console.err_stuck) return 0;
+  return report(console,
+                "the results could not be written to stdout: is its disk full, or its "
+                "reader gone?",
+                kExitFailed);
 }
 
-// The option that was meant, where one is near.
-std::string unknown_option(const CLI::App& app, const std::string& fallback) {
-  std::vector<std::string> known;
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  for (const std::string& extra : app.remaining())
-    if (extra.rfind("--", 0) == 0)
-      return unknown_name("option", extra.substr(0, extra.find('=')), known).message;
-  return fallback;
+// What this program reads beside the variables of options.
+const std::vector<std::string>& other_variables() {
+  static const std::vector<std::string> names = {
+      "GRAPEVINE_LOG_LEVEL",      "GRAPEVINE_CLUSTER_SECRET", "GRAPEVINE_JOB_TOKEN",
+      "GRAPEVINE_LAUNCH_PROGRAM", "GRAPEVINE_REQUEUE_FOLDER", "GRAPEVINE_JOBS",
+      "GRAPEVINE_BENCH_SMOKE",    "GRAPEVINE_CUDA_BUILD",     "GRAPEVINE_GPU_BUILD",
+      "GRAPEVINE_EMULATION_SEED"};
+  return names;
+}
+
+// Of several processes that a launcher started, the first one says it; `launch` leaves it to that
+// one, but for its own options.
+void warn_of_unknown_variables(const std::vector<CommandEntry>& table, const std::string& verb) {
+  const auto launched =
+      read_launcher_environment([](const char* name) { return std::getenv(name); });  // NOLINT
+  if (!launched || (*launched && (*launched)->process > 0)) return;
+  std::vector<std::string> environment;
+  const std::string start = verb == "launch" ? "GRAPEVINE_LAUNCH_" : "GRAPEVINE_";
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    if (std::string(*entry).rfind(start, 0) == 0) environment.emplace_back(*entry);
+  if (environment.empty()) return;
+  std::vector<std::string> known = other_variables();
+  for (const CommandEntry& entry : table) {
+    CLI::App app;
+    const std::unique_ptr<Command> command = entry.make();
+    command->declare(app);
+    for (const CLI::Option* option : app.get_options()) known.push_back(option->get_envname());
+  }
+  for (const std::string& warning : unknown_variables(environment, known))
+    spdlog::warn("{}", warning);
 }
 
 int run_verb(const CommandEntry& entry, const std::vector<std::string>& arguments,
@@ -62,43 +98,36 @@ int run_verb(const CommandEntry& entry, const std::vector<std::string>& argument
   CLI::App app(entry.description, "grapevine " + entry.name);
   const std::unique_ptr<Command> command = entry.make();
   command->declare(app);
+  const VerbUsage usage{app, entry.name, arguments};
   // CLI11 takes the arguments last one first.
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
     console.out << app.help();
-    return 0;
-  } catch (const CLI::ExtrasError& error) {
-    return report(console, unknown_option(app, usage_message(error, entry.name)), kBadUsage);
+    return finish_output(console);
   } catch (const CLI::ParseError& error) {
-    return report(console, usage_message(error, entry.name), kBadUsage);
+    return report(console, usage_message(usage, error), kExitBadInput);
   }
   const Expected<void> done = command->run(console);
+  if (done) return finish_output(console);
   if (console.out_stuck)
     console.err.tie(nullptr);  // which would flush out first
   else
     console.out.flush();
-  const bool written = console.out && !console.out_stuck && !console.err_stuck;
-  if (done && written) return 0;
-  if (done)
-    return report(console,
-                  "the results could not be written to stdout: is its disk full, or its "
-                  "reader gone?",
-                  kFailed);
-  const bool users = done.error().code == Errc::bad_input || done.error().code == Errc::unavailable;
-  return report(console, done.error().message, users ? kBadUsage : kFailed);
+  return report(console, with_variable(usage, done.error()).message,
+                console.exit_code.value_or(exit_code_of(done.error().code)));
 }
 
 void print_overview(const std::vector<CommandEntry>& table, std::ostream& out) {
   out << "Grapevine " GRAPEVINE_VERSION ": asynchronous distributed training with actors.\n\n"
-      << "Usage: grapevine VERB [options]\n\n";
+      << "Usage: grapevine COMMAND [options]\n\n";
   for (const CommandEntry& entry : table)
     out << "  " << entry.name << std::string(12 - std::min<std::size_t>(11, entry.name.size()), ' ')
         << entry.description << "\n";
-  out << "\n'grapevine VERB --help' lists a verb's options; 'grapevine train' alone trains lenet "
-         "on "
-         "glyphs.\n";
+  out << "\n'grapevine COMMAND --help' lists the options of a command; 'grapevine train' alone "
+         "trains "
+         "lenet on glyphs.\n";
 }
 
 }  // namespace
@@ -107,27 +136,27 @@ int run_command_line(const std::vector<CommandEntry>& table,
                      const std::vector<std::string>& arguments, Console& console) {
   if (arguments.empty()) {
     print_overview(table, console.err);
-    return report(console, "no verb given: choose one of the above", kBadUsage);
+    return report(console, "no command given: choose one of the above", kExitBadInput);
   }
   const std::string& verb = arguments.front();
   if (verb == "--help" || verb == "-h" || verb == "help") {
     print_overview(table, console.out);
-    return 0;
+    return finish_output(console);
   }
   if (verb == "--version") {
     console.out << "grapevine " GRAPEVINE_VERSION "\n";
-    return 0;
+    return finish_output(console);
   }
   const auto entry = std::find_if(table.begin(), table.end(),
                                   [&](const CommandEntry& e) { return e.name == verb; });
   if (entry == table.end())
-    return report(console, unknown_name("verb", verb, names_of(table)).message, kBadUsage);
+    return report(console, unknown_name("command", verb, names_of(table)).message, kExitBadInput);
   try {
+    warn_of_unknown_variables(table, verb);
     return run_verb(*entry, {arguments.begin() + 1, arguments.end()}, console);
-  } catch (const std::exception& error) {
+  } catch (...) {
     // Nothing should come here; what does is still one line and an exit code.
-    const std::string text = error.what();
-    return report(console, text.substr(0, text.find('\n')), kFailed);
+    return report(console, exception_line(std::current_exception()), kExitFailed);
   }
 }
 

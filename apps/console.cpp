@@ -165,7 +165,7 @@ std::string bar(double fraction, int width, const TerminalStyle& style) {
   return (style.color ? "\x1b[32m" + done + "\x1b[0m" : done) + repeat(off, width - full);
 }
 
-std::string step_text(const Progress& progress) {
+std::string step_text(const RunProgress& progress) {
   if (progress.steps <= 0) return "step " + format_count(progress.step);
   return format_count(progress.step) + "/" + format_count(progress.steps);
 }
@@ -178,26 +178,28 @@ std::string rate_text(double per_second) {
   return std::isfinite(per_second) && per_second > 0 ? format_rate(per_second) + " samples/s" : "";
 }
 
-double fraction_of(const Progress& progress) {
+double fraction_of(const RunProgress& progress) {
   if (progress.steps <= 0) return 0;
   return std::clamp(static_cast<double>(progress.step) / static_cast<double>(progress.steps), 0.0,
                     1.0);
 }
 
-std::string percent_text(const Progress& progress) {
+std::string percent_text(const RunProgress& progress) {
   if (progress.steps <= 0) return "";
   std::string text = printf_string("%.*f%%", 0, std::floor(100 * fraction_of(progress)));
   if (text.size() < 4) text.insert(0, 4 - text.size(), ' ');  // "  7%": the bar must not wander
   return text;
 }
 
-std::string left_text(const Progress& progress, double steps_per_second) {
+std::string left_text(const RunProgress& progress, double steps_per_second) {
   if (progress.steps <= 0 || !(steps_per_second > 0)) return "";
   const double seconds = static_cast<double>(progress.steps - progress.step) / steps_per_second;
   // Beyond a year the estimate says nothing, and might overflow a Duration.
   constexpr double kYear = 365.0 * 24 * 3600;
   if (seconds < 0 || seconds > kYear) return "";
-  return "left " + format_duration(from_seconds(std::round(seconds)));
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  return "left " +
+         (whole < 60 ? std::to_string(whole) + "s" : format_duration(std::chrono::seconds(whole)));
 }
 
 std::string join(const std::vector<std::string>& parts) {
@@ -364,7 +366,7 @@ ProgressBar::ProgressBar(std::ostream& out, ProgressOptions options)
 
 ProgressBar::~ProgressBar() { clear(); }
 
-void ProgressBar::update(const Progress& progress) {
+void ProgressBar::update(const RunProgress& progress) {
   if (finished_) return;
   progress_ = progress;
   const Timestamp now = options_.now();

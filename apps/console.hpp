@@ -71,7 +71,7 @@ std::ostream& operator<<(std::ostream& out, const Table& table);
 
 // --- progress ----------------------------------------------------------------------------------
 
-struct Progress {
+struct RunProgress {
   std::int64_t step = 0;
   std::int64_t steps = 0;                                  // 0: not known
   std::int64_t samples = 0;                                // so far, all ranks together
@@ -82,7 +82,7 @@ struct ProgressOptions {
   std::string label;               // e.g. the algorithm
   std::function<Timestamp()> now;  // REQUIRES: set, never runs backwards
   TerminalStyle style;
-  Progress start;  // where a resumed run begins: rates count from here
+  RunProgress start;  // where a resumed run begins: rates count from here
   Duration redraw_interval = std::chrono::milliseconds(100);  // terminals
   Duration line_interval = std::chrono::seconds(5);           // pipes and files
 };
@@ -101,7 +101,7 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   // Cheap where nothing is due: call it at every step.
-  void update(const Progress& progress);
+  void update(const RunProgress& progress);
   // Takes the line off the terminal, e.g. before a log line; the next update draws it again.
   void clear();
   // The last state, in full, on a line of its own. Later calls do nothing.
@@ -122,7 +122,7 @@ class ProgressBar {
   const ProgressOptions options_;
   const Mark begin_;
 
-  Progress progress_;
+  RunProgress progress_;
   std::deque<Mark> marks_;  // oldest first, the window that rates are taken from
   Timestamp last_drawn_;
   bool drawn_ = false;    // something was shown since the start

@@ -10,11 +10,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
+#include "actors/resume_hint.hpp"
 #include "apps/launch_job.hpp"
 #include "apps/launch_plan.hpp"
 #include "apps/read_up_to.hpp"
@@ -23,6 +26,7 @@
 #include "apps/verb_options.hpp"
 #include "messages/names.hpp"
 #include "net/addresses.hpp"
+#include "net/token.hpp"
 
 namespace grapevine {
 namespace {
@@ -34,6 +38,7 @@ constexpr std::int32_t kMaxRestarts = 1'000'000;
 constexpr int kDefaultRestarts = 3;
 constexpr std::size_t kLargestHostfile = 1 << 20;  // bytes
 constexpr double kMaxGraceSeconds = 86400;
+constexpr std::size_t kJobTokenBytes = 32;
 // No question can be answered, and a host that is gone ends the connection within a minute or so.
 constexpr char kSsh[] = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15";
 
@@ -51,33 +56,43 @@ std::vector<std::string> settings() {
     const auto begins = [&text](const char* with) { return text.rfind(with, 0) == 0; };
     const bool ours = begins("GRAPEVINE_") || begins("UCX_");
     // Everybody on both machines sees the command line that these become part of.
-    const bool secret = begins("GRAPEVINE_CLUSTER_SECRET=");
+    const bool secret = begins("GRAPEVINE_CLUSTER_SECRET=") || begins(kJobTokenVariable);
     if (ours && !secret && !begins("GRAPEVINE_LAUNCH_")) result.push_back(text);
   }
   return result;
 }
 
+// CLI11 knows nothing of what stands behind '--'.
+class LaunchFormatter final : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: grapevine launch [OPTIONS] -- COMMAND [OPTIONS OF THE COMMAND]\n";
+  }
+};
+
 class LaunchCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
     app_ = &app;
-    add(app, "-n,--processes", processes_, "Processes to start [all slots of the hostfile]");
-    add(app, "--hostfile", hostfile_, "Lines 'host slots=N': where to start them [here]");
-    add(app, "--ssh", ssh_, "Command that runs another one on a host")->capture_default_str();
+    add(app, "-n,--processes", processes_, "processes to start [all slots of the hostfile]");
+    add(app, "--hostfile", hostfile_, "file with lines 'host slots=N': where to start them [here]");
+    add(app, "--ssh", ssh_, "command that runs another command on a host")->capture_default_str();
     add(app, "--on-failure", on_failure_,
-        "When a process dies: stop the others, let them continue, or restart the job")
+        "when a process dies: stop the others, continue with the others, or restart the job")
         ->capture_default_str();
     add(app, "--restarts", restarts_,
-        "How often the job is started again, from its last checkpoint where it has --out");
-    add(app, "--port", port_, "Where rank 0 listens [one that is free]");
-    add(app, "--network-interface", interface_, "The interface that the processes use, e.g. eth0");
-    add(app, "--grace", grace_s_, "Seconds between asking a process to end and killing it")
+        "restarts of the job at most, each from its last checkpoint where --out is given [3 with "
+        "--on-failure restart, else 0]");
+    add(app, "--port", port_, "port of rank 0 [one that is free]");
+    add(app, "--network-interface", interface_, "interface that the processes use, e.g. eth0");
+    add(app, "--grace", grace_s_, "seconds between asking a process to end and killing it")
         ->capture_default_str();
-    app.add_flag("--json", json_, "The same as after the verb: its objects as they are on stdout")
+    app.add_flag("--json", json_, "like --json of the command: its objects are the output")
         ->envname("GRAPEVINE_LAUNCH_JSON");
     add(app, "--config", config_, "TOML file with these options");
     app.prefix_command();
-    app.footer("Then '--' and a verb with its options: grapevine launch -n 4 -- train --help");
+    app.formatter(std::make_shared<LaunchFormatter>());
+    app.footer("For example: grapevine launch -n 4 -- train --algorithm sgp");
   }
 
   Expected<void> run(Console& console) override {
@@ -86,7 +101,7 @@ class LaunchCommand final : public Command {
     if (json_ && !says_json()) verb_.emplace_back("--json");
     if (auto checked = check(); !checked) return checked;
     if (auto planned = plan(); !planned) return planned;
-    std::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go: the job stays
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may go: the job stays
     SignalPipe signals;
     if (restarts_ > 0) {
       folder_ = out_folder();
@@ -98,10 +113,14 @@ class LaunchCommand final : public Command {
       if (!commands) return commands.error();
       if (auto started = job.start(*commands); !started) return started;
       const auto done = job.wait();
-      const bool again = !done && done.error().code != Errc::bad_input && !job.stop_requested();
+      console.exit_code = job.exit_code();
+      const bool again = !done && done.error().code != Errc::bad_input &&
+                         done.error().code != Errc::stopped && !job.stop_requested();
       if (!again || restart == restarts_) return done;
-      console.err << "launch: " << done.error().message << ": starting again (" << restart + 1
-                  << " of " << restarts_ << ")" << std::endl;
+      console.exit_code.reset();
+      const std::string& what = done.error().message;
+      console.err << "launch: " << what.substr(0, what.size() - resume_hint_in(what).size())
+                  << ": starting again (" << restart + 1 << " of " << restarts_ << ")" << std::endl;
     }
   }
 
@@ -111,7 +130,10 @@ class LaunchCommand final : public Command {
   static CLI::Option* add(CLI::App& app, const std::string& names, T& value,
                           const std::string& help) {
     const std::string name = names.substr(names.find("--") + 2);
-    return app.add_option(names, value, help)->envname(environment_name("launch-" + name));
+    CLI::Option* option =
+        app.add_option(names, value, help)->envname(environment_name("launch-" + name));
+    if constexpr (std::is_arithmetic<T>::value) option->transform(verb_options::checked<T>());
+    return option;
   }
 
   bool says_json() const { return std::find(verb_.begin(), verb_.end(), "--json") != verb_.end(); }
@@ -122,7 +144,7 @@ class LaunchCommand final : public Command {
     const bool marked = !verb_.empty() && verb_.front() == "--";
     if (marked) verb_.erase(verb_.begin());
     if (verb_.empty())
-      return bad_input("no verb to start: e.g. grapevine launch -n 4 -- train --algorithm sgp");
+      return bad_input("no command to start: e.g. grapevine launch -n 4 -- train --algorithm sgp");
     if (marked || verb_.front()[0] != '-') return {};
     std::vector<std::string> known;
     for (const CLI::Option* option : app_->get_options())
@@ -137,7 +159,7 @@ class LaunchCommand final : public Command {
       return bad_input(text.str());
     };
     if (app_->count("--processes") == 0 && hostfile_.empty())
-      return bad_input("how many processes? give -n N, or a --hostfile");
+      return bad_input("the number of processes is missing: give -n N, or a --hostfile");
     if (app_->count("--processes") > 0 && (processes_ < 1 || processes_ > kMaxProcesses))
       return out_of_range("-n", processes_, 1, kMaxProcesses);
     if (app_->count("--port") > 0 && (port_ < 1 || port_ > 65535))
@@ -222,23 +244,28 @@ class LaunchCommand final : public Command {
     const fs::path self = fs::read_symlink("/proc/self/exe", error);
     if (program == nullptr && error) return Error{Errc::io, "/proc/self/exe: " + error.message()};
     arguments.insert(arguments.begin(), program != nullptr ? program : self.string());
+    const std::string token = random_hex(kJobTokenBytes);
     std::vector<LaunchedCommand> commands;
     for (const LaunchPlace& placement : placements_)
-      commands.push_back({placement, command_of(placement, head, variables, arguments)});
+      commands.push_back({placement, command_of(placement, head, token, variables, arguments)});
     return commands;
   }
 
-  ChildCommand command_of(const LaunchPlace& placement, const Head& head,
+  ChildCommand command_of(const LaunchPlace& placement, const Head& head, const std::string& token,
                           const std::vector<std::string>& more,
                           const std::vector<std::string>& arguments) const {
     std::vector<std::string> variables = rank_variables(placement, head);
     variables.insert(variables.end(), more.begin(), more.end());
-    if (placement.here) return {arguments, variables, false};
+    if (placement.here) {
+      variables.push_back(kJobTokenVariable + ("=" + token));
+      return {arguments, variables, false, ""};
+    }
     std::vector<std::string> all = settings();  // `env` lets the last one count
     all.insert(all.end(), variables.begin(), variables.end());
     std::error_code ignored;
     const std::string directory = fs::current_path(ignored).string();
-    return {ssh_command(words_of(ssh_), placement.host, directory, all, arguments), {}, true};
+    return {
+        ssh_command(words_of(ssh_), placement.host, directory, all, arguments), {}, true, token};
   }
 
   // Where the verb writes to; empty: nobody said so.

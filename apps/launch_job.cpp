@@ -8,10 +8,12 @@
 #include <ostream>
 #include <utility>
 
+#include "actors/resume_hint.hpp"
+#include "messages/exit_code.hpp"
+
 namespace grapevine {
 namespace {
 
-constexpr int kBadInput = 2;               // the exit code
 constexpr int kSshFailed = 255;            // ssh's, also where a signal ended the process there
 constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
 constexpr std::chrono::milliseconds kPoll{1000};      // at the latest
@@ -19,6 +21,8 @@ constexpr std::chrono::milliseconds kPollBehind{20};  // while lines wait to be 
 constexpr std::size_t kFull = std::size_t{1} << 20;   // of lines that wait, in bytes
 constexpr std::size_t kFullAtTheEnd = std::size_t{1} << 26;
 constexpr std::chrono::seconds kReapPatience{15};
+// For processes to end by themselves once one of them was lost, which all that can hear know.
+constexpr std::chrono::milliseconds kLostGrace{10000};
 
 std::string signal_name(int number) {
   const char* name = ::sigabbrev_np(number);
@@ -73,7 +77,15 @@ Expected<void> LaunchJob::result() const {
     return member.end && member.end->exit_code == 0;
   });
   if (options_.survivors_go_on && any_done && failure_->code != Errc::bad_input) return {};
-  return *failure_;
+  Error failure = *failure_;
+  if (failure.code == Errc::peer_down && resume_hint_in(failure.message).empty())
+    failure.message += hint_;
+  return failure;
+}
+
+std::optional<int> LaunchJob::exit_code() const {
+  if (members_.size() != 1 || !members_[0].end || members_[0].end->signal == 0) return {};
+  return 128 + members_[0].end->signal;
 }
 
 bool LaunchJob::running() const {
@@ -124,36 +136,71 @@ void LaunchJob::collect_ended() {
 }
 
 void LaunchJob::on_end(Member& member) {
-  if (member.end->exit_code == kBadInput) {
-    const std::string text =
-        member.held.substr(std::min(member.held.size(), sizeof kErrorStart - 1));
-    if (!failure_)
-      failure_ = bad_input(text.empty() ? describe(member.placement, *member.end) : text);
-    if (text == failure_->message) member.held.clear();  // main() prints it
-    release_held(member);
-    ask_to_end();
-    return;
-  }
+  const std::string said = member.held.substr(std::min(member.held.size(), sizeof kErrorStart - 1));
+  if (const std::string hint = resume_hint_in(said); !hint.empty()) hint_ = hint;
+  // main() prints it; a process that found the same may have got SIGTERM before it could exit.
+  if (failure_ && said == failure_->message) member.held.clear();
+  const int code = member.end->exit_code;
+  if (code == kExitBadInput) return on_bad_input(member, said);
+  if (code == kExitLost || code == kExitStopped) return on_said_end(member, said);
   release_held(member);
-  if (member.end->exit_code != 0 && !ending_) report_failure(member);
+  if (code != 0) report_failure(member);
+}
+
+void LaunchJob::on_bad_input(Member& member, const std::string& said) {
+  if (!failure_)
+    failure_ = bad_input(said.empty() ? describe(member.placement, *member.end) : said);
+  if (said == failure_->message) member.held.clear();
+  release_held(member);
+  ask_to_end(options_.grace);
+}
+
+// It knows what has ended the job: the loss of another process, or a request. All say the same.
+void LaunchJob::on_said_end(Member& member, const std::string& said) {
+  const bool lost = member.end->exit_code == kExitLost;
+  if (!failure_ || (lost && failure_->code == Errc::stopped))
+    failure_ = Error{lost ? Errc::peer_down : Errc::stopped,
+                     said.empty() ? describe(member.placement, *member.end) : said};
+  if (said == failure_->message) member.held.clear();
+  release_held(member);
+  if (!lost) return ask_to_end(options_.grace);
+  if (!options_.survivors_go_on) return ask_to_end(std::min(options_.grace, kLostGrace));
+  if (running()) say(describe(member.placement, *member.end) + ": the others go on");
+}
+
+// Whether this job has brought that end about.
+bool LaunchJob::asked_for(const ChildEnd& end) const {
+  if (end.signal == SIGTERM) return ending_ || stop_requested_;
+  return (end.signal == SIGINT && stop_requested_) || (end.signal == SIGKILL && give_up_at_);
 }
 
 void LaunchJob::report_failure(const Member& member) {
+  const bool killed = member.end->signal != 0 && !asked_for(*member.end);
+  // How those end that were asked to says nothing more, unless it is what the others have spoken
+  // of.
+  const bool counts_more =
+      failure_ &&
+      (failure_->code == Errc::stopped ? killed || member.end->signal == 0
+                                       : killed && failure_->code == Errc::peer_down && !killed_);
+  if (ending_ && !counts_more) return;
   const std::string text = describe(member.placement, *member.end);
-  if (!failure_) failure_ = Error{Errc::failed, text};
+  if (!failure_ || counts_more) failure_ = Error{killed ? Errc::peer_down : Errc::failed, text};
+  killed_ = killed_ || killed;
   if (!options_.survivors_go_on) {
-    ask_to_end();
+    ask_to_end(killed ? std::min(options_.grace, kLostGrace) : options_.grace);
   } else if (running()) {
     say(text + ": the others go on");
   }
 }
 
-void LaunchJob::ask_to_end() {
-  if (ending_) return;
-  ending_ = true;
+// The shortest grace counts.
+void LaunchJob::ask_to_end(std::chrono::milliseconds grace) {
+  const auto kill_at = Clock::now() + grace;
+  if (kill_at_ && kill_at < *kill_at_) kill_at_ = kill_at;
+  if (std::exchange(ending_, true)) return;
   if (stop_requested_) return;  // they are at it
   signal_all(SIGTERM);
-  kill_at_ = Clock::now() + options_.grace;
+  kill_at_ = kill_at;
 }
 
 void LaunchJob::forward_signals() {

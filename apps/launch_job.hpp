@@ -43,10 +43,15 @@ class LaunchJob {
   Expected<void> start(const std::vector<LaunchedCommand>& commands);
 
   // Until the last one has ended. Errors: bad_input: a process found its input bad, with what it
-  // said about it; failed: which process ended how, the first one where several did. Bad input ends
-  // the job whatever the options say, since nothing has been trained by then. All that they wrote
-  // is written on when this returns, but where stop_requested() and nobody reads it.
+  // said about it; peer_down: a process was killed, or has lost another one, and says which;
+  // stopped: by request, with a checkpoint; failed: which process ended how, the first one where
+  // several did. A process that was killed counts more than those that lost it. Bad input ends the
+  // job whatever the options say, since nothing has been trained by then. All that they wrote is
+  // written on when this returns, but where stop_requested() and nobody reads it.
   Expected<void> wait();
+
+  // 128 + n where signal n has ended the job's only process; after wait().
+  std::optional<int> exit_code() const;
 
   // Somebody has asked this job to stop: it is not to be started again.
   bool stop_requested() const { return stop_requested_; }
@@ -71,10 +76,13 @@ class LaunchJob {
   void read_ready(Member& member, bool out, bool err);
   void collect_ended();
   void on_end(Member& member);
+  void on_bad_input(Member& member, const std::string& said);
+  void on_said_end(Member& member, const std::string& said);
+  bool asked_for(const ChildEnd& end) const;
   void report_failure(const Member& member);
   void forward_signals();
   void signal_all(int number);
-  void ask_to_end();
+  void ask_to_end(std::chrono::milliseconds grace);
   void enforce_grace();
   void give_up();
   std::chrono::milliseconds poll_timeout() const;
@@ -91,7 +99,9 @@ class LaunchJob {
   std::vector<Member> members_;
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> give_up_at_;  // on those that were killed
-  std::optional<Error> failure_;                 // the first one
+  std::optional<Error> failure_;                 // the first one, or what counts more
+  std::string hint_;                             // of going on, as a process said it
+  bool killed_ = false;  // `failure_` is the end of a process by a signal that was not this job's
   bool ending_ = false;  // a failure ends the others: how they end says nothing more
   bool stop_requested_ = false;
   bool interrupted_ = false;  // by a SIGINT

@@ -129,7 +129,9 @@ std::vector<std::string> ssh_command(const std::vector<std::string>& ssh, const 
                                      const std::string& directory,
                                      const std::vector<std::string>& variables,
                                      const std::vector<std::string>& arguments) {
-  std::string script = "cd " + shell_quoted(directory) + " || exit 1; " + kWatcher + "exec env";
+  const std::string token = kJobTokenVariable;
+  std::string script = "cd " + shell_quoted(directory) + " || exit 1; read -r " + token +
+                       "; export " + token + "; " + kWatcher + "exec env";
   for (const std::string& variable : variables) script += " " + shell_quoted(variable);
   for (const std::string& argument : arguments) script += " " + shell_quoted(argument);
   script += " </dev/null";

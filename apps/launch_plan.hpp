@@ -44,6 +44,9 @@ struct Head {
 // others see it) where only rank 0 does, else its host.
 std::string head_host(const std::vector<LaunchPlace>& placements, const std::string& here);
 
+// The secret of a job, by which its processes know each other: random, for each job its own.
+inline constexpr char kJobTokenVariable[] = "GRAPEVINE_JOB_TOKEN";
+
 // "RANK=3", …: torchrun's six variables.
 std::vector<std::string> rank_variables(const LaunchPlace& placement, const Head& head);
 
@@ -51,9 +54,10 @@ std::vector<std::string> rank_variables(const LaunchPlace& placement, const Head
 std::string shell_quoted(const std::string& text);
 
 // The command that runs `arguments` with `variables` in `directory` on `host`. `ssh`: the program
-// and its options. Standard input carries signal names, one a line ("TERM"), which the process
-// gets; at its end the process gets SIGTERM, and after ten seconds SIGKILL: so it ends with its
-// launcher.
+// and its options. The first line of standard input is the job's secret, which the process gets as
+// kJobTokenVariable: command lines are for everybody to see. Then come signal names, one a line
+// ("TERM"), which the process gets; at its end the process gets SIGTERM, and after ten seconds
+// SIGKILL: so it ends with its launcher.
 std::vector<std::string> ssh_command(const std::vector<std::string>& ssh, const std::string& host,
                                      const std::string& directory,
                                      const std::vector<std::string>& variables,

@@ -6,11 +6,12 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kMaxProcesses = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxProcesses = 4096;  // of which each has a worker at least
 constexpr std::int64_t kMaxPort = 65535;
 constexpr char kLoopback[] = "127.0.0.1";
 // What PyTorch's launchers use where nothing else is said.
@@ -63,11 +64,11 @@ class Reader {
   // REQUIRES: has(name).
   std::string text(const char* name) const { return variable_(name); }
 
-  Expected<std::int64_t> number(const char* name, const char* beside, std::int64_t least,
-                                std::int64_t most) const {
+  // `beside`: variables of the same launcher, the likeliest first; one of them is set.
+  Expected<std::int64_t> number(const char* name, const std::vector<const char*>& beside,
+                                std::int64_t least, std::int64_t most) const {
     const char* value = variable_(name);
-    if (value == nullptr)
-      return bad_input(std::string(name) + " is not set, but " + beside + " is: set both");
+    if (value == nullptr) return missing(name, beside);
     const char* end = value + std::strlen(value);
     std::int64_t number = 0;
     const auto [stopped, error] = std::from_chars(value, end, number);
@@ -77,10 +78,17 @@ class Reader {
     return number;
   }
 
+  Error missing(const char* name, const std::vector<const char*>& beside) const {
+    for (const char* other : beside)
+      if (has(other))
+        return bad_input(std::string(name) + " is not set, but " + other + " is: set both");
+    return bad_input(std::string(name) + " is not set");
+  }
+
   // MASTER_PORT where it is set.
   Expected<std::uint16_t> port(std::uint16_t otherwise) const {
     if (!has("MASTER_PORT")) return otherwise;
-    const auto port = number("MASTER_PORT", "", 1, kMaxPort);
+    const auto port = number("MASTER_PORT", {}, 1, kMaxPort);
     if (!port) return port.error();
     return static_cast<std::uint16_t>(*port);
   }
@@ -106,9 +114,9 @@ struct Numbers {
 
 Expected<LaunchedProcess> read_world(const Reader& reader, const Numbers& names) {
   LaunchedProcess result;
-  const auto processes = reader.number(names.processes, names.process, 1, kMaxProcesses);
+  const auto processes = reader.number(names.processes, {names.process}, 1, kMaxProcesses);
   if (!processes) return processes.error();
-  const auto process = reader.number(names.process, names.processes, 0, *processes - 1);
+  const auto process = reader.number(names.process, {names.processes}, 0, *processes - 1);
   if (!process) return process.error();
   result.process = static_cast<std::int32_t>(*process);
   result.processes = static_cast<std::int32_t>(*processes);
@@ -116,9 +124,12 @@ Expected<LaunchedProcess> read_world(const Reader& reader, const Numbers& names)
 }
 
 Expected<void> read_local(const Reader& reader, const Numbers& names, LaunchedProcess& result) {
-  const auto count = reader.number(names.local_processes, names.local_process, 1, result.processes);
+  const bool said = reader.has(names.local_process) || reader.has(names.local_processes);
+  if (result.processes == 1 && !said) return {};  // there is one place only
+  const auto count = reader.number(names.local_processes, {names.local_process, names.process}, 1,
+                                   result.processes);
   if (!count) return count.error();
-  const auto local = reader.number(names.local_process, names.local_processes, 0, *count - 1);
+  const auto local = reader.number(names.local_process, {names.local_processes}, 0, *count - 1);
   if (!local) return local.error();
   result.local_process = static_cast<std::int32_t>(*local);
   result.local_processes = static_cast<std::int32_t>(*count);
@@ -144,6 +155,9 @@ Result read_torchrun(const Reader& reader) {
   const auto port = reader.port(0);
   if (!port) return port.error();
   result->head_port = *port;
+  // torchrun's "none" names no job.
+  if (reader.has("TORCHELASTIC_RUN_ID") && reader.text("TORCHELASTIC_RUN_ID") != "none")
+    result->job = "torchrun " + reader.text("TORCHELASTIC_RUN_ID");
   if (reader.has(kNames.local_process) || reader.has(kNames.local_processes)) {
     if (auto local = read_local(reader, kNames, *result); !local) return local.error();
   } else if (is_loopback(result->head_host)) {
@@ -238,7 +252,8 @@ std::optional<std::int64_t> tasks_of_node(std::string_view list, std::int64_t no
 Expected<std::int32_t> slurm_local_tasks(const Reader& reader, std::int32_t tasks) {
   for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
     if (!reader.has(name) || !reader.has("SLURM_NODEID")) continue;
-    const auto node = reader.number("SLURM_NODEID", name, 0, kMaxProcesses);
+    const auto node =
+        reader.number("SLURM_NODEID", {name}, 0, std::numeric_limits<std::int32_t>::max());
     if (!node) return node.error();
     const auto local = tasks_of_node(reader.text(name), *node);
     if (!local)
@@ -246,7 +261,12 @@ Expected<std::int32_t> slurm_local_tasks(const Reader& reader, std::int32_t task
                        ": expected tasks of node " + std::to_string(*node) + ", like 4(x2),3");
     return static_cast<std::int32_t>(std::min<std::int64_t>(*local, tasks));
   }
-  const auto local = reader.number("SLURM_NTASKS_PER_NODE", "SLURM_LOCALID", 1, kMaxProcesses);
+  if (!reader.has("SLURM_NTASKS_PER_NODE"))
+    return bad_input(
+        "neither SLURM_STEP_TASKS_PER_NODE nor SLURM_NTASKS_PER_NODE is set, but SLURM_PROCID is: "
+        "start the process with srun, which sets them");
+  const auto local =
+      reader.number("SLURM_NTASKS_PER_NODE", {}, 1, std::numeric_limits<std::int32_t>::max());
   if (!local) return local.error();
   return static_cast<std::int32_t>(std::min<std::int64_t>(*local, tasks));
 }
@@ -270,11 +290,11 @@ Expected<std::uint16_t> slurm_port(const Reader& reader) {
   if (reader.has("MASTER_PORT")) return reader.port(0);
   if (!reader.has("SLURM_JOB_ID"))
     return bad_input("SLURM_JOB_ID is not set, but SLURM_PROCID is: set it or MASTER_PORT");
-  const auto job = reader.number("SLURM_JOB_ID", "", 0, kMostId);
+  const auto job = reader.number("SLURM_JOB_ID", {}, 0, kMostId);
   if (!job) return job.error();
   std::int64_t step = 0;
   if (reader.has("SLURM_STEP_ID")) {
-    const auto number = reader.number("SLURM_STEP_ID", "", 0, kMostId);
+    const auto number = reader.number("SLURM_STEP_ID", {}, 0, kMostId);
     if (!number) return number.error();
     step = *number;
   }
@@ -297,7 +317,7 @@ Result read_slurm(const Reader& reader) {
   if (!local_tasks) return local_tasks.error();
   result->local_processes = *local_tasks;
   const auto local =
-      reader.number(kNames.local_process, kNames.process, 0, result->local_processes - 1);
+      reader.number(kNames.local_process, {kNames.process}, 0, result->local_processes - 1);
   if (!local) return local.error();
   result->local_process = static_cast<std::int32_t>(*local);
   auto host = slurm_head(reader);
@@ -306,6 +326,9 @@ Result read_slurm(const Reader& reader) {
   const auto port = slurm_port(reader);
   if (!port) return port.error();
   result->head_port = *port;
+  if (reader.has("SLURM_JOB_ID"))
+    result->job = "SLURM " + reader.text("SLURM_JOB_ID") +
+                  (reader.has("SLURM_STEP_ID") ? "." + reader.text("SLURM_STEP_ID") : "");
   return std::optional<LaunchedProcess>(std::move(*result));
 }
 
@@ -351,6 +374,7 @@ Result read_mpi(const Reader& reader, const Numbers& names, const char* launcher
   const auto port = reader.port(mpi_port(reader));
   if (!port) return port.error();
   result->head_port = *port;
+  if (reader.has("PMIX_NAMESPACE")) result->job = "PMIx " + reader.text("PMIX_NAMESPACE");
   return std::optional<LaunchedProcess>(std::move(*result));
 }
 

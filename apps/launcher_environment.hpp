@@ -18,6 +18,7 @@ struct LaunchedProcess {
   std::string head_host;  // where process 0 listens
   std::uint16_t head_port = 0;
   std::string launcher;  // for messages: "torchrun", "SLURM", "Open MPI", "PMI"
+  std::string job;       // the launcher's own name for the job, the same in all processes; or empty
 };
 
 // `variable(name)`: the value of an environment variable, or null. Nothing where no launcher

@@ -22,8 +22,11 @@ constexpr int kPollMs = 10;
 }  // namespace
 
 struct LineWriter::Shared {
-  Shared(Console& console_to_use, std::size_t bytes, Write write_line)
-      : console(console_to_use), backlog(bytes), write(std::move(write_line)) {}
+  Shared(Console& console_to_use, std::size_t bytes, Write write_line, Done done_with)
+      : console(console_to_use),
+        backlog(bytes),
+        write(std::move(write_line)),
+        on_done(std::move(done_with)) {}
 
   // The thread: all that waits, until it is told to end and nothing does.
   void serve() {
@@ -41,11 +44,23 @@ struct LineWriter::Shared {
 
   void write_waiting() {
     const LineBacklog::Waiting waiting = backlog.take();
-    if (waiting.dropped > 0)
-      write_one({-1, true,
-                 std::to_string(waiting.dropped) +
-                     " lines are left out: they came faster than they could be written"});
-    for (const JobLine& line : waiting.lines) write_one(line);
+    if (waiting.dropped > 0) {
+      write_one({-1, true, left_out(waiting.dropped)});
+      count_done(waiting.dropped, kDoneBytes);
+    }
+    for (const JobLine& line : waiting.lines) {
+      write_one(line);
+      count_done(1, cost_of(line));
+    }
+  }
+
+  void count_done(std::int64_t lines, std::size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    done += lines;
+    done_bytes += bytes;
+    if (!on_done || left_behind || done_bytes < kDoneBytes) return;
+    done_bytes = 0;
+    on_done(done);
   }
 
   // Nothing more once it is left behind: the streams are somebody else's then.
@@ -64,6 +79,7 @@ struct LineWriter::Shared {
   Console& console;
   LineBacklog backlog;
   const Write write;
+  const Done on_done;
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -71,13 +87,15 @@ struct LineWriter::Shared {
   bool writing = false;  // those that were taken last
   bool ending = false;
   bool left_behind = false;
-  bool on_err = false;       // where the newest line goes
-  std::int64_t written = 0;  // lines
+  bool on_err = false;         // where the newest line goes
+  std::int64_t written = 0;    // lines
+  std::int64_t done = 0;       // lines that were added, and written or left out since
+  std::size_t done_bytes = 0;  // of those that on_done() has not been told of
 };
 
-LineWriter::LineWriter(Console& console, std::size_t bytes, Write write)
+LineWriter::LineWriter(Console& console, std::size_t bytes, Write write, Done on_done)
     : console_(console),
-      shared_(std::make_shared<Shared>(console, bytes, std::move(write))),
+      shared_(std::make_shared<Shared>(console, bytes, std::move(write), std::move(on_done))),
       thread_([shared = shared_] { shared->serve(); }) {}
 
 LineWriter::~LineWriter() {

@@ -3,12 +3,13 @@
 #pragma once
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <thread>
 
+#include "actors/line_backlog.hpp"
 #include "apps/command.hpp"
-#include "apps/line_backlog.hpp"
 #include "apps/signal_pipe.hpp"
 
 namespace grapevine {
@@ -18,11 +19,15 @@ class LineWriter {
  public:
   // To the console's out or err, as the line says.
   using Write = std::function<void(Console&, const JobLine&)>;
+  // How many of the lines that were added are done with, written or left out, since the beginning.
+  // Called on the writing thread, every kDoneBytes or so; it must not wait, nor use this object.
+  using Done = std::function<void(std::int64_t lines)>;
+  static constexpr std::size_t kDoneBytes = std::size_t{64} << 10;
 
   // `bytes`: of lines that wait. Beyond it the oldest are left out, and err says how many.
   // REQUIRES: from the first add() to the end of drain() nobody else writes to the console, which
   // outlives both.
-  LineWriter(Console& console, std::size_t bytes, Write write);
+  LineWriter(Console& console, std::size_t bytes, Write write, Done on_done = nullptr);
   // Waits until all is written, but not for what drain() has given up.
   ~LineWriter();
   LineWriter(const LineWriter&) = delete;

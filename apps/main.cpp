@@ -1,8 +1,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
+#include <string>
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -10,22 +13,28 @@
 #include "apps/average_command.hpp"
 #include "apps/bench_command.hpp"
 #include "apps/command.hpp"
+#include "apps/inherited_signals.hpp"
 #include "apps/launch_command.hpp"
 #include "apps/node_command.hpp"
 #include "apps/topology_command.hpp"
 #include "apps/train_command.hpp"
+#include "gpu/device.hpp"
+#include "messages/exception_line.hpp"
+#include "messages/exit_code.hpp"
 #ifdef GRAPEVINE_TORCH_CUDA
 #include "gpu/torch_cuda/register.hpp"
 #endif
 
 namespace {
 
-// Logs go to stderr: stdout belongs to results.
-void set_up_logging() {
+// Logs go to stderr: stdout belongs to results. False where GRAPEVINE_LOG_LEVEL names no level.
+bool set_up_logging() {
   spdlog::set_default_logger(spdlog::stderr_color_mt("grapevine"));
   spdlog::set_pattern("%H:%M:%S %^%l%$ %v");
-  const char* level = std::getenv("GRAPEVINE_LOG_LEVEL");
-  spdlog::set_level(level != nullptr ? spdlog::level::from_str(level) : spdlog::level::warn);
+  const char* name = std::getenv("GRAPEVINE_LOG_LEVEL");
+  const auto level = name != nullptr ? spdlog::level::from_str(name) : spdlog::level::warn;
+  spdlog::set_level(level);
+  return level != spdlog::level::off || name == std::string("off");
 }
 
 // A standard stream that is closed would be the first file that is opened, and take what was meant
@@ -35,20 +44,40 @@ void open_closed_streams() {
     if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) std::abort();
 }
 
+// The last resort, e.g. where memory runs out in a library's thread: one line and an exit code, as
+// after every other failure.
+[[noreturn]] void end_with_a_line() {
+  std::string line = "error: ended by a failure of unknown kind: report it with the command that was run";
+  if (const std::exception_ptr problem = std::current_exception())
+    line = "error: " + grapevine::exception_line(problem);
+  line += '\n';
+  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) std::_Exit(1);
+  std::_Exit(1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  grapevine::restore_inherited_signals();
+  std::set_terminate(end_with_a_line);
+  // A file that may not grow is an error of its write.
+  std::signal(SIGXFSZ, SIG_IGN);
   open_closed_streams();
-  set_up_logging();
+  if (!set_up_logging()) {
+    std::cerr
+        << "error: GRAPEVINE_LOG_LEVEL: expected trace, debug, info, warning, error, critical "
+           "or off"
+        << std::endl;
+    return grapevine::kExitBadInput;
+  }
 #ifdef GRAPEVINE_TORCH_CUDA
   grapevine::register_torch_cuda();
 #endif
   const std::vector<grapevine::CommandEntry> table = {
       {"train", "train a model with actors", grapevine::make_train_command},
-      {"launch", "start a verb in several processes, here or over ssh",
+      {"launch", "start a command in several processes, here or over ssh",
        grapevine::make_launch_command},
-      {"node", "an actor node that waits for jobs of 'train --cluster'",
-       grapevine::make_node_command},
+      {"node", "a node that runs the jobs of 'train --cluster'", grapevine::make_node_command},
       {"average", "distributed averaging without a model", grapevine::make_average_command},
       {"topology", "a communication graph: its rounds and how fast it mixes",
        grapevine::make_topology_command},
@@ -56,6 +85,6 @@ int main(int argc, char** argv) {
   };
   grapevine::Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0};
   const int code = grapevine::run_command_line(table, {argv + 1, argv + argc}, console);
-  if (!console.thread_left_behind) return code;
+  if (!console.thread_left_behind && !grapevine::device_threads_left_behind()) return code;
   std::_Exit(code);  // destructors would pull away what that thread uses
 }

@@ -53,6 +53,12 @@ struct NodeOptions {
   bool json = false;
 };
 
+std::string shown_ranks(const StartRanks& start) {
+  if (start.count == 1) return "rank " + std::to_string(start.first);
+  return "ranks " + std::to_string(start.first) + ".." +
+         std::to_string(start.first + start.count - 1);
+}
+
 // What a node tells people, or with --json programs: an object a line.
 class NodeLog {
  public:
@@ -183,14 +189,12 @@ class Node {
 
   NodeAgentConfig agent_config() {
     NodeAgentConfig config;
-    config.secret = secret_;
+    config.from_pool = std::move(session_.from);
     config.hooks.start = [this](StartRanks start) {
       queue_.post([this, start = std::move(start)] {
         if (!is_first())
-          log_.note("job " + std::to_string(start.job) + ": starting ranks " +
-                    std::to_string(start.first) + ".." +
-                    std::to_string(start.first + start.count - 1) + " of " +
-                    std::to_string(start.processes));
+          log_.note("job " + std::to_string(start.job) + ": starting " + shown_ranks(start) +
+                    " of " + std::to_string(start.processes));
         // It was under way when this node asked to leave: it is to stop with a checkpoint.
         if (stop_) end_at_ = Clock::now() + kBusyLeave;
         ranks_->start(start);
@@ -207,17 +211,18 @@ class Node {
     if (!is_first())
       if (auto found = find_pool(); !found) return found;
     address_ = own_address();  // only now the network is known to be there
+    if (auto greeted = greet(); !greeted) return greeted;
     agent_ = system_->spawn(node_agent, agent_config());
     own_.push_back(caf::actor_cast<caf::actor>(agent_));
     ranks_.emplace(ranks_config());
     Enlist enlist;
-    enlist.secret = secret_;
     enlist.version = GRAPEVINE_VERSION;
     enlist.host = machine_name();
     enlist.address = address_;
     enlist.slots = options_.slots;
     enlist.agent = agent_;
-    const auto answer = ask_actor<Enlisted>(*system_, pool_, kAnswerPatience, std::move(enlist),
+    const auto answer = ask_actor<Enlisted>(*system_, pool_, kAnswerPatience,
+                                            session_.to.sealed(*system_, std::move(enlist)),
                                             [this] { return stop_asked(); });
     if (!answer)
       return Error{Errc::peer_down, "the first node at " + first_text() +
@@ -230,10 +235,20 @@ class Node {
     return {};
   }
 
+  Expected<void> greet() {
+    auto session =
+        greet_pool(*system_, pool_, secret_, kAnswerPatience, [this] { return stop_asked(); });
+    if (!session)
+      return Error{session.error().code,
+                   "the first node at " + first_text() + ": " + session.error().message};
+    session_ = *std::move(session);
+    return {};
+  }
+
   Expected<void> find_pool() {
     auto found = dial<NodePoolActor>(
-        *system_, {first_->host, first_->port, from_seconds(options_.join_timeout_s),
-                   [this] { return stop_asked(); }});
+        *system_, {"the first node", first_->host, first_->port,
+                   from_seconds(options_.join_timeout_s), [this] { return stop_asked(); }});
     if (found) {
       pool_ = *std::move(found);
       return {};
@@ -248,8 +263,12 @@ class Node {
     config.secret = secret_;
     if (first_) config.first_host = first_->host;
     config.own_host = listen_.host;
-    config.on_output = [this](RankOutput output) { caf::anon_send(pool_, std::move(output)); };
-    config.on_exited = [this](RankExited exited) { caf::anon_send(pool_, std::move(exited)); };
+    config.on_output = [this](RankOutput output) {
+      caf::anon_send(pool_, session_.to.sealed(*system_, std::move(output)));
+    };
+    config.on_exited = [this](RankExited exited) {
+      caf::anon_send(pool_, session_.to.sealed(*system_, std::move(exited)));
+    };
     return config;
   }
 
@@ -295,7 +314,8 @@ class Node {
 
   void leave() {
     own_.push_back(system_->spawn(
-        [this, pool = pool_, message = LeavePool{secret_, agent_}](caf::event_based_actor* self) {
+        [this, pool = pool_, message = session_.to.sealed(*system_, LeavePool{{}, agent_})](
+            caf::event_based_actor* self) {
           const auto left = [this] { queue_.post([this] { end_soon(); }); };
           self->request(pool, std::chrono::duration_cast<Duration>(kBusyLeave), message)
               .then([left](const Left&) { left(); }, [left](const caf::error&) { left(); });
@@ -335,6 +355,7 @@ class Node {
   caf::actor_system_config system_config_;
   std::optional<caf::actor_system> system_;
   NodePoolActor pool_;
+  SealedSession session_;  // with it; its `from` is the agent's
   NodeAgentActor agent_;
   std::vector<caf::actor> own_;
 };
@@ -343,28 +364,26 @@ class NodeCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
     app_ = &app;
-    add_option(app, "listen", options_.listen,
-               "HOST:PORT to listen on, and nowhere else; port 0: one that is free");
-    add_option(app, "join", options_.join,
-               "HOST:PORT of the first node; without it this is the first one");
-    add_option(app, "slots", options_.slots, "Processes of a job that may run here at a time");
+    add_option(app, "listen", options_.listen, "HOST:PORT to listen on; port 0: one that is free");
+    add_option(app, "join", options_.join, "HOST:PORT of the first node [this is the first node]");
+    add_option(app, "slots", options_.slots, "processes of a job that this node runs at a time");
     add_option(app, "secret-file", options_.secret_file,
-               "File with the word that all nodes and submitters must know "
+               "file with the secret that all nodes and submitters share "
                "[GRAPEVINE_CLUSTER_SECRET]");
     add_option(app, "join-timeout", options_.join_timeout_s,
-               "Seconds to try to reach the first node");
+               "seconds to try to reach the first node");
     add_option(app, "timeout", options_.timeout_s,
-               "Seconds without a sign of life after which another node counts as dead");
-    add_switch(app, "json", options_.json, "Print events as JSON objects, one a line");
+               "seconds of silence after which another node counts as dead");
+    add_switch(app, "json", options_.json, "print events as JSON objects, one per line");
     add_option(app, "config", config_, "TOML file with options");
     app.footer(
         "Then, from anywhere that reaches the first node: grapevine train --cluster HOST:PORT …\n"
-        "Whoever knows the secret runs jobs here as this user. See docs/cluster.md.");
+        "Everybody with the secret can run jobs here as this user. See docs/cluster.md.");
   }
 
   Expected<void> run(Console& console) override {
     if (auto read = read_config_file(*app_, config_); !read) return read;
-    std::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go: the node stays
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may go: the node stays
     if (options_.listen.empty()) return bad_input("--listen is missing: give HOST:PORT");
     auto listen = parse_node_address("--listen", options_.listen, 0);
     if (!listen) return listen.error();
@@ -378,11 +397,12 @@ class NodeCommand final : public Command {
     auto secret = read_secret(options_.secret_file);
     if (!secret) return secret.error();
     if (secret->empty() && !is_loopback_host(listen->host))
-      return bad_input("--listen " + options_.listen +
-                       ": whoever reaches that port could run jobs here: give --secret-file FILE, "
-                       "or listen on 127.0.0.1");
+      return bad_input(
+          "--listen " + options_.listen +
+          ": every user who reaches that port could run jobs here: give --secret-file FILE, "
+          "or listen on 127.0.0.1");
     if (secret->empty())
-      spdlog::warn("no --secret-file: every user of this machine may run jobs here as this one");
+      spdlog::warn("no --secret-file: every user of this machine can run jobs here as this user");
     return Node(options_, std::move(*listen), std::move(first), std::move(*secret), console).run();
   }
 

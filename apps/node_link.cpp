@@ -15,6 +15,7 @@
 #include <caf/io/all.hpp>
 
 #include "actors/node_protocol.hpp"
+#include "actors/scheduling.hpp"
 #include "apps/read_up_to.hpp"
 #include "net/tcp_dial.hpp"
 
@@ -78,9 +79,11 @@ Expected<std::string> read_secret(const std::string& path) {
 
 void configure_for_nodes(caf::actor_system_config& config, Duration silence) {
   config.load<caf::io::middleman>();
-  config.set("scheduler.max-threads", std::size_t{2});
+  configure_scheduler(config, 2);
   config.set("middleman.heartbeat-interval", caf::timespan(kHeartbeat));
   config.set("middleman.connection-timeout", caf::timespan(silence));
+  config.add_message_type<Greet>("grapevine::Greet");
+  config.add_message_type<Greeting>("grapevine::Greeting");
   config.add_message_type<StartRanks>("grapevine::StartRanks");
   config.add_message_type<SignalRanks>("grapevine::SignalRanks");
   config.add_message_type<PoolClosed>("grapevine::PoolClosed");
@@ -96,6 +99,7 @@ void configure_for_nodes(caf::actor_system_config& config, Duration silence) {
   config.add_message_type<SubmitJob>("grapevine::SubmitJob");
   config.add_message_type<JobAccepted>("grapevine::JobAccepted");
   config.add_message_type<SignalJob>("grapevine::SignalJob");
+  config.add_message_type<OutputWritten>("grapevine::OutputWritten");
 }
 
 }  // namespace grapevine

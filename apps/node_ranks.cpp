@@ -9,6 +9,7 @@
 #include "apps/launch_plan.hpp"
 #include "apps/node_link.hpp"
 #include "net/addresses.hpp"
+#include "net/token.hpp"
 
 namespace grapevine {
 namespace {
@@ -50,7 +51,7 @@ Expected<std::string> NodeRanks::head_host(const StartRanks& start) const {
 
 void NodeRanks::refuse(const StartRanks& start, const Error& why) const {
   for (std::int32_t i = 0; i < start.count; ++i)
-    config_.on_exited({config_.secret, start.job, start.first + i, -1, 0, why.message});
+    config_.on_exited({Seal{}, start.job, start.first + i, -1, 0, why.message});
 }
 
 void NodeRanks::start(const StartRanks& start) {
@@ -67,12 +68,13 @@ void NodeRanks::start(const StartRanks& start) {
     place.local_rank = i;
     place.local_ranks = start.count;
     std::vector<std::string> variables = rank_variables(place, {*head, start.port});
+    variables.push_back(kJobTokenVariable + ("=" + mac_of(config_.secret, {"job", start.nonce})));
     for (std::string& name : taken_away()) variables.push_back(std::move(name));
-    auto child = ChildProcess::start({arguments, variables, false});
+    auto child = ChildProcess::start({arguments, variables, false, ""});
     if (child)
       members_.push_back({place.rank, std::move(*child)});
     else
-      config_.on_exited({config_.secret, job_, place.rank, -1, 0, child.error().message});
+      config_.on_exited({Seal{}, job_, place.rank, -1, 0, child.error().message});
   }
 }
 
@@ -88,7 +90,7 @@ void NodeRanks::add_to(std::vector<pollfd>& waits) const {
 }
 
 void NodeRanks::output(std::int32_t process, bool to_err, const std::string& line) const {
-  config_.on_output({config_.secret, job_, process, to_err, line});
+  config_.on_output({Seal{}, job_, process, to_err, line});
 }
 
 // Descriptors do not block, so that those with nothing to say cost a call each.
@@ -100,7 +102,7 @@ void NodeRanks::handle_ready() {
     member.child->read_err(on_err);
     const auto end = member.child->reap(on_out, on_err);
     if (!end) continue;
-    config_.on_exited({config_.secret, job_, member.process, end->exit_code, end->signal, ""});
+    config_.on_exited({Seal{}, job_, member.process, end->exit_code, end->signal, ""});
     member.child.reset();
   }
   members_.erase(std::remove_if(members_.begin(), members_.end(),

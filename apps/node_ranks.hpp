@@ -14,11 +14,12 @@
 namespace grapevine {
 
 struct NodeRanksConfig {
-  std::string secret;
+  std::string secret;  // of the pool, from which that of each job is made
   // Where this node's processes find process 0; empty in the first node, which is found at
   // `own_host`, or, where it listens on all interfaces, at the address that leads to other nodes.
   std::string first_host;
   std::string own_host;
+  // Without their seals.
   std::function<void(RankOutput)> on_output;
   std::function<void(RankExited)> on_exited;
 };

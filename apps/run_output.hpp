@@ -1,17 +1,18 @@
-// RunOutput: what a run writes and shows while it goes on: metrics.csv and progress.
+// RunOutput: what a run writes to files while it goes on: metrics.csv, TensorBoard, Prometheus.
 #pragma once
-#include <deque>
+#include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "actors/files.hpp"
-#include "actors/runtime.hpp"
-#include "apps/console.hpp"
+#include "actors/reporter.hpp"
 #include "apps/monitoring/run_follower.hpp"
-#include "apps/run_end.hpp"
+#include "apps/row_file.hpp"
+#include "apps/run_tally.hpp"
 
 namespace grapevine {
 
@@ -22,57 +23,55 @@ struct OutputBefore {
   std::string rows;               // its metrics.csv
 };
 
-// The observer of a run. Called by the supervisor's actor; end() belongs to the main thread.
-class RunOutput : public RunObserver {
+// Called by the Reporter, on its thread. metrics.csv grows at its end, by whole rows: whenever no
+// further step waits, and to the disk with each checkpoint and validation. One that an earlier run
+// has left is replaced at the first step.
+class RunOutput : public RunReport {
  public:
-  // The rows of the run before are kept, but for those that this run writes again.
+  // The rows of the run before are kept, but for those that this run writes again and one that was
+  // cut off. Errors (io): they cannot be written.
   static Expected<std::shared_ptr<RunOutput>> create(const std::string& path,
                                                      const OutputBefore& before);
-
-  // REQUIRES: before the run. `bar` may be null and outlives the run.
-  void show_progress(ProgressBar* bar, std::int64_t total_steps, std::int64_t begun_steps);
 
   // REQUIRES: before the run.
   void before_first_step(std::function<void()> call) { before_first_step_ = std::move(call); }
   // REQUIRES: before the run.
   void add_follower(std::unique_ptr<RunFollower> follower);
+  // Of the rows that are kept. REQUIRES: before the run.
+  const RecentLosses& kept_losses() const { return kept_losses_; }
 
   void on_step(const StepReport& report) override;
   void on_validation(Epoch epoch, const Evaluation& evaluation) override;
   void on_checkpoint(const std::string& path) override;
   void on_warning(const std::string& message) override;
+  void on_steps_lost(std::int64_t count) override;
+  void on_idle() override;
   void on_end(RunResult result) override;
 
-  // For the main thread.
-  RunEnd& end() { return end_; }
+  // Says it, and tells the followers.
+  void warn(const std::string& message);
 
-  // After the run. Whether any rank has finished a step.
-  bool begun() const { return begun_; }
-  // After the run. Puts metrics.csv under its name.
-  Expected<void> commit() { return file_.commit(); }
-  bool has_losses() const { return !losses_.empty(); }
-  // Mean training loss of the last 20 logged steps of each rank; NaN where there are none.
-  double final_loss() const;
+  // For the main thread, after the run. Errors (io): metrics.csv is not complete, and why.
+  Expected<void> finished() const;
 
  private:
-  RunOutput(AtomicFile file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+  RunOutput(AtomicFile file, std::string path) : path_(std::move(path)), begin_(std::move(file)) {}
   void keep_rows(const OutputBefore& before);
-  void add_loss(Rank rank, double loss);
-  void renew();
+  Expected<void> open_rows();
+  void add_row(const std::string& row);
+  void check(const Expected<void>& written);
 
-  static constexpr std::size_t kLossWindow = 20;
-
-  AtomicFile file_;
   const std::string path_;
-  ProgressBar* bar_ = nullptr;
-  Progress progress_;
-  std::map<Rank, std::deque<double>> losses_;
+  std::optional<AtomicFile> begin_;  // of metrics.csv, until it has its name
+  std::optional<RowFile> rows_;      // from then on
+  RecentLosses kept_losses_;
   std::vector<std::unique_ptr<RunFollower>> followers_;
   std::function<void()> before_first_step_;
-  bool begun_ = false;
   std::map<Epoch, Step> epoch_ends_;  // rank 0's last step of each epoch
   Step newest_step_ = 0;              // of rank 0
-  RunEnd end_;
+  std::int64_t lost_ = 0;             // rows
+  Expected<void> written_;            // how the last attempt went
+  std::atomic<bool> ended_{false};    // the rest belongs to the main thread then
 };
 
 }  // namespace grapevine

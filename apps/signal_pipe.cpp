@@ -15,7 +15,7 @@ std::array<int, 2> ends = {-1, -1};  // read, write
 
 void on_signal(int number) {
   const int saved = errno;
-  const auto byte = static_cast<unsigned char>(number);
+  const auto byte = static_cast<unsigned char>(number == SIGHUP ? SIGTERM : number);
   // A full pipe holds thousands of unread ones: another adds nothing.
   [[maybe_unused]] const ssize_t written = ::write(ends[1], &byte, 1);
   errno = saved;
@@ -26,6 +26,10 @@ void set_handlers(void (*handler)(int)) {
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(number, &action, nullptr);
+  struct sigaction hang_up {};
+  const bool known = ::sigaction(SIGHUP, nullptr, &hang_up) == 0;
+  // Where the parent ignored it, as nohup does, it stays ignored.
+  if (known && hang_up.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 
 namespace grapevine {
 
-// While it lives, SIGINT, SIGTERM and SIGUSR1 do nothing but make descriptor() readable. (A
+// While it lives, SIGINT, SIGTERM, SIGUSR1 and SIGHUP do nothing but make descriptor() readable;
+// SIGHUP (a closed terminal) is read as SIGTERM, and stays ignored where the parent ignored it. (A
 // signalfd would need them blocked in every thread, those of the math libraries too.) One at a time
 // per process, and none beside a SignalFlags.
 class SignalPipe {

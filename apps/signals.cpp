@@ -28,6 +28,10 @@ void set_handlers(void (*handler)(int)) {
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(number, &action, nullptr);
+  struct sigaction hang_up {};
+  const bool known = ::sigaction(SIGHUP, nullptr, &hang_up) == 0;
+  // Where the parent ignored it, as nohup does, it stays ignored.
+  if (known && hang_up.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
 }
 
 }  // namespace

@@ -3,8 +3,9 @@
 
 namespace grapevine {
 
-// While it lives: SIGINT and SIGTERM ask to stop (a second SIGINT ends the process at once),
-// SIGUSR1 asks for a checkpoint. One at a time per process.
+// While it lives: SIGINT, SIGTERM and SIGHUP (a closed terminal) ask to stop (a second SIGINT ends
+// the process at once), SIGUSR1 asks for a checkpoint. A SIGHUP that the parent ignored stays
+// ignored. One at a time per process.
 class SignalFlags {
  public:
   SignalFlags();

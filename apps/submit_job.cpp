@@ -1,6 +1,7 @@
 #include "apps/submit_job.hpp"
 
 #include <poll.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -30,6 +31,8 @@ constexpr std::size_t kLongestBacklog = std::size_t{16} << 20;
 
 std::string user_name() {
   const char* name = std::getenv("USER");
+  if (name == nullptr)
+    if (const passwd* entry = ::getpwuid(::getuid()); entry != nullptr) name = entry->pw_name;
   const std::string who = name != nullptr ? name : "user " + std::to_string(::getuid());
   return who + "@" + machine_name();
 }
@@ -41,7 +44,9 @@ class Submitter {
         first_(std::move(first)),
         secret_(std::move(secret)),
         console_(console),
-        writer_(console, kLongestBacklog, write_line) {
+        writer_(console, kLongestBacklog, write_line, [this](std::int64_t lines) {
+          queue_.post([this, lines] { acknowledge(lines); });
+        }) {
     configure_for_nodes(system_config_, kSilence);
     system_.emplace(system_config_);
   }
@@ -57,26 +62,29 @@ class Submitter {
     if (auto found = find_pool(); !found) return found;
     const auto accepted = submit();
     if (!accepted) return accepted.error();
+    job_ = accepted->job;
     announce(*accepted);
-    while (!end_) turn(accepted->job);
+    while (!end_) turn();
     const bool read = writer_.drain(signals_, stop_);
+    if (end_->failed && end_->error.code == Errc::stopped && read) say_where(*accepted);
     if (end_->failed) return end_->error;
     if (read) say_where(*accepted);
     return {};
   }
 
  private:
-  SubmitterActor::behavior_type listener() {
+  // `from`: what comes from the pool is tested on the actor's thread alone.
+  SubmitterActor::behavior_type listener(const std::shared_ptr<SealReader>& from) {
     return {
-        [this](JobOutput& output) {
-          if (!same_secret(secret_, output.secret)) return;
+        [this, from](JobOutput& output) {
+          if (!from->opens(*system_, output)) return;
           const bool to_err = output.to_err || output.process != 0;
           queue_.post([this, line = JobLine{output.process, to_err, std::move(output.line)}] {
             writer_.add(line);
           });
         },
-        [this](JobEnded& ended) {
-          if (same_secret(secret_, ended.secret))
+        [this, from](JobEnded& ended) {
+          if (from->opens(*system_, ended))
             queue_.post([this, ended = std::move(ended)] { finish(ended); });
           return JobEndHeard{};
         },
@@ -86,12 +94,13 @@ class Submitter {
   Error gone() const {
     return {Errc::peer_down, "the first node at " + text_of(first_) +
                                  " died or fell silent, and the job with it: start the nodes, then "
-                                 "go on with --resume"};
+                                 "resume with --resume"};
   }
 
   Expected<void> find_pool() {
-    auto found = dial<NodePoolActor>(*system_, {first_.host, first_.port, submission_.patience,
-                                                [this] { return stop_asked(); }});
+    auto found =
+        dial<NodePoolActor>(*system_, {"the first node", first_.host, first_.port,
+                                       submission_.patience, [this] { return stop_asked(); }});
     if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was given"};
     if (!found)
       return Error{found.error().code, "cannot reach the first node at " + text_of(first_) + ": " +
@@ -102,22 +111,29 @@ class Submitter {
   }
 
   Expected<JobAccepted> submit() {
-    listener_ = system_->spawn([this, pool = pool_](SubmitterActor::pointer self) {
+    const auto stop = [this] { return stop_asked(); };
+    auto session = greet_pool(*system_, pool_, secret_, kAnswerPatience, stop);
+    if (!session)
+      return Error{session.error().code,
+                   "the first node at " + text_of(first_) + ": " + session.error().message};
+    to_pool_ = std::move(session->to);
+    const auto from = std::make_shared<SealReader>(std::move(session->from));
+    listener_ = system_->spawn([this, from, pool = pool_](SubmitterActor::pointer self) {
       self->monitor(pool);
       ignore_foreign_exits(self);
       self->set_down_handler([this, pool = pool.address()](const caf::down_msg& down) {
-        if (down.source == pool) queue_.post([this] { finish({"", true, gone()}); });
+        if (down.source == pool) queue_.post([this] { finish({Seal{}, true, gone()}); });
       });
-      return listener();
+      return listener(from);
     });
     SubmitJob job;
-    job.secret = secret_;
     job.version = GRAPEVINE_VERSION;
     job.user = user_name();
     job.arguments = submission_.arguments;
     job.processes = submission_.processes;
     job.submitter = listener_;
-    auto accepted = ask_actor<JobAccepted>(*system_, pool_, kAnswerPatience, std::move(job), {});
+    auto accepted = ask_actor<JobAccepted>(*system_, pool_, kAnswerPatience,
+                                           to_pool_.sealed(*system_, std::move(job)), {});
     if (!accepted)
       return Error{Errc::peer_down, "the first node at " + text_of(first_) +
                                         " does not answer: " + accepted.error().message};
@@ -147,15 +163,20 @@ class Submitter {
     return stop_;
   }
 
-  void turn(std::int64_t job) {
+  void turn() {
     std::array<pollfd, 2> waits{
         {{signals_.descriptor(), POLLIN, 0}, {queue_.descriptor(), POLLIN, 0}}};
     ::poll(waits.data(), waits.size(), kPollMs);
     for (const int number : signals_.take()) {
       stop_ = stop_ || number != SIGUSR1;
-      caf::anon_send(pool_, SignalJob{secret_, job, number});
+      caf::anon_send(pool_, to_pool_.sealed(*system_, SignalJob{{}, job_, number}));
     }
     queue_.run_ready();
+  }
+
+  // So that the pool sends more.
+  void acknowledge(std::int64_t lines) {
+    caf::anon_send(pool_, to_pool_.sealed(*system_, OutputWritten{Seal{}, job_, lines}));
   }
 
   static void write_line(Console& console, const JobLine& line) {
@@ -177,6 +198,7 @@ class Submitter {
   EventQueue queue_;
   LineWriter writer_;
   std::optional<JobEnded> end_;
+  std::int64_t job_ = 0;  // as the pool numbers it
   bool stop_ = false;
 
   // Last: its actors use what stands above, and have ended when it is gone.
@@ -184,6 +206,7 @@ class Submitter {
   std::optional<caf::actor_system> system_;
   SubmitterActor listener_;
   NodePoolActor pool_;
+  Sealer to_pool_;
 };
 
 }  // namespace

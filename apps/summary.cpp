@@ -19,6 +19,14 @@ ordered_json figure(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
 }
 
+// Of so many samples, as a ratio of whole numbers: a mean over batches differs in its last digits.
+double exact_ratio(double ratio, std::int64_t samples) {
+  const auto count = static_cast<double>(samples);
+  const double hits = std::round(ratio * count);
+  // Where one sample has several labels, as text has, there are more of them.
+  return std::abs(ratio * count - hits) < 1e-6 ? hits / count : ratio;
+}
+
 // Nearest-rank percentile of sorted values; NaN where there are none.
 double percentile(const std::vector<double>& sorted, double q) {
   if (sorted.empty()) return std::nan("");
@@ -159,7 +167,7 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
   summary["samples_per_second"] =
       figure(known ? static_cast<double>(samples) / result.seconds : nan);
   summary["final_loss"] = figure(final_loss);
-  summary["test_accuracy"] = figure(test ? test->top1 : nan);
+  summary["test_accuracy"] = figure(test ? exact_ratio(test->top1, test->samples) : nan);
   summary["test_loss"] = figure(test ? test->loss : nan);
   summary["bytes_sent"] = if_known(result.ledger.bytes_sent);
   summary["messages_sent"] = if_known(result.ledger.sent + result.ledger.sent_before);

@@ -182,11 +182,11 @@ void print_table(const Topology& topology, std::ostream& out) {
 class TopologyCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("name", name_, "The graph, one of those listed below or file:PATH")->required();
-    add_option(app, "ranks", ranks_, "Number of ranks");
-    add_option(app, "peers", peers_, "Destinations of a rank in a round");
-    add_switch(app, "json", json_, "Print one JSON object");
-    add_switch(app, "dot", dot_, "Print a Graphviz drawing");
+    app.add_option("name", name_, "graph: one of those listed below, or file:PATH")->required();
+    add_option(app, "ranks", ranks_, "number of ranks");
+    add_option(app, "peers", peers_, "destinations of a rank in a round");
+    add_switch(app, "json", json_, "print one JSON object");
+    add_switch(app, "dot", dot_, "print a Graphviz drawing");
     add_option(app, "config", config_, "TOML file with options");
     app_ = &app;
     std::string names = "Graphs:";

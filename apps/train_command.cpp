@@ -3,18 +3,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <ostream>
+#include <mutex>
+#include <thread>
 
 #include "actors/files.hpp"
+#include "actors/resume_hint.hpp"
+#include "actors/scheduling.hpp"
+#include "actors/thread_headroom.hpp"
 #include "apps/console.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/monitoring/tensorboard_log.hpp"
+#include "apps/run_display.hpp"
 #include "apps/run_end.hpp"
 #include "apps/run_output.hpp"
+#include "apps/run_tally.hpp"
 #include "apps/signals.hpp"
 #include "apps/submit_job.hpp"
 #include "apps/summary.hpp"
@@ -22,13 +29,29 @@
 #include "apps/train_job.hpp"
 #include "apps/train_options.hpp"
 #include "gpu/flat_params.hpp"
-#include "net/addresses.hpp"
+#include "messages/exception_line.hpp"
 
 namespace grapevine {
 namespace {
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(100);
 constexpr Duration kShutDownPatience = std::chrono::seconds(10);
+// A run that has lost a process ends at once, without the steps that are under way, but with the
+// checkpoint.
+constexpr Duration kLostPatience = std::chrono::milliseconds(300);
+constexpr Duration kWritingPatience = std::chrono::seconds(5);
+
+Duration shut_down_patience(const RunResult& result) {
+  if (!result.error || result.error->code != Errc::peer_down) return kShutDownPatience;
+  return result.writing ? kWritingPatience : kLostPatience;
+}
+
+// The end of a run that was asked to stop, for who started it.
+Error stopped(const std::string& folder) {
+  if (folder.empty())
+    return {Errc::failed, "stopped by request, without a checkpoint to resume from"};
+  return {Errc::stopped, "stopped by request; resume with --resume " + folder};
+}
 
 Timestamp steady_now() {
   return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch());
@@ -43,47 +66,97 @@ class TrainCommand : public Command {
 
   Expected<void> run(Console& console) override {
     if (auto read = read_job_file(*app_, options_); !read) return read;
+    auto done = run_job(console);
+    if (!done && done.error().code == Errc::bad_input)
+      return located(done.error(), options_.places);
+    return done;
+  }
+
+ private:
+  Expected<void> run_job(Console& console) {
     if (auto length = settle_length(*app_, options_); !length) return length;
-    std::signal(SIGPIPE, SIG_IGN);  // whoever read the progress may go: the training stays
+    if (auto fits = check_momentum(*app_, options_); !fits) return fits;
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of the progress may go: the training stays
     if (!options_.cluster.empty()) return submit(console);
     if (options_.processes != 0)
       return bad_input("--processes goes with --cluster; here, 'grapevine launch -n N -- train'");
     SignalFlags signals;
-    auto made = make_train_job(options_);
-    if (!made) return made.error();
-    TrainJob job = std::move(*made);
-    if (signals.stop_requested())
-      return Error{Errc::failed, "stopped by a signal before training began"};
-    if (!job.is_head()) return take_part(job, signals, console);
+    RunDisplay display(console);
+    const Expected<void> done = run_here(display, signals, console);
+    display.drain([&signals] { return signals.stop_requested(); });
+    return done;
+  }
+
+  // In this process; what it throws is an error like any other.
+  Expected<void> run_here(RunDisplay& display, SignalFlags& signals, Console& console) {
+    try {
+      auto made = make_train_job(options_);
+      if (!made) return made.error();
+      TrainJob job = std::move(*made);
+      if (signals.stop_requested())
+        return Error{Errc::failed, "stopped by a signal before training began"};
+      if (auto threads = check_threads(job); !threads) return threads;
+      return job.is_head() ? lead(job, display, signals, console)
+                           : take_part(job, signals, console);
+    } catch (...) {
+      return Error{Errc::failed, exception_line(std::current_exception())};
+    }
+  }
+
+  // Of the process that speaks for the run.
+  static Expected<void> lead(TrainJob& job, RunDisplay& display, SignalFlags& signals,
+                             Console& console) {
+    const bool begins_anew = !goes_on_in_place(job);
+    const std::vector<EarlierOutput> earlier =
+        begins_anew ? earlier_outputs(job.out) : std::vector<EarlierOutput>();
     auto output = RunOutput::create(job.out + "/metrics.csv", output_before(job));
     if (!output) return bad_input(output.error().message);  // nothing has been trained yet
-    if (auto followed = add_followers(job, **output, console); !followed) return followed;
-    announce(job, console);
+    if (auto followed = add_followers(job, **output, display); !followed) return followed;
+    announce(job, display);
+    // Before the first row and before the first checkpoint, whichever comes first.
+    const auto clear = [once = std::make_shared<std::once_flag>(), earlier] {
+      std::call_once(*once, remove_outputs, earlier);
+    };
+    (*output)->before_first_step(clear);
+    job.run.before_first_checkpoint = clear;
     bool requeue = false;
-    if (!goes_on_in_place(job))
-      (*output)->before_first_step([out = job.out] { remove_outputs(out); });
     const bool occupied = job.run.occupied;
-    RunResult result = train(job, *output, signals, requeue, console);
+    const auto tally = make_tally(job, **output, display);
+    RunResult result = train(job, *output, tally, signals, requeue, display, console);
     // One that has not taken a step leaves what an earlier run has written.
-    if (!(*output)->begun() && result.error && has_summary(job.out)) return *result.error;
-    if (!(*output)->begun() && result.interrupted && occupied)
+    if (!tally->begun() && result.error && has_summary(job.out)) return *result.error;
+    if (!tally->begun() && result.interrupted && occupied)
       return Error{Errc::failed,
                    "stopped by a signal before the first step: " + job.out + " stays as it was"};
     // The model matters more than the curve to it.
-    const auto committed = (*output)->commit();
-    auto reported = report(job, result, **output, *job.evaluator, console);
-    if (reported && !committed) return committed;
-    if (!reported || !requeue || !result.interrupted) return reported;
-    if (!has_checkpoint(job.out))
+    auto reported = report(job, result, tally->losses(), display, console);
+    if (const auto rows = (*output)->finished(); reported && !rows) return rows;
+    if (!reported || !result.interrupted) return reported;
+    const bool saved = has_checkpoint(job.out);
+    if (!requeue) return stopped(saved ? job.out : "");
+    if (!saved)
       return Error{Errc::failed, "--requeue-command was not run: " + job.out +
-                                     " holds no checkpoint to go on from"};
+                                     " holds no checkpoint to resume from"};
     // The command may start the next run, here, at once.
     output->reset();
     job.out_lock.reset();
-    return run_requeue_command(job);
+    if (auto queued = run_requeue_command(job); !queued) return queued;
+    return stopped(job.out);
   }
 
- private:
+  // Those that this process starts once the run begins: where one cannot be, the run cannot end
+  // either.
+  static Expected<void> check_threads(const TrainJob& job) {
+    constexpr int kAside = 8;   // clock, reporter, tracer, checkpoints, evaluation, port, end
+    constexpr int kRemote = 8;  // event loops of the control plane and a transport
+    const auto schedulers = static_cast<int>(scheduler_threads());
+    const auto devices = static_cast<int>(job.options.devices_per_worker);
+    const int pool = job.run.threads - 1;  // of each thread that computes
+    const int others = schedulers + kAside + (job.launched ? kRemote : 0) + 2 * pool;
+    const int each = devices == 1 ? 1 + pool : 1 + devices * (1 + pool);
+    return check_thread_headroom(others, static_cast<int>(job.local_ranks.size()), each);
+  }
+
   // The job is run elsewhere: what can be seen of it here is checked before.
   Expected<void> submit(Console& console) {
     if (auto checked = check_train_options(options_); !checked) return checked;
@@ -109,8 +182,10 @@ class TrainCommand : public Command {
   static Expected<void> take_part(TrainJob& job, SignalFlags& signals, Console& console) {
     const auto end = std::make_shared<RunEnd>();
     const RunResult result =
-        run_to_the_end(std::move(job.run), end, *end, signals, nullptr, console);
+        run_to_the_end(std::move(job.run), end, nullptr, signals, nullptr, console);
     if (result.error) return *result.error;
+    if (result.interrupted)
+      return stopped(result.checkpoint.empty() ? "" : run_folder_of(result.checkpoint));
     return {};
   }
 
@@ -128,25 +203,22 @@ class TrainCommand : public Command {
   }
 
   // Whoever else wants to see the run as it goes on.
-  static Expected<void> add_followers(const TrainJob& job, RunOutput& output, Console& console) {
+  static Expected<void> add_followers(const TrainJob& job, RunOutput& output, RunDisplay& display) {
     const TrainOptions& o = job.options;
     if (o.tensorboard) {
-      auto log = TensorBoardLog::create(
-          job.out + "/tensorboard", first_steps(job),
-          [&output](const std::string& message) { output.on_warning(message); });
+      auto log =
+          TensorBoardLog::create(job.out + "/tensorboard", first_steps(job),
+                                 [&output](const std::string& message) { output.warn(message); });
       if (!log) return log.error();
       output.add_follower(*std::move(log));
     }
-    if (o.metrics_port == kNoMetricsPort) return {};
-    // UCX names devices, which are no addresses.
-    std::string host = o.transport == "ucx" ? "" : o.network_interface;
-    if (auto address = interface_address(o.network_interface); address) host = *address;
+    if (o.metrics_port.empty()) return {};
+    const auto place = parse_metrics_place(o.metrics_port);
+    if (!place) return place.error();
     auto endpoint = MetricsEndpoint::create(
-        host, static_cast<int>(o.metrics_port),
-        {o.algorithm, o.model, o.data, o.transport, GRAPEVINE_VERSION, o.workers});
+        *place, {o.algorithm, o.model, o.data, o.transport, GRAPEVINE_VERSION, o.workers});
     if (!endpoint) return endpoint.error();
-    console.err << "metrics: http://" << (host.empty() ? machine_name() : host) << ":"
-                << (*endpoint)->port() << "/metrics" << std::endl;
+    display.say_error("metrics: " + (*endpoint)->url() + "\n");
     output.add_follower(*std::move(endpoint));
     return {};
   }
@@ -158,47 +230,66 @@ class TrainCommand : public Command {
     return (checkpoint.parent_path().parent_path() / "metrics.csv").string();
   }
 
-  static void announce(const TrainJob& job, Console& console) {
+  static void announce(const TrainJob& job, RunDisplay& display) {
     const TrainOptions& o = job.options;
-    console.err << o.algorithm << ": " << o.model << " (" << format_count(job.parameters)
-                << " parameters) on " << o.data << ", " << o.workers
-                << (o.workers == 1 ? " worker" : " workers") << " x batch " << o.batch_size << ", "
-                << format_count(job.run.parts->horizon.steps) << " steps" << std::endl;
+    const Step steps = job.run.parts->horizon.steps;
+    display.say_error(o.algorithm + ": " + o.model + " (" + format_count(job.parameters) +
+                      " parameters) on " + o.data + ", " + std::to_string(o.workers) +
+                      (o.workers == 1 ? " worker" : " workers") + " x batch " +
+                      std::to_string(o.batch_size) + ", " + format_count(steps) +
+                      (steps == 1 ? " step" : " steps") +
+                      (steps_plainly(*job.run.parts) ? ", without momentum" : "") + "\n");
+  }
+
+  // Whether the default of --momentum counts for nothing: it is refused where it is given.
+  static bool steps_plainly(const SharedParts& parts) {
+    const ServerRule rule = parts.plan.rule;
+    return parts.plan.exchange == Exchange::server && rule != ServerRule::gem &&
+           rule != ServerRule::easgd && parts.optimizer.momentum != 0;
+  }
+
+  static RunProgress progress_before(const TrainJob& job) {
+    RunProgress progress;
+    progress.steps = job.run.parts->horizon.steps * job.options.workers;
+    for (const Step step : first_steps(job)) progress.step += step;
+    return progress;
+  }
+
+  static std::shared_ptr<RunTally> make_tally(const TrainJob& job, const RunOutput& output,
+                                              RunDisplay& display) {
+    return std::make_shared<RunTally>(
+        progress_before(job), output.kept_losses(),
+        [&display](const RunProgress& progress) { display.show(progress); });
   }
 
   // Runs to the end, or to an end that a signal asked for.
   static RunResult train(TrainJob& job, const std::shared_ptr<RunOutput>& output,
-                         SignalFlags& signals, bool& requeue, Console& console) {
-    const Step steps = job.run.parts->horizon.steps;
-    std::int64_t begun = 0;
-    for (const Step step : first_steps(job)) begun += step;
+                         const std::shared_ptr<RunTally>& tally, SignalFlags& signals,
+                         bool& requeue, RunDisplay& display, Console& console) {
     ProgressOptions progress;
     progress.label = job.options.algorithm;
     progress.now = steady_now;
     progress.style = console.terminal ? detect_terminal(STDERR_FILENO) : TerminalStyle{};
-    progress.start.step = begun;
-    progress.start.steps = steps * job.options.workers;
-    ProgressBar bar(console.err, progress);
-    output->show_progress(&bar, steps * job.options.workers, begun);
-
+    progress.start = progress_before(job);
+    display.begin_progress(std::move(progress));
     const bool requeues = !job.options.requeue_command.empty();
-    RunResult result = run_to_the_end(std::move(job.run), output, output->end(), signals,
+    RunResult result = run_to_the_end(std::move(job.run), tally, output, signals,
                                       requeues ? &requeue : nullptr, console);
-    if (!result.error) bar.finish();
+    display.end_progress(!result.error);
     return result;
   }
 
   // Passes signals on. SIGUSR1 asks for a checkpoint, or, where `requeue` is given, sets it and
   // stops.
-  static RunResult run_to_the_end(RunConfig config, const std::shared_ptr<RunObserver>& observer,
-                                  RunEnd& end, SignalFlags& signals, bool* requeue,
-                                  Console& console) {
+  static RunResult run_to_the_end(RunConfig config, const std::shared_ptr<RunEnd>& end,
+                                  const std::shared_ptr<RunReport>& files, SignalFlags& signals,
+                                  bool* requeue, Console& console) {
     if (config.cluster) config.cluster->cancelled = [&signals] { return signals.stop_requested(); };
-    auto runtime = std::make_unique<Runtime>(std::move(config), observer);
+    auto runtime = std::make_unique<Runtime>(std::move(config), end, files);
     bool stopping = false;
     for (;;) {
-      if (auto result = end.wait_for(kPollInterval)) {
-        if (!runtime->shut_down(kShutDownPatience)) {
+      if (auto result = end->wait_for(kPollInterval)) {
+        if (!runtime->shut_down(shut_down_patience(*result))) {
           // What a thread that does not come back uses must stay.
           console.thread_left_behind = true;
           static_cast<void>(runtime.release());
@@ -221,7 +312,8 @@ class TrainCommand : public Command {
   static Expected<void> run_requeue_command(const TrainJob& job) {
     const std::string& command = job.options.requeue_command;
     ::setenv("GRAPEVINE_REQUEUE_FOLDER", job.out.c_str(), 1);
-    std::signal(SIGPIPE, SIG_DFL);                    // which commands expect
+    // Which commands expect.
+    for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_DFL);
     const int status = std::system(command.c_str());  // NOLINT: the user's own command
     if (status == 0) return {};
     const std::string code = WIFEXITED(status) ? "exit code " + std::to_string(WEXITSTATUS(status))
@@ -231,33 +323,35 @@ class TrainCommand : public Command {
   }
 
   static Expected<void> report(const TrainJob& job, const RunResult& result,
-                               const RunOutput& output, Compute& evaluator, Console& console) {
+                               const RecentLosses& losses, RunDisplay& display, Console& console) {
     std::optional<Evaluation> test;
     Error evaluation_error;
     // A thread that was left behind may be in the midst of an evaluation.
     const bool evaluates = !result.error && !console.thread_left_behind;
-    if (result.z.defined())
-      if (auto saved = save_model(job, result); !saved) return saved;
+    Expected<void> saved;
+    if (result.z.defined()) saved = save_model(job, result);
     if (result.z.defined() && evaluates) {
-      auto evaluated = evaluator.evaluate(result.z, result.buffers);
+      auto evaluated = job.evaluator->evaluate(result.z, result.buffers);
       if (evaluated)
         test = *evaluated;
       else if (job.data->info().test_size > 0)
         evaluation_error = evaluated.error();
     }
-    const auto summary = make_summary(job, result, output.final_loss(), test);
+    auto summary = make_summary(job, result, losses.mean(), test);
+    if (!saved && !result.error) summary["error"] = saved.error().message;
     const std::string text = json_text(summary, 2) + "\n";
-    if (auto written = write_file_atomically(job.out + "/summary.json", text); !written)
-      return written;
+    const auto written = write_file_atomically(job.out + "/summary.json", text);
+    if (!saved) return saved;
+    if (!written) return written;
     if (result.error) return *result.error;
     if (!evaluation_error.message.empty()) return evaluation_error;
     const std::optional<double> loss =
-        output.has_losses() ? std::optional<double>(output.final_loss()) : std::nullopt;
+        losses.empty() ? std::nullopt : std::optional<double>(losses.mean());
     const std::string broken = find_not_finite(result, loss, test);
     if (!broken.empty())
       return Error{Errc::failed,
                    broken + " is not finite: try a smaller --lr; see " + job.out + "/metrics.csv"};
-    print(job, result, summary, console);
+    print(job, result, summary, display);
     return {};
   }
 
@@ -270,16 +364,25 @@ class TrainCommand : public Command {
     auto model = job.model(static_cast<std::uint64_t>(job.options.seed));
     if (!model) return model.error();
     if (auto loaded = load_flat(**model, result.z, result.buffers); !loaded) return loaded;
-    auto file = AtomicFile::create(job.out + "/model.pt");
+    const std::string path = job.out + "/model.pt";
+    auto file = AtomicFile::create(path);
     if (!file) return file.error();
-    if (auto saved = (*model)->save(file->temporary_path().string()); !saved) return saved;
+    const std::string temporary = file->temporary_path().string();
+    if (auto saved = (*model)->save(temporary); !saved) {
+      // Nobody knows the temporary name.
+      Error error = saved.error();
+      for (auto at = error.message.find(temporary); at != std::string::npos;
+           at = error.message.find(temporary, at + path.size()))
+        error.message.replace(at, temporary.size(), path);
+      return error;
+    }
     return file->commit();
   }
 
   static void print(const TrainJob& job, const RunResult& result,
-                    const nlohmann::ordered_json& summary, Console& console) {
+                    const nlohmann::ordered_json& summary, RunDisplay& display) {
     if (job.options.json) {
-      console.out << json_text(summary, -1) << std::endl;
+      display.say_result(json_text(summary, -1) + "\n");
       return;
     }
     const auto shown = [](const nlohmann::ordered_json& figure, int decimals) {
@@ -294,14 +397,11 @@ class TrainCommand : public Command {
                    format_bytes(result.ledger.bytes_sent),
                    shown(summary.at("staleness").at("mean"), 2),
                    shown(summary.at("consensus_distance"), 4)});
-    console.out << table;
-    if (result.interrupted && has_checkpoint(job.out))
-      console.out << "stopped early; go on with --resume " << job.out << "\n";
-    else if (result.interrupted)
-      console.out << "stopped early, without a checkpoint to go on from\n";
-    console.out << "outputs in " << job.out << ": summary.json metrics.csv model.pt checkpoint/"
-                << (job.options.trace == "on" ? " trace/" : "")
-                << (job.options.tensorboard ? " tensorboard/" : "") << std::endl;
+    std::string text = table.to_string();
+    text += "outputs in " + job.out + ": summary.json metrics.csv model.pt checkpoint/" +
+            (job.options.trace == "on" ? " trace/" : "") +
+            (job.options.tensorboard ? " tensorboard/" : "") + "\n";
+    display.say_result(std::move(text));
   }
 
   CLI::App* app_ = nullptr;

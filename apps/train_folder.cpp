@@ -1,8 +1,9 @@
 #include "apps/train_folder.hpp"
 
+#include <sys/stat.h>
+
 #include <cstdio>
-#include <filesystem>
-#include <vector>
+#include <optional>
 
 #include "actors/files.hpp"
 
@@ -54,6 +55,18 @@ Expected<void> take_new_folder(TrainJob& job) {
   return take_folder(job);  // which says what is wrong with it, if anything
 }
 
+// A link for itself; nothing where there is no such file.
+std::optional<EarlierOutput> identify(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
+  // A pipe or a device is written directly.
+  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISLNK(status.st_mode))
+    return std::nullopt;
+  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+  return EarlierOutput{path, status.st_dev, status.st_ino,
+                       status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec};
+}
+
 }  // namespace
 
 bool has_summary(const std::string& out) {
@@ -103,15 +116,16 @@ bool goes_on_in_place(const TrainJob& job) {
                                      std::filesystem::path(job.out) / "checkpoint", ignored);
 }
 
-void remove_outputs(const std::string& out) {
+std::vector<EarlierOutput> earlier_outputs(const std::string& out) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  for (const char* name : {"summary.json", "model.pt", "metrics.csv"})
-    fs::remove(fs::path(out) / name, ignored);
-  fs::remove(fs::path(out) / "checkpoint" / "latest", ignored);
   std::vector<fs::path> old;
+  for (const char* name : {"summary.json", "model.pt", "metrics.csv"})
+    old.push_back(fs::path(out) / name);
+  old.push_back(fs::path(out) / "checkpoint" / "latest");
   for (const auto& entry : fs::directory_iterator(fs::path(out) / "checkpoint", ignored))
-    if (fs::exists(entry.path() / "job.json", ignored)) old.push_back(entry.path());
+    if (fs::exists(entry.path() / "job.json", ignored) && !entry.is_symlink(ignored))
+      old.push_back(entry.path());
   for (const auto& entry : fs::directory_iterator(fs::path(out) / "trace", ignored))
     if (entry.path().extension() == ".gvtrace") old.push_back(entry.path());
   for (const auto& run : fs::directory_iterator(fs::path(out) / "tensorboard", ignored)) {
@@ -121,7 +135,20 @@ void remove_outputs(const std::string& out) {
       if (entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0)
         old.push_back(entry.path());
   }
-  for (const fs::path& path : old) fs::remove_all(path, ignored);
+  std::vector<EarlierOutput> outputs;
+  for (const fs::path& path : old)
+    if (auto found = identify(path)) outputs.push_back(*std::move(found));
+  return outputs;
+}
+
+void remove_outputs(const std::vector<EarlierOutput>& outputs) {
+  std::error_code ignored;
+  for (const EarlierOutput& output : outputs) {
+    const auto now = identify(output.path);
+    const bool same = now && now->device == output.device && now->inode == output.inode &&
+                      now->modified_ns == output.modified_ns;
+    if (same) std::filesystem::remove_all(output.path, ignored);
+  }
 }
 
 }  // namespace grapevine

@@ -1,7 +1,9 @@
 // The folder that a run writes to.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "apps/train_job.hpp"
 #include "messages/expected.hpp"
@@ -23,8 +25,15 @@ std::string trace_file(const std::string& out, std::int32_t process, bool resume
 // Whether the job goes on in the folder of the run that it resumes.
 bool goes_on_in_place(const TrainJob& job);
 
-// Removes what an earlier run has left in its folder, by name: its model and its checkpoints are
-// not those of the run that has begun.
-void remove_outputs(const std::string& out);
+// What an earlier run has left in its folder, by name: its model and its checkpoints are not those
+// of a run that begins there. REQUIRES: no run writes there.
+struct EarlierOutput {
+  std::filesystem::path path;
+  std::uint64_t device = 0, inode = 0;
+  std::int64_t modified_ns = 0;
+};
+std::vector<EarlierOutput> earlier_outputs(const std::string& out);
+// Removes just these: what has taken one of the names since then stays.
+void remove_outputs(const std::vector<EarlierOutput>& outputs);
 
 }  // namespace grapevine

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include <spdlog/spdlog.h>
 
+#include "actors/thread_headroom.hpp"
+#include "actors/validate.hpp"
+#include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/train_computes.hpp"
 #include "apps/train_folder.hpp"
 #include "apps/train_place.hpp"
@@ -21,7 +25,6 @@ namespace {
 
 constexpr int kMaxThreads = 256;
 constexpr std::int64_t kMaxSteps = 1'000'000'000'000;  // of each worker
-constexpr std::int64_t kMaxPort = 65535;
 constexpr std::int64_t kMaxDevicesPerWorker = 64;
 
 Expected<void> check_numbers(const TrainOptions& o) {
@@ -39,7 +42,7 @@ Expected<void> check_numbers(const TrainOptions& o) {
                      ": they share the worker's batch evenly, which --batch-size " +
                      std::to_string(o.batch_size) + " does not allow: make it a multiple");
   if (!std::isfinite(o.epochs) || o.epochs <= 0)
-    return bad_input("--epochs " + number(o.epochs) + ": expected more than 0");
+    return bad_input("--epochs " + number(o.epochs) + ": expected a number above 0");
   if (o.steps < 0 || o.steps > kMaxSteps)
     return bad_input("--steps " + std::to_string(o.steps) + ": expected 1.." +
                      std::to_string(kMaxSteps));
@@ -61,9 +64,8 @@ Expected<void> check_numbers(const TrainOptions& o) {
     return unknown_name("--validate", o.validate, {"epoch", "end"});
   if (o.checkpoint_keep != "all" && o.checkpoint_keep != "latest")
     return unknown_name("--checkpoint-keep", o.checkpoint_keep, {"all", "latest"});
-  if (o.metrics_port != kNoMetricsPort && (o.metrics_port < 0 || o.metrics_port > kMaxPort))
-    return bad_input("--metrics-port " + std::to_string(o.metrics_port) +
-                     ": expected a port, 1 to 65535, or 0 for one that is free");
+  if (!o.metrics_port.empty())
+    if (auto place = parse_metrics_place(o.metrics_port); !place) return place.error();
   if (o.trace != "on" && o.trace != "off")
     return bad_input("--trace " + o.trace + ": expected on or off");
   if (!std::isfinite(o.join_timeout_s) || o.join_timeout_s <= 0 || o.join_timeout_s > 1e5)
@@ -92,6 +94,7 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   rate.per_256 = o.lr_per_256;
   rate.global_batch = o.workers * o.batch_size;
   rate.epochs = horizon.epoch_of(horizon.steps);
+  rate.steps_per_epoch = horizon.steps_per_epoch;
   auto lr = LrSchedule::make(rate);
   if (!lr) return lr.error();
   OptimizerConfig optimizer;
@@ -131,6 +134,11 @@ void warn_of_parts(const TrainJob& job) {
         parts.plan.topology, nodes, groups);
 }
 
+// LibTorch waits without end for a thread of its pool that the system refuses.
+Expected<void> check_math_threads() {
+  return check_thread_headroom(static_cast<int>(std::thread::hardware_concurrency()), 0, 1);
+}
+
 }  // namespace
 
 Expected<void> check_train_options(const TrainOptions& o) {
@@ -160,6 +168,7 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   job.wiring = std::move(*wiring);
   if (auto placed = find_place(job); !placed) return placed.error();
 
+  if (auto threads = check_math_threads(); !threads) return threads.error();
   limit_math_threads(job.run.threads);
   DataOptions data_options;
   data_options.seed = seed_of(o);
@@ -178,11 +187,16 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
     return bad_input("--delay " + o.delay + ": the samples of data '" + job.data->info().name +
                      "' have no lengths: use --data sequences, or delays of another kind");
   job.run.delay = std::move(*delay);
-  auto model = make_model_factory(o.model, job.data->info());
+  std::string notice;
+  auto model = make_model_factory(o.model, job.data->info(), &notice);
   if (!model) return model.error();
+  if (job.is_head() && !notice.empty()) spdlog::warn("{}", notice);
   job.model = std::move(*model);
   if (auto laid_out = add_layout(job); !laid_out) return laid_out.error();
   if (auto made = make_computes(job); !made) return made.error();
+  if (job.launched)
+    if (auto fits = check_state_size(job.run.parts->optimizer, job.parameters, 0); !fits)
+      return fits.error();
   job.parts = job.run.parts;
   job.run.identity = identity_of(job);
   if (auto loaded = load_resume(job); !loaded) return loaded.error();

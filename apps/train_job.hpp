@@ -10,6 +10,7 @@
 #include "apps/launcher_environment.hpp"
 #include "apps/train_options.hpp"
 #include "gpu/data_set.hpp"
+#include "gpu/gpu_claims.hpp"
 #include "gpu/model.hpp"
 
 namespace grapevine {
@@ -26,7 +27,8 @@ struct TrainJob {
   std::int64_t parameters = 0;
   std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
-  std::shared_ptr<const SharedParts> parts;  // of the run
+  std::shared_ptr<const SharedParts> parts;     // of the run
+  std::shared_ptr<const GpuClaims> gpu_claims;  // of this process; null: nobody asks for them
 
   // Process 0 supervises, validates and writes; the others only train.
   bool is_head() const { return !launched || launched->process == 0; }

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "apps/verb_options.hpp"
+#include "apps/zoo/data.hpp"
+#include "apps/zoo/models.hpp"
 #include "messages/names.hpp"
 #include "messages/number_text.hpp"
 
@@ -44,7 +46,7 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
       ->envname(environment_name("set"))
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_option(app, "workers", options.workers,
-             "actors that train, in this process; 1 where a launcher started it")
+             "ranks that train in this process; 1 in each process that a launcher started")
       ->default_str("4");
   add_option(app, "transport", options.transport,
              "inproc | tcp | ucx [inproc, or tcp between processes]");
@@ -53,59 +55,67 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add_option(app, "join-timeout", options.join_timeout_s,
              "seconds to wait for the other processes at the start");
   add_option(app, "cluster", options.cluster,
-             "HOST:PORT of a first node: its nodes run the job ('grapevine node --help')");
+             "HOST:PORT of a first node: the nodes run the job (see 'grapevine node --help')");
   add_option(app, "processes", options.processes,
-             "with --cluster: processes to start [one in each slot]")
+             "with --cluster: processes to start [one for each slot]")
       ->default_str("0");
   add_option(app, "secret-file", options.secret_file,
              "with --cluster: file with the nodes' secret [GRAPEVINE_CLUSTER_SECRET]");
-  add_option(app, "model", options.model, "built-in model, or a TorchScript file");
-  add_option(app, "data", options.data, "NAME[:PATH]");
+  add_option(app, "model", options.model, "TorchScript file, or one of: " + joined(model_names()));
+  add_option(app, "data", options.data, "data set, NAME[:PATH]: " + joined(data_names()));
   add_option(app, "epochs", options.epochs, "passes over the data set, all workers together");
   add_option(app, "steps", options.steps, "steps of each worker, instead of epochs");
   add_option(app, "batch-size", options.batch_size, "samples per worker and step");
   add_option(app, "lr", options.lr, "learning rate");
   add_switch(app, "lr-per-256", options.lr_per_256,
-             "the rate is per 256 samples of all workers together");
-  add_option(app, "momentum", options.momentum, "of sgd");
+             "--lr is the rate for 256 samples per step of all workers together");
+  add_option(app, "momentum", options.momentum, "momentum of sgd");
   add_switch(app, "nesterov", options.nesterov, "Nesterov's momentum");
   add_option(app, "weight-decay", options.weight_decay, "L2 penalty");
   add_option(app, "optimizer", options.optimizer, "sgd | adam | adamw");
   add_option(app, "lr-schedule", options.lr_schedule,
              "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]");
-  add_option(app, "warmup-epochs", options.warmup_epochs, "linear warm-up of the rate");
-  add_option(app, "seed", options.seed, "of parameters, sample order and everything random");
+  add_option(app, "warmup-epochs", options.warmup_epochs,
+             "epochs at the start in which the learning rate grows linearly to --lr");
+  add_option(app, "seed", options.seed, "seed of parameters, sample order and everything random");
   add_option(app, "delay", options.delay,
              "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] (per time step), "
              "lognormal=MU:SIGMA");
   add_option(
       app, "device", options.device,
-      "cpu | cuda[:i] | auto: the cards of this machine in turn, or the cpu where it has none");
-  add_option(
-      app, "devices-per-worker", options.devices_per_worker,
-      "cards that share a worker's batch; gradients meet by NCCL where each has a card of its own");
+      "cpu | cuda[:i] | auto: the GPUs of this machine in turn, or the CPU where it has none");
+  add_option(app, "devices-per-worker", options.devices_per_worker,
+             "GPUs that share a worker's batch; NCCL adds their gradients where no other worker "
+             "uses them");
   add_option(app, "precision", options.precision,
-             "fp32 | bf16 | fp16: of the forward pass; fp16 with loss scaling, on cards only");
+             "fp32 | tf32 | bf16 | fp16: of products and convolutions; tf32 and fp16 (with loss "
+             "scaling) on GPUs only");
   add_switch(app, "channels-last", options.channels_last,
-             "images lie as [B, H, W, C] on the device, which its convolutions may prefer");
-  add_option(app, "threads", options.threads, "per worker; 0: cores / workers");
-  add_option(app, "checkpoint-every", options.checkpoint_every, "epochs; 0: only at the end");
+             "store images as [B, H, W, C] on the device, which can make convolutions faster");
+  add_switch(app, "cudnn-benchmark", options.cudnn_benchmark,
+             "cuDNN times its algorithms for each shape; equal runs may then differ in bits");
+  add_option(app, "threads", options.threads, "threads of each worker; 0: cores / workers");
+  add_option(app, "checkpoint-every", options.checkpoint_every,
+             "epochs between checkpoints; 0: only at the end");
   add_option(app, "checkpoint-keep", options.checkpoint_keep,
-             "all | latest: older ones are removed");
-  add_option(app, "validate", options.validate, "epoch | end: when the averaged model is tested");
+             "all checkpoints, or the latest only");
+  add_option(app, "validate", options.validate,
+             "test the averaged model after each epoch, or at the end: epoch | end");
   add_option(app, "requeue-command", options.requeue_command,
              "on SIGUSR1: checkpoint, stop and run this, e.g. 'scontrol requeue $SLURM_JOB_ID'");
   add_option(app, "resume", options.resume, "a run's folder, or one of its checkpoints");
   add_option(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
-  add_option(app, "trace", options.trace, "on | off: record every message");
+  add_option(app, "trace", options.trace, "record every message: on | off");
   add_option(
       app, "metrics-port", options.metrics_port,
-      "Prometheus reads the run's figures there, under /metrics; 0: a port that is free [off]")
-      ->default_str("");
+      "[HOST:]PORT for Prometheus, path /metrics; without HOST on this machine only, 0.0.0.0: on "
+      "all interfaces; PORT 0: a port that is free [off]");
   add_switch(app, "tensorboard", options.tensorboard, "write curves to DIR/tensorboard");
   add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
-  add_option(app, "timeout", options.patience_s,
-             "heartbeat: seconds without any step after which the run has failed");
+  add_option(
+      app, "timeout", options.patience_s,
+      "seconds in which no rank makes a step, after which the run fails; also of silence, 2 to 60, "
+      "after which another process is lost");
   add_switch(app, "json", options.json, "print the summary as one JSON object");
 }
 
@@ -123,7 +133,11 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   // --epochs beside a file with steps, or the other way round: the file does not count.
   std::set<std::string> others = {"wiring"};
   if (says_length(app)) others.insert({"epochs", "steps"});
-  return read_options(app, *text, path, others);
+  if (auto read = read_options(app, *text, path, others, options.places); !read) return read;
+  // What the command line has changed is not the file's.
+  for (const std::string& assignment : options.set)
+    options.places.erase(assignment.substr(0, assignment.find('=')));
+  return {};
 }
 
 std::string given_folder(const TrainOptions& options) {
@@ -159,6 +173,27 @@ Expected<void> settle_length(const CLI::App& app, TrainOptions& options) {
   }
   return bad_input("--epochs " + number_text(options.epochs) + " and --steps " +
                    std::to_string(options.steps) + ": give one of them");
+}
+
+Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options) {
+  if (app.get_option("--momentum")->count() == 0 || options.momentum == 0) return {};
+  const std::string given = "--momentum " + number_text(options.momentum);
+  if (options.optimizer == "adam" || options.optimizer == "adamw")
+    return bad_input(given + " does not fit --optimizer " + options.optimizer +
+                     ", which has a mean of gradients of its own: drop it, or use sgd");
+  const auto wiring = effective_wiring(options);
+  if (!wiring) return {};  // somebody else says what is wrong with it
+  const auto value_of = [&](const std::string& key) {
+    const auto found = wiring->keys().find(key);
+    return found == wiring->keys().end() ? std::string() : found->second;
+  };
+  const std::string rule = value_of("rule");
+  if (value_of("exchange") != "server" ||
+      (rule != "downpour" && rule != "adaptive" && rule != "agn"))
+    return {};
+  return bad_input(given + " does not fit rule = '" + rule +
+                   "': its clients commit plain steps along the gradient: drop it, or use rule = "
+                   "'gem' or 'easgd'");
 }
 
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options) {

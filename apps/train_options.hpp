@@ -8,14 +8,13 @@
 #include <CLI/CLI.hpp>
 
 #include "algorithms/wiring.hpp"
+#include "apps/verb_options.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {
 
 // 4 in one process, 1 in each where a launcher started several.
 inline constexpr std::int64_t kWorkersAsUsual = std::numeric_limits<std::int64_t>::min();
-
-inline constexpr std::int64_t kNoMetricsPort = std::numeric_limits<std::int64_t>::min();
 
 struct TrainOptions {
   std::string job_file;
@@ -45,8 +44,9 @@ struct TrainOptions {
   std::int64_t seed = 1;
   std::string delay;
   std::string device = "auto";
-  std::string precision = "fp32";  // fp32 | bf16 | fp16
+  std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16
   bool channels_last = false;
+  bool cudnn_benchmark = false;
   std::int64_t devices_per_worker = 1;
   int threads = 0;  // 0: the cores divided by the workers
   double checkpoint_every = 1;
@@ -56,13 +56,14 @@ struct TrainOptions {
   std::string resume;
   std::string out;
   std::string trace = "on";
-  std::int64_t metrics_port = kNoMetricsPort;
+  std::string metrics_port;  // [HOST:]PORT; empty: none
   bool tensorboard = false;
   std::int64_t log_every = 1;
   double patience_s = 300;
   bool json = false;
 
   Wiring wiring;  // of the job file; the preset lies under it, `set` on top
+  Places places;  // in the job file
 };
 
 inline std::uint64_t seed_of(const TrainOptions& options) {
@@ -80,6 +81,9 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
 // After read_job_file(): one of --epochs and --steps counts, the one from the place that wins.
 // Errors (bad_input): both are from the same place, or there are no steps.
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options);
+
+// --momentum that somebody gave, where no step uses it. Errors: bad_input.
+Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options);
 
 // After settle_length(): the options that `train` on another machine needs to run the same job:
 // what the command line, the environment and the job file say, without what concerns this process

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "actors/rendezvous.hpp"
+#include "apps/launch_plan.hpp"
 #include "apps/train_folder.hpp"
 #include "messages/names.hpp"
 #include "net/addresses.hpp"
@@ -62,8 +63,30 @@ Expected<std::string> own_address(const TrainOptions& o, const LaunchedProcess& 
   return address || !is_host ? address : o.network_interface;
 }
 
-Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainOptions& o,
-                                                                 const LaunchedProcess& launched) {
+// Where the head listens for the others: where they look for it, and nowhere else.
+std::string listening_host(const TrainOptions& o, const LaunchedProcess& launched) {
+  const bool all_here = launched.local_processes == launched.processes;
+  std::string host = listening_address(launched.head_host, all_here);
+  if (!host.empty() || o.network_interface.empty()) return host;
+  const auto address = interface_address(o.network_interface);
+  return address ? *address : listening_address(o.network_interface, all_here);
+}
+
+// More than any message between ranks has: what claims more is none.
+CodecLimits limits_for(std::int64_t parameters) {
+  constexpr std::int64_t kMargin = 1 << 20;   // buffers, and models that are very small
+  constexpr std::uint64_t kBytesOfEach = 64;  // parameter, in all tensors of a message together
+  constexpr std::int64_t kElementsOfEach = 4;
+  CodecLimits limits;
+  limits.max_elements = kElementsOfEach * (parameters + kMargin);
+  limits.max_payload_bytes = kBytesOfEach * static_cast<std::uint64_t>(parameters + kMargin);
+  return limits;
+}
+
+Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainJob& job,
+                                                                 bool& address_unknown) {
+  const TrainOptions& o = job.options;
+  const LaunchedProcess& launched = *job.launched;
   if (o.transport == "ucx") {
     if (auto known = check_network_devices(o.network_interface); !known) return known.error();
     UcxOptions options;
@@ -73,7 +96,10 @@ Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainOpti
   auto own_host = own_address(o, launched);
   if (!own_host) return own_host.error();
   TcpOptions options;
-  options.host = *std::move(own_host);
+  options.limits = limits_for(job.parameters);
+  // The head's name may have an address later: until then nothing leads there.
+  address_unknown = own_host->empty();
+  if (!address_unknown) options.host = *std::move(own_host);
   const Heartbeats heartbeats = heartbeats_for(from_seconds(o.patience_s));
   options.heartbeat = heartbeats.interval;
   options.heartbeat_timeout = heartbeats.silence;
@@ -94,7 +120,8 @@ Expected<void> find_place(TrainJob& job) {
   const std::int32_t processes = several ? job.launched->processes : 1;
   if (o.workers < 1 || o.workers > kMaxWorkers / processes)
     return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
-                     std::to_string(kMaxWorkers / processes));
+                     std::to_string(kMaxWorkers / processes) +
+                     (several ? ", in each of " + std::to_string(processes) + " processes" : ""));
   if (auto checked = check_transport(o, spoken, several); !checked) return checked;
   if (!several) o.transport = "inproc";  // a launcher's only process has nobody to connect to
   const auto here = static_cast<Rank>(o.workers);
@@ -112,15 +139,18 @@ Expected<void> make_transport(TrainJob& job) {
     job.run.transport = make_inproc_transport(job.run.ranks);
     return {};
   }
-  auto made = make_remote_transport(job.options, *job.launched);
-  if (!made) return made.error();
   ClusterConfig cluster;
+  auto made = make_remote_transport(job, cluster.own_address_unknown);
+  if (!made) return made.error();
   cluster.transport = std::move(*made);
   cluster.transport_name = job.options.transport;
   cluster.process = job.launched->process;
   cluster.processes = job.launched->processes;
   cluster.head_host = job.launched->head_host;
   cluster.head_port = job.launched->head_port;
+  if (job.is_head()) cluster.listen_host = listening_host(job.options, *job.launched);
+  if (const char* token = std::getenv(kJobTokenVariable)) cluster.secret = token;
+  cluster.job = job.launched->job;
   cluster.own_host = machine_name();
   cluster.version = GRAPEVINE_VERSION;
   cluster.out = job.out;

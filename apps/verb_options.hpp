@@ -1,5 +1,8 @@
 // How verbs declare their options: readable from the environment too, checked before conversion.
 #pragma once
+#include <cstdint>
+#include <limits>
+#include <map>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -16,15 +19,29 @@ std::string environment_name(const std::string& option);
 
 namespace verb_options {
 
-constexpr std::size_t kMaxDigits = 18;  // that fit 64 bits, with a sign
+std::string whole_number_complaint(std::string& text, std::int64_t least, std::int64_t most);
+std::string number_complaint(const std::string& text);
 
-// What is wrong with a value, as CLI11 wants it; empty where nothing is.
+// What is wrong with a value of `T`, as it stands behind the option's name in an error; empty where
+// nothing is. A whole number is rewritten in the one way that CLI11 reads as it is meant: it would
+// take "010" for 8.
 template <class T>
-std::string complaint(const std::string& text) {
+std::string complaint(std::string& text) {
   if (text.empty()) return "is empty: give a value";
-  // The parser would make the largest number of it.
-  const bool huge = std::is_integral<T>::value && text.size() > kMaxDigits;
-  return huge ? "'" + text + "' is too large a number" : std::string();
+  if constexpr (std::is_integral<T>::value) {
+    static_assert(std::is_signed<T>::value, "the range below is that of signed numbers");
+    constexpr auto kLeast = static_cast<std::int64_t>(std::numeric_limits<T>::min());
+    constexpr auto kMost = static_cast<std::int64_t>(std::numeric_limits<T>::max());
+    return whole_number_complaint(text, kLeast, kMost);
+  } else if constexpr (std::is_floating_point<T>::value) {
+    return number_complaint(text);
+  }
+  return "";
+}
+
+template <class T>
+CLI::Validator checked() {
+  return CLI::Validator([](std::string& text) { return complaint<T>(text); }, "");
 }
 
 }  // namespace verb_options
@@ -36,8 +53,7 @@ CLI::Option* add_option(CLI::App& app, const std::string& name, T& value, const 
   return app.add_option("--" + name, value, help)
       ->envname(environment_name(name))
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->check(
-          CLI::Validator([](std::string& text) { return verb_options::complaint<T>(text); }, ""))
+      ->transform(verb_options::checked<T>())
       ->capture_default_str();
 }
 
@@ -48,6 +64,7 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& va
   return app.add_option("--" + name, values, help)
       ->envname(environment_name(name))
       ->delimiter(',')
+      ->transform(verb_options::checked<T>())
       ->capture_default_str();
 }
 
@@ -65,11 +82,19 @@ void put_before(CLI::Option& option, std::vector<std::string> values);
 // `what` instead.
 Expected<std::string> read_toml_file(const std::string& path, const std::string& what);
 
+// Where a file has set what: "FILE:LINE" by "--option" or "wiring.key".
+using Places = std::map<std::string, std::string>;
+
 // Sets the options that a TOML text names and that neither the environment nor the command line
-// has set, or adds to them where they add up; keys in `others` are somebody else's. Errors
-// (bad_input): file, line and key.
+// has set, or adds to them where they add up; keys in `others` are somebody else's. Notes in
+// `places` where it set them, and where the keys of the tables in `others` are. Errors (bad_input):
+// file, line and key; an option named twice.
 Expected<void> read_options(CLI::App& app, const std::string& text, const std::string& path,
-                            const std::set<std::string>& others);
+                            const std::set<std::string>& others, Places& places);
+
+// `error` behind the place of the option or wiring key that it begins with, where a file has set
+// that one: "job.toml:3: --lr nan: …".
+Error located(Error error, const Places& places);
 
 // The same for a whole file; nothing where `path` is empty.
 Expected<void> read_config_file(CLI::App& app, const std::string& path);

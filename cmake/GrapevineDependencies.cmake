@@ -1,7 +1,7 @@
 # Every dependency is a distribution package (scripts/packages.txt); LibTorch may also come from
 # CMAKE_PREFIX_PATH, e.g. $(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)').
 find_package(Threads REQUIRED)
-# The configuration of a LibTorch with CUDA enables the CUDA language, adds flags for cards that it
+# The configuration of a LibTorch with CUDA enables the CUDA language, adds flags for GPUs that it
 # guesses (some of which the installed nvcc may no longer know) to every CUDA object of the caller,
 # and unsets the architectures. Ours are chosen in GrapevineCuda.cmake.
 set(GRAPEVINE_OWN_CUDA_FLAGS "${CMAKE_CUDA_FLAGS}")
@@ -22,6 +22,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(JPEG REQUIRED)
 find_package(PNG REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED)
 find_package(prometheus-cpp REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(PkgConfig REQUIRED)

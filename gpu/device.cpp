@@ -15,17 +15,17 @@ class HostRuntime final : public DeviceRuntime {
  public:
   at::Device device() const override { return at::kCPU; }
   bool in_host_memory() const override { return true; }
-  std::unique_ptr<QueueScope> enter(Queue) override { return nullptr; }
-  void copy(Queue, const at::Tensor& to, const at::Tensor& from) override { to.copy_(from); }
-  MarkHandle mark(Queue) override { return nullptr; }
-  void wait(Queue, const MarkHandle&) override {}
-  Expected<void> host_wait(const MarkHandle&, Duration) override { return {}; }
-  void share(const at::Tensor&, Queue) override {}
-  std::shared_ptr<void> host_memory(std::size_t) override { return nullptr; }
+  std::unique_ptr<StreamScope> enter(Stream) override { return nullptr; }
+  void copy(Stream, const at::Tensor& to, const at::Tensor& from) override { to.copy_(from); }
+  EventHandle record(Stream) override { return nullptr; }
+  void wait(Stream, const EventHandle&) override {}
+  Expected<void> host_wait(const EventHandle&, Duration) override { return {}; }
+  void record_stream(const at::Tensor&, Stream) override {}
+  std::shared_ptr<void> pinned_memory(std::size_t) override { return nullptr; }
 };
 
-CardDriver& cuda_driver() {
-  static CardDriver driver;
+GpuDriver& cuda_driver() {
+  static GpuDriver driver;
   return driver;
 }
 
@@ -36,28 +36,49 @@ Error no_cuda(const std::string& typed) {
 }
 
 // The number in "cuda:3"; -1 for anything else.
-int card_in(const std::string& typed) {
+int gpu_in(const std::string& typed) {
   const std::string prefix = "cuda:";
   if (typed.rfind(prefix, 0) != 0) return -1;
   const char* end = typed.data() + typed.size();
-  int card = -1;
-  const auto [stop, error] = std::from_chars(typed.data() + prefix.size(), end, card);
-  return error == std::errc() && stop == end && card >= 0 ? card : -1;
+  int gpu = -1;
+  const auto [stop, error] = std::from_chars(typed.data() + prefix.size(), end, gpu);
+  return error == std::errc() && stop == end && gpu >= 0 ? gpu : -1;
 }
 
 }  // namespace
 
 std::shared_ptr<DeviceRuntime> host_runtime() { return std::make_shared<HostRuntime>(); }
 
-void register_cuda_driver(CardDriver driver) { cuda_driver() = std::move(driver); }
+void register_cuda_driver(GpuDriver driver) { cuda_driver() = std::move(driver); }
 
-Cards cuda_cards() {
-  const CardDriver& driver = cuda_driver();
+Gpus visible_gpus() {
+  const GpuDriver& driver = cuda_driver();
   if (!driver.open) return {};
   return {true, driver.visible()};
 }
 
 GroupJoin cuda_group_join() { return cuda_driver().join_group; }
+
+Expected<std::vector<std::string>> device_ids(const std::vector<at::Device>& devices) {
+  std::vector<std::string> ids;
+  for (const at::Device device : devices) {
+    if (device.is_cpu()) {
+      ids.emplace_back();
+      continue;
+    }
+    if (!cuda_driver().id)
+      return Error{Errc::unavailable, "device " + device.str() + " has no id in this build"};
+    auto id = cuda_driver().id(device.index());
+    if (!id) return id.error();
+    ids.push_back(*std::move(id));
+  }
+  return ids;
+}
+
+bool device_threads_left_behind() {
+  const auto& left_behind = cuda_driver().threads_left_behind;
+  return left_behind && left_behind() > 0;
+}
 
 Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device) {
   if (device.is_cpu()) return host_runtime();
@@ -66,32 +87,32 @@ Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device) {
   return cuda_driver().open(device.has_index() ? device.index() : 0);
 }
 
-Expected<at::Device> choose_device(const std::string& typed, const Cards& cards,
+Expected<at::Device> choose_device(const std::string& typed, const Gpus& gpus,
                                    std::int64_t local_rank) {
   GRAPEVINE_CHECK(local_rank >= 0, local_rank);
-  if (typed == "cpu" || (typed == "auto" && cards.visible < 1)) return at::Device(at::kCPU);
+  if (typed == "cpu" || (typed == "auto" && gpus.visible < 1)) return at::Device(at::kCPU);
   const bool any = typed == "cuda" || typed == "auto";
-  const int card = card_in(typed);
-  if (!any && card < 0) {
+  const int gpu = gpu_in(typed);
+  if (!any && gpu < 0) {
     if (typed.rfind("cuda", 0) == 0)
       return bad_input("--device " + typed + ": expected cpu, cuda, cuda:INDEX or auto");
     return unknown_name("--device", typed, {"cpu", "cuda", "auto"});
   }
-  if (!cards.built_in) return no_cuda(typed);
-  if (cards.visible < 1)
-    return bad_input("--device " + typed + ": no CUDA card is visible here: use cpu or auto");
-  if (card >= cards.visible)
-    return bad_input("--device " + typed + ": the visible cards are cuda:0..cuda:" +
-                     std::to_string(cards.visible - 1) + ": give one of them");
-  const auto chosen = any ? static_cast<int>(local_rank % cards.visible) : card;
+  if (!gpus.built_in) return no_cuda(typed);
+  if (gpus.visible < 1)
+    return bad_input("--device " + typed + ": no CUDA GPU is visible here: use cpu or auto");
+  if (gpu >= gpus.visible)
+    return bad_input("--device " + typed + ": the visible GPUs are cuda:0..cuda:" +
+                     std::to_string(gpus.visible - 1) + ": give one of them");
+  const auto chosen = any ? static_cast<int>(local_rank % gpus.visible) : gpu;
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(chosen));
 }
 
-Expected<std::vector<at::Device>> choose_devices(const std::string& typed, const Cards& cards,
+Expected<std::vector<at::Device>> choose_devices(const std::string& typed, const Gpus& gpus,
                                                  std::int64_t local_worker, std::int64_t each) {
   std::vector<at::Device> devices;
   for (std::int64_t i = 0; i < each; ++i) {
-    const auto device = choose_device(typed, cards, local_worker * each + i);
+    const auto device = choose_device(typed, gpus, local_worker * each + i);
     if (!device) return device.error();
     devices.push_back(*device);
   }

@@ -1,5 +1,5 @@
-// DeviceRuntime: what a training step needs of a device, and nothing else: three queues, marks in
-// them, copies and page-locked memory. No call waits for the whole device, but host_memory() and
+// DeviceRuntime: what a training step needs of a device, and nothing else: three streams, events in
+// them, copies and pinned memory. No call waits for the whole device, but pinned_memory() and
 // the end of what it gave, which may.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -16,23 +16,23 @@
 
 namespace grapevine {
 
-// Work in one queue runs in the order in which it was put there; queues run side by side.
-enum class Queue { upload, compute, download };
-inline constexpr std::size_t kQueues = 3;
+// Work in one stream runs in the order in which it was put there; streams run side by side.
+enum class Stream { upload, compute, download };
+inline constexpr std::size_t kStreams = 3;
 
-// A place in a queue: behind all work that was there when the mark was made. Thread-safe.
-class Mark {
+// A place in a stream: behind all work that was there when the event was made. Thread-safe.
+class DeviceEvent {
  public:
-  virtual ~Mark() = default;
+  virtual ~DeviceEvent() = default;
   // Never blocks. Once true, it stays true.
   virtual bool reached() const = 0;
 };
-using MarkHandle = std::shared_ptr<const Mark>;  // null: was reached before anything began
+using EventHandle = std::shared_ptr<const DeviceEvent>;  // null: was reached before anything began
 
-// While it lives, ATen calls of the thread that made it go to its queue.
-class QueueScope {
+// While it lives, ATen calls of the thread that made it go to its stream.
+class StreamScope {
  public:
-  virtual ~QueueScope() = default;
+  virtual ~StreamScope() = default;
 };
 
 // Not thread-safe, but one object may serve one thread after another. ATen's exceptions pass
@@ -44,73 +44,83 @@ class DeviceRuntime {
   virtual at::Device device() const = 0;
 
   // True: the device computes in the host's memory and in program order, so that nothing is
-  // copied, marks are null and no wait ever waits.
+  // copied, events are null and no wait ever waits.
   virtual bool in_host_memory() const = 0;
 
   // Scopes nest, and end in the reverse order on the thread that made them.
-  virtual std::unique_ptr<QueueScope> enter(Queue queue) = 0;
+  virtual std::unique_ptr<StreamScope> enter(Stream stream) = 0;
 
-  // Puts the copy into `queue` and returns at once; `from` and `to` stay as they are until a mark
-  // behind it is reached. REQUIRES: both contiguous, of the same type and numel; the one on the
-  // host in memory of host_memory(), or else the call may wait for the copy.
-  virtual void copy(Queue queue, const at::Tensor& to, const at::Tensor& from) = 0;
+  // Puts the copy into `stream` and returns at once; `from` and `to` stay as they are until an
+  // event behind it is reached. REQUIRES: both contiguous, of the same type and numel; the one on
+  // the host in memory of pinned_memory(), or else the call may wait for the copy.
+  virtual void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) = 0;
 
-  virtual MarkHandle mark(Queue queue) = 0;
+  virtual EventHandle record(Stream stream) = 0;
 
-  // What is put into `queue` from now on runs after `mark`. The host does not wait.
-  virtual void wait(Queue queue, const MarkHandle& mark) = 0;
+  // What is put into `stream` from now on runs after `event`. The host does not wait.
+  virtual void wait(Stream stream, const EventHandle& event) = 0;
 
   // Blocks the calling thread. Errors: timeout after `patience`; failed where the device reports
   // an error.
-  virtual Expected<void> host_wait(const MarkHandle& mark, Duration patience) = 0;
+  virtual Expected<void> host_wait(const EventHandle& event, Duration patience) = 0;
 
-  // The memory of `t`, which was made in another queue, is not handed out again before what `queue`
-  // holds at the time of t's end has run.
-  virtual void share(const at::Tensor& t, Queue queue) = 0;
+  // The memory of `t`, which was made in another stream, is not handed out again before what
+  // `stream` holds at the time of t's end has run.
+  virtual void record_stream(const at::Tensor& t, Stream stream) = 0;
 
-  // Page-locked memory that a copy can use without waiting; null where there is none left. Both
+  // Pinned memory that a copy can use without waiting; null where there is none left. Both
   // this call and the end of the memory may wait for the device (CUDA's do), and may come from any
   // thread.
-  virtual std::shared_ptr<void> host_memory(std::size_t bytes) = 0;
+  virtual std::shared_ptr<void> pinned_memory(std::size_t bytes) = 0;
 };
 
 // The CPU: nothing to stage, nothing to wait for.
 std::shared_ptr<DeviceRuntime> host_runtime();
 
 class GradientGroup;
-// A group of one replica on each of the (different) cards.
+// A group of one replica on each of the (different) GPUs.
 using GroupJoin = std::function<Expected<std::shared_ptr<GradientGroup>>(
-    const std::vector<int>& cards, Duration patience)>;
+    const std::vector<int>& gpus, Duration patience)>;
 
-// How this build reaches cards of a kind. Each call of `open` gives queues of their own.
-struct CardDriver {
-  std::function<int()> visible;  // number of cards; 0 where there is no driver either
-  std::function<Expected<std::shared_ptr<DeviceRuntime>>(int card)> open;
+// How this build reaches GPUs of a kind. Each call of `open` gives streams of their own.
+struct GpuDriver {
+  std::function<int()> visible;  // number of GPUs; 0 where there is no driver either
+  std::function<Expected<std::shared_ptr<DeviceRuntime>>(int gpu)> open;
   GroupJoin join_group = nullptr;  // null: this build has no NCCL
+  // What names a GPU in all processes of the machine, whichever of them each sees.
+  std::function<Expected<std::string>(int gpu)> id = nullptr;
+  // Threads that do not come back from a call of the driver; null: there are none.
+  std::function<int()> threads_left_behind = nullptr;
 };
 
 // At program start, before other threads. Registering twice replaces.
-void register_cuda_driver(CardDriver driver);
+void register_cuda_driver(GpuDriver driver);
 
-struct Cards {
+struct Gpus {
   bool built_in = false;
   int visible = 0;
 };
-Cards cuda_cards();
+Gpus visible_gpus();
 GroupJoin cuda_group_join();  // of the registered driver
+
+// The ids of `devices`, the CPU's being empty. Errors: the driver's; unavailable where it has none.
+Expected<std::vector<std::string>> device_ids(const std::vector<at::Device>& devices);
+
+// While it is true, the process can only be ended by _Exit: see GpuDriver::threads_left_behind.
+bool device_threads_left_behind();
 
 // Errors: unavailable where CUDA is not in this build; the driver's.
 Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device);
 
 // The device of the worker that is number `local_rank` (0, 1, …) on this machine, from what the
-// user typed: "cpu"; "cuda": card local_rank modulo the visible ones; "cuda:I": card I; "auto":
-// as "cuda" where a card is visible, else as "cpu". Errors: bad_input, naming what to do.
-Expected<at::Device> choose_device(const std::string& typed, const Cards& cards,
+// user typed: "cpu"; "cuda": GPU local_rank modulo the visible ones; "cuda:I": GPU I; "auto":
+// as "cuda" where a GPU is visible, else as "cpu". Errors: bad_input, naming what to do.
+Expected<at::Device> choose_device(const std::string& typed, const Gpus& gpus,
                                    std::int64_t local_rank);
 
 // The devices of a worker that has `each` of them: those of the local ranks local_worker * each, …
 // Errors: choose_device()'s.
-Expected<std::vector<at::Device>> choose_devices(const std::string& typed, const Cards& cards,
+Expected<std::vector<at::Device>> choose_devices(const std::string& typed, const Gpus& gpus,
                                                  std::int64_t local_worker, std::int64_t each);
 
 }  // namespace grapevine

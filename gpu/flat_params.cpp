@@ -1,10 +1,47 @@
 #include "gpu/flat_params.hpp"
 
 #include <ATen/ATen.h>
+#include <torch/version.h>
+
+#include <map>
 
 #include "messages/check.hpp"
 
 namespace grapevine {
+namespace {
+
+// One operation for many tensors, where LibTorch has it: on a GPU a launch for each of a model's
+// hundreds of tensors takes longer than the copies.
+void copy_each(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1)
+  if (!to.empty()) at::_foreach_copy_(to, from);
+#else
+  for (std::size_t i = 0; i < to.size(); ++i) at::Tensor(to[i]).copy_(from[i]);
+#endif
+}
+
+// Flat float32. Those of one other type (batch-norm's counters) are converted together.
+std::vector<at::Tensor> flat_floats(const std::vector<at::Tensor>& parts) {
+  std::vector<at::Tensor> flat;
+  std::map<at::ScalarType, std::vector<at::Tensor>> others;
+  for (const at::Tensor& part : parts) {
+    flat.push_back(part.reshape({-1}));
+    if (part.scalar_type() != at::kFloat) others[part.scalar_type()].push_back(flat.back());
+  }
+  for (auto& [type, same] : others) {
+    const at::Tensor converted = at::cat(same).to(at::kFloat);
+    std::int64_t begin = 0;
+    for (at::Tensor& each : flat) {
+      if (each.scalar_type() != type) continue;
+      const std::int64_t count = each.numel();
+      each = converted.narrow(0, begin, count);
+      begin += count;
+    }
+  }
+  return flat;
+}
+
+}  // namespace
 
 FlatTensors::FlatTensors(const std::vector<NamedTensor>& named) {
   for (const NamedTensor& each : named) {
@@ -41,27 +78,38 @@ at::Tensor FlatTensors::gather(at::Device device) const {
 void FlatTensors::scatter(const at::Tensor& flat) {
   GRAPEVINE_CHECK(flat.numel() == numel_, flat.numel(), " values for ", numel_, " elements");
   const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> to, from;
+  std::map<at::ScalarType, std::vector<std::size_t>> others;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     at::Tensor& tensor = tensors_[i];
     if (tensor.sizes() != at::IntArrayRef(shapes_[i]))
       tensor.set_data(at::empty(shapes_[i], tensor.options()));
-    const std::int64_t count = tensor.numel();
-    tensor.copy_(flat.narrow(0, offsets_[i], count).view(shapes_[i]));
+    to.push_back(tensor);
+    from.push_back(flat.narrow(0, offsets_[i], tensor.numel()));
+    if (tensor.scalar_type() != at::kFloat) others[tensor.scalar_type()].push_back(i);
   }
+  for (const auto& [type, same] : others) {
+    std::vector<at::Tensor> values;
+    for (const std::size_t i : same) values.push_back(from[i]);
+    const at::Tensor converted = at::cat(values).to(type);
+    std::int64_t begin = 0;
+    for (const std::size_t i : same) {
+      from[i] = converted.narrow(0, begin, to[i].numel());
+      begin += to[i].numel();
+    }
+  }
+  for (std::size_t i = 0; i < to.size(); ++i) from[i] = from[i].view(shapes_[i]);
+  copy_each(to, from);
 }
 
 void FlatTensors::pack(const std::vector<at::Tensor>& parts, at::Tensor& flat) const {
   GRAPEVINE_CHECK(parts.size() == tensors_.size() && flat.numel() == numel_);
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const std::int64_t end = i + 1 < parts.size() ? offsets_[i + 1] : numel_;
-    at::Tensor slot = flat.narrow(0, offsets_[i], end - offsets_[i]).view(shapes_[i]);
-    if (parts[i].defined()) {
-      slot.copy_(parts[i]);
-    } else {
-      slot.zero_();
-    }
-  }
+  if (parts.empty()) return;
+  std::vector<at::Tensor> defined = parts;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (!parts[i].defined()) defined[i] = at::zeros(shapes_[i], flat.options());
+  at::cat_out(flat, flat_floats(defined));
 }
 
 void FlatTensors::move_to(at::Device device) {

@@ -8,7 +8,8 @@ namespace grapevine {
 namespace {
 
 // What speaks against NCCL; empty: nothing.
-std::string obstacle(const std::vector<at::Device>& devices, bool own_cards, bool built_in) {
+std::string obstacle(const std::vector<at::Device>& devices, const std::string& shared,
+                     bool built_in) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (!devices[i].is_cuda()) return "replica " + std::to_string(i) + " computes on the CPU";
     for (std::size_t j = 0; j < i; ++j)
@@ -16,30 +17,32 @@ std::string obstacle(const std::vector<at::Device>& devices, bool own_cards, boo
         return "replicas " + std::to_string(j) + " and " + std::to_string(i) + " share " +
                devices[i].str();
   }
-  if (!own_cards) return "other workers use these cards as well";
+  if (!shared.empty()) return "other workers use " + shared + " as well";
   return built_in ? "" : "this build has no NCCL";
 }
 
 }  // namespace
 
-GroupChoice choose_group(const std::vector<at::Device>& devices, bool own_cards, bool built_in) {
+GroupChoice choose_group(const std::vector<at::Device>& devices, const std::string& shared,
+                         bool built_in) {
   const std::string replicas = std::to_string(devices.size()) + " replicas: ";
-  const std::string against = obstacle(devices, own_cards, built_in);
-  if (!against.empty()) return {false, replicas + "gradients meet on the host, as " + against};
-  return {true, replicas + "gradients meet by NCCL, on a card each"};
+  const std::string against = obstacle(devices, shared, built_in);
+  if (!against.empty())
+    return {false, replicas + "gradients are summed on the host, as " + against};
+  return {true, replicas + "gradients are summed by NCCL, on a GPU each"};
 }
 
 Expected<std::shared_ptr<GradientGroup>> open_group(const std::string& worker,
                                                     const std::vector<at::Device>& devices,
-                                                    bool own_cards, Duration patience) {
+                                                    const std::string& shared, Duration patience) {
   const GroupJoin join = cuda_group_join();
-  const GroupChoice choice = choose_group(devices, own_cards, join != nullptr);
+  const GroupChoice choice = choose_group(devices, shared, join != nullptr);
   const bool as_wished = choice.nccl || !devices.front().is_cuda();
   spdlog::log(as_wished ? spdlog::level::info : spdlog::level::warn, "{}: {}", worker, choice.why);
   if (!choice.nccl) return std::shared_ptr<GradientGroup>();
-  std::vector<int> cards;
-  for (const at::Device device : devices) cards.push_back(device.index());
-  return join(cards, patience);
+  std::vector<int> gpus;
+  for (const at::Device device : devices) gpus.push_back(device.index());
+  return join(gpus, patience);
 }
 
 }  // namespace grapevine

@@ -18,11 +18,11 @@ class GradientGroup {
  public:
   virtual ~GradientGroup() = default;
 
-  // Called by each replica once for every pass, on a thread of its own and in the queue that
+  // Called by each replica once for every pass, on a thread of its own and in the stream that
   // `gradient` (flat float32, on the replica's device) was computed in: behind what is there,
   // `gradient` becomes the mean over all replicas, the same bits on all. May return before that is
   // done. Errors: a replica did not come in time, or the group was aborted; it is of no use then.
-  virtual Expected<void> mean(std::size_t replica, at::Tensor& gradient) = 0;
+  virtual Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) = 0;
 
   // Ends the group, and the waits of its replicas, on the devices as well. Any thread. Idempotent.
   virtual void abort() = 0;
@@ -33,17 +33,19 @@ struct GroupChoice {
   std::string why;  // one line for the log: what was chosen and what decided it
 };
 
-// Whether gradients of a worker's `devices` meet by NCCL or in the host's memory. NCCL takes one
-// replica for each card, and nobody else may use the cards: collectives of two groups that reach
-// two cards in different orders wait for each other for ever. `own_cards`: no other worker has
-// them. `built_in`: whether this build has NCCL. Pure.
-GroupChoice choose_group(const std::vector<at::Device>& devices, bool own_cards, bool built_in);
+// Whether gradients of a worker's `devices` are summed by NCCL or in the host's memory. NCCL takes
+// one replica for each GPU, and no other worker may use the GPUs: collectives of two groups that
+// reach two GPUs in different orders wait for each other for ever. `shared`: one that others use as
+// well, for the line (shared_gpu() of gpu/gpu_claims.hpp); empty: none. `built_in`: whether this
+// build has NCCL. Pure.
+GroupChoice choose_group(const std::vector<at::Device>& devices, const std::string& shared,
+                         bool built_in);
 
-// The group of `devices`, or null where they meet in the host's memory; a line in the log, in the
-// name of `worker`, says which and why: a warning where there are cards. `patience`: longest wait
-// for a replica. Errors: NCCL's.
+// The group of `devices`, or null where gradients are summed in the host's memory; a line in the
+// log, in the name of `worker`, says which and why: a warning where there are GPUs. `patience`:
+// longest wait for a replica. Errors: NCCL's.
 Expected<std::shared_ptr<GradientGroup>> open_group(const std::string& worker,
                                                     const std::vector<at::Device>& devices,
-                                                    bool own_cards, Duration patience);
+                                                    const std::string& shared, Duration patience);
 
 }  // namespace grapevine

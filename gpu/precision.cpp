@@ -1,5 +1,6 @@
 #include "gpu/precision.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/version.h>
 
@@ -38,14 +39,21 @@ void set_type(at::DeviceType device, at::ScalarType type) {
 Expected<Precision> parse_precision(const std::string& typed, at::Device device) {
   if (typed == "fp32") return Precision::fp32;
   if (typed == "bf16") return Precision::bf16;
-  if (typed != "fp16") return unknown_name("--precision", typed, {"fp32", "bf16", "fp16"});
+  if (typed != "fp16" && typed != "tf32")
+    return unknown_name("--precision", typed, {"fp32", "tf32", "bf16", "fp16"});
   if (device.is_cpu())
-    return bad_input("--precision fp16: needs a CUDA card: use bf16 or fp32 on the CPU");
-  return Precision::fp16;
+    return bad_input("--precision " + typed + ": needs a CUDA GPU: use bf16 or fp32 on the CPU");
+  return typed == "fp16" ? Precision::fp16 : Precision::tf32;
+}
+
+void set_math_mode(Precision precision, bool benchmark) {
+  at::globalContext().setAllowTF32CuBLAS(precision == Precision::tf32);
+  at::globalContext().setAllowTF32CuDNN(precision == Precision::tf32);
+  at::globalContext().setBenchmarkCuDNN(benchmark);
 }
 
 AutocastScope::AutocastScope(Precision precision, at::DeviceType device)
-    : on_(precision != Precision::fp32), device_(device) {
+    : on_(precision == Precision::bf16 || precision == Precision::fp16), device_(device) {
   if (!on_) return;
   was_on_ = enabled(device_);
   old_type_ = type_of(device_);

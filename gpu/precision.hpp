@@ -9,16 +9,22 @@
 
 namespace grapevine {
 
-enum class Precision { fp32, bf16, fp16 };
+enum class Precision { fp32, tf32, bf16, fp16 };
 
-// "fp32" | "bf16" | "fp16"; what `device` can do of them. Errors (bad_input): another name; fp16 on
-// the CPU, whose LibTorch kernels for it are incomplete.
+// "fp32" | "tf32" | "bf16" | "fp16"; what `device` can do of them. Errors (bad_input): another
+// name; tf32 on the CPU, which has none; fp16 there, as LibTorch's kernels for it are incomplete.
 Expected<Precision> parse_precision(const std::string& typed, at::Device device);
+
+// How cuBLAS and cuDNN work from here on, in all threads of the process: products of float32
+// matrices and convolutions in TF32 (a mantissa of 10 bits) for Precision::tf32, with all 23 bits
+// for others, whatever LibTorch's default is; `benchmark`: cuDNN times its algorithms for each new
+// shape and takes the fastest, so that equal runs may differ in bits. Before training begins.
+void set_math_mode(Precision precision, bool benchmark);
 
 // While it lives, LibTorch's autocast chooses for each operation of this thread whether it runs in
 // 16 bits (products, convolutions) or in 32 (batch-norm's statistics, soft-max, losses). Nothing
-// for fp32. The cast copies of the parameters are not kept between operations: they would outlive
-// the binding of the parameters to z, in a cache that all threads share.
+// for fp32 and tf32. The cast copies of the parameters are not kept between operations: they would
+// outlive the binding of the parameters to z, in a cache that all threads share.
 class AutocastScope {
  public:
   AutocastScope(Precision precision, at::DeviceType device);

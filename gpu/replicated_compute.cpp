@@ -17,7 +17,7 @@ ReplicatedCompute::ReplicatedCompute(std::vector<std::unique_ptr<Compute>> repli
       group_(std::move(group)),
       patience_(patience),
       recycled_(replicas_.size()),
-      threads_(static_cast<int>(replicas_.size())) {
+      threads_(replicas_.size()) {
   GRAPEVINE_CHECK(replicas_.size() > 1, replicas_.size(), " replicas");
 }
 
@@ -76,7 +76,7 @@ void ReplicatedCompute::compute_all(GradientRequest request, std::vector<Gradien
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
     GradientRequest part = request;
     part.recycled = std::exchange(recycled_[i], {});
-    threads_.run([this, i, &result = parts[i], part = std::move(part)]() mutable {
+    threads_.run(i, [this, i, &result = parts[i], part = std::move(part)]() mutable {
       result = gradient_of(i, std::move(part));
       ended(result.error);
     });
@@ -87,10 +87,9 @@ void ReplicatedCompute::compute_all(GradientRequest request, std::vector<Gradien
     in_time = changed_.wait_for(lock, patience_, [this] { return ended_ == replicas_.size(); });
   }
   if (!in_time && group_) group_->abort();
-  threads_.waitWorkComplete();
+  threads_.wait();
 }
 
-// The pool would log an exception and leave a gradient that is none.
 Gradient ReplicatedCompute::gradient_of(std::size_t replica, GradientRequest request) const {
   try {
     return replicas_[replica]->gradient(std::move(request));

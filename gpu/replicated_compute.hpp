@@ -1,7 +1,5 @@
 // ReplicatedCompute: a worker with several devices, each with a slice of its batch.
 #pragma once
-#include <c10/core/thread_pool.h>
-
 #include <condition_variable>
 #include <cstddef>
 #include <memory>
@@ -11,13 +9,15 @@
 
 #include "gpu/compute.hpp"
 #include "gpu/gradient_group.hpp"
+#include "gpu/replica_threads.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
 
-// Every replica computes the gradient of its slice, all at the same parameters and on a thread of
-// their own; the worker's gradient is their mean. To everybody else this is one worker: nothing
-// that passes between its devices is a message, which is why consistent cuts need not know of it.
+// Every replica computes the gradient of its slice, all at the same parameters, each always on the
+// same thread of its own; the worker's gradient is their mean. To everybody else this is one
+// worker: nothing that passes between its devices is a message, which is why consistent cuts need
+// not know of it.
 //
 // Where a group is given, gradients meet in it, on the devices; else on the host, added in the
 // order of the replicas, so that equal requests give equal bits. Losses, accuracies and buffers
@@ -60,7 +60,7 @@ class ReplicatedCompute final : public Compute {
   std::size_t ended_ = 0;
   std::string first_error_;  // later ones may be but its consequence
 
-  c10::ThreadPool threads_;  // last: ends before what it uses
+  ReplicaThreads threads_;  // last: ends before what it uses
 };
 
 }  // namespace grapevine

@@ -21,9 +21,9 @@ Error too_large(std::int64_t train_size, std::int64_t ranks, std::int64_t batch_
                               std::to_string(ranks) + " ranks, " + std::to_string(train_size) +
                               " training samples";
   if (ranks > train_size)
-    return bad_input("batch larger than the shard: " + numbers + ": use at most " +
+    return bad_input("fewer training samples than ranks: " + numbers + ": use at most " +
                      std::to_string(train_size) + " ranks");
-  return bad_input("batch larger than the shard: " + numbers +
+  return bad_input("a rank's share of the training samples is smaller than a batch: " + numbers +
                    ": the largest batch size that fits is " + std::to_string(train_size / ranks));
 }
 

@@ -10,6 +10,7 @@ namespace grapevine {
 namespace {
 
 constexpr std::size_t kGranule = 4096;
+constexpr std::size_t kLargestStep = std::size_t{2} << 20;
 
 struct Block {
   std::shared_ptr<void> memory;
@@ -96,7 +97,7 @@ StagingPool::~StagingPool() = default;
 std::size_t StagingPool::block_bytes(std::size_t bytes) {
   std::size_t power = kGranule;
   while (power <= bytes / 2) power *= 2;
-  const std::size_t step = std::max(kGranule, power / 4);
+  const std::size_t step = std::clamp(power / 4, kGranule, kLargestStep);
   return (bytes + step - 1) / step * step;
 }
 
@@ -116,18 +117,18 @@ at::Tensor StagingPool::try_take(at::IntArrayRef shape, at::ScalarType dtype) {
   return at::from_blob(memory, shape, std::move(give_back), options);
 }
 
-void StagingPool::hold(at::Tensor t, MarkHandle mark) {
+void StagingPool::hold(at::Tensor t, EventHandle event) {
   release_reached();
-  if (mark == nullptr || mark->reached()) return;
+  if (event == nullptr || event->reached()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  held_.push_back({std::move(t), std::move(mark)});
+  held_.push_back({std::move(t), std::move(event)});
 }
 
 void StagingPool::release_reached() {
   std::vector<Held> reached;  // ends outside the lock: its tensors go back to the shelf
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto first = std::stable_partition(held_.begin(), held_.end(),
-                                           [](const Held& each) { return !each.mark->reached(); });
+                                           [](const Held& each) { return !each.event->reached(); });
   std::move(first, held_.end(), std::back_inserter(reached));
   held_.erase(first, held_.end());
 }

@@ -1,4 +1,4 @@
-// StagingPool: page-locked host memory for copies to and from a device, bounded and reused.
+// StagingPool: pinned host memory for copies to and from a device, bounded and reused.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -31,21 +31,22 @@ class StagingPool {
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
 
-  // A contiguous page-locked (or empty) tensor on the CPU, contents undefined; none, an undefined
+  // A contiguous pinned (or empty) tensor on the CPU, contents undefined; none, an undefined
   // tensor, beyond the limit or where pages cannot be locked.
   at::Tensor try_take(at::IntArrayRef shape, at::ScalarType dtype);
 
-  // What `bytes` take of the limit: at most a quarter, or a page, more. Four sizes for each power
-  // of two, so that batches of all lengths soon find a block.
+  // What `bytes` take of the limit: at most a quarter, or a page, more, and at most 2 MiB. Four
+  // sizes for each power of two up to 8 MiB, so that batches of all lengths soon find a block;
+  // models, whose size does not change, take what they need.
   static std::size_t block_bytes(std::size_t bytes);
 
-  // Keeps the memory of `t` from being reused until `mark` is reached: a copy is using it.
-  void hold(at::Tensor t, MarkHandle mark);
+  // Keeps the memory of `t` from being reused until `event` is reached: a copy is using it.
+  void hold(at::Tensor t, EventHandle event);
 
   struct Usage {
-    std::size_t bytes = 0;       // page-locked, lent or not
+    std::size_t bytes = 0;       // pinned, lent or not
     std::size_t free_bytes = 0;  // of them, waiting for a taker
-    std::int64_t overflows = 0;  // takers that got no page-locked memory
+    std::int64_t overflows = 0;  // takers that got no pinned memory
   };
   Usage usage() const;
 
@@ -53,7 +54,7 @@ class StagingPool {
   struct Shelf;
   struct Held {
     at::Tensor tensor;
-    MarkHandle mark;
+    EventHandle event;
   };
 
   void release_reached();

@@ -25,18 +25,23 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kStepStream = 0x6d61736b73;  // messages/random.hpp: one purpose, one stream
 
-// Page-locked memory that a worker may take: gradients that others still hold, z on its way, and
-// two batches.
-constexpr std::size_t kStagedGradients = 8;
-constexpr std::size_t kStagedBatches = std::size_t{256} << 20;
+// Pinned memory that a worker may take: gradients (one that is coming down, one that the role
+// reads, one that is still on its way to others), as many buffers, the ring that uploads go
+// through, and batches that are too small for it, in blocks for all their lengths.
+constexpr std::size_t kStagedResults = 3;
+constexpr std::size_t kStagedBatches = std::size_t{64} << 20;
 
 // Of a group's gradients, which are the same, one comes down.
 bool comes_down(const TorchComputeConfig& config) { return !config.group || config.replica == 0; }
 
-std::size_t staging_limit(const TorchComputeConfig& config, std::int64_t parameters) {
-  const std::size_t vectors = comes_down(config) ? kStagedGradients : 1;
-  const std::size_t gradient = sizeof(float) * static_cast<std::size_t>(parameters);
-  return vectors * StagingPool::block_bytes(gradient) + kStagedBatches / config.replicas;
+std::size_t staging_limit(const TorchComputeConfig& config, std::int64_t parameters,
+                          std::int64_t buffers) {
+  const auto block = [](std::int64_t floats) {
+    return StagingPool::block_bytes(sizeof(float) * static_cast<std::size_t>(floats));
+  };
+  const std::size_t results =
+      kStagedResults * (block(buffers) + (comes_down(config) ? block(parameters) : 0));
+  return results + Transfers::kRingBytes + kStagedBatches;
 }
 
 double seconds_since(Clock::time_point start) {
@@ -106,7 +111,8 @@ TorchCompute::TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> mod
       parameters_(std::move(parameters)),
       buffers_(FlatTensors::of_buffers(*model_)),
       initial_parameters_(FrozenTensor::freeze(parameters_.gather())),
-      transfers_(config_.runtime, staging_limit(config_, parameters_.numel()), config_.patience),
+      transfers_(config_.runtime, staging_limit(config_, parameters_.numel(), buffers_.numel()),
+                 config_.patience),
       loader_(config_.data, sampler, config_.rank, config_.loader) {
   if (buffers_.numel() > 0) initial_buffers_ = FrozenTensor::freeze(buffers_.gather());
   const auto scope = transfers_.begin_compute();
@@ -133,9 +139,12 @@ Expected<void> TorchCompute::check_fit() {
       return bad_input(what + ": its output has no gradient for its parameters, so that nothing " +
                        "could be learned: does its forward pass detach it?");
     }
-    return bad_input(what + ": its output is " + shape_text(output.sizes()) + " where " +
-                     shape_text(needed) + " is needed, for input " + input_shape +
-                     ": choose another model or data set");
+    const bool swapped =
+        output.dim() == 3 && output.transpose(1, 2).sizes() == at::IntArrayRef(needed);
+    return bad_input(
+        what + ": its output is " + shape_text(output.sizes()) + " where " + shape_text(needed) +
+        " is needed, for input " + input_shape + ": " +
+        (swapped ? "return output.transpose(1, 2)" : "choose another model or data set"));
   } catch (const std::exception& e) {
     return bad_input(what + ": output " + shape_text(needed) + " is needed for input " +
                      input_shape + ", but its forward pass failed: " + one_line(e));
@@ -157,7 +166,8 @@ Gradient TorchCompute::gradient(GradientRequest request) {
   try {
     result = try_gradient(request);
   } catch (const std::exception& e) {
-    result = Error{Errc::failed, "step " + std::to_string(step) + ": " + one_line(e)};
+    result = Error{Errc::failed, "step " + std::to_string(step) + ": the pass through model '" +
+                                     config_.model_name + "' threw: " + one_line(e)};
   }
   if (result) return *std::move(result);
   Gradient failure;
@@ -232,7 +242,9 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
     at::Tensor flat = result_memory(std::move(recycled), parameters_.numel(), device_);
     if (flat_buffers.defined()) buffers_.scatter(flat_buffers);
     seed_masks(request.step);
-    Expected<Pass> passed = forward_backward(flat_z, batch, std::move(flat));
+    Expected<Pass> passed = forward_backward(
+        flat_z, batch, std::move(flat),
+        request.step % config_.accuracy_every == 0 || request.step + 1 == config_.last_step);
     if (!passed) return passed.error();
     pass = *std::move(passed);
     transfers_.end_compute();
@@ -249,8 +261,10 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
   result.top1 = figure[1];
   result.top5 = figure[2];
   if (!std::isfinite(result.loss))
-    return Error{Errc::failed, "loss is not finite at step " + std::to_string(result.step) +
-                                   ": lower the learning rate"};
+    return Error{Errc::failed,
+                 "loss is not finite at step " + std::to_string(result.step) +
+                     (result.step == 0 ? ", before the first update: check the model and the data"
+                                       : ": lower the learning rate")};
   if (config_.scale_loss && figure[3] == 0) return lower_scale(result.step);
   if (config_.scale_loss) loss_scale_.succeeded();
   if (comes_down(config_)) result.value = FrozenTensor::freeze(std::move(gradient));
@@ -284,10 +298,10 @@ at::Tensor TorchCompute::forward(const at::Tensor& input) {
   return config_.precision == Precision::fp32 ? output : output.to(at::kFloat);
 }
 
-// Puts everything into the device's queue and reads nothing back: the host does not wait here, but
+// Puts everything into the device's stream and reads nothing back: the host does not wait here, but
 // for other replicas to come as far.
 Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
-                                                            at::Tensor flat) {
+                                                            at::Tensor flat, bool counts_hits) {
   const Task task = config_.data->info().task;
   const at::AutoGradMode with_grad(true);
   const BoundParameters bound(parameters_, z);
@@ -302,12 +316,14 @@ Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z,
   const at::NoGradGuard no_grad;
   if (config_.scale_loss) flat.mul_(1 / factor);
   if (config_.group)
-    if (const auto met = config_.group->mean(config_.replica, flat); !met) return met.error();
+    if (const auto met = config_.group->all_reduce_mean(config_.replica, flat); !met)
+      return met.error();
   const at::Tensor finite = config_.scale_loss ? flat.isfinite().all().to(at::kDouble).view({1})
                                                : at::ones({1}, loss.options().dtype(at::kDouble));
   Pass pass;
-  pass.figures = at::cat({loss.detach().to(at::kDouble).view({1}),
-                          accuracy_figures(task, output, batch.target), finite});
+  const at::Tensor accuracy =
+      counts_hits ? accuracy_figures(task, output, batch.target) : no_accuracy_figures(output);
+  pass.figures = at::cat({loss.detach().to(at::kDouble).view({1}), accuracy, finite});
   if (buffers_.numel() > 0) pass.buffers = buffers_.gather(device_);
   pass.gradient = std::move(flat);
   return pass;
@@ -329,12 +345,15 @@ Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
   if (info.test_size < 1)
     return bad_input("data '" + info.name + "' has no test samples: train without evaluation");
   const at::NoGradGuard no_grad;
+  auto pass = gate_pass();
+  if (!pass) return pass.error();
   const at::Tensor flat_z = transfers_.upload(z.read(), z_place_);
   const at::Tensor flat_buffers = upload_buffers(buffers);
   const auto scope = transfers_.begin_compute();
   const BoundParameters bound(parameters_, flat_z);
   if (flat_buffers.defined()) buffers_.scatter(flat_buffers);
   model_->train(false);
+  *pass = nullptr;
   Evaluation sum;
   const std::int64_t size = std::max<std::int64_t>(1, config_.eval_batch_size);
   for (std::int64_t begin = 0; begin < info.test_size; begin += size) {
@@ -358,6 +377,8 @@ Expected<at::Tensor> TorchCompute::evaluate_batch(std::int64_t begin, std::int64
   const Task task = config_.data->info().task;
   Expected<Batch> read = config_.data->batch(Split::test, range(begin, end), 0);
   if (!read) return read.error();
+  auto pass = gate_pass();
+  if (!pass) return pass.error();
   const Batch batch = transfers_.upload(*read);
   const auto behind_the_batch = transfers_.begin_compute();
   const at::Tensor output = forward(batch.input);
@@ -366,8 +387,18 @@ Expected<at::Tensor> TorchCompute::evaluate_batch(std::int64_t begin, std::int64
                accuracy_figures(task, output, batch.target)});
   transfers_.end_compute();
   at::Tensor here = transfers_.download(figures);
+  *pass = nullptr;  // nothing is held while the host waits
   if (const Expected<void> done = transfers_.finish(); !done) return done.error();
   return here;
+}
+
+// For evaluation, which runs beside training on a GPU that a group may use: what it puts there may
+// wait for the GPU, so it keeps out of the way of launches.
+Expected<std::unique_ptr<LaunchGate::Pass>> TorchCompute::gate_pass() const {
+  if (config_.runtime->in_host_memory()) return std::unique_ptr<LaunchGate::Pass>();
+  auto pass = std::make_unique<LaunchGate::Pass>(launch_gate(), config_.patience);
+  if (pass->granted()) return pass;
+  return Error{Errc::timeout, "evaluation waited for a collective that was not launched in time"};
 }
 
 Expected<void> TorchCompute::check_request(const FrozenTensor& z,

@@ -13,6 +13,7 @@
 #include "gpu/device.hpp"
 #include "gpu/flat_params.hpp"
 #include "gpu/gradient_group.hpp"
+#include "gpu/launch_gate.hpp"
 #include "gpu/model.hpp"
 #include "gpu/objective.hpp"
 #include "gpu/precision.hpp"
@@ -47,10 +48,14 @@ struct TorchComputeConfig {
   // Of the replicas, where gradients meet before they come down; null: they do not.
   std::shared_ptr<GradientGroup> group;
   LoaderOptions loader;
+  // top1 and top5 are computed in steps that it divides, and in step `last_step` - 1; NaN in
+  // others.
+  Step accuracy_every = 1;
+  Step last_step = 0;
 };
 
 // Parameters are bound to the request's z without a copy where z is in the memory that the device
-// computes in, and uploaded otherwise (gpu/transfers.hpp: queues, events, page-locked memory);
+// computes in, and uploaded otherwise (gpu/transfers.hpp: streams, events, pinned memory);
 // results are on the host then. The batch of the next step is uploaded while the device computes if
 // it is there by then, so that no result waits for a disk; the time of reading it counts as the
 // next step's. Loss: gpu/objective.hpp. Parameters that the loss does not reach have gradient zero.
@@ -81,9 +86,9 @@ class TorchCompute final : public Compute {
   // does not answer within `patience`, a gradient that does not fit into the precision.
   Gradient gradient(GradientRequest request) override;
 
-  // Evaluation mode, in batches of eval_batch_size. Errors: a data set without test samples, and
-  // those of model and data, a device that does not answer. A loss that is not finite is returned
-  // as it is.
+  // Evaluation mode, in batches of eval_batch_size; on a device, not while a group launches.
+  // Errors: a data set without test samples, and those of model and data, a device that does not
+  // answer. A loss that is not finite is returned as it is.
   Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override;
 
  private:
@@ -111,9 +116,11 @@ class TorchCompute final : public Compute {
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
                           Gradient& result);
   Expected<bool> lower_scale(Step step);
-  Expected<Pass> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat);
+  Expected<Pass> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat,
+                                  bool counts_hits);
   at::Tensor forward(const at::Tensor& input);
   Expected<Evaluation> try_evaluate(const FrozenTensor& z, const FrozenTensor& buffers);
+  Expected<std::unique_ptr<LaunchGate::Pass>> gate_pass() const;
   Expected<at::Tensor> evaluate_batch(std::int64_t begin, std::int64_t end);
   at::Tensor upload_buffers(const FrozenTensor& buffers);
   void seed_masks(Step step) const;
@@ -126,7 +133,7 @@ class TorchCompute final : public Compute {
   FrozenTensor initial_parameters_;
   FrozenTensor initial_buffers_;
   LossScale loss_scale_;
-  Transfers transfers_;  // before what lies in its queues
+  Transfers transfers_;  // before what lies in its streams
   Transfers::Place z_place_;
   Transfers::Place buffers_place_;
   std::optional<Uploaded> next_;

@@ -11,26 +11,19 @@
 #include "gpu/torch_error.hpp"
 
 namespace grapevine {
-namespace {
-
-// Page-locking copies of one part run while the part before it crosses the bus.
-constexpr std::int64_t kPartBytes = std::int64_t{4} << 20;
-
-}  // namespace
-
 Transfers::Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes,
                      Duration patience)
     : runtime_(std::move(runtime)),
       patience_(patience),
-      staging_([device = runtime_](std::size_t bytes) { return device->host_memory(bytes); },
+      staging_([device = runtime_](std::size_t bytes) { return device->pinned_memory(bytes); },
                staging_bytes) {}
 
 Transfers::~Transfers() {
-  // What the queues still read or write is freed after this. A device that does not answer within
+  // What the streams still read or write is freed after this. A device that does not answer within
   // the patience, or not at all, has failed, and its memory with it.
   try {
-    for (const Queue queue : {Queue::upload, Queue::compute, Queue::download})
-      if (!runtime_->host_wait(runtime_->mark(queue), patience_)) return;
+    for (const Stream stream : {Stream::upload, Stream::compute, Stream::download})
+      if (!runtime_->host_wait(runtime_->record(stream), patience_)) return;
   } catch (const std::exception& e) {
     spdlog::warn("{}: {}", runtime_->device().str(), one_line(e));
   }
@@ -40,10 +33,10 @@ at::Tensor Transfers::on_device(at::IntArrayRef shape, at::ScalarType dtype) con
   return at::empty(shape, at::TensorOptions(dtype).device(runtime_->device()));
 }
 
-// Copies from and to ordinary memory block the host until all before them in the queue has run, and
-// without a limit; so that is waited for first.
-void Transfers::wait_for(Queue queue) {
-  const Expected<void> here = runtime_->host_wait(runtime_->mark(queue), patience_);
+// Copies from and to ordinary memory block the host until all before them in the stream has run,
+// and without a limit; so that is waited for first.
+void Transfers::wait_for(const EventHandle& event) {
+  const Expected<void> here = runtime_->host_wait(event, patience_);
   if (!here) throw std::runtime_error(here.error().message);
 }
 
@@ -51,31 +44,57 @@ void Transfers::copy_up(const at::Tensor& to, const at::Tensor& host) {
   const at::NoGradGuard no_grad;
   const at::Tensor from = host.contiguous().view({-1});
   const at::Tensor flat = to.view({-1});
-  std::int64_t part = kPartBytes / static_cast<std::int64_t>(from.element_size());
+  if (static_cast<std::int64_t>(from.nbytes()) > kPartBytes) return copy_up_in_parts(flat, from);
+  if (from.numel() == 0) return;
   at::Tensor staged = staging_.try_take(from.sizes(), from.scalar_type());
-  if (!staged.defined()) {
-    wait_for(Queue::upload);
-    staged = at::empty(from.sizes(), from.options());
-    part = std::max<std::int64_t>(1, from.numel());
-  }
+  if (!staged.defined()) return copy_up_unstaged(flat, from);
+  staged.copy_(from);
+  runtime_->copy(Stream::upload, flat, staged);
+  staging_.hold(std::move(staged), runtime_->record(Stream::upload));
+}
+
+// One part is copied into pinned memory while the ones before cross the bus.
+void Transfers::copy_up_in_parts(const at::Tensor& flat, const at::Tensor& from) {
+  const std::int64_t part = kPartBytes / static_cast<std::int64_t>(from.element_size());
   for (std::int64_t begin = 0; begin < from.numel(); begin += part) {
     const std::int64_t count = std::min(part, from.numel() - begin);
-    at::Tensor slice = staged.narrow(0, begin, count);
+    const at::Tensor rest = from.narrow(0, begin, from.numel() - begin);
+    RingPart& next = next_part();
+    if (!next.memory.defined()) return copy_up_unstaged(flat.narrow(0, begin, rest.numel()), rest);
+    if (next.copied && !next.copied->reached()) wait_for(next.copied);
+    at::Tensor slice = at::from_blob(next.memory.data_ptr(), {count}, from.options());
     slice.copy_(from.narrow(0, begin, count));
-    runtime_->copy(Queue::upload, flat.narrow(0, begin, count), slice);
+    runtime_->copy(Stream::upload, flat.narrow(0, begin, count), slice);
+    next.copied = runtime_->record(Stream::upload);
+    next_ = (next_ + 1) % kRingParts;
   }
-  staging_.hold(staged, runtime_->mark(Queue::upload));
+}
+
+// Fewer parts make the ring where there is no pinned memory for more; without memory: there is
+// none.
+Transfers::RingPart& Transfers::next_part() {
+  if (!ring_[next_].memory.defined())
+    ring_[next_].memory = staging_.try_take({kPartBytes}, at::kByte);
+  if (!ring_[next_].memory.defined()) next_ = 0;
+  return ring_[next_];
+}
+
+void Transfers::copy_up_unstaged(const at::Tensor& flat, const at::Tensor& from) {
+  wait_for(runtime_->record(Stream::upload));
+  const at::Tensor copy = from.clone();
+  runtime_->copy(Stream::upload, flat, copy);
+  staging_.hold(copy, runtime_->record(Stream::upload));
 }
 
 at::Tensor Transfers::upload(const at::Tensor& host, Place& place) {
   if (host.device() == runtime_->device() && (runtime_->in_host_memory() || !host.is_cpu()))
     return host;
-  const auto scope = runtime_->enter(Queue::upload);
-  runtime_->wait(Queue::upload, runtime_->mark(Queue::compute));
+  const auto scope = runtime_->enter(Stream::upload);
+  runtime_->wait(Stream::upload, runtime_->record(Stream::compute));
   if (!place.memory.defined() || place.memory.sizes() != host.sizes() ||
       place.memory.scalar_type() != host.scalar_type()) {
     place.memory = on_device(host.sizes(), host.scalar_type());
-    runtime_->share(place.memory, Queue::compute);
+    runtime_->record_stream(place.memory, Stream::compute);
   }
   copy_up(place.memory, host);
   return place.memory;
@@ -83,33 +102,35 @@ at::Tensor Transfers::upload(const at::Tensor& host, Place& place) {
 
 Batch Transfers::upload(const Batch& host) {
   if (runtime_->in_host_memory()) return host;
-  const auto scope = runtime_->enter(Queue::upload);
+  const auto scope = runtime_->enter(Stream::upload);
   Batch batch{on_device(host.input.sizes(), host.input.scalar_type()),
               on_device(host.target.sizes(), host.target.scalar_type())};
   copy_up(batch.input, host.input);
   copy_up(batch.target, host.target);
-  runtime_->share(batch.input, Queue::compute);
-  runtime_->share(batch.target, Queue::compute);
+  runtime_->record_stream(batch.input, Stream::compute);
+  runtime_->record_stream(batch.target, Stream::compute);
   return batch;
 }
 
-std::unique_ptr<QueueScope> Transfers::begin_compute() {
-  runtime_->wait(Queue::compute, runtime_->mark(Queue::upload));
+std::unique_ptr<StreamScope> Transfers::begin_compute() {
+  runtime_->wait(Stream::compute, runtime_->record(Stream::upload));
   // Results are written where the last downloads read; they may be unfinished after an error.
-  runtime_->wait(Queue::compute, runtime_->mark(Queue::download));
-  return runtime_->enter(Queue::compute);
+  runtime_->wait(Stream::compute, runtime_->record(Stream::download));
+  return runtime_->enter(Stream::compute);
 }
 
-void Transfers::end_compute() { runtime_->wait(Queue::download, runtime_->mark(Queue::compute)); }
+void Transfers::end_compute() {
+  runtime_->wait(Stream::download, runtime_->record(Stream::compute));
+}
 
 at::Tensor Transfers::download(const at::Tensor& result) {
   if (runtime_->in_host_memory()) return result;
-  const auto scope = runtime_->enter(Queue::download);
+  const auto scope = runtime_->enter(Stream::download);
   at::Tensor host = staging_.try_take(result.sizes(), result.scalar_type());
-  runtime_->share(result, Queue::download);
+  runtime_->record_stream(result, Stream::download);
   if (host.defined()) {
     in_flight_.push_back(host);
-    runtime_->copy(Queue::download, host, result);
+    runtime_->copy(Stream::download, host, result);
   } else {
     host = at::empty(result.sizes(), at::TensorOptions(result.scalar_type()));
     late_.push_back({host, result});
@@ -118,15 +139,15 @@ at::Tensor Transfers::download(const at::Tensor& result) {
 }
 
 Expected<void> Transfers::finish() {
-  MarkHandle last = runtime_->mark(Queue::download);
+  EventHandle last = runtime_->record(Stream::download);
   Expected<void> done = runtime_->host_wait(last, patience_);
   const std::vector<Late> late = std::exchange(late_, {});
   if (done && !late.empty()) {
     for (const Late& each : late) {
       in_flight_.push_back(each.host);
-      runtime_->copy(Queue::download, each.host, each.result);
+      runtime_->copy(Stream::download, each.host, each.result);
     }
-    last = runtime_->mark(Queue::download);
+    last = runtime_->record(Stream::download);
     done = runtime_->host_wait(last, patience_);
   }
   // These handles end here in any case: freezing needs the last one. hold() takes over what a

@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -14,25 +16,31 @@
 
 namespace grapevine {
 
-// The order of one step, with the queue in which each part runs:
+// The order of one step, with the stream in which each part runs:
 //
 //   upload    z, buffers                      batch of the next step
 //   compute              forward, backward
 //   download                               gradient, buffers, figures
 //   host                 (reads the next batch)                     waits here, and only here
 //
-// Uploads overwrite what the last computation read, so they wait for its end in their queue; the
+// Uploads overwrite what the last computation read, so they wait for its end in their stream; the
 // host waits once, for the last copy of a step. On a device in host memory all of this is nothing:
 // tensors pass as they are.
 //
-// Where page-locked memory runs out, the host waits more often: before uploads, which throw
+// The host waits more often where an upload fills the ring of pinned parts before the first of them
+// has crossed the bus, and where pinned memory runs out: before uploads, which throw
 // std::runtime_error where the device does not answer, and for downloads, which finish() does then.
 // Every wait is bounded by `patience`.
 //
 // Not thread-safe.
 class Transfers {
  public:
-  // `staging_bytes`: most page-locked memory. `patience`: longest wait of the host.
+  // Uploads of more than a part go through a ring of pinned parts, which is kept.
+  static constexpr std::int64_t kPartBytes = std::int64_t{8} << 20;
+  static constexpr std::size_t kRingParts = 8;
+  static constexpr std::size_t kRingBytes = kRingParts * static_cast<std::size_t>(kPartBytes);
+
+  // `staging_bytes`: most pinned memory. `patience`: longest wait of the host.
   Transfers(std::shared_ptr<DeviceRuntime> runtime, std::size_t staging_bytes, Duration patience);
   // Waits for the copies in flight, at most `patience`.
   ~Transfers();
@@ -51,8 +59,8 @@ class Transfers {
   // A batch in memory of its own. `host` may end when this returns.
   Batch upload(const Batch& host);
 
-  // ATen calls of this thread go to the compute queue, behind all uploads so far.
-  std::unique_ptr<QueueScope> begin_compute();
+  // ATen calls of this thread go to the compute stream, behind all uploads so far.
+  std::unique_ptr<StreamScope> begin_compute();
   // Downloads from here on wait for what was computed so far.
   void end_compute();
 
@@ -67,18 +75,27 @@ class Transfers {
   const StagingPool& staging() const { return staging_; }
 
  private:
+  struct RingPart {
+    at::Tensor memory;  // [kPartBytes]; undefined until it is needed
+    EventHandle copied;
+  };
   struct Late {
     at::Tensor host;
     at::Tensor result;
   };
 
   at::Tensor on_device(at::IntArrayRef shape, at::ScalarType dtype) const;
-  void wait_for(Queue queue);
+  void wait_for(const EventHandle& event);
   void copy_up(const at::Tensor& to, const at::Tensor& host);
+  RingPart& next_part();
+  void copy_up_in_parts(const at::Tensor& flat, const at::Tensor& from);
+  void copy_up_unstaged(const at::Tensor& flat, const at::Tensor& from);
 
   const std::shared_ptr<DeviceRuntime> runtime_;
   const Duration patience_;
   StagingPool staging_;
+  std::array<RingPart, kRingParts> ring_;
+  std::size_t next_ = 0;               // of the ring
   std::vector<at::Tensor> in_flight_;  // targets of downloads that no finish() has seen
   std::vector<Late> late_;             // downloads into ordinary memory, for finish() to do
 };

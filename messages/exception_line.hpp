@@ -5,7 +5,8 @@
 
 namespace grapevine {
 
-// The first line of what() of the exception behind `problem`; never throws, never empty.
+// The first line of what() of the exception behind `problem`, in plainer words where memory or
+// threads ran out; never empty.
 std::string exception_line(const std::exception_ptr& problem);
 
 }  // namespace grapevine

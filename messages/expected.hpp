@@ -13,10 +13,11 @@ enum class Errc {
   bad_input,    // the user can mend it: options, files, wirings (exit code 2)
   io,           // the operating system refused
   timeout,      // a bounded wait ran out
-  peer_down,    // another rank is gone
+  peer_down,    // a machine, process or link is lost (exit code 3)
   protocol,     // bytes that no peer of this version sends
   unavailable,  // not in this build
-  failed        // the run itself failed (NaN, a worker's exception)
+  failed,       // the run itself failed (NaN, a worker's exception)
+  stopped       // by request, with a checkpoint to resume from (exit code 4)
 };
 
 // What is wrong, where, and what to do: one line, no trailing full stop or newline.

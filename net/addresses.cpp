@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -19,9 +20,12 @@
 #include <vector>
 
 #include "messages/names.hpp"
+#include "net/resolve.hpp"
 
 namespace grapevine {
 namespace {
+
+constexpr std::chrono::seconds kLookUp{10};
 
 std::string numeric_name(const sockaddr* address, socklen_t size) {
   std::array<char, NI_MAXHOST> name{};
@@ -107,19 +111,55 @@ bool is_loopback_host(const std::string& host) {
 
 // Connecting a datagram socket sends nothing; it only makes the kernel choose the route.
 std::string own_address_towards(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return "";
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  const int socket = ::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const auto found = resolve(host, "9", std::chrono::steady_clock::now() + kLookUp);
+  if (!found) return "";
+  const SocketAddress& to = found->front();
+  const int socket = ::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return "";
   sockaddr_storage own{};
   socklen_t size = sizeof own;
-  const bool routed = ::connect(socket, found->ai_addr, found->ai_addrlen) == 0 &&
+  const bool routed = ::connect(socket, to.get(), to.size) == 0 &&
                       ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) == 0;
   ::close(socket);
   return routed ? numeric_name(reinterpret_cast<sockaddr*>(&own), size) : "";
+}
+
+namespace {
+
+// An errno; 0: this process may listen there.
+int listening_error(const SocketAddress& address, bool also_listen) {
+  const int socket = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return errno;
+  const int on = 1;
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const bool done = ::bind(socket, address.get(), address.size) == 0 &&
+                    (!also_listen || ::listen(socket, 1) == 0);
+  const int error = done ? 0 : errno;
+  ::close(socket);
+  return error;
+}
+
+}  // namespace
+
+std::string listening_address(const std::string& host, bool all_here) {
+  const auto found = resolve(host, "0", std::chrono::steady_clock::now() + kLookUp);
+  if (!found) return "";
+  const bool loopback_meant = all_here || is_loopback_host(host);
+  for (const SocketAddress& address : *found) {
+    std::string name = numeric_host(address);
+    if (is_loopback_host(name) && !loopback_meant) continue;
+    if (listening_error(address, false) == 0) return name;
+  }
+  return "";
+}
+
+Expected<void> can_listen(const std::string& host, std::uint16_t port) {
+  const auto found = resolve(host.empty() ? "0.0.0.0" : host, std::to_string(port),
+                             std::chrono::steady_clock::now() + kLookUp);
+  if (!found) return found.error();
+  const int error = listening_error(found->front(), true);
+  if (error != 0) return Error{Errc::io, std::generic_category().message(error)};
+  return {};
 }
 
 }  // namespace grapevine

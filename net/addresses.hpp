@@ -24,8 +24,19 @@ Expected<std::uint16_t> free_tcp_port();
 std::string machine_name();
 
 // The address from which this machine would send to `host` (a name or an address); sends nothing.
-// Empty where the host cannot be resolved or there is no route to it.
+// Empty where the host cannot be resolved within ten seconds or there is no route to it.
 std::string own_address_towards(const std::string& host);
+
+// Where to listen so that others reach this machine as `host`, and on no other interface: the
+// address of this machine that the name stands for. Loopback where `host` says so itself, or where
+// a name of this machine stands for it (as /etc/hosts may have it) and `all_here`: nobody else
+// connects. Empty, for all interfaces: `host` is no address of this machine, as behind a router or
+// a service, or cannot be resolved within ten seconds.
+std::string listening_address(const std::string& host, bool all_here);
+
+// Whether this process may listen there; `host` empty: on all interfaces. Errors (io): the system's
+// words, such as "Address already in use".
+Expected<void> can_listen(const std::string& host, std::uint16_t port);
 
 // Whether what `host` reaches is this machine: "localhost", 127.x.y.z or ::1. Other names are not
 // looked up.

@@ -72,7 +72,7 @@ void InprocTransport::detach(Rank rank) {
     undelivered.swap(box.items);
     for (Mailbox& other : mailboxes_) {
       if (other.inbox == nullptr) continue;
-      other.items.emplace_back(PeerDown{rank});
+      other.items.emplace_back(PeerDown{rank, ""});
       told.push_back(&other);
     }
   }

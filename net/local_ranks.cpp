@@ -55,34 +55,37 @@ bool LocalRanks::detach(Rank rank) {
     if (box.inbox == nullptr) return false;
     leaving.swap(box.inbox);
     undelivered.swap(box.items);
-    told = announce(rank);
+    told = announce(rank, "");
   }
   for (const Rank other : told) deliver_pending(other);
   return true;
 }
 
-void LocalRanks::peer_down(Rank peer) {
+bool LocalRanks::peer_down(Rank peer, const std::string& reason) {
   std::vector<Rank> told;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    told = announce(peer);
+    told = announce(peer, reason);
   }
   for (const Rank rank : told) deliver_pending(rank);
+  return !told.empty();
 }
 
-void LocalRanks::process_down(std::int32_t process) {
+bool LocalRanks::process_down(std::int32_t process, const std::string& reason) {
+  bool told = false;
   for (Rank rank = 0; rank < placement_.world_size(); ++rank)
-    if (placement_.process_of[checked(rank)] == process) peer_down(rank);
+    if (placement_.process_of[checked(rank)] == process) told = peer_down(rank, reason) || told;
+  return told;
 }
 
 // The local ranks that hear of it now. REQUIRES: mutex_ is held.
-std::vector<Rank> LocalRanks::announce(Rank peer) {
+std::vector<Rank> LocalRanks::announce(Rank peer, const std::string& reason) {
   std::vector<Rank> told;
   if (down_[checked(peer)]) return told;
   down_[checked(peer)] = true;
   for (Rank rank = 0; rank < placement_.world_size(); ++rank) {
     if (!placement_.is_local(rank) || down_[checked(rank)]) continue;
-    mailboxes_[checked(rank)].items.emplace_back(PeerDown{peer});
+    mailboxes_[checked(rank)].items.emplace_back(PeerDown{peer, reason});
     told.push_back(rank);
   }
   return told;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "net/mailbox.hpp"
@@ -27,10 +28,11 @@ class LocalRanks {
   // Pending deliveries are dropped, the other local ranks get peer_down. False where the rank was
   // not attached, which changes nothing.
   bool detach(Rank rank);
-  // A rank of any process is lost; nothing happens where it was before.
-  void peer_down(Rank peer);
+  // A rank of any process is lost; nothing happens where it was before. True where a local rank is
+  // told. `reason` as Inbox::peer_down()'s.
+  bool peer_down(Rank peer, const std::string& reason);
   // As peer_down() of all ranks of another process.
-  void process_down(std::int32_t process);
+  bool process_down(std::int32_t process, const std::string& reason);
 
   // REQUIRES (GRAPEVINE_CHECK) of a message that is to be sent: from a local rank to one that
   // exists.
@@ -52,7 +54,7 @@ class LocalRanks {
   std::size_t checked(Rank rank) const;
   void check_local(Rank rank) const;
   bool may_send(Rank from, Rank to, std::uint64_t bytes);
-  std::vector<Rank> announce(Rank peer);
+  std::vector<Rank> announce(Rank peer, const std::string& reason);
   void deliver_pending(Rank rank);
 
   const Placement placement_;

@@ -27,10 +27,9 @@ bool next_item(std::mutex& mutex, Mailbox& box, std::shared_ptr<Inbox>& inbox,
 }
 
 void hand_over(Inbox& inbox, Mailbox::Item item) {
-  if (auto* envelope = std::get_if<Envelope>(&item))
-    inbox.deliver(std::move(*envelope));
-  else
-    inbox.peer_down(std::get<PeerDown>(item).peer);
+  if (auto* envelope = std::get_if<Envelope>(&item)) return inbox.deliver(std::move(*envelope));
+  const auto& lost = std::get<PeerDown>(item);
+  inbox.peer_down(lost.peer, lost.reason);
 }
 
 }  // namespace

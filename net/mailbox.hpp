@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <variant>
 
 #include "net/transport.hpp"
@@ -11,6 +12,7 @@ namespace grapevine {
 
 struct PeerDown {
   Rank peer = 0;
+  std::string reason;  // see Inbox::peer_down()
 };
 
 // Guarded by a mutex of its transport, which orders the items of several mailboxes.

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -53,8 +54,10 @@ class RankRouter {
   // From the wire. REQUIRES: from a remote rank to a local one. Ignored where the sender is down.
   void arrived(Envelope envelope) { local_.deliver(std::move(envelope)); }
   // News of remote ranks; ignored where they are known already.
-  void rank_left(Rank rank) { local_.peer_down(rank); }
-  void process_left(std::int32_t process) { local_.process_down(process); }
+  void rank_left(Rank rank) { local_.peer_down(rank, ""); }
+  void process_left(std::int32_t process, const std::string& reason) {
+    local_.process_down(process, reason);
+  }
 
   bool has_outgoing() const { return outgoing_count_.load(std::memory_order_relaxed) > 0; }
   std::deque<Outgoing> take_outgoing();

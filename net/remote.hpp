@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "net/cancelled.hpp"
+#include "net/token.hpp"
 #include "net/transport.hpp"
 
 namespace grapevine {
@@ -22,6 +24,12 @@ struct Placement {
   }
 };
 
+// How connect() goes about it, beyond where everybody is.
+struct ConnectOptions {
+  JobToken token{};     // of the job: a connection without it is refused
+  Cancelled cancelled;  // ends the wait
+};
+
 // A Transport whose ranks live in several processes. Life: made (it listens), address() goes to
 // every other process by whatever rendezvous there is, connect() with everybody's address, then
 // attach() of the local ranks and traffic. Ranks of one process reach each other without the wire.
@@ -33,11 +41,19 @@ class RemoteTransport : public Transport {
   virtual std::string address() const = 0;
   // Connects to all other processes; `addresses` by process, the own one ignored. Returns once
   // messages can be sent to every rank. A message from a process that is connected earlier waits
-  // for the attach() of its receiver. Errors (timeout, io): name the process, its host and address.
+  // for the attach() of its receiver. Errors (timeout, io): name the process, its host and address;
+  // failed: cancelled.
   virtual Expected<void> connect(const std::vector<std::string>& addresses,
-                                 const Placement& placement, Duration patience) = 0;
-  // Somebody else (heartbeats, the control connection) found out that a process has died: its ranks
-  // go down at the local ones, if they have not yet. Messages in flight to it are dropped.
+                                 const Placement& placement, Duration patience,
+                                 const ConnectOptions& options) = 0;
+  // For a job whose processes nobody else can reach: without a token, until the patience is over.
+  Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
+                         Duration patience) {
+    return connect(addresses, placement, patience, {});
+  }
+  // The run has learnt that a process is lost (control connection): its ranks go down at the local
+  // ones, if they have not yet, behind the messages that have arrived. Those in flight to it are
+  // dropped, and the destructor does not wait for it.
   virtual void process_down(std::int32_t process) = 0;
 };
 

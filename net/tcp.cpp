@@ -36,13 +36,13 @@ std::vector<std::string> names_of(const Placement& placement,
 class TcpTransport final : public RemoteTransport {
  public:
   TcpTransport(const TcpOptions& options, std::unique_ptr<tcp::Wire> wire)
-      : options_(options),
-        address_(tcp::join_address(reachable_host(options.host), wire->port())),
+      : address_(tcp::join_address(reachable_host(options.host), wire->port())),
         wire_(std::move(wire)) {}
 
   std::string address() const override { return address_; }
+  using RemoteTransport::connect;
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
-                         Duration patience) override;
+                         Duration patience, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override;
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
   void detach(Rank rank) override;
@@ -60,9 +60,8 @@ class TcpTransport final : public RemoteTransport {
   const Placement& placement() const { return ranks().placement(); }
   Expected<void> dial_lower(const std::vector<std::string>& addresses,
                             const std::vector<std::string>& names, Clock::time_point deadline,
-                            Duration patience);
+                            Duration patience, const ConnectOptions& options);
 
-  const TcpOptions options_;
   const std::string address_;
   // Null until connect(); constant then. What it holds outlives the event loop that delivers to it.
   std::shared_ptr<LocalRanks> ranks_;
@@ -86,29 +85,31 @@ Expected<void> check(const std::vector<std::string>& addresses, const Placement&
 }
 
 Expected<void> TcpTransport::connect(const std::vector<std::string>& addresses,
-                                     const Placement& placement, Duration patience) {
+                                     const Placement& placement, Duration patience,
+                                     const ConnectOptions& options) {
   GRAPEVINE_CHECK(ranks_ == nullptr && wire_ != nullptr, "connect() is for once");
   Expected<void> result = check(addresses, placement);
   if (!result) return result;
   const Clock::time_point deadline = Clock::now() + patience;
   const std::vector<std::string> names = names_of(placement, addresses);
   auto ranks = std::make_shared<LocalRanks>(placement);
-  wire_->start(ranks, names);
+  wire_->start(ranks, names, options.token);
   ranks_ = std::move(ranks);
-  result = dial_lower(addresses, names, deadline, patience);
-  if (result) result = wire_->wait_connected(deadline, seconds(patience));
+  result = dial_lower(addresses, names, deadline, patience, options);
+  if (result) result = wire_->wait_connected(deadline, seconds(patience), options.cancelled);
   if (!result) wire_.reset();
   return result;
 }
 
 Expected<void> TcpTransport::dial_lower(const std::vector<std::string>& addresses,
                                         const std::vector<std::string>& names,
-                                        Clock::time_point deadline, Duration patience) {
-  const tcp::Hello hello{placement().own_process, tcp::Refusal::none, options_.job,
+                                        Clock::time_point deadline, Duration patience,
+                                        const ConnectOptions& options) {
+  const tcp::Hello hello{placement().own_process, tcp::Refusal::none, options.token,
                          tcp::placement_digest(placement())};
   for (std::int32_t p = 0; p < placement().own_process; ++p) {
     const auto i = static_cast<std::size_t>(p);
-    Expected<tcp::Socket> socket = tcp::dial(addresses[i], hello, p, deadline);
+    Expected<tcp::Socket> socket = tcp::dial(addresses[i], hello, p, deadline, options.cancelled);
     if (!socket) {
       const Error& e = socket.error();
       const std::string within = e.code == Errc::timeout ? " within " + seconds(patience) : "";

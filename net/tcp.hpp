@@ -13,8 +13,6 @@ struct TcpOptions {
   // Where to listen: the address of an interface, a host name, "0.0.0.0" or "::" for all of them.
   std::string host = "0.0.0.0";
   std::uint16_t port = 0;  // 0: any that is free
-  // Tells the processes of one job from those of any other: who says another number is refused.
-  std::uint64_t job = 0;
   // A peer from which nothing was heard for `heartbeat_timeout` is down; it is asked for a sign of
   // life every `heartbeat`. 0: only a broken connection counts, which a suspended process or a
   // severed cable does not cause. REQUIRES: a timeout of several intervals, and longer than the
@@ -44,8 +42,9 @@ inline constexpr std::size_t kTcpPieceBytes = std::size_t{256} << 10;
 //    its process. An exception from an Inbox is logged and counts as delivered.
 //  - Messages for a local rank that has not attached yet wait for it, as do its peer_downs.
 //  - A rank that has left does not come back: attach() of it is an error.
-//  - Bytes that no peer sends (another magic, version, job or placement; lengths beyond the
-//    limits; ranks that do not live there) end that connection with a log line, nothing else.
+//  - Bytes that no peer sends (another magic, version, token or placement; lengths beyond the
+//    limits; ranks that do not live there) end that connection with a log line; its ranks are then
+//    down, with that reason.
 //  - If connect() fails, all connections are closed: this transport is of no further use.
 //  - REQUIRES: tensors on the CPU; ranks handed to send() are inside the world, the sender local;
 //    the destructor runs on no thread of the transport, thus in no Inbox.

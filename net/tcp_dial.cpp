@@ -1,8 +1,8 @@
 #include "net/tcp_dial.hpp"
 #include "net/addresses.hpp"
+#include "net/resolve.hpp"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -23,36 +23,37 @@ using namespace std::chrono_literals;
 
 constexpr Clock::duration kFirstPause = 10ms;
 constexpr Clock::duration kLongestPause = 500ms;
-constexpr Clock::duration kCancelPoll = 100ms;
-
-using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
 Error system_error(int error) { return {Errc::io, text_of(error)}; }
 Error out_of_time(std::string what) { return {Errc::timeout, std::move(what)}; }
 
-// Until `events` or a hang-up, or the deadline: then false.
-bool wait_for(int descriptor, short events, Clock::time_point deadline) {
+Error asked_to_stop() { return {Errc::failed, "asked to stop"}; }
+
+// Until `events` or a hang-up. Errors: timeout, with `late`; failed: cancelled.
+Expected<void> wait_for(int descriptor, short events, Clock::time_point deadline,
+                        const Cancelled& cancelled, const char* late) {
   for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const Clock::time_point now = Clock::now();
+    const auto until =
+        cancelled ? std::min<Clock::time_point>(deadline, now + kCancelPoll) : deadline;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
     pollfd waiting{descriptor, events, 0};
     const int ready = ::poll(&waiting, 1, static_cast<int>(std::clamp<long long>(left, 0, 60'000)));
-    if (ready > 0) return true;
-    if (Clock::now() >= deadline) return false;
+    if (ready > 0) return {};
+    if (cancelled && cancelled()) return asked_to_stop();
+    if (Clock::now() >= deadline) return out_of_time(late);
   }
 }
 
-Expected<void> connect_to(int descriptor, const addrinfo& to, Clock::time_point deadline,
+Expected<void> connect_to(int descriptor, const SocketAddress& to, Clock::time_point deadline,
                           const Cancelled& cancelled) {
-  if (::connect(descriptor, to.ai_addr, to.ai_addrlen) == 0) return {};
+  if (::connect(descriptor, to.get(), to.size) == 0) return {};
   if (errno != EINPROGRESS) return system_error(errno);
-  while (!wait_for(descriptor, POLLOUT,
-                   cancelled ? std::min(deadline, Clock::now() + kCancelPoll) : deadline)) {
-    if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
-    if (Clock::now() >= deadline) return out_of_time("no answer to connecting");
-  }
+  const auto answered =
+      wait_for(descriptor, POLLOUT, deadline, cancelled, "no answer to connecting");
+  if (!answered) return answered;
   int error = 0;
   socklen_t size = sizeof error;
   ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
@@ -60,30 +61,31 @@ Expected<void> connect_to(int descriptor, const addrinfo& to, Clock::time_point 
   return {};
 }
 
+struct Connected {
+  Socket socket;
+  SocketAddress to;
+};
+
 // Of the addresses that the name has, the first that answers. Each gets its part of the time: one
 // that says nothing, as an IPv6 route may that leads nowhere, leaves some for the next.
-Expected<Socket> connect_to(const std::string& address, Clock::time_point deadline,
-                            const Cancelled& cancelled = nullptr) {
+Expected<Connected> connect_to(const std::string& address, Clock::time_point deadline,
+                               const Cancelled& cancelled) {
   const auto parts = split_address(address);
   if (!parts) return parts.error();
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int failed = ::getaddrinfo(parts->first.c_str(), parts->second.c_str(), &hints, &found);
-  if (failed != 0) return Error{Errc::io, ::gai_strerror(failed)};
-  const AddressList list(found, &::freeaddrinfo);
-  int left = 0;
-  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) ++left;
+  const auto found = resolve(parts->first, parts->second, deadline, cancelled);
+  if (!found) return found.error();
   Error last{Errc::io, "the name has no address"};
-  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next, --left) {
-    Socket socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  auto left = static_cast<int>(found->size());
+  for (const SocketAddress& to : *found) {
+    const int share = left--;
+    Socket socket(::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket.get() < 0) {  // a machine may be without IPv6
       last = system_error(errno);
       continue;
     }
-    const auto until = left == 1 ? deadline : Clock::now() + (deadline - Clock::now()) / left;
-    const Expected<void> connected = connect_to(socket.get(), *entry, until, cancelled);
-    if (connected) return socket;
+    const auto until = share == 1 ? deadline : Clock::now() + (deadline - Clock::now()) / share;
+    const Expected<void> connected = connect_to(socket.get(), to, until, cancelled);
+    if (connected) return Connected{std::move(socket), to};
     if (connected.error().code == Errc::failed) return connected.error();
     last = connected.error();
   }
@@ -91,7 +93,8 @@ Expected<Socket> connect_to(const std::string& address, Clock::time_point deadli
 }
 
 // The greeting is shorter than any socket buffer: one write takes all of it.
-Expected<Hello> exchange_hellos(int descriptor, const Hello& own, Clock::time_point deadline) {
+Expected<Hello> exchange_hellos(int descriptor, const Hello& own, Clock::time_point deadline,
+                                const Cancelled& cancelled) {
   const std::vector<std::byte> hello = encode_hello(own);
   if (::send(descriptor, hello.data(), hello.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(hello.size()))
@@ -99,8 +102,9 @@ Expected<Hello> exchange_hellos(int descriptor, const Hello& own, Clock::time_po
   std::array<std::byte, kHelloBytes> answer{};
   std::size_t size = 0;
   while (size < answer.size()) {
-    if (!wait_for(descriptor, POLLIN, deadline))
-      return out_of_time("it accepted the connection and then said nothing");
+    const auto ready = wait_for(descriptor, POLLIN, deadline, cancelled,
+                                "it accepted the connection and then said nothing");
+    if (!ready) return ready.error();
     const ssize_t count = ::recv(descriptor, answer.data() + size, answer.size() - size, 0);
     if (count == 0) return Error{Errc::io, "it closed the connection without an answer"};
     if (count < 0 && errno != EAGAIN && errno != EINTR) return system_error(errno);
@@ -111,7 +115,8 @@ Expected<Hello> exchange_hellos(int descriptor, const Hello& own, Clock::time_po
 
 Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t process) {
   if (answer.refusal != Refusal::none) return Error{Errc::protocol, describe(answer.refusal)};
-  if (answer.job != own.job) return Error{Errc::protocol, describe(Refusal::other_job)};
+  if (!equal_tokens(answer.job, own.job))
+    return Error{Errc::protocol, describe(Refusal::other_job)};
   if (answer.placement != own.placement)
     return Error{Errc::protocol, describe(Refusal::other_placement)};
   if (answer.process != process)
@@ -121,14 +126,15 @@ Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t 
 }
 
 Expected<Socket> dial_once(const std::string& address, const Hello& own, std::int32_t process,
-                           Clock::time_point deadline) {
-  Expected<Socket> socket = connect_to(address, deadline);
-  if (!socket) return socket;
-  const Expected<Hello> answer = exchange_hellos(socket->get(), own, deadline);
+                           Clock::time_point deadline, const Cancelled& cancelled) {
+  Expected<Connected> connected = connect_to(address, deadline, cancelled);
+  if (!connected) return connected.error();
+  Socket& socket = connected->socket;
+  const Expected<Hello> answer = exchange_hellos(socket.get(), own, deadline, cancelled);
   if (!answer) return answer.error();
   const Expected<void> checked = check_answer(*answer, own, process);
   if (!checked) return checked.error();
-  return socket;
+  return std::move(socket);
 }
 
 }  // namespace
@@ -158,23 +164,23 @@ std::string primary_address(bool ipv6) {
   return ipv6 ? "::1" : "127.0.0.1";
 }
 
-Expected<void> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
-                     const Cancelled& cancelled) {
-  const Expected<Socket> socket =
-      connect_to(join_address(host, port), Clock::now() + patience, cancelled);
-  if (!socket) return socket.error();
-  return {};
+Expected<std::string> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
+                            const Cancelled& cancelled) {
+  const auto connected = connect_to(join_address(host, port), Clock::now() + patience, cancelled);
+  if (!connected) return connected.error();
+  return numeric_host(connected->to);
 }
 
 Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t process,
-                      Clock::time_point deadline) {
+                      Clock::time_point deadline, const Cancelled& cancelled) {
   for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    Expected<Socket> socket = dial_once(address, own, process, deadline);
+    Expected<Socket> socket = dial_once(address, own, process, deadline, cancelled);
     if (socket) return socket;
     const Errc code = socket.error().code;
-    if (code == Errc::protocol || code == Errc::bad_input) return socket;
+    if (code == Errc::protocol || code == Errc::bad_input || code == Errc::failed) return socket;
     if (Clock::now() >= deadline) return out_of_time(socket.error().message);
     std::this_thread::sleep_for(std::min(pause, deadline - Clock::now()));
+    if (cancelled && cancelled()) return asked_to_stop();
   }
 }
 

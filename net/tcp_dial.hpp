@@ -3,10 +3,10 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
 
+#include "net/cancelled.hpp"
 #include "net/tcp_frames.hpp"
 
 namespace grapevine::tcp {
@@ -41,18 +41,15 @@ Expected<std::pair<std::string, std::string>> split_address(const std::string& a
 // route; without one "127.0.0.1".
 std::string primary_address(bool ipv6);
 
-// Asked about ten times a second by a thread that waits: whether to give up. Null: never.
-using Cancelled = std::function<bool()>;
-
-// Whether somebody accepts connections there; closes the one that it makes. Errors: timeout, io:
-// why not; failed: cancelled.
-Expected<void> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
-                     const Cancelled& cancelled = nullptr);
+// The address of `host`, in numbers, that accepts connections at `port`; closes the one that it
+// makes. Errors: timeout, io: why not; failed: cancelled.
+Expected<std::string> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
+                            const Cancelled& cancelled = nullptr);
 
 // Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
-// that no retry would change end it at once. Errors (timeout, protocol, bad_input): the reason
-// alone, without saying who was dialled.
+// that no retry would change end it at once. Errors (timeout, protocol, bad_input; failed:
+// cancelled): the reason alone, without saying who was dialled.
 Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t process,
-                      Clock::time_point deadline);
+                      Clock::time_point deadline, const Cancelled& cancelled = nullptr);
 
 }  // namespace grapevine::tcp

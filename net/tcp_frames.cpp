@@ -57,6 +57,8 @@ std::string describe(Refusal refusal) {
       return "it has other ranks in other processes: start all with the same placement";
     case Refusal::too_late:
       return "it has started without this process, or has lost it before";
+    case Refusal::lower_process:
+      return "processes dial those of lower index alone: check the list of addresses";
   }
   return "it refused for a reason that this version does not know";
 }
@@ -80,7 +82,7 @@ std::vector<std::byte> encode_hello(const Hello& hello) {
   put(out, kCodecVersion);
   put(out, hello.process);
   put(out, static_cast<std::int32_t>(hello.refusal));
-  put(out, hello.job);
+  out.insert(out.end(), hello.job.begin(), hello.job.end());
   put(out, hello.placement);
   out.resize(kHelloBytes);
   return out;
@@ -97,10 +99,10 @@ Expected<Hello> decode_hello(const std::byte* data) {
   Hello hello;
   hello.process = get<std::int32_t>(data + 8);
   hello.refusal = static_cast<Refusal>(get<std::int32_t>(data + 12));
-  hello.job = get<std::uint64_t>(data + 16);
-  hello.placement = get<std::uint64_t>(data + 24);
+  std::copy_n(data + 16, hello.job.size(), hello.job.begin());
+  hello.placement = get<std::uint64_t>(data + 32);
   const bool zeros =
-      std::all_of(data + 32, data + kHelloBytes, [](std::byte b) { return b == std::byte{0}; });
+      std::all_of(data + 40, data + kHelloBytes, [](std::byte b) { return b == std::byte{0}; });
   if (!zeros || hello.process < 0) return refused("its greeting is damaged");
   return hello;
 }

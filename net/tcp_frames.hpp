@@ -9,9 +9,9 @@
 //        6     2  version of the codec
 //        8     4  process: the sender's index
 //       12     4  refusal: 0 welcome; else why the connection ends now
-//       16     8  job
-//       24     8  digest of the placement
-//       32    16  zero
+//       16    16  token of the job
+//       32     8  digest of the placement
+//       40     8  zero
 // Control frame, 12 bytes: as long as the prefix of a codec header, so that a reader needs the same
 // number of bytes to tell them apart:
 //        0     4  magic "GVTC"
@@ -26,13 +26,21 @@
 
 #include "messages/codec.hpp"
 #include "net/remote.hpp"
+#include "net/token.hpp"
 
 namespace grapevine::tcp {
 
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
 inline constexpr std::size_t kHelloBytes = 48;
 
-enum class Refusal : std::int32_t { none, duplicate_process, other_job, other_placement, too_late };
+enum class Refusal : std::int32_t {
+  none,
+  duplicate_process,
+  other_job,
+  other_placement,
+  too_late,
+  lower_process
+};
 
 // What a refused process tells its user.
 std::string describe(Refusal refusal);
@@ -40,7 +48,7 @@ std::string describe(Refusal refusal);
 struct Hello {
   std::int32_t process = 0;
   Refusal refusal = Refusal::none;
-  std::uint64_t job = 0;
+  JobToken job{};
   std::uint64_t placement = 0;
 };
 

@@ -16,6 +16,9 @@
 #include <thread>
 #include <utility>
 
+#include "messages/exception_line.hpp"
+#include "messages/log_limit.hpp"
+
 namespace grapevine::tcp {
 namespace {
 
@@ -42,6 +45,8 @@ constexpr Clock::duration kHelloPatience = 10s;
 constexpr Clock::duration kStallCheck = 20ms;
 // Connections that have not said who they are; more are turned away.
 constexpr std::size_t kMaxStrangers = 256;
+// Of an event loop that has been asked to end, beyond what flushing may take.
+constexpr Clock::duration kFinishMargin = 5s;
 
 std::size_t index(std::int32_t process) { return static_cast<std::size_t>(process); }
 
@@ -63,6 +68,7 @@ struct Shared {
   // Guarded by mutex.
   std::shared_ptr<LocalRanks> ranks;  // null until start(); then constant
   std::vector<std::string> names;     // by process; constant after start()
+  JobToken token{};                   // "
   std::vector<Peer> peers;            // by process
   std::string duplicate;              // why two processes cannot both take part; else empty
   std::int32_t own_process = -1;      // constant after start()
@@ -149,6 +155,9 @@ class Broker {
   void on_beat();
 
   // ---- the end
+  template <class F>
+  void guard(connection_handle handle, F f);
+  void on_exception(const std::exception_ptr& problem);
   void on_closed(connection_handle handle);
   void on_drop(std::int32_t process);
   void end(Connection& c, const std::string& why);
@@ -162,6 +171,7 @@ class Broker {
   Hello own_hello(Refusal refusal = Refusal::none) const;
   const std::string& name(std::int32_t process) const { return shared_->names[index(process)]; }
   std::string where(const Connection& c);
+  std::string silence() const;
 
   const std::shared_ptr<Shared> shared_;
   const TcpOptions& options_;
@@ -171,8 +181,10 @@ class Broker {
   std::shared_ptr<LocalRanks> ranks_;  // null until on_start()
   CodecLimits limits_;                 // valid from then on
   std::uint64_t digest_ = 0;           // "
+  JobToken token_{};                   // "
   Connections connections_;
   std::uint64_t serials_ = 0;
+  LogLimit dropped_;  // lines about connections of nobody known
   Clock::time_point last_beat_;
   bool finishing_ = false;
   Clock::time_point finish_by_;
@@ -199,7 +211,7 @@ class Receiver final : public FrameSink {
     if (!lives_there(control.rank))
       return Error{Errc::protocol, "the departure of rank " + std::to_string(control.rank) +
                                        ", which does not live there"};
-    ranks_.peer_down(control.rank);
+    ranks_.peer_down(control.rank, "");
     return {};
   }
 
@@ -221,10 +233,14 @@ caf::behavior Broker::run(caf::io::broker* self) {
   self_ = self;
   acceptor_ = doorman_->hdl();
   self->add_doorman(std::exchange(doorman_, nullptr));
+  self->set_exception_handler([this](std::exception_ptr& problem) -> caf::error {
+    on_exception(problem);
+    return caf::exit_reason::unhandled_exception;
+  });
   return {
       [this](const caf::io::new_connection_msg& m) { on_connection(m.handle); },
-      [this](const caf::io::new_data_msg& m) { on_data(m); },
-      [this](const caf::io::data_transferred_msg& m) { on_written(m); },
+      [this](const caf::io::new_data_msg& m) { guard(m.handle, [&] { on_data(m); }); },
+      [this](const caf::io::data_transferred_msg& m) { guard(m.handle, [&] { on_written(m); }); },
       [this](const caf::io::connection_closed_msg& m) { on_closed(m.handle); },
       [](const caf::io::acceptor_closed_msg&) { spdlog::error("tcp: no longer listening"); },
       [this](StartAtom) { on_start(); },
@@ -244,6 +260,7 @@ void Broker::on_start() {
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
     ranks_ = shared_->ranks;
+    token_ = shared_->token;
   }
   limits_ = options_.limits;
   limits_.world_size = ranks_->placement().world_size();
@@ -259,11 +276,12 @@ void Broker::on_start() {
 }
 
 void Broker::on_adopt(int descriptor, std::int32_t process) {
-  if (finishing_) {
-    const Socket closed(descriptor);
-    return;
-  }
-  open(add(self_->add_scribe(descriptor)), process);
+  Socket socket(descriptor);
+  if (finishing_) return;
+  GRAPEVINE_CHECK(ranks_ != nullptr && process >= 0 && process < ranks_->placement().processes() &&
+                      process != ranks_->placement().own_process,
+                  "a connection to process ", process);
+  open(add(self_->add_scribe(socket.release())), process);
 }
 
 void Broker::on_connection(connection_handle handle) {
@@ -344,7 +362,7 @@ void Broker::answer(Connection& c) {
 
 Refusal Broker::judge(const Hello& hello) {
   const Placement& placement = ranks_->placement();
-  if (hello.job != options_.job) return Refusal::other_job;
+  if (!equal_tokens(hello.job, token_)) return Refusal::other_job;
   if (hello.placement != digest_ || hello.process >= placement.processes())
     return Refusal::other_placement;
   const std::lock_guard<std::mutex> lock(shared_->mutex);
@@ -357,6 +375,7 @@ Refusal Broker::judge(const Hello& hello) {
     }
     return Refusal::duplicate_process;
   }
+  if (hello.process < placement.own_process) return Refusal::lower_process;
   return link == Link::awaited ? Refusal::none : Refusal::too_late;
 }
 
@@ -403,8 +422,10 @@ void Broker::wake(std::int32_t process) {
   }
   Connection* const c = find_process(process);
   if (c == nullptr) return;
-  for (OutFrame& frame : taken) c->queue.push_back(std::move(frame));
-  pump(*c);
+  guard(c->handle, [&] {
+    for (OutFrame& frame : taken) c->queue.push_back(std::move(frame));
+    pump(*c);
+  });
 }
 
 void Broker::pump(Connection& c) {
@@ -449,11 +470,39 @@ void Broker::on_beat() {
     pump(c);
   }
   for (const connection_handle& handle : silent)
-    if (Connection* c = find(handle)) end(*c, "nothing was heard of it for too long");
+    if (Connection* c = find(handle)) end(*c, silence());
   self_->delayed_send(self_, options_.heartbeat, BeatAtom::value);
 }
 
 // ---- The end
+
+// What goes wrong with one connection, memory that cannot be had above all, ends that connection.
+template <class F>
+void Broker::guard(connection_handle handle, F f) {
+  try {
+    f();
+  } catch (const std::exception& problem) {
+    if (Connection* const c = find(handle)) end(*c, problem.what());
+  }
+}
+
+// The last resort: nobody waits for what this broker does no more.
+void Broker::on_exception(const std::exception_ptr& problem) {
+  try {
+    spdlog::error("tcp: all connections end: {}", exception_line(problem));
+    for (const auto& [handle, c] : connections_)
+      ::shutdown(static_cast<int>(handle.id()), SHUT_RDWR);
+    connections_.clear();
+    if (ranks_ != nullptr)
+      for (std::int32_t p = 0; p < ranks_->placement().processes(); ++p)
+        if (p != ranks_->placement().own_process) lose(p, "an error in this process");
+  } catch (const std::exception& again) {
+    spdlog::error("tcp: {}", again.what());
+  }
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  shared_->finished = true;
+  shared_->changed.notify_all();
+}
 
 void Broker::on_closed(connection_handle handle) {
   Connection* const c = find(handle);
@@ -468,16 +517,19 @@ void Broker::on_closed(connection_handle handle) {
 }
 
 void Broker::on_drop(std::int32_t process) {
-  if (Connection* c = find_process(process)) return end(*c, "it was reported as lost");
-  lose(process, "it was reported as lost");
+  if (Connection* c = find_process(process)) return end(*c, "");
+  lose(process, "");
 }
 
-// Ends the connection because of the other side. `c` is gone afterwards.
+// Ends the connection because of the other side; an empty `why`: because of news from elsewhere.
+// `c` is gone afterwards.
 void Broker::end(Connection& c, const std::string& why) {
   const connection_handle handle = c.handle;
   const bool open = c.state == Connection::State::open;
   const std::int32_t process = c.process;
-  if (!open) spdlog::warn("tcp: dropped a connection from {}: {}", where(c), why);
+  if (!open)
+    if (const auto more = dropped_.admit())
+      spdlog::warn("tcp: dropped a connection from {}: {}{}", where(c), why, *more);
   connections_.erase(handle);
   if (open)
     abandon(handle);
@@ -499,13 +551,13 @@ void Broker::lose(std::int32_t process, const std::string& why) {
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
     Peer& peer = shared_->peers[index(process)];
-    if (peer.link == Link::open && !finishing_)
-      spdlog::info("tcp: lost {}: {}", name(process), why);
     peer.link = Link::lost;
     unsent.swap(peer.outbox);
   }
   shared_->changed.notify_all();
-  if (!finishing_) ranks_->process_down(process);
+  // A process whose ranks have all left before breaks nothing.
+  if (!finishing_ && ranks_->process_down(process, why) && !why.empty())
+    spdlog::warn("tcp: the link to {} is lost: {}", name(process), why);
 }
 
 void Broker::on_finish() {
@@ -563,7 +615,14 @@ void Broker::check_finished() {
 }
 
 Hello Broker::own_hello(Refusal refusal) const {
-  return {ranks_->placement().own_process, refusal, options_.job, digest_};
+  // The token is for those alone that know it.
+  return {ranks_->placement().own_process, refusal,
+          refusal == Refusal::other_job ? JobToken{} : token_, digest_};
+}
+
+std::string Broker::silence() const {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat_timeout);
+  return "nothing was heard of it for " + std::to_string(ms.count() / 1000) + " s";
 }
 
 std::string Broker::where(const Connection& c) {
@@ -635,22 +694,29 @@ Expected<std::unique_ptr<Wire>> Wire::listen(const TcpOptions& options) {
 
 Wire::Wire(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-// The broker bounds this wait, unless an Inbox keeps the event loop from running.
 Wire::~Wire() {
   caf::anon_send(impl_->broker, FinishAtom::value);
-  std::unique_lock<std::mutex> lock(impl_->shared->mutex);
-  impl_->shared->changed.wait(lock, [&] { return impl_->shared->finished; });
+  Shared& shared = *impl_->shared;
+  std::unique_lock<std::mutex> lock(shared.mutex);
+  const bool finished = shared.changed.wait_for(lock, shared.options.flush_limit + kFinishMargin,
+                                                [&] { return shared.finished; });
+  lock.unlock();
+  if (finished) return;
+  spdlog::error("tcp: the event loop does not end; it is left behind");
+  static_cast<void>(impl_.release());
 }
 
 std::uint16_t Wire::port() const { return impl_->port; }
 
-void Wire::start(std::shared_ptr<LocalRanks> ranks, std::vector<std::string> names) {
+void Wire::start(std::shared_ptr<LocalRanks> ranks, std::vector<std::string> names,
+                 const JobToken& token) {
   Shared& shared = *impl_->shared;
   {
     const std::lock_guard<std::mutex> lock(shared.mutex);
     shared.own_process = ranks->placement().own_process;
     shared.peers.resize(names.size());
     shared.names = std::move(names);
+    shared.token = token;
     shared.ranks = std::move(ranks);
   }
   caf::anon_send(impl_->broker, StartAtom::value);
@@ -660,13 +726,19 @@ void Wire::adopt(Socket socket, std::int32_t process) {
   caf::anon_send(impl_->broker, AdoptAtom::value, socket.release(), process);
 }
 
-Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::string& patience) {
+Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::string& patience,
+                                    const Cancelled& cancelled) {
   Shared& shared = *impl_->shared;
   std::unique_lock<std::mutex> lock(shared.mutex);
-  shared.changed.wait_until(lock, deadline, [&] {
+  const auto decided = [&] {
     return !shared.duplicate.empty() || shared.first(Link::lost) >= 0 ||
            shared.first(Link::awaited) < 0;
-  });
+  };
+  while (!shared.changed.wait_until(
+      lock, std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll), decided)) {
+    if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
+    if (Clock::now() >= deadline) break;
+  }
   if (!shared.duplicate.empty()) return bad_input(shared.duplicate);
   const std::int32_t lost = shared.first(Link::lost);
   if (lost >= 0)

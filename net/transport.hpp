@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "messages/envelope.hpp"
 #include "messages/expected.hpp"
@@ -14,8 +15,9 @@ class Inbox {
  public:
   virtual ~Inbox() = default;
   virtual void deliver(Envelope envelope) = 0;
-  // Exactly once per lost peer, after the last message of that peer.
-  virtual void peer_down(Rank peer) = 0;
+  // Exactly once per lost peer, after the last message of that peer. `reason`: why the link to it
+  // broke, one phrase; empty where the peer left, or was reported as lost by process_down().
+  virtual void peer_down(Rank peer, const std::string& reason) = 0;
 };
 
 struct TransportCounters {

@@ -18,6 +18,7 @@ Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions&)
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -66,8 +67,10 @@ class UcxTransport final : public RemoteTransport {
   Expected<void> start();
 
   std::string address() const override { return address_; }
+  using RemoteTransport::connect;
+  // The token is not needed: a process is known by one of its own, which its address carries.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
-                         Duration patience) override;
+                         Duration patience, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override;
 
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
@@ -146,7 +149,8 @@ RankRouter& UcxTransport::router() const {
 }
 
 Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
-                                     const Placement& placement, Duration patience) {
+                                     const Placement& placement, Duration patience,
+                                     const ConnectOptions& options) {
   GRAPEVINE_CHECK(router_ == nullptr, "connect() twice");
   if (static_cast<std::int32_t>(addresses.size()) != placement.processes())
     return bad_input(std::to_string(addresses.size()) + " addresses for " +
@@ -159,9 +163,14 @@ Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
   if (!begun) return begun;
   wake();
   const auto decided = [&] { return engine_->connected() || engine_->connect_failed(); };
-  engine_changed_.wait_until(lock, deadline, decided);
+  bool cancelled = false;
+  while (!cancelled && Clock::now() < deadline &&
+         !engine_changed_.wait_until(
+             lock, std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll), decided))
+    cancelled = options.cancelled && options.cancelled();
   connecting_ = false;
   if (engine_->connected()) return {};
+  if (cancelled) return Error{Errc::failed, "asked to stop"};
   std::ostringstream after;
   after << to_seconds(patience) << " s";
   return Error{engine_->connect_failed() ? Errc::io : Errc::timeout,
@@ -190,7 +199,7 @@ void UcxTransport::process_down(std::int32_t process) {
   GRAPEVINE_CHECK(
       process >= 0 && process < placement.processes() && process != placement.own_process,
       "process ", process, " reported dead to process ", placement.own_process);
-  router().process_left(process);
+  router().process_left(process, "");
   {
     const std::lock_guard<std::mutex> lock(reported_mutex_);
     reported_dead_.push_back(process);
@@ -250,8 +259,8 @@ bool UcxTransport::work_once() {
       router->arrived(std::move(*message));
     else if (const auto* departure = std::get_if<Departure>(&event))
       router->rank_left(departure->rank);
-    else
-      router->process_left(std::get<ucx::ProcessLeft>(event).process);
+    else if (const auto* left = std::get_if<ucx::ProcessLeft>(&event))
+      router->process_left(left->process, left->reason);
   }
   return moved;
 }

@@ -87,13 +87,14 @@ struct Engine::Link {
   bool same_host = false;
   ucp_ep_h endpoint = nullptr;
 
-  bool open = true;       // until it says goodbye or is lost
-  bool lost = false;      // without a goodbye
-  bool heard = false;     // its hello
-  bool welcomed = false;  // by it
-  bool saw_all = false;   // it has answered our goodbye
-  bool closing = false;   // the endpoint
-  std::string why;        // it was lost
+  bool open = true;          // until it says goodbye or is lost
+  bool lost = false;         // without a goodbye
+  bool heard = false;        // its hello
+  bool welcomed = false;     // by it
+  bool saw_all = false;      // it has answered our goodbye
+  bool closing = false;      // the endpoint
+  bool overwhelmed = false;  // what came of it could not be dealt with
+  std::string why;           // it was lost
 
   std::uint64_t next_out = 0;
   std::uint64_t next_in = 0;
@@ -304,10 +305,14 @@ void Engine::forget(Send& sent) {
 void Engine::on_sent(void* request, ucs_status_t status, void* user_data) {
   Send& s = *static_cast<Send*>(user_data);
   Link& link = *s.link;
-  if (status != UCS_OK && link.same_host) left_for_peers().add(link.peer.pid, std::move(s.payload));
-  link.engine->forget(s);
+  link.engine->guard(&link, [&] {
+    if (status != UCS_OK && link.same_host)
+      left_for_peers().add(link.peer.pid, std::move(s.payload));
+    link.engine->forget(s);
+  });
   ucp_request_free(request);
-  if (status != UCS_OK) link.engine->fail(link, ucs_status_string(status));
+  if (status != UCS_OK)
+    link.engine->guard(&link, [&] { link.engine->fail(link, ucs_status_string(status)); });
 }
 
 // ---- Receiving
@@ -315,8 +320,11 @@ void Engine::on_sent(void* request, ucs_status_t status, void* user_data) {
 ucs_status_t Engine::on_am(void* arg, const void* header, std::size_t header_length, void* data,
                            std::size_t length, const ucp_am_recv_param_t* param) {
   const bool is_rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  const ucs_status_t status = static_cast<Engine*>(arg)->on_active_message(
-      header, header_length, data, length, is_rendezvous);
+  auto& engine = *static_cast<Engine*>(arg);
+  ucs_status_t status = UCS_ERR_NO_MEMORY;
+  engine.guard(nullptr, [&] {
+    status = engine.on_active_message(header, header_length, data, length, is_rendezvous);
+  });
   return is_rendezvous ? status : UCS_OK;  // UCX aborts where anything else is refused
 }
 
@@ -350,7 +358,7 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
         in_order(*link, prefix->number, Departure{prefix->rank});
       break;
     case Kind::goodbye:
-      in_order(*link, prefix->number, ProcessLeft{link->process});
+      in_order(*link, prefix->number, ProcessLeft{link->process, ""});
       break;
     case Kind::welcome:
       link->welcomed = true;
@@ -486,8 +494,10 @@ void Engine::start(Receive& r) {
 void Engine::on_received(void* request, ucs_status_t status, std::size_t, void* user_data) {
   Receive& r = *static_cast<Receive*>(user_data);
   ucp_request_free(request);
-  if (r.link != nullptr) --r.link->receiving;
-  r.engine->received(r, status);
+  Engine& engine = *r.engine;
+  Link* const link = r.link;
+  if (link != nullptr) --link->receiving;
+  engine.guard(link, [&] { engine.received(r, status); });
 }
 
 void Engine::received(Receive& r, ucs_status_t status) {
@@ -520,12 +530,12 @@ void Engine::in_order(Link& link, std::uint64_t number, std::optional<Event> eve
 }
 
 void Engine::take_effect(Link& link, Event event) {
-  if (std::holds_alternative<ProcessLeft>(event)) {
-    link.open = false;  // first: an answer that cannot be sent is no second end
-    link.why = "it has ended";
-    send_bare(link, Kind::seen);
-  }
+  const bool has_left = std::holds_alternative<ProcessLeft>(event);
   events_.push_back(std::move(event));
+  if (!has_left) return;
+  link.open = false;  // first: an answer that cannot be sent is no second end
+  link.why = "it has ended";
+  send_bare(link, Kind::seen);
 }
 
 std::vector<Event> Engine::take_events() { return std::exchange(events_, {}); }
@@ -534,17 +544,37 @@ std::vector<Event> Engine::take_events() { return std::exchange(events_, {}); }
 
 void Engine::on_endpoint_error(void* arg, ucp_ep_h, ucs_status_t status) {
   Link& link = *static_cast<Link*>(arg);
-  link.engine->fail(link, ucs_status_string(status));
+  link.engine->guard(&link, [&] { link.engine->fail(link, ucs_status_string(status)); });
+}
+
+template <class F>
+void Engine::guard(Link* link, F f) noexcept {
+  try {
+    f();
+  } catch (...) {  // memory that cannot be had: what follows needs none
+    overwhelmed_ = true;
+    for (const auto& one : links_)
+      if (one != nullptr && (link == nullptr || one.get() == link)) one->overwhelmed = true;
+  }
+}
+
+void Engine::fail_overwhelmed() {
+  for (const auto& link : links_)
+    if (link != nullptr && std::exchange(link->overwhelmed, false))
+      fail(*link, "no memory to deal with what came");
+  overwhelmed_ = false;
 }
 
 void Engine::fail(Link& link, const std::string& why) {
   if (link.open) {
+    // First what may throw: a callback that cannot go on fails the link once more.
+    std::string kept = why;
+    events_.emplace_back(ProcessLeft{link.process, why});
     link.open = false;
     link.lost = any_lost_ = true;
-    link.why = why;
+    link.why = std::move(kept);
     // Who has been told goodbye may well end before its answer is read.
     if (!saying_goodbye_) spdlog::warn("ucx: lost {}: {}", link.name(), why);
-    events_.emplace_back(ProcessLeft{link.process});
   }
   abandon(link);
 }
@@ -569,8 +599,9 @@ void Engine::abandon(Link& link) {
   }
   for (Receive& r : receives_)
     if (r.link == &link) r.link = nullptr;
-  if (link.endpoint == nullptr || std::exchange(link.closing, true)) return;
+  if (link.endpoint == nullptr || link.closing) return;
   broken_.push_back(&link);
+  link.closing = true;
 }
 
 void Engine::close_broken() {
@@ -609,6 +640,7 @@ bool Engine::progress() {
     ++rounds;
   }
   if (announced_ > 0) begin_announced();
+  if (overwhelmed_) fail_overwhelmed();
   if (!broken_.empty()) close_broken();
   if (any_lost_) release_unfetchable();
   const auto is_done = [](void* request) {

@@ -24,6 +24,7 @@ namespace grapevine::ucx {
 
 struct ProcessLeft {
   std::int32_t process = 0;
+  std::string reason;  // why it was lost; empty: it said goodbye
 };
 
 // What has come from other processes, in the order in which it is to take effect.
@@ -104,6 +105,11 @@ class Engine {
   void in_order(Link& link, std::uint64_t number, std::optional<Event> event);
   void take_effect(Link& link, Event event);
   void fail(Link& link, const std::string& why);
+  // Runs what a callback of UCX has to do. Nothing may be thrown through UCX, which is C: `link`,
+  // or every one where that is null, is given up by the next progress() instead.
+  template <class F>
+  void guard(Link* link, F f) noexcept;
+  void fail_overwhelmed();
   void abandon(Link& link);
   void close_broken();
   void release_unfetchable();
@@ -130,6 +136,7 @@ class Engine {
   std::uint64_t refused_ = 0;   // messages of nobody known
   bool saying_goodbye_ = false;
   bool any_lost_ = false;
+  bool overwhelmed_ = false;  // a callback has thrown: fail_overwhelmed() is due
   std::chrono::steady_clock::time_point last_release_;
   std::unique_ptr<Worker> worker_;
 };

@@ -124,26 +124,43 @@ build() {
     die "the build failed: see the compiler's message above"
 }
 
-# ---- What scripts/test-gpu and tests/bench/gpu.sh share: gpu/cuda built by itself for the card here.
+# ---- What scripts/test-gpu and tests/bench/gpu.sh share: what needs a GPU, built for the one here.
 
 # shellcheck disable=SC2034  # as above
 readonly kCudaBuild=${GRAPEVINE_CUDA_BUILD:-build-cuda}
 
 configure_cuda() {
-  command -v nvidia-smi >/dev/null || die "there is no CUDA card here (no nvidia-smi): run this on a" \
+  command -v nvidia-smi >/dev/null || die "there is no CUDA GPU here (no nvidia-smi): run this on a" \
     "machine with one"
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >&2 ||
-    die "nvidia-smi finds no CUDA card: run this on a machine with one"
+    die "nvidia-smi finds no CUDA GPU: run this on a machine with one"
   command -v nvcc >/dev/null || die "nvcc is not on PATH: install the CUDA toolkit, 12 or newer"
   local generator=()
   if command -v ninja >/dev/null; then generator=(-G Ninja); fi
-  cmake -S gpu/cuda -B "$kCudaBuild" "${generator[@]}" -DCMAKE_CUDA_ARCHITECTURES="$(card_architecture)" \
+  cmake -S gpu/cuda -B "$kCudaBuild" "${generator[@]}" -DCMAKE_CUDA_ARCHITECTURES="$(gpu_architecture)" \
     >&2 || die "cmake could not configure gpu/cuda: see its message above"
 }
 
 # As CMake writes it, e.g. 90 for compute capability 9.0.
-card_architecture() {
+gpu_architecture() {
   nvidia-smi --query-gpu=compute_cap --format=csv,noheader | sed -n '1s/[. ]//gp'
+}
+
+gpu_count() { nvidia-smi --query-gpu=name --format=csv,noheader | wc -l; }
+
+# configure_gpu FOLDER: the whole, with the LibTorch of python3's torch where it has one with CUDA, else
+# with what CMAKE_PREFIX_PATH leads to.
+configure_gpu() {
+  local folder=$1 torch
+  local -a more=()
+  if torch=$(python3 -c 'import torch; assert torch.version.cuda; print(torch.utils.cmake_prefix_path)' \
+    2>/dev/null); then more=(-DCMAKE_PREFIX_PATH="$torch"); fi
+  if command -v ninja >/dev/null; then more+=(-G Ninja); fi
+  cmake -S . -B "$folder" "${more[@]}" -DGRAPEVINE_CUDA=ON \
+    -DCMAKE_CUDA_ARCHITECTURES="$(gpu_architecture)" >&2 || die "cmake could not configure: see its message above"
+  grep -q '^GRAPEVINE_BUILDS_TORCH_CUDA:INTERNAL=TRUE' "$folder/CMakeCache.txt" ||
+    die "the LibTorch that cmake found is not for CUDA: 'pip install torch' has one, or set CMAKE_PREFIX_PATH" \
+      "(--kernels does without)"
 }
 
 require_gtest() {

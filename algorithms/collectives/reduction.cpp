@@ -23,8 +23,8 @@ void append(Outgoing& out, std::vector<Message> messages) {
 
 class RingReduction final : public Reduction {
  public:
-  RingReduction(std::vector<Rank> ranks, std::int32_t position)
-      : ranks_(std::move(ranks)), position_(position) {}
+  RingReduction(std::vector<Rank> ranks, std::int32_t position, std::int64_t d)
+      : ranks_(std::move(ranks)), position_(position), d_(d) {}
 
   Outgoing start(std::int64_t operation, double, at::Tensor&& vector, Rng&) override {
     ring_.emplace(ranks_, position_, operation);
@@ -68,6 +68,10 @@ class RingReduction final : public Reduction {
     if (!ring.entries().empty()) {
       ring_.emplace(ranks_, position_, operation);
       if (auto loaded = ring_->load(ring); !loaded) return loaded;
+      if (!ring_->started() || (d_ >= 0 && ring_->elements() != d_))
+        return bad_input(
+            "the saved sum is of another model: the checkpoint is damaged, resume from another "
+            "one");
     }
     return early_.load(state.under("early"));
   }
@@ -75,6 +79,7 @@ class RingReduction final : public Reduction {
  private:
   const std::vector<Rank> ranks_;
   const std::int32_t position_;
+  const std::int64_t d_;
   std::optional<RingAllReduce> ring_;  // of the operation that is running
   CollectiveInbox early_;
 };
@@ -127,11 +132,13 @@ class CompressedReduction final : public Reduction {
   bool done() const override { return collective_ && collective_->done(); }
 
   at::Tensor take_sum() override {
-    feedback_.restore(collective_->take_rejected());
+    const SparseVector rejected = collective_->take_rejected();
+    const std::vector<Packed> result = collective_->take_result();
+    feedback_.restore(rejected, selected_entries(result));
     at::Tensor sum = std::exchange(memory_, at::Tensor());
     if (!sum.defined()) sum = at::empty({d_}, at::kFloat);
     sum.zero_();
-    for (const Packed& packed : collective_->take_result()) {
+    for (const Packed& packed : result) {
       const auto folded = compressor_->fold(sum, packed, 1);
       GRAPEVINE_CHECK(folded.ok(), folded.error().message);
     }
@@ -175,6 +182,15 @@ class CompressedReduction final : public Reduction {
                                   {ranks_, rank_, operation, d_, quotas(epoch), c.value_type});
   }
 
+  // Where the ranks select from their sum; elsewhere all that was sent is in it.
+  std::optional<SparseVector> selected_entries(const std::vector<Packed>& result) const {
+    if (!compressor_->sparse() || parts_->plan.compression.reduce == SparseReduce::all_gather)
+      return std::nullopt;
+    auto entries = from_packed(result.front(), d_);
+    GRAPEVINE_CHECK(entries.ok(), entries.error().message);
+    return std::move(*entries);
+  }
+
   std::vector<LayerQuota> quotas(double epoch) const {
     return layer_quotas(parts_->plan.compression, epoch, d_);
   }
@@ -194,15 +210,16 @@ class CompressedReduction final : public Reduction {
 
 }  // namespace
 
-std::unique_ptr<Reduction> make_ring_reduction(std::vector<Rank> ranks, std::int32_t position) {
-  return std::make_unique<RingReduction>(std::move(ranks), position);
+std::unique_ptr<Reduction> make_ring_reduction(std::vector<Rank> ranks, std::int32_t position,
+                                               std::int64_t d) {
+  return std::make_unique<RingReduction>(std::move(ranks), position, d);
 }
 
 std::unique_ptr<Reduction> make_reduction(const std::shared_ptr<const SharedParts>& parts,
                                           Rank rank, std::int32_t ranks, std::int64_t d) {
   if (parts->plan.compression.enabled())
     return std::make_unique<CompressedReduction>(parts, rank, ranks, d);
-  return make_ring_reduction(all_ranks(ranks), rank);
+  return make_ring_reduction(all_ranks(ranks), rank, d);
 }
 
 }  // namespace grapevine

@@ -48,8 +48,10 @@ class Reduction {
   virtual Expected<void> load(const StateDict& state, std::int64_t operation, double epoch) = 0;
 };
 
-// The exact sum among `ranks`; ranks[position] is this rank.
-std::unique_ptr<Reduction> make_ring_reduction(std::vector<Rank> ranks, std::int32_t position);
+// The exact sum among `ranks`; ranks[position] is this rank. load() takes vectors of d alone, or of
+// any length where d < 0.
+std::unique_ptr<Reduction> make_ring_reduction(std::vector<Rank> ranks, std::int32_t position,
+                                               std::int64_t d = -1);
 
 // Among `ranks` ranks numbered from 0, as the plan says; for vectors of d.
 std::unique_ptr<Reduction> make_reduction(const std::shared_ptr<const SharedParts>& parts,

@@ -63,6 +63,8 @@ class RingAllReduce {
   std::int32_t rounds() const { return 2 * (size() - 1); }
   // Of each slice, >= 1. REQUIRES: started().
   std::int32_t pieces() const { return pieces_; }
+  // d. REQUIRES: started(); the result not taken.
+  std::int64_t elements() const { return data_.numel(); }
 
   // [d], the sum; sole owner of its bytes. REQUIRES: done(), once.
   at::Tensor take_result();

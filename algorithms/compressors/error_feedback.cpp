@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <cstring>
+#include <utility>
+
 #include "algorithms/kernels.hpp"
 #include "messages/check.hpp"
 
@@ -14,9 +17,9 @@ Packed ErrorFeedback::pack(at::Tensor& g, const Compressor& compressor, double e
   const auto taken = compressor.fold(residual_, sent, -1);
   GRAPEVINE_CHECK(taken.ok(), taken.error().message);
   if (velocity_.defined() && settings_.masking && compressor.sparse()) {
-    const auto entries = from_packed(sent, residual_.numel());
+    auto entries = from_packed(sent, residual_.numel());
     GRAPEVINE_CHECK(entries.ok(), entries.error().message);
-    clear_entries(velocity_, *entries);
+    sent_ = std::move(*entries);
   }
   return sent;
 }
@@ -35,8 +38,29 @@ void ErrorFeedback::accumulate(at::Tensor& g) {
   kernels::fold(residual_, velocity_);
 }
 
-void ErrorFeedback::restore(const SparseVector& rejected) {
-  if (settings_.enabled) add_entries(residual_, rejected, 1);
+namespace {
+
+// The entries of a that b has with the same value: the same entries. Of one that is only rounded, b
+// has another value.
+SparseVector same_entries(const SparseVector& a, const SparseVector& b) {
+  const SparseVector common = intersect(a, b, true), there = intersect(b, a, true);
+  SparseVector same;
+  for (std::size_t i = 0; i < common.indices.size(); ++i)
+    if (std::memcmp(&common.values[i], &there.values[i], sizeof(float)) == 0)
+      same.add(common.indices[i], common.values[i]);
+  return same;
+}
+
+}  // namespace
+
+void ErrorFeedback::restore(const SparseVector& rejected,
+                            const std::optional<SparseVector>& selected) {
+  if (!settings_.enabled) return;
+  add_entries(residual_, rejected, 1);
+  const SparseVector sent = std::exchange(sent_, {});
+  if (sent.size() == 0) return;
+  const SparseVector in_result = selected ? intersect(sent, *selected, true) : sent;
+  clear_entries(velocity_, intersect(in_result, same_entries(sent, rejected), false));
 }
 
 void ErrorFeedback::give_back(const Packed& packed, const Compressor& compressor) {
@@ -49,7 +73,31 @@ StateDict ErrorFeedback::save() const {
   StateDict state;
   if (residual_.defined()) state.put("residual", residual_.clone());
   if (velocity_.defined()) state.put("velocity", velocity_.clone());
+  if (sent_.size() > 0) {
+    state.put_list("sent.indices", {sent_.indices.begin(), sent_.indices.end()});
+    state.put("sent.values", at::tensor(sent_.values, at::kFloat));
+  }
   return state;
+}
+
+Expected<SparseVector> ErrorFeedback::load_sent(const StateDict& state, std::int64_t d) const {
+  SparseVector sent;
+  if (state.entries().count("sent.indices") == 0) return sent;
+  const auto indices = state.list("sent.indices");
+  if (!indices) return indices.error();
+  const auto values = state.flat_tensor("sent.values", static_cast<std::int64_t>(indices->size()));
+  if (!values) return values.error();
+  std::int64_t last = -1;
+  for (std::size_t i = 0; i < indices->size(); ++i) {
+    const std::int64_t index = (*indices)[i];
+    if (index <= last || index >= d)
+      return bad_input(
+          "entry 'sent.indices' of the saved state does not ascend below the model's size: the "
+          "checkpoint is damaged, resume from another one");
+    sent.add(static_cast<std::uint32_t>(index), values->data_ptr<float>()[i]);
+    last = index;
+  }
+  return sent;
 }
 
 Expected<void> ErrorFeedback::load(const StateDict& state, std::int64_t d) {
@@ -61,8 +109,15 @@ Expected<void> ErrorFeedback::load(const StateDict& state, std::int64_t d) {
     if (!tensor) return tensor.error();
     loaded[i] = tensor->clone();
   }
+  auto sent = load_sent(state, d);
+  if (!sent) return sent.error();
+  if (sent->size() > 0 && !loaded[1].defined())
+    return bad_input(
+        "the saved state has entries that were sent and no momentum: the checkpoint is damaged, "
+        "resume from another one");
   residual_ = loaded[0];
   velocity_ = loaded[1];
+  sent_ = std::move(*sent);
   return {};
 }
 

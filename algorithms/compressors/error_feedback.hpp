@@ -5,12 +5,16 @@
 // Momentum correction (Lin et al., "Deep Gradient Compression", ICLR 2018, Algorithm 1 and section
 // 3.2), with the optimizer's factor m; nesterov as in their released code:
 //   u <- m u + g | m (u + g);  e <- e + u | e + u + g;  send C(e);  e <- e - C(e)
-//   masking: u <- 0 at the entries that were sent
+//   masking: u <- 0 at the entries that were sent, once they are in the result: where ranks select
+//   from their sum, the momentum of what they reject stays, as its value does
 // Without error feedback it sends C(g) and keeps nothing.
 //
-// Not thread-safe: belongs to one role. Memory: d floats, 2 d with momentum correction.
+// Not thread-safe: belongs to one role. Memory: d floats, 2 d with momentum correction, and with
+// masking what was sent.
 #pragma once
 #include <ATen/core/Tensor.h>
+
+#include <optional>
 
 #include "algorithms/compressors/compressor.hpp"
 #include "algorithms/sparse_vector.hpp"
@@ -32,9 +36,11 @@ class ErrorFeedback {
   // `g`: [d] float32, contiguous, this step's vector; what it holds afterwards has no meaning.
   // All calls give the same d. Nothing of it changes with the density.
   Packed pack(at::Tensor& g, const Compressor& compressor, double epoch, Rng& rng);
-  // Entries that were sent and did not get into the result come back. Without error feedback they
-  // are lost, as the rest is.
-  void restore(const SparseVector& rejected);
+  // Once the result of what was sent is known, before the next pack(): `rejected` entries, which
+  // did not get into it, come back; `selected`: its entries, where it is not the sum of all that
+  // was sent. Without error feedback what is rejected is lost, as the rest is.
+  void restore(const SparseVector& rejected,
+               const std::optional<SparseVector>& selected = std::nullopt);
   // All of a vector that was sent, and that its receiver refused, comes back. `packed`: made by
   // pack() with the same compressor.
   void give_back(const Packed& packed, const Compressor& compressor);
@@ -48,10 +54,12 @@ class ErrorFeedback {
 
  private:
   void accumulate(at::Tensor& g);
+  Expected<SparseVector> load_sent(const StateDict& state, std::int64_t d) const;
 
   const ErrorFeedbackSettings settings_;
   at::Tensor residual_;  // e
   at::Tensor velocity_;  // u
+  SparseVector sent_;    // with masking: whose result is not known yet
 };
 
 }  // namespace grapevine

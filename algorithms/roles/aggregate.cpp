@@ -96,7 +96,12 @@ void Aggregate::on_message(Env& env, Envelope envelope) {
 void Aggregate::apply_if_reduced(Env& env) {
   if (!reduction_->done()) return;
   at::Tensor mean = reduction_->take_sum();
-  if (ranks_ > 1) mean.mul_(1.0 / static_cast<double>(ranks_));
+  // Models are divided: the rounding of 1/P would change the mean by one factor in every exchange.
+  const auto ranks = static_cast<double>(ranks_);
+  if (ranks_ > 1 && parts_->plan.pack == Pack::model)
+    mean.div_(ranks);
+  else if (ranks_ > 1)
+    mean.mul_(1.0 / ranks);
   const ClipSettings& clip = parts_->plan.clip;
   if (clip.norm > 0 && clip.at_sum) kernels::clip(mean, clip.norm);
   apply(env, std::move(mean));
@@ -165,21 +170,37 @@ StateDict Aggregate::save() const {
 }
 
 Expected<void> Aggregate::load(const StateDict& state) {
-  const auto phase = state.integer("phase"), held = state.integer("held");
+  const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
+             held = state.integer_in("held", 0, parts_->plan.local_steps - 1);
   for (const auto* field : {&phase, &held})
     if (!*field) return field->error();
   phase_ = static_cast<Phase>(*phase);
   held_ = *held;
-  anchor_ = FrozenTensor();
-  if (auto anchor = state.tensor("anchor"); anchor.ok()) anchor_ = FrozenTensor::copy_of(*anchor);
+  if (auto loaded = load_anchor(state); !loaded) return loaded;
   if (outer_) {
-    if (auto loaded = outer_->load(state.under("outer")); !loaded) return loaded;
+    if (auto loaded = outer_->load(state.under("outer"), model_.x.numel()); !loaded) return loaded;
   }
   if (auto loaded = reduction_->load(state.under("reduction"), model_.step,
                                      parts_->horizon.epoch_of(model_.step));
       !loaded)
     return loaded;
-  return optimizer_->load(state.under("optimizer"));
+  if (reduction_->running() != (phase_ == Phase::reducing))
+    return bad_input(
+        "entries 'phase' and 'reduction' of the saved state do not fit each other: the checkpoint "
+        "is damaged, resume from another one");
+  return optimizer_->load(state.under("optimizer"), model_.x.numel());
+}
+
+// Local steps need what they began from.
+Expected<void> Aggregate::load_anchor(const StateDict& state) {
+  anchor_ = FrozenTensor();
+  const bool begun = held_ > 0 || phase_ == Phase::reducing;
+  const bool has_anchor = state.entries().count("anchor") > 0;
+  if (parts_->plan.pack != Pack::difference || (!has_anchor && !begun)) return {};
+  const auto anchor = state.flat_tensor("anchor", model_.x.numel());
+  if (!anchor) return anchor.error();
+  anchor_ = FrozenTensor::copy_of(*anchor);
+  return {};
 }
 
 }  // namespace grapevine

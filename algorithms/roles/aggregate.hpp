@@ -60,6 +60,7 @@ class Aggregate final : public Role {
   void send(Env& env, std::vector<OutgoingMessage> messages);
   void apply_if_reduced(Env& env);
   Stamp stamp() const;
+  Expected<void> load_anchor(const StateDict& state);
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;

@@ -226,7 +226,7 @@ Expected<void> Bilateral::load(const StateDict& state) {
   partners_.clear();
   for (const std::int64_t partner : *partners) partners_.push_back(static_cast<Rank>(partner));
   update_clock();
-  return optimizer_->load(state.under("optimizer"));
+  return optimizer_->load(state.under("optimizer"), model_.x.numel());
 }
 
 }  // namespace grapevine

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/kernels.hpp"
@@ -22,6 +23,7 @@ DifferenceGossip::DifferenceGossip(std::shared_ptr<const SharedParts> parts, Ran
 // ---- the beats ----
 
 void DifferenceGossip::on_start(Env& env) {
+  if (outstanding_) begin_round(env);
   if (phase_ == Phase::computing) return compute(env);
   phase_ = Phase::ready;
   advance(env);
@@ -39,7 +41,7 @@ void DifferenceGossip::on_gradient(Env& env, Gradient gradient) {
 }
 
 void DifferenceGossip::advance(Env& env) {
-  if (outstanding_ && !round_complete(env)) return wait(env);
+  if (outstanding_ && !awaited_.empty()) return wait(env);
   if (outstanding_) mix(env);
   if (gradient_.defined()) apply(env);
   if (model_.step >= parts_->horizon.steps) {
@@ -64,12 +66,23 @@ void DifferenceGossip::apply(Env& env) {
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
 }
 
+// The links of round_ and who is still to be heard: a function of the round, of who is alive and of
+// what has arrived.
+void DifferenceGossip::begin_round(const Env& env) {
+  links_ = parts_->graph->symmetric_shares(round_, rank_, [](Rank) { return true; }).links;
+  awaited_.clear();
+  for (const Shares::Link& link : links_)
+    if (env.membership().is_alive(link.peer) && !has_arrived(link.peer)) awaited_.insert(link.peer);
+}
+
 // q = C(x_i - y_ij);  y_ij <- y_ij + q: once for all neighbours that know the same.
 void DifferenceGossip::push(Env& env) {
   ++round_;
   outstanding_ = true;
+  begin_round(env);
   std::map<Rank, Packed> packed;
-  for (const Shares::Link& link : shares(env).links) {
+  for (const Shares::Link& link : links_) {
+    if (!env.membership().is_alive(link.peer) && !has_arrived(link.peer)) continue;
     const Rank key = told_key(link.peer);
     auto [entry, fresh] = packed.try_emplace(key);
     if (fresh) {
@@ -90,7 +103,7 @@ void DifferenceGossip::push(Env& env) {
 // the other end's, with the sign turned.
 void DifferenceGossip::mix(Env& env) {
   outstanding_ = false;
-  for (const Shares::Link& link : shares(env).links) {
+  for (const Shares::Link& link : links_) {
     const auto arrived = arrived_.extract({round_, link.peer});
     if (arrived.empty()) continue;
     at::Tensor& heard = copy(heard_, link.peer);
@@ -116,9 +129,7 @@ void DifferenceGossip::compute(Env& env) {
 
 void DifferenceGossip::wait(Env& env) {
   phase_ = Phase::waiting;
-  for (const Shares::Link& link : shares(env).links)
-    if (!has_arrived(link.peer))
-      return env.record({EventKind::wait_begin, link.peer, stamp(), model_.step, 0, 0});
+  env.record({EventKind::wait_begin, *awaited_.begin(), stamp(), model_.step, 0, 0});
 }
 
 // ---- messages ----
@@ -128,6 +139,7 @@ void DifferenceGossip::on_message(Env& env, Envelope envelope) {
   GRAPEVINE_CHECK(chunk != nullptr && chunk->sender == envelope.from,
                   "compressed gossip got something else than a difference from rank ",
                   envelope.from);
+  if (chunk->operation == round_) awaited_.erase(envelope.from);
   const bool fresh =
       arrived_
           .try_emplace({chunk->operation, envelope.from}, Difference{envelope.stamp, chunk->data})
@@ -136,7 +148,10 @@ void DifferenceGossip::on_message(Env& env, Envelope envelope) {
   settle(env);
 }
 
-void DifferenceGossip::on_peer_down(Env& env, Rank) { settle(env); }
+void DifferenceGossip::on_peer_down(Env& env, Rank peer) {
+  awaited_.erase(peer);  // what has arrived still counts
+  settle(env);
+}
 
 // A rank that comes back takes part again only through a restart: its copies are gone.
 void DifferenceGossip::on_peer_up(Env&, Rank) {}
@@ -144,23 +159,10 @@ void DifferenceGossip::on_peer_up(Env&, Rank) {}
 void DifferenceGossip::on_timer(Env&, TimerId) {}
 
 void DifferenceGossip::settle(Env& env) {
-  if (phase_ != Phase::waiting || !round_complete(env)) return;
+  if (phase_ != Phase::waiting || !awaited_.empty()) return;
   env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
   phase_ = Phase::ready;
   advance(env);
-}
-
-// Of round_; what arrived from a peer that is down by now still counts.
-Shares DifferenceGossip::shares(const Env& env) const {
-  return parts_->graph->symmetric_shares(round_, rank_, [&](Rank peer) {
-    return env.membership().is_alive(peer) || has_arrived(peer);
-  });
-}
-
-bool DifferenceGossip::round_complete(const Env& env) const {
-  const Shares round = shares(env);
-  return std::all_of(round.links.begin(), round.links.end(),
-                     [&](const Shares::Link& link) { return has_arrived(link.peer); });
 }
 
 // All copies begin at zero: the same at both ends.
@@ -211,10 +213,13 @@ StateDict DifferenceGossip::save() const {
 
 Expected<void> DifferenceGossip::load(const StateDict& state) {
   const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
-             round = state.integer("round"), outstanding = state.integer("outstanding"),
+             round = state.integer_in("round", -1, std::numeric_limits<std::int64_t>::max() / 2),
+             outstanding = state.integer_in("outstanding", 0, 1),
              count = state.integer("arrived.count");
   for (const auto* field : {&phase, &round, &outstanding, &count})
     if (!*field) return field->error();
+  if (*outstanding == 1 && *round < 0)
+    return bad_input("entry 'outstanding' of the saved state waits for a round before the first");
   phase_ = static_cast<Phase>(*phase);
   round_ = *round;
   outstanding_ = *outstanding != 0;
@@ -239,7 +244,7 @@ Expected<void> DifferenceGossip::load(const StateDict& state) {
   for (std::int64_t i = 0; i < *count; ++i)
     if (auto loaded = load_difference(state.under("arrived." + std::to_string(i))); !loaded)
       return loaded;
-  return optimizer_->load(state.under("optimizer"));
+  return optimizer_->load(state.under("optimizer"), model_.x.numel());
 }
 
 Expected<void> DifferenceGossip::load_difference(const StateDict& state) {

@@ -23,11 +23,15 @@
 // Conservation: both ends of an edge move by opposite amounts, bit for bit: a round changes the sum
 //   of all x by rounding alone.
 // Deviations: the paper's graph is the same in every round, and one copy y_i serves all
-//   neighbours; here each edge may have its own, so that any sequence of graphs works.
+//   neighbours; here each edge may have its own, so that any sequence of graphs works. Copies
+//   start at 0, as in the paper, and not at the x_0 that ranks usually have in common: nothing here
+//   checks that they have, and an edge may appear late in a run. The first rounds, 1/density of
+//   them for top-k, therefore carry the parameters themselves.
 //   A peer that is down drops out of the sums: what it had is lost with it.
 #pragma once
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "algorithms/buffer_pool.hpp"
@@ -70,9 +74,8 @@ class DifferenceGossip final : public Role {
   void wait(Env& env);
   void settle(Env& env);
 
-  Shares shares(const Env& env) const;
+  void begin_round(const Env& env);
   bool has_arrived(Rank peer) const { return arrived_.count({round_, peer}) > 0; }
-  bool round_complete(const Env& env) const;
   // Which of told_ belongs to a neighbour.
   Rank told_key(Rank peer) const { return one_copy_ ? -1 : peer; }
   at::Tensor& copy(std::map<Rank, at::Tensor>& copies, Rank key) const;
@@ -91,6 +94,8 @@ class DifferenceGossip final : public Role {
   Phase phase_ = Phase::ready;
   std::int64_t round_ = -1;           // newest round pushed
   bool outstanding_ = false;          // round_ is pushed and not mixed
+  std::vector<Shares::Link> links_;   // of round_, while it is outstanding; dead peers included
+  std::set<Rank> awaited_;            // those whose difference of round_ is still to come
   at::Tensor gradient_;               // computed and not applied yet: [d] or undefined
   std::map<Rank, at::Tensor> told_;   // y_ij by told_key(j): what j knows of this rank
   std::map<Rank, at::Tensor> heard_;  // y_ji by j

@@ -21,6 +21,7 @@ Gossip::Gossip(std::shared_ptr<const SharedParts> parts, Rank rank, ModelState& 
 // ---- the beats ----
 
 void Gossip::on_start(Env& env) {
+  await_round();
   if (phase_ == Phase::computing) return compute(env);
   if (phase_ == Phase::finished) {
     if (model_.step >= parts_->horizon.steps) return finish(env);
@@ -33,8 +34,8 @@ void Gossip::on_start(Env& env) {
   advance(env);
 }
 
-// With the update before an exchange without overlap, the share that stays here is scaled in the
-// same pass as the step.
+// With the update before an exchange without overlap, where the weights are even, the share that
+// stays here is scaled in the same pass as the step.
 void Gossip::on_gradient(Env& env, Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
   pool_.give(std::move(z_));
@@ -43,26 +44,37 @@ void Gossip::on_gradient(Env& env, Gradient gradient) {
   if (parts_->plan.update == Update::before_exchange) {
     const bool exchanges = !parts_->plan.overlap && exchanges_after(model_.step + 1);
     const Shares shares = exchanges ? next_shares(env) : Shares{};
-    apply(env, shares.kept);
-    if (exchanges) send_shares(env, shares);
+    const bool in_one_pass = shares.even();
+    const double w = model_.w;
+    apply(env, in_one_pass ? shares.kept : 1);
+    if (exchanges && in_one_pass)
+      send_shares(env, shares, w, {{shares.kept, model_.x}});
+    else if (exchanges)
+      push(env, shares);
   }
   advance(env);
 }
 
-// Settles the outstanding round, then takes the next step. A round is folded where it is complete,
-// skipped at most tau iterations running where gossip overlaps, and waited for otherwise.
+// Finishes the outstanding round, then takes the next step. A round is due at once, or, where local
+// steps hide it, at the next exchange. It is folded then if it is complete, skipped at most tau
+// times running where gossip overlaps, and waited for otherwise. It is not folded earlier: results
+// do not depend on when shares arrive.
 void Gossip::advance(Env& env) {
-  if (outstanding_ && round_complete()) fold_arrived(env, round_);
-  const bool last = model_.step >= parts_->horizon.steps;
-  if (outstanding_ && (last || !parts_->plan.overlap || skips_ == parts_->plan.staleness))
-    return wait(env);
+  const Step steps = model_.step + (gradient_.defined() ? 1 : 0);
+  if (outstanding_ && (!hides_exchanges() || exchanges_after(steps))) {
+    const bool last = steps >= parts_->horizon.steps;
+    if (awaited_.empty())
+      fold_arrived(env, round_);
+    else if (last || !parts_->plan.overlap || skips_ == parts_->plan.staleness)
+      return wait(env);
+    else
+      ++skips_;
+  }
   if (gradient_.defined()) apply(env, 1);
   if (model_.step >= parts_->horizon.steps) return finish(env);
-  if (outstanding_)
-    ++skips_;
-  else if ((parts_->plan.overlap || parts_->plan.update == Update::after_exchange) &&
-           exchanges_after(model_.step))
-    push(env);
+  const bool exchanges_first =
+      parts_->plan.overlap || parts_->plan.update == Update::after_exchange;
+  if (!outstanding_ && exchanges_first && exchanges_after(model_.step)) push(env, next_shares(env));
   compute(env);
 }
 
@@ -71,11 +83,17 @@ bool Gossip::exchanges_after(Step steps) const {
   return steps % parts_->plan.local_steps == 0 || steps >= parts_->horizon.steps;
 }
 
+// Whether local steps are taken while a round is outstanding.
+bool Gossip::hides_exchanges() const {
+  return parts_->plan.local_steps > 1 &&
+         (parts_->plan.overlap || parts_->plan.update == Update::after_exchange);
+}
+
 // x <- (x - gamma u(z)) * kept.
 void Gossip::apply(Env& env, double kept) {
   model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
   update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
-    optimizer_->step_into(out, x, gradient_, model_.lr, kept);
+    optimizer_->step_into(out, x, gradient_, model_.lr, kept, model_.w);
   });
   model_.w *= kept;
   env.recycle(FrozenTensor::freeze(std::move(gradient_)));
@@ -86,33 +104,61 @@ void Gossip::apply(Env& env, double kept) {
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
 }
 
-void Gossip::push(Env& env) {
-  const Shares shares = next_shares(env);
-  if (!shares.links.empty())
+// Scales x and w to what stays here. That is also what peers get where the weights are even; each
+// other weight takes a pass and a tensor of its own, from x as it was: a product of two roundings
+// would not be the share that w says.
+void Gossip::push(Env& env, const Shares& shares) {
+  const double w = model_.w;
+  const bool whole = hides_exchanges();
+  std::map<double, FrozenTensor> scaled;
+  for (const Shares::Link& link : shares.links) {
+    if (!whole && link.weight == shares.kept) continue;
+    FrozenTensor& share = scaled[link.weight];
+    if (!share.defined()) share = scaled_copy(link.weight);
+  }
+  if (whole && !shares.links.empty()) {
+    const double given = 1 - shares.kept;
+    const auto same = scaled.find(given);
+    given_ = {same == scaled.end() ? scaled_copy(given) : same->second, w * given};
+  } else if (!shares.links.empty()) {
     update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
       kernels::scale_into(out, x, shares.kept);
     });
-  model_.w *= shares.kept;
-  send_shares(env, shares);
+    model_.w = w * shares.kept;
+    scaled[shares.kept] = model_.x;
+  }
+  send_shares(env, shares, w, scaled);
 }
 
-// x and w have been scaled to what stays here. That is also what most peers get; where weights
-// differ, on irregular graphs, each other weight takes a pass and a tensor of its own.
-void Gossip::send_shares(Env& env, const Shares& shares) {
+// `w`: before the round. `scaled`: x times each weight.
+void Gossip::send_shares(Env& env, const Shares& shares, double w,
+                         const std::map<double, FrozenTensor>& scaled) {
   ++round_;
   outstanding_ = true;
   skips_ = 0;
-  std::map<double, FrozenTensor> scaled = {{shares.kept, model_.x}};
-  for (const Shares::Link& link : shares.links) {
-    const double ratio = link.weight / shares.kept;
-    FrozenTensor& share = scaled[link.weight];
-    if (!share.defined()) {
-      at::Tensor x = at::empty_like(model_.x.read());
-      kernels::scale_into(x, model_.x.read(), ratio);
-      share = FrozenTensor::freeze(std::move(x));
-    }
-    env.send(link.peer, stamp(), Share{round_, model_.w * ratio, share});
-  }
+  await_round();
+  for (const Shares::Link& link : shares.links)
+    env.send(link.peer, stamp(), Share{round_, w * link.weight, scaled.at(link.weight)});
+}
+
+FrozenTensor Gossip::scaled_copy(double weight) const {
+  at::Tensor x = at::empty_like(model_.x.read());
+  kernels::scale_into(x, model_.x.read(), weight);
+  return FrozenTensor::freeze(std::move(x));
+}
+
+// Who still owes a share of the outstanding round: a function of the graph, of what has arrived and
+// of the peers that have left.
+void Gossip::await_round() {
+  awaited_.clear();
+  if (!outstanding_) return;
+  const auto arrived = arrived_.find(round_);
+  const auto sources = parts_->plan.averaging == Averaging::symmetric
+                           ? parts_->graph->neighbors(round_, rank_)
+                           : parts_->graph->in(round_, rank_);
+  for (const Rank peer : sources)
+    if ((arrived == arrived_.end() || arrived->second.count(peer) == 0) && expects(peer, round_))
+      awaited_.insert(peer);
 }
 
 void Gossip::compute(Env& env) {
@@ -128,11 +174,7 @@ void Gossip::compute(Env& env) {
 
 void Gossip::wait(Env& env) {
   phase_ = Phase::waiting;
-  for (const Rank peer : sources(round_))
-    if (!has_arrived(peer, round_) && expects(peer, round_)) {
-      env.record({EventKind::wait_begin, peer, stamp(), model_.step, 0, 0});
-      return;
-    }
+  env.record({EventKind::wait_begin, *awaited_.begin(), stamp(), model_.step, 0, 0});
 }
 
 void Gossip::finish(Env& env) {
@@ -152,12 +194,14 @@ void Gossip::on_message(Env& env, Envelope envelope) {
   const Rank from = envelope.from;
   if (const auto* leave = std::get_if<Leave>(&envelope.payload)) {
     gone_[from] = leave->last_round;
+    if (!expects(from, round_)) awaited_.erase(from);
   } else {
     const auto* share = std::get_if<Share>(&envelope.payload);
     GRAPEVINE_CHECK(share != nullptr && share->x.numel() == model_.x.numel(),
                     "gossip got something else than a share from rank ", from);
     GRAPEVINE_CHECK(share->round >= 0 && std::isfinite(share->w) && share->w > 0, "rank ", from,
                     " sent a share of weight ", share->w, " for round ", share->round);
+    if (share->round == round_) awaited_.erase(from);
     const bool fresh = arrived_[share->round].emplace(from, std::move(envelope)).second;
     GRAPEVINE_CHECK(fresh, "two shares of one round from rank ", from);
   }
@@ -166,6 +210,7 @@ void Gossip::on_message(Env& env, Envelope envelope) {
 
 void Gossip::on_peer_down(Env& env, Rank peer) {
   gone_[peer] = -1;  // what has arrived is folded, nothing more is expected
+  awaited_.erase(peer);
   settle(env);
 }
 
@@ -177,25 +222,15 @@ void Gossip::on_timer(Env&, TimerId) {}
 // Something arrived or left: whoever waited may go on; whoever finished keeps late mass.
 void Gossip::settle(Env& env) {
   if (phase_ == Phase::finished) return fold_arrived(env, std::numeric_limits<std::int64_t>::max());
-  if (phase_ != Phase::waiting || !round_complete()) return;
+  if (phase_ != Phase::waiting || !awaited_.empty()) return;
   env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
   phase_ = Phase::ready;
   advance(env);
 }
 
-bool Gossip::has_arrived(Rank peer, std::int64_t round) const {
-  const auto it = arrived_.find(round);
-  return it != arrived_.end() && it->second.count(peer) > 0;
-}
-
 bool Gossip::expects(Rank peer, std::int64_t round) const {
   const auto it = gone_.find(peer);
   return it == gone_.end() || round <= it->second;
-}
-
-std::vector<Rank> Gossip::sources(std::int64_t round) const {
-  return parts_->plan.averaging == Averaging::symmetric ? parts_->graph->neighbors(round, rank_)
-                                                        : parts_->graph->in(round, rank_);
 }
 
 // Among those of the graph that are still there.
@@ -209,16 +244,17 @@ Shares Gossip::next_shares(const Env& env) const {
              : parts_->graph->even_shares(round, rank_, takes_part);
 }
 
-bool Gossip::round_complete() const {
-  const std::vector<Rank> in = sources(round_);
-  return std::all_of(in.begin(), in.end(), [&](Rank peer) {
-    return has_arrived(peer, round_) || !expects(peer, round_);
-  });
-}
-
 // x += sum of x_j, w += sum of w_j over all shares up to `round`, by round and then rank: the
-// order, and with it the result, does not depend on which came first.
+// order, and with it the result, does not depend on which came first. What local steps still have
+// of what was given leaves x and w.
 void Gossip::fold_arrived(Env& env, std::int64_t round) {
+  if (given_.x.defined()) {
+    update_frozen(model_.x, pool_, [this](at::Tensor& out, const at::Tensor& x) {
+      kernels::subtract_into(out, x, given_.x.read());
+    });
+    model_.w -= given_.w;
+    given_ = {};
+  }
   while (!arrived_.empty() && arrived_.begin()->first <= round) {
     for (const auto& [from, envelope] : arrived_.begin()->second) {
       const Share& share = std::get<Share>(envelope.payload);
@@ -257,6 +293,10 @@ StateDict Gossip::save() const {
   state.put("outstanding", static_cast<std::int64_t>(outstanding_));
   state.put("skips", skips_);
   if (gradient_.defined()) state.put("gradient", gradient_.clone());
+  if (given_.x.defined()) {
+    state.put("given.x", given_.x.read());
+    state.put("given.w", given_.w);
+  }
   state.put_all("optimizer", optimizer_->save());
   std::int64_t count = 0;
   for (const auto& [round, by_rank] : arrived_)
@@ -274,14 +314,11 @@ Expected<void> Gossip::load(const StateDict& state) {
   const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
              round = state.integer_in("round", -1, kMost),
              outstanding = state.integer_in("outstanding", 0, 1),
-             skips = state.integer_in("skips", 0, parts_->plan.staleness),
-             count = state.integer("arrived.count");
-  for (const auto* field : {&phase, &round, &outstanding, &skips, &count})
+             skips = state.integer_in("skips", 0, parts_->plan.staleness);
+  for (const auto* field : {&phase, &round, &outstanding, &skips})
     if (!*field) return field->error();
   if (*outstanding == 1 && *round < 0)
     return bad_input("entry 'outstanding' of the saved state waits for a round before the first");
-  const auto gone = state.list("gone");
-  if (!gone) return gone.error();
   phase_ = static_cast<Phase>(*phase);
   round_ = *round;
   outstanding_ = *outstanding != 0;
@@ -292,6 +329,27 @@ Expected<void> Gossip::load(const StateDict& state) {
     if (!gradient) return gradient.error();
     gradient_ = gradient->clone();
   }
+  given_ = {};
+  if (state.entries().count("given.x") > 0) {
+    const auto x = state.flat_tensor("given.x", model_.x.numel());
+    const auto w = state.number("given.w");
+    if (!x) return x.error();
+    if (!w) return w.error();
+    if (!outstanding_ || !(*w > 0 && std::isfinite(*w)))
+      return bad_input("entry 'given.w' of the saved state weighs nothing, or is of no round");
+    given_ = {FrozenTensor::copy_of(*x), *w};
+  }
+  if (auto loaded = load_arrived(state); !loaded) return loaded;
+  return optimizer_->load(state.under("optimizer"), model_.x.numel());
+}
+
+// Shares that wait to be folded, and the peers that have left.
+Expected<void> Gossip::load_arrived(const StateDict& state) {
+  const auto count = state.integer("arrived.count");
+  if (!count) return count.error();
+  const auto gone = state.list("gone");
+  if (!gone) return gone.error();
+  if (gone->size() % 2 != 0) return bad_input("entry 'gone' of the saved state is not in pairs");
   arrived_.clear();
   for (std::int64_t i = 0; i < *count; ++i) {
     auto envelope = load_share(state.under("arrived." + std::to_string(i)), rank_);
@@ -304,11 +362,10 @@ Expected<void> Gossip::load(const StateDict& state) {
     if (!arrived_[of_round].emplace(from, std::move(*envelope)).second)
       return bad_input("the saved state has two shares of one round from one rank");
   }
-  if (gone->size() % 2 != 0) return bad_input("entry 'gone' of the saved state is not in pairs");
   gone_.clear();
   for (std::size_t i = 0; i + 1 < gone->size(); i += 2)
     gone_[static_cast<Rank>((*gone)[i])] = (*gone)[i + 1];
-  return optimizer_->load(state.under("optimizer"));
+  return {};
 }
 
 }  // namespace grapevine

@@ -14,16 +14,23 @@
 //   update after, step k:   give shares W_k (x, w);  z = x/w;  gradient at z while they fly;  wait
 //   (D-PSGD)                for in(k);  fold;  x <- x - gamma u(z)
 //
+// u(z) includes weight decay, which acts at z with its whole strength.
+//
 // With H local steps a rank exchanges at every H-th step only and, where the update comes before
-//   the exchange, at its last one.
+//   the exchange, at its last one. Where gossip overlaps, or the update comes after the exchange,
+//   the H steps hide it (CoCoD-SGD: Shen et al. 2019; Overlap-Local-SGD: Wang et al. 2020): they go
+//   on from the whole (x, w), and what was given away leaves it when the round is folded, at the
+//   next exchange:  x <- x - given + sum of shares.  tau counts exchanges that were skipped.
 //
 // Averaging: push-sum splits evenly among the destinations; symmetric takes Metropolis-Hastings
 //   weights with every edge used both ways, which keeps w at 1; biased is push-sum that takes w for
 //   1 once a round is folded, as the comparison in Assran et al. does: right on regular graphs
 //   only.
 // Bytes per rank and round: links * (4 d + header). Messages: links.
-// Staleness of a folded share: 0 without overlap; with it 1 + rounds skipped, so at most 1 + tau
-//   against a peer of equal speed.
+//   An averaging weight is a multiple of 2^-24, so that x and w are scaled by the same number and
+//   the sum of w stays exact; where weights differ, a tensor of d and a pass for each.
+// Staleness of a folded share: 0 without overlap; with it H (1 + rounds skipped), so at most
+//   H (1 + tau) against a peer of equal speed.
 // Conservation: sum of x and of w over ranks and shares in flight changes only by gradients. Hence
 //   w travels with every share and is kept, for symmetric weights too: the published code leaves it
 //   out and corrupts parameters when the number of peers changes.
@@ -33,6 +40,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "algorithms/buffer_pool.hpp"
@@ -63,8 +71,9 @@ class Gossip final : public Role {
 
   // The beats, in the order of the papers.
   void advance(Env& env);
-  void push(Env& env);
-  void send_shares(Env& env, const Shares& shares);
+  void push(Env& env, const Shares& shares);
+  void send_shares(Env& env, const Shares& shares, double w,
+                   const std::map<double, FrozenTensor>& scaled);
   void apply(Env& env, double kept);
   void compute(Env& env);
   void wait(Env& env);
@@ -73,10 +82,11 @@ class Gossip final : public Role {
   void fold_arrived(Env& env, std::int64_t round);
 
   bool exchanges_after(Step steps) const;
-  bool has_arrived(Rank peer, std::int64_t round) const;
+  bool hides_exchanges() const;
   bool expects(Rank peer, std::int64_t round) const;
-  bool round_complete() const;
-  std::vector<Rank> sources(std::int64_t round) const;
+  void await_round();
+  FrozenTensor scaled_copy(double weight) const;
+  Expected<void> load_arrived(const StateDict& state);
   Shares next_shares(const Env& env) const;
   Stamp stamp() const;
 
@@ -90,7 +100,13 @@ class Gossip final : public Role {
   std::int64_t round_ = -1;   // newest round pushed
   bool outstanding_ = false;  // round_ is pushed and not folded
   at::Tensor gradient_;       // computed and not applied yet: [d] or undefined
-  std::int64_t skips_ = 0;    // consecutive iterations in which it was skipped
+  std::int64_t skips_ = 0;    // consecutive exchanges that passed without it
+  std::set<Rank> awaited_;    // whose shares of round_ are still to come
+  // What round_ gave away of (x, w) and local steps still have: x undefined where there is nothing.
+  struct Given {
+    FrozenTensor x;
+    double w = 0;
+  } given_;
   std::map<std::int64_t, std::map<Rank, Envelope>> arrived_;  // by round, then sender
   std::map<Rank, std::int64_t> gone_;  // peers that left, with their last round
   FrozenTensor z_;                     // what the worker reads, where it is not x itself

@@ -95,7 +95,7 @@ void Group::mix(Average& average) {
   at::Tensor sum = average.reduce.take_result().sum;
   if (!average.fresh) kernels::fold(sum, model_.x.read());
   const std::int32_t models = average.size + (average.fresh ? 0 : 1);
-  if (models > 1) kernels::scale(sum, 1.0 / models);
+  if (models > 1) sum.div_(models);  // not times 1/S, whose rounding would change every mean alike
   pool_.give(std::move(model_.x));
   model_.x = FrozenTensor::freeze(std::move(sum));
 }
@@ -180,7 +180,7 @@ Expected<void> Group::load(const StateDict& state) {
     average.fresh = *fresh != 0;
     if (auto loaded = average.reduce.load(saved.under("reduce")); !loaded) return loaded;
   }
-  return optimizer_->load(state.under("optimizer"));
+  return optimizer_->load(state.under("optimizer"), model_.x.numel());
 }
 
 }  // namespace grapevine

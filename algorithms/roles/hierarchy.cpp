@@ -287,8 +287,10 @@ StateDict Hierarchy::save() const {
 }
 
 Expected<void> Hierarchy::load(const StateDict& state) {
-  const auto phase = state.integer("phase"), step = state.integer("step"),
-             published = state.integer("published");
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
+             step = state.integer_in("step", 0, kMost),
+             published = state.integer_in("published", -1, kMost);
   for (const auto* field : {&phase, &step, &published})
     if (!*field) return field->error();
   phase_ = static_cast<Phase>(*phase);
@@ -296,6 +298,11 @@ Expected<void> Hierarchy::load(const StateDict& state) {
   published_ = *published;
   ring_ = ring();
   if (auto loaded = ring_.load(state.under("ring")); !loaded) return loaded;
+  if (ring_.started() != (phase_ == Phase::reducing) ||
+      (ring_.started() && ring_.elements() != model_.x.numel()))
+    return bad_input(
+        "entries 'phase' and 'ring' of the saved state do not fit each other or the model: the "
+        "checkpoint is damaged, resume from another one");
   if (auto loaded = early_.load(state.under("early")); !loaded) return loaded;
   next_.reset();
   if (const StateDict next = state.under("next"); next.entries().count("step") > 0) {

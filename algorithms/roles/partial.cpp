@@ -249,7 +249,7 @@ Expected<void> Partial::load(const StateDict& state) {
   start_round();
   if (auto loaded = reduce_.load(state.under("reduce"), model_.epoch); !loaded) return loaded;
   if (auto loaded = early_.load(state.under("early.chunks")); !loaded) return loaded;
-  return optimizer_->load(state.under("optimizer"));
+  return optimizer_->load(state.under("optimizer"), model_.x.numel());
 }
 
 Expected<void> Partial::load_pending(const StateDict& state) {

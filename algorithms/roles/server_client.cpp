@@ -322,14 +322,7 @@ Expected<void> ServerClient::load(const StateDict& state) {
   for (std::size_t i = 0; i < packed_.size(); ++i)
     if (auto loaded = packed_[i].load(state.under("packed." + std::to_string(i))); !loaded)
       return loaded;
-  const StateDict optimizer = state.under("optimizer");
-  for (const auto& [name, value] : optimizer.entries())
-    if (const auto* t = std::get_if<at::Tensor>(&value); t && t->numel() != model_.x.numel())
-      return bad_input("entry 'optimizer." + name +
-                       "' of the saved state is of another size than " +
-                       std::to_string(model_.x.numel()) +
-                       ": the checkpoint is damaged, resume from another one");
-  return optimizer_->load(optimizer);
+  return optimizer_->load(state.under("optimizer"), model_.x.numel());
 }
 
 }  // namespace grapevine

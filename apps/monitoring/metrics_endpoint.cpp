@@ -9,15 +9,26 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <map>
 #include <optional>
 #include <thread>
 #include <utility>
+
+#include "net/addresses.hpp"
 
 namespace grapevine {
 namespace {
@@ -51,12 +62,131 @@ void add(Counter& counter, double value) {
 }
 
 constexpr int kServerThreads = 2;
-constexpr std::chrono::seconds kClientPatience{5};
+constexpr std::size_t kMostWaiting = 64;              // requests
+constexpr std::size_t kLongestRequest = 16 * 1024;    // bytes
+constexpr std::chrono::seconds kRequestPatience{10};  // for all of it and the answer
 constexpr std::chrono::seconds kClosePatience{1};
 constexpr std::chrono::milliseconds kPoll{1};
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+constexpr int kMaxPort = 65535;
+
+using Clock = std::chrono::steady_clock;
+
+// One request and its answer over a socket, with a bound on what is read and on the time.
+class BoundedStream final : public httplib::Stream {
+ public:
+  explicit BoundedStream(socket_t socket) : socket_(socket) {}
+
+  bool is_readable() const override { return wait(POLLIN); }
+  bool is_writable() const override { return wait(POLLOUT); }
+  ssize_t read(char* into, std::size_t size) override {
+    if (at_ == end_) {
+      if (read_ >= kLongestRequest || !wait(POLLIN)) return -1;
+      const ssize_t got = ::recv(socket_, buffer_.data(), buffer_.size(), 0);
+      if (got <= 0) return got;
+      read_ += static_cast<std::size_t>(got);
+      at_ = 0;
+      end_ = static_cast<std::size_t>(got);
+    }
+    const std::size_t given = std::min(size, end_ - at_);
+    std::memcpy(into, buffer_.data() + at_, given);
+    at_ += given;
+    return static_cast<ssize_t>(given);
+  }
+  ssize_t write(const char* from, std::size_t size) override {
+    return wait(POLLOUT) ? ::send(socket_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT) : -1;
+  }
+  // Nobody asks.
+  void get_remote_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
+  void get_local_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
+  socket_t socket() const override { return socket_; }
+
+ private:
+  bool wait(short events) const {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+    pollfd waited{socket_, events, 0};
+    return left.count() > 0 && ::poll(&waited, 1, static_cast<int>(left.count())) > 0;
+  }
+
+  const socket_t socket_;
+  const Clock::time_point deadline_ = Clock::now() + kRequestPatience;
+  std::array<char, 4096> buffer_{};
+  std::size_t at_ = 0, end_ = 0;
+  std::size_t read_ = 0;  // bytes in all
+};
+
+// The library's queue has no bound. What is beyond it is run at once, on the thread that accepts,
+// as refused.
+class BoundedQueue final : public httplib::TaskQueue {
+ public:
+  static bool refuses() { return refuses_; }
+
+  void enqueue(std::function<void()> serve) override {
+    if (waiting_->fetch_add(1) >= kMostWaiting) {
+      refuses_ = true;
+      serve();
+      refuses_ = false;
+      --*waiting_;
+      return;
+    }
+    threads_.enqueue([serve = std::move(serve), waiting = waiting_] {
+      serve();
+      --*waiting;
+    });
+  }
+  void shutdown() override { threads_.shutdown(); }
+
+ private:
+  static thread_local bool refuses_;
+  const std::shared_ptr<std::atomic<std::size_t>> waiting_ =
+      std::make_shared<std::atomic<std::size_t>>(0);
+  httplib::ThreadPool threads_{kServerThreads};
+};
+
+thread_local bool BoundedQueue::refuses_ = false;
+
+// One request a connection, over a BoundedStream.
+class BoundedServer final : public httplib::Server {
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    bool served = false;
+    if (!BoundedQueue::refuses()) {
+      BoundedStream stream(socket);
+      bool closed = false;
+      served = process_request(stream, true, closed, nullptr);
+    }
+    ::shutdown(socket, SHUT_RDWR);
+    ::close(socket);
+    return served;
+  }
+};
 
 }  // namespace
+
+Expected<MetricsPlace> parse_metrics_place(const std::string& text) {
+  const auto refused = [&] {
+    return bad_input("--metrics-port " + text +
+                     ": expected PORT or HOST:PORT, with a port from 1 to 65535, or 0 for one that "
+                     "is free");
+  };
+  MetricsPlace place;
+  const auto colon = text.rfind(':');
+  const std::string port = colon == std::string::npos ? text : text.substr(colon + 1);
+  if (colon != std::string::npos) {
+    place.host = text.substr(0, colon);
+    const bool bracketed =
+        place.host.size() > 2 && place.host.front() == '[' && place.host.back() == ']';
+    if (bracketed) place.host = place.host.substr(1, place.host.size() - 2);
+    if (place.host.empty() || (!bracketed && place.host.find(':') != std::string::npos))
+      return refused();
+  }
+  const auto [end, wrong] = std::from_chars(port.data(), port.data() + port.size(), place.port);
+  if (wrong != std::errc() || end != port.data() + port.size() || place.port < 0 ||
+      place.port > kMaxPort)
+    return refused();
+  return place;
+}
 
 struct MetricsEndpoint::Impl {
   // False: a client that is served holds on.
@@ -70,15 +200,21 @@ struct MetricsEndpoint::Impl {
 
   // The port, or nothing where it cannot listen there; then errno says why.
   std::optional<int> bind(const std::string& host, int port) {
-    server.new_task_queue = [] { return new httplib::ThreadPool(kServerThreads); };
+    server.new_task_queue = [] { return new BoundedQueue; };
     // Not SO_REUSEPORT, the library's choice: two runs would share a port.
     server.set_socket_options([](auto socket) {
       const int yes = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
-    server.set_keep_alive_max_count(1);  // idle clients would hold the few threads
-    server.set_read_timeout(kClientPatience);
-    server.set_write_timeout(kClientPatience);
+    // Before the library reads a body: it would take one of any length into memory.
+    server.set_pre_routing_handler(
+        [](const httplib::Request& request, httplib::Response& response) {
+          if (request.method == "GET" || request.method == "HEAD")
+            return httplib::Server::HandlerResponse::Unhandled;
+          response.status = 405;
+          response.set_header("Allow", "GET, HEAD");
+          return httplib::Server::HandlerResponse::Handled;
+        });
     server.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
       const std::string text = prometheus::TextSerializer().Serialize(registry->Collect());
       response.set_content(text, kContentType);
@@ -163,14 +299,13 @@ struct MetricsEndpoint::Impl {
       counter(*registry, "grapevine_warnings_total", "Warnings logged in this run.").Add({});
   std::map<Rank, RankFigures> ranks;
 
-  httplib::Server server;
-  int port = 0;
+  BoundedServer server;
+  MetricsPlace place;       // with the port that it has
   std::future<void> ended;  // ready: nobody is served any more
   std::thread serving;
 };
 
-Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const std::string& host,
-                                                                   int port,
+Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const MetricsPlace& place,
                                                                    const RunLabels& labels) {
   auto impl = std::make_unique<Impl>();
   gauge(*impl->registry, "grapevine_run_info", "1; the labels say what runs.")
@@ -183,13 +318,12 @@ Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const std::st
   gauge(*impl->registry, "grapevine_workers", "Ranks that train.")
       .Add({})
       .Set(static_cast<double>(labels.workers));
-  const std::string at = host.empty() ? "0.0.0.0" : host;
-  const std::optional<int> bound = impl->bind(at, port);
+  const std::optional<int> bound = impl->bind(place.host, place.port);
   if (!bound)
-    return bad_input("--metrics-port " + std::to_string(port) + ": cannot listen at " + at + ": " +
-                     (errno != 0 ? std::strerror(errno) : "no such address") +
+    return bad_input("--metrics-port " + std::to_string(place.port) + ": cannot listen at " +
+                     place.host + ": " + (errno != 0 ? std::strerror(errno) : "no such address") +
                      ": choose another port, or 0 for one that is free");
-  impl->port = *bound;
+  impl->place = {place.host, *bound};
   impl->serve();
   return std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint(std::move(impl)));
 }
@@ -203,7 +337,15 @@ MetricsEndpoint::~MetricsEndpoint() {
   static_cast<void>(impl_.release());
 }
 
-int MetricsEndpoint::port() const { return impl_->port; }
+int MetricsEndpoint::port() const { return impl_->place.port; }
+
+std::string MetricsEndpoint::url() const {
+  const std::string& host = impl_->place.host;
+  const std::string shown = host == "0.0.0.0" || host == "::"     ? machine_name()
+                            : host.find(':') != std::string::npos ? "[" + host + "]"
+                                                                  : host;
+  return "http://" + shown + ":" + std::to_string(port()) + "/metrics";
+}
 
 void MetricsEndpoint::on_step(const StepReport& report) {
   Impl::RankFigures& figures = impl_->of(report.rank);

@@ -14,17 +14,27 @@ struct RunLabels {
   std::int64_t workers = 0;
 };
 
+struct MetricsPlace {
+  std::string host = "127.0.0.1";  // an address or a name of this machine; 0.0.0.0: all of it
+  int port = 0;                    // 0: one that is free
+};
+// "PORT", "HOST:PORT" or "[IPV6]:PORT". Errors (bad_input) name --metrics-port.
+Expected<MetricsPlace> parse_metrics_place(const std::string& text);
+
 // Answers GET /metrics in Prometheus' text format, in threads of its own, as long as it lives. It
-// tells and takes nothing else: whoever reaches the port may read the figures.
+// tells and takes nothing else: a client that can reach the port may read the figures. A request
+// has 16 KiB and ten seconds, and 64 of them may wait; what is beyond that is cut off. No body is
+// read.
 class MetricsEndpoint final : public RunFollower {
  public:
-  // `host`: the address to listen at; empty: all of this machine. `port`: 0 for one that is free.
   // Errors (bad_input): it cannot listen there, and why.
-  static Expected<std::unique_ptr<MetricsEndpoint>> create(const std::string& host, int port,
+  static Expected<std::unique_ptr<MetricsEndpoint>> create(const MetricsPlace& place,
                                                            const RunLabels& labels);
   ~MetricsEndpoint() override;
 
   int port() const;
+  // For people, e.g. "http://127.0.0.1:9400/metrics".
+  std::string url() const;
 
   void on_step(const StepReport& report) override;
   void on_validation(Epoch epoch, Step step, const Evaluation& evaluation) override;

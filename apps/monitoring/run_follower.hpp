@@ -6,8 +6,8 @@
 
 namespace grapevine {
 
-// Called by the supervisor's actor, one call at a time, as the run goes on. Nothing here may throw
-// or wait: the supervisor would stand still.
+// Called by the Reporter, one call at a time, as the run continues. A call may wait for a disk;
+// nothing here may throw.
 class RunFollower {
  public:
   virtual ~RunFollower() = default;

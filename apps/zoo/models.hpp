@@ -17,7 +17,10 @@ namespace grapevine {
 // or not TorchScript. Whether a TorchScript module fits the data is seen by TorchCompute::make.
 //
 // Built-in models are initialised from the seed alone: they leave LibTorch's global generator out.
-Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const DataInfo& info);
+// `notice`: receives a line for the user about a model that is taken but may not train as meant;
+// else it stays as it is.
+Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const DataInfo& info,
+                                          std::string* notice = nullptr);
 
 // Names of the built-in models, roughly in the order of their size.
 std::vector<std::string> model_names();

@@ -9,9 +9,11 @@
 namespace grapevine::cuda {
 
 // `what` was asked for. Also for a kernel that was just launched: check(cudaGetLastError(), name).
-// Errors of work that is already on a stream surface at a later call, as CUDA has it.
+// Errors of work that is already on a stream surface at a later call, as CUDA has it. The runtime
+// keeps the last error of each thread, too: it is cleared, or the next one to ask would report it.
 inline Expected<void> check(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return {};
+  static_cast<void>(cudaGetLastError());
   const bool absent = code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver;
   return Error{absent ? Errc::unavailable : Errc::failed,
                std::string("CUDA: ") + what + ": " + cudaGetErrorString(code)};

@@ -2,8 +2,13 @@
 
 #include <nccl.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -12,7 +17,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kPoll{100};
-constexpr std::chrono::seconds kGrace{1};  // of abort(), for a launch that another thread is in
+// Of abort(), for a launch that another thread is in.
+constexpr std::chrono::milliseconds kLongestGrace{1000};
+
+std::atomic<int> left_behind{0};
 
 Error error_of(ncclResult_t code, const char* what, ncclComm_t communicator) {
   std::string text = std::string("NCCL: ") + what + ": " + ncclGetErrorString(code);
@@ -26,6 +34,63 @@ Error error_of(ncclResult_t code, const char* what, ncclComm_t communicator) {
 
 Error aborted(const char* what) {
   return {Errc::peer_down, std::string("NCCL: ") + what + ": the group was aborted"};
+}
+
+// Runs `work` on a thread of its own, and waits for it until the deadline. False: it has not ended
+// (or there is no thread to be had); the thread stays behind and is counted until it ends.
+bool run_bounded(std::function<void()> work, NcclCommunicator::Deadline deadline) {
+  struct Progress {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    bool given_up = false;
+  };
+  const auto progress = std::make_shared<Progress>();
+  try {
+    std::thread([progress, work = std::move(work)] {
+      work();
+      const std::lock_guard<std::mutex> lock(progress->mutex);
+      progress->done = true;
+      if (progress->given_up) --left_behind;
+      progress->changed.notify_all();
+    }).detach();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  std::unique_lock<std::mutex> lock(progress->mutex);
+  if (progress->changed.wait_for(lock, deadline, [&] { return progress->done; })) return true;
+  progress->given_up = true;
+  ++left_behind;
+  return false;
+}
+
+// Whether all that was launched has ended, and the group with it: what ncclCommDestroy needs.
+bool finalize(ncclComm_t communicator, Clock::time_point until) {
+  const ncclResult_t code = ncclCommFinalize(communicator);
+  if (code != ncclSuccess && code != ncclInProgress) return false;
+  ncclResult_t state = ncclInProgress;
+  while (ncclCommGetAsyncError(communicator, &state) == ncclSuccess && state == ncclInProgress) {
+    if (Clock::now() >= until) return false;
+    std::this_thread::sleep_for(kPoll);
+  }
+  return state == ncclSuccess;
+}
+
+std::string version_text(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+// Two may be installed under the same name, one with CUDA and one with LibTorch.
+Expected<void> check_version() {
+  int loaded = 0;
+  if (const ncclResult_t code = ncclGetVersion(&loaded); code != ncclSuccess)
+    return error_of(code, "asking for its version", nullptr);
+  if (loaded >= NCCL_VERSION_CODE && loaded / 10000 == NCCL_VERSION_CODE / 10000) return {};
+  return Error{Errc::unavailable, "NCCL: libnccl.so.2 is version " + version_text(loaded) +
+                                      ", this program was built with " +
+                                      version_text(NCCL_VERSION_CODE) +
+                                      ": put the folder of that one first into LD_LIBRARY_PATH"};
 }
 
 ncclDataType_t type_of(Element type) {
@@ -59,11 +124,12 @@ Expected<std::unique_ptr<NcclCommunicator>> NcclCommunicator::join(const Bytes& 
   if (size < 1 || rank < 0 || rank >= size)
     return refused("joining an NCCL group",
                    "rank " + std::to_string(rank) + " of " + std::to_string(size));
+  if (auto fits = check_version(); !fits) return fits.error();
   const Clock::time_point until = Clock::now() + deadline;
   std::memcpy(id.internal, bytes.data(), bytes.size());
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  std::unique_ptr<NcclCommunicator> joined(new NcclCommunicator(size, rank));
+  std::unique_ptr<NcclCommunicator> joined(new NcclCommunicator(size, rank, deadline));
   const ncclResult_t code = ncclCommInitRankConfig(&joined->communicator_, size, id, rank, &config);
   if (code != ncclSuccess && code != ncclInProgress)
     return error_of(code, "joining a group", nullptr);
@@ -71,12 +137,32 @@ Expected<std::unique_ptr<NcclCommunicator>> NcclCommunicator::join(const Bytes& 
   return joined;
 }
 
-NcclCommunicator::~NcclCommunicator() { abort(); }
+NcclCommunicator::~NcclCommunicator() {
+  if (!leave()) static_cast<void>(abort());
+}
+
+// The clean end. False: it was not the time for it.
+bool NcclCommunicator::leave() {
+  const Expected<bool> idle = settled("leaving a group");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!idle || !*idle || launching_ || communicator_ == nullptr) return false;
+  const ncclComm_t mine = std::exchange(communicator_, nullptr);
+  const auto until = Clock::now() + patience_ / 2;
+  run_bounded(
+      [mine, until] {
+        if (finalize(mine, until))
+          ncclCommDestroy(mine);
+        else
+          ncclCommAbort(mine);
+      },
+      patience_);
+  return true;
+}
 
 // After an error ranks may disagree about what was launched, and a kernel that is stuck would go on
 // using the caller's memory.
 Error NcclCommunicator::give_up(Error error) {
-  abort();
+  if (const auto ended = abort(); !ended) error.message += "; " + ended.error().message;
   return error;
 }
 
@@ -104,7 +190,7 @@ Expected<void> NcclCommunicator::settle(const char* what, Clock::time_point unti
                                      " waited in vain for the others; the group is given up"});
 }
 
-// NCCL's call without a lock, as it may stay for long: until the card takes a launch. abort() knows
+// NCCL's call without a lock, as it may stay for long: until the GPU takes a launch. abort() knows
 // meanwhile that the communicator is in use.
 template <class Call>
 Expected<void> NcclCommunicator::launch(const char* what, const Call& call) {
@@ -116,9 +202,15 @@ Expected<void> NcclCommunicator::launch(const char* what, const Call& call) {
     launching_ = true;
   }
   const ncclResult_t code = call(mine);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   launching_ = false;
   changed_.notify_all();
+  if (const ncclComm_t doomed = std::exchange(doomed_, nullptr); doomed != nullptr) {
+    lock.unlock();
+    const std::lock_guard<std::mutex> one_at_a_time(ending_);
+    ended_ = end(doomed);
+    return aborted(what);
+  }
   if (communicator_ == nullptr) return aborted(what);
   if (code != ncclSuccess && code != ncclInProgress) return error_of(code, what, communicator_);
   return {};
@@ -205,17 +297,31 @@ Expected<void> NcclCommunicator::error() {
   return {};
 }
 
-void NcclCommunicator::abort() {
+Expected<void> NcclCommunicator::abort() {
   const std::lock_guard<std::mutex> one_at_a_time(ending_);
   ncclComm_t mine = nullptr;
   {
     std::unique_lock<std::mutex> lock(mutex_);
     mine = std::exchange(communicator_, nullptr);
-    // NCCL wants one thread at a time. A launch that does not end waits for kernels that only the
-    // abort ends.
-    changed_.wait_for(lock, kGrace, [this] { return !launching_; });
+    if (mine == nullptr) return ended_;
+    const Deadline grace = std::min<Deadline>(kLongestGrace, patience_);
+    if (!changed_.wait_for(lock, grace, [this] { return !launching_; })) {
+      doomed_ = mine;
+      ended_ = Error{Errc::timeout, "NCCL: a launch does not return, so that its group of " +
+                                        std::to_string(size_) + " ranks cannot be aborted"};
+      return ended_;
+    }
   }
-  if (mine != nullptr) ncclCommAbort(mine);
+  return ended_ = end(mine);
 }
+
+// ncclCommAbort joins threads of NCCL and waits for the device: with a limit only here.
+Expected<void> NcclCommunicator::end(ncclComm* communicator) {
+  if (run_bounded([communicator] { ncclCommAbort(communicator); }, patience_)) return {};
+  return Error{Errc::timeout, "NCCL: aborting a group of " + std::to_string(size_) +
+                                  " ranks did not end in time: a thread is left behind in it"};
+}
+
+int NcclCommunicator::threads_left_behind() { return left_behind; }
 
 }  // namespace grapevine::cuda

@@ -1,16 +1,16 @@
-// NCCL inside a group of ranks, one card each: collectives on a stream, errors as values.
+// NCCL inside a group of ranks, one GPU each: collectives on a stream, errors as values.
 //
-// Communicators are non-blocking ones: no call here waits longer than its deadline, and a group
-// that lost a member is left by abort(). Whether a group can use NCCL at all,
-// gpu/gradient_group.hpp decides.
+// Communicators are non-blocking ones: NCCL's own calls return at once and go on in the background.
+// No call here waits longer than its deadline, and a group that lost a member is left by abort().
+// Whether a group can use NCCL at all, gpu/gradient_group.hpp decides.
 //
 // Any thread may call abort(), error() and wait() at any time. Collectives of several threads run
 // one after the other; but each rank must call the same ones in the same order, so one thread per
 // rank should. Every error but bad_input aborts the group: nothing of it uses the caller's memory
-// then.
+// then, unless the error says that NCCL has not let go of it.
 //
-// A card takes a bounded number of launches, of the order of a thousand, before the next one waits
-// on the host, which no deadline ends (abort() does). So wait() for each few collectives.
+// A GPU takes a bounded number of launches, of the order of a thousand, before the next one waits
+// in the background until there is room. So wait() for each few collectives.
 //
 // One communicator per group. Belongs to the device that was current at join().
 #pragma once
@@ -38,11 +38,16 @@ class NcclCommunicator {
   static Expected<Bytes> make_id();
 
   // Every rank of the group, [0, size), calls this with the same id. Returns when all are there.
-  // Errors: timeout (not all came in time), bad_input (an id of another length, a rank outside),
+  // `deadline` also bounds the group's end: each of abort() and the destructor. Errors: unavailable
+  // (the NCCL that was loaded is older than the one that this was built with, or of another major
+  // version), timeout (not all came in time), bad_input (an id of another length, a rank outside),
   // failed (NCCL's own, with its text). Nothing is left behind then.
   static Expected<std::unique_ptr<NcclCommunicator>> join(const Bytes& id, int size, int rank,
                                                           Deadline deadline);
-  ~NcclCommunicator();  // as abort()
+
+  // Finalizes and destroys a group that nothing went wrong in, which takes all ranks: each must do
+  // it, on a thread of its own. Any other, and one whose others do not come, is aborted.
+  ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
@@ -68,12 +73,19 @@ class NcclCommunicator {
   // What went wrong in the background since, if anything. Errors: peer_down, failed.
   Expected<void> error();
 
-  // Ends the group for this rank, its kernels on the card included; where a peer died. Idempotent.
-  // A launch that another thread is in has a second to end.
-  void abort();
+  // Ends the group for this rank, its kernels on the GPU included; where a peer died. Idempotent:
+  // later calls return what the first did. NCCL forbids to abort what another thread is in: one
+  // that does not leave NCCL in time aborts the group itself, when it does. Errors: timeout: NCCL
+  // has not let go of the group; a thread is left behind with it, or in it.
+  Expected<void> abort();
+
+  // Threads that are in NCCL's calls which end a group, beyond their deadline. While there are any,
+  // the process can only be ended by _Exit: destructors would pull away what they use.
+  static int threads_left_behind();
 
  private:
-  NcclCommunicator(int size, int rank) : size_(size), rank_(rank) {}
+  NcclCommunicator(int size, int rank, Deadline patience)
+      : size_(size), rank_(rank), patience_(patience) {}
 
   template <class Call>
   Expected<void> enqueue(const char* what, Deadline deadline, const Call& call);
@@ -84,15 +96,20 @@ class NcclCommunicator {
   Expected<void> settle(const char* what, std::chrono::steady_clock::time_point until);
   Expected<bool> settled(const char* what);  // false: NCCL is still at it
   Error give_up(Error error);
+  Expected<void> end(ncclComm* communicator);
+  bool leave();
 
   const int size_, rank_;
-  std::mutex ending_;  // held by abort(), so that a second one returns when all has ended
+  const Deadline patience_;
+  std::mutex ending_;     // held by abort(), so that a second one returns when all has ended
+  Expected<void> ended_;  // guarded by ending_: what the first abort() came to
 
   std::mutex mutex_;                  // guards the rest; held for single quick calls
   std::condition_variable changed_;   // one of the two below went to false
   bool enqueueing_ = false;           // a collective is on its way until NCCL has taken it
   bool launching_ = false;            // a thread is in NCCL with the communicator
   ncclComm* communicator_ = nullptr;  // null: aborted
+  ncclComm* doomed_ = nullptr;        // aborted while a thread was in it: that one ends it
 };
 
 }  // namespace grapevine::cuda

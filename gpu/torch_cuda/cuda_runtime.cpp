@@ -7,6 +7,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
+#include <spdlog/spdlog.h>
 
 #include <array>
 #include <chrono>
@@ -14,7 +15,12 @@
 #include <thread>
 #include <utility>
 
+#include "gpu/cuda/architectures.hpp"
+#ifdef GRAPEVINE_NCCL
+#include "gpu/cuda/nccl_communicator.hpp"
+#endif
 #include "gpu/device.hpp"
+#include "gpu/launch_gate.hpp"
 #include "gpu/torch_cuda/nccl_group.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
@@ -28,26 +34,37 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLooking = std::chrono::microseconds(100);
 constexpr auto kNap = std::chrono::microseconds(50);
 
+// For a group that launches: it has its own, shorter limit.
+constexpr Duration kGatePatience = std::chrono::minutes(10);
+
 Error cuda_error(const std::string& what, cudaError_t error) {
   return {Errc::failed, what + ": " + cudaGetErrorString(error)};
 }
 
-class CudaMark final : public Mark {
+// The last handle may end on any thread: without the guard on one whose current device is another,
+// on which the call would create a context.
+void free_pinned(at::Device device, void* memory) {
+  const LaunchGate::Pass pass(launch_gate(), kGatePatience);
+  const c10::cuda::CUDAGuard guard(device);
+  C10_CUDA_CHECK_WARN(cudaFreeHost(memory));
+}
+
+class CudaEvent final : public DeviceEvent {
  public:
-  CudaMark(int card, cudaStream_t stream) : card_(card) {
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(card));
+  CudaEvent(int gpu, cudaStream_t stream) : gpu_(gpu) {
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpu));
     C10_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
     C10_CUDA_CHECK(cudaEventRecord(event_, stream));
   }
   // Destroying an event that is not reached yet is allowed, and does not wait.
-  ~CudaMark() override { C10_CUDA_CHECK_WARN(cudaEventDestroy(event_)); }
-  CudaMark(const CudaMark&) = delete;
-  CudaMark& operator=(const CudaMark&) = delete;
+  ~CudaEvent() override { C10_CUDA_CHECK_WARN(cudaEventDestroy(event_)); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
 
   // After an error of the device nothing is using the memory any more.
   bool reached() const override { return state() != cudaErrorNotReady; }
   cudaError_t state() const {
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(card_));
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpu_));
     const cudaError_t error = cudaEventQuery(event_);
     if (error == cudaErrorNotReady) static_cast<void>(cudaGetLastError());  // it is no error
     return error;
@@ -55,11 +72,11 @@ class CudaMark final : public Mark {
   cudaEvent_t event() const { return event_; }
 
  private:
-  const int card_;
+  const int gpu_;
   cudaEvent_t event_ = nullptr;
 };
 
-class CudaScope final : public QueueScope {
+class CudaScope final : public StreamScope {
  public:
   explicit CudaScope(c10::cuda::CUDAStream stream) : guard_(stream) {}
 
@@ -67,49 +84,52 @@ class CudaScope final : public QueueScope {
   c10::cuda::CUDAStreamGuard guard_;
 };
 
-const CudaMark& cuda(const Mark& mark) { return static_cast<const CudaMark&>(mark); }
+const CudaEvent& cuda_event(const DeviceEvent& event) {
+  return static_cast<const CudaEvent&>(event);
+}
 
-// One stream for each queue, from LibTorch's pool: none is the default stream, which would wait for
-// all others. The pool has 32 for each card; beyond ten workers on a card some share one, which
-// costs overlap, not correctness: the cards of a group (gpu/gradient_group.hpp) have one worker.
+// Streams of LibTorch's pool: none is the default stream, which would wait for all others. The pool
+// has 32 for each GPU; beyond ten workers on a GPU some share one, which costs overlap, not
+// correctness: the GPUs of a group (gpu/gradient_group.hpp) have one worker.
 class CudaRuntime final : public DeviceRuntime {
  public:
-  explicit CudaRuntime(int card)
-      : card_(card), streams_{new_stream(card), new_stream(card), new_stream(card)} {}
+  explicit CudaRuntime(int gpu)
+      : gpu_(gpu), streams_{new_stream(gpu), new_stream(gpu), new_stream(gpu)} {}
 
-  at::Device device() const override { return {at::kCUDA, static_cast<at::DeviceIndex>(card_)}; }
+  at::Device device() const override { return {at::kCUDA, static_cast<at::DeviceIndex>(gpu_)}; }
   bool in_host_memory() const override { return false; }
 
-  std::unique_ptr<QueueScope> enter(Queue queue) override {
-    return std::make_unique<CudaScope>(stream(queue));
+  std::unique_ptr<StreamScope> enter(Stream stream) override {
+    return std::make_unique<CudaScope>(cuda_stream(stream));
   }
 
-  void copy(Queue queue, const at::Tensor& to, const at::Tensor& from) override {
+  void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) override {
     GRAPEVINE_CHECK(to.is_contiguous() && from.is_contiguous() &&
                         to.scalar_type() == from.scalar_type() && to.numel() == from.numel(),
                     "a copy between unlike tensors");
     if (from.nbytes() == 0) return;
     const c10::cuda::CUDAGuard guard(device());
     C10_CUDA_CHECK(cudaMemcpyAsync(to.data_ptr(), from.data_ptr(), from.nbytes(), cudaMemcpyDefault,
-                                   stream(queue).stream()));
+                                   cuda_stream(stream).stream()));
   }
 
-  MarkHandle mark(Queue queue) override {
-    return std::make_shared<CudaMark>(card_, stream(queue).stream());
+  EventHandle record(Stream stream) override {
+    return std::make_shared<CudaEvent>(gpu_, cuda_stream(stream).stream());
   }
 
-  void wait(Queue queue, const MarkHandle& mark) override {
-    if (!mark) return;
+  void wait(Stream stream, const EventHandle& event) override {
+    if (!event) return;
     const c10::cuda::CUDAGuard guard(device());
-    C10_CUDA_CHECK(cudaStreamWaitEvent(stream(queue).stream(), cuda(*mark).event(), 0));
+    C10_CUDA_CHECK(
+        cudaStreamWaitEvent(cuda_stream(stream).stream(), cuda_event(*event).event(), 0));
   }
 
   // By looking: CUDA's own wait has no limit.
-  Expected<void> host_wait(const MarkHandle& mark, Duration patience) override {
-    if (!mark) return {};
+  Expected<void> host_wait(const EventHandle& event, Duration patience) override {
+    if (!event) return {};
     const auto start = Clock::now();
     for (;;) {
-      const cudaError_t state = cuda(*mark).state();
+      const cudaError_t state = cuda_event(*event).state();
       if (state == cudaSuccess) return {};
       if (state != cudaErrorNotReady) return cuda_error(device().str(), state);
       const auto waited = Clock::now() - start;
@@ -124,51 +144,86 @@ class CudaRuntime final : public DeviceRuntime {
     }
   }
 
-  void share(const at::Tensor& t, Queue queue) override {
+  void record_stream(const at::Tensor& t, Stream stream) override {
     if (t.is_cuda())
-      c10::cuda::CUDACachingAllocator::recordStream(t.storage().data_ptr(), stream(queue));
+      c10::cuda::CUDACachingAllocator::recordStream(t.storage().data_ptr(), cuda_stream(stream));
   }
 
-  std::shared_ptr<void> host_memory(std::size_t bytes) override {
+  // Not while a group launches: locking and unlocking pages may wait for busy GPUs.
+  std::shared_ptr<void> pinned_memory(std::size_t bytes) override {
+    const LaunchGate::Pass pass(launch_gate(), kGatePatience);
+    if (!pass.granted()) return nullptr;
     const c10::cuda::CUDAGuard guard(device());
     void* memory = nullptr;
     if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) != cudaSuccess) {
       static_cast<void>(cudaGetLastError());  // the pool goes on with ordinary memory
       return nullptr;
     }
-    return {memory, [](void* p) { C10_CUDA_CHECK_WARN(cudaFreeHost(p)); }};
+    return {memory, [device = device()](void* p) { free_pinned(device, p); }};
   }
 
  private:
-  static c10::cuda::CUDAStream new_stream(int card) {
+  static c10::cuda::CUDAStream new_stream(int gpu) {
     return c10::cuda::getStreamFromPool(/*isHighPriority=*/false,
-                                        static_cast<c10::DeviceIndex>(card));
+                                        static_cast<c10::DeviceIndex>(gpu));
   }
-  c10::cuda::CUDAStream stream(Queue queue) const {
-    return streams_[static_cast<std::size_t>(queue)];
+  c10::cuda::CUDAStream cuda_stream(Stream stream) const {
+    return streams_[static_cast<std::size_t>(stream)];
   }
 
-  const int card_;
-  const std::array<c10::cuda::CUDAStream, kQueues> streams_;
+  const int gpu_;
+  const std::array<c10::cuda::CUDAStream, kStreams> streams_;
 };
 
-Expected<std::shared_ptr<DeviceRuntime>> open_card(int card) {
-  try {
-    return std::shared_ptr<DeviceRuntime>(std::make_shared<CudaRuntime>(card));
-  } catch (const std::exception& e) {
-    return Error{Errc::failed, "cuda:" + std::to_string(card) + ": " + one_line(e)};
+Expected<cudaDeviceProp> properties_of(int gpu) {
+  cudaDeviceProp properties{};
+  if (const auto error = cudaGetDeviceProperties(&properties, gpu); error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return cuda_error("cuda:" + std::to_string(gpu), error);
   }
+  return properties;
+}
+
+Expected<std::shared_ptr<DeviceRuntime>> open_gpu(int gpu) {
+  try {
+    const auto properties = properties_of(gpu);
+    if (!properties) return properties.error();
+    const auto fits = cuda::check_kernels(
+        GRAPEVINE_CUDA_ARCHITECTURES, "cuda:" + std::to_string(gpu) + " (" + properties->name + ")",
+        properties->major, properties->minor);
+    if (!fits) spdlog::warn("{}", fits.error().message);  // LibTorch has kernels of its own
+    return std::shared_ptr<DeviceRuntime>(std::make_shared<CudaRuntime>(gpu));
+  } catch (const std::exception& e) {
+    return Error{Errc::failed, "cuda:" + std::to_string(gpu) + ": " + one_line(e)};
+  }
+}
+
+// The same in all processes, whatever CUDA_VISIBLE_DEVICES and control groups show them.
+Expected<std::string> id_of(int gpu) {
+  const auto properties = properties_of(gpu);
+  if (!properties) return properties.error();
+  std::string id = "GPU-";
+  for (const char byte : properties->uuid.bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    const auto value = static_cast<unsigned char>(byte);
+    id += kDigits[value / 16];
+    id += kDigits[value % 16];
+  }
+  return id;
 }
 
 }  // namespace
 
 void register_cuda_devices() {
-  GroupJoin join;
+  GpuDriver driver;
+  driver.visible = [] { return static_cast<int>(c10::cuda::device_count()); };
+  driver.open = open_gpu;
+  driver.id = id_of;
 #ifdef GRAPEVINE_NCCL
-  join = join_nccl_group;
+  driver.join_group = join_nccl_group;
+  driver.threads_left_behind = cuda::NcclCommunicator::threads_left_behind;
 #endif
-  register_cuda_driver(
-      {[] { return static_cast<int>(c10::cuda::device_count()); }, open_card, std::move(join)});
+  register_cuda_driver(std::move(driver));
 }
 
 }  // namespace grapevine

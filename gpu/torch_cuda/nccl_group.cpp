@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <exception>
@@ -13,7 +14,7 @@
 #include <utility>
 
 #include "gpu/cuda/nccl_communicator.hpp"
-#include "gpu/replica_barrier.hpp"
+#include "gpu/replica_launch.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 
@@ -36,65 +37,64 @@ class NcclGroup final : public GradientGroup {
  public:
   NcclGroup(std::vector<Communicator> communicators, Duration patience)
       : communicators_(std::move(communicators)),
-        barrier_(communicators_.size()),
+        launch_(communicators_.size(), launch_gate()),
         patience_(patience) {}
-  ~NcclGroup() override { NcclGroup::abort(); }
+  // Each leaves or aborts its group, which takes the others.
+  ~NcclGroup() override {
+    for_all(communicators_.size(), [this](std::size_t i) { communicators_[i] = nullptr; });
+  }
 
-  // A collective occupies its card until all others are in it. Meanwhile calls that lock pages or
-  // take memory may wait for the card, and hold up the launch of a replica that is still to come.
-  // So replicas launch together: all are there before one begins, and all have launched before one
-  // goes on.
-  Expected<void> mean(std::size_t replica, at::Tensor& gradient) override {
+  Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
     GRAPEVINE_CHECK(
         gradient.is_cuda() && gradient.is_contiguous() && gradient.scalar_type() == at::kFloat,
-        "the mean of a gradient that is not flat float32 on a card");
-    if (auto here = barrier_.wait(patience_); !here) return here;
+        "the mean of a gradient that is not flat float32 on a GPU");
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(gradient.device().index()).stream();
     float* const values = gradient.data_ptr<float>();
-    const auto summed = communicators_[replica]->all_reduce(
-        values, values, gradient.numel(), cuda::Element::f32, stream,
-        std::chrono::duration_cast<Deadline>(patience_));
-    if (!summed) {
-      barrier_.end();
-      return summed;
-    }
-    if (auto launched = barrier_.wait(patience_); !launched) return launched;
+    const auto launched = launch_.run(replica, patience_, [&] {
+      return communicators_[replica]->all_reduce(values, values, gradient.numel(),
+                                                 cuda::Element::f32, stream,
+                                                 std::chrono::duration_cast<Deadline>(patience_));
+    });
+    if (!launched) return launched;
     gradient.mul_(1.0 / static_cast<double>(communicators_.size()));
     return {};
   }
 
   void abort() override {
-    barrier_.end();
-    for_all(communicators_.size(), [this](std::size_t i) { communicators_[i]->abort(); });
+    launch_.end();
+    for_all(communicators_.size(), [this](std::size_t i) {
+      if (const auto ended = communicators_[i]->abort(); !ended)
+        spdlog::error("replica {}: {}", i, ended.error().message);
+    });
   }
 
  private:
-  const std::vector<Communicator> communicators_;
-  ReplicaBarrier barrier_;
+  std::vector<Communicator> communicators_;
+  ReplicaLaunch launch_;
   const Duration patience_;
 };
 
-Expected<Communicator> join(const cuda::NcclCommunicator::Bytes& id, const std::vector<int>& cards,
+Expected<Communicator> join(const cuda::NcclCommunicator::Bytes& id, const std::vector<int>& gpus,
                             std::size_t rank, Deadline deadline) {
   try {
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(cards[rank]));
-    return cuda::NcclCommunicator::join(id, static_cast<int>(cards.size()), static_cast<int>(rank),
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(gpus[rank]));
+    return cuda::NcclCommunicator::join(id, static_cast<int>(gpus.size()), static_cast<int>(rank),
                                         deadline);
   } catch (const std::exception& e) {
-    return Error{Errc::failed, "cuda:" + std::to_string(cards[rank]) + ": " + one_line(e)};
+    return Error{Errc::failed, "cuda:" + std::to_string(gpus[rank]) + ": " + one_line(e)};
   }
 }
 
 }  // namespace
 
-Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>& cards,
+Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>& gpus,
                                                          Duration patience) {
   const auto id = cuda::NcclCommunicator::make_id();
   if (!id) return id.error();
   std::vector<Expected<Communicator>> joined;
-  for (std::size_t i = 0; i < cards.size(); ++i) joined.emplace_back(Error{});
-  for_all(cards.size(), [&](std::size_t rank) {
-    joined[rank] = join(*id, cards, rank, std::chrono::duration_cast<Deadline>(patience));
+  for (std::size_t i = 0; i < gpus.size(); ++i) joined.emplace_back(Error{});
+  for_all(gpus.size(), [&](std::size_t rank) {
+    joined[rank] = join(*id, gpus, rank, std::chrono::duration_cast<Deadline>(patience));
   });
   // Those who waited in vain say less than the one that did not come.
   const Expected<Communicator>* worst = nullptr;

@@ -1,4 +1,4 @@
-// NCCL behind GradientGroup: one communicator for each card of a worker.
+// NCCL behind GradientGroup: one communicator for each GPU of a worker.
 #pragma once
 #ifdef GRAPEVINE_NCCL
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace grapevine {
 
-// Joins all cards; blocks until they are there, at most `patience`, which also bounds each launch.
-// REQUIRES: the cards differ. Errors: NcclCommunicator::join's.
-Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>& cards,
+// Joins all GPUs; blocks until they are there, at most `patience`, which also bounds each launch.
+// REQUIRES: the GPUs differ. Errors: NcclCommunicator::join's.
+Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>& gpus,
                                                          Duration patience);
 
 }  // namespace grapevine

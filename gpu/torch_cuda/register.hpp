@@ -4,7 +4,7 @@
 
 namespace grapevine {
 
-// The cards (cuda_runtime.hpp), and the kernels of gpu/cuda as operators for tensors on them
+// The GPUs (cuda_runtime.hpp), and the kernels of gpu/cuda as operators for tensors on them
 // (operators.hpp). At program start, before other threads. Idempotent.
 void register_torch_cuda();
 

@@ -51,12 +51,67 @@ TEST(NodeLayout, FillsNodeAfterNode) {
   }
 }
 
-TEST(NodeSecret, OnlyEqualOnesAreEqual) {
-  EXPECT_TRUE(same_secret("", ""));
-  EXPECT_TRUE(same_secret("abc", "abc"));
-  for (const std::string other : {"", "a", "ab", "abd", "abcabc", "abcd", "Abc"})
-    EXPECT_FALSE(same_secret("abc", other)) << other;
-  EXPECT_FALSE(same_secret("", "abc"));
+// ---- seals ----
+
+struct BothSides {
+  SealedSession pool, caller;
+};
+
+BothSides make_session(const std::string& pool_secret, const std::string& caller_secret) {
+  const Greet greet{random_hex(16)};
+  const Greeting greeting = answer_greeting(pool_secret, greet, 7);
+  auto caller = caller_session(caller_secret, greet, greeting);
+  EXPECT_EQ(caller.ok(), pool_secret == caller_secret);
+  return {pool_session(pool_secret, greet, greeting), caller ? *caller : SealedSession{}};
+}
+
+class NodeSeal : public testing::Test {
+ protected:
+  caf::actor_system_config config_;
+  caf::actor_system system_{config_};
+};
+
+TEST_F(NodeSeal, OpensForWhoKnowsTheSecretAndOnlyOnce) {
+  BothSides sides = make_session("secret", "secret");
+  const SignalJob sealed = sides.caller.to.sealed(system_, SignalJob{{}, 3, SIGINT});
+  EXPECT_TRUE(sides.pool.from.opens(system_, sealed));
+  EXPECT_FALSE(sides.pool.from.opens(system_, sealed)) << "a second time";
+  EXPECT_FALSE(sides.caller.from.opens(system_, sealed)) << "sent back to its sender";
+}
+
+TEST_F(NodeSeal, CoversAllThatAMessageSays) {
+  BothSides sides = make_session("secret", "secret");
+  const SignalJob sealed = sides.caller.to.sealed(system_, SignalJob{{}, 3, SIGINT});
+  std::vector<SignalJob> changed(5, sealed);
+  changed[0].job = 4;
+  changed[1].number = SIGTERM;
+  ++changed[2].seal.number;
+  ++changed[3].seal.session;
+  changed[4].seal.mac.back() ^= 1;
+  for (const SignalJob& other : changed) EXPECT_FALSE(sides.pool.from.opens(system_, other));
+  // Another message with the same fields.
+  const SignalRanks same{sealed.seal, sealed.job, sealed.number};
+  EXPECT_FALSE(sides.pool.from.opens(system_, same));
+  EXPECT_TRUE(sides.pool.from.opens(system_, sealed));
+}
+
+TEST_F(NodeSeal, LaterMessagesMayOvertakeEarlierOnes) {
+  BothSides sides = make_session("", "");
+  std::vector<SignalJob> sealed;
+  for (int i = 0; i < 10'000; ++i)
+    sealed.push_back(sides.caller.to.sealed(system_, SignalJob{{}, i, SIGINT}));
+  for (const int i : {3, 1, 2, 0, 5000})
+    EXPECT_TRUE(sides.pool.from.opens(system_, sealed[static_cast<std::size_t>(i)])) << i;
+  EXPECT_TRUE(sides.pool.from.opens(system_, sealed[4000]));
+  EXPECT_FALSE(sides.pool.from.opens(system_, sealed[4000]));
+  EXPECT_FALSE(sides.pool.from.opens(system_, sealed[4])) << "too late to tell whether it is new";
+}
+
+// Who listens in a pool's place learns nothing that is of use, and is found out first.
+TEST_F(NodeSeal, WhoDoesNotKnowTheSecretIsFoundOut) {
+  for (const auto& [pool, caller] : std::vector<std::pair<std::string, std::string>>{
+           {"secret", "guess"}, {"", "secret"}, {"secret", ""}})
+    make_session(pool, caller);  // expects that the caller refuses
 }
 
 // ---- the pool ----
@@ -127,6 +182,8 @@ class NodePoolTest : public testing::Test {
     config.directory = "/there";
     config.grace = grace_;
     config.kill_grace = kill_grace_;
+    config.output_window = output_window_;
+    config.output_backlog = output_backlog_;
     config.free_port = [] { return Expected<std::uint16_t>(std::uint16_t{4711}); };
     config.on_change = [heard = heard_](const PoolStatus& status, const std::string&) {
       heard->add([&] { heard->statuses.push_back(status); });
@@ -144,10 +201,13 @@ class NodePoolTest : public testing::Test {
     pool_ = NodePoolActor{};
   }
 
-  NodeAgentActor make_node(Place place = Place::here) {
+  // `from`: of a session that is not with the pool of this test.
+  NodeAgentActor make_node(Place place = Place::here, const SealReader* from = nullptr) {
     const int number = static_cast<int>(nodes_.size());
     NodeAgentConfig config;
-    config.secret = kSecret;
+    SealedSession session = greet();
+    config.from_pool = from != nullptr ? *from : session.from;
+    seals_.push_back(std::move(session.to));
     config.hooks.start = [heard = heard_, number](StartRanks start) {
       heard->add([&] { heard->started.emplace_back(number, start); });
     };
@@ -168,7 +228,6 @@ class NodePoolTest : public testing::Test {
 
   Enlist enlistment(std::int32_t slots, Place place = Place::here) {
     Enlist enlist;
-    enlist.secret = kSecret;
     enlist.version = "1";
     enlist.host = "host";
     enlist.address = address_of(nodes_.size());
@@ -191,7 +250,6 @@ class NodePoolTest : public testing::Test {
       submitter_ = system_.spawn(behavior);
     }
     SubmitJob submit;
-    submit.secret = kSecret;
     submit.version = "1";
     submit.user = "somebody@somewhere";
     submit.arguments = {"--steps=1"};
@@ -200,8 +258,40 @@ class NodePoolTest : public testing::Test {
     return submit;
   }
 
+  SealedSession greet(const std::string& secret = kSecret) {
+    const Greet greet{random_hex(16)};
+    const auto greeting = ask_plainly<Greeting>(greet);
+    auto session = caller_session(secret, greet, greeting);
+    return session ? *session : SealedSession{};
+  }
+  // By the node whose processes are 2n and 2n + 1.
+  template <class Message>
+  void send_by_node(std::int32_t process, Message message) {
+    const std::size_t node = process < 0 || process > 3 ? 0 : static_cast<std::size_t>(process) / 2;
+    caf::anon_send(pool_, seals_.at(node).sealed(system_, std::move(message)));
+  }
+  void signal(std::int64_t job, std::int32_t number) {
+    caf::anon_send(pool_, submission_.to.sealed(system_, SignalJob{{}, job, number}));
+  }
+
+  // With the seal of who asks.
   template <class Answer, class Question>
   Answer ask(Question question) {
+    if constexpr (std::is_same_v<Question, SubmitJob>) {
+      SealedSession session = greet();
+      const auto answer = ask_plainly<Answer>(session.to.sealed(system_, std::move(question)));
+      if (!answer.refused) submission_ = std::move(session);
+      return answer;
+    } else {
+      for (std::size_t node = 0; node < nodes_.size(); ++node)
+        if (nodes_[node] == question.agent)
+          return ask_plainly<Answer>(seals_[node].sealed(system_, std::move(question)));
+      return {};
+    }
+  }
+
+  template <class Answer, class Question>
+  Answer ask_plainly(Question question) {
     caf::scoped_actor self{system_};
     Answer result;
     bool answered = false;
@@ -218,7 +308,7 @@ class NodePoolTest : public testing::Test {
 
   void exit(std::int64_t job, std::int32_t process, std::int32_t code, std::int32_t signal = 0,
             const std::string& error = "") {
-    caf::anon_send(pool_, RankExited{kSecret, job, process, code, signal, error});
+    send_by_node(process, RankExited{{}, job, process, code, signal, error});
   }
   JobEnded await_end() {
     EXPECT_TRUE(heard_->wait([this] { return !heard_->ended.empty(); }));
@@ -234,8 +324,7 @@ class NodePoolTest : public testing::Test {
   // Until the pool has dealt with what this thread has sent to it.
   void await_pool() {
     SubmitJob stranger;
-    stranger.secret = "guessed";
-    EXPECT_TRUE(ask<JobAccepted>(stranger).refused);
+    EXPECT_TRUE(ask_plainly<JobAccepted>(stranger).refused);
   }
   std::size_t count_signals() {
     return heard_->read([this] { return heard_->signals.size(); });
@@ -254,11 +343,15 @@ class NodePoolTest : public testing::Test {
 
   Duration grace_ = std::chrono::seconds(50);
   Duration kill_grace_ = std::chrono::seconds(50);
+  std::size_t output_window_ = NodePoolConfig{}.output_window;
+  std::size_t output_backlog_ = NodePoolConfig{}.output_backlog;
   caf::actor_system_config config_;
   caf::actor_system system_{config_};
   std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
   NodePoolActor pool_;
   std::vector<NodeAgentActor> nodes_;
+  std::vector<Sealer> seals_;  // of the nodes
+  SealedSession submission_;   // of the last job that was accepted
   SubmitterActor submitter_;
 };
 
@@ -270,6 +363,27 @@ class NodePoolWithoutPatience : public NodePoolTest {
 class NodePoolThatGivesUp : public NodePoolWithoutPatience {
  protected:
   NodePoolThatGivesUp() { kill_grace_ = std::chrono::milliseconds(1); }
+};
+class NodePoolWithLittleMemory : public NodePoolTest {
+ protected:
+  NodePoolWithLittleMemory() {
+    output_window_ = 1000;
+    output_backlog_ = 2000;
+  }
+  // Until the pool, and then the submitter, have dealt with what was sent to them.
+  std::vector<JobOutput> output_so_far() {
+    await_pool();
+    JobOutput marker;
+    marker.process = -77;
+    caf::anon_send(submitter_, marker);
+    const auto is_marker = [](const JobOutput& output) { return output.process == -77; };
+    std::vector<JobOutput>& output = heard_->output;
+    EXPECT_TRUE(heard_->wait([&] { return std::any_of(output.begin(), output.end(), is_marker); }));
+    return heard_->read([&] {
+      output.erase(std::remove_if(output.begin(), output.end(), is_marker), output.end());
+      return output;
+    });
+  }
 };
 class NodePoolThatGivesUpTheKilled : public NodePoolTest {
  protected:
@@ -287,7 +401,7 @@ TEST_F(NodePoolTest, RunsAJobInAllSlotsToItsEnd) {
     EXPECT_EQ(start.arguments, std::vector<std::string>{"--steps=1"});
     EXPECT_EQ(start.other_host, "10.0.0.1");
   }
-  caf::anon_send(pool_, RankOutput{kSecret, id, 0, false, "result"});
+  send_by_node(0, RankOutput{{}, id, 0, false, "result"});
   for (std::int32_t process = 0; process < 4; ++process) {
     await_pool();
     EXPECT_TRUE(heard_->read([this] { return heard_->ended.empty(); })) << "before " << process;
@@ -297,7 +411,7 @@ TEST_F(NodePoolTest, RunsAJobInAllSlotsToItsEnd) {
   const auto output = heard_->read([this] { return heard_->output; });
   ASSERT_EQ(output.size(), 1U);
   EXPECT_EQ(output[0].line, "result");
-  EXPECT_EQ(output[0].secret, kSecret);
+  EXPECT_TRUE(submission_.from.opens(system_, output[0]));
   ASSERT_TRUE(heard_->wait([this] { return heard_->statuses.back().job == 0; }));
   const PoolStatus last = heard_->read([this] { return heard_->statuses.back(); });
   EXPECT_EQ(last.nodes, 2);
@@ -307,8 +421,10 @@ TEST_F(NodePoolTest, RunsAJobInAllSlotsToItsEnd) {
 
 TEST_F(NodePoolTest, SendsAwayWhoDoesNotBelongToIt) {
   Enlist stranger = enlistment(1);
-  stranger.secret = "guessed";
-  EXPECT_NE(ask<Enlisted>(stranger).error.message.find("the secret differs"), std::string::npos);
+  EXPECT_NE(ask_plainly<Enlisted>(stranger).error.message.find("does not prove"),
+            std::string::npos);
+  stranger.seal = {1, 1, mac_of("guessed", {"anything"})};
+  EXPECT_TRUE(ask_plainly<Enlisted>(stranger).refused);
   Enlist older = enlistment(1);
   older.version = "0";
   EXPECT_NE(ask<Enlisted>(older).error.message.find("runs version 0, the first node version 1"),
@@ -319,8 +435,8 @@ TEST_F(NodePoolTest, SendsAwayWhoDoesNotBelongToIt) {
   EXPECT_TRUE(ask<JobAccepted>(job()).refused) << "no node, no job";
   EXPECT_FALSE(ask<Enlisted>(enlistment(1)).refused);
   SubmitJob without = job();
-  without.secret.clear();
-  EXPECT_NE(ask<JobAccepted>(without).error.message.find("the secret differs"), std::string::npos);
+  EXPECT_NE(ask_plainly<JobAccepted>(without).error.message.find("does not prove"),
+            std::string::npos);
   SubmitJob newer = job();
   newer.version = "2";
   EXPECT_NE(ask<JobAccepted>(newer).error.message.find("runs version 2"), std::string::npos);
@@ -329,7 +445,26 @@ TEST_F(NodePoolTest, SendsAwayWhoDoesNotBelongToIt) {
   SubmitJob shell = job();
   shell.arguments = {"--steps=1", "--requeue-command=touch /tmp/x"};
   EXPECT_NE(ask<JobAccepted>(shell).error.message.find("--requeue-command"), std::string::npos);
+  // One of this machine, which might hold any option.
+  SubmitJob file = job();
+  file.arguments = {"--set", "wiring.peers=1", "job.toml"};
+  EXPECT_NE(ask<JobAccepted>(file).error.message.find("'job.toml' is no option"),
+            std::string::npos);
   EXPECT_TRUE(heard_->read([this] { return heard_->started.empty(); }));
+}
+
+TEST_F(NodePoolTest, HasRoomForSoManySlotsAndNoMore) {
+  EXPECT_FALSE(ask<Enlisted>(enlistment(1)).refused);
+  EXPECT_TRUE(ask<Enlisted>(enlistment(kMaxSlots)).refused);
+  const Enlisted last = ask<Enlisted>(enlistment(kMaxSlots - 1));
+  EXPECT_FALSE(last.refused) << last.error.message;
+  EXPECT_EQ(last.slots, kMaxSlots);
+  const Enlisted more = ask<Enlisted>(enlistment(1));
+  EXPECT_TRUE(more.refused);
+  EXPECT_EQ(more.slots, kMaxSlots);
+  EXPECT_NE(more.error.message.find(std::to_string(kMaxSlots) + " of all nodes together"),
+            std::string::npos)
+      << more.error.message;
 }
 
 // Process 0 writes on the first node, whoever comes first.
@@ -370,7 +505,7 @@ TEST_F(NodePoolTest, RefusesASecondJobWhileOneRuns) {
 
 TEST_F(NodePoolTest, OneFailedProcessEndsTheOthersAndIsNamed) {
   const std::int64_t id = begin_job();
-  caf::anon_send(pool_, RankOutput{kSecret, id, 3, true, "error: no such file: /data"});
+  send_by_node(3, RankOutput{{}, id, 3, true, "error: no such file: /data"});
   exit(id, 3, 2);
   EXPECT_TRUE(await_signal(0, SIGTERM));
   EXPECT_TRUE(await_signal(1, SIGTERM));
@@ -402,6 +537,50 @@ TEST_F(NodePoolTest, WhatKilledCountsMoreThanWhoLostAPeer) {
   EXPECT_EQ(ended.error.message, "rank 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV)");
 }
 
+// What all say is of the job, not of the process that is heard first.
+TEST_F(NodePoolTest, WhatSeveralProcessesSayIsQuotedAlone) {
+  const std::int64_t id = begin_job();
+  for (const std::int32_t process : {1, 0, 2, 3}) {
+    send_by_node(process, RankOutput{{}, id, process, true, "error: rank 3: boom"});
+    exit(id, process, 1);
+  }
+  EXPECT_EQ(await_end().error.message, "rank 3: boom");
+}
+
+TEST_F(NodePoolTest, ALostProcessAndAStopAreToldByTheCodeOfTheEnd) {
+  const std::string hint = "; resume with --resume out";
+  const std::int64_t id = begin_job();
+  send_by_node(0, RankOutput{{}, id, 0, true, "error: rank 3 is gone" + hint});
+  exit(id, 0, 3);
+  exit(id, 3, -1, SIGKILL);  // stopped all the while, and killed at the end
+  for (const std::int32_t process : {1, 2}) exit(id, process, 1);
+  JobEnded ended = await_end();
+  EXPECT_EQ(ended.error.code, Errc::peer_down);
+  EXPECT_EQ(ended.error.message, "rank 3 is gone" + hint);
+
+  heard_->add([this] { heard_->ended.clear(); });
+  JobAccepted next = ask<JobAccepted>(job());
+  exit(next.job, 2, -1, SIGSEGV);
+  for (const std::int32_t process : {0, 1, 3}) {
+    send_by_node(process, RankOutput{{}, next.job, process, true, "error: rank 2" + hint});
+    exit(next.job, process, 3);
+  }
+  ended = await_end();
+  EXPECT_EQ(ended.error.code, Errc::peer_down);
+  EXPECT_EQ(ended.error.message,
+            "rank 2 on node 10.0.0.1:7 was killed by signal 11 (SIGSEGV)" + hint);
+
+  heard_->add([this] { heard_->ended.clear(); });
+  next = ask<JobAccepted>(job());
+  for (const std::int32_t process : {0, 1, 2, 3}) {
+    send_by_node(process, RankOutput{{}, next.job, process, true, "error: stopped" + hint});
+    exit(next.job, process, 4);
+  }
+  ended = await_end();
+  EXPECT_EQ(ended.error.code, Errc::stopped);
+  EXPECT_EQ(ended.error.message, "stopped" + hint);
+}
+
 TEST_F(NodePoolTest, ANodeThatDiesDuringTheJobIsNamed) {
   const std::int64_t id = begin_job();
   exit(id, 0, 1);  // has noticed before the pool has
@@ -412,6 +591,7 @@ TEST_F(NodePoolTest, ANodeThatDiesDuringTheJobIsNamed) {
   EXPECT_NE(ended.error.message.find("node 10.0.0.1:7 (host) died during the job"),
             std::string::npos)
       << ended.error.message;
+  EXPECT_NE(ended.error.message.find("; resume with --resume"), std::string::npos);
   ASSERT_TRUE(heard_->wait([this] { return heard_->statuses.back().job == 0; }));
   EXPECT_EQ(heard_->read([this] { return heard_->statuses.back().nodes; }), 1);
 }
@@ -425,7 +605,7 @@ TEST_F(NodePoolTest, ANodeThatDiesWhileIdleIsDropped) {
 
 TEST_F(NodePoolTest, TheJobStopsWhereItsSubmitterOrANodeGoes) {
   const std::int64_t id = begin_job();
-  LeavePool leave{kSecret, nodes_[1]};
+  const LeavePool leave = seals_[1].sealed(system_, LeavePool{{}, nodes_[1]});
   caf::scoped_actor self{system_};
   auto left = self->request(pool_, kDeadline, leave);
   EXPECT_TRUE(await_signal(0, SIGTERM));
@@ -444,20 +624,20 @@ TEST_F(NodePoolTest, TheJobStopsWhereItsSubmitterOrANodeGoes) {
 
 TEST_F(NodePoolTest, PassesSignalsOnAndKillsAtTheSecondInterrupt) {
   const std::int64_t id = begin_job();
-  caf::anon_send(pool_, SignalJob{"guessed", id, SIGINT});
-  caf::anon_send(pool_, SignalJob{kSecret, id, SIGUSR1});
+  caf::anon_send(pool_, SignalJob{{1, 1, "guessed"}, id, SIGINT});
+  signal(id, SIGUSR1);
   EXPECT_TRUE(await_signal(1, SIGUSR1));
   EXPECT_TRUE(await_signal(0, SIGUSR1));
   EXPECT_EQ(count_signals(), 2U) << "the guess has done nothing";
-  caf::anon_send(pool_, SignalJob{kSecret, id, SIGINT});
+  signal(id, SIGINT);
   EXPECT_TRUE(await_signal(1, SIGTERM));
-  caf::anon_send(pool_, SignalJob{kSecret, id, SIGINT});
+  signal(id, SIGINT);
   EXPECT_TRUE(await_signal(1, SIGKILL));
 }
 
 TEST_F(NodePoolWithoutPatience, KillsWhoDoesNotEndInTime) {
   const std::int64_t id = begin_job();
-  caf::anon_send(pool_, SignalJob{kSecret, id, SIGTERM});
+  signal(id, SIGTERM);
   EXPECT_TRUE(await_signal(0, SIGKILL));
   for (std::int32_t process = 0; process < 4; ++process) exit(id, process, -1, SIGKILL);
   EXPECT_TRUE(await_end().failed);
@@ -467,7 +647,7 @@ TEST_F(NodePoolWithoutPatience, KillsWhoDoesNotEndInTime) {
 TEST_F(NodePoolThatGivesUp, DropsANodeWhoseProcessesDoNotEvenEndWhenKilled) {
   const std::int64_t id = begin_job();
   for (const std::int32_t process : {0, 1, 2}) exit(id, process, 0);
-  caf::anon_send(pool_, SignalJob{kSecret, id, SIGTERM});
+  signal(id, SIGTERM);
   EXPECT_TRUE(await_signal(1, SIGKILL));
   const JobEnded ended = await_end();
   EXPECT_TRUE(ended.failed);
@@ -482,9 +662,62 @@ TEST_F(NodePoolThatGivesUp, DropsANodeWhoseProcessesDoNotEvenEndWhenKilled) {
 
 TEST_F(NodePoolThatGivesUpTheKilled, AlsoAfterTheSecondInterrupt) {
   const std::int64_t id = begin_job();
-  for (int i = 0; i < 2; ++i) caf::anon_send(pool_, SignalJob{kSecret, id, SIGINT});
+  for (int i = 0; i < 2; ++i) signal(id, SIGINT);
   EXPECT_TRUE(await_end().failed);
   EXPECT_TRUE(ask<JobAccepted>(job()).refused) << "its own node is gone, too";
+}
+
+// One that is suspended, or whose link or reader is slow.
+TEST_F(NodePoolWithLittleMemory, ASubmitterThatAcknowledgesNothingHoldsNoJobUp) {
+  constexpr std::int32_t kLines = 300;
+  const std::int64_t id = begin_job();
+  for (std::int32_t i = 0; i < kLines; ++i)
+    send_by_node(0, RankOutput{{}, id, 0, false, std::to_string(1000 + i) + std::string(96, 'x')});
+  const std::size_t first = output_so_far().size();
+  EXPECT_GE(first, 2U);
+  EXPECT_LE(first, output_window_ / 100 + 1) << "lines of 100 bytes";
+  const OutputWritten written{{}, id, static_cast<std::int64_t>(first)};
+  caf::anon_send(pool_, OutputWritten{{1, 1, "guessed"}, id, kLines});
+  caf::anon_send(pool_, seals_[0].sealed(system_, written));  // which is not the submitter's
+  EXPECT_EQ(output_so_far().size(), first);
+
+  caf::anon_send(pool_, submission_.to.sealed(system_, written));
+  const std::vector<JobOutput> second = output_so_far();
+  ASSERT_GT(second.size(), first + 1);
+  EXPECT_LE(second.size(), first + output_window_ / 100 + 2);
+  const JobOutput& note = second[first];
+  EXPECT_EQ(note.process, -1);
+  EXPECT_NE(note.line.find(" lines are left out: they came faster"), std::string::npos)
+      << note.line;
+  const std::int64_t missing = std::stoll(note.line);
+
+  for (std::int32_t process = 0; process < 4; ++process) exit(id, process, 0);
+  EXPECT_FALSE(await_end().failed);
+  // Some are missing, once; the last ones are there, in order.
+  std::int64_t next = 1000;
+  for (const JobOutput& output : output_so_far()) {
+    if (output.process < 0) {
+      next += missing;
+    } else {
+      EXPECT_EQ(std::stoll(output.line), next++);
+    }
+  }
+  EXPECT_EQ(next, 1000 + kLines);
+}
+
+TEST_F(NodePoolWithLittleMemory, ASubmitterThatAcknowledgesMissesNothing) {
+  const std::int64_t id = begin_job();
+  for (std::int32_t i = 0; i < 100; ++i) {
+    send_by_node(0, RankOutput{{}, id, 0, false, std::to_string(i) + std::string(96, 'x')});
+    caf::anon_send(pool_, submission_.to.sealed(system_, OutputWritten{{}, id, i}));
+    EXPECT_EQ(output_so_far().size(), static_cast<std::size_t>(i) + 1);
+  }
+  for (std::int32_t process = 0; process < 4; ++process) exit(id, process, 0);
+  EXPECT_FALSE(await_end().failed);
+  EXPECT_EQ(output_so_far().size(), 100U);
+  // Late, of a job that is over.
+  caf::anon_send(pool_, submission_.to.sealed(system_, OutputWritten{{}, id, 100}));
+  EXPECT_FALSE(ask<JobAccepted>(job()).refused);
 }
 
 TEST_F(NodePoolTest, ClosesOnceItsJobHasStopped) {
@@ -526,13 +759,16 @@ TEST_F(NodePoolTest, ClosesOnlyWhenWhoGaveTheJobHasHeardOfItsEnd) {
 
 // Only the pool that a node has joined can be lost.
 TEST_F(NodePoolTest, ANodeLosesNoPoolButItsOwn) {
-  const NodeAgentActor node = make_node();
+  BothSides sides = make_session(kSecret, kSecret);
+  const NodeAgentActor node = make_node(Place::here, &sides.caller.from);
   const auto any = caf::actor_cast<caf::actor>(node);
   caf::anon_send(any, caf::down_msg{pool_.address(), caf::exit_reason::kill});
   caf::anon_send(node, JoinedPool{pool_.address()});
   caf::anon_send(any, caf::down_msg{node.address(), caf::exit_reason::kill});
-  caf::anon_send(node, SignalRanks{kSecret, 1, SIGUSR1});
+  caf::anon_send(node, SignalRanks{{7, 1, "guessed"}, 1, SIGINT});
+  caf::anon_send(node, sides.pool.to.sealed(system_, SignalRanks{{}, 1, SIGUSR1}));
   ASSERT_TRUE(await_signal(0, SIGUSR1));
+  EXPECT_EQ(count_signals(), 1U) << "the guess has done nothing";
   EXPECT_TRUE(heard_->read([this] { return heard_->gone.empty(); }));
   caf::anon_send_exit(pool_, caf::exit_reason::kill);
   EXPECT_TRUE(heard_->wait([this] { return heard_->gone.size() == 1; }));
@@ -543,17 +779,17 @@ TEST_F(NodePoolTest, IgnoresWhatMakesNoSense) {
   const std::int64_t id = begin_job();
   for (const std::int32_t process : {-1, 4, 2'000'000'000}) exit(id, process, 1);
   exit(id + 1, 0, 1);
-  caf::anon_send(pool_, RankExited{"guessed", id, 0, 1, 0, ""});
-  caf::anon_send(pool_, RankOutput{kSecret, id, 77, false, "x"});
-  caf::anon_send(pool_, SignalJob{kSecret, id, 4711});
+  caf::anon_send(pool_, RankExited{{1, 1, "guessed"}, id, 0, 1, 0, ""});
+  send_by_node(77, RankOutput{{}, id, 77, false, "x"});
+  signal(id, 4711);
   exit(id, 0, 0);
   exit(id, 0, 1);  // twice
   for (std::int32_t process = 1; process < 4; ++process) exit(id, process, 0);
   EXPECT_FALSE(await_end().failed);
-  for (int node = 0; node < 2; ++node) {
-    caf::anon_send(nodes_[static_cast<std::size_t>(node)], SignalRanks{kSecret, id, SIGUSR1});
-    EXPECT_TRUE(await_signal(node, SIGUSR1));
-  }
+  const JobAccepted next = ask<JobAccepted>(job());
+  ASSERT_FALSE(next.refused) << next.error.message;
+  signal(next.job, SIGUSR1);
+  for (int node = 0; node < 2; ++node) EXPECT_TRUE(await_signal(node, SIGUSR1));
   EXPECT_EQ(count_signals(), 2U) << "these two alone";
 }
 

@@ -6,6 +6,8 @@
 #include <caf/binary_deserializer.hpp>
 #include <caf/binary_serializer.hpp>
 
+#include <random>
+
 #include "actors/protocol.hpp"
 
 namespace grapevine {
@@ -66,6 +68,67 @@ TEST(Wire, ARankReportKeepsItsModelAndTimes) {
   EXPECT_TRUE(at::equal(copy.buffers.read(), report.buffers.read()));
   EXPECT_EQ(copy.step_seconds, report.step_seconds);
   EXPECT_EQ(*copy.measures.number("x"), 1.5);
+}
+
+StateDict some_state() {
+  StateDict state;
+  state.put("model.x", at::arange(5, at::kFloat));
+  state.put("indices", at::arange(6, at::kLong).reshape({2, 3}));
+  state.put("bytes", at::arange(7, at::kByte));
+  state.put("empty", at::zeros({0}));
+  state.put("w", 0.75);
+  state.put("step", std::int64_t{-9});
+  state.put("rng", std::string("any\0bytes\xff", 10));
+  return state;
+}
+
+TEST(Wire, AStateKeepsEveryEntry) {
+  const StateDict copy = through_the_wire(some_state());
+  const StateDict expected = some_state();
+  ASSERT_EQ(copy.entries().size(), expected.entries().size());
+  for (const std::string name : {"model.x", "indices", "bytes", "empty"}) {
+    EXPECT_TRUE(at::equal(*copy.tensor(name), *expected.tensor(name))) << name;
+    EXPECT_EQ(copy.tensor(name)->scalar_type(), expected.tensor(name)->scalar_type()) << name;
+  }
+  EXPECT_EQ(*copy.number("w"), 0.75);
+  EXPECT_EQ(*copy.integer("step"), -9);
+  EXPECT_EQ(*copy.text("rng"), *expected.text("rng"));
+}
+
+// Nothing is thrown and nothing is read beyond the end, whatever the bytes say.
+TEST(Wire, DamagedBytesAreAnErrorOrAnotherMessage) {
+  caf::actor_system_config config;
+  caf::actor_system system{config};
+  RankReport report;
+  report.z = FrozenTensor::freeze(at::arange(5, at::kFloat));
+  report.measures = some_state();
+  std::vector<char> good;
+  caf::binary_serializer sink{system, good};
+  ASSERT_FALSE(sink(report));
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    const std::vector<char> cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
+    RankReport copy;
+    caf::binary_deserializer source{system, cut};
+    EXPECT_TRUE(source(copy)) << size;
+  }
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    std::vector<char> bytes = good;
+    for (std::uint64_t flips = 1 + random() % 8; flips > 0; --flips)
+      bytes[random() % bytes.size()] ^= static_cast<char>(1U << (random() % 8));
+    RankReport copy;
+    caf::binary_deserializer source{system, bytes};
+    static_cast<void>(source(copy));
+  }
+}
+
+TEST(Wire, AnErrorIsOneLine) {
+  const Error copy =
+      through_the_wire(Error{Errc::timeout, "first\nsecond\x1b[31m" + std::string(100'000, 'x')});
+  EXPECT_EQ(copy.code, Errc::timeout);
+  EXPECT_EQ(copy.message.substr(0, 17), "first second [31m");
+  EXPECT_LE(copy.message.size(), 4096U);
 }
 
 TEST(Wire, AStepReportKeepsEveryFigure) {

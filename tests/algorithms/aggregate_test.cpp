@@ -106,6 +106,9 @@ const std::vector<Keys> kCompressed = {
     {{"compress", "int8"}},
     {{"compress", "sign"}}};
 
+// Ranks from which on vectors of 16 bits cost more than they save, and are refused.
+constexpr std::int32_t kMostHalves = 4;
+
 std::string describe(const Keys& keys) {
   std::string text;
   for (const auto& [key, value] : keys) text += value + " ";
@@ -126,6 +129,7 @@ at::Tensor still_pull(Rank rank, Step, const at::Tensor& z) {
 TEST(Aggregate, CompressedReplicasStayEqualAndReachTheOptimum) {
   for (const Keys& keys : kCompressed)
     for (const std::int32_t n : {1, 4, 6}) {
+      if (keys.front().second == "fp16" && n > kMostHalves) continue;
       SCOPED_TRACE(describe(keys) + "n=" + std::to_string(n));
       WorldConfig config = compressed(keys, n, 5);
       config.horizon.steps = 500;
@@ -147,7 +151,8 @@ TEST(Aggregate, CompressedSaveAndLoadAndTheOrderOfMessagesChangeNothing) {
   for (const Keys& keys : kCompressed)
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
       SCOPED_TRACE(describe(keys) + "seed=" + std::to_string(seed));
-      const WorldConfig config = compressed(keys, 5, 1);
+      const std::int32_t n = keys.front().second == "fp16" ? kMostHalves : 5;
+      const WorldConfig config = compressed(keys, n, 1);
       RoleWorld straight(config, pull), broken(config, pull);
       straight.start();
       straight.run();
@@ -158,7 +163,7 @@ TEST(Aggregate, CompressedSaveAndLoadAndTheOrderOfMessagesChangeNothing) {
       }
       broken.save_and_load();
       broken.run();
-      for (Rank r = 0; r < 5; ++r) EXPECT_TRUE(at::equal(straight.z(r), broken.z(r)));
+      for (Rank r = 0; r < n; ++r) EXPECT_TRUE(at::equal(straight.z(r), broken.z(r)));
     }
 }
 

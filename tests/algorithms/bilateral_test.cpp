@@ -262,14 +262,32 @@ TEST(Bilateral, ASavedStateForgetsNoGradientThatWasAskedFor) {
   }
 }
 
-TEST(Bilateral, RefusesGraphsThatAreNotBipartite) {
-  for (const auto& [topology, ranks] : std::vector<std::pair<std::string, std::int32_t>>{
-           {"exponential", 4}, {"complete", 3}, {"ring", 5}}) {
-    const auto parts = make_parts(make_plan(topology), {}, *LrSchedule::make({}), {}, ranks);
-    ASSERT_FALSE(parts) << topology;
-    EXPECT_NE(parts.error().message.find("is not bipartite"), std::string::npos)
-        << parts.error().message;
-    EXPECT_NE(parts.error().message.find("choose bipartite-exponential"), std::string::npos);
+std::string refusal_of(const std::string& topology, std::int32_t ranks) {
+  const auto parts = make_parts(make_plan(topology), {}, *LrSchedule::make({}), {}, ranks);
+  return parts.ok() ? "" : parts.error().message;
+}
+
+// Following the advice leads out: whatever it names can be had with this number of ranks.
+TEST(Bilateral, RefusesGraphsThatAreNotBipartiteAndNamesThoseThatFit) {
+  for (const auto& [topology, ranks, says] :
+       std::vector<std::tuple<std::string, std::int32_t, std::string>>{
+           {"exponential", 4, "is not bipartite"},
+           {"exponential", 6, "is not bipartite"},
+           {"complete", 3, "is not bipartite"},
+           {"ring", 5, "is not bipartite"},
+           {"bipartite-exponential", 3, "needs an even number of ranks"},
+           {"bipartite-linear", 7, "needs an even number of ranks"}}) {
+    const std::string refusal = refusal_of(topology, ranks);
+    EXPECT_NE(refusal.find(says), std::string::npos) << refusal;
+    const std::size_t advice = refusal.rfind(": ");
+    ASSERT_NE(advice, std::string::npos) << refusal;
+    int named = 0;
+    for (const std::string& name : topology_names()) {
+      if (refusal.find(" " + name, advice) == std::string::npos) continue;
+      ++named;
+      EXPECT_EQ(refusal_of(name, ranks), "") << "named in: " << refusal;
+    }
+    EXPECT_GE(named, 2) << refusal;
   }
 }
 

@@ -215,6 +215,8 @@ TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
       {{"exchange", "gossip"}, {"overlap", "true"}, {"staleness", "1"}},
       {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}},
       {{"exchange", "group"}, {"staleness", "4"}},
+      {{"exchange", "aggregate"}, {"hierarchy", "2"}},
+      {{"exchange", "gossip"}, {"overlap", "true"}, {"local_steps", "3"}},
       {{"exchange", "server"}, {"rule", "gem"}, {"compress", "top-k"}, {"density", "0.3"}},
       {{"exchange", "server"}, {"rule", "downpour"}, {"servers", "2"}, {"window", "2"}},
       {{"exchange", "server"}, {"rule", "easgd"}, {"synchronous", "true"}}};
@@ -254,6 +256,72 @@ TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
         ASSERT_TRUE(load(state).ok());
         EXPECT_GT(try_all(state, load), static_cast<int>(state.entries().size()) / 2);
       }
+    }
+}
+
+// What no step could use is found at load, in every role: a phase that there is not, and state of a
+// model of another size.
+TEST(DamagedState, PhasesAndSizesAreCheckedByEveryRole) {
+  const std::vector<sim::Keys> wirings = {
+      {{"exchange", "aggregate"}},
+      {{"exchange", "aggregate"}, {"pack", "difference"}, {"local_steps", "3"}},
+      {{"exchange", "aggregate"}, {"hierarchy", "2"}},
+      {{"exchange", "gossip"}, {"hierarchy", "2"}},
+      {{"exchange", "partial"}, {"activation", "solo"}},
+      {{"exchange", "gossip"}, {"overlap", "true"}},
+      {{"exchange", "gossip"}, {"overlap", "true"}, {"local_steps", "3"}},
+      {{"exchange", "gossip"},
+       {"averaging", "symmetric"},
+       {"compress", "top-k"},
+       {"density", "0.3"},
+       {"topology", "ring"}},
+      {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}},
+      {{"exchange", "group"}, {"staleness", "4"}},
+      {{"exchange", "server"}, {"rule", "easgd"}}};
+  for (const sim::Keys& keys : wirings)
+    for (const std::string optimizer : {"sgd", "adam"}) {
+      WorldConfig config;
+      config.plan = sim::plan_of(keys);
+      config.ranks = 4;
+      config.dimension = 12;
+      config.horizon = {20, 5};
+      config.lr = 0.1;
+      config.optimizer.name = optimizer;
+      config.optimizer.momentum = optimizer == "sgd" ? 0.9 : 0;
+      RoleWorld world(config, [](Rank rank, Step, const at::Tensor& z) { return z - rank; });
+      world.start();
+      int changed = 0;
+      while (world.event_count() < 60 && world.step()) {
+        const Rank rank = static_cast<Rank>(world.event_count() % 4);
+        const StateDict state = world.saved(rank);
+        for (const auto& [name, value] : state.entries()) {
+          const bool is_phase = name == "phase" || name == "head.phase";
+          const auto* tensor = std::get_if<at::Tensor>(&value);
+          const bool is_of_the_model = name.find("optimizer.") != std::string::npos ||
+                                       name == "anchor" || name == "gradient" ||
+                                       name == "given.x" || name == "reduction.ring.data" ||
+                                       name == "ring.data";
+          if (!is_phase && (tensor == nullptr || !is_of_the_model)) continue;
+          SCOPED_TRACE(keys.back().second + ", " + optimizer + ", rank " + std::to_string(rank) +
+                       ", event " + std::to_string(world.event_count()) + ", " + name);
+          const auto load = [&, name = name](const StateValue& other) {
+            StateDict damaged_state = state;
+            damaged_state.put(name, other);
+            ModelState model = world.model(rank);
+            return make_role(world.parts(), rank, all_ranks_of(config.plan, 4), model)
+                ->load(damaged_state);
+          };
+          if (is_phase) {
+            for (const std::int64_t phase : {-1, 4, 100}) EXPECT_FALSE(load(phase).ok()) << phase;
+            continue;
+          }
+          ASSERT_EQ(tensor->numel(), config.dimension);
+          EXPECT_FALSE(load(at::cat({*tensor, *tensor})).ok());
+          EXPECT_FALSE(load(tensor->to(at::kDouble)).ok());
+          ++changed;
+        }
+      }
+      EXPECT_GT(changed, 10) << keys.back().second;
     }
 }
 

@@ -169,10 +169,10 @@ TEST(Optimizer, ResumesBitForBit) {
     const StateDict state = first->save();
     run(*first, half.clone(), 5, 9);  // the saved state must not follow
     run(*second, random(1), 0, 3);    // load must replace what is there
-    ASSERT_TRUE(second->load(state).ok());
+    ASSERT_TRUE(second->load(state, kSize).ok());
     EXPECT_TRUE(run(*second, half.clone(), 5, 10).equal(expected));
     auto third = make(config);
-    ASSERT_TRUE(third->load(state).ok()) << "the state must not follow its reader either";
+    ASSERT_TRUE(third->load(state, kSize).ok()) << "the state must not follow its reader either";
     EXPECT_TRUE(run(*third, half.clone(), 5, 10).equal(expected));
   }
 }
@@ -184,7 +184,7 @@ TEST(Optimizer, LoadsTheStateOfBeforeTheFirstStep) {
     const StateDict state = fresh->save();
     const at::Tensor expected = run(*fresh, random(0), 0, 3);
     run(*used, random(1), 0, 3);
-    ASSERT_TRUE(used->load(state).ok());
+    ASSERT_TRUE(used->load(state, kSize).ok());
     EXPECT_TRUE(run(*used, random(0), 0, 3).equal(expected));
   }
 }
@@ -236,7 +236,7 @@ TEST(Optimizer, HandlesAModelWithoutParameters) {
   for (const OptimizerConfig& config : configs()) {
     auto optimizer = make(config);
     EXPECT_EQ(run(*optimizer, random(0, 0), 0, 2).numel(), 0);
-    EXPECT_TRUE(make(config)->load(optimizer->save()).ok());
+    EXPECT_TRUE(make(config)->load(optimizer->save(), 0).ok());
   }
 }
 
@@ -256,7 +256,7 @@ std::string load_error(const OptimizerConfig& config, const StateDict& state) {
   auto optimizer = make(config), untouched = make(config);
   const at::Tensor x = run(*optimizer, random(0), 0, 2);
   run(*untouched, random(0), 0, 2);
-  const Expected<void> loaded = optimizer->load(state);
+  const Expected<void> loaded = optimizer->load(state, kSize);
   if (loaded) return "";
   EXPECT_EQ(loaded.error().code, Errc::bad_input);
   EXPECT_TRUE(run(*optimizer, x.clone(), 2, 4).equal(run(*untouched, x.clone(), 2, 4)))
@@ -280,10 +280,10 @@ TEST(Optimizer, RefusesStatesThatDoNotFit) {
   EXPECT_THAT(load_error({"adam"}, bad), HasSubstr("'exp_avg'"));
   bad = adam->save();
   bad.put("exp_avg_sq", at::zeros({kSize - 1}));
-  EXPECT_THAT(load_error({"adam"}, bad), HasSubstr("do not fit"));
+  EXPECT_THAT(load_error({"adam"}, bad), HasSubstr("'exp_avg_sq'"));
   bad = adam->save();
   bad.put("step", std::int64_t{0});
-  EXPECT_THAT(load_error({"adam"}, bad), HasSubstr("do not fit"));
+  EXPECT_THAT(load_error({"adam"}, bad), HasSubstr("'step'"));
 }
 
 TEST(Optimizer, SavesASgdWithoutMomentumAsItsName) {
@@ -304,7 +304,7 @@ TEST(Optimizer, RefusesBadConfigurations) {
   EXPECT_THAT(config_error({"adm"}), HasSubstr("did you mean 'adam'?"));
   EXPECT_THAT(config_error({"sgd", -0.1}), HasSubstr("--momentum"));
   EXPECT_THAT(config_error({"sgd", nan}), HasSubstr("--momentum"));
-  EXPECT_THAT(config_error({"sgd", 1}), HasSubstr("bad --momentum 1: expected a number in [0, 1)"));
+  EXPECT_THAT(config_error({"sgd", 1}), HasSubstr("--momentum 1: expected a number in [0, 1)"));
   EXPECT_THAT(config_error({"sgd", 0, true}), HasSubstr("--nesterov without momentum"));
   for (const std::string& name : optimizer_names()) {
     EXPECT_THAT(config_error({name, 0, false, -1}), HasSubstr("--weight-decay"));

@@ -80,17 +80,11 @@ class Account {
       slices.push_back(world_.z(config_.ranks + server));
     EXPECT_TRUE(at::equal(at::cat(slices).to(at::kDouble), accepted_));
   }
-  // Takes everything of the client that nobody has to lose with it; call it before it dies.
+  // What the client has not committed is lost with it; call this before it dies. Its commits that
+  // wait or are on their way may still be accepted, before the news of its death.
   void kill(Rank client) {
     lost_ += residual(client);
     dead_ = client;
-    for (auto it = unanswered_.begin(); it != unanswered_.end();)
-      if (std::get<0>(it->first) == client) {
-        lost_ += it->second;
-        it = unanswered_.erase(it);
-      } else {
-        ++it;
-      }
   }
 
   std::int64_t refused = 0;

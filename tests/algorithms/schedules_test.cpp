@@ -76,6 +76,20 @@ TEST(LrSchedule, WarmsUpFromZeroWithoutScaling) {
   EXPECT_DOUBLE_EQ(schedule.at(2), 0.1);
 }
 
+// Every step of the ramp moves, the first one too, and it ends where it would without.
+TEST(LrSchedule, AStepOfTheWarmUpTakesTheRateOfItsEnd) {
+  LrConfig config;
+  config.warmup_epochs = 2;
+  config.steps_per_epoch = 10;
+  const LrSchedule schedule = make(config);
+  for (int step = 0; step < 20; ++step)
+    EXPECT_NEAR(schedule.at(step / 10.0), 0.1 * (step + 1) / 20, 1e-12) << "step " << step;
+  EXPECT_DOUBLE_EQ(schedule.at(2), 0.1);
+  config.spec = "step:0.1@1";
+  EXPECT_NEAR(make(config).at(0.9), 0.1 * 10 / 20, 1e-12) << "decay keeps its epoch";
+  EXPECT_NEAR(make(config).at(1), 0.01 * 11 / 20, 1e-12);
+}
+
 TEST(LrSchedule, NeverWarmsUpDownwards) {
   LrConfig config;
   config.per_256 = true;
@@ -128,7 +142,7 @@ TEST(LrSchedule, QuotesABadSpec) {
     ASSERT_FALSE(schedule.ok());
     EXPECT_EQ(schedule.error().code, Errc::bad_input);
     EXPECT_THAT(schedule.error().message,
-                HasSubstr("bad --lr-schedule '" + std::string(spec) + "': expected"));
+                HasSubstr("--lr-schedule '" + std::string(spec) + "': expected"));
   }
   EXPECT_THAT(LrSchedule::make(with_spec("step:0.1@")).error().message,
               HasSubstr("step:GAMMA@E1,E2,…"));
@@ -142,8 +156,8 @@ TEST(LrSchedule, RefusesNumbersOutOfRange) {
     const Expected<LrSchedule> schedule = LrSchedule::make(config);
     return schedule ? std::string() : schedule.error().message;
   };
-  EXPECT_THAT(message([](LrConfig& c) { c.lr = -0.5; }), HasSubstr("bad --lr -0.5"));
-  EXPECT_THAT(message([&](LrConfig& c) { c.lr = nan; }), HasSubstr("bad --lr nan"));
+  EXPECT_THAT(message([](LrConfig& c) { c.lr = -0.5; }), HasSubstr("--lr -0.5"));
+  EXPECT_THAT(message([&](LrConfig& c) { c.lr = nan; }), HasSubstr("--lr nan"));
   EXPECT_THAT(message([](LrConfig& c) { c.warmup_epochs = -1; }), HasSubstr("--warmup-epochs -1"));
   EXPECT_THAT(message([](LrConfig& c) { c.epochs = 0; }), HasSubstr("--epochs 0"));
   EXPECT_THAT(message([](LrConfig& c) {

@@ -4,65 +4,19 @@
 
 #include <ATen/ATen.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/checkpoint.hpp"
 #include "net/ucx.hpp"
+#include "tests/apps/network.hpp"
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
 namespace {
-
-constexpr int kHosts = 3;
-
-bool shell(const std::string& command) {
-  return std::system((command + " >/dev/null 2>&1").c_str()) == 0;  // NOLINT: fixed commands
-}
-
-// Three namespaces on a bridge in a fourth, so that nothing of the machine's own network changes.
-// Gone with the object.
-class Network {
- public:
-  Network() : prefix_("gv" + std::to_string(::getpid()) + "n") {
-    const std::string bridge = prefix_ + "b";
-    good_ = shell("ip netns add " + bridge) && in(bridge, "ip link add br0 type bridge") &&
-            in(bridge, "ip link set br0 up");
-    for (int host = 0; host < kHosts && good_; ++host) good_ = add_host(host, bridge);
-  }
-  ~Network() {
-    for (int host = 0; host < kHosts; ++host) shell("ip netns del " + name(host));
-    shell("ip netns del " + prefix_ + "b");
-  }
-  Network(const Network&) = delete;
-  Network& operator=(const Network&) = delete;
-
-  bool good() const { return good_; }
-  std::string name(int host) const { return prefix_ + std::to_string(host); }
-  static std::string address(int host) { return "10.77.0." + std::to_string(host + 1); }
-
- private:
-  static bool in(const std::string& space, const std::string& command) {
-    return shell("ip netns exec " + space + " " + command);
-  }
-  bool add_host(int host, const std::string& bridge) {
-    const std::string space = name(host), port = "port" + std::to_string(host);
-    return shell("ip netns add " + space) &&
-           shell("ip link add eth0 netns " + space + " type veth peer name " + port + " netns " +
-                 bridge) &&
-           in(bridge, "ip link set " + port + " master br0") &&
-           in(bridge, "ip link set " + port + " up") && in(space, "ip link set lo up") &&
-           in(space, "ip addr add " + address(host) + "/24 dev eth0") &&
-           in(space, "ip link set eth0 up") &&
-           in(space, "tc qdisc add dev eth0 root tbf rate 200mbit burst 256kbit latency 50ms");
-  }
-
-  const std::string prefix_;
-  bool good_ = false;
-};
 
 class SlowLinks : public testing::TestWithParam<std::string> {
  protected:
@@ -82,21 +36,8 @@ class SlowLinks : public testing::TestWithParam<std::string> {
   }
 
   Process start(int host, std::vector<std::string> grapevine) const {
-    std::vector<std::string> command = {"netns", "exec", network_->name(host),
-                                        GRAPEVINE_EXECUTABLE};
-    command.insert(command.end(), grapevine.begin(), grapevine.end());
-    command.insert(command.end(), {"--transport", GetParam()});
-    ProcessOptions options;
-    options.program = "/usr/sbin/ip";
-    options.environment = {"RANK=" + std::to_string(host),
-                           "WORLD_SIZE=" + std::to_string(kHosts),
-                           "LOCAL_RANK=0",
-                           "LOCAL_WORLD_SIZE=1",
-                           "MASTER_ADDR=" + Network::address(0),
-                           "MASTER_PORT=29511",
-                           "UCX_TLS=tcp",
-                           "UCX_NET_DEVICES=eth0"};
-    return Process(command, options);
+    grapevine.insert(grapevine.end(), {"--transport", GetParam()});
+    return network_->start(host, std::move(grapevine));
   }
 
   TemporaryDirectory folder_;

@@ -1,6 +1,7 @@
 // Runs of several processes, as users start them.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 
 #include <ATen/ATen.h>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -162,8 +164,10 @@ TEST_P(Cluster, ADeadProcessEndsTheRunEverywhere) {
       const auto result = processes[static_cast<std::size_t>(process)]->wait();
       if (process == dead) continue;
       EXPECT_FALSE(result.timed_out) << "process " << process << result.describe();
-      EXPECT_EQ(result.exit_code, 1) << "process " << process << result.describe();
+      EXPECT_EQ(result.exit_code, 3) << "process " << process << result.describe();
       const std::string line = ProcessResult::last_line(result.err);
+      EXPECT_NE(line.find("; resume with --resume " + out.string()), std::string::npos) << line;
+      EXPECT_EQ(result.err.find("still not closed"), std::string::npos) << result.err;
       EXPECT_EQ(line.rfind("error: ", 0), 0U) << line;
       EXPECT_NE(
           line.find((dead == 0 && process != 0 ? "process " : "rank ") + std::to_string(dead) +
@@ -216,9 +220,58 @@ TEST_P(Cluster, StopsEverywhereOnASignalWithACheckpoint) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   job.signal(SIGTERM);
   const auto result = job.wait();
-  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.exit_code, 4) << result.describe();
+  EXPECT_EQ(ProcessResult::last_line(result.err),
+            "error: stopped by request; resume with --resume " + out.string());
   EXPECT_EQ(summary_of(out)["interrupted"], true);
   EXPECT_TRUE(read_checkpoint(out.string()).ok());
+}
+
+// The process of that rank among the children of a launcher; -1: there is none.
+pid_t child_of(pid_t launcher, int rank) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    std::ifstream stat(entry.path() / "stat");
+    std::string text;
+    if (!std::getline(stat, text)) continue;
+    // "PID (NAME) STATE PARENT ..."
+    std::istringstream rest(text.substr(text.rfind(')') + 1));
+    std::string state;
+    pid_t parent = -1;
+    rest >> state >> parent;
+    const std::string variables = '\0' + read_file(entry.path() / "environ");
+    const std::string wanted = '\0' + ("RANK=" + std::to_string(rank)) + '\0';
+    if (parent == launcher && variables.find(wanted) != std::string::npos)
+      return std::stoi(entry.path().filename().string());
+  }
+  return -1;
+}
+
+// Whichever way a rank is lost: the job ends, the right one is blamed, and there is a way to go on.
+TEST_P(Cluster, LaunchBlamesTheRankThatIsLost) {
+  for (const int number : {SIGKILL, SIGSTOP}) {
+    SCOPED_TRACE("signal " + std::to_string(number));
+    if (number == SIGSTOP && GetParam() == "ucx") continue;  // shows by CAF's connection as well
+    const fs::path out = folder_.path() / ("lost-" + std::to_string(number));
+    Process job(
+        launched(3, with(small_run("sgp", out), {"--transport", GetParam(), "--steps", "1000000",
+                                                 "--timeout", "5", "--checkpoint-every", "0.05"})));
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (!fs::exists(out / "checkpoint" / "latest") &&
+           std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const pid_t lost = child_of(job.pid(), 2);
+    ASSERT_GT(lost, 0) << job.so_far().describe();
+    ASSERT_EQ(::kill(lost, number), 0);
+    const auto result = job.wait();
+    EXPECT_EQ(result.exit_code, 3) << result.describe();
+    const std::string line = ProcessResult::last_line(result.err);
+    EXPECT_EQ(line.rfind("error: rank 2 ", 0), 0U) << result.describe();
+    EXPECT_NE(line.find("; resume with --resume " + out.string()), std::string::npos) << line;
+    EXPECT_EQ(result.err.find("still not closed"), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find("has not ended: killing it") != std::string::npos, number == SIGSTOP)
+        << result.err;
+  }
 }
 
 // Over UCX it ends the run: nobody hangs.
@@ -238,7 +291,7 @@ TEST(ClusterOverUcx, ADeadClientOfServersEndsTheRun) {
   processes[1]->signal(SIGKILL);
   for (const std::size_t process : {0U, 2U}) {
     const auto result = processes[process]->wait();
-    EXPECT_EQ(result.exit_code, 1) << "process " << process << result.describe();
+    EXPECT_EQ(result.exit_code, 3) << "process " << process << result.describe();
   }
 }
 
@@ -310,7 +363,9 @@ TEST_F(ClusterErrors, ThePortIsInUse) {
   ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
   const std::uint16_t port = ntohs(address.sin_port);
   Process head = start("torchrun", 0, 2, port, job());
-  Outcome{{head.wait()}}.expect(1, "cannot listen on port " + std::to_string(port));
+  Outcome{{head.wait()}}.expect(
+      1, "cannot listen on port " + std::to_string(port) +
+             " of 127.0.0.1: Address already in use: choose another with MASTER_PORT");
   ::close(listener);
 }
 
@@ -379,14 +434,14 @@ TEST_F(ClusterErrors, AProcessThatFallsSilentEndsTheRun) {
     (stopped == 0 ? head : other).signal(SIGSTOP);
     const auto result = (stopped == 0 ? other : head).wait();  // has a deadline of its own
     EXPECT_FALSE(result.timed_out) << result.describe();
-    EXPECT_EQ(result.exit_code, 1) << result.describe();
+    EXPECT_EQ(result.exit_code, 3) << result.describe();
     EXPECT_EQ(ProcessResult::last_line(result.err).rfind("error: ", 0), 0U) << result.describe();
     EXPECT_NE(result.err.find("process " + std::to_string(stopped)), std::string::npos)
         << result.describe();
     (stopped == 0 ? head : other).signal(SIGCONT);
     const auto awake = (stopped == 0 ? head : other).wait();
     EXPECT_FALSE(awake.timed_out) << awake.describe();
-    EXPECT_EQ(awake.exit_code, 1) << awake.describe();
+    EXPECT_EQ(awake.exit_code, 3) << awake.describe();
   }
 }
 

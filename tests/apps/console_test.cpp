@@ -227,7 +227,7 @@ class ProgressTest : public ::testing::Test {
     result.style.columns = [columns] { return columns; };
     return result;
   }
-  static Progress at(std::int64_t step, std::int64_t steps = 1000, double loss = 0.5) {
+  static RunProgress at(std::int64_t step, std::int64_t steps = 1000, double loss = 0.5) {
     return {step, steps, step * 128, loss};
   }
   Screen screen() const { return Screen(out_.str()); }
@@ -244,7 +244,7 @@ TEST_F(ProgressTest, ShowsPercentStepsRateLossAndTimeLeft) {
   }
   const std::string line = screen().line();
   EXPECT_THAT(line, StartsWith("sgp   42%  ━"));
-  EXPECT_THAT(line, HasSubstr("  420/1,000  1.3k samples/s  loss 0.5000  left 58.0s"));
+  EXPECT_THAT(line, HasSubstr("  420/1,000  1.3k samples/s  loss 0.5000  left 58s"));
   EXPECT_TRUE(screen().clean());
   EXPECT_TRUE(screen().finished().empty());
 }
@@ -359,7 +359,7 @@ TEST_F(ProgressTest, AResumedRunCountsItsOwnWork) {
   ProgressBar bar(out_, resumed);
   now_ += seconds(10);
   bar.update(at(600));
-  EXPECT_THAT(out_.str(), HasSubstr("600/1,000  1.3k samples/s  loss 0.5000  left 40.0s"));
+  EXPECT_THAT(out_.str(), HasSubstr("600/1,000  1.3k samples/s  loss 0.5000  left 40s"));
   bar.finish();
   EXPECT_THAT(out_.str(), EndsWith("1.3k samples/s  loss 0.5000  in 10.0s\n"));
 }

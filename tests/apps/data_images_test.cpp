@@ -214,6 +214,22 @@ TEST_F(Images, FoldersThatCannotServeAreErrors) {
   expect_error(list_images(folder_.path()).error(), {"test/other", "no training folder"});
 }
 
+// Train is no train: whoever is told to remove an empty class would remove the training images.
+TEST_F(Images, AFolderOfFoldersIsNoEmptyClass) {
+  for (const std::string split : {"Train", "test"})
+    for (const std::string name : {"/ant", "/bee"})
+      for (const std::string image : {"/0.png", "/1.png"})
+        add_png(split + name + image, 4, 4, {1, 2, 3});
+  const Error error = list_images(folder_.path()).error();
+  expect_error(
+      error, {folder_.path() + "/Train' holds folders", "DIR/train/CLASS/IMAGE", "small letters"});
+  EXPECT_EQ(error.message.find("remove"), std::string::npos) << error.message;
+  std::filesystem::rename(folder_.file("Train"), folder_.file("train"));
+  const auto listing = list_images(folder_.path());
+  ASSERT_TRUE(listing.ok()) << listing.error().message;
+  EXPECT_EQ(listing->train.size(), 4U);
+}
+
 TEST(ImagesFiles, CifarAsJpegLoads) {
   const std::string folder = cifar_folder();
   if (folder.empty())

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// A run of a second, on a machine that shows no card.
+// A run of a second, on a machine that shows no GPU.
 ProcessResult train(const fs::path& out, const std::vector<std::string>& more) {
   const std::vector<std::string> arguments = {
       "train",   "--model", "gem-cnn",   "--data", "glyphs:640", "--workers", "2",
@@ -43,7 +43,8 @@ TEST(TrainDevice, WhatCannotBeHadIsRefused) {
   expect_refused({"--device", "cuda:x"}, {"--device cuda:x: ", "cuda:INDEX"});
   expect_refused({"--device", "gpu"}, {"unknown --device 'gpu'", "cpu, cuda, auto"});
   expect_refused({"--precision", "bf61"}, {"unknown --precision 'bf61'", "'bf16'"});
-  expect_refused({"--precision", "fp16"}, {"--precision fp16", "CUDA card", "bf16"});
+  expect_refused({"--precision", "fp16"}, {"--precision fp16", "CUDA GPU", "bf16"});
+  expect_refused({"--precision", "tf32"}, {"--precision tf32", "CUDA GPU"});
   expect_refused({"--data", "hyperplane", "--model", "linear", "--channels-last"},
                  {"--channels-last", "hyperplane", "no images"});
   expect_refused({"--devices-per-worker", "0"}, {"--devices-per-worker 0: expected 1.."});

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <regex>
+#include <tuple>
 
 #include "apps/launch_plan.hpp"
 #include "tests/apps/process.hpp"
@@ -63,7 +64,9 @@ class Stubs {
  public:
   Stubs() {
     for (const std::string name : {"srun", "mpirun"})
-      write(name, "echo \"$*\"; echo \"head $MASTER_ADDR, resume ${GRAPEVINE_RESUME-}\"");
+      write(name,
+            "echo \"$*\"; echo \"head $MASTER_ADDR, resume ${GRAPEVINE_RESUME-}\"; exit ${CODE-0}");
+    write("scontrol", "echo scontrol \"$*\"");
     write("grapevine",
           "echo \"$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $*\"; "
           "[ $RANK != \"${DIES-}\" ] || exit 3; [ -z \"${DIES-}\" ] || exec sleep 1000");
@@ -105,6 +108,29 @@ TEST(ClusterExamples, SlurmScriptsStartTrainAndResume) {
     result = stubs.run(script, {}, variables);
     EXPECT_NE(result.out.find("resume runs/42\n"), std::string::npos) << result.describe();
   }
+}
+
+// A lost machine, process or link is a reason to start again, a few times; nothing else is.
+TEST(ClusterExamples, SlurmScriptsRequeueWhatARestartMayHelp) {
+  const Stubs stubs;
+  for (const std::string script : {"slurm-ethernet.sbatch", "slurm-infiniband.sbatch"})
+    for (const auto& [code, restarts, again] :
+         std::vector<std::tuple<int, int, bool>>{{3, 0, true},
+                                                 {137, 2, true},
+                                                 {3, 3, false},
+                                                 {1, 0, false},
+                                                 {2, 0, false},
+                                                 {4, 0, false},
+                                                 {0, 0, false}}) {
+      SCOPED_TRACE(script + ", exit code " + std::to_string(code));
+      const auto result =
+          stubs.run(script, {},
+                    {"SLURM_JOB_ID=42", "SLURM_CPUS_PER_TASK=8", "CODE=" + std::to_string(code),
+                     "SLURM_RESTART_COUNT=" + std::to_string(restarts)});
+      EXPECT_EQ(result.exit_code, code) << result.describe();
+      EXPECT_EQ(result.out.find("scontrol requeue 42") != std::string::npos, again)
+          << result.describe();
+    }
 }
 
 TEST(ClusterExamples, MpirunScriptNamesTheFirstHost) {
@@ -149,9 +175,11 @@ TEST(ClusterExamples, YamlParses) {
       "spec = documents[1][\"spec\"]; pod = spec[\"template\"][\"spec\"]; "
       "print(spec[\"completions\"], pod[\"subdomain\"] == documents[0][\"metadata\"][\"name\"], "
       "*[e.get(\"value\") for e in pod[\"containers\"][0][\"env\"] if e[\"name\"] == "
-      "\"WORLD_SIZE\"])' " +
+      "\"WORLD_SIZE\"], *[r[\"onExitCodes\"][\"values\"] for r in "
+      "spec[\"podFailurePolicy\"][\"rules\"] if r[\"action\"] == \"FailJob\"], "
+      "pod[\"restartPolicy\"])' " +
       shell_quoted((kExamples / "kubernetes.yaml").string()));
-  EXPECT_EQ(result.out, "Service Job\n4 True 4\n") << result.describe();
+  EXPECT_EQ(result.out, "Service Job\n4 True 4 [1, 2] Never\n") << result.describe();
 }
 
 TEST(ClusterExamples, UnitIsValid) {

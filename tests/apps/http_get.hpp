@@ -23,11 +23,11 @@ inline int connect_to(int port) {
 }
 
 // The whole answer, headers included; empty where nobody listens.
-inline std::string http_get(int port, const std::string& path) {
+inline std::string http_request(int port, const std::string& method, const std::string& path) {
   const int socket = connect_to(port);
   if (socket < 0) return "";
   std::string answer;
-  const std::string request = "GET " + path + " HTTP/1.0\r\nHost: localhost\r\n\r\n";
+  const std::string request = method + " " + path + " HTTP/1.0\r\nHost: localhost\r\n\r\n";
   if (::send(socket, request.data(), request.size(), MSG_NOSIGNAL) > 0) {
     char buffer[4096];
     for (ssize_t got = 0; (got = ::recv(socket, buffer, sizeof buffer, 0)) > 0;)
@@ -35,6 +35,10 @@ inline std::string http_get(int port, const std::string& path) {
   }
   ::close(socket);
   return answer;
+}
+
+inline std::string http_get(int port, const std::string& path) {
+  return http_request(port, "GET", path);
 }
 
 }  // namespace grapevine

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -101,6 +102,31 @@ TEST(LaunchCommand, HandsOutRanksAndOneHead) {
   }
   EXPECT_EQ(lines_of(result.out), wanted);
   EXPECT_EQ(result.err, "");
+}
+
+// Random, the same for all processes of a job, another one for each job; and on another machine not
+// in the command line, which everybody there can read.
+TEST(LaunchCommand, GivesEachJobASecretOfItsOwn) {
+  const Script script("echo secret $GRAPEVINE_JOB_TOKEN");
+  const std::string ssh = script.write("ssh", "echo \"$@\" >> \"$FOLDER/ssh-log\"; sh -c \"$2\"");
+  const std::string hosts = script.write_hosts("localhost slots=2\nelsewhere slots=2\n");
+  std::set<std::string> secrets;
+  for (int job = 0; job < 2; ++job) {
+    const ProcessResult result = script.run({"--hostfile", hosts, "--ssh", ssh, "--", "verb"});
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    std::set<std::string> of_job;
+    for (const std::string& line : lines_of(result.out))
+      of_job.insert(line.substr(line.find("secret ") + 7));
+    ASSERT_EQ(of_job.size(), 1U) << result.describe();
+    EXPECT_EQ(of_job.begin()->size(), 64U) << result.describe();
+    secrets.insert(of_job.begin(), of_job.end());
+  }
+  EXPECT_EQ(secrets.size(), 2U);
+  std::ifstream log(script.path("ssh-log"));
+  const std::string commands(std::istreambuf_iterator<char>(log), {});
+  EXPECT_NE(commands.find("elsewhere"), std::string::npos);
+  for (const std::string& secret : secrets)
+    EXPECT_EQ(commands.find(secret), std::string::npos) << commands;
 }
 
 TEST(LaunchCommand, FindsAPortThatIsTheSameForAll) {
@@ -287,6 +313,19 @@ TEST(LaunchCommand, ASecondInterruptKillsAtOnce) {
   expect_error(launch.wait(), 1, "was killed by signal 9 (SIGKILL)");
 }
 
+// Also where the others find the same mistake and are told to end before they can exit.
+TEST(LaunchCommand, SaysBadInputOnce) {
+  const Script script(
+      "echo 'error: no good' >&2; : > \"$FOLDER/said$RANK\"\n"
+      "if [ $RANK != 0 ]; then " +
+      std::string(kWaitForEver) +
+      "; fi\n"
+      "until [ -e \"$FOLDER/said1\" ] && [ -e \"$FOLDER/said2\" ]; do sleep 0.05; done; exit 2");
+  const ProcessResult result = script.run({"-n", "3", "--", "verb"});
+  expect_error(result, 2, "no good");
+  EXPECT_EQ(result.err.find("no good"), result.err.rfind("no good")) << result.describe();
+}
+
 TEST(LaunchCommand, NamesTheDeadProcessAndEndsTheOthers) {
   const Script script(
       "echo $$ > \"$FOLDER/pid$RANK\"; trap 'echo told to end; exit 0' TERM\n"
@@ -308,10 +347,53 @@ TEST(LaunchCommand, NamesTheDeadProcessAndEndsTheOthers) {
     script.write("die", body);
     options.environment.push_back("DIE=. " + script.path("die"));
     const ProcessResult result = run_process({"launch", "-n", "3", "--", "verb"}, options);
-    expect_error(result, 1, "error: rank 1 on " + host_name() + " " + how);
+    expect_error(result, die.rfind("kill", 0) == 0 ? 3 : 1,
+                 "error: rank 1 on " + host_name() + " " + how);
     EXPECT_EQ(lines_of(result.out).count("[0] told to end"), 1u) << result.describe();
     EXPECT_EQ(lines_of(result.out).count("[2] told to end"), 1u) << result.describe();
   }
+}
+
+// What a process says of others counts for the job, and what it says of going on ends the last
+// line.
+TEST(LaunchCommand, ALostProcessAndAStopAreToldByTheExitCode) {
+  const Script lost(
+      "[ $RANK = 0 ] || { trap '' TERM; touch \"$FOLDER/there\"; exec sleep 1000; }\n"
+      "until [ -e \"$FOLDER/there\" ]; do sleep 0.05; done\n"
+      "echo 'error: rank 1 of process 1 is gone; resume with --resume out' >&2; exit 3");
+  const auto silent = lost.run({"-n", "2", "--grace", "0.2", "--", "verb"});
+  expect_error(silent, 3, "error: rank 1 of process 1 is gone; resume with --resume out");
+  EXPECT_EQ(silent.err.find("[0] error"), std::string::npos) << silent.describe();
+  EXPECT_NE(silent.err.find("rank 1 on " + host_name() + " has not ended: killing it"),
+            std::string::npos)
+      << silent.describe();
+
+  const Script stopped("echo x >> \"$FOLDER/tries\"; echo 'error: stopped' >&2; exit 4");
+  expect_error(stopped.run({"-n", "1", "--restarts", "3", "--", "verb"}), 4, "error: stopped");
+  EXPECT_EQ(fs::file_size(stopped.path("tries")), 2u) << "a stop is no reason to start again";
+
+  const Script again("echo x >> \"$FOLDER/tries\"; exit 3");
+  expect_error(again.run({"-n", "1", "--restarts", "3", "--", "verb"}), 3, "exited with code 3");
+  EXPECT_EQ(fs::file_size(again.path("tries")), 8u);
+}
+
+TEST(LaunchCommand, WhatKilledCountsMoreThanWhatLostAPeer) {
+  const Script script(
+      "trap '' TERM\n"
+      "[ $RANK = 0 ] && { until [ -e \"$FOLDER/told\" ]; do sleep 0.05; done; "
+      "exec sh -c 'kill -KILL $$'; }\n"
+      "echo 'error: rank 0 is gone; resume with --resume out' >&2\n"
+      "touch \"$FOLDER/told\"; exit 3");
+  const auto result = script.run({"-n", "2", "--", "verb"});
+  expect_error(result, 3,
+               "error: rank 0 on " + host_name() +
+                   " was killed by signal 9 (SIGKILL); resume with --resume out");
+}
+
+TEST(LaunchCommand, ASignalThatEndsTheOnlyProcessShowsAsInAShell) {
+  const Script script("kill -SEGV $$");
+  expect_error(script.run({"-n", "1", "--", "verb"}), 128 + SIGSEGV, "signal 11 (SIGSEGV)");
+  expect_error(script.run({"-n", "2", "--", "verb"}), 3, "signal 11 (SIGSEGV)");
 }
 
 TEST(LaunchCommand, BadInputIsReportedOnce) {
@@ -497,7 +579,7 @@ TEST(LaunchCommand, SignalsAndDeathsCrossSsh) {
   ASSERT_TRUE(launch.wait_for_output("[1] saved")) << launch.so_far().describe();
   launch.signal(SIGTERM);
   const ProcessResult result = launch.wait();
-  expect_error(result, 1, " on far exited with code 4");
+  expect_error(result, 4, " on far exited with code 4");
   EXPECT_EQ(lines_of(result.out).count("[0] stopping"), 1u) << result.describe();
   EXPECT_EQ(lines_of(result.out).count("[1] stopping"), 1u) << result.describe();
 }
@@ -516,8 +598,8 @@ TEST(LaunchCommand, AnSshThatFailsIsNamed) {
 TEST(LaunchCommand, BadUsageIsOneClearLine) {
   const Script script("echo never");
   const std::string hosts = script.write_hosts("node1 slots=2\nnode2 slots=two\n");
-  expect_error(script.run({"-n", "2"}), 2, "no verb");
-  expect_error(script.run({"-n", "2", "--"}), 2, "no verb");
+  expect_error(script.run({"-n", "2"}), 2, "no command");
+  expect_error(script.run({"-n", "2", "--"}), 2, "no command");
   expect_error(script.run({"--", "verb"}), 2, "-n");
   expect_error(script.run({"-n", "0", "--", "verb"}), 2, "-n 0");
   expect_error(script.run({"-n", "x", "--", "verb"}), 2, "x");

@@ -227,6 +227,46 @@ TEST(LauncherEnvironment, ErrorsNameTheVariable) {
   }
 }
 
+// What a message says is set, is set.
+TEST(LauncherEnvironment, MissingVariablesAreNotSaidToBeSet) {
+  const std::vector<std::pair<Environment, std::string>> cases = {
+      {{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}},
+       "neither SLURM_STEP_TASKS_PER_NODE nor SLURM_NTASKS_PER_NODE is set, but SLURM_PROCID is: "
+       "start the process with srun, which sets them"},
+      {{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_NTASKS_PER_NODE", "4"}},
+       "SLURM_LOCALID is not set, but SLURM_PROCID is: set both"},
+      {{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
+       "OMPI_COMM_WORLD_LOCAL_SIZE is not set, but OMPI_COMM_WORLD_RANK is: set both"},
+      {{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}},
+       "MPI_LOCALNRANKS is not set, but PMI_RANK is: set both"},
+      {{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}},
+       "MPI_LOCALNRANKS is not set, but MPI_LOCALRANKID is: set both"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}},
+       "MASTER_PORT is not set, but RANK is: say where process 0 listens"}};
+  for (const auto& [environment, message] : cases) {
+    const auto result = read(environment);
+    ASSERT_FALSE(result.ok()) << message;
+    EXPECT_EQ(result.error().message, message);
+  }
+}
+
+TEST(LauncherEnvironment, AJobOfOneNeedsNoPlace) {
+  for (const Environment& environment :
+       {Environment{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}},
+        Environment{{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}}) {
+    const auto result = read(environment);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ((*result)->processes, 1);
+    EXPECT_EQ((*result)->local_processes, 1);
+  }
+}
+
+TEST(LauncherEnvironment, SaysHowManyProcessesThereMayBe) {
+  const auto result = read(with(kTorchrun, {{"WORLD_SIZE", "4097"}}));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().message, "WORLD_SIZE='4097': expected a number, 1..4096");
+}
+
 // Whatever the variables hold: an error about one of them, nothing, or a process inside its job.
 TEST(LauncherEnvironment, AnyVariablesGiveAnErrorOrAProcessInsideItsJob) {
   const std::vector<std::string> names = {"RANK",

@@ -93,6 +93,26 @@ TEST(LineWriter, SaysHowManyLinesItLeavesOut) {
   EXPECT_EQ(err.str(), "49 lines are left out: they came faster than they could be written\n");
 }
 
+// As who sends the lines has to know, which may wait for it: those that are missing count.
+TEST(LineWriter, SaysHowManyLinesItIsDoneWith) {
+  StoppedReader reader;
+  std::ostream out(&reader);
+  std::ostringstream err;
+  Console console{out, err};
+  SignalPipe signals;
+  std::vector<std::int64_t> done;
+  const std::string line(LineWriter::kDoneBytes, 'x');
+  LineWriter writer(console, 4 * line.size(), write_text,
+                    [&done](std::int64_t lines) { done.push_back(lines); });
+  writer.add({0, false, "first"});
+  reader.wait_for_writer();
+  for (int i = 0; i < 20; ++i) writer.add({0, false, line});
+  reader.go_on();
+  bool stop = false;
+  EXPECT_TRUE(writer.drain(signals, stop));
+  EXPECT_EQ(done, (std::vector<std::int64_t>{18, 19, 20, 21}));
+}
+
 // Whoever reads gets all of it, however slowly, also where somebody asks to stop meanwhile.
 TEST(LineWriter, ASlowReaderIsWaitedFor) {
   std::ostringstream out, err;

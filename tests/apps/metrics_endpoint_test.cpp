@@ -1,12 +1,16 @@
 #include "apps/monitoring/metrics_endpoint.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <future>
 #include <limits>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/apps/http_get.hpp"
 
@@ -17,7 +21,7 @@ constexpr char kLoopback[] = "127.0.0.1";
 
 std::unique_ptr<MetricsEndpoint> make_endpoint() {
   auto endpoint =
-      MetricsEndpoint::create(kLoopback, 0, {"sgp", "lenet", "glyphs", "inproc", "1.2.3", 4});
+      MetricsEndpoint::create({kLoopback, 0}, {"sgp", "lenet", "glyphs", "inproc", "1.2.3", 4});
   EXPECT_TRUE(endpoint.ok()) << endpoint.error().message;
   return *std::move(endpoint);
 }
@@ -102,7 +106,7 @@ TEST(MetricsEndpoint, ALossThatIsNoNumberShows) {
 
 TEST(MetricsEndpoint, SaysWhyItCannotListen) {
   const auto first = make_endpoint();
-  const auto second = MetricsEndpoint::create(kLoopback, first->port(), {});
+  const auto second = MetricsEndpoint::create({kLoopback, first->port()}, {});
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Errc::bad_input);
   const std::string& text = second.error().message;
@@ -110,7 +114,99 @@ TEST(MetricsEndpoint, SaysWhyItCannotListen) {
       << text;
   EXPECT_NE(text.find("in use"), std::string::npos) << text;
   EXPECT_EQ(text.find('\n'), std::string::npos) << text;
-  EXPECT_FALSE(MetricsEndpoint::create("nowhere.invalid", 0, {}).ok());
+  EXPECT_FALSE(MetricsEndpoint::create({"nowhere.invalid", 0}, {}).ok());
+}
+
+TEST(MetricsEndpoint, PlacesArePortsOfThisMachineUnlessTheySayMore) {
+  const auto place = [](const std::string& text) { return *parse_metrics_place(text); };
+  EXPECT_EQ(place("9400").host, kLoopback);
+  EXPECT_EQ(place("9400").port, 9400);
+  EXPECT_EQ(place("0.0.0.0:0").host, "0.0.0.0");
+  EXPECT_EQ(place("0.0.0.0:0").port, 0);
+  EXPECT_EQ(place("[::1]:80").host, "::1");
+  EXPECT_EQ(place("head.example:65535").host, "head.example");
+  for (const char* wrong : {"", ":", "65536", "-1", "a", "80x", "host:", ":80", "::1:80", "host:x"})
+    EXPECT_FALSE(parse_metrics_place(wrong).ok()) << wrong;
+}
+
+// Bytes of this process that are in memory.
+std::size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t pages = 0, resident = 0;
+  file >> pages >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// What a client could send before it was cut off; at most `most` bytes are tried.
+std::size_t sent_until_cut_off(int port, const std::string& head, const std::string& more,
+                               std::size_t most) {
+  const int socket = connect_to(port);
+  EXPECT_GE(socket, 0);
+  std::size_t sent = 0;
+  if (::send(socket, head.data(), head.size(), MSG_NOSIGNAL) > 0)
+    while (sent < most) {
+      const ssize_t count = ::send(socket, more.data(), more.size(), MSG_NOSIGNAL);
+      if (count <= 0) break;
+      sent += static_cast<std::size_t>(count);
+    }
+  ::close(socket);
+  return sent;
+}
+
+// Whatever never ends: a body, one in chunks, a line, headers.
+TEST(MetricsEndpoint, AClientThatSendsForEverIsCutOff) {
+  const auto endpoint = make_endpoint();
+  http_get(endpoint->port(), "/metrics");  // its threads have their memory
+  const std::string post = "POST /x HTTP/1.1\r\nHost: h\r\n";
+  const std::string block(1 << 16, 'x');
+  std::string lines, chunk = "10000\r\n" + block + "\r\n";
+  for (int i = 0; i < 1000; ++i) lines += "X-" + std::to_string(i) + ": y\r\n";
+  const std::vector<std::pair<std::string, std::string>> requests = {
+      {post + "Content-Length: 100000000000\r\n\r\n", block},
+      {"PUT /x HTTP/1.1\r\nContent-Length: 100000000000\r\n\r\n", block},
+      {"DELETE /metrics HTTP/1.1\r\nContent-Length: 100000000000\r\n\r\n", block},
+      {post + "Transfer-Encoding: chunked\r\n\r\n", chunk},
+      {"GET /metrics HTTP/1.1\r\nContent-Length: 100000000000\r\n\r\n", block},
+      {"GET /", block},
+      {"GET /metrics HTTP/1.1\r\nX: ", block},
+      {"GET /metrics HTTP/1.1\r\n", lines}};
+  constexpr std::size_t kMost = std::size_t{256} << 20;
+  const std::size_t before = resident_bytes();
+  for (const auto& [head, more] : requests) {
+    SCOPED_TRACE(head);
+    EXPECT_LT(sent_until_cut_off(endpoint->port(), head, more, kMost), kMost);
+    EXPECT_LT(resident_bytes(), before + (std::size_t{32} << 20));
+  }
+  EXPECT_NE(http_get(endpoint->port(), "/metrics").find(" 200 "), std::string::npos);
+}
+
+TEST(MetricsEndpoint, TakesNothingButQuestions) {
+  const auto endpoint = make_endpoint();
+  for (const char* method : {"POST", "PUT", "PATCH", "DELETE", "OPTIONS"}) {
+    const std::string answer = http_request(endpoint->port(), method, "/metrics");
+    EXPECT_NE(answer.find(" 405 "), std::string::npos) << method << "\n" << answer;
+    EXPECT_NE(answer.find("Allow: GET, HEAD"), std::string::npos) << answer;
+  }
+  EXPECT_NE(http_request(endpoint->port(), "HEAD", "/metrics").find(" 200 "), std::string::npos);
+}
+
+// Connections that ask nothing take neither the threads for long nor memory without a bound.
+TEST(MetricsEndpoint, ManyIdleClientsAreCutOff) {
+  const auto endpoint = make_endpoint();
+  std::vector<int> idle;
+  for (int i = 0; i < 200; ++i) idle.push_back(connect_to(endpoint->port()));
+  int ended = 0;
+  for (int tries = 0; tries < 600 && ended < 100; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ended = 0;
+    for (const int socket : idle) {
+      pollfd wait{socket, POLLIN, 0};
+      if (::poll(&wait, 1, 0) > 0) ++ended;
+    }
+  }
+  EXPECT_GE(ended, 100);
+  for (const int socket : idle) ::close(socket);
+  EXPECT_NE(http_get(endpoint->port(), "/metrics").find(" 200 "), std::string::npos);
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ TEST_F(Nodes, ASignalStopsTheJobWithACheckpointAndASecondJobIsRefusedMeanwhile) 
   EXPECT_FALSE(fs::exists(folder_.path() / "second"));
   running->signal(SIGINT);
   const auto result = running->wait();
-  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  expect_error(result, 4, "stopped by request; resume with --resume " + out.string());
   EXPECT_EQ(summary_of(out)["interrupted"], true);
   EXPECT_TRUE(read_checkpoint(out.string()).ok());
   const auto next = run_process(job("ar", folder_.path() / "next"), options());
@@ -191,11 +191,55 @@ TEST_F(Nodes, ASubmitterThatIsKilledStopsItsJob) {
   EXPECT_EQ(summary_of(out)["interrupted"], true);
 }
 
+// The largest amount of memory that it has had, in bytes; 0 where that is not known.
+std::size_t peak_memory(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoull(line.substr(6)) << 10;
+  return 0;
+}
+
+// What its job says meanwhile is kept up to a bound; that the rest is missing, it is told later.
+TEST_F(Nodes, ASubmitterThatIsSuspendedCostsTheFirstNodeLittle) {
+  const int lines = 150;  // of 1 MB
+  const fs::path program = folder_.path() / "program", go = folder_.path() / "go";
+  std::ofstream(program) << "#!/bin/sh\necho started\n"
+                         << "while [ ! -e " << go << " ]; do sleep 0.05; done\n"
+                         << "i=0\nwhile [ $i -lt " << lines << " ]; do\n"
+                         << "  head -c 1000000 /dev/zero | tr '\\0' x; echo\n"
+                         << "  i=$((i + 1))\ndone\necho the end\n";
+  fs::permissions(program, fs::perms::owner_all);
+  first_ = std::make_unique<RunningNode>(
+      std::vector<std::string>{"--slots", "1"},
+      std::vector<std::string>{"GRAPEVINE_LAUNCH_PROGRAM=" + program.string()});
+  expect_state(1, 1, "idle");
+  Process submitter(job("sgp", folder_.path() / "run"), options());
+  ASSERT_TRUE(submitter.wait_for_output("started")) << submitter.so_far().describe();
+  submitter.signal(SIGSTOP);
+  const std::size_t before = peak_memory(first_->process().pid());
+  std::ofstream(go) << "";
+  ASSERT_TRUE(first_->process().wait_for_output("has ended"))
+      << first_->process().so_far().describe();
+  EXPECT_LT(peak_memory(first_->process().pid()), before + (std::size_t{64} << 20));
+  submitter.signal(SIGCONT);
+  const ProcessResult result = submitter.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(ProcessResult::last_line(result.out), "the end");
+  std::smatch note;
+  ASSERT_TRUE(std::regex_search(result.err, note,
+                                std::regex("cluster: ([0-9]+) lines are left out: they came")))
+      << result.err;
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n') + std::stol(note[1]), lines + 2);
+}
+
 TEST_F(Nodes, ANodeThatDiesEndsTheJobAndIsNamed) {
   start_nodes(3, 1);
-  const auto running = endless_job(folder_.path() / "run");
+  const fs::path out = folder_.path() / "run";
+  const auto running = endless_job(out);
   others_[1]->process().signal(SIGKILL);
-  expect_error(running->wait(), 1, "node " + others_[1]->address() + " (");
+  expect_error(running->wait(), 3, "node " + others_[1]->address() + " (");
+  expect_error(running->so_far(), 3, "; resume with --resume " + out.string());
+  EXPECT_EQ(running->so_far().err.find("still not closed"), std::string::npos);
   EXPECT_NE(ProcessResult::last_line(running->so_far().err).find("died during the job"),
             std::string::npos);
   expect_state(2, 2, "idle");
@@ -211,7 +255,7 @@ TEST_F(Nodes, ANodeThatFallsSilentCountsAsDead) {
   ASSERT_TRUE(first_->process().wait_for_output("is gone\n1 node, 1 slot, idle"))
       << first_->process().so_far().describe();
   others_[0]->process().signal(SIGCONT);
-  expect_error(others_[0]->process().wait(), 1, "the first node at " + first_->address());
+  expect_error(others_[0]->process().wait(), 3, "the first node at " + first_->address());
 }
 
 TEST_F(Nodes, LeaveCleanlyWhenAskedTo) {
@@ -222,7 +266,7 @@ TEST_F(Nodes, LeaveCleanlyWhenAskedTo) {
   const auto node = others_[0]->process().wait();
   EXPECT_EQ(node.exit_code, 0) << node.describe();
   const auto job = running->wait();
-  EXPECT_EQ(job.exit_code, 0) << job.describe();
+  EXPECT_EQ(job.exit_code, 4) << job.describe();
   EXPECT_EQ(summary_of(out)["interrupted"], true);
   EXPECT_TRUE(read_checkpoint(out.string()).ok());
   expect_state(1, 1, "idle");
@@ -234,8 +278,8 @@ TEST_F(Nodes, TheFirstOneThatDiesIsNamedToAll) {
   start_nodes(2, 1);
   const auto running = endless_job(folder_.path() / "run");
   first_->process().signal(SIGKILL);
-  expect_error(running->wait(), 1, "the first node at " + first_->address());
-  expect_error(others_[0]->process().wait(), 1, "the first node at " + first_->address());
+  expect_error(running->wait(), 3, "the first node at " + first_->address());
+  expect_error(others_[0]->process().wait(), 3, "the first node at " + first_->address());
 }
 
 // The data of a job is there where its nodes are; who cannot read it is named.
@@ -334,8 +378,8 @@ TEST(NodeErrors, EveryMistakeIsOneLine) {
       {{"--listen", "127.0.0.1:65536"}, "expected HOST:PORT"},
       {{"--listen", "127.0.0.1:7x"}, "expected HOST:PORT"},
       {{"--listen", "127.0.0.1:0", "--join", "127.0.0.1:0"}, "--join '127.0.0.1:0'"},
-      {{"--listen", "127.0.0.1.example.org:0"}, "whoever reaches that port could run jobs"},
-      {{"--listen", "0.0.0.0:0"}, "whoever reaches that port could run jobs here"},
+      {{"--listen", "127.0.0.1.example.org:0"}, "every user who reaches that port could run jobs"},
+      {{"--listen", "0.0.0.0:0"}, "every user who reaches that port could run jobs here"},
       {{"--listen", "127.0.0.1:0", "--slots", "0"}, "--slots 0: expected 1.."},
       {{"--listen", "127.0.0.1:0", "--timeout", "0.1"}, "--timeout 0.1"},
       {{"--listen", "127.0.0.1:0", "--join-timeout", "-1"}, "--join-timeout -1"},

@@ -190,12 +190,27 @@ TEST(RunFolder, ANewRunRemovesTheCurvesOfTheOldOne) {
   // It neither validates nor writes checkpoints before its end, which does not come.
   Process endless(with(
       kRun, {"--out", out, "--steps", "1000000", "--checkpoint-every", "0", "--validate", "end"}));
-  for (int i = 0; i < 1200 && fs::exists(folder.path() / "metrics.csv"); ++i)
+  for (int i = 0; i < 1200 && fs::exists(folder.path() / "summary.json"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  // Its own are there from then on, and grow.
+  const auto has_row = [&] {
+    return read_file(folder.path() / "metrics.csv").find(",20,") != std::string::npos;
+  };
+  for (int i = 0; i < 1200 && !has_row(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   endless.signal(SIGKILL);
   endless.wait();
-  EXPECT_FALSE(fs::exists(folder.path() / "metrics.csv"));
   EXPECT_FALSE(fs::exists(folder.path() / "summary.json"));
+  EXPECT_FALSE(fs::exists(folder.path() / "model.pt"));
+  EXPECT_TRUE(has_row()) << "the killed run leaves what it has appended";
+  std::istringstream rows(read_file(folder.path() / "metrics.csv"));
+  std::string row;
+  std::getline(rows, row);
+  EXPECT_EQ(row.rfind("rank,epoch,step,", 0), 0U) << row;
+  while (std::getline(rows, row) && !rows.eof()) {
+    EXPECT_EQ(std::count(row.begin(), row.end(), ','), 14) << row;
+    EXPECT_EQ(row.compare(row.size() - 3, 3, ",,,"), 0) << "a validation of the old run: " << row;
+  }
 }
 
 // The mean of the last losses is that of a run without a break, to the bit.
@@ -223,108 +238,6 @@ TEST(RunFolder, OtherSamplesAreRefused) {
   EXPECT_EQ(other.exit_code, 2) << other.describe();
   EXPECT_NE(other.err.find("sample-shape was 3x16x16, now it is 3x32x32"), std::string::npos)
       << other.describe();
-}
-
-// A disk that was full for a while costs rows, not the form of the file.
-TEST(RunFolder, RowsAreWholeAfterADiskWasFull) {
-  const TemporaryDirectory folder;
-  const std::string path = (folder.path() / "metrics.csv").string();
-  auto output = *RunOutput::create(path, {});
-  const auto steps = [&](Step first, Step count) {
-    for (Step step = first; step < first + count; ++step) {
-      StepReport report;
-      report.step = step;
-      report.loss = 0.1;
-      output->on_step(report);
-    }
-  };
-  steps(0, 10);
-  output->on_checkpoint("one");
-  {
-    const FileSizeLimit limit(1000);
-    steps(10, 1000);
-    output->on_checkpoint("two");
-    const std::string rows = read_file(path);
-    EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 11);
-  }
-  steps(2000, 10);
-  output->on_checkpoint("three");
-  std::istringstream rows(read_file(path));
-  std::int64_t count = 0;
-  for (std::string row; std::getline(rows, row); ++count)
-    EXPECT_EQ(std::count(row.begin(), row.end(), ','), 14) << row;
-  EXPECT_EQ(count, 21);
-  EXPECT_EQ(rows.str().back(), '\n');
-  ASSERT_TRUE(output->commit());
-
-  // The rows of the run before are there from the beginning.
-  const std::string old = (folder.path() / "old.csv").string();
-  fs::rename(path, old);
-  {
-    const FileSizeLimit limit(100);
-    const auto refused = RunOutput::create(path, {{5}, 0, old});
-    ASSERT_FALSE(refused.ok());
-    EXPECT_NE(refused.error().message.find("metrics.csv"), std::string::npos);
-  }
-  output = *RunOutput::create(path, {{5}, 0, old});
-  {
-    const FileSizeLimit limit(1000);
-    steps(5, 1000);
-    output->on_checkpoint("four");
-  }
-  steps(2000, 1);
-  ASSERT_TRUE(output->commit());
-  const std::string resumed = read_file(path);
-  EXPECT_EQ(std::count(resumed.begin(), resumed.end(), '\n'), 1 + 5 + 1) << resumed;
-}
-
-// Rank 0 may be behind the others' clock: the row says where it was, and a resumed run keeps it.
-TEST(RunFolder, ValidationsOfEpochsThatRankZeroHasNotReached) {
-  const TemporaryDirectory folder;
-  const std::string path = (folder.path() / "metrics.csv").string();
-  const auto steps_and_validation = [](RunOutput& output, Step step, Epoch epoch) {
-    StepReport report;
-    report.step = step;
-    report.loss = 0.5;
-    report.logged = true;
-    output.on_step(report);
-    output.on_validation(epoch, {0.25, 0.75, 0.875, 100});
-  };
-  const auto first = *RunOutput::create(path, {});
-  steps_and_validation(*first, 4, 1);
-  steps_and_validation(*first, 5, 2);
-  ASSERT_TRUE(first->commit());
-  const std::string old = (folder.path() / "old.csv").string();
-  fs::rename(path, old);
-
-  const auto second = *RunOutput::create(path, {{5}, 2, old});
-  steps_and_validation(*second, 5, 2);
-  ASSERT_TRUE(second->commit());
-  std::vector<std::string> places;
-  std::istringstream rows(read_file(path));
-  std::string row;
-  for (std::getline(rows, row); std::getline(rows, row);)
-    places.push_back(row.substr(0, row.find(',', row.find(',', 2) + 1)));
-  EXPECT_EQ(places, (std::vector<std::string>{"0,0,4", "0,1,4", "0,0,5", "0,2,5"}));
-}
-
-// A validation comes later than the checkpoint of its epoch: a process that is killed after it has
-// its row on disk.
-TEST(RunFolder, ValidationsAreOnDiskAtOnce) {
-  const TemporaryDirectory folder;
-  const fs::path path = folder.path() / "metrics.csv";
-  const auto output = *RunOutput::create(path.string(), {});
-  StepReport report;
-  report.rank = 0;
-  report.step = 9;
-  report.logged = true;
-  output->on_step(report);
-  output->on_checkpoint("epoch-0001");
-  Evaluation evaluation;
-  evaluation.top1 = 0.625;
-  output->on_validation(0, evaluation);
-  const std::string rows = read_file(path);
-  EXPECT_NE(rows.find(",0.625,"), std::string::npos) << rows;
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ TEST(TrainCommand, BadInputIsOneClearLineAndExitCode2) {
   const auto run = [&](const std::vector<std::string>& more) {
     return with(small_run(folder.path() / "never"), more);
   };
-  expect_bad_input({"trian"}, {"unknown verb 'trian'", "did you mean 'train'"});
+  expect_bad_input({"trian"}, {"unknown command 'trian'", "did you mean 'train'"});
   expect_bad_input(run({"--algorithm", "spg"}), {"unknown algorithm 'spg'", "'sgp'", "osgp"});
   expect_bad_input(run({"--workers", "0"}), {"--workers 0", "expected 1"});
   expect_bad_input(run({"--lr", "-1"}), {"lr"});
@@ -322,7 +322,9 @@ TEST(TrainCommand, StopsOnASignalAndResumesBitForBit) {
     ASSERT_TRUE(appears(stopped / "checkpoint" / "latest" / "job.json"));
     process.signal(SIGINT);
     const ProcessResult interrupted = process.wait();
-    ASSERT_EQ(interrupted.exit_code, 0) << interrupted.describe();
+    ASSERT_EQ(interrupted.exit_code, 4) << interrupted.describe();
+    EXPECT_EQ(ProcessResult::last_line(interrupted.err),
+              "error: stopped by request; resume with --resume " + stopped.string());
     const json summary = json::parse(read_file(stopped / "summary.json"));
     EXPECT_TRUE(summary["interrupted"]);
 
@@ -373,7 +375,7 @@ TEST(TrainCommand, SigusrRunsTheRequeueCommand) {
   ASSERT_TRUE(process.wait_for_output("40 steps"));
   process.signal(SIGUSR1);
   const ProcessResult stopped = process.wait();
-  ASSERT_EQ(stopped.exit_code, 0) << stopped.describe();
+  ASSERT_EQ(stopped.exit_code, 4) << stopped.describe();
   EXPECT_EQ(read_file(note), out.string() + "\n");
   EXPECT_TRUE(json::parse(read_file(out / "summary.json"))["interrupted"]);
 

@@ -72,7 +72,7 @@ class Arrivals final : public Inbox {
     queue_.push_back(std::move(envelope));
     changed_.notify_one();
   }
-  void peer_down(Rank) override {
+  void peer_down(Rank, const std::string&) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     down_ = true;
     changed_.notify_one();

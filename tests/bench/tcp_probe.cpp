@@ -41,7 +41,7 @@ class Arrivals final : public Inbox {
     ++count_;
     changed_.notify_one();
   }
-  void peer_down(Rank) override {
+  void peer_down(Rank, const std::string&) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     down_ = true;
     changed_.notify_one();

@@ -40,7 +40,7 @@ class Answering final : public Inbox {
     answer.payload = Leave{};
     transport_.send(std::move(answer));
   }
-  void peer_down(Rank) override {
+  void peer_down(Rank, const std::string&) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     over_ = true;
     changed_.notify_all();
@@ -72,7 +72,7 @@ class Waiting final : public Inbox {
     over_ = hook_();
     if (over_) changed_.notify_all();
   }
-  void peer_down(Rank) override { std::abort(); }
+  void peer_down(Rank, const std::string&) override { std::abort(); }
   void wait() {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return over_; });

@@ -55,7 +55,8 @@ class RecordingInbox final : public Inbox {
   struct Arrival {
     bool is_down = false;
     Rank peer = 0;
-    Envelope envelope;  // empty where is_down
+    Envelope envelope;   // empty where is_down
+    std::string reason;  // where is_down
   };
   using Hook = std::function<void(const Envelope&)>;
 
@@ -63,10 +64,12 @@ class RecordingInbox final : public Inbox {
   explicit RecordingInbox(Hook hook = nullptr) : hook_(std::move(hook)) {}
 
   void deliver(Envelope envelope) override {
-    record({false, envelope.from, envelope});
+    record({false, envelope.from, envelope, ""});
     if (hook_) hook_(envelope);
   }
-  void peer_down(Rank peer) override { record({true, peer, {}}); }
+  void peer_down(Rank peer, const std::string& reason) override {
+    record({true, peer, {}, reason});
+  }
 
   std::vector<Arrival> arrivals() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -86,6 +89,13 @@ class RecordingInbox final : public Inbox {
     int count = 0;
     for (const Arrival& a : arrivals()) count += a.is_down && a.peer == peer;
     return count;
+  }
+
+  // Why a peer is down; empty where it left, or is up.
+  std::string down_reason(Rank peer) const {
+    for (const Arrival& a : arrivals())
+      if (a.is_down && a.peer == peer) return a.reason;
+    return "";
   }
 
   bool wait_messages(std::size_t count) {

@@ -5,12 +5,12 @@
 namespace grapevine {
 namespace {
 
-constexpr Cards kNotBuilt{false, 0};
-constexpr Cards kNoCard{true, 0};
-constexpr Cards kThree{true, 3};
+constexpr Gpus kNotBuilt{false, 0};
+constexpr Gpus kNoCard{true, 0};
+constexpr Gpus kThree{true, 3};
 
-std::string chosen(const std::string& typed, const Cards& cards, std::int64_t local_rank = 0) {
-  const auto device = choose_device(typed, cards, local_rank);
+std::string chosen(const std::string& typed, const Gpus& gpus, std::int64_t local_rank = 0) {
+  const auto device = choose_device(typed, gpus, local_rank);
   return device ? device->str() : device.error().message;
 }
 
@@ -23,9 +23,9 @@ TEST(ChooseDevice, AutoTakesACardWhereOneIsVisible) {
 
 TEST(ChooseDevice, LocalRanksTakeTheCardsInTurn) {
   for (std::int64_t rank = 0; rank < 10; ++rank) {
-    const std::string card = "cuda:" + std::to_string(rank % 3);
-    EXPECT_EQ(chosen("cuda", kThree, rank), card);
-    EXPECT_EQ(chosen("auto", kThree, rank), card);
+    const std::string gpu = "cuda:" + std::to_string(rank % 3);
+    EXPECT_EQ(chosen("cuda", kThree, rank), gpu);
+    EXPECT_EQ(chosen("auto", kThree, rank), gpu);
     EXPECT_EQ(chosen("cuda:1", kThree, rank), "cuda:1");
   }
 }
@@ -49,31 +49,31 @@ TEST(ChooseDevice, RefusesInOneLineThatSaysWhatToDo) {
             "--device cuda: CUDA is not in this build: use cpu or auto, or build with a LibTorch "
             "that has CUDA");
   EXPECT_EQ(chosen("cuda:1", kNoCard),
-            "--device cuda:1: no CUDA card is visible here: use cpu or auto");
+            "--device cuda:1: no CUDA GPU is visible here: use cpu or auto");
   EXPECT_EQ(chosen("cuda:3", kThree),
-            "--device cuda:3: the visible cards are cuda:0..cuda:2: give one of them");
+            "--device cuda:3: the visible GPUs are cuda:0..cuda:2: give one of them");
   for (const char* typed : {"cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda1", "cuda:99999999999"})
     EXPECT_EQ(chosen(typed, kThree),
               std::string("--device ") + typed + ": expected cpu, cuda, cuda:INDEX or auto");
   EXPECT_EQ(chosen("cdua", kThree),
             "unknown --device 'cdua': did you mean 'cuda'? valid: cpu, cuda, auto");
-  for (const Cards& cards : {kNotBuilt, kNoCard, kThree})
-    EXPECT_EQ(choose_device("tpu", cards, 0).error().code, Errc::bad_input);
+  for (const Gpus& gpus : {kNotBuilt, kNoCard, kThree})
+    EXPECT_EQ(choose_device("tpu", gpus, 0).error().code, Errc::bad_input);
 }
 
 TEST(Device, ADriverIsAskedForItsCard) {
   int asked = -1;
   register_cuda_driver({[] { return 2; },
-                        [&asked](int card) -> Expected<std::shared_ptr<DeviceRuntime>> {
-                          asked = card;
+                        [&asked](int gpu) -> Expected<std::shared_ptr<DeviceRuntime>> {
+                          asked = gpu;
                           return host_runtime();
                         }});
-  EXPECT_TRUE(cuda_cards().built_in);
-  EXPECT_EQ(cuda_cards().visible, 2);
+  EXPECT_TRUE(visible_gpus().built_in);
+  EXPECT_EQ(visible_gpus().visible, 2);
   EXPECT_TRUE(open_device(at::Device(at::kCUDA, 1)).ok());
   EXPECT_EQ(asked, 1);
   register_cuda_driver({});
-  EXPECT_FALSE(cuda_cards().built_in);
+  EXPECT_FALSE(visible_gpus().built_in);
   EXPECT_EQ(open_device(at::Device(at::kCUDA, 1)).error().code, Errc::unavailable);
   EXPECT_TRUE(open_device(at::kCPU).value()->in_host_memory());
 }

@@ -38,6 +38,35 @@ TEST(FlatTensors, ConvertsIntegerBuffers) {
   EXPECT_TRUE(buffers.gather().equal(values));
 }
 
+// Of several types, in any order, with memory of any layout.
+TEST(FlatTensors, TypesAreConvertedBothWays) {
+  class Mixed : public torch::nn::Module {
+   public:
+    Mixed() {
+      register_buffer("a", torch::rand({2, 3}));
+      register_buffer("n", torch::zeros({}, torch::kLong));
+      register_buffer("b", torch::rand({4, 2, 3, 3}).contiguous(at::MemoryFormat::ChannelsLast));
+      register_buffer("flags", torch::zeros({3}, torch::kBool));
+      register_buffer("m", torch::zeros({2}, torch::kLong));
+    }
+    at::Tensor forward(const at::Tensor& x) { return x; }
+  };
+  TinyModel model(torch::nn::Sequential(std::make_shared<Mixed>()));
+  FlatTensors buffers = FlatTensors::of_buffers(model);
+  ASSERT_EQ(buffers.numel(), 6 + 1 + 72 + 3 + 2);
+  at::Tensor values = at::rand({buffers.numel()});
+  values[6] = 41;
+  values.narrow(0, 79, 3).copy_(at::tensor({1.F, 0.F, 1.F}));
+  values.narrow(0, 82, 2).copy_(at::tensor({7.F, 8.F}));
+  buffers.scatter(values);
+  EXPECT_TRUE(buffers.gather().equal(values));
+  const auto named = model.buffers();
+  EXPECT_EQ(named[1].tensor.item<std::int64_t>(), 41);
+  EXPECT_TRUE(named[2].tensor.flatten().equal(values.narrow(0, 7, 72)));
+  EXPECT_TRUE(named[3].tensor.equal(at::tensor({1, 0, 1}).to(at::kBool)));
+  EXPECT_EQ(named[4].tensor.scalar_type(), at::kLong);
+}
+
 TEST(FlatTensors, PackFillsTheGapsWithZeros) {
   TinyModel model(torch::nn::Sequential(torch::nn::Linear(2, 2)));
   FlatTensors parameters = FlatTensors::of_parameters(model).value();

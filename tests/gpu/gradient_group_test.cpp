@@ -14,36 +14,36 @@
 namespace grapevine {
 namespace {
 
-at::Device card(int index) { return {at::kCUDA, static_cast<at::DeviceIndex>(index)}; }
+at::Device gpu(int index) { return {at::kCUDA, static_cast<at::DeviceIndex>(index)}; }
 
 bool mentions(const GroupChoice& choice, const std::string& what) {
   return choice.why.find(what) != std::string::npos && choice.why.find('\n') == std::string::npos;
 }
 
 TEST(GradientGroup, ACardForEachReplicaIsNccl) {
-  const GroupChoice choice = choose_group({card(2), card(0), card(1)}, true, true);
+  const GroupChoice choice = choose_group({gpu(2), gpu(0), gpu(1)}, "", true);
   EXPECT_TRUE(choice.nccl);
   EXPECT_TRUE(mentions(choice, "3 replicas")) << choice.why;
 }
 
 TEST(GradientGroup, WhatMeetsOnTheHostSaysWhy) {
-  const GroupChoice shared = choose_group({card(0), card(1), card(0)}, true, true);
+  const GroupChoice shared = choose_group({gpu(0), gpu(1), gpu(0)}, "", true);
   EXPECT_FALSE(shared.nccl);
   EXPECT_TRUE(mentions(shared, "replicas 0 and 2 share cuda:0")) << shared.why;
-  const GroupChoice mixed = choose_group({card(0), at::kCPU}, true, true);
+  const GroupChoice mixed = choose_group({gpu(0), at::kCPU}, "", true);
   EXPECT_FALSE(mixed.nccl);
   EXPECT_TRUE(mentions(mixed, "replica 1 computes on the CPU")) << mixed.why;
-  const GroupChoice without = choose_group({card(0), card(1)}, true, false);
+  const GroupChoice without = choose_group({gpu(0), gpu(1)}, "", false);
   EXPECT_FALSE(without.nccl);
   EXPECT_TRUE(mentions(without, "no NCCL")) << without.why;
-  const GroupChoice crowded = choose_group({card(0), card(1)}, false, true);
+  const GroupChoice crowded = choose_group({gpu(0), gpu(1)}, "GPU-0a", true);
   EXPECT_FALSE(crowded.nccl);
-  EXPECT_TRUE(mentions(crowded, "other workers use these cards")) << crowded.why;
+  EXPECT_TRUE(mentions(crowded, "other workers use GPU-0a")) << crowded.why;
 }
 
 class NoGroup final : public GradientGroup {
  public:
-  Expected<void> mean(std::size_t, at::Tensor&) override { return {}; }
+  Expected<void> all_reduce_mean(std::size_t, at::Tensor&) override { return {}; }
   void abort() override {}
 };
 
@@ -53,32 +53,32 @@ class JoinedGroups : public testing::Test {
 };
 
 TEST_F(JoinedGroups, AreMadeByTheDriverOfTheCards) {
-  const std::vector<at::Device> cards = {card(3), card(1)};
+  const std::vector<at::Device> gpus = {gpu(3), gpu(1)};
   const Duration patience = from_seconds(7);
   const auto group = [&](const std::vector<at::Device>& devices) {
-    return open_group("rank 0", devices, true, patience);
+    return open_group("rank 0", devices, "", patience);
   };
-  EXPECT_EQ(group(cards).value(), nullptr) << "nobody can join them";
+  EXPECT_EQ(group(gpus).value(), nullptr) << "nobody can join them";
 
   std::vector<int> joined;
   Duration waited{};
   bool fails = false;
-  CardDriver driver;
+  GpuDriver driver;
   driver.join_group = [&](const std::vector<int>& asked,
                           Duration limit) -> Expected<std::shared_ptr<GradientGroup>> {
     joined = asked;
     waited = limit;
-    if (fails) return Error{Errc::timeout, "card 1 did not come"};
+    if (fails) return Error{Errc::timeout, "GPU 1 did not come"};
     return std::shared_ptr<GradientGroup>(std::make_shared<NoGroup>());
   };
   register_cuda_driver(driver);
-  EXPECT_NE(group(cards).value(), nullptr);
+  EXPECT_NE(group(gpus).value(), nullptr);
   EXPECT_EQ(joined, (std::vector<int>{3, 1}));
   EXPECT_EQ(waited, patience);
   fails = true;
-  EXPECT_EQ(group(cards).error().message, "card 1 did not come");
+  EXPECT_EQ(group(gpus).error().message, "GPU 1 did not come");
   EXPECT_EQ(group({at::kCPU, at::kCPU}).value(), nullptr);
-  EXPECT_EQ(open_group("rank 0", cards, false, patience).value(), nullptr);
+  EXPECT_EQ(open_group("rank 0", gpus, "GPU-0a", patience).value(), nullptr);
 }
 
 TEST(ReplicaBarrier, LetsAllGoOnTogetherAgainAndAgain) {

@@ -16,12 +16,12 @@
 
 namespace grapevine {
 
-// A queue runs only when somebody who is allowed to needs what is in it: ATen calls in the compute
+// A stream runs only when somebody who is allowed to needs what is in it: ATen calls in the compute
 // scope (they run at once, so what compute waits for runs before them), a host that waits for a
-// mark, or a queue that waits for one. So whoever forgets to wait reads the poison that memory
-// begins with, and whoever reuses memory too early has something else copied. With a seed, queues
-// also run on at random, so that no order but that of waits and marks can be relied on. Memory on
-// the device is ATen's on the host, which is not its own to reuse: share() is only logged.
+// event, or a stream that waits for one. So whoever forgets to wait reads the poison that memory
+// begins with, and whoever reuses memory too early has something else copied. With a seed, streams
+// also run on at random, so that no order but that of waits and events can be relied on. Memory on
+// the device is ATen's on the host, which is not its own to reuse: record_stream() is only logged.
 class LazyDevice final : public DeviceRuntime {
  public:
   explicit LazyDevice(std::uint64_t seed = 0) : random_(seed), eager_(seed != 0) {}
@@ -29,94 +29,100 @@ class LazyDevice final : public DeviceRuntime {
   at::Device device() const override { return at::kCPU; }
   bool in_host_memory() const override { return false; }
 
-  std::unique_ptr<QueueScope> enter(Queue queue) override {
-    say("enter " + name(queue));
+  std::unique_ptr<StreamScope> enter(Stream stream) override {
+    say("enter " + name(stream));
     // ATen runs on the CPU here and now: everything that compute waits for comes first.
-    if (queue == Queue::compute) run(queue, end_of(queue));
-    return std::make_unique<QueueScope>();
+    if (stream == Stream::compute) run(stream, end_of(stream));
+    return std::make_unique<StreamScope>();
   }
 
-  void copy(Queue queue, const at::Tensor& to, const at::Tensor& from) override {
-    say("copy " + name(queue));
-    const bool pageable = !locked(queue == Queue::download ? to : from);
-    if (pageable && line(queue).done < end_of(queue)) say("host blocks for " + name(queue));
-    put(queue, [to = borrowed(to), from = borrowed(from)] { to.copy_(from); });
-    if (pageable) run(queue, end_of(queue));
+  void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) override {
+    say("copy " + name(stream));
+    const bool pageable = !locked(stream == Stream::download ? to : from);
+    if (pageable && line(stream).done < end_of(stream)) say("host blocks for " + name(stream));
+    put(stream, [to = borrowed(to), from = borrowed(from)] { to.copy_(from); });
+    if (pageable) run(stream, end_of(stream));
   }
 
-  MarkHandle mark(Queue queue) override {
-    return std::make_shared<LazyMark>(state_, queue, end_of(queue));
+  EventHandle record(Stream stream) override {
+    return std::make_shared<LazyEvent>(state_, stream, end_of(stream));
   }
 
-  void wait(Queue queue, const MarkHandle& mark) override {
-    const auto lazy = std::static_pointer_cast<const LazyMark>(mark);
-    say(name(queue) + " waits for " + name(lazy->queue));
-    put(queue, [this, lazy] { run(lazy->queue, lazy->place); });
+  void wait(Stream stream, const EventHandle& event) override {
+    const auto lazy = std::static_pointer_cast<const LazyEvent>(event);
+    say(name(stream) + " waits for " + name(lazy->stream));
+    put(stream, [this, lazy] { run(lazy->stream, lazy->place); });
   }
 
-  Expected<void> host_wait(const MarkHandle& mark, Duration) override {
-    const auto lazy = std::static_pointer_cast<const LazyMark>(mark);
-    say("host waits for " + name(lazy->queue));
+  Expected<void> host_wait(const EventHandle& event, Duration) override {
+    const auto lazy = std::static_pointer_cast<const LazyEvent>(event);
+    say("host waits for " + name(lazy->stream));
+    if (on_host_wait) on_host_wait();
     if (dead) return Error{Errc::timeout, "the device does not answer"};
-    run(lazy->queue, lazy->place);
+    run(lazy->stream, lazy->place);
     return {};
   }
 
-  void share(const at::Tensor&, Queue queue) override { say("share with " + name(queue)); }
+  void record_stream(const at::Tensor&, Stream stream) override {
+    say("record on " + name(stream));
+  }
 
-  std::shared_ptr<void> host_memory(std::size_t bytes) override {
+  std::shared_ptr<void> pinned_memory(std::size_t bytes) override {
     if (!pages) return nullptr;
     ++allocations;
+    pinned_bytes += bytes;
     memory_.push_back(std::make_shared<std::vector<unsigned char>>(bytes, 0xff));  // NaN as floats
     return {memory_.back(), memory_.back()->data()};
   }
 
   // Runs everything, as a device does that is left alone.
   void settle() {
-    for (std::size_t i = 0; i < kQueues; ++i)
-      run(static_cast<Queue>(i), end_of(static_cast<Queue>(i)));
+    for (std::size_t i = 0; i < kStreams; ++i)
+      run(static_cast<Stream>(i), end_of(static_cast<Stream>(i)));
   }
 
   std::vector<std::string> log;  // what was asked for, in order
   int allocations = 0;
+  std::size_t pinned_bytes = 0;        // of all of them
+  std::function<void()> on_host_wait;  // where the host waits
   bool dead = false;
-  bool pages = true;  // false: there is no page-locked memory
+  bool pages = true;  // false: there is no pinned memory
 
  private:
   struct Line {
     std::deque<std::function<void()>> work;
     std::size_t done = 0;  // of all work that was ever in it
   };
-  using State = std::array<Line, kQueues>;
-  struct LazyMark : Mark {
-    LazyMark(std::shared_ptr<State> s, Queue q, std::size_t p)
-        : state(std::move(s)), queue(q), place(p) {}
-    bool reached() const override { return (*state)[index(queue)].done >= place; }
+  using State = std::array<Line, kStreams>;
+  struct LazyEvent : DeviceEvent {
+    LazyEvent(std::shared_ptr<State> s, Stream q, std::size_t p)
+        : state(std::move(s)), stream(q), place(p) {}
+    bool reached() const override { return (*state)[index(stream)].done >= place; }
     std::shared_ptr<State> state;
-    Queue queue;
+    Stream stream;
     std::size_t place;
   };
 
-  static std::size_t index(Queue queue) { return static_cast<std::size_t>(queue); }
-  static std::string name(Queue queue) {
-    return std::array<const char*, kQueues>{"upload", "compute", "download"}[index(queue)];
+  static std::size_t index(Stream stream) { return static_cast<std::size_t>(stream); }
+  static std::string name(Stream stream) {
+    return std::array<const char*, kStreams>{"upload", "compute", "download"}[index(stream)];
   }
-  Line& line(Queue queue) { return (*state_)[index(queue)]; }
-  std::size_t end_of(Queue queue) { return line(queue).done + line(queue).work.size(); }
+  Line& line(Stream stream) { return (*state_)[index(stream)]; }
+  std::size_t end_of(Stream stream) { return line(stream).done + line(stream).work.size(); }
 
-  void run(Queue queue, std::size_t place) {
-    while (line(queue).done < place) {
-      const std::function<void()> next = std::move(line(queue).work.front());
-      line(queue).work.pop_front();
+  void run(Stream stream, std::size_t place) {
+    while (line(stream).done < place) {
+      const std::function<void()> next = std::move(line(stream).work.front());
+      line(stream).work.pop_front();
       next();
-      ++line(queue).done;
+      ++line(stream).done;
     }
   }
 
-  void put(Queue queue, std::function<void()> work) {
-    line(queue).work.push_back(std::move(work));
+  void put(Stream stream, std::function<void()> work) {
+    line(stream).work.push_back(std::move(work));
     if (!eager_) return;
-    const auto any = static_cast<Queue>(random_() % kQueues);
+    const auto any = static_cast<Stream>(random_() % kStreams);
     if (!line(any).work.empty()) run(any, line(any).done + 1 + random_() % line(any).work.size());
   }
 

@@ -66,6 +66,38 @@ TEST(Objective, IsTheMeanOverAllLabels) {
   }
 }
 
+// Vocabularies are not sorted: the same figures, by counting.
+TEST(Objective, ManyClassesAreCounted) {
+  for (std::uint64_t seed = 1; seed < 6; ++seed) {
+    SCOPED_TRACE(seed);
+    at::manual_seed(seed);
+    const std::int64_t classes = kManyClasses + static_cast<std::int64_t>(seed);
+    const at::Tensor output = at::randn({3, classes, 2});
+    at::Tensor target = at::randint(classes, {3, 2}, at::kLong);
+    target[0] = output[0].argmax(0);
+    target[1][0] = std::get<1>(output[1].select(1, 0).topk(5))[4];  // the fifth
+    expect_oracle(output, target, naive(output, target));
+    expect_oracle(output.select(2, 1), target.select(1, 1),
+                  naive(output.slice(2, 1, 2), target.slice(1, 1, 2)));
+  }
+}
+
+// A model that says nothing is right as often as chance has it, not always.
+TEST(Objective, EqualLogitsOfManyClassesAreNoHits) {
+  const at::Tensor output = at::zeros({kManyClasses + 1, kManyClasses + 1});
+  const at::Tensor target = at::arange(kManyClasses + 1, at::kLong);
+  const at::Tensor accuracy = accuracy_figures(Task::classification, output, target);
+  EXPECT_DOUBLE_EQ(accuracy[0].item<double>(), 1.0 / (kManyClasses + 1));
+  EXPECT_DOUBLE_EQ(accuracy[1].item<double>(), 5.0 / (kManyClasses + 1));
+}
+
+TEST(Objective, ALogitThatIsNoNumberIsNoHit) {
+  at::Tensor output = at::randn({2, kManyClasses + 1});
+  output[0].fill_(std::nan(""));
+  const at::Tensor target = at::stack({at::zeros({}, at::kLong), output[1].argmax(0)});
+  EXPECT_DOUBLE_EQ(accuracy_figures(Task::classification, output, target)[0].item<double>(), 0.5);
+}
+
 TEST(Objective, OutputsHaveAPlaceForEachLabel) {
   DataInfo info;
   info.classes = 7;

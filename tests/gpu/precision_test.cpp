@@ -1,6 +1,7 @@
 #include "gpu/precision.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,9 +23,26 @@ TEST(Precision, Names) {
   EXPECT_EQ(parse_precision("bf16", at::kCPU).value(), Precision::bf16);
   EXPECT_EQ(parse_precision("fp16", at::kCUDA).value(), Precision::fp16);
   EXPECT_EQ(parse_precision("fp16", at::kCPU).error().message,
-            "--precision fp16: needs a CUDA card: use bf16 or fp32 on the CPU");
+            "--precision fp16: needs a CUDA GPU: use bf16 or fp32 on the CPU");
   EXPECT_EQ(parse_precision("bf61", at::kCPU).error().message,
-            "unknown --precision 'bf61': did you mean 'bf16'? valid: fp32, bf16, fp16");
+            "unknown --precision 'bf61': did you mean 'bf16'? valid: fp32, tf32, bf16, fp16");
+}
+
+TEST(Precision, Tf32IsOfGpusAndOfTheWholeProcess) {
+  EXPECT_EQ(parse_precision("tf32", at::kCUDA).value(), Precision::tf32);
+  EXPECT_EQ(parse_precision("tf32", at::kCPU).error().message,
+            "--precision tf32: needs a CUDA GPU: use bf16 or fp32 on the CPU");
+  const at::Context& context = at::globalContext();
+  for (const bool benchmark : {true, false}) {
+    set_math_mode(Precision::tf32, benchmark);
+    EXPECT_TRUE(context.allowTF32CuBLAS() && context.allowTF32CuDNN());
+    EXPECT_EQ(context.benchmarkCuDNN(), benchmark);
+    set_math_mode(Precision::fp32, benchmark);
+    EXPECT_FALSE(context.allowTF32CuBLAS() || context.allowTF32CuDNN());
+  }
+  const AutocastScope none(Precision::tf32, at::kCPU);
+  const at::Tensor a = at::ones({2, 2});
+  EXPECT_EQ(a.matmul(a).scalar_type(), at::kFloat);
 }
 
 TEST(Precision, AutocastEndsWithItsScope) {

@@ -28,7 +28,7 @@ class MeetingGroup final : public GradientGroup {
  public:
   explicit MeetingGroup(std::size_t size) : barrier_(size), gradients_(size) {}
 
-  Expected<void> mean(std::size_t replica, at::Tensor& gradient) override {
+  Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) override {
     gradients_[replica] = gradient;
     if (auto here = barrier_.wait(kPatience); !here) return here;
     at::Tensor sum = gradients_[0].clone();
@@ -221,7 +221,7 @@ TEST(ReplicatedCompute, AFailureEndsTheOthersWait) {
 // Says nothing until it is aborted.
 class SilentGroup final : public GradientGroup {
  public:
-  Expected<void> mean(std::size_t, at::Tensor&) override {
+  Expected<void> all_reduce_mean(std::size_t, at::Tensor&) override {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return aborted_; });
     return Error{Errc::peer_down, "the group was aborted"};

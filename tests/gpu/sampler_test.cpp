@@ -175,8 +175,8 @@ TEST(Sampler, SaysWhichBatchFits) {
   ASSERT_FALSE(large.ok());
   EXPECT_EQ(large.error().code, Errc::bad_input);
   EXPECT_EQ(large.error().message,
-            "batch larger than the shard: batch size 126 on 8 ranks, 1000 training samples: the "
-            "largest batch size that fits is 125");
+            "a rank's share of the training samples is smaller than a batch: batch size 126 on 8 "
+            "ranks, 1000 training samples: the largest batch size that fits is 125");
   EXPECT_TRUE(Sampler::make(0, 1000, 8, 125).ok());
   const auto many = Sampler::make(0, 5, 8, 1);
   ASSERT_FALSE(many.ok());

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-// Counts the bytes that are page-locked at this moment.
+// Counts the bytes that are pinned at this moment.
 struct Pages {
   std::shared_ptr<std::atomic<std::size_t>> locked = std::make_shared<std::atomic<std::size_t>>(0);
   StagingPool::Allocate allocate() const {
@@ -33,7 +33,7 @@ struct Pages {
   }
 };
 
-class TestMark : public Mark {
+class TestEvent : public DeviceEvent {
  public:
   bool reached() const override { return passed; }
   std::atomic<bool> passed{false};
@@ -76,12 +76,12 @@ TEST(StagingPool, FreezesWithoutACopyAndComesBackFromAnotherThread) {
 TEST(StagingPool, HeldMemoryIsNotReusedBeforeItsMark) {
   const Pages pages;
   StagingPool pool(pages.allocate(), 64 * kPage);
-  const auto mark = std::make_shared<TestMark>();
+  const auto event = std::make_shared<TestEvent>();
   at::Tensor source = take(pool, 500);
   const void* memory = source.data_ptr();
-  pool.hold(std::move(source), mark);
+  pool.hold(std::move(source), event);
   for (int i = 0; i < 5; ++i) EXPECT_NE(take(pool, 500).data_ptr(), memory);
-  mark->passed = true;
+  event->passed = true;
   const at::Tensor first = take(pool, 500);
   const at::Tensor second = take(pool, 500);
   EXPECT_TRUE(first.data_ptr() == memory || second.data_ptr() == memory);
@@ -131,6 +131,7 @@ TEST(StagingPool, BlocksAreAtMostAQuarterOrAPageLarger) {
     const std::size_t block = StagingPool::block_bytes(bytes);
     EXPECT_GE(block, bytes);
     EXPECT_LE(block, bytes + std::max(kPage, bytes / 4)) << bytes;
+    EXPECT_LE(block, bytes + (std::size_t{2} << 20)) << bytes;
     EXPECT_EQ(block % kPage, 0U) << bytes;
     EXPECT_EQ(StagingPool::block_bytes(block), block) << bytes;
   }
@@ -211,7 +212,7 @@ TEST(StagingPool, NoTwoOwnersShareBytes) {
     StagingPool pool(pages.allocate(), 16 * kPage);
     struct Owner {
       at::Tensor tensor;
-      std::shared_ptr<TestMark> mark;  // held: read through `bytes` until it is reached
+      std::shared_ptr<TestEvent> event;  // held: read through `bytes` until it is reached
       at::Tensor bytes;
       float value = 0;
     };
@@ -223,25 +224,25 @@ TEST(StagingPool, NoTwoOwnersShareBytes) {
       const bool lent = mine.tensor.defined();
       if (lent) mine.tensor.fill_(mine.value);
       if (lent && random() % 2 == 0) {
-        mine.mark = std::make_shared<TestMark>();
+        mine.event = std::make_shared<TestEvent>();
         mine.bytes = at::from_blob(mine.tensor.data_ptr(), mine.tensor.sizes(), at::kFloat);
-        pool.hold(std::move(mine.tensor), mine.mark);
+        pool.hold(std::move(mine.tensor), mine.event);
         mine.tensor.reset();
       }
       if (lent) owners.push_back(std::move(mine));
       if (random() % 3 != 0 && !owners.empty()) {
         const std::size_t victim = random() % owners.size();
-        if (owners[victim].mark) owners[victim].mark->passed = true;
+        if (owners[victim].event) owners[victim].event->passed = true;
         owners.erase(owners.begin() + static_cast<std::ptrdiff_t>(victim));
       }
       EXPECT_LE(*pages.locked, 16 * kPage);
       for (const Owner& each : owners) {
-        const at::Tensor& seen = each.mark ? each.bytes : each.tensor;
+        const at::Tensor& seen = each.event ? each.bytes : each.tensor;
         ASSERT_TRUE(seen.eq(each.value).all().item<bool>()) << "after " << i;
       }
     }
     for (const Owner& each : owners)
-      if (each.mark) each.mark->passed = true;
+      if (each.event) each.event->passed = true;
     owners.clear();
     take(pool, 1);
     EXPECT_EQ(pool.usage().free_bytes, pool.usage().bytes);

@@ -331,6 +331,27 @@ TEST(TorchCompute, EvaluatesTheTestSplit) {
   }
 }
 
+// Rows of metrics.csv that nobody writes need no accuracy; the loss is always there.
+TEST(TorchCompute, CountsHitsWhereAskedTo) {
+  TorchComputeConfig config = tiny_config(tiny_layers);
+  const auto always = make_tiny(config);
+  config.accuracy_every = 3;
+  config.last_step = 6;
+  const auto some = make_tiny(config);
+  for (Step step = 0; step < 8; ++step) {
+    const FrozenTensor z = random_point(*always, static_cast<std::uint64_t>(step));
+    const Gradient a = always->gradient(tiny_request(z, step));
+    const Gradient b = some->gradient(tiny_request(z, step));
+    expect_same_bits(a, b);
+    const bool counted = step % 3 == 0 || step == 5;
+    EXPECT_EQ(std::isnan(b.top1), !counted) << step;
+    EXPECT_EQ(std::isnan(b.top5), !counted) << step;
+    if (counted) {
+      EXPECT_EQ(a.top1, b.top1);
+    }
+  }
+}
+
 TEST(TorchCompute, Regression) {
   DataInfo info = tiny_info();
   info.task = Task::regression;
@@ -368,6 +389,10 @@ TEST(TorchCompute, GradientErrorsAreOneLine) {
       at::full({compute->dimension()}, std::numeric_limits<float>::infinity());
   EXPECT_EQ(compute->gradient(tiny_request(FrozenTensor::copy_of(infinite), 7)).error,
             "rank 1: loss is not finite at step 7: lower the learning rate");
+  // Nothing has been learned yet, at any rate.
+  EXPECT_EQ(compute->gradient(tiny_request(FrozenTensor::copy_of(infinite), 0)).error,
+            "rank 1: loss is not finite at step 0, before the first update: check the model and "
+            "the data");
   EXPECT_EQ(compute->gradient(tiny_request(FrozenTensor::freeze(at::ones({4})))).error,
             "rank 1: z has 4 values, model 'net' has 86 float32 parameters: send parameters of the "
             "same model");
@@ -406,7 +431,8 @@ TEST(TorchCompute, AFailingForwardPassIsAnErrorOfTheStep) {
       [] { return torch::nn::Sequential(torch::nn::Linear(3, 6), std::make_shared<Fragile>()); }));
   const FrozenTensor z = random_point(*compute);
   EXPECT_EQ(compute->gradient(tiny_request(z, 2)).error,
-            "rank 0: step 2: mat1 and mat2 shapes cannot be multiplied (5x6 and 7x7)");
+            "rank 0: step 2: the pass through model 'net' threw: mat1 and mat2 shapes cannot be "
+            "multiplied (5x6 and 7x7)");
   EXPECT_TRUE(z.sole_owner());
 }
 

@@ -38,8 +38,8 @@ void expect_same(const Gradient& a, const Gradient& b) {
   EXPECT_EQ(a.samples, b.samples);
 }
 
-// Whatever runs late or early within what waits and marks allow, results are those of the CPU; also
-// when steps repeat or jump, memory is recycled, and others go on reading older results.
+// Whatever runs late or early within what waits and events allow, results are those of the CPU;
+// also when steps repeat or jump, memory is recycled, and others go on reading older results.
 TEST(Transfers, AnyOrderThatTheMarksAllowGivesTheSameBits) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -112,24 +112,24 @@ TEST(Transfers, AStepWaitsOnceAndForItsOwnCopies) {
                         "enter compute",
                         "download waits for compute",
                         "enter download",
-                        "share with download",
+                        "record on download",
                         "copy download",  // gradient
                         "enter download",
-                        "share with download",
+                        "record on download",
                         "copy download",  // buffers
                         "enter download",
-                        "share with download",
+                        "record on download",
                         "copy download",  // figures
                         "enter upload",
                         "copy upload",
                         "copy upload",  // the next batch
-                        "share with compute",
-                        "share with compute",
+                        "record on compute",
+                        "record on compute",
                         "host waits for download"};
   EXPECT_EQ(log_of_step(*device, *compute, 1), expected);
 }
 
-// All memory that one queue's copies fill and another's work reads is known to both before its
+// All memory that one stream's copies fill and another's work reads is known to both before its
 // handle can end: of a batch in each step, of z and buffers when their places are made.
 TEST(Transfers, PlacesAreSharedWhenTheyAreMade) {
   const auto device = std::make_shared<LazyDevice>();
@@ -140,15 +140,15 @@ TEST(Transfers, PlacesAreSharedWhenTheyAreMade) {
   const Log expected = {"enter upload",
                         "copy upload",
                         "copy upload",  // the batch
-                        "share with compute",
-                        "share with compute",
+                        "record on compute",
+                        "record on compute",
                         "enter upload",
                         "upload waits for compute",
-                        "share with compute",
+                        "record on compute",
                         "copy upload",  // z
                         "enter upload",
                         "upload waits for compute",
-                        "share with compute",
+                        "record on compute",
                         "copy upload",  // buffers
                         "compute waits for upload"};
   ASSERT_GE(log.size(), expected.size());
@@ -298,7 +298,7 @@ std::ptrdiff_t blocked(const LazyDevice& device) {
                        [](const std::string& what) { return what.rfind("host blocks", 0) == 0; });
 }
 
-// Copies from and to ordinary memory block the host until what is before them in their queue has
+// Copies from and to ordinary memory block the host until what is before them in their stream has
 // run: all of that is waited for before, with a limit.
 TEST(Transfers, WithoutPageLockedMemoryNothingBlocksWithoutALimit) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
@@ -337,18 +337,77 @@ TEST(Transfers, StagingMemoryIsReused) {
   EXPECT_EQ(device->allocations, before);
 }
 
-// Parts of a tensor are staged one after the other: 4 MiB each.
+// Parts of a tensor are staged one after the other: 8 MiB each, in a ring that is reused when its
+// copies have crossed the bus.
 TEST(Transfers, LargeTensorsGoUpInParts) {
+  for (const std::int64_t mib : {11, 64, 65, 150}) {
+    SCOPED_TRACE(mib);
+    const auto device = std::make_shared<LazyDevice>(static_cast<std::uint64_t>(mib % 2 * 7));
+    Transfers transfers(device, std::size_t{1} << 30, from_seconds(10));
+    const at::Tensor host = at::arange((mib << 20) / 4 + 3, at::kFloat);
+    Transfers::Place spot;
+    for (int round = 0; round < 3; ++round) {
+      const at::Tensor expected = host + round;
+      device->log.clear();
+      const at::Tensor up = transfers.upload(expected, spot);
+      EXPECT_EQ(std::count(device->log.begin(), device->log.end(), "copy upload"), mib / 8 + 1);
+      const auto scope = transfers.begin_compute();
+      EXPECT_TRUE(up.equal(expected));
+      EXPECT_NE(up.data_ptr(), expected.data_ptr());
+    }
+    EXPECT_LE(device->pinned_bytes, Transfers::kRingBytes);
+  }
+}
+
+TEST(Transfers, ARingThatIsFullWaitsWithALimit) {
   const auto device = std::make_shared<LazyDevice>();
-  Transfers transfers(device, std::size_t{64} << 20, from_seconds(10));
-  const at::Tensor host = at::randn({(5 << 20) / 2 + 3});
+  Transfers transfers(device, std::size_t{1} << 30, from_seconds(10));
+  const at::Tensor host = at::zeros({(150 << 20) / 4});
+  Transfers::Place spot;
+  device->dead = true;
+  EXPECT_THROW(transfers.upload(host, spot), std::runtime_error);
+  device->dead = false;
+  const at::Tensor up = transfers.upload(host + 1, spot);
+  const auto scope = transfers.begin_compute();
+  EXPECT_TRUE(up.eq(1).all().item<bool>());
+}
+
+// With less pinned memory than the ring wants, what is left goes up through ordinary memory.
+TEST(Transfers, LargeTensorsGoUpWithFewPinnedPages) {
+  const auto device = std::make_shared<LazyDevice>();
+  Transfers transfers(device, std::size_t{20} << 20, from_seconds(10));
+  const at::Tensor host = at::arange((50 << 20) / 4, at::kFloat);
   Transfers::Place spot;
   const at::Tensor up = transfers.upload(host, spot);
-  EXPECT_EQ(std::count(device->log.begin(), device->log.end(), "copy upload"), 3);
   const auto scope = transfers.begin_compute();
   EXPECT_TRUE(up.equal(host));
-  EXPECT_NE(up.data_ptr(), host.data_ptr());
-  EXPECT_EQ(transfers.upload(host, spot).data_ptr(), up.data_ptr());
+  EXPECT_EQ(blocked(*device), 0);
+}
+
+// Of a model's size there are only gradients: three at most are pinned, and z is not.
+TEST(Transfers, AWorkerPinsThreeGradientsAndARing) {
+  const auto device = std::make_shared<LazyDevice>();
+  TorchComputeConfig config = tiny_config([] {
+    return torch::nn::Sequential(torch::nn::Linear(3, 1000), torch::nn::Linear(1000, 8000),
+                                 torch::nn::Linear(8000, 6));
+  });
+  config.runtime = device;
+  const auto compute = make_tiny(config);
+  const auto model = sizeof(float) * static_cast<std::size_t>(compute->dimension());
+  std::vector<Gradient> kept;
+  for (Step step = 0; step < 8; ++step) {
+    kept.push_back(compute->gradient(tiny_request(compute->initial_parameters(), step)));
+    ASSERT_EQ(kept.back().error, "");
+  }
+  constexpr std::size_t kMiB = 1 << 20;
+  EXPECT_LE(device->pinned_bytes, 3 * (model + 2 * kMiB) + Transfers::kRingBytes + 64 * kMiB);
+  EXPECT_TRUE(kept[0].value.read().equal(
+      make_tiny(tiny_config([] {
+        return torch::nn::Sequential(torch::nn::Linear(3, 1000), torch::nn::Linear(1000, 8000),
+                                     torch::nn::Linear(8000, 6));
+      }))
+          ->gradient(tiny_request(compute->initial_parameters(), 0))
+          .value.read()));
 }
 
 }  // namespace

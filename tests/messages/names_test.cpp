@@ -25,6 +25,25 @@ TEST(UnknownName, KeepsQuietWhereNothingIsNear) {
   EXPECT_EQ(unknown_name("topology", "ring", {}).message, "unknown topology 'ring': valid: ");
 }
 
+// The beginning of a name is that name, whatever else is few letters away.
+TEST(UnknownName, TakesTheBeginningOfAName) {
+  const std::vector<std::string> valid = {"--lr", "--algorithm", "--lr-schedule", "--log-every"};
+  const auto guess = [&](const std::string& name) {
+    return unknown_name("option", name, valid).message;
+  };
+  EXPECT_NE(guess("--alg").find("did you mean '--algorithm'?"), std::string::npos);
+  EXPECT_NE(guess("--log").find("did you mean '--log-every'?"), std::string::npos);
+  EXPECT_NE(guess("--lr-").find("did you mean '--lr-schedule'?"), std::string::npos);
+}
+
+// Another first letter makes another word of a short name.
+TEST(UnknownName, DoesNotGuessAcrossTheFirstLetterOfAShortName) {
+  const std::vector<std::string> valid = {"cpu", "cuda", "auto"};
+  EXPECT_EQ(unknown_name("device", "tpu", valid).message,
+            "unknown device 'tpu': valid: cpu, cuda, auto");
+  EXPECT_NE(unknown_name("device", "cpi", valid).message.find("'cpu'?"), std::string::npos);
+}
+
 TEST(UnknownName, OneTypoAlwaysFindsTheName) {
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(seed);

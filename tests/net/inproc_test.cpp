@@ -52,7 +52,7 @@ TEST(Inproc, TheReceiverMayThawWithoutACopy) {
     void deliver(Envelope e) override {
       memory = std::move(std::get<Chunk>(e.payload).data).thaw().data_ptr();
     }
-    void peer_down(Rank) override {}
+    void peer_down(Rank, const std::string&) override {}
     const void* memory = nullptr;
   };
   const auto transport = make_inproc_transport(2);

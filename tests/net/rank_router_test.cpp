@@ -72,9 +72,11 @@ TEST(RankRouter, ALostProcessTakesAllItsRanksOnce) {
   RankRouter router(three_processes());
   const auto inbox = attach(router, 0);
   router.rank_left(3);
-  router.process_left(1);
-  router.process_left(1);
+  router.process_left(1, "silent");
+  router.process_left(1, "silent");
   for (const Rank rank : {2, 3}) EXPECT_EQ(inbox->down_count(rank), 1) << rank;
+  EXPECT_EQ(inbox->down_reason(2), "silent");
+  EXPECT_EQ(inbox->down_reason(3), "") << "it had left before";
   EXPECT_EQ(inbox->down_count(4), 0);
   router.send(numbered(0, 2, 0));
   EXPECT_EQ(router.counters(0).messages_dropped, 1u);
@@ -87,7 +89,7 @@ TEST(RankRouter, NothingIsDeliveredAfterClose) {
   const std::weak_ptr<RecordingInbox> watched = attach(router, 1);
   router.close();
   router.arrived(numbered(2, 0, 0));
-  router.process_left(2);
+  router.process_left(2, "silent");
   EXPECT_TRUE(inbox->arrivals().empty());
   EXPECT_TRUE(watched.expired());
 }

@@ -107,9 +107,70 @@ TEST(TcpHostile, StrangersDoNotDelayTheStart) {
     write_all(open.back().get(), random_bytes(rng, rng() % 100));
   }
   auto dialling = std::async(std::launch::async, [&] {
-    return second->connect(addresses, one_each(1, 2), kPatience).ok();
+    return second->connect(addresses, one_each(1, 2), kPatience, {kJob, nullptr}).ok();
   });
-  EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kPatience).ok());
+  EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kPatience, {kJob, nullptr}).ok());
+  EXPECT_TRUE(dialling.get());
+}
+
+// What a stranger might know: versions, sizes, indexes; but not the job's token.
+TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
+  auto first = make();
+  auto second = make();
+  auto third = make();
+  const std::vector<std::string> addresses = {first->address(), second->address(),
+                                              third->address()};
+  const auto greeting = [](std::int32_t process, const JobToken& token) {
+    return tcp::Hello{process, tcp::Refusal::none, token, tcp::placement_digest(one_each(0, 3))};
+  };
+  std::vector<std::future<Expected<tcp::Socket>>> strangers;
+  for (const JobToken& token : {JobToken{}, kOtherJob})
+    for (std::int32_t process = 0; process < 3; ++process)
+      strangers.push_back(std::async(std::launch::async, [&, process, token] {
+        return tcp::dial(addresses[1], greeting(process, token), 1, deadline());
+      }));
+  // They greet before the job does.
+  std::this_thread::sleep_for(200ms);
+  std::vector<Expected<void>> connected(3);
+  RemoteTransport* const transports[] = {first.get(), second.get(), third.get()};
+  run_threads(3, [&](int p) {
+    connected[p] = transports[p]->connect(addresses, one_each(p, 3), kPatience, {kJob, nullptr});
+  });
+  for (const Expected<void>& each : connected) EXPECT_TRUE(each.ok()) << each.error().message;
+  for (auto& stranger : strangers) {
+    const auto refused = stranger.get();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("another job"), std::string::npos)
+        << refused.error().message;
+  }
+  // The refusal itself holds no token.
+  tcp::Socket curious = plain_connection(addresses[1]);
+  write_all(curious.get(), tcp::encode_hello(greeting(2, {})));
+  Bytes answer(tcp::kHelloBytes);
+  ASSERT_EQ(::recv(curious.get(), answer.data(), answer.size(), MSG_WAITALL),
+            static_cast<ssize_t>(answer.size()));
+  EXPECT_EQ(std::search(answer.begin(), answer.end(), kJob.begin(), kJob.end()), answer.end());
+}
+
+// Only processes of higher index dial: one of lower index that is dialled itself would then have
+// two connections.
+TEST(TcpHostile, AProcessOfLowerIndexIsNotLetIn) {
+  auto first = make();
+  auto second = make();
+  const std::vector<std::string> addresses = {first->address(), second->address()};
+  auto caller = std::async(std::launch::async, [&] {
+    const tcp::Hello hello{0, tcp::Refusal::none, kJob, tcp::placement_digest(one_each(0, 2))};
+    return tcp::dial(addresses[1], hello, 1, deadline());
+  });
+  std::this_thread::sleep_for(200ms);
+  auto dialling = std::async(std::launch::async, [&] {
+    return second->connect(addresses, one_each(1, 2), kPatience, {kJob, nullptr}).ok();
+  });
+  const auto refused = caller.get();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("lower index"), std::string::npos)
+      << refused.error().message;
+  EXPECT_TRUE(first->connect(addresses, one_each(0, 2), kPatience, {kJob, nullptr}).ok());
   EXPECT_TRUE(dialling.get());
 }
 
@@ -124,7 +185,8 @@ class WithPuppet {
     const tcp::Hello hello{2, tcp::Refusal::none, kJob, tcp::placement_digest(one_each(2, 3))};
     run_threads(3, [&](int p) {
       if (p < 2) {
-        EXPECT_TRUE(transports_[p]->connect(addresses, one_each(p, 3), kPatience).ok());
+        EXPECT_TRUE(
+            transports_[p]->connect(addresses, one_each(p, 3), kPatience, {kJob, nullptr}).ok());
         return;
       }
       for (int to = 0; to < 2; ++to) {
@@ -191,6 +253,7 @@ TEST(TcpHostile, DamagedFramesEndTheirConnectionOnly) {
     world.send(bytes);
     world.hang_up(0);  // what is cut off, or has become a longer message, ends here
     world.expect_only_it_is_lost();
+    EXPECT_NE(world.inbox(0).down_reason(2), "");
   }
 }
 
@@ -212,6 +275,7 @@ TEST(TcpHostile, RanksThatDoNotLiveThereEndTheConnection) {
     world.send(frames[i]);
     world.expect_only_it_is_lost();  // although nobody hung up
     EXPECT_TRUE(world.inbox(0).messages_from(2).empty());
+    EXPECT_NE(world.inbox(0).down_reason(2), "");
   }
 }
 

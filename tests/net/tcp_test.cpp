@@ -173,6 +173,21 @@ TEST(Tcp, AListenerThatSaysNothingIsAClearError) {
   expect_mentions(error, {"process 0", "host0", mute.address(), "said nothing"});
 }
 
+// A signal that comes while a process waits for the others ends the wait, on either side.
+TEST(Tcp, ConnectingCanBeCancelled) {
+  const DeafPort mute(true);
+  for (const std::int32_t own : {0, 1}) {
+    auto transport = make();
+    const std::vector<std::string> addresses = {own == 0 ? transport->address() : mute.address(),
+                                                own == 0 ? mute.address() : transport->address()};
+    int polls = 0;
+    const Error error = error_of(transport->connect(addresses, one_each(own, 2), 10min,
+                                                    {kJob, [&] { return ++polls > 1; }}));
+    EXPECT_EQ(error.code, Errc::failed) << error.message;
+    expect_mentions(error, {"asked to stop"});
+  }
+}
+
 TEST(Tcp, AProcessThatNeverDialsIsAClearError) {
   auto transport = make();
   const Error error =
@@ -220,19 +235,19 @@ TEST(Tcp, AProcessThatStartsLateIsWaitedFor) {
 // Connects both at once, with placements and jobs of their own.
 std::pair<Expected<void>, Expected<void>> connect_both(const Placement& first,
                                                        const Placement& second,
-                                                       std::uint64_t second_job = kJob) {
-  TcpOptions options = loopback();
-  auto a = make(options);
-  options.job = second_job;
-  auto b = make(options);
+                                                       const JobToken& second_job = kJob) {
+  auto a = make();
+  auto b = make();
   const std::vector<std::string> addresses = {a->address(), b->address()};
-  auto other = std::async(std::launch::async, [&] { return b->connect(addresses, second, 1s); });
-  Expected<void> own = a->connect(addresses, first, 1s);
+  auto other = std::async(std::launch::async, [&] {
+    return b->connect(addresses, second, 1s, {second_job, nullptr});
+  });
+  Expected<void> own = a->connect(addresses, first, 1s, {kJob, nullptr});
   return {own, other.get()};
 }
 
 TEST(Tcp, OtherJobsAndPlacementsAreRefusedWithTheReason) {
-  auto [a, b] = connect_both(one_each(0, 2), one_each(1, 2), kJob + 1);
+  auto [a, b] = connect_both(one_each(0, 2), one_each(1, 2), kOtherJob);
   EXPECT_EQ(error_of(a).code, Errc::timeout) << "a stranger must not end the wait for the peer";
   expect_mentions(error_of(b), {"process 0", "another job"});
   auto [c, d] = connect_both(place({0, 1}, 0, 2), place({1, 0}, 1, 2));

@@ -13,12 +13,12 @@
 namespace grapevine::conformance {
 
 inline constexpr Duration kPatience = kHangDeadline;
-inline constexpr std::uint64_t kJob = 7;
+inline constexpr JobToken kJob = {std::byte{7}, std::byte{1}};
+inline constexpr JobToken kOtherJob = {std::byte{7}, std::byte{2}};
 
 inline TcpOptions loopback() {
   TcpOptions options;
   options.host = "127.0.0.1";
-  options.job = kJob;
   return options;
 }
 
@@ -66,8 +66,8 @@ class TcpWorld {
       addresses.push_back(transports_.back()->address());
     }
     run_threads(processes, [&](int p) {
-      const Expected<void> connected =
-          process(p).connect(addresses, place(process_of_, p, processes), kPatience);
+      const Expected<void> connected = process(p).connect(
+          addresses, place(process_of_, p, processes), kPatience, {kJob, nullptr});
       EXPECT_TRUE(connected.ok()) << (connected.ok() ? "" : connected.error().message);
     });
   }

@@ -9,6 +9,7 @@
 #include "net/ucx_wire.hpp"
 #include "net/ucx_worker.hpp"
 #include "tests/conformance/transport_suite.hpp"
+#include "tests/net/failing_allocation.hpp"
 #include "tests/net/ucx_testing.hpp"
 
 namespace grapevine::conformance {
@@ -154,6 +155,39 @@ TEST_F(UcxHostile, LeaveTakenForOthersEndsTheLink) {
   }
   expect_lost();
 }
+
+// Nothing may be thrown through UCX: whatever is missing, the link ends, and the ranks hear of it.
+class UcxOutOfMemory : public UcxHostile, public testing::WithParamInterface<int> {
+ protected:
+  void SetUp() override {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP() << "the sanitizer has allocation functions of its own";
+#endif
+    UcxHostile::SetUp();
+  }
+  void TearDown() override { failing_allocation = 0; }
+};
+
+TEST_F(UcxOutOfMemory, EndsTheLinkOfAMessageThatCannotBeKept) {
+  failing_allocation = 1;
+  stranger_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));  // not the next
+  expect_lost();
+  EXPECT_EQ(inbox_->down_reason(1), "no memory to deal with what came");
+}
+
+TEST_P(UcxOutOfMemory, TellsOfTheLinkWhereverItComesWhileTheLinkEnds) {
+  failing_allocation = GetParam();
+  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(0, 0, 0)));  // not its own rank
+  expect_lost();
+}
+
+TEST_P(UcxOutOfMemory, TellsOfTheLinkWhereverItComesDuringAGoodbye) {
+  failing_allocation = GetParam();
+  stranger_.send(prefix(ucx::Kind::goodbye));
+  expect_lost();
+}
+
+INSTANTIATE_TEST_SUITE_P(Allocations, UcxOutOfMemory, testing::Range(1, 13));
 
 // Anybody can send to an open port: it does not harm those who are known.
 TEST_F(UcxHostile, StrangersAreNotHeard) {

@@ -31,6 +31,9 @@ struct WorldConfig {
   std::map<Rank, double> slowness;  // chance that a ready gradient is held back, by rank
 };
 
+// What becomes of the messages of a rank that are on their way when it dies.
+enum class OnTheWire { delivered, lost };
+
 class RoleWorld {
  public:
   RoleWorld(const WorldConfig& config, GradientOf gradient_of)
@@ -55,7 +58,7 @@ class RoleWorld {
   bool step() {
     std::vector<std::function<void()>> choices;
     for (auto& [pair, queue] : wires_)
-      if (!queue.empty() && stalled_.count(pair.second) == 0)
+      if ((!queue.empty() || news_.count(pair) > 0) && stalled_.count(pair.second) == 0)
         choices.push_back([this, pair = pair] { deliver(pair); });
     bool held_back = false;
     for (Seat& seat : ranks_) {
@@ -78,6 +81,16 @@ class RoleWorld {
     return true;
   }
 
+  // Whether nothing happens before a timer is due.
+  bool waits_for_a_timer() const {
+    for (const auto& [pair, queue] : wires_)
+      if ((!queue.empty() || news_.count(pair) > 0) && stalled_.count(pair.second) == 0)
+        return false;
+    for (const Seat& seat : ranks_)
+      if (seat.request && seat.up && stalled_.count(seat.number) == 0) return false;
+    return !timers_.empty();
+  }
+
   // To the end; REQUIRES that it comes within `limit` events. Calls `check` after each.
   void run(
       const std::function<void()>& check = [] {}, std::int64_t limit = 1'000'000) {
@@ -97,29 +110,37 @@ class RoleWorld {
   void tamper(std::function<void(Envelope&)> change) { change_ = std::move(change); }
   const Role& role(Rank rank) const { return *ranks_[static_cast<std::size_t>(rank)].role; }
 
-  // The rank is gone with everything it holds; its messages on the wire still arrive, those to it
-  // are lost.
-  void kill(Rank dead) {
+  // The rank is gone with everything it holds; messages to it are lost. Each other rank hears of it
+  // at a moment of its own, by news that come after the dead rank's messages to it: before them
+  // what is on the wire is delivered or lost, after them nothing comes from it any more.
+  void kill(Rank dead, OnTheWire fate = OnTheWire::delivered) {
     at(dead).up = false;
-    for (auto& [pair, queue] : wires_)
-      if (pair.second == dead) {
-        for (const Envelope& envelope : queue) lose(envelope);
-        queue.clear();
-      }
+    const auto lose_queue = [this](Pair pair) {
+      for (const Envelope& envelope : wires_[pair]) lose(envelope);
+      wires_[pair].clear();
+    };
+    for (const Seat& seat : ranks_) {
+      lose_queue({seat.number, dead});
+      news_.erase({seat.number, dead});
+      if (fate == OnTheWire::lost) lose_queue({dead, seat.number});
+      if (!seat.up) continue;
+      wires_[{dead, seat.number}];  // on which the news travel
+      news_.insert({dead, seat.number});
+    }
     lose(at(dead).model.w, at(dead).model.x);
     for (const auto& [key, share] : at(dead).arrived) lose(share.w, share.x);
-    for (Seat& seat : ranks_) {
-      seat.members.alive[static_cast<std::size_t>(dead)] = false;
-      if (!seat.up) continue;
-      const std::size_t seen = seat.log.size();
-      seat.role->on_peer_down(seat, dead);
-      note_folds(seat, seen);
-    }
+  }
+
+  // Whether the news of a death have come to `told`.
+  bool has_heard(Rank told, Rank dead) const {
+    const Seat& seat = ranks_[static_cast<std::size_t>(told)];
+    return !seat.members.alive[static_cast<std::size_t>(dead)];
   }
 
   // Replaces every role by a fresh one that loads what the old one saved; messages on the wire
-  // stay.
+  // stay, timers are gone.
   void save_and_load() {
+    timers_.clear();
     for (Seat& seat : ranks_) {
       const StateDict state = seat.role->save();
       const FrozenTensor x = seat.model.x;  // a server would cut it to its slice again
@@ -131,17 +152,30 @@ class RoleWorld {
     }
     for (Seat& seat : ranks_) {
       seat.request.reset();  // asked for again
-      if (!seat.is_finished) seat.role->on_start(seat);
+      if (seat.up && !seat.is_finished) seat.role->on_start(seat);
     }
   }
 
+  // In the place of start(): the same ranks go on from where those of `before` came to their end.
+  void resume(const RoleWorld& before) {
+    for (Seat& seat : ranks_) {
+      const Seat& old = before.ranks_[static_cast<std::size_t>(seat.number)];
+      seat.model = old.model;
+      seat.own_rng = old.own_rng;
+      const auto loaded = seat.role->load(old.role->save());
+      GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
+    }
+    start();
+  }
+
   // Sums over ranks that are up and over what is on the wire or has arrived, unfolded: shares, and
-  // what the askers of bilateral exchanges are still to give up.
+  // what the askers of bilateral exchanges and local steps that hide a round are still to give up.
   double total_w() const {
     double w = 0;
     for (const Seat& seat : ranks_)
       if (seat.up) w += seat.model.w;
     each_share([&](const Share& share) { w += share.w; });
+    each_given([&](const StateDict& state) { w -= *state.number("given.w"); });
     return w;
   }
   at::Tensor total_x() const {
@@ -149,6 +183,7 @@ class RoleWorld {
     for (const Seat& seat : ranks_)
       if (seat.up) x += seat.model.x.read().to(at::kDouble);
     each_share([&](const Share& share) { x += share.x.read().to(at::kDouble); });
+    each_given([&](const StateDict& state) { x -= state.tensor("given.x")->to(at::kDouble); });
     for (const auto& [pair, queue] : wires_)
       for (const Envelope& envelope : queue)
         if (const auto* swap = std::get_if<Swap>(&envelope.payload); swap && swap->reply)
@@ -179,6 +214,7 @@ class RoleWorld {
   at::Tensor lost_x() const { return lost_x_.defined() ? lost_x_ : zeros().to(at::kDouble); }
   // Sum of all gradients committed so far, [d] double; undefined where there are none.
   at::Tensor gradients() const { return gradient_sum_; }
+  const std::shared_ptr<const SharedParts>& parts() const { return parts_; }
   std::int64_t event_count() const { return events_; }
   Rng& rng() { return rng_; }
 
@@ -243,6 +279,7 @@ class RoleWorld {
   double chance() { return std::uniform_real_distribution<double>()(rng_); }
 
   void deliver(Pair pair) {
+    if (wires_[pair].empty()) return tell_of_death(pair);
     Envelope envelope = std::move(wires_[pair].front());
     wires_[pair].pop_front();
     if (change_) change_(envelope);
@@ -252,6 +289,16 @@ class RoleWorld {
       seat.arrived[{share->round, envelope.from}] = *share;
     const std::size_t seen = seat.log.size();
     seat.role->on_message(seat, std::move(envelope));
+    note_folds(seat, seen);
+  }
+
+  void tell_of_death(Pair dead_and_told) {
+    news_.erase(dead_and_told);
+    const auto [dead, told] = dead_and_told;
+    Seat& seat = at(told);
+    seat.members.alive[static_cast<std::size_t>(dead)] = false;
+    const std::size_t seen = seat.log.size();
+    seat.role->on_peer_down(seat, dead);
     note_folds(seat, seen);
   }
 
@@ -308,12 +355,24 @@ class RoleWorld {
         for (const auto& [key, share] : seat.arrived) f(share);
   }
 
+  // The saved state of ranks that go on from a whole model, of which they have given a part away.
+  template <class F>
+  void each_given(F&& f) const {
+    if (config_.plan.local_steps == 1) return;
+    for (const Seat& seat : ranks_) {
+      if (!seat.up) continue;
+      const StateDict state = seat.role->save();
+      if (state.entries().count("given.x") > 0) f(state);
+    }
+  }
+
   const WorldConfig config_;
   const GradientOf gradient_of_;
   Rng rng_;
   std::shared_ptr<const SharedParts> parts_;
   std::deque<Seat> ranks_;
   std::map<Pair, std::deque<Envelope>> wires_;
+  std::set<Pair> news_;  // of the death of the first, on the way to the second, after its messages
   std::multimap<std::int64_t, std::pair<Rank, TimerId>> timers_;  // by the time when they are due
   std::int64_t clock_ = 0;                                        // ns: one for each event
   std::set<Rank> stalled_;

@@ -54,6 +54,9 @@ Expected<std::vector<std::string>> class_names(const fs::path& folder) {
 Expected<std::vector<std::string>> image_names(const fs::path& folder) {
   auto names = visible_names(folder);
   if (!names) return names.error();
+  const bool holds_folders =
+      std::any_of(names->begin(), names->end(),
+                  [&](const std::string& name) { return is_folder(folder / name); });
   std::vector<std::string> images;
   for (std::string& name : *names) {
     if (!is_image_name(name)) continue;
@@ -63,6 +66,11 @@ Expected<std::vector<std::string>> image_names(const fs::path& folder) {
                        ": not a file (a broken link or a folder): remove or mend it");
     images.push_back(std::move(name));
   }
+  if (images.empty() && holds_folders)
+    return bad_input("images: the class folder '" + folder.string() +
+                     "' holds folders in the place of images: give DIR/CLASS/IMAGE, or "
+                     "DIR/train/CLASS/IMAGE and DIR/test/CLASS/IMAGE (train, test and val in small "
+                     "letters)");
   if (images.empty())
     return bad_input("images: no .jpg, .jpeg or .png file in the class folder '" + folder.string() +
                      "': remove the folder or fill it");

@@ -21,6 +21,7 @@ Expected<ModelFactory> make_resnet18(const DataInfo& info);
 Expected<ModelFactory> make_resnet50(const DataInfo& info);
 Expected<ModelFactory> make_vgg16(const DataInfo& info);
 
-Expected<ModelFactory> load_torchscript(const std::string& path);
+// `notice`: as in make_model_factory().
+Expected<ModelFactory> load_torchscript(const std::string& path, std::string* notice);
 
 }  // namespace grapevine

@@ -38,10 +38,11 @@ bool is_file_name(const std::string& name) {
 
 }  // namespace
 
-Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const DataInfo& info) {
+Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const DataInfo& info,
+                                          std::string* notice) {
   for (const Entry& entry : kModels)
     if (name_or_file == entry.name) return entry.make(info);
-  if (is_file_name(name_or_file)) return load_torchscript(name_or_file);
+  if (is_file_name(name_or_file)) return load_torchscript(name_or_file, notice);
   return unknown_name("model", name_or_file, model_names());
 }
 

@@ -1,8 +1,11 @@
 #include "apps/zoo/models/module_model.hpp"
 
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
+#include "actors/pickle_dict.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 
@@ -67,13 +70,15 @@ Expected<void> ModuleModel::save(const std::string& path) {
     c10::Dict<std::string, at::Tensor> state;
     for (const NamedTensor& each : parameters()) state.insert(each.name, own_copy(each.tensor));
     for (const NamedTensor& each : buffers()) state.insert(each.name, own_copy(each.tensor));
-    const std::vector<char> bytes = torch::pickle_save(state);
+    const std::vector<char> bytes = pickle_dict(state);
+    errno = 0;
     std::ofstream file(path, std::ios::binary);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     file.close();
     if (file) return {};
-    return Error{Errc::io,
-                 "cannot write the model to '" + path + "': check the folder and its space"};
+    const std::string why = errno != 0 ? std::string(": ") + std::strerror(errno) : "";
+    return Error{Errc::io, "cannot write the model to '" + path + "'" + why +
+                               "; check the folder, its space and the limit on the size of files"};
   } catch (const std::exception& e) {
     return Error{Errc::failed, "saving the model to '" + path + "': " + one_line(e)};
   }

@@ -1,8 +1,10 @@
 // A TorchScript module from a file.
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "apps/zoo/models/builtin.hpp"
@@ -59,14 +61,48 @@ class ScriptModel final : public Model {
   std::vector<NamedTensor> buffers_;
 };
 
+// The argument that says whether the operation trains, where it is a constant: torch.jit.trace
+// leaves one, where torch.jit.script asks the module.
+std::optional<bool> fixed_mode(const torch::jit::Node& node) {
+  const std::string name = node.kind().toQualString();
+  std::size_t argument = 0;
+  if (name == "aten::batch_norm") argument = 5;
+  if (name == "aten::dropout" || name == "aten::feature_dropout") argument = 2;
+  if (argument == 0 || node.inputs().size() <= argument) return std::nullopt;
+  const auto value = torch::jit::toIValue(node.input(argument));
+  return value && value->isBool() ? std::optional<bool>(value->toBool()) : std::nullopt;
+}
+
+std::optional<bool> fixed_mode(const torch::jit::Block& block) {
+  for (const torch::jit::Node* node : block.nodes()) {
+    if (const auto mode = fixed_mode(*node)) return mode;
+    for (const torch::jit::Block* inner : node->blocks())
+      if (const auto mode = fixed_mode(*inner)) return mode;
+  }
+  return std::nullopt;
+}
+
+// What to tell the user of a module whose layers cannot change between training and evaluation.
+std::string mode_notice(const std::string& path, const torch::jit::Module& module) {
+  for (const torch::jit::Module& each : module.modules())
+    for (const torch::jit::Method& method : each.get_methods())
+      if (const auto mode = fixed_mode(*method.graph()->block()))
+        return "model file '" + path + "': batch normalisation or dropout is fixed in " +
+               (*mode ? "training" : "evaluation") +
+               " mode, as torch.jit.trace leaves it: save the model with torch.jit.script(model)";
+  return "";
+}
+
 }  // namespace
 
-Expected<ModelFactory> load_torchscript(const std::string& path) {
+Expected<ModelFactory> load_torchscript(const std::string& path, std::string* notice) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored))
     return bad_input("model file '" + path + "' does not exist: check the path");
   try {
     const torch::jit::Module module = torch::jit::load(path, at::kCPU);
+    const std::string found = mode_notice(path, module);
+    if (notice != nullptr && !found.empty()) *notice = found;
     return ModelFactory([module](std::uint64_t) -> Expected<std::unique_ptr<Model>> {
       return std::unique_ptr<Model>(std::make_unique<ScriptModel>(module.deepcopy()));
     });

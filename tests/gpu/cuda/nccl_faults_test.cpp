@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -20,24 +21,42 @@ constexpr milliseconds kShort{20};
 class NcclFaults : public testing::Test {
  protected:
   void SetUp() override {
-    auto joined = NcclCommunicator::join(NcclCommunicator::make_id().value(), 1, 0, kLong);
+    aborted_before_ = emulated_nccl.aborted;
+    destroyed_before_ = emulated_nccl.destroyed;
+    join(kLong);
+  }
+  void TearDown() override {
+    release();
+    group_ = nullptr;
+    while (emulated_nccl.open > 0 || NcclCommunicator::threads_left_behind() > 0)
+      std::this_thread::yield();
+    EXPECT_EQ(emulated_nccl.misused, 0) << "NCCL allows one thread at a time in a group";
+  }
+
+  // `patience`: how long its end may take.
+  void join(milliseconds patience) {
+    auto joined = NcclCommunicator::join(NcclCommunicator::make_id().value(), 1, 0, patience);
     ASSERT_TRUE(joined.ok()) << joined.error().message;
     group_ = *std::move(joined);
   }
-  void TearDown() override {
-    emulated_nccl.card_is_full = false;
+  static void release() {
+    emulated_nccl.gpu_is_full = false;
     emulated_nccl.remote_error = false;
+    emulated_nccl.abort_hangs = false;
+    emulated_nccl.finalize_hangs = false;
+    emulated_nccl.version = 0;
     emulated_stream_is_stuck = false;
-    group_ = nullptr;
-    EXPECT_EQ(emulated_nccl.open, 0);
   }
-
   Expected<void> sum() {
     return group_->all_reduce(x_.data(), x_.data(), 4, Element::f32, nullptr, kLong);
   }
+  int aborted() const { return emulated_nccl.aborted - aborted_before_; }
+  int destroyed() const { return emulated_nccl.destroyed - destroyed_before_; }
 
   std::vector<float> x_ = std::vector<float>(4);
   std::unique_ptr<NcclCommunicator> group_;
+  int aborted_before_ = 0;
+  int destroyed_before_ = 0;
 };
 
 void expect_error(const Expected<void>& result, Errc code) {
@@ -45,28 +64,102 @@ void expect_error(const Expected<void>& result, Errc code) {
   EXPECT_EQ(result.error().code, code) << result.error().message;
 }
 
-// A launch that the card does not take holds its thread, and no one else.
+// A launch that the GPU does not take holds its thread, and no one else; nobody aborts the group
+// under it: it does so itself when it comes back.
 TEST_F(NcclFaults, AStuckLaunchDoesNotKeepOthersFromAborting) {
-  emulated_nccl.card_is_full = true;
+  emulated_nccl.gpu_is_full = true;
   auto stuck = std::async(std::launch::async, [this] { return sum(); });
   while (emulated_nccl.launching == 0) std::this_thread::yield();
-  auto aborting = std::async(std::launch::async, [this] { group_->abort(); });
-  const bool aborted = aborting.wait_for(kLong) == std::future_status::ready;
-  emulated_nccl.card_is_full = false;  // lets all go where it is not
-  EXPECT_TRUE(aborted);
+  auto aborting = std::async(std::launch::async, [this] { return group_->abort(); });
+  const bool returned = aborting.wait_for(kLong) == std::future_status::ready;
+  EXPECT_EQ(aborted(), 0);
+  release();  // lets all go where it is not
+  ASSERT_TRUE(returned);
+  expect_error(aborting.get(), Errc::timeout);
   expect_error(stuck.get(), Errc::peer_down);
+  EXPECT_EQ(aborted(), 1);
+  EXPECT_TRUE(group_->abort().ok());
   expect_error(group_->wait(nullptr, kLong), Errc::peer_down);
 }
 
 TEST_F(NcclFaults, ACollectiveWaitsForItsTurnWithALimit) {
-  emulated_nccl.card_is_full = true;
+  emulated_nccl.gpu_is_full = true;
   auto stuck = std::async(std::launch::async, [this] { return sum(); });
   while (emulated_nccl.launching == 0) std::this_thread::yield();
   expect_error(group_->all_reduce(x_.data(), x_.data(), 4, Element::f32, nullptr, kShort),
                Errc::timeout);
-  EXPECT_EQ(stuck.wait_for(kLong), std::future_status::ready) << "the timeout ends the group";
-  emulated_nccl.card_is_full = false;
+  release();
   expect_error(stuck.get(), Errc::peer_down);
+  EXPECT_EQ(aborted(), 1);
+}
+
+// NCCL joins threads and waits for the device in ncclCommAbort, where it has been seen to stay.
+TEST_F(NcclFaults, AnAbortThatDoesNotReturnIsLeftBehindAndReported) {
+  group_ = nullptr;
+  join(kShort);
+  ASSERT_TRUE(sum().ok());
+  emulated_nccl.abort_hangs = true;
+  auto aborting = std::async(std::launch::async, [this] { return group_->abort(); });
+  const bool returned = aborting.wait_for(kLong) == std::future_status::ready;
+  EXPECT_EQ(NcclCommunicator::threads_left_behind(), 1);
+  if (!returned) release();
+  ASSERT_TRUE(returned);
+  const auto ended = aborting.get();
+  expect_error(ended, Errc::timeout);
+  expect_error(group_->abort(), Errc::timeout);
+  group_ = nullptr;  // does not wait either
+  release();
+  while (NcclCommunicator::threads_left_behind() > 0) std::this_thread::yield();
+}
+
+// Of what rescues a job that hangs, no step may hang.
+TEST_F(NcclFaults, ATimeoutWhoseAbortHangsIsReported) {
+  group_ = nullptr;
+  join(kShort);
+  ASSERT_TRUE(sum().ok());
+  emulated_stream_is_stuck = true;
+  emulated_nccl.abort_hangs = true;
+  auto waiting = std::async(std::launch::async, [this] { return group_->wait(nullptr, kShort); });
+  const bool returned = waiting.wait_for(kLong) == std::future_status::ready;
+  release();
+  ASSERT_TRUE(returned);
+  const auto waited = waiting.get();
+  expect_error(waited, Errc::timeout);
+  EXPECT_NE(waited.error().message.find("left behind"), std::string::npos)
+      << waited.error().message;
+}
+
+TEST_F(NcclFaults, AGroupThatNothingWentWrongInIsNotAborted) {
+  ASSERT_TRUE(sum().ok());
+  group_ = nullptr;
+  EXPECT_EQ(destroyed(), 1);
+  EXPECT_EQ(aborted(), 0);
+}
+
+TEST_F(NcclFaults, AGroupWhoseOthersDoNotLeaveIsAborted) {
+  group_ = nullptr;
+  join(kShort);
+  emulated_nccl.finalize_hangs = true;
+  group_ = nullptr;
+  EXPECT_EQ(destroyed(), 1) << "the one of SetUp()";
+  EXPECT_EQ(aborted(), 1);
+}
+
+TEST_F(NcclFaults, AnotherNcclThanTheOneItWasBuiltWithIsRefused) {
+  const auto join = [] {
+    return NcclCommunicator::join(NcclCommunicator::make_id().value(), 1, 0, kLong);
+  };
+  for (const int version : {22704, 31000, NCCL_VERSION_CODE - 1}) {
+    emulated_nccl.version = version;
+    const auto joined = join();
+    ASSERT_FALSE(joined.ok()) << version;
+    EXPECT_EQ(joined.error().code, Errc::unavailable) << joined.error().message;
+    EXPECT_NE(joined.error().message.find("2.28.9"), std::string::npos) << joined.error().message;
+  }
+  for (const int version : {NCCL_VERSION_CODE, NCCL_VERSION_CODE + 1, 22901}) {
+    emulated_nccl.version = version;
+    EXPECT_TRUE(join().ok()) << version;
+  }
 }
 
 TEST_F(NcclFaults, AKernelThatDoesNotEndIsEnded) {

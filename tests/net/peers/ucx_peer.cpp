@@ -31,7 +31,7 @@ class PeerInbox final : public Inbox {
       std::fflush(stdout);
     }
   }
-  void peer_down(Rank peer) override {
+  void peer_down(Rank peer, const std::string&) override {
     if (peer != 0) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     over_ = true;

@@ -1,4 +1,4 @@
-// The NCCL communicator. One card gives groups of one; what needs more cards runs where there are.
+// The NCCL communicator. One GPU gives groups of one; what needs more GPUs runs where there are.
 #include <gtest/gtest.h>
 
 #ifdef GRAPEVINE_NCCL
@@ -56,8 +56,8 @@ TEST_F(Nccl, AnAbortedGroupSaysSo) {
   const auto id = NcclCommunicator::make_id();
   const auto group = NcclCommunicator::join(*id, 1, 0, kLong);
   ASSERT_TRUE(group.ok()) << group.error().message;
-  (*group)->abort();
-  (*group)->abort();
+  require((*group)->abort());
+  require((*group)->abort());
   DeviceArray<float> x(4);
   const auto after = (*group)->all_reduce(x.data(), x.data(), 4, Element::f32, stream_, kLong);
   ASSERT_FALSE(after.ok());
@@ -73,13 +73,13 @@ TEST_F(Nccl, WaitingInAnAbortedGroupIsNoSuccess) {
   ASSERT_TRUE(group.ok()) << group.error().message;
   DeviceArray<float> x(4);
   require((*group)->all_reduce(x.data(), x.data(), 4, Element::f32, stream_, kLong));
-  (*group)->abort();
+  require((*group)->abort());
   const auto waited = (*group)->wait(stream_, kLong);
   ASSERT_FALSE(waited.ok());
   EXPECT_EQ(waited.error().code, Errc::peer_down) << waited.error().message;
 }
 
-// A rank on a thread and a card of its own.
+// A rank on a thread and a GPU of its own.
 void sum_on(int device, int size, const NcclCommunicator::Bytes& id, std::vector<float>& result) {
   require(check(cudaSetDevice(device), "cudaSetDevice"));
   cudaStream_t stream = nullptr;
@@ -96,7 +96,7 @@ void sum_on(int device, int size, const NcclCommunicator::Bytes& id, std::vector
 TEST_F(Nccl, SeveralCardsSum) {
   int devices = 0;
   cudaGetDeviceCount(&devices);
-  if (devices < 2) GTEST_SKIP() << "there is one card only: NCCL takes one rank per card";
+  if (devices < 2) GTEST_SKIP() << "there is one GPU only: NCCL takes one rank per GPU";
   const auto id = NcclCommunicator::make_id();
   ASSERT_TRUE(id.ok()) << id.error().message;
   std::vector<std::vector<float>> results(static_cast<std::size_t>(devices));

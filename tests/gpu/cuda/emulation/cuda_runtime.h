@@ -1,5 +1,5 @@
 // CUDA on the CPU, for tests: as much of the runtime as gpu/cuda uses, so that the same kernels and
-// the same tests run where there is no card. The threads of a block are fibers; blocks run one
+// the same tests run where there is no GPU. The threads of a block are fibers; blocks run one
 // after another, in random order; streams do their work at once. What it shows: indices, tails,
 // tiles, barriers that not all threads reach, launches beyond a device's limits, pointers that are
 // not the device's, and (with a sanitizer) accesses outside. With the checker of ../race also

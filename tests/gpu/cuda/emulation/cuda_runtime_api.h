@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 enum cudaError_t {
   cudaSuccess,
@@ -14,7 +15,8 @@ enum cudaError_t {
   cudaErrorIllegalAddress,
   cudaErrorInsufficientDriver,
   cudaErrorNoDevice,
-  cudaErrorNotReady
+  cudaErrorNotReady,
+  cudaErrorInvalidDevice
 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
@@ -38,7 +40,11 @@ inline std::atomic<bool> emulated_stream_is_stuck{false};
 inline cudaError_t cudaStreamQuery(cudaStream_t) {
   return emulated_stream_is_stuck ? cudaErrorNotReady : cudaSuccess;
 }
-inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+inline thread_local cudaError_t emulated_last_error = cudaSuccess;
+inline cudaError_t cudaSetDevice(int device) {
+  if (device != 0) emulated_last_error = cudaErrorInvalidDevice;
+  return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline cudaError_t cudaGetLastError() { return std::exchange(emulated_last_error, cudaSuccess); }
 // NOLINTEND(readability-identifier-naming)

@@ -1,11 +1,12 @@
 #include <nccl.h>
 
+#include <chrono>
 #include <cstring>
 #include <thread>
 
 struct ncclComm {
   int size = 1;
-  std::atomic<bool> aborted{false};
+  std::atomic<bool> finalized{false};
   std::atomic<int> users{0};  // calls that are in it
 };
 
@@ -15,13 +16,13 @@ namespace {
 
 ncclResult_t run(const void* in, void* out, std::size_t n, ncclDataType_t type, ncclComm_t group) {
   ++group->users;
-  if (emulated_nccl.card_is_full) {
+  if (emulated_nccl.gpu_is_full) {
     ++emulated_nccl.launching;
-    while (!group->aborted && emulated_nccl.card_is_full) std::this_thread::yield();
+    while (emulated_nccl.gpu_is_full) std::this_thread::yield();
     --emulated_nccl.launching;
   }
   const std::size_t element = type == ncclFloat32 ? 4 : 2;
-  if (!group->aborted && in != out && n > 0) std::memcpy(out, in, n * element);
+  if (in != out && n > 0) std::memcpy(out, in, n * element);
   --group->users;
   return ncclInProgress;
 }
@@ -44,15 +45,37 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniq
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state) {
   *state = communicator->size > 1 ? ncclInProgress : ncclSuccess;
+  if (communicator->finalized && emulated_nccl.finalize_hangs) *state = ncclInProgress;
   if (emulated_nccl.remote_error) *state = ncclRemoteError;
   return ncclSuccess;
 }
 
-// Ends the kernels, so that whoever waits for the card goes on; frees the group when he is gone.
+ncclResult_t ncclGetVersion(int* version) {
+  *version = emulated_nccl.version != 0 ? emulated_nccl.version.load() : NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+// NCCL forbids to abort a group while another thread is in one of its calls.
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
-  communicator->aborted = true;
-  while (communicator->users > 0) std::this_thread::yield();
+  if (communicator->users > 0) ++emulated_nccl.misused;
+  while (emulated_nccl.abort_hangs || communicator->users > 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   delete communicator;
+  ++emulated_nccl.aborted;
+  --emulated_nccl.open;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t communicator) {
+  if (communicator->users > 0 || communicator->finalized) ++emulated_nccl.misused;
+  communicator->finalized = true;
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
+  if (communicator->users > 0 || !communicator->finalized) ++emulated_nccl.misused;
+  delete communicator;
+  ++emulated_nccl.destroyed;
   --emulated_nccl.open;
   return ncclSuccess;
 }

@@ -18,13 +18,20 @@ struct ncclConfig_t {
 #define NCCL_CONFIG_INITIALIZER \
   { 1 }
 using ncclComm_t = struct ncclComm*;
+#define NCCL_VERSION_CODE 22809
 
 // What goes wrong in all groups of this process.
 struct EmulatedNccl {
-  std::atomic<bool> card_is_full{false};  // launches wait until their group is aborted
-  std::atomic<int> launching{0};          // calls that wait so
-  std::atomic<bool> remote_error{false};  // a peer has failed
-  std::atomic<int> open{0};               // communicators that nobody aborted
+  std::atomic<bool> gpu_is_full{false};      // launches wait as long as it is
+  std::atomic<int> launching{0};             // calls that wait so
+  std::atomic<bool> remote_error{false};     // a peer has failed
+  std::atomic<bool> abort_hangs{false};      // aborts wait as long as it does
+  std::atomic<bool> finalize_hangs{false};   // a group is being finalized as long as it does
+  std::atomic<int> version{0};               // of the library; 0: the header's
+  std::atomic<int> open{0};                  // communicators that were neither aborted nor destroyed
+  std::atomic<int> aborted{0};               // since the program began
+  std::atomic<int> destroyed{0};             // since the program began, after they were finalized
+  std::atomic<int> misused{0};               // what NCCL forbids: see nccl.cpp
 };
 extern EmulatedNccl emulated_nccl;
 
@@ -32,7 +39,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state);
+ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclCommAbort(ncclComm_t communicator);
+ncclResult_t ncclCommFinalize(ncclComm_t communicator);
+ncclResult_t ncclCommDestroy(ncclComm_t communicator);
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t n, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream);
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t n, ncclDataType_t type, int root,

@@ -13,6 +13,12 @@ struct JobLine {
   std::string text;
 };
 
+// What it takes: empty ones take memory, too.
+std::size_t cost_of(const JobLine& line);
+
+// Says, in the place of the lines, that so many are missing.
+std::string left_out(std::int64_t lines);
+
 // Whoever writes may be slow, or stopped: a full pipe, a terminal after Ctrl-S. Beyond the bound
 // the oldest lines go, for the last ones say how the job ended. Thread-safe.
 class LineBacklog {
@@ -28,6 +34,8 @@ class LineBacklog {
     std::int64_t dropped = 0;   // that stood before them
   };
   Waiting take();
+  // The oldest lines alone, until they take at least so many bytes.
+  Waiting take(std::size_t bytes);
 
   // What waits, with what each line takes beside its text.
   std::size_t bytes() const;

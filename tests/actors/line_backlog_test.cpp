@@ -1,4 +1,4 @@
-#include "apps/line_backlog.hpp"
+#include "actors/line_backlog.hpp"
 
 #include <gtest/gtest.h>
 
@@ -42,6 +42,19 @@ TEST(LineBacklog, KeepsWhatFits) {
   const auto waiting = backlog.take();
   EXPECT_EQ(waiting.lines.size(), 100U);
   EXPECT_EQ(waiting.dropped, 0);
+}
+
+TEST(LineBacklog, GivesTheOldestAlone) {
+  LineBacklog backlog(1 << 20);
+  const JobLine line{0, false, "line"};
+  for (std::int32_t i = 0; i < 10; ++i) backlog.add({i, false, line.text});
+  EXPECT_TRUE(backlog.take(0).lines.empty());
+  EXPECT_EQ(backlog.take(2 * cost_of(line)).lines.size(), 2U);
+  EXPECT_EQ(backlog.take(2 * cost_of(line) + 1).lines.size(), 3U);
+  EXPECT_EQ(backlog.bytes(), 5 * cost_of(line));
+  EXPECT_FALSE(backlog.add(line));
+  EXPECT_EQ(backlog.take().lines.front().process, 5);
+  EXPECT_EQ(backlog.bytes(), 0U);
 }
 
 TEST(LineBacklog, ALineLongerThanTheBoundIsShownAlone) {

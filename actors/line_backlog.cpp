@@ -1,14 +1,14 @@
-#include "apps/line_backlog.hpp"
+#include "actors/line_backlog.hpp"
 
 #include <utility>
 
 namespace grapevine {
-namespace {
 
-// Empty lines take memory, too.
 std::size_t cost_of(const JobLine& line) { return line.text.size() + sizeof line; }
 
-}  // namespace
+std::string left_out(std::int64_t lines) {
+  return std::to_string(lines) + " lines are left out: they came faster than they could be written";
+}
 
 bool LineBacklog::add(JobLine line) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -27,6 +27,19 @@ LineBacklog::Waiting LineBacklog::take() {
   const std::lock_guard<std::mutex> lock(mutex_);
   bytes_ = 0;
   return std::exchange(waiting_, Waiting{});
+}
+
+LineBacklog::Waiting LineBacklog::take(std::size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Waiting taken;
+  taken.dropped = std::exchange(waiting_.dropped, 0);
+  for (std::size_t cost = 0; cost < bytes && !waiting_.lines.empty();) {
+    cost += cost_of(waiting_.lines.front());
+    bytes_ -= cost_of(waiting_.lines.front());
+    taken.lines.push_back(std::move(waiting_.lines.front()));
+    waiting_.lines.pop_front();
+  }
+  return taken;
 }
 
 std::size_t LineBacklog::bytes() const {

@@ -1,0 +1,26 @@
+// How a process and the head of a job prove to each other that they know the job's secret.
+#pragma once
+#include <string>
+
+#include "actors/protocol.hpp"
+#include "net/token.hpp"
+
+namespace grapevine {
+
+inline constexpr std::size_t kNonceBytes = 16;
+
+// Covers all that the head uses of `join` but its options, which are compared.
+inline std::string proof_of_join(const std::string& secret, const Join& join) {
+  return mac_of(secret, {"join", std::to_string(join.process), std::to_string(join.processes),
+                         join.version, join.host, join.address, join.nonce});
+}
+
+// Of the head's answer to the process that joined with `nonce`.
+inline std::string proof_of_welcome(const std::string& secret, const std::string& nonce,
+                                    const Welcome& welcome) {
+  std::string everybody;
+  for (const std::string& address : welcome.addresses) everybody += mac_of("", {address});
+  return mac_of(secret, {"welcome", nonce, welcome.nonce, everybody, welcome.out});
+}
+
+}  // namespace grapevine

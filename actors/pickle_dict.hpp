@@ -1,0 +1,16 @@
+// Dicts of tensors and numbers as files that torch.load reads.
+#pragma once
+#include <ATen/core/ivalue.h>
+
+#include <vector>
+
+namespace grapevine {
+
+// A zip archive like that of torch.save: torch.load reads it, also with weights_only=True (the
+// default of PyTorch 2.6 and newer), and so does torch::pickle_load. torch::pickle_save is not
+// enough: it notes the type of every dict by a function that weights_only refuses to call.
+// `dict`: a dict of text to tensors, numbers and text. Throws c10::Error where a tensor cannot be
+// copied to the CPU.
+std::vector<char> pickle_dict(const at::IValue& dict);
+
+}  // namespace grapevine

@@ -1,0 +1,14 @@
+// What the last line of a run that lost a machine, process or link says of going on.
+#pragma once
+#include <string>
+
+namespace grapevine {
+
+// "; resume with --resume PATH"; "; no checkpoint was written" where `path` is empty.
+std::string resume_hint(const std::string& path);
+// The hint at the end of an error line; empty where it has none.
+std::string resume_hint_in(const std::string& line);
+// The folder of the run whose checkpoint that is: OUT of OUT/checkpoint/NAME. Else `checkpoint`.
+std::string run_folder_of(const std::string& checkpoint);
+
+}  // namespace grapevine

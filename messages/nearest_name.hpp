@@ -1,0 +1,15 @@
+// The name that was probably meant.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace grapevine {
+
+// The first shortest of `valid` that begins with `name` (three letters or more), else the one that
+// is fewest slips away: insertions, deletions, changes, swaps of neighbours; at most half as many
+// as `name` has letters. Leading dashes count on neither side.
+std::optional<std::string> nearest_name(const std::string& name,
+                                        const std::vector<std::string>& valid);
+
+}  // namespace grapevine

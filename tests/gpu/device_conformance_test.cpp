@@ -1,0 +1,19 @@
+// The CPU, and the device that puts everything off, in order and at random.
+#include "tests/gpu/device_conformance.hpp"
+
+#include "tests/gpu/lazy_device.hpp"
+
+namespace grapevine {
+namespace {
+
+DeviceUnderTest lazy(std::uint64_t seed) {
+  return {"Lazy" + std::to_string(seed), [seed] { return std::make_shared<LazyDevice>(seed); }, ""};
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance,
+                         testing::Values(DeviceUnderTest{"Host", host_runtime, ""}, lazy(0),
+                                         lazy(1), lazy(2), lazy(3)),
+                         name_of);
+
+}  // namespace
+}  // namespace grapevine

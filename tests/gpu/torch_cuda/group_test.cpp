@@ -1,0 +1,107 @@
+// Replicas whose gradients are summed by NCCL. Needs two GPUs.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gpu/gradient_group.hpp"
+#include "gpu/replicated_compute.hpp"
+#include "tests/gpu/tiny_compute.hpp"
+#include "tests/gpu/torch_cuda/gpu_here.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr Duration kPatience = std::chrono::seconds(60);
+
+class NcclReplicas : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = too_few_gpus(2); !why.empty()) GTEST_SKIP() << why;
+    if (cuda_group_join() == nullptr) GTEST_SKIP() << "this build has no NCCL";
+    auto group = open_group("rank 0", kDevices, "", kPatience);
+    ASSERT_TRUE(group.ok()) << group.error().message;
+    group_ = *std::move(group);
+    ASSERT_NE(group_, nullptr);
+  }
+
+  static TorchComputeConfig config_of(std::size_t replica) {
+    TorchComputeConfig config = tiny_config(plain_layers, 0, 2, 12);
+    config.replica = replica;
+    config.replicas = 2;
+    config.patience = kPatience;
+    return config;
+  }
+  std::unique_ptr<ReplicatedCompute> replicated(
+      const std::shared_ptr<const DataSet>& data_of_the_second = nullptr) {
+    std::vector<std::unique_ptr<Compute>> replicas;
+    for (std::size_t i = 0; i < 2; ++i) {
+      TorchComputeConfig config = config_of(i);
+      config.runtime = open_device(kDevices[i]).value();
+      config.group = group_;
+      if (i == 1 && data_of_the_second) config.data = data_of_the_second;
+      replicas.push_back(make_tiny(std::move(config)));
+    }
+    return std::make_unique<ReplicatedCompute>(std::move(replicas), group_, 3 * kPatience);
+  }
+
+  const std::vector<at::Device> kDevices = {{at::kCUDA, 0}, {at::kCUDA, 1}};
+  std::shared_ptr<GradientGroup> group_;
+};
+
+TEST_F(NcclReplicas, ComputeWhatOneCpuWould) {
+  const auto several = replicated();
+  const auto one = make_tiny(tiny_config(plain_layers, 0, 2, 12));
+  for (Step step = 0; step < 20; ++step) {
+    at::manual_seed(static_cast<std::uint64_t>(step));
+    const FrozenTensor z = FrozenTensor::freeze(at::randn({one->dimension()}));
+    const Gradient expected = one->gradient(tiny_request(z, step));
+    const Gradient found = several->gradient(tiny_request(z, step));
+    ASSERT_EQ(found.error, "");
+    EXPECT_TRUE(at::allclose(found.value.read(), expected.value.read(), 1e-4, 1e-6));
+  }
+}
+
+// Beside an evaluation that takes and locks memory on the same GPU.
+TEST_F(NcclReplicas, AreNotHeldUpByEvaluation) {
+  const auto several = replicated();
+  std::atomic<bool> end{false};
+  std::thread evaluating([&] {
+    while (!end) {
+      TorchComputeConfig config = tiny_config(plain_layers);
+      config.runtime = open_device(kDevices[0]).value();
+      const auto fresh = make_tiny(std::move(config));
+      EXPECT_TRUE(fresh->evaluate(fresh->initial_parameters(), {}).ok());
+    }
+  });
+  for (Step step = 0; step < 200; ++step)
+    ASSERT_EQ(several->gradient(tiny_request(several->initial_parameters(), step)).error, "");
+  end = true;
+  evaluating.join();
+}
+
+// One replica fails on its way into the group: the other, which is in it, returns, and so does
+// everything that ends the group.
+TEST_F(NcclReplicas, AnAbortInMidStepEndsTheStep) {
+  std::atomic<bool> broken{false};
+  const auto several = replicated(std::make_shared<const TinyData>(
+      tiny_info(), [&](const std::vector<std::int64_t>&) -> Expected<void> {
+        if (broken) return bad_input("image 7 is cut short");
+        return {};
+      }));
+  const FrozenTensor z = several->initial_parameters();
+  ASSERT_EQ(several->gradient(tiny_request(z, 0)).error, "");
+  broken = true;
+  std::string error;
+  for (Step step = 1; step < 4 && error.empty(); ++step)
+    error = several->gradient(tiny_request(z, step)).error;
+  EXPECT_NE(error.find("image 7 is cut short"), std::string::npos) << error;
+  EXPECT_NE(several->gradient(tiny_request(z, 5)).error, "") << "the group is gone";
+  EXPECT_FALSE(device_threads_left_behind());
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,168 @@
+// A greeting and a UCX address have one encoding each: damage to any byte is noticed, or is another
+// greeting's byte.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "messages/codec.hpp"
+#include "net/receive_pool.hpp"
+#include "net/tcp_frames.hpp"
+#include "net/ucx_wire.hpp"
+
+namespace grapevine {
+namespace {
+
+TEST(TcpGreeting, WhatDecodesEncodesToTheSameBytes) {
+  tcp::Hello hello;
+  hello.process = 3;
+  for (std::size_t i = 0; i < hello.job.size(); ++i)
+    hello.job[i] = static_cast<std::byte>(0x11 * (i + 1));
+  hello.placement = 0xfedcba9876543210ULL;
+  const std::vector<std::byte> sent = tcp::encode_hello(hello);
+  ASSERT_EQ(sent.size(), tcp::kHelloBytes);
+  ASSERT_TRUE(tcp::decode_hello(sent.data()).ok());
+  int refused = 0;
+  for (std::size_t at = 0; at < sent.size(); ++at)
+    for (const std::byte flip : {std::byte{1}, std::byte{0x80}}) {
+      std::vector<std::byte> bytes = sent;
+      bytes[at] ^= flip;
+      const auto decoded = tcp::decode_hello(bytes.data());
+      refused += !decoded;
+      if (decoded) {
+        EXPECT_EQ(tcp::encode_hello(*decoded), bytes) << "byte " << at;
+      }
+    }
+  EXPECT_GT(refused, 16);
+}
+
+TEST(UcxAddress, EveryDamagedByteIsNoticed) {
+  const std::string sent = ucx::pack_address({0x1122334455667788ULL, 4711, "any address", "net"});
+  const auto address = ucx::unpack_address(sent);
+  ASSERT_TRUE(address.ok());
+  EXPECT_EQ(address->any, "any address");
+  EXPECT_EQ(address->network, "net");
+  EXPECT_EQ(address->pid, 4711);
+  for (std::size_t at = 0; at < sent.size(); ++at) {
+    std::string bytes = sent;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    EXPECT_FALSE(ucx::unpack_address(bytes).ok()) << "byte " << at;
+  }
+  for (std::size_t size = 0; size < sent.size(); ++size)
+    EXPECT_FALSE(ucx::unpack_address(sent.substr(0, size)).ok()) << size << " bytes";
+  EXPECT_FALSE(ucx::unpack_address(sent + "x").ok());
+}
+
+TEST(UcxPrefix, OnlyItsKindsAreRead) {
+  for (int kind = -1; kind <= 9; ++kind) {
+    ucx::Prefix prefix;
+    prefix.kind = static_cast<ucx::Kind>(kind);
+    const auto read = ucx::read_prefix(&prefix, sizeof prefix);
+    EXPECT_EQ(read.ok(), kind >= 1 && kind <= 6) << kind;
+  }
+  const ucx::Prefix prefix;
+  EXPECT_FALSE(ucx::read_prefix(&prefix, sizeof prefix - 1).ok());
+}
+
+// ---- frames whose tensors are empty, one after the other ----
+
+struct Sink : tcp::FrameSink {
+  Expected<void> admit(Rank, Rank) override { return {}; }
+  void on_message(Envelope envelope) override { messages.push_back(std::move(envelope)); }
+  Expected<void> on_control(const tcp::Control& control) override {
+    controls.push_back(control.kind);
+    return {};
+  }
+  std::vector<Envelope> messages;
+  std::vector<tcp::Control::Kind> controls;
+};
+
+FrozenTensor floats(std::int64_t count) {
+  return FrozenTensor::freeze(at::arange(count, at::kFloat));
+}
+
+TEST(TcpFrames, EmptyTensorsAnywhereAndPiecesOfAnySize) {
+  const std::vector<PackedChunk> chunks = {
+      {1, 0, 0, {{}, floats(5), {}}},       {2, 0, 0, {floats(0), floats(0), floats(3)}},
+      {3, 0, 0, {{}, {}, floats(7)}},       {4, 0, 0, {{}, {}, {}}},
+      {5, 0, 0, {floats(4), {}, {}}},       {6, 0, 0, {floats(0), {}, floats(0)}},
+      {7, 0, 0, {{}, floats(0), floats(2)}}};
+  std::vector<std::byte> stream;
+  for (const PackedChunk& chunk : chunks) {
+    Envelope envelope;
+    envelope.payload = chunk;
+    const auto bytes = encode(envelope);
+    stream.insert(stream.end(), bytes.begin(), bytes.end());
+    const auto ping = tcp::encode_control({tcp::Control::ping, 0});
+    stream.insert(stream.end(), ping.begin(), ping.end());
+  }
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{3}, std::size_t{64}, stream.size()}) {
+    SCOPED_TRACE(piece);
+    Sink sink;
+    tcp::FrameReader reader{CodecLimits()};
+    for (std::size_t at = 0; at < stream.size(); at += piece)
+      ASSERT_TRUE(
+          reader.consume(stream.data() + at, std::min(piece, stream.size() - at), sink).ok());
+    ASSERT_EQ(sink.messages.size(), chunks.size());
+    EXPECT_EQ(sink.controls.size(), chunks.size());
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      Envelope sent;
+      sent.payload = chunks[i];
+      EXPECT_EQ(encode(sink.messages[i]), encode(sent)) << "message " << i;
+    }
+  }
+}
+
+TEST(TcpFrames, OtherKindsOfControlEndTheConnection) {
+  for (std::int32_t kind = -1; kind <= 6; ++kind) {
+    const auto bytes = tcp::encode_control({static_cast<tcp::Control::Kind>(kind), 0});
+    Sink sink;
+    tcp::FrameReader reader{CodecLimits()};
+    EXPECT_EQ(reader.consume(bytes.data(), bytes.size(), sink).ok(), kind >= 1 && kind <= 3)
+        << kind;
+  }
+}
+
+// ---- memory ----
+
+DecodedHeader header_of(std::int64_t count) {
+  DecodedHeader header;
+  header.tensors.push_back(
+      {true, at::kFloat, {count}, static_cast<std::uint64_t>(count) * sizeof(float)});
+  return header;
+}
+
+struct Freed {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+// What is taken from the pool no longer counts as kept, and comes back as often as it is used.
+TEST(ReceivePool, GivesItsMemoryAgainAndAgain) {
+  constexpr std::int64_t kCount = 1 << 20;
+  ReceivePool pool(kCount * sizeof(float) * 2);
+  const void* memory = pool.allocate(header_of(kCount))[0].data_ptr();
+  for (int i = 0; i < 20; ++i) {
+    // Takes the place of what the pool may have given back to the system.
+    const std::unique_ptr<void, Freed> other(std::aligned_alloc(4096, kCount * sizeof(float)));
+    ASSERT_EQ(pool.allocate(header_of(kCount))[0].data_ptr(), memory) << "use " << i;
+  }
+}
+
+// A block of up to a quarter more serves; a far larger one is kept for what needs it.
+TEST(ReceivePool, SpendsNoLargeBlockOnASmallTensor) {
+  constexpr std::int64_t kCount = 1 << 20;
+  ReceivePool pool(std::uint64_t{1} << 30);
+  const void* large = pool.allocate(header_of(kCount))[0].data_ptr();
+  EXPECT_NE(pool.allocate(header_of(kCount / 2))[0].data_ptr(), large);
+  EXPECT_EQ(pool.allocate(header_of(kCount * 9 / 10))[0].data_ptr(), large);
+  EXPECT_EQ(pool.allocate(header_of(kCount))[0].data_ptr(), large);
+  EXPECT_NE(pool.allocate(header_of(kCount + 4096))[0].data_ptr(), large);
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,169 @@
+// Wirings of every role and part, with numbers that do not divide each other: for properties that
+// must hold whatever ranks exchange, and in whatever state a slow, stalled or dead rank leaves
+// them.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
+
+namespace grapevine::sim {
+
+struct PressedWiring {
+  std::string name;  // letters and digits: part of a test's name
+  Keys keys;
+  std::int32_t ranks = 5;  // that train
+  double momentum = 0.9;
+  std::string optimizer = "sgd";
+
+  Plan plan() const { return plan_of(keys); }
+  // Whether the worker reads the model as it is when the gradient comes: in the others it may have
+  // changed since the gradient was asked for, and a gradient that is asked for again is another.
+  bool model_waits_for_the_gradient() const {
+    const Exchange exchange = plan().exchange;
+    return exchange != Exchange::bilateral && exchange != Exchange::partial;
+  }
+  bool survives_a_death() const {
+    const Plan plan = this->plan();
+    return plan.hierarchy == 1 &&
+           (plan.exchange == Exchange::gossip || plan.exchange == Exchange::bilateral ||
+            plan.exchange == Exchange::server);
+  }
+};
+
+inline std::vector<PressedWiring> pressed_aggregates() {
+  const Keys top_k = {{"compress", "top-k"}, {"density", "0.1"}, {"density_warmup", "0.5,0.25"}};
+  const Keys differences = {{"pack", "difference"}, {"local_steps", "3"}, {"outer", "nesterov"}};
+  return {{"Ring", {{"exchange", "aggregate"}}},
+          {"RingOfAdam", {{"exchange", "aggregate"}}, 5, 0, "adam"},
+          {"ClippedRing", {{"clip", "0.5"}, {"clip_at", "local"}}},
+          {"LocalModels", {{"pack", "model"}, {"local_steps", "3"}}},
+          {"LocalDifferences", differences},
+          {"TopK", top_k},
+          {"TopKReselected", top_k + Keys{{"sparse_reduce", "all-gather-reselect"}}},
+          {"TopKTree", top_k + Keys{{"sparse_reduce", "tree"}}, 6},
+          {"TopKButterfly", top_k + Keys{{"sparse_reduce", "butterfly"}, {"value_type", "f16"}}, 6},
+          {"TopKWithMomentum", top_k + Keys{{"momentum_correction", "true"}}},
+          {"TopKPerLayer", top_k + Keys{{"per_layer", "true"}, {"sparse_reduce", "tree"}}},
+          {"TopKOfDifferences", differences + top_k},
+          {"RandomK", {{"compress", "random-k"}, {"density", "0.3"}}},
+          {"Int8", {{"compress", "int8"}}},
+          {"Sign", {{"compress", "sign"}}},
+          {"HalfWithoutFeedback", {{"compress", "fp16"}, {"error_feedback", "false"}}, 4}};
+}
+
+inline std::vector<PressedWiring> pressed_partials() {
+  const Keys partial = {{"exchange", "partial"}};
+  const Keys quorum = partial + Keys{{"activation", "quorum"}, {"quorum", "3"}};
+  const Keys top_k = {{"compress", "top-k"}, {"density", "0.2"}};
+  return {{"Solo", partial + Keys{{"activation", "solo"}, {"staleness", "2"}}},
+          {"Majority", partial},
+          {"Quorum", quorum},
+          {"QuorumOfActive", quorum + Keys{{"scale", "active"}, {"staleness", "1"}}},
+          {"QuorumTopKTree", quorum + top_k + Keys{{"sparse_reduce", "tree"}}},
+          {"SoloTopKButterfly",
+           partial + top_k + Keys{{"activation", "solo"}, {"sparse_reduce", "butterfly"}}},
+          {"MajorityInt8", partial + Keys{{"compress", "int8"}}}};
+}
+
+inline std::vector<PressedWiring> pressed_gossip() {
+  const Keys gossip = {{"exchange", "gossip"}};
+  const Keys overlap = gossip + Keys{{"overlap", "true"}};
+  const Keys symmetric = gossip + Keys{{"averaging", "symmetric"}};
+  const Keys after = symmetric + Keys{{"update", "after"}};
+  const Keys top_k = {{"compress", "top-k"}, {"density", "0.3"}};
+  return {{"Sgp", gossip},
+          {"SgpPeersChange", gossip + Keys{{"peers", "0:1,1:2,2:1"}}},
+          {"SgpStarLocalSteps", gossip + Keys{{"topology", "star"}, {"local_steps", "3"}}},
+          {"SgpBiased", gossip + Keys{{"averaging", "biased"}}},
+          {"Osgp", overlap},
+          {"OsgpTau2", overlap + Keys{{"staleness", "2"}}},
+          {"OsgpTau3PeersChange", overlap + Keys{{"staleness", "3"}, {"peers", "0:1,1:3"}}},
+          {"OsgpLocalSteps", overlap + Keys{{"local_steps", "2"}}},
+          {"SymmetricTau2", symmetric + Keys{{"overlap", "true"}, {"staleness", "2"}}},
+          {"DPsgd", after},
+          {"DPsgdStar", after + Keys{{"topology", "star"}}},
+          {"ChocoTopK", after + top_k},
+          {"ChocoTopKPeersChange", symmetric + top_k + Keys{{"peers", "0:1,1:2"}}},
+          {"ChocoInt8Ring", symmetric + Keys{{"compress", "int8"}, {"topology", "ring"}}},
+          {"ChocoRandomKWithoutFeedback",
+           after + Keys{{"compress", "random-k"}, {"density", "0.4"}, {"error_feedback", "false"}}},
+          {"Bilateral", {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}}, 6},
+          {"BilateralTwoPeers",
+           {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}, {"peers", "2"}},
+           6},
+          {"BilateralPeersChange",
+           {{"exchange", "bilateral"}, {"topology", "bipartite-linear"}, {"peers", "0:1,1:3"}},
+           8},
+          {"BilateralGrid", {{"exchange", "bilateral"}, {"topology", "grid2d"}}, 5}};
+}
+
+inline std::vector<PressedWiring> pressed_groups() {
+  const Keys group = {{"exchange", "group"}};
+  return {{"GroupsOfTwo", group + Keys{{"staleness", "7"}, {"group_size", "2"}}},
+          {"GroupsOfThree", group + Keys{{"staleness", "50"}, {"group_size", "3"}}, 7},
+          {"GroupsOfAButterfly", group + Keys{{"staleness", "9"}, {"group_size", "4"}}, 8}};
+}
+
+inline std::vector<PressedWiring> pressed_servers() {
+  const auto server = [](const std::string& rule, const std::string& servers) {
+    return Keys{{"exchange", "server"}, {"rule", rule}, {"servers", servers}};
+  };
+  const Keys top_k = {{"compress", "top-k"}, {"density", "0.2"}};
+  return {{"Gem", server("gem", "1")},
+          {"GemThreeServers", server("gem", "3")},
+          {"GemRelaxed", server("gem", "2") + Keys{{"section", "relaxed"}}},
+          {"GemTopK", server("gem", "2") + top_k},
+          {"Downpour", server("downpour", "2"), 5, 0},
+          {"DownpourWindow", server("downpour", "2") + Keys{{"window", "3"}}, 5, 0},
+          {"DownpourInt8", server("downpour", "3") + Keys{{"compress", "int8"}}, 5, 0},
+          {"Adaptive", server("adaptive", "2") + Keys{{"window", "2"}}, 5, 0},
+          {"Agn", server("agn", "1") + Keys{{"window", "4"}}, 5, 0},
+          {"AgnTopK", server("agn", "2") + top_k + Keys{{"window", "3"}}, 5, 0},
+          {"Easgd", server("easgd", "2") + Keys{{"window", "3"}}},
+          {"EasgdSynchronous", server("easgd", "2") + Keys{{"synchronous", "true"}}}};
+}
+
+inline std::vector<PressedWiring> pressed_nodes() {
+  const auto nodes = [](const std::string& exchange, const Keys& more, std::int32_t ranks) {
+    return PressedWiring{"", Keys{{"exchange", exchange}, {"hierarchy", "2"}} + more, ranks};
+  };
+  std::vector<PressedWiring> all = {
+      nodes("aggregate", {}, 6),
+      nodes("gossip", {{"overlap", "true"}, {"staleness", "2"}}, 8),
+      nodes("gossip", {{"averaging", "symmetric"}, {"compress", "sign"}}, 6),
+      nodes("bilateral", {{"topology", "bipartite-exponential"}}, 8),
+      nodes("partial", {{"activation", "quorum"}}, 6),
+      nodes("group", {{"staleness", "7"}, {"group_size", "2"}}, 8),
+      nodes("server", {{"rule", "gem"}, {"servers", "2"}}, 6)};
+  const char* const names[] = {"NodesRing",    "NodesOsgp",   "NodesChoco", "NodesBilateral",
+                               "NodesPartial", "NodesGroups", "NodesGem"};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].name = names[i];
+  return all;
+}
+
+inline std::vector<PressedWiring> pressed_wirings() {
+  std::vector<PressedWiring> all;
+  for (const auto& list : {pressed_aggregates(), pressed_partials(), pressed_gossip(),
+                           pressed_groups(), pressed_servers(), pressed_nodes()})
+    all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+// 22 steps: no multiple of the windows, local steps and periods above; nor of an epoch.
+inline WorldConfig config_of(const PressedWiring& wiring, std::uint64_t seed) {
+  WorldConfig config;
+  config.plan = wiring.plan();
+  if (config.plan.compression.per_layer) config.plan.compression.layers = {4, 6, 3};
+  config.ranks = wiring.ranks;
+  config.seed = seed;
+  config.dimension = 13;
+  config.horizon = {22, 6};
+  config.lr = 0.05;
+  config.optimizer.name = wiring.optimizer;
+  config.optimizer.momentum = wiring.momentum;
+  return config;
+}
+
+}  // namespace grapevine::sim
