@@ -9,7 +9,7 @@
 namespace grapevine {
 
 // From a failure to the end of the trace: for what ranks have done since their last step.
-inline constexpr Duration kLastWords = std::chrono::milliseconds(200);
+inline constexpr Duration kLastRecordsGrace = std::chrono::milliseconds(200);
 
 // Why a trace is not whole, for a warning: a run is not worth less for it. Empty: it is.
 inline std::string trace_problem(const TraceClosed& closed) {
@@ -27,7 +27,7 @@ void close_trace(Self self, const TracerActor& tracer, const std::vector<PeerAct
                  bool failed) {
   if (!failed) return self->send(tracer, CloseTrace{});
   for (const PeerActor& peer : peers) self->send(peer, Collect{false});
-  self->delayed_send(tracer, kLastWords, CloseTrace{});
+  self->delayed_send(tracer, kLastRecordsGrace, CloseTrace{});
 }
 
 }  // namespace grapevine

@@ -1,6 +1,5 @@
 #include "actors/deputy.hpp"
 
-#include "actors/checkpoint.hpp"
 #include "actors/close_trace.hpp"
 #include "actors/resume_hint.hpp"
 
@@ -53,13 +52,18 @@ void DeputyState::on_down(const caf::down_msg& down) {
     return;
   }
   if (!ending_) on_process_lost(0);
-  const bool resumable = !newest_checkpoint(appointment_.out + "/checkpoint").empty();
-  on_run_ended(
-      {true,
-       {Errc::peer_down, "process 0 at " + config_.head + " is gone: its own output says why" +
-                             resume_hint(resumable ? appointment_.out : "")},
-       false,
-       ""});
+  on_run_ended({true,
+                {Errc::peer_down, "process 0 at " + config_.head +
+                                      " is gone: its own output says why" + hint_without_head()},
+                false,
+                ""});
+}
+
+// The folder is on the head's machine.
+std::string DeputyState::hint_without_head() const {
+  if (!resume_from_.empty()) return resume_hint(resume_from_);
+  if (appointment_.out.empty()) return resume_hint("");
+  return search_hint(appointment_.out, config_.head.substr(0, config_.head.rfind(':')));
 }
 
 void DeputyState::end() {
@@ -85,6 +89,7 @@ LocalDeputy::behavior_type deputy(LocalDeputy::stateful_pointer<DeputyState> sel
       [self, &state](CheckpointRequested) {
         if (state.supervisor()) self->send(state.supervisor(), CheckpointRequested{});
       },
+      [&state](const ResumeFrom& from) { state.on_resume_from(from.path); },
       [&state](ProcessLost lost) { state.on_process_lost(lost.process); },
       [](Ping) { return Pong{}; },
       [&state](Appoint& appointment) { state.appoint(std::move(appointment)); },

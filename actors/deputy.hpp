@@ -40,17 +40,20 @@ class DeputyState {
   void appoint(Appoint appointment);
   void on_run_ended(const RunEnded& ended);
   void on_trace_closed(const TraceClosed& closed);
+  void on_resume_from(const std::string& path) { resume_from_ = path; }
   void on_process_lost(std::int32_t process);
   void on_down(const caf::down_msg& down);
   SupervisorActor& supervisor() { return appointment_.supervisor; }
 
  private:
   void end();
+  std::string hint_without_head() const;
 
   LocalDeputy::stateful_pointer<DeputyState> self_ = nullptr;
   DeputyConfig config_;
   Appoint appointment_;
   RunResult result_;
+  std::string resume_from_;  // as the head has said; empty: nothing yet
   bool ending_ = false;
   bool ended_ = false;
 };

@@ -15,6 +15,10 @@
 
 namespace grapevine {
 
+// For an answer that came with the end of its sender, and is still being read.
+inline constexpr Duration kLastAnswerGrace = std::chrono::milliseconds(500);
+using LastAnswerDue = caf::atom_constant<caf::atom("answerdue")>;
+
 // Sends `message` and waits for a Result. Errors: timeout; peer_down where the receiver ends or
 // answers with an error; failed where `cancelled`.
 template <class Result, class Handle, class Message>
@@ -22,17 +26,29 @@ Expected<Result> ask_actor(caf::actor_system& system, const Handle& receiver, Du
                            Message message, const Cancelled& cancelled) {
   auto answered = std::make_shared<std::promise<Expected<Result>>>();
   std::future<Expected<Result>> answer = answered->get_future();
-  const caf::actor asker =
-      system.spawn([answered, receiver, patience,
-                    message = std::move(message)](caf::event_based_actor* self) mutable {
-        self->request(receiver, patience, std::move(message))
-            .then([answered](Result& result) { answered->set_value(std::move(result)); },
-                  [answered, self](const caf::error& error) {
-                    const bool late = error == caf::sec::request_timeout;
-                    answered->set_value(Error{late ? Errc::timeout : Errc::peer_down,
-                                              self->system().render(error)});
-                  });
-      });
+  const caf::actor asker = system.spawn([answered, receiver, patience,
+                                         message = std::move(message)](
+                                            caf::event_based_actor* self) mutable -> caf::behavior {
+    // Once: nothing else is handled after quit().
+    const auto end = [answered, self](Expected<Result> result) {
+      answered->set_value(std::move(result));
+      self->quit();
+    };
+    // CAF fails no request to a receiver of another process that ends.
+    self->set_down_handler([self](const caf::down_msg&) {
+      self->delayed_send(self, kLastAnswerGrace, LastAnswerDue::value);
+    });
+    self->monitor(receiver);
+    self->request(receiver, patience, std::move(message))
+        .then([end](Result& result) { end(std::move(result)); },
+              [end, self](const caf::error& error) {
+                const bool late = error == caf::sec::request_timeout;
+                end(Error{late ? Errc::timeout : Errc::peer_down, self->system().render(error)});
+              });
+    return {[end](LastAnswerDue) {
+      end(Error{Errc::peer_down, "it ended, or the connection to it was lost"});
+    }};
+  });
   // The request has a timeout of its own, but where the system is about to end.
   while (answer.wait_for(kCancelPoll) != std::future_status::ready) {
     if (!cancelled || !cancelled()) continue;

@@ -27,14 +27,6 @@ std::string error_text(int error) {
   return std::error_code(error, std::generic_category()).message();
 }
 
-Error io_error(const std::string& action, const fs::path& path, int error) {
-  return {Errc::io, "cannot " + action + " '" + path.string() + "': " + error_text(error) +
-                        (error == ENOSPC || error == EDQUOT ? "; free some space or choose another "
-                                                              "place"
-                         : error == EFBIG ? "; raise the limit on the size of files (ulimit -f)"
-                                          : "; check the path and its rights")};
-}
-
 // Owns a descriptor.
 class Descriptor {
  public:
@@ -158,6 +150,15 @@ class DescriptorBuffer : public std::streambuf {
 
 }  // namespace
 
+Error file_error(const std::string& action, const fs::path& path, int number) {
+  return {Errc::io,
+          "cannot " + action + " '" + path.string() + "': " + error_text(number) +
+              (number == ENOSPC || number == EDQUOT ? "; free some space or choose another "
+                                                      "place"
+               : number == EFBIG ? "; raise the limit on the size of files (ulimit -f)"
+                                 : "; check the path and its rights")};
+}
+
 struct AtomicFile::Impl {
   fs::path path;       // as the user gave it, for messages
   fs::path target;     // what is replaced: links resolved
@@ -180,18 +181,18 @@ Expected<void> AtomicFile::Impl::open() {
   struct stat status {};
   target = path;
   const bool exists = ::stat(path.c_str(), &status) == 0;
-  if (exists && S_ISDIR(status.st_mode)) return io_error("write", path, EISDIR);
+  if (exists && S_ISDIR(status.st_mode)) return file_error("write", path, EISDIR);
   if (exists && !S_ISREG(status.st_mode)) {
     direct = true;
     temporary = path;
     descriptor.reset(open_file(path, O_WRONLY));
-    if (descriptor.get() < 0) return io_error("write", path, errno);
+    if (descriptor.get() < 0) return file_error("write", path, errno);
     return {};
   }
   std::error_code missing;
   std::error_code error;
   if (fs::is_symlink(path, missing)) target = fs::weakly_canonical(path, error);
-  if (error) return io_error("write", path, error.value());
+  if (error) return file_error("write", path, error.value());
   if (auto opened = open_temporary(); !opened) return opened;
   // Who could read the old file can read the new one; where that is refused (another owner) the
   // content matters more.
@@ -200,12 +201,12 @@ Expected<void> AtomicFile::Impl::open() {
 }
 
 Expected<void> AtomicFile::Impl::open_temporary() {
-  if (!target.has_filename()) return io_error("write", path, path.empty() ? ENOENT : EISDIR);
+  if (!target.has_filename()) return file_error("write", path, path.empty() ? ENOENT : EISDIR);
   temporary = make_beside(target, [this](const fs::path& name) {
     descriptor.reset(open_file(name, O_WRONLY | O_CREAT | O_EXCL));
     return descriptor.get();
   });
-  if (temporary.empty()) return io_error("write", path, errno);
+  if (temporary.empty()) return file_error("write", path, errno);
   return {};
 }
 
@@ -239,21 +240,21 @@ Expected<void> AtomicFile::flush() {
     file.buffer.forget_error();
     file.stream.clear();
   }
-  return io_error("write", file.path, error);
+  return file_error("write", file.path, error);
 }
 
 Expected<void> AtomicFile::commit() {
   Impl& file = *impl_;
   if (file.spent) return Error{Errc::failed, "'" + file.path.string() + "' was committed already"};
   file.stream.flush();
-  if (file.buffer.error() != 0) return io_error("write", file.path, file.buffer.error());
-  if (file.stream.bad()) return io_error("write", file.path, EIO);
+  if (file.buffer.error() != 0) return file_error("write", file.path, file.buffer.error());
+  if (file.stream.bad()) return file_error("write", file.path, EIO);
   if (const int error = sync_descriptor(file.descriptor.get()); error != 0) {
-    return io_error("write", file.path, error);
+    return file_error("write", file.path, error);
   }
   if (!file.direct) {
     if (::rename(file.temporary.c_str(), file.target.c_str()) != 0) {
-      return io_error("write", file.path, errno);
+      return file_error("write", file.path, errno);
     }
     file.spent = true;  // from here on the temporary name is gone
     return sync_directory(folder_of(file.target));
@@ -262,11 +263,13 @@ Expected<void> AtomicFile::commit() {
   return {};
 }
 
+bool AtomicFile::spent() const { return impl_->spent; }
+
 Expected<void> sync_directory(const fs::path& path) {
   const Descriptor folder(open_file(path, O_RDONLY | O_DIRECTORY));
   if (folder.get() < 0 && errno == EACCES) return {};
   const int error = folder.get() < 0 ? errno : sync_descriptor(folder.get());
-  if (error != 0) return io_error("sync the directory", path, error);
+  if (error != 0) return file_error("sync the directory", path, error);
   return {};
 }
 
@@ -279,7 +282,7 @@ Expected<void> write_file_atomically(const fs::path& path, std::string_view byte
 
 Expected<void> ensure_writable_directory(const fs::path& path) {
   const auto refused = [&](int error) {
-    Error result = io_error("write to the directory", path, error);
+    Error result = file_error("write to the directory", path, error);
     result.code = Errc::bad_input;
     return result;
   };
@@ -304,11 +307,11 @@ Expected<void> ensure_writable_directory(const fs::path& path) {
 Expected<void> replace_symlink_atomically(const fs::path& target, const fs::path& link) {
   const fs::path temporary = make_beside(
       link, [&](const fs::path& name) { return ::symlink(target.c_str(), name.c_str()); });
-  if (temporary.empty()) return io_error("make the link", link, errno);
+  if (temporary.empty()) return file_error("make the link", link, errno);
   if (::rename(temporary.c_str(), link.c_str()) != 0) {
     const int error = errno;
     ::unlink(temporary.c_str());
-    return io_error("make the link", link, error);
+    return file_error("make the link", link, error);
   }
   if (auto synced = sync_directory(folder_of(link)); !synced) return synced;
   return {};

@@ -36,14 +36,20 @@ class AtomicFile {
   Expected<void> flush();
 
   // Flushes, syncs to the disk, renames, syncs the folder. Afterwards the object is spent: a second
-  // commit is an error. Errors (io): a write failed (also an earlier one, e.g. no space left).
+  // commit is an error. Errors (io): a write failed (also an earlier one, e.g. no space left); the
+  // folder could not be synced.
   Expected<void> commit();
+  // Whether the file has its name: also after a commit() that could only not sync the folder.
+  bool spent() const;
 
  private:
   struct Impl;
   explicit AtomicFile(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// "cannot <action> '<path>': <what the system said>; <what to do>" (io). `number`: an errno.
+Error file_error(const std::string& action, const std::filesystem::path& path, int number);
 
 // The whole content at once, with the guarantees of AtomicFile.
 Expected<void> write_file_atomically(const std::filesystem::path& path, std::string_view bytes);

@@ -175,7 +175,8 @@ void LobbyState::on_ready(Ready& ready) {
   if (refused_ || begun_) return;
   const auto guest = guests_.find(ready.process);
   if (guest == guests_.end() || !equal_secrets(guest->second.join.nonce, ready.nonce))
-    return ignore("ignored what somebody says for process " + std::to_string(ready.process));
+    return ignore("ignored an unauthenticated message for process " +
+                  std::to_string(ready.process));
   const std::string who = name_of(guest->second.join);
   if (ready.failed) return refuse_all(ready.error);
   if (!welcomed_ || ready_.count(ready.process) > 0)

@@ -27,6 +27,11 @@ Error no_seal() {
   return bad_input("the message does not prove that its sender knows the secret of this pool");
 }
 
+// So many others have greeted since that the session was forgotten.
+Error no_session() {
+  return {Errc::peer_down, "the session of the sender is unknown: start again"};
+}
+
 Error other_version(const std::string& who, const std::string& theirs, const std::string& ours) {
   return bad_input(who + " runs version " + theirs + ", the first node version " + ours +
                    ": install the same everywhere");
@@ -118,6 +123,10 @@ bool NodePoolState::trusts(const Message& message) {
   return false;
 }
 
+bool NodePoolState::is_forgotten(const Seal& seal) const {
+  return seal.session > 0 && seal.session <= last_session_ && sessions_.count(seal.session) == 0;
+}
+
 template <class Message>
 void NodePoolState::send_sealed(const Enlist& node, Message message) {
   const auto session = sessions_.find(node.seal.session);
@@ -146,7 +155,7 @@ Enlisted NodePoolState::on_enlist(const Enlist& enlist) {
   const std::string who = "node " + shown(enlist.address) + " (" + shown(enlist.host) + ")";
   const bool trusted = trusts(enlist);
   if (!trusted) {
-    answer.error = no_seal();
+    answer.error = is_forgotten(enlist.seal) ? no_session() : no_seal();
   } else if (enlist.version != config_.version) {
     answer.error = other_version(who, shown(enlist.version), config_.version);
   } else if (enlist.slots < 1 || status().slots > kMaxSlots - enlist.slots) {
@@ -207,7 +216,7 @@ void NodePoolState::remove(std::size_t member, const std::string& what) {
 
 void NodePoolState::on_down(const caf::actor_addr& source) {
   if (job_ && job_->submitter.address() == source)
-    stop_job("who gave the job is gone: it stops with a checkpoint");
+    stop_job("the submitter is lost: the job stops with a checkpoint");
   const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& m) {
     return m.node.agent.address() == source;
   });
@@ -226,7 +235,7 @@ void NodePoolState::on_down(const caf::actor_addr& source) {
   changed(who + (took_part ? " died during the job" : " is gone"));
   if (!took_part) return;
   blame(Cause::node_died, {Errc::peer_down, who + " died during the job"}, -1);
-  ask_to_end(config_.lost_grace);
+  ask_to_end(grace_after_loss());
   finish_where_all_ended();
 }
 
@@ -236,12 +245,11 @@ Expected<void> NodePoolState::check_submission(const SubmitJob& submit) const {
   if (submit.version != config_.version)
     return other_version("'train --cluster'", shown(submit.version), config_.version);
   if (closing_) return Error{Errc::peer_down, "the first node is about to end: start it again"};
-  if (!has_own_node())
-    return Error{Errc::peer_down, "the first node has not come so far yet: try again"};
+  if (!has_own_node()) return Error{Errc::peer_down, "the first node is still starting: try again"};
   if (job_)
     return Error{Errc::failed, "the nodes are busy with job " + std::to_string(job_->id) + " of " +
                                    job_->user + ": try again when it has ended"};
-  if (!submit.submitter) return bad_input("nobody waits for the job");
+  if (!submit.submitter) return bad_input("the request names no submitter");
   return check_arguments(submit.arguments);
 }
 
@@ -249,7 +257,7 @@ JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
   JobAccepted answer;
   answer.refused = true;
   if (!trusts(submit)) {
-    answer.error = no_seal();
+    answer.error = is_forgotten(submit.seal) ? no_session() : no_seal();
     return answer;
   }
   if (auto checked = check_submission(submit); !checked) {
@@ -392,7 +400,7 @@ void NodePoolState::on_exited(const RankExited& exited) {
     blame_exit(exited, who, said);
   }
   const bool lost = job_->cause == Cause::lost || job_->cause == Cause::killed;
-  if (job_->cause != Cause::none) ask_to_end(lost ? config_.lost_grace : config_.grace);
+  if (job_->cause != Cause::none) ask_to_end(lost ? grace_after_loss() : config_.grace);
   finish_where_all_ended();
 }
 
@@ -418,6 +426,11 @@ void NodePoolState::blame_exit(const RankExited& exited, const std::string& who,
 void NodePoolState::signal_all(std::int32_t number) {
   for (const Share& share : job_->shares)
     send_sealed(share.node, SignalRanks{{}, job_->id, number});
+}
+
+// Process 0 has the model and the summary to write; once it has ended, the others need little time.
+Duration NodePoolState::grace_after_loss() const {
+  return job_->processes.front().ended ? config_.lost_grace : config_.grace;
 }
 
 // The shortest grace counts.

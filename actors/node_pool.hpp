@@ -41,9 +41,10 @@ struct PoolStatus {
 struct NodePoolConfig {
   std::string secret;
   std::string version;
-  std::string directory;                          // in which the first node runs its processes
-  Duration grace{std::chrono::seconds(60)};       // between SIGTERM and SIGKILL
-  Duration lost_grace{std::chrono::seconds(10)};  // the same once a process was lost
+  std::string directory;                     // in which the first node runs its processes
+  Duration grace{std::chrono::seconds(60)};  // between SIGTERM and SIGKILL
+  // The same once a process was lost and process 0 has ended.
+  Duration lost_grace{std::chrono::seconds(10)};
   Duration kill_grace{std::chrono::seconds(15)};  // from SIGKILL to giving a node up
   Duration farewell{std::chrono::seconds(10)};    // for the submitter to hear of the end
   // Of a job's output, in bytes: on its way to the submitter, which has not acknowledged it (more
@@ -116,6 +117,8 @@ class NodePoolState {
   // Whether somebody who knows the secret has sent it, just now.
   template <class Message>
   bool trusts(const Message& message);
+  // Whether its session was begun, and is over or was forgotten since.
+  bool is_forgotten(const Seal& seal) const;
   // Sent to a node that still belongs to the pool.
   template <class Message>
   void send_sealed(const Enlist& node, Message message);
@@ -131,6 +134,7 @@ class NodePoolState {
   void signal_all(std::int32_t number);
   void stop_job(const std::string& why);
   void blame_exit(const RankExited& exited, const std::string& who, const std::string& said);
+  Duration grace_after_loss() const;
   void ask_to_end(Duration grace);
   void conclude();
   void kill_job();

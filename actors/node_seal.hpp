@@ -24,6 +24,10 @@
 
 namespace grapevine {
 
+// A greeting answers anybody with a proof, against which secrets can be tried elsewhere, at any
+// speed: one that is shorter, of random characters, is too easy to find.
+inline constexpr std::size_t kShortestGoodSecret = 16;
+
 struct Seal {
   std::uint64_t session = 0;
   std::uint64_t number = 0;  // from 1, in this direction of the session

@@ -240,13 +240,8 @@ World PeerState::world() const {
 
 // To a supervisor of another process CAF carries what a length of 32 bits can say; more would break
 // the connection, and nobody could say why.
-bool PeerState::fits_a_message(std::uint64_t bytes, const char* what) {
-  if (bytes <= kMostMessageBytes || config_.supervisor.node() == self_->node()) return true;
-  fail({Errc::failed, "rank " + std::to_string(config_.rank) + ": its " + what + " has " +
-                          std::to_string(bytes) + " bytes, and at most " +
-                          std::to_string(kMostMessageBytes) +
-                          " can be sent to process 0: train in one process, or a smaller model"});
-  return false;
+bool PeerState::fits_a_message(std::uint64_t bytes) const {
+  return bytes <= kMostMessageBytes || config_.supervisor.node() == self_->node();
 }
 
 void PeerState::fail(Error error) { self_->send(config_.supervisor, RankFailed{std::move(error)}); }
@@ -289,7 +284,16 @@ void PeerState::finish_cut_if_complete() {
   std::int64_t count = 0;
   for (const Envelope& envelope : cut_->in_flight)
     cut_->state.put("in_flight." + std::to_string(count++), encode_text(envelope));
-  if (!fits_a_message(bytes_of(cut_->state), "state for a checkpoint")) return cut_.reset();
+  if (const std::uint64_t bytes = bytes_of(cut_->state); !fits_a_message(bytes)) {
+    self_->send(config_.supervisor,
+                SnapshotRefused{cut_->id, config_.rank,
+                                "rank " + std::to_string(config_.rank) + ": its state has " +
+                                    std::to_string(bytes) + " bytes, and at most " +
+                                    std::to_string(kMostMessageBytes) +
+                                    " can be sent to process 0: train in one process, or a "
+                                    "smaller model"});
+    return cut_.reset();
+  }
   const auto step = cut_->state.integer("model.step");
   self_->send(config_.supervisor,
               RankSnapshot{cut_->id, config_.rank, *step, std::move(cut_->state)});

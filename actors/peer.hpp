@@ -92,7 +92,7 @@ class PeerState : public Env {
   void send_epoch_models();
   bool serves_with_buffers() const;
   World world() const;
-  bool fits_a_message(std::uint64_t bytes, const char* what);
+  bool fits_a_message(std::uint64_t bytes) const;
   bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
   void fail(Error error);
 

@@ -69,6 +69,12 @@ struct RankSnapshot {
   Step step = 0;
   StateDict state;
 };
+// The state of one rank in cut `id` cannot be sent.
+struct SnapshotRefused {
+  std::int64_t id = 0;
+  Rank rank = 0;
+  std::string reason;  // names the rank
+};
 struct RankReport {
   Rank rank = 0;
   Step step = 0;
@@ -148,6 +154,11 @@ struct RunEnded {
   bool interrupted = false;
   std::string checkpoint;  // the newest one written, or empty
 };
+// What --resume takes from now on: the run's folder once it has a checkpoint, before that the
+// checkpoint that this run has resumed from.
+struct ResumeFrom {
+  std::string path;
+};
 // That process is lost: its ranks are down.
 struct ProcessLost {
   std::int32_t process = 0;
@@ -173,7 +184,8 @@ using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<
 using DeputyActor =
     caf::typed_actor<caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>,
                      caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>,
-                     caf::reacts_to<ProcessLost>, caf::replies_to<Ping>::with<Pong>>;
+                     caf::reacts_to<ResumeFrom>, caf::reacts_to<ProcessLost>,
+                     caf::replies_to<Ping>::with<Pong>>;
 
 // Whoever closes a trace.
 using TraceOwner = caf::typed_actor<caf::reacts_to<TraceClosed>>;
@@ -193,7 +205,7 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<EpochEvaluated>, caf::reacts_to<Progress>, caf::reacts_to<CheckpointWritten>,
     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>,
     caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<Farewell>,
-    caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>>;
+    caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>, caf::reacts_to<SnapshotRefused>>;
 
 // ---- rendezvous ----
 
@@ -255,6 +267,10 @@ typename Inspector::result_type inspect(Inspector& f, LinkLost& m) {
   return f(caf::meta::type_name("grapevine::LinkLost"), m.reporter, m.peer, m.reason);
 }
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ResumeFrom& m) {
+  return f(caf::meta::type_name("grapevine::ResumeFrom"), m.path);
+}
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, ProcessLost& m) {
   return f(caf::meta::type_name("grapevine::ProcessLost"), m.process);
 }
@@ -297,6 +313,10 @@ typename Inspector::result_type inspect(Inspector& f, Farewell& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankSnapshot& m) {
   return f(caf::meta::type_name("grapevine::RankSnapshot"), m.id, m.rank, m.step, m.state);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, SnapshotRefused& m) {
+  return f(caf::meta::type_name("grapevine::SnapshotRefused"), m.id, m.rank, m.reason);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankReport& m) {

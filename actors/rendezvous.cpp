@@ -208,6 +208,7 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<StartTraining>("grapevine::StartTraining");
   config.add_message_type<PeerLost>("grapevine::PeerLost");
   config.add_message_type<LinkLost>("grapevine::LinkLost");
+  config.add_message_type<ResumeFrom>("grapevine::ResumeFrom");
   config.add_message_type<ProcessLost>("grapevine::ProcessLost");
   config.add_message_type<Ping>("grapevine::Ping");
   config.add_message_type<Pong>("grapevine::Pong");
@@ -216,6 +217,7 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<StepReport>("grapevine::StepReport");
   config.add_message_type<RankFinished>("grapevine::RankFinished");
   config.add_message_type<RankSnapshot>("grapevine::RankSnapshot");
+  config.add_message_type<SnapshotRefused>("grapevine::SnapshotRefused");
   config.add_message_type<RankReport>("grapevine::RankReport");
   config.add_message_type<RankFailed>("grapevine::RankFailed");
   config.add_message_type<EpochModel>("grapevine::EpochModel");

@@ -5,6 +5,10 @@
 
 #include <caf/all.hpp>
 
+#include <spdlog/spdlog.h>
+
+#include "messages/exception_line.hpp"
+
 namespace grapevine {
 
 struct ValidationReport {
@@ -46,9 +50,12 @@ ReporterActor::behavior_type reporter(ReporterActor::pointer self,
   const auto done = [report, waiting] {
     if (waiting->fetch_sub(1) == 1) report->on_idle();
   };
-  // Its silence shows at the end.
-  self->set_exception_handler(
-      [](std::exception_ptr&) -> caf::error { return caf::exit_reason::unhandled_exception; });
+  self->set_exception_handler([report](std::exception_ptr& problem) -> caf::error {
+    const std::string why = exception_line(problem);
+    spdlog::error("nothing more is written about this run, as to metrics.csv: {}", why);
+    report->on_failed(why);
+    return caf::exit_reason::unhandled_exception;
+  });
   return {
       [=](const StepReport& step) {
         report->on_step(step);

@@ -18,6 +18,8 @@ class RunReport : public RunObserver {
   virtual void on_steps_lost(std::int64_t count) = 0;
   // All that has been told so far has been passed on.
   virtual void on_idle() {}
+  // A call has thrown, for that reason: no other follows. The reason is in the log.
+  virtual void on_failed(const std::string& /*why*/) noexcept {}
 };
 
 // Steps that may wait for the Reporter, some 20 MB of them; later ones are counted and left out.

@@ -6,6 +6,10 @@ namespace grapevine {
 
 // "; resume with --resume PATH"; "; no checkpoint was written" where `path` is empty.
 std::string resume_hint(const std::string& path);
+// "; a checkpoint was being written: look in OUT".
+std::string writing_hint(const std::string& out);
+// "; look for a checkpoint in OUT on HOST": of a process that has not heard of one.
+std::string search_hint(const std::string& out, const std::string& host);
 // The hint at the end of an error line; empty where it has none.
 std::string resume_hint_in(const std::string& line);
 // The folder of the run whose checkpoint that is: OUT of OUT/checkpoint/NAME. Else `checkpoint`.

@@ -11,6 +11,7 @@
 #include "actors/deputy.hpp"
 #include "actors/evaluator.hpp"
 #include "actors/rendezvous.hpp"
+#include "actors/resume_hint.hpp"
 #include "actors/scheduling.hpp"
 #include "actors/tracer.hpp"
 #include "messages/exception_line.hpp"
@@ -109,7 +110,10 @@ class CrewBuilder {
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;
     supervision.checkpoints = !config_.checkpoint_folder.empty();
     supervision.occupied = config_.occupied;
+    if (supervision.checkpoints)
+      supervision.out = run_folder_of(config_.checkpoint_folder + "/latest");
     supervision.patience = config_.patience;
+    supervision.silence = heartbeats_for(config_.patience).silence;
     // Silence is noticed first: it says which process, or which link.
     if (config_.cluster)
       supervision.patience = std::max(

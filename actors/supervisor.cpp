@@ -8,6 +8,7 @@
 #include "actors/close_trace.hpp"
 #include "actors/resume_hint.hpp"
 #include "messages/exception_line.hpp"
+#include "net/loss_reason.hpp"
 
 namespace grapevine {
 namespace {
@@ -18,10 +19,10 @@ constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
 constexpr Duration kAnswerPatience = std::chrono::seconds(2);  // of a process that may be gone
 
 // A checkpoint is as far as its slowest rank.
-std::string step_name(const std::vector<RankSnapshot>& snapshots, std::int32_t workers) {
+std::string step_name(const std::map<Rank, RankSnapshot>& snapshots, std::int32_t workers) {
   Step slowest = std::numeric_limits<Step>::max();
-  for (const RankSnapshot& snapshot : snapshots)
-    if (snapshot.rank < workers) slowest = std::min(slowest, snapshot.step);
+  for (const auto& [rank, snapshot] : snapshots)
+    if (rank < workers) slowest = std::min(slowest, snapshot.step);
   char name[32];
   std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(slowest));
   return name;
@@ -56,6 +57,7 @@ void SupervisorState::begin(BeginRun crew) {
     self_->send(peer, StartTraining{});
   }
   for (const DeputyActor& deputy : crew_.deputies) self_->monitor(deputy);
+  if (!config_.resumed_from.empty()) tell_resume_from(config_.resumed_from);
   if (crew_.evaluator) self_->monitor(crew_.evaluator);
   if (crew_.writer) self_->monitor(crew_.writer);
   if (crew_.tracer) self_->monitor(crew_.tracer);
@@ -158,12 +160,25 @@ void SupervisorState::begin_cut(std::string name) {
 void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   last_news_ = now();
   if (snapshot.id != cut_id_ || !cutting_) return;
-  snapshots_.push_back(std::move(snapshot));
+  const Rank rank = snapshot.rank;
+  snapshots_.emplace(rank, std::move(snapshot));
   if (static_cast<std::int32_t>(snapshots_.size()) < config_.ranks) return;
   cutting_ = false;
   writing_ = true;
   if (cut_name_.empty()) cut_name_ = step_name(snapshots_, workers());
-  self_->send(crew_.writer, WriteCheckpoint{cut_id_, cut_name_, std::exchange(snapshots_, {})});
+  WriteCheckpoint write{cut_id_, cut_name_, {}};
+  for (auto& [by, one] : std::exchange(snapshots_, {})) write.ranks.push_back(std::move(one));
+  self_->send(crew_.writer, std::move(write));
+}
+
+// Training is worth more than its checkpoints.
+void SupervisorState::on_snapshot_refused(const SnapshotRefused& refused) {
+  if (refused.id != cut_id_ || !cutting_) return;
+  config_.observer->on_warning("no further checkpoints: " + one_line(refused.reason));
+  config_.checkpoints = false;
+  cutting_ = false;
+  snapshots_.clear();
+  end_if_settled();
 }
 
 void SupervisorState::on_written(const CheckpointWritten& written) {
@@ -171,6 +186,7 @@ void SupervisorState::on_written(const CheckpointWritten& written) {
   writing_ = false;
   if (!written.error.empty()) return fail({Errc::io, "checkpoint: " + written.error});
   result_.checkpoint = written.path;
+  tell_resume_from(run_folder_of(written.path));
   config_.observer->on_checkpoint(written.path);
   // A checkpoint after a failure would be what the next run goes on from.
   if (stage_ == Stage::draining && stopping_ && !final_cut_begun_ && config_.checkpoints) {
@@ -178,6 +194,11 @@ void SupervisorState::on_written(const CheckpointWritten& written) {
     return begin_cut("");
   }
   end_if_settled();
+}
+
+// To those that would not know it without this process.
+void SupervisorState::tell_resume_from(const std::string& path) {
+  for (const DeputyActor& deputy : crew_.deputies) self_->send(deputy, ResumeFrom{path});
 }
 
 void SupervisorState::on_checkpoint_requested() {
@@ -278,13 +299,16 @@ void SupervisorState::end_if_settled() {
 
 void SupervisorState::fail(Error error) {
   if (stage_ == Stage::closing || stage_ == Stage::ended) return;
-  if (error.code == Errc::peer_down)
-    error.message += resume_hint(result_.checkpoint.empty() ? config_.resumed_from
-                                                            : run_folder_of(result_.checkpoint));
+  if (error.code == Errc::peer_down) error.message += resume_hint_now();
   result_.error = std::move(error);
   if (!trained_at_) trained_at_ = now();
   cutting_ = false;  // the next run would go on from where this one fails
   close();
+}
+
+std::string SupervisorState::resume_hint_now() const {
+  if (!result_.checkpoint.empty()) return resume_hint(run_folder_of(result_.checkpoint));
+  return writing_ ? writing_hint(config_.out) : resume_hint(config_.resumed_from);
 }
 
 // Traces first, here and in the other processes; the watchdog ends what does not answer.
@@ -340,6 +364,7 @@ void SupervisorState::on_down(const caf::down_msg& down) {
   if (stage_ == Stage::closing) return;
   for (Rank rank = 0; rank < static_cast<Rank>(crew_.peers.size()); ++rank) {
     if (crew_.peers[static_cast<std::size_t>(rank)].address() != down.source) continue;
+    if (lost_processes_.count(process_of(rank)) > 0) return;  // the transports have told of it
     if (!on_rank_down(rank)) return;
     for (const PeerActor& peer : crew_.peers) self_->send(peer, PeerLost{rank, ""});
     return;
@@ -396,31 +421,81 @@ void SupervisorState::on_link_lost(LinkLost lost) {
   for (const Rank rank : {lost.reporter, lost.peer})
     if (lost_.count(rank) > 0 || lost_processes_.count(process_of(rank)) > 0) return;
   const std::int32_t process = process_of(lost.peer);
+  lost.reason = one_line(std::move(lost.reason));
   if (process == 0) return fail_over_link(lost);  // this one
-  if (suspects_.emplace(process, std::move(lost)).second) ask_whether_alive(process);
+  if (suspects_.emplace(process, Suspect{std::move(lost), std::nullopt}).second)
+    ask_whether_alive(process);
 }
 
-// Again and again, until one of the two is known: heartbeats bound the time that it takes.
+// Again and again, until one of the two is known.
 void SupervisorState::ask_whether_alive(std::int32_t process) {
   if (stage_ == Stage::closing || suspects_.count(process) == 0) return;
   self_->request(crew_.deputies[static_cast<std::size_t>(process) - 1], kAnswerPatience, Ping{})
       .then(
           [this, process](Pong) {
-            if (const auto lost = suspects_.find(process); lost != suspects_.end())
-              fail_over_link(lost->second);
+            const auto suspect = suspects_.find(process);
+            if (stage_ == Stage::closing || suspect == suspects_.end()) return;
+            const LinkLost lost = std::move(suspect->second.lost);
+            suspects_.erase(suspect);
+            if (lost_processes_.count(process_of(lost.reporter)) == 0) fail_over_link(lost);
           },
-          [this, process](const caf::error&) {
-            self_->delayed_send(SupervisorActor{self_}, kAnswerPatience, AskAgain{process});
-          });
+          [this, process](const caf::error& error) { on_no_answer(process, error); });
 }
+
+// The heartbeats of its connection to the head allow for whole checkpoints on their way, and would
+// notice a process that is stopped far later.
+void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error) {
+  const auto found = suspects_.find(process);
+  if (stage_ == Stage::closing || found == suspects_.end()) return;
+  std::optional<Timestamp>& since = found->second.silent_since;
+  const bool first = !since;
+  if (first || sends_much()) since = now();
+  if (now() - *since >= config_.silence) return on_process_down(process);
+  if (first && error == caf::sec::request_timeout)
+    config_.observer->on_warning("process " + std::to_string(process) + ", to which rank " +
+                                 std::to_string(found->second.lost.reporter) +
+                                 " has lost its link, does not answer: it counts as lost after " +
+                                 std::to_string(static_cast<int>(to_seconds(config_.silence))) +
+                                 " s");
+  self_->delayed_send(SupervisorActor{self_}, kAnswerPatience, AskAgain{process});
+}
+
+// An answer may have to wait for what comes before it.
+bool SupervisorState::sends_much() const { return cutting_ || (collecting_ && with_models_); }
 
 void SupervisorState::fail_over_link(const LinkLost& lost) {
   const auto name = [this](Rank rank) {
     return "rank " + std::to_string(rank) + " (process " + std::to_string(process_of(rank)) + ")";
   };
-  fail({Errc::peer_down, "link between " + name(lost.reporter) + " and " + name(lost.peer) +
-                             " was lost: " + lost.reason +
-                             "; both processes live: look at the network between them"});
+  std::string advice = "look at the network between them";
+  if (is_error_here(lost.reason))
+    advice = "look at the output of process " + std::to_string(process_of(lost.reporter));
+  if (is_malformed(lost.reason)) advice = "see whether both run the same version";
+  const Error error{Errc::peer_down, "link between " + name(lost.reporter) + " and " +
+                                         name(lost.peer) + " was lost: " + lost.reason +
+                                         "; both processes live: " + advice};
+  if (const std::int32_t process = dispensable_process(lost); process > 0)
+    return drop_process(process, error);
+  fail(error);
+}
+
+// At an end of that link: one that the others can do without. 0: neither is.
+std::int32_t SupervisorState::dispensable_process(const LinkLost& lost) const {
+  if (!config_.outlives_ranks) return 0;
+  for (const Rank rank : {lost.peer, lost.reporter})
+    if (const std::int32_t process = process_of(rank);
+        process > 0 && process != process_of(config_.ranks - 1))  // of the servers
+      return process;
+  return 0;
+}
+
+// It lives, and ends when it hears of that.
+void SupervisorState::drop_process(std::int32_t process, const Error& error) {
+  config_.observer->on_warning("process " + std::to_string(process) +
+                               " is dropped: " + error.message);
+  const RunEnded dropped{true, error, false, result_.checkpoint};
+  self_->send(crew_.deputies[static_cast<std::size_t>(process) - 1], dropped);
+  on_process_down(process);
 }
 
 // Servers are ranks of the last process.
@@ -559,6 +634,9 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
         if (state.admits(lost)) state.on_link_lost(std::move(lost));
       },
       [&state](AskAgain again) { state.ask_whether_alive(again.process); },
+      [&state](const SnapshotRefused& refused) {
+        if (state.admits(refused)) state.on_snapshot_refused(refused);
+      },
   };
 }
 

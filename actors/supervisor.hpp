@@ -65,6 +65,8 @@ struct SupervisorConfig {
   double resumed_most = 0;     // the checkpoint that this run goes on from
   Duration elapsed_before{0};  // training time behind that checkpoint
   std::string resumed_from;    // its path, or empty
+  std::string out;             // the output folder, for messages
+  Duration silence{std::chrono::seconds(60)};  // of a process to which a link is lost: it is lost
   std::int64_t run_start_ns = 0;
 };
 
@@ -78,11 +80,13 @@ class SupervisorState {
   void on_step(const StepReport& report);
   void on_finished(RankFinished finished);
   void on_snapshot(RankSnapshot& snapshot);
+  void on_snapshot_refused(const SnapshotRefused& refused);
   void on_report(RankReport& report);
   void on_failed(const RankFailed& failed);
   void on_progress();
   void on_link_lost(LinkLost lost);
   void ask_whether_alive(std::int32_t process);
+  void on_no_answer(std::int32_t process, const caf::error& error);
   void on_evaluated(const EpochEvaluated& evaluated);
   void on_written(const CheckpointWritten& written);
   void on_stop_requested();
@@ -118,7 +122,12 @@ class SupervisorState {
   std::int32_t process_of(Rank rank) const;
   std::int32_t process_behind(const caf::actor_addr& deputy) const;
   std::string last_steps() const;
+  std::string resume_hint_now() const;
+  void tell_resume_from(const std::string& path);
+  bool sends_much() const;
   void fail_over_link(const LinkLost& lost);
+  std::int32_t dispensable_process(const LinkLost& lost) const;
+  void drop_process(std::int32_t process, const Error& error);
   void on_process_down(std::int32_t process);
   void tell_process_lost(std::int32_t process);
   bool on_rank_down(Rank rank);
@@ -142,8 +151,13 @@ class SupervisorState {
   std::set<Rank> lost_;
   std::set<std::int32_t> lost_processes_;
   // Processes to which another one has lost its link, as first reported: each is asked whether it
-  // lives, until it answers (then the link is what broke) or turns out to be lost.
-  std::map<std::int32_t, LinkLost> suspects_;
+  // lives, until it answers (then the link is what broke) or turns out to be lost: its connection
+  // to the head ends, or it leaves the questions of a whole `silence` without an answer.
+  struct Suspect {
+    LinkLost lost;
+    std::optional<Timestamp> silent_since;  // none: no question has stayed without an answer
+  };
+  std::map<std::int32_t, Suspect> suspects_;
   Timestamp last_news_{0};
   std::int64_t epochs_checkpointed_ = 0;
   std::int64_t evaluations_due_ = 0;
@@ -155,7 +169,7 @@ class SupervisorState {
   bool writing_ = false;
   bool stopping_ = false;
   bool stop_early_ = false;  // asked for before the run began
-  std::vector<RankSnapshot> snapshots_;
+  std::map<Rank, RankSnapshot> snapshots_;
 
   bool final_cut_begun_ = false;
   std::map<Rank, RankReport> reports_;

@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "algorithms/server_rules.hpp"
 
@@ -13,6 +12,7 @@ namespace {
 constexpr std::size_t kLongestText = 4096;      // of a name or a version
 constexpr std::size_t kLongestAddress = 65536;  // of a transport
 constexpr std::size_t kMostOptions = 4096;
+constexpr double kMostEpochs = 1e12;  // so that whole numbers of them, and of parts, can be counted
 
 Error stray(const std::string& what) { return {Errc::protocol, what}; }
 
@@ -22,12 +22,12 @@ Expected<void> check_rank(const char* what, Rank rank, std::int32_t ranks) {
                std::to_string(ranks));
 }
 
+bool is_control(char c) { return static_cast<unsigned char>(c) < ' '; }
+
 // One line, of a length that a line has.
 Expected<void> check_text(const char* what, const std::string& text) {
-  const bool plain = std::all_of(text.begin(), text.end(),
-                                 [](char c) { return static_cast<unsigned char>(c) >= ' '; });
-  if (plain && text.size() <= kLongestText) return {};
-  return stray(std::string(what) + " with a text that none has");
+  if (text.size() <= kLongestText && std::none_of(text.begin(), text.end(), is_control)) return {};
+  return stray(std::string(what) + " with an invalid text");
 }
 
 Error unusable(Rank rank, const std::string& what, std::int64_t expected, std::int64_t found) {
@@ -71,10 +71,9 @@ Expected<void> check_model(Rank rank, const FrozenTensor& z, const FrozenTensor&
 
 Expected<void> check(const StepReport& report, const World& world) {
   if (auto checked = check_rank("a step", report.rank, world.workers()); !checked) return checked;
-  const bool sane = report.step >= 0 && report.samples >= 0 && std::isfinite(report.epochs_done) &&
-                    report.epochs_done >= 0;
-  if (!sane)
-    return stray("a step of rank " + std::to_string(report.rank) + " with numbers that none has");
+  const auto counts = [](double epochs) { return epochs >= 0 && epochs <= kMostEpochs; };
+  if (report.step < 0 || report.samples < 0 || !counts(report.epoch) || !counts(report.epochs_done))
+    return stray("a step of rank " + std::to_string(report.rank) + " with invalid numbers");
   return {};
 }
 
@@ -87,6 +86,10 @@ Expected<void> check(const RankSnapshot& snapshot, const World& world) {
   if (snapshot.step < 0)
     return stray("a snapshot of rank " + std::to_string(snapshot.rank) + " at a negative step");
   return check_read(snapshot.rank, "state for a checkpoint", snapshot.state);
+}
+
+Expected<void> check(const SnapshotRefused& refused, const World& world) {
+  return check_rank("a snapshot that was refused", refused.rank, world.ranks);
 }
 
 Expected<void> check(const RankReport& report, const World& world, bool with_model) {
@@ -117,24 +120,32 @@ Expected<void> check(const Farewell& farewell, const World& world) {
 }
 
 Expected<void> check(const PeerLost& lost, const World& world) {
-  if (auto checked = check_rank("the loss", lost.peer, world.ranks); !checked) return checked;
-  return check_text("the loss of a rank", lost.reason);
+  return check_rank("the loss", lost.peer, world.ranks);
 }
 
 Expected<void> check(const LinkLost& lost, const World& world) {
   for (const Rank rank : {lost.reporter, lost.peer})
     if (auto checked = check_rank("the loss of a link", rank, world.ranks); !checked)
       return checked;
-  return check_text("the loss of a link", lost.reason);
+  return {};
 }
 
 Expected<void> check(const Join& join) {
   for (const std::string* text : {&join.job, &join.version, &join.host, &join.nonce, &join.proof})
     if (auto checked = check_text("a process", *text); !checked) return checked;
   if (join.address.size() > kLongestAddress || join.identity.size() > kMostOptions)
-    return stray("a process with an address or options that none has");
+    return stray("a process with an invalid address or invalid options");
+  for (const auto& [key, value] : join.identity)
+    for (const std::string* text : {&key, &value})
+      if (auto checked = check_text("a process", *text); !checked) return checked;
   if (join.process != 0 && !join.deputy) return stray("a process without its own actor");
   return {};
+}
+
+std::string one_line(std::string text) {
+  if (text.size() > kLongestText) text.resize(kLongestText);
+  std::replace_if(text.begin(), text.end(), is_control, ' ');
+  return text;
 }
 
 std::uint64_t least_state_bytes(const OptimizerConfig& optimizer, std::int64_t parameters,

@@ -29,6 +29,7 @@ struct World {
 Expected<void> check(const StepReport& report, const World& world);
 Expected<void> check(const RankFinished& finished, const World& world);
 Expected<void> check(const RankSnapshot& snapshot, const World& world);
+Expected<void> check(const SnapshotRefused& refused, const World& world);
 // `with_model`: one was asked for.
 Expected<void> check(const RankReport& report, const World& world, bool with_model);
 Expected<void> check(const EpochModel& model, const World& world);
@@ -37,6 +38,10 @@ Expected<void> check(const PeerLost& lost, const World& world);
 Expected<void> check(const LinkLost& lost, const World& world);
 // Its texts and numbers alone; the lobby knows who belongs to the run.
 Expected<void> check(const Join& join);
+
+// The text of a message that counts whatever its text is: cut to 4 KiB, control characters replaced
+// by spaces.
+std::string one_line(std::string text);
 
 // Bytes that the state of a worker has at least: the model, its buffers and the optimizer's state.
 std::uint64_t least_state_bytes(const OptimizerConfig& optimizer, std::int64_t parameters,

@@ -197,7 +197,7 @@ Expected<void> run_inproc(const BenchOptions& options, BenchReport& report) {
       if (!done[i]) transport->detach(static_cast<Rank>(i));
     });
   for (std::thread& thread : threads) thread.join();
-  // Who has lost a rank says less than the rank that failed.
+  // A rank that has lost another says less than the rank that failed.
   for (const bool peers_too : {false, true})
     for (const Expected<void>& result : done)
       if (!result && (peers_too || result.error().code != Errc::peer_down)) return result;

@@ -130,7 +130,7 @@ class PointToPoint final : public BenchRank,
     }
   }
 
-  // Whose end ends this: the others see it through them.
+  // The rank whose end ends this one: the others see an end through them.
   Rank partner() const { return rank_ == 0 ? 1 : 0; }
 
   Transport& transport_;
@@ -271,7 +271,7 @@ class AllReduce final : public BenchRank {
     return {};
   }
 
-  // Nobody has the sum of nothing before all have begun.
+  // No rank has the sum of nothing before all have begun.
   Expected<void> barrier() {
     at::Tensor nothing = at::empty({0}, at::TensorOptions(at::kFloat));
     return reduce(nothing);

@@ -31,8 +31,8 @@ class BenchRank {
  public:
   virtual ~BenchRank() = default;
   virtual Expected<void> attach() = 0;
-  // Until the last measurement is over. Errors: peer_down, timeout: who is missing; failed: a
-  // result is wrong. REQUIRES: attach() has succeeded; once.
+  // Until the last measurement is over. Errors: peer_down, timeout: which rank is missing; failed:
+  // a result is wrong. REQUIRES: attach() has succeeded; once.
   virtual Expected<void> run(const OnTimes& on_times) = 0;
 };
 

@@ -24,14 +24,14 @@ constexpr std::size_t kPiece = 1 << 16;
 constexpr std::size_t kPiecesOfAPipe = 16;
 // Longer lines are cut, so that memory stays bounded.
 constexpr std::size_t kLongestLine = 1 << 20;
-// A killed process that has not ended by then is in the kernel's hands: nobody waits for it.
+// A killed process that has not ended by then is in the kernel's hands: it is not waited for.
 constexpr int kReapPatienceMs = 5000;
 
 Error failure(const std::string& what, int error) {
   return {Errc::io, what + ": " + std::strerror(error)};
 }
 
-// A pair of descriptors that closes what nobody took over.
+// A pair of descriptors that closes what was not taken over.
 struct Ends {
   std::array<int, 2> ends = {-1, -1};
   Ends() = default;

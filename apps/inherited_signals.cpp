@@ -40,12 +40,18 @@ bool is_of_libucs(void (*handler)(int)) {
          info.dli_fname != nullptr && std::strstr(info.dli_fname, "libucs") != nullptr;
 }
 
+bool is_crash(int number) {
+  for (const int crash : {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS})
+    if (number == crash) return true;
+  return false;
+}
+
 // Whether the user wants libucs to handle it. SIGHUP is the signal on which it prints its state,
 // unless UCX_DEBUG_SIGNO names another; the others are those of crashes.
 bool asked_for(int number) {
   const auto set = [](const char* name) { return std::getenv(name) != nullptr; };
   const bool crashes = set("UCX_HANDLE_ERRORS") || set("UCX_ERROR_SIGNALS");
-  return set("UCX_DEBUG_SIGNO") || (crashes && number != SIGHUP);
+  return (crashes && number != SIGHUP) || (set("UCX_DEBUG_SIGNO") && !is_crash(number));
 }
 
 }  // namespace

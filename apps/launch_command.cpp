@@ -55,7 +55,7 @@ std::vector<std::string> settings() {
     const std::string text = *entry;
     const auto begins = [&text](const char* with) { return text.rfind(with, 0) == 0; };
     const bool ours = begins("GRAPEVINE_") || begins("UCX_");
-    // Everybody on both machines sees the command line that these become part of.
+    // All users of both machines see the command line that these become part of.
     const bool secret = begins("GRAPEVINE_CLUSTER_SECRET=") || begins(kJobTokenVariable);
     if (ours && !secret && !begins("GRAPEVINE_LAUNCH_")) result.push_back(text);
   }
@@ -268,7 +268,7 @@ class LaunchCommand final : public Command {
         ssh_command(words_of(ssh_), placement.host, directory, all, arguments), {}, true, token};
   }
 
-  // Where the verb writes to; empty: nobody said so.
+  // Where the verb writes to; empty: no option says so.
   std::string out_folder() const {
     return verb_.front() == "train"
                ? given_folder(std::vector<std::string>(verb_.begin() + 1, verb_.end()))

@@ -21,8 +21,6 @@ constexpr std::chrono::milliseconds kPollBehind{20};  // while lines wait to be 
 constexpr std::size_t kFull = std::size_t{1} << 20;   // of lines that wait, in bytes
 constexpr std::size_t kFullAtTheEnd = std::size_t{1} << 26;
 constexpr std::chrono::seconds kReapPatience{15};
-// For processes to end by themselves once one of them was lost, which all that can hear know.
-constexpr std::chrono::milliseconds kLostGrace{10000};
 
 std::string signal_name(int number) {
   const char* name = ::sigabbrev_np(number);
@@ -38,7 +36,9 @@ std::string describe(const LaunchPlace& placement, const ChildEnd& end) {
   if (end.signal != 0) return who + " was killed by signal " + signal_name(end.signal);
   const std::string text = who + " exited with code " + std::to_string(end.exit_code);
   const bool unclear = !placement.here && end.exit_code == kSshFailed;
-  return text + (unclear ? ": ssh could not connect, or a signal ended the process there" : "");
+  const std::string causes =
+      ": ssh could not connect or lost the connection, or a signal ended the process there";
+  return unclear ? text + causes : text;
 }
 
 std::string prefix(const LaunchPlace& placement) {
@@ -46,6 +46,11 @@ std::string prefix(const LaunchPlace& placement) {
 }
 
 bool is_error(const std::string& line) { return line.rfind(kErrorStart, 0) == 0; }
+
+// A signal ended the process, or the connection to it.
+bool is_cut_off(const LaunchPlace& placement, const ChildEnd& end) {
+  return end.signal != 0 || (!placement.here && end.exit_code == kSshFailed);
+}
 
 }  // namespace
 
@@ -55,7 +60,7 @@ Expected<void> LaunchJob::start(const std::vector<LaunchedCommand>& commands) {
     if (!process)
       return Error{process.error().code,
                    name_of(command.placement) + ": " + process.error().message};
-    members_.push_back({command.placement, std::move(*process), false, std::nullopt, ""});
+    members_.push_back({command.placement, std::move(*process), false, {}, "", {}, {}});
   }
   return {};
 }
@@ -73,10 +78,13 @@ Expected<void> LaunchJob::wait() {
 
 Expected<void> LaunchJob::result() const {
   if (!failure_) return {};
-  const bool any_done = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
-    return member.end && member.end->exit_code == 0;
+  // After a request to stop only process 0 says whether the run has left a checkpoint.
+  const bool any_done = std::any_of(members_.begin(), members_.end(), [this](const Member& member) {
+    return member.end && member.end->exit_code == 0 &&
+           (!stop_requested_ || member.placement.rank == 0);
   });
-  if (options_.survivors_go_on && any_done && failure_->code != Errc::bad_input) return {};
+  const bool of_the_job = failure_->code == Errc::bad_input || failure_->code == Errc::stopped;
+  if (options_.survivors_go_on && any_done && !of_the_job) return {};
   Error failure = *failure_;
   if (failure.code == Errc::peer_down && resume_hint_in(failure.message).empty())
     failure.message += hint_;
@@ -94,7 +102,7 @@ bool LaunchJob::running() const {
 }
 
 void LaunchJob::poll_once() {
-  // Who is to end may have something to say first.
+  // A process that is to end may write something first.
   const bool reads = writer_.waiting_bytes() < (stop_requested_ || ending_ ? kFullAtTheEnd : kFull);
   std::vector<pollfd> waits = {{signals_.descriptor(), POLLIN, 0}};
   for (const Member& member : members_) {
@@ -111,9 +119,13 @@ void LaunchJob::poll_once() {
 }
 
 std::chrono::milliseconds LaunchJob::poll_timeout() const {
-  if (!kill_at_) return kPoll;
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*kill_at_ - Clock::now());
-  return std::clamp(left, std::chrono::milliseconds(0), kPoll);
+  auto timeout = kPoll;
+  for (const Member& member : members_) {
+    if (member.end || !member.kill_at) continue;
+    const auto left = *member.kill_at - Clock::now();
+    timeout = std::min(timeout, std::chrono::duration_cast<std::chrono::milliseconds>(left));
+  }
+  return std::max(timeout, std::chrono::milliseconds(0));
 }
 
 void LaunchJob::read_ready(Member& member, bool out, bool err) {
@@ -129,9 +141,10 @@ void LaunchJob::collect_ended() {
                                       [&](const std::string& line) { print_err(member, line); });
     if (member.end) ended.push_back(&member);
   }
-  // Who was killed is the cause; who then exited has lost a peer.
-  std::stable_partition(ended.begin(), ended.end(),
-                        [](const Member* member) { return member->end->signal != 0; });
+  // A process that was killed is the cause; one that then exited has lost a peer.
+  std::stable_partition(ended.begin(), ended.end(), [](const Member* member) {
+    return is_cut_off(member->placement, *member->end);
+  });
   for (Member* member : ended) on_end(*member);
 }
 
@@ -152,32 +165,36 @@ void LaunchJob::on_bad_input(Member& member, const std::string& said) {
     failure_ = bad_input(said.empty() ? describe(member.placement, *member.end) : said);
   if (said == failure_->message) member.held.clear();
   release_held(member);
-  ask_to_end(options_.grace);
+  ask_to_end(false);
 }
 
-// It knows what has ended the job: the loss of another process, or a request. All say the same.
+// It knows what has ended the job: the loss of another process, which all say that know of it, or a
+// request, which process 0 alone says. Where survivors continue, a stop counts more than a loss.
 void LaunchJob::on_said_end(Member& member, const std::string& said) {
   const bool lost = member.end->exit_code == kExitLost;
-  if (!failure_ || (lost && failure_->code == Errc::stopped))
+  const bool counts_more =
+      failure_ && (lost ? failure_->code == Errc::stopped
+                        : options_.survivors_go_on && failure_->code != Errc::bad_input);
+  if (!failure_ || counts_more)
     failure_ = Error{lost ? Errc::peer_down : Errc::stopped,
                      said.empty() ? describe(member.placement, *member.end) : said};
   if (said == failure_->message) member.held.clear();
   release_held(member);
-  if (!lost) return ask_to_end(options_.grace);
-  if (!options_.survivors_go_on) return ask_to_end(std::min(options_.grace, kLostGrace));
-  if (running()) say(describe(member.placement, *member.end) + ": the others go on");
+  if (!lost || !options_.survivors_go_on) return ask_to_end(lost);
+  if (running()) say(describe(member.placement, *member.end) + ": the others continue");
 }
 
-// Whether this job has brought that end about.
-bool LaunchJob::asked_for(const ChildEnd& end) const {
-  if (end.signal == SIGTERM) return ending_ || stop_requested_;
-  return (end.signal == SIGINT && stop_requested_) || (end.signal == SIGKILL && give_up_at_);
+// Whether this job has brought that end about. Which signal ended a process there ssh does not say.
+bool LaunchJob::asked_for(const Member& member) const {
+  const int number = member.end->signal;
+  if (number == SIGTERM || number == 0) return ending_ || stop_requested_;
+  return (number == SIGINT && stop_requested_) || (number == SIGKILL && member.give_up_at);
 }
 
 void LaunchJob::report_failure(const Member& member) {
-  const bool killed = member.end->signal != 0 && !asked_for(*member.end);
-  // How those end that were asked to says nothing more, unless it is what the others have spoken
-  // of.
+  const bool killed = is_cut_off(member.placement, *member.end) && !asked_for(member);
+  // The end of a process that was asked to end says nothing more, unless it is what the others have
+  // spoken of.
   const bool counts_more =
       failure_ &&
       (failure_->code == Errc::stopped ? killed || member.end->signal == 0
@@ -187,20 +204,25 @@ void LaunchJob::report_failure(const Member& member) {
   if (!failure_ || counts_more) failure_ = Error{killed ? Errc::peer_down : Errc::failed, text};
   killed_ = killed_ || killed;
   if (!options_.survivors_go_on) {
-    ask_to_end(killed ? std::min(options_.grace, kLostGrace) : options_.grace);
+    ask_to_end(killed);
   } else if (running()) {
-    say(text + ": the others go on");
+    say(text + ": the others continue");
   }
 }
 
-// The shortest grace counts.
-void LaunchJob::ask_to_end(std::chrono::milliseconds grace) {
-  const auto kill_at = Clock::now() + grace;
-  if (kill_at_ && kill_at < *kill_at_) kill_at_ = kill_at;
+// `lost`: a process was lost.
+void LaunchJob::ask_to_end(bool lost) {
+  const auto lost_grace = std::min(options_.grace, options_.lost_grace);
+  for (Member& member : members_)
+    kill_within(member, lost && member.placement.rank != 0 ? lost_grace : options_.grace);
   if (std::exchange(ending_, true)) return;
-  if (stop_requested_) return;  // they are at it
-  signal_all(SIGTERM);
-  kill_at_ = kill_at;
+  if (!stop_requested_) signal_all(SIGTERM);
+}
+
+// The shortest grace counts.
+void LaunchJob::kill_within(Member& member, std::chrono::milliseconds grace) {
+  const auto at = Clock::now() + grace;
+  if (!member.give_up_at && (!member.kill_at || at < *member.kill_at)) member.kill_at = at;
 }
 
 void LaunchJob::forward_signals() {
@@ -208,8 +230,9 @@ void LaunchJob::forward_signals() {
     signal_all(number);
     if (number == SIGUSR1) continue;
     stop_requested_ = true;
-    if (!kill_at_) kill_at_ = Clock::now() + options_.grace;
-    if (number == SIGINT && interrupted_) kill_at_ = Clock::now();  // asked twice: now
+    const bool twice = number == SIGINT && interrupted_;
+    for (Member& member : members_)
+      kill_within(member, twice ? std::chrono::milliseconds(0) : options_.grace);
     interrupted_ = interrupted_ || number == SIGINT;
   }
 }
@@ -220,26 +243,24 @@ void LaunchJob::signal_all(int number) {
 }
 
 void LaunchJob::enforce_grace() {
-  if (give_up_at_ && Clock::now() >= *give_up_at_) give_up();
-  if (!kill_at_ || Clock::now() < *kill_at_) return;
+  const auto now = Clock::now();
   for (Member& member : members_) {
     if (member.end) continue;
+    if (member.give_up_at && now >= *member.give_up_at) give_up(member);
+    if (!member.kill_at || now < *member.kill_at) continue;
     say(name_of(member.placement) + " has not ended: killing it");
     member.process->signal(SIGKILL);  // through ssh too
     member.process->kill_group();
+    member.kill_at.reset();
+    member.give_up_at = now + kReapPatience;
   }
-  kill_at_.reset();
-  give_up_at_ = Clock::now() + kReapPatience;
 }
 
 // Nothing ends a process that waits for a dead disk or device: the job is over all the same.
-void LaunchJob::give_up() {
-  for (Member& member : members_) {
-    if (member.end) continue;
-    say(name_of(member.placement) + " does not end although it was killed: look there");
-    member.end = ChildEnd{-1, SIGKILL};
-    if (!failure_) failure_ = Error{Errc::failed, describe(member.placement, *member.end)};
-  }
+void LaunchJob::give_up(Member& member) {
+  say(name_of(member.placement) + " does not end although it was killed: look there");
+  member.end = ChildEnd{-1, SIGKILL};
+  if (!failure_) failure_ = Error{Errc::failed, describe(member.placement, *member.end)};
 }
 
 void LaunchJob::print_out(const Member& member, std::string line) {

@@ -23,6 +23,9 @@ struct LaunchJobOptions {
   // begin with '{'.
   bool plain_output = false;
   std::chrono::milliseconds grace = std::chrono::seconds(60);  // between SIGTERM and SIGKILL
+  // The most of it for processes other than 0 once one was lost, as they find that by themselves.
+  // Process 0 still has files to write.
+  std::chrono::milliseconds lost_grace = std::chrono::seconds(10);
 };
 
 struct LaunchedCommand {
@@ -30,10 +33,10 @@ struct LaunchedCommand {
   ChildCommand command;
 };
 
-// Every line that a process writes comes out whole, after "[rank] ". Where nobody reads them, the
-// processes wait with their next ones, as on a pipe; this job does not. SIGINT, SIGTERM and SIGUSR1
-// go on to all processes; after the first two they have the grace period to end, and a second
-// SIGINT kills them. The destructor kills what runs still. One thread, and one that writes.
+// Every line that a process writes comes out whole, after "[rank] ". Where nothing reads them,
+// the processes wait with their next ones, as on a pipe; this job does not. SIGINT, SIGTERM and
+// SIGUSR1 go on to all processes; after the first two they have the grace period to end, and a
+// second SIGINT kills them. The destructor kills what runs still. One thread, and one that writes.
 class LaunchJob {
  public:
   LaunchJob(LaunchJobOptions options, SignalPipe& signals, Console& console)
@@ -43,17 +46,18 @@ class LaunchJob {
   Expected<void> start(const std::vector<LaunchedCommand>& commands);
 
   // Until the last one has ended. Errors: bad_input: a process found its input bad, with what it
-  // said about it; peer_down: a process was killed, or has lost another one, and says which;
-  // stopped: by request, with a checkpoint; failed: which process ended how, the first one where
-  // several did. A process that was killed counts more than those that lost it. Bad input ends the
-  // job whatever the options say, since nothing has been trained by then. All that they wrote is
-  // written on when this returns, but where stop_requested() and nobody reads it.
+  // said about it; peer_down: a process was killed, or the connection to it was lost, or it has
+  // lost another one and says which; stopped: by request, with a checkpoint, as process 0 alone
+  // says; failed: which process ended how, the first one where several did. A process that was
+  // killed counts more than those that lost it. Bad input ends the job whatever the options say,
+  // since nothing has been trained by then. All that they wrote is written on when this returns,
+  // but where stop_requested() and nothing reads it.
   Expected<void> wait();
 
   // 128 + n where signal n has ended the job's only process; after wait().
   std::optional<int> exit_code() const;
 
-  // Somebody has asked this job to stop: it is not to be started again.
+  // By a signal: the job is not to be started again.
   bool stop_requested() const { return stop_requested_; }
 
  private:
@@ -65,6 +69,8 @@ class LaunchJob {
     std::optional<ChildEnd> end;  // once it is reaped
     // Its last "error: " line. What all processes say of bad input is to be said once.
     std::string held;
+    std::optional<Clock::time_point> kill_at;     // once it was asked to end
+    std::optional<Clock::time_point> give_up_at;  // once it was killed
   };
 
   static constexpr std::size_t kNoBound = std::numeric_limits<std::size_t>::max();
@@ -78,13 +84,14 @@ class LaunchJob {
   void on_end(Member& member);
   void on_bad_input(Member& member, const std::string& said);
   void on_said_end(Member& member, const std::string& said);
-  bool asked_for(const ChildEnd& end) const;
+  bool asked_for(const Member& member) const;
   void report_failure(const Member& member);
   void forward_signals();
   void signal_all(int number);
-  void ask_to_end(std::chrono::milliseconds grace);
+  void ask_to_end(bool lost);
+  static void kill_within(Member& member, std::chrono::milliseconds grace);
   void enforce_grace();
-  void give_up();
+  void give_up(Member& member);
   std::chrono::milliseconds poll_timeout() const;
 
   void print_out(const Member& member, std::string line);
@@ -97,10 +104,8 @@ class LaunchJob {
   SignalPipe& signals_;
   LineWriter writer_;
   std::vector<Member> members_;
-  std::optional<Clock::time_point> kill_at_;
-  std::optional<Clock::time_point> give_up_at_;  // on those that were killed
-  std::optional<Error> failure_;                 // the first one, or what counts more
-  std::string hint_;                             // of going on, as a process said it
+  std::optional<Error> failure_;  // the first one, or what counts more
+  std::string hint_;              // of going on, as a process said it
   bool killed_ = false;  // `failure_` is the end of a process by a signal that was not this job's
   bool ending_ = false;  // a failure ends the others: how they end says nothing more
   bool stop_requested_ = false;

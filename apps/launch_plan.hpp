@@ -55,7 +55,7 @@ std::string shell_quoted(const std::string& text);
 
 // The command that runs `arguments` with `variables` in `directory` on `host`. `ssh`: the program
 // and its options. The first line of standard input is the job's secret, which the process gets as
-// kJobTokenVariable: command lines are for everybody to see. Then come signal names, one a line
+// kJobTokenVariable: command lines are for all users to see. Then come signal names, one a line
 // ("TERM"), which the process gets; at its end the process gets SIGTERM, and after ten seconds
 // SIGKILL: so it ends with its launcher.
 std::vector<std::string> ssh_command(const std::vector<std::string>& ssh, const std::string& host,

@@ -63,7 +63,7 @@ struct LineWriter::Shared {
     on_done(done);
   }
 
-  // Nothing more once it is left behind: the streams are somebody else's then.
+  // Nothing more once it is left behind: the streams belong to the end of the process then.
   void write_one(const JobLine& line) {
     {
       const std::lock_guard<std::mutex> lock(mutex);

@@ -25,7 +25,7 @@ class LineWriter {
   static constexpr std::size_t kDoneBytes = std::size_t{64} << 10;
 
   // `bytes`: of lines that wait. Beyond it the oldest are left out, and err says how many.
-  // REQUIRES: from the first add() to the end of drain() nobody else writes to the console, which
+  // REQUIRES: from the first add() to the end of drain() nothing else writes to the console, which
   // outlives both.
   LineWriter(Console& console, std::size_t bytes, Write write, Done on_done = nullptr);
   // Waits until all is written, but not for what drain() has given up.
@@ -33,13 +33,13 @@ class LineWriter {
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
 
-  // Does not wait for anybody.
+  // Does not wait.
   void add(JobLine line);
   // Of lines that are not being written yet.
   std::size_t waiting_bytes() const;
 
-  // Until all is written: for how long is the reader's affair, as with any pipe. But once somebody
-  // has asked to stop, before or (`stop_requested` says so then) meanwhile, a reader that takes
+  // Until all is written: for how long is the reader's affair, as with any pipe. But once a
+  // stop was asked for, before or (`stop_requested` says so then) meanwhile, a reader that takes
   // nothing for `patience` ends the waiting. Then false, and the console says that a thread is left
   // behind, and on which stream.
   bool drain(SignalPipe& signals, bool& stop_requested,

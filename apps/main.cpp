@@ -47,7 +47,8 @@ void open_closed_streams() {
 // The last resort, e.g. where memory runs out in a library's thread: one line and an exit code, as
 // after every other failure.
 [[noreturn]] void end_with_a_line() {
-  std::string line = "error: ended by a failure of unknown kind: report it with the command that was run";
+  std::string line =
+      "error: ended by a failure of unknown kind: report it with the command that was run";
   if (const std::exception_ptr problem = std::current_exception())
     line = "error: " + grapevine::exception_line(problem);
   line += '\n';

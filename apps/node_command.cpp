@@ -403,6 +403,9 @@ class NodeCommand final : public Command {
           "or listen on 127.0.0.1");
     if (secret->empty())
       spdlog::warn("no --secret-file: every user of this machine can run jobs here as this user");
+    else if (secret->size() < kShortestGoodSecret)
+      spdlog::warn("the secret has {} characters: use {} random ones or more, as it can be guessed",
+                   secret->size(), kShortestGoodSecret);
     return Node(options_, std::move(*listen), std::move(first), std::move(*secret), console).run();
   }
 

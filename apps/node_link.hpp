@@ -27,7 +27,7 @@ bool is_any_host(const std::string& host);
 // is empty or holds more than a line.
 Expected<std::string> read_secret(const std::string& path);
 
-// Messages and heartbeats. Who says nothing for `silence` counts as gone. REQUIRES: at least
+// Messages and heartbeats. A peer that is silent for `silence` counts as gone. REQUIRES: at least
 // kLeastNodeSilence. Call it before the system is made.
 void configure_for_nodes(caf::actor_system_config& config, Duration silence);
 inline constexpr Duration kLeastNodeSilence = std::chrono::seconds(2);

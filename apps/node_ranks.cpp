@@ -25,7 +25,7 @@ std::string program() {
   return ignored ? "grapevine" : self.string();
 }
 
-// A node's own options are none of a job's, and its secret is nobody else's.
+// A node's own options are none of a job's, and its secret is its own.
 std::vector<std::string> taken_away() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {

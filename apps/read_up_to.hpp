@@ -1,4 +1,4 @@
-// read_up_to: files that somebody names and that may be larger than they ought to be.
+// read_up_to: files that a user names and that may be larger than they ought to be.
 #pragma once
 #include <cstddef>
 #include <istream>

@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
+
+#include "actors/files.hpp"
 
 namespace grapevine {
 namespace {
@@ -26,8 +27,7 @@ auto retry(Call call) {
 Expected<RowFile> RowFile::open(const std::filesystem::path& path) {
   const int descriptor =
       retry([&] { return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666); });
-  if (descriptor < 0)
-    return Error{Errc::io, "cannot write '" + path.string() + "': " + std::strerror(errno)};
+  if (descriptor < 0) return file_error("write", path, errno);
   struct stat status {};
   const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   return RowFile(path, descriptor, regular ? static_cast<std::int64_t>(status.st_size) : -1);
@@ -75,7 +75,7 @@ Expected<void> RowFile::write() {
   }
   if (size_ >= 0) size_ += static_cast<std::int64_t>(done);
   waiting_.erase(0, done);
-  if (refused_) return error(number);
+  if (refused_) return file_error("write", path_, number);
   return {};
 }
 
@@ -83,13 +83,9 @@ Expected<void> RowFile::sync() {
   if (auto written = write(); !written) return written;
   if (retry([&] { return ::fdatasync(descriptor_); }) == 0 || errno == EINVAL || errno == ENOTSUP)
     return {};
-  return error(errno);
+  return file_error("write", path_, errno);
 }
 
 std::int64_t RowFile::take_lost() { return std::exchange(lost_, 0); }
-
-Error RowFile::error(int number) const {
-  return {Errc::io, "cannot write '" + path_.string() + "': " + std::strerror(number)};
-}
 
 }  // namespace grapevine

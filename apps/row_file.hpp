@@ -36,7 +36,6 @@ class RowFile {
  private:
   RowFile(std::filesystem::path path, int descriptor, std::int64_t size)
       : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
-  Error error(int number) const;
 
   std::filesystem::path path_;
   int descriptor_ = -1;

@@ -80,7 +80,7 @@ struct RunDisplay::Shared {
     if (end_of_bar != BarEnd::none) bar.reset();
   }
 
-  // Nothing more once it is left behind: the streams are somebody else's then.
+  // Nothing more once it is left behind: the streams belong to the end of the process then.
   bool may_write(bool to_err = true) {
     const std::lock_guard<std::mutex> lock(mutex);
     on_err = to_err;
@@ -187,6 +187,7 @@ void RunDisplay::end_progress(bool finished) {
 
 bool RunDisplay::drain(const std::function<bool()>& stop_requested, Duration patience,
                        Duration short_patience) {
+  if (!thread_.joinable()) return false;  // it was left behind before
   end_progress(false);
   std::unique_lock<std::mutex> lock(shared_->mutex);
   std::int64_t written = shared_->written;

@@ -1,5 +1,5 @@
 // RunDisplay: what `train` says on its streams, written by a thread of its own: a stopped terminal
-// or a full pipe holds up nobody else.
+// or a full pipe holds up no other thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,7 +17,7 @@ namespace grapevine {
 // drain() and destruction, which belong to one thread.
 class RunDisplay {
  public:
-  // Takes the log (spdlog's default one), too, until drain() has succeeded. REQUIRES: nobody else
+  // Takes the log (spdlog's default one), too, until drain() has succeeded. REQUIRES: nothing else
   // writes to the console meanwhile; it outlives this.
   explicit RunDisplay(Console& console);
   // Waits for what is written at this moment, but not for what drain() has given up.
@@ -35,9 +35,9 @@ class RunDisplay {
   // `finished`: with a last line about the whole run.
   void end_progress(bool finished);
 
-  // Until all is written. A reader that takes nothing for `patience`, or for `short_patience` once
-  // `stop_requested`, ends the waiting: then false, and the console says which stream is stuck and
-  // that a thread is left behind.
+  // Until all is written; may be called again. A reader that takes nothing for `patience`, or for
+  // `short_patience` once `stop_requested`, ends the waiting: then false, and the console says
+  // which stream is stuck and that a thread is left behind.
   bool drain(const std::function<bool()>& stop_requested,
              Duration patience = std::chrono::seconds(60),
              Duration short_patience = std::chrono::seconds(5));

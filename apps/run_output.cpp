@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -87,9 +88,12 @@ void RunOutput::keep_rows(const OutputBefore& before) {
 // metrics.csv gets its name, once.
 Expected<void> RunOutput::open_rows() {
   if (rows_) return {};
-  if (begin_)
-    if (auto named = begin_->commit(); !named) return named;
-  begin_.reset();
+  if (begin_) {
+    const auto named = begin_->commit();
+    if (!named && !begin_->spent()) return named;
+    begin_.reset();
+    if (!named) warn(named.error().message);  // the name may not survive a power failure
+  }
   auto rows = RowFile::open(path_);
   if (!rows) return rows.error();
   rows_.emplace(*std::move(rows));
@@ -166,11 +170,21 @@ void RunOutput::on_end(RunResult result) {
   ended_ = true;
 }
 
+void RunOutput::on_failed(const std::string& why) noexcept {
+  try {
+    failure_ = why;
+  } catch (const std::bad_alloc&) {  // then finished() says that the last rows are missing
+    return;
+  }
+  ended_ = true;
+}
+
 Expected<void> RunOutput::finished() const {
   if (!ended_)
     return Error{Errc::io, "'" + path_ +
                                "' is not complete: its last rows could not be written in time; "
                                "check its file system"};
+  if (!failure_.empty()) return Error{Errc::io, "'" + path_ + "' is not complete: " + failure_};
   return written_;
 }
 

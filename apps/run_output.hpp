@@ -47,6 +47,7 @@ class RunOutput : public RunReport {
   void on_steps_lost(std::int64_t count) override;
   void on_idle() override;
   void on_end(RunResult result) override;
+  void on_failed(const std::string& why) noexcept override;
 
   // Says it, and tells the followers.
   void warn(const std::string& message);
@@ -71,6 +72,7 @@ class RunOutput : public RunReport {
   Step newest_step_ = 0;              // of rank 0
   std::int64_t lost_ = 0;             // rows
   Expected<void> written_;            // how the last attempt went
+  std::string failure_;               // why no call follows; empty: nothing has failed
   std::atomic<bool> ended_{false};    // the rest belongs to the main thread then
 };
 

@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "actors/files.hpp"
-#include "actors/resume_hint.hpp"
 #include "actors/scheduling.hpp"
 #include "actors/thread_headroom.hpp"
 #include "apps/console.hpp"
@@ -46,7 +45,7 @@ Duration shut_down_patience(const RunResult& result) {
   return result.writing ? kWritingPatience : kLostPatience;
 }
 
-// The end of a run that was asked to stop, for who started it.
+// The end of a run that was asked to stop, as process 0 says it.
 Error stopped(const std::string& folder) {
   if (folder.empty())
     return {Errc::failed, "stopped by request, without a checkpoint to resume from"};
@@ -140,6 +139,7 @@ class TrainCommand : public Command {
     // The command may start the next run, here, at once.
     output->reset();
     job.out_lock.reset();
+    display.drain([] { return true; });
     if (auto queued = run_requeue_command(job); !queued) return queued;
     return stopped(job.out);
   }
@@ -178,14 +178,14 @@ class TrainCommand : public Command {
     return submit_job(job, console);
   }
 
-  // Of a process that only trains: the head speaks for the run.
+  // Of a process that only trains: the head speaks for the run. That is so of a stop, too: this
+  // process ends while the head still writes its files, and launchers kill a job of which one
+  // process ends with another code than 0.
   static Expected<void> take_part(TrainJob& job, SignalFlags& signals, Console& console) {
     const auto end = std::make_shared<RunEnd>();
     const RunResult result =
         run_to_the_end(std::move(job.run), end, nullptr, signals, nullptr, console);
     if (result.error) return *result.error;
-    if (result.interrupted)
-      return stopped(result.checkpoint.empty() ? "" : run_folder_of(result.checkpoint));
     return {};
   }
 
@@ -202,7 +202,7 @@ class TrainCommand : public Command {
     return {first_steps(job), whole_epochs(job.run.resumed_most()), rows_before(job)};
   }
 
-  // Whoever else wants to see the run as it goes on.
+  // The outputs beside metrics.csv that grow during the run.
   static Expected<void> add_followers(const TrainJob& job, RunOutput& output, RunDisplay& display) {
     const TrainOptions& o = job.options;
     if (o.tensorboard) {
@@ -308,18 +308,21 @@ class TrainCommand : public Command {
     }
   }
 
-  // The checkpoint is on disk: whoever runs next goes on from it.
+  // The checkpoint is on disk: the next run continues from it.
   static Expected<void> run_requeue_command(const TrainJob& job) {
     const std::string& command = job.options.requeue_command;
     ::setenv("GRAPEVINE_REQUEUE_FOLDER", job.out.c_str(), 1);
-    // Which commands expect.
-    for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_DFL);
+    // Which commands expect; here they stay ignored.
+    auto* const broken_pipe = std::signal(SIGPIPE, SIG_DFL);
+    auto* const large_file = std::signal(SIGXFSZ, SIG_DFL);
     const int status = std::system(command.c_str());  // NOLINT: the user's own command
+    std::signal(SIGPIPE, broken_pipe);
+    std::signal(SIGXFSZ, large_file);
     if (status == 0) return {};
     const std::string code = WIFEXITED(status) ? "exit code " + std::to_string(WEXITSTATUS(status))
                                                : "status " + std::to_string(status);
     return Error{Errc::failed, "--requeue-command '" + command + "' failed with " + code +
-                                   ": go on by hand with --resume " + job.out};
+                                   ": continue by hand with --resume " + job.out};
   }
 
   static Expected<void> report(const TrainJob& job, const RunResult& result,
@@ -369,7 +372,7 @@ class TrainCommand : public Command {
     if (!file) return file.error();
     const std::string temporary = file->temporary_path().string();
     if (auto saved = (*model)->save(temporary); !saved) {
-      // Nobody knows the temporary name.
+      // The user does not know the temporary name.
       Error error = saved.error();
       for (auto at = error.message.find(temporary); at != std::string::npos;
            at = error.message.find(temporary, at + path.size()))

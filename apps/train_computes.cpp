@@ -98,12 +98,14 @@ Expected<std::vector<std::string>> gpus_in_use(TrainJob& job, const std::vector<
   return job.gpu_claims->gather(launched.local_processes, from_seconds(job.options.join_timeout_s));
 }
 
-// A GPU of `devices` that other workers use as well, or why it is not known that there is none.
-std::string shared_by_others(const Devices& devices,
-                             const Expected<std::vector<std::string>>& in_use) {
-  if (!in_use) return "perhaps these GPUs (" + in_use.error().message + ")";
+// Why `devices` may be in use by other workers as well; empty: they are not.
+std::string why_shared(const Devices& devices, const Expected<std::vector<std::string>>& in_use) {
   const auto own = device_ids(devices);
-  return own ? shared_gpu(*own, *in_use) : own.error().message;
+  if (!own || !in_use)
+    return "it is not known whether other workers use these GPUs: " +
+           (own ? in_use.error() : own.error()).message;
+  const std::string shared = shared_gpu(*own, *in_use);
+  return shared.empty() ? "" : "other workers use " + shared + " as well";
 }
 
 Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
@@ -143,7 +145,7 @@ Expected<void> make_computes(TrainJob& job) {
   for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
     const Rank rank = job.local_ranks[i];
     const Devices& own = (*devices)[i];
-    auto compute = make_compute(job, rank, own, shared_by_others(own, in_use));
+    auto compute = make_compute(job, rank, own, why_shared(own, in_use));
     if (!compute) return compute.error();
     job.parameters = (*compute)->dimension();
     job.run.computes[static_cast<std::size_t>(rank)] = std::move(*compute);

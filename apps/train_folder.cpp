@@ -130,7 +130,7 @@ std::vector<EarlierOutput> earlier_outputs(const std::string& out) {
     if (entry.path().extension() == ".gvtrace") old.push_back(entry.path());
   for (const auto& run : fs::directory_iterator(fs::path(out) / "tensorboard", ignored)) {
     const std::string name = run.path().filename().string();
-    if (name.rfind("rank-", 0) != 0 && name != "validation") continue;  // somebody else's
+    if (name.rfind("rank-", 0) != 0 && name != "validation") continue;  // of another program
     for (const auto& entry : fs::directory_iterator(run.path(), ignored))
       if (entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0)
         old.push_back(entry.path());

@@ -28,7 +28,7 @@ struct TrainJob {
   std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
   std::shared_ptr<const SharedParts> parts;     // of the run
-  std::shared_ptr<const GpuClaims> gpu_claims;  // of this process; null: nobody asks for them
+  std::shared_ptr<const GpuClaims> gpu_claims;  // of this process; null: no worker asks for them
 
   // Process 0 supervises, validates and writes; the others only train.
   bool is_head() const { return !launched || launched->process == 0; }

@@ -182,7 +182,7 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options) 
     return bad_input(given + " does not fit --optimizer " + options.optimizer +
                      ", which has a mean of gradients of its own: drop it, or use sgd");
   const auto wiring = effective_wiring(options);
-  if (!wiring) return {};  // somebody else says what is wrong with it
+  if (!wiring) return {};  // make_train_job() says what is wrong with it
   const auto value_of = [&](const std::string& key) {
     const auto found = wiring->keys().find(key);
     return found == wiring->keys().end() ? std::string() : found->second;

@@ -82,7 +82,7 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
 // Errors (bad_input): both are from the same place, or there are no steps.
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options);
 
-// --momentum that somebody gave, where no step uses it. Errors: bad_input.
+// --momentum that was given, where no step uses it. Errors: bad_input.
 Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options);
 
 // After settle_length(): the options that `train` on another machine needs to run the same job:

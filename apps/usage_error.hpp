@@ -22,7 +22,7 @@ struct VerbUsage {
 std::string usage_message(const VerbUsage& usage, const CLI::ParseError& error);
 
 // `error` behind "GRAPEVINE_<OPTION>: " where it begins with an option that only the environment
-// has set: nobody finds it on the command line.
+// has set: it is not to be found on the command line.
 Error with_variable(const VerbUsage& usage, Error error);
 
 // Warnings, each a line, about variables GRAPEVINE_… of `environment` ("NAME=VALUE" each, as in

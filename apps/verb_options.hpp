@@ -86,7 +86,7 @@ Expected<std::string> read_toml_file(const std::string& path, const std::string&
 using Places = std::map<std::string, std::string>;
 
 // Sets the options that a TOML text names and that neither the environment nor the command line
-// has set, or adds to them where they add up; keys in `others` are somebody else's. Notes in
+// has set, or adds to them where they add up; keys in `others` are not its options. Notes in
 // `places` where it set them, and where the keys of the tables in `others` are. Errors (bad_input):
 // file, line and key; an option named twice.
 Expected<void> read_options(CLI::App& app, const std::string& text, const std::string& path,

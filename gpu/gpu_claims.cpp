@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -27,7 +26,7 @@ const std::string kPrefix = "claim-";
 
 Error io_error(const std::string& what) { return {Errc::io, what + ": " + std::strerror(errno)}; }
 
-// Somebody else's could show us anything.
+// The folder of another user could show us anything.
 Expected<void> own_folder(const std::string& folder) {
   if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
     return io_error("cannot make " + folder);
@@ -52,12 +51,13 @@ std::optional<Claim> parse(const std::string& text) {
   return claim;
 }
 
-// Nothing where its process is gone: then the file is removed.
+// Nothing where its process is gone: then the file is removed. Readers share their lock, so that
+// none takes another for the process.
 std::optional<Claim> read_claim(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return {};
   std::optional<Claim> claim;
-  if (::flock(file, LOCK_EX | LOCK_NB) == 0) {
+  if (::flock(file, LOCK_SH | LOCK_NB) == 0) {
     ::unlink(path.c_str());
   } else if (errno == EWOULDBLOCK) {
     std::string text(kMostBytes, '\0');
@@ -96,12 +96,12 @@ std::string shared_gpu(const std::vector<std::string>& own, const std::vector<st
 }
 
 std::string gpu_claims_folder() {
-  const char* temporary = std::getenv("TMPDIR");
-  return std::string(temporary != nullptr && *temporary != '\0' ? temporary : "/tmp") +
-         "/grapevine-gpus-" + std::to_string(::geteuid());
+  const bool in_memory = ::access("/dev/shm", W_OK | X_OK) == 0;
+  return std::string(in_memory ? "/dev/shm" : "/tmp") + "/grapevine-gpus-" +
+         std::to_string(::geteuid());
 }
 
-// Under its name only when it is whole and locked, so that nobody takes it for a dead one's.
+// Under its name only when it is whole and locked, so that no reader takes it for a dead one's.
 Expected<GpuClaims> GpuClaims::post(const std::string& folder, const std::string& run, int process,
                                     const std::vector<std::string>& ids) {
   if (auto own = own_folder(folder); !own) return own.error();

@@ -40,7 +40,8 @@ class GpuClaims {
   int file_ = -1;     // locked
 };
 
-// The folder of this user, in the machine's folder for temporary files.
+// The folder of this user, in /dev/shm or, where that cannot be written to, in /tmp: the same for
+// all processes of the machine. TMPDIR does not count, as schedulers give each task its own.
 std::string gpu_claims_folder();
 
 }  // namespace grapevine

@@ -17,7 +17,7 @@ std::string obstacle(const std::vector<at::Device>& devices, const std::string& 
         return "replicas " + std::to_string(j) + " and " + std::to_string(i) + " share " +
                devices[i].str();
   }
-  if (!shared.empty()) return "other workers use " + shared + " as well";
+  if (!shared.empty()) return shared;
   return built_in ? "" : "this build has no NCCL";
 }
 

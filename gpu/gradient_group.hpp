@@ -35,9 +35,9 @@ struct GroupChoice {
 
 // Whether gradients of a worker's `devices` are summed by NCCL or in the host's memory. NCCL takes
 // one replica for each GPU, and no other worker may use the GPUs: collectives of two groups that
-// reach two GPUs in different orders wait for each other for ever. `shared`: one that others use as
-// well, for the line (shared_gpu() of gpu/gpu_claims.hpp); empty: none. `built_in`: whether this
-// build has NCCL. Pure.
+// reach two GPUs in different orders wait for each other for ever. `shared`: why others may use
+// them as well, as a clause for the line; empty: they do not. `built_in`: whether this build has
+// NCCL. Pure.
 GroupChoice choose_group(const std::vector<at::Device>& devices, const std::string& shared,
                          bool built_in);
 

@@ -14,7 +14,8 @@ class LogLimit {
   using Clock = std::chrono::steady_clock;
   explicit LogLimit(Clock::duration interval = std::chrono::seconds(10)) : interval_(interval) {}
 
-  // What to append to a line that may be said now, such as " (and 41 more)"; nothing: say nothing.
+  // What to append to a line that may be said now, such as " (and 41 more before)"; nothing: say
+  // nothing.
   std::optional<std::string> admit(Clock::time_point now = Clock::now()) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (last_ && now - *last_ < interval_) {

@@ -144,13 +144,18 @@ int listening_error(const SocketAddress& address, bool also_listen) {
 std::string listening_address(const std::string& host, bool all_here) {
   const auto found = resolve(host, "0", std::chrono::steady_clock::now() + kLookUp);
   if (!found) return "";
-  const bool loopback_meant = all_here || is_loopback_host(host);
-  for (const SocketAddress& address : *found) {
-    std::string name = numeric_host(address);
-    if (is_loopback_host(name) && !loopback_meant) continue;
-    if (listening_error(address, false) == 0) return name;
-  }
-  return "";
+  std::vector<std::string> own, loopback;
+  for (const SocketAddress& address : *found)
+    if (std::string name = numeric_host(address); listening_error(address, false) == 0)
+      (is_loopback_host(name) ? loopback : own).push_back(std::move(name));
+  return chosen_address(own, loopback, all_here || is_loopback_host(host));
+}
+
+// With several addresses others may use any of them.
+std::string chosen_address(const std::vector<std::string>& own,
+                           const std::vector<std::string>& loopback, bool loopback_meant) {
+  if (loopback_meant && !loopback.empty()) return loopback.front();
+  return own.size() == 1 ? own.front() : "";
 }
 
 Expected<void> can_listen(const std::string& host, std::uint16_t port) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "messages/expected.hpp"
 
@@ -27,12 +28,16 @@ std::string machine_name();
 // Empty where the host cannot be resolved within ten seconds or there is no route to it.
 std::string own_address_towards(const std::string& host);
 
-// Where to listen so that others reach this machine as `host`, and on no other interface: the
+// Where to listen so that others reach this machine as `host`, and on no other interface: the only
 // address of this machine that the name stands for. Loopback where `host` says so itself, or where
 // a name of this machine stands for it (as /etc/hosts may have it) and `all_here`: nobody else
-// connects. Empty, for all interfaces: `host` is no address of this machine, as behind a router or
-// a service, or cannot be resolved within ten seconds.
+// connects. Empty, for all interfaces: the name stands for several addresses of this machine, of
+// which others may use any; for none, as behind a router or a service; or it cannot be resolved
+// within ten seconds.
 std::string listening_address(const std::string& host, bool all_here);
+// The choice alone, among the addresses of this machine that a name stands for.
+std::string chosen_address(const std::vector<std::string>& own,
+                           const std::vector<std::string>& loopback, bool loopback_meant);
 
 // Whether this process may listen there; `host` empty: on all interfaces. Errors (io): the system's
 // words, such as "Address already in use".

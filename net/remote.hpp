@@ -41,8 +41,8 @@ class RemoteTransport : public Transport {
   virtual std::string address() const = 0;
   // Connects to all other processes; `addresses` by process, the own one ignored. Returns once
   // messages can be sent to every rank. A message from a process that is connected earlier waits
-  // for the attach() of its receiver. Errors (timeout, io): name the process, its host and address;
-  // failed: cancelled.
+  // for the attach() of its receiver. Errors (timeout, io; peer_down: one went away meanwhile):
+  // name the process, its host and address; failed: cancelled.
   virtual Expected<void> connect(const std::vector<std::string>& addresses,
                                  const Placement& placement, Duration patience,
                                  const ConnectOptions& options) = 0;

@@ -18,6 +18,7 @@
 
 #include "messages/exception_line.hpp"
 #include "messages/log_limit.hpp"
+#include "net/loss_reason.hpp"
 
 namespace grapevine::tcp {
 namespace {
@@ -330,7 +331,7 @@ void Broker::on_data(const caf::io::new_data_msg& message) {
   if (c->state == Connection::State::held) return end(*c, "it did not wait for an answer");
   Receiver receiver(*ranks_, c->process);
   const Expected<void> read = c->reader->consume(data, message.buf.size(), receiver);
-  if (!read) return end(*c, read.error().message);
+  if (!read) return end(*c, kMalformed + read.error().message);
   set_read_size(*c);
   if (receiver.pings() > 0) {
     c->queue.push_back({encode_control({Control::pong, 0}), {}});
@@ -481,23 +482,25 @@ template <class F>
 void Broker::guard(connection_handle handle, F f) {
   try {
     f();
-  } catch (const std::exception& problem) {
-    if (Connection* const c = find(handle)) end(*c, problem.what());
+  } catch (const std::exception&) {
+    if (Connection* const c = find(handle))
+      end(*c, kErrorHere + exception_line(std::current_exception()));
   }
 }
 
 // The last resort: nobody waits for what this broker does no more.
 void Broker::on_exception(const std::exception_ptr& problem) {
   try {
-    spdlog::error("tcp: all connections end: {}", exception_line(problem));
+    const std::string why = exception_line(problem);
+    spdlog::error("tcp: all connections end: {}", why);
     for (const auto& [handle, c] : connections_)
       ::shutdown(static_cast<int>(handle.id()), SHUT_RDWR);
     connections_.clear();
     if (ranks_ != nullptr)
       for (std::int32_t p = 0; p < ranks_->placement().processes(); ++p)
-        if (p != ranks_->placement().own_process) lose(p, "an error in this process");
-  } catch (const std::exception& again) {
-    spdlog::error("tcp: {}", again.what());
+        if (p != ranks_->placement().own_process) lose(p, kErrorHere + why);
+  } catch (const std::exception&) {
+    spdlog::error("tcp: {}", exception_line(std::current_exception()));
   }
   const std::lock_guard<std::mutex> lock(shared_->mutex);
   shared_->finished = true;
@@ -742,8 +745,8 @@ Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::strin
   if (!shared.duplicate.empty()) return bad_input(shared.duplicate);
   const std::int32_t lost = shared.first(Link::lost);
   if (lost >= 0)
-    return Error{Errc::io, shared.names[index(lost)] +
-                               " went away while the others were connecting: see its log"};
+    return Error{Errc::peer_down, shared.names[index(lost)] +
+                                      " went away while the others were connecting: see its log"};
   const std::int32_t missing = shared.first(Link::awaited);
   if (missing >= 0)
     return Error{Errc::timeout, shared.names[index(missing)] + " did not connect within " +

@@ -173,7 +173,7 @@ Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
   if (cancelled) return Error{Errc::failed, "asked to stop"};
   std::ostringstream after;
   after << to_seconds(patience) << " s";
-  return Error{engine_->connect_failed() ? Errc::io : Errc::timeout,
+  return Error{engine_->connect_failed() ? Errc::peer_down : Errc::timeout,
                "cannot connect to " + engine_->unconnected() +
                    (engine_->connect_failed() ? "" : " after " + after.str()) +
                    "; is it running, and can this host reach it over the devices given to UCX?"};

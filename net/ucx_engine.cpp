@@ -15,6 +15,9 @@
 #include <random>
 #include <utility>
 
+#include "messages/exception_line.hpp"
+#include "net/loss_reason.hpp"
+
 namespace grapevine::ucx {
 namespace {
 
@@ -342,18 +345,20 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
   const auto* header = static_cast<const std::byte*>(bytes) + sizeof(Prefix);
   const bool numbered = prefix->kind != Kind::welcome && prefix->kind != Kind::seen;
   if (numbered && !number_is_new(*link, prefix->number))
-    return fail(*link, "it sent number " + std::to_string(prefix->number) + " twice"),
+    return fail(*link,
+                kMalformed + ("it sent number " + std::to_string(prefix->number) + " twice")),
            UCS_ERR_REJECTED;
   switch (prefix->kind) {
     case Kind::message: {
       Expected<DecodedHeader> decoded = check_header(*link, header, size - sizeof(Prefix), length);
-      if (!decoded) return fail(*link, decoded.error().message), UCS_ERR_REJECTED;
+      if (!decoded) return fail(*link, kMalformed + decoded.error().message), UCS_ERR_REJECTED;
       return take_message(*link, prefix->number, *std::move(decoded), data, is_rendezvous);
     }
     case Kind::departure:
       if (prefix->rank < 0 || prefix->rank >= placement_.world_size() ||
           placement_.process_of[static_cast<std::size_t>(prefix->rank)] != link->process)
-        fail(*link, "it took leave for rank " + std::to_string(prefix->rank) + ", not its own");
+        fail(*link, kMalformed + ("it announced the departure of rank " +
+                                  std::to_string(prefix->rank) + ", which is not its own"));
       else
         in_order(*link, prefix->number, Departure{prefix->rank});
       break;
@@ -449,12 +454,14 @@ bool Engine::allocate(Receive& r) {
   try {
     r.payload = pool_.allocate(r.header);
     return true;
-  } catch (const std::exception& e) {
+  } catch (const std::exception&) {
+    const std::string why = exception_line(std::current_exception());
     Link& link = *r.link;
     const std::uint64_t bytes = r.header.payload_bytes();
     if (r.descriptor != nullptr) ucp_am_data_release(worker_->handle(), r.descriptor);
     receives_.erase(r.self);
-    fail(link, "no memory for its message of " + std::to_string(bytes) + " bytes: " + e.what());
+    fail(link,
+         kErrorHere + ("no memory for its message of " + std::to_string(bytes) + " bytes: " + why));
     return false;
   }
 }
@@ -507,7 +514,7 @@ void Engine::received(Receive& r, ucs_status_t status) {
   if (done.link == nullptr) return;
   if (status != UCS_OK) return fail(*done.link, ucs_status_string(status));
   Expected<Envelope> message = assemble(std::move(done.header), std::move(done.payload));
-  if (!message) return fail(*done.link, message.error().message);
+  if (!message) return fail(*done.link, kMalformed + message.error().message);
   in_order(*done.link, done.number, *std::move(message));
 }
 
@@ -561,7 +568,7 @@ void Engine::guard(Link* link, F f) noexcept {
 void Engine::fail_overwhelmed() {
   for (const auto& link : links_)
     if (link != nullptr && std::exchange(link->overwhelmed, false))
-      fail(*link, "no memory to deal with what came");
+      fail(*link, std::string(kErrorHere) + "no memory to deal with what came");
   overwhelmed_ = false;
 }
 

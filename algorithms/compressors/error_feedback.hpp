@@ -8,6 +8,9 @@
 //   masking: u <- 0 at the entries that were sent, once they are in the result: where ranks select
 //   from their sum, the momentum of what they reject stays, as its value does
 // Without error feedback it sends C(g) and keeps nothing.
+// Deviations: where ranks select as they merge (gTop-k), an entry that a merge on another rank
+//   rejected counts as sent if another subtree has brought its index into the result: that rank
+//   keeps its value, but its momentum here is masked.
 //
 // Not thread-safe: belongs to one role. Memory: d floats, 2 d with momentum correction, and with
 // masking what was sent.

@@ -141,8 +141,8 @@ void Gossip::send_shares(Env& env, const Shares& shares, double w,
     env.send(link.peer, stamp(), Share{round_, w * link.weight, scaled.at(link.weight)});
 }
 
-FrozenTensor Gossip::scaled_copy(double weight) const {
-  at::Tensor x = at::empty_like(model_.x.read());
+FrozenTensor Gossip::scaled_copy(double weight) {
+  at::Tensor x = pool_.take(model_.x.numel());
   kernels::scale_into(x, model_.x.read(), weight);
   return FrozenTensor::freeze(std::move(x));
 }

@@ -28,8 +28,10 @@
 //   only.
 // Bytes per rank and round: links * (4 d + header). Messages: links.
 //   An averaging weight is a multiple of 2^-24, so that x and w are scaled by the same number and
-//   the sum of w stays exact; where weights differ, a tensor of d and a pass for each.
-// Staleness of a folded share: 0 without overlap; with it H (1 + rounds skipped), so at most
+//   the weights of a round add up to exactly 1 (w itself is rounded on irregular directed graphs);
+//   where weights differ, a tensor of d and a pass for each.
+// Staleness of a folded share: without overlap 0, or H - 1 where the update comes after the
+//   exchange, which H local steps hide; with overlap H (1 + rounds skipped), so at most
 //   H (1 + tau) against a peer of equal speed.
 // Conservation: sum of x and of w over ranks and shares in flight changes only by gradients. Hence
 //   w travels with every share and is kept, for symmetric weights too: the published code leaves it
@@ -85,7 +87,7 @@ class Gossip final : public Role {
   bool hides_exchanges() const;
   bool expects(Rank peer, std::int64_t round) const;
   void await_round();
-  FrozenTensor scaled_copy(double weight) const;
+  FrozenTensor scaled_copy(double weight);
   Expected<void> load_arrived(const StateDict& state);
   Shares next_shares(const Env& env) const;
   Stamp stamp() const;

@@ -96,7 +96,7 @@ class BoundedStream final : public httplib::Stream {
   ssize_t write(const char* from, std::size_t size) override {
     return wait(POLLOUT) ? ::send(socket_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT) : -1;
   }
-  // Nobody asks.
+  // For handlers that use addresses; here none does.
   void get_remote_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
   void get_local_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
   socket_t socket() const override { return socket_; }
@@ -301,7 +301,7 @@ struct MetricsEndpoint::Impl {
 
   BoundedServer server;
   MetricsPlace place;       // with the port that it has
-  std::future<void> ended;  // ready: nobody is served any more
+  std::future<void> ended;  // ready: no connection is served any more
   std::thread serving;
 };
 

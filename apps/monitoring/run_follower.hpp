@@ -1,4 +1,5 @@
-// RunFollower: who follows a run beside metrics.csv: TensorBoard's event files, a metrics endpoint.
+// RunFollower: an output of a run beside metrics.csv: TensorBoard's event files, a metrics
+// endpoint.
 #pragma once
 #include "actors/protocol.hpp"
 #include "gpu/compute.hpp"

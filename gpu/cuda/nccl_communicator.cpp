@@ -185,9 +185,10 @@ Expected<void> NcclCommunicator::settle(const char* what, Clock::time_point unti
     if (Clock::now() >= until) break;
     std::this_thread::sleep_for(kPoll);
   }
-  return give_up({Errc::timeout, std::string("NCCL: ") + what + ": rank " + std::to_string(rank_) +
-                                     " of " + std::to_string(size_) +
-                                     " waited in vain for the others; the group is given up"});
+  return give_up(
+      {Errc::timeout, std::string("NCCL: ") + what + ": rank " + std::to_string(rank_) + " of " +
+                          std::to_string(size_) +
+                          ": the other ranks did not come in time; the group is aborted"});
 }
 
 // NCCL's call without a lock, as it may stay for long: until the GPU takes a launch. abort() knows
@@ -222,7 +223,7 @@ Expected<void> NcclCommunicator::enqueue(const char* what, Deadline deadline, co
   if (!take_turn(until))
     return give_up({Errc::timeout, std::string("NCCL: ") + what +
                                        ": the call of another thread did not end in time; the "
-                                       "group is given up"});
+                                       "group is aborted"});
   const Expected<void> launched = launch(what, call);
   const Expected<void> taken =
       launched ? settle(what, until) : Expected<void>(give_up(launched.error()));
@@ -288,7 +289,7 @@ Expected<void> NcclCommunicator::wait(cudaStream_t stream, Deadline deadline) {
     std::this_thread::sleep_for(kPoll);
   }
   return give_up({Errc::timeout, "NCCL: a collective of " + std::to_string(size_) +
-                                     " ranks did not end in time; the group is given up"});
+                                     " ranks did not end in time; the group is aborted"});
 }
 
 Expected<void> NcclCommunicator::error() {

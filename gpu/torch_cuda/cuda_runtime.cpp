@@ -42,11 +42,16 @@ Error cuda_error(const std::string& what, cudaError_t error) {
 }
 
 // The last handle may end on any thread: without the guard on one whose current device is another,
-// on which the call would create a context.
-void free_pinned(at::Device device, void* memory) {
-  const LaunchGate::Pass pass(launch_gate(), kGatePatience);
-  const c10::cuda::CUDAGuard guard(device);
-  C10_CUDA_CHECK_WARN(cudaFreeHost(memory));
+// on which the call would create a context. A deleter must not throw, and the guard may, after an
+// error of the device.
+void free_pinned(at::Device device, void* memory) noexcept {
+  try {
+    const LaunchGate::Pass pass(launch_gate(), kGatePatience);
+    const c10::cuda::CUDAGuard guard(device);
+    C10_CUDA_CHECK_WARN(cudaFreeHost(memory));
+  } catch (const std::exception& e) {
+    spdlog::warn("{}: pinned memory was not freed: {}", device.str(), one_line(e));
+  }
 }
 
 class CudaEvent final : public DeviceEvent {

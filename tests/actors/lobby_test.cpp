@@ -39,13 +39,15 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](const TraceClosed&) {},
           [](Farewell) {},
           [](const LinkLost&) {},
-          [](AskAgain) {}};
+          [](AskAgain) {},
+          [](const SnapshotRefused&) {}};
 }
 
 // Stands for a process: hears that the run has ended.
 DeputyActor::behavior_type stand_in(DeputyActor::pointer) {
   return {[](const RunEnded&) {},     [](const TraceClosed&) {}, [](StopRequested) {},
-          [](CheckpointRequested) {}, [](ProcessLost) {},        [](Ping) { return Pong{}; }};
+          [](CheckpointRequested) {}, [](const ResumeFrom&) {},  [](ProcessLost) {},
+          [](Ping) { return Pong{}; }};
 }
 
 class LobbyTest : public testing::Test {
@@ -228,8 +230,10 @@ TEST_F(LobbyTest, AProcessOfAnotherJobDisturbsNobody) {
       {[](Join& j) { j.proof = "something"; }, "belongs to another job"},
       {[](Join& j) { j.user = 1, j.identity["lr"] = "0.2"; }, "belongs to another job"},
       {[](Join& j) { j.deputy = DeputyActor{}; }, "without its own actor"},
-      {[](Join& j) { j.host = "a\nb"; }, "a text that none has"},
-      {[](Join& j) { j.version = std::string(5000, 'x'); }, "a text that none has"}};
+      {[](Join& j) { j.host = "a\nb"; }, "an invalid text"},
+      {[](Join& j) { j.version = std::string(5000, 'x'); }, "an invalid text"},
+      {[](Join& j) { j.identity["lr"] = "0.1\n"; }, "an invalid text"},
+      {[](Join& j) { j.identity[std::string(5000, 'x')] = "1"; }, "an invalid text"}};
   open(3, std::chrono::seconds(50), "SLURM 7");
   for (const Case& c : cases) {
     Join stranger = join(1);

@@ -5,7 +5,6 @@
 
 #include <caf/all.hpp>
 
-#include <filesystem>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -119,6 +118,18 @@ class Player {
                            over = true;
                          });
   }
+  // Whether there is such a message among those that have come; all are thrown away.
+  template <class Message>
+  bool has() {
+    bool found = false;
+    for (bool more = true; more;)
+      self_->receive([&](const Message&) { found = true; },
+                     caf::others >> [](caf::message_view&) -> caf::result<caf::message> {
+                       return caf::message{};
+                     },
+                     caf::after(std::chrono::seconds(0)) >> [&] { more = false; });
+    return found;
+  }
   void answer_ping() {
     self_->receive([](Ping) { return Pong{}; },
                    caf::after(kDeadline) >> [] { FAIL() << "nobody asks"; });
@@ -131,7 +142,8 @@ class Player {
 // A run of three processes: the supervisor's own and two others, with a rank each.
 class LossTest : public testing::Test {
  protected:
-  void begin(const std::function<void(SupervisorConfig&)>& change = {}) {
+  // `rank1`: plays rank 1; null: as the others.
+  void begin(const std::function<void(SupervisorConfig&)>& change = {}, Player* rank1 = nullptr) {
     SupervisorConfig config;
     config.ranks = 3;
     config.observer = observer_;
@@ -142,19 +154,20 @@ class LossTest : public testing::Test {
     for (int i = 0; i < 2; ++i) deputies_.push_back(std::make_unique<Player>(system_));
     BeginRun crew;
     for (std::int32_t rank = 0; rank < config.ranks; ++rank)
-      crew.peers.push_back(peers_.as<PeerActor>());
+      crew.peers.push_back((rank == 1 && rank1 != nullptr ? *rank1 : peers_).as<PeerActor>());
     for (const auto& deputy : deputies_) crew.deputies.push_back(deputy->as<DeputyActor>());
     crew.writer = peers_.as<CheckpointWriterActor>();
     if (tracer_) crew.tracer = tracer_->as<TracerActor>();
     peers_.send(supervisor_, crew);
-    for (std::int32_t rank = 0; rank < config.ranks; ++rank) peers_.expect<StartTraining>();
+    for (std::int32_t rank = rank1 == nullptr ? 0 : 1; rank < config.ranks; ++rank)
+      peers_.expect<StartTraining>();
   }
 
   Player& deputy(std::int32_t process) { return *deputies_[static_cast<std::size_t>(process) - 1]; }
   // Its actors end, as others see the end of a process.
   void kill(std::int32_t process) { deputies_[static_cast<std::size_t>(process) - 1].reset(); }
-  void lose_link(Rank reporter, Rank peer) {
-    peers_.send(supervisor_, LinkLost{reporter, peer, "reset by a switch"});
+  void lose_link(Rank reporter, Rank peer, const std::string& reason = "reset by a switch") {
+    peers_.send(supervisor_, LinkLost{reporter, peer, reason});
   }
   // The process hears of the end, and takes leave.
   Error farewell(std::int32_t process) {
@@ -162,6 +175,19 @@ class LossTest : public testing::Test {
     deputy(process).send(supervisor_, Farewell{process});
     EXPECT_TRUE(ended.failed);
     return ended.error;
+  }
+
+  // Whatever the reason looks like: it becomes one line.
+  void expect_advice(const std::string& reason, const std::string& advice) {
+    begin();
+    lose_link(2, 0, reason + "\n#0 a frame");
+    farewell(1);
+    farewell(2);
+    const RunResult result = observer_->result();
+    ASSERT_TRUE(result.error);
+    EXPECT_NE(result.error->message.find(reason + " #0 a frame; both processes live: " + advice),
+              std::string::npos)
+        << result.error->message;
   }
 
   caf::actor_system_config system_config_;
@@ -209,6 +235,38 @@ TEST_F(LossTest, TheLastLineNamesTheCheckpointToResumeFrom) {
   EXPECT_EQ(resume_hint_in(result.error->message), "; resume with --resume runs/new");
 }
 
+TEST_F(LossTest, TheOtherProcessesHearWhatToResumeFrom) {
+  begin([](SupervisorConfig& config) { config.resumed_from = "runs/old/checkpoint/final"; });
+  EXPECT_EQ(deputy(1).expect<ResumeFrom>().path, "runs/old/checkpoint/final");
+  peers_.send(supervisor_, CheckpointWritten{1, "runs/new/checkpoint/epoch-0003", ""});
+  EXPECT_EQ(deputy(1).expect<ResumeFrom>().path, "runs/new");
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  farewell(1);
+  farewell(2);
+  observer_->result();
+}
+
+// The first one of the run. A rank whose state comes twice counts once.
+TEST_F(LossTest, ACheckpointThatIsBeingWrittenIsNotDenied) {
+  begin([](SupervisorConfig& config) { config.out = "runs/new"; });
+  StepReport step;
+  peers_.send(supervisor_, step);
+  peers_.send(supervisor_, CheckpointRequested{});
+  const auto cut = peers_.expect<TakeSnapshot>();
+  for (int i = 0; i < 2; ++i) peers_.expect<TakeSnapshot>();
+  for (const Rank rank : {0, 1, 1, 2}) peers_.send(supervisor_, RankSnapshot{cut.id, rank, 1, {}});
+  const auto write = peers_.expect<WriteCheckpoint>();
+  ASSERT_EQ(write.ranks.size(), 3U);
+  for (Rank rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(write.ranks[static_cast<std::size_t>(rank)].rank, rank);
+  kill(1);
+  farewell(2);
+  const RunResult result = observer_->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(resume_hint_in(result.error->message),
+            "; a checkpoint was being written: look in runs/new");
+}
+
 TEST_F(LossTest, WithoutOneOfItsOwnARunNamesTheOneThatItResumed) {
   begin([](SupervisorConfig& config) { config.resumed_from = "runs/old/checkpoint/final"; });
   kill(1);
@@ -232,6 +290,31 @@ TEST_F(LossTest, ABrokenLinkBetweenLiveProcessesEndsTheRunByName) {
             "link between rank 1 (process 1) and rank 2 (process 2) was lost: reset by a switch; "
             "both processes live: look at the network between them; no checkpoint was written");
   EXPECT_TRUE(told_.processes().empty()) << "nobody has died";
+}
+
+TEST_F(LossTest, TheAdviceForASilentLinkIsTheNetwork) {
+  expect_advice("nothing was heard of it for 60 s", "look at the network between them");
+}
+TEST_F(LossTest, TheAdviceForAnErrorOfTheReceiverIsItsOutput) {
+  expect_advice("an error in this process: out of memory", "look at the output of process 2");
+}
+TEST_F(LossTest, TheAdviceForAMalformedMessageIsTheVersion) {
+  expect_advice("a malformed message: it sent number 7 twice",
+                "see whether both run the same version");
+}
+
+TEST_F(LossTest, ASuspectThatAnswersNothingIsLost) {
+  begin([](SupervisorConfig& config) { config.silence = std::chrono::seconds(1); });
+  lose_link(1, 2);  // and the deputy of process 2 says nothing
+  const auto ended = deputy(1).await<RunEnded>();
+  EXPECT_EQ(ended.error.message.rfind("rank 2 of process 2 is gone", 0), 0U) << ended.error.message;
+  deputy(1).send(supervisor_, Farewell{1});
+  EXPECT_TRUE(observer_->result().error);
+  EXPECT_NE(observer_->warnings().find("process 2, to which rank 1 has lost its link, does not "
+                                       "answer: it counts as lost after 1 s"),
+            std::string::npos)
+      << observer_->warnings();
+  EXPECT_EQ(told_.processes(), Processes{2});
 }
 
 TEST_F(LossTest, ALinkToTheSupervisorsOwnProcessNeedsNoQuestion) {
@@ -277,8 +360,8 @@ TEST_F(LossTest, LinksOfTheDeadAndOfNobodySayNothing) {
   EXPECT_EQ(told_.processes(), Processes{1});
 }
 
-// Servers are in the last process; a broken link between live ones is no death to go on from.
-TEST_F(LossTest, ARunThatOutlivesRanksDoesNotOutliveALink) {
+// Servers are in the last process.
+TEST_F(LossTest, ARunThatOutlivesRanksDropsTheWorkersOfABrokenLink) {
   begin([](SupervisorConfig& config) {
     config.ranks = 4;
     config.servers = 1;
@@ -286,13 +369,49 @@ TEST_F(LossTest, ARunThatOutlivesRanksDoesNotOutliveALink) {
   });
   lose_link(3, 1);
   deputy(1).answer_ping();
+  EXPECT_NE(farewell(1).message.find("rank 3 (process 2) and rank 1 (process 1)"),
+            std::string::npos);
+  EXPECT_EQ(deputy(2).expect<ProcessLost>().process, 1);
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  EXPECT_EQ(farewell(2).message, "the end of this test");
+  EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
+  EXPECT_EQ(told_.processes(), Processes{1});
+}
+
+// Nobody can do without the servers, or without the supervisor.
+TEST_F(LossTest, NoRunOutlivesALinkBetweenTheServersAndProcess0) {
+  begin([](SupervisorConfig& config) {
+    config.ranks = 4;
+    config.servers = 1;
+    config.outlives_ranks = true;
+  });
+  lose_link(3, 0);
   farewell(1);
   farewell(2);
   const RunResult result = observer_->result();
   ASSERT_TRUE(result.error);
-  EXPECT_NE(result.error->message.find("rank 3 (process 2) and rank 1 (process 1)"),
+  EXPECT_NE(result.error->message.find("rank 3 (process 2) and rank 0 (process 0)"),
             std::string::npos)
       << result.error->message;
+}
+
+// The transports tell their ranks of a lost process, behind what had arrived of it.
+TEST_F(LossTest, TheRanksOfALostProcessAreNotAnnouncedAgain) {
+  auto lost = std::make_unique<Player>(system_);
+  begin(
+      [](SupervisorConfig& config) {
+        config.ranks = 4;
+        config.servers = 1;
+        config.outlives_ranks = true;
+      },
+      lost.get());
+  kill(1);
+  EXPECT_EQ(deputy(2).expect<ProcessLost>().process, 1);
+  lost.reset();  // its rank's actor
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  farewell(2);
+  EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
+  EXPECT_FALSE(peers_.has<PeerLost>());
 }
 
 TEST_F(LossTest, ATraceThatCannotBeWrittenIsNoFailure) {
@@ -348,27 +467,27 @@ TEST_F(DeputyTest, AnswersAndTellsItsTransportWhoIsLost) {
   EXPECT_EQ(result.checkpoint, "out/checkpoint/step-1");
 }
 
-TEST_F(DeputyTest, TheEndOfTheHeadEndsItsProcessWithWhatIsThereToResumeFrom) {
-  for (const bool saved : {false, true}) {
-    const std::string out = std::filesystem::path(GRAPEVINE_BINARY_DIR) / "testdata" / "deputy";
-    std::filesystem::remove_all(out);
-    if (saved) {
-      std::filesystem::create_directories(out + "/checkpoint/step-1");
-      std::filesystem::create_directory_symlink("step-1", out + "/checkpoint/latest");
-    }
+// The folder is on the head's machine: what lies in one of that name here says nothing.
+TEST_F(DeputyTest, TheEndOfTheHeadEndsItsProcessWithWhatIsKnownOfItsCheckpoints) {
+  struct Case {
+    std::string out, heard, hint;
+  };
+  for (const Case& c : {Case{"runs/x", "runs/x", "; resume with --resume runs/x"},
+                        Case{"runs/x", "", "; look for a checkpoint in runs/x on head"},
+                        Case{"", "", "; no checkpoint was written"}}) {
     observer_ = std::make_shared<Ending>();
-    appoint(out);
+    appoint(c.out);
+    if (!c.heard.empty()) head_->send(deputy_, ResumeFrom{c.heard});
     caf::scoped_actor self{system_};  // once it answers, it watches the head
     self->request(deputy_, kDeadline, Ping{}).receive([](Pong) {}, [](const caf::error&) {});
     head_.reset();
     const RunResult result = observer_->result();
     ASSERT_TRUE(result.error);
     EXPECT_EQ(result.error->code, Errc::peer_down);
-    EXPECT_EQ(result.error->message, "process 0 at head:29500 is gone: its own output says why; " +
-                                         (saved ? "resume with --resume " + out
-                                                : std::string("no checkpoint was written")));
+    EXPECT_EQ(result.error->message,
+              "process 0 at head:29500 is gone: its own output says why" + c.hint);
   }
-  EXPECT_EQ(told_.processes(), (Processes{0, 0}));
+  EXPECT_EQ(told_.processes(), (Processes{0, 0, 0}));
 }
 
 // ---- the peer ----
@@ -472,6 +591,8 @@ TEST_F(PeerTest, ABrokenLinkReachesTheSupervisorWithItsReason) {
 TEST(ResumeHint, IsFoundWhereItWasPut) {
   for (const std::string path : {"", "runs/a b", "/x/y"})
     EXPECT_EQ(resume_hint_in("rank 1 is gone" + resume_hint(path)), resume_hint(path));
+  for (const std::string& hint : {writing_hint("runs/a b"), search_hint("runs/a", "head")})
+    EXPECT_EQ(resume_hint_in("rank 1 is gone" + hint), hint);
   EXPECT_EQ(resume_hint_in("rank 1 is gone"), "");
   EXPECT_EQ(run_folder_of("runs/a/checkpoint/final"), "runs/a");
   EXPECT_EQ(run_folder_of("checkpoint/final"), ".");

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <thread>
 
 #include "actors/node_agent.hpp"
 
@@ -181,6 +182,7 @@ class NodePoolTest : public testing::Test {
     config.version = "1";
     config.directory = "/there";
     config.grace = grace_;
+    config.lost_grace = lost_grace_;
     config.kill_grace = kill_grace_;
     config.output_window = output_window_;
     config.output_backlog = output_backlog_;
@@ -342,6 +344,7 @@ class NodePoolTest : public testing::Test {
   }
 
   Duration grace_ = std::chrono::seconds(50);
+  Duration lost_grace_ = std::chrono::seconds(50);
   Duration kill_grace_ = std::chrono::seconds(50);
   std::size_t output_window_ = NodePoolConfig{}.output_window;
   std::size_t output_backlog_ = NodePoolConfig{}.output_backlog;
@@ -358,6 +361,11 @@ class NodePoolTest : public testing::Test {
 class NodePoolWithoutPatience : public NodePoolTest {
  protected:
   NodePoolWithoutPatience() { grace_ = std::chrono::milliseconds(1); }
+};
+
+class NodePoolAfterALoss : public NodePoolTest {
+ protected:
+  NodePoolAfterALoss() { lost_grace_ = std::chrono::milliseconds(1); }
 };
 
 class NodePoolThatGivesUp : public NodePoolWithoutPatience {
@@ -453,6 +461,16 @@ TEST_F(NodePoolTest, SendsAwayWhoDoesNotBelongToIt) {
   EXPECT_TRUE(heard_->read([this] { return heard_->started.empty(); }));
 }
 
+// A flood of greetings pushes out the sessions of those that have not spoken since.
+TEST_F(NodePoolTest, ACallerWhoseSessionWasForgottenIsToldToStartAgain) {
+  const Enlist late = enlistment(1);
+  for (int i = 0; i < 1024; ++i) greet();
+  const Error error = ask<Enlisted>(late).error;
+  EXPECT_EQ(error.code, Errc::peer_down);
+  EXPECT_EQ(error.message, "the session of the sender is unknown: start again");
+  EXPECT_FALSE(ask<Enlisted>(enlistment(1)).refused);
+}
+
 TEST_F(NodePoolTest, HasRoomForSoManySlotsAndNoMore) {
   EXPECT_FALSE(ask<Enlisted>(enlistment(1)).refused);
   EXPECT_TRUE(ask<Enlisted>(enlistment(kMaxSlots)).refused);
@@ -471,7 +489,7 @@ TEST_F(NodePoolTest, HasRoomForSoManySlotsAndNoMore) {
 TEST_F(NodePoolTest, TheFirstNodeIsFirstThoughAnotherOneCameBefore) {
   EXPECT_FALSE(ask<Enlisted>(enlistment(2, Place::elsewhere)).refused);
   const JobAccepted early = ask<JobAccepted>(job());
-  EXPECT_NE(early.error.message.find("has not come so far"), std::string::npos);
+  EXPECT_NE(early.error.message.find("is still starting"), std::string::npos);
   EXPECT_FALSE(ask<Enlisted>(enlistment(1, Place::elsewhere)).refused);
   EXPECT_FALSE(ask<Enlisted>(enlistment(3)).refused);
   ASSERT_FALSE(ask<JobAccepted>(job()).refused);
@@ -641,6 +659,21 @@ TEST_F(NodePoolWithoutPatience, KillsWhoDoesNotEndInTime) {
   EXPECT_TRUE(await_signal(0, SIGKILL));
   for (std::int32_t process = 0; process < 4; ++process) exit(id, process, -1, SIGKILL);
   EXPECT_TRUE(await_end().failed);
+}
+
+// It writes the model and the summary.
+TEST_F(NodePoolAfterALoss, ProcessZeroHasTheWholeGrace) {
+  const std::int64_t id = begin_job();
+  exit(id, 3, 3);
+  EXPECT_TRUE(await_signal(0, SIGTERM));
+  EXPECT_TRUE(await_signal(1, SIGTERM));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  await_pool();
+  EXPECT_EQ(count_signals(), 2U) << "killed before process 0 had ended";
+  exit(id, 0, 3);
+  EXPECT_TRUE(await_signal(1, SIGKILL)) << "the others need no more time";
+  for (const std::int32_t process : {1, 2}) exit(id, process, -1, SIGKILL);
+  EXPECT_EQ(await_end().error.code, Errc::peer_down);
 }
 
 // A process that the kernel holds, or a node whose main thread is stuck, hangs nobody.

@@ -9,6 +9,8 @@
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -25,7 +27,10 @@ class Disk : public RunReport {
     steps.push_back(report.step);
   }
   void on_validation(Epoch epoch, const Evaluation&) override { others.push_back(epoch); }
-  void on_checkpoint(const std::string&) override { others.push_back(-1); }
+  void on_checkpoint(const std::string&) override {
+    if (!fails.empty()) throw std::runtime_error(fails);
+    others.push_back(-1);
+  }
   void on_warning(const std::string&) override { others.push_back(-2); }
   void on_steps_lost(std::int64_t count) override {
     lost += count;
@@ -33,6 +38,10 @@ class Disk : public RunReport {
   }
   void on_idle() override { ++idle; }
   void on_end(RunResult) override { ended_.set_value(); }
+  void on_failed(const std::string& why) noexcept override {
+    failure = why;
+    ended_.set_value();
+  }
 
   void let_go() {
     {
@@ -48,6 +57,8 @@ class Disk : public RunReport {
   std::vector<std::int64_t> others, lost_at;
   std::int64_t lost = 0;
   int idle = 0;
+  std::string failure;
+  std::string fails;  // with that text, at a checkpoint; empty: it does not
 
  private:
   void wait() {
@@ -140,6 +151,19 @@ TEST_F(ReporterTest, LossIsToldBeforeWhatFollows) {
   EXPECT_LE(disk_->lost_at.front(), kBacklog + 1);
   EXPECT_EQ(disk_->lost + static_cast<std::int64_t>(disk_->steps.size()), next + 1);
   EXPECT_GE(disk_->idle, 1);
+}
+
+TEST_F(ReporterTest, AnExceptionIsNamedAndEndsTheReport) {
+  disk_->let_go();
+  disk_->fails = "no space\nin frame 7";
+  const auto observer = report_aside(system_, heard_, disk_);
+  observer->on_checkpoint("somewhere");
+  observer->on_validation(1, {});
+  observer->on_end({});
+  ASSERT_TRUE(disk_->ended());
+  system_.await_all_actors_done();
+  EXPECT_EQ(disk_->failure, "no space");
+  EXPECT_TRUE(disk_->others.empty()) << "nothing follows";
 }
 
 TEST_F(ReporterTest, EverythingComesInOrderAndTheEndLast) {

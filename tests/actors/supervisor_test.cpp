@@ -18,12 +18,14 @@ class Ending : public RunObserver {
   void on_step(const StepReport&) override {}
   void on_validation(Epoch, const Evaluation&) override {}
   void on_checkpoint(const std::string&) override {}
-  void on_warning(const std::string&) override {}
+  void on_warning(const std::string& message) override { warnings_ += message + "\n"; }
   void on_end(RunResult result) override { end_.set_value(std::move(result)); }
   std::future<RunResult> end() { return end_.get_future(); }
+  const std::string& warnings() const { return warnings_; }  // once the run has ended
 
  private:
   std::promise<RunResult> end_;
+  std::string warnings_;
 };
 
 // A supervisor of one rank; that rank, the writer of checkpoints and the tracer are this test.
@@ -122,6 +124,29 @@ TEST_F(SupervisorTest, AStopThatComesDuringAWriteGetsItsOwnCheckpoint) {
   EXPECT_FALSE(result.error) << result.error->message;
   EXPECT_TRUE(result.interrupted);
   EXPECT_EQ(result.checkpoint, "last");
+}
+
+// Too large for a message, say: the run goes on, and takes no further checkpoints.
+TEST_F(SupervisorTest, AStateThatCannotBeSentCostsTheCheckpointsAlone) {
+  finish_epoch(1);
+  const std::int64_t id = expect<TakeSnapshot>().id;
+  self_->send(supervisor_, SnapshotRefused{id - 1, 0, "of another cut"});
+  self_->send(supervisor_, SnapshotRefused{id, 7, "of nobody"});
+  self_->send(supervisor_, SnapshotRefused{id, 0, "rank 0: its state is too large"});
+  finish_epoch(2);
+  self_->send(supervisor_, StopRequested{});
+  expect<Collect>();
+  RankReport report;
+  report.z = FrozenTensor::copy_of(at::zeros({1}));
+  self_->send(supervisor_, report);
+  expect<CloseTrace>();
+  self_->send(supervisor_, TraceClosed{});
+  const RunResult result = this->result();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(result.checkpoint, "");
+  EXPECT_EQ(observer_->warnings(), "no further checkpoints: rank 0: its state is too large\n");
+  self_->receive([](TakeSnapshot) { ADD_FAILURE() << "a cut after the refusal"; },
+                 caf::after(std::chrono::seconds(0)) >> [] {});
 }
 
 }  // namespace

@@ -81,14 +81,15 @@ std::uint64_t bytes_of(const Keys& keys, std::int32_t ranks) {
   return bytes;
 }
 
-// What is accepted, as the codec counts it. A partial all-reduce waits for all ranks here: the number
-// of its rounds would depend on the order of the messages otherwise.
+// What is accepted, as the codec counts it. A partial all-reduce waits for all ranks here: the
+// number of its rounds would depend on the order of the messages otherwise.
 TEST(DenseCompression, NeverSendsMoreThanNone) {
   for (const std::string exchange : {"aggregate", "partial"})
     for (const std::int32_t ranks : {2, 3, 4, 5, 7, 8}) {
       Keys plain = {{"exchange", exchange}};
       if (exchange == "partial")
-        plain = sim::operator+(plain, {{"activation", "quorum"}, {"quorum", std::to_string(ranks)}});
+        plain =
+            sim::operator+(plain, {{"activation", "quorum"}, {"quorum", std::to_string(ranks)}});
       const std::uint64_t without = bytes_of(plain, ranks);
       for (const std::string name : {"fp16", "int8", "sign"}) {
         SCOPED_TRACE(exchange + ", " + name + ", P=" + std::to_string(ranks));

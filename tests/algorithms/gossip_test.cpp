@@ -387,6 +387,29 @@ TEST(Gossip, SkipsARoundAtMostTauTimes) {
     }
 }
 
+// The bound is for rounds in a row: after one that was waited for, the next may be skipped again.
+TEST(Gossip, SkipsRoundsAllTheWay) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    WorldConfig config = make_config(osgp(2), 4, seed);
+    config.slowness[3] = 0.97;
+    RoleWorld world(config, pull);
+    world.start();
+    while (!world.finished(0) && world.step()) {
+    }
+    std::int64_t late = 0, folds = 0, newest = 0;
+    for (Rank r = 0; r < 3; ++r)
+      for (const Event& event : world.events(r))
+        if (event.kind == EventKind::applied) {
+          if (event.step < newest) newest = 0;  // the next rank's
+          late += event.step > config.horizon.steps / 2 && event.step - newest > 1;
+          newest = event.step;
+          ++folds;
+        }
+    EXPECT_GT(late, 0) << "of " << folds << " folds";
+  }
+}
+
 TEST(Gossip, GoesOnWithoutADeadPeerAndAccountsForItsMass) {
   for (const Plan& plan : {sgp(), osgp(), osgp(2), d_psgd(), d_psgd("star")})
     for (const std::int32_t n : {2, 3, 4, 6, 8})

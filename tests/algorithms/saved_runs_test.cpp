@@ -88,7 +88,8 @@ class PressedRun {
         ++account_.saved;
       }
       press();
-      // A restart sets timers anew, so that they may fire in another order: no stall lasts until then.
+      // A restart sets timers anew, so that they may fire in another order: no stall lasts until
+      // then.
       if (world_.waits_for_a_timer()) release();
     } while (world_.step() || release());
     for (Rank rank = 0; rank < all_; ++rank) {

@@ -377,6 +377,27 @@ TEST(LaunchCommand, ALostProcessAndAStopAreToldByTheExitCode) {
   EXPECT_EQ(fs::file_size(again.path("tries")), 8u);
 }
 
+// As `train` does: process 0 ends last, and it alone says how the job ended.
+TEST(LaunchCommand, ProcessZeroSpeaksForAJobThatWasStopped) {
+  const Script script(
+      "stop() { [ $RANK = 0 ] || { echo > \"$FOLDER/ended\"; exit 0; }\n"
+      "until [ -e \"$FOLDER/ended\" ]; do sleep 0.05; done; sleep 0.3\n"
+      "echo saved; echo 'error: stopped; resume with --resume out' >&2; exit 4; }\n"
+      "trap stop TERM; echo ready$RANK; " +
+      std::string(kWaitForEver));
+  for (const std::string policy : {"stop", "continue", "restart"}) {
+    SCOPED_TRACE(policy);
+    fs::remove(script.path("ended"));
+    Process launch({"launch", "-n", "2", "--on-failure", policy, "--", "verb"}, script.options());
+    ASSERT_TRUE(launch.wait_for_output("ready0")) << launch.so_far().describe();
+    ASSERT_TRUE(launch.wait_for_output("ready1")) << launch.so_far().describe();
+    launch.signal(SIGTERM);
+    const ProcessResult result = launch.wait();
+    expect_error(result, 4, "error: stopped; resume with --resume out");
+    EXPECT_EQ(lines_of(result.out).count("[0] saved"), 1u) << result.describe();
+  }
+}
+
 TEST(LaunchCommand, WhatKilledCountsMoreThanWhatLostAPeer) {
   const Script script(
       "trap '' TERM\n"
@@ -388,6 +409,22 @@ TEST(LaunchCommand, WhatKilledCountsMoreThanWhatLostAPeer) {
   expect_error(result, 3,
                "error: rank 0 on " + host_name() +
                    " was killed by signal 9 (SIGKILL); resume with --resume out");
+}
+
+// UCX_DEBUG_SIGNO names a signal on which libucs prints its state; its crash handlers are another
+// matter. Which there are besides, e.g. those of a sanitizer, the first run tells.
+TEST(LaunchCommand, CrashHandlersOfLibucsGoWhateverItsDebugSignalIs) {
+  const Script script("sed -n 's/^SigCgt:[[:space:]]*//p' /proc/$PPID/status");
+  std::array<std::uint64_t, 2> caught{};
+  for (std::size_t i = 0; i < caught.size(); ++i) {
+    ProcessOptions options = script.options();
+    options.environment.push_back(i == 0 ? "UCX_DEBUG_SIGNO" : "UCX_DEBUG_SIGNO=SIGUSR2");
+    const ProcessResult result = run_process({"launch", "-n", "1", "--", "verb"}, options);
+    ASSERT_EQ(result.out.rfind("[0] ", 0), 0U) << result.describe();
+    caught[i] = std::stoull(result.out.substr(4), nullptr, 16);
+  }
+  for (const int crash : {SIGILL, SIGBUS, SIGFPE, SIGSEGV})
+    EXPECT_EQ((caught[0] ^ caught[1]) >> (crash - 1) & 1, 0U) << "signal " << crash;
 }
 
 TEST(LaunchCommand, ASignalThatEndsTheOnlyProcessShowsAsInAShell) {
@@ -427,8 +464,9 @@ TEST(LaunchCommand, SurvivorsGoOnWhereThatIsWanted) {
   const ProcessResult result = run_process(arguments, options);
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(lines_of(result.out), (std::set<std::string>{"[0] done", "[2] done"}));
-  EXPECT_NE(result.err.find("rank 1 on " + host_name() + " exited with code 5: the others go on"),
-            std::string::npos)
+  EXPECT_NE(
+      result.err.find("rank 1 on " + host_name() + " exited with code 5: the others continue"),
+      std::string::npos)
       << result.describe();
   options.environment.back() = "CODE=6";
   expect_error(run_process(arguments, options), 1, "rank 1 on " + host_name());
@@ -589,10 +627,24 @@ TEST(LaunchCommand, AnSshThatFailsIsNamed) {
   const std::string ssh = script.write("ssh", "echo 'cannot resolve' >&2; exit 255");
   const std::string hosts = script.write_hosts("nowhere slots=1\n");
   const auto result = script.run({"--hostfile", hosts, "--ssh", ssh, "--", "verb"});
-  expect_error(result, 1, "rank 0 on nowhere exited with code 255: ssh could not connect");
+  expect_error(result, 3, "rank 0 on nowhere exited with code 255: ssh could not connect");
   EXPECT_NE(result.err.find("[0] cannot resolve"), std::string::npos);
   expect_error(script.run({"--hostfile", hosts, "--ssh", "/no/such/ssh", "--", "verb"}), 1,
                "/no/such/ssh");
+}
+
+// ssh says no more when a signal ends the process there, or when the connection breaks.
+TEST(LaunchCommand, AProcessThatSshLosesIsLost) {
+  const Script script("trap 'echo told to end; exit 0' TERM; echo > \"$FOLDER/there$RANK\"\n" +
+                      std::string(kWaitForEver));
+  const std::string ssh =
+      script.write("ssh",
+                   "[ \"$1\" = far ] && exec sh -c \"$2\"\n"
+                   "until [ -e \"$FOLDER/there0\" ]; do sleep 0.05; done; exit 255");
+  const std::string hosts = script.write_hosts("far slots=1\nfarther slots=1\n");
+  const auto result = script.run({"--hostfile", hosts, "--ssh", ssh, "--", "verb"});
+  expect_error(result, 3, "rank 1 on farther exited with code 255: ssh could not connect");
+  EXPECT_EQ(lines_of(result.out).count("[0] told to end"), 1u) << result.describe();
 }
 
 TEST(LaunchCommand, BadUsageIsOneClearLine) {

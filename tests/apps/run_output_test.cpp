@@ -1,8 +1,11 @@
 // metrics.csv as a run writes it, by itself.
 #include "apps/run_output.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -16,6 +19,24 @@ namespace grapevine {
 namespace {
 
 namespace fs = std::filesystem;
+
+// While it lives, nothing can be opened.
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &old_);
+    const int lowest = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ::close(lowest);
+    const rlimit limit{static_cast<rlim_t>(lowest), old_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  ~NoMoreDescriptors() { ::setrlimit(RLIMIT_NOFILE, &old_); }
+  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+
+ private:
+  rlimit old_{};
+};
 
 class RunOutputTest : public testing::Test {
  protected:
@@ -159,6 +180,17 @@ TEST_F(RunOutputTest, RowsThatCannotBeKeptAreCounted) {
   EXPECT_GT(lines(), 1'000);
 }
 
+TEST_F(RunOutputTest, AnExceptionOfTheReporterIsNamedAtTheEnd) {
+  const auto output = create();
+  take_steps(*output, 0, 3);
+  output->on_failed("out of memory");
+  const auto finished = output->finished();
+  ASSERT_FALSE(finished);
+  EXPECT_EQ(finished.error().code, Errc::io);
+  EXPECT_NE(finished.error().message.find("is not complete: out of memory"), std::string::npos)
+      << finished.error().message;
+}
+
 TEST_F(RunOutputTest, AFullDiskAtTheEndIsAnError) {
   const auto output = create();
   const FileSizeLimit limit(200);
@@ -167,7 +199,27 @@ TEST_F(RunOutputTest, AFullDiskAtTheEndIsAnError) {
   const auto finished = output->finished();
   ASSERT_FALSE(finished);
   EXPECT_NE(finished.error().message.find("metrics.csv"), std::string::npos);
+  EXPECT_NE(finished.error().message.find("; raise the limit"), std::string::npos)
+      << "what to do: " << finished.error().message;
   expect_whole_rows();
+}
+
+// With a name, but perhaps not on disk: one warning, and the rows go on.
+TEST_F(RunOutputTest, AFolderThatCannotBeSyncedDoesNotCostTheRows) {
+  std::ofstream(path_) << "of an earlier run\n";
+  const auto output = create();
+  testing::internal::CaptureStderr();
+  {
+    const NoMoreDescriptors limit;  // a rename needs none, syncing the folder does
+    take_steps(*output, 0, 1);
+  }
+  EXPECT_EQ(rows().rfind("rank,epoch", 0), 0U);
+  take_steps(*output, 1, 2);
+  output->on_end({});
+  const std::string warnings = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(output->finished()) << output->finished().error().message;
+  EXPECT_EQ(lines(), 1 + 3) << rows();
+  EXPECT_EQ(warnings.find("committed already"), std::string::npos) << warnings;
 }
 
 TEST_F(RunOutputTest, ARunWhoseRowsWereNotAllWrittenSaysSo) {
@@ -209,7 +261,7 @@ TEST_F(RunOutputTest, ARowThatWasCutOffIsNotKept) {
     std::ofstream(old) << whole.substr(0, whole.size() - cut);
     fs::remove(path_);
     const auto second = create({{9}, 0, old});
-    EXPECT_EQ(lines(), 1 + 3);
+    EXPECT_EQ(lines(), 1 + 3) << rows();
     expect_whole_rows();
   }
   std::ofstream(old) << whole << std::string(100, '\0');

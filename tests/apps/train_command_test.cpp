@@ -385,6 +385,36 @@ TEST(TrainCommand, SigusrRunsTheRequeueCommand) {
   EXPECT_EQ(read_file(straight / "model.pt"), read_file(out / "model.pt"));
 }
 
+// The command has SIGPIPE as usual; `train` itself still ignores it when it says how it ended.
+TEST(TrainCommand, AfterTheRequeueCommandTheReaderMayStillGo) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run", gone = folder.path() / "gone";
+  const std::string wait = "until [ -e " + gone.string() +
+                           " ]; do sleep 0.05; done; "
+                           "grep SigIgn /proc/self/status > " +
+                           (folder.path() / "ignored").string();
+  ProcessOptions shell;
+  shell.program = "/bin/sh";
+  shell.environment = {"FOLDER=" + folder.path().string()};
+  std::vector<std::string> arguments = {
+      "-c",
+      "{ \"$@\" 2>&1 >/dev/null & echo $! > \"$FOLDER/pid\"; wait $!; echo $? > \"$FOLDER/code\"; "
+      "} |\n"
+      "{ grep -q '40 steps'; kill -USR1 $(cat \"$FOLDER/pid\"); exec <&-\n"
+      "echo > \"$FOLDER/gone\"; until [ -s \"$FOLDER/code\" ]; do sleep 0.05; done; }",
+      "sh", GRAPEVINE_EXECUTABLE};
+  for (const std::string& argument : with(
+           small_run(out), {"--delay", "rank=0:100ms", "--steps", "40", "--requeue-command", wait}))
+    arguments.push_back(argument);
+  run_process(arguments, shell);
+  EXPECT_EQ(read_file(folder.path() / "code"), "4\n");
+  std::ifstream file(folder.path() / "ignored");
+  std::string name;
+  std::uint64_t mask = ~0ULL;
+  file >> name >> std::hex >> mask;
+  EXPECT_EQ(mask >> (SIGPIPE - 1) & 1, 0U) << std::hex << mask;
+}
+
 TEST(TrainCommand, ARequeueCommandThatFailsIsNamed) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
@@ -396,7 +426,7 @@ TEST(TrainCommand, ARequeueCommandThatFailsIsNamed) {
   EXPECT_EQ(result.exit_code, 1) << result.describe();
   EXPECT_EQ(
       ProcessResult::last_line(result.err),
-      "error: --requeue-command 'exit 7' failed with exit code 7: go on by hand with --resume " +
+      "error: --requeue-command 'exit 7' failed with exit code 7: continue by hand with --resume " +
           out.string());
   EXPECT_TRUE(fs::exists(out / "checkpoint" / "latest" / "job.json"));
 }

@@ -1,13 +1,16 @@
 // Which GPUs a worker has for itself: ids that processes of a machine tell each other by files.
 #include "gpu/gpu_claims.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -113,6 +116,27 @@ TEST_F(Claims, EndWithTheirProcess) {
   EXPECT_EQ(files(), 2U);
   EXPECT_EQ(mine.gather(1, kLong).value(), Ids{"GPU-a"});
   EXPECT_EQ(files(), 1U);
+}
+
+// All processes of a machine read at the same time, and each tests by a lock whether others live.
+TEST_F(Claims, OfADeadProcessDoNotCountWhileAnotherProcessReads) {
+  const std::string dead = folder_ + "/claim-123456";
+  std::ofstream(dead) << "host:1\n7\nGPU-a\n";
+  const int reader = ::open(dead.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(::flock(reader, LOCK_SH | LOCK_NB), 0);
+  const GpuClaims mine = post("host:1", 0, {"GPU-b"});
+  EXPECT_EQ(mine.gather(1, kLong).value(), Ids{"GPU-b"});
+  ::close(reader);
+}
+
+TEST(ClaimsFolder, IsTheSameWhateverFolderASchedulerGivesATask) {
+  const char* before = std::getenv("TMPDIR");
+  const std::optional<std::string> old =
+      before == nullptr ? std::nullopt : std::optional<std::string>(before);
+  const std::string folder = gpu_claims_folder();
+  ::setenv("TMPDIR", "/scratch/task.7", 1);
+  EXPECT_EQ(gpu_claims_folder(), folder);
+  old ? ::setenv("TMPDIR", old->c_str(), 1) : ::unsetenv("TMPDIR");
 }
 
 TEST_F(Claims, OthersFilesAreNotBelieved) {

@@ -50,6 +50,15 @@ TEST(ListeningAddress, IsTheOneThatOthersUse) {
                machine_name() != "localhost");
 }
 
+TEST(ListeningAddress, OfANameWithSeveralAddressesIsNone) {
+  EXPECT_EQ(chosen_address({"10.0.0.1"}, {}, false), "10.0.0.1");
+  EXPECT_EQ(chosen_address({"10.0.0.1"}, {"127.0.1.1"}, false), "10.0.0.1");
+  EXPECT_EQ(chosen_address({"10.0.0.1"}, {"127.0.1.1"}, true), "127.0.1.1")
+      << "nobody else connects";
+  EXPECT_EQ(chosen_address({"10.0.0.1", "2001:db8::1"}, {}, false), "");
+  EXPECT_EQ(chosen_address({}, {"127.0.1.1"}, false), "") << "others do not mean their own machine";
+}
+
 TEST(ListeningAddress, AFreePortIsFreeAndATakenOneIsInUse) {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

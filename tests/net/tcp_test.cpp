@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <future>
 #include <memory>
 #include <stdexcept>
@@ -194,6 +195,22 @@ TEST(Tcp, AProcessThatNeverDialsIsAClearError) {
       error_of(transport->connect({transport->address(), "127.0.0.1:9"}, one_each(0, 2), 300ms));
   EXPECT_EQ(error.code, Errc::timeout);
   expect_mentions(error, {"process 1", "host1", "127.0.0.1:9", "300 ms"});
+}
+
+// Killed while the third one is still waited for: a loss, after which a restart may help.
+TEST(Tcp, AProcessThatIsLostWhileTheOthersConnectIsALoss) {
+  auto first = make();
+  auto second = make();
+  const std::vector<std::string> addresses = {first->address(), second->address(), "127.0.0.1:9"};
+  std::atomic<int> polls{0};  // of the first process, while it waits
+  auto other = std::async(std::launch::async, [&] {
+    return second->connect(addresses, one_each(1, 3), kPatience, {kJob, [&] { return polls > 5; }});
+  });
+  const Error error = error_of(
+      first->connect(addresses, one_each(0, 3), kPatience, {kJob, [&] { return ++polls, false; }}));
+  EXPECT_EQ(error.code, Errc::peer_down) << error.message;
+  expect_mentions(error, {"process 1", "host1", "went away"});
+  EXPECT_FALSE(other.get().ok());
 }
 
 TEST(Tcp, AddressesThatAreNoneAreClearErrors) {

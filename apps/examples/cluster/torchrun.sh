@@ -8,7 +8,7 @@ per_node=${PER_NODE:-2}
 export MASTER_ADDR=${MASTER_ADDR:-127.0.0.1} MASTER_PORT=${MASTER_PORT:-29400}
 export WORLD_SIZE=$((${NODES:-1} * per_node)) LOCAL_WORLD_SIZE=$per_node
 
-# Whoever dies first, by an error or by Ctrl-C, takes the others of this machine along.
+# The first process that ends by an error or by Ctrl-C ends the others of this machine.
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 for ((i = 0; i < per_node; i++)); do
   RANK=$((${NODE:-0} * per_node + i)) LOCAL_RANK=$i grapevine train --transport tcp "$@" &
