@@ -83,8 +83,7 @@ TEST(Aggregate, SaveAndLoadInTheMiddleOfARingChangeNothing) {
     straight.run();
     broken.start();
     const auto when = static_cast<std::int64_t>(1 + broken.rng()() % 300);
-    while (broken.event_count() < when && broken.step()) {
-    }
+    broken.run_until(when);
     broken.save_and_load();
     broken.run();
     for (Rank r = 0; r < 4; ++r) EXPECT_TRUE(at::equal(straight.z(r), broken.z(r)));
@@ -159,8 +158,7 @@ TEST(Aggregate, CompressedSaveAndLoadAndTheOrderOfMessagesChangeNothing) {
       for (std::uint64_t i = 0; i < seed; ++i) broken.rng()();  // another order of events
       broken.start();
       const auto when = static_cast<std::int64_t>(1 + broken.rng()() % 150);
-      while (broken.event_count() < when && broken.step()) {
-      }
+      broken.run_until(when);
       broken.save_and_load();
       broken.run();
       for (Rank r = 0; r < n; ++r) EXPECT_TRUE(at::equal(straight.z(r), broken.z(r)));

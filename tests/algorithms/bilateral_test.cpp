@@ -3,13 +3,17 @@
 
 #include <limits>
 
+#include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
 
+using sim::distance;
+using sim::pull;
 using sim::RoleWorld;
+using sim::scatter;
 using sim::WorldConfig;
 
 Plan make_plan(const std::string& topology, const std::string& peers = "1") {
@@ -49,17 +53,7 @@ std::string describe(const Case& c, std::uint64_t seed) {
          ", seed=" + std::to_string(seed);
 }
 
-at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank); }
 at::Tensor nothing(Rank, Step, const at::Tensor& z) { return at::zeros_like(z); }
-
-void scatter(RoleWorld& world, std::int32_t ranks, std::int64_t dimension) {
-  for (Rank r = 0; r < ranks; ++r)
-    world.set_x(r, at::arange(dimension, at::kFloat) + static_cast<double>(3 * r));
-}
-
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
 
 std::int64_t gradients_of(const RoleWorld& world, Rank rank) { return world.model(rank).step; }
 
@@ -184,8 +178,7 @@ TEST(Bilateral, GoesOnWithoutADeadPartner) {
       RoleWorld world(config, pull);
       world.start();
       const auto when = static_cast<std::int64_t>(5 + world.rng()() % 60);
-      while (world.event_count() < when && world.step()) {
-      }
+      world.run_until(when);
       const Rank dead = static_cast<Rank>(world.rng()() % static_cast<std::uint64_t>(n));
       world.kill(dead);
       world.run();
@@ -204,8 +197,7 @@ TEST(Bilateral, SaveAndLoadConserveEverything) {
     scatter(world, 6, config.dimension);
     world.start();
     const auto when = static_cast<std::int64_t>(1 + world.rng()() % 200);
-    while (world.event_count() < when && world.step()) {
-    }
+    world.run_until(when);
     const at::Tensor before = world.total_x();
     std::vector<Step> steps;
     for (Rank r = 0; r < 6; ++r) steps.push_back(world.model(r).step);

@@ -234,8 +234,7 @@ TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
               : 0.9;
       RoleWorld world(config, [](Rank rank, Step, const at::Tensor& z) { return z - rank; });
       world.start();
-      while (world.event_count() < when && world.step()) {
-      }
+      world.run_until(when);
       LrConfig rate;
       const auto parts = *make_parts(config.plan, config.horizon, *LrSchedule::make(rate),
                                      config.optimizer, config.ranks);

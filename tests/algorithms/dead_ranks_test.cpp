@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
@@ -14,7 +15,9 @@ namespace {
 
 using sim::Keys;
 using sim::OnTheWire;
+using sim::pull;
 using sim::RoleWorld;
+using sim::scatter;
 using sim::WorldConfig;
 
 constexpr OnTheWire kFates[] = {OnTheWire::delivered, OnTheWire::lost};
@@ -32,18 +35,6 @@ WorldConfig make_config(const Keys& keys, std::int32_t ranks, std::uint64_t seed
   config.dimension = 5;
   config.lr = 0.05;
   return config;
-}
-
-at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank); }
-
-void scatter(RoleWorld& world, std::int32_t ranks, std::int64_t dimension) {
-  for (Rank r = 0; r < ranks; ++r)
-    world.set_x(r, at::arange(dimension, at::kFloat) + static_cast<double>(3 * r));
-}
-
-void run_until(RoleWorld& world, std::int64_t events) {
-  while (world.event_count() < events && world.step()) {
-  }
 }
 
 // The world itself: what was on the wire comes in its order, or not at all.
@@ -72,7 +63,7 @@ TEST(DeadRanks, SayWhatWasOnTheWireOrNothing) {
         rounds.erase(rounds.begin());
       });
       world.start();
-      run_until(world, static_cast<std::int64_t>(10 + world.rng()() % 60));
+      world.run_until(static_cast<std::int64_t>(10 + world.rng()() % 60));
       world.kill(dead, fate);
       is_dead = true;
       world.run();
@@ -101,7 +92,7 @@ TEST(DeadRanks, GossipFinishesWithoutThemAndAccountsForTheirMass) {
           scatter(world, n, 5);
           const at::Tensor x0 = world.total_x();
           world.start();
-          run_until(world, static_cast<std::int64_t>(5 + world.rng()() % 60));
+          world.run_until(static_cast<std::int64_t>(5 + world.rng()() % 60));
           const Rank dead = static_cast<Rank>(world.rng()() % static_cast<std::uint64_t>(n));
           const double held = world.model(dead).w;
           world.kill(dead, fate);
@@ -133,7 +124,7 @@ TEST(DeadRanks, HoldUpNobody) {
         SCOPED_TRACE(keys.back().second + ", " + name_of(fate) + ", seed=" + std::to_string(seed));
         RoleWorld world(make_config(keys, 6, seed), pull);
         world.start();
-        run_until(world, static_cast<std::int64_t>(5 + world.rng()() % 120));
+        world.run_until(static_cast<std::int64_t>(5 + world.rng()() % 120));
         const Rank dead = static_cast<Rank>(world.rng()() % 6);
         world.kill(dead, fate);
         world.run();

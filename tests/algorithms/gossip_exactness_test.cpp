@@ -8,14 +8,18 @@
 #include <vector>
 
 #include "algorithms/topology.hpp"
+#include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
 
+using sim::distance;
 using sim::Keys;
+using sim::pull;
 using sim::RoleWorld;
+using sim::scatter;
 using sim::WorldConfig;
 
 struct Mode {
@@ -32,17 +36,6 @@ WorldConfig make_config(const Keys& keys, std::int32_t ranks, std::uint64_t seed
   config.dimension = 5;
   config.lr = 0.1;
   return config;
-}
-
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-
-at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank); }
-
-void scatter(RoleWorld& world, std::int32_t ranks, std::int64_t dimension) {
-  for (Rank r = 0; r < ranks; ++r)
-    world.set_x(r, at::arange(dimension, at::kFloat) + static_cast<double>(3 * r));
 }
 
 // ---- weight decay ----
@@ -343,8 +336,7 @@ TEST(OverlappedLocalSteps, SaveAndLoadAndTheOrderOfMessagesChangeNothing) {
       for (std::uint64_t i = 0; i < seed; ++i) broken.rng()();  // another order of events
       broken.start();
       const auto when = static_cast<std::int64_t>(1 + broken.rng()() % 150);
-      while (broken.event_count() < when && broken.step()) {
-      }
+      broken.run_until(when);
       broken.save_and_load();
       broken.run();
       for (Rank r = 0; r < 5; ++r) EXPECT_TRUE(at::equal(straight.z(r), broken.z(r))) << r;

@@ -6,13 +6,17 @@
 #include <functional>
 #include <limits>
 
+#include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
 
+using sim::distance;
+using sim::pull;
 using sim::RoleWorld;
+using sim::scatter;
 using sim::WorldConfig;
 
 const std::vector<std::int32_t> kRanks = {1, 2, 3, 4, 5, 6, 7, 8, 16, 32};
@@ -37,18 +41,7 @@ WorldConfig make_config(const Plan& plan, std::int32_t ranks, std::uint64_t seed
   return config;
 }
 
-// Rank r pulls towards its own optimum c_r = r: heterogeneous, so that ranks disagree.
-at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank); }
 at::Tensor nothing(Rank, Step, const at::Tensor& z) { return at::zeros_like(z); }
-
-void scatter(RoleWorld& world, std::int32_t ranks, std::int64_t dimension) {
-  for (Rank r = 0; r < ranks; ++r)
-    world.set_x(r, at::arange(dimension, at::kFloat) + static_cast<double>(3 * r));
-}
-
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
 
 Plan d_psgd(const std::string& topology = "exponential") {
   return make_plan({{"averaging", "symmetric"}, {"update", "after"}, {"topology", topology}});
@@ -422,8 +415,7 @@ TEST(Gossip, GoesOnWithoutADeadPeerAndAccountsForItsMass) {
         const at::Tensor x0 = world.total_x();
         world.start();
         const auto when = static_cast<std::int64_t>(5 + world.rng()() % 60);
-        while (world.event_count() < when && world.step()) {
-        }
+        world.run_until(when);
         const Rank dead = static_cast<Rank>(world.rng()() % static_cast<std::uint64_t>(n));
         world.kill(dead);
         world.run([&] {
@@ -452,8 +444,7 @@ TEST(Gossip, SaveAndLoadChangeNothing) {
       }
       straight.run();
       const auto when = static_cast<std::int64_t>(1 + broken.rng()() % 200);
-      while (broken.event_count() < when && broken.step()) {
-      }
+      broken.run_until(when);
       broken.save_and_load();
       broken.run([&] { ASSERT_NEAR(broken.total_w(), 5, 1e-9); });
       for (Rank r = 0; r < 5; ++r) EXPECT_TRUE(at::equal(straight.z(r), broken.z(r)));

@@ -3,12 +3,14 @@
 
 #include <set>
 
+#include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
 
+using sim::pull;
 using sim::RoleWorld;
 using sim::WorldConfig;
 
@@ -65,7 +67,6 @@ WorldConfig make_config(std::int32_t ranks, int period, std::uint64_t seed) {
   return config;
 }
 
-at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank); }
 at::Tensor nothing(Rank, Step, const at::Tensor& z) { return at::zeros_like(z); }
 
 void run_to_the_end(RoleWorld& world, std::int32_t n) {
@@ -151,8 +152,7 @@ TEST(Group, SaveAndLoadInTheMiddleComeToAnEnd) {
     RoleWorld world(config, pull);
     world.start();
     const auto when = static_cast<std::int64_t>(1 + world.rng()() % 2000);
-    while (world.event_count() < when && world.step()) {
-    }
+    world.run_until(when);
     world.save_and_load();
     world.run();
     for (Rank r = 0; r < 4; ++r) {

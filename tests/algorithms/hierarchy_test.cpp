@@ -4,12 +4,15 @@
 #include <utility>
 #include <vector>
 
+#include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
 
+using sim::distance;
+using sim::pull;
 using sim::RoleWorld;
 using sim::WorldConfig;
 
@@ -29,12 +32,6 @@ WorldConfig make_config(const Plan& plan, std::int32_t ranks, std::uint64_t seed
   config.horizon.steps_per_epoch = 5;
   config.dimension = 7;
   return config;
-}
-
-at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank); }
-
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
 struct Shape {
@@ -139,8 +136,7 @@ TEST(Hierarchy, SaveAndLoadChangeNothing) {
       straight.run();
       broken.start();
       const auto when = static_cast<std::int64_t>(1 + broken.rng()() % 700);
-      while (broken.event_count() < when && broken.step()) {
-      }
+      broken.run_until(when);
       broken.save_and_load();
       broken.run();
       for (Rank r = 0; r < 12; ++r) EXPECT_TRUE(at::equal(straight.z(r), broken.z(r)));
@@ -160,8 +156,7 @@ TEST(Hierarchy, ASavedStateGoesOnToTheEnd) {
     // Most often near the end.
     const auto from_end = static_cast<std::int64_t>(cut.rng()() % (seed % 3 == 0 ? 600 : 60));
     cut.start();
-    while (cut.event_count() < whole.event_count() - from_end && cut.step()) {
-    }
+    cut.run_until(whole.event_count() - from_end);
     cut.save_and_load();
     cut.run();
     for (Rank r = 0; r < 4; ++r) {

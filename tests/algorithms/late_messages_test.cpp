@@ -3,16 +3,16 @@
 
 #include <map>
 
+#include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
 
+using sim::pull;
 using sim::RoleWorld;
 using sim::WorldConfig;
-
-at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank); }
 
 WorldConfig config_of(const sim::Keys& keys, std::int32_t ranks, std::uint64_t seed) {
   WorldConfig config;
@@ -54,8 +54,7 @@ TEST(DifferenceGossip, WhatArrivedFromAPeerThatDiedCounts) {
       };
       world.start();
       const auto when = static_cast<std::int64_t>(20 + world.rng()() % 150);
-      while (world.event_count() < when && world.step()) {
-      }
+      world.run_until(when);
       is_dead = true;
       for (const auto& [rank, count] : arrived) waited += count - applied(rank);
       world.kill(dead);

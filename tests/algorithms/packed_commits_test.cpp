@@ -253,8 +253,7 @@ TEST(PackedCommits, ADeathLosesWhatWasTheDeadOnes) {
       Account account(world, config, c.scale);
       world.start();
       const auto when = static_cast<std::int64_t>(10 + world.rng()() % 150);
-      while (world.event_count() < when && world.step()) {
-      }
+      world.run_until(when);
       const Rank dead = static_cast<Rank>(seed) % 4;
       account.kill(dead);
       world.kill(dead);

@@ -164,8 +164,7 @@ TEST(Partial, SaveAndLoadInTheMiddleLoseNothing) {
       RoleWorld world(config, whole);
       world.start();
       const auto when = static_cast<std::int64_t>(1 + world.rng()() % 2000);
-      while (world.event_count() < when && world.step()) {
-      }
+      world.run_until(when);
       world.save_and_load();
       world.run();
       for (Rank r = 0; r < 4; ++r) EXPECT_TRUE(at::equal(world.z(r), world.z(0)));
@@ -240,8 +239,7 @@ TEST(Partial, SaveAndLoadInTheMiddleOfCompressedSumsLoseNothing) {
       RoleWorld world(config, whole);
       world.start();
       const auto when = static_cast<std::int64_t>(1 + world.rng()() % 2000);
-      while (world.event_count() < when && world.step()) {
-      }
+      world.run_until(when);
       world.save_and_load();
       world.run();
       expect_each_once(world, config, 3);

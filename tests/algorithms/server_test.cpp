@@ -5,12 +5,14 @@
 #include <cmath>
 
 #include "algorithms/service_meter.hpp"
+#include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
 namespace {
 
+using sim::distance;
 using sim::Keys;
 using sim::RoleWorld;
 using sim::WorldConfig;
@@ -35,10 +37,6 @@ at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<d
 // Whole numbers, whatever z is: no sum is rounded.
 at::Tensor whole(Rank rank, Step step, const at::Tensor& z) {
   return at::full_like(z, static_cast<double>(8 * (rank + 1) - 16 * (step % 3)));
-}
-
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
 std::string describe(const std::string& what, std::int32_t n, std::uint64_t seed) {
@@ -414,8 +412,7 @@ TEST(Server, ADeadClientHoldsUpNobody) {
         ASSERT_TRUE(stall_inside(world, watcher, dead));
       } else {
         const auto when = static_cast<std::int64_t>(world.rng()() % 200);
-        while (world.event_count() < when && world.step()) {
-        }
+        world.run_until(when);
       }
       world.kill(dead);
       world.run();
@@ -442,8 +439,7 @@ TEST(Server, SaveAndLoadAtAnyMomentLosesNothing) {
       Watcher watcher(world, config);
       world.start();
       const auto when = static_cast<std::int64_t>(1 + world.rng()() % 250);
-      while (world.event_count() < when && world.step()) {
-      }
+      world.run_until(when);
       const at::Tensor before = theta(world, config);
       world.save_and_load();
       EXPECT_TRUE(at::equal(theta(world, config), before));

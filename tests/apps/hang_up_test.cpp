@@ -23,12 +23,6 @@ std::vector<std::string> slow_run(const fs::path& out) {
           "0.1",          "--out",        out.string()};
 }
 
-bool appears(const fs::path& path) {
-  for (int i = 0; i < 6000 && !fs::exists(path); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  return fs::exists(path);
-}
-
 // It was stopped by request, whatever that gives for an exit code, and can be resumed.
 void expect_stopped(const ProcessResult& result, const fs::path& out) {
   EXPECT_EQ(result.signal, 0) << result.describe();

@@ -17,13 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool appears(const fs::path& path) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  while (!fs::exists(path) && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  return fs::exists(path);
-}
-
 // Also where the ranks could go on without each other, and two models would drift apart.
 TEST(LinkLoss, ALinkThatIsCutEndsTheRunByItsName) {
   if (::geteuid() != 0) GTEST_SKIP() << "not root: network namespaces cannot be made";
@@ -39,7 +32,8 @@ TEST(LinkLoss, ALinkThatIsCutEndsTheRunByItsName) {
     std::vector<std::unique_ptr<Process>> processes;
     for (int host = 0; host < kHosts; ++host)
       processes.emplace_back(new Process(network.start(host, arguments)));
-    ASSERT_TRUE(appears(out / "checkpoint" / "latest")) << processes[0]->so_far().describe();
+    ASSERT_TRUE(appears(out / "checkpoint" / "latest", std::chrono::seconds(120)))
+        << processes[0]->so_far().describe();
     ASSERT_TRUE(network.cut(1, 2));
     for (const auto& process : processes) {
       const auto result = process->wait();

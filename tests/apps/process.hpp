@@ -56,7 +56,7 @@ struct ProcessResult {
 struct ProcessOptions {
   std::string program = GRAPEVINE_EXECUTABLE;
   std::filesystem::path directory;       // empty: the caller's
-  std::vector<std::string> environment;  // "KEY=VALUE" sets, "KEY" removes; the rest is inherited
+  std::vector<std::string> environment;  // "KEY=VALUE" sets, "KEY" removes
   // Far more than a healthy run needs: it only ends what hangs.
   std::chrono::milliseconds timeout = std::chrono::seconds(120);
 };
@@ -118,11 +118,16 @@ class Process {
     if (error != 0) throw std::system_error(error, std::generic_category(), what);
   }
 
+  // Of the program, or of the scripts: what a developer or CI has set must not change a test.
+  static bool is_option(const std::string& entry) { return entry.rfind("GRAPEVINE_", 0) == 0; }
+
+  // What is inherited but options, with what the test sets.
   std::vector<std::string> environment() const {
     std::vector<std::string> result;
     const auto key = [](const std::string& entry) { return entry.substr(0, entry.find('=')); };
     for (char** entry = environ; *entry != nullptr; ++entry) {
       const bool replaced =
+          is_option(*entry) ||
           std::any_of(options_.environment.begin(), options_.environment.end(),
                       [&](const std::string& own) { return key(own) == key(*entry); });
       if (!replaced) result.emplace_back(*entry);

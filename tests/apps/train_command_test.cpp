@@ -40,13 +40,6 @@ void expect_bad_input(const std::vector<std::string>& arguments,
     EXPECT_NE(line.find(part), std::string::npos) << "wanted '" << part << "' in: " << line;
 }
 
-// Waits for a file, as long as a slow machine may need.
-bool appears(const fs::path& path) {
-  for (int i = 0; i < 6000 && !fs::exists(path); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  return fs::exists(path);
-}
-
 // Servers are no workers: they show in their own block, and nowhere else.
 TEST(TrainCommand, SaysHowServersServed) {
   const TemporaryDirectory folder;

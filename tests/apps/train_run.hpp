@@ -1,10 +1,12 @@
 // The arguments of the runs that tests of the command line start, and what such a run leaves.
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace grapevine {
@@ -39,6 +41,15 @@ inline std::vector<std::string> small_run(const std::string& algorithm,
           "0",
           "--validate",
           "end"};
+}
+
+// Waits for a file, as long as a slow machine may need.
+inline bool appears(const std::filesystem::path& path,
+                    std::chrono::seconds patience = std::chrono::seconds(60)) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!std::filesystem::exists(path) && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return std::filesystem::exists(path);
 }
 
 // Its bytes; none where it cannot be read.

@@ -85,7 +85,8 @@ TEST(Usage, WarnsOfVariablesThatNothingReads) {
       << misspelt.describe();
   const ProcessResult known =
       run_in({"GRAPEVINE_LR=0.1", "GRAPEVINE_LAUNCH_GRACE=1", "GRAPEVINE_CLUSTER_SECRET=x",
-              "GRAPEVINE_LOG_LEVEL=warning", "GRAPEVINE_SET=wiring.peers=1"},
+              "GRAPEVINE_LOG_LEVEL=warning", "GRAPEVINE_SET=wiring.peers=1", "GRAPEVINE_JOBS=2",
+              "GRAPEVINE_WERROR=ON"},
              verb);
   EXPECT_EQ(known.err, "") << known.describe();
   // Once for all processes of a job.

@@ -100,6 +100,12 @@ class RoleWorld {
     }
   }
 
+  // On to that many events since the beginning, or to the end.
+  void run_until(std::int64_t events) {
+    while (events_ < events && step()) {
+    }
+  }
+
   // From here on nothing reaches the rank, and its worker does not answer; until it goes on.
   void stall(Rank rank) { stalled_.insert(rank); }
   void go_on(Rank rank) { stalled_.erase(rank); }
