@@ -18,6 +18,10 @@ constexpr Duration kClosePatience = std::chrono::seconds(10);  // for traces to 
 constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
 constexpr Duration kAnswerPatience = std::chrono::seconds(2);  // of a process that may be gone
 
+std::string in_seconds(Duration duration) {
+  return std::to_string(static_cast<int>(to_seconds(duration))) + " s";
+}
+
 // A checkpoint is as far as its slowest rank.
 std::string step_name(const std::map<Rank, RankSnapshot>& snapshots, std::int32_t workers) {
   Step slowest = std::numeric_limits<Step>::max();
@@ -129,11 +133,23 @@ void SupervisorState::on_watchdog() {
     return end();
   }
   self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
+  if (cutting_ && now() - cut_news_ > config_.patience) give_up_cut();
   if (stage_ != Stage::closing && now() - last_news_ > config_.patience)
-    return fail({Errc::timeout, "no rank made progress for " +
-                                    std::to_string(static_cast<int>(to_seconds(config_.patience))) +
-                                    " s; " + last_steps() +
-                                    "; give a larger --timeout where a step takes that long"});
+    return fail(
+        {Errc::timeout,
+         "no rank made progress for " + in_seconds(config_.patience) + "; " +
+             (collecting_ ? "the last state is missing of " + without(reports_) + "; " : "") +
+             last_steps() + "; give a larger --timeout where a step takes that long"});
+}
+
+// The ranks that are still there and not among the answers.
+template <class Answers>
+std::string SupervisorState::without(const Answers& answers) const {
+  std::string list;
+  for (Rank rank = 0; rank < config_.ranks; ++rank)
+    if (answers.count(rank) == 0 && lost_.count(rank) == 0)
+      list += (list.empty() ? "rank " : ", ") + std::to_string(rank);
+  return list;
 }
 
 std::string SupervisorState::last_steps() const {
@@ -154,12 +170,14 @@ void SupervisorState::begin_cut(std::string name) {
   cut_name_ = std::move(name);
   snapshots_.clear();
   ++cut_id_;
+  cut_news_ = now();
   for (const PeerActor& peer : crew_.peers) self_->send(peer, TakeSnapshot{cut_id_});
 }
 
 void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   last_news_ = now();
   if (snapshot.id != cut_id_ || !cutting_) return;
+  cut_news_ = last_news_;
   const Rank rank = snapshot.rank;
   snapshots_.emplace(rank, std::move(snapshot));
   if (static_cast<std::int32_t>(snapshots_.size()) < config_.ranks) return;
@@ -169,6 +187,15 @@ void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   WriteCheckpoint write{cut_id_, cut_name_, {}};
   for (auto& [by, one] : std::exchange(snapshots_, {})) write.ranks.push_back(std::move(one));
   self_->send(crew_.writer, std::move(write));
+}
+
+// A snapshot that is lost on its way must not be the end of all checkpoints.
+void SupervisorState::give_up_cut() {
+  config_.observer->on_warning("a checkpoint is given up: no state came from " +
+                               without(snapshots_) + " for " + in_seconds(config_.patience));
+  cutting_ = false;
+  snapshots_.clear();
+  end_if_settled();
 }
 
 // Training is worth more than its checkpoints.

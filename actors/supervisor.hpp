@@ -110,6 +110,7 @@ class SupervisorState {
   Timestamp now() const;
   bool leaves_folder_alone() const;
   void begin_cut(std::string name);
+  void give_up_cut();
   void drain();
   void end_if_settled();
   void fail(Error error);
@@ -122,6 +123,8 @@ class SupervisorState {
   std::int32_t process_of(Rank rank) const;
   std::int32_t process_behind(const caf::actor_addr& deputy) const;
   std::string last_steps() const;
+  template <class Answers>
+  std::string without(const Answers& answers) const;
   std::string resume_hint_now() const;
   void tell_resume_from(const std::string& path);
   bool sends_much() const;
@@ -166,6 +169,7 @@ class SupervisorState {
   std::int64_t cut_id_ = 0;
   std::string cut_name_;  // empty: named after the slowest rank's steps
   bool cutting_ = false;
+  Timestamp cut_news_{0};  // its beginning, or its newest snapshot
   bool writing_ = false;
   bool stopping_ = false;
   bool stop_early_ = false;  // asked for before the run began

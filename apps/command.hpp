@@ -44,7 +44,7 @@ struct CommandEntry {
 };
 
 // Parses `arguments` (without the program's name) against the table and runs the verb: the whole of
-// main() but for the streams. Returns the exit code: 0, or an ExitCode.
+// main() but for the streams. Returns the exit code (messages/exit_code.hpp).
 int run_command_line(const std::vector<CommandEntry>& table,
                      const std::vector<std::string>& arguments, Console& console);
 

@@ -4,16 +4,14 @@
 
 namespace grapevine {
 
-enum ExitCode : int {
-  kExitDone = 0,
-  kExitFailed = 1,
-  kExitBadInput = 2,
-  kExitLost = 3,     // a machine, process or link was lost: a restart may help
-  kExitStopped = 4,  // by request, with a checkpoint to resume from
-};
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitBadInput = 2;
+inline constexpr int kExitLost = 3;     // a machine, process or link was lost: a restart may help
+inline constexpr int kExitStopped = 4;  // by request, with a checkpoint to resume from
 
 // Of a process that ends with such an error.
-inline ExitCode exit_code_of(Errc code) {
+inline int exit_code_of(Errc code) {
   switch (code) {
     case Errc::bad_input:
     case Errc::unavailable:

@@ -5,13 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <caf/all.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
 
-#include <future>
+#include <optional>
 
 namespace grapevine {
 namespace {
-
-constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 
 class Ending : public RunObserver {
  public:
@@ -19,16 +18,17 @@ class Ending : public RunObserver {
   void on_validation(Epoch, const Evaluation&) override {}
   void on_checkpoint(const std::string&) override {}
   void on_warning(const std::string& message) override { warnings_ += message + "\n"; }
-  void on_end(RunResult result) override { end_.set_value(std::move(result)); }
-  std::future<RunResult> end() { return end_.get_future(); }
-  const std::string& warnings() const { return warnings_; }  // once the run has ended
+  void on_end(RunResult result) override { end_ = std::move(result); }
+  const std::optional<RunResult>& end() const { return end_; }
+  const std::string& warnings() const { return warnings_; }
 
  private:
-  std::promise<RunResult> end_;
+  std::optional<RunResult> end_;
   std::string warnings_;
 };
 
-// A supervisor of one rank; that rank, the writer of checkpoints and the tracer are this test.
+// A supervisor of one rank, in virtual time; that rank, the writer of checkpoints and the tracer
+// are this test.
 class SupervisorTest : public testing::Test {
  protected:
   SupervisorTest() {
@@ -37,6 +37,7 @@ class SupervisorTest : public testing::Test {
     config.checkpoints = true;
     config.checkpoint_every_epochs = 1;
     config.total_epochs = 9;
+    config.patience = std::chrono::seconds(60);
     supervisor_ = system_.spawn(grapevine::supervisor, config);
     BeginRun crew;
     crew.peers = {played<PeerActor>()};
@@ -44,6 +45,11 @@ class SupervisorTest : public testing::Test {
     crew.tracer = played<TracerActor>();
     self_->send(supervisor_, crew);
     expect<StartTraining>();
+  }
+
+  ~SupervisorTest() override {
+    self_->send_exit(supervisor_, caf::exit_reason::kill);
+    scheduler_.run();
   }
 
   template <class Handle>
@@ -54,10 +60,41 @@ class SupervisorTest : public testing::Test {
   // The next message.
   template <class Message>
   Message expect() {
+    scheduler_.run();
     Message received{};
     self_->receive([&](const Message& message) { received = message; },
-                   caf::after(kDeadline) >> [] { FAIL() << "nothing came"; });
+                   caf::after(std::chrono::seconds(0)) >> [] { ADD_FAILURE() << "nothing came"; });
     return received;
+  }
+
+  template <class Message>
+  void expect_no() {
+    scheduler_.run();
+    self_->receive([](const Message&) { ADD_FAILURE() << "it came"; },
+                   caf::after(std::chrono::seconds(0)) >> [] {});
+  }
+
+  // A step every second.
+  void train(int seconds, double epochs) {
+    for (int i = 0; i < seconds; ++i) {
+      finish_epoch(epochs);
+      scheduler_.run();
+      scheduler_.advance_time(std::chrono::seconds(1));
+    }
+  }
+
+  void pass(int seconds) {
+    scheduler_.run();
+    for (int i = 0; i < seconds; ++i) {
+      scheduler_.advance_time(std::chrono::seconds(1));
+      scheduler_.run();
+    }
+  }
+
+  void give_report() {
+    RankReport report;
+    report.z = FrozenTensor::copy_of(at::zeros({1}));
+    self_->send(supervisor_, report);
   }
 
   void finish_epoch(double epochs) {
@@ -76,16 +113,22 @@ class SupervisorTest : public testing::Test {
   }
 
   RunResult result() {
-    std::future<RunResult> end = observer_->end();
-    if (end.wait_for(kDeadline) == std::future_status::ready) return end.get();
+    scheduler_.run();
+    if (observer_->end()) return *observer_->end();
     ADD_FAILURE() << "the run does not end";
     return {};
   }
 
   void give_snapshot(std::int64_t id) { self_->send(supervisor_, RankSnapshot{id, 0, 1, {}}); }
 
-  caf::actor_system_config system_config_;
+  struct VirtualTime : caf::actor_system_config {
+    VirtualTime() { set("scheduler.policy", caf::atom("testing")); }
+  };
+
+  VirtualTime system_config_;
   caf::actor_system system_{system_config_};
+  caf::scheduler::test_coordinator& scheduler_ =
+      dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler());
   caf::scoped_actor self_{system_};
   std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
   SupervisorActor supervisor_;
@@ -96,6 +139,7 @@ class SupervisorTest : public testing::Test {
 TEST_F(SupervisorTest, TakesNoCheckpointOnceTheRunHasFailed) {
   const std::int64_t written = stop_during_a_write();
   self_->send(supervisor_, RankFailed{{Errc::failed, "rank 0: the loss is not finite"}});
+  pass(1);  // for the last records
   expect<CloseTrace>();
   self_->send(supervisor_, CheckpointWritten{written, "good", ""});
   self_->send(supervisor_, TraceClosed{});
@@ -103,8 +147,7 @@ TEST_F(SupervisorTest, TakesNoCheckpointOnceTheRunHasFailed) {
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->message, "rank 0: the loss is not finite");
   EXPECT_EQ(result.checkpoint, "good");
-  self_->receive([](TakeSnapshot) { ADD_FAILURE() << "a cut after the failure"; },
-                 caf::after(std::chrono::seconds(0)) >> [] {});
+  expect_no<TakeSnapshot>();
 }
 
 // Without the failure the stop gets its checkpoint as soon as the one before it is written.
@@ -115,9 +158,7 @@ TEST_F(SupervisorTest, AStopThatComesDuringAWriteGetsItsOwnCheckpoint) {
   EXPECT_GT(last.id, written);
   give_snapshot(last.id);
   self_->send(supervisor_, CheckpointWritten{expect<WriteCheckpoint>().id, "last", ""});
-  RankReport report;
-  report.z = FrozenTensor::copy_of(at::zeros({1}));
-  self_->send(supervisor_, report);
+  give_report();
   expect<CloseTrace>();
   self_->send(supervisor_, TraceClosed{});
   const RunResult result = this->result();
@@ -136,17 +177,59 @@ TEST_F(SupervisorTest, AStateThatCannotBeSentCostsTheCheckpointsAlone) {
   finish_epoch(2);
   self_->send(supervisor_, StopRequested{});
   expect<Collect>();
-  RankReport report;
-  report.z = FrozenTensor::copy_of(at::zeros({1}));
-  self_->send(supervisor_, report);
+  give_report();
   expect<CloseTrace>();
   self_->send(supervisor_, TraceClosed{});
   const RunResult result = this->result();
   EXPECT_FALSE(result.error) << result.error->message;
   EXPECT_EQ(result.checkpoint, "");
   EXPECT_EQ(observer_->warnings(), "no further checkpoints: rank 0: its state is too large\n");
-  self_->receive([](TakeSnapshot) { ADD_FAILURE() << "a cut after the refusal"; },
-                 caf::after(std::chrono::seconds(0)) >> [] {});
+  expect_no<TakeSnapshot>();
+}
+
+// A snapshot that is lost on its way costs its checkpoint, not all that would follow.
+TEST_F(SupervisorTest, ACutThatNobodyAnswersIsGivenUp) {
+  train(1, 1);
+  const std::int64_t lost = expect<TakeSnapshot>().id;
+  train(70, 2);
+  EXPECT_EQ(observer_->warnings(),
+            "a checkpoint is given up: no state came from rank 0 for 60 s\n");
+  const std::int64_t next = expect<TakeSnapshot>().id;
+  EXPECT_GT(next, lost);
+  give_snapshot(lost);  // too late
+  expect_no<WriteCheckpoint>();
+  give_snapshot(next);
+  EXPECT_EQ(expect<WriteCheckpoint>().id, next);
+}
+
+// Training is done by then, and its model here.
+TEST_F(SupervisorTest, TheLastCutMayBeGivenUpToo) {
+  self_->send(supervisor_, StopRequested{});
+  expect<Collect>();
+  give_report();
+  expect<TakeSnapshot>();
+  EXPECT_FALSE(observer_->end());
+  pass(70);
+  expect<CloseTrace>();
+  self_->send(supervisor_, TraceClosed{});
+  const RunResult result = this->result();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(result.checkpoint, "");
+  EXPECT_NE(observer_->warnings().find("no state came from rank 0"), std::string::npos)
+      << observer_->warnings();
+}
+
+TEST_F(SupervisorTest, SaysWhoseLastStateIsMissing) {
+  finish_epoch(0.5);
+  self_->send(supervisor_, RankFinished{});
+  expect<Collect>();
+  pass(70);
+  expect<CloseTrace>();
+  self_->send(supervisor_, TraceClosed{});
+  const RunResult result = this->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_NE(result.error->message.find("the last state is missing of rank 0"), std::string::npos)
+      << result.error->message;
 }
 
 }  // namespace
