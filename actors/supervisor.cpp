@@ -374,8 +374,8 @@ std::string SupervisorState::unclosed() const {
   std::string who = trace_open_ ? "the trace" : "";
   for (const std::int32_t process : open_processes_)
     who += (who.empty() ? "process " : ", process ") + std::to_string(process);
-  return "after " + std::to_string(static_cast<int>(to_seconds(kClosePatience))) +
-         " s still not closed: " + who + "; what was traced there may be missing";
+  return "after " + in_seconds(kClosePatience) + " still not closed: " + who +
+         "; what was traced there may be missing";
 }
 
 void SupervisorState::end_if_closed() {
@@ -482,8 +482,7 @@ void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error
     config_.observer->on_warning("process " + std::to_string(process) + ", to which rank " +
                                  std::to_string(found->second.lost.reporter) +
                                  " has lost its link, does not answer: it counts as lost after " +
-                                 std::to_string(static_cast<int>(to_seconds(config_.silence))) +
-                                 " s");
+                                 in_seconds(config_.silence));
   self_->delayed_send(SupervisorActor{self_}, kAnswerPatience, AskAgain{process});
 }
 

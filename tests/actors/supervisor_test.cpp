@@ -31,8 +31,9 @@ class Ending : public RunObserver {
 // are this test.
 class SupervisorTest : public testing::Test {
  protected:
-  SupervisorTest() {
+  explicit SupervisorTest(std::int32_t ranks = 1) {
     SupervisorConfig config;
+    config.ranks = ranks;
     config.observer = observer_;
     config.checkpoints = true;
     config.checkpoint_every_epochs = 1;
@@ -40,11 +41,11 @@ class SupervisorTest : public testing::Test {
     config.patience = std::chrono::seconds(60);
     supervisor_ = system_.spawn(grapevine::supervisor, config);
     BeginRun crew;
-    crew.peers = {played<PeerActor>()};
+    crew.peers.assign(static_cast<std::size_t>(ranks), played<PeerActor>());
     crew.writer = played<CheckpointWriterActor>();
     crew.tracer = played<TracerActor>();
     self_->send(supervisor_, crew);
-    expect<StartTraining>();
+    for (Rank rank = 0; rank < ranks; ++rank) expect<StartTraining>();
   }
 
   ~SupervisorTest() override {
@@ -97,8 +98,9 @@ class SupervisorTest : public testing::Test {
     self_->send(supervisor_, report);
   }
 
-  void finish_epoch(double epochs) {
+  void finish_epoch(double epochs, Rank rank = 0) {
     StepReport report;
+    report.rank = rank;
     report.epochs_done = epochs;
     self_->send(supervisor_, report);
   }
@@ -119,7 +121,9 @@ class SupervisorTest : public testing::Test {
     return {};
   }
 
-  void give_snapshot(std::int64_t id) { self_->send(supervisor_, RankSnapshot{id, 0, 1, {}}); }
+  void give_snapshot(std::int64_t id, Rank rank = 0) {
+    self_->send(supervisor_, RankSnapshot{id, rank, 1, {}});
+  }
 
   struct VirtualTime : caf::actor_system_config {
     VirtualTime() { set("scheduler.policy", caf::atom("testing")); }
@@ -200,6 +204,34 @@ TEST_F(SupervisorTest, ACutThatNobodyAnswersIsGivenUp) {
   expect_no<WriteCheckpoint>();
   give_snapshot(next);
   EXPECT_EQ(expect<WriteCheckpoint>().id, next);
+}
+
+class TwoRanks : public SupervisorTest {
+ protected:
+  TwoRanks() : SupervisorTest(2) {}
+};
+
+// Large states over a slow link come one after the other.
+TEST_F(TwoRanks, ACutThatGetsOnIsNotGivenUp) {
+  finish_epoch(1, 1);
+  finish_epoch(1, 0);
+  const std::int64_t id = expect<TakeSnapshot>().id;
+  expect<TakeSnapshot>();
+  train(40, 1);
+  give_snapshot(id, 1);
+  train(40, 1);
+  EXPECT_EQ(observer_->warnings(), "");
+  give_snapshot(id, 0);
+  EXPECT_EQ(expect<WriteCheckpoint>().id, id);
+}
+
+TEST_F(TwoRanks, OnlyTheMissingOneIsNamed) {
+  finish_epoch(1, 1);
+  finish_epoch(1, 0);
+  give_snapshot(expect<TakeSnapshot>().id, 0);
+  train(70, 1);
+  EXPECT_EQ(observer_->warnings(),
+            "a checkpoint is given up: no state came from rank 1 for 60 s\n");
 }
 
 // Training is done by then, and its model here.
