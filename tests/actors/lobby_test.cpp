@@ -339,6 +339,27 @@ TEST_F(LobbyTest, NamesWhoDoesNotCome) {
   EXPECT_EQ(told_error().code, Errc::timeout);
 }
 
+// The time for connecting begins where that for joining ends.
+TEST_F(LobbyTest, TheDeadlineOfJoiningIsNotThatOfConnecting) {
+  for (const bool connecting : {false, true}) {
+    SCOPED_TRACE(connecting);
+    told_ = std::make_shared<Told>();
+    open(2);
+    auto first = ask(join(0, 2));
+    auto second = ask(join(1, 2));
+    EXPECT_FALSE(first.get().refused);
+    EXPECT_FALSE(second.get().refused);
+    caf::anon_send(lobby_, ready(0));
+    caf::anon_send(lobby_, JoinDeadline{connecting});
+    caf::anon_send(lobby_, ready(1));
+    if (connecting)
+      EXPECT_NE(told_error().message.find("process 1 did not connect"), std::string::npos);
+    else
+      EXPECT_EQ(told_->crew.get_future().wait_for(kDeadline), std::future_status::ready);
+    caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
+  }
+}
+
 TEST_F(LobbyTest, NamesWhoCannotConnect) {
   open(2);
   auto first = ask(join(0, 2));
