@@ -1,9 +1,13 @@
-// Asking an actor that does not answer.
+// Finding an actor, and asking one that does not answer.
 #include "actors/dial.hpp"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+
+#include <caf/io/all.hpp>
+
+#include "actors/protocol.hpp"
 
 namespace grapevine {
 namespace {
@@ -63,6 +67,22 @@ TEST_F(AskActor, WaitsNoLongerThanItIsTold) {
   const auto cancelled = ask(receiver, kDeadline, [] { return true; });
   ASSERT_FALSE(cancelled.ok());
   EXPECT_EQ(cancelled.error().code, Errc::failed);
+}
+
+// Trying again would not make it what was wanted.
+TEST(Dial, AnActorOfAnotherKindIsRefusedAtOnce) {
+  caf::actor_system_config here_config, there_config;
+  here_config.load<caf::io::middleman>();
+  there_config.load<caf::io::middleman>();
+  caf::actor_system here{here_config}, there{there_config};
+  const auto other = there.spawn(silent, false);
+  const auto port = there.middleman().publish(other, 0, "127.0.0.1");
+  ASSERT_TRUE(port);
+  const auto found =
+      dial<DeputyActor>(here, {"it", "127.0.0.1", *port, std::chrono::seconds(5), nullptr});
+  caf::anon_send_exit(other, caf::exit_reason::user_shutdown);
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, Errc::protocol) << found.error().message;
 }
 
 }  // namespace
