@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "net/loss_reason.hpp"
 #include "net/ucx_wire.hpp"
 #include "net/ucx_worker.hpp"
 #include "tests/conformance/transport_suite.hpp"
@@ -106,6 +107,10 @@ class UcxHostile : public testing::Test {
     }));
     EXPECT_EQ(inbox_->message_count(), 0u);
   }
+  void expect_malformed() {
+    expect_lost();
+    EXPECT_TRUE(is_malformed(inbox_->down_reason(1))) << inbox_->down_reason(1);
+  }
 
   std::shared_ptr<RecordingInbox> inbox_ = std::make_shared<RecordingInbox>();
   Stranger stranger_;
@@ -117,34 +122,34 @@ TEST_F(UcxHostile, HeadersThatDoNotDecodeEndTheLink) {
   EncodedHeader header = encode_header(numbered(1, 0, 0));
   header[rng() % 12] ^= std::byte{0xff};
   stranger_.send(prefix(ucx::Kind::message), header);
-  expect_lost();
+  expect_malformed();
 }
 
 TEST_F(UcxHostile, RanksOfOthersEndTheLink) {
   stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(0, 0, 0)));
-  expect_lost();
+  expect_malformed();
 }
 
 TEST_F(UcxHostile, ReceiversOfElsewhereEndTheLink) {
   stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 1, 0)));
-  expect_lost();
+  expect_malformed();
 }
 
 TEST_F(UcxHostile, PayloadOfAnotherLengthEndsTheLink) {
   stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)), "surplus");
-  expect_lost();
+  expect_malformed();
 }
 
 TEST_F(UcxHostile, LargePayloadOfAnotherLengthEndsTheLink) {
   stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)),
                  std::string(8 << 20, 'x'));
-  expect_lost();
+  expect_malformed();
 }
 
 TEST_F(UcxHostile, NumbersSaidTwiceEndTheLink) {
   stranger_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));
   stranger_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));
-  expect_lost();
+  expect_malformed();
 }
 
 TEST_F(UcxHostile, LeaveTakenForOthersEndsTheLink) {
@@ -153,7 +158,7 @@ TEST_F(UcxHostile, LeaveTakenForOthersEndsTheLink) {
     p.rank = rank;
     stranger_.send(p);
   }
-  expect_lost();
+  expect_malformed();
 }
 
 // Nothing may be thrown through UCX: whatever is missing, the link ends, and the ranks hear of it.
