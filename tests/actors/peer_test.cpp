@@ -3,14 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <caf/all.hpp>
-#include <caf/scheduler/test_coordinator.hpp>
-
 #include <vector>
 
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc.hpp"
 #include "net/mailbox.hpp"
+#include "tests/actors/virtual_actors.hpp"
 
 namespace grapevine {
 namespace {
@@ -23,7 +21,7 @@ struct Received : Inbox {
 };
 
 // Rank 0 of two that do SGP.
-class PeerCut : public testing::Test {
+class PeerCut : public VirtualActors {
  protected:
   PeerCut() {
     QuadraticConfig quadratic;
@@ -38,8 +36,7 @@ class PeerCut : public testing::Test {
     config.parameters = compute->initial_parameters();
     config.buffers = compute->initial_buffers();
     config.worker.compute = std::move(compute);
-    config.supervisor =
-        caf::actor_cast<SupervisorActor>(caf::actor_cast<caf::strong_actor_ptr>(self_.ptr()));
+    config.supervisor = played<SupervisorActor>();
     config.detach_worker = false;
     peer_ = system_.spawn(peer, config);
     EXPECT_TRUE(transport_->attach(0, make_mailbox_inbox(peer_)).ok());
@@ -49,11 +46,8 @@ class PeerCut : public testing::Test {
   }
   ~PeerCut() override {
     transport_->detach(0);
-    self_->send_exit(peer_, caf::exit_reason::kill);
-    scheduler_.run();
+    kill(peer_);
   }
-
-  void settle() { scheduler_.run(); }
 
   void send(Payload payload) {
     Envelope envelope;
@@ -83,15 +77,6 @@ class PeerCut : public testing::Test {
     return ids;
   }
 
-  struct VirtualTime : caf::actor_system_config {
-    VirtualTime() { set("scheduler.policy", caf::atom("testing")); }
-  };
-
-  VirtualTime system_config_;
-  caf::actor_system system_{system_config_};
-  caf::scheduler::test_coordinator& scheduler_ =
-      dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler());
-  caf::scoped_actor self_{system_};
   const std::shared_ptr<Transport> transport_ = make_inproc_transport(2);
   const std::shared_ptr<Received> other_ = std::make_shared<Received>();
   PeerActor peer_;

@@ -4,10 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <caf/all.hpp>
-#include <caf/scheduler/test_coordinator.hpp>
-
 #include <optional>
+
+#include "tests/actors/virtual_actors.hpp"
 
 namespace grapevine {
 namespace {
@@ -27,9 +26,8 @@ class Ending : public RunObserver {
   std::string warnings_;
 };
 
-// A supervisor of one rank, in virtual time; that rank, the writer of checkpoints and the tracer
-// are this test.
-class SupervisorTest : public testing::Test {
+// A supervisor in virtual time; its ranks, the writer of checkpoints and the tracer are this test.
+class SupervisorTest : public VirtualActors {
  protected:
   explicit SupervisorTest(std::int32_t ranks = 1) {
     SupervisorConfig config;
@@ -48,20 +46,12 @@ class SupervisorTest : public testing::Test {
     for (Rank rank = 0; rank < ranks; ++rank) expect<StartTraining>();
   }
 
-  ~SupervisorTest() override {
-    self_->send_exit(supervisor_, caf::exit_reason::kill);
-    scheduler_.run();
-  }
-
-  template <class Handle>
-  Handle played() {
-    return caf::actor_cast<Handle>(caf::actor_cast<caf::strong_actor_ptr>(self_.ptr()));
-  }
+  ~SupervisorTest() override { kill(supervisor_); }
 
   // The next message.
   template <class Message>
   Message expect() {
-    scheduler_.run();
+    settle();
     Message received{};
     self_->receive([&](const Message& message) { received = message; },
                    caf::after(std::chrono::seconds(0)) >> [] { ADD_FAILURE() << "nothing came"; });
@@ -70,7 +60,7 @@ class SupervisorTest : public testing::Test {
 
   template <class Message>
   void expect_no() {
-    scheduler_.run();
+    settle();
     self_->receive([](const Message&) { ADD_FAILURE() << "it came"; },
                    caf::after(std::chrono::seconds(0)) >> [] {});
   }
@@ -79,16 +69,8 @@ class SupervisorTest : public testing::Test {
   void train(int seconds, double epochs) {
     for (int i = 0; i < seconds; ++i) {
       finish_epoch(epochs);
-      scheduler_.run();
+      settle();
       scheduler_.advance_time(std::chrono::seconds(1));
-    }
-  }
-
-  void pass(int seconds) {
-    scheduler_.run();
-    for (int i = 0; i < seconds; ++i) {
-      scheduler_.advance_time(std::chrono::seconds(1));
-      scheduler_.run();
     }
   }
 
@@ -115,7 +97,7 @@ class SupervisorTest : public testing::Test {
   }
 
   RunResult result() {
-    scheduler_.run();
+    settle();
     if (observer_->end()) return *observer_->end();
     ADD_FAILURE() << "the run does not end";
     return {};
@@ -125,15 +107,6 @@ class SupervisorTest : public testing::Test {
     self_->send(supervisor_, RankSnapshot{id, rank, 1, {}});
   }
 
-  struct VirtualTime : caf::actor_system_config {
-    VirtualTime() { set("scheduler.policy", caf::atom("testing")); }
-  };
-
-  VirtualTime system_config_;
-  caf::actor_system system_{system_config_};
-  caf::scheduler::test_coordinator& scheduler_ =
-      dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler());
-  caf::scoped_actor self_{system_};
   std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
   SupervisorActor supervisor_;
 };
