@@ -38,10 +38,12 @@ std::uint16_t free_port() { return *free_tcp_port(); }
 
 // One process of a job, with the variables of a launcher.
 Process start(const std::string& launcher, int process, int processes, std::uint16_t port,
-              const std::vector<std::string>& arguments) {
+              const std::vector<std::string>& arguments,
+              const std::vector<std::string>& more = {}) {
   ProcessOptions options;
   const std::string rank = std::to_string(process), count = std::to_string(processes);
   options.environment = {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)};
+  options.environment.insert(options.environment.end(), more.begin(), more.end());
   std::vector<std::pair<std::string, std::string>> names = {{"RANK", rank}, {"WORLD_SIZE", count}};
   if (launcher == "slurm")
     names = {{"SLURM_PROCID", rank},
@@ -436,10 +438,10 @@ TEST_F(ClusterErrors, ASignalEndsTheWaitingForOthers) {
     SCOPED_TRACE("process " + std::to_string(asked));
     const std::uint16_t port = free_port();
     const auto arguments = job({"--join-timeout", "1000"});
-    ::setenv("GRAPEVINE_LOG_LEVEL", "debug", 1);  // then the head says who has joined
-    Process head = start("torchrun", 0, 3, port, arguments);
-    Process other = start("torchrun", 1, 3, port, arguments);
-    ::unsetenv("GRAPEVINE_LOG_LEVEL");
+    // Then the head says who has joined.
+    const std::vector<std::string> talkative = {"GRAPEVINE_LOG_LEVEL=debug"};
+    Process head = start("torchrun", 0, 3, port, arguments, talkative);
+    Process other = start("torchrun", 1, 3, port, arguments, talkative);
     ASSERT_TRUE(head.wait_for_output("process 1 has joined")) << head.so_far().describe();
     (asked == 0 ? head : other).signal(SIGTERM);
     Outcome{{head.wait(), other.wait()}}.expect(
@@ -458,11 +460,8 @@ TEST_F(ClusterErrors, AProcessThatFallsSilentEndsTheRun) {
                                      "--checkpoint-every", "0.05", "--timeout", "6"});
     Process head = start("torchrun", 0, 2, port, arguments);
     Process other = start("torchrun", 1, 2, port, arguments);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-    while (!fs::exists(out / "checkpoint" / "latest") &&
-           std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    ASSERT_TRUE(fs::exists(out / "checkpoint" / "latest")) << head.so_far().describe();
+    ASSERT_TRUE(appears(out / "checkpoint" / "latest", std::chrono::seconds(120)))
+        << head.so_far().describe();
     (stopped == 0 ? head : other).signal(SIGSTOP);
     const auto result = (stopped == 0 ? other : head).wait();  // has a deadline of its own
     EXPECT_FALSE(result.timed_out) << result.describe();
