@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -52,9 +51,12 @@ std::string rank_file(std::size_t rank) {
 
 // `mark`: nothing in checkpoints of versions that wrote none.
 Expected<StateDict> read_rank(const std::string& path, const std::optional<FileMark>& mark) {
+  std::error_code no_file;
+  const std::uintmax_t size = fs::file_size(path, no_file);
+  std::vector<char> bytes(no_file ? 0 : size);
   std::ifstream file(path, std::ios::binary);
-  if (!file) return bad_input(path + ": cannot be read: the checkpoint is not complete");
-  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  if (no_file || !file.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
+    return bad_input(path + ": cannot be read: the checkpoint is not complete");
   if (mark && !(*mark == mark_of(bytes)))
     return bad_input(path + ": damaged, or of another checkpoint: " +
                      (mark->bytes == bytes.size()

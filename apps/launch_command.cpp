@@ -103,10 +103,8 @@ class LaunchCommand final : public Command {
     if (auto planned = plan(); !planned) return planned;
     std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may go: the job stays
     SignalPipe signals;
-    if (restarts_ > 0) {
-      folder_ = out_folder();
-      found_ = checkpoint_mark(folder_);
-    }
+    folder_ = out_folder();
+    found_ = checkpoint_mark(folder_);
     for (int restart = 0;; ++restart) {
       LaunchJob job(job_options(), signals, console);
       const auto commands = make_commands(restart > 0, console);
@@ -116,7 +114,7 @@ class LaunchCommand final : public Command {
       console.exit_code = job.exit_code();
       const bool again = !done && done.error().code != Errc::bad_input &&
                          done.error().code != Errc::stopped && !job.stop_requested();
-      if (!again || restart == restarts_) return done;
+      if (!again || restart == restarts_) return with_hint(done);
       console.exit_code.reset();
       const std::string& what = done.error().message;
       console.err << "launch: " << what.substr(0, what.size() - resume_hint_in(what).size())
@@ -286,12 +284,26 @@ class LaunchCommand final : public Command {
     return std::pair(fs::read_symlink(latest, ignored), time);
   }
 
+  bool has_saved() const {
+    const CheckpointMark mark = checkpoint_mark(folder_);
+    return mark && mark != found_;
+  }
+
+  // The processes that would have said what to resume from may all be gone. Another machine's
+  // folder may be seen from here, or not.
+  Expected<void> with_hint(const Expected<void>& done) const {
+    if (done || done.error().code != Errc::peer_down || folder_.empty()) return done;
+    const std::string& line = done.error().message;
+    const bool saved = has_saved();
+    if (!resume_hint_in(line).empty() || (!saved && !placements_.front().here)) return done;
+    return Error{Errc::peer_down, line + resume_hint(saved ? folder_ : "")};
+  }
+
   // A restart goes on from what the run before has left, not from where that one went on; and not
   // from what was there before this job began.
   void resume(std::vector<std::string>& arguments, std::vector<std::string>& variables,
               Console& console) const {
-    const CheckpointMark mark = checkpoint_mark(folder_);
-    const bool saved = mark && mark != found_;
+    const bool saved = has_saved();
     console.err << "launch: "
                 << (saved             ? "resuming " + folder_
                     : folder_.empty() ? "from the beginning: no --out names a checkpoint"
@@ -316,7 +328,7 @@ class LaunchCommand final : public Command {
   std::string config_;
 
   std::vector<std::string> verb_;
-  std::string folder_;    // where a restart looks for checkpoints
+  std::string folder_;    // of the checkpoints
   CheckpointMark found_;  // there, before the job began
   std::vector<LaunchPlace> placements_;
   std::string head_host_;

@@ -148,16 +148,18 @@ class Node {
   // ---- the beginning ----
 
   Expected<void> open() {
+    // CAF does not say why it cannot.
+    const std::string where = "cannot listen on " + text_of(listen_) + ": ";
+    const char* const advice = ": is the port in use, and the host one of this machine?";
+    if (const auto can = can_listen(listen_.host, listen_.port); !can)
+      return Error{Errc::io, where + can.error().message + advice};
     const NodePoolActor published = is_first() ? system_->spawn(node_pool, pool_config())
                                                : system_->spawn(node_signpost, text_of(*first_));
     own_.push_back(caf::actor_cast<caf::actor>(published));
     const bool everywhere = is_any_host(listen_.host);
-    const char* where = everywhere && listen_.host == "0.0.0.0" ? nullptr : listen_.host.c_str();
-    const auto port = system_->middleman().publish(published, listen_.port, where, true);
-    if (!port)
-      return Error{Errc::io, "cannot listen on " + text_of(listen_) + ": " +
-                                 system_->render(port.error()) +
-                                 ": is the port in use, and the host one of this machine?"};
+    const char* host = everywhere && listen_.host == "0.0.0.0" ? nullptr : listen_.host.c_str();
+    const auto port = system_->middleman().publish(published, listen_.port, host, true);
+    if (!port) return Error{Errc::io, where + "the system refuses" + advice};
     listen_.port = *port;
     if (is_first()) pool_ = published;
     log_.listening(text_of(listen_));

@@ -18,4 +18,16 @@ class SignalFlags {
   bool take_checkpoint_request();
 };
 
+// While it lives, inside a SignalFlags: a request to stop ends the process at once, with that line
+// on stderr. For waits that nothing can cut short, such as reading a pipe, before there is anything
+// to lose. One at a time per process.
+class StopsAtOnce {
+ public:
+  // `line`: outlives this object; its end of line included.
+  StopsAtOnce(const char* line, int exit_code);
+  ~StopsAtOnce();
+  StopsAtOnce(const StopsAtOnce&) = delete;
+  StopsAtOnce& operator=(const StopsAtOnce&) = delete;
+};
+
 }  // namespace grapevine

@@ -29,6 +29,7 @@
 #include "apps/train_options.hpp"
 #include "gpu/flat_params.hpp"
 #include "messages/exception_line.hpp"
+#include "messages/exit_code.hpp"
 
 namespace grapevine {
 namespace {
@@ -51,6 +52,8 @@ Error stopped(const std::string& folder) {
     return {Errc::failed, "stopped by request, without a checkpoint to resume from"};
   return {Errc::stopped, "stopped by request; resume with --resume " + folder};
 }
+
+constexpr char kStoppedBefore[] = "stopped by a signal before training began";
 
 Timestamp steady_now() {
   return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch());
@@ -89,17 +92,23 @@ class TrainCommand : public Command {
   // In this process; what it throws is an error like any other.
   Expected<void> run_here(RunDisplay& display, SignalFlags& signals, Console& console) {
     try {
-      auto made = make_train_job(options_);
+      auto made = prepare();
       if (!made) return made.error();
       TrainJob job = std::move(*made);
-      if (signals.stop_requested())
-        return Error{Errc::failed, "stopped by a signal before training began"};
+      if (signals.stop_requested()) return Error{Errc::failed, kStoppedBefore};
       if (auto threads = check_threads(job); !threads) return threads;
       return job.is_head() ? lead(job, display, signals, console)
                            : take_part(job, signals, console);
     } catch (...) {
       return Error{Errc::failed, exception_line(std::current_exception())};
     }
+  }
+
+  // Reads and makes data, which takes as long as it takes.
+  Expected<TrainJob> prepare() {
+    static const std::string line = std::string("error: ") + kStoppedBefore + "\n";
+    const StopsAtOnce stops(line.c_str(), kExitFailed);
+    return make_train_job(options_);
   }
 
   // Of the process that speaks for the run.

@@ -71,6 +71,9 @@ struct FileKey {
 std::string without_name(const std::string& message, const std::string& name) {
   for (const std::string& start : {"--" + name + ": ", "--" + name + " "})
     if (message.rfind(start, 0) == 0) return message.substr(start.size());
+  const std::string unread = "Could not convert: --" + name + " = ";  // of a switch
+  if (message.rfind(unread, 0) == 0)
+    return "'" + message.substr(unread.size()) + "': expected true or false";
   return message;
 }
 

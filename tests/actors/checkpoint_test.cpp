@@ -102,6 +102,8 @@ TEST_F(CheckpointFiles, FilesOfAnotherCheckpointAreRefused) {
   EXPECT_TRUE(read_checkpoint((folder_.path() / "step-5").string()).ok());
   fs::remove(file(6, 1));
   expect_refused(folder_.path(), "rank-0001.pt", "not complete");
+  fs::create_directory(file(6, 1));
+  expect_refused(folder_.path(), "rank-0001.pt", "not complete");
 }
 
 // Checkpoints of the time before there were checksums.

@@ -211,9 +211,7 @@ TEST(Adversity, ARunThatIsStoppedAtOnceStopsBeforeItBegins) {
   Process process({"train", "--model", "lstm", "--data", "text:" + pipe.string(), "--steps", "2",
                    "--out", out.string()});
   std::ofstream text(pipe);  // opens once the program reads, which is before any training
-  process.signal(SIGTERM);
-  for (int i = 0; i < 20'000; ++i) text << "abcdefgh";
-  text.close();
+  process.signal(SIGTERM);   // although nothing comes
   expect_error(process.wait(), 1, {"before training began"});
   EXPECT_FALSE(fs::exists(out / "model.pt"));
 }

@@ -411,6 +411,29 @@ TEST(LaunchCommand, WhatKilledCountsMoreThanWhatLostAPeer) {
                    " was killed by signal 9 (SIGKILL); resume with --resume out");
 }
 
+// Those that would have said what to resume from are gone.
+TEST(LaunchCommand, NamesTheCheckpointOfAJobThatDiedAsAWhole) {
+  const Script script(
+      "mkdir -p \"$FOLDER/out/checkpoint\"\n"
+      "[ -z \"$SAVES\" ] || ln -sfn step-1 \"$FOLDER/out/checkpoint/latest\"\n"
+      "[ -z \"$SAVES\" ] || mkdir \"$FOLDER/out/checkpoint/step-1\"\n"
+      "exec sh -c 'kill -KILL $$'");
+  const std::string out = script.path("out");
+  const auto last_line = [&](bool saves) {
+    ProcessOptions options = script.options();
+    if (saves) options.environment.push_back("SAVES=1");
+    const auto result = run_process({"launch", "-n", "1", "--", "train", "--out", out}, options);
+    EXPECT_EQ(result.exit_code, 128 + SIGKILL) << result.describe();
+    return ProcessResult::last_line(result.err);
+  };
+  const std::string killed =
+      "error: rank 0 on " + host_name() + " was killed by signal 9 (SIGKILL); ";
+  EXPECT_EQ(last_line(false), killed + "no checkpoint was written");
+  EXPECT_EQ(last_line(true), killed + "resume with --resume " + out);
+  // That one is of the job before.
+  EXPECT_EQ(last_line(false), killed + "no checkpoint was written");
+}
+
 // UCX_DEBUG_SIGNO names a signal on which libucs prints its state; its crash handlers are another
 // matter. Which there are besides, e.g. those of a sanitizer, the first run tells.
 TEST(LaunchCommand, CrashHandlersOfLibucsGoWhateverItsDebugSignalIs) {

@@ -397,7 +397,9 @@ TEST(NodeErrors, NobodyAndSomebodyElseAtTheAddress) {
   const RunningNode node({});
   const auto busy = run_process({"node", "--listen", node.address()}, options());
   EXPECT_EQ(busy.exit_code, 1) << busy.describe();
-  EXPECT_NE(busy.err.find("cannot listen on " + node.address()), std::string::npos) << busy.err;
+  EXPECT_NE(busy.err.find("cannot listen on " + node.address() + ": Address already in use"),
+            std::string::npos)
+      << busy.err;
   const auto nobody = run_process(
       {"node", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--join-timeout", "2"},
       options());

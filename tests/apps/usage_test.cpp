@@ -119,6 +119,7 @@ TEST(Usage, NamesTheLineOfTheJobFile) {
   expect("steps = 4\nout = \"\"\n", ":2: out is empty");
   expect("steps = 4\nlr = nan\n", ":2: --lr");
   expect("steps = 4\nlr = \"abc\"\n", ":2: lr 'abc': expected a number");
+  expect("tensorboard = \"maybe\"\n", ":1: tensorboard 'maybe': expected true or false");
   expect("\nvalidate = \"never\"\n", ":2: unknown --validate 'never'");
   expect("steps = 4\n\n[wiring]\nstaleness = -1\n", ":4: wiring.staleness");
   expect("steps = 4\n\n[wiring]\ntopolgy = \"ring\"\n", ":4: unknown wiring key 'topolgy'");
