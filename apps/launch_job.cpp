@@ -60,7 +60,9 @@ Expected<void> LaunchJob::start(const std::vector<LaunchedCommand>& commands) {
     if (!process)
       return Error{process.error().code,
                    name_of(command.placement) + ": " + process.error().message};
-    members_.push_back({command.placement, std::move(*process), false, {}, "", {}, {}});
+    Member& member = members_.emplace_back();
+    member.placement = command.placement;
+    member.process = std::move(*process);
   }
   return {};
 }
@@ -216,6 +218,7 @@ void LaunchJob::ask_to_end(bool lost) {
   for (Member& member : members_)
     kill_within(member, lost && member.placement.rank != 0 ? lost_grace : options_.grace);
   if (std::exchange(ending_, true)) return;
+  for (Member& member : members_) member.notice_at = Clock::now() + options_.notice;
   if (!stop_requested_) signal_all(SIGTERM);
 }
 
@@ -247,6 +250,7 @@ void LaunchJob::enforce_grace() {
   for (Member& member : members_) {
     if (member.end) continue;
     if (member.give_up_at && now >= *member.give_up_at) give_up(member);
+    if (member.notice_at && now >= *member.notice_at) say_what_is_awaited(member);
     if (!member.kill_at || now < *member.kill_at) continue;
     say(name_of(member.placement) + " has not ended: killing it");
     member.process->signal(SIGKILL);  // through ssh too
@@ -254,6 +258,16 @@ void LaunchJob::enforce_grace() {
     member.kill_at.reset();
     member.give_up_at = now + kReapPatience;
   }
+}
+
+// The last line, which says why the job ends, comes after its last process.
+void LaunchJob::say_what_is_awaited(Member& member) {
+  member.notice_at.reset();
+  if (!member.kill_at || !failure_) return;
+  const auto left = std::chrono::ceil<std::chrono::seconds>(*member.kill_at - Clock::now());
+  const std::string& why = failure_->message;
+  say(why.substr(0, why.size() - resume_hint_in(why).size()) + ": waiting up to " +
+      std::to_string(left.count()) + " s for " + name_of(member.placement) + " to end");
 }
 
 // Nothing ends a process that waits for a dead disk or device: the job is over all the same.

@@ -26,6 +26,7 @@ struct LaunchJobOptions {
   // The most of it for processes other than 0 once one was lost, as they find that by themselves.
   // Process 0 still has files to write.
   std::chrono::milliseconds lost_grace = std::chrono::seconds(10);
+  std::chrono::milliseconds notice = std::chrono::seconds(5);  // until people are told of a wait
 };
 
 struct LaunchedCommand {
@@ -70,6 +71,7 @@ class LaunchJob {
     // Its last "error: " line. What all processes say of bad input is to be said once.
     std::string held;
     std::optional<Clock::time_point> kill_at;     // once it was asked to end
+    std::optional<Clock::time_point> notice_at;   // from then until people know
     std::optional<Clock::time_point> give_up_at;  // once it was killed
   };
 
@@ -91,6 +93,7 @@ class LaunchJob {
   void ask_to_end(bool lost);
   static void kill_within(Member& member, std::chrono::milliseconds grace);
   void enforce_grace();
+  void say_what_is_awaited(Member& member);
   void give_up(Member& member);
   std::chrono::milliseconds poll_timeout() const;
 

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "tests/apps/process.hpp"
+#include "tests/apps/train_run.hpp"
 
 namespace grapevine {
 namespace {
@@ -53,6 +55,33 @@ TEST(LaunchJob, AfterALossProcessZeroHasTheWholeGrace) {
   EXPECT_NE(err.str().find("rank 2 on here has not ended: killing it"), std::string::npos)
       << err.str();
   EXPECT_EQ(err.str().find("rank 0"), std::string::npos) << err.str();
+}
+
+// The others may have ended long before the one that is waited for.
+TEST(LaunchJob, SaysWhomItWaitsForAndWhy) {
+  const TemporaryDirectory folder;
+  const std::string body =
+      "cd \"$FOLDER\"\n"
+      "case $RANK in\n"
+      "0) trap 'until grep -q waiting err; do sleep 0.05; done; exit 3' TERM;;\n"
+      "1) until [ -s pid0 ]; do sleep 0.05; done\n"
+      "   echo 'error: rank 0 is silent; resume with --resume out' >&2; exit 3;;\n"
+      "esac\n"
+      "echo $$ > pid0; while :; do sleep 0.05; done";
+  LaunchJobOptions options;
+  options.notice = std::chrono::milliseconds(0);
+  std::ostringstream out;
+  std::ofstream err(folder.path() / "err");
+  err << std::unitbuf;
+  Console console{out, err};
+  SignalPipe signals;
+  LaunchJob job(options, signals, console);
+  ASSERT_TRUE(job.start(scripts(2, body, folder.path().string())));
+  const auto done = job.wait();
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().message, "rank 0 is silent; resume with --resume out");
+  EXPECT_EQ(read_file(folder.path() / "err"),
+            "launch: rank 0 is silent: waiting up to 60 s for rank 0 on here to end\n");
 }
 
 }  // namespace
