@@ -88,6 +88,9 @@ TEST(Limits, ThreadsThatCannotBeStartedEndTheRun) {
 // Of address space, for tensors of 40 MB and more. (Where LibTorch's convolutions find no memory
 // they crash, and no program can help it.)
 TEST(Limits, MemoryThatIsShortEndsTheRun) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer needs more address space than the limit leaves";
+#endif
   const TemporaryDirectory folder;
   for (const auto& [workers, kilobytes] : {std::pair(2, 3'000'000), std::pair(8, 5'000'000)}) {
     SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(kilobytes) + " kB");
