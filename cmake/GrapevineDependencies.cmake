@@ -39,20 +39,26 @@ endif()
 # wraps them as system headers. TORCH_LIBRARIES is not used: TorchConfig looks for c10 and c10_cuda
 # in the system's folders first, and so mixes two releases where the distribution's is installed too.
 add_library(torch_interface INTERFACE)
-# A LibTorch from a wheel brings the fmt headers that it was built with. spdlog must go on to see
-# those of the fmt library that it links, so they go first, alone in a folder.
+# A LibTorch from a wheel brings the headers of fmt and protobuf that it was built with. What we build
+# must go on to see those of the libraries that it links, so they go first, alone in a folder.
 list(GET TORCH_INCLUDE_DIRS 0 GRAPEVINE_TORCH_INCLUDE)
+function(grapevine_put_first headers include)
+  if(NOT EXISTS ${GRAPEVINE_TORCH_INCLUDE}/${headers} OR include STREQUAL GRAPEVINE_TORCH_INCLUDE)
+    return()
+  endif()
+  set(first ${CMAKE_BINARY_DIR}/first)
+  get_filename_component(parent ${first}/${headers} DIRECTORY)
+  file(MAKE_DIRECTORY ${parent})
+  file(CREATE_LINK ${include}/${headers} ${first}/${headers} SYMBOLIC)
+  target_include_directories(torch_interface SYSTEM BEFORE INTERFACE ${first})
+endfunction()
 if(TARGET fmt::fmt)
   get_target_property(GRAPEVINE_FMT_INCLUDE fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
   list(GET GRAPEVINE_FMT_INCLUDE 0 GRAPEVINE_FMT_INCLUDE)
-  if(EXISTS ${GRAPEVINE_TORCH_INCLUDE}/fmt
-     AND NOT GRAPEVINE_TORCH_INCLUDE STREQUAL GRAPEVINE_FMT_INCLUDE)
-    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/fmt_first)
-    file(CREATE_LINK ${GRAPEVINE_FMT_INCLUDE}/fmt ${CMAKE_BINARY_DIR}/fmt_first/fmt SYMBOLIC)
-    target_include_directories(torch_interface SYSTEM BEFORE INTERFACE
-                               ${CMAKE_BINARY_DIR}/fmt_first)
-  endif()
+  grapevine_put_first(fmt ${GRAPEVINE_FMT_INCLUDE})
 endif()
+list(GET Protobuf_INCLUDE_DIRS 0 GRAPEVINE_PROTOBUF_INCLUDE)
+grapevine_put_first(google/protobuf ${GRAPEVINE_PROTOBUF_INCLUDE})
 target_include_directories(torch_interface SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(torch_interface INTERFACE torch torch_library c10 Threads::Threads)
 separate_arguments(GRAPEVINE_TORCH_FLAGS UNIX_COMMAND "${TORCH_CXX_FLAGS}")

@@ -1,6 +1,7 @@
 #include "gpu/flat_params.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/version.h>
 
 #include <map>

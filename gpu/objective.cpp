@@ -1,6 +1,7 @@
 #include "gpu/objective.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <limits>
 #include <tuple>

@@ -1,6 +1,7 @@
 #include "gpu/torch_compute.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <spdlog/spdlog.h>
 #include <torch/csrc/autograd/autograd.h>
 

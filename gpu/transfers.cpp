@@ -1,6 +1,7 @@
 #include "gpu/transfers.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>

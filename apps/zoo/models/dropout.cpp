@@ -1,6 +1,7 @@
 #include "apps/zoo/models/dropout.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "gpu/step_generator.hpp"
 
