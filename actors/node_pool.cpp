@@ -525,8 +525,11 @@ void NodePoolState::conclude() {
                                   [&](const Process& p) { return p.held == quoted; });
   // Where several say the same it is of the job, and not of the one that was heard first.
   if (!quoted.empty() && same > 1) job_->error.message = quoted.substr(sizeof kErrorStart - 1);
-  for (std::size_t i = 0; i < processes.size(); ++i)
-    if (processes[i].held != quoted) release_held(static_cast<std::int32_t>(i));
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    // One that was asked to end before it had trained has nothing of its own to say.
+    const bool quiet = processes[i].held == kErrorStart + std::string(kStoppedBeforeTraining);
+    if (!quiet && processes[i].held != quoted) release_held(static_cast<std::int32_t>(i));
+  }
   std::string& message = job_->error.message;
   if (job_->error.code != Errc::peer_down || !resume_hint_in(message).empty()) return;
   message += job_->cause == Cause::node_died && job_->hint.empty()

@@ -10,6 +10,7 @@
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include "actors/double_bits.hpp"
 #include "actors/ledger.hpp"
 #include "actors/protocol_wire.hpp"
 #include "actors/trace_record.hpp"
@@ -320,8 +321,10 @@ typename Inspector::result_type inspect(Inspector& f, SnapshotRefused& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankReport& m) {
-  return f(caf::meta::type_name("grapevine::RankReport"), m.rank, m.step, m.w, m.z, m.buffers,
-           m.ledger, m.step_seconds, m.measures);
+  DoubleBits w(m.w);
+  return f(caf::meta::type_name("grapevine::RankReport"), m.rank, m.step, m.z, m.buffers, m.ledger,
+           m.step_seconds, m.measures, w.bits,
+           caf::meta::load_callback([&w] { return w.restore(); }));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, EpochModel& m) {
@@ -349,9 +352,10 @@ typename Inspector::result_type inspect(Inspector& f, Ready& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, StepReport& m) {
-  return f(caf::meta::type_name("grapevine::StepReport"), m.rank, m.step, m.epoch, m.epochs_done,
-           m.time_s, m.batch_time_s, m.exchange_time_s, m.data_time_s, m.loss, m.top1, m.top5, m.lr,
-           m.staleness, m.samples, m.logged);
+  DoubleBits figures(m.epoch, m.epochs_done, m.time_s, m.batch_time_s, m.exchange_time_s,
+                     m.data_time_s, m.loss, m.top1, m.top5, m.lr, m.staleness);
+  return f(caf::meta::type_name("grapevine::StepReport"), m.rank, m.step, m.samples, m.logged,
+           figures.bits, caf::meta::load_callback([&figures] { return figures.restore(); }));
 }
 
 }  // namespace grapevine

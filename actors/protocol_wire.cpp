@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "actors/double_bits.hpp"
 #include "messages/codec.hpp"
 #include "messages/exception_line.hpp"
 #include "messages/log_limit.hpp"
@@ -116,7 +117,10 @@ caf::error write_value(caf::serializer& sink, const StateValue& value) {
   if (auto error = sink(kind)) return error;
   if (const auto* tensor = std::get_if<at::Tensor>(&value))
     return write_tensor(sink, tensor->defined() ? FrozenTensor::copy_of(*tensor) : FrozenTensor());
-  if (const auto* number = std::get_if<double>(&value)) return sink(const_cast<double&>(*number));
+  if (const auto* number = std::get_if<double>(&value)) {
+    DoubleBits bits(const_cast<double&>(*number));
+    return sink(bits.bits);
+  }
   if (const auto* integer = std::get_if<std::int64_t>(&value))
     return sink(const_cast<std::int64_t&>(*integer));
   return sink(const_cast<std::string&>(std::get<std::string>(value)));
@@ -133,8 +137,11 @@ caf::error read_value(caf::deserializer& source, StateValue& value, bool& whole)
       if (tensor.defined()) value = std::move(tensor).thaw();
       return {};
     }
-    case ValueKind::number:
-      return source(value.emplace<double>());
+    case ValueKind::number: {
+      DoubleBits bits(value.emplace<double>());
+      if (auto error = source(bits.bits)) return error;
+      return bits.restore();
+    }
     case ValueKind::integer:
       return source(value.emplace<std::int64_t>());
     case ValueKind::text:

@@ -20,6 +20,7 @@ constexpr Duration kLongestSilence = std::chrono::seconds(60);
 constexpr Duration kShortestSilence = std::chrono::seconds(2);  // a busy machine stalls that long
 constexpr Duration kLongestHeartbeat = std::chrono::seconds(2);
 constexpr int kHeartbeatsInSilence = 4;
+constexpr Duration kBehindSilence = std::chrono::seconds(10);
 constexpr double kSlowestLink = 12.5e6;   // bytes/s
 constexpr double kLongestTransfer = 600;  // s
 
@@ -190,6 +191,10 @@ std::string head_of(const ClusterConfig& cluster) {
 Heartbeats heartbeats_for(Duration patience) {
   const Duration silence = std::clamp(patience, kShortestSilence, kLongestSilence);
   return {std::min(silence / kHeartbeatsInSilence, kLongestHeartbeat), silence};
+}
+
+Duration patience_behind_silence(Duration patience, std::uint64_t bytes) {
+  return std::max(patience, control_heartbeats_for(patience, bytes).silence + kBehindSilence);
 }
 
 Heartbeats control_heartbeats_for(Duration patience, std::uint64_t bytes) {

@@ -24,6 +24,10 @@ Heartbeats heartbeats_for(Duration patience);
 // whole message has come, so that they must be able to come, over a link of 100 Mbit/s.
 Heartbeats control_heartbeats_for(Duration patience, std::uint64_t bytes);
 
+// How long a run of several processes waits for progress: `patience`, but never less than that
+// silence and 10 s more, so that silence is noticed first. It says which process, or which link.
+Duration patience_behind_silence(Duration patience, std::uint64_t bytes);
+
 // Network, heartbeats and the messages that cross processes. Call it before the system is made. All
 // processes of a run have the same patience and `bytes` (see above).
 void configure_for_cluster(caf::actor_system_config& config, Duration patience,

@@ -24,8 +24,6 @@ std::function<void(std::int32_t)> process_down_of(const ClusterConfig& cluster) 
       [transport = cluster.transport](std::int32_t process) { transport->process_down(process); };
 }
 
-constexpr Duration kBehindSilence = std::chrono::seconds(10);
-
 const std::shared_ptr<Compute>& first_compute(const RunConfig& config) {
   return *std::find_if(config.computes.begin(), config.computes.end(),
                        [](const auto& compute) { return compute != nullptr; });
@@ -114,12 +112,9 @@ class CrewBuilder {
       supervision.out = run_folder_of(config_.checkpoint_folder + "/latest");
     supervision.patience = config_.patience;
     supervision.silence = heartbeats_for(config_.patience).silence;
-    // Silence is noticed first: it says which process, or which link.
     if (config_.cluster)
-      supervision.patience = std::max(
-          config_.patience,
-          control_heartbeats_for(config_.patience, bytes_of_a_checkpoint(config_)).silence +
-              kBehindSilence);
+      supervision.patience =
+          patience_behind_silence(config_.patience, bytes_of_a_checkpoint(config_));
     const Horizon& horizon = config_.parts->horizon;
     supervision.total_epochs = horizon.epoch_of(horizon.steps);
     supervision.run_start_ns = run_start_ns_;

@@ -135,11 +135,16 @@ void SupervisorState::on_watchdog() {
   self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
   if (cutting_ && now() - cut_news_ > config_.patience) give_up_cut();
   if (stage_ != Stage::closing && now() - last_news_ > config_.patience)
-    return fail(
-        {Errc::timeout,
-         "no rank made progress for " + in_seconds(config_.patience) + "; " +
-             (collecting_ ? "the last state is missing of " + without(reports_) + "; " : "") +
-             last_steps() + "; give a larger --timeout where a step takes that long"});
+    return fail({Errc::timeout, "no rank made progress for " + in_seconds(config_.patience) + "; " +
+                                    missing_states() + last_steps() +
+                                    "; give a larger --timeout where a step takes that long"});
+}
+
+std::string SupervisorState::missing_states() const {
+  std::string text;
+  if (collecting_) text += "the last state is missing of " + without(reports_) + "; ";
+  if (cutting_) text += "the state for a checkpoint is missing of " + without(snapshots_) + "; ";
+  return text;
 }
 
 // The ranks that are still there and not among the answers.
@@ -171,6 +176,8 @@ void SupervisorState::begin_cut(std::string name) {
   snapshots_.clear();
   ++cut_id_;
   cut_news_ = now();
+  // No step is awaited any more: the checkpoint has its own time.
+  if (stage_ == Stage::draining) last_news_ = cut_news_;
   for (const PeerActor& peer : crew_.peers) self_->send(peer, TakeSnapshot{cut_id_});
 }
 
@@ -318,7 +325,7 @@ void SupervisorState::end_if_settled() {
   if (stage_ != Stage::draining || collecting_ || !balanced_ || cutting_ || writing_) return;
   if (config_.checkpoints && !final_cut_begun_) {
     final_cut_begun_ = true;
-    return begin_cut("final");
+    return begin_cut(stopping_ ? "" : "final");
   }
   if (evaluations_due_ > 0) return;
   close();
@@ -392,7 +399,7 @@ void SupervisorState::on_down(const caf::down_msg& down) {
   for (Rank rank = 0; rank < static_cast<Rank>(crew_.peers.size()); ++rank) {
     if (crew_.peers[static_cast<std::size_t>(rank)].address() != down.source) continue;
     if (lost_processes_.count(process_of(rank)) > 0) return;  // the transports have told of it
-    if (!on_rank_down(rank)) return;
+    if (!on_rank_down(rank, "its actor ended: " + caf::to_string(down.reason))) return;
     for (const PeerActor& peer : crew_.peers) self_->send(peer, PeerLost{rank, ""});
     return;
   }
@@ -411,8 +418,9 @@ void SupervisorState::on_process_down(std::int32_t process) {
   if (stage_ == Stage::closing && open_processes_.erase(process) == 0) return;
   tell_process_lost(process);
   if (stage_ == Stage::closing) return end_if_closed();
+  const std::string why = "it ended or cannot be reached any more; its own output says why";
   for (Rank rank = 0; rank < config_.ranks; ++rank)
-    if (process_of(rank) == process && lost_.count(rank) == 0 && !on_rank_down(rank)) return;
+    if (process_of(rank) == process && lost_.count(rank) == 0 && !on_rank_down(rank, why)) return;
 }
 
 // Every transport, so that none waits for it, and through them every rank: behind what the lost
@@ -427,13 +435,13 @@ void SupervisorState::tell_process_lost(std::int32_t process) {
 }
 
 // False where that ends the run.
-bool SupervisorState::on_rank_down(Rank rank) {
+bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
   if (lost_.count(rank) > 0) return true;
-  const std::string who = "rank " + std::to_string(rank) + " of process " +
-                          std::to_string(process_of(rank)) + " is gone: ";
+  const std::string process =
+      crew_.deputies.empty() ? "" : " of process " + std::to_string(process_of(rank));
+  const std::string who = "rank " + std::to_string(rank) + process + " is gone: ";
   if (!config_.outlives_ranks || rank >= workers()) {
-    fail(
-        {Errc::peer_down, who + "it ended or cannot be reached any more; its own output says why"});
+    fail({Errc::peer_down, who + why});
     return false;
   }
   config_.observer->on_warning(who + "the others go on without it, and without checkpoints");

@@ -123,6 +123,7 @@ class SupervisorState {
   std::int32_t process_of(Rank rank) const;
   std::int32_t process_behind(const caf::actor_addr& deputy) const;
   std::string last_steps() const;
+  std::string missing_states() const;
   template <class Answers>
   std::string without(const Answers& answers) const;
   std::string resume_hint_now() const;
@@ -133,7 +134,7 @@ class SupervisorState {
   void drop_process(std::int32_t process, const Error& error);
   void on_process_down(std::int32_t process);
   void tell_process_lost(std::int32_t process);
-  bool on_rank_down(Rank rank);
+  bool on_rank_down(Rank rank, const std::string& why);
   void lose(Rank rank);
   void weigh_reports();
   void drain_if_finished();

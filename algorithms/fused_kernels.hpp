@@ -1,4 +1,4 @@
-// Kernels that on a card replace several passes, loops or calls: operators of the library
+// Kernels that on a GPU replace several passes, loops or calls: operators of the library
 // "grapevine" (see kernels.hpp) with one function each for all devices. The CPU's loops are here or
 // where they were; gpu/torch_cuda registers those for CUDA. A device with neither runs the
 // composition of ATen calls where one is stated, and refuses otherwise.

@@ -161,7 +161,7 @@ Expected<TopologyPtr> make_hypercube(const Request& request) {
   if (above != request.ranks) {
     return bad_input(describe(request) + ": a hypercube needs a power of two: use " +
                      std::to_string(above / 2) + " or " + std::to_string(above) +
-                     " ranks, or exponential");
+                     " ranks, or star or grid2d, which take any number");
   }
   const auto flip = [](std::int64_t slot, Rank rank) {
     return static_cast<Rank>(rank ^ (std::int64_t{1} << slot));

@@ -12,6 +12,7 @@
 #include "apps/command.hpp"
 #include "apps/launcher_environment.hpp"
 #include "apps/usage_error.hpp"
+#include "gpu/math_threads.hpp"
 #include "messages/exception_line.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/names.hpp"
@@ -109,7 +110,8 @@ int run_verb(const CommandEntry& entry, const std::vector<std::string>& argument
   } catch (const CLI::ParseError& error) {
     return report(console, usage_message(usage, error), kExitBadInput);
   }
-  const Expected<void> done = command->run(console);
+  const Expected<void> room = check_product_memory(1);
+  const Expected<void> done = room ? command->run(console) : room;
   if (done) return finish_output(console);
   if (console.out_stuck)
     console.err.tie(nullptr);  // which would flush out first

@@ -103,7 +103,7 @@ class LaunchCommand final : public Command {
     if (auto planned = plan(); !planned) return planned;
     std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may go: the job stays
     SignalPipe signals;
-    folder_ = out_folder();
+    name_folders();
     found_ = checkpoint_mark(folder_);
     for (int restart = 0;; ++restart) {
       LaunchJob job(job_options(), signals, console);
@@ -266,11 +266,15 @@ class LaunchCommand final : public Command {
         ssh_command(words_of(ssh_), placement.host, directory, all, arguments), {}, true, token};
   }
 
-  // Where the verb writes to; empty: no option says so.
-  std::string out_folder() const {
-    return verb_.front() == "train"
-               ? given_folder(std::vector<std::string>(verb_.begin() + 1, verb_.end()))
-               : option_value(verb_, "out").value_or("");
+  // Where the verb writes to, and what it goes on from, as far as options say so.
+  void name_folders() {
+    if (verb_.front() == "train") {
+      GivenFolders given = given_folders({verb_.begin() + 1, verb_.end()});
+      folder_ = std::move(given.out);
+      resumed_ = std::move(given.resume);
+    } else {
+      folder_ = option_value(verb_, "out").value_or("");
+    }
   }
 
   // Tells one newest checkpoint of a folder from the next; nothing: there is none.
@@ -296,7 +300,7 @@ class LaunchCommand final : public Command {
     const std::string& line = done.error().message;
     const bool saved = has_saved();
     if (!resume_hint_in(line).empty() || (!saved && !placements_.front().here)) return done;
-    return Error{Errc::peer_down, line + resume_hint(saved ? folder_ : "")};
+    return Error{Errc::peer_down, line + resume_hint(saved ? folder_ : resumed_)};
   }
 
   // A restart goes on from what the run before has left, not from where that one went on; and not
@@ -329,6 +333,7 @@ class LaunchCommand final : public Command {
 
   std::vector<std::string> verb_;
   std::string folder_;    // of the checkpoints
+  std::string resumed_;   // what the job goes on from
   CheckpointMark found_;  // there, before the job began
   std::vector<LaunchPlace> placements_;
   std::string head_host_;

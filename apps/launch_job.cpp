@@ -21,6 +21,7 @@ constexpr std::chrono::milliseconds kPollBehind{20};  // while lines wait to be 
 constexpr std::size_t kFull = std::size_t{1} << 20;   // of lines that wait, in bytes
 constexpr std::size_t kFullAtTheEnd = std::size_t{1} << 26;
 constexpr std::chrono::seconds kReapPatience{15};
+constexpr std::size_t kNamed = 3;  // of the processes that are awaited
 
 std::string signal_name(int number) {
   const char* name = ::sigabbrev_np(number);
@@ -155,11 +156,19 @@ void LaunchJob::on_end(Member& member) {
   if (const std::string hint = resume_hint_in(said); !hint.empty()) hint_ = hint;
   // main() prints it; a process that found the same may have got SIGTERM before it could exit.
   if (failure_ && said == failure_->message) member.held.clear();
+  if (said == kStoppedBeforeTraining && (ending_ || stop_requested_))
+    return on_quiet_end(member, said);
   const int code = member.end->exit_code;
   if (code == kExitBadInput) return on_bad_input(member, said);
   if (code == kExitLost || code == kExitStopped) return on_said_end(member, said);
   release_held(member);
   if (code != 0) report_failure(member);
+}
+
+// What all of them say that were asked to end is said once, or what they were asked for.
+void LaunchJob::on_quiet_end(Member& member, const std::string& said) {
+  if (!failure_) failure_ = Error{Errc::failed, said};
+  member.held.clear();
 }
 
 void LaunchJob::on_bad_input(Member& member, const std::string& said) {
@@ -218,7 +227,7 @@ void LaunchJob::ask_to_end(bool lost) {
   for (Member& member : members_)
     kill_within(member, lost && member.placement.rank != 0 ? lost_grace : options_.grace);
   if (std::exchange(ending_, true)) return;
-  for (Member& member : members_) member.notice_at = Clock::now() + options_.notice;
+  notice_at_ = Clock::now() + options_.notice;
   if (!stop_requested_) signal_all(SIGTERM);
 }
 
@@ -247,10 +256,10 @@ void LaunchJob::signal_all(int number) {
 
 void LaunchJob::enforce_grace() {
   const auto now = Clock::now();
+  if (notice_at_ && now >= *notice_at_) say_what_is_awaited(now);
   for (Member& member : members_) {
     if (member.end) continue;
     if (member.give_up_at && now >= *member.give_up_at) give_up(member);
-    if (member.notice_at && now >= *member.notice_at) say_what_is_awaited(member);
     if (!member.kill_at || now < *member.kill_at) continue;
     say(name_of(member.placement) + " has not ended: killing it");
     member.process->signal(SIGKILL);  // through ssh too
@@ -261,13 +270,22 @@ void LaunchJob::enforce_grace() {
 }
 
 // The last line, which says why the job ends, comes after its last process.
-void LaunchJob::say_what_is_awaited(Member& member) {
-  member.notice_at.reset();
-  if (!member.kill_at || !failure_) return;
-  const auto left = std::chrono::ceil<std::chrono::seconds>(*member.kill_at - Clock::now());
+void LaunchJob::say_what_is_awaited(Clock::time_point now) {
+  notice_at_.reset();
+  std::string names;
+  std::size_t awaited = 0;
+  auto until = now;
+  for (const Member& member : members_) {
+    if (member.end || !member.kill_at || *member.kill_at <= now) continue;
+    until = std::max(until, *member.kill_at);
+    if (++awaited <= kNamed) names += (names.empty() ? "" : ", ") + name_of(member.placement);
+  }
+  if (awaited == 0 || !failure_) return;
+  if (awaited > kNamed) names += " and " + std::to_string(awaited - kNamed) + " more";
   const std::string& why = failure_->message;
+  const auto left = std::chrono::ceil<std::chrono::seconds>(until - now);
   say(why.substr(0, why.size() - resume_hint_in(why).size()) + ": waiting up to " +
-      std::to_string(left.count()) + " s for " + name_of(member.placement) + " to end");
+      std::to_string(left.count()) + " s for " + names + " to end");
 }
 
 // Nothing ends a process that waits for a dead disk or device: the job is over all the same.

@@ -71,7 +71,6 @@ class LaunchJob {
     // Its last "error: " line. What all processes say of bad input is to be said once.
     std::string held;
     std::optional<Clock::time_point> kill_at;     // once it was asked to end
-    std::optional<Clock::time_point> notice_at;   // from then until people know
     std::optional<Clock::time_point> give_up_at;  // once it was killed
   };
 
@@ -84,6 +83,7 @@ class LaunchJob {
   void read_ready(Member& member, bool out, bool err);
   void collect_ended();
   void on_end(Member& member);
+  void on_quiet_end(Member& member, const std::string& said);
   void on_bad_input(Member& member, const std::string& said);
   void on_said_end(Member& member, const std::string& said);
   bool asked_for(const Member& member) const;
@@ -93,7 +93,7 @@ class LaunchJob {
   void ask_to_end(bool lost);
   static void kill_within(Member& member, std::chrono::milliseconds grace);
   void enforce_grace();
-  void say_what_is_awaited(Member& member);
+  void say_what_is_awaited(Clock::time_point now);
   void give_up(Member& member);
   std::chrono::milliseconds poll_timeout() const;
 
@@ -107,8 +107,9 @@ class LaunchJob {
   SignalPipe& signals_;
   LineWriter writer_;
   std::vector<Member> members_;
-  std::optional<Error> failure_;  // the first one, or what counts more
-  std::string hint_;              // of going on, as a process said it
+  std::optional<Error> failure_;                // the first one, or what counts more
+  std::string hint_;                            // of going on, as a process said it
+  std::optional<Clock::time_point> notice_at_;  // from then on people are to know of the wait
   bool killed_ = false;  // `failure_` is the end of a process by a signal that was not this job's
   bool ending_ = false;  // a failure ends the others: how they end says nothing more
   bool stop_requested_ = false;

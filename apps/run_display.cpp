@@ -27,8 +27,7 @@ struct RunDisplay::Shared {
   explicit Shared(Console& console_to_use) : console(console_to_use), backlog(kBacklogBytes) {}
 
   void say(std::string text, bool to_err) {
-    backlog.add({-1, to_err, std::move(text)});
-    tell([](Shared&) {});
+    tell([&](Shared& shared) { shared.backlog.add({-1, to_err, std::move(text)}); });
   }
 
   // Changes what the thread is to do next.
@@ -52,12 +51,14 @@ struct RunDisplay::Shared {
       auto options = std::exchange(begin, std::nullopt);
       const auto newest = std::exchange(progress, std::nullopt);
       const auto over = std::exchange(end, std::nullopt);
+      // With the rest of what was told, so that no line overtakes the end of the bar before it.
+      const LineBacklog::Waiting lines = backlog.take();
       lock.unlock();
       if (options) bar.emplace(console.err, *std::move(options));
       // Its last line before the results.
       const bool finished = over.value_or(false);
       if (finished) draw(newest, BarEnd::finished);
-      write_lines();
+      write_all(lines);
       if (!finished) draw(newest, over ? BarEnd::removed : BarEnd::none);
       lock.lock();
       writing = false;
@@ -65,8 +66,7 @@ struct RunDisplay::Shared {
     }
   }
 
-  void write_lines() {
-    const LineBacklog::Waiting waiting = backlog.take();
+  void write_all(const LineBacklog::Waiting& waiting) {
     if (waiting.dropped > 0) write({-1, true, left_out(waiting.dropped) + "\n"});
     for (const JobLine& line : waiting.lines) write(line);
   }

@@ -76,6 +76,7 @@ bool SignalFlags::take_checkpoint_request() {
 StopsAtOnce::StopsAtOnce(const char* line, int code) {
   exit_code = code;
   last_line = line;
+  if (stop_flag != 0) end_at_once(line);  // asked for before
 }
 
 StopsAtOnce::~StopsAtOnce() { last_line = nullptr; }

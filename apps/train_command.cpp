@@ -28,6 +28,7 @@
 #include "apps/train_job.hpp"
 #include "apps/train_options.hpp"
 #include "gpu/flat_params.hpp"
+#include "gpu/math_threads.hpp"
 #include "messages/exception_line.hpp"
 #include "messages/exit_code.hpp"
 
@@ -52,8 +53,6 @@ Error stopped(const std::string& folder) {
     return {Errc::failed, "stopped by request, without a checkpoint to resume from"};
   return {Errc::stopped, "stopped by request; resume with --resume " + folder};
 }
-
-constexpr char kStoppedBefore[] = "stopped by a signal before training began";
 
 Timestamp steady_now() {
   return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch());
@@ -95,7 +94,7 @@ class TrainCommand : public Command {
       auto made = prepare();
       if (!made) return made.error();
       TrainJob job = std::move(*made);
-      if (signals.stop_requested()) return Error{Errc::failed, kStoppedBefore};
+      if (signals.stop_requested()) return Error{Errc::failed, kStoppedBeforeTraining};
       if (auto threads = check_threads(job); !threads) return threads;
       return job.is_head() ? lead(job, display, signals, console)
                            : take_part(job, signals, console);
@@ -106,7 +105,7 @@ class TrainCommand : public Command {
 
   // Reads and makes data, which takes as long as it takes.
   Expected<TrainJob> prepare() {
-    static const std::string line = std::string("error: ") + kStoppedBefore + "\n";
+    static const std::string line = std::string("error: ") + kStoppedBeforeTraining + "\n";
     const StopsAtOnce stops(line.c_str(), kExitFailed);
     return make_train_job(options_);
   }
@@ -163,7 +162,10 @@ class TrainCommand : public Command {
     const int pool = job.run.threads - 1;  // of each thread that computes
     const int others = schedulers + kAside + (job.launched ? kRemote : 0) + 2 * pool;
     const int each = devices == 1 ? 1 + pool : 1 + devices * (1 + pool);
-    return check_thread_headroom(others, static_cast<int>(job.local_ranks.size()), each);
+    const auto workers = static_cast<int>(job.local_ranks.size());
+    if (auto started = check_thread_headroom(others, workers, each); !started) return started;
+    const int evaluators = job.evaluator ? 1 : 0;
+    return check_product_memory((workers * devices + evaluators) * (1 + pool));
   }
 
   // The job is run elsewhere: what can be seen of it here is checked before.

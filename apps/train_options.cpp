@@ -114,8 +114,9 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
   add_option(
       app, "timeout", options.patience_s,
-      "seconds in which no rank makes a step, after which the run fails; also of silence, 2 to 60, "
-      "after which another process is lost");
+      "seconds in which no rank makes a step, after which the run fails; of a checkpoint without "
+      "any rank's state, after which it is given up; and of silence, 2 to 60, after which another "
+      "process is lost");
   add_switch(app, "json", options.json, "print the summary as one JSON object");
 }
 
@@ -149,16 +150,19 @@ std::string given_folder(const TrainOptions& options) {
   return "";
 }
 
-std::string given_folder(const std::vector<std::string>& arguments) {
+GivenFolders given_folders(const std::vector<std::string>& arguments) {
   CLI::App app;
   TrainOptions options;
   declare_train_options(app, options);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError&) {
-    return "";
+    return {};
   }
-  return read_job_file(app, options) ? given_folder(options) : "";
+  std::error_code ignored;
+  const bool readable_again = std::filesystem::is_regular_file(options.job_file, ignored);
+  if (readable_again && !read_job_file(app, options)) return {};
+  return {given_folder(options), options.resume};
 }
 
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options) {

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <map>
 
 #include "messages/check.hpp"
@@ -12,10 +13,19 @@ namespace grapevine {
 namespace {
 
 // One operation for many tensors, where LibTorch has it: on a GPU a launch for each of a model's
-// hundreds of tensors takes longer than the copies.
+// hundreds of tensors takes longer than the copies. One that changes the layout would make it many.
 void copy_each(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1)
-  if (!to.empty()) at::_foreach_copy_(to, from);
+  std::vector<at::Tensor> same_to, same_from;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    if (to[i].strides() == from[i].strides()) {
+      same_to.push_back(to[i]);
+      same_from.push_back(from[i]);
+    } else {
+      at::Tensor(to[i]).copy_(from[i]);
+    }
+  }
+  if (!same_to.empty()) at::_foreach_copy_(same_to, same_from);
 #else
   for (std::size_t i = 0; i < to.size(); ++i) at::Tensor(to[i]).copy_(from[i]);
 #endif
@@ -118,7 +128,24 @@ void FlatTensors::move_to(at::Device device) {
   for (at::Tensor& tensor : tensors_) tensor.set_data(tensor.to(device));
 }
 
+bool FlatTensors::aligned(std::int64_t bytes) const {
+  return std::all_of(offsets_.begin(), offsets_.end(), [bytes](std::int64_t offset) {
+    return offset * static_cast<std::int64_t>(sizeof(float)) % bytes == 0;
+  });
+}
+
+void FlatTensors::keep(at::Device device, at::MemoryFormat images) {
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& tensor : tensors_) {
+    const auto format = tensor.dim() == 4 ? images : at::MemoryFormat::Contiguous;
+    const auto options = tensor.options().device(device).memory_format(format);
+    tensor.set_data(at::empty(tensor.sizes(), options).copy_(tensor));
+  }
+  kept_ = true;
+}
+
 void FlatTensors::bind(const at::Tensor& flat) {
+  if (kept_) return scatter(flat);
   GRAPEVINE_CHECK(flat.numel() == numel_, flat.numel(), " values for ", numel_, " elements");
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -128,6 +155,7 @@ void FlatTensors::bind(const at::Tensor& flat) {
 }
 
 void FlatTensors::unbind() {
+  if (kept_) return;
   const at::NoGradGuard no_grad;
   for (at::Tensor& tensor : tensors_) tensor.set_data(at::empty({0}, tensor.options()));
 }

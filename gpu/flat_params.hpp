@@ -46,6 +46,14 @@ class FlatTensors {
   // Leaves each tensor empty: no handle on what was bound survives.
   void unbind();
 
+  // Whether all tensors begin at a multiple of so many bytes where `flat` does, once bound.
+  bool aligned(std::int64_t bytes) const;
+  // For kernels that want another layout than views of a flat tensor have: gives the tensors memory
+  // of their own on `device`, with their present values, and those of four dimensions
+  // (convolutions' weights) lie as `images` says. From then on bind() copies into that memory,
+  // which unbind() leaves as it is.
+  void keep(at::Device device, at::MemoryFormat images);
+
  private:
   explicit FlatTensors(const std::vector<NamedTensor>& named);
 
@@ -53,10 +61,12 @@ class FlatTensors {
   std::vector<std::vector<std::int64_t>> shapes_;
   std::vector<std::int64_t> offsets_;
   std::int64_t numel_ = 0;
+  bool kept_ = false;  // memory of their own
 };
 
-// While it lives, the model's parameters are views of z: no copy. Afterwards they are empty, so
-// that z.sole_owner() holds again for the last holder of z. REQUIRES: z is [parameters.numel()]
+// While it lives, the model's parameters are z: views of it, or copies where they keep memory of
+// their own. Afterwards no handle on z is left in them, so that z.sole_owner() holds again for the
+// last holder of z. REQUIRES: z is [parameters.numel()]
 // float32, nobody writes through the parameters, and no autograd graph over them outlives this.
 class BoundParameters {
  public:

@@ -32,6 +32,8 @@ constexpr std::uint64_t kStepStream = 0x6d61736b73;  // messages/random.hpp: one
 constexpr std::size_t kStagedResults = 3;
 constexpr std::size_t kStagedBatches = std::size_t{64} << 20;
 
+constexpr std::int64_t kKernelAlignment = 128;  // bytes: a line of a GPU's memory
+
 // Of a group's gradients, which are the same, one comes down.
 bool comes_down(const TorchComputeConfig& config) { return !config.group || config.replica == 0; }
 
@@ -43,6 +45,13 @@ std::size_t staging_limit(const TorchComputeConfig& config, std::int64_t paramet
   const std::size_t results =
       kStagedResults * (block(buffers) + (comes_down(config) ? block(parameters) : 0));
   return results + Transfers::kRingBytes + kStagedBatches;
+}
+
+// Views of a flat z would be turned by each convolution in each pass (channels last), or begin
+// where a GPU's fast kernels cannot read them.
+bool wants_own_layout(const TorchComputeConfig& config, const FlatTensors& parameters) {
+  return config.channels_last ||
+         (!config.runtime->in_host_memory() && !parameters.aligned(kKernelAlignment));
 }
 
 double seconds_since(Clock::time_point start) {
@@ -117,7 +126,12 @@ TorchCompute::TorchCompute(TorchComputeConfig config, std::unique_ptr<Model> mod
       loader_(config_.data, sampler, config_.rank, config_.loader) {
   if (buffers_.numel() > 0) initial_buffers_ = FrozenTensor::freeze(buffers_.gather());
   const auto scope = transfers_.begin_compute();
-  parameters_.move_to(device_);
+  if (wants_own_layout(config_, parameters_)) {
+    parameters_.keep(device_, config_.channels_last ? at::MemoryFormat::ChannelsLast
+                                                    : at::MemoryFormat::Contiguous);
+  } else {
+    parameters_.move_to(device_);
+  }
   buffers_.move_to(device_);
 }
 

@@ -56,10 +56,11 @@ struct TorchComputeConfig {
 
 // Parameters are bound to the request's z without a copy where z is in the memory that the device
 // computes in, and uploaded otherwise (gpu/transfers.hpp: streams, events, pinned memory);
-// results are on the host then. The batch of the next step is uploaded while the device computes if
-// it is there by then, so that no result waits for a disk; the time of reading it counts as the
-// next step's. Loss: gpu/objective.hpp. Parameters that the loss does not reach have gradient zero.
-// Between calls the model holds no handle on any z.
+// results are on the host then. With channels_last, and on a GPU where z would not begin each of
+// them at a line of memory, they are copied from there once a step. The batch of the next step is
+// uploaded while the device computes if it is there by then, so that no result waits for a disk;
+// the time of reading it counts as the next step's. Loss: gpu/objective.hpp. Parameters that the
+// loss does not reach have gradient zero. Between calls the model holds no handle on any z.
 //
 // In a group, every gradient is the group's mean; only replica 0's comes down, the others return
 // none. A gradient that overflows does so in all replicas, so that all compute it again.

@@ -1,4 +1,5 @@
-// What a process says to its launcher by how it ends.
+// What a process says to its launcher by how it ends: its exit code, and a line that its launcher
+// has caused.
 #pragma once
 #include "messages/expected.hpp"
 
@@ -9,6 +10,9 @@ inline constexpr int kExitFailed = 1;
 inline constexpr int kExitBadInput = 2;
 inline constexpr int kExitLost = 3;     // a machine, process or link was lost: a restart may help
 inline constexpr int kExitStopped = 4;  // by request, with a checkpoint to resume from
+
+// Behind "error: ", with kExitFailed.
+inline constexpr char kStoppedBeforeTraining[] = "stopped by a signal before training began";
 
 // Of a process that ends with such an error.
 inline int exit_code_of(Errc code) {

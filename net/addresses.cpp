@@ -162,9 +162,13 @@ Expected<void> can_listen(const std::string& host, std::uint16_t port) {
   const auto found = resolve(host.empty() ? "0.0.0.0" : host, std::to_string(port),
                              std::chrono::steady_clock::now() + kLookUp);
   if (!found) return found.error();
-  const int error = listening_error(found->front(), true);
-  if (error != 0) return Error{Errc::io, std::generic_category().message(error)};
-  return {};
+  int first = 0;  // error
+  for (const SocketAddress& address : *found) {
+    const int error = listening_error(address, true);
+    if (error == 0) return {};
+    if (first == 0) first = error;
+  }
+  return Error{Errc::io, std::generic_category().message(first)};
 }
 
 }  // namespace grapevine

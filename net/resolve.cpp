@@ -14,7 +14,6 @@ namespace grapevine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Addresses = Expected<std::vector<SocketAddress>>;
 
 Addresses look_up(const std::string& host, const std::string& port, int flags) {
   addrinfo hints{};
@@ -49,10 +48,15 @@ Addresses resolve(const std::string& host, const std::string& port, Clock::time_
                   const Cancelled& cancelled) {
   // Asks nobody, and so never waits.
   if (auto numeric = look_up(host, port, AI_NUMERICHOST); numeric) return numeric;
+  return answer_within([host, port] { return look_up(host, port, 0); }, deadline, cancelled);
+}
+
+Addresses answer_within(std::function<Addresses()> ask, Clock::time_point deadline,
+                        const Cancelled& cancelled) {
   auto answered = std::make_shared<std::promise<Addresses>>();
   std::future<Addresses> answer = answered->get_future();
   try {
-    std::thread([answered, host, port] { answered->set_value(look_up(host, port, 0)); }).detach();
+    std::thread([answered, ask = std::move(ask)] { answered->set_value(ask()); }).detach();
   } catch (const std::system_error& error) {
     return Error{Errc::io, std::string("no thread to look the name up: ") + error.what()};
   }

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct SocketAddress {
   int family() const { return bytes.ss_family; }
 };
 
+using Addresses = Expected<std::vector<SocketAddress>>;
+
 // The host alone, in numbers; empty where it has none.
 std::string numeric_host(const SocketAddress& address);
 
@@ -26,8 +29,13 @@ std::string numeric_host(const SocketAddress& address);
 // `port`: a number. A look-up that takes longer is left to a thread of its own, which ends with it.
 // Errors: io: the name service's own words, such as "Name or service not known"; timeout; failed:
 // cancelled.
-Expected<std::vector<SocketAddress>> resolve(const std::string& host, const std::string& port,
-                                             std::chrono::steady_clock::time_point deadline,
-                                             const Cancelled& cancelled = nullptr);
+Addresses resolve(const std::string& host, const std::string& port,
+                  std::chrono::steady_clock::time_point deadline,
+                  const Cancelled& cancelled = nullptr);
+
+// What `ask` returns, which may block for ever: it runs on a thread of its own, which is left to
+// itself at the deadline (timeout) or once cancelled (failed).
+Addresses answer_within(std::function<Addresses()> ask,
+                        std::chrono::steady_clock::time_point deadline, const Cancelled& cancelled);
 
 }  // namespace grapevine

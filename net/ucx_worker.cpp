@@ -82,7 +82,7 @@ struct ConfigRelease {
 
 std::string say_memory(std::uint64_t memory_types) {
   if ((memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0)
-    return "built without CUDA: what a card computed is sent from page-locked host memory";
+    return "built without CUDA: what a GPU computed is sent from page-locked host memory";
   return "built with CUDA; parameters and gradients are sent from host memory all the same, where "
          "models are kept";
 }

@@ -1,5 +1,5 @@
 // What lets one header serve nvcc and the host's compiler: rules of single elements, and decisions,
-// are written once, run on the card by the kernels and on the CPU by the tests that pin them.
+// are written once, run on the GPU by the kernels and on the CPU by the tests that pin them.
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- 16 bits: eight at a time, 16 bytes of them ----
 
-// The card's instructions round as quantise.hpp does.
+// The GPU's instructions round as quantise.hpp does.
 template <Half kType>
 __device__ std::uint16_t packed(float value) {
   if constexpr (kType == Half::bf16) return to_bf16(value);

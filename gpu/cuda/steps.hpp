@@ -46,7 +46,7 @@ Expected<void> sgd_step(const StepArrays& arrays, const StepFactors& factors, st
                         cudaStream_t stream);
 
 // x <- x min(1, c / |x|); *norm <- |x| before it, a double on the device. Summed in double
-// precision over stretches of fixed length in a fixed order: the same on all cards and with any
+// precision over stretches of fixed length in a fixed order: the same on all GPUs and with any
 // grid; apart from the CPU's norm by 1e-14 of it, relatively. REQUIRES: c > 0; the workspace is
 // aligned to 8 bytes. Memory: reads x; where something is clipped, reads and writes it once more.
 std::size_t clip_workspace_bytes(std::int64_t n);

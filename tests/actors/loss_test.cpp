@@ -378,6 +378,41 @@ TEST_F(LossTest, ARunThatOutlivesRanksDropsTheWorkersOfABrokenLink) {
   EXPECT_EQ(told_.processes(), Processes{1});
 }
 
+// What a lost rank has computed counts as far as it was heard of.
+TEST_F(LossTest, TheSamplesOfALostRankStayInTheTotal) {
+  begin([](SupervisorConfig& config) {
+    config.ranks = 4;
+    config.servers = 1;
+    config.outlives_ranks = true;
+    config.checkpoints = false;
+  });
+  StepReport step;
+  step.rank = 1;
+  step.samples = 32;
+  for (step.step = 0; step.step < 3; ++step.step) peers_.send(supervisor_, step);
+  peers_.send(supervisor_, RankFinished{0});
+  peers_.send(supervisor_, RankFinished{2});
+  peers_.send(supervisor_, RankFinished{3});
+  lose_link(3, 1);
+  deputy(1).answer_ping();
+  farewell(1);
+  for (int round = 0; round < 3; ++round)  // sent and received are asked for until they agree
+    for (const Rank rank : {0, 2, 3}) {
+      peers_.await<Collect>();
+      RankReport report;
+      report.rank = rank;
+      report.z = FrozenTensor::copy_of(at::zeros({1}));
+      report.ledger.samples = rank == 3 ? 0 : 1000;
+      peers_.send(supervisor_, report);
+    }
+  deputy(2).await<RunEnded>();
+  deputy(2).send(supervisor_, Farewell{2});
+  const RunResult result = observer_->result();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(result.lost, std::vector<Rank>{1});
+  EXPECT_EQ(result.ledger.samples, 2 * 1000 + 3 * 32);
+}
+
 // Nobody can do without the servers, or without the supervisor.
 TEST_F(LossTest, NoRunOutlivesALinkBetweenTheServersAndProcess0) {
   begin([](SupervisorConfig& config) {

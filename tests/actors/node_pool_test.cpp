@@ -536,6 +536,21 @@ TEST_F(NodePoolTest, OneFailedProcessEndsTheOthersAndIsNamed) {
   EXPECT_EQ(ended.error.message, "rank 3 on node 10.0.0.1:7: no such file: /data");
 }
 
+// The others may still read their data when they are asked to end.
+TEST_F(NodePoolTest, AProcessThatHasNotBegunSaysNothingOfBeingAskedToEnd) {
+  const std::int64_t id = begin_job();
+  send_by_node(3, RankOutput{{}, id, 3, true, "error: no such file: /data"});
+  exit(id, 3, 2);
+  for (const std::int32_t process : {0, 1, 2}) {
+    send_by_node(
+        process,
+        RankOutput{{}, id, process, true, "error: stopped by a signal before training began"});
+    exit(id, process, 1);
+  }
+  EXPECT_EQ(await_end().error.message, "rank 3 on node 10.0.0.1:7: no such file: /data");
+  EXPECT_TRUE(heard_->read([this] { return heard_->output.empty(); }));
+}
+
 // Those who lost a peer may end before the one that was killed is known to have died.
 TEST_F(NodePoolTest, WhatKilledCountsMoreThanWhoLostAPeer) {
   const std::int64_t id = begin_job();

@@ -103,6 +103,15 @@ class SupervisorTest : public VirtualActors {
     return {};
   }
 
+  // The line that the run ends with.
+  std::string failure_after(int seconds) {
+    pass(seconds);
+    expect<CloseTrace>();
+    self_->send(supervisor_, TraceClosed{});
+    const RunResult result = this->result();
+    return result.error ? result.error->message : "no failure";
+  }
+
   void give_snapshot(std::int64_t id, Rank rank = 0) {
     self_->send(supervisor_, RankSnapshot{id, rank, 1, {}});
   }
@@ -224,17 +233,56 @@ TEST_F(SupervisorTest, TheLastCutMayBeGivenUpToo) {
       << observer_->warnings();
 }
 
+// It has the whole patience, however long ago the newest step was.
+TEST_F(SupervisorTest, AStopAfterAPauseLeavesItsCheckpointTime) {
+  finish_epoch(0.5);
+  pass(30);
+  self_->send(supervisor_, StopRequested{});
+  expect<Collect>();
+  give_report();
+  const std::int64_t id = expect<TakeSnapshot>().id;
+  pass(50);
+  give_snapshot(id);
+  EXPECT_EQ(expect<WriteCheckpoint>().id, id);
+  pass(50);
+  self_->send(supervisor_, CheckpointWritten{id, "last", ""});
+  expect<CloseTrace>();
+  self_->send(supervisor_, TraceClosed{});
+  const RunResult result = this->result();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(result.checkpoint, "last");
+}
+
+// The stop's own checkpoint takes the place of the one that is given up.
+TEST_F(SupervisorTest, AStopDuringACutThatNobodyAnswersTriesOnceMore) {
+  finish_epoch(1);
+  const std::int64_t lost = expect<TakeSnapshot>().id;
+  self_->send(supervisor_, StopRequested{});
+  expect<Collect>();
+  give_report();
+  pass(70);
+  const std::int64_t last = expect<TakeSnapshot>().id;
+  EXPECT_GT(last, lost);
+  give_snapshot(last);
+  EXPECT_EQ(expect<WriteCheckpoint>().name, "step-00000001");
+  EXPECT_FALSE(observer_->end());
+}
+
 TEST_F(SupervisorTest, SaysWhoseLastStateIsMissing) {
   finish_epoch(0.5);
   self_->send(supervisor_, RankFinished{});
   expect<Collect>();
-  pass(70);
-  expect<CloseTrace>();
-  self_->send(supervisor_, TraceClosed{});
-  const RunResult result = this->result();
-  ASSERT_TRUE(result.error);
-  EXPECT_NE(result.error->message.find("the last state is missing of rank 0"), std::string::npos)
-      << result.error->message;
+  EXPECT_NE(failure_after(70).find("the last state is missing of rank 0; last steps"),
+            std::string::npos);
+}
+
+TEST_F(SupervisorTest, SaysWhoseStateACheckpointWaitsFor) {
+  finish_epoch(0.5);
+  pass(10);
+  self_->send(supervisor_, CheckpointRequested{});
+  expect<TakeSnapshot>();
+  EXPECT_NE(failure_after(58).find("the state for a checkpoint is missing of rank 0; last steps"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -166,5 +166,12 @@ TEST(Validate, TheSilenceAllowsForWhatIsOnItsWay) {
   EXPECT_LE(control_heartbeats_for(seconds(300), ~std::uint64_t{0}).silence, seconds(660));
 }
 
+TEST(Validate, TheRunWaitsLongerThanSilenceLasts) {
+  using std::chrono::seconds;
+  EXPECT_EQ(patience_behind_silence(seconds(300), 0), seconds(300));
+  EXPECT_EQ(patience_behind_silence(seconds(1), 0), seconds(12));
+  EXPECT_EQ(patience_behind_silence(seconds(10), 125'000'000), seconds(30));
+}
+
 }  // namespace
 }  // namespace grapevine

@@ -129,6 +129,9 @@ TEST(VirtualRun, SameSeedSameTrace) {
     const RunResult first = run(scenario), second = run(scenario);
     ASSERT_FALSE(first.error) << first.error->message;
     EXPECT_EQ(first.trace_hash, second.trace_hash);
+    EXPECT_EQ(first.trace_records, second.trace_records);
+    EXPECT_GT(first.trace_records, static_cast<std::uint64_t>(scenario.ranks) * 20)
+        << "a record for each step at least";
     EXPECT_TRUE(at::equal(first.z.read(), second.z.read()));
     scenario.seed = 2;
     EXPECT_NE(run(scenario).trace_hash, first.trace_hash) << "the hash does not see the trace";
@@ -792,6 +795,32 @@ struct Waiting : Quiet {
   }
   std::promise<RunResult> promise;
 };
+
+// A rank that cannot be attached ends the run before it begins; nothing waits for it.
+TEST(RealRun, ATransportThatTakesNoRankEndsTheRun) {
+  class Taken : public Transport {
+   public:
+    Expected<void> attach(Rank rank, std::shared_ptr<Inbox>) override {
+      return Error{Errc::failed, "rank " + std::to_string(rank) + " is attached already"};
+    }
+    void detach(Rank) override {}
+    void send(Envelope) override {}
+    TransportCounters counters(Rank) const override { return {}; }
+    std::int32_t world_size() const override { return 4; }
+  };
+  Scenario scenario;
+  scenario.delay = "";
+  RunConfig config = make_run(scenario);
+  config.transport = std::make_shared<Taken>();
+  const auto observer = std::make_shared<Waiting>();
+  Runtime runtime(std::move(config), observer);
+  const RunResult result = observer->wait();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->message.rfind("the run cannot be started: ", 0), 0U)
+      << result.error->message;
+  EXPECT_NE(result.error->message.find("is attached already"), std::string::npos)
+      << result.error->message;
+}
 
 // An evaluation far longer than the run's patience, which gets on all the time.
 class LongEvaluation : public Compute {

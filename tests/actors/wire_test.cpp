@@ -6,6 +6,8 @@
 #include <caf/binary_deserializer.hpp>
 #include <caf/binary_serializer.hpp>
 
+#include <cstring>
+#include <limits>
 #include <random>
 
 #include "actors/protocol.hpp"
@@ -152,6 +154,28 @@ TEST(Wire, AStepReportKeepsEveryFigure) {
     EXPECT_EQ(figure, next++);
   EXPECT_EQ(copy.samples, 64);
   EXPECT_FALSE(copy.logged);
+}
+
+// Figures that were not measured, that overflowed, and that are too small for CAF's own packing.
+TEST(Wire, EveryDoubleArrivesWithItsBits) {
+  using Limits = std::numeric_limits<double>;
+  for (const double value :
+       {Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), Limits::denorm_min(),
+        Limits::max(), Limits::lowest(), -0.0, 0.1, -1.0 / 3}) {
+    const auto same = [value](double other) {
+      return std::memcmp(&value, &other, sizeof value) == 0;
+    };
+    StepReport report;
+    report.loss = report.top1 = report.staleness = value;
+    const StepReport copy = through_the_wire(report);
+    EXPECT_TRUE(same(copy.loss) && same(copy.top1) && same(copy.staleness)) << value;
+    RankReport last;
+    last.w = value;
+    last.measures.put("energy", value);
+    const RankReport last_copy = through_the_wire(last);
+    EXPECT_TRUE(same(last_copy.w)) << value;
+    EXPECT_TRUE(same(*last_copy.measures.number("energy"))) << value;
+  }
 }
 
 }  // namespace

@@ -267,6 +267,8 @@ TEST(Bilateral, RefusesGraphsThatAreNotBipartiteAndNamesThoseThatFit) {
            {"exponential", 6, "is not bipartite"},
            {"complete", 3, "is not bipartite"},
            {"ring", 5, "is not bipartite"},
+           {"hypercube", 3, "needs a power of two"},
+           {"hypercube", 6, "needs a power of two"},
            {"bipartite-exponential", 3, "needs an even number of ranks"},
            {"bipartite-linear", 7, "needs an even number of ranks"}}) {
     const std::string refusal = refusal_of(topology, ranks);

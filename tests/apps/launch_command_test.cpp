@@ -1,10 +1,15 @@
 // `grapevine launch` as a user runs it, mostly with shell scripts in the place of a verb.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -419,10 +424,12 @@ TEST(LaunchCommand, NamesTheCheckpointOfAJobThatDiedAsAWhole) {
       "[ -z \"$SAVES\" ] || mkdir \"$FOLDER/out/checkpoint/step-1\"\n"
       "exec sh -c 'kill -KILL $$'");
   const std::string out = script.path("out");
-  const auto last_line = [&](bool saves) {
+  const auto last_line = [&](bool saves, const std::string& resumed = "") {
     ProcessOptions options = script.options();
     if (saves) options.environment.push_back("SAVES=1");
-    const auto result = run_process({"launch", "-n", "1", "--", "train", "--out", out}, options);
+    std::vector<std::string> arguments = {"launch", "-n", "1", "--", "train", "--out", out};
+    if (!resumed.empty()) arguments.insert(arguments.end(), {"--resume", resumed});
+    const auto result = run_process(arguments, options);
     EXPECT_EQ(result.exit_code, 128 + SIGKILL) << result.describe();
     return ProcessResult::last_line(result.err);
   };
@@ -432,6 +439,25 @@ TEST(LaunchCommand, NamesTheCheckpointOfAJobThatDiedAsAWhole) {
   EXPECT_EQ(last_line(true), killed + "resume with --resume " + out);
   // That one is of the job before.
   EXPECT_EQ(last_line(false), killed + "no checkpoint was written");
+  // Before its next checkpoint a job that was resumed can go on from the one that it came from.
+  EXPECT_EQ(last_line(false, "before"), killed + "resume with --resume before");
+  EXPECT_EQ(last_line(false, out), killed + "resume with --resume " + out);
+}
+
+// `train` reads its job file: a pipe can be read once, and where nobody writes to it yet, opening
+// it waits.
+TEST(LaunchCommand, LeavesAJobFileThatIsAPipeToTheCommand) {
+  const Script script("[ $RANK != 0 ] || cat \"$FOLDER/job.toml\"");
+  const std::string pipe = script.path("job.toml");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0) << std::strerror(errno);
+  std::thread writer([&] { std::ofstream(pipe) << "out = 'somewhere'" << std::endl; });
+  const auto result = script.run({"-n", "2", "--", "train", pipe});
+  // Where nobody has read: lets the writer go.
+  const int descriptor = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  writer.join();
+  ::close(descriptor);
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.out, "[0] out = 'somewhere'\n") << result.describe();
 }
 
 // UCX_DEBUG_SIGNO names a signal on which libucs prints its state; its crash handlers are another
@@ -467,6 +493,33 @@ TEST(LaunchCommand, BadInputIsReportedOnce) {
     const auto first = result.err.find("no such data");
     EXPECT_EQ(result.err.find("no such data", first + 1), std::string::npos) << result.describe();
   }
+}
+
+// The others may still read their data when they are asked to end.
+TEST(LaunchCommand, AProcessThatHasNotBegunSaysNothingOfBeingAskedToEnd) {
+  const Script script(
+      "if [ $RANK = 0 ]; then\n"
+      "  until [ -e \"$FOLDER/ready1\" ] && [ -e \"$FOLDER/ready2\" ]; do sleep 0.05; done\n"
+      "  echo 'error: no such data' >&2; exit 2\n"
+      "fi\n"
+      "trap 'echo \"error: stopped by a signal before training began\" >&2; exit 1' TERM\n"
+      "touch \"$FOLDER/ready$RANK\"\n" +
+      std::string(kWaitForEver));
+  const auto result = script.run({"-n", "3", "--", "verb"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.err, "error: no such data\n");
+}
+
+TEST(LaunchCommand, AStopBeforeTrainingIsSaidOnce) {
+  const Script script(
+      "trap 'echo \"error: stopped by a signal before training began\" >&2; exit 1' TERM\n"
+      "touch \"$FOLDER/ready$RANK\"\n"
+      "until [ -e \"$FOLDER/ready0\" ] && [ -e \"$FOLDER/ready1\" ]; do sleep 0.05; done\n"
+      "[ $RANK != 0 ] || kill -TERM $PPID\n" +
+      std::string(kWaitForEver));
+  const auto result = script.run({"-n", "2", "--", "verb"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err, "error: stopped by a signal before training began\n");
 }
 
 TEST(LaunchCommand, ErrorLinesOfOtherFailuresAreKept) {

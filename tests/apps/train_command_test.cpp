@@ -1,12 +1,14 @@
 // `grapevine train` as a user runs it: outputs, bad input, signals, resume.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include <torch/script.h>
@@ -142,6 +144,63 @@ TEST(TrainCommand, WritesWhatTheContractSays) {
   EXPECT_EQ(dict.size(), 2u);
   EXPECT_TRUE(fs::exists(out / "checkpoint" / "latest" / "job.json"));
   EXPECT_GT(fs::file_size(out / "trace" / "process-0000.gvtrace"), 16u);
+}
+
+// Of 1000 samples, in batches of 256: a ratio of whole numbers, without the noise of a mean of
+// means.
+TEST(TrainCommand, TheAccuracyIsARatioOfWholeNumbers) {
+  const TemporaryDirectory folder;
+  for (int steps = 3; steps < 9; ++steps) {
+    const ProcessResult result =
+        run_process(with(small_run(folder.path() / std::to_string(steps)),
+                         {"--json", "--data", "glyphs:6000", "--steps", std::to_string(steps)}));
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    const double accuracy =
+        json::parse(ProcessResult::last_line(result.out))["test_accuracy"].get<double>();
+    const double samples = 1000;
+    EXPECT_EQ(accuracy, std::round(accuracy * samples) / samples) << accuracy;
+  }
+}
+
+// The figures of a run matter where its model cannot be written, too.
+TEST(TrainCommand, TheSummaryIsWrittenWhereTheModelIsNot) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  Process process(with(small_run(out), {"--json", "--steps", "1000000"}));
+  ASSERT_TRUE(appears(out / "metrics.csv"));
+  fs::create_directory(out / "model.pt");
+  fs::create_directory(out / "model.pt" / "full");  // no file takes its place
+  process.signal(SIGTERM);
+  const ProcessResult result = process.wait();
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_NE(ProcessResult::last_line(result.err).find("model.pt"), std::string::npos)
+      << result.describe();
+  EXPECT_TRUE(json::parse(read_file(out / "summary.json")).contains("final_loss"));
+}
+
+// Warm-up is counted in steps: the first one has a rate already.
+TEST(TrainCommand, WarmUpBeginsAboveZero) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const ProcessResult result = run_process(with(small_run(out), {"--warmup-epochs", "1"}));
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  std::ifstream metrics(out / "metrics.csv");
+  std::string line;
+  std::getline(metrics, line);
+  while (std::getline(metrics, line)) {
+    std::vector<std::string> cells;
+    std::istringstream row(line);
+    for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
+    EXPECT_GT(std::stod(cells.at(10)), 0) << line;
+  }
+}
+
+TEST(TrainCommand, OneStepIsNotOneSteps) {
+  const TemporaryDirectory folder;
+  const ProcessResult result =
+      run_process(with(small_run(folder.path() / "run"), {"--steps", "1", "--workers", "1"}));
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_NE(result.err.find("1 worker x batch 16, 1 step\n"), std::string::npos) << result.err;
 }
 
 TEST(TrainCommand, EqualSeedsGiveEqualModels) {

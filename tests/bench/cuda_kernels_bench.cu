@@ -1,4 +1,4 @@
-// Times the kernels of gpu/cuda on the card that is there: cuda_kernels_bench [ELEMENTS [ROUNDS]].
+// Times the kernels of gpu/cuda on the GPU that is there: cuda_kernels_bench [ELEMENTS [ROUNDS]].
 // Each kernel's floor is the bytes that it must move at the bandwidth that a copy on the device has
 // in the same run. Rounds interleave the kernels and the copy, so that a clock that changes meets
 // all of them; a row gives the median by device events. Results are checked against the rules
@@ -271,7 +271,7 @@ int run(int argc, char** argv) {
   if (d < 1 || d > 0xffffffffLL || rounds < 1)
     throw std::runtime_error("usage: cuda_kernels_bench [ELEMENTS (1..2^32-1) [ROUNDS (1..)]]");
   cudaDeviceProp properties;
-  require(cudaGetDeviceProperties(&properties, 0), "asking for the card");
+  require(cudaGetDeviceProperties(&properties, 0), "asking for the GPU");
   cudaStream_t stream;
   require(cudaStreamCreate(&stream), "cudaStreamCreate");
   std::printf("%s, %d multiprocessors; %lld elements, median of %d rounds\n", properties.name,

@@ -6,7 +6,7 @@ namespace grapevine {
 namespace {
 
 constexpr Gpus kNotBuilt{false, 0};
-constexpr Gpus kNoCard{true, 0};
+constexpr Gpus kNoGpu{true, 0};
 constexpr Gpus kThree{true, 3};
 
 std::string chosen(const std::string& typed, const Gpus& gpus, std::int64_t local_rank = 0) {
@@ -14,14 +14,14 @@ std::string chosen(const std::string& typed, const Gpus& gpus, std::int64_t loca
   return device ? device->str() : device.error().message;
 }
 
-TEST(ChooseDevice, AutoTakesACardWhereOneIsVisible) {
+TEST(ChooseDevice, AutoTakesAGpuWhereOneIsVisible) {
   EXPECT_EQ(chosen("auto", kNotBuilt), "cpu");
-  EXPECT_EQ(chosen("auto", kNoCard), "cpu");
+  EXPECT_EQ(chosen("auto", kNoGpu), "cpu");
   EXPECT_EQ(chosen("auto", kThree), "cuda:0");
   EXPECT_EQ(chosen("cpu", kThree, 2), "cpu");
 }
 
-TEST(ChooseDevice, LocalRanksTakeTheCardsInTurn) {
+TEST(ChooseDevice, LocalRanksTakeTheGpusInTurn) {
   for (std::int64_t rank = 0; rank < 10; ++rank) {
     const std::string gpu = "cuda:" + std::to_string(rank % 3);
     EXPECT_EQ(chosen("cuda", kThree, rank), gpu);
@@ -41,14 +41,14 @@ TEST(ChooseDevice, WorkersWithSeveralTakeNeighbours) {
   EXPECT_EQ(text("auto", 1, 2), "cuda:2 cuda:0 ");
   EXPECT_EQ(text("cuda:1", 4, 2), "cuda:1 cuda:1 ");
   EXPECT_EQ(text("cpu", 4, 2), "cpu cpu ");
-  EXPECT_FALSE(choose_devices("cuda", kNoCard, 0, 2).ok());
+  EXPECT_FALSE(choose_devices("cuda", kNoGpu, 0, 2).ok());
 }
 
 TEST(ChooseDevice, RefusesInOneLineThatSaysWhatToDo) {
   EXPECT_EQ(chosen("cuda", kNotBuilt),
             "--device cuda: CUDA is not in this build: use cpu or auto, or build with a LibTorch "
             "that has CUDA");
-  EXPECT_EQ(chosen("cuda:1", kNoCard),
+  EXPECT_EQ(chosen("cuda:1", kNoGpu),
             "--device cuda:1: no CUDA GPU is visible here: use cpu or auto");
   EXPECT_EQ(chosen("cuda:3", kThree),
             "--device cuda:3: the visible GPUs are cuda:0..cuda:2: give one of them");
@@ -57,11 +57,11 @@ TEST(ChooseDevice, RefusesInOneLineThatSaysWhatToDo) {
               std::string("--device ") + typed + ": expected cpu, cuda, cuda:INDEX or auto");
   EXPECT_EQ(chosen("cdua", kThree),
             "unknown --device 'cdua': did you mean 'cuda'? valid: cpu, cuda, auto");
-  for (const Gpus& gpus : {kNotBuilt, kNoCard, kThree})
+  for (const Gpus& gpus : {kNotBuilt, kNoGpu, kThree})
     EXPECT_EQ(choose_device("tpu", gpus, 0).error().code, Errc::bad_input);
 }
 
-TEST(Device, ADriverIsAskedForItsCard) {
+TEST(Device, ADriverIsAskedForItsGpu) {
   int asked = -1;
   register_cuda_driver({[] { return 2; },
                         [&asked](int gpu) -> Expected<std::shared_ptr<DeviceRuntime>> {

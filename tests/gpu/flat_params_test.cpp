@@ -136,6 +136,61 @@ TEST(BoundParameters, LeaveZToItsOwnerAfterAnException) {
   }
 }
 
+TEST(FlatTensors, AlignedIsSaidOfEveryTensorsBegin) {
+  TinyModel lines{torch::nn::Sequential(torch::nn::Linear(4, 8),
+                                        torch::nn::Linear(torch::nn::LinearOptions(8, 6)))};
+  const FlatTensors parameters = FlatTensors::of_parameters(lines).value();
+  // Begins: 0, 128, 160 and 352 bytes. The end does not count.
+  EXPECT_TRUE(parameters.aligned(4));
+  EXPECT_TRUE(parameters.aligned(32));
+  EXPECT_FALSE(parameters.aligned(64));
+  TinyModel one{
+      torch::nn::Sequential(torch::nn::Linear(torch::nn::LinearOptions(3, 1).bias(false)))};
+  EXPECT_TRUE(FlatTensors::of_parameters(one).value().aligned(128));
+}
+
+// Memory of their own, in the layout that was asked for, is filled from each z and holds none.
+TEST(FlatTensors, ThatAreKeptTakeZsValuesAndLetItGo) {
+  torch::nn::Sequential layers(torch::nn::Conv2d(3, 5, 3), torch::nn::Flatten(),
+                               torch::nn::Linear(5, 2));
+  TinyModel model(layers);
+  FlatTensors parameters = FlatTensors::of_parameters(model).value();
+  const at::Tensor before = parameters.gather();
+  parameters.keep(at::kCPU, at::MemoryFormat::ChannelsLast);
+  EXPECT_TRUE(parameters.gather().equal(before));
+  std::vector<const void*> memory;
+  for (const NamedTensor& each : model.parameters()) memory.push_back(each.tensor.data_ptr());
+  const at::Tensor input = at::rand({4, 3, 3, 3});
+  for (int step = 0; step < 3; ++step) {
+    const FrozenTensor z = FrozenTensor::freeze(at::rand({parameters.numel()}));
+    at::Tensor gradient = at::empty({parameters.numel()});
+    {
+      const BoundParameters bound(parameters, z);
+      EXPECT_TRUE(z.sole_owner());
+      parameters.pack(
+          torch::autograd::grad({model.forward(input).pow(2).sum()}, parameters.tensors()),
+          gradient);
+    }
+    const std::vector<NamedTensor> all = model.parameters();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      EXPECT_EQ(all[i].tensor.data_ptr(), memory[i]) << all[i].name;
+      EXPECT_TRUE(all[i].tensor.requires_grad() && all[i].tensor.is_leaf()) << all[i].name;
+    }
+    EXPECT_TRUE(all[0].tensor.is_contiguous(at::MemoryFormat::ChannelsLast));
+    EXPECT_TRUE(all[0].tensor.contiguous().view({-1}).equal(z.read().narrow(0, 0, 135)));
+    EXPECT_TRUE(parameters.gather().equal(z.read()));
+    // The same of a model whose parameters are views of z.
+    TinyModel other(torch::nn::Sequential(torch::nn::Conv2d(3, 5, 3), torch::nn::Flatten(),
+                                          torch::nn::Linear(5, 2)));
+    FlatTensors views = FlatTensors::of_parameters(other).value();
+    at::Tensor expected = at::empty_like(gradient);
+    const BoundParameters bound(views, z);
+    views.pack(torch::autograd::grad({other.forward(input).pow(2).sum()}, views.tensors()),
+               expected);
+    EXPECT_TRUE(at::allclose(gradient, expected, 1e-5, 1e-6));
+  }
+}
+
 TEST(LoadFlat, FillsAModelThatWasUnbound) {
   TinyModel model(tiny_layers());
   FlatTensors parameters = FlatTensors::of_parameters(model).value();

@@ -20,7 +20,7 @@ bool mentions(const GroupChoice& choice, const std::string& what) {
   return choice.why.find(what) != std::string::npos && choice.why.find('\n') == std::string::npos;
 }
 
-TEST(GradientGroup, ACardForEachReplicaIsNccl) {
+TEST(GradientGroup, AGpuForEachReplicaIsNccl) {
   const GroupChoice choice = choose_group({gpu(2), gpu(0), gpu(1)}, "", true);
   EXPECT_TRUE(choice.nccl);
   EXPECT_TRUE(mentions(choice, "3 replicas")) << choice.why;
@@ -52,7 +52,7 @@ class JoinedGroups : public testing::Test {
   ~JoinedGroups() override { register_cuda_driver({}); }
 };
 
-TEST_F(JoinedGroups, AreMadeByTheDriverOfTheCards) {
+TEST_F(JoinedGroups, AreMadeByTheDriverOfTheGpus) {
   const std::vector<at::Device> gpus = {gpu(3), gpu(1)};
   const Duration patience = from_seconds(7);
   const auto group = [&](const std::vector<at::Device>& devices) {

@@ -172,6 +172,25 @@ TEST(ChannelsLast, GivesTheSameGradient) {
   }
 }
 
+// Else each convolution would turn its weights, in both passes.
+TEST(ChannelsLast, WeightsOfConvolutionsLieAsImagesDo) {
+  TorchComputeConfig config = tiny_config(tiny_conv_layers);
+  config.data = tiny_images();
+  bool last = false;
+  config.model = watched_factory(tiny_conv_layers, [&last](Model& model) {
+    last = model.parameters()[0].tensor.is_contiguous(at::MemoryFormat::ChannelsLast);
+  });
+  for (const bool channels_last : {true, false}) {
+    config.channels_last = channels_last;
+    const auto compute = make_tiny(config);
+    const FrozenTensor z = compute->initial_parameters();
+    ASSERT_EQ(compute->gradient(tiny_request(z)).error, "");
+    EXPECT_EQ(last, channels_last);
+    ASSERT_TRUE(compute->evaluate(z, {}).ok());
+    EXPECT_EQ(last, channels_last);
+  }
+}
+
 TEST(ChannelsLast, NeedsImages) {
   TorchComputeConfig config = tiny_config(tiny_layers);
   config.channels_last = true;

@@ -35,6 +35,21 @@ class TinyModel : public Model {
   torch::nn::Sequential layers_;
 };
 
+// Calls `watch` before each forward pass.
+class WatchedModel final : public TinyModel {
+ public:
+  using Watch = std::function<void(Model&)>;
+  WatchedModel(torch::nn::Sequential layers, Watch watch)
+      : TinyModel(std::move(layers)), watch_(std::move(watch)) {}
+  at::Tensor forward(const at::Tensor& input) override {
+    watch_(*this);
+    return TinyModel::forward(input);
+  }
+
+ private:
+  Watch watch_;
+};
+
 // Doubles or drops each value by a draw from the thread's step generator.
 class TinyDropout : public torch::nn::Module {
  public:
@@ -49,6 +64,15 @@ inline ModelFactory tiny_factory(std::function<torch::nn::Sequential()> make) {
   return [make](std::uint64_t seed) -> Expected<std::unique_ptr<Model>> {
     torch::manual_seed(seed);
     return std::unique_ptr<Model>(std::make_unique<TinyModel>(make()));
+  };
+}
+
+// The same, of models that are watched.
+inline ModelFactory watched_factory(std::function<torch::nn::Sequential()> make,
+                                    WatchedModel::Watch watch) {
+  return [make, watch](std::uint64_t seed) -> Expected<std::unique_ptr<Model>> {
+    torch::manual_seed(seed);
+    return std::unique_ptr<Model>(std::make_unique<WatchedModel>(make(), watch));
   };
 }
 

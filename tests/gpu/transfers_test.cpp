@@ -27,6 +27,12 @@ torch::nn::Sequential layers_with_everything() {
                                std::make_shared<TinyDropout>(), torch::nn::Linear(40, 6));
 }
 
+// Each parameter begins at a multiple of 128 bytes: they are views of the z that was uploaded.
+torch::nn::Sequential layers_at_lines() {
+  return torch::nn::Sequential(torch::nn::Linear(3, 32), torch::nn::BatchNorm1d(32),
+                               std::make_shared<TinyDropout>(), torch::nn::Linear(32, 6));
+}
+
 void expect_same(const Gradient& a, const Gradient& b) {
   ASSERT_EQ(a.error, "");
   ASSERT_EQ(b.error, "");
@@ -41,9 +47,10 @@ void expect_same(const Gradient& a, const Gradient& b) {
 // Whatever runs late or early within what waits and events allow, results are those of the CPU;
 // also when steps repeat or jump, memory is recycled, and others go on reading older results.
 TEST(Transfers, AnyOrderThatTheMarksAllowGivesTheSameBits) {
-  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    TorchComputeConfig config = tiny_config(layers_with_everything);
+    TorchComputeConfig config =
+        tiny_config(seed % 2 == 0 ? layers_with_everything : layers_at_lines);
     const auto cpu = make_tiny(config);
     const auto device = std::make_shared<LazyDevice>(seed);
     config.runtime = device;
@@ -81,6 +88,38 @@ TEST(Transfers, AnyOrderThatTheMarksAllowGivesTheSameBits) {
     const auto b = lazy->evaluate(point(*cpu, 1), buffers).value();
     EXPECT_EQ(a.loss, b.loss);
     EXPECT_EQ(a.top1, b.top1);
+  }
+}
+
+// Fast kernels read whole lines; where z does not give each parameter a line of its own to begin
+// at, it is copied. In the host's memory it is not.
+TEST(Transfers, OnADeviceEachParameterBeginsAtALine) {
+  for (const auto& layers : {layers_with_everything, layers_at_lines}) {
+    std::vector<std::uintptr_t> begins;
+    const auto make = [&](bool on_device) {
+      TorchComputeConfig config = tiny_config(layers);
+      config.model = watched_factory(layers, [&begins](Model& model) {
+        begins.clear();
+        for (const NamedTensor& each : model.parameters())
+          begins.push_back(reinterpret_cast<std::uintptr_t>(each.tensor.data_ptr()));
+      });
+      if (on_device) config.runtime = std::make_shared<LazyDevice>();
+      return make_tiny(config);
+    };
+    const auto device = make(true);
+    const FrozenTensor z = point(*device, 3);
+    ASSERT_EQ(device->gradient(tiny_request(z)).error, "");
+    ASSERT_FALSE(begins.empty());
+    const std::uintptr_t first = begins.front();
+    for (const std::uintptr_t begin : begins) {
+      EXPECT_EQ(begin % 64, 0U);  // of the host's allocator
+      if (layers == layers_at_lines) {
+        EXPECT_LT(begin - first, static_cast<std::uintptr_t>(4 * z.numel())) << "a copy";
+      }
+    }
+    const auto host = make(false);
+    ASSERT_EQ(host->gradient(tiny_request(z)).error, "");
+    EXPECT_EQ(begins.front(), reinterpret_cast<std::uintptr_t>(z.raw()));
   }
 }
 

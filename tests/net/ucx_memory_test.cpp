@@ -18,13 +18,13 @@ namespace {
 constexpr std::uint64_t kHost = UCS_BIT(UCS_MEMORY_TYPE_HOST);
 constexpr std::uint64_t kCuda = UCS_BIT(UCS_MEMORY_TYPE_CUDA);
 
-TEST(UcxMemory, SaysWhetherUcxKnowsCards) {
+TEST(UcxMemory, SaysWhetherUcxKnowsGpus) {
   EXPECT_EQ(ucx::say_memory(kHost).find("built without CUDA"), 0U);
   EXPECT_EQ(ucx::say_memory(0).find("built without CUDA"), 0U);
   EXPECT_EQ(ucx::say_memory(kHost | kCuda).find("built with CUDA"), 0U);
 }
 
-// What the library says of itself: host memory always; a card's only where one of its components is
+// What the library says of itself: host memory always; a GPU's only where one of its components is
 // for CUDA.
 TEST(UcxMemory, IsAskedOfTheLibrary) {
   const auto worker = ucx::Worker::make(loopback_options());

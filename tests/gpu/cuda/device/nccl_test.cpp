@@ -93,7 +93,7 @@ void sum_on(int device, int size, const NcclCommunicator::Bytes& id, std::vector
   cudaStreamDestroy(stream);
 }
 
-TEST_F(Nccl, SeveralCardsSum) {
+TEST_F(Nccl, SeveralGpusSum) {
   int devices = 0;
   cudaGetDeviceCount(&devices);
   if (devices < 2) GTEST_SKIP() << "there is one GPU only: NCCL takes one rank per GPU";
