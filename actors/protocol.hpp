@@ -11,9 +11,9 @@
 #include <caf/typed_event_based_actor.hpp>
 
 #include "actors/double_bits.hpp"
-#include "actors/ledger.hpp"
 #include "actors/protocol_wire.hpp"
-#include "actors/trace_record.hpp"
+#include "actors/record/ledger.hpp"
+#include "actors/record/trace_record.hpp"
 #include "algorithms/env.hpp"
 #include "algorithms/state_dict.hpp"
 #include "gpu/compute.hpp"

@@ -10,8 +10,8 @@
 
 #include "actors/double_bits.hpp"
 #include "messages/codec.hpp"
-#include "messages/exception_line.hpp"
-#include "messages/log_limit.hpp"
+#include "messages/text/exception_line.hpp"
+#include "messages/text/log_limit.hpp"
 
 namespace grapevine {
 namespace {

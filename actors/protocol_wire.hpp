@@ -1,7 +1,8 @@
 // How the messages that cross processes are written: what CAF asks for, and no more. Tensors and
 // the states of checkpoints go as raw bytes with the codec's headers. Nothing is thrown, and no
 // memory is taken for bytes that have not come. A tensor for which there is no memory is read as an
-// empty one, a state with such a tensor as kUnreadable: actors/validate.hpp then names the sender.
+// empty one, a state with such a tensor as kUnreadable: actors/run/validate.hpp then names the
+// sender.
 #pragma once
 #include <caf/deserializer.hpp>
 #include <caf/meta/type_name.hpp>
@@ -9,7 +10,7 @@
 
 #include <cstdint>
 
-#include "actors/ledger.hpp"
+#include "actors/record/ledger.hpp"
 #include "algorithms/state_dict.hpp"
 #include "messages/expected.hpp"
 #include "messages/frozen_tensor.hpp"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "messages/check.hpp"
-#include "messages/number_text.hpp"
+#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {

@@ -10,17 +10,17 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include "apps/average_command.hpp"
-#include "apps/bench_command.hpp"
-#include "apps/command.hpp"
-#include "apps/inherited_signals.hpp"
-#include "apps/launch_command.hpp"
-#include "apps/node_command.hpp"
-#include "apps/topology_command.hpp"
-#include "apps/train_command.hpp"
+#include "apps/average/average_command.hpp"
+#include "apps/bench/bench_command.hpp"
+#include "apps/console/command.hpp"
+#include "apps/launch/inherited_signals.hpp"
+#include "apps/launch/launch_command.hpp"
+#include "apps/node/node_command.hpp"
+#include "apps/topology/topology_command.hpp"
+#include "apps/train/train_command.hpp"
 #include "gpu/device.hpp"
-#include "messages/exception_line.hpp"
 #include "messages/exit_code.hpp"
+#include "messages/text/exception_line.hpp"
 #ifdef GRAPEVINE_TORCH_CUDA
 #include "gpu/torch_cuda/register.hpp"
 #endif

@@ -26,17 +26,24 @@ function(grapevine_proto name file)
   target_link_libraries(grapevine_${name} PUBLIC protobuf::libprotobuf-lite)
 endfunction()
 
+# grapevine_sources(<variable> <folder> [file or sub-folder…]): all sources in a folder and its
+# sub-folders but those.
+function(grapevine_sources variable root)
+  file(GLOB_RECURSE sources RELATIVE ${root} CONFIGURE_DEPENDS ${root}/*.cpp)
+  foreach(name IN LISTS ARGN)
+    string(REPLACE "." "\\." pattern ${name})
+    list(FILTER sources EXCLUDE REGEX "^${pattern}(/|$)")
+  endforeach()
+  list(TRANSFORM sources PREPEND ${root}/)
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()
+
 # grapevine_library(<folder> [EXCLUDE file or sub-folder…] LINKS target…): the static library
 # grapevine_<folder> of all sources in a folder and its sub-folders.
 function(grapevine_library folder)
   cmake_parse_arguments(ARG "" "" "EXCLUDE;LINKS" ${ARGN})
   set(root ${CMAKE_SOURCE_DIR}/${folder})
-  file(GLOB_RECURSE sources RELATIVE ${root} CONFIGURE_DEPENDS ${root}/*.cpp)
-  foreach(name IN LISTS ARG_EXCLUDE)
-    string(REPLACE "." "\\." pattern ${name})
-    list(FILTER sources EXCLUDE REGEX "^${pattern}(/|$)")
-  endforeach()
-  list(TRANSFORM sources PREPEND ${root}/)
+  grapevine_sources(sources ${root} ${ARG_EXCLUDE})
   if(NOT sources)
     set(sources ${CMAKE_BINARY_DIR}/pch_stub.cpp)
   endif()

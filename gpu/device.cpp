@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "messages/check.hpp"
-#include "messages/names.hpp"
+#include "messages/text/names.hpp"
 
 namespace grapevine {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gpu/data_set.hpp"
+#include "gpu/data/data_set.hpp"
 
 namespace grapevine {
 

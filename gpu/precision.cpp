@@ -4,7 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/version.h>
 
-#include "messages/names.hpp"
+#include "messages/text/names.hpp"
 
 namespace grapevine {
 namespace {

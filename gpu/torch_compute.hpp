@@ -7,16 +7,16 @@
 #include <optional>
 #include <string>
 
-#include "gpu/batch_loader.hpp"
 #include "gpu/compute.hpp"
-#include "gpu/data_set.hpp"
+#include "gpu/data/batch_loader.hpp"
+#include "gpu/data/data_set.hpp"
 #include "gpu/device.hpp"
 #include "gpu/flat_params.hpp"
-#include "gpu/gradient_group.hpp"
-#include "gpu/launch_gate.hpp"
 #include "gpu/model.hpp"
 #include "gpu/objective.hpp"
 #include "gpu/precision.hpp"
+#include "gpu/replicas/gradient_group.hpp"
+#include "gpu/replicas/launch_gate.hpp"
 #include "gpu/transfers.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"

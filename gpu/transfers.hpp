@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpu/data_set.hpp"
+#include "gpu/data/data_set.hpp"
 #include "gpu/device.hpp"
 #include "gpu/staging.hpp"
 #include "messages/expected.hpp"

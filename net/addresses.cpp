@@ -19,7 +19,7 @@
 #include <system_error>
 #include <vector>
 
-#include "messages/names.hpp"
+#include "messages/text/names.hpp"
 #include "net/resolve.hpp"
 
 namespace grapevine {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "net/mailbox.hpp"
+#include "net/inproc/mailbox.hpp"
 #include "net/remote.hpp"
 
 namespace grapevine {

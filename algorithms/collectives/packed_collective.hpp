@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "algorithms/compressors/settings.hpp"
-#include "algorithms/sparse_vector.hpp"
+#include "algorithms/kernels/sparse_vector.hpp"
 #include "algorithms/state_dict.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"

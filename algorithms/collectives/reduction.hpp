@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "algorithms/collectives/collective.hpp"
-#include "algorithms/registry.hpp"
 #include "algorithms/state_dict.hpp"
+#include "algorithms/wiring/registry.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 #include "messages/protocol.hpp"

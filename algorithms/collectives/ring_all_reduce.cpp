@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "algorithms/kernels.hpp"
+#include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "algorithms/compressors/packed_error.hpp"
+#include "algorithms/kernels/packed_error.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

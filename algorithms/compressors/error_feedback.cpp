@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "algorithms/kernels.hpp"
+#include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

@@ -20,7 +20,7 @@
 #include <optional>
 
 #include "algorithms/compressors/compressor.hpp"
-#include "algorithms/sparse_vector.hpp"
+#include "algorithms/kernels/sparse_vector.hpp"
 #include "algorithms/state_dict.hpp"
 
 namespace grapevine {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "algorithms/compressors/compressor.hpp"
-#include "algorithms/compressors/packed_error.hpp"
-#include "algorithms/fused_kernels.hpp"
+#include "algorithms/kernels/fused_kernels.hpp"
+#include "algorithms/kernels/packed_error.hpp"
 
 namespace grapevine {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "algorithms/compressors/compressor.hpp"
-#include "algorithms/compressors/packed_error.hpp"
+#include "algorithms/kernels/packed_error.hpp"
 
 namespace grapevine {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "algorithms/compressors/compressor.hpp"
-#include "algorithms/sparse_vector.hpp"
+#include "algorithms/kernels/sparse_vector.hpp"
 
 namespace grapevine {
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "algorithms/kernels.hpp"
+#include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {

@@ -24,10 +24,10 @@
 #include <memory>
 #include <vector>
 
-#include "algorithms/buffer_pool.hpp"
 #include "algorithms/collectives/reduction.hpp"
-#include "algorithms/registry.hpp"
+#include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/wiring/registry.hpp"
 
 namespace grapevine {
 

@@ -30,9 +30,9 @@
 #include <memory>
 #include <optional>
 
-#include "algorithms/buffer_pool.hpp"
-#include "algorithms/registry.hpp"
+#include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/wiring/registry.hpp"
 
 namespace grapevine {
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "algorithms/collectives/packed_collective.hpp"
-#include "algorithms/kernels.hpp"
+#include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "algorithms/registry.hpp"
-#include "algorithms/server_rules.hpp"
+#include "algorithms/parts/server_rules.hpp"
 #include "algorithms/state_dict.hpp"
+#include "algorithms/wiring/registry.hpp"
 
 namespace grapevine {
 

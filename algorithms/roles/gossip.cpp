@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "algorithms/kernels.hpp"
+#include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/messages_of.hpp"
 #include "algorithms/roles/stored_envelope.hpp"
 

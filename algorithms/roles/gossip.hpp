@@ -45,9 +45,9 @@
 #include <set>
 #include <vector>
 
-#include "algorithms/buffer_pool.hpp"
-#include "algorithms/registry.hpp"
+#include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/wiring/registry.hpp"
 
 namespace grapevine {
 

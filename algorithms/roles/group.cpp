@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "algorithms/kernels.hpp"
+#include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/messages_of.hpp"
 #include "messages/check.hpp"
 

@@ -26,11 +26,11 @@
 #include <memory>
 #include <vector>
 
-#include "algorithms/buffer_pool.hpp"
 #include "algorithms/collectives/partial_all_reduce.hpp"
-#include "algorithms/groups.hpp"
-#include "algorithms/registry.hpp"
+#include "algorithms/graphs/groups.hpp"
+#include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/wiring/registry.hpp"
 
 namespace grapevine {
 

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "algorithms/collectives/ring_all_reduce.hpp"
-#include "algorithms/registry.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/wiring/registry.hpp"
 
 namespace grapevine {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "algorithms/kernels.hpp"
+#include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/messages_of.hpp"
 #include "messages/check.hpp"
 

@@ -33,11 +33,11 @@
 #include <memory>
 #include <vector>
 
-#include "algorithms/buffer_pool.hpp"
 #include "algorithms/collectives/partial_all_reduce.hpp"
-#include "algorithms/registry.hpp"
+#include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/roles/partial_rounds.hpp"
+#include "algorithms/wiring/registry.hpp"
 
 namespace grapevine {
 

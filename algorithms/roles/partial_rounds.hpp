@@ -9,7 +9,7 @@
 
 #include "algorithms/collectives/activation.hpp"
 #include "algorithms/state_dict.hpp"
-#include "algorithms/wiring.hpp"
+#include "algorithms/wiring/wiring.hpp"
 #include "messages/ids.hpp"
 
 namespace grapevine {

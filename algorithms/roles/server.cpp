@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "algorithms/kernels.hpp"
+#include "algorithms/kernels/kernels.hpp"
+#include "algorithms/parts/server_rules.hpp"
 #include "algorithms/roles/messages_of.hpp"
-#include "algorithms/server_rules.hpp"
 
 namespace grapevine {
 

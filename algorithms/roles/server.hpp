@@ -33,12 +33,12 @@
 #include <set>
 #include <vector>
 
-#include "algorithms/buffer_pool.hpp"
 #include "algorithms/compressors/compressor.hpp"
-#include "algorithms/registry.hpp"
+#include "algorithms/parts/buffer_pool.hpp"
+#include "algorithms/parts/service_meter.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/roles/service_queue.hpp"
-#include "algorithms/service_meter.hpp"
+#include "algorithms/wiring/registry.hpp"
 
 namespace grapevine {
 

@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "algorithms/compressors/sparse_compressor.hpp"
-#include "algorithms/kernels.hpp"
+#include "algorithms/kernels/kernels.hpp"
+#include "algorithms/parts/server_rules.hpp"
 #include "algorithms/roles/messages_of.hpp"
-#include "algorithms/server_rules.hpp"
 
 namespace grapevine {
 

@@ -30,11 +30,11 @@
 #include <memory>
 #include <vector>
 
-#include "algorithms/registry.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/roles/gem_figures.hpp"
 #include "algorithms/roles/packed_commits.hpp"
 #include "algorithms/roles/parcels.hpp"
+#include "algorithms/wiring/registry.hpp"
 
 namespace grapevine {
 

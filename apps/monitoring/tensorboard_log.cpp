@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "actors/files.hpp"
+#include "actors/record/files.hpp"
 
 namespace grapevine {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/data_set.hpp"
+#include "gpu/data/data_set.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/data_set.hpp"
+#include "gpu/data/data_set.hpp"
 #include "gpu/model.hpp"
 #include "messages/expected.hpp"
 

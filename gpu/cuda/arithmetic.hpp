@@ -6,7 +6,7 @@
 
 namespace grapevine::cuda {
 
-// One step of SGD, torch::optim::SGD's form (see algorithms/kernels.hpp, SgdStep).
+// One step of SGD, torch::optim::SGD's form (see algorithms/kernels/kernels.hpp, SgdStep).
 struct StepFactors {
   float lr = 0;
   float momentum = 0;

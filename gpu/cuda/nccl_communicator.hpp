@@ -2,7 +2,7 @@
 //
 // Communicators are non-blocking ones: NCCL's own calls return at once and go on in the background.
 // No call here waits longer than its deadline, and a group that lost a member is left by abort().
-// Whether a group can use NCCL at all, gpu/gradient_group.hpp decides.
+// Whether a group can use NCCL at all, gpu/replicas/gradient_group.hpp decides.
 //
 // Any thread may call abort(), error() and wait() at any time. Collectives of several threads run
 // one after the other; but each rank must call the same ones in the same order, so one thread per

@@ -3,7 +3,7 @@
 // A magnitude (31 bits) is three digits of 11, 10 and 10 bits. The k-th largest is found from the
 // highest digit down: a histogram of the digit among those that share the digits so far says in
 // which bin it lies and how many of that bin are still wanted. Three histograms give it exactly,
-// with any values; the tie rule is that of algorithms/sparse_vector.hpp.
+// with any values; the tie rule is that of algorithms/kernels/sparse_vector.hpp.
 #pragma once
 #include <cmath>
 

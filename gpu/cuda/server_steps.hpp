@@ -1,4 +1,4 @@
-// Gradient energy matching (algorithms/server_rules.hpp) on device memory; the contract of
+// Gradient energy matching (algorithms/parts/server_rules.hpp) on device memory; the contract of
 // steps.hpp.
 #pragma once
 #include <cstddef>

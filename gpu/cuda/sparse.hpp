@@ -1,5 +1,5 @@
 // Sparse vectors on the device: u32 indices, strictly increasing, and a float32 for each; the terms
-// of steps.hpp. What algorithms/sparse_vector.hpp's functions give, bit for bit.
+// of steps.hpp. What algorithms/kernels/sparse_vector.hpp's functions give, bit for bit.
 #pragma once
 #include <cstddef>
 #include <cstdint>

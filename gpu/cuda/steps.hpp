@@ -1,5 +1,5 @@
-// The arithmetic of algorithms/kernels.hpp on device memory; the bits are the CPU's, but for
-// clip().
+// The arithmetic of algorithms/kernels/kernels.hpp on device memory; the bits are the CPU's, but
+// for clip().
 //
 // All launchers of gpu/cuda: pointers are to device memory of the current device, [n] float32 if
 // nothing else is said; n >= 0. They launch on `stream` and return; they wait for nothing and

@@ -1,5 +1,6 @@
-// Selection of the k largest entries on the device: algorithms/sparse_vector.hpp's select_top_k,
-// with its result bit for bit: NaNs first, of equal entries those with the lower index, no zeros.
+// Selection of the k largest entries on the device: algorithms/kernels/sparse_vector.hpp's
+// select_top_k, with its result bit for bit: NaNs first, of equal entries those with the lower
+// index, no zeros.
 //
 // A threshold guessed from a sample leaves, after one pass over x, a list of a few more than k
 // candidates; three histograms over the list find the k-th exactly, and one sweep over it compacts

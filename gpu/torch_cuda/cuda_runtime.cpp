@@ -20,7 +20,7 @@
 #include "gpu/cuda/nccl_communicator.hpp"
 #endif
 #include "gpu/device.hpp"
-#include "gpu/launch_gate.hpp"
+#include "gpu/replicas/launch_gate.hpp"
 #include "gpu/torch_cuda/nccl_group.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
@@ -95,7 +95,7 @@ const CudaEvent& cuda_event(const DeviceEvent& event) {
 
 // Streams of LibTorch's pool: none is the default stream, which would wait for all others. The pool
 // has 32 for each GPU; beyond ten workers on a GPU some share one, which costs overlap, not
-// correctness: the GPUs of a group (gpu/gradient_group.hpp) have one worker.
+// correctness: the GPUs of a group (gpu/replicas/gradient_group.hpp) have one worker.
 class CudaRuntime final : public DeviceRuntime {
  public:
   explicit CudaRuntime(int gpu)

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "gpu/cuda/nccl_communicator.hpp"
-#include "gpu/replica_launch.hpp"
+#include "gpu/replicas/replica_launch.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 

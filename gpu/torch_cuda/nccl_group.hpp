@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpu/gradient_group.hpp"
+#include "gpu/replicas/gradient_group.hpp"
 
 namespace grapevine {
 

@@ -16,10 +16,10 @@
 #include <fstream>
 #include <future>
 
-#include "actors/runtime.hpp"
+#include "actors/run/runtime.hpp"
 #include "gpu/math_threads.hpp"
 #include "gpu/quadratic_compute.hpp"
-#include "net/inproc.hpp"
+#include "net/inproc/inproc.hpp"
 
 namespace grapevine {
 namespace {

@@ -1,7 +1,7 @@
 // Kernels against the memory's own speed, and the fused SGD step against torch::optim::SGD.
 // bytes_per_second counts what an algorithm must touch (reads + writes, without write-allocation),
 // so that all lines compare with memcpy.
-#include "algorithms/kernels.hpp"
+#include "algorithms/kernels/kernels.hpp"
 
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "algorithms/optimizer.hpp"
+#include "algorithms/parts/optimizer.hpp"
 
 namespace grapevine {
 namespace {

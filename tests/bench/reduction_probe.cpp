@@ -33,7 +33,7 @@
 
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/collectives/ring_all_reduce.hpp"
-#include "net/tcp.hpp"
+#include "net/tcp/tcp.hpp"
 
 namespace grapevine {
 namespace {

@@ -11,10 +11,10 @@
 #include <cstring>
 #include <future>
 
-#include "actors/runtime.hpp"
+#include "actors/run/runtime.hpp"
 #include "gpu/math_threads.hpp"
 #include "gpu/quadratic_compute.hpp"
-#include "net/inproc.hpp"
+#include "net/inproc/inproc.hpp"
 
 namespace grapevine {
 namespace {

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "net/tcp.hpp"
+#include "net/tcp/tcp.hpp"
 
 namespace grapevine {
 namespace {

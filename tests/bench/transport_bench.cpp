@@ -17,7 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/process.hpp"
-#include "tests/net/ucx_testing.hpp"
+#include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/data_set.hpp"
+#include "gpu/data/data_set.hpp"
 #include "messages/random.hpp"
 
 namespace grapevine {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "messages/codec.hpp"
-#include "messages/exception_line.hpp"
+#include "messages/text/exception_line.hpp"
 
 namespace grapevine {
 namespace {

@@ -1,4 +1,4 @@
-#include "messages/names.hpp"
+#include "messages/text/names.hpp"
 
 #include <gtest/gtest.h>
 

@@ -12,8 +12,8 @@
 
 #include "messages/codec.hpp"
 #include "net/receive_pool.hpp"
-#include "net/tcp_frames.hpp"
-#include "net/ucx_wire.hpp"
+#include "net/tcp/tcp_frames.hpp"
+#include "net/ucx/ucx_wire.hpp"
 
 namespace grapevine {
 namespace {

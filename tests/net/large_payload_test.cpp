@@ -6,10 +6,10 @@
 #include <fstream>
 #include <thread>
 
-#include "net/tcp.hpp"
-#include "net/ucx.hpp"
-#include "tests/net/tcp_world.hpp"
-#include "tests/net/ucx_testing.hpp"
+#include "net/tcp/tcp.hpp"
+#include "net/ucx/ucx.hpp"
+#include "tests/net/tcp/tcp_world.hpp"
+#include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine::conformance {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "messages/log_limit.hpp"
+#include "messages/text/log_limit.hpp"
 
 namespace grapevine {
 namespace {

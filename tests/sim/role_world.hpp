@@ -12,7 +12,7 @@
 #include <set>
 #include <vector>
 
-#include "algorithms/registry.hpp"
+#include "algorithms/wiring/registry.hpp"
 #include "messages/random.hpp"
 
 namespace grapevine::sim {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "algorithms/wiring.hpp"
+#include "algorithms/wiring/wiring.hpp"
 
 namespace grapevine::sim {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "apps/zoo/data/file_bytes.hpp"
+#include "apps/zoo/data/images/memory_images.hpp"
 #include "apps/zoo/data/makers.hpp"
-#include "apps/zoo/data/memory_images.hpp"
 
 namespace grapevine {
 namespace {

@@ -11,9 +11,9 @@
 #include <cmath>
 #include <vector>
 
+#include "apps/zoo/data/images/pixels.hpp"
 #include "apps/zoo/data/makers.hpp"
 #include "apps/zoo/data/path_number.hpp"
-#include "apps/zoo/data/pixels.hpp"
 #include "apps/zoo/data/random_stream.hpp"
 
 namespace grapevine {

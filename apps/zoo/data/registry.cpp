@@ -2,7 +2,7 @@
 #include <array>
 
 #include "apps/zoo/data/makers.hpp"
-#include "messages/names.hpp"
+#include "messages/text/names.hpp"
 
 namespace grapevine {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "apps/zoo/data/file_bytes.hpp"
+#include "apps/zoo/data/images/pixels.hpp"
 #include "apps/zoo/data/makers.hpp"
-#include "apps/zoo/data/pixels.hpp"
 
 namespace grapevine {
 namespace {

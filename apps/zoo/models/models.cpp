@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "apps/zoo/models/builtin.hpp"
-#include "messages/names.hpp"
+#include "messages/text/names.hpp"
 
 namespace grapevine {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "actors/pickle_dict.hpp"
+#include "actors/record/pickle_dict.hpp"
 #include "gpu/torch_error.hpp"
 #include "messages/check.hpp"
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "algorithms/compressors/compressor.hpp"
-#include "algorithms/kernels.hpp"
-#include "algorithms/server_rules.hpp"
-#include "algorithms/sparse_vector.hpp"
+#include "algorithms/kernels/kernels.hpp"
+#include "algorithms/kernels/sparse_vector.hpp"
+#include "algorithms/parts/server_rules.hpp"
 #include "gpu/cuda/quantised.hpp"
 #include "gpu/cuda/server_steps.hpp"
 #include "gpu/cuda/sparse.hpp"

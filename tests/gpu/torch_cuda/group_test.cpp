@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "gpu/gradient_group.hpp"
-#include "gpu/replicated_compute.hpp"
+#include "gpu/replicas/gradient_group.hpp"
+#include "gpu/replicas/replicated_compute.hpp"
 #include "tests/gpu/tiny_compute.hpp"
 #include "tests/gpu/torch_cuda/gpu_here.hpp"
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "algorithms/fused_kernels.hpp"
-#include "algorithms/kernels.hpp"
-#include "algorithms/server_rules.hpp"
+#include "algorithms/kernels/fused_kernels.hpp"
+#include "algorithms/kernels/kernels.hpp"
+#include "algorithms/parts/server_rules.hpp"
 #include "tests/gpu/torch_cuda/gpu_here.hpp"
 
 namespace grapevine {

@@ -1,4 +1,4 @@
-// The other process of tests/net/ucx_process_test.cpp.
+// The other process of tests/net/ucx/ucx_process_test.cpp.
 //
 // Usage: ucx_peer FOLDER PROCESS PROCESSES same|other echo|sink|flood|leave
 //   echo   sends everything back
@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <mutex>
 
-#include "tests/net/ucx_testing.hpp"
+#include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine {
 namespace {

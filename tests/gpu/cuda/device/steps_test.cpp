@@ -71,8 +71,8 @@ TEST_F(Steps, MeetMovesHalfwayAlsoInPlace) {
   });
 }
 
-// All variants of the fused step, against the formula of algorithms/kernels.hpp in double precision
-// and against the rule bit for bit.
+// All variants of the fused step, against the formula of algorithms/kernels/kernels.hpp in double
+// precision and against the rule bit for bit.
 struct Variant {
   bool momentum, nesterov, share, debias;
 };

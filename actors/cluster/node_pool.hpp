@@ -1,0 +1,171 @@
+// NodePool: the nodes that joined, and the one job that they run.
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/cluster/node_protocol.hpp"
+#include "actors/cluster/output_window.hpp"
+#include "messages/text/log_limit.hpp"
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+// "1 node", "2 nodes".
+std::string counted(std::int64_t count, const std::string& thing);
+
+// A share of a job's processes on one node.
+struct NodeShare {
+  std::size_t node = 0;  // index into `slots` of lay_out()
+  std::int32_t first = 0, count = 0;
+};
+
+// Processes in order, node after node, each filled before the next one. `processes` = 0: one in
+// every slot. Errors (bad_input): more processes than slots.
+Expected<std::vector<NodeShare>> lay_out(const std::vector<std::int32_t>& slots,
+                                         std::int32_t processes);
+
+// Of a node, and of all nodes of a pool together.
+inline constexpr std::int32_t kMaxSlots = 4096;
+
+struct PoolStatus {
+  std::int32_t nodes = 0, slots = 0;
+  std::int64_t job = 0;        // 0: idle
+  std::int32_t processes = 0;  // of the job
+  std::string user;            // who gave it
+};
+
+struct NodePoolConfig {
+  std::string secret;
+  std::string version;
+  std::string directory;                     // in which the first node runs its processes
+  Duration grace{std::chrono::seconds(60)};  // between SIGTERM and SIGKILL
+  // The same once a process was lost and process 0 has ended.
+  Duration lost_grace{std::chrono::seconds(10)};
+  Duration kill_grace{std::chrono::seconds(15)};  // from SIGKILL to giving a node up
+  Duration farewell{std::chrono::seconds(10)};    // for the submitter to hear of the end
+  // Of a job's output, in bytes: on its way to the submitter, which has not acknowledged it (more
+  // than it holds back, LineWriter::kDoneBytes); kept here beyond that.
+  std::size_t output_window = std::size_t{1} << 20;
+  std::size_t output_backlog = std::size_t{8} << 20;
+  std::function<Expected<std::uint16_t>()> free_port;  // of the first node
+  // Both on a thread of the scheduler, where they must not block. `what`: one line, why it changed.
+  std::function<void(const PoolStatus&, const std::string& what)> on_change;
+  std::function<void()> on_closed;  // after ClosePool
+};
+
+// Lives in the first node, which takes jobs once it has enlisted itself. One job at a time, on the
+// first node and then the others in the order in which they joined; process 0 is on the first. Who
+// comes with a second job is refused. A job ends when all its processes have: a failed one, a node
+// that dies, a submitter that goes or a signal from it ends the others (SIGTERM, after the grace
+// SIGKILL). A node whose processes do not end then either is dropped. What killed counts more as
+// the reason than what then lost its peer.
+class NodePoolState {
+ public:
+  const char* name = "node_pool";
+
+  void init(NodePoolActor::stateful_pointer<NodePoolState> self, NodePoolConfig config);
+  Greeting on_greet(const Greet& greet);
+  Enlisted on_enlist(const Enlist& enlist);
+  caf::result<Left> on_leave(const LeavePool& leave);
+  JobAccepted on_submit(SubmitJob& submit);
+  void on_output(RankOutput& output);
+  void on_exited(const RankExited& exited);
+  void on_signal(const SignalJob& signal);
+  void on_written(const OutputWritten& written);
+  void on_grace_over(GraceOver over);
+  void on_close();
+  void on_down(const caf::actor_addr& source);
+
+ private:
+  using LeaveAnswer = caf::typed_response_promise<Left>;
+  struct Member {
+    Enlist node;
+    std::optional<LeaveAnswer> leaving;  // answered when its job has ended
+  };
+  struct Process {
+    std::string held;  // its last "error: " line: what all say is to be said once
+    bool ended = false;
+  };
+  struct Share {
+    Enlist node;
+    std::int32_t first = 0, count = 0;
+  };
+  // Later ones replace earlier ones as the reason for a job's failure.
+  enum class Cause { none, stopped, lost, exited, killed, bad_input, node_died };
+  struct Job {
+    std::int64_t id = 0;
+    std::string user;
+    SubmitterActor submitter;
+    std::uint64_t session = 0;  // of the submitter
+    std::vector<Share> shares;
+    std::vector<Process> processes;
+    Cause cause = Cause::none;
+    Error error;
+    std::int32_t blamed = -1;  // the process that `error` quotes
+    bool ending = false;       // asked to end: how processes end says nothing more
+    bool stopping = false;     // on request, which is no failure
+    bool interrupted = false;
+    bool hurried = false;  // has the shorter grace
+    bool killing = false;
+    std::string hint;  // of going on, as a process said it
+  };
+
+  // Whether somebody who knows the secret has sent it, just now.
+  template <class Message>
+  bool trusts(const Message& message);
+  // Whether its session was begun, and is over or was forgotten since.
+  bool is_forgotten(const Seal& seal) const;
+  // Sent to a node that still belongs to the pool.
+  template <class Message>
+  void send_sealed(const Enlist& node, Message message);
+  void forget_oldest_greeting();
+  Expected<void> check_submission(const SubmitJob& submit) const;
+  PoolStatus status() const;
+  void changed(const std::string& what);
+  void start_shares(const std::vector<std::string>& arguments, std::uint16_t port);
+  std::string where(std::int32_t process) const;
+  Job* job_of(std::int64_t id) { return job_ && job_->id == id ? &*job_ : nullptr; }
+  Process* process_of(std::int64_t job, std::int32_t process);
+  void blame(Cause cause, Error error, std::int32_t process);
+  void signal_all(std::int32_t number);
+  void stop_job(const std::string& why);
+  void blame_exit(const RankExited& exited, const std::string& who, const std::string& said);
+  Duration grace_after_loss() const;
+  void ask_to_end(Duration grace);
+  void conclude();
+  void kill_job();
+  void give_up_stuck_nodes();
+  bool has_own_node() const;
+  void tell_end();
+  void release_held(std::int32_t process);
+  void say(std::int32_t process, bool to_err, std::string line);
+  void send_output(JobLine line);
+  void finish_where_all_ended();
+  void remove(std::size_t member, const std::string& what);
+  void close_where_idle();
+
+  NodePoolActor::stateful_pointer<NodePoolState> self_ = nullptr;
+  NodePoolConfig config_;
+  std::vector<Member> members_;  // the first node's own, the others in the order they joined in
+  std::optional<Job> job_;
+  std::optional<OutputWindow> output_;  // of the job, with it
+  std::int64_t jobs_ = 0;
+  std::map<std::uint64_t, SealedSession> sessions_;
+  std::deque<std::uint64_t> greeted_;  // sessions of callers that have proven nothing yet
+  std::uint64_t last_session_ = 0;
+  LogLimit distrusted_;
+  int farewells_ = 0;  // submitters that have not heard of their job's end yet
+  bool closing_ = false;
+};
+
+NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolState> self,
+                                       NodePoolConfig config);
+
+// Stands where a node that joined listens: tells everybody to go to `first`, "host:port".
+NodePoolActor::behavior_type node_signpost(NodePoolActor::pointer self, std::string first);
+
+}  // namespace grapevine

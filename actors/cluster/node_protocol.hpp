@@ -1,0 +1,228 @@
+// What the nodes of a pool, and who gives them jobs, say to each other. A pool is a first node and
+// those that joined it; all messages go to or from the first one.
+//
+// Every message that makes somebody act carries a seal (node_seal.hpp), since CAF delivers to any
+// actor of a process that can be reached, whichever of them was published. CAF's own messages carry
+// none: whoever reaches a port can end an actor there, and with it a job.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <caf/stateful_actor.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include "actors/cluster/node_seal.hpp"
+#include "actors/protocol_wire.hpp"
+
+namespace grapevine {
+
+// ---- from the pool to a node ----
+
+// Start processes `first`..`first + count - 1` of a job's `processes`.
+struct StartRanks {
+  Seal seal;
+  std::int64_t job = 0;
+  std::vector<std::string> arguments;  // of `train`
+  std::int32_t first = 0, count = 0, processes = 0;
+  std::uint16_t port = 0;  // where process 0 listens, on the first node
+  // To the first node: the host of another one that takes part, on another machine where there is
+  // one; empty: none does.
+  std::string other_host;
+  std::string nonce;  // random: with the pool's secret it makes the job's
+};
+struct SignalRanks {
+  Seal seal;
+  std::int64_t job = 0;
+  std::int32_t number = 0;  // of the signal
+};
+// The node belongs to the pool no more.
+struct PoolClosed {
+  Seal seal;
+  bool dropped = false;  // its processes did not end; else: the first node is about to end
+};
+
+// ---- inside a node's process ----
+
+// From here on this node belongs to that pool.
+struct JoinedPool {
+  caf::actor_addr pool;
+};
+
+using NodeAgentActor = caf::typed_actor<caf::reacts_to<StartRanks>, caf::reacts_to<SignalRanks>,
+                                        caf::reacts_to<PoolClosed>, caf::reacts_to<JoinedPool>>;
+
+// ---- from a pool to who gave it a job ----
+
+struct JobOutput {
+  Seal seal;
+  std::int32_t process = 0;  // negative: the pool itself
+  bool to_err = false;
+  std::string line;
+};
+struct JobEnded {
+  Seal seal;
+  bool failed = false;
+  Error error;  // where it failed
+};
+struct JobEndHeard {};
+
+using SubmitterActor =
+    caf::typed_actor<caf::reacts_to<JobOutput>, caf::replies_to<JobEnded>::with<JobEndHeard>>;
+
+// ---- to the pool ----
+
+// A node offers its slots.
+struct Enlist {
+  Seal seal;
+  std::string version;  // of the program: all run the same
+  std::string host;     // its machine's name
+  std::string address;  // host:port where it listens
+  std::int32_t slots = 1;
+  NodeAgentActor agent;
+};
+struct Enlisted {
+  bool refused = false;
+  Error error;                        // where refused
+  std::int32_t nodes = 0, slots = 0;  // of the pool, with this node
+};
+// A node goes. Answered when it may: a job that it takes part in is stopped before.
+struct LeavePool {
+  Seal seal;
+  NodeAgentActor agent;
+};
+struct Left {};
+struct RankOutput {
+  Seal seal;
+  std::int64_t job = 0;
+  std::int32_t process = 0;
+  bool to_err = false;
+  std::string line;  // without its newline
+};
+struct RankExited {
+  Seal seal;
+  std::int64_t job = 0;
+  std::int32_t process = 0;
+  std::int32_t exit_code = -1;  // negative: a signal ended it, or it could not be started
+  std::int32_t signal = 0;
+  std::string error;  // why it could not be started
+};
+struct SubmitJob {
+  Seal seal;
+  std::string version;
+  std::string user;                    // name@host, for messages
+  std::vector<std::string> arguments;  // of `train`
+  std::int32_t processes = 0;          // 0: one in each slot
+  SubmitterActor submitter;
+};
+struct JobAccepted {
+  bool refused = false;
+  Error error;  // where refused
+  std::int64_t job = 0;
+  std::int32_t nodes = 0, processes = 0;
+  std::string host;       // of process 0
+  std::string directory;  // in which it runs
+};
+struct SignalJob {
+  Seal seal;
+  std::int64_t job = 0;
+  std::int32_t number = 0;
+};
+// The submitter has written lines of output; until it says so, the pool sends a bounded number.
+struct OutputWritten {
+  Seal seal;
+  std::int64_t job = 0;
+  std::int64_t lines = 0;  // JobOutputs since the job began
+};
+// The time that a job has to end is over.
+struct GraceOver {
+  std::int64_t job = 0;
+  bool killed = false;  // that after SIGKILL
+};
+// End what runs, tell all nodes, and say so.
+struct ClosePool {};
+
+using NodePoolActor = caf::typed_actor<
+    caf::replies_to<Greet>::with<Greeting>, caf::replies_to<Enlist>::with<Enlisted>,
+    caf::replies_to<LeavePool>::with<Left>, caf::reacts_to<RankOutput>, caf::reacts_to<RankExited>,
+    caf::replies_to<SubmitJob>::with<JobAccepted>, caf::reacts_to<SignalJob>,
+    caf::reacts_to<OutputWritten>, caf::reacts_to<GraceOver>, caf::reacts_to<ClosePool>>;
+
+// ---- how they are written ----
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, StartRanks& m) {
+  return f(caf::meta::type_name("grapevine::StartRanks"), m.seal, m.job, m.arguments, m.first,
+           m.count, m.processes, m.port, m.other_host, m.nonce);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, SignalRanks& m) {
+  return f(caf::meta::type_name("grapevine::SignalRanks"), m.seal, m.job, m.number);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, PoolClosed& m) {
+  return f(caf::meta::type_name("grapevine::PoolClosed"), m.seal, m.dropped);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, JobOutput& m) {
+  return f(caf::meta::type_name("grapevine::JobOutput"), m.seal, m.process, m.to_err, m.line);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, JobEnded& m) {
+  return f(caf::meta::type_name("grapevine::JobEnded"), m.seal, m.failed, m.error);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, JobEndHeard&) {
+  return f(caf::meta::type_name("grapevine::JobEndHeard"));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Enlist& m) {
+  return f(caf::meta::type_name("grapevine::Enlist"), m.seal, m.version, m.host, m.address, m.slots,
+           m.agent);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Enlisted& m) {
+  return f(caf::meta::type_name("grapevine::Enlisted"), m.refused, m.error, m.nodes, m.slots);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, LeavePool& m) {
+  return f(caf::meta::type_name("grapevine::LeavePool"), m.seal, m.agent);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Left&) {
+  return f(caf::meta::type_name("grapevine::Left"));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, RankOutput& m) {
+  return f(caf::meta::type_name("grapevine::RankOutput"), m.seal, m.job, m.process, m.to_err,
+           m.line);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, RankExited& m) {
+  return f(caf::meta::type_name("grapevine::RankExited"), m.seal, m.job, m.process, m.exit_code,
+           m.signal, m.error);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, SubmitJob& m) {
+  return f(caf::meta::type_name("grapevine::SubmitJob"), m.seal, m.version, m.user, m.arguments,
+           m.processes, m.submitter);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, JobAccepted& m) {
+  return f(caf::meta::type_name("grapevine::JobAccepted"), m.refused, m.error, m.job, m.nodes,
+           m.processes, m.host, m.directory);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, SignalJob& m) {
+  return f(caf::meta::type_name("grapevine::SignalJob"), m.seal, m.job, m.number);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, OutputWritten& m) {
+  return f(caf::meta::type_name("grapevine::OutputWritten"), m.seal, m.job, m.lines);
+}
+
+}  // namespace grapevine
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinedPool)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::GraceOver)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::ClosePool)

@@ -1,0 +1,43 @@
+// OutputWindow: how much of a job's output is on its way to its submitter.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <utility>
+
+#include "actors/cluster/line_backlog.hpp"
+
+namespace grapevine {
+
+// The submitter acknowledges the lines that it has written. While lines of `window` bytes or more
+// are sent and not acknowledged, no other is sent: later ones wait here, at most `backlog` bytes of
+// them. Beyond that the oldest are left out, and a line of the pool in their place says how many.
+// So a submitter that is slow, or suspended, costs a bounded amount of memory and holds no job up.
+// Not thread-safe.
+class OutputWindow {
+ public:
+  using Send = std::function<void(JobLine)>;
+
+  OutputWindow(std::size_t window, std::size_t backlog, Send send)
+      : window_(window), backlog_(backlog), send_(std::move(send)) {}
+
+  void add(JobLine line);
+  // `lines`: acknowledged since the beginning. Numbers that make no sense do no harm.
+  void acknowledge(std::int64_t lines);
+  // All that waits, whatever is on its way: the job is over.
+  void send_rest();
+
+ private:
+  void send_until(std::size_t bytes);
+  void send(JobLine line);
+
+  const std::size_t window_;
+  LineBacklog backlog_;
+  const Send send_;
+  std::deque<std::size_t> sent_;  // bytes of each line that is not acknowledged
+  std::size_t sent_bytes_ = 0;    // of them all
+  std::int64_t acknowledged_ = 0;
+};
+
+}  // namespace grapevine

@@ -1,0 +1,260 @@
+#include "actors/cluster/rendezvous.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include "actors/cluster/dial.hpp"
+#include "actors/cluster/join_proof.hpp"
+#include "messages/text/number_text.hpp"
+#include "net/addresses.hpp"
+#include "net/tcp/tcp_dial.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr Duration kLongestSilence = std::chrono::seconds(60);
+constexpr Duration kShortestSilence = std::chrono::seconds(2);  // a busy machine stalls that long
+constexpr Duration kLongestHeartbeat = std::chrono::seconds(2);
+constexpr int kHeartbeatsInSilence = 4;
+constexpr Duration kBehindSilence = std::chrono::seconds(10);
+constexpr double kSlowestLink = 12.5e6;   // bytes/s
+constexpr double kLongestTransfer = 600;  // s
+
+// By rank. Servers: in the last process.
+std::vector<std::int32_t> processes_of(const RunConfig& config) {
+  const std::int32_t last = config.cluster->processes - 1;
+  const std::int32_t each = config.workers() / config.cluster->processes;
+  std::vector<std::int32_t> process_of;
+  for (Rank rank = 0; rank < config.ranks; ++rank)
+    process_of.push_back(std::min(rank / each, last));
+  return process_of;
+}
+
+// What must be the same in all processes.
+JobIdentity identity_of(const RunConfig& config) {
+  JobIdentity identity = config.identity;
+  identity["transport"] = config.cluster->transport_name;
+  identity["timeout"] = number_text(to_seconds(config.patience));  // heartbeats depend on it
+  identity["resumed from step"] = "none";
+  if (config.resume) {
+    std::vector<Step> steps = config.resume->steps();
+    steps.resize(static_cast<std::size_t>(config.workers()));
+    identity["resumed from step"] = std::to_string(*std::min_element(steps.begin(), steps.end()));
+  }
+  return identity;
+}
+
+LobbyConfig lobby_config(const RunConfig& config, const SupervisorActor& supervisor,
+                         const BeginRun& crew) {
+  const ClusterConfig& cluster = *config.cluster;
+  LobbyConfig lobby;
+  lobby.processes = cluster.processes;
+  lobby.peers.assign(static_cast<std::size_t>(cluster.processes), 0);
+  for (const std::int32_t process : processes_of(config))
+    ++lobby.peers[static_cast<std::size_t>(process)];
+  lobby.where = head_of(cluster);
+  lobby.secret = cluster.secret;
+  lobby.job = cluster.job;
+  lobby.user = static_cast<std::int64_t>(::getuid());
+  lobby.version = cluster.version;
+  lobby.identity = identity_of(config);
+  lobby.out = cluster.out;
+  lobby.patience = cluster.patience;
+  lobby.supervisor = supervisor;
+  lobby.evaluator = crew.evaluator;
+  lobby.writer = crew.writer;
+  lobby.tracer = crew.tracer;
+  return lobby;
+}
+
+Expected<LobbyActor> open_lobby(caf::actor_system& system, const RunConfig& config,
+                                const SupervisorActor& supervisor, const BeginRun& crew) {
+  const std::string& host = config.cluster->listen_host;
+  const std::uint16_t port = config.cluster->head_port;
+  const std::string where =
+      "cannot listen on port " + std::to_string(port) + (host.empty() ? "" : " of " + host) + ": ";
+  const std::string advice = ": choose another with MASTER_PORT";
+  // CAF does not say why it cannot.
+  if (const auto can = can_listen(host, port); !can)
+    return Error{Errc::io, where + can.error().message + advice};
+  LobbyActor opened = system.spawn(lobby, lobby_config(config, supervisor, crew));
+  // A head that was killed leaves connections behind that would keep the port for a minute.
+  const bool reuse = true;
+  const auto published =
+      system.middleman().publish(opened, port, host.empty() ? nullptr : host.c_str(), reuse);
+  if (published) return opened;
+  caf::anon_send_exit(opened, caf::exit_reason::user_shutdown);
+  return Error{Errc::io, where + "the system refuses" + advice};
+}
+
+Error asked_to_stop(const ClusterConfig& cluster) {
+  return {Errc::failed, "process " + std::to_string(cluster.process) +
+                            " was asked to stop before training began"};
+}
+
+bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cluster.cancelled(); }
+
+// The head may come later than the others.
+Expected<LobbyActor> find_lobby(caf::actor_system& system, const ClusterConfig& cluster) {
+  auto found = dial<LobbyActor>(system, {"process 0", cluster.head_host, cluster.head_port,
+                                         cluster.patience, cluster.cancelled});
+  if (found) return found;
+  if (is_cancelled(cluster)) return asked_to_stop(cluster);
+  return Error{Errc::timeout, "process " + std::to_string(cluster.process) +
+                                  " cannot reach process 0 at " + head_of(cluster) + ": " +
+                                  found.error().message +
+                                  ": is it started there, and is the port open?"};
+}
+
+void tell_lobby(const LobbyActor& lobby, const ClusterConfig& cluster, const std::string& nonce,
+                const Error& error) {
+  Ready failed;
+  failed.process = cluster.process;
+  failed.nonce = nonce;
+  failed.failed = true;
+  failed.error = error;
+  caf::anon_send(lobby, std::move(failed));
+}
+
+// Where others reach this process's transport. Where the name of the head had no address when the
+// transport was made, it has one now.
+std::string own_address(const ClusterConfig& cluster) {
+  std::string address = cluster.transport->address();
+  if (!cluster.own_address_unknown) return address;
+  const auto parts = tcp::split_address(address);
+  const std::string host = own_address_towards(cluster.head_host);
+  if (!parts || host.empty()) return address;
+  return tcp::join_address(host, static_cast<std::uint16_t>(std::stoul(parts->second)));
+}
+
+Join make_join(const RunConfig& config, const DeputyActor& deputy, const std::string& nonce) {
+  const ClusterConfig& cluster = *config.cluster;
+  Join join;
+  join.process = cluster.process;
+  join.processes = cluster.processes;
+  join.job = cluster.job;
+  join.user = static_cast<std::int64_t>(::getuid());
+  join.version = cluster.version;
+  join.identity = identity_of(config);
+  join.host = cluster.own_host;
+  join.address = own_address(cluster);
+  join.deputy = deputy;
+  join.nonce = nonce;
+  if (!cluster.secret.empty()) join.proof = proof_of_join(cluster.secret, join);
+  return join;
+}
+
+Expected<Welcome> ask(caf::actor_system& system, const RunConfig& config, const LobbyActor& lobby,
+                      const DeputyActor& deputy, const std::string& nonce) {
+  const ClusterConfig& cluster = *config.cluster;
+  Join join = make_join(config, deputy, nonce);
+  // Longer than the lobby waits itself, so that its own words arrive.
+  auto result = ask_actor<Welcome>(system, lobby, cluster.patience + std::chrono::seconds(10),
+                                   std::move(join), cluster.cancelled);
+  if (!result && is_cancelled(cluster)) {
+    tell_lobby(lobby, cluster, nonce, asked_to_stop(cluster));
+    return asked_to_stop(cluster);
+  }
+  if (!result)
+    return Error{Errc::peer_down, "process 0 at " + head_of(cluster) + " does not answer: " +
+                                      result.error().message + ": its own output says why"};
+  if (result->refused) return result->error;
+  if (!cluster.secret.empty() &&
+      !equal_secrets(result->proof, proof_of_welcome(cluster.secret, nonce, *result)))
+    return bad_input("process 0 at " + head_of(cluster) +
+                     " does not know the secret of this job: does another job listen there?");
+  if (static_cast<std::int32_t>(result->hosts.size()) != cluster.processes ||
+      result->addresses.size() != result->hosts.size() || !result->supervisor)
+    return Error{Errc::protocol, "process 0 at " + head_of(cluster) +
+                                     " answers for another job: is its address right?"};
+  return result;
+}
+
+Placement placement_of(const RunConfig& config, const std::vector<std::string>& hosts) {
+  Placement placement;
+  placement.host_of = hosts;
+  placement.own_process = config.cluster->process;
+  placement.process_of = processes_of(config);
+  return placement;
+}
+
+}  // namespace
+
+std::string head_of(const ClusterConfig& cluster) {
+  return cluster.head_host + ":" + std::to_string(cluster.head_port);
+}
+
+Heartbeats heartbeats_for(Duration patience) {
+  const Duration silence = std::clamp(patience, kShortestSilence, kLongestSilence);
+  return {std::min(silence / kHeartbeatsInSilence, kLongestHeartbeat), silence};
+}
+
+Duration patience_behind_silence(Duration patience, std::uint64_t bytes) {
+  return std::max(patience, control_heartbeats_for(patience, bytes).silence + kBehindSilence);
+}
+
+Heartbeats control_heartbeats_for(Duration patience, std::uint64_t bytes) {
+  Heartbeats heartbeats = heartbeats_for(patience);
+  heartbeats.silence +=
+      from_seconds(std::min(static_cast<double>(bytes) / kSlowestLink, kLongestTransfer));
+  return heartbeats;
+}
+
+void configure_for_cluster(caf::actor_system_config& config, Duration patience,
+                           std::uint64_t bytes) {
+  config.load<caf::io::middleman>();
+  const Heartbeats heartbeats = control_heartbeats_for(patience, bytes);
+  config.set("middleman.heartbeat-interval", caf::timespan(heartbeats.interval));
+  config.set("middleman.connection-timeout", caf::timespan(heartbeats.silence));
+  config.add_message_type<StartTraining>("grapevine::StartTraining");
+  config.add_message_type<PeerLost>("grapevine::PeerLost");
+  config.add_message_type<LinkLost>("grapevine::LinkLost");
+  config.add_message_type<ResumeFrom>("grapevine::ResumeFrom");
+  config.add_message_type<ProcessLost>("grapevine::ProcessLost");
+  config.add_message_type<Ping>("grapevine::Ping");
+  config.add_message_type<Pong>("grapevine::Pong");
+  config.add_message_type<TakeSnapshot>("grapevine::TakeSnapshot");
+  config.add_message_type<Collect>("grapevine::Collect");
+  config.add_message_type<StepReport>("grapevine::StepReport");
+  config.add_message_type<RankFinished>("grapevine::RankFinished");
+  config.add_message_type<RankSnapshot>("grapevine::RankSnapshot");
+  config.add_message_type<SnapshotRefused>("grapevine::SnapshotRefused");
+  config.add_message_type<RankReport>("grapevine::RankReport");
+  config.add_message_type<RankFailed>("grapevine::RankFailed");
+  config.add_message_type<EpochModel>("grapevine::EpochModel");
+  config.add_message_type<StopRequested>("grapevine::StopRequested");
+  config.add_message_type<CheckpointRequested>("grapevine::CheckpointRequested");
+  config.add_message_type<Farewell>("grapevine::Farewell");
+  config.add_message_type<RunEnded>("grapevine::RunEnded");
+  config.add_message_type<Join>("grapevine::Join");
+  config.add_message_type<Welcome>("grapevine::Welcome");
+  config.add_message_type<Ready>("grapevine::Ready");
+}
+
+Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
+                          const SupervisorActor& supervisor, const DeputyActor& deputy,
+                          const BeginRun& crew) {
+  const ClusterConfig& cluster = *config.cluster;
+  auto found = cluster.process == 0 ? open_lobby(system, config, supervisor, crew)
+                                    : find_lobby(system, cluster);
+  if (!found) return found.error();
+  const std::string nonce = random_hex(kNonceBytes);
+  auto welcome = ask(system, config, *found, deputy, nonce);
+  if (!welcome) return welcome.error();
+  Placement placement = placement_of(config, welcome->hosts);
+  const ConnectOptions options{job_token(cluster.secret, welcome->nonce), cluster.cancelled};
+  auto connected =
+      cluster.transport->connect(welcome->addresses, placement, cluster.patience, options);
+  if (!connected) {
+    const Error error = is_cancelled(cluster) ? asked_to_stop(cluster) : connected.error();
+    tell_lobby(*found, cluster, nonce, error);
+    return error;
+  }
+  return Joined{*std::move(welcome), std::move(placement), *std::move(found), nonce};
+}
+
+}  // namespace grapevine

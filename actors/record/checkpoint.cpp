@@ -1,0 +1,322 @@
+#include "actors/record/checkpoint.hpp"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <fcntl.h>
+#include <zlib.h>
+
+#include <nlohmann/json.hpp>
+
+#include "actors/record/files.hpp"
+#include "actors/run/state_bytes.hpp"
+#include "messages/text/exception_line.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kCheckpointVersion = 1;
+constexpr std::int64_t kMaxRanks = 1'000'000;
+
+// Before a checkpoint's name: one that is being written, and one that makes room for it.
+constexpr char kUnfinished[] = ".writing-";
+constexpr char kReplaced[] = ".replaced-";
+
+// What job.json says of a rank's file. A damaged byte inside a tensor would show nowhere else.
+struct FileMark {
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32 = 0;
+};
+bool operator==(const FileMark& a, const FileMark& b) {
+  return a.bytes == b.bytes && a.crc32 == b.crc32;
+}
+
+FileMark mark_of(const std::vector<char>& bytes) {
+  const auto* data = reinterpret_cast<const Bytef*>(bytes.data());
+  return {bytes.size(), static_cast<std::uint32_t>(::crc32_z(0, data, bytes.size()))};
+}
+
+std::string rank_file(std::size_t rank) {
+  char name[32];
+  std::snprintf(name, sizeof name, "rank-%04zu.pt", rank);
+  return name;
+}
+
+// `mark`: nothing in checkpoints of versions that wrote none.
+Expected<StateDict> read_rank(const std::string& path, const std::optional<FileMark>& mark) {
+  std::error_code no_file;
+  const std::uintmax_t size = fs::file_size(path, no_file);
+  std::vector<char> bytes(no_file ? 0 : size);
+  std::ifstream file(path, std::ios::binary);
+  if (no_file || !file.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
+    return bad_input(path + ": cannot be read: the checkpoint is not complete");
+  if (mark && !(*mark == mark_of(bytes)))
+    return bad_input(path + ": damaged, or of another checkpoint: " +
+                     (mark->bytes == bytes.size()
+                          ? "its checksum is not the one"
+                          : "it has " + std::to_string(bytes.size()) + " bytes, not the " +
+                                std::to_string(mark->bytes)) +
+                     " in job.json beside it; use another checkpoint");
+  auto state = from_bytes(bytes);
+  if (!state)
+    return bad_input(path + ": damaged: byte 0.." + std::to_string(bytes.size()) +
+                     " is no checkpoint of a rank; use an older checkpoint");
+  return state;
+}
+
+Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
+                           const std::vector<RankSnapshot>& ranks,
+                           const std::function<void()>& on_progress) {
+  json files = json::object();
+  for (const RankSnapshot& rank : ranks) {
+    const std::vector<char> bytes = to_bytes(rank.state);
+    const std::string name = rank_file(static_cast<std::size_t>(rank.rank));
+    const auto path = folder / name;
+    const FileMark mark = mark_of(bytes);
+    files[name] = {{"bytes", mark.bytes}, {"crc32", mark.crc32}};
+    if (auto written = write_file_atomically(path, {bytes.data(), bytes.size()}); !written)
+      return written;
+    if (on_progress) on_progress();
+  }
+  const json job = {{"version", kCheckpointVersion},
+                    {"ranks", ranks.size()},
+                    {"job", identity},
+                    {"files", files}};
+  // A path may hold bytes that are no text.
+  const std::string text = job.dump(2, ' ', false, json::error_handler_t::replace);
+  return write_file_atomically(folder / "job.json", text + "\n");
+}
+
+// By rank. Throws json::exception where the document is not what write_files() makes.
+Expected<std::vector<std::optional<FileMark>>> marks_of(const json& job) {
+  const auto ranks = job.at("ranks").get<std::int64_t>();
+  if (ranks < 1 || ranks > kMaxRanks)
+    return bad_input("ranks is " + std::to_string(ranks) + ", expected 1.." +
+                     std::to_string(kMaxRanks));
+  std::vector<std::optional<FileMark>> marks(static_cast<std::size_t>(ranks));
+  if (job.count("files") == 0) return marks;
+  for (std::size_t rank = 0; rank < marks.size(); ++rank) {
+    const json& file = job["files"].at(rank_file(rank));
+    marks[rank] =
+        FileMark{file.at("bytes").get<std::uint64_t>(), file.at("crc32").get<std::uint32_t>()};
+  }
+  return marks;
+}
+
+// Moves `from` to `to`. An older checkpoint of that name is exchanged for the new one, in one step
+// where the file system can, so that at every moment one of them is there whole.
+Expected<void> take_name(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  if (fs::exists(to, error)) {
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+      fs::remove_all(from, error);
+      return {};
+    }
+  }
+  // A file system that cannot exchange: the older one is whole under another name meanwhile.
+  const fs::path aside = to.parent_path() / (kReplaced + to.filename().string());
+  if (fs::exists(to, error)) {
+    fs::remove_all(aside, error);
+    fs::rename(to, aside, error);
+  }
+  if (!error) fs::rename(from, to, error);
+  if (error) return Error{Errc::io, to.string() + ": cannot be renamed: " + error.message()};
+  fs::remove_all(aside, error);
+  return {};
+}
+
+// <path>, <path>/latest or <path>/checkpoint/latest: the first that holds a checkpoint.
+std::optional<fs::path> locate(const fs::path& path) {
+  for (const fs::path& candidate : {path, path / "latest", path / "checkpoint" / "latest"})
+    if (std::error_code ignored; fs::exists(candidate / "job.json", ignored)) return candidate;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
+                                       const JobIdentity& identity,
+                                       const std::vector<RankSnapshot>& ranks,
+                                       const std::function<void()>& on_progress) {
+  const fs::path final_path = fs::path(folder) / name;
+  const fs::path temporary = fs::path(folder) / (kUnfinished + name);
+  std::error_code error;
+  fs::remove_all(temporary, error);
+  if (!fs::create_directories(temporary, error))
+    return Error{Errc::io, temporary.string() + ": cannot be made: " + error.message()};
+  if (auto written = write_files(temporary, identity, ranks, on_progress); !written) {
+    fs::remove_all(temporary, error);  // it may be what fills the disk
+    return written.error();
+  }
+  if (auto synced = sync_directory(temporary); !synced) return synced.error();
+  if (auto named = take_name(temporary, final_path); !named) return named.error();
+  if (auto synced = sync_directory(folder); !synced) return synced.error();
+  if (auto linked = replace_symlink_atomically(name, fs::path(folder) / "latest"); !linked)
+    return linked.error();
+  return final_path.string();
+}
+
+Expected<Checkpoint> read_checkpoint(const std::string& path) {
+  const auto folder = locate(path);
+  if (!folder)
+    return bad_input(path +
+                     ": holds no checkpoint: expected job.json in it, in latest/ or in "
+                     "checkpoint/latest/");
+  Checkpoint checkpoint;
+  // However it was named: what stands beside it is found by this path.
+  std::error_code unknown;
+  const fs::path real = fs::canonical(*folder, unknown);
+  checkpoint.path = (unknown ? *folder : real).string();
+  std::vector<std::optional<FileMark>> marks;
+  try {
+    const json job = json::parse(std::ifstream(*folder / "job.json"));
+    if (job.at("version").get<int>() != kCheckpointVersion)
+      return bad_input((*folder / "job.json").string() + ": version " + job.at("version").dump() +
+                       ", expected " + std::to_string(kCheckpointVersion) +
+                       ": use the program that wrote it");
+    auto read = marks_of(job);
+    if (!read)
+      return bad_input((*folder / "job.json").string() + ": damaged: " + read.error().message);
+    marks = *std::move(read);
+    checkpoint.identity = job.at("job").get<JobIdentity>();
+  } catch (const std::exception&) {  // of the parser, or of a stream that cannot be read
+    return bad_input((*folder / "job.json").string() +
+                     ": damaged: expected version, ranks, job; use an older checkpoint");
+  }
+  for (std::size_t rank = 0; rank < marks.size(); ++rank) {
+    auto state = read_rank((*folder / rank_file(rank)).string(), marks[rank]);
+    if (!state) return state.error();
+    checkpoint.ranks.push_back(std::move(*state));
+  }
+  return checkpoint;
+}
+
+void remove_stale_checkpoints(const std::string& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> stale;
+  std::vector<fs::path> replaced;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind(kUnfinished, 0) == 0) stale.push_back(entry.path());
+    if (name.rfind(kReplaced, 0) == 0) replaced.push_back(entry.path());
+  }
+  for (const fs::path& path : replaced) {
+    const fs::path name = path.filename().string().substr(sizeof kReplaced - 1);
+    if (fs::exists(fs::path(folder) / name, ignored))
+      stale.push_back(path);
+    else
+      fs::rename(path, fs::path(folder) / name, ignored);
+  }
+  for (const fs::path& path : stale) fs::remove_all(path, ignored);
+}
+
+Step reported_steps(const StateDict& rank) {
+  for (const char* entry : {"reported", "model.step"})  // older checkpoints lack the first
+    if (const auto steps = rank.integer(entry)) return *steps;
+  return 0;
+}
+
+std::vector<Step> Checkpoint::steps() const {
+  std::vector<Step> steps;
+  for (const StateDict& rank : ranks) {
+    const auto step = rank.integer("model.step");
+    steps.push_back(step ? *step : 0);
+  }
+  return steps;
+}
+
+std::vector<Step> Checkpoint::reported() const {
+  std::vector<Step> steps;
+  for (const StateDict& rank : ranks) steps.push_back(reported_steps(rank));
+  return steps;
+}
+
+std::vector<double> Checkpoint::epochs() const {
+  std::vector<double> epochs;
+  for (const StateDict& rank : ranks) {
+    const auto epoch = rank.number("model.epoch");
+    epochs.push_back(epoch ? *epoch : 0);
+  }
+  return epochs;
+}
+
+Duration Checkpoint::elapsed() const {
+  Duration longest{0};
+  for (const StateDict& rank : ranks) {
+    const auto elapsed = rank.integer("elapsed_ns");
+    if (elapsed) longest = std::max(longest, Duration(*elapsed));
+  }
+  return longest;
+}
+
+// Not in checkpoints of earlier programs.
+const std::set<std::string> kNewerKeys = {"classes", "model-crc32", "sample-shape",
+                                          "training-samples"};
+
+Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,
+                              const std::string& path) {
+  for (const auto& [key, value] : present) {
+    const auto it = saved.find(key);
+    if (it == saved.end() && kNewerKeys.count(key) > 0) continue;
+    const std::string before = it == saved.end() ? "(nothing)" : it->second;
+    if (before != value)
+      return bad_input("--resume " + path + ": " + key + " was " + before + ", now it is " + value +
+                       ": give the same options");
+  }
+  for (const auto& [key, before] : saved)
+    if (key != kStepsKey && present.count(key) == 0)
+      return bad_input("--resume " + path + ": " + key + " was " + before +
+                       ", now it is (nothing): give the same options");
+  return {};
+}
+
+namespace {
+
+// Without memory for one more copy of a state, say.
+Expected<std::string> try_write(const CheckpointWriterConfig& config, const WriteCheckpoint& order,
+                                const std::function<void()>& on_progress) {
+  try {
+    return write_checkpoint(config.folder, order.name, config.identity, order.ranks, on_progress);
+  } catch (...) {
+    return Error{Errc::failed, exception_line(std::current_exception())};
+  }
+}
+
+}  // namespace
+
+std::string newest_checkpoint(const std::string& folder) {
+  std::error_code none;
+  const fs::path path = fs::canonical(fs::path(folder) / "latest", none);
+  return none ? "" : path.string();
+}
+
+CheckpointWriterActor::behavior_type checkpoint_writer(
+    CheckpointWriterActor::stateful_pointer<CheckpointWriterState> self,
+    CheckpointWriterConfig config) {
+  self->state.config = std::move(config);
+  // An older one of the folder, or one elsewhere, is not this run's to remove.
+  const fs::path from = self->state.config.resumed_from;
+  if (!from.empty() && from == newest_checkpoint(self->state.config.folder))
+    self->state.last = (fs::path(self->state.config.folder) / from.filename()).string();
+  return {[self](const WriteCheckpoint& order) {
+    CheckpointWriterConfig& config = self->state.config;
+    std::string& last = self->state.last;
+    if (const auto prepare = std::exchange(config.before_first, nullptr)) prepare();
+    auto path = try_write(config, order, [&] { self->send(config.supervisor, Progress{}); });
+    std::error_code ignored;  // what cannot be removed stays
+    const bool replaced = path && !last.empty() && fs::equivalent(last, *path, ignored);
+    if (path && !config.keep_all && !last.empty() && !replaced) fs::remove_all(last, ignored);
+    if (path) last = *path;
+    CheckpointWritten done{order.id, path ? *path : "", path ? "" : path.error().message};
+    self->send(config.supervisor, std::move(done));
+  }};
+}
+
+}  // namespace grapevine

@@ -1,0 +1,113 @@
+#include "actors/record/ledger.hpp"
+
+namespace grapevine {
+
+void Ledger::count(const Event& event) {
+  switch (event.kind) {
+    case EventKind::produced:
+      ++produced;
+      break;
+    case EventKind::committed:
+      ++committed;
+      break;
+    case EventKind::dropped:
+      ++dropped;
+      break;
+    case EventKind::applied:
+      ++staleness[event.staleness];
+      break;
+    case EventKind::sent:
+      ++sent;
+      bytes_sent += event.bytes;
+      break;
+    case EventKind::received:
+      ++received;
+      break;
+    case EventKind::joined:
+      ++joined[event.staleness];
+      break;
+    case EventKind::wait_begin:
+    case EventKind::wait_end:
+    case EventKind::step_done:
+      break;
+  }
+}
+
+void Ledger::merge(const Ledger& other) {
+  produced += other.produced;
+  committed += other.committed;
+  dropped += other.dropped;
+  samples += other.samples;
+  sent += other.sent;
+  received += other.received;
+  sent_before += other.sent_before;
+  bytes_sent += other.bytes_sent;
+  for (const auto& [value, count] : other.staleness) staleness[value] += count;
+  for (const auto& [value, count] : other.joined) joined[value] += count;
+}
+
+StateDict Ledger::save() const {
+  StateDict state;
+  state.put("produced", produced);
+  state.put("committed", committed);
+  state.put("dropped", dropped);
+  state.put("samples", samples);
+  state.put("messages_sent", sent_before + sent);
+  state.put("bytes_sent", static_cast<std::int64_t>(bytes_sent));
+  for (const auto& [value, count] : staleness)
+    state.put("staleness." + std::to_string(value), count);
+  for (const auto& [value, count] : joined) state.put("joined." + std::to_string(value), count);
+  return state;
+}
+
+Expected<void> Ledger::load(const StateDict& state) {
+  const auto in_produced = state.integer("produced"), in_committed = state.integer("committed"),
+             in_dropped = state.integer("dropped"), in_bytes = state.integer("bytes_sent"),
+             in_sent = state.integer("messages_sent"), in_samples = state.integer("samples");
+  for (const auto* field :
+       {&in_produced, &in_committed, &in_dropped, &in_bytes, &in_sent, &in_samples})
+    if (!*field) return field->error();
+  produced = *in_produced;
+  committed = *in_committed;
+  dropped = *in_dropped;
+  bytes_sent = static_cast<std::uint64_t>(*in_bytes);
+  sent_before = *in_sent;
+  samples = *in_samples;
+  for (const auto& [name, histogram] :
+       {std::pair{"staleness", &staleness}, std::pair{"joined", &joined}}) {
+    const StateDict entries = state.under(name);
+    for (const auto& [value, count] : entries.entries())
+      (*histogram)[std::stoll(value)] = std::get<std::int64_t>(count);
+  }
+  return {};
+}
+
+HistogramSummary summarize(const std::map<std::int64_t, std::int64_t>& histogram) {
+  std::int64_t total = 0;
+  double sum = 0;
+  for (const auto& [value, count] : histogram) {
+    total += count;
+    sum += static_cast<double>(value) * static_cast<double>(count);
+  }
+  HistogramSummary summary;
+  if (total == 0) return summary;
+  summary.mean = sum / static_cast<double>(total);
+  summary.max = histogram.rbegin()->first;
+  // Nearest-rank percentiles.
+  std::int64_t seen = 0;
+  bool have_median = false;
+  for (const auto& [value, count] : histogram) {
+    seen += count;
+    if (!have_median && 2 * seen >= total) {
+      summary.p50 = value;
+      have_median = true;
+    }
+    if (100 * seen >= 99 * total) {
+      summary.p99 = value;
+      break;
+    }
+  }
+  return summary;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,160 @@
+#include "actors/run/delay.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <vector>
+
+#include "messages/random.hpp"
+#include "messages/text/names.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr char kUsualPerTimeStep[] = "1ms";
+
+std::optional<double> parse_number(const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stopped != end || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+Error bad_term(const std::string& term, const std::string& expected) {
+  return bad_input("--delay '" + term + "': expected " + expected);
+}
+
+// "A<separator>B" -> (A, B).
+std::optional<std::pair<std::string, std::string>> split(const std::string& text,
+                                                         const std::string& separator) {
+  const auto at = text.find(separator);
+  if (at == std::string::npos) return std::nullopt;
+  return std::make_pair(text.substr(0, at), text.substr(at + separator.size()));
+}
+
+Rng stream(std::uint64_t seed, Rank rank, Step step) {
+  return Rng(mix_seed(mix_seed(seed, static_cast<std::uint64_t>(step)),
+                      static_cast<std::uint64_t>(rank) + 1));
+}
+
+Expected<DelayModel::Term> rank_term(const std::string& term, const std::string& value,
+                                     std::int32_t ranks) {
+  const auto parts = split(value, ":");
+  const auto rank = parts ? parse_number(parts->first) : std::nullopt;
+  if (!rank || *rank < 0 || *rank >= ranks || *rank != std::floor(*rank))
+    return bad_term(term, "rank=R:DUR with R in 0.." + std::to_string(ranks - 1));
+  const auto delay = parse_duration(parts->second);
+  if (!delay) return bad_term(term, delay.error().message);
+  return DelayModel::Term([slow = static_cast<Rank>(*rank), d = *delay](Rank r, Step) {
+    return r == slow ? d : Duration::zero();
+  });
+}
+
+Expected<DelayModel::Term> random_term(const std::string& term, const std::string& value,
+                                       std::int32_t ranks, std::uint64_t seed) {
+  const auto parts = split(value, ":");
+  const auto count = parts ? parse_number(parts->first) : std::nullopt;
+  if (!count || *count < 1 || *count > ranks || *count != std::floor(*count))
+    return bad_term(term, "random=K:DUR with K in 1.." + std::to_string(ranks));
+  const auto delay = parse_duration(parts->second);
+  if (!delay) return bad_term(term, delay.error().message);
+  return DelayModel::Term([k = static_cast<std::size_t>(*count), d = *delay, ranks, seed](Rank r,
+                                                                                          Step s) {
+    std::vector<Rank> order(static_cast<std::size_t>(ranks));
+    std::iota(order.begin(), order.end(), 0);
+    Rng rng = stream(seed, -1, s);
+    for (std::size_t i = 0; i < k; ++i) {  // partial Fisher-Yates: the first k are the slow ones
+      std::swap(order[i], order[i + rng() % (order.size() - i)]);
+      if (order[i] == r) return d;
+    }
+    return Duration::zero();
+  });
+}
+
+Expected<DelayModel::Term> rotate_term(const std::string& term, const std::string& value,
+                                       std::int32_t ranks) {
+  const auto parts = split(value, "..");
+  if (!parts) return bad_term(term, "rotate=DUR..DUR");
+  const auto low = parse_duration(parts->first), high = parse_duration(parts->second);
+  if (!low) return bad_term(term, low.error().message);
+  if (!high) return bad_term(term, high.error().message);
+  if (*high < *low) return bad_term(term, "rotate=LOW..HIGH with LOW at most HIGH");
+  return DelayModel::Term([low = *low, high = *high, ranks](Rank r, Step s) {
+    const std::int64_t slot = (r + s) % ranks;
+    return ranks == 1 ? low : low + (high - low) * slot / (ranks - 1);
+  });
+}
+
+Expected<DelayModel::Term> lognormal_term(const std::string& term, const std::string& value,
+                                          std::uint64_t seed) {
+  const auto parts = split(value, ":");
+  const auto mu = parts ? parse_number(parts->first) : std::nullopt;
+  const auto sigma = parts ? parse_number(parts->second) : std::nullopt;
+  if (!mu || !sigma || *sigma < 0)
+    return bad_term(term, "lognormal=MU:SIGMA in log-seconds, SIGMA >= 0");
+  return DelayModel::Term([mu = *mu, sigma = *sigma, seed](Rank r, Step s) {
+    Rng rng = stream(seed, r, s);
+    const double seconds = std::exp(mu + sigma * std::normal_distribution<double>()(rng));
+    return from_seconds(std::min(seconds, 3600.0));  // a tail must not stop the run for ever
+  });
+}
+
+Expected<void> add_length(DelayModel& model, const std::string& term, const std::string& value) {
+  const auto delay = parse_duration(value);
+  if (!delay) return bad_term(term, delay.error().message);
+  if (*delay == Duration::zero()) return bad_term(term, "more than 0 for a time step");
+  model.add_per_time_step(*delay);
+  return {};
+}
+
+Expected<void> add_term(DelayModel& model, const std::string& term, std::int32_t ranks,
+                        std::uint64_t seed) {
+  if (term == "length") return add_length(model, term, kUsualPerTimeStep);
+  const auto parts = split(term, "=");
+  if (!parts)
+    return bad_term(
+        term, "rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] or lognormal=MU:SIGMA");
+  const auto& [name, value] = *parts;
+  if (name == "length") return add_length(model, term, value);
+  Expected<DelayModel::Term> parsed =
+      unknown_name("--delay kind", name, {"rank", "random", "rotate", "length", "lognormal"});
+  if (name == "rank") parsed = rank_term(term, value, ranks);
+  if (name == "random") parsed = random_term(term, value, ranks, seed);
+  if (name == "rotate") parsed = rotate_term(term, value, ranks);
+  if (name == "lognormal") parsed = lognormal_term(term, value, seed);
+  if (!parsed) return parsed.error();
+  model.add(std::move(*parsed));
+  return {};
+}
+
+}  // namespace
+
+Expected<Duration> parse_duration(const std::string& text) {
+  const auto unit_at = text.find_first_not_of("0123456789.");
+  const std::string unit = unit_at == std::string::npos ? "" : text.substr(unit_at);
+  const double scale = unit == "ns" ? 1e-9 : unit == "us" ? 1e-6 : unit == "ms" ? 1e-3 : 1;
+  const auto number = parse_number(text.substr(0, unit_at));
+  if (!number || *number < 0 || (unit != "s" && scale == 1) || *number * scale > 1e6)
+    return bad_input("a duration like 300ms or 0.3s, not '" + text + "'");
+  return from_seconds(*number * scale);
+}
+
+Duration DelayModel::operator()(Rank rank, Step step, std::int64_t length) const {
+  Duration sum = per_time_step_ * length;
+  for (const Term& term : terms_) sum += term(rank, step);
+  return sum;
+}
+
+Expected<DelayModel> parse_delay(const std::string& spec, std::int32_t ranks, std::uint64_t seed) {
+  DelayModel model;
+  std::istringstream in(spec);
+  for (std::string term; std::getline(in, term, ',');)
+    if (auto added = add_term(model, term, ranks, seed); !added) return added.error();
+  return model;
+}
+
+}  // namespace grapevine

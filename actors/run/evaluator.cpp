@@ -1,0 +1,130 @@
+#include "actors/run/evaluator.hpp"
+
+#include <utility>
+
+#include "messages/text/exception_line.hpp"
+
+namespace grapevine {
+namespace {
+
+EpochEvaluated evaluate(Compute& compute, const AveragedModel& model) {
+  EpochEvaluated done;
+  done.epoch = model.epoch;
+  try {
+    auto evaluated = compute.evaluate(model.z, model.buffers);
+    if (evaluated)
+      done.evaluation = *evaluated;
+    else
+      done.error = evaluated.error().message;
+  } catch (...) {
+    done.error = exception_line(std::current_exception());
+  }
+  return done;
+}
+
+// Where evaluation takes its time, so that models are averaged meanwhile.
+EvaluationActor::behavior_type evaluation(EvaluationActor::pointer self,
+                                          const std::shared_ptr<Compute>& compute,
+                                          const SupervisorActor& supervisor) {
+  return {[self, compute, supervisor](const AveragedModel& model) {
+    // For this evaluation alone: the Compute lives longer than the actor.
+    compute->on_evaluation_progress([&] { self->send(supervisor, Progress{}); });
+    EpochEvaluated done = evaluate(*compute, model);
+    compute->on_evaluation_progress({});
+    return done;
+  }};
+}
+
+void take_model(EvaluatorState& state, const EpochModel& model) {
+  ModelAverage& average = state.epochs[model.epoch];
+  average.add(model.z, model.buffers);
+  if (average.count() < state.config.ranks) return;
+  state.waiting.push_back({model.epoch, average.z(), average.buffers()});
+  state.epochs.erase(model.epoch);
+}
+
+FrozenTensor mean_buffers(const EvaluatorState& state) {
+  std::vector<FrozenTensor> all;
+  for (const auto& [rank, buffers] : state.buffers) all.push_back(buffers);
+  return all.empty() ? FrozenTensor() : mean_of(all);
+}
+
+// Epochs are evaluated that have all slices and, where the model has any, somebody's buffers.
+void take_part(EvaluatorState& state, const EpochModel& part) {
+  if (part.rank >= state.config.ranks - state.config.servers)
+    state.slices[part.epoch][part.rank] = part.z;
+  else if (part.buffers.defined())
+    state.buffers[part.rank] = part.buffers;
+  if (state.buffers.empty() && state.needs_buffers) return;
+  for (auto it = state.slices.begin(); it != state.slices.end();) {
+    if (static_cast<std::int32_t>(it->second.size()) < state.config.servers) {
+      ++it;
+      continue;
+    }
+    std::vector<FrozenTensor> slices;
+    for (const auto& [rank, slice] : it->second) slices.push_back(slice);
+    state.waiting.push_back({it->first, concatenate(slices), mean_buffers(state)});
+    it = state.slices.erase(it);
+  }
+}
+
+// Where training is faster than evaluation, memory is bounded and the newest models count.
+void leave_out_oldest(EvaluatorActor::stateful_pointer<EvaluatorState> self) {
+  EvaluatorState& state = self->state;
+  while (state.waiting.size() > kMostWaiting) {
+    EpochEvaluated left_out;
+    left_out.epoch = state.waiting.front().epoch;
+    left_out.error = "left out, because " + std::to_string(kMostWaiting) +
+                     " newer models wait to be evaluated: use --validate end";
+    state.waiting.pop_front();
+    self->send(state.config.supervisor, std::move(left_out));
+  }
+}
+
+void evaluate_next(EvaluatorActor::stateful_pointer<EvaluatorState> self) {
+  EvaluatorState& state = self->state;
+  if (state.busy || state.waiting.empty()) return;
+  state.busy = true;
+  AveragedModel model = std::move(state.waiting.front());
+  state.waiting.pop_front();
+  self->request(state.evaluation, caf::infinite, std::move(model))
+      .then([self](EpochEvaluated& done) {
+        self->state.busy = false;
+        self->send(self->state.config.supervisor, std::move(done));
+        evaluate_next(self);
+      });
+}
+
+}  // namespace
+
+EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<EvaluatorState> self,
+                                        EvaluatorConfig config) {
+  EvaluatorState& state = self->state;
+  state.config = std::move(config);
+  const std::shared_ptr<Compute> compute = std::move(state.config.compute);
+  state.needs_buffers = compute->initial_buffers().numel() > 0;
+  state.world.ranks = state.config.ranks;
+  state.world.servers = state.config.servers;
+  state.world.parameters = compute->dimension();
+  state.world.buffers = compute->initial_buffers().numel();
+  const SupervisorActor& supervisor = state.config.supervisor;
+  state.evaluation = state.config.detach
+                         ? self->spawn<caf::detached>(evaluation, compute, supervisor)
+                         : self->spawn(evaluation, compute, supervisor);
+  self->link_to(state.evaluation);  // they end together
+  return {[self](const EpochModel& model) {
+    EvaluatorState& state = self->state;
+    const auto fail = [&](const Error& error) {
+      self->send(state.config.supervisor, RankFailed{error});
+    };
+    if (!state.gate.admits(check(model, state.world), fail)) return;
+    if (state.config.servers > 0)
+      take_part(state, model);
+    else
+      take_model(state, model);
+    evaluate_next(self);
+    leave_out_oldest(self);
+  }};
+}
+
+}  // namespace grapevine

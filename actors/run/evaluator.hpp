@@ -1,0 +1,59 @@
+// Evaluator: validation beside training.
+#pragma once
+#include <deque>
+#include <map>
+#include <memory>
+
+#include "actors/protocol.hpp"
+#include "actors/run/model_average.hpp"
+#include "actors/run/validate.hpp"
+#include "gpu/compute.hpp"
+
+namespace grapevine {
+
+struct EvaluatorConfig {
+  std::int32_t ranks = 1;            // servers included
+  std::int32_t servers = 0;          // the last ranks
+  std::shared_ptr<Compute> compute;  // goes to the evaluation
+  SupervisorActor supervisor;
+  bool detach = true;  // evaluate in a thread of its own
+};
+
+// What is to be evaluated once nothing else is.
+struct AveragedModel {
+  Epoch epoch = 0;
+  FrozenTensor z;
+  FrozenTensor buffers;
+};
+
+using EvaluationActor = caf::typed_actor<caf::replies_to<AveragedModel>::with<EpochEvaluated>>;
+
+// Evaluations that may be behind; of more the oldest are left out.
+inline constexpr std::size_t kMostWaiting = 8;
+
+struct EvaluatorState {
+  const char* name = "evaluator";
+  EvaluatorConfig config;
+  std::map<Epoch, ModelAverage> epochs;                  // not complete yet
+  std::map<Epoch, std::map<Rank, FrozenTensor>> slices;  // from servers, not complete yet
+  std::map<Rank, FrozenTensor> buffers;                  // beside servers: each worker's newest
+  std::deque<AveragedModel> waiting;                     // complete, kMostWaiting of them
+  EvaluationActor evaluation;
+  bool busy = false;           // with one of them
+  bool needs_buffers = false;  // the model has some
+  World world;                 // that models must fit
+  Gate gate;
+};
+
+// Averages the models that all ranks had at the end of an epoch, as they come in, and has the
+// average evaluated once the last one is there, one at a time. Memory: a sum for each epoch that
+// some ranks have not ended, and a model for each by which evaluation is behind, kMostWaiting at
+// most: where training is faster than evaluation the oldest one is left out, which its
+// EpochEvaluated says. Where there are servers the model is their slices, once all are there, with
+// the mean of the newest buffers that workers have sent: a worker may be gone.
+EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<EvaluatorState> self,
+                                        EvaluatorConfig config);
+
+}  // namespace grapevine
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AveragedModel)

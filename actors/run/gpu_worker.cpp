@@ -1,0 +1,43 @@
+#include "actors/run/gpu_worker.hpp"
+
+#include <ATen/Parallel.h>
+
+#include "messages/text/exception_line.hpp"
+
+namespace grapevine {
+
+namespace {
+
+// A Compute does not throw; one that does ends the run with its text.
+Gradient compute(Compute& compute, GradientRequest request) {
+  const Step step = request.step;
+  try {
+    return compute.gradient(std::move(request));
+  } catch (...) {
+    Gradient failed;
+    failed.step = step;
+    failed.error = exception_line(std::current_exception());
+    return failed;
+  }
+}
+
+}  // namespace
+
+WorkerActor::behavior_type gpu_worker(WorkerActor::stateful_pointer<WorkerState> self,
+                                      WorkerConfig config, PeerActor peer) {
+  self->state.config = std::move(config);
+  return {[self, peer](GradientRequest& request) {
+    const WorkerConfig& worker = self->state.config;
+    if (at::get_num_threads() != worker.threads) at::set_num_threads(worker.threads);
+    const Step step = request.step;
+    Gradient gradient = compute(*worker.compute, std::move(request));
+    const Duration late = worker.delay(worker.rank, step, gradient.length);
+    // A straggler is idle, not busy: other workers keep the cores.
+    if (late > Duration::zero())
+      self->delayed_send(peer, late, std::move(gradient));
+    else
+      self->send(peer, std::move(gradient));
+  }};
+}
+
+}  // namespace grapevine

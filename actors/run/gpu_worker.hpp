@@ -1,0 +1,28 @@
+// GpuWorker: a pure gradient computer on a thread of its own.
+#pragma once
+#include <memory>
+
+#include "actors/protocol.hpp"
+#include "actors/run/delay.hpp"
+#include "gpu/compute.hpp"
+
+namespace grapevine {
+
+struct WorkerConfig {
+  Rank rank = 0;
+  std::shared_ptr<Compute> compute;  // owned by this worker alone once spawned
+  DelayModel delay;                  // how much later than computed a gradient is handed over
+  int threads = 1;                   // intra-op threads of this worker
+};
+
+struct WorkerState {
+  WorkerConfig config;
+  const char* name = "gpu_worker";
+};
+
+// Answers each GradientRequest with one Gradient to `peer`. Spawn it detached, so that a long
+// computation holds up no other actor; the virtual runtime spawns it on its scheduler.
+WorkerActor::behavior_type gpu_worker(WorkerActor::stateful_pointer<WorkerState> self,
+                                      WorkerConfig config, PeerActor peer);
+
+}  // namespace grapevine

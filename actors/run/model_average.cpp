@@ -1,0 +1,85 @@
+#include "actors/run/model_average.hpp"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "messages/check.hpp"
+
+namespace grapevine {
+namespace {
+
+void accumulate(at::Tensor& sum, const FrozenTensor& value) {
+  if (!value.defined()) return;
+  if (sum.defined())
+    sum.add_(value.read());
+  else
+    sum = value.read().to(at::kDouble);
+}
+
+// Straight into single precision: models are large, and temporaries of them count.
+FrozenTensor mean(const at::Tensor& sum, std::int32_t count) {
+  if (!sum.defined()) return {};
+  at::Tensor result = at::empty(sum.sizes(), at::kFloat);
+  at::div_out(result, sum, at::scalar_tensor(static_cast<double>(count), at::kDouble));
+  return FrozenTensor::freeze(std::move(result));
+}
+
+}  // namespace
+
+void ModelAverage::add(const FrozenTensor& z, const FrozenTensor& buffers) {
+  accumulate(z_sum_, z);
+  accumulate(buffers_sum_, buffers);
+  ++count_;
+}
+
+FrozenTensor ModelAverage::z() const {
+  GRAPEVINE_CHECK(count_ > 0, "average of no models");
+  return mean(z_sum_, count_);
+}
+
+FrozenTensor ModelAverage::buffers() const {
+  GRAPEVINE_CHECK(count_ > 0, "average of no models");
+  return mean(buffers_sum_, count_);
+}
+
+FrozenTensor mean_of(const std::vector<FrozenTensor>& models) {
+  GRAPEVINE_CHECK(!models.empty(), "average of no models");
+  if (!models.front().defined()) return {};
+  at::Tensor result = at::empty(models.front().sizes(), at::kFloat);
+  float* out = result.data_ptr<float>();
+  std::vector<const float*> in;
+  for (const FrozenTensor& model : models) {
+    GRAPEVINE_CHECK(model.numel() == result.numel(), "models of different sizes");
+    in.push_back(model.data<float>());
+  }
+  for (std::int64_t i = 0; i < result.numel(); ++i) {
+    double sum = 0;
+    for (const float* model : in) sum += model[i];
+    out[i] = static_cast<float>(sum / static_cast<double>(in.size()));
+  }
+  return FrozenTensor::freeze(std::move(result));
+}
+
+FrozenTensor concatenate(const std::vector<FrozenTensor>& parts) {
+  GRAPEVINE_CHECK(!parts.empty(), "a model of no parts");
+  if (parts.size() == 1) return parts.front();
+  std::vector<at::Tensor> tensors;
+  for (const FrozenTensor& part : parts) tensors.push_back(part.read());
+  return FrozenTensor::freeze(at::cat(tensors));
+}
+
+double relative_distance(const FrozenTensor& a, const FrozenTensor& b) {
+  GRAPEVINE_CHECK(a.numel() == b.numel(), "models of different sizes");
+  const float* x = a.data<float>();
+  const float* y = b.data<float>();
+  double difference = 0, scale = 0;
+  for (std::int64_t i = 0; i < a.numel(); ++i) {
+    const double d = static_cast<double>(x[i]) - y[i];
+    difference += d * d;
+    scale += static_cast<double>(y[i]) * y[i];
+  }
+  return difference == 0 ? 0 : std::sqrt(difference / scale);
+}
+
+}  // namespace grapevine

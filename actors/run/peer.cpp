@@ -1,0 +1,486 @@
+#include "actors/run/peer.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "actors/record/checkpoint.hpp"
+#include "messages/codec.hpp"
+#include "messages/text/exception_line.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr std::size_t kTraceBatch = 512;  // records per message to the tracer
+
+std::uint64_t bytes_of(const StateDict& state) {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, value] : state.entries()) {
+    if (const auto* tensor = std::get_if<at::Tensor>(&value))
+      bytes += tensor->defined() ? tensor->nbytes() : 0;
+    else if (const auto* text = std::get_if<std::string>(&value))
+      bytes += text->size();
+  }
+  return bytes;
+}
+
+std::string encode_text(const Envelope& envelope) {
+  const std::vector<std::byte> bytes = encode(envelope);
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+Expected<Envelope> decode_text(const std::string& text, std::int32_t ranks) {
+  CodecLimits limits;
+  limits.world_size = ranks;
+  return decode(reinterpret_cast<const std::byte*>(text.data()), text.size(), limits);
+}
+
+// Where the transport delivers to: the Peer's mailbox. Any thread.
+class MailboxInbox : public Inbox {
+ public:
+  explicit MailboxInbox(PeerActor peer) : peer_(std::move(peer)) {}
+  void deliver(Envelope envelope) override { caf::anon_send(peer_, std::move(envelope)); }
+  void peer_down(Rank rank, const std::string& reason) override {
+    caf::anon_send(peer_, PeerLost{rank, reason});
+  }
+
+ private:
+  PeerActor peer_;
+};
+
+}  // namespace
+
+std::shared_ptr<Inbox> make_mailbox_inbox(PeerActor peer) {
+  return std::make_shared<MailboxInbox>(std::move(peer));
+}
+
+// ---- life ----
+
+void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
+  self_ = self;
+  config_ = std::move(config);
+  membership_.alive.assign(static_cast<std::size_t>(config_.ranks), true);
+  sent_to_.assign(static_cast<std::size_t>(config_.ranks), 0);
+  received_from_ = sent_to_;
+  rng_.seed(mix_seed(config_.seed, static_cast<std::uint64_t>(config_.rank)));
+  step_times_ = StepTimes(static_cast<std::uint64_t>(config_.rank));
+  model_.x = std::move(config_.parameters);
+  buffers_ = std::move(config_.buffers);
+  role_ = make_role(config_.parts, config_.rank, config_.ranks, model_);
+  if (is_server()) return;
+  worker_ =
+      config_.detach_worker
+          ? self_->spawn<caf::linked + caf::detached>(gpu_worker, config_.worker, PeerActor{self_})
+          : self_->spawn<caf::linked>(gpu_worker, config_.worker, PeerActor{self_});
+}
+
+void PeerState::start() {
+  if (config_.restored) {
+    const auto restored = restore(*config_.restored);
+    if (!restored)
+      return fail({Errc::bad_input, "checkpoint of rank " + std::to_string(config_.rank) + ": " +
+                                        restored.error().message});
+    config_.restored.reset();
+    // The servers' next epoch may end before a worker has buffers of it.
+    if (serves_with_buffers() && epochs_sent_ > 0)
+      self_->send(config_.evaluator, EpochModel{config_.rank, epochs_sent_ - 1, {}, buffers_});
+  }
+  config_.run_start_ns += now().count();  // training begins
+  step_began_ = now();
+  role_->on_start(*this);
+  for (Envelope& envelope : std::exchange(undelivered_, {})) deliver(std::move(envelope));
+  started_ = true;
+  for (auto& event : std::exchange(before_start_, {}))
+    if (auto* envelope = std::get_if<Envelope>(&event))
+      on_envelope(*envelope);
+    else
+      on_peer_lost(std::get<PeerLost>(event));
+}
+
+// ---- Env: what the role may do ----
+
+Timestamp PeerState::now() const {
+  const auto since_epoch = self_->clock().now().time_since_epoch();
+  return std::chrono::duration_cast<Duration>(since_epoch) - Duration(config_.run_start_ns);
+}
+
+void PeerState::send(Rank to, Stamp stamp, Payload payload) {
+  stamp.sent = now();
+  stamp.sequence = ++sequence_;
+  Envelope envelope{config_.rank, to, stamp, std::move(payload)};
+  record({EventKind::sent, to, stamp, model_.step, 0, wire_size(envelope)});
+  ++sent_to_[static_cast<std::size_t>(to)];
+  config_.transport->send(std::move(envelope));
+}
+
+void PeerState::compute(Step step, FrozenTensor z) {
+  GradientRequest request;
+  request.step = step;
+  request.z = std::move(z);
+  request.buffers = buffers_;
+  request.recycled = std::move(recycled_);
+  recycled_ = FrozenTensor();
+  self_->send(worker_, std::move(request));
+}
+
+void PeerState::after(Duration delay, TimerId id) {
+  self_->delayed_send(PeerActor{self_}, delay, TimerFired{id});
+}
+
+void PeerState::record(const Event& event) {
+  ledger_.count(event);
+  trace(event);
+  if (event.kind == EventKind::applied) {
+    staleness_sum_ += static_cast<double>(event.staleness);
+    ++staleness_count_;
+  }
+  if (event.kind == EventKind::wait_begin) wait_began_ = now();
+  if (event.kind == EventKind::wait_end) waited_ += now() - wait_began_;
+  if (event.kind == EventKind::step_done) report_step();
+}
+
+void PeerState::finished() {
+  send_epoch_models();
+  flush_trace();
+  self_->send(config_.supervisor, RankFinished{config_.rank});
+}
+
+// ---- handlers ----
+
+void PeerState::on_gradient(Gradient& gradient) {
+  if (!gradient.error.empty()) {
+    return fail({Errc::failed, gradient.error});
+  }
+  buffers_ = gradient.buffers;
+  last_gradient_ = gradient;
+  last_gradient_.value = FrozenTensor();
+  last_gradient_.buffers = FrozenTensor();
+  ledger_.samples += gradient.samples;
+  Stamp stamp;
+  stamp.origin = config_.rank;
+  stamp.step = gradient.step;
+  record({EventKind::produced, -1, stamp, gradient.step, 0, gradient.value.nbytes()});
+  role_->on_gradient(*this, std::move(gradient));
+}
+
+void PeerState::on_envelope(Envelope& envelope) {
+  if (!started_) {
+    before_start_.emplace_back(std::move(envelope));
+    return;
+  }
+  // After the news of its end, which lies behind all that had arrived by then.
+  if (!membership_.is_alive(envelope.from)) return;
+  if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
+    if (marker->id > last_cut_) cut(marker->id);
+    close_channel(envelope.from, marker->id);
+    return;
+  }
+  if (cut_ && cut_->open.count(envelope.from) > 0) cut_->in_flight.push_back(envelope);
+  record({EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0});
+  ++received_from_[static_cast<std::size_t>(envelope.from)];
+  deliver(std::move(envelope));
+}
+
+// A message may bring an epoch to its end while the worker computes.
+void PeerState::deliver(Envelope envelope) {
+  role_->on_message(*this, std::move(envelope));
+  send_epoch_models();
+}
+
+void PeerState::on_peer_lost(const PeerLost& lost) {
+  if (!started_) {
+    before_start_.emplace_back(lost);
+    return;
+  }
+  const Rank peer = lost.peer;
+  auto alive = membership_.alive[static_cast<std::size_t>(peer)];
+  if (!alive) return;
+  alive = false;
+  // What went to and fro between the two cannot balance any more: the other's half is not told.
+  const std::int64_t sent = std::exchange(sent_to_[static_cast<std::size_t>(peer)], 0);
+  ledger_.sent -= sent;
+  ledger_.sent_before += sent;
+  ledger_.received -= std::exchange(received_from_[static_cast<std::size_t>(peer)], 0);
+  if (cut_) close_channel(peer, cut_->id);
+  // The supervisor finds out whether the other process has ended or only the link to it.
+  if (!lost.reason.empty())
+    self_->send(config_.supervisor, LinkLost{config_.rank, peer, lost.reason});
+  const bool served_here = !is_server() && peer >= config_.ranks - config_.parts->plan.servers;
+  if (!served_here) return role_->on_peer_down(*this, peer);
+  if (lost.reason.empty())
+    fail({Errc::peer_down, "rank " + std::to_string(config_.rank) + " has lost its server, rank " +
+                               std::to_string(peer)});
+}
+
+void PeerState::on_collect(bool with_model) {
+  RankReport report;
+  report.rank = config_.rank;
+  report.step = model_.step;
+  report.w = model_.w;
+  report.ledger = ledger_;
+  flush_trace();
+  if (with_model) {
+    report.measures = role_->measures();
+    report.z = role_->debiased();
+    report.buffers = buffers_;
+    report.step_seconds = step_times_.sample();
+  }
+  self_->send(config_.supervisor, std::move(report));
+}
+
+void PeerState::on_exception(const std::exception_ptr& problem) {
+  fail({Errc::failed, "rank " + std::to_string(config_.rank) + ": " + exception_line(problem)});
+}
+
+World PeerState::world() const {
+  World world;
+  world.ranks = config_.ranks;
+  world.servers = config_.parts->plan.servers;
+  return world;
+}
+
+// To a supervisor of another process CAF carries what a length of 32 bits can say; more would break
+// the connection, and nobody could say why.
+bool PeerState::fits_a_message(std::uint64_t bytes) const {
+  return bytes <= kMostMessageBytes || config_.supervisor.node() == self_->node();
+}
+
+void PeerState::fail(Error error) { self_->send(config_.supervisor, RankFailed{std::move(error)}); }
+
+// ---- consistent cuts (Chandy & Lamport 1985) ----
+
+void PeerState::on_snapshot(std::int64_t id) {
+  if (id > last_cut_) cut(id);
+}
+
+// Records the state between two handlers and tells everybody that what follows is after the cut. No
+// rank stops for it. The model is not copied: a role that changes a tensor which the cut still
+// holds writes to another buffer. Optimizers work in place, so their state is.
+void PeerState::cut(std::int64_t id) {
+  last_cut_ = id;
+  cut_.emplace();
+  cut_->id = id;
+  cut_->state = snapshot();
+  for (Rank peer = 0; peer < config_.ranks; ++peer) {
+    if (peer == config_.rank || !membership_.is_alive(peer)) continue;
+    cut_->open.insert(peer);
+    Envelope envelope;
+    envelope.from = config_.rank;
+    envelope.to = peer;
+    envelope.payload = Marker{id};
+    ledger_.bytes_sent += wire_size(envelope);
+    config_.transport->send(std::move(envelope));
+  }
+  finish_cut_if_complete();
+}
+
+void PeerState::close_channel(Rank from, std::int64_t id) {
+  if (!cut_ || cut_->id != id) return;
+  cut_->open.erase(from);
+  finish_cut_if_complete();
+}
+
+void PeerState::finish_cut_if_complete() {
+  if (!cut_->open.empty()) return;
+  std::int64_t count = 0;
+  for (const Envelope& envelope : cut_->in_flight)
+    cut_->state.put("in_flight." + std::to_string(count++), encode_text(envelope));
+  if (const std::uint64_t bytes = bytes_of(cut_->state); !fits_a_message(bytes)) {
+    self_->send(config_.supervisor,
+                SnapshotRefused{cut_->id, config_.rank,
+                                "rank " + std::to_string(config_.rank) + ": its state has " +
+                                    std::to_string(bytes) + " bytes, and at most " +
+                                    std::to_string(kMostMessageBytes) +
+                                    " can be sent to process 0: train in one process, or a "
+                                    "smaller model"});
+    return cut_.reset();
+  }
+  const auto step = cut_->state.integer("model.step");
+  self_->send(config_.supervisor,
+              RankSnapshot{cut_->id, config_.rank, *step, std::move(cut_->state)});
+  cut_.reset();
+}
+
+StateDict PeerState::snapshot() const {
+  StateDict state;
+  state.put("model.x", model_.x.read());
+  state.put("model.w", model_.w);
+  state.put("model.step", model_.step);
+  state.put("model.epoch", model_.epoch);
+  if (buffers_.defined()) state.put("model.buffers", buffers_.read());
+  state.put("sequence", static_cast<std::int64_t>(sequence_));
+  std::ostringstream rng;
+  rng << rng_;
+  state.put("rng", rng.str());
+  state.put("elapsed_ns", (elapsed_before_ + now()).count());
+  state.put("reported", reported_);
+  state.put("last.step", last_gradient_.step);
+  state.put("last.samples", last_gradient_.samples);
+  state.put("last.loss", last_gradient_.loss);
+  state.put("last.top1", last_gradient_.top1);
+  state.put("last.top5", last_gradient_.top5);
+  state.put_all("ledger", ledger_.save());
+  state.put_all("role", role_->save());
+  return state;
+}
+
+Expected<void> PeerState::restore(const StateDict& state) {
+  if (auto model = restore_model(state); !model) return model;
+  if (auto progress = restore_progress(state); !progress) return progress;
+  const StateDict in_flight = state.under("in_flight");
+  for (std::size_t i = 0; i < in_flight.entries().size(); ++i) {
+    const auto text = in_flight.text(std::to_string(i));
+    if (!text) return text.error();
+    auto envelope = decode_text(*text, config_.ranks);
+    if (!envelope) return envelope.error();
+    undelivered_.push_back(std::move(*envelope));
+  }
+  if (auto loaded = ledger_.load(state.under("ledger")); !loaded) return loaded;
+  return role_->load(state.under("role"));
+}
+
+Expected<void> PeerState::restore_model(const StateDict& state) {
+  auto x = state.tensor("model.x");
+  const auto w = state.number("model.w");
+  const auto step = state.integer("model.step");
+  const auto epoch = state.number("model.epoch");
+  if (!x) return x.error();
+  if (!w) return w.error();
+  if (!epoch) return epoch.error();
+  if (!step) return step.error();
+  if (x->sizes() != model_.x.sizes() || x->scalar_type() != at::kFloat)
+    return bad_input("model.x is not of this model");
+  model_.x = FrozenTensor::copy_of(*x);
+  model_.w = *w;
+  model_.step = *step;
+  model_.epoch = *epoch;
+  epochs_sent_ = whole_epochs(model_.epoch);
+  if (const auto buffers = state.tensor("model.buffers"); buffers.ok())
+    buffers_ = FrozenTensor::copy_of(*buffers);
+  return {};
+}
+
+Expected<void> PeerState::restore_progress(const StateDict& state) {
+  const auto sequence = state.integer("sequence"), elapsed = state.integer("elapsed_ns"),
+             step = state.integer("last.step"), samples = state.integer("last.samples");
+  for (const auto* field : {&sequence, &elapsed, &step, &samples})
+    if (!*field) return field->error();
+  const auto loss = state.number("last.loss"), top1 = state.number("last.top1"),
+             top5 = state.number("last.top5");
+  for (const auto* field : {&loss, &top1, &top5})
+    if (!*field) return field->error();
+  const auto rng = state.text("rng");
+  if (!rng) return rng.error();
+  sequence_ = static_cast<std::uint64_t>(*sequence);
+  elapsed_before_ = Duration(*elapsed);
+  reported_ = reported_steps(state);
+  last_gradient_.step = *step;
+  last_gradient_.samples = *samples;
+  last_gradient_.loss = *loss;
+  last_gradient_.top1 = *top1;
+  last_gradient_.top5 = *top5;
+  std::istringstream(*rng) >> rng_;
+  return {};
+}
+
+// ---- reports ----
+
+void PeerState::trace(const Event& event) {
+  if (!config_.tracer) return;
+  TraceRecord record;
+  record.time_ns = now().count();
+  record.kind = event.kind;
+  record.rank = config_.rank;
+  record.peer = event.peer;
+  record.step = event.step;
+  record.origin = event.stamp.origin;
+  record.origin_step = event.stamp.step;
+  record.sequence = event.stamp.sequence;
+  record.staleness = event.staleness;
+  record.bytes = event.bytes;
+  trace_.push_back(record);
+  if (trace_.size() >= kTraceBatch) flush_trace();
+}
+
+void PeerState::flush_trace() {
+  if (!config_.tracer || trace_.empty()) return;
+  std::vector<TraceRecord> records = std::exchange(trace_, {});
+  if (!config_.trace_budget || config_.trace_budget->take(records.size()))
+    self_->send(config_.tracer, TraceBatch{std::move(records)});
+}
+
+void PeerState::report_step() {
+  const Timestamp done = now();
+  const Step step = last_gradient_.step;
+  reported_ = step + 1;
+  const Horizon& horizon = config_.parts->horizon;
+  StepReport report;
+  report.rank = config_.rank;
+  report.step = step;
+  report.logged = step % config_.log_every == 0 || step + 1 == horizon.steps;
+  report.epoch = horizon.epoch_of(step);
+  report.epochs_done = model_.epoch;
+  report.time_s = to_seconds(elapsed_before_ + done);
+  report.batch_time_s = to_seconds(done - step_began_);
+  report.exchange_time_s = to_seconds(waited_);
+  report.data_time_s = last_gradient_.data_seconds;
+  report.loss = last_gradient_.loss;
+  report.top1 = last_gradient_.top1;
+  report.top5 = last_gradient_.top5;
+  report.lr = model_.lr;
+  report.staleness = staleness_count_ > 0 ? staleness_sum_ / static_cast<double>(staleness_count_)
+                                          : std::numeric_limits<double>::quiet_NaN();
+  report.samples = last_gradient_.samples;
+  self_->send(config_.supervisor, report);
+  flush_trace();  // a run that is killed has traced what it reported
+  send_epoch_models();
+  step_times_.add(report.batch_time_s);
+  waited_ = Duration::zero();
+  staleness_sum_ = 0;
+  staleness_count_ = 0;
+  step_began_ = done;
+}
+
+// A worker beside servers whose model has buffers.
+bool PeerState::serves_with_buffers() const {
+  return !is_server() && config_.parts->plan.servers > 0 && buffers_.defined() && config_.evaluator;
+}
+
+// Every planned epoch that has come to its end on this rank's clock goes to the Evaluator, once: a
+// clock that counts all ranks' gradients may run past the end. Where there are servers the model is
+// theirs, and the workers' share in it are the buffers.
+void PeerState::send_epoch_models() {
+  const Horizon& horizon = config_.parts->horizon;
+  const double planned = horizon.epoch_of(horizon.steps);
+  const Epoch done = whole_epochs(std::min(model_.epoch, planned));
+  for (; epochs_sent_ < done; ++epochs_sent_)
+    if (config_.evaluator) {
+      const bool worker_beside_servers = !is_server() && config_.parts->plan.servers > 0;
+      self_->send(config_.evaluator,
+                  EpochModel{config_.rank, epochs_sent_,
+                             worker_beside_servers ? FrozenTensor() : role_->debiased(), buffers_});
+    }
+}
+
+PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
+  PeerState& state = self->state;
+  // A broken invariant, or a worker without a thread, ends the run, with its text, instead of an
+  // actor in silence.
+  self->set_exception_handler([&state](std::exception_ptr& problem) -> caf::error {
+    state.on_exception(problem);
+    return caf::exit_reason::unhandled_exception;
+  });
+  state.init(self, std::move(config));
+  return {
+      [&state](StartTraining) { state.start(); },
+      [&state](Gradient& gradient) { state.on_gradient(gradient); },
+      [&state](Envelope& envelope) { state.on_envelope(envelope); },
+      [&state](TimerFired timer) { state.on_timer(timer.id); },
+      [&state](const PeerLost& lost) {
+        if (state.admits(lost)) state.on_peer_lost(lost);
+      },
+      [&state](TakeSnapshot snapshot) { state.on_snapshot(snapshot.id); },
+      [&state](Collect collect) { state.on_collect(collect.with_model); },
+  };
+}
+
+}  // namespace grapevine

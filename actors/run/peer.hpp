@@ -1,0 +1,142 @@
+// Peer: the actor that owns one rank's model and hosts its role.
+#pragma once
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <set>
+#include <variant>
+
+#include "actors/protocol.hpp"
+#include "actors/record/trace_budget.hpp"
+#include "actors/run/gpu_worker.hpp"
+#include "actors/run/step_times.hpp"
+#include "actors/run/validate.hpp"
+#include "algorithms/wiring/registry.hpp"
+#include "net/transport.hpp"
+
+namespace grapevine {
+
+// Epochs that are over, with a margin: whole ones must come out whole.
+inline Epoch whole_epochs(double epochs) { return static_cast<Epoch>(std::floor(epochs + 1e-9)); }
+
+struct PeerConfig {
+  Rank rank = 0;
+  std::int32_t ranks = 1;  // servers included
+  std::uint64_t seed = 0;
+  std::shared_ptr<const SharedParts> parts;
+  std::shared_ptr<Transport> transport;
+  WorkerConfig worker;                // of no use to a server
+  FrozenTensor parameters;            // [d] at the start
+  FrozenTensor buffers;               // [b] at the start, or empty
+  std::optional<StateDict> restored;  // a RankSnapshot's state instead
+  SupervisorActor supervisor;
+  EvaluatorActor evaluator;                   // null: no validation beside training
+  TracerActor tracer;                         // null: no trace
+  std::shared_ptr<TraceBudget> trace_budget;  // the tracer's; null: without a bound
+  bool detach_worker = true;
+  std::int64_t run_start_ns = 0;  // of the actor system's clock
+  Step log_every = 1;
+};
+
+// A consistent cut in progress: the state at the cut, and the messages that were on their way.
+struct Cut {
+  std::int64_t id = 0;
+  StateDict state;
+  std::set<Rank> open;              // channels whose marker has not come
+  std::vector<Envelope> in_flight;  // received on open channels since the cut
+};
+
+// Env for the role: the only place where its effects become CAF calls. All members belong to the
+// Peer's actor.
+class PeerState : public Env {
+ public:
+  const char* name = "peer";
+
+  void init(PeerActor::stateful_pointer<PeerState> self, PeerConfig config);
+
+  // Env
+  Rank rank() const override { return config_.rank; }
+  const Membership& membership() const override { return membership_; }
+  Timestamp now() const override;
+  Rng& rng() override { return rng_; }
+  void send(Rank to, Stamp stamp, Payload payload) override;
+  void compute(Step step, FrozenTensor z) override;
+  void recycle(FrozenTensor buffer) override { recycled_ = std::move(buffer); }
+  void after(Duration delay, TimerId id) override;
+  void record(const Event& event) override;
+  void finished() override;
+
+  // Handlers
+  void start();
+  void on_gradient(Gradient& gradient);
+  void on_envelope(Envelope& envelope);
+  bool admits(const PeerLost& lost) { return gate_.admits(check(lost, world())); }
+  void on_timer(TimerId id) { role_->on_timer(*this, id); }
+  void on_peer_lost(const PeerLost& lost);
+  void on_snapshot(std::int64_t id);
+  void on_collect(bool with_model);
+  void on_exception(const std::exception_ptr& problem);
+
+ private:
+  Expected<void> restore(const StateDict& state);
+  Expected<void> restore_model(const StateDict& state);
+  Expected<void> restore_progress(const StateDict& state);
+  StateDict snapshot() const;
+  void cut(std::int64_t id);
+  void close_channel(Rank from, std::int64_t id);
+  void finish_cut_if_complete();
+  void deliver(Envelope envelope);
+  void trace(const Event& event);
+  void flush_trace();
+  void report_step();
+  void send_epoch_models();
+  bool serves_with_buffers() const;
+  World world() const;
+  bool fits_a_message(std::uint64_t bytes) const;
+  bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
+  void fail(Error error);
+
+  // Constant after init.
+  PeerActor::stateful_pointer<PeerState> self_ = nullptr;
+  PeerConfig config_;
+  WorkerActor worker_;  // null: a server
+  std::unique_ptr<Role> role_;
+
+  Membership membership_;
+  Rng rng_;
+  ModelState model_;
+  FrozenTensor buffers_;
+  FrozenTensor recycled_;
+  Ledger ledger_;
+  std::vector<std::int64_t> sent_to_, received_from_;  // by rank, since the start of this run
+  std::uint64_t sequence_ = 0;
+  std::optional<Cut> cut_;
+  std::int64_t last_cut_ = 0;
+  std::vector<Envelope> undelivered_;  // in flight at the cut that this run resumed from
+  bool started_ = false;
+  // From ranks that were told to start earlier, and their ends, in the order in which they came.
+  std::vector<std::variant<Envelope, PeerLost>> before_start_;
+
+  // Of the step in progress.
+  Timestamp step_began_{0};
+  Duration elapsed_before_{0};  // training time behind the checkpoint that this run resumed from
+  Timestamp wait_began_{0};
+  Duration waited_{0};      // for other ranks, in this step
+  Gradient last_gradient_;  // without tensors
+  Step reported_ = 0;       // steps that were reported, also before this run
+  double staleness_sum_ = 0;
+  std::int64_t staleness_count_ = 0;
+  Epoch epochs_sent_ = 0;  // to the Evaluator
+  StepTimes step_times_;
+  std::vector<TraceRecord> trace_;
+  Gate gate_;
+};
+
+// The Inbox through which `config.transport` reaches a Peer: whoever spawns the Peers attaches it
+// for all of them before the first StartTraining, because CAF initialises actors lazily and a
+// message to a rank that is not attached is lost.
+std::shared_ptr<Inbox> make_mailbox_inbox(PeerActor peer);
+
+PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config);
+
+}  // namespace grapevine

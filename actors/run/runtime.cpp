@@ -1,0 +1,361 @@
+#include "actors/run/runtime.hpp"
+
+#include <algorithm>
+#include <future>
+#include <system_error>
+#include <utility>
+
+#include <caf/all.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
+
+#include "actors/cluster/deputy.hpp"
+#include "actors/cluster/rendezvous.hpp"
+#include "actors/record/resume_hint.hpp"
+#include "actors/record/tracer.hpp"
+#include "actors/run/evaluator.hpp"
+#include "actors/run/scheduling.hpp"
+#include "messages/text/exception_line.hpp"
+
+namespace grapevine {
+namespace {
+
+std::function<void(std::int32_t)> process_down_of(const ClusterConfig& cluster) {
+  return
+      [transport = cluster.transport](std::int32_t process) { transport->process_down(process); };
+}
+
+const std::shared_ptr<Compute>& first_compute(const RunConfig& config) {
+  return *std::find_if(config.computes.begin(), config.computes.end(),
+                       [](const auto& compute) { return compute != nullptr; });
+}
+
+// The states of all ranks, as far as is known before they exist: on their way to the head at once.
+std::uint64_t bytes_of_a_checkpoint(const RunConfig& config) {
+  const Compute& compute = *first_compute(config);
+  const std::uint64_t rank = least_state_bytes(config.parts->optimizer, compute.dimension(),
+                                               compute.initial_buffers().numel());
+  return rank * static_cast<std::uint64_t>(config.workers());
+}
+
+// Spawns the actors of a run and wires them up.
+class CrewBuilder {
+ public:
+  // `detach`: workers, evaluations and those who write files get threads of their own.
+  CrewBuilder(caf::actor_system& system, RunConfig& config, bool detach)
+      : system_(system), config_(config), detach_(detach) {
+    const auto since_epoch = system_.clock().now().time_since_epoch();
+    run_start_ns_ = std::chrono::duration_cast<Duration>(since_epoch).count();
+  }
+
+  // Beside the scheduler's threads where the run is real.
+  template <class F, class Config>
+  auto spawn_aside(F behavior, Config config) {
+    return detach_ ? system_.spawn<caf::detached>(behavior, std::move(config))
+                   : system_.spawn(behavior, std::move(config));
+  }
+
+  // All of a run in this process; training begins at once.
+  SupervisorActor build(std::shared_ptr<RunObserver> observer) {
+    SupervisorActor head = spawn_head(std::move(observer));
+    for (Rank rank = 0; rank < config_.ranks; ++rank)
+      crew_.peers.push_back(spawn_peer(rank, head, crew_.evaluator, crew_.tracer));
+    caf::anon_send(head, crew_);
+    return head;
+  }
+
+  // The supervisor and those who serve it, without the ranks.
+  SupervisorActor spawn_head(std::shared_ptr<RunObserver> observer) {
+    SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
+    if (config_.trace) crew_.tracer = spawn_tracer(config_.trace_file, head);
+    if (!config_.checkpoint_folder.empty())
+      crew_.writer = spawn_aside(checkpoint_writer,
+                                 CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
+                                                        config_.keep_checkpoints, head,
+                                                        config_.resume ? config_.resume->path : "",
+                                                        config_.before_first_checkpoint});
+    if (config_.evaluator)
+      crew_.evaluator = system_.spawn(evaluator, EvaluatorConfig{config_.ranks, config_.servers(),
+                                                                 config_.evaluator, head, detach_});
+    return head;
+  }
+
+  TracerActor spawn_tracer(std::string path, TraceOwner owner) {
+    return spawn_aside(tracer, TracerConfig{std::move(path), std::move(owner), trace_budget_});
+  }
+
+  PeerActor spawn_peer(Rank rank, const SupervisorActor& supervisor,
+                       const EvaluatorActor& evaluator, const TracerActor& tracer) {
+    PeerActor spawned = system_.spawn(peer, peer_config(rank, supervisor, evaluator, tracer));
+    const auto attached = config_.transport->attach(rank, make_mailbox_inbox(spawned));
+    GRAPEVINE_CHECK(attached.ok(), attached.error().message);
+    return spawned;
+  }
+
+  const BeginRun& crew() const { return crew_; }
+
+ private:
+  SupervisorConfig supervisor_config(std::shared_ptr<RunObserver> observer) const {
+    SupervisorConfig supervision;
+    supervision.ranks = config_.ranks;
+    supervision.servers = config_.servers();
+    const Compute& compute = *first_compute(config_);
+    supervision.parameters = compute.dimension();
+    supervision.buffers = compute.initial_buffers().numel();
+    supervision.outlives_ranks =
+        config_.outlives_ranks && config_.servers() > 0 && config_.parts->plan.hierarchy == 1;
+    supervision.observer = std::move(observer);
+    if (config_.cluster) supervision.process_down = process_down_of(*config_.cluster);
+    supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;
+    supervision.checkpoints = !config_.checkpoint_folder.empty();
+    supervision.occupied = config_.occupied;
+    if (supervision.checkpoints)
+      supervision.out = run_folder_of(config_.checkpoint_folder + "/latest");
+    supervision.patience = config_.patience;
+    supervision.silence = heartbeats_for(config_.patience).silence;
+    if (config_.cluster)
+      supervision.patience =
+          patience_behind_silence(config_.patience, bytes_of_a_checkpoint(config_));
+    const Horizon& horizon = config_.parts->horizon;
+    supervision.total_epochs = horizon.epoch_of(horizon.steps);
+    supervision.run_start_ns = run_start_ns_;
+    if (config_.resume) {
+      const std::vector<double> epochs = config_.resume->epochs();
+      supervision.resumed_least =
+          *std::min_element(epochs.begin(), epochs.begin() + config_.workers());
+      supervision.resumed_most = config_.resumed_most();
+      supervision.elapsed_before = config_.resume->elapsed();
+      supervision.resumed_from = config_.resume->path;
+    }
+    return supervision;
+  }
+
+  PeerConfig peer_config(Rank rank, const SupervisorActor& supervisor,
+                         const EvaluatorActor& evaluator, const TracerActor& tracer) {
+    PeerConfig peer;
+    peer.rank = rank;
+    peer.ranks = config_.ranks;
+    peer.seed = config_.seed;
+    peer.parts = config_.parts;
+    peer.transport = config_.transport;
+    if (rank < config_.workers()) {
+      const auto& compute = config_.computes[static_cast<std::size_t>(rank)];
+      peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads};
+    }
+    // All ranks start from the same parameters: models are initialised from the job's seed.
+    const auto& first = first_compute(config_);
+    peer.parameters = first->initial_parameters();
+    peer.buffers = first->initial_buffers();
+    if (config_.resume) peer.restored = config_.resume->ranks[static_cast<std::size_t>(rank)];
+    peer.supervisor = supervisor;
+    peer.evaluator = evaluator;
+    peer.tracer = tracer;
+    peer.trace_budget = trace_budget_;
+    peer.detach_worker = detach_;
+    peer.run_start_ns = run_start_ns_;
+    peer.log_every = config_.log_every;
+    return peer;
+  }
+
+  caf::actor_system& system_;
+  RunConfig& config_;
+  const bool detach_;
+  std::int64_t run_start_ns_ = 0;
+  const std::shared_ptr<TraceBudget> trace_budget_ = std::make_shared<TraceBudget>();
+  BeginRun crew_;
+};
+
+}  // namespace
+
+struct Runtime::Impl {
+  RunConfig config;
+  caf::actor_system_config system_config;
+  std::unique_ptr<caf::actor_system> system;
+  std::future<void> all_done;   // of shut_down(): waits for the system, so that it goes first
+  SupervisorActor supervisor;   // of the run, or null in processes other than the head
+  LocalDeputy deputy;           // there
+  std::vector<caf::actor> own;  // must not outlive this
+  std::vector<Rank> attached;  // to the transport: the ranks of this process, once it is in the run
+
+  // An actor may have been spawned without its thread: it would be waited for without end.
+  bool broken = false;
+
+  void start(std::shared_ptr<RunObserver> observer, std::shared_ptr<RunReport> report);
+  void start_in_cluster(std::shared_ptr<RunObserver> observer, std::shared_ptr<RunReport> report);
+  template <class Handle>
+  void keep(const Handle& actor) {
+    if (actor) own.push_back(caf::actor_cast<caf::actor>(actor));
+  }
+};
+
+void Runtime::Impl::start(std::shared_ptr<RunObserver> observer,
+                          std::shared_ptr<RunReport> report) {
+  system = std::make_unique<caf::actor_system>(system_config);
+  if (report) observer = report_aside(*system, std::move(observer), std::move(report));
+  supervisor = CrewBuilder(*system, config, true).build(observer);
+  for (Rank rank = 0; rank < config.ranks; ++rank) attached.push_back(rank);
+}
+
+void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
+                                     std::shared_ptr<RunReport> report) {
+  configure_for_cluster(system_config, config.patience, bytes_of_a_checkpoint(config));
+  system = std::make_unique<caf::actor_system>(system_config);
+  if (report) observer = report_aside(*system, std::move(observer), std::move(report));
+  CrewBuilder builder(*system, config, true);
+  const ClusterConfig& cluster = *config.cluster;
+  const bool is_head = cluster.process == 0;
+  if (is_head)
+    supervisor = builder.spawn_head(observer);
+  else
+    deputy = system->spawn(grapevine::deputy,
+                           DeputyConfig{cluster.process, cluster.processes, head_of(cluster),
+                                        observer, process_down_of(cluster)});
+  keep(builder.crew().tracer);
+  keep(builder.crew().writer);
+  keep(builder.crew().evaluator);
+  const auto joined = join_run(*system, config, supervisor, deputy, builder.crew());
+  if (!joined) {
+    // Whoever answers for this process tells the observer.
+    if (is_head) return caf::anon_send(supervisor, RankFailed{joined.error()});
+    return caf::anon_send(deputy, RunEnded{true, joined.error(), false, ""});
+  }
+  const Welcome& welcome = joined->welcome;
+  TracerActor tracer = builder.crew().tracer;
+  if (!is_head && config.trace && cluster.trace_file) {
+    auto path = cluster.trace_file(welcome.out);
+    if (!path) observer->on_warning("no trace of this process: " + path.error().message);
+    tracer = builder.spawn_tracer(path ? *path : std::string(), deputy);
+    keep(tracer);
+  }
+  Ready ready;
+  ready.process = cluster.process;
+  ready.nonce = joined->nonce;
+  const EvaluatorActor evaluator = welcome.validates ? welcome.evaluator : EvaluatorActor{};
+  for (Rank rank = 0; rank < config.ranks; ++rank) {
+    if (!joined->placement.is_local(rank)) continue;
+    ready.peers.push_back(builder.spawn_peer(rank, welcome.supervisor, evaluator, tracer));
+    attached.push_back(rank);
+    keep(ready.peers.back());
+  }
+  if (!is_head)
+    caf::anon_send(deputy, Appoint{welcome.supervisor, ready.peers, tracer, welcome.out});
+  caf::anon_send(joined->lobby, std::move(ready));
+}
+
+double RunConfig::resumed_most() const {
+  if (!resume) return 0;
+  const std::vector<double> epochs = resume->epochs();
+  // Where there are servers, it is their models that are evaluated.
+  return *std::max_element(epochs.begin() + (servers() > 0 ? workers() : 0), epochs.end());
+}
+
+Runtime::Runtime(RunConfig config, std::shared_ptr<RunObserver> observer,
+                 std::shared_ptr<RunReport> report)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->config = std::move(config);
+  configure_scheduler(impl_->system_config, scheduler_threads());
+  try {
+    if (impl_->config.cluster)
+      impl_->start_in_cluster(observer, std::move(report));
+    else
+      impl_->start(observer, std::move(report));
+  } catch (...) {
+    impl_->broken = true;
+    RunResult result;
+    result.error = Error{Errc::failed,
+                         "the run cannot be started: " + exception_line(std::current_exception())};
+    observer->on_end(std::move(result));
+  }
+}
+
+Runtime::~Runtime() {
+  if (impl_->broken) {
+    static_cast<void>(impl_.release());
+    return;
+  }
+  dismiss();
+  impl_->system->await_all_actors_done();
+}
+
+bool Runtime::shut_down(Duration patience) {
+  if (impl_->broken) return false;
+  dismiss();
+  try {
+    if (!impl_->all_done.valid())
+      impl_->all_done = std::async(
+          std::launch::async, [system = impl_->system.get()] { system->await_all_actors_done(); });
+  } catch (const std::system_error&) {  // no thread to wait in
+    return false;
+  }
+  return impl_->all_done.wait_for(patience) == std::future_status::ready;
+}
+
+void Runtime::dismiss() {
+  for (const Rank rank : std::exchange(impl_->attached, {})) impl_->config.transport->detach(rank);
+  // Whoever was spawned for a run that never began hears of its end here.
+  for (const caf::actor& actor : impl_->own)
+    caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+  impl_->own.clear();
+  impl_->supervisor = SupervisorActor{};
+  impl_->deputy = LocalDeputy{};
+}
+
+void Runtime::request_stop() {
+  if (impl_->supervisor)
+    caf::anon_send(impl_->supervisor, StopRequested{});
+  else
+    caf::anon_send(impl_->deputy, StopRequested{});
+}
+
+void Runtime::request_checkpoint() {
+  if (impl_->supervisor)
+    caf::anon_send(impl_->supervisor, CheckpointRequested{});
+  else
+    caf::anon_send(impl_->deputy, CheckpointRequested{});
+}
+
+namespace {
+
+// Keeps the result for run_virtual, passes everything on.
+class Recorder : public RunObserver {
+ public:
+  explicit Recorder(std::shared_ptr<RunObserver> inner) : inner_(std::move(inner)) {}
+  void on_step(const StepReport& report) override { inner_->on_step(report); }
+  void on_validation(Epoch epoch, const Evaluation& evaluation) override {
+    inner_->on_validation(epoch, evaluation);
+  }
+  void on_checkpoint(const std::string& path) override { inner_->on_checkpoint(path); }
+  void on_warning(const std::string& message) override { inner_->on_warning(message); }
+  void on_end(RunResult result) override {
+    result_ = result;
+    inner_->on_end(std::move(result));
+  }
+  const std::optional<RunResult>& result() const { return result_; }
+
+ private:
+  std::shared_ptr<RunObserver> inner_;
+  std::optional<RunResult> result_;
+};
+
+}  // namespace
+
+RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
+  auto recorder = std::make_shared<Recorder>(std::move(observer));
+  caf::actor_system_config system_config;
+  system_config.set("scheduler.policy", caf::atom("testing"));
+  caf::actor_system system{system_config};
+  auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  CrewBuilder(system, config, false).build(recorder);
+  // One event at a time; where nothing is ready the clock jumps to the next timer.
+  while (!recorder->result()) {
+    if (scheduler.try_run_once()) continue;
+    if (!scheduler.trigger_timeout()) break;
+  }
+  for (Rank rank = 0; rank < config.ranks; ++rank) config.transport->detach(rank);
+  scheduler.run();
+  if (recorder->result()) return *recorder->result();
+  RunResult stuck;
+  stuck.error = Error{Errc::failed, "the simulated run stopped: no actor has anything left to do"};
+  return stuck;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,107 @@
+// Runtime: one training run, of all its ranks in this process or of this process's share of them.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/record/checkpoint.hpp"
+#include "actors/run/delay.hpp"
+#include "actors/run/reporter.hpp"
+#include "actors/run/supervisor.hpp"
+#include "algorithms/wiring/registry.hpp"
+#include "gpu/compute.hpp"
+#include "net/remote.hpp"
+#include "net/transport.hpp"
+
+namespace grapevine {
+
+// This process among those of a run. Process 0 is the head: it supervises, validates and writes.
+struct ClusterConfig {
+  std::int32_t process = 0;
+  std::int32_t processes = 1;
+  std::string head_host;  // where the head listens for the others
+  std::uint16_t head_port = 0;
+  std::string own_host;     // name of this machine: processes with equal names share memory
+  std::string version;      // of this program
+  std::string out;          // of the head
+  std::string listen_host;  // where the head listens; empty: on all interfaces
+  std::string secret;       // of the job, which all its processes know; empty: none
+  std::string job;          // as the launcher calls it; empty: not known
+  std::shared_ptr<RemoteTransport> transport;
+  bool own_address_unknown =
+      false;                   // when that was made: its host is to be found at the rendezvous
+  std::string transport_name;  // must be the same in all processes
+  // Polled while this process waits for the others; true ends the run before it begins. Null:
+  // never.
+  std::function<bool()> cancelled;
+  // The trace of this process in the head's output folder; null: none is written.
+  std::function<Expected<std::string>(const std::string& out)> trace_file;
+  Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect
+};
+
+struct RunConfig {
+  std::int32_t ranks = 1;  // those that train, then the servers of the plan, if any
+  std::uint64_t seed = 1;
+  std::shared_ptr<const SharedParts> parts;
+  std::shared_ptr<Transport> transport;
+  std::optional<ClusterConfig> cluster;  // nothing: all ranks are in this process
+  // By rank that trains; null for those of other processes.
+  std::vector<std::shared_ptr<Compute>> computes;
+  std::shared_ptr<Compute> evaluator;  // null: no validation beside training
+  DelayModel delay;                    // stragglers
+  bool outlives_ranks = true;          // where there are servers: see Supervision
+  int threads = 1;                     // intra-op threads per worker
+  Step log_every = 1;
+  bool trace = true;
+  std::string trace_file;         // empty: hash the trace, write nothing
+  std::string checkpoint_folder;  // empty: no checkpoints
+  double checkpoint_every_epochs = 1;
+  bool keep_checkpoints = true;  // false: a new one replaces the one before it
+  // Called once, by the writer's thread, before it writes the first one. Null: nothing to do.
+  std::function<void()> before_first_checkpoint;
+  bool occupied = false;  // the folder holds another run's: none is written before the first step
+  JobIdentity identity;
+  std::optional<Checkpoint> resume;
+  Duration patience{std::chrono::seconds(300)};
+
+  std::int32_t servers() const { return parts->plan.servers; }
+  std::int32_t workers() const { return ranks - servers(); }
+  // Epochs that the checkpoint's fastest rank had behind it: no validation of them is to come.
+  double resumed_most() const;
+};
+
+// A run on real threads: CAF's scheduler for peers, a thread of its own for each worker.
+class Runtime {
+ public:
+  // Starts training; the observer's on_end is called exactly once. In a cluster this waits for the
+  // other processes, at most twice their patience; whatever is wrong ends the run in all of them.
+  // `report` (may be null): told of the same, on a thread of its own; it has heard of everything
+  // once shut_down() has succeeded. REQUIRES: a valid config.
+  Runtime(RunConfig config, std::shared_ptr<RunObserver> observer,
+          std::shared_ptr<RunReport> report = nullptr);
+  // Waits for the actors to end: call it after on_end, and not where shut_down() has failed.
+  ~Runtime();
+
+  // Waits for the actors to end, for at most about `patience`. False: a thread does not come back
+  // from where it is, e.g. a module that loops or a read that hangs. What it uses must then stay:
+  // leak this object, and end the process without destructors. REQUIRES: after on_end.
+  bool shut_down(Duration patience);
+
+  // Thread-safe; not for signal handlers.
+  void request_stop();
+  void request_checkpoint();
+
+ private:
+  struct Impl;
+  void dismiss();
+  std::unique_ptr<Impl> impl_;
+};
+
+// The same actors in virtual time, on the calling thread, under CAF's testing scheduler: equal
+// configs give equal traces. A worker's computation takes what `config.delay` says and no real time
+// counts. Returns what on_end was given. Throws nothing; a run that stops making progress is an
+// error.
+RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer);
+
+}  // namespace grapevine

@@ -1,0 +1,177 @@
+#include "actors/run/validate.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "algorithms/parts/server_rules.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr std::size_t kLongestText = 4096;      // of a name or a version
+constexpr std::size_t kLongestAddress = 65536;  // of a transport
+constexpr std::size_t kMostOptions = 4096;
+constexpr double kMostEpochs = 1e12;  // so that whole numbers of them, and of parts, can be counted
+
+Error stray(const std::string& what) { return {Errc::protocol, what}; }
+
+Expected<void> check_rank(const char* what, Rank rank, std::int32_t ranks) {
+  if (rank >= 0 && rank < ranks) return {};
+  return stray(std::string(what) + " of rank " + std::to_string(rank) + " in a run of " +
+               std::to_string(ranks));
+}
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < ' '; }
+
+// One line, of a length that a line has.
+Expected<void> check_text(const char* what, const std::string& text) {
+  if (text.size() <= kLongestText && std::none_of(text.begin(), text.end(), is_control)) return {};
+  return stray(std::string(what) + " with an invalid text");
+}
+
+Error unusable(Rank rank, const std::string& what, std::int64_t expected, std::int64_t found) {
+  return {Errc::failed, "rank " + std::to_string(rank) + ": its " + what + " came with " +
+                            std::to_string(found) + " elements instead of " +
+                            std::to_string(expected) + ": is memory short, there or in process 0?"};
+}
+
+// `expected`: elements; -1: not known. An empty tensor may be left out.
+Expected<void> check_tensor(Rank rank, const std::string& what, const FrozenTensor& tensor,
+                            std::int64_t expected) {
+  const bool flat =
+      !tensor.defined() || (tensor.sizes().size() == 1 && tensor.dtype() == at::ScalarType::Float);
+  if (!flat)
+    return Error{Errc::failed, "rank " + std::to_string(rank) + ": its " + what +
+                                   " is no vector of single precision"};
+  if (expected >= 0 && tensor.numel() != expected)
+    return unusable(rank, what, expected, tensor.numel());
+  return {};
+}
+
+Expected<void> check_read(Rank rank, const std::string& what, const StateDict& state) {
+  if (state.entries().count(kUnreadable) == 0) return {};
+  return Error{Errc::failed, "rank " + std::to_string(rank) + ": its " + what +
+                                 " could not be read: is memory short in process 0?"};
+}
+
+Expected<void> check_model(Rank rank, const FrozenTensor& z, const FrozenTensor& buffers,
+                           const World& world) {
+  const bool server = rank >= world.workers();
+  std::int64_t elements = world.parameters;
+  if (server && elements >= 0)
+    elements = slice_of(world.parameters, world.servers, rank - world.workers()).size;
+  if (auto checked = check_tensor(rank, "model", z, elements); !checked) return checked;
+  // A server may be without.
+  const std::int64_t own = server && !buffers.defined() ? -1 : world.buffers;
+  return check_tensor(rank, "buffers", buffers, own);
+}
+
+}  // namespace
+
+Expected<void> check(const StepReport& report, const World& world) {
+  if (auto checked = check_rank("a step", report.rank, world.workers()); !checked) return checked;
+  const auto counts = [](double epochs) { return epochs >= 0 && epochs <= kMostEpochs; };
+  if (report.step < 0 || report.samples < 0 || !counts(report.epoch) || !counts(report.epochs_done))
+    return stray("a step of rank " + std::to_string(report.rank) + " with invalid numbers");
+  return {};
+}
+
+Expected<void> check(const RankFinished& finished, const World& world) {
+  return check_rank("the last step", finished.rank, world.ranks);
+}
+
+Expected<void> check(const RankSnapshot& snapshot, const World& world) {
+  if (auto checked = check_rank("a snapshot", snapshot.rank, world.ranks); !checked) return checked;
+  if (snapshot.step < 0)
+    return stray("a snapshot of rank " + std::to_string(snapshot.rank) + " at a negative step");
+  return check_read(snapshot.rank, "state for a checkpoint", snapshot.state);
+}
+
+Expected<void> check(const SnapshotRefused& refused, const World& world) {
+  return check_rank("a snapshot that was refused", refused.rank, world.ranks);
+}
+
+Expected<void> check(const RankReport& report, const World& world, bool with_model) {
+  if (auto checked = check_rank("a report", report.rank, world.ranks); !checked) return checked;
+  if (report.step < 0)
+    return stray("a report of rank " + std::to_string(report.rank) + " at a negative step");
+  if (auto checked = check_read(report.rank, "figures", report.measures); !checked) return checked;
+  if (!with_model) return {};
+  return check_model(report.rank, report.z, report.buffers, world);
+}
+
+Expected<void> check(const EpochModel& model, const World& world) {
+  if (auto checked = check_rank("a model", model.rank, world.ranks); !checked) return checked;
+  if (model.epoch < 0)
+    return stray("a model of rank " + std::to_string(model.rank) + " of a negative epoch");
+  // Beside servers a worker sends its buffers alone.
+  const bool buffers_alone = world.servers > 0 && model.rank < world.workers();
+  if (buffers_alone)
+    return check_tensor(model.rank, "buffers", model.buffers,
+                        model.buffers.defined() ? world.buffers : -1);
+  return check_model(model.rank, model.z, model.buffers, world);
+}
+
+Expected<void> check(const Farewell& farewell, const World& world) {
+  if (farewell.process > 0 && farewell.process < world.processes) return {};
+  return stray("the end of process " + std::to_string(farewell.process) + " in a run of " +
+               std::to_string(world.processes));
+}
+
+Expected<void> check(const PeerLost& lost, const World& world) {
+  return check_rank("the loss", lost.peer, world.ranks);
+}
+
+Expected<void> check(const LinkLost& lost, const World& world) {
+  for (const Rank rank : {lost.reporter, lost.peer})
+    if (auto checked = check_rank("the loss of a link", rank, world.ranks); !checked)
+      return checked;
+  return {};
+}
+
+Expected<void> check(const Join& join) {
+  for (const std::string* text : {&join.job, &join.version, &join.host, &join.nonce, &join.proof})
+    if (auto checked = check_text("a process", *text); !checked) return checked;
+  if (join.address.size() > kLongestAddress || join.identity.size() > kMostOptions)
+    return stray("a process with an invalid address or invalid options");
+  for (const auto& [key, value] : join.identity)
+    for (const std::string* text : {&key, &value})
+      if (auto checked = check_text("a process", *text); !checked) return checked;
+  if (join.process != 0 && !join.deputy) return stray("a process without its own actor");
+  return {};
+}
+
+std::string one_line(std::string text) {
+  if (text.size() > kLongestText) text.resize(kLongestText);
+  std::replace_if(text.begin(), text.end(), is_control, ' ');
+  return text;
+}
+
+std::uint64_t least_state_bytes(const OptimizerConfig& optimizer, std::int64_t parameters,
+                                std::int64_t buffers) {
+  std::uint64_t copies = 1;
+  if (optimizer.name == "sgd" && optimizer.momentum > 0) copies = 2;
+  if (optimizer.name != "sgd") copies = 3;
+  return sizeof(float) *
+         (copies * static_cast<std::uint64_t>(parameters) + static_cast<std::uint64_t>(buffers));
+}
+
+Expected<void> check_state_size(const OptimizerConfig& optimizer, std::int64_t parameters,
+                                std::int64_t buffers) {
+  const std::uint64_t bytes = least_state_bytes(optimizer, parameters, buffers);
+  if (bytes <= kMostMessageBytes) return {};
+  return bad_input("a model of " + std::to_string(parameters) + " parameters with --optimizer " +
+                   optimizer.name + ": the state of a rank takes at least " +
+                   std::to_string(bytes) + " bytes, and at most " +
+                   std::to_string(kMostMessageBytes) +
+                   " can be sent to process 0 for a checkpoint: train in one process, or choose a "
+                   "smaller model or an optimizer with less state");
+}
+
+void Gate::ignore(const std::string& why) {
+  if (const auto more = limit_.admit())
+    spdlog::warn("ignored a message that no process of this run sends: {}{}", why, *more);
+}
+
+}  // namespace grapevine

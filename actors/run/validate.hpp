@@ -1,0 +1,77 @@
+// The boundary to other processes: what a message from one of them must be before an actor uses it.
+// Whoever reaches a port of a process can send its actors any message that exists; and a process of
+// the run whose memory is short may lose what a message carried.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "actors/protocol.hpp"
+#include "algorithms/parts/optimizer.hpp"
+#include "messages/expected.hpp"
+#include "messages/text/log_limit.hpp"
+
+namespace grapevine {
+
+// The run that messages must fit.
+struct World {
+  std::int32_t processes = 1;
+  std::int32_t ranks = 1;        // servers included
+  std::int32_t servers = 0;      // the last ranks
+  std::int64_t parameters = -1;  // d; -1: not known, and not checked
+  std::int64_t buffers = -1;     // b; "
+
+  std::int32_t workers() const { return ranks - servers; }
+  bool has_rank(Rank rank) const { return rank >= 0 && rank < ranks; }
+};
+
+// Errors: protocol: no rank or process of this run sends that: it is to be ignored; failed: one of
+// this run sent what cannot be used, which the text names: the run is to end.
+Expected<void> check(const StepReport& report, const World& world);
+Expected<void> check(const RankFinished& finished, const World& world);
+Expected<void> check(const RankSnapshot& snapshot, const World& world);
+Expected<void> check(const SnapshotRefused& refused, const World& world);
+// `with_model`: one was asked for.
+Expected<void> check(const RankReport& report, const World& world, bool with_model);
+Expected<void> check(const EpochModel& model, const World& world);
+Expected<void> check(const Farewell& farewell, const World& world);
+Expected<void> check(const PeerLost& lost, const World& world);
+Expected<void> check(const LinkLost& lost, const World& world);
+// Its texts and numbers alone; the lobby knows who belongs to the run.
+Expected<void> check(const Join& join);
+
+// The text of a message that counts whatever its text is: cut to 4 KiB, control characters replaced
+// by spaces.
+std::string one_line(std::string text);
+
+// Bytes that the state of a worker has at least: the model, its buffers and the optimizer's state.
+std::uint64_t least_state_bytes(const OptimizerConfig& optimizer, std::int64_t parameters,
+                                std::int64_t buffers);
+// Errors (bad_input): a run of several processes whose checkpoints cannot be sent to process 0.
+Expected<void> check_state_size(const OptimizerConfig& optimizer, std::int64_t parameters,
+                                std::int64_t buffers);
+
+// What was checked, seen by the actor that is about to use it: `checked` itself decides whether; an
+// error of protocol is logged, now and then.
+class Gate {
+ public:
+  // False: the message is to be ignored. `on_failed(Error)` is told what ends the run.
+  template <class OnFailed>
+  bool admits(const Expected<void>& checked, OnFailed on_failed) {
+    if (checked) return true;
+    if (checked.error().code == Errc::protocol)
+      ignore(checked.error().message);
+    else
+      on_failed(checked.error());
+    return false;
+  }
+  bool admits(const Expected<void>& checked) {
+    return admits(checked, [this](const Error& error) { ignore(error.message); });
+  }
+
+ private:
+  void ignore(const std::string& why);
+
+  LogLimit limit_;
+};
+
+}  // namespace grapevine

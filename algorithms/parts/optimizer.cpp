@@ -1,0 +1,214 @@
+// SGD does not go through torch::optim, which passes over memory once per operation and allocates
+// temporaries of the model's size. kernels_bench, 25 M parameters, momentum 0.9, one thread,
+// LibTorch 1.13 (median CPU time of a step, 7 runs, shared 2-core machine): the fused pass takes
+// 16-17 ms under every rule; torch::optim::SGD 28 ms (1.7x) plain, 111 ms (6.7x) with nesterov,
+// 115 ms (6.9x) with weight decay, 190 ms (11x) with both. Adam and AdamW stay torch::optim.
+#include "algorithms/parts/optimizer.hpp"
+
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "algorithms/kernels/kernels.hpp"
+#include "messages/check.hpp"
+#include "messages/text/names.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr const char* kNameEntry = "optimizer";
+
+Expected<void> check_name(const StateDict& state, const std::string& name) {
+  Expected<std::string> saved = state.text(kNameEntry);
+  if (!saved) return saved.error();
+  if (*saved == name) return {};
+  return bad_input("saved state is of optimizer '" + *saved + "', this run uses '" + name +
+                   "': resume with --optimizer " + *saved);
+}
+
+// A tensor of the state, as a copy of its own.
+Expected<at::Tensor> load_flat(const StateDict& state, const std::string& name, std::int64_t d) {
+  Expected<at::Tensor> saved = state.flat_tensor(name, d);
+  if (!saved) return saved.error();
+  return saved->clone(at::MemoryFormat::Contiguous);
+}
+
+class FusedSgd : public Optimizer {
+ public:
+  explicit FusedSgd(const OptimizerConfig& config) : config_(config) {}
+
+  // wd z = (wd / w) x.
+  void step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& gradient, double lr,
+                 double scale, double w) override {
+    if (config_.momentum != 0 && !velocity_.defined()) velocity_ = at::zeros_like(x);
+    kernels::sgd_step_into(
+        out, x, velocity_, gradient,
+        {lr, config_.momentum, config_.weight_decay / w, config_.nesterov, scale});
+  }
+
+  StateDict save() const override {
+    StateDict state;
+    state.put(kNameEntry, config_.name);
+    if (velocity_.defined()) state.put("velocity", velocity_.clone());
+    return state;
+  }
+
+  Expected<void> load(const StateDict& state, std::int64_t d) override {
+    if (Expected<void> name = check_name(state, config_.name); !name) return name;
+    at::Tensor velocity;
+    if (config_.momentum != 0 && state.entries().count("velocity") > 0) {
+      Expected<at::Tensor> saved = load_flat(state, "velocity", d);
+      if (!saved) return saved.error();
+      velocity = *std::move(saved);
+    }
+    velocity_ = std::move(velocity);
+    return {};
+  }
+
+ private:
+  const OptimizerConfig config_;
+  at::Tensor velocity_;  // [d]; undefined before the first step and without momentum
+};
+
+// Adam and AdamW, which share the shape of their options and state. torch::optim keys its state by
+// the identity of the parameter: handle_ is that one parameter for ever, and each step lends it the
+// bytes of the caller's x. Between steps it holds an empty tensor, so that x has one owner again.
+template <class Algorithm, class Options, class State>
+class TorchOptimizer : public Optimizer {
+ public:
+  explicit TorchOptimizer(const OptimizerConfig& config)
+      : name_(config.name),
+        weight_decay_(config.weight_decay),
+        empty_(at::empty({0}, at::kFloat)),
+        handle_(at::empty({0}, at::kFloat)),
+        algorithm_({handle_}, Options(0).betas({config.beta1, config.beta2}).eps(config.eps)) {}
+
+  void step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& gradient, double lr,
+                 double scale, double w) override {
+    GRAPEVINE_CHECK(x.is_contiguous() && x.dim() == 1 && x.sizes() == gradient.sizes(),
+                    "x and gradient must be flat and of one size");
+    if (const State* state = current())
+      GRAPEVINE_CHECK(state->exp_avg().sizes() == x.sizes(), "optimizer state is of ",
+                      state->exp_avg().numel(), " parameters, x of ", x.numel());
+    if (!out.is_same(x)) out.copy_(x);
+    update(out, gradient, lr, w);
+    if (scale != 1) kernels::scale(out, scale);
+  }
+
+  StateDict save() const override {
+    StateDict saved;
+    saved.put(kNameEntry, name_);
+    if (const State* state = current()) {
+      saved.put("step", static_cast<std::int64_t>(state->step()));
+      saved.put("exp_avg", state->exp_avg().clone());
+      saved.put("exp_avg_sq", state->exp_avg_sq().clone());
+    }
+    return saved;
+  }
+
+  Expected<void> load(const StateDict& saved, std::int64_t d) override {
+    if (Expected<void> name = check_name(saved, name_); !name) return name;
+    if (saved.entries().count("step") == 0) {
+      algorithm_.state().clear();
+      return {};
+    }
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+    Expected<std::int64_t> step = saved.integer_in("step", 1, kMost);
+    if (!step) return step.error();
+    Expected<at::Tensor> mean = load_flat(saved, "exp_avg", d);
+    if (!mean) return mean.error();
+    Expected<at::Tensor> square = load_flat(saved, "exp_avg_sq", d);
+    if (!square) return square.error();
+    replace_state(*step, *std::move(mean), *std::move(square));
+    return {};
+  }
+
+ private:
+  // The state after a step, or nullptr before the first.
+  const State* current() const {
+    const auto& states = algorithm_.state();
+    return states.empty() ? nullptr : static_cast<const State*>(states.begin()->second.get());
+  }
+
+  // wd z = (wd / w) x: torch adds that to the gradient (Adam), or takes lr times that off x
+  // (AdamW).
+  void update(const at::Tensor& x, const at::Tensor& gradient, double lr, double w) {
+    auto& options = static_cast<Options&>(algorithm_.param_groups().front().options());
+    options.lr(lr);
+    options.weight_decay(weight_decay_ / w);
+    handle_.set_data(x);
+    handle_.mutable_grad() = gradient;
+    algorithm_.step();
+    handle_.mutable_grad() = at::Tensor();
+    handle_.set_data(empty_);
+  }
+
+  // LibTorch 1.13 and 2 name the entry of a parameter differently; a step of no elements lets
+  // either make its own.
+  void replace_state(std::int64_t step, at::Tensor mean, at::Tensor square) {
+    algorithm_.state().clear();
+    update(empty_, empty_, 0, 1);
+    auto& state = static_cast<State&>(*algorithm_.state().begin()->second);
+    state.step(step);
+    state.exp_avg(std::move(mean));
+    state.exp_avg_sq(std::move(square));
+  }
+
+  const std::string name_;
+  const double weight_decay_;
+  const at::Tensor empty_;
+  at::Tensor handle_;
+  Algorithm algorithm_;
+};
+
+using torch::optim::Adam;
+using torch::optim::AdamOptions;
+using torch::optim::AdamParamState;
+using torch::optim::AdamW;
+using torch::optim::AdamWOptions;
+using torch::optim::AdamWParamState;
+
+Expected<void> check_config(const OptimizerConfig& config) {
+  const auto negative = [](double value) { return !(std::isfinite(value) && value >= 0); };
+  const auto outside = [](double kept) { return !(kept >= 0 && kept < 1); };
+  if (negative(config.weight_decay))
+    return bad_input("--weight-decay " + number_text(config.weight_decay) +
+                     ": expected a finite number >= 0");
+  if (config.name == "sgd") {
+    if (outside(config.momentum))
+      return bad_input("--momentum " + number_text(config.momentum) +
+                       ": expected a number in [0, 1), like 0.9");
+    if (config.nesterov && config.momentum == 0)
+      return bad_input("--nesterov without momentum: set --momentum above 0, like 0.9");
+    return {};
+  }
+  if (outside(config.beta1) || outside(config.beta2))
+    return bad_input("bad betas " + number_text(config.beta1) + ", " + number_text(config.beta2) +
+                     " of optimizer '" + config.name + "': expected numbers in [0, 1)");
+  if (negative(config.eps))
+    return bad_input("bad eps " + number_text(config.eps) + " of optimizer '" + config.name +
+                     "': expected a finite number >= 0");
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> optimizer_names() { return {"sgd", "adam", "adamw"}; }
+
+Expected<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerConfig& config) {
+  using Made = std::unique_ptr<Optimizer>;
+  const bool sgd = config.name == "sgd", adam = config.name == "adam";
+  if (!sgd && !adam && config.name != "adamw")
+    return unknown_name("optimizer", config.name, optimizer_names());
+  if (Expected<void> valid = check_config(config); !valid) return valid.error();
+  if (sgd) return Made(std::make_unique<FusedSgd>(config));
+  if (adam)
+    return Made(std::make_unique<TorchOptimizer<Adam, AdamOptions, AdamParamState>>(config));
+  return Made(std::make_unique<TorchOptimizer<AdamW, AdamWOptions, AdamWParamState>>(config));
+}
+
+}  // namespace grapevine

@@ -1,0 +1,102 @@
+// The presets: nothing but wirings. No role knows these names.
+#include <array>
+#include <sstream>
+
+#include "algorithms/wiring/wiring.hpp"
+#include "messages/text/names.hpp"
+
+namespace grapevine {
+namespace {
+
+struct Row {
+  const char* name;
+  const char* title;
+  const char* paper;
+  const char* keys;  // "KEY=VALUE …"; others are as in a new Wiring
+};
+
+constexpr std::array<Row, 19> kTable = {{
+    {"ar", "All-reduce SGD",
+     "Patarasuk & Yuan 2009 (ring all-reduce); synchronous data parallelism",
+     "exchange=aggregate pack=gradient"},
+    {"sgp", "Stochastic Gradient Push", "Assran et al., ICML 2019, Algorithm 1",
+     "exchange=gossip pack=model averaging=push-sum topology=exponential peers=1"},
+    {"osgp", "Overlap Stochastic Gradient Push", "Assran et al., ICML 2019, Algorithm 2",
+     "exchange=gossip pack=model averaging=push-sum topology=exponential peers=1 overlap=true "
+     "staleness=0"},
+    {"d-psgd", "Decentralized parallel SGD", "Lian et al., NeurIPS 2017, Algorithm 1",
+     "exchange=gossip pack=model averaging=symmetric topology=exponential peers=1 update=after"},
+    {"ad-psgd", "Asynchronous decentralized parallel SGD", "Lian et al., ICML 2018, Algorithm 1",
+     "exchange=bilateral pack=model topology=bipartite-exponential peers=1"},
+    {"eager-solo", "Eager-SGD with solo all-reduce", "Li et al., PPoPP 2020, Algorithm 2",
+     "exchange=partial pack=gradient activation=solo staleness=10"},
+    {"eager-majority", "Eager-SGD with majority all-reduce", "Li et al., PPoPP 2020, Algorithm 2",
+     "exchange=partial pack=gradient activation=majority staleness=10"},
+    {"eager-quorum", "Eager-SGD that waits for a number of ranks",
+     "after Li et al., PPoPP 2020, section 4",
+     "exchange=partial pack=gradient activation=quorum staleness=10"},
+    {"wagma", "Wait-avoiding group model averaging SGD", "Li et al., TPDS 2021, Algorithm 2",
+     "exchange=group pack=model staleness=10"},
+    {"topk", "Top-k sparsified SGD with error feedback",
+     "Shi et al., IJCAI 2019; Lin et al., ICLR 2018",
+     "exchange=aggregate pack=gradient compress=top-k density=0.001 sparse_reduce=all-gather"},
+    {"topk2", "Top-k, selected again from the sum", "Shi et al., ICDCS 2019",
+     "exchange=aggregate pack=gradient compress=top-k density=0.001 "
+     "sparse_reduce=all-gather-reselect"},
+    {"gtopk", "Global top-k", "Shi et al., ICDCS 2019, Algorithm 4",
+     "exchange=aggregate pack=gradient compress=top-k density=0.001 sparse_reduce=butterfly"},
+    {"choco-sgd", "Gossip with compressed differences",
+     "Koloskova, Stich, Jaggi, ICML 2019, Algorithm 2",
+     "exchange=gossip pack=model averaging=symmetric topology=ring peers=1 compress=top-k "
+     "density=0.1"},
+    {"gem", "Gradient energy matching", "Hermans & Louppe 2018",
+     "exchange=server rule=gem servers=1 kappa=1"},
+    {"downpour", "DOWNPOUR", "Dean et al., NeurIPS 2012, section 4.1",
+     "exchange=server rule=downpour servers=1 window=1"},
+    {"adaptive", "Staleness-aware asynchronous SGD",
+     "Zhang et al., IJCAI 2016; DynSGD: Jiang et al., SIGMOD 2017",
+     "exchange=server rule=adaptive servers=1 window=1"},
+    {"easgd", "Asynchronous elastic averaging SGD",
+     "Zhang, Choromanska & LeCun, NeurIPS 2015, Algorithm 1",
+     "exchange=server rule=easgd servers=1 window=4 elasticity=0.9"},
+    {"local-sgd", "Local SGD", "Stich, ICLR 2019; Lin et al., ICLR 2020",
+     "exchange=aggregate pack=model local_steps=8"},
+    {"diloco", "DiLoCo", "Douillard et al. 2023, Algorithm 1",
+     "exchange=aggregate pack=difference local_steps=50 outer=nesterov"},
+}};
+
+Preset make_preset(const Row& row) {
+  Preset preset{row.name, row.title, row.paper, {}};
+  std::istringstream keys(row.keys);
+  for (std::string text; keys >> text;) {
+    const std::size_t at = text.find('=');
+    GRAPEVINE_CHECK(at != std::string::npos, preset.name, ": ", text);
+    const auto set = preset.wiring.set(text.substr(0, at), text.substr(at + 1));
+    GRAPEVINE_CHECK(set.ok(), preset.name, ": ", set.error().message);
+  }
+  return preset;
+}
+
+std::vector<Preset> make_presets() {
+  std::vector<Preset> presets;
+  for (const Row& row : kTable) presets.push_back(make_preset(row));
+  return presets;
+}
+
+}  // namespace
+
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> all = make_presets();
+  return all;
+}
+
+Expected<Preset> find_preset(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) {
+    if (preset.name == name) return preset;
+    names.push_back(preset.name);
+  }
+  return unknown_name("algorithm", name, names);
+}
+
+}  // namespace grapevine

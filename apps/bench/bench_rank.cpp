@@ -1,0 +1,342 @@
+#include "apps/bench/bench_rank.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "algorithms/collectives/ring_all_reduce.hpp"
+#include "messages/random.hpp"
+
+namespace grapevine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kWarmUps = 2;
+
+Envelope envelope(Rank from, Rank to, Chunk chunk) {
+  Envelope e;
+  e.from = from;
+  e.to = to;
+  e.payload = std::move(chunk);
+  return e;
+}
+
+// ---- Point to point
+
+// What a message asks of its receiver, in Chunk::round.
+constexpr std::int32_t kNothing = 0;
+constexpr std::int32_t kAnswer = 1;
+constexpr std::int32_t kEnd = 2;
+
+FrozenTensor bytes_of(std::int64_t count) {
+  return FrozenTensor::freeze(at::zeros({count}, at::TensorOptions(at::kByte)));
+}
+
+// Rank 0 sends, rank 1 answers. All of a measurement happens on the transport's threads, as an
+// actor's replies would; the thread of run() waits for its end.
+class PointToPoint final : public BenchRank,
+                           public Inbox,
+                           public std::enable_shared_from_this<PointToPoint> {
+ public:
+  PointToPoint(Transport& transport, Rank rank, const BenchPlan& plan)
+      : transport_(transport), rank_(rank), plan_(plan) {}
+
+  Expected<void> attach() override { return transport_.attach(rank_, shared_from_this()); }
+
+  Expected<void> run(const OnTimes& on_times) override {
+    Expected<void> done = rank_ == 0 ? measure(on_times) : wait([this] { return over_; });
+    transport_.detach(rank_);
+    return done;
+  }
+
+ private:
+  Expected<void> measure(const OnTimes& on_times) {
+    for (const std::int64_t bytes : plan_.bytes) {
+      begin(bytes);
+      const auto count = static_cast<std::size_t>(plan_.iterations + kWarmUps);
+      Expected<void> done = wait([&] { return seconds_.size() == count; });
+      if (!done) return done;
+      seconds_.erase(seconds_.begin(), seconds_.begin() + kWarmUps);
+      on_times(bytes, std::move(seconds_));
+    }
+    for (Rank peer = 1; peer < transport_.world_size(); ++peer)
+      transport_.send(envelope(0, peer, {0, kEnd, 0, bytes_of(0)}));
+    return {};
+  }
+
+  void begin(std::int64_t bytes) {
+    seconds_.clear();
+    data_ = bytes_of(bytes);
+    burst_ = point_to_point_burst(bytes);
+    send_burst();
+  }
+
+  void send_burst() {
+    start_ = Clock::now();
+    for (std::int64_t i = 1; i <= burst_; ++i)
+      transport_.send(envelope(0, 1, {0, i == burst_ ? kAnswer : kNothing, 0, data_}));
+  }
+
+  void deliver(Envelope e) override {
+    const auto& chunk = std::get<Chunk>(e.payload);
+    if (rank_ == 0) return take_answer();
+    heard_.store(true, std::memory_order_relaxed);
+    if (chunk.round == kAnswer) transport_.send(envelope(rank_, e.from, {0, kNothing, 0, answer_}));
+    if (chunk.round != kEnd) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    over_ = true;
+    changed_.notify_all();
+  }
+
+  void take_answer() {
+    bool again = false;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      heard_.store(true, std::memory_order_relaxed);
+      seconds_.push_back(to_seconds(Clock::now() - start_) / static_cast<double>(burst_));
+      again = seconds_.size() < static_cast<std::size_t>(plan_.iterations + kWarmUps);
+      if (!again) changed_.notify_all();
+    }
+    if (again) send_burst();
+  }
+
+  void peer_down(Rank peer, const std::string&) override {
+    if (peer != partner()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    lost_ = true;
+    changed_.notify_all();
+  }
+
+  // Rank 0 and 1 give up when nothing comes for `patience`; the others only stand by.
+  template <class Done>
+  Expected<void> wait(const Done& done) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      heard_.store(false, std::memory_order_relaxed);
+      const bool woken = changed_.wait_for(lock, plan_.patience, [&] { return done() || lost_; });
+      if (done()) return {};
+      if (lost_) return lost(rank_, partner());
+      if (!woken && rank_ <= 1 && !heard_.load(std::memory_order_relaxed))
+        return nothing_heard(rank_, plan_.patience);
+    }
+  }
+
+  // The rank whose end ends this one: the others see an end through them.
+  Rank partner() const { return rank_ == 0 ? 1 : 0; }
+
+  Transport& transport_;
+  const Rank rank_;
+  const BenchPlan plan_;
+  const FrozenTensor answer_ = bytes_of(kRoundTripBytes);
+
+  // Of the measurement under way: one thread at a time, from begin() to the last answer.
+  FrozenTensor data_;
+  std::int64_t burst_ = 1;
+  Clock::time_point start_;
+
+  std::atomic<bool> heard_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<double> seconds_;  // guarded by mutex_
+  bool over_ = false;            // guarded by mutex_
+  bool lost_ = false;            // guarded by mutex_
+};
+
+// ---- All-reduce
+
+// What has arrived, for the thread that works on it.
+class ChunkQueue final : public Inbox {
+ public:
+  explicit ChunkQueue(Rank left) : left_(left) {}
+
+  void deliver(Envelope e) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    waiting_.push_back(std::move(std::get<Chunk>(e.payload)));
+    changed_.notify_one();
+  }
+  // Everything comes from the left neighbour: a rank that loses another one ends, and so on.
+  void peer_down(Rank peer, const std::string&) override {
+    if (peer != left_) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    lost_ = true;
+    changed_.notify_one();
+  }
+
+  Expected<Chunk> next(Rank rank, Duration patience) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const bool woken =
+        changed_.wait_for(lock, patience, [this] { return !waiting_.empty() || lost_; });
+    if (!woken) return nothing_heard(rank, patience);
+    if (waiting_.empty()) return lost(rank, left_);
+    Chunk chunk = std::move(waiting_.front());
+    waiting_.pop_front();
+    return chunk;
+  }
+
+ private:
+  const Rank left_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Chunk> waiting_;  // guarded by mutex_
+  bool lost_ = false;          // guarded by mutex_
+};
+
+// In [-1, 1), the same on every rank: all can tell what the sum has to be.
+float pseudo_random(Rank rank, std::int64_t i) {
+  const std::uint64_t bits =
+      mix_seed(static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(i));
+  return static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31F;
+}
+
+// The sum of element i, taken in the order of the ring: the rank that slice `slice` is named after
+// comes first.
+float ring_sum(std::int32_t ranks, std::int32_t slice, std::int64_t i) {
+  float sum = pseudo_random(slice, i);
+  for (std::int32_t hop = 1; hop < ranks; ++hop) sum += pseudo_random((slice + hop) % ranks, i);
+  return sum;
+}
+
+// To the last bit: 0.0F and -0.0F, which compare equal, are different sums.
+std::uint32_t bits_of(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+Expected<void> check_sum(const at::Tensor& sum, std::int32_t ranks, Rank rank) {
+  const float* values = sum.data_ptr<float>();
+  for (std::int32_t slice = 0; slice < ranks; ++slice) {
+    const std::int64_t end = sum.numel() * (slice + 1) / ranks;
+    for (std::int64_t i = sum.numel() * slice / ranks; i < end; ++i) {
+      const float wanted = ring_sum(ranks, slice, i);
+      if (bits_of(wanted) != bits_of(values[i]))
+        return Error{Errc::failed, "wrong sum: element " + std::to_string(i) + " on rank " +
+                                       std::to_string(rank) + " is " + std::to_string(values[i]) +
+                                       ", expected " + std::to_string(wanted)};
+    }
+  }
+  return {};
+}
+
+class AllReduce final : public BenchRank {
+ public:
+  AllReduce(Transport& transport, Rank rank, const BenchPlan& plan)
+      : transport_(transport), rank_(rank), plan_(plan), ring_(all_ranks(transport.world_size())) {
+    const Rank left = (rank_ + ranks() - 1) % ranks();
+    queue_ = std::make_shared<ChunkQueue>(left);
+  }
+
+  Expected<void> attach() override { return transport_.attach(rank_, queue_); }
+
+  Expected<void> run(const OnTimes& on_times) override {
+    Expected<void> done = measure(on_times);
+    transport_.detach(rank_);
+    return done;
+  }
+
+ private:
+  std::int32_t ranks() const { return static_cast<std::int32_t>(ring_.size()); }
+
+  Expected<void> measure(const OnTimes& on_times) {
+    for (const std::int64_t bytes : plan_.bytes) {
+      std::vector<double> seconds;
+      if (Expected<void> done = measure(bytes, seconds); !done) return done;
+      if (rank_ == 0) on_times(bytes, std::move(seconds));
+    }
+    return barrier();
+  }
+
+  Expected<void> measure(std::int64_t bytes, std::vector<double>& seconds) {
+    const std::int64_t floats = std::max<std::int64_t>(1, bytes / std::int64_t{sizeof(float)});
+    at::Tensor values = at::empty({floats}, at::TensorOptions(at::kFloat));
+    for (std::int64_t i = 0; i < floats; ++i) values.data_ptr<float>()[i] = pseudo_random(rank_, i);
+    if (Expected<void> done = reduce(values); !done) return done;
+    if (Expected<void> right = check_sum(values, ranks(), rank_); !right) return right;
+    for (std::int64_t i = -kWarmUps; i < plan_.iterations; ++i) {
+      values.fill_(1);
+      if (Expected<void> done = barrier(); !done) return done;
+      const auto start = Clock::now();
+      if (Expected<void> done = reduce(values); !done) return done;
+      if (i >= 0) seconds.push_back(to_seconds(Clock::now() - start));
+    }
+    return {};
+  }
+
+  // No rank has the sum of nothing before all have begun.
+  Expected<void> barrier() {
+    at::Tensor nothing = at::empty({0}, at::TensorOptions(at::kFloat));
+    return reduce(nothing);
+  }
+
+  // values <- their sum over all ranks.
+  Expected<void> reduce(at::Tensor& values) {
+    RingAllReduce machine(ring_, rank_, operation_++);
+    send(machine.start(std::move(values)));
+    for (Chunk& chunk : early_.take(machine.operation())) send(machine.on_chunk(std::move(chunk)));
+    while (!machine.done()) {
+      Expected<Chunk> chunk = queue_->next(rank_, plan_.patience);
+      if (!chunk) return chunk.error();
+      if (chunk->operation != machine.operation())
+        early_.hold(*std::move(chunk));
+      else
+        send(machine.on_chunk(*std::move(chunk)));
+    }
+    values = machine.take_result();
+    return {};
+  }
+
+  void send(std::vector<OutgoingChunk> messages) {
+    for (OutgoingChunk& message : messages)
+      transport_.send(envelope(rank_, message.to, std::move(message.chunk)));
+  }
+
+  Transport& transport_;
+  const Rank rank_;
+  const BenchPlan plan_;
+  std::vector<Rank> ring_;
+  std::shared_ptr<ChunkQueue> queue_;
+  CollectiveInbox early_;
+  std::int64_t operation_ = 0;
+};
+
+}  // namespace
+
+Error nothing_heard(Rank rank, Duration patience) {
+  return {Errc::timeout, "rank " + std::to_string(rank) + " has heard nothing for " +
+                             std::to_string(static_cast<int>(to_seconds(patience))) +
+                             " s: another rank hangs, or the machine is overloaded"};
+}
+
+Error lost(Rank rank, Rank peer) {
+  return {Errc::peer_down, "rank " + std::to_string(rank) + " has lost rank " +
+                               std::to_string(peer) + ": see what that one says"};
+}
+
+std::int64_t point_to_point_burst(std::int64_t bytes) {
+  constexpr std::int64_t kBurstBytes = std::int64_t{64} << 20;
+  constexpr std::int64_t kLeast = 4;
+  constexpr std::int64_t kMost = 64;
+  if (bytes <= kRoundTripBytes) return 1;
+  return std::clamp(kBurstBytes / bytes, kLeast, kMost);
+}
+
+std::shared_ptr<BenchRank> make_point_to_point_rank(Transport& transport, Rank rank,
+                                                    const BenchPlan& plan) {
+  return std::make_shared<PointToPoint>(transport, rank, plan);
+}
+
+std::shared_ptr<BenchRank> make_all_reduce_rank(Transport& transport, Rank rank,
+                                                const BenchPlan& plan) {
+  return std::make_shared<AllReduce>(transport, rank, plan);
+}
+
+}  // namespace grapevine

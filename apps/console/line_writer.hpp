@@ -1,0 +1,56 @@
+// LineWriter: writes lines on a thread of its own, for a loop that must not wait for a full pipe or
+// a stopped terminal.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "actors/cluster/line_backlog.hpp"
+#include "apps/console/command.hpp"
+#include "apps/console/signal_pipe.hpp"
+
+namespace grapevine {
+
+// add() and waiting_bytes() are thread-safe; the rest belongs to one thread.
+class LineWriter {
+ public:
+  // To the console's out or err, as the line says.
+  using Write = std::function<void(Console&, const JobLine&)>;
+  // How many of the lines that were added are done with, written or left out, since the beginning.
+  // Called on the writing thread, every kDoneBytes or so; it must not wait, nor use this object.
+  using Done = std::function<void(std::int64_t lines)>;
+  static constexpr std::size_t kDoneBytes = std::size_t{64} << 10;
+
+  // `bytes`: of lines that wait. Beyond it the oldest are left out, and err says how many.
+  // REQUIRES: from the first add() to the end of drain() nothing else writes to the console, which
+  // outlives both.
+  LineWriter(Console& console, std::size_t bytes, Write write, Done on_done = nullptr);
+  // Waits until all is written, but not for what drain() has given up.
+  ~LineWriter();
+  LineWriter(const LineWriter&) = delete;
+  LineWriter& operator=(const LineWriter&) = delete;
+
+  // Does not wait.
+  void add(JobLine line);
+  // Of lines that are not being written yet.
+  std::size_t waiting_bytes() const;
+
+  // Until all is written: for how long is the reader's affair, as with any pipe. But once a
+  // stop was asked for, before or (`stop_requested` says so then) meanwhile, a reader that takes
+  // nothing for `patience` ends the waiting. Then false, and the console says that a thread is left
+  // behind, and on which stream.
+  bool drain(SignalPipe& signals, bool& stop_requested,
+             std::chrono::milliseconds patience = std::chrono::seconds(5));
+
+ private:
+  struct Shared;  // with the thread, which may be left behind
+
+  Console& console_;
+  const std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+}  // namespace grapevine

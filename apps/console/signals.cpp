@@ -1,0 +1,84 @@
+#include "apps/console/signals.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <initializer_list>
+
+namespace grapevine {
+namespace {
+
+volatile std::sig_atomic_t stop_flag = 0;
+volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t checkpoint_flag = 0;
+
+// Of the StopsAtOnce that lives; null: none does.
+std::atomic<const char*> last_line = nullptr;
+static_assert(std::atomic<const char*>::is_always_lock_free, "a signal handler reads it");
+volatile std::sig_atomic_t exit_code = 0;
+
+// A reader that takes nothing must not hold the end up.
+void end_at_once(const char* line) {
+  pollfd err{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&err, 1, 0) == 1)
+    if (::write(STDERR_FILENO, line, std::strlen(line)) < 0) {
+    }
+  ::_exit(exit_code);
+}
+
+void on_signal(int number) {
+  if (number == SIGUSR1) {
+    checkpoint_flag = 1;
+    return;
+  }
+  if (const char* line = last_line.load()) end_at_once(line);
+  if (number == SIGINT && interrupted != 0) {
+    std::signal(SIGINT, SIG_DFL);  // asked twice: now
+    std::raise(SIGINT);
+  }
+  if (number == SIGINT) interrupted = 1;  // a SIGTERM before it, from a launcher, does not count
+  stop_flag = 1;
+}
+
+void set_handlers(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(number, &action, nullptr);
+  struct sigaction hang_up {};
+  const bool known = ::sigaction(SIGHUP, nullptr, &hang_up) == 0;
+  // Where the parent ignored it, as nohup does, it stays ignored.
+  if (known && hang_up.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
+}
+
+}  // namespace
+
+SignalFlags::SignalFlags() {
+  stop_flag = 0;
+  interrupted = 0;
+  checkpoint_flag = 0;
+  set_handlers(on_signal);
+}
+
+SignalFlags::~SignalFlags() { set_handlers(SIG_DFL); }
+
+bool SignalFlags::stop_requested() const { return stop_flag != 0; }
+
+bool SignalFlags::take_checkpoint_request() {
+  if (checkpoint_flag == 0) return false;
+  checkpoint_flag = 0;
+  return true;
+}
+
+StopsAtOnce::StopsAtOnce(const char* line, int code) {
+  exit_code = code;
+  last_line = line;
+  if (stop_flag != 0) end_at_once(line);  // asked for before
+}
+
+StopsAtOnce::~StopsAtOnce() { last_line = nullptr; }
+
+}  // namespace grapevine

@@ -1,0 +1,346 @@
+#include "apps/launch/launch_command.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <sstream>
+#include <type_traits>
+#include <utility>
+
+#include "actors/record/resume_hint.hpp"
+#include "apps/console/read_up_to.hpp"
+#include "apps/console/signal_pipe.hpp"
+#include "apps/console/verb_options.hpp"
+#include "apps/launch/launch_job.hpp"
+#include "apps/launch/launch_plan.hpp"
+#include "apps/train/train_options.hpp"
+#include "messages/text/names.hpp"
+#include "net/addresses.hpp"
+#include "net/token.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int32_t kMaxProcesses = 4096;
+constexpr std::int32_t kMaxRestarts = 1'000'000;
+constexpr int kDefaultRestarts = 3;
+constexpr std::size_t kLargestHostfile = 1 << 20;  // bytes
+constexpr double kMaxGraceSeconds = 86400;
+constexpr std::size_t kJobTokenBytes = 32;
+// No question can be answered, and a host that is gone ends the connection within a minute or so.
+constexpr char kSsh[] = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15";
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+// What a process on another machine gets of this one's environment: its options and its
+// transport's.
+std::vector<std::string> settings() {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const auto begins = [&text](const char* with) { return text.rfind(with, 0) == 0; };
+    const bool ours = begins("GRAPEVINE_") || begins("UCX_");
+    // All users of both machines see the command line that these become part of.
+    const bool secret = begins("GRAPEVINE_CLUSTER_SECRET=") || begins(kJobTokenVariable);
+    if (ours && !secret && !begins("GRAPEVINE_LAUNCH_")) result.push_back(text);
+  }
+  return result;
+}
+
+// CLI11 knows nothing of what stands behind '--'.
+class LaunchFormatter final : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: grapevine launch [OPTIONS] -- COMMAND [OPTIONS OF THE COMMAND]\n";
+  }
+};
+
+class LaunchCommand final : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app_ = &app;
+    add(app, "-n,--processes", processes_, "processes to start [all slots of the hostfile]");
+    add(app, "--hostfile", hostfile_, "file with lines 'host slots=N': where to start them [here]");
+    add(app, "--ssh", ssh_, "command that runs another command on a host")->capture_default_str();
+    add(app, "--on-failure", on_failure_,
+        "when a process dies: stop the others, continue with the others, or restart the job")
+        ->capture_default_str();
+    add(app, "--restarts", restarts_,
+        "restarts of the job at most, each from its last checkpoint where --out is given [3 with "
+        "--on-failure restart, else 0]");
+    add(app, "--port", port_, "port of rank 0 [one that is free]");
+    add(app, "--network-interface", interface_, "interface that the processes use, e.g. eth0");
+    add(app, "--grace", grace_s_, "seconds between asking a process to end and killing it")
+        ->capture_default_str();
+    app.add_flag("--json", json_, "like --json of the command: its objects are the output")
+        ->envname("GRAPEVINE_LAUNCH_JSON");
+    add(app, "--config", config_, "TOML file with these options");
+    app.prefix_command();
+    app.formatter(std::make_shared<LaunchFormatter>());
+    app.footer("For example: grapevine launch -n 4 -- train --algorithm sgp");
+  }
+
+  Expected<void> run(Console& console) override {
+    if (auto read = read_verb(); !read) return read;
+    if (auto read = read_config_file(*app_, config_); !read) return read;
+    if (json_ && !says_json()) verb_.emplace_back("--json");
+    if (auto checked = check(); !checked) return checked;
+    if (auto planned = plan(); !planned) return planned;
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may go: the job stays
+    SignalPipe signals;
+    name_folders();
+    found_ = checkpoint_mark(folder_);
+    for (int restart = 0;; ++restart) {
+      LaunchJob job(job_options(), signals, console);
+      const auto commands = make_commands(restart > 0, console);
+      if (!commands) return commands.error();
+      if (auto started = job.start(*commands); !started) return started;
+      const auto done = job.wait();
+      console.exit_code = job.exit_code();
+      const bool again = !done && done.error().code != Errc::bad_input &&
+                         done.error().code != Errc::stopped && !job.stop_requested();
+      if (!again || restart == restarts_) return with_hint(done);
+      console.exit_code.reset();
+      const std::string& what = done.error().message;
+      console.err << "launch: " << what.substr(0, what.size() - resume_hint_in(what).size())
+                  << ": starting again (" << restart + 1 << " of " << restarts_ << ")" << std::endl;
+    }
+  }
+
+ private:
+  // Readable from the environment, under names that mean nothing to the verb.
+  template <class T>
+  static CLI::Option* add(CLI::App& app, const std::string& names, T& value,
+                          const std::string& help) {
+    const std::string name = names.substr(names.find("--") + 2);
+    CLI::Option* option =
+        app.add_option(names, value, help)->envname(environment_name("launch-" + name));
+    if constexpr (std::is_arithmetic<T>::value) option->transform(verb_options::checked<T>());
+    return option;
+  }
+
+  bool says_json() const { return std::find(verb_.begin(), verb_.end(), "--json") != verb_.end(); }
+
+  // What stands after the options: '--' and the verb, or the verb alone.
+  Expected<void> read_verb() {
+    verb_ = app_->remaining();
+    const bool marked = !verb_.empty() && verb_.front() == "--";
+    if (marked) verb_.erase(verb_.begin());
+    if (verb_.empty())
+      return bad_input("no command to start: e.g. grapevine launch -n 4 -- train --algorithm sgp");
+    if (marked || verb_.front()[0] != '-') return {};
+    std::vector<std::string> known;
+    for (const CLI::Option* option : app_->get_options())
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    return unknown_name("option", verb_.front().substr(0, verb_.front().find('=')), known);
+  }
+
+  Expected<void> check() {
+    const auto out_of_range = [](const std::string& option, auto value, auto least, auto most) {
+      std::ostringstream text;
+      text << option << " " << value << ": expected " << least << ".." << most;
+      return bad_input(text.str());
+    };
+    if (app_->count("--processes") == 0 && hostfile_.empty())
+      return bad_input("the number of processes is missing: give -n N, or a --hostfile");
+    if (app_->count("--processes") > 0 && (processes_ < 1 || processes_ > kMaxProcesses))
+      return out_of_range("-n", processes_, 1, kMaxProcesses);
+    if (app_->count("--port") > 0 && (port_ < 1 || port_ > 65535))
+      return out_of_range("--port", port_, 1, 65535);
+    if (!(grace_s_ >= 0 && grace_s_ <= kMaxGraceSeconds))
+      return out_of_range("--grace", grace_s_, 0, kMaxGraceSeconds);
+    if (words_of(ssh_).empty()) return bad_input("--ssh is empty: give a command");
+    return check_failure_options(out_of_range("--restarts", restarts_, 0, kMaxRestarts));
+  }
+
+  Expected<void> check_failure_options(Error restarts_out_of_range) {
+    const bool given = app_->count("--restarts") > 0;
+    if (on_failure_ != "stop" && on_failure_ != "continue" && on_failure_ != "restart")
+      return unknown_name("--on-failure", on_failure_, {"stop", "continue", "restart"});
+    if (given && (restarts_ < 0 || restarts_ > kMaxRestarts)) return restarts_out_of_range;
+    if (given && on_failure_ == "continue" && restarts_ > 0)
+      return bad_input("--restarts " + std::to_string(restarts_) +
+                       ": does not go with --on-failure continue");
+    if (!given && on_failure_ == "restart") restarts_ = kDefaultRestarts;
+    return {};
+  }
+
+  LaunchJobOptions job_options() const {
+    LaunchJobOptions options;
+    options.survivors_go_on = on_failure_ == "continue";
+    options.plain_output = says_json();
+    options.grace = std::chrono::milliseconds(std::llround(grace_s_ * 1000));
+    return options;
+  }
+
+  Expected<void> plan() {
+    const std::string here = machine_name();
+    std::vector<HostSlots> hosts = {{here, processes_}};
+    if (!hostfile_.empty()) {
+      std::error_code ignored;
+      std::ifstream file(hostfile_);
+      if (!file || fs::is_directory(hostfile_, ignored))
+        return bad_input(hostfile_ + ": cannot be read: give lines like 'node1 slots=4'");
+      const std::string text = read_up_to(file, kLargestHostfile);
+      if (text.size() > kLargestHostfile)
+        return bad_input(hostfile_ + ": is larger than 1 MiB: give lines like 'node1 slots=4'");
+      auto parsed = parse_hostfile(text, hostfile_);
+      if (!parsed) return parsed.error();
+      hosts = std::move(*parsed);
+    }
+    std::int64_t slots = 0;
+    for (const HostSlots& host : hosts) slots += host.slots;
+    if (app_->count("--processes") == 0) {
+      if (slots > kMaxProcesses)
+        return bad_input(hostfile_ + ": " + std::to_string(slots) + " slots, of which at most " +
+                         std::to_string(kMaxProcesses) + " can be used: give -n");
+      processes_ = static_cast<std::int32_t>(slots);
+    }
+    auto placed = place_ranks(hosts, processes_, here);
+    if (!placed) return placed.error();
+    placements_ = std::move(*placed);
+    head_host_ = head_host(placements_, here);
+    return use_interface();
+  }
+
+  Expected<void> use_interface() {
+    if (interface_.empty()) return {};
+    auto address = interface_address(interface_);
+    if (!address) return address.error();
+    if (placements_.front().here) head_host_ = std::move(*address);
+    return {};
+  }
+
+  Expected<std::vector<LaunchedCommand>> make_commands(bool restarted, Console& console) const {
+    Head head{head_host_, static_cast<std::uint16_t>(port_)};
+    if (port_ == 0) {
+      const auto port = free_tcp_port();
+      if (!port) return Error{port.error().code, port.error().message + ": use --port"};
+      head.port = *port;
+    }
+    std::vector<std::string> arguments = verb_;
+    std::vector<std::string> variables;
+    if (!interface_.empty()) variables.push_back("GRAPEVINE_NETWORK_INTERFACE=" + interface_);
+    if (restarted) resume(arguments, variables, console);
+    const char* program = std::getenv("GRAPEVINE_LAUNCH_PROGRAM");
+    std::error_code error;
+    const fs::path self = fs::read_symlink("/proc/self/exe", error);
+    if (program == nullptr && error) return Error{Errc::io, "/proc/self/exe: " + error.message()};
+    arguments.insert(arguments.begin(), program != nullptr ? program : self.string());
+    const std::string token = random_hex(kJobTokenBytes);
+    std::vector<LaunchedCommand> commands;
+    for (const LaunchPlace& placement : placements_)
+      commands.push_back({placement, command_of(placement, head, token, variables, arguments)});
+    return commands;
+  }
+
+  ChildCommand command_of(const LaunchPlace& placement, const Head& head, const std::string& token,
+                          const std::vector<std::string>& more,
+                          const std::vector<std::string>& arguments) const {
+    std::vector<std::string> variables = rank_variables(placement, head);
+    variables.insert(variables.end(), more.begin(), more.end());
+    if (placement.here) {
+      variables.push_back(kJobTokenVariable + ("=" + token));
+      return {arguments, variables, false, ""};
+    }
+    std::vector<std::string> all = settings();  // `env` lets the last one count
+    all.insert(all.end(), variables.begin(), variables.end());
+    std::error_code ignored;
+    const std::string directory = fs::current_path(ignored).string();
+    return {
+        ssh_command(words_of(ssh_), placement.host, directory, all, arguments), {}, true, token};
+  }
+
+  // Where the verb writes to, and what it goes on from, as far as options say so.
+  void name_folders() {
+    if (verb_.front() == "train") {
+      GivenFolders given = given_folders({verb_.begin() + 1, verb_.end()});
+      folder_ = std::move(given.out);
+      resumed_ = std::move(given.resume);
+    } else {
+      folder_ = option_value(verb_, "out").value_or("");
+    }
+  }
+
+  // Tells one newest checkpoint of a folder from the next; nothing: there is none.
+  using CheckpointMark = std::optional<std::pair<fs::path, fs::file_time_type>>;
+  static CheckpointMark checkpoint_mark(const std::string& folder) {
+    if (folder.empty()) return std::nullopt;
+    const fs::path latest = fs::path(folder) / "checkpoint" / "latest";
+    std::error_code ignored, missing;
+    const auto time = fs::last_write_time(latest, missing);
+    if (missing) return std::nullopt;
+    return std::pair(fs::read_symlink(latest, ignored), time);
+  }
+
+  bool has_saved() const {
+    const CheckpointMark mark = checkpoint_mark(folder_);
+    return mark && mark != found_;
+  }
+
+  // The processes that would have said what to resume from may all be gone. Another machine's
+  // folder may be seen from here, or not.
+  Expected<void> with_hint(const Expected<void>& done) const {
+    if (done || done.error().code != Errc::peer_down || folder_.empty()) return done;
+    const std::string& line = done.error().message;
+    const bool saved = has_saved();
+    if (!resume_hint_in(line).empty() || (!saved && !placements_.front().here)) return done;
+    return Error{Errc::peer_down, line + resume_hint(saved ? folder_ : resumed_)};
+  }
+
+  // A restart goes on from what the run before has left, not from where that one went on; and not
+  // from what was there before this job began.
+  void resume(std::vector<std::string>& arguments, std::vector<std::string>& variables,
+              Console& console) const {
+    const bool saved = has_saved();
+    console.err << "launch: "
+                << (saved             ? "resuming " + folder_
+                    : folder_.empty() ? "from the beginning: no --out names a checkpoint"
+                    : found_          ? "from the beginning: no new checkpoint in " + folder_
+                                      : "from the beginning: no checkpoint in " + folder_)
+                << std::endl;
+    if (!saved) return;
+    arguments = without_option(arguments, "resume");
+    variables.push_back("GRAPEVINE_RESUME=" + folder_);
+  }
+
+  CLI::App* app_ = nullptr;
+  std::int32_t processes_ = 0;
+  std::string hostfile_;
+  std::string ssh_ = kSsh;
+  std::string on_failure_ = "stop";
+  std::int32_t restarts_ = 0;
+  std::int32_t port_ = 0;
+  std::string interface_;
+  double grace_s_ = 60;
+  bool json_ = false;
+  std::string config_;
+
+  std::vector<std::string> verb_;
+  std::string folder_;    // of the checkpoints
+  std::string resumed_;   // what the job goes on from
+  CheckpointMark found_;  // there, before the job began
+  std::vector<LaunchPlace> placements_;
+  std::string head_host_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_launch_command() { return std::make_unique<LaunchCommand>(); }
+
+}  // namespace grapevine

@@ -1,0 +1,330 @@
+#include "apps/launch/launch_job.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <ostream>
+#include <utility>
+
+#include "actors/record/resume_hint.hpp"
+#include "messages/exit_code.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr int kSshFailed = 255;            // ssh's, also where a signal ended the process there
+constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
+constexpr std::chrono::milliseconds kPoll{1000};      // at the latest
+constexpr std::chrono::milliseconds kPollBehind{20};  // while lines wait to be written
+constexpr std::size_t kFull = std::size_t{1} << 20;   // of lines that wait, in bytes
+constexpr std::size_t kFullAtTheEnd = std::size_t{1} << 26;
+constexpr std::chrono::seconds kReapPatience{15};
+constexpr std::size_t kNamed = 3;  // of the processes that are awaited
+
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return std::to_string(number) + (name != nullptr ? " (SIG" + std::string(name) + ")" : "");
+}
+
+std::string name_of(const LaunchPlace& placement) {
+  return "rank " + std::to_string(placement.rank) + " on " + placement.host;
+}
+
+std::string describe(const LaunchPlace& placement, const ChildEnd& end) {
+  const std::string who = name_of(placement);
+  if (end.signal != 0) return who + " was killed by signal " + signal_name(end.signal);
+  const std::string text = who + " exited with code " + std::to_string(end.exit_code);
+  const bool unclear = !placement.here && end.exit_code == kSshFailed;
+  const std::string causes =
+      ": ssh could not connect or lost the connection, or a signal ended the process there";
+  return unclear ? text + causes : text;
+}
+
+std::string prefix(const LaunchPlace& placement) {
+  return "[" + std::to_string(placement.rank) + "] ";
+}
+
+bool is_error(const std::string& line) { return line.rfind(kErrorStart, 0) == 0; }
+
+// A signal ended the process, or the connection to it.
+bool is_cut_off(const LaunchPlace& placement, const ChildEnd& end) {
+  return end.signal != 0 || (!placement.here && end.exit_code == kSshFailed);
+}
+
+}  // namespace
+
+Expected<void> LaunchJob::start(const std::vector<LaunchedCommand>& commands) {
+  for (const LaunchedCommand& command : commands) {
+    auto process = ChildProcess::start(command.command);
+    if (!process)
+      return Error{process.error().code,
+                   name_of(command.placement) + ": " + process.error().message};
+    Member& member = members_.emplace_back();
+    member.placement = command.placement;
+    member.process = std::move(*process);
+  }
+  return {};
+}
+
+Expected<void> LaunchJob::wait() {
+  while (running()) {
+    poll_once();
+    collect_ended();
+    forward_signals();
+    enforce_grace();
+  }
+  writer_.drain(signals_, stop_requested_);
+  return result();
+}
+
+Expected<void> LaunchJob::result() const {
+  if (!failure_) return {};
+  // After a request to stop only process 0 says whether the run has left a checkpoint.
+  const bool any_done = std::any_of(members_.begin(), members_.end(), [this](const Member& member) {
+    return member.end && member.end->exit_code == 0 &&
+           (!stop_requested_ || member.placement.rank == 0);
+  });
+  const bool of_the_job = failure_->code == Errc::bad_input || failure_->code == Errc::stopped;
+  if (options_.survivors_go_on && any_done && !of_the_job) return {};
+  Error failure = *failure_;
+  if (failure.code == Errc::peer_down && resume_hint_in(failure.message).empty())
+    failure.message += hint_;
+  return failure;
+}
+
+std::optional<int> LaunchJob::exit_code() const {
+  if (members_.size() != 1 || !members_[0].end || members_[0].end->signal == 0) return {};
+  return 128 + members_[0].end->signal;
+}
+
+bool LaunchJob::running() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return !member.end; });
+}
+
+void LaunchJob::poll_once() {
+  // A process that is to end may write something first.
+  const bool reads = writer_.waiting_bytes() < (stop_requested_ || ending_ ? kFullAtTheEnd : kFull);
+  std::vector<pollfd> waits = {{signals_.descriptor(), POLLIN, 0}};
+  for (const Member& member : members_) {
+    for (const int descriptor : {member.process->out(), member.process->err()})
+      waits.push_back({reads ? descriptor : -1, POLLIN, 0});
+    waits.push_back({member.process->end(), POLLIN, 0});
+  }
+  const auto timeout = reads ? poll_timeout() : std::min(poll_timeout(), kPollBehind);
+  if (::poll(waits.data(), waits.size(), static_cast<int>(timeout.count())) <= 0) return;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    read_ready(members_[i], waits[3 * i + 1].revents != 0, waits[3 * i + 2].revents != 0);
+    members_[i].ended = waits[3 * i + 3].revents != 0;
+  }
+}
+
+std::chrono::milliseconds LaunchJob::poll_timeout() const {
+  auto timeout = kPoll;
+  for (const Member& member : members_) {
+    if (member.end || !member.kill_at) continue;
+    const auto left = *member.kill_at - Clock::now();
+    timeout = std::min(timeout, std::chrono::duration_cast<std::chrono::milliseconds>(left));
+  }
+  return std::max(timeout, std::chrono::milliseconds(0));
+}
+
+void LaunchJob::read_ready(Member& member, bool out, bool err) {
+  if (out) member.process->read_out([&](const std::string& line) { print_out(member, line); });
+  if (err) member.process->read_err([&](const std::string& line) { print_err(member, line); });
+}
+
+void LaunchJob::collect_ended() {
+  std::vector<Member*> ended;
+  for (Member& member : members_) {
+    if (member.end) continue;
+    member.end = member.process->reap([&](const std::string& line) { print_out(member, line); },
+                                      [&](const std::string& line) { print_err(member, line); });
+    if (member.end) ended.push_back(&member);
+  }
+  // A process that was killed is the cause; one that then exited has lost a peer.
+  std::stable_partition(ended.begin(), ended.end(), [](const Member* member) {
+    return is_cut_off(member->placement, *member->end);
+  });
+  for (Member* member : ended) on_end(*member);
+}
+
+void LaunchJob::on_end(Member& member) {
+  const std::string said = member.held.substr(std::min(member.held.size(), sizeof kErrorStart - 1));
+  if (const std::string hint = resume_hint_in(said); !hint.empty()) hint_ = hint;
+  // main() prints it; a process that found the same may have got SIGTERM before it could exit.
+  if (failure_ && said == failure_->message) member.held.clear();
+  if (said == kStoppedBeforeTraining && (ending_ || stop_requested_))
+    return on_quiet_end(member, said);
+  const int code = member.end->exit_code;
+  if (code == kExitBadInput) return on_bad_input(member, said);
+  if (code == kExitLost || code == kExitStopped) return on_said_end(member, said);
+  release_held(member);
+  if (code != 0) report_failure(member);
+}
+
+// What all of them say that were asked to end is said once, or what they were asked for.
+void LaunchJob::on_quiet_end(Member& member, const std::string& said) {
+  if (!failure_) failure_ = Error{Errc::failed, said};
+  member.held.clear();
+}
+
+void LaunchJob::on_bad_input(Member& member, const std::string& said) {
+  if (!failure_)
+    failure_ = bad_input(said.empty() ? describe(member.placement, *member.end) : said);
+  if (said == failure_->message) member.held.clear();
+  release_held(member);
+  ask_to_end(false);
+}
+
+// It knows what has ended the job: the loss of another process, which all say that know of it, or a
+// request, which process 0 alone says. Where survivors continue, a stop counts more than a loss.
+void LaunchJob::on_said_end(Member& member, const std::string& said) {
+  const bool lost = member.end->exit_code == kExitLost;
+  const bool counts_more =
+      failure_ && (lost ? failure_->code == Errc::stopped
+                        : options_.survivors_go_on && failure_->code != Errc::bad_input);
+  if (!failure_ || counts_more)
+    failure_ = Error{lost ? Errc::peer_down : Errc::stopped,
+                     said.empty() ? describe(member.placement, *member.end) : said};
+  if (said == failure_->message) member.held.clear();
+  release_held(member);
+  if (!lost || !options_.survivors_go_on) return ask_to_end(lost);
+  if (running()) say(describe(member.placement, *member.end) + ": the others continue");
+}
+
+// Whether this job has brought that end about. Which signal ended a process there ssh does not say.
+bool LaunchJob::asked_for(const Member& member) const {
+  const int number = member.end->signal;
+  if (number == SIGTERM || number == 0) return ending_ || stop_requested_;
+  return (number == SIGINT && stop_requested_) || (number == SIGKILL && member.give_up_at);
+}
+
+void LaunchJob::report_failure(const Member& member) {
+  const bool killed = is_cut_off(member.placement, *member.end) && !asked_for(member);
+  // The end of a process that was asked to end says nothing more, unless it is what the others have
+  // spoken of.
+  const bool counts_more =
+      failure_ &&
+      (failure_->code == Errc::stopped ? killed || member.end->signal == 0
+                                       : killed && failure_->code == Errc::peer_down && !killed_);
+  if (ending_ && !counts_more) return;
+  const std::string text = describe(member.placement, *member.end);
+  if (!failure_ || counts_more) failure_ = Error{killed ? Errc::peer_down : Errc::failed, text};
+  killed_ = killed_ || killed;
+  if (!options_.survivors_go_on) {
+    ask_to_end(killed);
+  } else if (running()) {
+    say(text + ": the others continue");
+  }
+}
+
+// `lost`: a process was lost.
+void LaunchJob::ask_to_end(bool lost) {
+  const auto lost_grace = std::min(options_.grace, options_.lost_grace);
+  for (Member& member : members_)
+    kill_within(member, lost && member.placement.rank != 0 ? lost_grace : options_.grace);
+  if (std::exchange(ending_, true)) return;
+  notice_at_ = Clock::now() + options_.notice;
+  if (!stop_requested_) signal_all(SIGTERM);
+}
+
+// The shortest grace counts.
+void LaunchJob::kill_within(Member& member, std::chrono::milliseconds grace) {
+  const auto at = Clock::now() + grace;
+  if (!member.give_up_at && (!member.kill_at || at < *member.kill_at)) member.kill_at = at;
+}
+
+void LaunchJob::forward_signals() {
+  for (const int number : signals_.take()) {
+    signal_all(number);
+    if (number == SIGUSR1) continue;
+    stop_requested_ = true;
+    const bool twice = number == SIGINT && interrupted_;
+    for (Member& member : members_)
+      kill_within(member, twice ? std::chrono::milliseconds(0) : options_.grace);
+    interrupted_ = interrupted_ || number == SIGINT;
+  }
+}
+
+void LaunchJob::signal_all(int number) {
+  for (Member& member : members_)
+    if (!member.end) member.process->signal(number);
+}
+
+void LaunchJob::enforce_grace() {
+  const auto now = Clock::now();
+  if (notice_at_ && now >= *notice_at_) say_what_is_awaited(now);
+  for (Member& member : members_) {
+    if (member.end) continue;
+    if (member.give_up_at && now >= *member.give_up_at) give_up(member);
+    if (!member.kill_at || now < *member.kill_at) continue;
+    say(name_of(member.placement) + " has not ended: killing it");
+    member.process->signal(SIGKILL);  // through ssh too
+    member.process->kill_group();
+    member.kill_at.reset();
+    member.give_up_at = now + kReapPatience;
+  }
+}
+
+// The last line, which says why the job ends, comes after its last process.
+void LaunchJob::say_what_is_awaited(Clock::time_point now) {
+  notice_at_.reset();
+  std::string names;
+  std::size_t awaited = 0;
+  auto until = now;
+  for (const Member& member : members_) {
+    if (member.end || !member.kill_at || *member.kill_at <= now) continue;
+    until = std::max(until, *member.kill_at);
+    if (++awaited <= kNamed) names += (names.empty() ? "" : ", ") + name_of(member.placement);
+  }
+  if (awaited == 0 || !failure_) return;
+  if (awaited > kNamed) names += " and " + std::to_string(awaited - kNamed) + " more";
+  const std::string& why = failure_->message;
+  const auto left = std::chrono::ceil<std::chrono::seconds>(until - now);
+  say(why.substr(0, why.size() - resume_hint_in(why).size()) + ": waiting up to " +
+      std::to_string(left.count()) + " s for " + names + " to end");
+}
+
+// Nothing ends a process that waits for a dead disk or device: the job is over all the same.
+void LaunchJob::give_up(Member& member) {
+  say(name_of(member.placement) + " does not end although it was killed: look there");
+  member.end = ChildEnd{-1, SIGKILL};
+  if (!failure_) failure_ = Error{Errc::failed, describe(member.placement, *member.end)};
+}
+
+void LaunchJob::print_out(const Member& member, std::string line) {
+  // The verb may have been told elsewhere to speak to machines: in its environment, in its files.
+  const bool plain = options_.plain_output || line.rfind('{', 0) == 0;
+  if (plain && member.placement.rank != 0) return print_prefixed(member, line);
+  if (!plain) line.insert(0, prefix(member.placement));
+  writer_.add({member.placement.rank, false, std::move(line)});
+}
+
+void LaunchJob::print_err(Member& member, std::string line) {
+  release_held(member);
+  if (is_error(line)) {
+    member.held = std::move(line);
+  } else {
+    print_prefixed(member, line);
+  }
+}
+
+void LaunchJob::release_held(Member& member) {
+  if (!member.held.empty()) print_prefixed(member, member.held);
+  member.held.clear();
+}
+
+void LaunchJob::print_prefixed(const Member& member, const std::string& line) {
+  writer_.add({member.placement.rank, true, prefix(member.placement) + line});
+}
+
+void LaunchJob::say(const std::string& text) { writer_.add({-1, true, "launch: " + text}); }
+
+void LaunchJob::write_line(Console& console, const JobLine& line) {
+  (line.to_err ? console.err : console.out) << line.text << '\n';
+}
+
+}  // namespace grapevine

@@ -1,0 +1,119 @@
+// LaunchJob: the processes of one job, from their start to the end of the last one.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/console/command.hpp"
+#include "apps/console/line_writer.hpp"
+#include "apps/console/signal_pipe.hpp"
+#include "apps/launch/child_process.hpp"
+#include "apps/launch/launch_plan.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+struct LaunchJobOptions {
+  bool survivors_go_on = false;  // else a dead process ends the others
+  // Rank 0's stdout goes to stdout as it is, all others' to stderr. Else this holds for lines that
+  // begin with '{'.
+  bool plain_output = false;
+  std::chrono::milliseconds grace = std::chrono::seconds(60);  // between SIGTERM and SIGKILL
+  // The most of it for processes other than 0 once one was lost, as they find that by themselves.
+  // Process 0 still has files to write.
+  std::chrono::milliseconds lost_grace = std::chrono::seconds(10);
+  std::chrono::milliseconds notice = std::chrono::seconds(5);  // until people are told of a wait
+};
+
+struct LaunchedCommand {
+  LaunchPlace placement;
+  ChildCommand command;
+};
+
+// Every line that a process writes comes out whole, after "[rank] ". Where nothing reads them,
+// the processes wait with their next ones, as on a pipe; this job does not. SIGINT, SIGTERM and
+// SIGUSR1 go on to all processes; after the first two they have the grace period to end, and a
+// second SIGINT kills them. The destructor kills what runs still. One thread, and one that writes.
+class LaunchJob {
+ public:
+  LaunchJob(LaunchJobOptions options, SignalPipe& signals, Console& console)
+      : options_(options), signals_(signals), writer_(console, kNoBound, write_line) {}
+
+  // Errors (io): a process could not be started; those before it are killed with this object.
+  Expected<void> start(const std::vector<LaunchedCommand>& commands);
+
+  // Until the last one has ended. Errors: bad_input: a process found its input bad, with what it
+  // said about it; peer_down: a process was killed, or the connection to it was lost, or it has
+  // lost another one and says which; stopped: by request, with a checkpoint, as process 0 alone
+  // says; failed: which process ended how, the first one where several did. A process that was
+  // killed counts more than those that lost it. Bad input ends the job whatever the options say,
+  // since nothing has been trained by then. All that they wrote is written on when this returns,
+  // but where stop_requested() and nothing reads it.
+  Expected<void> wait();
+
+  // 128 + n where signal n has ended the job's only process; after wait().
+  std::optional<int> exit_code() const;
+
+  // By a signal: the job is not to be started again.
+  bool stop_requested() const { return stop_requested_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Member {
+    LaunchPlace placement;
+    std::unique_ptr<ChildProcess> process;
+    bool ended = false;           // as poll() says; not reaped yet
+    std::optional<ChildEnd> end;  // once it is reaped
+    // Its last "error: " line. What all processes say of bad input is to be said once.
+    std::string held;
+    std::optional<Clock::time_point> kill_at;     // once it was asked to end
+    std::optional<Clock::time_point> give_up_at;  // once it was killed
+  };
+
+  static constexpr std::size_t kNoBound = std::numeric_limits<std::size_t>::max();
+  static void write_line(Console& console, const JobLine& line);
+
+  bool running() const;
+  Expected<void> result() const;
+  void poll_once();
+  void read_ready(Member& member, bool out, bool err);
+  void collect_ended();
+  void on_end(Member& member);
+  void on_quiet_end(Member& member, const std::string& said);
+  void on_bad_input(Member& member, const std::string& said);
+  void on_said_end(Member& member, const std::string& said);
+  bool asked_for(const Member& member) const;
+  void report_failure(const Member& member);
+  void forward_signals();
+  void signal_all(int number);
+  void ask_to_end(bool lost);
+  static void kill_within(Member& member, std::chrono::milliseconds grace);
+  void enforce_grace();
+  void say_what_is_awaited(Clock::time_point now);
+  void give_up(Member& member);
+  std::chrono::milliseconds poll_timeout() const;
+
+  void print_out(const Member& member, std::string line);
+  void print_err(Member& member, std::string line);
+  void print_prefixed(const Member& member, const std::string& line);
+  void release_held(Member& member);
+  void say(const std::string& text);
+
+  const LaunchJobOptions options_;
+  SignalPipe& signals_;
+  LineWriter writer_;
+  std::vector<Member> members_;
+  std::optional<Error> failure_;                // the first one, or what counts more
+  std::string hint_;                            // of going on, as a process said it
+  std::optional<Clock::time_point> notice_at_;  // from then on people are to know of the wait
+  bool killed_ = false;  // `failure_` is the end of a process by a signal that was not this job's
+  bool ending_ = false;  // a failure ends the others: how they end says nothing more
+  bool stop_requested_ = false;
+  bool interrupted_ = false;  // by a SIGINT
+};
+
+}  // namespace grapevine

@@ -1,0 +1,170 @@
+#include "apps/launch/launch_plan.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstring>
+#include <numeric>
+#include <sstream>
+
+namespace grapevine {
+namespace {
+
+constexpr std::int32_t kMaxSlots = 1'000'000;
+
+// Without a leading dash: ssh would take that for an option.
+bool is_host(const std::string& name) {
+  const auto allowed = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("._-:@%", c) != nullptr;
+  };
+  return !name.empty() && name[0] != '-' && std::all_of(name.begin(), name.end(), allowed);
+}
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream stream(line);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+std::optional<HostSlots> parse_line(const std::vector<std::string>& words) {
+  const std::string key = "slots=";
+  HostSlots host{words[0], 1};
+  if (!is_host(host.name) || words.size() > 2) return std::nullopt;
+  if (words.size() == 1) return host;
+  const std::string& count = words[1];
+  if (count.rfind(key, 0) != 0) return std::nullopt;
+  const char* begin = count.data() + key.size();
+  const char* end = count.data() + count.size();
+  const auto [stopped, error] = std::from_chars(begin, end, host.slots);
+  if (error != std::errc() || stopped != end || host.slots < 1 || host.slots > kMaxSlots)
+    return std::nullopt;
+  return host;
+}
+
+bool is_here(const std::string& host, const std::string& this_host) {
+  const std::string short_name = this_host.substr(0, this_host.find('.'));
+  for (const std::string& name : {std::string("localhost"), std::string("127.0.0.1"),
+                                  std::string("::1"), this_host, short_name})
+    if (host == name) return true;
+  return false;
+}
+
+// Runs in a shell of the host. The watcher signals its whole process group, itself the only member
+// that ignores it, and cannot hit a process that got a recycled number. `exec`: the process itself
+// is what ssh waits for, and no shell stands between it and its signals.
+constexpr char kWatcher[] =
+    "exec 3<&0; "
+    "( trap '' INT TERM USR1; "
+    "while read -r s; do kill -s \"$s\" 0; done; "
+    "kill -s TERM 0; n=10; "
+    "while [ $n -gt 0 ] && kill -0 $$; do sleep 1; n=$((n - 1)); done; "
+    "kill -s KILL 0 ) <&3 >/dev/null 2>&1 & "
+    "exec 3<&-; ";
+
+}  // namespace
+
+Expected<std::vector<HostSlots>> parse_hostfile(const std::string& text, const std::string& path) {
+  std::vector<HostSlots> hosts;
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    const auto words = words_of(line.substr(0, line.find('#')));
+    if (words.empty()) continue;
+    const std::string where = path + ":" + std::to_string(number) + ": ";
+    const auto host = parse_line(words);
+    if (!host) return bad_input(where + "expected 'host slots=N', N at least 1");
+    for (const HostSlots& other : hosts)
+      if (other.name == host->name)
+        return bad_input(where + host->name + " is named twice: give it one line");
+    hosts.push_back(*host);
+  }
+  if (hosts.empty()) return bad_input(path + ": names no host: give lines like 'node1 slots=4'");
+  return hosts;
+}
+
+Expected<std::vector<LaunchPlace>> place_ranks(const std::vector<HostSlots>& hosts,
+                                               std::int32_t ranks, const std::string& this_host) {
+  std::vector<LaunchPlace> placements;
+  for (const HostSlots& host : hosts) {
+    const auto left = ranks - static_cast<std::int32_t>(placements.size());
+    const std::int32_t here = std::min(host.slots, left);
+    for (std::int32_t local = 0; local < here; ++local)
+      placements.push_back({static_cast<std::int32_t>(placements.size()), ranks, host.name,
+                            is_here(host.name, this_host), local, here});
+  }
+  const auto slots =
+      std::accumulate(hosts.begin(), hosts.end(), std::int64_t{0},
+                      [](std::int64_t sum, const HostSlots& host) { return sum + host.slots; });
+  if (slots < ranks)
+    return bad_input("-n " + std::to_string(ranks) + ": the hostfile has " + std::to_string(slots) +
+                     " slots: start fewer processes or add hosts");
+  return placements;
+}
+
+std::string head_host(const std::vector<LaunchPlace>& placements, const std::string& here) {
+  const LaunchPlace& first = placements.front();
+  if (!first.here) return first.host.substr(first.host.find('@') + 1);
+  const bool all_here = std::all_of(placements.begin(), placements.end(),
+                                    [](const LaunchPlace& placement) { return placement.here; });
+  return all_here ? "127.0.0.1" : here;
+}
+
+std::vector<std::string> rank_variables(const LaunchPlace& placement, const Head& head) {
+  return {"RANK=" + std::to_string(placement.rank),
+          "WORLD_SIZE=" + std::to_string(placement.ranks),
+          "LOCAL_RANK=" + std::to_string(placement.local_rank),
+          "LOCAL_WORLD_SIZE=" + std::to_string(placement.local_ranks),
+          "MASTER_ADDR=" + head.host,
+          "MASTER_PORT=" + std::to_string(head.port)};
+}
+
+std::string shell_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::vector<std::string> ssh_command(const std::vector<std::string>& ssh, const std::string& host,
+                                     const std::string& directory,
+                                     const std::vector<std::string>& variables,
+                                     const std::vector<std::string>& arguments) {
+  const std::string token = kJobTokenVariable;
+  std::string script = "cd " + shell_quoted(directory) + " || exit 1; read -r " + token +
+                       "; export " + token + "; " + kWatcher + "exec env";
+  for (const std::string& variable : variables) script += " " + shell_quoted(variable);
+  for (const std::string& argument : arguments) script += " " + shell_quoted(argument);
+  script += " </dev/null";
+  std::vector<std::string> command = ssh;
+  command.push_back(host);
+  // Whichever shell the user has there, sh runs the script.
+  command.push_back("exec sh -c " + shell_quoted(script));
+  return command;
+}
+
+std::optional<std::string> option_value(const std::vector<std::string>& arguments,
+                                        const std::string& name) {
+  const std::string option = "--" + name;
+  std::optional<std::string> value;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == option && i + 1 < arguments.size()) value = arguments[i + 1];
+    if (arguments[i].rfind(option + "=", 0) == 0) value = arguments[i].substr(option.size() + 1);
+  }
+  return value;
+}
+
+std::vector<std::string> without_option(const std::vector<std::string>& arguments,
+                                        const std::string& name) {
+  const std::string option = "--" + name;
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == option) {
+      ++i;  // its value
+    } else if (arguments[i].rfind(option + "=", 0) != 0) {
+      result.push_back(arguments[i]);
+    }
+  }
+  return result;
+}
+
+}  // namespace grapevine

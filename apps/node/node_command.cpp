@@ -1,0 +1,437 @@
+#include "apps/node/node_command.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <ostream>
+
+#include <spdlog/spdlog.h>
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+#include <nlohmann/json.hpp>
+
+#include "actors/cluster/dial.hpp"
+#include "actors/cluster/node_agent.hpp"
+#include "actors/cluster/node_pool.hpp"
+#include "apps/console/event_queue.hpp"
+#include "apps/console/signal_pipe.hpp"
+#include "apps/console/verb_options.hpp"
+#include "apps/node/node_link.hpp"
+#include "apps/node/node_ranks.hpp"
+#include "messages/text/number_text.hpp"
+#include "net/addresses.hpp"
+#include "net/tcp/tcp_dial.hpp"
+
+namespace grapevine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kMaxSeconds = 1e5;
+constexpr Duration kGrace = std::chrono::seconds(60);
+constexpr Duration kAnswerPatience = std::chrono::seconds(10);
+// From a signal to the end, whatever the first node says.
+constexpr std::chrono::seconds kIdleLeave{5};
+// Longer than a job may take to end: from SIGTERM to SIGKILL, then to giving up, and the farewell.
+constexpr std::chrono::seconds kBusyLeave{95};
+// What was said last is still on its way when the connections close.
+constexpr std::chrono::milliseconds kLinger{300};
+constexpr int kPollMs = 1000;
+
+struct NodeOptions {
+  std::string listen;
+  std::string join;
+  std::int32_t slots = 1;
+  std::string secret_file;
+  double join_timeout_s = 60;
+  double timeout_s = 30;
+  bool json = false;
+};
+
+std::string shown_ranks(const StartRanks& start) {
+  if (start.count == 1) return "rank " + std::to_string(start.first);
+  return "ranks " + std::to_string(start.first) + ".." +
+         std::to_string(start.first + start.count - 1);
+}
+
+// What a node tells people, or with --json programs: an object a line.
+class NodeLog {
+ public:
+  NodeLog(Console& console, bool json) : console_(console), json_(json) {}
+
+  void listening(const std::string& address) {
+    if (json_) return put({{"event", "listening"}, {"address", address}});
+    console_.out << "listening on " << address << std::endl;
+  }
+  void joined(const std::string& first, const Enlisted& pool) {
+    if (json_)
+      return put(
+          {{"event", "joined"}, {"first", first}, {"nodes", pool.nodes}, {"slots", pool.slots}});
+    console_.out << "joined " << first << ": " << counted(pool.nodes, "node") << ", "
+                 << counted(pool.slots, "slot") << std::endl;
+  }
+  void status(const PoolStatus& status, const std::string& what) {
+    if (json_)
+      return put({{"event", "status"},
+                  {"what", what},
+                  {"nodes", status.nodes},
+                  {"slots", status.slots},
+                  {"state", status.job > 0 ? "busy" : "idle"},
+                  {"job", status.job},
+                  {"processes", status.processes}});
+    console_.out << what << "\n"
+                 << counted(status.nodes, "node") << ", " << counted(status.slots, "slot") << ", "
+                 << (status.job == 0 ? std::string("idle")
+                                     : "job " + std::to_string(status.job) + " of " + status.user +
+                                           " on " + counted(status.processes, "slot"))
+                 << std::endl;
+  }
+  void note(const std::string& text) {
+    if (json_) return put({{"event", "note"}, {"what", text}});
+    console_.out << text << std::endl;
+  }
+
+ private:
+  // What others said may not be UTF-8.
+  void put(const nlohmann::ordered_json& line) {
+    console_.out << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+                 << std::endl;
+  }
+  Console& console_;
+  const bool json_;
+};
+
+// One node from its start to its end, on the main thread.
+class Node {
+ public:
+  Node(const NodeOptions& options, NodeAddress listen, std::optional<NodeAddress> first,
+       std::string secret, Console& console)
+      : options_(options),
+        listen_(std::move(listen)),
+        first_(std::move(first)),
+        secret_(std::move(secret)),
+        log_(console, options.json) {
+    configure_for_nodes(system_config_, from_seconds(options.timeout_s));
+    system_.emplace(system_config_);
+  }
+  ~Node() {
+    ranks_.reset();
+    for (const caf::actor& actor : own_)
+      caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+    own_.clear();
+    pool_ = NodePoolActor{};
+    agent_ = NodeAgentActor{};
+  }
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  Expected<void> run() {
+    if (auto opened = open(); !opened) return opened;
+    if (auto enlisted = enlist(); !enlisted) {
+      if (stop_) return {};  // asked to stop while it waited for the first node
+      return enlisted;
+    }
+    while (!finished()) turn();
+    if (failure_) return *failure_;
+    return {};
+  }
+
+ private:
+  bool is_first() const { return !first_; }
+  bool finished() const { return end_at_ && Clock::now() >= *end_at_; }
+
+  // ---- the beginning ----
+
+  Expected<void> open() {
+    // CAF does not say why it cannot.
+    const std::string where = "cannot listen on " + text_of(listen_) + ": ";
+    const char* const advice = ": is the port in use, and the host one of this machine?";
+    if (const auto can = can_listen(listen_.host, listen_.port); !can)
+      return Error{Errc::io, where + can.error().message + advice};
+    const NodePoolActor published = is_first() ? system_->spawn(node_pool, pool_config())
+                                               : system_->spawn(node_signpost, text_of(*first_));
+    own_.push_back(caf::actor_cast<caf::actor>(published));
+    const bool everywhere = is_any_host(listen_.host);
+    const char* host = everywhere && listen_.host == "0.0.0.0" ? nullptr : listen_.host.c_str();
+    const auto port = system_->middleman().publish(published, listen_.port, host, true);
+    if (!port) return Error{Errc::io, where + "the system refuses" + advice};
+    listen_.port = *port;
+    if (is_first()) pool_ = published;
+    log_.listening(text_of(listen_));
+    return {};
+  }
+
+  // Where others reach this node, as far as it knows.
+  std::string own_address() const {
+    if (!is_any_host(listen_.host)) return text_of(listen_);
+    const std::string host =
+        is_first() ? tcp::primary_address(listen_.host == "::") : own_address_towards(first_->host);
+    return text_of({host.empty() ? machine_name() : host, listen_.port});
+  }
+
+  NodePoolConfig pool_config() {
+    NodePoolConfig config;
+    config.secret = secret_;
+    config.version = GRAPEVINE_VERSION;
+    std::error_code ignored;
+    config.directory = std::filesystem::current_path(ignored).string();
+    config.grace = kGrace;
+    config.free_port = free_tcp_port;
+    config.on_change = [this](const PoolStatus& status, const std::string& what) {
+      queue_.post([=] { log_.status(status, what); });
+    };
+    config.on_closed = [this] { queue_.post([this] { end_soon(); }); };
+    return config;
+  }
+
+  NodeAgentConfig agent_config() {
+    NodeAgentConfig config;
+    config.from_pool = std::move(session_.from);
+    config.hooks.start = [this](StartRanks start) {
+      queue_.post([this, start = std::move(start)] {
+        if (!is_first())
+          log_.note("job " + std::to_string(start.job) + ": starting " + shown_ranks(start) +
+                    " of " + std::to_string(start.processes));
+        // It was under way when this node asked to leave: it is to stop with a checkpoint.
+        if (stop_) end_at_ = Clock::now() + kBusyLeave;
+        ranks_->start(start);
+      });
+    };
+    config.hooks.signal = [this](SignalRanks signal) {
+      queue_.post([=] { ranks_->signal(signal.job, signal.number); });
+    };
+    config.hooks.pool_gone = [this](PoolGone how) { queue_.post([=] { on_pool_gone(how); }); };
+    return config;
+  }
+
+  Expected<void> enlist() {
+    if (!is_first())
+      if (auto found = find_pool(); !found) return found;
+    address_ = own_address();  // only now the network is known to be there
+    if (auto greeted = greet(); !greeted) return greeted;
+    agent_ = system_->spawn(node_agent, agent_config());
+    own_.push_back(caf::actor_cast<caf::actor>(agent_));
+    ranks_.emplace(ranks_config());
+    Enlist enlist;
+    enlist.version = GRAPEVINE_VERSION;
+    enlist.host = machine_name();
+    enlist.address = address_;
+    enlist.slots = options_.slots;
+    enlist.agent = agent_;
+    const auto answer = ask_actor<Enlisted>(*system_, pool_, kAnswerPatience,
+                                            session_.to.sealed(*system_, std::move(enlist)),
+                                            [this] { return stop_asked(); });
+    if (!answer)
+      return Error{Errc::peer_down, "the first node at " + first_text() +
+                                        " does not answer: " + answer.error().message};
+    if (answer->refused)
+      return Error{answer->error.code,
+                   "the first node at " + first_text() + " says: " + answer->error.message};
+    caf::anon_send(agent_, JoinedPool{caf::actor_cast<caf::actor_addr>(pool_)});
+    if (!is_first()) log_.joined(first_text(), *answer);
+    return {};
+  }
+
+  Expected<void> greet() {
+    auto session =
+        greet_pool(*system_, pool_, secret_, kAnswerPatience, [this] { return stop_asked(); });
+    if (!session)
+      return Error{session.error().code,
+                   "the first node at " + first_text() + ": " + session.error().message};
+    session_ = *std::move(session);
+    return {};
+  }
+
+  Expected<void> find_pool() {
+    auto found = dial<NodePoolActor>(
+        *system_, {"the first node", first_->host, first_->port,
+                   from_seconds(options_.join_timeout_s), [this] { return stop_asked(); }});
+    if (found) {
+      pool_ = *std::move(found);
+      return {};
+    }
+    return Error{found.error().code, "cannot reach the first node at " + first_text() + ": " +
+                                         found.error().message +
+                                         ": is it started there, and is the port open?"};
+  }
+
+  NodeRanksConfig ranks_config() {
+    NodeRanksConfig config;
+    config.secret = secret_;
+    if (first_) config.first_host = first_->host;
+    config.own_host = listen_.host;
+    config.on_output = [this](RankOutput output) {
+      caf::anon_send(pool_, session_.to.sealed(*system_, std::move(output)));
+    };
+    config.on_exited = [this](RankExited exited) {
+      caf::anon_send(pool_, session_.to.sealed(*system_, std::move(exited)));
+    };
+    return config;
+  }
+
+  std::string first_text() const { return first_ ? text_of(*first_) : address_; }
+
+  // ---- the loop ----
+
+  void turn() {
+    std::vector<pollfd> waits = {{signals_.descriptor(), POLLIN, 0},
+                                 {queue_.descriptor(), POLLIN, 0}};
+    ranks_->add_to(waits);
+    ::poll(waits.data(), waits.size(), poll_timeout_ms());
+    for (const int number : signals_.take()) on_signal(number);
+    queue_.run_ready();
+    ranks_->handle_ready();
+  }
+
+  int poll_timeout_ms() const {
+    if (!end_at_) return kPollMs;
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(*end_at_ - Clock::now()).count();
+    return static_cast<int>(std::clamp<std::int64_t>(left, 0, kPollMs));
+  }
+
+  bool stop_asked() {
+    for (const int number : signals_.take()) stop_ = stop_ || number != SIGUSR1;
+    return stop_;
+  }
+
+  void on_signal(int number) {
+    if (number == SIGUSR1) return;
+    if (std::exchange(stop_, true)) {
+      if (number == SIGINT) end_at_ = Clock::now();  // asked twice: now
+      return;
+    }
+    log_.note(ranks_->running() ? "leaving when the job has stopped with a checkpoint" : "leaving");
+    end_at_ = Clock::now() + (is_first() || ranks_->running() ? kBusyLeave : kIdleLeave);
+    if (is_first())
+      caf::anon_send(pool_, ClosePool{});
+    else
+      leave();
+  }
+
+  void leave() {
+    own_.push_back(system_->spawn(
+        [this, pool = pool_, message = session_.to.sealed(*system_, LeavePool{{}, agent_})](
+            caf::event_based_actor* self) {
+          const auto left = [this] { queue_.post([this] { end_soon(); }); };
+          self->request(pool, std::chrono::duration_cast<Duration>(kBusyLeave), message)
+              .then([left](const Left&) { left(); }, [left](const caf::error&) { left(); });
+        }));
+  }
+
+  void end_soon() { end_at_ = Clock::now() + kLinger; }
+
+  void on_pool_gone(PoolGone how) {
+    ranks_->kill_all();
+    if (stop_) return end_soon();
+    end_at_ = Clock::now();
+    failure_ = Error{Errc::peer_down, "the first node at " + first_text() + describe(how)};
+  }
+
+  static std::string describe(PoolGone how) {
+    if (how == PoolGone::dropped)
+      return " has dropped this node: processes of a job did not end, though killed: look for them";
+    return std::string(how == PoolGone::closed ? " has ended" : " died or fell silent") +
+           ": start it, then this node, again";
+  }
+
+  const NodeOptions& options_;
+  NodeAddress listen_;
+  const std::optional<NodeAddress> first_;  // nothing: this is the first node
+  const std::string secret_;
+  std::string address_;  // where others reach this node, as far as it knows
+  NodeLog log_;
+  SignalPipe signals_;
+  EventQueue queue_;
+  std::optional<NodeRanks> ranks_;
+  std::optional<Clock::time_point> end_at_;
+  std::optional<Error> failure_;
+  bool stop_ = false;
+
+  // Last: its actors use what stands above, and have ended when it is gone.
+  caf::actor_system_config system_config_;
+  std::optional<caf::actor_system> system_;
+  NodePoolActor pool_;
+  SealedSession session_;  // with it; its `from` is the agent's
+  NodeAgentActor agent_;
+  std::vector<caf::actor> own_;
+};
+
+class NodeCommand final : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app_ = &app;
+    add_option(app, "listen", options_.listen, "HOST:PORT to listen on; port 0: one that is free");
+    add_option(app, "join", options_.join, "HOST:PORT of the first node [this is the first node]");
+    add_option(app, "slots", options_.slots, "processes of a job that this node runs at a time");
+    add_option(app, "secret-file", options_.secret_file,
+               "file with the secret that all nodes and submitters share "
+               "[GRAPEVINE_CLUSTER_SECRET]");
+    add_option(app, "join-timeout", options_.join_timeout_s,
+               "seconds to try to reach the first node");
+    add_option(app, "timeout", options_.timeout_s,
+               "seconds of silence after which another node counts as dead");
+    add_switch(app, "json", options_.json, "print events as JSON objects, one per line");
+    add_option(app, "config", config_, "TOML file with options");
+    app.footer(
+        "Then, from anywhere that reaches the first node: grapevine train --cluster HOST:PORT …\n"
+        "Everybody with the secret can run jobs here as this user. See docs/cluster.md.");
+  }
+
+  Expected<void> run(Console& console) override {
+    if (auto read = read_config_file(*app_, config_); !read) return read;
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may go: the node stays
+    if (options_.listen.empty()) return bad_input("--listen is missing: give HOST:PORT");
+    auto listen = parse_node_address("--listen", options_.listen, 0);
+    if (!listen) return listen.error();
+    std::optional<NodeAddress> first;
+    if (!options_.join.empty()) {
+      auto parsed = parse_node_address("--join", options_.join, 1);
+      if (!parsed) return parsed.error();
+      first = std::move(*parsed);
+    }
+    if (auto checked = check_numbers(); !checked) return checked;
+    auto secret = read_secret(options_.secret_file);
+    if (!secret) return secret.error();
+    if (secret->empty() && !is_loopback_host(listen->host))
+      return bad_input(
+          "--listen " + options_.listen +
+          ": every user who reaches that port could run jobs here: give --secret-file FILE, "
+          "or listen on 127.0.0.1");
+    if (secret->empty())
+      spdlog::warn("no --secret-file: every user of this machine can run jobs here as this user");
+    else if (secret->size() < kShortestGoodSecret)
+      spdlog::warn("the secret has {} characters: use {} random ones or more, as it can be guessed",
+                   secret->size(), kShortestGoodSecret);
+    return Node(options_, std::move(*listen), std::move(first), std::move(*secret), console).run();
+  }
+
+ private:
+  Expected<void> check_numbers() const {
+    if (options_.slots < 1 || options_.slots > kMaxSlots)
+      return bad_input("--slots " + std::to_string(options_.slots) + ": expected 1.." +
+                       std::to_string(kMaxSlots));
+    if (!(options_.join_timeout_s > 0 && options_.join_timeout_s <= kMaxSeconds))
+      return bad_input("--join-timeout " + number_text(options_.join_timeout_s) +
+                       ": expected seconds, more than 0 and at most 100000");
+    if (!(options_.timeout_s >= to_seconds(kLeastNodeSilence) && options_.timeout_s <= kMaxSeconds))
+      return bad_input("--timeout " + number_text(options_.timeout_s) + ": expected seconds, " +
+                       number_text(to_seconds(kLeastNodeSilence)) + "..100000");
+    return {};
+  }
+
+  CLI::App* app_ = nullptr;
+  NodeOptions options_;
+  std::string config_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_node_command() { return std::make_unique<NodeCommand>(); }
+
+}  // namespace grapevine

@@ -1,0 +1,105 @@
+#include "apps/node/node_link.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <spdlog/spdlog.h>
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include "actors/cluster/node_protocol.hpp"
+#include "actors/run/scheduling.hpp"
+#include "apps/console/read_up_to.hpp"
+#include "net/tcp/tcp_dial.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
+constexpr std::size_t kLongestSecret = 4096;
+
+Expected<std::string> checked_secret(std::string secret, const std::string& where) {
+  while (!secret.empty() && std::isspace(static_cast<unsigned char>(secret.back())) != 0)
+    secret.pop_back();
+  if (secret.empty()) return bad_input(where + " is empty: put a long random word there");
+  if (secret.size() > kLongestSecret || secret.find('\n') != std::string::npos)
+    return bad_input(where + ": expected one line of at most " + std::to_string(kLongestSecret) +
+                     " characters");
+  return secret;
+}
+
+}  // namespace
+
+Expected<NodeAddress> parse_node_address(const std::string& option, const std::string& text,
+                                         std::uint16_t least_port) {
+  const Error wrong = bad_input(option + " '" + text + "': expected HOST:PORT, with a port of " +
+                                std::to_string(least_port) + "..65535");
+  const auto parts = tcp::split_address(text);
+  if (!parts || parts->first.empty()) return wrong;
+  const auto& [host, port] = *parts;
+  if (host.find_first_of(" \t/@") != std::string::npos) return wrong;
+  NodeAddress address{host, 0};
+  const auto [stopped, error] =
+      std::from_chars(port.data(), port.data() + port.size(), address.port);
+  if (error != std::errc() || stopped != port.data() + port.size() || address.port < least_port)
+    return wrong;
+  return address;
+}
+
+std::string text_of(const NodeAddress& address) {
+  return tcp::join_address(address.host, address.port);
+}
+
+bool is_any_host(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
+Expected<std::string> read_secret(const std::string& path) {
+  if (path.empty()) {
+    const char* variable = std::getenv("GRAPEVINE_CLUSTER_SECRET");
+    if (variable == nullptr) return std::string();
+    return checked_secret(variable, "GRAPEVINE_CLUSTER_SECRET");
+  }
+  std::error_code ignored;
+  std::ifstream file(path);
+  if (!file || std::filesystem::is_directory(path, ignored))
+    return bad_input("--secret-file " + path + ": cannot be read: give a file with one line");
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && (status.st_mode & S_IROTH) != 0)
+    spdlog::warn("--secret-file {}: everybody on this machine may read it: chmod o-r {}", path,
+                 path);
+  // With the end of its line.
+  return checked_secret(read_up_to(file, kLongestSecret + 1), "--secret-file " + path);
+}
+
+void configure_for_nodes(caf::actor_system_config& config, Duration silence) {
+  config.load<caf::io::middleman>();
+  configure_scheduler(config, 2);
+  config.set("middleman.heartbeat-interval", caf::timespan(kHeartbeat));
+  config.set("middleman.connection-timeout", caf::timespan(silence));
+  config.add_message_type<Greet>("grapevine::Greet");
+  config.add_message_type<Greeting>("grapevine::Greeting");
+  config.add_message_type<StartRanks>("grapevine::StartRanks");
+  config.add_message_type<SignalRanks>("grapevine::SignalRanks");
+  config.add_message_type<PoolClosed>("grapevine::PoolClosed");
+  config.add_message_type<JobOutput>("grapevine::JobOutput");
+  config.add_message_type<JobEnded>("grapevine::JobEnded");
+  config.add_message_type<JobEndHeard>("grapevine::JobEndHeard");
+  config.add_message_type<Enlist>("grapevine::Enlist");
+  config.add_message_type<Enlisted>("grapevine::Enlisted");
+  config.add_message_type<LeavePool>("grapevine::LeavePool");
+  config.add_message_type<Left>("grapevine::Left");
+  config.add_message_type<RankOutput>("grapevine::RankOutput");
+  config.add_message_type<RankExited>("grapevine::RankExited");
+  config.add_message_type<SubmitJob>("grapevine::SubmitJob");
+  config.add_message_type<JobAccepted>("grapevine::JobAccepted");
+  config.add_message_type<SignalJob>("grapevine::SignalJob");
+  config.add_message_type<OutputWritten>("grapevine::OutputWritten");
+}
+
+}  // namespace grapevine

@@ -1,0 +1,222 @@
+#include "apps/node/submit_job.hpp"
+
+#include <poll.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <ostream>
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include "actors/cluster/dial.hpp"
+#include "actors/cluster/node_agent.hpp"
+#include "apps/console/event_queue.hpp"
+#include "apps/console/line_writer.hpp"
+#include "apps/console/signal_pipe.hpp"
+#include "apps/node/node_link.hpp"
+#include "net/addresses.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr Duration kSilence = std::chrono::seconds(30);
+constexpr Duration kAnswerPatience = std::chrono::seconds(30);
+constexpr int kPollMs = 1000;
+constexpr std::size_t kLongestBacklog = std::size_t{16} << 20;
+
+std::string user_name() {
+  const char* name = std::getenv("USER");
+  if (name == nullptr)
+    if (const passwd* entry = ::getpwuid(::getuid()); entry != nullptr) name = entry->pw_name;
+  const std::string who = name != nullptr ? name : "user " + std::to_string(::getuid());
+  return who + "@" + machine_name();
+}
+
+class Submitter {
+ public:
+  Submitter(const Submission& submission, NodeAddress first, std::string secret, Console& console)
+      : submission_(submission),
+        first_(std::move(first)),
+        secret_(std::move(secret)),
+        console_(console),
+        writer_(console, kLongestBacklog, write_line, [this](std::int64_t lines) {
+          queue_.post([this, lines] { acknowledge(lines); });
+        }) {
+    configure_for_nodes(system_config_, kSilence);
+    system_.emplace(system_config_);
+  }
+  ~Submitter() {
+    if (listener_) caf::anon_send_exit(listener_, caf::exit_reason::user_shutdown);
+    listener_ = SubmitterActor{};
+    pool_ = NodePoolActor{};
+  }
+  Submitter(const Submitter&) = delete;
+  Submitter& operator=(const Submitter&) = delete;
+
+  Expected<void> run() {
+    if (auto found = find_pool(); !found) return found;
+    const auto accepted = submit();
+    if (!accepted) return accepted.error();
+    job_ = accepted->job;
+    announce(*accepted);
+    while (!end_) turn();
+    const bool read = writer_.drain(signals_, stop_);
+    if (end_->failed && end_->error.code == Errc::stopped && read) say_where(*accepted);
+    if (end_->failed) return end_->error;
+    if (read) say_where(*accepted);
+    return {};
+  }
+
+ private:
+  // `from`: what comes from the pool is tested on the actor's thread alone.
+  SubmitterActor::behavior_type listener(const std::shared_ptr<SealReader>& from) {
+    return {
+        [this, from](JobOutput& output) {
+          if (!from->opens(*system_, output)) return;
+          const bool to_err = output.to_err || output.process != 0;
+          queue_.post([this, line = JobLine{output.process, to_err, std::move(output.line)}] {
+            writer_.add(line);
+          });
+        },
+        [this, from](JobEnded& ended) {
+          if (from->opens(*system_, ended))
+            queue_.post([this, ended = std::move(ended)] { finish(ended); });
+          return JobEndHeard{};
+        },
+    };
+  }
+
+  Error gone() const {
+    return {Errc::peer_down, "the first node at " + text_of(first_) +
+                                 " died or fell silent, and the job with it: start the nodes, then "
+                                 "resume with --resume"};
+  }
+
+  Expected<void> find_pool() {
+    auto found =
+        dial<NodePoolActor>(*system_, {"the first node", first_.host, first_.port,
+                                       submission_.patience, [this] { return stop_asked(); }});
+    if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was given"};
+    if (!found)
+      return Error{found.error().code, "cannot reach the first node at " + text_of(first_) + ": " +
+                                           found.error().message +
+                                           ": is it started there, and is the port open?"};
+    pool_ = *std::move(found);
+    return {};
+  }
+
+  Expected<JobAccepted> submit() {
+    const auto stop = [this] { return stop_asked(); };
+    auto session = greet_pool(*system_, pool_, secret_, kAnswerPatience, stop);
+    if (!session)
+      return Error{session.error().code,
+                   "the first node at " + text_of(first_) + ": " + session.error().message};
+    to_pool_ = std::move(session->to);
+    const auto from = std::make_shared<SealReader>(std::move(session->from));
+    listener_ = system_->spawn([this, from, pool = pool_](SubmitterActor::pointer self) {
+      self->monitor(pool);
+      ignore_foreign_exits(self);
+      self->set_down_handler([this, pool = pool.address()](const caf::down_msg& down) {
+        if (down.source == pool) queue_.post([this] { finish({Seal{}, true, gone()}); });
+      });
+      return listener(from);
+    });
+    SubmitJob job;
+    job.version = GRAPEVINE_VERSION;
+    job.user = user_name();
+    job.arguments = submission_.arguments;
+    job.processes = submission_.processes;
+    job.submitter = listener_;
+    auto accepted = ask_actor<JobAccepted>(*system_, pool_, kAnswerPatience,
+                                           to_pool_.sealed(*system_, std::move(job)), {});
+    if (!accepted)
+      return Error{Errc::peer_down, "the first node at " + text_of(first_) +
+                                        " does not answer: " + accepted.error().message};
+    if (accepted->refused)
+      return Error{accepted->error.code,
+                   "the first node at " + text_of(first_) + " says: " + accepted->error.message};
+    return accepted;
+  }
+
+  void announce(const JobAccepted& job) {
+    console_.err << "job " << job.job << ": " << job.processes
+                 << (job.processes == 1 ? " process" : " processes") << " on " << job.nodes
+                 << (job.nodes == 1 ? " node" : " nodes") << ", rank 0 on " << job.host << " in "
+                 << job.directory << std::endl;
+  }
+
+  void say_where(const JobAccepted& job) {
+    namespace fs = std::filesystem;
+    const std::string folder = submission_.out.empty()
+                                   ? job.directory
+                                   : (fs::path(job.directory) / submission_.out).string();
+    console_.err << "outputs are on " << job.host << ", in " << folder << std::endl;
+  }
+
+  bool stop_asked() {
+    for (const int number : signals_.take()) stop_ = stop_ || number != SIGUSR1;
+    return stop_;
+  }
+
+  void turn() {
+    std::array<pollfd, 2> waits{
+        {{signals_.descriptor(), POLLIN, 0}, {queue_.descriptor(), POLLIN, 0}}};
+    ::poll(waits.data(), waits.size(), kPollMs);
+    for (const int number : signals_.take()) {
+      stop_ = stop_ || number != SIGUSR1;
+      caf::anon_send(pool_, to_pool_.sealed(*system_, SignalJob{{}, job_, number}));
+    }
+    queue_.run_ready();
+  }
+
+  // So that the pool sends more.
+  void acknowledge(std::int64_t lines) {
+    caf::anon_send(pool_, to_pool_.sealed(*system_, OutputWritten{Seal{}, job_, lines}));
+  }
+
+  static void write_line(Console& console, const JobLine& line) {
+    std::ostream& stream = line.to_err ? console.err : console.out;
+    if (line.process < 0) stream << "cluster: ";
+    if (line.process > 0) stream << '[' << line.process << "] ";
+    stream << line.text << '\n';
+  }
+
+  void finish(const JobEnded& ended) {
+    if (!end_) end_ = ended;
+  }
+
+  const Submission& submission_;
+  const NodeAddress first_;
+  const std::string secret_;
+  Console& console_;
+  SignalPipe signals_;
+  EventQueue queue_;
+  LineWriter writer_;
+  std::optional<JobEnded> end_;
+  std::int64_t job_ = 0;  // as the pool numbers it
+  bool stop_ = false;
+
+  // Last: its actors use what stands above, and have ended when it is gone.
+  caf::actor_system_config system_config_;
+  std::optional<caf::actor_system> system_;
+  SubmitterActor listener_;
+  NodePoolActor pool_;
+  Sealer to_pool_;
+};
+
+}  // namespace
+
+Expected<void> submit_job(const Submission& submission, Console& console) {
+  auto first = parse_node_address("--cluster", submission.cluster, 1);
+  if (!first) return first.error();
+  auto secret = read_secret(submission.secret_file);
+  if (!secret) return secret.error();
+  return Submitter(submission, std::move(*first), std::move(*secret), console).run();
+}
+
+}  // namespace grapevine

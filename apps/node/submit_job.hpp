@@ -1,0 +1,28 @@
+// `train --cluster`: gives the job to the nodes of a pool and shows how it goes.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "apps/console/command.hpp"
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+struct Submission {
+  std::string cluster;                 // host:port of the first node
+  std::string secret_file;             // empty: GRAPEVINE_CLUSTER_SECRET, or none
+  std::vector<std::string> arguments;  // of `train` over there
+  std::string out;                     // for people: the folder of process 0, or empty
+  std::int32_t processes = 0;          // 0: one in each slot
+  Duration patience{0};                // to reach the first node
+};
+
+// Until the job has ended. What process 0 writes to stdout and stderr goes there, what the others
+// write goes to stderr behind "[rank] ". SIGINT, SIGTERM and SIGUSR1 go on to the job: the first
+// two stop it with a checkpoint, a second SIGINT kills it.
+//
+// Errors: bad_input: what this side, the pool or a process found wrong with the job; else the pool
+// cannot be reached, is busy, has died, or why the job failed.
+Expected<void> submit_job(const Submission& submission, Console& console);
+
+}  // namespace grapevine

@@ -1,0 +1,29 @@
+// RunEnd: how the main thread waits for the end of a run.
+#pragma once
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "actors/run/supervisor.hpp"
+
+namespace grapevine {
+
+// An observer that only keeps the result. Thread-safe.
+class RunEnd : public RunObserver {
+ public:
+  void on_step(const StepReport&) override {}
+  void on_validation(Epoch, const Evaluation&) override {}
+  void on_checkpoint(const std::string&) override {}
+  void on_warning(const std::string& message) override;
+  void on_end(RunResult result) override;
+
+  // The result once the run has ended, or nothing after `patience`. Gives it once.
+  std::optional<RunResult> wait_for(Duration patience);
+
+ private:
+  std::mutex mutex_;  // guards result_
+  std::condition_variable ended_;
+  std::optional<RunResult> result_;
+};
+
+}  // namespace grapevine

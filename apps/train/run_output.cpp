@@ -1,0 +1,191 @@
+#include "apps/train/run_output.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr char kHeader[] =
+    "rank,epoch,step,time_s,batch_time_s,exchange_time_s,data_time_s,loss,top1,top5,lr,staleness,"
+    "val_loss,val_top1,val_top5";
+constexpr auto kCommas = 14;
+
+// "" where not measured.
+std::string cell(double value) {
+  if (!std::isfinite(value)) return "";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+// With all digits: a resumed run reads it again.
+std::string exact_cell(double value) { return std::isfinite(value) ? number_text(value) : ""; }
+
+std::string row_of(const StepReport& report) {
+  std::string row =
+      std::to_string(report.rank) + ',' + cell(report.epoch) + ',' + std::to_string(report.step);
+  for (const double figure :
+       {report.time_s, report.batch_time_s, report.exchange_time_s, report.data_time_s})
+    row += ',' + cell(figure);
+  row += ',' + exact_cell(report.loss);
+  for (const double figure : {report.top1, report.top5, report.lr, report.staleness})
+    row += ',' + cell(figure);
+  return row + ",,,\n";
+}
+
+}  // namespace
+
+Expected<std::shared_ptr<RunOutput>> RunOutput::create(const std::string& path,
+                                                       const OutputBefore& before) {
+  std::error_code ignored;
+  const bool anew = !std::filesystem::exists(path, ignored);
+  auto file = AtomicFile::create(path);
+  if (!file) return file.error();
+  std::shared_ptr<RunOutput> output(new RunOutput(std::move(*file), path));
+  output->begin_->stream() << kHeader << "\n";
+  if (!before.first_steps.empty()) output->keep_rows(before);
+  if (auto flushed = output->begin_->flush(); !flushed) return flushed.error();
+  if (anew)
+    if (auto opened = output->open_rows(); !opened) return opened.error();
+  return output;
+}
+
+// A resumed run goes on with the rows of the steps that it will not repeat, and of the validations.
+void RunOutput::keep_rows(const OutputBefore& before) {
+  newest_step_ = std::max<Step>(0, before.first_steps.front() - 1);
+  std::ifstream old(before.rows);
+  std::string line;
+  if (!std::getline(old, line) || line != kHeader) return;
+  while (std::getline(old, line)) {
+    // The last row of a process that was killed may be cut off.
+    if (old.eof() || std::count(line.begin(), line.end(), ',') != kCommas) continue;
+    long rank = -1;
+    double epoch = 0;
+    long long step = -1;
+    if (std::sscanf(line.c_str(), "%ld,%lf,%lld", &rank, &epoch, &step) < 3) continue;
+    if (rank < 0 || rank >= static_cast<long>(before.first_steps.size())) continue;
+    const bool of_step = line.compare(line.size() - 3, 3, ",,,") == 0;
+    const bool again = of_step ? step >= before.first_steps[static_cast<std::size_t>(rank)]
+                               : epoch >= static_cast<double>(before.epochs);
+    if (again) continue;
+    begin_->stream() << line << "\n";
+    double loss = 0;
+    if (std::sscanf(line.c_str(), "%*d,%*f,%*d,%*f,%*f,%*f,%*f,%lf", &loss) == 1)
+      kept_losses_.add(static_cast<Rank>(rank), loss);
+  }
+}
+
+// metrics.csv gets its name, once.
+Expected<void> RunOutput::open_rows() {
+  if (rows_) return {};
+  if (begin_) {
+    const auto named = begin_->commit();
+    if (!named && !begin_->spent()) return named;
+    begin_.reset();
+    if (!named) warn(named.error().message);  // the name may not survive a power failure
+  }
+  auto rows = RowFile::open(path_);
+  if (!rows) return rows.error();
+  rows_.emplace(*std::move(rows));
+  return {};
+}
+
+void RunOutput::add_follower(std::unique_ptr<RunFollower> follower) {
+  followers_.push_back(std::move(follower));
+}
+
+void RunOutput::add_row(const std::string& row) {
+  if (!rows_) check(open_rows());
+  if (rows_)
+    rows_->add(row);
+  else
+    ++lost_;
+}
+
+void RunOutput::on_step(const StepReport& report) {
+  if (before_first_step_) std::exchange(before_first_step_, nullptr)();
+  if (!rows_) check(open_rows());
+  if (report.logged) add_row(row_of(report));
+  if (report.rank == 0) epoch_ends_[static_cast<Epoch>(report.epoch)] = newest_step_ = report.step;
+  for (const auto& follower : followers_) follower->on_step(report);
+}
+
+void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
+  // Where ranks go at their own pace, rank 0 may not have come to the end of the epoch.
+  const auto end = epoch_ends_.find(epoch);
+  const Step step = end == epoch_ends_.end() ? newest_step_ : end->second;
+  add_row("0," + std::to_string(epoch) + ',' + std::to_string(step) + ",,,,,,,,,," +
+          cell(evaluation.loss) + ',' + cell(evaluation.top1) + ',' + cell(evaluation.top5) + "\n");
+  if (rows_) check(rows_->sync());  // the checkpoint of this epoch was there before it
+  for (const auto& follower : followers_) follower->on_validation(epoch, step, evaluation);
+}
+
+void RunOutput::on_checkpoint(const std::string& /*path*/) {
+  if (rows_) check(rows_->sync());
+  for (const auto& follower : followers_) follower->on_checkpoint();
+}
+
+void RunOutput::on_idle() {
+  if (rows_) check(rows_->write());
+}
+
+// Each trouble is told once, when it begins.
+void RunOutput::check(const Expected<void>& written) {
+  if (rows_) lost_ += rows_->take_lost();
+  const bool worked = written_.ok();
+  written_ = written;
+  if (worked && !written)
+    warn(written.error().message + "; its rows wait until it can be written, up to 1 MiB of them");
+}
+
+void RunOutput::on_warning(const std::string& /*message*/) {
+  for (const auto& follower : followers_) follower->on_warning();
+}
+
+void RunOutput::warn(const std::string& message) {
+  spdlog::warn("{}", message);
+  on_warning(message);
+}
+
+void RunOutput::on_steps_lost(std::int64_t count) {
+  warn(path_ + " lacks " + std::to_string(count) +
+       " steps: they came faster than they could be written");
+}
+
+void RunOutput::on_end(RunResult result) {
+  if (!result.error && !result.interrupted) check(open_rows());  // also of a run without a step
+  for (const auto& follower : followers_) follower->on_end();
+  if (rows_) check(rows_->sync());
+  if (lost_ > 0) warn(path_ + " lacks " + std::to_string(lost_) + " rows: see the warnings above");
+  ended_ = true;
+}
+
+void RunOutput::on_failed(const std::string& why) noexcept {
+  try {
+    failure_ = why;
+  } catch (const std::bad_alloc&) {  // then finished() says that the last rows are missing
+    return;
+  }
+  ended_ = true;
+}
+
+Expected<void> RunOutput::finished() const {
+  if (!ended_)
+    return Error{Errc::io, "'" + path_ +
+                               "' is not complete: its last rows could not be written in time; "
+                               "check its file system"};
+  if (!failure_.empty()) return Error{Errc::io, "'" + path_ + "' is not complete: " + failure_};
+  return written_;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,79 @@
+// RunOutput: what a run writes to files while it goes on: metrics.csv, TensorBoard, Prometheus.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/record/files.hpp"
+#include "actors/run/reporter.hpp"
+#include "apps/monitoring/run_follower.hpp"
+#include "apps/train/row_file.hpp"
+#include "apps/train/run_tally.hpp"
+
+namespace grapevine {
+
+// Where a resumed run begins, and what is known of the run before it.
+struct OutputBefore {
+  std::vector<Step> first_steps;  // by rank; empty: nothing came before
+  Epoch epochs = 0;               // that are not validated again
+  std::string rows;               // its metrics.csv
+};
+
+// Called by the Reporter, on its thread. metrics.csv grows at its end, by whole rows: whenever no
+// further step waits, and to the disk with each checkpoint and validation. One that an earlier run
+// has left is replaced at the first step.
+class RunOutput : public RunReport {
+ public:
+  // The rows of the run before are kept, but for those that this run writes again and one that was
+  // cut off. Errors (io): they cannot be written.
+  static Expected<std::shared_ptr<RunOutput>> create(const std::string& path,
+                                                     const OutputBefore& before);
+
+  // REQUIRES: before the run.
+  void before_first_step(std::function<void()> call) { before_first_step_ = std::move(call); }
+  // REQUIRES: before the run.
+  void add_follower(std::unique_ptr<RunFollower> follower);
+  // Of the rows that are kept. REQUIRES: before the run.
+  const RecentLosses& kept_losses() const { return kept_losses_; }
+
+  void on_step(const StepReport& report) override;
+  void on_validation(Epoch epoch, const Evaluation& evaluation) override;
+  void on_checkpoint(const std::string& path) override;
+  void on_warning(const std::string& message) override;
+  void on_steps_lost(std::int64_t count) override;
+  void on_idle() override;
+  void on_end(RunResult result) override;
+  void on_failed(const std::string& why) noexcept override;
+
+  // Says it, and tells the followers.
+  void warn(const std::string& message);
+
+  // For the main thread, after the run. Errors (io): metrics.csv is not complete, and why.
+  Expected<void> finished() const;
+
+ private:
+  RunOutput(AtomicFile file, std::string path) : path_(std::move(path)), begin_(std::move(file)) {}
+  void keep_rows(const OutputBefore& before);
+  Expected<void> open_rows();
+  void add_row(const std::string& row);
+  void check(const Expected<void>& written);
+
+  const std::string path_;
+  std::optional<AtomicFile> begin_;  // of metrics.csv, until it has its name
+  std::optional<RowFile> rows_;      // from then on
+  RecentLosses kept_losses_;
+  std::vector<std::unique_ptr<RunFollower>> followers_;
+  std::function<void()> before_first_step_;
+  std::map<Epoch, Step> epoch_ends_;  // rank 0's last step of each epoch
+  Step newest_step_ = 0;              // of rank 0
+  std::int64_t lost_ = 0;             // rows
+  Expected<void> written_;            // how the last attempt went
+  std::string failure_;               // why no call follows; empty: nothing has failed
+  std::atomic<bool> ended_{false};    // the rest belongs to the main thread then
+};
+
+}  // namespace grapevine

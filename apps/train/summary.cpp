@@ -1,0 +1,201 @@
+#include "apps/train/summary.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <torch/version.h>
+#include <caf/config.hpp>
+
+#ifndef TORCH_VERSION
+#define TORCH_VERSION "1.13"
+#endif
+
+namespace grapevine {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json figure(double value) {
+  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
+}
+
+// Of so many samples, as a ratio of whole numbers: a mean over batches differs in its last digits.
+double exact_ratio(double ratio, std::int64_t samples) {
+  const auto count = static_cast<double>(samples);
+  const double hits = std::round(ratio * count);
+  // Where one sample has several labels, as text has, there are more of them.
+  return std::abs(ratio * count - hits) < 1e-6 ? hits / count : ratio;
+}
+
+// Nearest-rank percentile of sorted values; NaN where there are none.
+double percentile(const std::vector<double>& sorted, double q) {
+  if (sorted.empty()) return std::nan("");
+  const auto rank = static_cast<std::size_t>(std::ceil(q * static_cast<double>(sorted.size())));
+  return sorted[std::max<std::size_t>(1, rank) - 1];
+}
+
+ordered_json step_seconds(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  double sum = 0;
+  for (const double s : seconds) sum += s;
+  return {{"mean", figure(sum / static_cast<double>(seconds.size()))},
+          {"p50", figure(percentile(seconds, 0.5))},
+          {"p99", figure(percentile(seconds, 0.99))}};
+}
+
+ordered_json staleness(const Ledger& ledger) {
+  const HistogramSummary summary = summarize(ledger.staleness);
+  return {{"mean", figure(summary.mean)},
+          {"p50", summary.p50},
+          {"p99", summary.p99},
+          {"max", summary.max}};
+}
+
+// What ranks had for partial sums: a gradient or model of that round, older ones alone, or nothing.
+ordered_json partial_shares(const Ledger& ledger) {
+  double fresh = 0, stale = 0, absent = 0;
+  for (const auto& [age, count] : ledger.joined)
+    (age < 0 ? absent : age == 0 ? fresh : stale) += static_cast<double>(count);
+  const double all = fresh + stale + absent;
+  return {{"fresh", fresh / all}, {"stale_only", stale / all}, {"absent", absent / all}};
+}
+
+// ---- servers
+
+ordered_json entry_of(const StateDict& measures, const std::string& name) {
+  const auto it = measures.entries().find(name);
+  if (it == measures.entries().end()) return nullptr;
+  if (const auto* number = std::get_if<double>(&it->second)) return figure(*number);
+  if (const auto* integer = std::get_if<std::int64_t>(&it->second)) return *integer;
+  return nullptr;
+}
+
+ordered_json one_server(const StateDict& m) {
+  const auto of = [&m](const char* name) { return entry_of(m, name); };
+  const auto windows = m.integer("windows");
+  const bool any_window = windows && *windows > 0;
+  return {
+      {"commits", of("commits")},
+      {"refused", of("refused")},
+      {"taken_back", of("taken_back")},
+      {"queue_wait_seconds",
+       {{"p50", of("wait_p50_s")}, {"p99", of("wait_p99_s")}, {"max", of("wait_max_s")}}},
+      {"jain_index", any_window ? ordered_json{{"mean", of("jain_mean")}, {"min", of("jain_min")}}
+                                : ordered_json(nullptr)},
+      {"inversions", of("inversions")},
+      {"occupancy", of("occupancy")}};
+}
+
+// Sums over clients of the entry `name`, element by element; empty where no client has it.
+std::vector<double> sum_of(const RunResult& result, const std::string& name) {
+  std::vector<double> sums;
+  for (const auto& [rank, measures] : result.measures) {
+    const auto tensor = measures.tensor(name);
+    if (!tensor) continue;
+    sums.resize(std::max(sums.size(), static_cast<std::size_t>(tensor->numel())), 0);
+    const double* values = tensor->data_ptr<double>();
+    for (std::int64_t i = 0; i < tensor->numel(); ++i)
+      sums[static_cast<std::size_t>(i)] += values[i];
+  }
+  return sums;
+}
+
+ordered_json ratios(const std::vector<double>& sums, const std::vector<double>& counts) {
+  ordered_json list = ordered_json::array();
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    list.push_back(counts[i] > 0 ? figure(sums[i] / counts[i]) : ordered_json(nullptr));
+  return list;
+}
+
+// Gradient energy matching: energies by tenths of the run, the median pi of each tensor.
+ordered_json energy_block(const TrainJob& job, const RunResult& result) {
+  const std::vector<double> counts = sum_of(result, "energy_samples");
+  ordered_json medians = ordered_json::object();
+  const std::vector<double> sums = sum_of(result, "pi_medians");
+  double samples = 0;
+  for (const auto& [rank, measures] : result.measures) {
+    const auto count = measures.number("pi_samples");
+    if (count) samples += *count;
+  }
+  for (std::size_t i = 0; i < sums.size() && i < job.parts->layout.size(); ++i)
+    medians[job.parts->layout[i].name] = figure(samples > 0 ? sums[i] / samples : std::nan(""));
+  return {{"proxy", ratios(sum_of(result, "proxy_energy"), counts)},
+          {"central", ratios(sum_of(result, "central_energy"), counts)},
+          {"median_pi", medians}};
+}
+
+ordered_json server_block(const TrainJob& job, const RunResult& result) {
+  ordered_json block;
+  ordered_json histogram = ordered_json::object();
+  for (const auto& [tau, count] : result.ledger.staleness) histogram[std::to_string(tau)] = count;
+  block["staleness_histogram"] = histogram;
+  block["servers"] = ordered_json::array();
+  for (const auto& [rank, measures] : result.measures)
+    if (rank >= job.options.workers) block["servers"].push_back(one_server(measures));
+  if (job.parts->plan.rule == ServerRule::gem) block["energy"] = energy_block(job, result);
+  return block;
+}
+
+std::string caf_version() {
+  return std::to_string(CAF_VERSION / 10000) + "." + std::to_string(CAF_VERSION / 100 % 100) + "." +
+         std::to_string(CAF_VERSION % 100);
+}
+
+}  // namespace
+
+ordered_json make_summary(const TrainJob& job, const RunResult& result, double final_loss,
+                          const std::optional<Evaluation>& test) {
+  const double nan = std::nan("");
+  const std::int64_t samples = result.ledger.samples;
+  // A run that failed has no reports of its ranks: it says nothing rather than zero.
+  const bool known = !result.steps.empty();
+  const auto if_known = [known](ordered_json value) {
+    return known ? std::move(value) : ordered_json(nullptr);
+  };
+  ordered_json summary;
+  summary["algorithm"] = job.options.algorithm;
+  summary["wiring"] = job.wiring.keys();
+  summary["model"] = job.options.model;
+  summary["data"] = job.options.data;
+  summary["workers"] = job.options.workers;
+  summary["parameters"] = job.parameters;
+  summary["steps"] =
+      known ? ordered_json(*std::max_element(result.steps.begin(), result.steps.end())) : nullptr;
+  summary["samples"] = if_known(samples);
+  summary["seed"] = job.options.seed;
+  summary["wall_seconds"] = figure(result.seconds);
+  summary["samples_per_second"] =
+      figure(known ? static_cast<double>(samples) / result.seconds : nan);
+  summary["final_loss"] = figure(final_loss);
+  summary["test_accuracy"] = figure(test ? exact_ratio(test->top1, test->samples) : nan);
+  summary["test_loss"] = figure(test ? test->loss : nan);
+  summary["bytes_sent"] = if_known(result.ledger.bytes_sent);
+  summary["messages_sent"] = if_known(result.ledger.sent + result.ledger.sent_before);
+  summary["consensus_distance"] = figure(known ? result.consensus_distance : nan);
+  summary["weight_sum"] = figure(known ? result.weight_sum : nan);
+  summary["staleness"] = staleness(result.ledger);
+  for (auto& value : summary["staleness"]) value = if_known(value);
+  summary["contributions"] = {{"produced", if_known(result.ledger.produced)},
+                              {"applied", if_known(result.ledger.committed)},
+                              {"pending", if_known(result.ledger.pending())},
+                              {"dropped", if_known(result.ledger.dropped)}};
+  if (!result.ledger.joined.empty()) summary["partial"] = partial_shares(result.ledger);
+  if (!result.lost.empty()) summary["lost_ranks"] = result.lost;
+  if (job.parts->plan.servers > 0 && known) summary["server"] = server_block(job, result);
+  summary["step_seconds"] = step_seconds(result.step_seconds);
+  summary["interrupted"] = result.interrupted;
+  summary["versions"] = {
+      {"grapevine", GRAPEVINE_VERSION}, {"torch", TORCH_VERSION}, {"caf", caf_version()}};
+  if (result.error) summary["error"] = result.error->message;
+  return summary;
+}
+
+std::string find_not_finite(const RunResult& result, const std::optional<double>& final_loss,
+                            const std::optional<Evaluation>& test) {
+  if (final_loss && !std::isfinite(*final_loss)) return "final_loss";
+  if (test && !std::isfinite(test->loss)) return "test_loss";
+  if (!std::isfinite(result.consensus_distance)) return "consensus_distance";
+  return "";
+}
+
+}  // namespace grapevine

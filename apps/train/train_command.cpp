@@ -1,0 +1,429 @@
+#include "apps/train/train_command.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "actors/record/files.hpp"
+#include "actors/run/scheduling.hpp"
+#include "actors/run/thread_headroom.hpp"
+#include "apps/console/console.hpp"
+#include "apps/console/run_display.hpp"
+#include "apps/console/signals.hpp"
+#include "apps/monitoring/metrics_endpoint.hpp"
+#include "apps/monitoring/tensorboard_log.hpp"
+#include "apps/node/submit_job.hpp"
+#include "apps/train/run_end.hpp"
+#include "apps/train/run_output.hpp"
+#include "apps/train/run_tally.hpp"
+#include "apps/train/summary.hpp"
+#include "apps/train/train_folder.hpp"
+#include "apps/train/train_job.hpp"
+#include "apps/train/train_options.hpp"
+#include "gpu/flat_params.hpp"
+#include "gpu/math_threads.hpp"
+#include "messages/exit_code.hpp"
+#include "messages/text/exception_line.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr Duration kPollInterval = std::chrono::milliseconds(100);
+constexpr Duration kShutDownPatience = std::chrono::seconds(10);
+// A run that has lost a process ends at once, without the steps that are under way, but with the
+// checkpoint.
+constexpr Duration kLostPatience = std::chrono::milliseconds(300);
+constexpr Duration kWritingPatience = std::chrono::seconds(5);
+
+Duration shut_down_patience(const RunResult& result) {
+  if (!result.error || result.error->code != Errc::peer_down) return kShutDownPatience;
+  return result.writing ? kWritingPatience : kLostPatience;
+}
+
+// The end of a run that was asked to stop, as process 0 says it.
+Error stopped(const std::string& folder) {
+  if (folder.empty())
+    return {Errc::failed, "stopped by request, without a checkpoint to resume from"};
+  return {Errc::stopped, "stopped by request; resume with --resume " + folder};
+}
+
+Timestamp steady_now() {
+  return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+class TrainCommand : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app_ = &app;
+    declare_train_options(app, options_);
+  }
+
+  Expected<void> run(Console& console) override {
+    if (auto read = read_job_file(*app_, options_); !read) return read;
+    auto done = run_job(console);
+    if (!done && done.error().code == Errc::bad_input)
+      return located(done.error(), options_.places);
+    return done;
+  }
+
+ private:
+  Expected<void> run_job(Console& console) {
+    if (auto length = settle_length(*app_, options_); !length) return length;
+    if (auto fits = check_momentum(*app_, options_); !fits) return fits;
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of the progress may go: the training stays
+    if (!options_.cluster.empty()) return submit(console);
+    if (options_.processes != 0)
+      return bad_input("--processes goes with --cluster; here, 'grapevine launch -n N -- train'");
+    SignalFlags signals;
+    RunDisplay display(console);
+    const Expected<void> done = run_here(display, signals, console);
+    display.drain([&signals] { return signals.stop_requested(); });
+    return done;
+  }
+
+  // In this process; what it throws is an error like any other.
+  Expected<void> run_here(RunDisplay& display, SignalFlags& signals, Console& console) {
+    try {
+      auto made = prepare();
+      if (!made) return made.error();
+      TrainJob job = std::move(*made);
+      if (signals.stop_requested()) return Error{Errc::failed, kStoppedBeforeTraining};
+      if (auto threads = check_threads(job); !threads) return threads;
+      return job.is_head() ? lead(job, display, signals, console)
+                           : take_part(job, signals, console);
+    } catch (...) {
+      return Error{Errc::failed, exception_line(std::current_exception())};
+    }
+  }
+
+  // Reads and makes data, which takes as long as it takes.
+  Expected<TrainJob> prepare() {
+    static const std::string line = std::string("error: ") + kStoppedBeforeTraining + "\n";
+    const StopsAtOnce stops(line.c_str(), kExitFailed);
+    return make_train_job(options_);
+  }
+
+  // Of the process that speaks for the run.
+  static Expected<void> lead(TrainJob& job, RunDisplay& display, SignalFlags& signals,
+                             Console& console) {
+    const bool begins_anew = !goes_on_in_place(job);
+    const std::vector<EarlierOutput> earlier =
+        begins_anew ? earlier_outputs(job.out) : std::vector<EarlierOutput>();
+    auto output = RunOutput::create(job.out + "/metrics.csv", output_before(job));
+    if (!output) return bad_input(output.error().message);  // nothing has been trained yet
+    if (auto followed = add_followers(job, **output, display); !followed) return followed;
+    announce(job, display);
+    // Before the first row and before the first checkpoint, whichever comes first.
+    const auto clear = [once = std::make_shared<std::once_flag>(), earlier] {
+      std::call_once(*once, remove_outputs, earlier);
+    };
+    (*output)->before_first_step(clear);
+    job.run.before_first_checkpoint = clear;
+    bool requeue = false;
+    const bool occupied = job.run.occupied;
+    const auto tally = make_tally(job, **output, display);
+    RunResult result = train(job, *output, tally, signals, requeue, display, console);
+    // One that has not taken a step leaves what an earlier run has written.
+    if (!tally->begun() && result.error && has_summary(job.out)) return *result.error;
+    if (!tally->begun() && result.interrupted && occupied)
+      return Error{Errc::failed,
+                   "stopped by a signal before the first step: " + job.out + " stays as it was"};
+    // The model matters more than the curve to it.
+    auto reported = report(job, result, tally->losses(), display, console);
+    if (const auto rows = (*output)->finished(); reported && !rows) return rows;
+    if (!reported || !result.interrupted) return reported;
+    const bool saved = has_checkpoint(job.out);
+    if (!requeue) return stopped(saved ? job.out : "");
+    if (!saved)
+      return Error{Errc::failed, "--requeue-command was not run: " + job.out +
+                                     " holds no checkpoint to resume from"};
+    // The command may start the next run, here, at once.
+    output->reset();
+    job.out_lock.reset();
+    display.drain([] { return true; });
+    if (auto queued = run_requeue_command(job); !queued) return queued;
+    return stopped(job.out);
+  }
+
+  // Those that this process starts once the run begins: where one cannot be, the run cannot end
+  // either.
+  static Expected<void> check_threads(const TrainJob& job) {
+    constexpr int kAside = 8;   // clock, reporter, tracer, checkpoints, evaluation, port, end
+    constexpr int kRemote = 8;  // event loops of the control plane and a transport
+    const auto schedulers = static_cast<int>(scheduler_threads());
+    const auto devices = static_cast<int>(job.options.devices_per_worker);
+    const int pool = job.run.threads - 1;  // of each thread that computes
+    const int others = schedulers + kAside + (job.launched ? kRemote : 0) + 2 * pool;
+    const int each = devices == 1 ? 1 + pool : 1 + devices * (1 + pool);
+    const auto workers = static_cast<int>(job.local_ranks.size());
+    if (auto started = check_thread_headroom(others, workers, each); !started) return started;
+    const int evaluators = job.evaluator ? 1 : 0;
+    return check_product_memory((workers * devices + evaluators) * (1 + pool));
+  }
+
+  // The job is run elsewhere: what can be seen of it here is checked before.
+  Expected<void> submit(Console& console) {
+    if (auto checked = check_train_options(options_); !checked) return checked;
+    if (options_.processes < 0)
+      return bad_input("--processes " + std::to_string(options_.processes) +
+                       ": expected 1 or more, or 0 for one in each slot");
+    if (!options_.requeue_command.empty())
+      return bad_input("--requeue-command does not go with --cluster: give the job again by hand");
+    Submission job;
+    job.cluster = options_.cluster;
+    job.secret_file = options_.secret_file;
+    job.arguments = travelling_arguments(*app_, options_);
+    job.out = options_.out;
+    // With --resume alone process 0 decides: it knows which folders there are.
+    if (job.out.empty() && options_.resume.empty()) job.out = dated_folder(options_.algorithm);
+    if (!job.out.empty()) job.arguments.push_back("--out=" + job.out);
+    job.processes = options_.processes;
+    job.patience = from_seconds(options_.join_timeout_s);
+    return submit_job(job, console);
+  }
+
+  // Of a process that only trains: the head speaks for the run. That is so of a stop, too: this
+  // process ends while the head still writes its files, and launchers kill a job of which one
+  // process ends with another code than 0.
+  static Expected<void> take_part(TrainJob& job, SignalFlags& signals, Console& console) {
+    const auto end = std::make_shared<RunEnd>();
+    const RunResult result =
+        run_to_the_end(std::move(job.run), end, nullptr, signals, nullptr, console);
+    if (result.error) return *result.error;
+    return {};
+  }
+
+  // That are not in the rows of the run before.
+  static std::vector<Step> first_steps(const TrainJob& job) {
+    if (!job.run.resume) return {};
+    std::vector<Step> steps = job.run.resume->reported();
+    steps.resize(static_cast<std::size_t>(job.run.workers()));  // servers take none
+    return steps;
+  }
+
+  static OutputBefore output_before(const TrainJob& job) {
+    if (!job.run.resume) return {};
+    return {first_steps(job), whole_epochs(job.run.resumed_most()), rows_before(job)};
+  }
+
+  // The outputs beside metrics.csv that grow during the run.
+  static Expected<void> add_followers(const TrainJob& job, RunOutput& output, RunDisplay& display) {
+    const TrainOptions& o = job.options;
+    if (o.tensorboard) {
+      auto log =
+          TensorBoardLog::create(job.out + "/tensorboard", first_steps(job),
+                                 [&output](const std::string& message) { output.warn(message); });
+      if (!log) return log.error();
+      output.add_follower(*std::move(log));
+    }
+    if (o.metrics_port.empty()) return {};
+    const auto place = parse_metrics_place(o.metrics_port);
+    if (!place) return place.error();
+    auto endpoint = MetricsEndpoint::create(
+        *place, {o.algorithm, o.model, o.data, o.transport, GRAPEVINE_VERSION, o.workers});
+    if (!endpoint) return endpoint.error();
+    display.say_error("metrics: " + (*endpoint)->url() + "\n");
+    output.add_follower(*std::move(endpoint));
+    return {};
+  }
+
+  // metrics.csv beside the checkpoint that a run goes on from; empty for one that begins.
+  static std::string rows_before(const TrainJob& job) {
+    if (!job.run.resume) return "";
+    const std::filesystem::path checkpoint = job.run.resume->path;
+    return (checkpoint.parent_path().parent_path() / "metrics.csv").string();
+  }
+
+  static void announce(const TrainJob& job, RunDisplay& display) {
+    const TrainOptions& o = job.options;
+    const Step steps = job.run.parts->horizon.steps;
+    display.say_error(o.algorithm + ": " + o.model + " (" + format_count(job.parameters) +
+                      " parameters) on " + o.data + ", " + std::to_string(o.workers) +
+                      (o.workers == 1 ? " worker" : " workers") + " x batch " +
+                      std::to_string(o.batch_size) + ", " + format_count(steps) +
+                      (steps == 1 ? " step" : " steps") +
+                      (steps_plainly(*job.run.parts) ? ", without momentum" : "") + "\n");
+  }
+
+  // Whether the default of --momentum counts for nothing: it is refused where it is given.
+  static bool steps_plainly(const SharedParts& parts) {
+    const ServerRule rule = parts.plan.rule;
+    return parts.plan.exchange == Exchange::server && rule != ServerRule::gem &&
+           rule != ServerRule::easgd && parts.optimizer.momentum != 0;
+  }
+
+  static RunProgress progress_before(const TrainJob& job) {
+    RunProgress progress;
+    progress.steps = job.run.parts->horizon.steps * job.options.workers;
+    for (const Step step : first_steps(job)) progress.step += step;
+    return progress;
+  }
+
+  static std::shared_ptr<RunTally> make_tally(const TrainJob& job, const RunOutput& output,
+                                              RunDisplay& display) {
+    return std::make_shared<RunTally>(
+        progress_before(job), output.kept_losses(),
+        [&display](const RunProgress& progress) { display.show(progress); });
+  }
+
+  // Runs to the end, or to an end that a signal asked for.
+  static RunResult train(TrainJob& job, const std::shared_ptr<RunOutput>& output,
+                         const std::shared_ptr<RunTally>& tally, SignalFlags& signals,
+                         bool& requeue, RunDisplay& display, Console& console) {
+    ProgressOptions progress;
+    progress.label = job.options.algorithm;
+    progress.now = steady_now;
+    progress.style = console.terminal ? detect_terminal(STDERR_FILENO) : TerminalStyle{};
+    progress.start = progress_before(job);
+    display.begin_progress(std::move(progress));
+    const bool requeues = !job.options.requeue_command.empty();
+    RunResult result = run_to_the_end(std::move(job.run), tally, output, signals,
+                                      requeues ? &requeue : nullptr, console);
+    display.end_progress(!result.error);
+    return result;
+  }
+
+  // Passes signals on. SIGUSR1 asks for a checkpoint, or, where `requeue` is given, sets it and
+  // stops.
+  static RunResult run_to_the_end(RunConfig config, const std::shared_ptr<RunEnd>& end,
+                                  const std::shared_ptr<RunReport>& files, SignalFlags& signals,
+                                  bool* requeue, Console& console) {
+    if (config.cluster) config.cluster->cancelled = [&signals] { return signals.stop_requested(); };
+    auto runtime = std::make_unique<Runtime>(std::move(config), end, files);
+    bool stopping = false;
+    for (;;) {
+      if (auto result = end->wait_for(kPollInterval)) {
+        if (!runtime->shut_down(shut_down_patience(*result))) {
+          // What a thread that does not come back uses must stay.
+          console.thread_left_behind = true;
+          static_cast<void>(runtime.release());
+        }
+        return std::move(*result);
+      }
+      const bool asked = signals.take_checkpoint_request();
+      if (asked && requeue != nullptr) *requeue = true;
+      const bool stop = signals.stop_requested() || (asked && requeue != nullptr);
+      if (stop && !stopping) {
+        stopping = true;
+        runtime->request_stop();
+      } else if (asked && requeue == nullptr) {
+        runtime->request_checkpoint();
+      }
+    }
+  }
+
+  // The checkpoint is on disk: the next run continues from it.
+  static Expected<void> run_requeue_command(const TrainJob& job) {
+    const std::string& command = job.options.requeue_command;
+    ::setenv("GRAPEVINE_REQUEUE_FOLDER", job.out.c_str(), 1);
+    // Which commands expect; here they stay ignored.
+    auto* const broken_pipe = std::signal(SIGPIPE, SIG_DFL);
+    auto* const large_file = std::signal(SIGXFSZ, SIG_DFL);
+    const int status = std::system(command.c_str());  // NOLINT: the user's own command
+    std::signal(SIGPIPE, broken_pipe);
+    std::signal(SIGXFSZ, large_file);
+    if (status == 0) return {};
+    const std::string code = WIFEXITED(status) ? "exit code " + std::to_string(WEXITSTATUS(status))
+                                               : "status " + std::to_string(status);
+    return Error{Errc::failed, "--requeue-command '" + command + "' failed with " + code +
+                                   ": continue by hand with --resume " + job.out};
+  }
+
+  static Expected<void> report(const TrainJob& job, const RunResult& result,
+                               const RecentLosses& losses, RunDisplay& display, Console& console) {
+    std::optional<Evaluation> test;
+    Error evaluation_error;
+    // A thread that was left behind may be in the midst of an evaluation.
+    const bool evaluates = !result.error && !console.thread_left_behind;
+    Expected<void> saved;
+    if (result.z.defined()) saved = save_model(job, result);
+    if (result.z.defined() && evaluates) {
+      auto evaluated = job.evaluator->evaluate(result.z, result.buffers);
+      if (evaluated)
+        test = *evaluated;
+      else if (job.data->info().test_size > 0)
+        evaluation_error = evaluated.error();
+    }
+    auto summary = make_summary(job, result, losses.mean(), test);
+    if (!saved && !result.error) summary["error"] = saved.error().message;
+    const std::string text = json_text(summary, 2) + "\n";
+    const auto written = write_file_atomically(job.out + "/summary.json", text);
+    if (!saved) return saved;
+    if (!written) return written;
+    if (result.error) return *result.error;
+    if (!evaluation_error.message.empty()) return evaluation_error;
+    const std::optional<double> loss =
+        losses.empty() ? std::nullopt : std::optional<double>(losses.mean());
+    const std::string broken = find_not_finite(result, loss, test);
+    if (!broken.empty())
+      return Error{Errc::failed,
+                   broken + " is not finite: try a smaller --lr; see " + job.out + "/metrics.csv"};
+    print(job, result, summary, display);
+    return {};
+  }
+
+  // A path may hold bytes that are no text.
+  static std::string json_text(const nlohmann::ordered_json& object, int indent) {
+    return object.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+
+  static Expected<void> save_model(const TrainJob& job, const RunResult& result) {
+    auto model = job.model(static_cast<std::uint64_t>(job.options.seed));
+    if (!model) return model.error();
+    if (auto loaded = load_flat(**model, result.z, result.buffers); !loaded) return loaded;
+    const std::string path = job.out + "/model.pt";
+    auto file = AtomicFile::create(path);
+    if (!file) return file.error();
+    const std::string temporary = file->temporary_path().string();
+    if (auto saved = (*model)->save(temporary); !saved) {
+      // The user does not know the temporary name.
+      Error error = saved.error();
+      for (auto at = error.message.find(temporary); at != std::string::npos;
+           at = error.message.find(temporary, at + path.size()))
+        error.message.replace(at, temporary.size(), path);
+      return error;
+    }
+    return file->commit();
+  }
+
+  static void print(const TrainJob& job, const RunResult& result,
+                    const nlohmann::ordered_json& summary, RunDisplay& display) {
+    if (job.options.json) {
+      display.say_result(json_text(summary, -1) + "\n");
+      return;
+    }
+    const auto shown = [](const nlohmann::ordered_json& figure, int decimals) {
+      return figure.is_null() ? std::string("-") : format_number(figure.get<double>(), decimals);
+    };
+    Table table({"time", "samples/s", "loss", "test accuracy", "sent", "staleness", "consensus"});
+    table.add_row({format_duration(from_seconds(result.seconds)),
+                   format_rate(summary.at("samples_per_second").is_null()
+                                   ? std::nan("")
+                                   : summary.at("samples_per_second").get<double>()),
+                   shown(summary.at("final_loss"), 4), shown(summary.at("test_accuracy"), 4),
+                   format_bytes(result.ledger.bytes_sent),
+                   shown(summary.at("staleness").at("mean"), 2),
+                   shown(summary.at("consensus_distance"), 4)});
+    std::string text = table.to_string();
+    text += "outputs in " + job.out + ": summary.json metrics.csv model.pt checkpoint/" +
+            (job.options.trace == "on" ? " trace/" : "") +
+            (job.options.tensorboard ? " tensorboard/" : "") + "\n";
+    display.say_result(std::move(text));
+  }
+
+  CLI::App* app_ = nullptr;
+  TrainOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_train_command() { return std::make_unique<TrainCommand>(); }
+
+}  // namespace grapevine

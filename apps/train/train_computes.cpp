@@ -1,0 +1,164 @@
+#include "apps/train/train_computes.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "gpu/device.hpp"
+#include "gpu/precision.hpp"
+#include "gpu/replicas/gpu_claims.hpp"
+#include "gpu/replicas/gradient_group.hpp"
+#include "gpu/replicas/replicated_compute.hpp"
+#include "gpu/torch_compute.hpp"
+
+namespace grapevine {
+namespace {
+
+// How many workers of this machine are in the processes before this one.
+std::int64_t workers_before(const TrainJob& job) {
+  const auto here = static_cast<std::int64_t>(job.local_ranks.size());
+  return job.launched ? here * job.launched->local_process : 0;
+}
+
+struct Replica {
+  std::string name;
+  std::size_t index = 0;
+  std::size_t of = 1;
+  std::shared_ptr<GradientGroup> group;
+};
+
+Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, at::Device device,
+                                                const Replica& replica) {
+  auto precision = parse_precision(job.options.precision, device);
+  if (!precision) return precision.error();
+  auto runtime = open_device(device);
+  if (!runtime) return runtime.error();
+  spdlog::info("{}: on {}, {}", replica.name, device.str(), job.options.precision);
+  TorchComputeConfig config;
+  config.model = job.model;
+  config.model_name = job.options.model;
+  config.data = job.data;
+  config.name = replica.name;
+  config.rank = rank;
+  config.ranks = job.options.workers;
+  config.batch_size = job.options.batch_size;
+  config.replica = replica.index;
+  config.replicas = replica.of;
+  config.group = replica.group;
+  config.seed = seed_of(job.options);
+  config.runtime = *std::move(runtime);
+  config.precision = *precision;
+  config.scale_loss = *precision == Precision::fp16;
+  config.channels_last = job.options.channels_last;
+  config.patience = from_seconds(job.options.patience_s);
+  config.accuracy_every = job.options.log_every;
+  config.last_step = job.run.parts->horizon.steps;
+  config.loader.augment = true;
+  return TorchCompute::make(std::move(config));
+}
+
+// One for the process: the workers' devices are of one kind.
+Expected<void> set_math(const TrainJob& job) {
+  const auto device = choose_device(job.options.device, visible_gpus(), 0);
+  if (!device) return device.error();
+  const auto precision = parse_precision(job.options.precision, *device);
+  if (!precision) return precision.error();
+  set_math_mode(*precision, job.options.cudnn_benchmark);
+  return {};
+}
+
+using Devices = std::vector<at::Device>;
+
+// The devices of each worker of this process.
+Expected<std::vector<Devices>> devices_of_workers(const TrainJob& job) {
+  std::vector<Devices> all;
+  for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
+    auto devices = choose_devices(job.options.device, visible_gpus(),
+                                  workers_before(job) + static_cast<std::int64_t>(i),
+                                  job.options.devices_per_worker);
+    if (!devices) return devices.error();
+    all.push_back(*std::move(devices));
+  }
+  return all;
+}
+
+// The ids of all GPUs that workers of this machine use, as often as they do. Told to the other
+// processes of the run by files, as long as the job lasts.
+Expected<std::vector<std::string>> gpus_in_use(TrainJob& job, const std::vector<Devices>& workers) {
+  Devices here;
+  for (const Devices& devices : workers) here.insert(here.end(), devices.begin(), devices.end());
+  auto ids = device_ids(here);
+  if (!ids || !job.launched || job.launched->local_processes == 1) return ids;
+  const LaunchedProcess& launched = *job.launched;
+  auto posted = GpuClaims::post(gpu_claims_folder(),
+                                launched.head_host + ":" + std::to_string(launched.head_port),
+                                launched.local_process, *ids);
+  if (!posted) return posted.error();
+  job.gpu_claims = std::make_shared<const GpuClaims>(*std::move(posted));
+  return job.gpu_claims->gather(launched.local_processes, from_seconds(job.options.join_timeout_s));
+}
+
+// Why `devices` may be in use by other workers as well; empty: they are not.
+std::string why_shared(const Devices& devices, const Expected<std::vector<std::string>>& in_use) {
+  const auto own = device_ids(devices);
+  if (!own || !in_use)
+    return "it is not known whether other workers use these GPUs: " +
+           (own ? in_use.error() : own.error()).message;
+  const std::string shared = shared_gpu(*own, *in_use);
+  return shared.empty() ? "" : "other workers use " + shared + " as well";
+}
+
+Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
+                                                const Devices& devices,
+                                                const std::string& shared = "") {
+  const std::string name = "rank " + std::to_string(rank);
+  if (devices.size() == 1) {
+    auto made = make_replica(job, rank, devices.front(), {name, 0, 1, nullptr});
+    if (!made) return made.error();
+    return std::shared_ptr<Compute>(*std::move(made));
+  }
+  const Duration patience = from_seconds(job.options.patience_s);
+  auto group = open_group(name, devices, shared, patience);
+  if (!group) return group.error();
+  std::vector<std::unique_ptr<Compute>> replicas;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    auto made = make_replica(job, rank, devices[i],
+                             {name + ", replica " + std::to_string(i), i, devices.size(), *group});
+    if (!made) return made.error();
+    replicas.push_back(*std::move(made));
+  }
+  // A step waits for its batch, for the group and for the device, each as long as that.
+  return std::shared_ptr<Compute>(
+      std::make_shared<ReplicatedCompute>(std::move(replicas), *group, 3 * patience));
+}
+
+}  // namespace
+
+Expected<void> make_computes(TrainJob& job) {
+  if (auto set = set_math(job); !set) return set;
+  job.run.computes.resize(static_cast<std::size_t>(job.options.workers));
+  const auto devices = devices_of_workers(job);
+  if (!devices) return devices.error();
+  Expected<std::vector<std::string>> in_use = std::vector<std::string>();
+  if (job.options.devices_per_worker > 1 && devices->front().front().is_cuda())
+    in_use = gpus_in_use(job, *devices);
+  for (std::size_t i = 0; i < job.local_ranks.size(); ++i) {
+    const Rank rank = job.local_ranks[i];
+    const Devices& own = (*devices)[i];
+    auto compute = make_compute(job, rank, own, why_shared(own, in_use));
+    if (!compute) return compute.error();
+    job.parameters = (*compute)->dimension();
+    job.run.computes[static_cast<std::size_t>(rank)] = std::move(*compute);
+  }
+  if (!job.is_head()) return {};
+  const auto device = choose_device(job.options.device, visible_gpus(),
+                                    workers_before(job) * job.options.devices_per_worker);
+  if (!device) return device.error();
+  auto evaluator = make_compute(job, 0, {*device});
+  if (!evaluator) return evaluator.error();
+  job.evaluator = std::move(*evaluator);
+  if (job.options.validate == "epoch") job.run.evaluator = job.evaluator;
+  return {};
+}
+
+}  // namespace grapevine

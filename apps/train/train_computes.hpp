@@ -1,0 +1,13 @@
+// What the workers of a process compute with: models on devices.
+#pragma once
+#include "apps/train/train_job.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// Gives the workers of this process, and the head's evaluator, a Compute each; sets
+// job.parameters. REQUIRES: the job's options, ranks, data and model. Errors: the device's, the
+// model's, the data's.
+Expected<void> make_computes(TrainJob& job);
+
+}  // namespace grapevine

@@ -1,0 +1,154 @@
+#include "apps/train/train_folder.hpp"
+
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <optional>
+
+#include "actors/record/files.hpp"
+
+namespace grapevine {
+namespace {
+
+// What the run writes at its end must not fail for what can be seen at its beginning.
+Expected<void> check_no_folder_in_the_way(const std::string& out) {
+  for (const char* name : {"summary.json", "model.pt", "metrics.csv"}) {
+    std::error_code ignored;
+    const std::filesystem::path path = std::filesystem::path(out) / name;
+    if (std::filesystem::is_directory(path, ignored))
+      return bad_input("--out " + out + ": " + path.string() +
+                       " is a folder where a file is to be written: remove it or choose another "
+                       "folder");
+  }
+  return {};
+}
+
+void remove_stale(const std::string& out) {
+  for (const char* folder : {"", "/trace", "/checkpoint"}) remove_stale_files(out + folder);
+  remove_stale_checkpoints(out + "/checkpoint");
+}
+
+// For this run alone, as long as it lasts.
+Expected<void> take_folder(TrainJob& job) {
+  if (auto free = check_no_folder_in_the_way(job.out); !free) return free;
+  std::error_code ignored;
+  const std::filesystem::path result = std::filesystem::path(job.out) / "model.pt";
+  if (std::filesystem::equivalent(job.options.model, result, ignored))
+    return bad_input("--out " + job.out + ": the model that training begins with, " +
+                     result.string() + ", would be replaced: choose another folder");
+  if (auto writable = ensure_writable_directory(job.out); !writable) return writable;
+  auto lock = lock_folder(job.out);
+  if (!lock)
+    return bad_input("--out " + lock.error().message + ": choose another folder, or wait for it");
+  job.out_lock = *std::move(lock);
+  return {};
+}
+
+// runs/<date>-<algorithm>; runs that start in the same second get a number behind it.
+Expected<void> take_new_folder(TrainJob& job) {
+  const std::string name = dated_folder(job.options.algorithm);
+  std::error_code failure;
+  std::filesystem::create_directories(std::filesystem::path(name).parent_path(), failure);
+  job.out = name;
+  for (int i = 2; !std::filesystem::create_directory(job.out, failure) && !failure; ++i)
+    job.out = name + "-" + std::to_string(i);
+  return take_folder(job);  // which says what is wrong with it, if anything
+}
+
+// A link for itself; nothing where there is no such file.
+std::optional<EarlierOutput> identify(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
+  // A pipe or a device is written directly.
+  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISLNK(status.st_mode))
+    return std::nullopt;
+  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+  return EarlierOutput{path, status.st_dev, status.st_ino,
+                       status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec};
+}
+
+}  // namespace
+
+bool has_summary(const std::string& out) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::path(out) / "summary.json", ignored);
+}
+
+bool has_checkpoint(const std::string& out) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::path(out) / "checkpoint" / "latest", ignored);
+}
+
+std::string trace_file(const std::string& out, std::int32_t process, bool resumed) {
+  char name[64];
+  for (int part = 0;; ++part) {
+    if (part == 0)
+      std::snprintf(name, sizeof name, "process-%04d.gvtrace", process);
+    else
+      std::snprintf(name, sizeof name, "process-%04d.%d.gvtrace", process, part);
+    const std::string path = out + "/trace/" + name;
+    std::error_code ignored;
+    if (!resumed || !std::filesystem::exists(path, ignored)) return path;
+  }
+}
+
+Expected<void> make_folders(TrainJob& job) {
+  const TrainOptions& o = job.options;
+  job.out = given_folder(o);
+  if (!job.is_head()) return {};
+  if (auto taken = job.out.empty() ? take_new_folder(job) : take_folder(job); !taken) return taken;
+  remove_stale(job.out);
+  job.run.occupied = !goes_on_in_place(job) && (has_summary(job.out) || has_checkpoint(job.out));
+  job.run.checkpoint_folder = job.out + "/checkpoint";
+  job.run.checkpoint_every_epochs = o.checkpoint_every;
+  job.run.keep_checkpoints = o.checkpoint_keep == "all";
+  if (job.run.trace) {
+    if (auto made = ensure_writable_directory(job.out + "/trace"); !made) return made;
+    job.run.trace_file = trace_file(job.out, 0, job.run.resume.has_value());
+  }
+  return ensure_writable_directory(job.run.checkpoint_folder);
+}
+
+bool goes_on_in_place(const TrainJob& job) {
+  if (!job.run.resume) return false;
+  std::error_code ignored;
+  return std::filesystem::equivalent(std::filesystem::path(job.run.resume->path).parent_path(),
+                                     std::filesystem::path(job.out) / "checkpoint", ignored);
+}
+
+std::vector<EarlierOutput> earlier_outputs(const std::string& out) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  std::vector<fs::path> old;
+  for (const char* name : {"summary.json", "model.pt", "metrics.csv"})
+    old.push_back(fs::path(out) / name);
+  old.push_back(fs::path(out) / "checkpoint" / "latest");
+  for (const auto& entry : fs::directory_iterator(fs::path(out) / "checkpoint", ignored))
+    if (fs::exists(entry.path() / "job.json", ignored) && !entry.is_symlink(ignored))
+      old.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(fs::path(out) / "trace", ignored))
+    if (entry.path().extension() == ".gvtrace") old.push_back(entry.path());
+  for (const auto& run : fs::directory_iterator(fs::path(out) / "tensorboard", ignored)) {
+    const std::string name = run.path().filename().string();
+    if (name.rfind("rank-", 0) != 0 && name != "validation") continue;  // of another program
+    for (const auto& entry : fs::directory_iterator(run.path(), ignored))
+      if (entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0)
+        old.push_back(entry.path());
+  }
+  std::vector<EarlierOutput> outputs;
+  for (const fs::path& path : old)
+    if (auto found = identify(path)) outputs.push_back(*std::move(found));
+  return outputs;
+}
+
+void remove_outputs(const std::vector<EarlierOutput>& outputs) {
+  std::error_code ignored;
+  for (const EarlierOutput& output : outputs) {
+    const auto now = identify(output.path);
+    const bool same = now && now->device == output.device && now->inode == output.inode &&
+                      now->modified_ns == output.modified_ns;
+    if (same) std::filesystem::remove_all(output.path, ignored);
+  }
+}
+
+}  // namespace grapevine

@@ -1,0 +1,217 @@
+#include "apps/train/train_job.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include <spdlog/spdlog.h>
+
+#include "actors/run/thread_headroom.hpp"
+#include "actors/run/validate.hpp"
+#include "apps/monitoring/metrics_endpoint.hpp"
+#include "apps/train/train_computes.hpp"
+#include "apps/train/train_folder.hpp"
+#include "apps/train/train_place.hpp"
+#include "apps/train/train_resume.hpp"
+#include "apps/zoo/data.hpp"
+#include "apps/zoo/models.hpp"
+#include "gpu/data/sampler.hpp"
+#include "gpu/math_threads.hpp"
+#include "messages/text/names.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr int kMaxThreads = 256;
+constexpr std::int64_t kMaxSteps = 1'000'000'000'000;  // of each worker
+constexpr std::int64_t kMaxDevicesPerWorker = 64;
+
+Expected<void> check_numbers(const TrainOptions& o) {
+  const auto number = number_text;
+  if (o.workers < 1 && o.workers != kWorkersAsUsual)
+    return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
+                     std::to_string(kMaxWorkers));
+  if (o.batch_size < 1)
+    return bad_input("--batch-size " + std::to_string(o.batch_size) + ": expected at least 1");
+  if (o.devices_per_worker < 1 || o.devices_per_worker > kMaxDevicesPerWorker)
+    return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
+                     ": expected 1.." + std::to_string(kMaxDevicesPerWorker));
+  if (o.batch_size % o.devices_per_worker != 0)
+    return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
+                     ": they share the worker's batch evenly, which --batch-size " +
+                     std::to_string(o.batch_size) + " does not allow: make it a multiple");
+  if (!std::isfinite(o.epochs) || o.epochs <= 0)
+    return bad_input("--epochs " + number(o.epochs) + ": expected a number above 0");
+  if (o.steps < 0 || o.steps > kMaxSteps)
+    return bad_input("--steps " + std::to_string(o.steps) + ": expected 1.." +
+                     std::to_string(kMaxSteps));
+  if (!std::isfinite(o.checkpoint_every) || o.checkpoint_every < 0)
+    return bad_input("--checkpoint-every " + number(o.checkpoint_every) +
+                     ": expected a number of epochs, 0 or more");
+  if (o.threads < 0 || o.threads > kMaxThreads)
+    return bad_input("--threads " + std::to_string(o.threads) + ": expected 0.." +
+                     std::to_string(kMaxThreads));
+  if (o.log_every < 1)
+    return bad_input("--log-every " + std::to_string(o.log_every) + ": expected at least 1");
+  if (!std::isfinite(o.patience_s) || o.patience_s <= 0 || o.patience_s > 1e6)
+    return bad_input("--timeout " + number(o.patience_s) +
+                     ": expected seconds, more than 0 and at most 1000000");
+  if (o.nesterov && o.optimizer != "sgd")
+    return bad_input("--nesterov does not fit --optimizer " + o.optimizer + ": it belongs to sgd");
+  if (o.seed < 0) return bad_input("--seed " + std::to_string(o.seed) + ": expected 0 or more");
+  if (o.validate != "epoch" && o.validate != "end")
+    return unknown_name("--validate", o.validate, {"epoch", "end"});
+  if (o.checkpoint_keep != "all" && o.checkpoint_keep != "latest")
+    return unknown_name("--checkpoint-keep", o.checkpoint_keep, {"all", "latest"});
+  if (!o.metrics_port.empty())
+    if (auto place = parse_metrics_place(o.metrics_port); !place) return place.error();
+  if (o.trace != "on" && o.trace != "off")
+    return bad_input("--trace " + o.trace + ": expected on or off");
+  if (!std::isfinite(o.join_timeout_s) || o.join_timeout_s <= 0 || o.join_timeout_s > 1e5)
+    return bad_input("--join-timeout " + number(o.join_timeout_s) +
+                     ": expected seconds, more than 0 and at most 100000");
+  return {};
+}
+
+Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
+                                                            std::int64_t steps_per_epoch) {
+  const TrainOptions& o = job.options;
+  auto plan = resolve(job.wiring);
+  if (!plan) return plan.error();
+  plan->seed = seed_of(o);
+  Horizon horizon;
+  horizon.steps_per_epoch = static_cast<double>(steps_per_epoch);
+  if (o.epochs * horizon.steps_per_epoch > kMaxSteps)
+    return bad_input("--epochs " + number_text(o.epochs) + ": more than " +
+                     std::to_string(kMaxSteps) + " steps of each worker: use fewer");
+  horizon.steps =
+      o.steps > 0 ? o.steps : std::max<Step>(1, std::llround(o.epochs * horizon.steps_per_epoch));
+  LrConfig rate;
+  rate.lr = o.lr;
+  rate.spec = o.lr_schedule;
+  rate.warmup_epochs = o.warmup_epochs;
+  rate.per_256 = o.lr_per_256;
+  rate.global_batch = o.workers * o.batch_size;
+  rate.epochs = horizon.epoch_of(horizon.steps);
+  rate.steps_per_epoch = horizon.steps_per_epoch;
+  auto lr = LrSchedule::make(rate);
+  if (!lr) return lr.error();
+  OptimizerConfig optimizer;
+  optimizer.name = o.optimizer;
+  optimizer.momentum = o.optimizer == "sgd" ? o.momentum : 0;
+  optimizer.nesterov = o.nesterov;
+  optimizer.weight_decay = o.weight_decay;
+  return make_parts(*plan, horizon, *lr, optimizer, static_cast<std::int32_t>(o.workers));
+}
+
+// Where the model's tensors lie in the flat one: for the figures of servers' clients, and for
+// selection by layer.
+Expected<void> add_layout(TrainJob& job) {
+  if (job.run.servers() == 0 && !job.run.parts->plan.compression.per_layer) return {};
+  auto model = job.model(seed_of(job.options));
+  if (!model) return model.error();
+  auto parts = std::make_shared<SharedParts>(*job.run.parts);
+  std::int64_t begin = 0;
+  for (const NamedTensor& named : (*model)->parameters()) {
+    parts->layout.push_back({named.name, begin, named.tensor.numel()});
+    parts->plan.compression.layers.push_back(named.tensor.numel());
+    begin += named.tensor.numel();
+  }
+  job.run.parts = std::move(parts);
+  return {};
+}
+
+void warn_of_parts(const TrainJob& job) {
+  const SharedParts& parts = *job.run.parts;
+  if (!parts.graph) return;
+  const std::int32_t nodes = job.run.workers() / std::max(1, parts.plan.hierarchy);
+  const std::int32_t groups = parts.graph->parts();
+  if (groups > 1)
+    spdlog::warn(
+        "wiring.topology = '{}' with {} ranks falls into {} groups that exchange nothing: each "
+        "trains a model of its own; choose another topology, or more peers",
+        parts.plan.topology, nodes, groups);
+}
+
+// LibTorch waits without end for a thread of its pool that the system refuses.
+Expected<void> check_math_threads() {
+  return check_thread_headroom(static_cast<int>(std::thread::hardware_concurrency()), 0, 1);
+}
+
+}  // namespace
+
+Expected<void> check_train_options(const TrainOptions& o) {
+  if (auto checked = check_numbers(o); !checked) return checked;
+  auto wiring = effective_wiring(o);
+  if (!wiring) return wiring.error();
+  auto plan = resolve(*wiring);
+  if (!plan && wiring->keys().count("hierarchy") == 0) return plan.error();
+  const std::vector<std::string> transports = {"tcp", "ucx"};
+  if (!o.transport.empty() &&
+      std::find(transports.begin(), transports.end(), o.transport) == transports.end())
+    return unknown_name("--transport", o.transport, transports);
+  const std::vector<std::string> data = data_names();
+  const std::string name = o.data.substr(0, o.data.find(':'));
+  if (std::find(data.begin(), data.end(), name) == data.end())
+    return unknown_name("data", name, data);
+  return {};
+}
+
+Expected<TrainJob> make_train_job(TrainOptions options) {
+  TrainJob job;
+  job.options = std::move(options);
+  const TrainOptions& o = job.options;
+  if (auto checked = check_numbers(o); !checked) return checked.error();
+  auto wiring = effective_wiring(o);
+  if (!wiring) return wiring.error();
+  job.wiring = std::move(*wiring);
+  if (auto placed = find_place(job); !placed) return placed.error();
+
+  if (auto threads = check_math_threads(); !threads) return threads.error();
+  limit_math_threads(job.run.threads);
+  DataOptions data_options;
+  data_options.seed = seed_of(o);
+  auto data = make_data_set(o.data, data_options);
+  if (!data) return data.error();
+  job.data = std::move(*data);
+  auto sampler = Sampler::make(seed_of(o), job.data->info().train_size, o.workers, o.batch_size);
+  if (!sampler) return sampler.error();
+  auto parts = make_job_parts(job, sampler->steps_per_epoch());
+  if (!parts) return parts.error();
+  job.run.parts = std::move(*parts);
+  job.run.ranks = all_ranks_of(job.run.parts->plan, static_cast<std::int32_t>(o.workers));
+  auto delay = parse_delay(o.delay, job.run.workers(), seed_of(o));
+  if (!delay) return delay.error();
+  if (delay->by_length() && !job.data->info().by_length)
+    return bad_input("--delay " + o.delay + ": the samples of data '" + job.data->info().name +
+                     "' have no lengths: use --data sequences, or delays of another kind");
+  job.run.delay = std::move(*delay);
+  std::string notice;
+  auto model = make_model_factory(o.model, job.data->info(), &notice);
+  if (!model) return model.error();
+  if (job.is_head() && !notice.empty()) spdlog::warn("{}", notice);
+  job.model = std::move(*model);
+  if (auto laid_out = add_layout(job); !laid_out) return laid_out.error();
+  if (auto made = make_computes(job); !made) return made.error();
+  if (job.launched)
+    if (auto fits = check_state_size(job.run.parts->optimizer, job.parameters, 0); !fits)
+      return fits.error();
+  job.parts = job.run.parts;
+  job.run.identity = identity_of(job);
+  if (auto loaded = load_resume(job); !loaded) return loaded.error();
+  job.run.identity[kStepsKey] = std::to_string(job.run.parts->horizon.steps);
+
+  // Ranks that share memory over UCX may wait for a dead one without end.
+  job.run.outlives_ranks = o.transport != "ucx";
+  job.run.seed = seed_of(o);
+  job.run.log_every = o.log_every;
+  job.run.trace = o.trace == "on";
+  job.run.patience = from_seconds(o.patience_s);
+  if (job.is_head()) warn_of_parts(job);
+  if (auto made = make_folders(job); !made) return made.error();
+  if (auto made = make_transport(job); !made) return made.error();
+  return job;
+}
+
+}  // namespace grapevine

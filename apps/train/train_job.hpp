@@ -1,0 +1,44 @@
+// TrainJob: everything that a training run needs, made and checked before any training starts.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/record/files.hpp"
+#include "actors/run/runtime.hpp"
+#include "apps/launch/launcher_environment.hpp"
+#include "apps/train/train_options.hpp"
+#include "gpu/data/data_set.hpp"
+#include "gpu/model.hpp"
+#include "gpu/replicas/gpu_claims.hpp"
+
+namespace grapevine {
+
+struct TrainJob {
+  TrainOptions options;
+  Wiring wiring;
+  std::optional<LaunchedProcess> launched;  // where the run has several processes
+  std::vector<Rank> local_ranks;            // those of this process
+  std::string out;                          // folder, exists and is writable
+  FolderLock out_lock;                      // of the head, as long as the run lasts
+  std::shared_ptr<const DataSet> data;
+  ModelFactory model;
+  std::int64_t parameters = 0;
+  std::shared_ptr<Compute> evaluator;  // for the model that training ends with
+  RunConfig run;
+  std::shared_ptr<const SharedParts> parts;     // of the run
+  std::shared_ptr<const GpuClaims> gpu_claims;  // of this process; null: no worker asks for them
+
+  // Process 0 supervises, validates and writes; the others only train.
+  bool is_head() const { return !launched || launched->process == 0; }
+};
+
+// What can be seen of the options of a job that other machines run, whose files are theirs. Errors
+// (bad_input): a number out of range, a name that is none, a wiring that does not fit.
+Expected<void> check_train_options(const TrainOptions& options);
+
+// Errors: whatever is wrong with the options, names, files or their combination (bad_input).
+Expected<TrainJob> make_train_job(TrainOptions options);
+
+}  // namespace grapevine

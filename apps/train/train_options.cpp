@@ -1,0 +1,256 @@
+#include "apps/train/train_options.hpp"
+
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <set>
+
+#include "apps/console/verb_options.hpp"
+#include "apps/zoo/data.hpp"
+#include "apps/zoo/models.hpp"
+#include "messages/text/names.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : " ") + name;
+  return text;
+}
+
+std::string preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.push_back(preset.name);
+  return joined(names);
+}
+
+// How long to train has two names.
+bool says_length(const CLI::App& app) {
+  return app.get_option("--epochs")->count() > 0 || app.get_option("--steps")->count() > 0;
+}
+
+// CLI11 looks there only for what the command line has left out.
+bool from_environment(const CLI::Option& option) {
+  const char* value = std::getenv(option.get_envname().c_str());
+  return value != nullptr && option.results() == std::vector<std::string>{value};
+}
+
+}  // namespace
+
+void declare_train_options(CLI::App& app, TrainOptions& options) {
+  app.add_option("job", options.job_file, "TOML file with options and a [wiring] table");
+  add_option(app, "algorithm", options.algorithm, "preset: " + preset_names());
+  app.add_option("--set", options.set, "wiring.KEY=VALUE: change a part of the wiring")
+      ->envname(environment_name("set"))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_option(app, "workers", options.workers,
+             "ranks that train in this process; 1 in each process that a launcher started")
+      ->default_str("4");
+  add_option(app, "transport", options.transport,
+             "inproc | tcp | ucx [inproc, or tcp between processes]");
+  add_option(app, "network-interface", options.network_interface,
+             "name or address of the interface that other processes reach this one on");
+  add_option(app, "join-timeout", options.join_timeout_s,
+             "seconds to wait for the other processes at the start");
+  add_option(app, "cluster", options.cluster,
+             "HOST:PORT of a first node: the nodes run the job (see 'grapevine node --help')");
+  add_option(app, "processes", options.processes,
+             "with --cluster: processes to start [one for each slot]")
+      ->default_str("0");
+  add_option(app, "secret-file", options.secret_file,
+             "with --cluster: file with the nodes' secret [GRAPEVINE_CLUSTER_SECRET]");
+  add_option(app, "model", options.model, "TorchScript file, or one of: " + joined(model_names()));
+  add_option(app, "data", options.data, "data set, NAME[:PATH]: " + joined(data_names()));
+  add_option(app, "epochs", options.epochs, "passes over the data set, all workers together");
+  add_option(app, "steps", options.steps, "steps of each worker, instead of epochs");
+  add_option(app, "batch-size", options.batch_size, "samples per worker and step");
+  add_option(app, "lr", options.lr, "learning rate");
+  add_switch(app, "lr-per-256", options.lr_per_256,
+             "--lr is the rate for 256 samples per step of all workers together");
+  add_option(app, "momentum", options.momentum, "momentum of sgd");
+  add_switch(app, "nesterov", options.nesterov, "Nesterov's momentum");
+  add_option(app, "weight-decay", options.weight_decay, "L2 penalty");
+  add_option(app, "optimizer", options.optimizer, "sgd | adam | adamw");
+  add_option(app, "lr-schedule", options.lr_schedule,
+             "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]");
+  add_option(app, "warmup-epochs", options.warmup_epochs,
+             "epochs at the start in which the learning rate grows linearly to --lr");
+  add_option(app, "seed", options.seed, "seed of parameters, sample order and everything random");
+  add_option(app, "delay", options.delay,
+             "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] (per time step), "
+             "lognormal=MU:SIGMA");
+  add_option(
+      app, "device", options.device,
+      "cpu | cuda[:i] | auto: the GPUs of this machine in turn, or the CPU where it has none");
+  add_option(app, "devices-per-worker", options.devices_per_worker,
+             "GPUs that share a worker's batch; NCCL adds their gradients where no other worker "
+             "uses them");
+  add_option(app, "precision", options.precision,
+             "fp32 | tf32 | bf16 | fp16: of products and convolutions; tf32 and fp16 (with loss "
+             "scaling) on GPUs only");
+  add_switch(app, "channels-last", options.channels_last,
+             "store images as [B, H, W, C] on the device, which can make convolutions faster");
+  add_switch(app, "cudnn-benchmark", options.cudnn_benchmark,
+             "cuDNN times its algorithms for each shape; equal runs may then differ in bits");
+  add_option(app, "threads", options.threads, "threads of each worker; 0: cores / workers");
+  add_option(app, "checkpoint-every", options.checkpoint_every,
+             "epochs between checkpoints; 0: only at the end");
+  add_option(app, "checkpoint-keep", options.checkpoint_keep,
+             "all checkpoints, or the latest only");
+  add_option(app, "validate", options.validate,
+             "test the averaged model after each epoch, or at the end: epoch | end");
+  add_option(app, "requeue-command", options.requeue_command,
+             "on SIGUSR1: checkpoint, stop and run this, e.g. 'scontrol requeue $SLURM_JOB_ID'");
+  add_option(app, "resume", options.resume, "a run's folder, or one of its checkpoints");
+  add_option(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
+  add_option(app, "trace", options.trace, "record every message: on | off");
+  add_option(
+      app, "metrics-port", options.metrics_port,
+      "[HOST:]PORT for Prometheus, path /metrics; without HOST on this machine only, 0.0.0.0: on "
+      "all interfaces; PORT 0: a port that is free [off]");
+  add_switch(app, "tensorboard", options.tensorboard, "write curves to DIR/tensorboard");
+  add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
+  add_option(
+      app, "timeout", options.patience_s,
+      "seconds in which no rank makes a step, after which the run fails; of a checkpoint without "
+      "any rank's state, after which it is given up; and of silence, 2 to 60, after which another "
+      "process is lost");
+  add_switch(app, "json", options.json, "print the summary as one JSON object");
+}
+
+Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
+  CLI::Option* set = app.get_option("--set");
+  const char* more = std::getenv(set->get_envname().c_str());
+  if (more != nullptr && *more != '\0' && !from_environment(*set)) put_before(*set, {more});
+  const std::string path = options.job_file;
+  if (path.empty()) return {};
+  const auto text = read_toml_file(path, "a TOML job file");
+  if (!text) return text.error();
+  auto wiring = Wiring::parse_toml(*text, path);
+  if (!wiring) return wiring.error();
+  options.wiring = std::move(*wiring);
+  // --epochs beside a file with steps, or the other way round: the file does not count.
+  std::set<std::string> others = {"wiring"};
+  if (says_length(app)) others.insert({"epochs", "steps"});
+  if (auto read = read_options(app, *text, path, others, options.places); !read) return read;
+  // What the command line has changed is not the file's.
+  for (const std::string& assignment : options.set)
+    options.places.erase(assignment.substr(0, assignment.find('=')));
+  return {};
+}
+
+std::string given_folder(const TrainOptions& options) {
+  namespace fs = std::filesystem;
+  if (!options.out.empty()) return options.out;
+  std::error_code ignored;
+  if (!options.resume.empty() && fs::exists(fs::path(options.resume) / "checkpoint", ignored))
+    return options.resume;
+  return "";
+}
+
+GivenFolders given_folders(const std::vector<std::string>& arguments) {
+  CLI::App app;
+  TrainOptions options;
+  declare_train_options(app, options);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError&) {
+    return {};
+  }
+  std::error_code ignored;
+  const bool readable_again = std::filesystem::is_regular_file(options.job_file, ignored);
+  if (readable_again && !read_job_file(app, options)) return {};
+  return {given_folder(options), options.resume};
+}
+
+Expected<void> settle_length(const CLI::App& app, TrainOptions& options) {
+  const CLI::Option* epochs = app.get_option("--epochs");
+  const CLI::Option* steps = app.get_option("--steps");
+  if (steps->count() > 0 && options.steps < 1)
+    return bad_input("--steps " + std::to_string(options.steps) + ": expected at least 1");
+  if (epochs->count() == 0 || steps->count() == 0) return {};
+  if (from_environment(*epochs) != from_environment(*steps)) {
+    if (from_environment(*steps)) options.steps = 0;
+    return {};
+  }
+  return bad_input("--epochs " + number_text(options.epochs) + " and --steps " +
+                   std::to_string(options.steps) + ": give one of them");
+}
+
+Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options) {
+  if (app.get_option("--momentum")->count() == 0 || options.momentum == 0) return {};
+  const std::string given = "--momentum " + number_text(options.momentum);
+  if (options.optimizer == "adam" || options.optimizer == "adamw")
+    return bad_input(given + " does not fit --optimizer " + options.optimizer +
+                     ", which has a mean of gradients of its own: drop it, or use sgd");
+  const auto wiring = effective_wiring(options);
+  if (!wiring) return {};  // make_train_job() says what is wrong with it
+  const auto value_of = [&](const std::string& key) {
+    const auto found = wiring->keys().find(key);
+    return found == wiring->keys().end() ? std::string() : found->second;
+  };
+  const std::string rule = value_of("rule");
+  if (value_of("exchange") != "server" ||
+      (rule != "downpour" && rule != "adaptive" && rule != "agn"))
+    return {};
+  return bad_input(given + " does not fit rule = '" + rule +
+                   "': its clients commit plain steps along the gradient: drop it, or use rule = "
+                   "'gem' or 'easgd'");
+}
+
+std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options) {
+  const std::set<std::string> stay = {"help",        "job", "cluster", "processes",
+                                      "secret-file", "set", "out"};
+  std::vector<std::string> arguments;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
+    if (option->count() == 0 || stay.count(name) > 0) continue;
+    if (name == "steps" && options.steps == 0) continue;  // --epochs has won
+    if (name == "epochs" && options.steps > 0) continue;  // --steps has won
+    // An interface of this machine; the nodes have their own.
+    if (name == "network-interface" && from_environment(*option)) continue;
+    const std::string value = option->results().back();
+    const bool is_switch = option->get_items_expected() == 0;
+    if (!is_switch) arguments.push_back("--" + name + "=" + value);
+    if (is_switch && option->as<bool>()) arguments.push_back("--" + name);
+  }
+  for (const auto& [key, value] : options.wiring.keys()) {
+    arguments.emplace_back("--set");
+    arguments.push_back("wiring." + key + "=" + value);
+  }
+  for (const std::string& assignment : options.set) {
+    arguments.emplace_back("--set");
+    arguments.push_back(assignment);
+  }
+  return arguments;
+}
+
+std::string dated_folder(const std::string& algorithm) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
+  return "runs/" + std::string(date) + "-" + algorithm;
+}
+
+Expected<Wiring> effective_wiring(const TrainOptions& options) {
+  auto preset = find_preset(options.algorithm);
+  if (!preset) return preset.error();
+  Wiring wiring = preset->wiring;
+  for (const auto& [key, value] : options.wiring.keys())
+    if (auto set = wiring.set(key, value); !set) return set.error();
+  for (const std::string& assignment : options.set) {
+    const std::string prefix = "wiring.";
+    const auto equals = assignment.find('=');
+    if (assignment.rfind(prefix, 0) != 0 || equals == std::string::npos)
+      return bad_input("--set '" + assignment + "': expected wiring.KEY=VALUE");
+    const std::string key = assignment.substr(prefix.size(), equals - prefix.size());
+    if (auto set = wiring.set(key, assignment.substr(equals + 1)); !set) return set.error();
+  }
+  return wiring;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,111 @@
+// Options of `train`, from a job file, the environment and the command line.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "algorithms/wiring/wiring.hpp"
+#include "apps/console/verb_options.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// 4 in one process, 1 in each where a launcher started several.
+inline constexpr std::int64_t kWorkersAsUsual = std::numeric_limits<std::int64_t>::min();
+
+struct TrainOptions {
+  std::string job_file;
+  std::string algorithm = "sgp";
+  std::vector<std::string> set;  // wiring.KEY=VALUE
+  // Of this process; in a TrainJob of the whole run.
+  std::int64_t workers = kWorkersAsUsual;
+  std::string transport;          // empty: inproc, or tcp where a launcher started several
+  std::string network_interface;  // that other processes reach this one on
+  double join_timeout_s = 60;
+  std::string cluster;         // HOST:PORT of the first node that is to run the job; empty: here
+  std::int32_t processes = 0;  // there; 0: one in each slot
+  std::string secret_file;     // of these nodes
+  std::string model = "lenet";
+  std::string data = "glyphs";
+  double epochs = 1;
+  std::int64_t steps = 0;  // of each worker; 0: as many as the epochs take
+  std::int64_t batch_size = 32;
+  double lr = 0.03;
+  bool lr_per_256 = false;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 0;
+  std::string optimizer = "sgd";
+  std::string lr_schedule = "constant";
+  double warmup_epochs = 0;
+  std::int64_t seed = 1;
+  std::string delay;
+  std::string device = "auto";
+  std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16
+  bool channels_last = false;
+  bool cudnn_benchmark = false;
+  std::int64_t devices_per_worker = 1;
+  int threads = 0;  // 0: the cores divided by the workers
+  double checkpoint_every = 1;
+  std::string checkpoint_keep = "all";  // all | latest
+  std::string validate = "epoch";       // epoch | end
+  std::string requeue_command;          // run after SIGUSR1 has stopped the training
+  std::string resume;
+  std::string out;
+  std::string trace = "on";
+  std::string metrics_port;  // [HOST:]PORT; empty: none
+  bool tensorboard = false;
+  std::int64_t log_every = 1;
+  double patience_s = 300;
+  bool json = false;
+
+  Wiring wiring;  // of the job file; the preset lies under it, `set` on top
+  Places places;  // in the job file
+};
+
+inline std::uint64_t seed_of(const TrainOptions& options) {
+  return static_cast<std::uint64_t>(options.seed);
+}
+
+// Declares the options, each also as GRAPEVINE_<NAME>.
+void declare_train_options(CLI::App& app, TrainOptions& options);
+
+// Reads options.job_file, where given: its keys are option names, its table [wiring] a wiring. A
+// value that the environment or the command line has set stays. Errors (bad_input): file, line and
+// key.
+Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
+
+// After read_job_file(): one of --epochs and --steps counts, the one from the place that wins.
+// Errors (bad_input): both are from the same place, or there are no steps.
+Expected<void> settle_length(const CLI::App& app, TrainOptions& options);
+
+// --momentum that was given, where no step uses it. Errors: bad_input.
+Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options);
+
+// After settle_length(): the options that `train` on another machine needs to run the same job:
+// what the command line, the environment and the job file say, without what concerns this process
+// alone (--cluster, --processes, --secret-file, the job file's name, GRAPEVINE_NETWORK_INTERFACE).
+std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options);
+
+// The folder that was asked for, by --out or by resuming the run in it; empty: none was.
+std::string given_folder(const TrainOptions& options);
+
+struct GivenFolders {
+  std::string out;     // as given_folder() says
+  std::string resume;  // --resume
+};
+
+// Of `train` with these arguments, in this environment. Both are empty where the arguments are
+// wrong. A job file that can be read only once, such as a pipe, is left to `train`.
+GivenFolders given_folders(const std::vector<std::string>& arguments);
+
+// runs/<date>-<algorithm>: where --out says nothing.
+std::string dated_folder(const std::string& algorithm);
+
+// The preset, changed by the job file's wiring and then by --set.
+Expected<Wiring> effective_wiring(const TrainOptions& options);
+
+}  // namespace grapevine

@@ -1,0 +1,168 @@
+#include "apps/train/train_place.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "actors/cluster/rendezvous.hpp"
+#include "apps/launch/launch_plan.hpp"
+#include "apps/train/train_folder.hpp"
+#include "messages/text/names.hpp"
+#include "net/addresses.hpp"
+#include "net/inproc/inproc.hpp"
+#include "net/tcp/tcp.hpp"
+#include "net/ucx/ucx.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr std::int64_t kDefaultWorkers = 4;
+
+// `launched`: by whatever starts processes, if only this one.
+Expected<void> check_transport(const TrainOptions& o, bool launched, bool several_processes) {
+  const std::vector<std::string> valid = {"inproc", "tcp", "ucx"};
+  if (std::find(valid.begin(), valid.end(), o.transport) == valid.end())
+    return unknown_name("--transport", o.transport, valid);
+  if (o.transport == "inproc" && several_processes)
+    return bad_input("--transport inproc: a launcher started several processes, use tcp or ucx");
+  if (o.transport != "inproc" && !launched)
+    return bad_input("--transport " + o.transport +
+                     ": all workers share this process, use inproc, or start several processes "
+                     "with 'grapevine launch -n N -- train …'");
+  if (o.transport == "ucx" && !ucx_built_in())
+    return bad_input(
+        "--transport ucx: UCX is not in this build: install libucx-dev and build "
+        "again, or use tcp");
+  return {};
+}
+
+// wiring.hierarchy = "node": as many ranks as there are on this machine.
+Expected<void> size_nodes(Wiring& wiring, bool launched, std::int64_t ranks_here) {
+  const auto hierarchy = wiring.keys().find("hierarchy");
+  if (hierarchy == wiring.keys().end() || hierarchy->second != "node") return {};
+  if (!launched)
+    return bad_input(
+        "wiring.hierarchy = 'node': no launcher says how many ranks a node has: give the number");
+  return wiring.set("hierarchy", std::to_string(ranks_here));
+}
+
+// Inside one operation; the devices of a worker share its threads. `workers_here`: on this machine.
+int threads_per_device(const TrainOptions& options, std::int64_t workers_here) {
+  const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int of_worker =
+      options.threads > 0 ? options.threads : cores / static_cast<int>(workers_here);
+  return std::max(1, of_worker / static_cast<int>(options.devices_per_worker));
+}
+
+// Where other processes reach this one: on the given interface, whose name may also be an address
+// or a host name, else on the one that leads to the head.
+Expected<std::string> own_address(const TrainOptions& o, const LaunchedProcess& launched) {
+  if (o.network_interface.empty()) return own_address_towards(launched.head_host);
+  auto address = interface_address(o.network_interface);
+  const bool is_host = !own_address_towards(o.network_interface).empty();
+  return address || !is_host ? address : o.network_interface;
+}
+
+// Where the head listens for the others: where they look for it, and nowhere else.
+std::string listening_host(const TrainOptions& o, const LaunchedProcess& launched) {
+  const bool all_here = launched.local_processes == launched.processes;
+  std::string host = listening_address(launched.head_host, all_here);
+  if (!host.empty() || o.network_interface.empty()) return host;
+  const auto address = interface_address(o.network_interface);
+  return address ? *address : listening_address(o.network_interface, all_here);
+}
+
+// More than any message between ranks has: what claims more is none.
+CodecLimits limits_for(std::int64_t parameters) {
+  constexpr std::int64_t kMargin = 1 << 20;   // buffers, and models that are very small
+  constexpr std::uint64_t kBytesOfEach = 64;  // parameter, in all tensors of a message together
+  constexpr std::int64_t kElementsOfEach = 4;
+  CodecLimits limits;
+  limits.max_elements = kElementsOfEach * (parameters + kMargin);
+  limits.max_payload_bytes = kBytesOfEach * static_cast<std::uint64_t>(parameters + kMargin);
+  return limits;
+}
+
+Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainJob& job,
+                                                                 bool& address_unknown) {
+  const TrainOptions& o = job.options;
+  const LaunchedProcess& launched = *job.launched;
+  if (o.transport == "ucx") {
+    if (auto known = check_network_devices(o.network_interface); !known) return known.error();
+    UcxOptions options;
+    options.net_devices = o.network_interface;
+    return make_ucx_transport(options);
+  }
+  auto own_host = own_address(o, launched);
+  if (!own_host) return own_host.error();
+  TcpOptions options;
+  options.limits = limits_for(job.parameters);
+  // The head's name may have an address later: until then nothing leads there.
+  address_unknown = own_host->empty();
+  if (!address_unknown) options.host = *std::move(own_host);
+  const Heartbeats heartbeats = heartbeats_for(from_seconds(o.patience_s));
+  options.heartbeat = heartbeats.interval;
+  options.heartbeat_timeout = heartbeats.silence;
+  return make_tcp_transport(options);
+}
+
+}  // namespace
+
+Expected<void> find_place(TrainJob& job) {
+  TrainOptions& o = job.options;
+  auto launched = read_launcher_environment([](const char* name) { return std::getenv(name); });
+  if (!launched) return launched.error();
+  const bool spoken = launched->has_value();
+  const bool several = spoken && (*launched)->processes > 1;
+  if (several) job.launched = std::move(*launched);
+  if (o.workers == kWorkersAsUsual) o.workers = spoken ? 1 : kDefaultWorkers;
+  if (o.transport.empty()) o.transport = several ? "tcp" : "inproc";
+  const std::int32_t processes = several ? job.launched->processes : 1;
+  if (o.workers < 1 || o.workers > kMaxWorkers / processes)
+    return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
+                     std::to_string(kMaxWorkers / processes) +
+                     (several ? ", in each of " + std::to_string(processes) + " processes" : ""));
+  if (auto checked = check_transport(o, spoken, several); !checked) return checked;
+  if (!several) o.transport = "inproc";  // a launcher's only process has nobody to connect to
+  const auto here = static_cast<Rank>(o.workers);
+  const Rank first = several ? job.launched->process * here : 0;
+  for (Rank rank = first; rank < first + here; ++rank) job.local_ranks.push_back(rank);
+  const std::int32_t neighbours = several ? job.launched->local_processes : 1;
+  job.run.threads = threads_per_device(o, o.workers * neighbours);
+  if (auto sized = size_nodes(job.wiring, spoken, o.workers * neighbours); !sized) return sized;
+  o.workers *= processes;
+  return {};
+}
+
+Expected<void> make_transport(TrainJob& job) {
+  if (!job.launched) {
+    job.run.transport = make_inproc_transport(job.run.ranks);
+    return {};
+  }
+  ClusterConfig cluster;
+  auto made = make_remote_transport(job, cluster.own_address_unknown);
+  if (!made) return made.error();
+  cluster.transport = std::move(*made);
+  cluster.transport_name = job.options.transport;
+  cluster.process = job.launched->process;
+  cluster.processes = job.launched->processes;
+  cluster.head_host = job.launched->head_host;
+  cluster.head_port = job.launched->head_port;
+  if (job.is_head()) cluster.listen_host = listening_host(job.options, *job.launched);
+  if (const char* token = std::getenv(kJobTokenVariable)) cluster.secret = token;
+  cluster.job = job.launched->job;
+  cluster.own_host = machine_name();
+  cluster.version = GRAPEVINE_VERSION;
+  cluster.out = job.out;
+  cluster.patience = from_seconds(job.options.join_timeout_s);
+  cluster.trace_file = [process = cluster.process, resumed = job.run.resume.has_value()](
+                           const std::string& out) -> Expected<std::string> {
+    if (auto made = ensure_writable_directory(out + "/trace"); !made) return made.error();
+    return trace_file(out, process, resumed);
+  };
+  job.run.transport = cluster.transport;
+  job.run.cluster = std::move(cluster);
+  return {};
+}
+
+}  // namespace grapevine

@@ -1,0 +1,19 @@
+// Where the process of a job stands among the others, and how they speak to each other.
+#pragma once
+#include "apps/train/train_job.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+inline constexpr std::int64_t kMaxWorkers = 4096;  // of all processes together
+
+// Reads the launcher's variables; sets job.launched, local_ranks, the number of all workers and of
+// threads, and the transport's name. Errors (bad_input): variables, numbers or a transport that do
+// not fit together.
+Expected<void> find_place(TrainJob& job);
+
+// Makes job.run.transport, and job.run.cluster where there are several processes. REQUIRES:
+// find_place(), make_folders(). Errors: no such interface, no socket.
+Expected<void> make_transport(TrainJob& job);
+
+}  // namespace grapevine

@@ -1,0 +1,160 @@
+#include "apps/train/train_resume.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <vector>
+
+#include <zlib.h>
+
+#include "apps/zoo/models.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+// Of a TorchScript file; nothing for a built-in model.
+std::optional<std::string> model_crc32(const std::string& name_or_file) {
+  const std::vector<std::string> builtin = model_names();
+  if (std::find(builtin.begin(), builtin.end(), name_or_file) != builtin.end()) return std::nullopt;
+  std::ifstream file(name_or_file, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (bytes.empty()) return std::nullopt;
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  return std::to_string(::crc32_z(0, data, bytes.size()));
+}
+
+// Whether every server had seen all of its `clients` leave.
+bool servers_had_ended(const Checkpoint& checkpoint, std::size_t clients) {
+  return std::all_of(checkpoint.ranks.begin() + static_cast<std::ptrdiff_t>(clients),
+                     checkpoint.ranks.end(), [](const StateDict& server) {
+                       const auto finished = server.integer("role.finished");
+                       return finished && *finished == 1;
+                     });
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
+  return text;
+}
+
+bool messages_in_flight(const Checkpoint& checkpoint) {
+  return std::any_of(checkpoint.ranks.begin(), checkpoint.ranks.end(), [](const StateDict& rank) {
+    return !rank.under("in_flight").entries().empty();
+  });
+}
+
+// The step from which on what ranks do is different because the run ends at step `end`, or nothing
+// where they do the same as ever. Where rounds may be skipped, or servers serve, ranks tell each
+// other that they have ended; the head of a node sends the last parameters; and an exchange follows
+// the last step even where local steps would ask for none.
+std::optional<Step> end_begins(const Plan& plan, Step end) {
+  if (plan.local_steps > 1 && end % plan.local_steps != 0) return end - 1;
+  const bool tells = plan.staleness > 0 || plan.exchange == Exchange::server || plan.hierarchy > 1;
+  return tells ? std::optional<Step>(end) : std::nullopt;
+}
+
+// Steps that each rank which trains had behind it, as far as the end of the run is concerned: where
+// nodes go at their own pace, the mean that each of their heads knew of.
+std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& parts,
+                              std::int32_t workers) {
+  std::vector<Step> steps = checkpoint.steps();
+  steps.resize(static_cast<std::size_t>(workers));
+  if (parts.plan.plans_each_rank()) return steps;
+  const std::vector<double> epochs = checkpoint.epochs();
+  std::vector<Step> heads;
+  for (std::int32_t rank = 0; rank < workers; rank += parts.plan.hierarchy)
+    heads.push_back(
+        whole_epochs(epochs[static_cast<std::size_t>(rank)] * parts.horizon.steps_per_epoch));
+  return heads;
+}
+
+// A checkpoint in which only some ranks have come to the end that was planned can go on to that
+// end, not beyond; nor can a new end be where some ranks are already, amid an exchange that is no
+// last one.
+Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
+  const Plan& plan = job.run.parts->plan;
+  const Step steps = job.run.parts->horizon.steps;
+  const std::vector<Step> behind = progress_of(checkpoint, *job.run.parts, job.run.workers());
+  const auto [done, most] = std::minmax_element(behind.begin(), behind.end());
+  const bool counts_steps = plan.plans_each_rank();
+  const Error too_short = bad_input("--resume " + job.options.resume + ": it is at step " +
+                                    std::to_string(*most) + ", the job ends at step " +
+                                    std::to_string(steps) + ": give more --steps or --epochs");
+  if ((counts_steps && *done > steps) || (plan.exchange == Exchange::server && *most > steps))
+    return too_short;
+  const auto saved = checkpoint.identity.find(kStepsKey);
+  if (saved == checkpoint.identity.end() || saved->second == std::to_string(steps)) return {};
+  Step end = 0;
+  const char* text_end = saved->second.data() + saved->second.size();
+  const auto [stop, error] = std::from_chars(saved->second.data(), text_end, end);
+  if (error != std::errc() || stop != text_end)
+    return bad_input(checkpoint.path + ": its steps are '" + saved->second +
+                     "', which is no number: it is damaged, use an older one");
+  if (counts_steps && steps < end && *most >= steps) return too_short;
+  const auto begins = end_begins(plan, end);
+  if (!begins) return {};
+  const auto at_end =
+      std::count_if(behind.begin(), behind.end(), [&](Step step) { return step >= *begins; });
+  const bool all_ended =
+      std::all_of(behind.begin(), behind.end(), [&](Step step) { return step >= end; }) &&
+      servers_had_ended(checkpoint, static_cast<std::size_t>(job.run.workers())) &&
+      !messages_in_flight(checkpoint);
+  if (at_end == 0 || all_ended) return {};
+  return bad_input("--resume " + job.options.resume + ": the run was about to end (" +
+                   std::to_string(at_end) + " of " + std::to_string(behind.size()) +
+                   (counts_steps ? " ranks" : " nodes") + "): first resume with --steps " +
+                   saved->second + ", then go on from there");
+}
+
+}  // namespace
+
+JobIdentity identity_of(const TrainJob& job) {
+  const TrainOptions& o = job.options;
+  const auto number = number_text;
+  JobIdentity identity = {{"workers", std::to_string(o.workers)},
+                          {"model", o.model},
+                          {"parameters", std::to_string(job.parameters)},
+                          {"data", o.data.substr(0, o.data.find(':'))},  // files may have moved
+                          {"training-samples", std::to_string(job.data->info().train_size)},
+                          {"classes", std::to_string(job.data->info().classes)},
+                          {"sample-shape", shape_text(job.data->info().sample_shape)},
+                          {"batch-size", std::to_string(o.batch_size)},
+                          {"optimizer", o.optimizer},
+                          {"momentum", number(o.momentum)},
+                          {"nesterov", o.nesterov ? "true" : "false"},
+                          {"weight-decay", number(o.weight_decay)},
+                          {"lr", number(o.lr)},
+                          {"lr-per-256", o.lr_per_256 ? "true" : "false"},
+                          {"lr-schedule", o.lr_schedule},
+                          {"warmup-epochs", number(o.warmup_epochs)},
+                          {"seed", std::to_string(o.seed)}};
+  // Absent from checkpoints that are older than the option.
+  if (o.precision != "fp32") identity["precision"] = o.precision;
+  if (o.channels_last) identity["channels-last"] = "true";
+  if (o.devices_per_worker > 1)
+    identity["devices-per-worker"] = std::to_string(o.devices_per_worker);
+  if (const auto crc = model_crc32(o.model); crc) identity["model-crc32"] = *crc;
+  for (const auto& [key, value] : job.wiring.keys()) identity["wiring." + key] = value;
+  return identity;
+}
+
+Expected<void> load_resume(TrainJob& job) {
+  if (job.options.resume.empty()) return {};
+  auto checkpoint = read_checkpoint(job.options.resume);
+  if (!checkpoint) return checkpoint.error();
+  auto same = check_same_job(checkpoint->identity, job.run.identity, job.options.resume);
+  if (!same) return same;
+  if (checkpoint->ranks.size() != static_cast<std::size_t>(job.run.ranks))
+    return bad_input(checkpoint->path + ": holds " + std::to_string(checkpoint->ranks.size()) +
+                     " ranks, the job has " + std::to_string(job.run.ranks) +
+                     ": the checkpoint is damaged, use an older one");
+  if (auto fits = check_end(job, *checkpoint); !fits) return fits;
+  job.run.resume = std::move(*checkpoint);
+  return {};
+}
+
+}  // namespace grapevine

@@ -1,0 +1,17 @@
+// What a checkpoint and the job that goes on from it must agree on.
+#pragma once
+#include "apps/train/train_job.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// What must be the same when a run goes on. The number of steps may grow, files may have moved.
+// REQUIRES: the job's options, wiring, data and parameters.
+JobIdentity identity_of(const TrainJob& job);
+
+// Reads the checkpoint of --resume, where there is one, into job.run.resume. REQUIRES:
+// job.run.identity and parts. Errors (bad_input): none there, damaged, of another job, or already
+// further than this one goes.
+Expected<void> load_resume(TrainJob& job);
+
+}  // namespace grapevine

@@ -1,0 +1,113 @@
+#include "gpu/replicas/replicated_compute.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "gpu/torch_error.hpp"
+#include "messages/check.hpp"
+
+namespace grapevine {
+
+ReplicatedCompute::ReplicatedCompute(std::vector<std::unique_ptr<Compute>> replicas,
+                                     std::shared_ptr<GradientGroup> group, Duration patience)
+    : replicas_(std::move(replicas)),
+      group_(std::move(group)),
+      patience_(patience),
+      recycled_(replicas_.size()),
+      threads_(replicas_.size()) {
+  GRAPEVINE_CHECK(replicas_.size() > 1, replicas_.size(), " replicas");
+}
+
+Gradient ReplicatedCompute::gradient(GradientRequest request) {
+  Gradient result;
+  result.step = request.step;
+  std::vector<Gradient> parts(replicas_.size());
+  compute_all(std::move(request), parts);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    result.error = first_error_;
+  }
+  if (!result.error.empty()) return result;
+
+  const double share = 1.0 / static_cast<double>(parts.size());
+  double longest = 0;
+  for (const Gradient& part : parts) {
+    result.loss += share * part.loss;
+    result.top1 += share * part.top1;
+    result.top5 += share * part.top5;
+    result.samples += part.samples;
+    result.length = std::max(result.length, part.length);
+    result.data_seconds = std::max(result.data_seconds, part.data_seconds);
+    longest = std::max(longest, part.data_seconds + part.compute_seconds);
+  }
+  result.compute_seconds = longest - result.data_seconds;
+  if (parts[0].buffers.defined()) {
+    at::Tensor buffers = parts[0].buffers.read().clone();
+    for (std::size_t i = 1; i < parts.size(); ++i) buffers.add_(parts[i].buffers.read());
+    buffers.mul_(share);
+    result.buffers = FrozenTensor::freeze(std::move(buffers));
+  }
+  result.value = group_ ? std::move(parts[0].value) : FrozenTensor::freeze(mean_value(parts));
+  return result;
+}
+
+// On the host, in the order of the replicas. What the others computed is memory for their next.
+at::Tensor ReplicatedCompute::mean_value(std::vector<Gradient>& parts) {
+  at::Tensor mean = std::move(parts[0].value).thaw();
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    mean.add_(parts[i].value.read());
+    recycled_[i] = std::move(parts[i].value);
+  }
+  mean.mul_(1.0 / static_cast<double>(parts.size()));
+  return mean;
+}
+
+// Returns when all replicas have ended, and the last handle on z here with them.
+void ReplicatedCompute::compute_all(GradientRequest request, std::vector<Gradient>& parts) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ended_ = 0;
+    first_error_.clear();
+  }
+  recycled_[0] = std::exchange(request.recycled, {});
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    GradientRequest part = request;
+    part.recycled = std::exchange(recycled_[i], {});
+    threads_.run(i, [this, i, &result = parts[i], part = std::move(part)]() mutable {
+      result = gradient_of(i, std::move(part));
+      ended(result.error);
+    });
+  }
+  bool in_time = false;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    in_time = changed_.wait_for(lock, patience_, [this] { return ended_ == replicas_.size(); });
+  }
+  if (!in_time && group_) group_->abort();
+  threads_.wait();
+}
+
+Gradient ReplicatedCompute::gradient_of(std::size_t replica, GradientRequest request) const {
+  try {
+    return replicas_[replica]->gradient(std::move(request));
+  } catch (const std::exception& e) {
+    Gradient failure;
+    failure.error = "replica " + std::to_string(replica) + ": " + one_line(e);
+    return failure;
+  }
+}
+
+void ReplicatedCompute::ended(const std::string& error) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++ended_;
+    if (first_error_.empty()) first_error_ = error;
+    changed_.notify_all();
+  }
+  if (!error.empty() && group_) group_->abort();
+}
+
+}  // namespace grapevine

@@ -1,0 +1,66 @@
+// ReplicatedCompute: a worker with several devices, each with a slice of its batch.
+#pragma once
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "gpu/compute.hpp"
+#include "gpu/replicas/gradient_group.hpp"
+#include "gpu/replicas/replica_threads.hpp"
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+// Every replica computes the gradient of its slice, all at the same parameters, each always on the
+// same thread of its own; the worker's gradient is their mean. To everybody else this is one
+// worker: nothing that passes between its devices is a message, which is why consistent cuts need
+// not know of it.
+//
+// Where a group is given, gradients meet in it, on the devices; else on the host, added in the
+// order of the replicas, so that equal requests give equal bits. Losses, accuracies and buffers
+// (batch-norm statistics) are means over the replicas, samples are sums.
+//
+// A replica's failure is the worker's, and aborts the group, so that no other waits for it; so does
+// a step that takes longer than `patience`.
+class ReplicatedCompute final : public Compute {
+ public:
+  // REQUIRES: replicas.size() > 1, of one model and equal batch sizes; the group's, where there is
+  // one, made with it (TorchComputeConfig::group).
+  ReplicatedCompute(std::vector<std::unique_ptr<Compute>> replicas,
+                    std::shared_ptr<GradientGroup> group, Duration patience);
+
+  std::int64_t dimension() const override { return replicas_[0]->dimension(); }
+  FrozenTensor initial_parameters() const override { return replicas_[0]->initial_parameters(); }
+  FrozenTensor initial_buffers() const override { return replicas_[0]->initial_buffers(); }
+
+  Gradient gradient(GradientRequest request) override;
+
+  // On the first device alone.
+  Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override {
+    return replicas_[0]->evaluate(z, buffers);
+  }
+
+ private:
+  void compute_all(GradientRequest request, std::vector<Gradient>& parts);
+  Gradient gradient_of(std::size_t replica, GradientRequest request) const;
+  void ended(const std::string& error);
+  at::Tensor mean_value(std::vector<Gradient>& parts);
+
+  const std::vector<std::unique_ptr<Compute>> replicas_;
+  const std::shared_ptr<GradientGroup> group_;
+  const Duration patience_;
+  std::vector<FrozenTensor> recycled_;  // memory for results that come down and go no further
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_, of this step.
+  std::size_t ended_ = 0;
+  std::string first_error_;  // later ones may be but its consequence
+
+  ReplicaThreads threads_;  // last: ends before what it uses
+};
+
+}  // namespace grapevine

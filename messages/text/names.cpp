@@ -1,0 +1,17 @@
+#include "messages/text/names.hpp"
+
+#include "messages/text/nearest_name.hpp"
+
+namespace grapevine {
+
+Error unknown_name(const std::string& what, const std::string& name,
+                   const std::vector<std::string>& valid) {
+  std::string message = "unknown " + what + " '" + name + "'";
+  const auto nearest = nearest_name(name, valid);
+  if (nearest) message += ": did you mean '" + *nearest + "'?";
+  message += nearest ? " valid: " : ": valid: ";
+  for (std::size_t i = 0; i < valid.size(); ++i) message += (i > 0 ? ", " : "") + valid[i];
+  return bad_input(message);
+}
+
+}  // namespace grapevine

@@ -1,0 +1,163 @@
+#include "net/tcp/tcp.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "messages/check.hpp"
+#include "net/local_ranks.hpp"
+#include "net/tcp/tcp_wire.hpp"
+
+namespace grapevine {
+namespace {
+
+using tcp::Clock;
+
+std::string seconds(Duration d) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+  return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
+}
+
+std::string reachable_host(const std::string& host) {
+  const bool all = host.empty() || host == "0.0.0.0" || host == "::";
+  return all ? tcp::primary_address(host == "::") : host;
+}
+
+// How errors call the processes.
+std::vector<std::string> names_of(const Placement& placement,
+                                  const std::vector<std::string>& addresses) {
+  std::vector<std::string> names;
+  for (std::size_t p = 0; p < addresses.size(); ++p)
+    names.push_back("process " + std::to_string(p) + " (host " + placement.host_of[p] +
+                    ", address " + addresses[p] + ")");
+  return names;
+}
+
+class TcpTransport final : public RemoteTransport {
+ public:
+  TcpTransport(const TcpOptions& options, std::unique_ptr<tcp::Wire> wire)
+      : address_(tcp::join_address(reachable_host(options.host), wire->port())),
+        wire_(std::move(wire)) {}
+
+  std::string address() const override { return address_; }
+  using RemoteTransport::connect;
+  Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
+                         Duration patience, const ConnectOptions& options) override;
+  void process_down(std::int32_t process) override;
+  Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
+  void detach(Rank rank) override;
+  void send(Envelope envelope) override;
+  TransportCounters counters(Rank rank) const override { return ranks().counters(rank); }
+  std::int32_t world_size() const override {
+    return ranks_ == nullptr ? 0 : ranks_->placement().world_size();
+  }
+
+ private:
+  LocalRanks& ranks() const {
+    GRAPEVINE_CHECK(ranks_ != nullptr, "a transport is used before connect()");
+    return *ranks_;
+  }
+  const Placement& placement() const { return ranks().placement(); }
+  Expected<void> dial_lower(const std::vector<std::string>& addresses,
+                            const std::vector<std::string>& names, Clock::time_point deadline,
+                            Duration patience, const ConnectOptions& options);
+
+  const std::string address_;
+  // Null until connect(); constant then. What it holds outlives the event loop that delivers to it.
+  std::shared_ptr<LocalRanks> ranks_;
+  std::unique_ptr<tcp::Wire> wire_;  // null after a connect() that failed
+};
+
+Expected<void> check(const std::vector<std::string>& addresses, const Placement& placement) {
+  const std::int32_t processes = placement.processes();
+  const std::string own = std::to_string(placement.own_process);
+  if (placement.own_process < 0 || placement.own_process >= processes)
+    return bad_input("this is process " + own + " of " + std::to_string(processes) +
+                     ": its index must be below their number");
+  if (static_cast<std::int32_t>(addresses.size()) != processes)
+    return bad_input(std::to_string(addresses.size()) + " addresses for " +
+                     std::to_string(processes) + " processes: give one each");
+  for (const std::int32_t process : placement.process_of)
+    if (process < 0 || process >= processes)
+      return bad_input("a rank is placed in process " + std::to_string(process) + " of " +
+                       std::to_string(processes));
+  return {};
+}
+
+Expected<void> TcpTransport::connect(const std::vector<std::string>& addresses,
+                                     const Placement& placement, Duration patience,
+                                     const ConnectOptions& options) {
+  GRAPEVINE_CHECK(ranks_ == nullptr && wire_ != nullptr, "connect() is for once");
+  Expected<void> result = check(addresses, placement);
+  if (!result) return result;
+  const Clock::time_point deadline = Clock::now() + patience;
+  const std::vector<std::string> names = names_of(placement, addresses);
+  auto ranks = std::make_shared<LocalRanks>(placement);
+  wire_->start(ranks, names, options.token);
+  ranks_ = std::move(ranks);
+  result = dial_lower(addresses, names, deadline, patience, options);
+  if (result) result = wire_->wait_connected(deadline, seconds(patience), options.cancelled);
+  if (!result) wire_.reset();
+  return result;
+}
+
+Expected<void> TcpTransport::dial_lower(const std::vector<std::string>& addresses,
+                                        const std::vector<std::string>& names,
+                                        Clock::time_point deadline, Duration patience,
+                                        const ConnectOptions& options) {
+  const tcp::Hello hello{placement().own_process, tcp::Refusal::none, options.token,
+                         tcp::placement_digest(placement())};
+  for (std::int32_t p = 0; p < placement().own_process; ++p) {
+    const auto i = static_cast<std::size_t>(p);
+    Expected<tcp::Socket> socket = tcp::dial(addresses[i], hello, p, deadline, options.cancelled);
+    if (!socket) {
+      const Error& e = socket.error();
+      const std::string within = e.code == Errc::timeout ? " within " + seconds(patience) : "";
+      return Error{e.code, "cannot reach " + names[i] + within + ": " + e.message};
+    }
+    wire_->adopt(std::move(*socket), p);
+  }
+  return {};
+}
+
+Expected<void> TcpTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
+  if (ranks_ == nullptr || wire_ == nullptr)
+    return bad_input("cannot attach rank " + std::to_string(rank) + " before connect() succeeds");
+  return ranks_->attach(rank, std::move(inbox));
+}
+
+// Behind all that the rank has sent: a connection's queue is one for messages and control.
+void TcpTransport::detach(Rank rank) {
+  if (!ranks().detach(rank)) return;
+  for (std::int32_t p = 0; p < placement().processes(); ++p)
+    if (p != placement().own_process)
+      wire_->send(p, {tcp::encode_control({tcp::Control::rank_down, rank}), {}});
+}
+
+void TcpTransport::send(Envelope envelope) {
+  LocalRanks& local = ranks();
+  const Placement& where = placement();
+  local.check_ranks(envelope);
+  if (where.is_local(envelope.to)) return local.send(std::move(envelope));
+  if (!local.admit(envelope.from, envelope.to, wire_size(envelope))) return;
+  tcp::OutFrame frame{encode_header(envelope), payload_of(envelope)};
+  for (const FrozenTensor& t : frame.payload)
+    GRAPEVINE_CHECK(!t.defined() || t.device().is_cpu(), "a payload on ", t.device());
+  wire_->send(where.process_of[static_cast<std::size_t>(envelope.to)], std::move(frame));
+}
+
+void TcpTransport::process_down(std::int32_t process) {
+  GRAPEVINE_CHECK(process >= 0 && process < placement().processes(), "process ", process);
+  if (process != placement().own_process && wire_ != nullptr) wire_->drop(process);
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<RemoteTransport>> make_tcp_transport(const TcpOptions& options) {
+  Expected<std::unique_ptr<tcp::Wire>> wire = tcp::Wire::listen(options);
+  if (!wire) return wire.error();
+  return std::unique_ptr<RemoteTransport>(
+      std::make_unique<TcpTransport>(options, std::move(*wire)));
+}
+
+}  // namespace grapevine

@@ -1,0 +1,187 @@
+#include "net/tcp/tcp_dial.hpp"
+#include "net/addresses.hpp"
+#include "net/resolve.hpp"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+namespace grapevine::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Clock::duration kFirstPause = 10ms;
+constexpr Clock::duration kLongestPause = 500ms;
+
+std::string text_of(int error) { return std::generic_category().message(error); }
+
+Error system_error(int error) { return {Errc::io, text_of(error)}; }
+Error out_of_time(std::string what) { return {Errc::timeout, std::move(what)}; }
+
+Error asked_to_stop() { return {Errc::failed, "asked to stop"}; }
+
+// Until `events` or a hang-up. Errors: timeout, with `late`; failed: cancelled.
+Expected<void> wait_for(int descriptor, short events, Clock::time_point deadline,
+                        const Cancelled& cancelled, const char* late) {
+  for (;;) {
+    const Clock::time_point now = Clock::now();
+    const auto until =
+        cancelled ? std::min<Clock::time_point>(deadline, now + kCancelPoll) : deadline;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+    pollfd waiting{descriptor, events, 0};
+    const int ready = ::poll(&waiting, 1, static_cast<int>(std::clamp<long long>(left, 0, 60'000)));
+    if (ready > 0) return {};
+    if (cancelled && cancelled()) return asked_to_stop();
+    if (Clock::now() >= deadline) return out_of_time(late);
+  }
+}
+
+Expected<void> connect_to(int descriptor, const SocketAddress& to, Clock::time_point deadline,
+                          const Cancelled& cancelled) {
+  if (::connect(descriptor, to.get(), to.size) == 0) return {};
+  if (errno != EINPROGRESS) return system_error(errno);
+  const auto answered =
+      wait_for(descriptor, POLLOUT, deadline, cancelled, "no answer to connecting");
+  if (!answered) return answered;
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) return system_error(error);
+  return {};
+}
+
+struct Connected {
+  Socket socket;
+  SocketAddress to;
+};
+
+// Of the addresses that the name has, the first that answers. Each gets its part of the time: one
+// that says nothing, as an IPv6 route may that leads nowhere, leaves some for the next.
+Expected<Connected> connect_to(const std::string& address, Clock::time_point deadline,
+                               const Cancelled& cancelled) {
+  const auto parts = split_address(address);
+  if (!parts) return parts.error();
+  const auto found = resolve(parts->first, parts->second, deadline, cancelled);
+  if (!found) return found.error();
+  Error last{Errc::io, "the name has no address"};
+  auto left = static_cast<int>(found->size());
+  for (const SocketAddress& to : *found) {
+    const int share = left--;
+    Socket socket(::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket.get() < 0) {  // a machine may be without IPv6
+      last = system_error(errno);
+      continue;
+    }
+    const auto until = share == 1 ? deadline : Clock::now() + (deadline - Clock::now()) / share;
+    const Expected<void> connected = connect_to(socket.get(), to, until, cancelled);
+    if (connected) return Connected{std::move(socket), to};
+    if (connected.error().code == Errc::failed) return connected.error();
+    last = connected.error();
+  }
+  return last;
+}
+
+// The greeting is shorter than any socket buffer: one write takes all of it.
+Expected<Hello> exchange_hellos(int descriptor, const Hello& own, Clock::time_point deadline,
+                                const Cancelled& cancelled) {
+  const std::vector<std::byte> hello = encode_hello(own);
+  if (::send(descriptor, hello.data(), hello.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(hello.size()))
+    return system_error(errno);
+  std::array<std::byte, kHelloBytes> answer{};
+  std::size_t size = 0;
+  while (size < answer.size()) {
+    const auto ready = wait_for(descriptor, POLLIN, deadline, cancelled,
+                                "it accepted the connection and then said nothing");
+    if (!ready) return ready.error();
+    const ssize_t count = ::recv(descriptor, answer.data() + size, answer.size() - size, 0);
+    if (count == 0) return Error{Errc::io, "it closed the connection without an answer"};
+    if (count < 0 && errno != EAGAIN && errno != EINTR) return system_error(errno);
+    size += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+  }
+  return decode_hello(answer.data());
+}
+
+Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t process) {
+  if (answer.refusal != Refusal::none) return Error{Errc::protocol, describe(answer.refusal)};
+  if (!equal_tokens(answer.job, own.job))
+    return Error{Errc::protocol, describe(Refusal::other_job)};
+  if (answer.placement != own.placement)
+    return Error{Errc::protocol, describe(Refusal::other_placement)};
+  if (answer.process != process)
+    return Error{Errc::protocol, "process " + std::to_string(answer.process) +
+                                     " answered there: check the list of addresses"};
+  return {};
+}
+
+Expected<Socket> dial_once(const std::string& address, const Hello& own, std::int32_t process,
+                           Clock::time_point deadline, const Cancelled& cancelled) {
+  Expected<Connected> connected = connect_to(address, deadline, cancelled);
+  if (!connected) return connected.error();
+  Socket& socket = connected->socket;
+  const Expected<Hello> answer = exchange_hellos(socket.get(), own, deadline, cancelled);
+  if (!answer) return answer.error();
+  const Expected<void> checked = check_answer(*answer, own, process);
+  if (!checked) return checked.error();
+  return std::move(socket);
+}
+
+}  // namespace
+
+Socket::~Socket() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::string join_address(const std::string& host, std::uint16_t port) {
+  const bool bare_ipv6 = host.find(':') != std::string::npos;
+  return (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+Expected<std::pair<std::string, std::string>> split_address(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size())
+    return bad_input("\"" + address + "\" is not of the form host:port");
+  std::string host = address.substr(0, colon);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  return std::make_pair(std::move(host), address.substr(colon + 1));
+}
+
+std::string primary_address(bool ipv6) {
+  // Reserved for documentation: whatever lies beyond the default route.
+  const std::string own = own_address_towards(ipv6 ? "2001:db8::1" : "192.0.2.1");
+  if (!own.empty()) return own;
+  return ipv6 ? "::1" : "127.0.0.1";
+}
+
+Expected<std::string> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
+                            const Cancelled& cancelled) {
+  const auto connected = connect_to(join_address(host, port), Clock::now() + patience, cancelled);
+  if (!connected) return connected.error();
+  return numeric_host(connected->to);
+}
+
+Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t process,
+                      Clock::time_point deadline, const Cancelled& cancelled) {
+  for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    Expected<Socket> socket = dial_once(address, own, process, deadline, cancelled);
+    if (socket) return socket;
+    const Errc code = socket.error().code;
+    if (code == Errc::protocol || code == Errc::bad_input || code == Errc::failed) return socket;
+    if (Clock::now() >= deadline) return out_of_time(socket.error().message);
+    std::this_thread::sleep_for(std::min(pause, deadline - Clock::now()));
+    if (cancelled && cancelled()) return asked_to_stop();
+  }
+}
+
+}  // namespace grapevine::tcp

@@ -1,0 +1,55 @@
+// The dialling side of a TCP connection, with a bound on every wait. (CAF's own connect blocks for
+// as long as the kernel likes: over two minutes where packets vanish.)
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "net/cancelled.hpp"
+#include "net/tcp/tcp_frames.hpp"
+
+namespace grapevine::tcp {
+
+using Clock = std::chrono::steady_clock;
+
+// A file descriptor that closes itself.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(other.release()) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Socket();
+
+  int get() const { return descriptor_; }
+  int release() { return std::exchange(descriptor_, -1); }
+
+ private:
+  int descriptor_ = -1;
+};
+
+// "host:port" and "[host]:port", as address() of the transport gives them.
+std::string join_address(const std::string& host, std::uint16_t port);
+// Errors (bad_input): anything else.
+Expected<std::pair<std::string, std::string>> split_address(const std::string& address);
+
+// This host's address towards the others, for who listens on all interfaces: that of the default
+// route; without one "127.0.0.1".
+std::string primary_address(bool ipv6);
+
+// The address of `host`, in numbers, that accepts connections at `port`; closes the one that it
+// makes. Errors: timeout, io: why not; failed: cancelled.
+Expected<std::string> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
+                            const Cancelled& cancelled = nullptr);
+
+// Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
+// that no retry would change end it at once. Errors (timeout, protocol, bad_input; failed:
+// cancelled): the reason alone, without saying who was dialled.
+Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t process,
+                      Clock::time_point deadline, const Cancelled& cancelled = nullptr);
+
+}  // namespace grapevine::tcp

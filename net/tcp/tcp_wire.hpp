@@ -1,0 +1,52 @@
+// The connections of one process to the others: CAF's side of the TCP transport.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "net/local_ranks.hpp"
+#include "net/tcp/tcp.hpp"
+#include "net/tcp/tcp_dial.hpp"
+#include "net/tcp/tcp_frames.hpp"
+
+namespace grapevine::tcp {
+
+// Listens from birth on; greets, sends and receives from start() on. Everything that touches a
+// connection happens in one broker on the event loop of an actor system of its own. Thread-safe.
+class Wire {
+ public:
+  // Errors (io): the address cannot be listened on.
+  static Expected<std::unique_ptr<Wire>> listen(const TcpOptions& options);
+  // Sends out what was handed over, within the bounds of the options, then ends all connections. An
+  // event loop that an Inbox holds up for longer is left behind, with all that it uses.
+  ~Wire();
+
+  std::uint16_t port() const;
+
+  // What arrives goes to `ranks`; `names` by process, as errors and the log call them; `token` is
+  // what a connection has to know. Once.
+  void start(std::shared_ptr<LocalRanks> ranks, std::vector<std::string> names,
+             const JobToken& token);
+  // The connection to a process of lower index, after the hellos. REQUIRES (GRAPEVINE_CHECK, on the
+  // event loop): there is such a process.
+  void adopt(Socket socket, std::int32_t process);
+  // Until all processes are connected. Errors: `timeout` names one that is missing; `io`, one that
+  // was lost again; bad_input, two with the same index; failed: cancelled. `patience` is for the
+  // text alone.
+  Expected<void> wait_connected(Clock::time_point deadline, const std::string& patience,
+                                const Cancelled& cancelled);
+
+  // Queues a frame; dropped where the process is down.
+  void send(std::int32_t process, OutFrame frame);
+  // Gives the process up: its ranks go down.
+  void drop(std::int32_t process);
+
+ private:
+  struct Impl;
+  explicit Wire(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace grapevine::tcp

@@ -1,0 +1,351 @@
+#include "net/ucx/ucx.hpp"
+
+#ifndef GRAPEVINE_UCX
+
+namespace grapevine {
+
+bool ucx_built_in() { return false; }
+
+Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions&) {
+  return bad_input("the ucx transport is not built in: install libucx-dev and configure again");
+}
+
+}  // namespace grapevine
+
+#else
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <sstream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "messages/check.hpp"
+#include "net/rank_router.hpp"
+#include "net/ucx/ucx_engine.hpp"
+
+namespace grapevine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Nothing waits longer for an event, so that a lost wake-up costs time but hangs nothing.
+constexpr std::chrono::milliseconds kLongestSleep{200};
+// Where UCX refuses to arm although nothing moves: another process has to make room first.
+constexpr std::chrono::milliseconds kNap{1};
+constexpr std::chrono::seconds kCloseTime{1};
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+class UcxTransport final : public RemoteTransport {
+ public:
+  UcxTransport(std::unique_ptr<ucx::Engine> engine, const UcxOptions& options);
+  ~UcxTransport() override;
+  // Errors (io): no descriptors left.
+  Expected<void> start();
+
+  std::string address() const override { return address_; }
+  using RemoteTransport::connect;
+  // The token is not needed: a process is known by one of its own, which its address carries.
+  Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
+                         Duration patience, const ConnectOptions& options) override;
+  void process_down(std::int32_t process) override;
+
+  Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
+  void detach(Rank rank) override;
+  void send(Envelope envelope) override;
+  TransportCounters counters(Rank rank) const override { return router().counters(rank); }
+  std::int32_t world_size() const override {
+    return router_ == nullptr ? 0 : router_->placement().world_size();
+  }
+
+ private:
+  RankRouter& router() const;
+
+  void run();
+  bool work_once();
+  void post_outgoing();
+  void lose_reported();
+  void idle(Clock::time_point& active_at);
+  void sleep(std::chrono::milliseconds longest);
+  void kick();
+  void wake();
+  void finish();
+  template <class Done>
+  void work_until(Clock::time_point deadline, const Done& done);
+
+  const UcxOptions options_;
+  const std::string address_;
+  const Descriptor wake_;
+  const Descriptor events_;
+  std::unique_ptr<RankRouter> router_;  // made by connect(), under engine_mutex_
+
+  // Held by the progress thread while it works, and by senders that find it asleep. Never waited
+  // for in send().
+  std::mutex engine_mutex_;
+  std::unique_ptr<ucx::Engine> engine_;     // guarded by engine_mutex_
+  std::condition_variable engine_changed_;  // connect() waits for it
+  bool connecting_ = false;                 // guarded by engine_mutex_
+
+  std::mutex reported_mutex_;
+  std::vector<std::int32_t> reported_dead_;  // guarded by reported_mutex_
+
+  std::atomic<bool> asleep_{false};  // the progress thread looks at the queues before it sleeps
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+UcxTransport::UcxTransport(std::unique_ptr<ucx::Engine> engine, const UcxOptions& options)
+    : options_(options),
+      address_(engine->address()),
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      events_(::epoll_create1(EPOLL_CLOEXEC)),
+      engine_(std::move(engine)) {}
+
+Expected<void> UcxTransport::start() {
+  for (const int fd : {wake_.get(), engine_->descriptor()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+      return Error{Errc::io, std::string("the ucx transport cannot wait for events: ") +
+                                 std::strerror(errno)};  // NOLINT(concurrency-mt-unsafe)
+  }
+  thread_ = std::thread([this] { run(); });
+  return {};
+}
+
+UcxTransport::~UcxTransport() {
+  stopping_ = true;
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+RankRouter& UcxTransport::router() const {
+  GRAPEVINE_CHECK(router_ != nullptr, "a ucx transport is used before connect()");
+  return *router_;
+}
+
+Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
+                                     const Placement& placement, Duration patience,
+                                     const ConnectOptions& options) {
+  GRAPEVINE_CHECK(router_ == nullptr, "connect() twice");
+  if (static_cast<std::int32_t>(addresses.size()) != placement.processes())
+    return bad_input(std::to_string(addresses.size()) + " addresses for " +
+                     std::to_string(placement.processes()) + " processes");
+  const auto deadline = Clock::now() + patience;
+  std::unique_lock<std::mutex> lock(engine_mutex_);
+  router_ = std::make_unique<RankRouter>(placement);
+  connecting_ = true;
+  const Expected<void> begun = engine_->connect(addresses, placement);
+  if (!begun) return begun;
+  wake();
+  const auto decided = [&] { return engine_->connected() || engine_->connect_failed(); };
+  bool cancelled = false;
+  while (!cancelled && Clock::now() < deadline &&
+         !engine_changed_.wait_until(
+             lock, std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll), decided))
+    cancelled = options.cancelled && options.cancelled();
+  connecting_ = false;
+  if (engine_->connected()) return {};
+  if (cancelled) return Error{Errc::failed, "asked to stop"};
+  std::ostringstream after;
+  after << to_seconds(patience) << " s";
+  return Error{engine_->connect_failed() ? Errc::peer_down : Errc::timeout,
+               "cannot connect to " + engine_->unconnected() +
+                   (engine_->connect_failed() ? "" : " after " + after.str()) +
+                   "; is it running, and can this host reach it over the devices given to UCX?"};
+}
+
+Expected<void> UcxTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
+  return router().attach(rank, std::move(inbox));
+}
+
+void UcxTransport::detach(Rank rank) {
+  router().detach(rank);
+  kick();
+}
+
+void UcxTransport::send(Envelope envelope) {
+  const bool leaves = !router().placement().is_local(envelope.to);
+  router().send(std::move(envelope));
+  if (leaves) kick();
+}
+
+void UcxTransport::process_down(std::int32_t process) {
+  const Placement& placement = router().placement();
+  GRAPEVINE_CHECK(
+      process >= 0 && process < placement.processes() && process != placement.own_process,
+      "process ", process, " reported dead to process ", placement.own_process);
+  router().process_left(process, "");
+  {
+    const std::lock_guard<std::mutex> lock(reported_mutex_);
+    reported_dead_.push_back(process);
+  }
+  wake();
+}
+
+// Sees to it that what is queued gets out: a progress thread that is awake looks by itself. One
+// that sleeps takes some 50 us to wake up, so the sender itself hands its message to UCX.
+void UcxTransport::kick() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // the queue first, then asleep_
+  if (!asleep_) return;
+  bool needs_progress = true;
+  if (engine_mutex_.try_lock()) {
+    post_outgoing();
+    needs_progress = engine_->busy();
+    engine_mutex_.unlock();
+  }
+  if (needs_progress) wake();
+}
+
+void UcxTransport::wake() {
+  const std::uint64_t one = 1;
+  // Can only fail where the counter is full: then it is readable anyway.
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+// ---- The progress thread
+
+void UcxTransport::run() {
+  auto active_at = Clock::now();
+  while (!stopping_) {
+    if (work_once())
+      active_at = Clock::now();
+    else
+      idle(active_at);
+  }
+  finish();
+}
+
+// Moves what can be moved and delivers what has come; false where there was nothing to do.
+bool UcxTransport::work_once() {
+  std::vector<ucx::Event> events;
+  bool moved = false;
+  RankRouter* router = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(engine_mutex_);
+    router = router_.get();
+    lose_reported();
+    post_outgoing();
+    moved = engine_->progress();
+    events = engine_->take_events();
+    if (connecting_ && moved) engine_changed_.notify_all();
+  }
+  for (ucx::Event& event : events) {
+    if (auto* message = std::get_if<Envelope>(&event))
+      router->arrived(std::move(*message));
+    else if (const auto* departure = std::get_if<Departure>(&event))
+      router->rank_left(departure->rank);
+    else if (const auto* left = std::get_if<ucx::ProcessLeft>(&event))
+      router->process_left(left->process, left->reason);
+  }
+  return moved;
+}
+
+// Called with engine_mutex_ held, so that what is taken is posted in its order.
+void UcxTransport::post_outgoing() {
+  if (router_ == nullptr || !router_->has_outgoing()) return;
+  for (Outgoing& outgoing : router_->take_outgoing()) engine_->post(std::move(outgoing));
+}
+
+// Called with engine_mutex_ held.
+void UcxTransport::lose_reported() {
+  const std::lock_guard<std::mutex> lock(reported_mutex_);
+  for (const std::int32_t process : std::exchange(reported_dead_, {})) engine_->lose(process);
+}
+
+void UcxTransport::idle(Clock::time_point& active_at) {
+  // Where cores are few, the process that is waited for may want this very one.
+  if (Clock::now() - active_at < options_.spin) return std::this_thread::yield();
+  sleep(kLongestSleep);
+  active_at = Clock::now();
+}
+
+void UcxTransport::sleep(std::chrono::milliseconds longest) {
+  asleep_ = true;
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // asleep_ first, then the queue
+  bool armed = false;
+  bool queued = false;
+  {
+    const std::lock_guard<std::mutex> lock(engine_mutex_);
+    queued = router_ != nullptr && router_->has_outgoing();
+    armed = !queued && engine_->arm();
+  }
+  if (!queued) {
+    std::array<epoll_event, 2> ready;
+    const auto timeout = armed ? longest : kNap;
+    ::epoll_wait(events_.get(), ready.data(), ready.size(), static_cast<int>(timeout.count()));
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t bytes = ::read(wake_.get(), &count, sizeof count);
+  }
+  asleep_ = false;
+}
+
+template <class Done>
+void UcxTransport::work_until(Clock::time_point deadline, const Done& done) {
+  auto active_at = Clock::now();
+  while (!done() && Clock::now() < deadline) {
+    if (work_once())
+      active_at = Clock::now();
+    else if (Clock::now() - active_at >= options_.spin)
+      sleep(kNap);
+  }
+}
+
+// The others get all that was sent, then the goodbye; what still comes from them is taken, so that
+// they can end as well, and dropped.
+void UcxTransport::finish() {
+  if (router_ != nullptr) {
+    router_->close();
+    {
+      const std::lock_guard<std::mutex> lock(engine_mutex_);
+      lose_reported();
+      post_outgoing();
+      engine_->say_goodbye();
+    }
+    work_until(Clock::now() + options_.linger, [this] { return engine_->goodbyes_seen(); });
+    engine_->close_endpoints();
+    work_until(Clock::now() + kCloseTime, [this] { return engine_->quiet(); });
+  }
+  const std::lock_guard<std::mutex> lock(engine_mutex_);
+  engine_.reset();
+}
+
+}  // namespace
+
+bool ucx_built_in() { return true; }
+
+Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions& options) {
+  Expected<std::unique_ptr<ucx::Engine>> engine = ucx::Engine::make(options);
+  if (!engine) return engine.error();
+  auto transport = std::make_unique<UcxTransport>(*std::move(engine), options);
+  const Expected<void> started = transport->start();
+  if (!started) return started.error();
+  return std::unique_ptr<RemoteTransport>(std::move(transport));
+}
+
+}  // namespace grapevine
+#endif

@@ -1,0 +1,144 @@
+// The protocol of the UCX transport: links to the other processes, what is on its way over them,
+// and what has come. Compiled only where UCX is there (GRAPEVINE_UCX).
+#pragma once
+#include <ucp/api/ucp.h>
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "messages/codec.hpp"
+#include "net/rank_router.hpp"
+#include "net/receive_pool.hpp"
+#include "net/ucx/ucx.hpp"
+#include "net/ucx/ucx_wire.hpp"
+#include "net/ucx/ucx_worker.hpp"
+
+namespace grapevine::ucx {
+
+struct ProcessLeft {
+  std::int32_t process = 0;
+  std::string reason;  // why it was lost; empty: it said goodbye
+};
+
+// What has come from other processes, in the order in which it is to take effect.
+using Event = std::variant<Envelope, Departure, ProcessLeft>;
+
+// A link is open from connect() until the process at its other end says goodbye or is lost; that
+// ends in exactly one ProcessLeft, its last event.
+//
+// Not thread-safe: calls are to be made one at a time, from any thread.
+class Engine {
+ public:
+  static Expected<std::unique_ptr<Engine>> make(const UcxOptions& options);
+  // Abandons what is in flight; UCX's objects as well where it is not done with them.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  std::string address() const;
+  int descriptor() const { return worker_->descriptor(); }
+
+  // Begins to connect to all other processes. Errors (bad_input, io): an address that is none.
+  Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement);
+  // Both ends of every link have heard of each other.
+  bool connected() const;
+  // The first process that stands in the way of connected(), and why. REQUIRES: !connected().
+  std::string unconnected() const;
+  // A link broke before it was connected.
+  bool connect_failed() const;
+
+  // Hands a message or the like to UCX; dropped where the process has left.
+  void post(Outgoing outgoing);
+  // True if anything moved.
+  bool progress();
+  // False: progress() is needed now.
+  bool arm() { return worker_->arm(); }
+  // Something was handed to UCX that needs progress() to get out.
+  bool busy() const { return !sends_.empty() || !broken_.empty() || !events_.empty(); }
+  std::vector<Event> take_events();
+
+  // The process is known to be dead. No event.
+  void lose(std::int32_t process);
+
+  // Tells all other processes that nothing more follows.
+  void say_goodbye();
+  // Every process that is still there has taken everything.
+  bool goodbyes_seen() const;
+  // Begins to close all endpoints: at once those of processes that have not taken everything.
+  void close_endpoints();
+  // UCX holds nothing of ours any more: the end of this ends UCX's objects as well.
+  bool quiet() const;
+
+ private:
+  struct Link;
+  struct Send;
+  struct Receive;
+
+  Engine(std::unique_ptr<Worker> worker, const UcxOptions& options);
+
+  Expected<void> open_link(Link& link, const std::string& address);
+  void send(Link& link, Prefix prefix, const EncodedHeader& header,
+            std::vector<FrozenTensor> payload);
+  void send_bare(Link& link, Kind kind, Rank rank = 0);
+  void forget(Send& sent);
+
+  ucs_status_t on_active_message(const void* bytes, std::size_t size, void* data,
+                                 std::size_t length, bool is_rendezvous);
+  void take_hello(const Prefix& prefix);
+  Link* sender_of(const Prefix& prefix);
+  bool number_is_new(const Link& link, std::uint64_t number) const;
+  ucs_status_t take_message(Link& link, std::uint64_t number, DecodedHeader header, void* data,
+                            bool is_rendezvous);
+  Expected<DecodedHeader> check_header(const Link& link, const std::byte* header, std::size_t bytes,
+                                       std::size_t length) const;
+  bool allocate(Receive& receive);
+  void begin_announced();
+  void start(Receive& receive);
+  void received(Receive& receive, ucs_status_t status);
+  void in_order(Link& link, std::uint64_t number, std::optional<Event> event);
+  void take_effect(Link& link, Event event);
+  void fail(Link& link, const std::string& why);
+  // Runs what a callback of UCX has to do. Nothing may be thrown through UCX, which is C: `link`,
+  // or every one where that is null, is given up by the next progress() instead.
+  template <class F>
+  void guard(Link* link, F f) noexcept;
+  void fail_overwhelmed();
+  void abandon(Link& link);
+  void close_broken();
+  void release_unfetchable();
+
+  static void on_sent(void* request, ucs_status_t status, void* user_data);
+  static void on_received(void* request, ucs_status_t status, std::size_t length, void* user_data);
+  static ucs_status_t on_am(void* arg, const void* header, std::size_t header_length, void* data,
+                            std::size_t length, const ucp_am_recv_param_t* param);
+  static void on_endpoint_error(void* arg, ucp_ep_h endpoint, ucs_status_t status);
+
+  const std::uint64_t token_;
+  ReceivePool pool_;
+  Placement placement_;
+  CodecLimits limits_;
+  std::vector<std::unique_ptr<Link>> links_;  // by process; null for the own one
+  std::vector<Prefix> early_hellos_;          // came before connect()
+  std::list<Send> sends_;                     // on their way
+  std::list<Send> spare_;                     // of sends that are over: their memory, for others
+  std::list<Receive> receives_;               // rendezvous announced or under way
+  std::size_t announced_ = 0;                 // of those the former
+  std::vector<Event> events_;
+  std::vector<Link*> broken_;   // whose endpoints are to be closed by force, outside of callbacks
+  std::vector<void*> closing_;  // UCX's requests to close endpoints
+  std::uint64_t refused_ = 0;   // messages of nobody known
+  bool saying_goodbye_ = false;
+  bool any_lost_ = false;
+  bool overwhelmed_ = false;  // a callback has thrown: fail_overwhelmed() is due
+  std::chrono::steady_clock::time_point last_release_;
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace grapevine::ucx

@@ -1,0 +1,90 @@
+// What a process brings to its transport from the rendezvous.
+#include "actors/cluster/rendezvous.hpp"
+
+#include <gtest/gtest.h>
+
+#include <caf/all.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "algorithms/wiring/registry.hpp"
+#include "net/addresses.hpp"
+
+namespace grapevine {
+namespace {
+
+using std::chrono::seconds;
+
+// Connects at once, and keeps what it was told.
+class ToldTransport final : public RemoteTransport {
+ public:
+  std::string address() const override { return "127.0.0.1:1"; }
+  using RemoteTransport::connect;
+  Expected<void> connect(const std::vector<std::string>&, const Placement&, Duration,
+                         const ConnectOptions& options) override {
+    told = options;
+    return {};
+  }
+  void process_down(std::int32_t) override {}
+  Expected<void> attach(Rank, std::shared_ptr<Inbox>) override { return {}; }
+  void detach(Rank) override {}
+  void send(Envelope) override {}
+  TransportCounters counters(Rank) const override { return {}; }
+  std::int32_t world_size() const override { return 1; }
+
+  ConnectOptions told;
+};
+
+// Process 0 of a job of one, with a system of its own.
+Expected<Joined> join(const std::string& secret, const std::shared_ptr<ToldTransport>& transport,
+                      const std::function<bool()>& cancelled = {}) {
+  RunConfig config;
+  config.ranks = 1;
+  Wiring wiring;
+  config.parts = *make_parts(*resolve(wiring), {1, 1}, *LrSchedule::make({}), {}, 1);
+  config.cluster.emplace();
+  ClusterConfig& cluster = *config.cluster;
+  cluster.head_host = cluster.listen_host = "127.0.0.1";
+  cluster.head_port = *free_tcp_port();
+  cluster.secret = secret;
+  cluster.transport = transport;
+  cluster.cancelled = cancelled;
+  cluster.patience = seconds(50);
+  caf::actor_system_config system_config;
+  configure_for_cluster(system_config, seconds(50), 0);
+  caf::actor_system system(system_config);
+  SupervisorConfig supervision;
+  const auto supervisor = system.spawn(grapevine::supervisor, supervision);
+  auto joined = join_run(system, config, supervisor, {}, {});
+  if (joined) caf::anon_send_exit(joined->lobby, caf::exit_reason::kill);
+  caf::anon_send_exit(supervisor, caf::exit_reason::kill);
+  return joined;
+}
+
+// It is what keeps connections of other jobs away from the model's data.
+TEST(Rendezvous, TheTransportGetsATokenOfThisRunAlone) {
+  const auto first = std::make_shared<ToldTransport>(), second = std::make_shared<ToldTransport>();
+  const auto joined = join("secret of the job", first);
+  ASSERT_TRUE(joined.ok()) << joined.error().message;
+  EXPECT_TRUE(
+      equal_tokens(first->told.token, job_token("secret of the job", joined->welcome.nonce)));
+  EXPECT_FALSE(equal_tokens(first->told.token, JobToken{}));
+  ASSERT_TRUE(join("secret of the job", second).ok());
+  EXPECT_FALSE(equal_tokens(first->told.token, second->told.token)) << "the job started again";
+}
+
+TEST(Rendezvous, ConnectingCanBeCancelled) {
+  const auto transport = std::make_shared<ToldTransport>();
+  const auto stop = std::make_shared<bool>(false);
+  const auto joined = join("", transport, [stop] { return *stop; });
+  ASSERT_TRUE(joined.ok()) << joined.error().message;
+  ASSERT_TRUE(transport->told.cancelled);
+  EXPECT_FALSE(transport->told.cancelled());
+  *stop = true;
+  EXPECT_TRUE(transport->told.cancelled());
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,155 @@
+// Checkpoints on disk: what is damaged or does not belong together is named, wherever the damage
+// is.
+#include "actors/record/checkpoint.hpp"
+
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/process.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::int64_t kValues = 4096;
+
+RankSnapshot snapshot(Rank rank, Step step) {
+  RankSnapshot snapshot;
+  snapshot.rank = rank;
+  snapshot.step = step;
+  snapshot.state.put("model.step", step);
+  snapshot.state.put("model.x", at::arange(kValues, at::kFloat) + static_cast<double>(step));
+  snapshot.state.put("name", std::string("any\0bytes", 9));
+  return snapshot;
+}
+
+std::string contents(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void put(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+class CheckpointFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const Step step : {5, 6}) {
+      const auto written =
+          write_checkpoint(folder_.path(), "step-" + std::to_string(step), {{"lr", "0.1"}},
+                           {snapshot(0, step), snapshot(1, step)});
+      ASSERT_TRUE(written.ok()) << written.error().message;
+    }
+  }
+  fs::path file(Step step, int rank) const {
+    return folder_.path() / ("step-" + std::to_string(step)) /
+           ("rank-000" + std::to_string(rank) + ".pt");
+  }
+  // One line that names `named`.
+  void expect_refused(const std::string& path, const std::string& named, const std::string& text) {
+    const auto read = read_checkpoint(path);
+    ASSERT_FALSE(read.ok()) << "it was taken as whole";
+    EXPECT_EQ(read.error().code, Errc::bad_input);
+    EXPECT_NE(read.error().message.find(named), std::string::npos) << read.error().message;
+    EXPECT_NE(read.error().message.find(text), std::string::npos) << read.error().message;
+    EXPECT_EQ(read.error().message.find('\n'), std::string::npos) << read.error().message;
+  }
+  TemporaryDirectory folder_;
+};
+
+TEST_F(CheckpointFiles, ComeBackAsTheyWere) {
+  const auto read = read_checkpoint(folder_.path());
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->steps(), (std::vector<Step>{6, 6}));
+  EXPECT_TRUE(at::equal(*read->ranks[1].tensor("model.x"), at::arange(kValues, at::kFloat) + 6.0));
+}
+
+TEST_F(CheckpointFiles, ADamagedByteAnywhereIsNoticed) {
+  const std::uint32_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const fs::path path = file(6, 1);
+  const std::string whole = contents(path);
+  ASSERT_GT(whole.size(), sizeof(float) * kValues);
+  for (int round = 0; round < 50; ++round) {
+    std::string damaged = whole;
+    const std::size_t at = random() % damaged.size();
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << (random() % 8)));
+    put(path, damaged);
+    SCOPED_TRACE("byte " + std::to_string(at));
+    expect_refused(folder_.path(), path.filename(), "damaged");
+  }
+  put(path, whole.substr(0, whole.size() / 2));
+  expect_refused(folder_.path(), path.filename(), "damaged");
+  put(path, whole);
+  EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
+}
+
+TEST_F(CheckpointFiles, FilesOfAnotherCheckpointAreRefused) {
+  fs::copy_file(file(5, 1), file(6, 1), fs::copy_options::overwrite_existing);
+  expect_refused(folder_.path(), "rank-0001.pt", "of another checkpoint");
+  EXPECT_TRUE(read_checkpoint((folder_.path() / "step-5").string()).ok());
+  fs::remove(file(6, 1));
+  expect_refused(folder_.path(), "rank-0001.pt", "not complete");
+  fs::create_directory(file(6, 1));
+  expect_refused(folder_.path(), "rank-0001.pt", "not complete");
+}
+
+// Checkpoints of the time before there were checksums.
+TEST_F(CheckpointFiles, WithoutChecksumsAreRead) {
+  const fs::path job = folder_.path() / "step-6" / "job.json";
+  json document = json::parse(contents(job));
+  EXPECT_EQ(document["files"].size(), 2U);
+  document.erase("files");
+  put(job, document.dump());
+  EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
+}
+
+TEST_F(CheckpointFiles, ADamagedJobFileIsNamed) {
+  const fs::path job = folder_.path() / "step-6" / "job.json";
+  const json whole = json::parse(contents(job));
+  for (const std::string patch :
+       {R"([{"op": "remove", "path": "/files/rank-0001.pt"}])",
+        R"([{"op": "replace", "path": "/files/rank-0001.pt/crc32", "value": "x"}])",
+        R"([{"op": "replace", "path": "/ranks", "value": -1}])",
+        R"([{"op": "replace", "path": "/ranks", "value": 1000000000000}])",
+        R"([{"op": "replace", "path": "/files", "value": 7}])",
+        R"([{"op": "replace", "path": "/job", "value": []}])"}) {
+    SCOPED_TRACE(patch);
+    put(job, whole.patch(json::parse(patch)).dump());
+    expect_refused(folder_.path(), "job.json", "damaged");
+  }
+}
+
+TEST_F(CheckpointFiles, HalfWrittenOnesOfKilledRunsAreRemoved) {
+  fs::create_directories(folder_.path() / ".writing-step-7" / "deep");
+  remove_stale_checkpoints(folder_.path());
+  EXPECT_FALSE(fs::exists(folder_.path() / ".writing-step-7"));
+  EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
+}
+
+// Killed between moving the old one away and giving the new one its name, or just after.
+TEST_F(CheckpointFiles, TheOneThatMadeRoomComesBackWhereNothingTookItsPlace) {
+  fs::rename(folder_.path() / "step-6", folder_.path() / ".replaced-step-6");
+  ASSERT_FALSE(read_checkpoint(folder_.path()).ok());
+  remove_stale_checkpoints(folder_.path());
+  EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
+  fs::create_directories(folder_.path() / ".replaced-step-6");
+  remove_stale_checkpoints(folder_.path());
+  EXPECT_FALSE(fs::exists(folder_.path() / ".replaced-step-6"));
+  EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,638 @@
+// What the actors of a run do about a process that ends and a link that breaks: the supervisor, the
+// deputy and the peer, each by itself. Everybody else is the test.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <caf/all.hpp>
+
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "actors/cluster/deputy.hpp"
+#include "actors/record/resume_hint.hpp"
+#include "actors/run/supervisor.hpp"
+#include "gpu/quadratic_compute.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
+
+class Ending : public RunObserver {
+ public:
+  void on_step(const StepReport&) override {}
+  void on_validation(Epoch, const Evaluation&) override {}
+  void on_checkpoint(const std::string&) override {}
+  void on_warning(const std::string& message) override { warnings_.push_back(message); }
+  void on_end(RunResult result) override { end_.set_value(std::move(result)); }
+
+  RunResult result() {
+    if (future_.wait_for(kDeadline) == std::future_status::ready) return future_.get();
+    ADD_FAILURE() << "the run does not end";
+    return {};
+  }
+  // Once the run has ended.
+  std::string warnings() const {
+    std::string all;
+    for (const std::string& warning : warnings_) all += warning + "\n";
+    return all;
+  }
+
+ private:
+  std::vector<std::string> warnings_;
+  std::promise<RunResult> end_;
+  std::future<RunResult> future_ = end_.get_future();
+};
+
+// Which processes a transport was told to have lost. Thread-safe.
+class Told {
+ public:
+  std::function<void(std::int32_t)> teller() {
+    return [this](std::int32_t process) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      processes_.push_back(process);
+    };
+  }
+  std::vector<std::int32_t> processes() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return processes_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::int32_t> processes_;
+};
+
+using Processes = std::vector<std::int32_t>;
+
+// An actor that the test plays.
+class Player {
+ public:
+  explicit Player(caf::actor_system& system) : self_(system) {}
+
+  template <class Handle>
+  Handle as() {
+    return caf::actor_cast<Handle>(caf::actor_cast<caf::strong_actor_ptr>(self_.ptr()));
+  }
+  template <class To, class Message>
+  void send(const To& to, Message message) {
+    self_->send(to, std::move(message));
+  }
+  // The next message, which must be of that type.
+  template <class Message>
+  Message expect() {
+    Message received{};
+    self_->receive([&](const Message& message) { received = message; },
+                   caf::after(kDeadline) >> [] { FAIL() << "nothing came"; });
+    return received;
+  }
+  // Others before it are thrown away.
+  template <class Message>
+  Message await() {
+    Message received{};
+    bool found = false;
+    while (!found)
+      self_->receive(
+          [&](const Message& message) {
+            received = message;
+            found = true;
+          },
+          caf::others >>
+              [](caf::message_view&) -> caf::result<caf::message> { return caf::message{}; },
+          caf::after(kDeadline) >>
+              [&] {
+                ADD_FAILURE() << "nothing came";
+                found = true;
+              });
+    return received;
+  }
+  // All of a type, until the first of another.
+  template <class Each, class Last, class Take>
+  void take_until(Take take) {
+    for (bool over = false; !over;)
+      self_->receive([&](const Each& message) { take(message); }, [&](const Last&) { over = true; },
+                     caf::after(kDeadline) >>
+                         [&] {
+                           ADD_FAILURE() << "nothing came";
+                           over = true;
+                         });
+  }
+  // Whether there is such a message among those that have come; all are thrown away.
+  template <class Message>
+  bool has() {
+    bool found = false;
+    for (bool more = true; more;)
+      self_->receive([&](const Message&) { found = true; },
+                     caf::others >> [](caf::message_view&) -> caf::result<caf::message> {
+                       return caf::message{};
+                     },
+                     caf::after(std::chrono::seconds(0)) >> [&] { more = false; });
+    return found;
+  }
+  void answer_ping() {
+    self_->receive([](Ping) { return Pong{}; },
+                   caf::after(kDeadline) >> [] { FAIL() << "nobody asks"; });
+  }
+
+ private:
+  caf::scoped_actor self_;
+};
+
+// A run of three processes: the supervisor's own and two others, with a rank each.
+class LossTest : public testing::Test {
+ protected:
+  // `rank1`: plays rank 1; null: as the others.
+  void begin(const std::function<void(SupervisorConfig&)>& change = {}, Player* rank1 = nullptr) {
+    SupervisorConfig config;
+    config.ranks = 3;
+    config.observer = observer_;
+    config.checkpoints = true;
+    config.process_down = told_.teller();
+    if (change) change(config);
+    supervisor_ = system_.spawn(grapevine::supervisor, config);
+    for (int i = 0; i < 2; ++i) deputies_.push_back(std::make_unique<Player>(system_));
+    BeginRun crew;
+    for (std::int32_t rank = 0; rank < config.ranks; ++rank)
+      crew.peers.push_back((rank == 1 && rank1 != nullptr ? *rank1 : peers_).as<PeerActor>());
+    for (const auto& deputy : deputies_) crew.deputies.push_back(deputy->as<DeputyActor>());
+    crew.writer = peers_.as<CheckpointWriterActor>();
+    if (tracer_) crew.tracer = tracer_->as<TracerActor>();
+    peers_.send(supervisor_, crew);
+    for (std::int32_t rank = rank1 == nullptr ? 0 : 1; rank < config.ranks; ++rank)
+      peers_.expect<StartTraining>();
+  }
+
+  Player& deputy(std::int32_t process) { return *deputies_[static_cast<std::size_t>(process) - 1]; }
+  // Its actors end, as others see the end of a process.
+  void kill(std::int32_t process) { deputies_[static_cast<std::size_t>(process) - 1].reset(); }
+  void lose_link(Rank reporter, Rank peer, const std::string& reason = "reset by a switch") {
+    peers_.send(supervisor_, LinkLost{reporter, peer, reason});
+  }
+  // The process hears of the end, and takes leave.
+  Error farewell(std::int32_t process) {
+    const auto ended = deputy(process).await<RunEnded>();
+    deputy(process).send(supervisor_, Farewell{process});
+    EXPECT_TRUE(ended.failed);
+    return ended.error;
+  }
+
+  // Whatever the reason looks like: it becomes one line.
+  void expect_advice(const std::string& reason, const std::string& advice) {
+    begin();
+    lose_link(2, 0, reason + "\n#0 a frame");
+    farewell(1);
+    farewell(2);
+    const RunResult result = observer_->result();
+    ASSERT_TRUE(result.error);
+    EXPECT_NE(result.error->message.find(reason + " #0 a frame; both processes live: " + advice),
+              std::string::npos)
+        << result.error->message;
+  }
+
+  caf::actor_system_config system_config_;
+  caf::actor_system system_{system_config_};
+  Player peers_{system_};
+  std::vector<std::unique_ptr<Player>> deputies_;  // of processes 1 and 2
+  std::unique_ptr<Player> tracer_;                 // null: no trace
+  std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
+  Told told_;
+  SupervisorActor supervisor_;
+};
+
+// Nobody waits for the farewell of the dead.
+TEST_F(LossTest, AProcessThatDiesEndsTheRunAtOnce) {
+  begin();
+  kill(2);
+  EXPECT_EQ(deputy(1).expect<ProcessLost>().process, 2);
+  const Error error = farewell(1);
+  const RunResult result = observer_->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, Errc::peer_down);
+  EXPECT_EQ(result.error->message,
+            "rank 2 of process 2 is gone: it ended or cannot be reached any more; its own output "
+            "says why; no checkpoint was written");
+  EXPECT_EQ(error.message, result.error->message);
+  EXPECT_EQ(observer_->warnings(), "");
+  EXPECT_EQ(told_.processes(), Processes{2});
+}
+
+TEST_F(LossTest, SoDoTwoThatDieTogether) {
+  begin();
+  kill(1);
+  kill(2);
+  EXPECT_TRUE(observer_->result().error);
+  EXPECT_EQ(observer_->warnings(), "");
+}
+
+TEST_F(LossTest, TheLastLineNamesTheCheckpointToResumeFrom) {
+  begin([](SupervisorConfig& config) { config.resumed_from = "runs/old/checkpoint/final"; });
+  peers_.send(supervisor_, CheckpointWritten{1, "runs/new/checkpoint/epoch-0003", ""});
+  kill(1);
+  farewell(2);
+  const RunResult result = observer_->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(resume_hint_in(result.error->message), "; resume with --resume runs/new");
+}
+
+TEST_F(LossTest, TheOtherProcessesHearWhatToResumeFrom) {
+  begin([](SupervisorConfig& config) { config.resumed_from = "runs/old/checkpoint/final"; });
+  EXPECT_EQ(deputy(1).expect<ResumeFrom>().path, "runs/old/checkpoint/final");
+  peers_.send(supervisor_, CheckpointWritten{1, "runs/new/checkpoint/epoch-0003", ""});
+  EXPECT_EQ(deputy(1).expect<ResumeFrom>().path, "runs/new");
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  farewell(1);
+  farewell(2);
+  observer_->result();
+}
+
+// The first one of the run. A rank whose state comes twice counts once.
+TEST_F(LossTest, ACheckpointThatIsBeingWrittenIsNotDenied) {
+  begin([](SupervisorConfig& config) { config.out = "runs/new"; });
+  StepReport step;
+  peers_.send(supervisor_, step);
+  peers_.send(supervisor_, CheckpointRequested{});
+  const auto cut = peers_.expect<TakeSnapshot>();
+  for (int i = 0; i < 2; ++i) peers_.expect<TakeSnapshot>();
+  for (const Rank rank : {0, 1, 1, 2}) peers_.send(supervisor_, RankSnapshot{cut.id, rank, 1, {}});
+  const auto write = peers_.expect<WriteCheckpoint>();
+  ASSERT_EQ(write.ranks.size(), 3U);
+  for (Rank rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(write.ranks[static_cast<std::size_t>(rank)].rank, rank);
+  kill(1);
+  farewell(2);
+  const RunResult result = observer_->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(resume_hint_in(result.error->message),
+            "; a checkpoint was being written: look in runs/new");
+}
+
+TEST_F(LossTest, WithoutOneOfItsOwnARunNamesTheOneThatItResumed) {
+  begin([](SupervisorConfig& config) { config.resumed_from = "runs/old/checkpoint/final"; });
+  kill(1);
+  farewell(2);
+  const RunResult result = observer_->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(resume_hint_in(result.error->message),
+            "; resume with --resume runs/old/checkpoint/final");
+}
+
+TEST_F(LossTest, ABrokenLinkBetweenLiveProcessesEndsTheRunByName) {
+  begin();
+  lose_link(1, 2);
+  deputy(2).answer_ping();
+  farewell(1);
+  farewell(2);
+  const RunResult result = observer_->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, Errc::peer_down);
+  EXPECT_EQ(result.error->message,
+            "link between rank 1 (process 1) and rank 2 (process 2) was lost: reset by a switch; "
+            "both processes live: look at the network between them; no checkpoint was written");
+  EXPECT_TRUE(told_.processes().empty()) << "nobody has died";
+}
+
+TEST_F(LossTest, TheAdviceForASilentLinkIsTheNetwork) {
+  expect_advice("nothing was heard of it for 60 s", "look at the network between them");
+}
+TEST_F(LossTest, TheAdviceForAnErrorOfTheReceiverIsItsOutput) {
+  expect_advice("an error in this process: out of memory", "look at the output of process 2");
+}
+TEST_F(LossTest, TheAdviceForAMalformedMessageIsTheVersion) {
+  expect_advice("a malformed message: it sent number 7 twice",
+                "see whether both run the same version");
+}
+
+TEST_F(LossTest, ASuspectThatAnswersNothingIsLost) {
+  begin([](SupervisorConfig& config) { config.silence = std::chrono::seconds(1); });
+  lose_link(1, 2);  // and the deputy of process 2 says nothing
+  const auto ended = deputy(1).await<RunEnded>();
+  EXPECT_EQ(ended.error.message.rfind("rank 2 of process 2 is gone", 0), 0U) << ended.error.message;
+  deputy(1).send(supervisor_, Farewell{1});
+  EXPECT_TRUE(observer_->result().error);
+  EXPECT_NE(observer_->warnings().find("process 2, to which rank 1 has lost its link, does not "
+                                       "answer: it counts as lost after 1 s"),
+            std::string::npos)
+      << observer_->warnings();
+  EXPECT_EQ(told_.processes(), Processes{2});
+}
+
+TEST_F(LossTest, ALinkToTheSupervisorsOwnProcessNeedsNoQuestion) {
+  begin();
+  lose_link(2, 0);
+  farewell(1);
+  farewell(2);
+  const RunResult result = observer_->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_NE(result.error->message.find("rank 2 (process 2) and rank 0 (process 0)"),
+            std::string::npos)
+      << result.error->message;
+}
+
+// The end of a process breaks its links first.
+TEST_F(LossTest, ALinkThatBreaksBecauseItsProcessDiesIsNotTheCause) {
+  begin();
+  lose_link(1, 2);
+  lose_link(0, 2);
+  deputy(2).expect<Ping>();  // unanswered
+  kill(2);
+  farewell(1);
+  const RunResult result = observer_->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->message.rfind("rank 2 of process 2 is gone", 0), 0U)
+      << result.error->message;
+}
+
+TEST_F(LossTest, LinksOfTheDeadAndOfNobodySayNothing) {
+  begin([](SupervisorConfig& config) {
+    config.ranks = 4;
+    config.servers = 1;
+    config.outlives_ranks = true;
+  });
+  kill(1);
+  EXPECT_EQ(deputy(2).expect<ProcessLost>().process, 1);
+  for (const auto& [reporter, peer] :
+       std::vector<std::pair<Rank, Rank>>{{0, 1}, {1, 2}, {-1, 0}, {0, 99}})
+    lose_link(reporter, peer);
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  EXPECT_EQ(farewell(2).message, "the end of this test");
+  EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
+  EXPECT_EQ(told_.processes(), Processes{1});
+}
+
+// Servers are in the last process.
+TEST_F(LossTest, ARunThatOutlivesRanksDropsTheWorkersOfABrokenLink) {
+  begin([](SupervisorConfig& config) {
+    config.ranks = 4;
+    config.servers = 1;
+    config.outlives_ranks = true;
+  });
+  lose_link(3, 1);
+  deputy(1).answer_ping();
+  EXPECT_NE(farewell(1).message.find("rank 3 (process 2) and rank 1 (process 1)"),
+            std::string::npos);
+  EXPECT_EQ(deputy(2).expect<ProcessLost>().process, 1);
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  EXPECT_EQ(farewell(2).message, "the end of this test");
+  EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
+  EXPECT_EQ(told_.processes(), Processes{1});
+}
+
+// What a lost rank has computed counts as far as it was heard of.
+TEST_F(LossTest, TheSamplesOfALostRankStayInTheTotal) {
+  begin([](SupervisorConfig& config) {
+    config.ranks = 4;
+    config.servers = 1;
+    config.outlives_ranks = true;
+    config.checkpoints = false;
+  });
+  StepReport step;
+  step.rank = 1;
+  step.samples = 32;
+  for (step.step = 0; step.step < 3; ++step.step) peers_.send(supervisor_, step);
+  peers_.send(supervisor_, RankFinished{0});
+  peers_.send(supervisor_, RankFinished{2});
+  peers_.send(supervisor_, RankFinished{3});
+  lose_link(3, 1);
+  deputy(1).answer_ping();
+  farewell(1);
+  for (int round = 0; round < 3; ++round)  // sent and received are asked for until they agree
+    for (const Rank rank : {0, 2, 3}) {
+      peers_.await<Collect>();
+      RankReport report;
+      report.rank = rank;
+      report.z = FrozenTensor::copy_of(at::zeros({1}));
+      report.ledger.samples = rank == 3 ? 0 : 1000;
+      peers_.send(supervisor_, report);
+    }
+  deputy(2).await<RunEnded>();
+  deputy(2).send(supervisor_, Farewell{2});
+  const RunResult result = observer_->result();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(result.lost, std::vector<Rank>{1});
+  EXPECT_EQ(result.ledger.samples, 2 * 1000 + 3 * 32);
+}
+
+// Nobody can do without the servers, or without the supervisor.
+TEST_F(LossTest, NoRunOutlivesALinkBetweenTheServersAndProcess0) {
+  begin([](SupervisorConfig& config) {
+    config.ranks = 4;
+    config.servers = 1;
+    config.outlives_ranks = true;
+  });
+  lose_link(3, 0);
+  farewell(1);
+  farewell(2);
+  const RunResult result = observer_->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_NE(result.error->message.find("rank 3 (process 2) and rank 0 (process 0)"),
+            std::string::npos)
+      << result.error->message;
+}
+
+// The transports tell their ranks of a lost process, behind what had arrived of it.
+TEST_F(LossTest, TheRanksOfALostProcessAreNotAnnouncedAgain) {
+  auto lost = std::make_unique<Player>(system_);
+  begin(
+      [](SupervisorConfig& config) {
+        config.ranks = 4;
+        config.servers = 1;
+        config.outlives_ranks = true;
+      },
+      lost.get());
+  kill(1);
+  EXPECT_EQ(deputy(2).expect<ProcessLost>().process, 1);
+  lost.reset();  // its rank's actor
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  farewell(2);
+  EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
+  EXPECT_FALSE(peers_.has<PeerLost>());
+}
+
+TEST_F(LossTest, ATraceThatCannotBeWrittenIsNoFailure) {
+  tracer_ = std::make_unique<Player>(system_);
+  begin([](SupervisorConfig& config) { config.checkpoints = false; });
+  peers_.send(supervisor_, StopRequested{});
+  for (Rank rank = 0; rank < 3; ++rank) {
+    RankReport report;
+    report.rank = rank;
+    report.z = FrozenTensor::copy_of(at::zeros({1}));
+    peers_.send(supervisor_, report);
+  }
+  tracer_->expect<CloseTrace>();
+  tracer_->send(supervisor_, TraceClosed{0, 0, "the disk is full", 0});
+  for (const std::int32_t process : {1, 2}) deputy(process).send(supervisor_, Farewell{process});
+  const RunResult result = observer_->result();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(observer_->warnings(), "the trace is not whole: the disk is full\n");
+}
+
+// ---- the deputy ----
+
+class DeputyTest : public testing::Test {
+ protected:
+  void appoint(const std::string& out) {
+    deputy_ = system_.spawn(grapevine::deputy,
+                            DeputyConfig{1, 3, "head:29500", observer_, told_.teller()});
+    head_ = std::make_unique<Player>(system_);
+    caf::anon_send(deputy_, Appoint{head_->as<SupervisorActor>(), {}, TracerActor{}, out});
+  }
+
+  caf::actor_system_config system_config_;
+  caf::actor_system system_{system_config_};
+  std::unique_ptr<Player> head_;
+  std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
+  Told told_;
+  LocalDeputy deputy_;
+};
+
+TEST_F(DeputyTest, AnswersAndTellsItsTransportWhoIsLost) {
+  appoint("run");
+  for (const std::int32_t process : {2, 1, -1, 3}) head_->send(deputy_, ProcessLost{process});
+  caf::scoped_actor self{system_};
+  bool answered = false;
+  self->request(deputy_, kDeadline, Ping{})
+      .receive([&](Pong) { answered = true; }, [](const caf::error&) {});
+  EXPECT_TRUE(answered);
+  EXPECT_EQ(told_.processes(), Processes{2}) << "itself and nobody are not lost";
+  head_->send(deputy_, RunEnded{false, {}, true, "out/checkpoint/step-1"});
+  EXPECT_EQ(head_->expect<Farewell>().process, 1);
+  const RunResult result = observer_->result();
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(result.checkpoint, "out/checkpoint/step-1");
+}
+
+// The folder is on the head's machine: what lies in one of that name here says nothing.
+TEST_F(DeputyTest, TheEndOfTheHeadEndsItsProcessWithWhatIsKnownOfItsCheckpoints) {
+  struct Case {
+    std::string out, heard, hint;
+  };
+  for (const Case& c : {Case{"runs/x", "runs/x", "; resume with --resume runs/x"},
+                        Case{"runs/x", "", "; look for a checkpoint in runs/x on head"},
+                        Case{"", "", "; no checkpoint was written"}}) {
+    observer_ = std::make_shared<Ending>();
+    appoint(c.out);
+    if (!c.heard.empty()) head_->send(deputy_, ResumeFrom{c.heard});
+    caf::scoped_actor self{system_};  // once it answers, it watches the head
+    self->request(deputy_, kDeadline, Ping{}).receive([](Pong) {}, [](const caf::error&) {});
+    head_.reset();
+    const RunResult result = observer_->result();
+    ASSERT_TRUE(result.error);
+    EXPECT_EQ(result.error->code, Errc::peer_down);
+    EXPECT_EQ(result.error->message,
+              "process 0 at head:29500 is gone: its own output says why" + c.hint);
+  }
+  EXPECT_EQ(told_.processes(), (Processes{0, 0, 0}));
+}
+
+// ---- the peer ----
+
+// Takes what is sent, and hands the inbox to the test.
+class DeadEnd final : public Transport {
+ public:
+  Expected<void> attach(Rank, std::shared_ptr<Inbox>) override { return {}; }
+  void detach(Rank) override {}
+  void send(Envelope) override {}
+  TransportCounters counters(Rank) const override { return {}; }
+  std::int32_t world_size() const override { return 2; }
+};
+
+// Rank 0 of two that gossip.
+class PeerTest : public testing::Test {
+ protected:
+  PeerTest() {
+    OptimizerConfig optimizer;
+    LrConfig rate;
+    rate.lr = 0.1;
+    const Plan plan = *resolve(find_preset("sgp")->wiring);
+    QuadraticConfig quadratic;
+    quadratic.dimension = 4;
+    quadratic.ranks = 2;
+    PeerConfig config;
+    config.ranks = 2;
+    config.parts = *make_parts(plan, {1000, 10}, *LrSchedule::make(rate), optimizer, config.ranks);
+    config.transport = std::make_shared<DeadEnd>();
+    config.worker.compute = std::move(*QuadraticCompute::make(quadratic));
+    config.parameters = config.worker.compute->initial_parameters();
+    config.supervisor = supervisor_.as<SupervisorActor>();
+    config.tracer = tracer_.as<TracerActor>();
+    peer_ = system_.spawn(grapevine::peer, config);
+    inbox_ = make_mailbox_inbox(peer_);
+  }
+  ~PeerTest() override {
+    inbox_.reset();
+    caf::anon_send_exit(peer_, caf::exit_reason::user_shutdown);
+    peer_ = PeerActor{};
+  }
+
+  static Envelope share(std::uint64_t sequence) {
+    Envelope envelope;
+    envelope.from = 1;
+    envelope.to = 0;
+    envelope.stamp.origin = 1;
+    envelope.stamp.sequence = sequence;
+    envelope.payload = Share{0, 0.5, FrozenTensor::copy_of(at::ones({4}))};
+    return envelope;
+  }
+  // The numbers of the messages of rank 1 that have reached the role, by a trace that is flushed.
+  std::vector<std::uint64_t> received() {
+    supervisor_.send(peer_, Collect{false});
+    supervisor_.await<RankReport>();
+    std::vector<std::uint64_t> numbers;
+    supervisor_.send(tracer_.as<TracerActor>(), CloseTrace{});  // behind what the peer has flushed
+    tracer_.take_until<TraceBatch, CloseTrace>([&](const TraceBatch& batch) {
+      for (const TraceRecord& record : batch.records)
+        if (record.kind == EventKind::received) numbers.push_back(record.sequence);
+    });
+    return numbers;
+  }
+
+  caf::actor_system_config system_config_;
+  caf::actor_system system_{system_config_};
+  Player supervisor_{system_}, tracer_{system_};
+  PeerActor peer_;
+  std::shared_ptr<Inbox> inbox_;
+};
+
+using Numbers = std::vector<std::uint64_t>;
+
+// What a rank has sent before the news of its end counts, also where training begins later than
+// that; what comes after the news does not.
+TEST_F(PeerTest, WhatArrivedBeforeTheNewsOfALossIsDelivered) {
+  inbox_->deliver(share(7));
+  inbox_->peer_down(1, "");
+  inbox_->deliver(share(8));
+  supervisor_.send(peer_, StartTraining{});
+  EXPECT_EQ(received(), Numbers{7});
+}
+
+TEST_F(PeerTest, AndWhileTrainingIsUnderWay) {
+  supervisor_.send(peer_, StartTraining{});
+  inbox_->deliver(share(7));
+  inbox_->peer_down(1, "");
+  inbox_->deliver(share(8));
+  EXPECT_EQ(received(), Numbers{7});
+}
+
+TEST_F(PeerTest, ABrokenLinkReachesTheSupervisorWithItsReason) {
+  supervisor_.send(peer_, StartTraining{});
+  inbox_->peer_down(1, "reset by a switch");
+  const auto lost = supervisor_.await<LinkLost>();
+  EXPECT_EQ(lost.reporter, 0);
+  EXPECT_EQ(lost.peer, 1);
+  EXPECT_EQ(lost.reason, "reset by a switch");
+}
+
+TEST(ResumeHint, IsFoundWhereItWasPut) {
+  for (const std::string path : {"", "runs/a b", "/x/y"})
+    EXPECT_EQ(resume_hint_in("rank 1 is gone" + resume_hint(path)), resume_hint(path));
+  for (const std::string& hint : {writing_hint("runs/a b"), search_hint("runs/a", "head")})
+    EXPECT_EQ(resume_hint_in("rank 1 is gone" + hint), hint);
+  EXPECT_EQ(resume_hint_in("rank 1 is gone"), "");
+  EXPECT_EQ(run_folder_of("runs/a/checkpoint/final"), "runs/a");
+  EXPECT_EQ(run_folder_of("checkpoint/final"), ".");
+  EXPECT_EQ(run_folder_of("elsewhere/final"), "elsewhere/final");
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,49 @@
+#include "actors/run/model_average.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace grapevine {
+namespace {
+
+FrozenTensor model(std::uint64_t seed, std::int64_t d) {
+  at::manual_seed(seed);
+  return FrozenTensor::freeze(at::randn({d}));
+}
+
+TEST(ModelAverage, BothFormsEqualTheMeanInDoublePrecision) {
+  for (const std::int64_t d : {1, 7, 1000})
+    for (const int n : {1, 2, 3, 5, 8}) {
+      SCOPED_TRACE("d=" + std::to_string(d) + ", n=" + std::to_string(n));
+      std::vector<FrozenTensor> models;
+      ModelAverage average;
+      at::Tensor sum = at::zeros({d}, at::kDouble);
+      for (int i = 0; i < n; ++i) {
+        models.push_back(model(static_cast<std::uint64_t>(i), d));
+        average.add(models.back(), {});
+        sum += models.back().read();
+      }
+      const at::Tensor expected = (sum / n).to(at::kFloat);
+      EXPECT_TRUE(at::equal(mean_of(models).read(), expected));
+      EXPECT_TRUE(at::equal(average.z().read(), expected));
+      EXPECT_FALSE(average.buffers().defined());
+    }
+}
+
+TEST(ModelAverage, TheMeanOfEqualModelsIsThatModel) {
+  const FrozenTensor one = model(4, 100);
+  EXPECT_TRUE(at::equal(mean_of({one, one, one}).read(), one.read()));
+  EXPECT_EQ(relative_distance(one, one), 0);
+}
+
+TEST(ModelAverage, RelativeDistance) {
+  const FrozenTensor a = FrozenTensor::freeze(at::tensor({3.0F, 4.0F}));
+  const FrozenTensor b = FrozenTensor::freeze(at::tensor({0.0F, 2.0F}));
+  EXPECT_DOUBLE_EQ(relative_distance(a, b), std::sqrt(13.0) / 2);
+}
+
+}  // namespace
+}  // namespace grapevine

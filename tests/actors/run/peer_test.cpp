@@ -1,0 +1,107 @@
+// The Peer by itself, in virtual time: the supervisor and the other rank are the test.
+#include "actors/run/peer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "gpu/quadratic_compute.hpp"
+#include "net/inproc/inproc.hpp"
+#include "net/inproc/mailbox.hpp"
+#include "tests/actors/virtual_actors.hpp"
+
+namespace grapevine {
+namespace {
+
+struct Received : Inbox {
+  void deliver(Envelope envelope) override { envelopes.push_back(std::move(envelope)); }
+  void peer_down(Rank, const std::string&) override {}
+
+  std::vector<Envelope> envelopes;
+};
+
+// Rank 0 of two that do SGP.
+class PeerCut : public VirtualActors {
+ protected:
+  PeerCut() {
+    QuadraticConfig quadratic;
+    quadratic.dimension = 4;
+    quadratic.ranks = 2;
+    std::shared_ptr<Compute> compute = std::move(*QuadraticCompute::make(quadratic));
+    PeerConfig config;
+    config.ranks = 2;
+    config.parts = *make_parts(*resolve(find_preset("sgp")->wiring), {40, 10},
+                               *LrSchedule::make(LrConfig{}), OptimizerConfig{}, 2);
+    config.transport = transport_;
+    config.parameters = compute->initial_parameters();
+    config.buffers = compute->initial_buffers();
+    config.worker.compute = std::move(compute);
+    config.supervisor = played<SupervisorActor>();
+    config.detach_worker = false;
+    peer_ = system_.spawn(peer, config);
+    EXPECT_TRUE(transport_->attach(0, make_mailbox_inbox(peer_)).ok());
+    EXPECT_TRUE(transport_->attach(1, other_).ok());
+    self_->send(peer_, StartTraining{});
+    settle();
+  }
+  ~PeerCut() override {
+    transport_->detach(0);
+    kill(peer_);
+  }
+
+  void send(Payload payload) {
+    Envelope envelope;
+    envelope.from = 1;
+    envelope.to = 0;
+    envelope.payload = std::move(payload);
+    transport_->send(std::move(envelope));
+    settle();
+  }
+
+  // The ids of the snapshots that came, in their order.
+  std::vector<std::int64_t> snapshots() {
+    std::vector<std::int64_t> ids;
+    bool empty = false;
+    while (!empty)
+      self_->receive([&](const RankSnapshot& snapshot) { ids.push_back(snapshot.id); },
+                     [](const StepReport&) {}, [](Progress) {},
+                     [](const RankFailed& failed) { ADD_FAILURE() << failed.error.message; },
+                     caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+    return ids;
+  }
+
+  std::vector<std::int64_t> markers() const {
+    std::vector<std::int64_t> ids;
+    for (const Envelope& envelope : other_->envelopes)
+      if (const auto* marker = std::get_if<Marker>(&envelope.payload)) ids.push_back(marker->id);
+    return ids;
+  }
+
+  const std::shared_ptr<Transport> transport_ = make_inproc_transport(2);
+  const std::shared_ptr<Received> other_ = std::make_shared<Received>();
+  PeerActor peer_;
+};
+
+// Between processes a marker may overtake the supervisor's own word: what comes after it belongs to
+// the time after the cut, so the cut is now.
+TEST_F(PeerCut, AMarkerThatComesFirstIsTheCut) {
+  send(Marker{1});
+  EXPECT_EQ(snapshots(), std::vector<std::int64_t>{1});
+  EXPECT_EQ(markers(), std::vector<std::int64_t>{1});
+  self_->send(peer_, TakeSnapshot{1});
+  settle();
+  EXPECT_TRUE(snapshots().empty()) << "a second cut of the same name";
+  EXPECT_EQ(markers(), std::vector<std::int64_t>{1});
+}
+
+TEST_F(PeerCut, EndsWithTheMarkerOfTheLastChannel) {
+  self_->send(peer_, TakeSnapshot{1});
+  settle();
+  EXPECT_TRUE(snapshots().empty()) << "before the other rank's marker";
+  EXPECT_EQ(markers(), std::vector<std::int64_t>{1});
+  send(Marker{1});
+  EXPECT_EQ(snapshots(), std::vector<std::int64_t>{1});
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,289 @@
+// The Supervisor by itself: everybody else is the test.
+#include "actors/run/supervisor.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "tests/actors/virtual_actors.hpp"
+
+namespace grapevine {
+namespace {
+
+class Ending : public RunObserver {
+ public:
+  void on_step(const StepReport&) override {}
+  void on_validation(Epoch, const Evaluation&) override {}
+  void on_checkpoint(const std::string&) override {}
+  void on_warning(const std::string& message) override { warnings_ += message + "\n"; }
+  void on_end(RunResult result) override { end_ = std::move(result); }
+  const std::optional<RunResult>& end() const { return end_; }
+  const std::string& warnings() const { return warnings_; }
+
+ private:
+  std::optional<RunResult> end_;
+  std::string warnings_;
+};
+
+// A supervisor in virtual time; its ranks, the writer of checkpoints and the tracer are this test.
+class SupervisorTest : public VirtualActors {
+ protected:
+  explicit SupervisorTest(std::int32_t ranks = 1) {
+    SupervisorConfig config;
+    config.ranks = ranks;
+    config.observer = observer_;
+    config.checkpoints = true;
+    config.checkpoint_every_epochs = 1;
+    config.total_epochs = 9;
+    config.patience = std::chrono::seconds(60);
+    supervisor_ = system_.spawn(grapevine::supervisor, config);
+    BeginRun crew;
+    crew.peers.assign(static_cast<std::size_t>(ranks), played<PeerActor>());
+    crew.writer = played<CheckpointWriterActor>();
+    crew.tracer = played<TracerActor>();
+    self_->send(supervisor_, crew);
+    for (Rank rank = 0; rank < ranks; ++rank) expect<StartTraining>();
+  }
+
+  ~SupervisorTest() override { kill(supervisor_); }
+
+  // The next message.
+  template <class Message>
+  Message expect() {
+    settle();
+    Message received{};
+    self_->receive([&](const Message& message) { received = message; },
+                   caf::after(std::chrono::seconds(0)) >> [] { ADD_FAILURE() << "nothing came"; });
+    return received;
+  }
+
+  template <class Message>
+  void expect_no() {
+    settle();
+    self_->receive([](const Message&) { ADD_FAILURE() << "it came"; },
+                   caf::after(std::chrono::seconds(0)) >> [] {});
+  }
+
+  // A step every second.
+  void train(int seconds, double epochs) {
+    for (int i = 0; i < seconds; ++i) {
+      finish_epoch(epochs);
+      settle();
+      scheduler_.advance_time(std::chrono::seconds(1));
+    }
+  }
+
+  void give_report() {
+    RankReport report;
+    report.z = FrozenTensor::copy_of(at::zeros({1}));
+    self_->send(supervisor_, report);
+  }
+
+  void finish_epoch(double epochs, Rank rank = 0) {
+    StepReport report;
+    report.rank = rank;
+    report.epochs_done = epochs;
+    self_->send(supervisor_, report);
+  }
+  // A stop is asked for while a checkpoint is written; that one's id.
+  std::int64_t stop_during_a_write() {
+    finish_epoch(1);
+    give_snapshot(expect<TakeSnapshot>().id);
+    const std::int64_t id = expect<WriteCheckpoint>().id;
+    self_->send(supervisor_, StopRequested{});
+    expect<Collect>();
+    return id;
+  }
+
+  RunResult result() {
+    settle();
+    if (observer_->end()) return *observer_->end();
+    ADD_FAILURE() << "the run does not end";
+    return {};
+  }
+
+  // The line that the run ends with.
+  std::string failure_after(int seconds) {
+    pass(seconds);
+    expect<CloseTrace>();
+    self_->send(supervisor_, TraceClosed{});
+    const RunResult result = this->result();
+    return result.error ? result.error->message : "no failure";
+  }
+
+  void give_snapshot(std::int64_t id, Rank rank = 0) {
+    self_->send(supervisor_, RankSnapshot{id, rank, 1, {}});
+  }
+
+  std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
+  SupervisorActor supervisor_;
+};
+
+// The state after a failure is not what the next run is to go on from: not even where a stop was
+// asked for while the last good one was being written.
+TEST_F(SupervisorTest, TakesNoCheckpointOnceTheRunHasFailed) {
+  const std::int64_t written = stop_during_a_write();
+  self_->send(supervisor_, RankFailed{{Errc::failed, "rank 0: the loss is not finite"}});
+  pass(1);  // for the last records
+  expect<CloseTrace>();
+  self_->send(supervisor_, CheckpointWritten{written, "good", ""});
+  self_->send(supervisor_, TraceClosed{});
+  const RunResult result = this->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->message, "rank 0: the loss is not finite");
+  EXPECT_EQ(result.checkpoint, "good");
+  expect_no<TakeSnapshot>();
+}
+
+// Without the failure the stop gets its checkpoint as soon as the one before it is written.
+TEST_F(SupervisorTest, AStopThatComesDuringAWriteGetsItsOwnCheckpoint) {
+  const std::int64_t written = stop_during_a_write();
+  self_->send(supervisor_, CheckpointWritten{written, "good", ""});
+  const auto last = expect<TakeSnapshot>();
+  EXPECT_GT(last.id, written);
+  give_snapshot(last.id);
+  self_->send(supervisor_, CheckpointWritten{expect<WriteCheckpoint>().id, "last", ""});
+  give_report();
+  expect<CloseTrace>();
+  self_->send(supervisor_, TraceClosed{});
+  const RunResult result = this->result();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(result.checkpoint, "last");
+}
+
+// Too large for a message, say: the run goes on, and takes no further checkpoints.
+TEST_F(SupervisorTest, AStateThatCannotBeSentCostsTheCheckpointsAlone) {
+  finish_epoch(1);
+  const std::int64_t id = expect<TakeSnapshot>().id;
+  self_->send(supervisor_, SnapshotRefused{id - 1, 0, "of another cut"});
+  self_->send(supervisor_, SnapshotRefused{id, 7, "of nobody"});
+  self_->send(supervisor_, SnapshotRefused{id, 0, "rank 0: its state is too large"});
+  finish_epoch(2);
+  self_->send(supervisor_, StopRequested{});
+  expect<Collect>();
+  give_report();
+  expect<CloseTrace>();
+  self_->send(supervisor_, TraceClosed{});
+  const RunResult result = this->result();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(result.checkpoint, "");
+  EXPECT_EQ(observer_->warnings(), "no further checkpoints: rank 0: its state is too large\n");
+  expect_no<TakeSnapshot>();
+}
+
+// A snapshot that is lost on its way costs its checkpoint, not all that would follow.
+TEST_F(SupervisorTest, ACutThatNobodyAnswersIsGivenUp) {
+  train(1, 1);
+  const std::int64_t lost = expect<TakeSnapshot>().id;
+  train(70, 2);
+  EXPECT_EQ(observer_->warnings(),
+            "a checkpoint is given up: no state came from rank 0 for 60 s\n");
+  const std::int64_t next = expect<TakeSnapshot>().id;
+  EXPECT_GT(next, lost);
+  give_snapshot(lost);  // too late
+  expect_no<WriteCheckpoint>();
+  give_snapshot(next);
+  EXPECT_EQ(expect<WriteCheckpoint>().id, next);
+}
+
+class TwoRanks : public SupervisorTest {
+ protected:
+  TwoRanks() : SupervisorTest(2) {}
+};
+
+// Large states over a slow link come one after the other.
+TEST_F(TwoRanks, ACutThatGetsOnIsNotGivenUp) {
+  finish_epoch(1, 1);
+  finish_epoch(1, 0);
+  const std::int64_t id = expect<TakeSnapshot>().id;
+  expect<TakeSnapshot>();
+  train(40, 1);
+  give_snapshot(id, 1);
+  train(40, 1);
+  EXPECT_EQ(observer_->warnings(), "");
+  give_snapshot(id, 0);
+  EXPECT_EQ(expect<WriteCheckpoint>().id, id);
+}
+
+TEST_F(TwoRanks, OnlyTheMissingOneIsNamed) {
+  finish_epoch(1, 1);
+  finish_epoch(1, 0);
+  give_snapshot(expect<TakeSnapshot>().id, 0);
+  train(70, 1);
+  EXPECT_EQ(observer_->warnings(),
+            "a checkpoint is given up: no state came from rank 1 for 60 s\n");
+}
+
+// Training is done by then, and its model here.
+TEST_F(SupervisorTest, TheLastCutMayBeGivenUpToo) {
+  self_->send(supervisor_, StopRequested{});
+  expect<Collect>();
+  give_report();
+  expect<TakeSnapshot>();
+  EXPECT_FALSE(observer_->end());
+  pass(70);
+  expect<CloseTrace>();
+  self_->send(supervisor_, TraceClosed{});
+  const RunResult result = this->result();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(result.checkpoint, "");
+  EXPECT_NE(observer_->warnings().find("no state came from rank 0"), std::string::npos)
+      << observer_->warnings();
+}
+
+// It has the whole patience, however long ago the newest step was.
+TEST_F(SupervisorTest, AStopAfterAPauseLeavesItsCheckpointTime) {
+  finish_epoch(0.5);
+  pass(30);
+  self_->send(supervisor_, StopRequested{});
+  expect<Collect>();
+  give_report();
+  const std::int64_t id = expect<TakeSnapshot>().id;
+  pass(50);
+  give_snapshot(id);
+  EXPECT_EQ(expect<WriteCheckpoint>().id, id);
+  pass(50);
+  self_->send(supervisor_, CheckpointWritten{id, "last", ""});
+  expect<CloseTrace>();
+  self_->send(supervisor_, TraceClosed{});
+  const RunResult result = this->result();
+  EXPECT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(result.checkpoint, "last");
+}
+
+// The stop's own checkpoint takes the place of the one that is given up.
+TEST_F(SupervisorTest, AStopDuringACutThatNobodyAnswersTriesOnceMore) {
+  finish_epoch(1);
+  const std::int64_t lost = expect<TakeSnapshot>().id;
+  self_->send(supervisor_, StopRequested{});
+  expect<Collect>();
+  give_report();
+  pass(70);
+  const std::int64_t last = expect<TakeSnapshot>().id;
+  EXPECT_GT(last, lost);
+  give_snapshot(last);
+  EXPECT_EQ(expect<WriteCheckpoint>().name, "step-00000001");
+  EXPECT_FALSE(observer_->end());
+}
+
+TEST_F(SupervisorTest, SaysWhoseLastStateIsMissing) {
+  finish_epoch(0.5);
+  self_->send(supervisor_, RankFinished{});
+  expect<Collect>();
+  EXPECT_NE(failure_after(70).find("the last state is missing of rank 0; last steps"),
+            std::string::npos);
+}
+
+TEST_F(SupervisorTest, SaysWhoseStateACheckpointWaitsFor) {
+  finish_epoch(0.5);
+  pass(10);
+  self_->send(supervisor_, CheckpointRequested{});
+  expect<TakeSnapshot>();
+  EXPECT_NE(failure_after(58).find("the state for a checkpoint is missing of rank 0; last steps"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace grapevine

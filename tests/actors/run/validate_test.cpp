@@ -1,0 +1,177 @@
+// The boundary to other processes: what is let in, what is ignored, what ends the run.
+#include "actors/run/validate.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "actors/cluster/rendezvous.hpp"
+
+namespace grapevine {
+namespace {
+
+// Three workers and two servers, which hold three and two of five parameters.
+World world() { return {3, 5, 2, 5, 2}; }
+
+FrozenTensor zeros(std::int64_t size, at::ScalarType type = at::kFloat) {
+  return FrozenTensor::freeze(at::zeros({size}, type));
+}
+
+void expect_ignored(const Expected<void>& checked) {
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().code, Errc::protocol) << checked.error().message;
+}
+void expect_end(const Expected<void>& checked, const std::string& text) {
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().code, Errc::failed) << checked.error().message;
+  EXPECT_NE(checked.error().message.find(text), std::string::npos) << checked.error().message;
+}
+
+TEST(Validate, RanksAndProcessesAreThoseOfTheRun) {
+  const Rank least = std::numeric_limits<Rank>::min(), most = std::numeric_limits<Rank>::max();
+  for (const Rank rank : {least, -1, 5, 1 << 28, most}) {
+    StepReport step;
+    step.rank = rank;
+    expect_ignored(check(step, world()));
+    expect_ignored(check(RankFinished{rank}, world()));
+    expect_ignored(check(RankSnapshot{1, rank, 0, {}}, world()));
+    RankReport report;
+    report.rank = rank;
+    expect_ignored(check(report, world(), false));
+    expect_ignored(check(report, world(), true));
+    expect_ignored(check(EpochModel{rank, 0, zeros(5), zeros(2)}, world()));
+    expect_ignored(check(PeerLost{rank, ""}, world()));
+    expect_ignored(check(LinkLost{rank, 0, ""}, world()));
+    expect_ignored(check(LinkLost{0, rank, ""}, world()));
+    if (rank != 5) expect_ignored(check(Farewell{rank}, world()));
+  }
+  StepReport of_a_server;
+  of_a_server.rank = 3;
+  expect_ignored(check(of_a_server, world()));
+  expect_ignored(check(Farewell{0}, world()));
+  expect_ignored(check(Farewell{3}, world()));
+  for (Rank rank = 0; rank < 5; ++rank) {
+    EXPECT_TRUE(check(RankFinished{rank}, world()).ok());
+    EXPECT_TRUE(check(PeerLost{rank, "reset by a switch"}, world()).ok());
+    EXPECT_TRUE(check(LinkLost{rank, 0, "reset by a switch"}, world()).ok());
+  }
+  EXPECT_TRUE(check(Farewell{2}, world()).ok());
+}
+
+// A loss is heard whatever its reason looks like.
+TEST(Validate, ALossCountsAndItsReasonBecomesOneLine) {
+  for (const std::string& reason : {std::string("two\nlines"), std::string(5000, 'x')}) {
+    EXPECT_TRUE(check(PeerLost{0, reason}, world()).ok());
+    EXPECT_TRUE(check(LinkLost{0, 1, reason}, world()).ok());
+  }
+  EXPECT_EQ(one_line("two\nlines"), "two lines");
+  EXPECT_EQ(one_line(std::string(5000, 'x')), std::string(4096, 'x'));
+  EXPECT_EQ(one_line("reset by a switch"), "reset by a switch");
+}
+
+TEST(Validate, NumbersOfAStepAreThoseThatAStepHas) {
+  StepReport good;
+  good.loss = std::nan("");  // training may diverge
+  good.staleness = std::nan("");
+  EXPECT_TRUE(check(good, world()).ok());
+  const double infinite = std::numeric_limits<double>::infinity();
+  for (const double epochs : {std::nan(""), infinite, -infinite, -1.0, 1e300}) {
+    StepReport step = good;
+    step.epochs_done = epochs;
+    expect_ignored(check(step, world()));
+    step = good;
+    step.epoch = epochs;
+    expect_ignored(check(step, world()));
+  }
+  StepReport step = good;
+  step.step = -1;
+  expect_ignored(check(step, world()));
+  step = good;
+  step.samples = -1;
+  expect_ignored(check(step, world()));
+  expect_ignored(check(RankSnapshot{1, 0, -1, {}}, world()));
+  expect_ignored(check(EpochModel{0, -1, zeros(5), zeros(2)}, world()));
+}
+
+RankReport report(Rank rank, FrozenTensor z, FrozenTensor buffers) {
+  RankReport report;
+  report.rank = rank;
+  report.z = std::move(z);
+  report.buffers = std::move(buffers);
+  return report;
+}
+
+TEST(Validate, ModelsHaveTheModelsSize) {
+  EXPECT_TRUE(check(report(0, zeros(5), zeros(2)), world(), true).ok());
+  EXPECT_TRUE(check(report(3, zeros(3), {}), world(), true).ok()) << "a server's slice";
+  EXPECT_TRUE(check(report(4, zeros(2), zeros(2)), world(), true).ok());
+  EXPECT_TRUE(check(report(0, {}, {}), world(), false).ok()) << "none was asked for";
+  expect_end(check(report(1, {}, zeros(2)), world(), true), "rank 1: its model came with 0");
+  expect_end(check(report(1, zeros(4), zeros(2)), world(), true), "4 elements instead of 5");
+  expect_end(check(report(1, zeros(5), {}), world(), true), "its buffers came with 0");
+  expect_end(check(report(3, zeros(5), {}), world(), true), "5 elements instead of 3");
+  expect_end(check(report(1, zeros(5, at::kDouble), zeros(2)), world(), true),
+             "no vector of single precision");
+  const FrozenTensor matrix = FrozenTensor::freeze(at::zeros({5, 1}));
+  expect_end(check(report(1, matrix, zeros(2)), world(), true), "no vector of single precision");
+  World unknown = world();
+  unknown.parameters = unknown.buffers = -1;
+  EXPECT_TRUE(check(report(1, zeros(77), {}), unknown, true).ok());
+  // Beside servers the workers send their buffers alone.
+  EXPECT_TRUE(check(EpochModel{0, 1, {}, zeros(2)}, world()).ok());
+  expect_end(check(EpochModel{0, 1, {}, zeros(3)}, world()), "its buffers");
+  expect_end(check(EpochModel{4, 1, zeros(3), {}}, world()), "3 elements instead of 2");
+}
+
+TEST(Validate, WhatCouldNotBeReadEndsTheRun) {
+  StateDict damaged;
+  damaged.put(kUnreadable, std::int64_t{1});
+  expect_end(check(RankSnapshot{1, 2, 7, damaged}, world()), "rank 2: its state");
+  RankReport figures = report(2, {}, {});
+  figures.measures = damaged;
+  expect_end(check(figures, world(), false), "rank 2: its figures");
+}
+
+TEST(Validate, AStateThatDoesNotFitIntoAMessageIsRefusedWithItsFigures) {
+  OptimizerConfig adam;
+  adam.name = "adam";
+  OptimizerConfig momentum;
+  momentum.momentum = 0.9;
+  const OptimizerConfig plain;
+  EXPECT_EQ(least_state_bytes(plain, 100, 10), 440U);
+  EXPECT_EQ(least_state_bytes(momentum, 100, 10), 840U);
+  EXPECT_EQ(least_state_bytes(adam, 100, 10), 1240U);
+  const std::int64_t most = static_cast<std::int64_t>(kMostMessageBytes / 12);
+  EXPECT_TRUE(check_state_size(adam, most, 0).ok());
+  const auto refused = check_state_size(adam, most + 1, 0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::bad_input);
+  for (const std::string& part :
+       {std::to_string(most + 1), std::string("adam"), std::to_string(12 * (most + 1)),
+        std::to_string(kMostMessageBytes)})
+    EXPECT_NE(refused.error().message.find(part), std::string::npos) << part;
+  EXPECT_TRUE(check_state_size(plain, most + 1, 0).ok());
+}
+
+// A checkpoint of large models is no silence.
+TEST(Validate, TheSilenceAllowsForWhatIsOnItsWay) {
+  using std::chrono::seconds;
+  EXPECT_EQ(control_heartbeats_for(seconds(10), 0).silence, heartbeats_for(seconds(10)).silence);
+  EXPECT_EQ(control_heartbeats_for(seconds(10), 125'000'000).silence, seconds(20));
+  EXPECT_EQ(control_heartbeats_for(seconds(10), 125'000'000).interval,
+            heartbeats_for(seconds(10)).interval);
+  EXPECT_LE(control_heartbeats_for(seconds(300), ~std::uint64_t{0}).silence, seconds(660));
+}
+
+TEST(Validate, TheRunWaitsLongerThanSilenceLasts) {
+  using std::chrono::seconds;
+  EXPECT_EQ(patience_behind_silence(seconds(300), 0), seconds(300));
+  EXPECT_EQ(patience_behind_silence(seconds(1), 0), seconds(12));
+  EXPECT_EQ(patience_behind_silence(seconds(10), 125'000'000), seconds(30));
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,166 @@
+#include "apps/average/average_command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+namespace grapevine {
+namespace {
+
+struct Outcome {
+  Expected<void> result;
+  std::string out;
+};
+
+Outcome run(const std::string& arguments) {
+  CLI::App app;
+  const auto command = make_average_command();
+  command->declare(app);
+  app.parse(arguments);
+  std::ostringstream out;
+  std::ostringstream err;
+  Console console{out, err};
+  Expected<void> result = command->run(console);
+  EXPECT_EQ(err.str(), "");
+  return {std::move(result), out.str()};
+}
+
+std::string output(const std::string& arguments) {
+  Outcome outcome = run(arguments);
+  EXPECT_TRUE(outcome.result.ok()) << outcome.result.error().message;
+  return outcome.out;
+}
+
+std::vector<nlohmann::json> rounds(const std::string& arguments) {
+  std::istringstream lines(output(arguments + " --json"));
+  std::vector<nlohmann::json> objects;
+  for (std::string line; std::getline(lines, line);) {
+    objects.push_back(nlohmann::json::parse(line));
+  }
+  return objects;
+}
+
+std::string error(const std::string& arguments) {
+  Outcome outcome = run(arguments);
+  EXPECT_FALSE(outcome.result.ok()) << arguments;
+  EXPECT_EQ(outcome.out, "") << "nothing is printed before an error";
+  EXPECT_EQ(outcome.result.error().code, Errc::bad_input);
+  return outcome.result.error().message;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(AverageCommand, JsonStartsAtRoundZeroWithTheRanksAsValues) {
+  const auto lines = rounds("--ranks 8 --rounds 4 --dim 3");
+  ASSERT_EQ(lines.size(), 5U);
+  for (std::size_t k = 0; k < lines.size(); ++k) {
+    EXPECT_EQ(lines[k].size(), 4U);
+    EXPECT_EQ(lines[k]["round"], k);
+    EXPECT_NEAR(lines[k]["mean"].get<double>(), 3.5, 1e-12);
+    EXPECT_NEAR(lines[k]["weight_sum"].get<double>(), 8, 1e-12);
+  }
+  EXPECT_EQ(lines[0]["max_deviation"], 3.5);
+  EXPECT_GT(lines[2]["max_deviation"].get<double>(), 0.1);
+  EXPECT_LT(lines[3]["max_deviation"].get<double>(), 1e-13) << "exact after log2(8) rounds";
+}
+
+TEST(AverageCommand, EveryMethodConverges) {
+  for (const std::string method : {"push-sum", "symmetric", "bilateral"}) {
+    SCOPED_TRACE(method);
+    const auto lines =
+        rounds("--method " + method + " --topology bipartite-exponential --ranks 16 --rounds 5");
+    EXPECT_LT(lines.back()["max_deviation"].get<double>(), 1e-12);
+  }
+}
+
+TEST(AverageCommand, DropsAreSurvivedUnlessPlain) {
+  const std::string arguments = "--ranks 8 --rounds 300 --drop 0.3 --seed 11";
+  const auto robust = rounds(arguments).back();
+  EXPECT_LT(robust["max_deviation"].get<double>(), 1e-9);
+  EXPECT_NEAR(robust["weight_sum"].get<double>(), 8, 1e-9);
+  const auto plain = rounds(arguments + " --plain").back();
+  EXPECT_GT(plain["max_deviation"].get<double>(), 1e-3);
+  EXPECT_LT(plain["weight_sum"].get<double>(), 1e-3);
+}
+
+TEST(AverageCommand, SameSeedSameOutput) {
+  const std::string arguments = "--ranks 6 --drop 0.4 --json --seed ";
+  EXPECT_EQ(output(arguments + "5"), output(arguments + "5"));
+  EXPECT_NE(output(arguments + "5"), output(arguments + "6"));
+}
+
+TEST(AverageCommand, WeightsThatUnderflowAreNull) {
+  const auto last = rounds("--ranks 2 --rounds 3000 --drop 0.999 --plain").back();
+  EXPECT_TRUE(last["max_deviation"].is_null());
+}
+
+TEST(AverageCommand, PeopleSeeABarThatShrinks) {
+  const std::string text = output("--ranks 6 --rounds 30");
+  EXPECT_TRUE(contains(text, "round          mean  max deviation")) << text;
+  EXPECT_TRUE(contains(
+      text, "    0           2.5      2.500e+00             6  " + std::string(32, '#') + "\n"))
+      << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 32);
+}
+
+TEST(AverageCommand, OneRankAndNoRounds) {
+  const auto lines = rounds("--ranks 1 --rounds 3");
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[3]["max_deviation"], 0);
+  EXPECT_EQ(rounds("--rounds 0").size(), 1U);
+}
+
+TEST(AverageCommand, BadInputIsNamed) {
+  EXPECT_TRUE(contains(error("--ranks 0"), "0 ranks"));
+  EXPECT_TRUE(contains(error("--peers 0"), "0 peers"));
+  EXPECT_TRUE(contains(error("--rounds -1"), "--rounds"));
+  EXPECT_TRUE(contains(error("--dim 0"), "--dim"));
+  EXPECT_TRUE(contains(error("--seed -1"), "--seed"));
+  EXPECT_TRUE(contains(error("--ranks 100000 --dim 100000"), "values in all"));
+  EXPECT_TRUE(contains(error("--drop 1"), "[0, 1)"));
+  EXPECT_TRUE(contains(error("--drop -0.1"), "[0, 1)"));
+  EXPECT_TRUE(contains(error("--drop nan"), "[0, 1)"));
+  EXPECT_TRUE(contains(error("--method pushsum"), "'push-sum'"));
+  EXPECT_TRUE(contains(error("--topology rng"), "'ring'"));
+  EXPECT_TRUE(contains(error("--topology bipartite-linear --ranks 5"), "use 4 or 6"));
+  EXPECT_TRUE(contains(error("--method symmetric --plain"), "--plain"));
+}
+
+TEST(AverageCommand, UsageErrorsAreLeftToTheParser) {
+  EXPECT_THROW(run("--ranks 1.5"), CLI::ParseError);
+  EXPECT_THROW(run("--drop many"), CLI::ParseError);
+}
+
+// Ranks as the run saw them: values start at the rank's number, so that the mean is (n - 1) / 2.
+double ranks_of(const std::string& arguments) {
+  return 2 * rounds(arguments).front().at("mean").get<double>() + 1;
+}
+
+TEST(AverageCommand, FileEnvironmentAndCommandLineInThisOrder) {
+  const std::string path = testing::TempDir() + "/average.toml";
+  std::ofstream(path) << "# five ranks\nranks = 5\nrounds = 0\n";
+  const std::string file = "--config " + path;
+  EXPECT_EQ(ranks_of(file), 5);
+  ::setenv("GRAPEVINE_RANKS", "3", 1);
+  EXPECT_EQ(ranks_of(file), 3);
+  EXPECT_EQ(ranks_of(file + " --ranks 7"), 7);
+  EXPECT_EQ(rounds(file).size(), 1U) << "round 0 alone, as the file says";
+  ::unsetenv("GRAPEVINE_RANKS");
+  std::ofstream(path) << "rounds = 0\n\nrank = 5\n";
+  const std::string text = run(file).result.error().message;
+  EXPECT_NE(text.find(path + ":3: "), std::string::npos) << text;
+  EXPECT_NE(text.find("'ranks'"), std::string::npos) << text;
+  std::ofstream(path) << "rounds = \n";
+  EXPECT_NE(run(file).result.error().message.find(path + ":1: "), std::string::npos);
+  EXPECT_FALSE(run("--config /nowhere.toml").result.ok());
+}
+
+}  // namespace
+}  // namespace grapevine

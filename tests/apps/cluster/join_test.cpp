@@ -1,0 +1,209 @@
+// How the processes of a job find each other, as users start them: where the head listens, who is
+// let in, what people are told while they wait.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "net/addresses.hpp"
+#include "tests/apps/cluster/network.hpp"
+#include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+constexpr auto kDeadline = 120s;  // only a hang reaches it
+
+std::uint16_t free_port() { return *free_tcp_port(); }
+
+class Job : public testing::Test {
+ protected:
+  std::unique_ptr<Process> start(int process, int processes,
+                                 const std::vector<std::string>& more = {},
+                                 const std::vector<std::string>& environment = {}) const {
+    const ProcessOptions options = options_of(process, processes, environment);
+    return std::make_unique<Process>(arguments(more), options);
+  }
+  // With a file of its own in the place of /etc/hosts; needs root.
+  std::unique_ptr<Process> start_with_hosts(const fs::path& hosts, int process, int processes,
+                                            const std::vector<std::string>& more,
+                                            const std::vector<std::string>& environment) const {
+    ProcessOptions options = options_of(process, processes, environment);
+    options.program = "/usr/bin/unshare";
+    const std::vector<std::string> command = {
+        "--mount",      "sh",
+        "-c",           R"(mount --bind "$0" /etc/hosts && exec "$@")",
+        hosts.string(), GRAPEVINE_EXECUTABLE};
+    return std::make_unique<Process>(with(command, arguments(more)), options);
+  }
+  std::vector<std::string> arguments(const std::vector<std::string>& more) const {
+    return with(with(small_run("sgp", out()), {"--transport", "tcp"}), more);
+  }
+  ProcessOptions options_of(int process, int processes,
+                            const std::vector<std::string>& environment) const {
+    ProcessOptions options;
+    options.environment = {"RANK=" + std::to_string(process),
+                           "WORLD_SIZE=" + std::to_string(processes), "MASTER_ADDR=127.0.0.1",
+                           "MASTER_PORT=" + std::to_string(port_)};
+    for (const std::string& variable : environment) {
+      const std::string key = variable.substr(0, variable.find('=') + 1);
+      for (std::string& own : options.environment)
+        if (own.rfind(key, 0) == 0) own.clear();
+      options.environment.push_back(variable);
+    }
+    options.environment.erase(
+        std::remove(options.environment.begin(), options.environment.end(), ""),
+        options.environment.end());
+    return options;
+  }
+  fs::path out() const { return folder_.path() / "run"; }
+  static std::vector<std::string> endless() {
+    return {"--steps", "1000000", "--checkpoint-every", "0.05"};
+  }
+  bool trains() const {
+    for (const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+         std::chrono::steady_clock::now() < deadline; std::this_thread::sleep_for(20ms))
+      if (fs::exists(out() / "checkpoint" / "latest")) return true;
+    return false;
+  }
+  // Local addresses, as the kernel writes them, of sockets that listen on the job's port.
+  std::set<std::string> listeners() const {
+    std::ostringstream port;
+    port << std::hex << std::uppercase << std::setw(4) << std::setfill('0') << port_;
+    std::set<std::string> found;
+    for (const std::string table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+      std::ifstream file(table);
+      for (std::string line; std::getline(file, line);) {
+        std::istringstream words(line);
+        std::string number, local, remote, state;
+        words >> number >> local >> remote >> state;
+        const auto colon = local.find(':');
+        if (state == "0A" && colon != std::string::npos && local.substr(colon + 1) == port.str())
+          found.insert(local.substr(0, colon));
+      }
+    }
+    return found;
+  }
+
+  const std::uint16_t port_ = free_port();
+  TemporaryDirectory folder_;
+};
+
+TEST_F(Job, OfOneMachineListensOnLoopbackAlone) {
+  const auto head = start(0, 2, {"--join-timeout", "100"});
+  ASSERT_TRUE(head->wait_for_output("waiting for")) << head->so_far().describe();
+  EXPECT_EQ(listeners(), std::set<std::string>{"0100007F"});
+}
+
+// The kernel keeps the connections of a head that was killed, and with them, if nothing is done,
+// its port.
+TEST_F(Job, OfAKilledHeadCanStartAgainOnItsPort) {
+  {
+    const auto head = start(0, 2, endless()), other = start(1, 2, endless());
+    ASSERT_TRUE(trains());
+    head->signal(SIGKILL);
+    EXPECT_EQ(other->wait().exit_code, 3);
+  }
+  fs::remove_all(out());
+  const auto head = start(0, 2), other = start(1, 2);
+  EXPECT_EQ(head->wait().exit_code, 0) << head->so_far().describe();
+  EXPECT_EQ(other->wait().exit_code, 0) << other->so_far().describe();
+}
+
+TEST_F(Job, LetsNobodyInWhoDoesNotKnowItsSecret) {
+  const std::vector<std::string> secret = {"GRAPEVINE_JOB_TOKEN=the job's own"};
+  const auto head = start(0, 2, {}, secret);
+  for (const std::string other : {"GRAPEVINE_JOB_TOKEN=another", "GRAPEVINE_JOB_TOKEN="}) {
+    const auto stranger = start(1, 2, {}, {other});
+    EXPECT_EQ(stranger->wait().exit_code, 2);
+    EXPECT_NE(ProcessResult::last_line(stranger->so_far().err).find("does not know the secret"),
+              std::string::npos)
+        << stranger->so_far().describe();
+  }
+  const auto second = start(1, 2, {}, secret);
+  EXPECT_EQ(head->wait().exit_code, 0) << head->so_far().describe();
+  EXPECT_EQ(second->wait().exit_code, 0) << second->so_far().describe();
+}
+
+// The same port by chance: the stranger hears why, the job that was there first goes on.
+TEST_F(Job, IsNotEndedByAProcessOfAnotherJob) {
+  const auto head = start(0, 2, {"--join-timeout", "100"});
+  const auto stranger = start(2, 3);
+  EXPECT_EQ(stranger->wait().exit_code, 2);
+  EXPECT_NE(stranger->so_far().err.find("does not fit a job of 2 processes"), std::string::npos)
+      << stranger->so_far().describe();
+  const auto second = start(1, 2);
+  EXPECT_EQ(head->wait().exit_code, 0) << head->so_far().describe();
+  EXPECT_EQ(second->wait().exit_code, 0) << second->so_far().describe();
+}
+
+TEST_F(Job, MayReplaceAProcessThatWasKilledBeforeAllWereThere) {
+  const auto head = start(0, 3, {"--join-timeout", "100"}, {"GRAPEVINE_LOG_LEVEL=debug"});
+  const auto killed = start(1, 3, {"--join-timeout", "100"});
+  ASSERT_TRUE(head->wait_for_output("process 1 has joined")) << head->so_far().describe();
+  killed->signal(SIGKILL);
+  ASSERT_TRUE(head->wait_for_output("waiting for it to come again")) << head->so_far().describe();
+  const auto again = start(1, 3), last = start(2, 3);
+  for (const auto* process : {&head, &again, &last})
+    EXPECT_EQ((*process)->wait().exit_code, 0) << (*process)->so_far().describe();
+}
+
+TEST_F(Job, SaysForWhomItWaits) {
+  const auto head = start(0, 3, {"--join-timeout", "7"});
+  const std::string where = "127.0.0.1:" + std::to_string(port_);
+  EXPECT_TRUE(head->wait_for_output("waiting for 2 of 3 processes (1, 2) to join at " + where))
+      << head->so_far().describe();
+  head->wait();
+  const auto other = start(1, 3, {"--join-timeout", "7"});
+  EXPECT_TRUE(other->wait_for_output("waiting for process 0 at " + where + ": Connection refused"))
+      << other->so_far().describe();
+  other->wait();
+  Process submitter({"train", "--cluster", where, "--join-timeout", "7"});
+  EXPECT_TRUE(submitter.wait_for_output("waiting for the first node at " + where))
+      << submitter.so_far().describe();
+  submitter.wait();
+}
+
+TEST_F(Job, NamesAHostThatHasNoAddress) {
+  const std::string name = "no.such.host.invalid";
+  const auto other = start(1, 2, {"--join-timeout", "1"}, {"MASTER_ADDR=" + name});
+  const auto result = other->wait();
+  EXPECT_EQ(result.exit_code, 1) << result.describe();
+  const std::string line = ProcessResult::last_line(result.err);
+  EXPECT_NE(
+      line.find("process 1 cannot reach process 0 at " + name + ":" + std::to_string(port_) + ": "),
+      std::string::npos)
+      << line;
+  EXPECT_EQ(line.find("listen"), std::string::npos) << line;
+}
+
+// As in a cluster whose name service learns of the head's machine when that has started.
+TEST_F(Job, WaitsForTheHostToHaveAnAddress) {
+  if (!runs_well("unshare --mount true"))
+    GTEST_SKIP() << "needs root, for a file in the place of /etc/hosts";
+  const fs::path hosts = folder_.path() / "hosts";
+  std::ofstream(hosts) << "127.0.0.1 localhost\n";
+  const std::string name = "late-head.invalid";
+  const auto other =
+      start_with_hosts(hosts, 1, 2, {"--join-timeout", "100"}, {"MASTER_ADDR=" + name});
+  ASSERT_TRUE(other->wait_for_output("waiting for process 0 at " + name))
+      << other->so_far().describe();
+  std::ofstream(hosts, std::ios::app) << "127.0.0.1 " << name << "\n";
+  const auto head = start(0, 2, {"--join-timeout", "100"});
+  EXPECT_EQ(head->wait().exit_code, 0) << head->so_far().describe();
+  EXPECT_EQ(other->wait().exit_code, 0) << other->so_far().describe();
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,164 @@
+// What is said about a command line, an environment or a job file that is wrong.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "apps/console/usage_error.hpp"
+#include "tests/apps/process.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+
+ProcessResult run_in(const std::vector<std::string>& environment,
+                     const std::vector<std::string>& arguments) {
+  ProcessOptions options;
+  options.environment = environment;
+  return run_process(arguments, options);
+}
+
+void expect_usage_error(const ProcessResult& result, const std::string& line) {
+  EXPECT_EQ(result.exit_code, 2) << result.describe();
+  EXPECT_EQ(ProcessResult::last_line(result.err).rfind("error: " + line, 0), 0u)
+      << "wanted: error: " << line << "\n"
+      << result.describe();
+}
+
+TEST(Usage, SaysWhatAValueShouldBe) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"train", "--workers", "1.5"}, "--workers '1.5': expected a whole number: see 'grapevine"},
+      {{"train", "--workers", "0x10"}, "--workers '0x10': expected a whole number"},
+      {{"train", "--workers="}, "--workers"},
+      {{"train", "--steps", "9223372036854775807"},
+       "--steps '9223372036854775807': expected a whole number, less than 9223372036854775807"},
+      {{"train", "--threads", "99999999999"},
+       "--threads '99999999999': expected a whole number, less than 2147483647"},
+      {{"train", "--lr", "abc"}, "--lr 'abc': expected a number: see 'grapevine train --help'"},
+      {{"train", "--lr"}, "--lr needs a value"},
+      {{"train", "--epochs", "inf"}, "--epochs inf: expected a number above 0"},
+      {{"train", "--json=maybe"}, "--json"},
+      {{"train", "--alg", "sgp"}, "unknown option '--alg': did you mean '--algorithm'?"},
+      {{"train", "--config", "x"},
+       "unknown option '--config': 'grapevine train' takes its job file"},
+      {{"train", "a.toml", "b.toml"}, "unexpected argument 'b.toml': see 'grapevine train --help'"},
+      {{"topology", "ring", "-n", "8"}, "unknown option '-n': did you mean '--ranks'?"},
+      {{"topology"}, "name is missing: see 'grapevine topology --help'"},
+      {{"bench", "p2p", "--bytes", "1,x"}, "--bytes 'x': expected a whole number"},
+      {{"launch", "-n", "two", "--", "train"}, "--processes 'two': expected a whole number"}};
+  for (const auto& [arguments, line] : cases) expect_usage_error(run_process(arguments), line);
+}
+
+// "010" is ten: the parser of the command line would read eight.
+TEST(Usage, LeadingZerosDoNotCount) {
+  const ProcessResult result = run_process({"topology", "ring", "--ranks", "010", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_NE(result.out.find("\"ranks\":10,"), std::string::npos) << result.describe();
+}
+
+TEST(Usage, NamesTheEnvironmentVariable) {
+  expect_usage_error(run_in({"GRAPEVINE_LR=abc"}, {"train"}),
+                     "GRAPEVINE_LR='abc': expected a number");
+  expect_usage_error(run_in({"GRAPEVINE_STEPS=0"}, {"train"}),
+                     "GRAPEVINE_STEPS: --steps 0: expected at least 1");
+  expect_usage_error(run_in({"GRAPEVINE_VALIDATE=never"}, {"train"}),
+                     "GRAPEVINE_VALIDATE: unknown --validate 'never'");
+  expect_usage_error(run_in({"GRAPEVINE_TENSORBOARD=perhaps"}, {"train"}),
+                     "GRAPEVINE_TENSORBOARD='perhaps': expected true or false");
+  // The command line's own mistake stays its own.
+  expect_usage_error(run_in({"GRAPEVINE_LR=0.1"}, {"train", "--lr", "abc"}),
+                     "--lr 'abc': expected a number");
+  expect_usage_error(run_in({"GRAPEVINE_LAUNCH_GRACE=x"}, {"launch", "-n", "1", "--", "train"}),
+                     "GRAPEVINE_LAUNCH_GRACE='x': expected a number");
+  expect_usage_error(run_in({"GRAPEVINE_LOG_LEVEL=foo"}, {"topology", "ring"}),
+                     "GRAPEVINE_LOG_LEVEL: expected trace, debug, info");
+}
+
+TEST(Usage, WarnsOfVariablesThatNothingReads) {
+  const std::vector<std::string> verb = {"topology", "ring", "--ranks", "4"};
+  const ProcessResult misspelt = run_in({"GRAPEVINE_LRR=0.1"}, verb);
+  EXPECT_EQ(misspelt.exit_code, 0) << misspelt.describe();
+  EXPECT_NE(misspelt.err.find("GRAPEVINE_LRR is set, but nothing reads it: did you mean "
+                              "GRAPEVINE_LR?"),
+            std::string::npos)
+      << misspelt.describe();
+  const ProcessResult known =
+      run_in({"GRAPEVINE_LR=0.1", "GRAPEVINE_LAUNCH_GRACE=1", "GRAPEVINE_CLUSTER_SECRET=x",
+              "GRAPEVINE_LOG_LEVEL=warning", "GRAPEVINE_SET=wiring.peers=1", "GRAPEVINE_JOBS=2",
+              "GRAPEVINE_WERROR=ON"},
+             verb);
+  EXPECT_EQ(known.err, "") << known.describe();
+  // Once for all processes of a job.
+  const ProcessResult second = run_in(
+      {"GRAPEVINE_LRR=0.1", "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1"},
+      verb);
+  EXPECT_EQ(second.err, "") << second.describe();
+}
+
+TEST(Usage, GuessesVariablesByWhatDiffers) {
+  const std::vector<std::string> known = {"GRAPEVINE_LR", "GRAPEVINE_BATCH_SIZE", ""};
+  const auto warnings = unknown_variables(
+      {"PATH=/bin", "GRAPEVINE_LR=1", "GRAPEVINE_BATCHSIZE=2", "GRAPEVINE_XYZW=3"}, known);
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_EQ(warnings[0],
+            "the environment variable GRAPEVINE_BATCHSIZE is set, but nothing reads it: did you "
+            "mean GRAPEVINE_BATCH_SIZE?");
+  EXPECT_EQ(warnings[1], "the environment variable GRAPEVINE_XYZW is set, but nothing reads it");
+}
+
+TEST(Usage, NamesTheLineOfTheJobFile) {
+  const TemporaryDirectory folder;
+  const std::string path = (folder.path() / "job.toml").string();
+  const auto expect = [&](const std::string& text, const std::string& line) {
+    std::ofstream(path) << text;
+    SCOPED_TRACE(text);
+    expect_usage_error(run_process({"train", path}), path + line);
+  };
+  expect("steps = 4\nbatch_size = 16\nbatch-size = 8\n", ":");
+  expect("steps = 4\nout = \"\"\n", ":2: out is empty");
+  expect("steps = 4\nlr = nan\n", ":2: --lr");
+  expect("steps = 4\nlr = \"abc\"\n", ":2: lr 'abc': expected a number");
+  expect("tensorboard = \"maybe\"\n", ":1: tensorboard 'maybe': expected true or false");
+  expect("\nvalidate = \"never\"\n", ":2: unknown --validate 'never'");
+  expect("steps = 4\n\n[wiring]\nstaleness = -1\n", ":4: wiring.staleness");
+  expect("steps = 4\n\n[wiring]\ntopolgy = \"ring\"\n", ":4: unknown wiring key 'topolgy'");
+  // Twice the same option: both places.
+  std::ofstream(path) << "batch_size = 16\nsteps = 4\nbatch-size = 8\n";
+  const ProcessResult twice = run_process({"train", path});
+  EXPECT_NE(twice.err.find(path + ":1"), std::string::npos) << twice.describe();
+  EXPECT_NE(twice.err.find(path + ":3"), std::string::npos) << twice.describe();
+  // What the command line says is not the file's.
+  std::ofstream(path) << "lr = 0.1\n";
+  expect_usage_error(run_process({"train", path, "--lr", "nan"}), "--lr");
+}
+
+TEST(Usage, ShowsNoControlCharacters) {
+  const TemporaryDirectory folder;
+  const fs::path path = folder.path() / "job.toml";
+  std::ofstream(path) << "algorithm = \"\\u0000\\u001b[31msgp\"\n";
+  const ProcessResult result = run_process({"train", path.string()});
+  EXPECT_EQ(result.exit_code, 2) << result.describe();
+  EXPECT_EQ(result.err.find('\0'), std::string::npos) << result.describe();
+  EXPECT_EQ(result.err.find('\x1b'), std::string::npos) << result.describe();
+}
+
+TEST(Usage, HelpThatCannotBeWrittenIsAFailure) {
+  for (const std::string arguments : {"train --help", "--help", "--version"}) {
+    ProcessOptions options;
+    options.program = "/bin/sh";
+    const ProcessResult result = run_process(
+        {"-c", std::string(GRAPEVINE_EXECUTABLE) + " " + arguments + " > /dev/full"}, options);
+    EXPECT_EQ(result.exit_code, 1) << arguments << "\n" << result.describe();
+    EXPECT_NE(result.err.find("could not be written to stdout"), std::string::npos);
+  }
+}
+
+TEST(Usage, HelpOfLaunchNamesTheCommandBehindIt) {
+  const ProcessResult result = run_process({"launch", "--help"});
+  EXPECT_NE(result.out.find("grapevine launch [OPTIONS] -- COMMAND"), std::string::npos)
+      << result.describe();
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,88 @@
+// LaunchJob by itself, where `launch` has no option for what is tested.
+#include "apps/launch/launch_job.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
+
+namespace grapevine {
+namespace {
+
+// Processes of this machine that run a shell script, with their rank in RANK.
+std::vector<LaunchedCommand> scripts(std::int32_t count, const std::string& body,
+                                     const std::string& folder) {
+  std::vector<LaunchedCommand> commands;
+  for (std::int32_t rank = 0; rank < count; ++rank) {
+    LaunchedCommand command;
+    command.placement.rank = rank;
+    command.placement.host = "here";
+    command.placement.here = true;
+    command.command.arguments = {"/bin/sh", "-c", body};
+    command.command.environment = {"RANK=" + std::to_string(rank), "FOLDER=" + folder};
+    commands.push_back(std::move(command));
+  }
+  return commands;
+}
+
+// A process that does not end after a loss is killed soon, but process 0 may finish its files.
+TEST(LaunchJob, AfterALossProcessZeroHasTheWholeGrace) {
+  const TemporaryDirectory folder;
+  const std::string body =
+      "cd \"$FOLDER\"\n"
+      "case $RANK in\n"
+      "0) trap 'while kill -0 $(cat pid2) 2>/dev/null; do sleep 0.05; done; echo saved; exit 3' "
+      "TERM;;\n"
+      "1) until [ -s pid0 ] && [ -s pid2 ]; do sleep 0.05; done; kill -KILL $$;;\n"
+      "2) trap '' TERM;;\n"
+      "esac\n"
+      "echo $$ > part$RANK; mv part$RANK pid$RANK; while :; do sleep 0.05; done";
+  LaunchJobOptions options;
+  options.lost_grace = std::chrono::milliseconds(0);
+  std::ostringstream out, err;
+  Console console{out, err};
+  SignalPipe signals;
+  LaunchJob job(options, signals, console);
+  ASSERT_TRUE(job.start(scripts(3, body, folder.path().string())));
+  const auto done = job.wait();
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Errc::peer_down);
+  EXPECT_EQ(done.error().message, "rank 1 on here was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(out.str(), "[0] saved\n");
+  EXPECT_NE(err.str().find("rank 2 on here has not ended: killing it"), std::string::npos)
+      << err.str();
+  EXPECT_EQ(err.str().find("rank 0"), std::string::npos) << err.str();
+}
+
+// The others may have ended long before the one that is waited for.
+TEST(LaunchJob, SaysWhomItWaitsForAndWhy) {
+  const TemporaryDirectory folder;
+  const std::string body =
+      "cd \"$FOLDER\"\n"
+      "case $RANK in\n"
+      "0) trap 'until grep -q waiting err; do sleep 0.05; done; exit 3' TERM;;\n"
+      "1) until [ -s pid0 ]; do sleep 0.05; done\n"
+      "   echo 'error: rank 0 is silent; resume with --resume out' >&2; exit 3;;\n"
+      "esac\n"
+      "echo $$ > pid0; while :; do sleep 0.05; done";
+  LaunchJobOptions options;
+  options.notice = std::chrono::milliseconds(0);
+  std::ostringstream out;
+  std::ofstream err(folder.path() / "err");
+  err << std::unitbuf;
+  Console console{out, err};
+  SignalPipe signals;
+  LaunchJob job(options, signals, console);
+  ASSERT_TRUE(job.start(scripts(2, body, folder.path().string())));
+  const auto done = job.wait();
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().message, "rank 0 is silent; resume with --resume out");
+  EXPECT_EQ(read_file(folder.path() / "err"),
+            "launch: rank 0 is silent: waiting up to 60 s for rank 0 on here to end\n");
+}
+
+}  // namespace
+}  // namespace grapevine

@@ -1,0 +1,74 @@
+// `grapevine train --momentum` where no step uses it: refused where it is given, said where it is
+// the default.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
+
+namespace grapevine {
+namespace {
+
+ProcessResult train(const TemporaryDirectory& folder, const std::vector<std::string>& more) {
+  const std::vector<std::string> arguments = {"train",
+                                              "--model",
+                                              "linear",
+                                              "--data",
+                                              "hyperplane",
+                                              "--workers",
+                                              "2",
+                                              "--steps",
+                                              "2",
+                                              "--threads",
+                                              "1",
+                                              "--out",
+                                              (folder.path() / "run").string()};
+  return run_process(with(arguments, more));
+}
+
+TEST(MomentumOption, IsRefusedWhereNoStepUsesIt) {
+  const TemporaryDirectory folder;
+  std::ofstream(folder.path() / "job.toml") << "momentum = 0.5\nalgorithm = \"downpour\"\n";
+  for (const auto& [arguments, parts] :
+       std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>>{
+           {{"--optimizer", "adam", "--momentum", "0.5"}, {"--momentum 0.5", "--optimizer adam"}},
+           {{"--optimizer", "adamw", "--momentum", "0.9"}, {"--momentum 0.9", "--optimizer adamw"}},
+           {{"--algorithm", "downpour", "--momentum", "0.9"}, {"--momentum 0.9", "'downpour'"}},
+           {{"--algorithm", "adaptive", "--momentum", "0.1"}, {"--momentum 0.1", "'adaptive'"}},
+           {{"--algorithm", "adaptive", "--set", "wiring.rule=agn", "--momentum", "0.1"},
+            {"--momentum 0.1", "'agn'"}},
+           {{(folder.path() / "job.toml").string()}, {"--momentum 0.5", "'downpour'"}}}) {
+    const ProcessResult result = train(folder, arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.describe();
+    const std::string line = ProcessResult::last_line(result.err);
+    for (const std::string& part : parts)
+      EXPECT_NE(line.find(part), std::string::npos) << "wanted '" << part << "' in: " << line;
+  }
+}
+
+TEST(MomentumOption, IsTakenWhereItCountsOrIsZero) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"--momentum", "0.5"},
+                                             {"--algorithm", "gem", "--momentum", "0.5"},
+                                             {"--algorithm", "easgd", "--momentum", "0.5"},
+                                             {"--algorithm", "downpour", "--momentum", "0"},
+                                             {"--optimizer", "adam", "--momentum", "0"}}) {
+    const TemporaryDirectory folder;
+    const ProcessResult result = train(folder, arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_EQ(result.err.find("without momentum"), std::string::npos) << result.describe();
+  }
+}
+
+TEST(MomentumOption, TheFirstLineSaysThatTheDefaultIsNotUsed) {
+  const TemporaryDirectory folder;
+  const ProcessResult result = train(folder, {"--algorithm", "downpour"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_NE(result.err.find("2 steps, without momentum"), std::string::npos) << result.describe();
+}
+
+}  // namespace
+}  // namespace grapevine

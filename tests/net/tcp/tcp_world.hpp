@@ -1,0 +1,86 @@
+// Worlds of TCP transports on loopback, for tests.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "net/tcp/tcp.hpp"
+#include "tests/conformance/transport_suite.hpp"
+
+namespace grapevine::conformance {
+
+inline constexpr Duration kPatience = kHangDeadline;
+inline constexpr JobToken kJob = {std::byte{7}, std::byte{1}};
+inline constexpr JobToken kOtherJob = {std::byte{7}, std::byte{2}};
+
+inline TcpOptions loopback() {
+  TcpOptions options;
+  options.host = "127.0.0.1";
+  return options;
+}
+
+inline std::unique_ptr<RemoteTransport> make(const TcpOptions& options = loopback()) {
+  auto made = make_tcp_transport(options);
+  EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
+  return made.ok() ? std::move(*made) : nullptr;
+}
+
+inline Placement place(std::vector<std::int32_t> process_of, std::int32_t own,
+                       std::int32_t processes) {
+  Placement placement;
+  placement.process_of = std::move(process_of);
+  placement.own_process = own;
+  for (std::int32_t p = 0; p < processes; ++p)
+    placement.host_of.push_back("host" + std::to_string(p));
+  return placement;
+}
+
+// One rank per process.
+inline Placement one_each(std::int32_t own, std::int32_t processes) {
+  std::vector<std::int32_t> process_of;
+  for (std::int32_t p = 0; p < processes; ++p) process_of.push_back(p);
+  return place(std::move(process_of), own, processes);
+}
+
+inline std::shared_ptr<RecordingInbox> attach(Transport& transport, Rank rank,
+                                              RecordingInbox::Hook hook = nullptr) {
+  auto inbox = std::make_shared<RecordingInbox>(std::move(hook));
+  const Expected<void> attached = transport.attach(rank, inbox);
+  EXPECT_TRUE(attached.ok()) << (attached.ok() ? "" : attached.error().message);
+  return inbox;
+}
+
+// The transports of all processes of a world, in this one, connected.
+class TcpWorld {
+ public:
+  TcpWorld(std::int32_t world_size, std::int32_t ranks_each,
+           const TcpOptions& options = loopback()) {
+    for (Rank r = 0; r < world_size; ++r) process_of_.push_back(r / ranks_each);
+    const std::int32_t processes = process_of_.back() + 1;
+    std::vector<std::string> addresses;
+    for (std::int32_t p = 0; p < processes; ++p) {
+      transports_.push_back(make(options));
+      addresses.push_back(transports_.back()->address());
+    }
+    run_threads(processes, [&](int p) {
+      const Expected<void> connected = process(p).connect(
+          addresses, place(process_of_, p, processes), kPatience, {kJob, nullptr});
+      EXPECT_TRUE(connected.ok()) << (connected.ok() ? "" : connected.error().message);
+    });
+  }
+
+  RemoteTransport& process(std::int32_t p) { return *transports_[static_cast<std::size_t>(p)]; }
+  RemoteTransport& endpoint(Rank rank) {
+    return process(process_of_[static_cast<std::size_t>(rank)]);
+  }
+  void end(std::int32_t p) { transports_[static_cast<std::size_t>(p)].reset(); }
+
+ private:
+  std::vector<std::int32_t> process_of_;
+  std::vector<std::unique_ptr<RemoteTransport>> transports_;
+};
+
+}  // namespace grapevine::conformance

@@ -1,0 +1,222 @@
+// What the UCX transport does with bytes that no process of its kind sends.
+#ifdef GRAPEVINE_UCX
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "net/loss_reason.hpp"
+#include "net/ucx/ucx_wire.hpp"
+#include "net/ucx/ucx_worker.hpp"
+#include "tests/conformance/transport_suite.hpp"
+#include "tests/net/ucx/failing_allocation.hpp"
+#include "tests/net/ucx/ucx_testing.hpp"
+
+namespace grapevine::conformance {
+namespace {
+
+constexpr std::uint64_t kToken = 7;
+
+// Process 1 of 2, which says whatever the test likes. It progresses in send() and wait() only.
+class Stranger {
+ public:
+  Stranger() : worker_(*ucx::Worker::make(loopback_options())) {
+    ucp_am_handler_param_t handler{};  // UCX crashes where a message comes and there is none
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
+    handler.id = 0;
+    handler.cb = [](void*, const void*, std::size_t, void*, std::size_t,
+                    const ucp_am_recv_param_t*) { return UCS_OK; };
+    EXPECT_EQ(ucp_worker_set_am_recv_handler(worker_->handle(), &handler), UCS_OK);
+  }
+
+  std::string address() const {
+    return ucx::pack_address({kToken, 1, worker_->address(), worker_->network_address()});
+  }
+  void open(const std::string& victim) {
+    const std::string worker = ucx::unpack_address(victim)->any;
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+    params.address = reinterpret_cast<const ucp_address_t*>(worker.data());
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    ASSERT_EQ(ucp_ep_create(worker_->handle(), &params, &endpoint_), UCS_OK);
+  }
+  // Does not wait for it to be taken: the victim may well have hung up.
+  void send(ucx::Prefix prefix, const EncodedHeader& header = {}, std::string data = {}) {
+    prefix.process = 1;
+    if (prefix.token == 0) prefix.token = kToken;
+    std::vector<std::byte> bytes(sizeof prefix + header.size());
+    std::memcpy(bytes.data(), &prefix, sizeof prefix);
+    std::copy(header.begin(), header.end(), bytes.begin() + sizeof prefix);
+    send_raw(bytes, std::move(data));
+  }
+  void send_raw(std::vector<std::byte> header, std::string data) {
+    kept_.emplace_back(std::move(header), std::move(data));
+    ucp_request_param_t param{};
+    void* request =
+        ucp_am_send_nbx(endpoint_, 0, kept_.back().first.data(), kept_.back().first.size(),
+                        kept_.back().second.data(), kept_.back().second.size(), &param);
+    EXPECT_FALSE(UCS_PTR_IS_ERR(request));
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+    progress();
+  }
+  void progress() {
+    while (ucp_worker_progress(worker_->handle()) != 0) {
+    }
+  }
+
+ private:
+  std::list<std::pair<std::vector<std::byte>, std::string>> kept_;  // UCX may not be done with them
+  std::unique_ptr<ucx::Worker> worker_;
+  ucp_ep_h endpoint_ = nullptr;
+};
+
+ucx::Prefix prefix(ucx::Kind kind, std::uint64_t number = 0) {
+  ucx::Prefix p;
+  p.kind = kind;
+  p.number = number;
+  return p;
+}
+
+class UcxHostile : public testing::Test {
+ protected:
+  void SetUp() override {
+    victim_ = *make_ucx_transport(loopback_options());
+    stranger_.open(victim_->address());
+    stranger_.send(prefix(ucx::Kind::hello));
+    stranger_.send(prefix(ucx::Kind::welcome));
+    std::atomic<bool> connected{false};
+    std::thread connecting([&] {
+      const auto result = victim_->connect({victim_->address(), stranger_.address()},
+                                           placement(0, 2, true), kHangDeadline);
+      EXPECT_TRUE(result.ok()) << result.error().message;
+      connected = true;
+    });
+    // A welcome before connect() is nobody's yet: it is said until it is heard.
+    while (!connected) {
+      stranger_.send(prefix(ucx::Kind::welcome));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    connecting.join();
+    ASSERT_TRUE(victim_->attach(0, inbox_).ok());
+  }
+  void expect_lost() {
+    EXPECT_TRUE(eventually([&] {
+      stranger_.progress();
+      return inbox_->down_count(1) == 1;
+    }));
+    EXPECT_EQ(inbox_->message_count(), 0u);
+  }
+  void expect_malformed() {
+    expect_lost();
+    EXPECT_TRUE(is_malformed(inbox_->down_reason(1))) << inbox_->down_reason(1);
+  }
+
+  std::shared_ptr<RecordingInbox> inbox_ = std::make_shared<RecordingInbox>();
+  Stranger stranger_;
+  std::unique_ptr<RemoteTransport> victim_;
+};
+
+TEST_F(UcxHostile, HeadersThatDoNotDecodeEndTheLink) {
+  Rng rng(31);
+  EncodedHeader header = encode_header(numbered(1, 0, 0));
+  header[rng() % 12] ^= std::byte{0xff};
+  stranger_.send(prefix(ucx::Kind::message), header);
+  expect_malformed();
+}
+
+TEST_F(UcxHostile, RanksOfOthersEndTheLink) {
+  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(0, 0, 0)));
+  expect_malformed();
+}
+
+TEST_F(UcxHostile, ReceiversOfElsewhereEndTheLink) {
+  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 1, 0)));
+  expect_malformed();
+}
+
+TEST_F(UcxHostile, PayloadOfAnotherLengthEndsTheLink) {
+  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)), "surplus");
+  expect_malformed();
+}
+
+TEST_F(UcxHostile, LargePayloadOfAnotherLengthEndsTheLink) {
+  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)),
+                 std::string(8 << 20, 'x'));
+  expect_malformed();
+}
+
+TEST_F(UcxHostile, NumbersSaidTwiceEndTheLink) {
+  stranger_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));
+  stranger_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));
+  expect_malformed();
+}
+
+TEST_F(UcxHostile, LeaveTakenForOthersEndsTheLink) {
+  for (const Rank rank : {0}) {
+    ucx::Prefix p = prefix(ucx::Kind::departure);
+    p.rank = rank;
+    stranger_.send(p);
+  }
+  expect_malformed();
+}
+
+// Nothing may be thrown through UCX: whatever is missing, the link ends, and the ranks hear of it.
+class UcxOutOfMemory : public UcxHostile, public testing::WithParamInterface<int> {
+ protected:
+  void SetUp() override {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP() << "the sanitizer has allocation functions of its own";
+#endif
+    UcxHostile::SetUp();
+  }
+  void TearDown() override { failing_allocation = 0; }
+};
+
+TEST_F(UcxOutOfMemory, EndsTheLinkOfAMessageThatCannotBeKept) {
+  failing_allocation = 1;
+  stranger_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));  // not the next
+  expect_lost();
+  EXPECT_EQ(inbox_->down_reason(1), "an error in this process: no memory to deal with what came");
+}
+
+TEST_P(UcxOutOfMemory, TellsOfTheLinkWhereverItComesWhileTheLinkEnds) {
+  failing_allocation = GetParam();
+  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(0, 0, 0)));  // not its own rank
+  expect_lost();
+}
+
+TEST_P(UcxOutOfMemory, TellsOfTheLinkWhereverItComesDuringAGoodbye) {
+  failing_allocation = GetParam();
+  stranger_.send(prefix(ucx::Kind::goodbye));
+  expect_lost();
+}
+
+INSTANTIATE_TEST_SUITE_P(Allocations, UcxOutOfMemory, testing::Range(1, 13));
+
+// Anybody can send to an open port: it does not harm those who are known.
+TEST_F(UcxHostile, StrangersAreNotHeard) {
+  ucx::Prefix forged = prefix(ucx::Kind::message);
+  forged.token = kToken + 1;
+  stranger_.send(forged, encode_header(numbered(1, 0, 0)));
+  forged = prefix(ucx::Kind::goodbye);
+  forged.magic ^= 1;
+  stranger_.send(forged);
+  stranger_.send_raw({}, "");
+  stranger_.send_raw(std::vector<std::byte>(7), std::string(1 << 20, 'x'));
+  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)));
+  EXPECT_TRUE(eventually([&] {
+    stranger_.progress();
+    return inbox_->message_count() == 1;
+  }));
+  EXPECT_EQ(inbox_->down_count(1), 0);
+  stranger_.send(prefix(ucx::Kind::goodbye, 1));
+  EXPECT_TRUE(eventually([&] {
+    stranger_.progress();
+    return inbox_->down_count(1) == 1;
+  }));
+}
+
+}  // namespace
+}  // namespace grapevine::conformance
+#endif
