@@ -16,6 +16,16 @@ function(grapevine_pch target)
   endif()
 endfunction()
 
+# Several sources make one unit, so that headers are read once for all of them. A change of one source
+# then compiles its whole unit: developers may prefer -DGRAPEVINE_UNITY=OFF (preset dev).
+function(grapevine_unity target)
+  if(GRAPEVINE_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+    # GCC takes an included source for a header, whose unnamed namespaces differ from unit to unit.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
 # grapevine_proto(<name> <file>): the static library grapevine_<name> of what protoc makes of a file;
 # includes are by the file's name, as "<file>.pb.h".
 function(grapevine_proto name file)
@@ -50,4 +60,5 @@ function(grapevine_library folder)
   add_library(grapevine_${folder} STATIC ${sources})
   target_link_libraries(grapevine_${folder} PUBLIC grapevine_options ${ARG_LINKS})
   grapevine_pch(grapevine_${folder})
+  grapevine_unity(grapevine_${folder})
 endfunction()

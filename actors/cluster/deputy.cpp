@@ -6,7 +6,7 @@
 namespace grapevine {
 namespace {
 
-constexpr Duration kClosePatience = std::chrono::seconds(5);
+constexpr Duration kFarewellPatience = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void DeputyState::on_run_ended(const RunEnded& ended) {
   result_.checkpoint = ended.checkpoint;
   if (!appointment_.tracer) return end();
   close_trace(self_, appointment_.tracer, appointment_.peers, ended.failed);
-  self_->delayed_send(DeputyActor{self_}, kClosePatience,
+  self_->delayed_send(DeputyActor{self_}, kFarewellPatience,
                       TraceClosed{0, 0, "it could not be closed in time", 0});
 }
 
@@ -52,11 +52,12 @@ void DeputyState::on_down(const caf::down_msg& down) {
     return;
   }
   if (!ending_) on_process_lost(0);
-  on_run_ended({true,
-                {Errc::peer_down, "process 0 at " + config_.head +
-                                      " is gone: its own output says why" + hint_without_head()},
-                false,
-                ""});
+  RunEnded ended;
+  ended.failed = true;
+  ended.error =
+      Error{Errc::peer_down, "process 0 at " + config_.head + " is gone: its own output says why" +
+                                 hint_without_head()};
+  on_run_ended(ended);
 }
 
 // The folder is on the head's machine.

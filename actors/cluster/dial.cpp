@@ -17,8 +17,8 @@ constexpr Duration kProbePatience = std::chrono::seconds(5);
 // For CAF's greeting, once somebody listens. A machine under load may be later: then once more.
 constexpr Duration kGreetingPatience = std::chrono::seconds(10);
 
-constexpr Duration kFirstNotice = std::chrono::seconds(3);
-constexpr Duration kNextNotice = std::chrono::seconds(30);
+constexpr Duration kFirstDialNotice = std::chrono::seconds(3);
+constexpr Duration kNextDialNotice = std::chrono::seconds(30);
 
 using Found = std::tuple<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>;
 
@@ -78,7 +78,7 @@ Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const Dial
                                            const std::set<std::string>& interface) {
   caf::scoped_actor self{system};  // waits on the system's clock
   const Timestamp deadline = now_of(system) + config.patience;
-  Timestamp notice = now_of(system) + kFirstNotice;
+  Timestamp notice = now_of(system) + kFirstDialNotice;
   for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     auto found = dial_once(system, config, deadline, interface);
     if (found || found.error().code == Errc::failed || found.error().code == Errc::protocol)
@@ -87,7 +87,7 @@ Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const Dial
     if (again >= notice) {
       spdlog::warn("waiting for {} at {}: {}", config.name,
                    tcp::join_address(config.host, config.port), found.error().message);
-      notice = again + kNextNotice;
+      notice = again + kNextDialNotice;
     }
     if (again > deadline) return Error{Errc::timeout, found.error().message};
     while (now_of(system) < again) {

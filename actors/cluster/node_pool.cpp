@@ -19,7 +19,7 @@ namespace {
 constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
 constexpr char kRequeue[] = "--requeue-command";
 
-constexpr std::size_t kNonceBytes = 32;
+constexpr std::size_t kJobNonceBytes = 32;
 // A caller speaks up at once; those that do not are forgotten, the oldest first.
 constexpr std::size_t kMostGreeted = 1024;
 
@@ -306,7 +306,7 @@ void NodePoolState::start_shares(const std::vector<std::string>& arguments, std:
         other_host.empty() || !is_loopback_host(host))
       other_host = std::move(host);
   }
-  const std::string nonce = random_hex(kNonceBytes);
+  const std::string nonce = random_hex(kJobNonceBytes);
   for (const Share& share : job_->shares) {
     StartRanks start;
     start.nonce = nonce;

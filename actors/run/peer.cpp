@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "actors/record/checkpoint.hpp"
+#include "algorithms/roles/make_role.hpp"
 #include "messages/codec.hpp"
 #include "messages/text/exception_line.hpp"
 

@@ -11,7 +11,8 @@
 #include "actors/run/gpu_worker.hpp"
 #include "actors/run/step_times.hpp"
 #include "actors/run/validate.hpp"
-#include "algorithms/wiring/registry.hpp"
+#include "algorithms/role.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "net/transport.hpp"
 
 namespace grapevine {

@@ -9,7 +9,7 @@
 #include "actors/run/delay.hpp"
 #include "actors/run/reporter.hpp"
 #include "actors/run/supervisor.hpp"
-#include "algorithms/wiring/registry.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "gpu/compute.hpp"
 #include "net/remote.hpp"
 #include "net/transport.hpp"

@@ -16,7 +16,7 @@
 
 #include "algorithms/collectives/collective.hpp"
 #include "algorithms/state_dict.hpp"
-#include "algorithms/wiring/registry.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 #include "messages/protocol.hpp"

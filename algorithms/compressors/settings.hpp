@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/kernels/value_type.hpp"
 #include "algorithms/schedules.hpp"
 
 namespace grapevine {
@@ -16,9 +17,6 @@ enum class SparseReduce {
   butterfly,            // merge and reselect pairwise, by recursive doubling
   tree                  // the same up a tree, and the result down again
 };
-
-// How the values of a sparse vector travel.
-enum class ValueType { f32, f16 };
 
 struct CompressionSettings {
   std::string name = "none";  // see compressor_names()

@@ -1,4 +1,4 @@
-// sign: each block of kBlock numbers as the mean of |x| and one bit per number, set where x is
+// sign: each block of kSignBlock numbers as the mean of |x| and one bit per number, set where x is
 // negative; zeros count as positive. Biased; a contraction by 1 - (sum |x|)^2 / (n sum x^2).
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -12,14 +12,14 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kBlock = 4096;  // a multiple of 8: no byte is in two blocks
-constexpr std::int64_t kBlocksPerTask = 16;
+constexpr std::int64_t kSignBlock = 4096;  // a multiple of 8: no byte is in two blocks
+constexpr std::int64_t kSignBlocksPerTask = 16;
 
-std::int64_t blocks_of(std::int64_t d) { return (d + kBlock - 1) / kBlock; }
+std::int64_t blocks_of(std::int64_t d) { return (d + kSignBlock - 1) / kSignBlock; }
 std::int64_t bytes_of(std::int64_t d) { return (d + 7) / 8; }
 
 // Returns the block's scale.
-float pack_block(const float* x, std::uint8_t* out, std::int64_t begin, std::int64_t end) {
+float pack_signs(const float* x, std::uint8_t* out, std::int64_t begin, std::int64_t end) {
   double sum = 0;
   for (std::int64_t byte = begin / 8; byte < bytes_of(end); ++byte) {
     unsigned bits = 0;
@@ -45,10 +45,11 @@ class Sign final : public Compressor {
     const float* const from = x.data_ptr<float>();
     auto* const to = bits.data_ptr<std::uint8_t>();
     auto* const scale = scales.data_ptr<float>();
-    at::parallel_for(0, blocks_of(d), kBlocksPerTask, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t b = begin; b < end; ++b)
-        scale[b] = pack_block(from, to, b * kBlock, std::min(d, (b + 1) * kBlock));
-    });
+    at::parallel_for(
+        0, blocks_of(d), kSignBlocksPerTask, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t b = begin; b < end; ++b)
+            scale[b] = pack_signs(from, to, b * kSignBlock, std::min(d, (b + 1) * kSignBlock));
+        });
     return {{}, FrozenTensor::freeze(std::move(bits)), FrozenTensor::freeze(std::move(scales))};
   }
   Expected<void> fold(at::Tensor& x, const Packed& packed, float factor) const override {
@@ -59,13 +60,14 @@ class Sign final : public Compressor {
     const auto* const bits = packed.values.data<std::uint8_t>();
     const auto* const scales = packed.scales.data<float>();
     float* const to = x.data_ptr<float>();
-    at::parallel_for(0, blocks_of(d), kBlocksPerTask, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t b = begin; b < end; ++b) {
-        const float step = factor * scales[b];
-        for (std::int64_t i = b * kBlock; i < std::min(d, (b + 1) * kBlock); ++i)
-          to[i] += ((bits[i / 8] >> (i % 8)) & 1) != 0 ? -step : step;
-      }
-    });
+    at::parallel_for(
+        0, blocks_of(d), kSignBlocksPerTask, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t b = begin; b < end; ++b) {
+            const float step = factor * scales[b];
+            for (std::int64_t i = b * kSignBlock; i < std::min(d, (b + 1) * kSignBlock); ++i)
+              to[i] += ((bits[i / 8] >> (i % 8)) & 1) != 0 ? -step : step;
+          }
+        });
     return {};
   }
 };

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "algorithms/compressors/settings.hpp"
+#include "algorithms/kernels/value_type.hpp"
 #include "messages/expected.hpp"
 #include "messages/protocol.hpp"
 

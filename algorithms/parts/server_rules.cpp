@@ -21,7 +21,7 @@ Slice slice_of(std::int64_t dimension, std::int32_t servers, std::int32_t index)
 namespace kernels {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 16;
+constexpr std::int64_t kRuleGrain = 1 << 16;
 constexpr float kEpsilon = 1e-12F;
 constexpr float kLargestPi = 5;
 
@@ -43,7 +43,7 @@ void proxy_loop(float* __restrict delta, float* __restrict m, const float* __res
 
 void gem_proxy_cpu(at::Tensor& gradient, at::Tensor& m, const at::Tensor& s, double lr,
                    double momentum, double weight_decay) {
-  at::parallel_for(0, m.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, m.numel(), kRuleGrain, [&](std::int64_t begin, std::int64_t end) {
     proxy_loop(gradient.data_ptr<float>() + begin, m.data_ptr<float>() + begin,
                s.data_ptr<float>() + begin, end - begin, static_cast<float>(lr),
                static_cast<float>(momentum), static_cast<float>(weight_decay));
@@ -68,7 +68,7 @@ void rescale_loop(float* __restrict u, const float* __restrict delta, const floa
 
 void gem_rescale_cpu(at::Tensor& u, const at::Tensor& delta, const at::Tensor& m,
                      const at::Tensor& theta, const at::Tensor& s, double kappa) {
-  at::parallel_for(0, u.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, u.numel(), kRuleGrain, [&](std::int64_t begin, std::int64_t end) {
     rescale_loop(u.data_ptr<float>() + begin, delta.data_ptr<float>() + begin,
                  m.data_ptr<float>() + begin, theta.data_ptr<float>() + begin,
                  s.data_ptr<float>() + begin, end - begin, static_cast<float>(kappa));

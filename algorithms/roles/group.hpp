@@ -30,7 +30,7 @@
 #include "algorithms/graphs/groups.hpp"
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/wiring/registry.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
 

@@ -1,5 +1,7 @@
 #include "algorithms/roles/hierarchy.hpp"
 
+#include "algorithms/roles/make_role.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -37,7 +37,7 @@
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/roles/partial_rounds.hpp"
-#include "algorithms/wiring/registry.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
 

@@ -38,7 +38,7 @@
 #include "algorithms/parts/service_meter.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/roles/service_queue.hpp"
-#include "algorithms/wiring/registry.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
 

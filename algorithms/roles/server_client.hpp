@@ -34,7 +34,7 @@
 #include "algorithms/roles/gem_figures.hpp"
 #include "algorithms/roles/packed_commits.hpp"
 #include "algorithms/roles/parcels.hpp"
-#include "algorithms/wiring/registry.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
 

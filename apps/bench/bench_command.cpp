@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int32_t kMaxRanks = 256;
-constexpr std::int64_t kMaxBytes = std::int64_t{1} << 33;
+constexpr std::int64_t kMaxMessageBytes = std::int64_t{1} << 33;
 constexpr std::int64_t kMaxIterations = 10'000'000;
 constexpr std::chrono::seconds kMeetingTime{60};
 
@@ -317,16 +317,16 @@ std::string short_number(double value) {
   return text;
 }
 
-std::string joined(const std::vector<std::string>& values) {
+std::string joined_by_commas(const std::vector<std::string>& values) {
   std::string text;
   for (const std::string& value : values) text += (text.empty() ? "" : ",") + value;
   return text;
 }
 
-std::string joined(const std::vector<std::int64_t>& values) {
+std::string joined_by_commas(const std::vector<std::int64_t>& values) {
   std::vector<std::string> texts;
   for (const std::int64_t value : values) texts.push_back(std::to_string(value));
-  return joined(texts);
+  return joined_by_commas(texts);
 }
 
 LaunchedCommand rank_command(const BenchOptions& options, std::int32_t rank,
@@ -343,10 +343,10 @@ LaunchedCommand rank_command(const BenchOptions& options, std::int32_t rank,
   };
   add("--transport", options.transport);
   add("--ranks", std::to_string(options.ranks));
-  add("--bytes", joined(options.bytes));
+  add("--bytes", joined_by_commas(options.bytes));
   add("--iterations", std::to_string(options.iterations));
   if (options.kind == "partial") {
-    add("--skew", joined(options.skew));
+    add("--skew", joined_by_commas(options.skew));
     add("--quorum", std::to_string(options.quorum));
   }
   add("--as-rank", std::to_string(rank));
@@ -447,8 +447,8 @@ class BenchCommand final : public Command {
       return out_of_range("--ranks", o_.ranks, least, kMaxRanks);
     for (const std::int64_t bytes : o_.bytes)
       if (const std::int64_t least = o_.kind == "sparse" ? 4 : 1;
-          bytes < least || bytes > kMaxBytes)
-        return out_of_range("--bytes", bytes, least, kMaxBytes);
+          bytes < least || bytes > kMaxMessageBytes)
+        return out_of_range("--bytes", bytes, least, kMaxMessageBytes);
     if (o_.iterations < 1 || o_.iterations > kMaxIterations)
       return out_of_range("--iterations", o_.iterations, 1, kMaxIterations);
     if (o_.as_rank >= o_.ranks || (o_.as_rank >= 0) != !o_.meet_in.empty())

@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBacklogBytes = std::size_t{1} << 20;
-constexpr std::chrono::milliseconds kPoll{20};
+constexpr std::chrono::milliseconds kDisplayPoll{20};
 
 }  // namespace
 
@@ -202,7 +202,7 @@ bool RunDisplay::drain(const std::function<bool()>& stop_requested, Duration pat
       thread_.detach();
       return false;
     }
-    shared_->changed.wait_for(lock, kPoll);
+    shared_->changed.wait_for(lock, kDisplayPoll);
   }
   return true;
 }

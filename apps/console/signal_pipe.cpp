@@ -13,7 +13,7 @@ namespace {
 
 std::array<int, 2> ends = {-1, -1};  // read, write
 
-void on_signal(int number) {
+void write_to_pipe(int number) {
   const int saved = errno;
   const auto byte = static_cast<unsigned char>(number == SIGHUP ? SIGTERM : number);
   // A full pipe holds thousands of unread ones: another adds nothing.
@@ -21,7 +21,7 @@ void on_signal(int number) {
   errno = saved;
 }
 
-void set_handlers(void (*handler)(int)) {
+void set_pipe_handlers(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
@@ -36,11 +36,11 @@ void set_handlers(void (*handler)(int)) {
 
 SignalPipe::SignalPipe() {
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) ends = {-1, -1};
-  set_handlers(on_signal);
+  set_pipe_handlers(write_to_pipe);
 }
 
 SignalPipe::~SignalPipe() {
-  set_handlers(SIG_DFL);
+  set_pipe_handlers(SIG_DFL);
   for (int& end : ends) {
     if (end >= 0) ::close(end);
     end = -1;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kSshFailed = 255;            // ssh's, also where a signal ended the process there
 constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
-constexpr std::chrono::milliseconds kPoll{1000};      // at the latest
+constexpr std::chrono::milliseconds kJobPoll{1000};   // at the latest
 constexpr std::chrono::milliseconds kPollBehind{20};  // while lines wait to be written
 constexpr std::size_t kFull = std::size_t{1} << 20;   // of lines that wait, in bytes
 constexpr std::size_t kFullAtTheEnd = std::size_t{1} << 26;
@@ -122,7 +122,7 @@ void LaunchJob::poll_once() {
 }
 
 std::chrono::milliseconds LaunchJob::poll_timeout() const {
-  auto timeout = kPoll;
+  auto timeout = kJobPoll;
   for (const Member& member : members_) {
     if (member.end || !member.kill_at) continue;
     const auto left = *member.kill_at - Clock::now();

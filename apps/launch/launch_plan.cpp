@@ -20,7 +20,7 @@ bool is_host(const std::string& name) {
   return !name.empty() && name[0] != '-' && std::all_of(name.begin(), name.end(), allowed);
 }
 
-std::vector<std::string> words_of(const std::string& line) {
+std::vector<std::string> words_in(const std::string& line) {
   std::istringstream stream(line);
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
@@ -69,7 +69,7 @@ Expected<std::vector<HostSlots>> parse_hostfile(const std::string& text, const s
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
-    const auto words = words_of(line.substr(0, line.find('#')));
+    const auto words = words_in(line.substr(0, line.find('#')));
     if (words.empty()) continue;
     const std::string where = path + ":" + std::to_string(number) + ": ";
     const auto host = parse_line(words);

@@ -11,8 +11,8 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kMaxProcesses = 4096;  // of which each has a worker at least
-constexpr std::int64_t kMaxPort = 65535;
+constexpr std::int64_t kMaxLaunched = 4096;  // of which each has a worker at least
+constexpr std::int64_t kMaxRankPort = 65535;
 constexpr char kLoopback[] = "127.0.0.1";
 // What PyTorch's launchers use where nothing else is said.
 constexpr std::uint16_t kDefaultPort = 29500;
@@ -88,7 +88,7 @@ class Reader {
   // MASTER_PORT where it is set.
   Expected<std::uint16_t> port(std::uint16_t otherwise) const {
     if (!has("MASTER_PORT")) return otherwise;
-    const auto port = number("MASTER_PORT", {}, 1, kMaxPort);
+    const auto port = number("MASTER_PORT", {}, 1, kMaxRankPort);
     if (!port) return port.error();
     return static_cast<std::uint16_t>(*port);
   }
@@ -114,7 +114,7 @@ struct Numbers {
 
 Expected<LaunchedProcess> read_world(const Reader& reader, const Numbers& names) {
   LaunchedProcess result;
-  const auto processes = reader.number(names.processes, {names.process}, 1, kMaxProcesses);
+  const auto processes = reader.number(names.processes, {names.process}, 1, kMaxLaunched);
   if (!processes) return processes.error();
   const auto process = reader.number(names.process, {names.processes}, 0, *processes - 1);
   if (!process) return process.error();

@@ -11,8 +11,6 @@
 namespace grapevine {
 namespace {
 
-using tensorboard::Event;
-
 constexpr char kVersion[] = "brain.Event:2";
 constexpr std::uint32_t kMaskDelta = 0xa282ead8U;
 
@@ -26,7 +24,7 @@ std::uint32_t masked_crc(std::string_view bytes) {
   return ((crc >> 15U) | (crc << 17U)) + kMaskDelta;
 }
 
-void append_record(const Event& event, std::string& out) {
+void append_record(const tensorboard::Event& event, std::string& out) {
   const std::string payload = event.SerializeAsString();
   std::string length;
   append_little_endian(payload.size(), 8, length);
@@ -46,11 +44,11 @@ std::uint32_t crc32c(std::string_view bytes) {
 
 EventFile::EventFile(std::filesystem::path path, double wall_time, std::int64_t first_step)
     : path_(std::move(path)) {
-  Event version;
+  tensorboard::Event version;
   version.set_wall_time(wall_time);
   version.set_file_version(kVersion);
   append_record(version, pending_);
-  Event start;
+  tensorboard::Event start;
   start.set_wall_time(wall_time);
   start.set_step(first_step);
   start.mutable_session_log()->set_status(tensorboard::SessionLog::START);
@@ -58,7 +56,7 @@ EventFile::EventFile(std::filesystem::path path, double wall_time, std::int64_t 
 }
 
 void EventFile::add(double wall_time, std::int64_t step, const Scalars& scalars) {
-  Event event;
+  tensorboard::Event event;
   event.set_wall_time(wall_time);
   event.set_step(step);
   for (const auto& [tag, value] : scalars) {

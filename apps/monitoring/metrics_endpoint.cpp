@@ -66,7 +66,7 @@ constexpr std::size_t kMostWaiting = 64;              // requests
 constexpr std::size_t kLongestRequest = 16 * 1024;    // bytes
 constexpr std::chrono::seconds kRequestPatience{10};  // for all of it and the answer
 constexpr std::chrono::seconds kClosePatience{1};
-constexpr std::chrono::milliseconds kPoll{1};
+constexpr std::chrono::milliseconds kClientPoll{1};
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr int kMaxPort = 65535;
 
@@ -233,7 +233,7 @@ struct MetricsEndpoint::Impl {
       end.set_value();
     });
     // stop() does nothing before this.
-    while (!server.is_running() && ended.wait_for(kPoll) != std::future_status::ready) {
+    while (!server.is_running() && ended.wait_for(kClientPoll) != std::future_status::ready) {
     }
   }
 

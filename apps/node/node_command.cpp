@@ -34,14 +34,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kMaxSeconds = 1e5;
 constexpr Duration kGrace = std::chrono::seconds(60);
-constexpr Duration kAnswerPatience = std::chrono::seconds(10);
+constexpr Duration kNodePatience = std::chrono::seconds(10);
 // From a signal to the end, whatever the first node says.
 constexpr std::chrono::seconds kIdleLeave{5};
 // Longer than a job may take to end: from SIGTERM to SIGKILL, then to giving up, and the farewell.
 constexpr std::chrono::seconds kBusyLeave{95};
 // What was said last is still on its way when the connections close.
 constexpr std::chrono::milliseconds kLinger{300};
-constexpr int kPollMs = 1000;
+constexpr int kNodePollMs = 1000;
 
 struct NodeOptions {
   std::string listen;
@@ -223,7 +223,7 @@ class Node {
     enlist.address = address_;
     enlist.slots = options_.slots;
     enlist.agent = agent_;
-    const auto answer = ask_actor<Enlisted>(*system_, pool_, kAnswerPatience,
+    const auto answer = ask_actor<Enlisted>(*system_, pool_, kNodePatience,
                                             session_.to.sealed(*system_, std::move(enlist)),
                                             [this] { return stop_asked(); });
     if (!answer)
@@ -239,7 +239,7 @@ class Node {
 
   Expected<void> greet() {
     auto session =
-        greet_pool(*system_, pool_, secret_, kAnswerPatience, [this] { return stop_asked(); });
+        greet_pool(*system_, pool_, secret_, kNodePatience, [this] { return stop_asked(); });
     if (!session)
       return Error{session.error().code,
                    "the first node at " + first_text() + ": " + session.error().message};
@@ -289,10 +289,10 @@ class Node {
   }
 
   int poll_timeout_ms() const {
-    if (!end_at_) return kPollMs;
+    if (!end_at_) return kNodePollMs;
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(*end_at_ - Clock::now()).count();
-    return static_cast<int>(std::clamp<std::int64_t>(left, 0, kPollMs));
+    return static_cast<int>(std::clamp<std::int64_t>(left, 0, kNodePollMs));
   }
 
   bool stop_asked() {

@@ -26,7 +26,7 @@ namespace {
 
 constexpr Duration kSilence = std::chrono::seconds(30);
 constexpr Duration kAnswerPatience = std::chrono::seconds(30);
-constexpr int kPollMs = 1000;
+constexpr int kSubmitPollMs = 1000;
 constexpr std::size_t kLongestBacklog = std::size_t{16} << 20;
 
 std::string user_name() {
@@ -166,7 +166,7 @@ class Submitter {
   void turn() {
     std::array<pollfd, 2> waits{
         {{signals_.descriptor(), POLLIN, 0}, {queue_.descriptor(), POLLIN, 0}}};
-    ::poll(waits.data(), waits.size(), kPollMs);
+    ::poll(waits.data(), waits.size(), kSubmitPollMs);
     for (const int number : signals_.take()) {
       stop_ = stop_ || number != SIGUSR1;
       caf::anon_send(pool_, to_pool_.sealed(*system_, SignalJob{{}, job_, number}));

@@ -13,7 +13,7 @@
 #include "actors/protocol.hpp"
 
 namespace grapevine {
-namespace {
+namespace wire_test {
 
 template <class T>
 T through_the_wire(T value) {
@@ -178,5 +178,5 @@ TEST(Wire, EveryDoubleArrivesWithItsBits) {
   }
 }
 
-}  // namespace
+}  // namespace wire_test
 }  // namespace grapevine

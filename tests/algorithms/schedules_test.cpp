@@ -8,7 +8,7 @@
 #include <string>
 
 namespace grapevine {
-namespace {
+namespace schedules_test {
 
 using testing::HasSubstr;
 
@@ -194,5 +194,5 @@ TEST(CountSchedule, QuotesABadCount) {
   }
 }
 
-}  // namespace
+}  // namespace schedules_test
 }  // namespace grapevine

@@ -7,7 +7,7 @@
 #include <string>
 
 namespace grapevine {
-namespace {
+namespace state_dict_test {
 
 using testing::HasSubstr;
 using testing::Not;
@@ -104,5 +104,5 @@ TEST(StateDict, PutReplaces) {
   EXPECT_EQ(state.entries().size(), sample().entries().size());
 }
 
-}  // namespace
+}  // namespace state_dict_test
 }  // namespace grapevine

@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace grapevine {
-namespace {
+namespace process_test {
 
 ProcessOptions shell() {
   ProcessOptions options;
@@ -86,5 +86,5 @@ TEST(ProcessTest, LastLineIgnoresTrailingNewlines) {
   EXPECT_EQ(ProcessResult::last_line(""), "");
 }
 
-}  // namespace
+}  // namespace process_test
 }  // namespace grapevine

@@ -4,7 +4,7 @@
 #include "tests/gpu/lazy_device.hpp"
 
 namespace grapevine {
-namespace {
+namespace device_conformance_test {
 
 DeviceUnderTest lazy(std::uint64_t seed) {
   return {"Lazy" + std::to_string(seed), [seed] { return std::make_shared<LazyDevice>(seed); }, ""};
@@ -15,5 +15,5 @@ INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance,
                                          lazy(1), lazy(2), lazy(3)),
                          name_of);
 
-}  // namespace
+}  // namespace device_conformance_test
 }  // namespace grapevine

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace grapevine {
-namespace {
+namespace device_test {
 
 constexpr Gpus kNotBuilt{false, 0};
 constexpr Gpus kNoGpu{true, 0};
@@ -78,5 +78,5 @@ TEST(Device, ADriverIsAskedForItsGpu) {
   EXPECT_TRUE(open_device(at::kCPU).value()->in_host_memory());
 }
 
-}  // namespace
+}  // namespace device_test
 }  // namespace grapevine

@@ -6,7 +6,7 @@
 #include "tests/gpu/tiny_model.hpp"
 
 namespace grapevine {
-namespace {
+namespace flat_params_test {
 
 TEST(FlatTensors, ScatterIsTheInverseOfGather) {
   TinyModel model(tiny_layers());
@@ -219,5 +219,5 @@ TEST(LoadFlat, NamesBothSizes) {
   EXPECT_EQ(wrong_buffers.error().code, Errc::bad_input);
 }
 
-}  // namespace
+}  // namespace flat_params_test
 }  // namespace grapevine

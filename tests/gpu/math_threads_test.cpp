@@ -9,7 +9,7 @@
 #include <string>
 
 namespace grapevine {
-namespace {
+namespace math_threads_test {
 
 // Of this process, in bytes.
 rlim_t address_space_in_use() {
@@ -40,5 +40,5 @@ TEST(ProductMemory, IsMissedBeforeAProductWaitsForIt) {
   EXPECT_EXIT(try_with_little_space(), testing::ExitedWithCode(0), "");
 }
 
-}  // namespace
+}  // namespace math_threads_test
 }  // namespace grapevine

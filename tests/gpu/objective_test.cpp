@@ -7,7 +7,7 @@
 #include <random>
 
 namespace grapevine {
-namespace {
+namespace objective_test {
 
 // By its definition, in double precision, one label at a time: `output` [B, C, T], `target` [B, T].
 struct Oracle {
@@ -106,5 +106,5 @@ TEST(Objective, OutputsHaveAPlaceForEachLabel) {
   EXPECT_EQ(output_shape(info, 2), (std::vector<std::int64_t>{2, 7, 30}));
 }
 
-}  // namespace
+}  // namespace objective_test
 }  // namespace grapevine

@@ -10,7 +10,7 @@
 #include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {
-namespace {
+namespace precision_test {
 
 double cosine(const FrozenTensor& a, const FrozenTensor& b) {
   const at::Tensor x = a.read().to(at::kDouble);
@@ -201,5 +201,5 @@ TEST(ChannelsLast, NeedsImages) {
   EXPECT_EQ(made.error().code, Errc::bad_input);
 }
 
-}  // namespace
+}  // namespace precision_test
 }  // namespace grapevine

@@ -7,7 +7,7 @@
 #include <limits>
 
 namespace grapevine {
-namespace {
+namespace quadratic_compute_test {
 
 QuadraticConfig config_of(std::int64_t d, Rank rank = 0, std::int64_t ranks = 1) {
   QuadraticConfig config;
@@ -176,5 +176,5 @@ TEST(QuadraticCompute, Errors) {
   EXPECT_TRUE(rejects([](auto& c) { c.noise = std::nan(""); }));
 }
 
-}  // namespace
+}  // namespace quadratic_compute_test
 }  // namespace grapevine

@@ -15,7 +15,7 @@
 #include "messages/frozen_tensor.hpp"
 
 namespace grapevine {
-namespace {
+namespace staging_test {
 
 constexpr std::size_t kPage = 4096;
 
@@ -249,5 +249,5 @@ TEST(StagingPool, NoTwoOwnersShareBytes) {
   }
 }
 
-}  // namespace
+}  // namespace staging_test
 }  // namespace grapevine

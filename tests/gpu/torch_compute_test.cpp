@@ -12,7 +12,7 @@
 #include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {
-namespace {
+namespace torch_compute_test {
 
 FrozenTensor random_point(const Compute& compute, std::uint64_t seed = 1) {
   torch::manual_seed(seed);
@@ -477,5 +477,5 @@ TEST(TorchCompute, MakeHandsOnErrors) {
   EXPECT_EQ(compute->evaluate(random_point(*compute), {}).error().code, Errc::bad_input);
 }
 
-}  // namespace
+}  // namespace torch_compute_test
 }  // namespace grapevine

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 namespace grapevine {
-namespace {
+namespace torch_error_test {
 
 TEST(OneLine, DropsTheStackTrace) {
   try {
@@ -33,5 +33,5 @@ TEST(OneLine, TakesTheFirstLineOfOthers) {
   EXPECT_EQ(one_line(std::runtime_error("")), "an exception without a message");
 }
 
-}  // namespace
+}  // namespace torch_error_test
 }  // namespace grapevine

@@ -13,7 +13,7 @@
 #include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {
-namespace {
+namespace transfers_test {
 
 using Log = std::vector<std::string>;
 
@@ -449,5 +449,5 @@ TEST(Transfers, AWorkerPinsThreeGradientsAndARing) {
           .value.read()));
 }
 
-}  // namespace
+}  // namespace transfers_test
 }  // namespace grapevine

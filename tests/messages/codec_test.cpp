@@ -16,7 +16,7 @@
 #include "tests/fuzz/codec_property.hpp"
 
 namespace grapevine {
-namespace {
+namespace codec_test {
 
 using Bytes = std::vector<std::byte>;
 
@@ -589,5 +589,5 @@ TEST(Codec, RandomBytesAreRefused) {
   }
 }
 
-}  // namespace
+}  // namespace codec_test
 }  // namespace grapevine

@@ -5,7 +5,7 @@
 #include <memory>
 
 namespace grapevine {
-namespace {
+namespace expected_test {
 
 Expected<int> half(int n) {
   if (n % 2 != 0) return bad_input("odd");
@@ -53,5 +53,5 @@ TEST(Check, NamesFileConditionAndMessage) {
   }
 }
 
-}  // namespace
+}  // namespace expected_test
 }  // namespace grapevine

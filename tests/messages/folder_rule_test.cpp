@@ -1,5 +1,7 @@
-// The folder rule: messages <- {algorithms, gpu, net} <- actors <- apps; CAF only where it belongs;
-// no clock, sleep or unseeded randomness in algorithms/ and actors/. Reads the sources themselves.
+// The folder rule: messages <- {algorithms, gpu, net} <- actors <- apps, and inside algorithms/
+// {kernels, graphs} <- parts <- compressors <- wiring <- collectives <- roles; no folder is a heap;
+// CAF only where it belongs; no clock, sleep or unseeded randomness in algorithms/ and actors/.
+// Reads the sources themselves.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +16,7 @@
 #include <vector>
 
 namespace grapevine {
-namespace {
+namespace folder_rule_test {
 
 namespace fs = std::filesystem;
 
@@ -30,11 +32,34 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
   return allowed;
 }
 
+// The same of the rooms of algorithms/; "" is what lies in none of them.
+const std::map<std::string, std::set<std::string>>& allowed_rooms() {
+  static const std::map<std::string, std::set<std::string>> allowed = {
+      {"", {""}},
+      {"kernels", {"", "kernels"}},
+      {"graphs", {"", "graphs"}},
+      {"parts", {"", "kernels", "parts"}},
+      {"compressors", {"", "kernels", "parts", "compressors"}},
+      {"wiring", {"", "graphs", "parts", "compressors", "wiring"}},
+      {"collectives", {"", "kernels", "parts", "compressors", "wiring", "collectives"}},
+      {"roles",
+       {"", "kernels", "graphs", "parts", "compressors", "wiring", "collectives", "roles"}}};
+  return allowed;
+}
+
+constexpr std::size_t kMostUnits = 16;  // in one folder, not counting its sub-folders
+
 bool starts_with(const std::string& text, const std::string& start) {
   return text.compare(0, start.size(), start) == 0;
 }
 
 std::string first_component(const std::string& path) { return path.substr(0, path.find('/')); }
+
+// The folder inside the first one; "" for a file that lies there itself.
+std::string second_component(const std::string& path) {
+  const std::string rest = path.substr(std::min(path.size(), path.find('/') + 1));
+  return rest.find('/') == std::string::npos ? "" : first_component(rest);
+}
 
 bool may_use_caf(const std::string& path) {
   for (const char* place : {"messages/caf_types", "net/tcp", "actors/", "apps/"})
@@ -120,6 +145,11 @@ std::string include_violation(const std::string& path, const std::string& target
   if (target.find("..") != std::string::npos) return "\"" + target + "\" climbs out of its folder";
   if (allowed_includes().at(folder).count(included) == 0)
     return folder + " must not include " + included + " (" + target + ")";
+  if (folder != "algorithms" || included != "algorithms") return "";
+  const std::string room = second_component(path), other = second_component(target);
+  if (allowed_rooms().count(room) == 0) return "algorithms/" + room + " has no place in the rule";
+  if (allowed_rooms().at(room).count(other) == 0)
+    return "algorithms/" + room + " must not include " + target;
   return "";
 }
 
@@ -186,6 +216,19 @@ TEST(FolderRule, HoldsInEverySource) {
   EXPECT_GE(files, 20u) << "the walk found hardly any sources under " << root;
 }
 
+// A unit is a header and its source. More of them want rooms.
+TEST(FolderRule, NoFolderIsAHeap) {
+  const fs::path root(GRAPEVINE_SOURCE_DIR);
+  std::map<std::string, std::set<std::string>> units;
+  for (const auto& [folder, allowed] : allowed_includes())
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / folder))
+      if (entry.is_regular_file() && is_source(entry.path()))
+        units[fs::relative(entry.path().parent_path(), root).generic_string()].insert(
+            entry.path().stem().string());
+  EXPECT_GE(units.size(), 20U);
+  for (const auto& [folder, names] : units) EXPECT_LE(names.size(), kMostUnits) << folder;
+}
+
 // ---- The scanner itself
 
 struct Snippet {
@@ -199,6 +242,14 @@ TEST(FolderRule, ScannerFindsForbiddenIncludes) {
       {"algorithms/a.cpp", "#include \"messages/ids.hpp\"\n#include <vector>\n", ""},
       {"algorithms/a.cpp", "\n#include \"gpu/model.hpp\"\n", "algorithms/a.cpp:2: algorithms must"},
       {"algorithms/a.cpp", "#include <net/x.hpp>", "algorithms/a.cpp:1: algorithms must"},
+      {"algorithms/roles/a.cpp", "#include \"algorithms/wiring/x.hpp\"", ""},
+      {"algorithms/roles/a.cpp", "#include \"algorithms/role.hpp\"", ""},
+      {"algorithms/wiring/a.cpp", "#include \"algorithms/roles/x.hpp\"",
+       "algorithms/wiring/a.cpp:1: algorithms/wiring must not include algorithms/roles/x.hpp"},
+      {"algorithms/a.hpp", "#include \"algorithms/kernels/x.hpp\"",
+       "algorithms/a.hpp:1: algorithms/ must not include"},
+      {"algorithms/new/a.cpp", "#include \"algorithms/role.hpp\"",
+       "algorithms/new/a.cpp:1: algorithms/new has no place"},
       {"gpu/a.cu", "#  include  \"net/x.hpp\"", "gpu/a.cu:1: gpu must not include net"},
       {"net/a.hpp", "\t#include \"algorithms/x.hpp\"", "net/a.hpp:1: net must not include"},
       {"messages/a.hpp", "#include \"actors/x.hpp\"", "messages/a.hpp:1: messages must not"},
@@ -287,5 +338,5 @@ TEST(FolderRule, ScannerSeesCodeAfterLiteralsAndComments) {
     EXPECT_EQ(violations("actors/a.cpp", line).size(), 1u) << line;
 }
 
-}  // namespace
+}  // namespace folder_rule_test
 }  // namespace grapevine

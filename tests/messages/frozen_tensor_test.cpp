@@ -15,7 +15,7 @@
 #include "messages/check.hpp"
 
 namespace grapevine {
-namespace {
+namespace frozen_tensor_test {
 
 at::Tensor ramp(std::int64_t n) { return at::arange(n, at::kFloat).contiguous(); }
 
@@ -379,5 +379,5 @@ TEST(FrozenTensor, ConcurrentThawsNeverShareBytes) {
   }
 }
 
-}  // namespace
+}  // namespace frozen_tensor_test
 }  // namespace grapevine

@@ -11,7 +11,7 @@
 #include "messages/text/exception_line.hpp"
 
 namespace grapevine {
-namespace {
+namespace message_limits_test {
 
 FrozenTensor floats(std::int64_t count) { return FrozenTensor::freeze(at::zeros({count})); }
 
@@ -59,5 +59,5 @@ TEST(ExceptionLine, IsTheFirstLineAndNeverEmpty) {
   EXPECT_EQ(exception_line({}), "unknown exception");
 }
 
-}  // namespace
+}  // namespace message_limits_test
 }  // namespace grapevine

@@ -5,7 +5,7 @@
 #include "messages/random.hpp"
 
 namespace grapevine {
-namespace {
+namespace names_test {
 
 const std::vector<std::string> kValid = {"exponential", "ring", "complete"};
 
@@ -71,5 +71,5 @@ TEST(UnknownName, IsOneLine) {
   EXPECT_EQ(unknown_name("model", "x", kValid).message.find('\n'), std::string::npos);
 }
 
-}  // namespace
+}  // namespace names_test
 }  // namespace grapevine

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace grapevine {
-namespace {
+namespace addresses_test {
 
 TEST(Addresses, OfInterfacesByName) {
   const auto loopback = interface_address("lo");
@@ -32,5 +32,5 @@ TEST(Addresses, TowardsAHost) {
   EXPECT_EQ(own_address_towards("no.such.host.invalid"), "");
 }
 
-}  // namespace
+}  // namespace addresses_test
 }  // namespace grapevine

@@ -16,7 +16,7 @@
 #include "net/ucx/ucx_wire.hpp"
 
 namespace grapevine {
-namespace {
+namespace greeting_test {
 
 TEST(TcpGreeting, WhatDecodesEncodesToTheSameBytes) {
   tcp::Hello hello;
@@ -180,5 +180,5 @@ TEST(ReceivePool, SpendsNoLargeBlockOnASmallTensor) {
   EXPECT_NE(pool.allocate(header_of(kCount + 4096))[0].data_ptr(), large);
 }
 
-}  // namespace
+}  // namespace greeting_test
 }  // namespace grapevine

@@ -12,7 +12,7 @@
 #include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine::conformance {
-namespace {
+namespace large_payload_test {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
@@ -110,5 +110,5 @@ TEST_F(LargePayload, ArrivesBitwiseOverUcxBetweenMachines) {
   expect_bitwise_over_ucx(false);
 }
 
-}  // namespace
+}  // namespace large_payload_test
 }  // namespace grapevine::conformance

@@ -8,7 +8,7 @@
 #include "tests/conformance/transport_suite.hpp"
 
 namespace grapevine::conformance {
-namespace {
+namespace rank_router_test {
 
 // Ranks 0 and 1 live here, 2 and 3 in process 1, 4 in process 2.
 Placement three_processes() { return {{0, 0, 1, 1, 2}, {"a", "a", "b"}, 0}; }
@@ -108,5 +108,5 @@ TEST(RankRouter, RefusesWhoDoesNotLiveHere) {
   EXPECT_THROW(router.counters(2), InvariantBroken);
 }
 
-}  // namespace
+}  // namespace rank_router_test
 }  // namespace grapevine::conformance

@@ -9,7 +9,7 @@
 #include "messages/random.hpp"
 
 namespace grapevine {
-namespace {
+namespace receive_pool_test {
 
 DecodedHeader header_of(std::vector<std::int64_t> sizes) {
   DecodedHeader header;
@@ -85,5 +85,5 @@ TEST(ReceivePool, LiveTensorsDoNotOverlap) {
   }
 }
 
-}  // namespace
+}  // namespace receive_pool_test
 }  // namespace grapevine

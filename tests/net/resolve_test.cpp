@@ -11,7 +11,7 @@
 #include "net/addresses.hpp"
 
 namespace grapevine {
-namespace {
+namespace resolve_test {
 
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
@@ -92,5 +92,5 @@ TEST(ListeningAddress, AFreePortIsFreeAndATakenOneIsInUse) {
   EXPECT_FALSE(can_listen("192.0.2.1", 0).ok());
 }
 
-}  // namespace
+}  // namespace resolve_test
 }  // namespace grapevine

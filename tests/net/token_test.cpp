@@ -8,7 +8,7 @@
 #include "messages/text/log_limit.hpp"
 
 namespace grapevine {
-namespace {
+namespace token_test {
 
 // Computed by Python's hmac and hashlib over each part behind its length in eight bytes.
 TEST(Token, MacsAreThoseOfOthersImplementations) {
@@ -60,5 +60,5 @@ TEST(LogLimit, SaysOnceInAWhileAndCountsTheRest) {
   EXPECT_EQ(limit.admit(start + 30s), " (and 1 more before)");
 }
 
-}  // namespace
+}  // namespace token_test
 }  // namespace grapevine

@@ -12,7 +12,8 @@
 #include <set>
 #include <vector>
 
-#include "algorithms/wiring/registry.hpp"
+#include "algorithms/roles/make_role.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/random.hpp"
 
 namespace grapevine::sim {

@@ -14,10 +14,12 @@ namespace {
 constexpr PixelShape kShape{3, 32, 32};
 constexpr std::size_t kPixels = 3 * 32 * 32;
 constexpr std::size_t kRecord = 1 + kPixels;
-constexpr int kClasses = 10;
-constexpr int kPadding = 4;
-constexpr std::int64_t kLimit = std::int64_t{1} << 30;  // bytes of one file; the original: 31 MB
-constexpr Normalization kNormalization{{0.4914F, 0.4822F, 0.4465F}, {0.2470F, 0.2435F, 0.2616F}};
+constexpr int kCifarClasses = 10;
+constexpr int kCifarPadding = 4;
+constexpr std::int64_t kCifarLimit = std::int64_t{1}
+                                     << 30;  // bytes of one file; the original: 31 MB
+constexpr Normalization kCifarNormalization{{0.4914F, 0.4822F, 0.4465F},
+                                            {0.2470F, 0.2435F, 0.2616F}};
 
 // `folder`, or the folder that the archive unpacks to inside it.
 Expected<std::filesystem::path> find_batches(const std::string& folder) {
@@ -33,7 +35,7 @@ Expected<std::filesystem::path> find_batches(const std::string& folder) {
 
 // Appends the records of one file.
 Expected<void> append(const std::string& path, LabelledPixels& split) {
-  auto bytes = read_file(path, kLimit);
+  auto bytes = read_file(path, kCifarLimit);
   if (!bytes) return bytes.error();
   if (bytes->empty() || bytes->size() % kRecord != 0)
     return bad_input(path + ": byte " + std::to_string(bytes->size()) +
@@ -41,7 +43,7 @@ Expected<void> append(const std::string& path, LabelledPixels& split) {
                      std::to_string(bytes->size() % kRecord) + " bytes into one");
   for (std::size_t at = 0; at < bytes->size(); at += kRecord) {
     const std::uint8_t label = (*bytes)[at];
-    if (label >= kClasses)
+    if (label >= kCifarClasses)
       return bad_input(path + ": byte " + std::to_string(at) +
                        ": expected a label from 0 to 9, found " + std::to_string(label));
     split.labels.push_back(label);
@@ -58,10 +60,10 @@ MadeDataSet make_cifar10(const std::string& path, const DataOptions& /*options*/
   if (!folder) return folder.error();
   MemoryImages::Parts parts;
   parts.name = "cifar10";
-  parts.classes = kClasses;
+  parts.classes = kCifarClasses;
   parts.shape = kShape;
-  parts.normalization = kNormalization;
-  parts.padding = kPadding;
+  parts.normalization = kCifarNormalization;
+  parts.padding = kCifarPadding;
   for (int i = 1; i <= 5; ++i) {
     const std::string name = "data_batch_" + std::to_string(i) + ".bin";
     if (auto done = append((*folder / name).string(), parts.train); !done) return done.error();

@@ -21,11 +21,17 @@ namespace {
 
 constexpr std::int64_t kDimensions = 8192;
 constexpr std::int64_t kMaxDimensions = std::int64_t{1} << 24;
-constexpr std::int64_t kTrainSize = 32768;
-constexpr std::int64_t kTestSize = 4096;
-constexpr double kNoise = 0.1;
+constexpr std::int64_t kHyperplaneTrainSize = 32768;
+constexpr std::int64_t kHyperplaneTestSize = 4096;
+constexpr double kTargetNoise = 0.1;
 
-enum Purpose : std::uint64_t { for_coefficients, train_input, test_input, train_noise, test_noise };
+enum HyperplaneStream : std::uint64_t {
+  for_coefficients,
+  train_input,
+  test_input,
+  train_noise,
+  test_noise
+};
 
 class Hyperplane final : public DataSet {
  public:
@@ -38,8 +44,8 @@ class Hyperplane final : public DataSet {
     info_.task = Task::regression;
     info_.sample_shape = {dimensions};
     info_.classes = 1;
-    info_.train_size = kTrainSize;
-    info_.test_size = kTestSize;
+    info_.train_size = kHyperplaneTrainSize;
+    info_.test_size = kHyperplaneTestSize;
     info_.slow = true;  // a linear model reads each input no more often than it is drawn
   }
 
@@ -69,7 +75,7 @@ class Hyperplane final : public DataSet {
       sums[d % 4] += static_cast<double>(coefficients_[d]) * input[d];
     const double y = sums[0] + sums[1] + sums[2] + sums[3];
     RandomStream noise(mix_seed(mix_seed(seed_, train ? train_noise : test_noise), index));
-    return static_cast<float>(y + kNoise * noise.normal());
+    return static_cast<float>(y + kTargetNoise * noise.normal());
   }
 
   // Constant after construction.

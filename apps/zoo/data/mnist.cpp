@@ -14,12 +14,13 @@ namespace {
 
 constexpr std::uint32_t kImageMagic = 0x00000803;
 constexpr std::uint32_t kLabelMagic = 0x00000801;
-constexpr std::uint32_t kSide = 28;
+constexpr std::uint32_t kMnistSide = 28;
 constexpr std::size_t kImageHeader = 16;
 constexpr std::size_t kLabelHeader = 8;
-constexpr int kClasses = 10;
-constexpr std::int64_t kLimit = std::int64_t{1} << 31;  // bytes of one file; MNIST's largest: 47 MB
-constexpr Normalization kNormalization{{0.1307F}, {0.3081F}};
+constexpr int kDigits = 10;
+constexpr std::int64_t kMnistLimit = std::int64_t{1}
+                                     << 31;  // bytes of one file; MNIST's largest: 47 MB
+constexpr Normalization kMnistNormalization{{0.1307F}, {0.3081F}};
 
 Error at_byte(const std::string& path, std::size_t offset, const std::string& expected,
               const std::string& found) {
@@ -48,7 +49,7 @@ class IdxFile {
  public:
   static Expected<IdxFile> open(const std::string& path, std::uint32_t magic,
                                 std::size_t header_size) {
-    auto bytes = read_maybe_gzipped(path, kLimit);
+    auto bytes = read_maybe_gzipped(path, kMnistLimit);
     if (!bytes) return bytes.error();
     IdxFile file(path, std::move(*bytes));
     if (file.bytes_.size() < header_size)
@@ -92,12 +93,12 @@ Expected<Bytes> read_images(const std::string& path) {
   auto file = IdxFile::open(path, kImageMagic, kImageHeader);
   if (!file) return file.error();
   for (const std::size_t offset : {std::size_t{8}, std::size_t{12}})
-    if (file->word(offset) != kSide)
+    if (file->word(offset) != kMnistSide)
       return at_byte(path, offset, offset == 8 ? "28 rows" : "28 columns",
                      std::to_string(file->word(offset)));
   const std::size_t count = file->word(4);
   if (count == 0) return at_byte(path, 4, "at least one image", "0");
-  return std::move(*file).body(kImageHeader, count, std::size_t{kSide} * kSide);
+  return std::move(*file).body(kImageHeader, count, std::size_t{kMnistSide} * kMnistSide);
 }
 
 Expected<Bytes> read_labels(const std::string& path, std::size_t images) {
@@ -110,7 +111,7 @@ Expected<Bytes> read_labels(const std::string& path, std::size_t images) {
   auto labels = std::move(*file).body(kLabelHeader, count, 1);
   if (!labels) return labels.error();
   for (std::size_t i = 0; i < count; ++i)
-    if ((*labels)[i] >= kClasses)
+    if ((*labels)[i] >= kDigits)
       return at_byte(path, kLabelHeader + i, "a label from 0 to 9", std::to_string((*labels)[i]));
   return labels;
 }
@@ -122,7 +123,7 @@ Expected<LabelledPixels> read_split(const std::string& folder, const std::string
   if (!label_path) return label_path.error();
   auto pixels = read_images(*image_path);
   if (!pixels) return pixels.error();
-  auto labels = read_labels(*label_path, pixels->size() / (kSide * kSide));
+  auto labels = read_labels(*label_path, pixels->size() / (kMnistSide * kMnistSide));
   if (!labels) return labels.error();
   return LabelledPixels{std::move(*pixels), std::move(*labels)};
 }
@@ -136,9 +137,9 @@ MadeDataSet make_mnist(const std::string& path, const DataOptions& /*options*/) 
   if (!test) return test.error();
   MemoryImages::Parts parts;
   parts.name = "mnist";
-  parts.classes = kClasses;
-  parts.shape = {1, kSide, kSide};
-  parts.normalization = kNormalization;
+  parts.classes = kDigits;
+  parts.shape = {1, kMnistSide, kMnistSide};
+  parts.normalization = kMnistNormalization;
   parts.train = std::move(*train);
   parts.test = std::move(*test);
   return MadeDataSet(std::make_shared<MemoryImages>(std::move(parts)));

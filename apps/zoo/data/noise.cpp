@@ -16,11 +16,11 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kSide = 224;
+constexpr std::int64_t kNoiseSide = 224;
 constexpr std::int64_t kMaxSide = 1024;
-constexpr std::int64_t kClasses = 1000;
-constexpr std::int64_t kTrainSize = 32768;
-constexpr std::int64_t kTestSize = 256;
+constexpr std::int64_t kNoiseClasses = 1000;
+constexpr std::int64_t kNoiseTrainSize = 32768;
+constexpr std::int64_t kNoiseTestSize = 256;
 constexpr std::int64_t kOffsets = std::int64_t{1} << 16;  // windows that differ
 constexpr std::uint64_t kPurpose = 0x6e6f697365;
 
@@ -31,9 +31,9 @@ class Noise final : public DataSet {
     fill_normal(kPurpose, pool_.data(), size_ + kOffsets);
     info_.name = "noise";
     info_.sample_shape = {3, side, side};
-    info_.classes = kClasses;
-    info_.train_size = kTrainSize;
-    info_.test_size = kTestSize;
+    info_.classes = kNoiseClasses;
+    info_.train_size = kNoiseTrainSize;
+    info_.test_size = kNoiseTestSize;
   }
 
   const DataInfo& info() const override { return info_; }
@@ -49,7 +49,7 @@ class Noise final : public DataSet {
       const std::uint64_t chance = mix_seed(of_split, static_cast<std::uint64_t>(index));
       std::memcpy(input, pool_.data() + chance % kOffsets,
                   static_cast<std::size_t>(size_) * sizeof(float));
-      *target++ = static_cast<std::int64_t>((chance >> 32) % kClasses);
+      *target++ = static_cast<std::int64_t>((chance >> 32) % kNoiseClasses);
       input += size_;
     }
     return batch;
@@ -65,7 +65,7 @@ class Noise final : public DataSet {
 }  // namespace
 
 MadeDataSet make_noise(const std::string& path, const DataOptions& /*options*/) {
-  auto side = path_number("noise", path, kSide, 8, kMaxSide);
+  auto side = path_number("noise", path, kNoiseSide, 8, kMaxSide);
   if (!side) return side.error();
   return MadeDataSet(std::make_shared<Noise>(*side));
 }

@@ -7,13 +7,13 @@
 namespace grapevine {
 namespace {
 
-struct Entry {
+struct DataEntry {
   const char* name;
   const char* path_hint;  // what PATH must be; nullptr where PATH may be left out
   MadeDataSet (*make)(const std::string& path, const DataOptions& options);
 };
 
-constexpr std::array<Entry, 8> kEntries{{
+constexpr std::array<DataEntry, 8> kEntries{{
     {"cifar10", "a folder: cifar10:DIR with data_batch_1.bin … data_batch_5.bin and test_batch.bin",
      make_cifar10},
     {"glyphs", nullptr, make_glyphs},
@@ -36,8 +36,9 @@ MadeDataSet make_data_set(const std::string& spec, const DataOptions& options) {
   const std::size_t colon = spec.find(':');
   const std::string name = spec.substr(0, colon);
   const std::string path = colon == std::string::npos ? "" : spec.substr(colon + 1);
-  const auto entry = std::find_if(kEntries.begin(), kEntries.end(),
-                                  [&](const Entry& candidate) { return name == candidate.name; });
+  const auto entry =
+      std::find_if(kEntries.begin(), kEntries.end(),
+                   [&](const DataEntry& candidate) { return name == candidate.name; });
   if (entry == kEntries.end()) return unknown_name("data set", name, data_names());
   if (entry->path_hint != nullptr && path.empty())
     return bad_input(name + " needs " + entry->path_hint);
@@ -46,7 +47,7 @@ MadeDataSet make_data_set(const std::string& spec, const DataOptions& options) {
 
 std::vector<std::string> data_names() {
   std::vector<std::string> names;
-  for (const Entry& entry : kEntries) names.emplace_back(entry.name);
+  for (const DataEntry& entry : kEntries) names.emplace_back(entry.name);
   return names;
 }
 

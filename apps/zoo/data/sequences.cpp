@@ -22,22 +22,22 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kTrainSize = 4096;
-constexpr std::int64_t kMaxTrainSize = 1000000;
+constexpr std::int64_t kSequenceTrainSize = 4096;
+constexpr std::int64_t kMostSequences = 1000000;
 constexpr std::int64_t kShortest = 6;
 constexpr std::int64_t kLongest = 102;
 constexpr double kMedian = 32;
 constexpr double kLogDeviation = 0.53;
-constexpr double kNoise = 1;
+constexpr double kPoseNoise = 1;
 constexpr std::int64_t kChannels = 8;
 constexpr std::int64_t kFeatures = kChannels + 1;  // the last says where the sample is
 constexpr std::int64_t kPoses = 4;
 constexpr std::array<std::array<std::int64_t, kPoses>, 6> kOrders{
     {{0, 1, 2, 3}, {0, 1, 3, 2}, {0, 2, 1, 3}, {0, 2, 3, 1}, {0, 3, 1, 2}, {0, 3, 2, 1}}};
-constexpr std::uint64_t kTrainKey = 0x73657175656e0001;
-constexpr std::uint64_t kTestKey = 0x73657175656e0002;
+constexpr std::uint64_t kSequenceTrainKey = 0x73657175656e0001;
+constexpr std::uint64_t kSequenceTestKey = 0x73657175656e0002;
 
-enum Purpose : std::uint64_t { for_length, for_poses, for_noise };
+enum SequenceStream : std::uint64_t { for_length, for_poses, for_noise };
 
 // Poses are Walsh functions over the channels: ±1, orthogonal to each other.
 float pose_value(std::int64_t pose, std::int64_t channel) {
@@ -61,9 +61,10 @@ std::vector<std::int64_t> draw_lengths(std::uint64_t key, std::int64_t count) {
 class Sequences final : public DataSet {
  public:
   explicit Sequences(std::int64_t train_size)
-      : train_{kTrainKey, draw_lengths(kTrainKey, train_size)},
-        test_{kTestKey,
-              draw_lengths(kTestKey, std::max<std::int64_t>(kOrders.size(), train_size / 4))} {
+      : train_{kSequenceTrainKey, draw_lengths(kSequenceTrainKey, train_size)},
+        test_{kSequenceTestKey,
+              draw_lengths(kSequenceTestKey,
+                           std::max<std::int64_t>(kOrders.size(), train_size / 4))} {
     info_.name = "sequences";
     info_.task = Task::classification;
     info_.sample_shape = {kTimeSteps, kFeatures};
@@ -110,7 +111,7 @@ class Sequences final : public DataSet {
     for (std::int64_t step = 0; step < length; ++step, out += kFeatures) {
       const std::int64_t pose = kOrders[label][place];
       for (std::int64_t c = 0; c < kChannels; ++c)
-        out[c] = pose_value(pose, c) + static_cast<float>(kNoise) * noise[step * kChannels + c];
+        out[c] = pose_value(pose, c) + static_cast<float>(kPoseNoise) * noise[step * kChannels + c];
       out[kChannels] = 1;
       const bool moves = held || random.chance(0.5);
       if (moves) place = (place + 1) % kPoses;
@@ -128,7 +129,8 @@ class Sequences final : public DataSet {
 }  // namespace
 
 MadeDataSet make_sequences(const std::string& path, const DataOptions& /*options*/) {
-  auto train_size = path_number("sequences", path, kTrainSize, kOrders.size(), kMaxTrainSize);
+  auto train_size =
+      path_number("sequences", path, kSequenceTrainSize, kOrders.size(), kMostSequences);
   if (!train_size) return train_size.error();
   return MadeDataSet(std::make_shared<Sequences>(*train_size));
 }

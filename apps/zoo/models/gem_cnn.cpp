@@ -8,11 +8,11 @@
 namespace grapevine {
 namespace {
 
-constexpr double kDropout = 0.5;
-constexpr std::int64_t kSmallestSide = 16;  // leaves one value per map
+constexpr double kGemDropout = 0.5;
+constexpr std::int64_t kGemSmallestSide = 16;  // leaves one value per map
 
 // Twice: a 5×5 convolution without padding, pooling by 2.
-std::int64_t side_after(std::int64_t side) { return ((side - 4) / 2 - 4) / 2; }
+std::int64_t gem_side_after(std::int64_t side) { return ((side - 4) / 2 - 4) / 2; }
 
 class GemCnn : public torch::nn::Module {
  public:
@@ -20,16 +20,16 @@ class GemCnn : public torch::nn::Module {
       : conv1_(register_module("conv1", torch::nn::Conv2d(shape.channels, 10, 5))),
         conv2_(register_module("conv2", torch::nn::Conv2d(10, 20, 5))),
         fc1_(register_module(
-            "fc1",
-            torch::nn::Linear(20 * side_after(shape.height) * side_after(shape.width), 300))),
+            "fc1", torch::nn::Linear(
+                       20 * gem_side_after(shape.height) * gem_side_after(shape.width), 300))),
         fc2_(register_module("fc2", torch::nn::Linear(300, 200))),
         fc3_(register_module("fc3", torch::nn::Linear(200, classes))) {}
 
   at::Tensor forward(const at::Tensor& input) {
     at::Tensor x = torch::relu(torch::max_pool2d(conv1_(input), 2));
-    x = seeded_dropout(conv2_(x), kDropout, is_training());
+    x = seeded_dropout(conv2_(x), kGemDropout, is_training());
     x = torch::relu(torch::max_pool2d(x, 2)).flatten(1);
-    x = seeded_dropout(torch::relu(fc1_(x)), kDropout, is_training());
+    x = seeded_dropout(torch::relu(fc1_(x)), kGemDropout, is_training());
     return fc3_(torch::relu(fc2_(x)));
   }
 
@@ -41,7 +41,7 @@ class GemCnn : public torch::nn::Module {
 }  // namespace
 
 Expected<ModelFactory> make_gem_cnn(const DataInfo& info) {
-  const Expected<ImageShape> shape = image_shape("gem-cnn", info, kSmallestSide);
+  const Expected<ImageShape> shape = image_shape("gem-cnn", info, kGemSmallestSide);
   if (!shape) return shape.error();
   return module_factory([shape = *shape, classes = info.classes] {
     return std::make_shared<GemCnn>(shape, classes);

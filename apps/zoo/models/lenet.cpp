@@ -7,10 +7,10 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kSmallestSide = 12;  // leaves one value per map
+constexpr std::int64_t kLenetSmallestSide = 12;  // leaves one value per map
 
 // A 5×5 convolution padded by 2, pooling by 2, a 5×5 convolution, pooling by 2.
-std::int64_t side_after(std::int64_t side) { return (side / 2 - 4) / 2; }
+std::int64_t lenet_side_after(std::int64_t side) { return (side / 2 - 4) / 2; }
 
 class LeNet : public torch::nn::Module {
  public:
@@ -19,8 +19,8 @@ class LeNet : public torch::nn::Module {
             "conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(shape.channels, 6, 5).padding(2)))),
         conv2_(register_module("conv2", torch::nn::Conv2d(6, 16, 5))),
         fc1_(register_module(
-            "fc1",
-            torch::nn::Linear(16 * side_after(shape.height) * side_after(shape.width), 120))),
+            "fc1", torch::nn::Linear(
+                       16 * lenet_side_after(shape.height) * lenet_side_after(shape.width), 120))),
         fc2_(register_module("fc2", torch::nn::Linear(120, 84))),
         fc3_(register_module("fc3", torch::nn::Linear(84, classes))) {}
 
@@ -38,7 +38,7 @@ class LeNet : public torch::nn::Module {
 }  // namespace
 
 Expected<ModelFactory> make_lenet(const DataInfo& info) {
-  const Expected<ImageShape> shape = image_shape("lenet", info, kSmallestSide);
+  const Expected<ImageShape> shape = image_shape("lenet", info, kLenetSmallestSide);
   if (!shape) return shape.error();
   return module_factory(
       [shape = *shape, classes = info.classes] { return std::make_shared<LeNet>(shape, classes); });

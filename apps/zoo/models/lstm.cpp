@@ -10,18 +10,18 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kHidden = 128;
-constexpr std::int64_t kLayers = 2;
+constexpr std::int64_t kLstmHidden = 128;
+constexpr std::int64_t kLstmLayers = 2;
 
 torch::nn::LSTMOptions layers(std::int64_t inputs) {
-  return torch::nn::LSTMOptions(inputs, kHidden).num_layers(kLayers).batch_first(true);
+  return torch::nn::LSTMOptions(inputs, kLstmHidden).num_layers(kLstmLayers).batch_first(true);
 }
 
 class FeatureLstm : public torch::nn::Module {
  public:
   explicit FeatureLstm(const SequenceShape& shape)
       : lstm_(register_module("lstm", torch::nn::LSTM(layers(shape.features)))),
-        fc_(register_module("fc", torch::nn::Linear(kHidden, shape.classes))) {}
+        fc_(register_module("fc", torch::nn::Linear(kLstmHidden, shape.classes))) {}
 
   // The padding comes after a sample's own steps: it cannot reach what is read.
   at::Tensor forward(const at::Tensor& input) {
@@ -37,9 +37,10 @@ class FeatureLstm : public torch::nn::Module {
 class TokenLstm : public torch::nn::Module {
  public:
   explicit TokenLstm(const SequenceShape& shape)
-      : embedding_(register_module("embedding", torch::nn::Embedding(shape.vocabulary, kHidden))),
-        lstm_(register_module("lstm", torch::nn::LSTM(layers(kHidden)))),
-        fc_(register_module("fc", torch::nn::Linear(kHidden, shape.classes))) {}
+      : embedding_(
+            register_module("embedding", torch::nn::Embedding(shape.vocabulary, kLstmHidden))),
+        lstm_(register_module("lstm", torch::nn::LSTM(layers(kLstmHidden)))),
+        fc_(register_module("fc", torch::nn::Linear(kLstmHidden, shape.classes))) {}
 
   at::Tensor forward(const at::Tensor& input) {
     const at::Tensor output = std::get<0>(lstm_(embedding_(input.to(torch::kLong))));

@@ -6,14 +6,14 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kHidden = 128;
+constexpr std::int64_t kMlpHidden = 128;
 
 class Mlp : public torch::nn::Module {
  public:
   Mlp(std::int64_t inputs, std::int64_t outputs)
-      : fc1_(register_module("fc1", torch::nn::Linear(inputs, kHidden))),
-        fc2_(register_module("fc2", torch::nn::Linear(kHidden, kHidden))),
-        fc3_(register_module("fc3", torch::nn::Linear(kHidden, outputs))) {}
+      : fc1_(register_module("fc1", torch::nn::Linear(inputs, kMlpHidden))),
+        fc2_(register_module("fc2", torch::nn::Linear(kMlpHidden, kMlpHidden))),
+        fc3_(register_module("fc3", torch::nn::Linear(kMlpHidden, outputs))) {}
 
   at::Tensor forward(const at::Tensor& input) {
     return fc3_(torch::relu(fc2_(torch::relu(fc1_(input.flatten(1))))));

@@ -10,22 +10,22 @@
 namespace grapevine {
 namespace {
 
-struct Entry {
+struct ModelEntry {
   const char* name;
   Expected<ModelFactory> (*make)(const DataInfo&);
 };
 
-constexpr std::array<Entry, 11> kModels{{{"linear", make_linear},
-                                         {"lenet", make_lenet},
-                                         {"mlp", make_mlp},
-                                         {"gem-cnn", make_gem_cnn},
-                                         {"lstm", make_lstm},
-                                         {"resnet20", make_resnet20},
-                                         {"transformer", make_transformer},
-                                         {"resnet32", make_resnet32},
-                                         {"resnet18", make_resnet18},
-                                         {"resnet50", make_resnet50},
-                                         {"vgg16", make_vgg16}}};
+constexpr std::array<ModelEntry, 11> kModels{{{"linear", make_linear},
+                                              {"lenet", make_lenet},
+                                              {"mlp", make_mlp},
+                                              {"gem-cnn", make_gem_cnn},
+                                              {"lstm", make_lstm},
+                                              {"resnet20", make_resnet20},
+                                              {"transformer", make_transformer},
+                                              {"resnet32", make_resnet32},
+                                              {"resnet18", make_resnet18},
+                                              {"resnet50", make_resnet50},
+                                              {"vgg16", make_vgg16}}};
 
 bool is_file_name(const std::string& name) {
   constexpr std::string_view kSuffix = ".pt";
@@ -40,7 +40,7 @@ bool is_file_name(const std::string& name) {
 
 Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const DataInfo& info,
                                           std::string* notice) {
-  for (const Entry& entry : kModels)
+  for (const ModelEntry& entry : kModels)
     if (name_or_file == entry.name) return entry.make(info);
   if (is_file_name(name_or_file)) return load_torchscript(name_or_file, notice);
   return unknown_name("model", name_or_file, model_names());
@@ -48,7 +48,7 @@ Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const Entry& entry : kModels) names.emplace_back(entry.name);
+  for (const ModelEntry& entry : kModels) names.emplace_back(entry.name);
   return names;
 }
 

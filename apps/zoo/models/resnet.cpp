@@ -19,8 +19,8 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kSmallestSide = 8;  // three stages halve it
-constexpr std::int64_t kLargeSide = 64;    // from here on the paper's first layers
+constexpr std::int64_t kResnetSmallestSide = 8;  // three stages halve it
+constexpr std::int64_t kResnetLargeSide = 64;    // from here on the paper's first layers
 constexpr std::int64_t kFirstMaps = 64;
 constexpr std::int64_t kWidening = 4;  // of the last convolution of a bottleneck
 
@@ -80,7 +80,7 @@ struct ResNetPlan {
 class LargeResNet : public torch::nn::Module {
  public:
   LargeResNet(const ImageShape& shape, std::int64_t classes, const ResNetPlan& plan)
-      : large_(std::min(shape.height, shape.width) >= kLargeSide),
+      : large_(std::min(shape.height, shape.width) >= kResnetLargeSide),
         first_(register_module("first", std::make_shared<Normed>(shape.channels, kFirstMaps,
                                                                  large_ ? 7 : 3, large_ ? 2 : 1))) {
     std::int64_t in = kFirstMaps;
@@ -113,7 +113,7 @@ class LargeResNet : public torch::nn::Module {
 
 Expected<ModelFactory> make_large_resnet(const std::string& name, const DataInfo& info,
                                          const ResNetPlan& plan) {
-  const Expected<ImageShape> shape = image_shape(name, info, kSmallestSide);
+  const Expected<ImageShape> shape = image_shape(name, info, kResnetSmallestSide);
   if (!shape) return shape.error();
   return module_factory([shape = *shape, classes = info.classes, plan] {
     return std::make_shared<LargeResNet>(shape, classes, plan);

@@ -9,7 +9,7 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kSmallestSide = 4;  // two stages halve it
+constexpr std::int64_t kResnetCifarSmallestSide = 4;  // two stages halve it
 
 class Block : public torch::nn::Module {
  public:
@@ -76,7 +76,7 @@ class ResNet : public torch::nn::Module {
 
 Expected<ModelFactory> make_resnet(const std::string& name, const DataInfo& info,
                                    int blocks_per_stage) {
-  const Expected<ImageShape> shape = image_shape(name, info, kSmallestSide);
+  const Expected<ImageShape> shape = image_shape(name, info, kResnetCifarSmallestSide);
   if (!shape) return shape.error();
   return module_factory([channels = shape->channels, classes = info.classes, blocks_per_stage] {
     return std::make_shared<ResNet>(channels, classes, blocks_per_stage);

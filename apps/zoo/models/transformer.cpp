@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 128;
 constexpr std::int64_t kHeads = 4;
-constexpr std::int64_t kLayers = 2;
+constexpr std::int64_t kTransformerLayers = 2;
 constexpr double kLongestPeriod = 10000;  // of the sinusoids, over 2π
 
 torch::nn::LayerNorm layer_norm() {
@@ -69,7 +69,7 @@ class Transformer : public torch::nn::Module {
       embedding_ = register_module("embedding", torch::nn::Embedding(shape.vocabulary, kWidth));
     else
       project_ = register_module("project", torch::nn::Linear(shape.features, kWidth));
-    for (std::int64_t i = 0; i < kLayers; ++i)
+    for (std::int64_t i = 0; i < kTransformerLayers; ++i)
       layers_.push_back(
           register_module("layer" + std::to_string(i), std::make_shared<DecoderLayer>()));
     norm_ = register_module("norm", layer_norm());

@@ -15,12 +15,12 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kSmallestSide = 4;
-constexpr std::int64_t kLargeSide = 224;
+constexpr std::int64_t kVggSmallestSide = 4;
+constexpr std::int64_t kVggLargeSide = 224;
 constexpr std::int64_t kLastSide = 7;  // of the maps that the paper's classifier sees
 constexpr std::int64_t kLastMaps = 512;
-constexpr std::int64_t kHidden = 4096;
-constexpr double kDropout = 0.5;
+constexpr std::int64_t kVggHidden = 4096;
+constexpr double kVggDropout = 0.5;
 
 struct VggStage {
   std::int64_t maps;
@@ -31,7 +31,7 @@ constexpr std::array<VggStage, 5> kStages{{{64, 2}, {128, 2}, {256, 3}, {512, 3}
 class Vgg16 : public torch::nn::Module {
  public:
   Vgg16(const ImageShape& shape, std::int64_t classes)
-      : large_(std::min(shape.height, shape.width) >= kLargeSide) {
+      : large_(std::min(shape.height, shape.width) >= kVggLargeSide) {
     std::int64_t in = shape.channels;
     for (const VggStage& stage : kStages) {
       for (int i = 0; i < stage.convolutions; ++i) {
@@ -44,10 +44,11 @@ class Vgg16 : public torch::nn::Module {
       }
     }
     if (large_) {
-      fc1_ = register_module("fc1", torch::nn::Linear(kLastMaps * kLastSide * kLastSide, kHidden));
-      fc2_ = register_module("fc2", torch::nn::Linear(kHidden, kHidden));
+      fc1_ =
+          register_module("fc1", torch::nn::Linear(kLastMaps * kLastSide * kLastSide, kVggHidden));
+      fc2_ = register_module("fc2", torch::nn::Linear(kVggHidden, kVggHidden));
     }
-    fc3_ = register_module("fc3", torch::nn::Linear(large_ ? kHidden : kLastMaps, classes));
+    fc3_ = register_module("fc3", torch::nn::Linear(large_ ? kVggHidden : kLastMaps, classes));
   }
 
   at::Tensor forward(const at::Tensor& input) {
@@ -60,8 +61,8 @@ class Vgg16 : public torch::nn::Module {
     }
     if (!large_) return fc3_(x.mean({2, 3}));
     x = torch::adaptive_avg_pool2d(x, {kLastSide, kLastSide}).flatten(1);
-    x = seeded_dropout(torch::relu(fc1_(x)), kDropout, is_training());
-    x = seeded_dropout(torch::relu(fc2_(x)), kDropout, is_training());
+    x = seeded_dropout(torch::relu(fc1_(x)), kVggDropout, is_training());
+    x = seeded_dropout(torch::relu(fc2_(x)), kVggDropout, is_training());
     return fc3_(x);
   }
 
@@ -75,7 +76,7 @@ class Vgg16 : public torch::nn::Module {
 }  // namespace
 
 Expected<ModelFactory> make_vgg16(const DataInfo& info) {
-  const Expected<ImageShape> shape = image_shape("vgg16", info, kSmallestSide);
+  const Expected<ImageShape> shape = image_shape("vgg16", info, kVggSmallestSide);
   if (!shape) return shape.error();
   return module_factory(
       [shape = *shape, classes = info.classes] { return std::make_shared<Vgg16>(shape, classes); });

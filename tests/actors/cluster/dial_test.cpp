@@ -10,7 +10,7 @@
 #include "actors/protocol.hpp"
 
 namespace grapevine {
-namespace {
+namespace dial_test {
 
 constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 
@@ -85,5 +85,5 @@ TEST(Dial, AnActorOfAnotherKindIsRefusedAtOnce) {
   EXPECT_EQ(found.error().code, Errc::protocol) << found.error().message;
 }
 
-}  // namespace
+}  // namespace dial_test
 }  // namespace grapevine

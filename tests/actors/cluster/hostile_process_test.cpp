@@ -17,7 +17,7 @@
 #include "messages/codec.hpp"
 
 namespace grapevine {
-namespace {
+namespace hostile_process_test {
 
 constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 
@@ -194,5 +194,5 @@ TEST_F(HostileProcess, SizesThatAreNotThereAreNotBelieved) {
   EXPECT_FALSE(result.error) << result.error->message;
 }
 
-}  // namespace
+}  // namespace hostile_process_test
 }  // namespace grapevine

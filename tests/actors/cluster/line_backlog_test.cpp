@@ -5,7 +5,7 @@
 #include <random>
 
 namespace grapevine {
-namespace {
+namespace line_backlog_test {
 
 // What comes out is an unbroken end of what went in, and the rest is counted.
 TEST(LineBacklog, LosesTheOldestLinesAndCountsThem) {
@@ -67,5 +67,5 @@ TEST(LineBacklog, ALineLongerThanTheBoundIsShownAlone) {
   EXPECT_EQ(waiting.dropped, 1);
 }
 
-}  // namespace
+}  // namespace line_backlog_test
 }  // namespace grapevine

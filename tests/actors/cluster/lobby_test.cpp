@@ -12,7 +12,7 @@
 #include "actors/run/runtime.hpp"
 
 namespace grapevine {
-namespace {
+namespace lobby_test {
 
 constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 
@@ -373,5 +373,5 @@ TEST_F(LobbyTest, NamesWhoCannotConnect) {
   EXPECT_EQ(told_error().message, "process 1 cannot reach process 0");
 }
 
-}  // namespace
+}  // namespace lobby_test
 }  // namespace grapevine

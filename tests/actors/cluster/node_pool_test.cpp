@@ -17,7 +17,7 @@
 #include "actors/cluster/node_agent.hpp"
 
 namespace grapevine {
-namespace {
+namespace node_pool_test {
 
 constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 constexpr char kSecret[] = "pool's own";
@@ -841,5 +841,5 @@ TEST_F(NodePoolTest, IgnoresWhatMakesNoSense) {
   EXPECT_EQ(count_signals(), 2U) << "these two alone";
 }
 
-}  // namespace
+}  // namespace node_pool_test
 }  // namespace grapevine

@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace grapevine {
-namespace {
+namespace output_window_test {
 
 // How many lines a note of the pool says are missing; 0: it is another line.
 std::int64_t missing_of(const JobLine& line) {
@@ -82,5 +82,5 @@ TEST(OutputWindow, AcknowledgementsThatMakeNoSenseDoNoHarm) {
   EXPECT_EQ(sent, 2);
 }
 
-}  // namespace
+}  // namespace output_window_test
 }  // namespace grapevine

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/wiring/registry.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "net/addresses.hpp"
 
 namespace grapevine {
-namespace {
+namespace rendezvous_test {
 
 using std::chrono::seconds;
 
@@ -86,5 +86,5 @@ TEST(Rendezvous, ConnectingCanBeCancelled) {
   EXPECT_TRUE(transport->told.cancelled());
 }
 
-}  // namespace
+}  // namespace rendezvous_test
 }  // namespace grapevine

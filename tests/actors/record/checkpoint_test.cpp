@@ -16,7 +16,7 @@
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
-namespace {
+namespace checkpoint_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -151,5 +151,5 @@ TEST_F(CheckpointFiles, TheOneThatMadeRoomComesBackWhereNothingTookItsPlace) {
   EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
 }
 
-}  // namespace
+}  // namespace checkpoint_test
 }  // namespace grapevine

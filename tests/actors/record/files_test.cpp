@@ -21,7 +21,7 @@
 #include "tests/file_size_limit.hpp"
 
 namespace grapevine {
-namespace {
+namespace files_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -410,5 +410,5 @@ TEST(FolderLock, KeepsOthersOutUntilItGoes) {
   EXPECT_EQ(*lock_folder(folder.path() / "nowhere"), nullptr) << "no folder, no lock, no error";
 }
 
-}  // namespace
+}  // namespace files_test
 }  // namespace grapevine

@@ -18,7 +18,7 @@
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
-namespace {
+namespace pickle_dict_test {
 
 // A state with numbers of every width, texts, and more names than a short memo holds.
 StateDict state_of_every_kind() {
@@ -174,5 +174,5 @@ print("whole")
   EXPECT_EQ(result.out, "whole\n");
 }
 
-}  // namespace
+}  // namespace pickle_dict_test
 }  // namespace grapevine

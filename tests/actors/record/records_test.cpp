@@ -15,7 +15,7 @@
 #include "actors/run/model_average.hpp"
 
 namespace grapevine {
-namespace {
+namespace records_test {
 
 // ---- the ledger ----
 
@@ -178,5 +178,5 @@ TEST(ModelAverage, BuffersAreAveragedAsTheModelIs) {
   EXPECT_TRUE(at::equal(average.buffers().read(), at::full({3}, 30.0F)));
 }
 
-}  // namespace
+}  // namespace records_test
 }  // namespace grapevine

@@ -16,7 +16,7 @@
 #include "actors/run/step_times.hpp"
 
 namespace grapevine {
-namespace {
+namespace bounds_test {
 
 constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 
@@ -160,5 +160,5 @@ TEST(Bounds, ACheckpointThatIsWrittenRankByRankGivesSignsOfLife) {
   self->send_exit(writer, caf::exit_reason::user_shutdown);
 }
 
-}  // namespace
+}  // namespace bounds_test
 }  // namespace grapevine

@@ -8,7 +8,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace compressed_run_test {
 
 using sim::Keys;
 using sim::operator+;
@@ -146,5 +146,5 @@ TEST(CompressedRun, TheTransportCountsTheBytesOfTheFormulas) {
   }
 }
 
-}  // namespace
+}  // namespace compressed_run_test
 }  // namespace grapevine

@@ -7,7 +7,7 @@
 #include <set>
 
 namespace grapevine {
-namespace {
+namespace delay_test {
 
 using std::chrono::milliseconds;
 
@@ -96,5 +96,5 @@ TEST(Delay, BadTermsSayWhatWasExpected) {
   }
 }
 
-}  // namespace
+}  // namespace delay_test
 }  // namespace grapevine

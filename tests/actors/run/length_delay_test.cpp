@@ -8,7 +8,7 @@
 #include "net/inproc/inproc.hpp"
 
 namespace grapevine {
-namespace {
+namespace length_delay_test {
 
 std::int64_t length_at(Rank rank, Step step) { return 6 + (17 * rank + 31 * step) % 97; }
 
@@ -86,5 +86,5 @@ TEST(LengthDelay, AllReduceWaitsForTheLongestBatch) {
   EXPECT_NEAR(end, total, 1e-9);
 }
 
-}  // namespace
+}  // namespace length_delay_test
 }  // namespace grapevine

@@ -15,7 +15,7 @@
 #include "gpu/quadratic_compute.hpp"
 
 namespace grapevine {
-namespace {
+namespace loss_test {
 
 constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 
@@ -634,5 +634,5 @@ TEST(ResumeHint, IsFoundWhereItWasPut) {
   EXPECT_EQ(run_folder_of("elsewhere/final"), "elsewhere/final");
 }
 
-}  // namespace
+}  // namespace loss_test
 }  // namespace grapevine

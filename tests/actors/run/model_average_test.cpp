@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace grapevine {
-namespace {
+namespace model_average_test {
 
 FrozenTensor model(std::uint64_t seed, std::int64_t d) {
   at::manual_seed(seed);
@@ -45,5 +45,5 @@ TEST(ModelAverage, RelativeDistance) {
   EXPECT_DOUBLE_EQ(relative_distance(a, b), std::sqrt(13.0) / 2);
 }
 
-}  // namespace
+}  // namespace model_average_test
 }  // namespace grapevine

@@ -11,7 +11,7 @@
 #include "tests/actors/virtual_actors.hpp"
 
 namespace grapevine {
-namespace {
+namespace peer_test {
 
 struct Received : Inbox {
   void deliver(Envelope envelope) override { envelopes.push_back(std::move(envelope)); }
@@ -103,5 +103,5 @@ TEST_F(PeerCut, EndsWithTheMarkerOfTheLastChannel) {
   EXPECT_EQ(snapshots(), std::vector<std::int64_t>{1});
 }
 
-}  // namespace
+}  // namespace peer_test
 }  // namespace grapevine

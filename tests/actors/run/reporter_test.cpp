@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace grapevine {
-namespace {
+namespace reporter_test {
 
 constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 
@@ -183,5 +183,5 @@ TEST_F(ReporterTest, EverythingComesInOrderAndTheEndLast) {
   EXPECT_GE(disk_->idle, 1);
 }
 
-}  // namespace
+}  // namespace reporter_test
 }  // namespace grapevine

@@ -12,7 +12,7 @@
 #include "net/inproc/inproc.hpp"
 
 namespace grapevine {
-namespace {
+namespace resumed_run_test {
 
 struct Heard : RunObserver {
   void on_step(const StepReport& report) override { steps.push_back(report); }
@@ -140,5 +140,5 @@ TEST(ResumedRun, EndsInTheStateOfTheStraightOne) {
   }
 }
 
-}  // namespace
+}  // namespace resumed_run_test
 }  // namespace grapevine

@@ -9,7 +9,7 @@
 #include "tests/actors/virtual_actors.hpp"
 
 namespace grapevine {
-namespace {
+namespace supervisor_test {
 
 class Ending : public RunObserver {
  public:
@@ -285,5 +285,5 @@ TEST_F(SupervisorTest, SaysWhoseStateACheckpointWaitsFor) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace supervisor_test
 }  // namespace grapevine

@@ -11,7 +11,7 @@
 #include "actors/cluster/rendezvous.hpp"
 
 namespace grapevine {
-namespace {
+namespace validate_test {
 
 // Three workers and two servers, which hold three and two of five parameters.
 World world() { return {3, 5, 2, 5, 2}; }
@@ -173,5 +173,5 @@ TEST(Validate, TheRunWaitsLongerThanSilenceLasts) {
   EXPECT_EQ(patience_behind_silence(seconds(10), 125'000'000), seconds(30));
 }
 
-}  // namespace
+}  // namespace validate_test
 }  // namespace grapevine

@@ -15,7 +15,7 @@
 #include "net/inproc/inproc.hpp"
 
 namespace grapevine {
-namespace {
+namespace virtual_run_test {
 
 struct Quiet : RunObserver {
   void on_step(const StepReport& report) override { steps.push_back(report); }
@@ -967,5 +967,5 @@ TEST(RealRun, GivesTheBitsOfAVirtualOne) {
   }
 }
 
-}  // namespace
+}  // namespace virtual_run_test
 }  // namespace grapevine

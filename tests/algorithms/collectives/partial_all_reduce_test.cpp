@@ -13,7 +13,7 @@
 #include "messages/random.hpp"
 
 namespace grapevine {
-namespace {
+namespace partial_all_reduce_test {
 
 constexpr std::int32_t kRanks[] = {1, 2, 3, 5, 6, 7, 8};
 
@@ -392,5 +392,5 @@ TEST(PartialAllReduce, SavedInAnyStateItGoesOnAlike) {
     }
 }
 
-}  // namespace
+}  // namespace partial_all_reduce_test
 }  // namespace grapevine

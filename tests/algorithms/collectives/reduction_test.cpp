@@ -17,7 +17,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace reduction_test {
 
 constexpr std::int32_t kRanks[] = {1, 2, 3, 4, 5, 6, 7, 8};
 const std::vector<std::string> kSparseReduces = {"all-gather", "all-gather-reselect", "butterfly",
@@ -548,5 +548,5 @@ TEST(Reduction, RefusesWhatIsNoVectorOfItsSender) {
   EXPECT_THROW(reduction->take_sum(), InvariantBroken);
 }
 
-}  // namespace
+}  // namespace reduction_test
 }  // namespace grapevine

@@ -15,7 +15,7 @@
 #include "messages/random.hpp"
 
 namespace grapevine {
-namespace {
+namespace ring_all_reduce_test {
 
 using testing::HasSubstr;
 
@@ -504,5 +504,5 @@ TEST(CollectiveInbox, RefusesADamagedState) {
   EXPECT_EQ(inbox.size(), 1U);
 }
 
-}  // namespace
+}  // namespace ring_all_reduce_test
 }  // namespace grapevine

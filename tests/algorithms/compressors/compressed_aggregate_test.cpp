@@ -14,7 +14,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace compressed_aggregate_test {
 
 using sim::Keys;
 using sim::RoleWorld;
@@ -192,5 +192,5 @@ TEST(MomentumCorrection, EntriesDroppedOnTheWayKeepTheirMomentum) {
     EXPECT_TRUE(at::equal(kept(*ranks[r], "velocity"), at::zeros({2})));
 }
 
-}  // namespace
+}  // namespace compressed_aggregate_test
 }  // namespace grapevine

@@ -9,12 +9,12 @@
 #include <limits>
 
 #include "algorithms/compressors/error_feedback.hpp"
-#include "algorithms/wiring/registry.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/codec.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace compressor_test {
 
 using testing::HasSubstr;
 
@@ -545,5 +545,5 @@ TEST(CompressionWiring, MomentumCorrectionNeedsMomentum) {
   EXPECT_THAT(make().error().message, HasSubstr("'adam'"));
 }
 
-}  // namespace
+}  // namespace compressor_test
 }  // namespace grapevine

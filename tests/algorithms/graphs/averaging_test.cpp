@@ -7,7 +7,7 @@
 #include <tuple>
 
 namespace grapevine {
-namespace {
+namespace averaging_test {
 
 using TopologyPtr = std::shared_ptr<const Topology>;
 using Kind = AveragingMessage::Kind;
@@ -321,5 +321,5 @@ TEST(Averaging, BadArgumentsAreNamed) {
   }
 }
 
-}  // namespace
+}  // namespace averaging_test
 }  // namespace grapevine

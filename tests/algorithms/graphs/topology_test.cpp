@@ -13,7 +13,7 @@
 #include "algorithms/graphs/gossip_graph.hpp"
 
 namespace grapevine {
-namespace {
+namespace topology_test {
 
 using Lists = Topology::Lists;
 using TopologyPtr = std::shared_ptr<const Topology>;
@@ -658,5 +658,5 @@ TEST_F(EdgeList, PartsThatNeverMeetAreCounted) {
   EXPECT_EQ(parts_with("5 0\n"), 5);
 }
 
-}  // namespace
+}  // namespace topology_test
 }  // namespace grapevine

@@ -12,7 +12,7 @@
 #include "messages/check.hpp"
 
 namespace grapevine {
-namespace {
+namespace fused_kernels_test {
 
 at::Tensor normal(std::int64_t n, std::uint64_t seed) {
   return at::randn({n}, at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat);
@@ -94,5 +94,5 @@ TEST(FusedKernels, QuantisedNumbersAreWithinAStep) {
   EXPECT_THROW(kernels::half_pack(x, at::kDouble), InvariantBroken);
 }
 
-}  // namespace
+}  // namespace fused_kernels_test
 }  // namespace grapevine

@@ -13,7 +13,7 @@
 #include "messages/check.hpp"
 
 namespace grapevine {
-namespace {
+namespace kernels_test {
 
 using kernels::SgdStep;
 
@@ -272,5 +272,5 @@ TEST(Kernels, ClipDoesNotDependOnThreads) {
   at::set_num_threads(before);
 }
 
-}  // namespace
+}  // namespace kernels_test
 }  // namespace grapevine

@@ -16,7 +16,7 @@
 #include "messages/random.hpp"
 
 namespace grapevine {
-namespace {
+namespace sparse_vector_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -314,5 +314,5 @@ TEST(SparseVector, PackedReadsBackAndNothingElseDoes) {
   EXPECT_THAT(refusal(other), HasSubstr("no list"));
 }
 
-}  // namespace
+}  // namespace sparse_vector_test
 }  // namespace grapevine

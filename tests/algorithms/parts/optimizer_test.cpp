@@ -13,7 +13,7 @@
 #include "messages/frozen_tensor.hpp"
 
 namespace grapevine {
-namespace {
+namespace optimizer_test {
 
 using testing::HasSubstr;
 
@@ -316,5 +316,5 @@ TEST(Optimizer, RefusesBadConfigurations) {
   EXPECT_EQ(config_error({"adam", 0.9, true}), "") << "momentum is not Adam's";
 }
 
-}  // namespace
+}  // namespace optimizer_test
 }  // namespace grapevine

@@ -12,7 +12,7 @@
 #include "messages/random.hpp"
 
 namespace grapevine {
-namespace {
+namespace server_rules_test {
 
 constexpr std::int64_t kSize = 257;
 
@@ -186,5 +186,5 @@ TEST(ServerRules, RefusesTensorsThatDoNotFit) {
   EXPECT_THROW(kernels::advance_proxy(a, b, a, 1, 0, 0), InvariantBroken);
 }
 
-}  // namespace
+}  // namespace server_rules_test
 }  // namespace grapevine

@@ -5,7 +5,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace aggregate_test {
 
 using sim::RoleWorld;
 using sim::WorldConfig;
@@ -194,5 +194,5 @@ TEST(Aggregate, ClipsTheMeanOrEachRanksOwn) {
   }
 }
 
-}  // namespace
+}  // namespace aggregate_test
 }  // namespace grapevine

@@ -8,7 +8,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace bilateral_test {
 
 using sim::distance;
 using sim::pull;
@@ -285,5 +285,5 @@ TEST(Bilateral, RefusesGraphsThatAreNotBipartiteAndNamesThoseThatFit) {
   }
 }
 
-}  // namespace
+}  // namespace bilateral_test
 }  // namespace grapevine

@@ -14,12 +14,12 @@
 #include "algorithms/kernels/sparse_vector.hpp"
 #include "algorithms/parts/server_rules.hpp"
 #include "algorithms/schedules.hpp"
-#include "algorithms/wiring/registry.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace boundaries_test {
 
 // ---- schedules ----
 
@@ -263,5 +263,5 @@ TEST(ServerRules, ComposedOfAtenCallsTheyAreTheLoops) {
   EXPECT_GT(at_five, 0);
 }
 
-}  // namespace
+}  // namespace boundaries_test
 }  // namespace grapevine

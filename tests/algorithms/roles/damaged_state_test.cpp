@@ -12,13 +12,14 @@
 
 #include "algorithms/collectives/reduction.hpp"
 #include "algorithms/compressors/error_feedback.hpp"
+#include "algorithms/roles/make_role.hpp"
 #include "algorithms/roles/parcels.hpp"
 #include "algorithms/roles/service_queue.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace damaged_state_test {
 
 using sim::RoleWorld;
 using sim::WorldConfig;
@@ -411,5 +412,5 @@ TEST(DamagedState, OfErrorFeedbackLeavesItAsBefore) {
   }
 }
 
-}  // namespace
+}  // namespace damaged_state_test
 }  // namespace grapevine

@@ -11,7 +11,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace dead_ranks_test {
 
 using sim::Keys;
 using sim::OnTheWire;
@@ -132,5 +132,5 @@ TEST(DeadRanks, HoldUpNobody) {
       }
 }
 
-}  // namespace
+}  // namespace dead_ranks_test
 }  // namespace grapevine

@@ -5,7 +5,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace difference_gossip_test {
 
 using sim::Keys;
 using sim::RoleWorld;
@@ -245,5 +245,5 @@ TEST(DifferenceGossip, EveryContributionIsCommittedOnceAndIsFresh) {
   }
 }
 
-}  // namespace
+}  // namespace difference_gossip_test
 }  // namespace grapevine

@@ -12,7 +12,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace disagreeing_servers_test {
 
 using sim::Keys;
 using sim::RoleWorld;
@@ -333,5 +333,5 @@ TEST(PackedCommits, FollowTheWarmUpOfTheDensity) {
   for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(entries[rank], expected) << "rank " << rank;
 }
 
-}  // namespace
+}  // namespace disagreeing_servers_test
 }  // namespace grapevine

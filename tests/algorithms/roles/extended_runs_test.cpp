@@ -4,7 +4,7 @@
 #include "tests/sim/pressed_wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace extended_runs_test {
 
 using sim::Keys;
 using sim::operator+;
@@ -102,5 +102,5 @@ TEST(ExtendedRuns, OfEveryWiringComeToTheirNewEnd) {
     }
 }
 
-}  // namespace
+}  // namespace extended_runs_test
 }  // namespace grapevine

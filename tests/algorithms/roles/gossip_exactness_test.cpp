@@ -13,7 +13,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace gossip_exactness_test {
 
 using sim::distance;
 using sim::Keys;
@@ -343,5 +343,5 @@ TEST(OverlappedLocalSteps, SaveAndLoadAndTheOrderOfMessagesChangeNothing) {
     }
 }
 
-}  // namespace
+}  // namespace gossip_exactness_test
 }  // namespace grapevine

@@ -11,7 +11,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace gossip_test {
 
 using sim::distance;
 using sim::pull;
@@ -547,5 +547,5 @@ TEST(Gossip, WaitsForRanksThatStillCome) {
   EXPECT_GT(leaves, 100);
 }
 
-}  // namespace
+}  // namespace gossip_test
 }  // namespace grapevine

@@ -8,7 +8,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace group_test {
 
 using sim::pull;
 using sim::RoleWorld;
@@ -162,5 +162,5 @@ TEST(Group, SaveAndLoadInTheMiddleComeToAnEnd) {
   }
 }
 
-}  // namespace
+}  // namespace group_test
 }  // namespace grapevine

@@ -9,7 +9,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace hierarchy_test {
 
 using sim::distance;
 using sim::pull;
@@ -218,5 +218,5 @@ TEST(Hierarchy, RefusesNodesThatAreNotFull) {
       << parts.error().message;
 }
 
-}  // namespace
+}  // namespace hierarchy_test
 }  // namespace grapevine

@@ -8,7 +8,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace late_messages_test {
 
 using sim::pull;
 using sim::RoleWorld;
@@ -133,5 +133,5 @@ TEST(Bilateral, AsksAllPartnersOfARoundInTheirOrder) {
     }
 }
 
-}  // namespace
+}  // namespace late_messages_test
 }  // namespace grapevine

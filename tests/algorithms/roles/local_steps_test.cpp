@@ -6,7 +6,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace local_steps_test {
 
 using sim::Keys;
 using sim::RoleWorld;
@@ -161,5 +161,5 @@ TEST(LocalSteps, RefusesPartsThatDoNotFit) {
   says({{"exchange", "gossip"}, {"pack", "difference"}}, "gossip mixes models");
 }
 
-}  // namespace
+}  // namespace local_steps_test
 }  // namespace grapevine

@@ -15,7 +15,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace packed_commits_test {
 
 using sim::Keys;
 using sim::plan_of;
@@ -419,5 +419,5 @@ TEST(PackedCommits, ModelsAreNotCommittedCompressed) {
       << message;
 }
 
-}  // namespace
+}  // namespace packed_commits_test
 }  // namespace grapevine

@@ -5,7 +5,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace partial_test {
 
 using sim::RoleWorld;
 using sim::WorldConfig;
@@ -284,5 +284,5 @@ TEST(Partial, WiringsThatDoNotFitAreRefused) {
   EXPECT_FALSE(make_parts(plan, {}, *LrSchedule::make(rate), {}, 4).ok());
 }
 
-}  // namespace
+}  // namespace partial_test
 }  // namespace grapevine

@@ -10,7 +10,7 @@
 #include "tests/sim/pressed_wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace saved_runs_test {
 
 using sim::PressedWiring;
 using sim::RoleWorld;
@@ -190,5 +190,5 @@ TEST_P(SavedRuns, AreTheRunsThatWereNotSaved) {
 INSTANTIATE_TEST_SUITE_P(Wirings, SavedRuns, testing::ValuesIn(sim::pressed_wirings()),
                          [](const auto& info) { return info.param.name; });
 
-}  // namespace
+}  // namespace saved_runs_test
 }  // namespace grapevine

@@ -10,7 +10,7 @@
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
-namespace {
+namespace server_test {
 
 using sim::distance;
 using sim::Keys;
@@ -532,5 +532,5 @@ TEST(ServiceMeter, CountsInversionsWaitsAndOccupancy) {
   EXPECT_NEAR(*meter.measures().number("occupancy"), 0.8, 1e-12);
 }
 
-}  // namespace
+}  // namespace server_test
 }  // namespace grapevine

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 namespace grapevine {
-namespace {
+namespace average_command_test {
 
 struct Outcome {
   Expected<void> result;
@@ -162,5 +162,5 @@ TEST(AverageCommand, FileEnvironmentAndCommandLineInThisOrder) {
   EXPECT_FALSE(run("--config /nowhere.toml").result.ok());
 }
 
-}  // namespace
+}  // namespace average_command_test
 }  // namespace grapevine

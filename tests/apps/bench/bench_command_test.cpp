@@ -14,7 +14,7 @@
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
-namespace {
+namespace bench_command_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -222,5 +222,5 @@ TEST(BenchPartial, RefusesWhatItCannotMeasure) {
   expect_refused({"bench", "partial", "--ranks", "4", "--quorum", "5"}, {"--quorum 5", "1..4"});
 }
 
-}  // namespace
+}  // namespace bench_command_test
 }  // namespace grapevine

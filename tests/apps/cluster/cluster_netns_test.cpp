@@ -16,7 +16,7 @@
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
-namespace {
+namespace cluster_netns_test {
 
 class SlowLinks : public testing::TestWithParam<std::string> {
  protected:
@@ -71,5 +71,5 @@ TEST_P(SlowLinks, TrainsWithTheSameBitsAsOneProcess) {
 INSTANTIATE_TEST_SUITE_P(Transports, SlowLinks, testing::Values("tcp", "ucx"),
                          [](const auto& info) { return info.param; });
 
-}  // namespace
+}  // namespace cluster_netns_test
 }  // namespace grapevine

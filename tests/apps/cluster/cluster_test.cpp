@@ -22,7 +22,7 @@
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
-namespace {
+namespace cluster_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -476,5 +476,5 @@ TEST_F(ClusterErrors, AProcessThatFallsSilentEndsTheRun) {
   }
 }
 
-}  // namespace
+}  // namespace cluster_test
 }  // namespace grapevine

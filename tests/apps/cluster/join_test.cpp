@@ -18,7 +18,7 @@
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
-namespace {
+namespace join_test {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
@@ -205,5 +205,5 @@ TEST_F(Job, WaitsForTheHostToHaveAnAddress) {
   EXPECT_EQ(other->wait().exit_code, 0) << other->so_far().describe();
 }
 
-}  // namespace
+}  // namespace join_test
 }  // namespace grapevine

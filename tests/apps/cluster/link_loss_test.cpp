@@ -13,7 +13,7 @@
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
-namespace {
+namespace link_loss_test {
 
 namespace fs = std::filesystem;
 
@@ -54,5 +54,5 @@ TEST(LinkLoss, ALinkThatIsCutEndsTheRunByItsName) {
   }
 }
 
-}  // namespace
+}  // namespace link_loss_test
 }  // namespace grapevine

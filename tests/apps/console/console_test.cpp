@@ -14,7 +14,7 @@
 #include "messages/check.hpp"
 
 namespace grapevine {
-namespace {
+namespace console_test {
 
 using std::chrono::hours;
 using std::chrono::microseconds;
@@ -389,5 +389,5 @@ TEST_F(ProgressTest, NothingToDoAndMoreThanAllAreShownAsTheyAre) {
   EXPECT_THAT(screen().line(), Not(HasSubstr("left")));
 }
 
-}  // namespace
+}  // namespace console_test
 }  // namespace grapevine

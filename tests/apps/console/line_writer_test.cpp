@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace grapevine {
-namespace {
+namespace line_writer_test {
 
 void write_text(Console& console, const JobLine& line) {
   (line.to_err ? console.err : console.out) << line.text << '\n';
@@ -163,5 +163,5 @@ TEST(LineWriter, ARequestToStopEndsTheWaitForAReaderThatStandsStill) {
   }
 }
 
-}  // namespace
+}  // namespace line_writer_test
 }  // namespace grapevine

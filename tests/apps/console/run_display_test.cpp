@@ -14,7 +14,7 @@
 #include <spdlog/spdlog.h>
 
 namespace grapevine {
-namespace {
+namespace run_display_test {
 
 Timestamp no_time() { return Timestamp{0}; }
 
@@ -124,5 +124,5 @@ TEST(RunDisplay, AReaderThatStandsStillHoldsNobodyUp) {
   EXPECT_EQ(out.str(), "") << "nothing more once it is left behind";
 }
 
-}  // namespace
+}  // namespace run_display_test
 }  // namespace grapevine

@@ -13,7 +13,7 @@
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
-namespace {
+namespace still_reader_test {
 
 namespace fs = std::filesystem;
 
@@ -111,5 +111,5 @@ TEST(StillReader, AFileThatTakesNothingDoesNotHoldTheEndUp) {
   EXPECT_TRUE(fs::exists(out / "summary.json"));
 }
 
-}  // namespace
+}  // namespace still_reader_test
 }  // namespace grapevine

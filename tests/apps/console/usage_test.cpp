@@ -8,7 +8,7 @@
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
-namespace {
+namespace usage_test {
 
 namespace fs = std::filesystem;
 
@@ -160,5 +160,5 @@ TEST(Usage, HelpOfLaunchNamesTheCommandBehindIt) {
       << result.describe();
 }
 
-}  // namespace
+}  // namespace usage_test
 }  // namespace grapevine

@@ -13,7 +13,7 @@
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
-namespace {
+namespace examples_test {
 
 namespace fs = std::filesystem;
 
@@ -234,5 +234,5 @@ TEST(ClusterExamples, EveryOptionExists) {
   EXPECT_GT(options, 20u);
 }
 
-}  // namespace
+}  // namespace examples_test
 }  // namespace grapevine

@@ -21,7 +21,7 @@
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
-namespace {
+namespace launch_command_test {
 
 namespace fs = std::filesystem;
 
@@ -751,5 +751,5 @@ TEST(LaunchCommand, BadUsageIsOneClearLine) {
   expect_error(run_process({"launch", "-n", "2", "--", "trian"}), 2, "did you mean 'train'");
 }
 
-}  // namespace
+}  // namespace launch_command_test
 }  // namespace grapevine

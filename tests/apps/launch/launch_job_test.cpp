@@ -10,7 +10,7 @@
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
-namespace {
+namespace launch_job_test {
 
 // Processes of this machine that run a shell script, with their rank in RANK.
 std::vector<LaunchedCommand> scripts(std::int32_t count, const std::string& body,
@@ -84,5 +84,5 @@ TEST(LaunchJob, SaysWhomItWaitsForAndWhy) {
             "launch: rank 0 is silent: waiting up to 60 s for rank 0 on here to end\n");
 }
 
-}  // namespace
+}  // namespace launch_job_test
 }  // namespace grapevine

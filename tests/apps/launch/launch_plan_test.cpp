@@ -9,7 +9,7 @@
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
-namespace {
+namespace launch_plan_test {
 
 TEST(LaunchPlan, ReadsHostfiles) {
   const auto hosts = parse_hostfile(
@@ -116,5 +116,5 @@ TEST(LaunchPlan, FindsAndTakesOutOptions) {
             (std::vector<std::string>{"train", "--out", "a", "--out=b", "--json"}));
 }
 
-}  // namespace
+}  // namespace launch_plan_test
 }  // namespace grapevine

@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace grapevine {
-namespace {
+namespace launcher_environment_test {
 
 using Environment = std::map<std::string, std::string>;
 
@@ -350,5 +350,5 @@ TEST(LauncherEnvironment, AnyVariablesGiveAnErrorOrAProcessInsideItsJob) {
   EXPECT_GT(errors, 1000);
 }
 
-}  // namespace
+}  // namespace launcher_environment_test
 }  // namespace grapevine

@@ -13,7 +13,7 @@
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
-namespace {
+namespace event_file_test {
 
 namespace fs = std::filesystem;
 using tensorboard::Event;
@@ -155,5 +155,5 @@ TEST(TensorBoardLog, WarnsOnceWhereItCannotWrite) {
   EXPECT_NE(warnings[0].find("rank-0000"), std::string::npos) << warnings[0];
 }
 
-}  // namespace
+}  // namespace event_file_test
 }  // namespace grapevine

@@ -15,7 +15,7 @@
 #include "tests/apps/monitoring/http_get.hpp"
 
 namespace grapevine {
-namespace {
+namespace metrics_endpoint_test {
 
 constexpr char kLoopback[] = "127.0.0.1";
 
@@ -218,5 +218,5 @@ TEST(MetricsEndpoint, ManyIdleClientsAreCutOff) {
   EXPECT_TRUE(served);
 }
 
-}  // namespace
+}  // namespace metrics_endpoint_test
 }  // namespace grapevine

@@ -20,7 +20,7 @@
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
-namespace {
+namespace node_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -436,5 +436,5 @@ TEST(NodeErrors, ASignalEndsTheWaitingForAFirstNode) {
   EXPECT_EQ(node.wait().exit_code, 0) << node.so_far().describe();
 }
 
-}  // namespace
+}  // namespace node_test
 }  // namespace grapevine

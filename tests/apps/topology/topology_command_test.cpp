@@ -12,7 +12,7 @@
 #include "algorithms/graphs/topology.hpp"
 
 namespace grapevine {
-namespace {
+namespace topology_command_test {
 
 struct Outcome {
   Expected<void> result;
@@ -159,5 +159,5 @@ TEST(TopologyCommand, UsageErrorsAreLeftToTheParser) {
   EXPECT_THROW(run("--ranks 4"), CLI::ParseError);
 }
 
-}  // namespace
+}  // namespace topology_command_test
 }  // namespace grapevine

@@ -17,7 +17,7 @@
 #include "tests/apps/zoo/models/script_model.hpp"
 
 namespace grapevine {
-namespace {
+namespace adversity_test {
 
 namespace fs = std::filesystem;
 
@@ -269,5 +269,5 @@ TEST(Adversity, MetricsAreThereWhileTheRunGoesOn) {
   EXPECT_TRUE(fs::exists(out / "tensorboard/rank-0001"));
 }
 
-}  // namespace
+}  // namespace adversity_test
 }  // namespace grapevine

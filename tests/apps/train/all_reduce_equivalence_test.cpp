@@ -10,7 +10,7 @@
 #include "net/inproc/inproc.hpp"
 
 namespace grapevine {
-namespace {
+namespace all_reduce_equivalence_test {
 
 constexpr std::int64_t kCombinedBatch = 120;  // divisible by every P below
 constexpr double kRate = 0.02;
@@ -108,5 +108,5 @@ TEST(AllReduceEquivalence, Resnet20EqualsSgdOnTheMeanOfShardGradients) {
   }
 }
 
-}  // namespace
+}  // namespace all_reduce_equivalence_test
 }  // namespace grapevine

@@ -13,7 +13,7 @@
 #include "tests/apps/zoo/data/cifar_folder.hpp"
 
 namespace grapevine {
-namespace {
+namespace compressed_training_test {
 
 using nlohmann::json;
 
@@ -149,5 +149,5 @@ TEST(CompressedTraining, GTopKFollowsDenseResnet20OnCifar) {
   EXPECT_LT(sparse["bytes_sent"].get<double>(), 0.25 * dense["bytes_sent"].get<double>());
 }
 
-}  // namespace
+}  // namespace compressed_training_test
 }  // namespace grapevine

@@ -11,7 +11,7 @@
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
-namespace {
+namespace device_command_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -105,5 +105,5 @@ TEST(TrainDevice, SeveralDevicesTrainAsOneDoes) {
   }
 }
 
-}  // namespace
+}  // namespace device_command_test
 }  // namespace grapevine

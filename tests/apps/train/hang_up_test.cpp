@@ -10,7 +10,7 @@
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
-namespace {
+namespace hang_up_test {
 
 namespace fs = std::filesystem;
 
@@ -97,5 +97,5 @@ TEST(Crash, PrintsNoStackTrace) {
   EXPECT_EQ(result.err.find("backtrace"), std::string::npos) << result.describe();
 }
 
-}  // namespace
+}  // namespace hang_up_test
 }  // namespace grapevine

@@ -9,7 +9,7 @@
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
-namespace {
+namespace limits_test {
 
 namespace fs = std::filesystem;
 
@@ -143,5 +143,5 @@ TEST(Limits, FilesThatMayNotGrowEndTheRunWithTheirName) {
   }
 }
 
-}  // namespace
+}  // namespace limits_test
 }  // namespace grapevine

@@ -10,7 +10,7 @@
 #include "tests/apps/train/train_run.hpp"
 
 namespace grapevine {
-namespace {
+namespace momentum_option_test {
 
 ProcessResult train(const TemporaryDirectory& folder, const std::vector<std::string>& more) {
   const std::vector<std::string> arguments = {"train",
@@ -70,5 +70,5 @@ TEST(MomentumOption, TheFirstLineSaysThatTheDefaultIsNotUsed) {
   EXPECT_NE(result.err.find("2 steps, without momentum"), std::string::npos) << result.describe();
 }
 
-}  // namespace
+}  // namespace momentum_option_test
 }  // namespace grapevine

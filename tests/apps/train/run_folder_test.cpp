@@ -17,7 +17,7 @@
 #include "tests/file_size_limit.hpp"
 
 namespace grapevine {
-namespace {
+namespace run_folder_test {
 
 namespace fs = std::filesystem;
 
@@ -240,5 +240,5 @@ TEST(RunFolder, OtherSamplesAreRefused) {
       << other.describe();
 }
 
-}  // namespace
+}  // namespace run_folder_test
 }  // namespace grapevine

@@ -16,7 +16,7 @@
 #include "tests/file_size_limit.hpp"
 
 namespace grapevine {
-namespace {
+namespace run_output_test {
 
 namespace fs = std::filesystem;
 
@@ -309,5 +309,5 @@ TEST_F(RunOutputTest, ValidationsAreOnDiskAtOnce) {
   EXPECT_NE(rows().find(",0.625,"), std::string::npos) << rows();
 }
 
-}  // namespace
+}  // namespace run_output_test
 }  // namespace grapevine

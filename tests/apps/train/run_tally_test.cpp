@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace grapevine {
-namespace {
+namespace run_tally_test {
 
 // Ranks that train at their own pace may take more steps than were planned.
 TEST(RunTally, NoStepIsBeyondTheLast) {
@@ -22,5 +22,5 @@ TEST(RunTally, NoStepIsBeyondTheLast) {
   }
 }
 
-}  // namespace
+}  // namespace run_tally_test
 }  // namespace grapevine

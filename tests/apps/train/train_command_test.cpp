@@ -20,7 +20,7 @@
 #include "tests/apps/zoo/models/script_model.hpp"
 
 namespace grapevine {
-namespace {
+namespace train_command_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -628,5 +628,5 @@ TEST(TrainCommand, ReachesItsAccuracyOnMnist) {
   EXPECT_GE(json::parse(ProcessResult::last_line(result.out))["test_accuracy"], 0.97);
 }
 
-}  // namespace
+}  // namespace train_command_test
 }  // namespace grapevine

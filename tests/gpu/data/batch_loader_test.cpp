@@ -11,7 +11,7 @@
 #include "tests/gpu/tiny_data.hpp"
 
 namespace grapevine {
-namespace {
+namespace batch_loader_test {
 
 constexpr std::uint64_t kSeed = 4;
 
@@ -214,5 +214,5 @@ TEST(BatchLoader, WithoutReadingAheadAFastReadIsReady) {
   EXPECT_FALSE(BatchLoader(slow_data(), sampler, 0, options(0, 3)).ready(7));
 }
 
-}  // namespace
+}  // namespace batch_loader_test
 }  // namespace grapevine

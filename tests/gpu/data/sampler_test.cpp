@@ -8,7 +8,7 @@
 #include <set>
 
 namespace grapevine {
-namespace {
+namespace sampler_test {
 
 struct Shape {
   std::uint64_t seed;
@@ -188,5 +188,5 @@ TEST(Sampler, SaysWhichBatchFits) {
   EXPECT_FALSE(Sampler::make(0, 10, 1, 0).ok());
 }
 
-}  // namespace
+}  // namespace sampler_test
 }  // namespace grapevine

@@ -18,7 +18,7 @@
 #include <random>
 
 namespace grapevine {
-namespace {
+namespace gpu_claims_test {
 
 using Ids = std::vector<std::string>;
 constexpr Duration kLong = std::chrono::seconds(30);
@@ -150,5 +150,5 @@ TEST_F(Claims, OthersFilesAreNotBelieved) {
   EXPECT_EQ(GpuClaims::post(folder_ + "/no/such", "host:1", 1, {}).error().code, Errc::io);
 }
 
-}  // namespace
+}  // namespace gpu_claims_test
 }  // namespace grapevine

@@ -12,7 +12,7 @@
 #include "gpu/replicas/replica_barrier.hpp"
 
 namespace grapevine {
-namespace {
+namespace gradient_group_test {
 
 at::Device gpu(int index) { return {at::kCUDA, static_cast<at::DeviceIndex>(index)}; }
 
@@ -111,5 +111,5 @@ TEST(ReplicaBarrier, EndsForAllWhenOneDoesNotComeOrEndsIt) {
   ender.join();
 }
 
-}  // namespace
+}  // namespace gradient_group_test
 }  // namespace grapevine

@@ -16,7 +16,7 @@
 #include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {
-namespace {
+namespace launch_gate_test {
 
 constexpr Duration kLong = std::chrono::seconds(60);
 constexpr Duration kShort = std::chrono::milliseconds(20);
@@ -230,5 +230,5 @@ TEST(ReplicaLaunch, AGateThatDoesNotCloseIsATimeoutForAll) {
   EXPECT_EQ(launches, 0);
 }
 
-}  // namespace
+}  // namespace launch_gate_test
 }  // namespace grapevine

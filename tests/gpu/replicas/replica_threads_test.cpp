@@ -13,7 +13,7 @@
 #include "gpu/replicas/replicated_compute.hpp"
 
 namespace grapevine {
-namespace {
+namespace replica_threads_test {
 
 TEST(ReplicaThreads, WaitReturnsWhenAllHaveEndedAndLetGo) {
   ReplicaThreads threads(3);
@@ -81,5 +81,5 @@ TEST(ReplicaThreads, AReplicaAlwaysComputesOnTheSameThread) {
   EXPECT_EQ(all.size(), kReplicas);
 }
 
-}  // namespace
+}  // namespace replica_threads_test
 }  // namespace grapevine

@@ -18,7 +18,7 @@
 #include "tests/gpu/tiny_compute.hpp"
 
 namespace grapevine {
-namespace {
+namespace replicated_compute_test {
 
 constexpr std::int64_t kBatch = 12;
 constexpr Duration kPatience = std::chrono::seconds(30);
@@ -290,5 +290,5 @@ TEST(ReplicatedCompute, AllComputeAnOverflowAgain) {
   EXPECT_GT(group->passes(), 3);
 }
 
-}  // namespace
+}  // namespace replicated_compute_test
 }  // namespace grapevine

@@ -11,7 +11,7 @@
 #include "tests/conformance/transport_suite.hpp"
 
 namespace grapevine::conformance {
-namespace {
+namespace inproc_test {
 
 class InprocWorld {
  public:
@@ -140,5 +140,5 @@ TEST(Inproc, RanksOutsideTheWorldBreakAnInvariant) {
   EXPECT_THROW(transport->detach(-1), InvariantBroken);
 }
 
-}  // namespace
+}  // namespace inproc_test
 }  // namespace grapevine::conformance

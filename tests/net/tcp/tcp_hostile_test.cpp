@@ -16,7 +16,7 @@
 #include "tests/net/tcp/tcp_world.hpp"
 
 namespace grapevine::conformance {
-namespace {
+namespace tcp_hostile_test {
 
 using namespace std::chrono_literals;
 using Bytes = std::vector<std::byte>;
@@ -315,5 +315,5 @@ TEST(TcpHostile, ControlFramesBetweenMessagesAreFine) {
   EXPECT_EQ(world.inbox(0).messages_from(2).size(), 3u);
 }
 
-}  // namespace
+}  // namespace tcp_hostile_test
 }  // namespace grapevine::conformance

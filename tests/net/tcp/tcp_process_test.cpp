@@ -13,7 +13,7 @@
 #include "tests/net/tcp/tcp_world.hpp"
 
 namespace grapevine::conformance {
-namespace {
+namespace tcp_process_test {
 
 using namespace std::chrono_literals;
 
@@ -198,5 +198,5 @@ TEST_F(TcpProcess, ACleanEndFlushesWhatWasSent) {
   EXPECT_EQ(other_->wait().exit_code, 0);
 }
 
-}  // namespace
+}  // namespace tcp_process_test
 }  // namespace grapevine::conformance

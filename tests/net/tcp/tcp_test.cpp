@@ -14,7 +14,7 @@
 #include "tests/net/tcp/tcp_world.hpp"
 
 namespace grapevine::conformance {
-namespace {
+namespace tcp_test {
 
 using namespace std::chrono_literals;
 
@@ -328,5 +328,5 @@ TEST(TcpAddress, SplitsWhatItJoins) {
   }
 }
 
-}  // namespace
+}  // namespace tcp_test
 }  // namespace grapevine::conformance

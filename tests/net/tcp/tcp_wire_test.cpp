@@ -9,7 +9,7 @@
 #include "tests/net/tcp/tcp_world.hpp"
 
 namespace grapevine::conformance {
-namespace {
+namespace tcp_wire_test {
 
 // The event loop meets a broken invariant: local ranks hear that all others are lost, and the end
 // of the wire is not waited for in vain.
@@ -33,5 +33,5 @@ TEST(TcpWire, AnErrorOnTheEventLoopLosesTheOthersAndEnds) {
   wire.reset();
 }
 
-}  // namespace
+}  // namespace tcp_wire_test
 }  // namespace grapevine::conformance

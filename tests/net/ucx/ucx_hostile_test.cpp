@@ -14,7 +14,7 @@
 #include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine::conformance {
-namespace {
+namespace ucx_hostile_test {
 
 constexpr std::uint64_t kToken = 7;
 
@@ -217,6 +217,6 @@ TEST_F(UcxHostile, StrangersAreNotHeard) {
   }));
 }
 
-}  // namespace
+}  // namespace ucx_hostile_test
 }  // namespace grapevine::conformance
 #endif

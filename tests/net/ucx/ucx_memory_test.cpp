@@ -11,7 +11,7 @@
 #endif
 
 namespace grapevine {
-namespace {
+namespace ucx_memory_test {
 
 #ifdef GRAPEVINE_UCX
 
@@ -51,5 +51,5 @@ TEST(UcxMemory, NeedsUcx) { GTEST_SKIP() << "UCX is not in this build"; }
 
 #endif
 
-}  // namespace
+}  // namespace ucx_memory_test
 }  // namespace grapevine

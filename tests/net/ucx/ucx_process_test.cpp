@@ -10,7 +10,7 @@
 #include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine::conformance {
-namespace {
+namespace ucx_process_test {
 
 // This process is rank 0, ucx_peer is rank 1. The parameter: both on one host (shared memory), or
 // as if on two.
@@ -282,5 +282,5 @@ TEST(UcxOptions, UnknownDevicesAreRefusedByName) {
   EXPECT_NE(made.error().message.find("no-such-device"), std::string::npos) << made.error().message;
 }
 
-}  // namespace
+}  // namespace ucx_process_test
 }  // namespace grapevine::conformance

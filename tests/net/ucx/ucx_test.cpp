@@ -12,7 +12,7 @@
 #include "tests/net/ucx/ucx_testing.hpp"
 
 namespace grapevine::conformance {
-namespace {
+namespace ucx_test {
 
 #ifdef GRAPEVINE_UCX
 
@@ -62,5 +62,5 @@ TEST(Ucx, SaysWhatIsMissingWhereItIsNotBuiltIn) {
 
 #endif
 
-}  // namespace
+}  // namespace ucx_test
 }  // namespace grapevine::conformance

@@ -19,21 +19,21 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kTrainSize = 12000;
-constexpr std::int64_t kMaxTrainSize = 1000000;
-constexpr std::int64_t kClasses = 10;
+constexpr std::int64_t kGlyphTrainSize = 12000;
+constexpr std::int64_t kMostGlyphs = 1000000;
+constexpr std::int64_t kGlyphs = 10;
 // Measured over the 12,000 training images; a constant so that it does not depend on N.
-constexpr Normalization kNormalization{{0.189F}, {0.224F}};
-constexpr std::uint64_t kTrainKey = 0x676c797068730001;
-constexpr std::uint64_t kTestKey = 0x676c797068730002;
+constexpr Normalization kGlyphNormalization{{0.189F}, {0.224F}};
+constexpr std::uint64_t kGlyphTrainKey = 0x676c797068730001;
+constexpr std::uint64_t kGlyphTestKey = 0x676c797068730002;
 
 std::vector<std::uint8_t> balanced_labels(std::uint64_t key, std::int64_t count) {
   std::vector<std::uint8_t> labels;
   while (static_cast<std::int64_t>(labels.size()) < count) {
-    std::array<std::uint8_t, kClasses> block{};
+    std::array<std::uint8_t, kGlyphs> block{};
     std::iota(block.begin(), block.end(), std::uint8_t{0});
     RandomStream random(mix_seed(key, labels.size()));
-    for (std::int64_t i = kClasses - 1; i > 0; --i) std::swap(block[i], block[random.below(i + 1)]);
+    for (std::int64_t i = kGlyphs - 1; i > 0; --i) std::swap(block[i], block[random.below(i + 1)]);
     labels.insert(labels.end(), block.begin(), block.end());
   }
   labels.resize(count);
@@ -56,15 +56,15 @@ LabelledPixels render_split(std::uint64_t key, std::int64_t count) {
 }  // namespace
 
 MadeDataSet make_glyphs(const std::string& path, const DataOptions& /*options*/) {
-  auto train_size = path_number("glyphs", path, kTrainSize, kClasses, kMaxTrainSize);
+  auto train_size = path_number("glyphs", path, kGlyphTrainSize, kGlyphs, kMostGlyphs);
   if (!train_size) return train_size.error();
   MemoryImages::Parts parts;
   parts.name = "glyphs";
-  parts.classes = kClasses;
+  parts.classes = kGlyphs;
   parts.shape = {1, kGlyphSide, kGlyphSide};
-  parts.normalization = kNormalization;
-  parts.train = render_split(kTrainKey, *train_size);
-  parts.test = render_split(kTestKey, std::max(kClasses, *train_size / 6));
+  parts.normalization = kGlyphNormalization;
+  parts.train = render_split(kGlyphTrainKey, *train_size);
+  parts.test = render_split(kGlyphTestKey, std::max(kGlyphs, *train_size / 6));
   return MadeDataSet(std::make_shared<MemoryImages>(std::move(parts)));
 }
 

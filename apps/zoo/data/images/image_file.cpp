@@ -8,12 +8,12 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kMaxBytes = std::int64_t{1} << 28;
+constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 28;
 
 }  // namespace
 
 Expected<ImageFile> ImageFile::open(const std::string& path) {
-  auto bytes = read_file(path, kMaxBytes);
+  auto bytes = read_file(path, kMaxFileBytes);
   if (!bytes) return bytes.error();
   ImageFile file(path, std::move(*bytes));
   file.jpeg_ = is_jpeg(file.bytes_);

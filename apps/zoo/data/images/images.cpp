@@ -19,10 +19,10 @@ namespace grapevine {
 namespace {
 
 constexpr int kSmall = 64;  // pixels
-constexpr int kSide = 224;
+constexpr int kDefaultSide = 224;
 constexpr int kShortSide = 256;
-constexpr int kPadding = 4;
-constexpr Normalization kNormalization{{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}};
+constexpr int kCropPadding = 4;
+constexpr Normalization kImageNetNormalization{{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}};
 
 // The size of the first image where all are small; nothing where one is not. Reads the headers up
 // to the first large image: one file of an ImageNet-like folder, all of a CIFAR-like one.
@@ -44,7 +44,7 @@ class Images final : public DataSet {
   Images(ImageListing listing, std::optional<ImageExtent> small, int threads)
       : listing_(std::move(listing)),
         small_(small.has_value()),
-        extent_(small.value_or(ImageExtent{kSide, kSide})),
+        extent_(small.value_or(ImageExtent{kDefaultSide, kDefaultSide})),
         shape_{3, extent_.height, extent_.width},
         threads_(threads) {
     info_.name = "images";
@@ -93,8 +93,9 @@ class Images final : public DataSet {
     region = {region.x * x_scale, region.y * y_scale, region.width * x_scale,
               region.height * y_scale};
     const std::vector<std::uint8_t> planes = resize(*image, region, extent_);
-    const ImagePlacement placement = random_placement(augment_seed, index, small_ ? kPadding : 0);
-    write_normalized(planes.data(), shape_, kNormalization, placement, out);
+    const ImagePlacement placement =
+        random_placement(augment_seed, index, small_ ? kCropPadding : 0);
+    write_normalized(planes.data(), shape_, kImageNetNormalization, placement, out);
     return {};
   }
 
@@ -103,7 +104,7 @@ class Images final : public DataSet {
     if (small_)
       return {0, 0, static_cast<double>(stored.width), static_cast<double>(stored.height)};
     if (augment_seed != 0) return random_region(stored, augment_seed, index);
-    return centre_region(stored, extent_, static_cast<double>(kSide) / kShortSide);
+    return centre_region(stored, extent_, static_cast<double>(kDefaultSide) / kShortSide);
   }
 
   // How much smaller the region may be decoded without it having to be enlarged afterwards.

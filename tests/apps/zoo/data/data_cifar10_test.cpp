@@ -6,7 +6,7 @@
 #include "tests/apps/zoo/data/data_testing.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_cifar10_test {
 
 TestBytes records(std::uint64_t seed, int count) {
   RandomStream random(seed);
@@ -100,5 +100,5 @@ TEST_F(Cifar10, RefusesDamagedFiles) {
   expect_error(make().error(), {path + ": cannot be read: No such file or directory"});
 }
 
-}  // namespace
+}  // namespace data_cifar10_test
 }  // namespace grapevine

@@ -8,7 +8,7 @@
 #include "apps/zoo/data.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_glyphs_learning_test {
 
 constexpr std::int64_t kBatch = 50;
 
@@ -64,5 +64,5 @@ TEST(GlyphsLearning, ConvolutionsBeatALinearModelByFar) {
   EXPECT_GT(convolutional, linear + 0.08);
 }
 
-}  // namespace
+}  // namespace data_glyphs_learning_test
 }  // namespace grapevine

@@ -9,7 +9,7 @@
 #include "tests/apps/zoo/data/data_testing.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_glyphs_test {
 
 std::shared_ptr<const DataSet> glyphs(const std::string& spec, std::uint64_t seed = 1) {
   DataOptions options;
@@ -121,5 +121,5 @@ TEST(GlyphStrokes, CurvesPassThroughTheirPointsAndCloseSmoothly) {
   for (const GlyphPoint& point : open) EXPECT_NEAR(point.x, point.y, 1e-12);
 }
 
-}  // namespace
+}  // namespace data_glyphs_test
 }  // namespace grapevine

@@ -10,7 +10,7 @@
 #include "tests/apps/zoo/data/data_testing.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_hyperplane_test {
 
 std::shared_ptr<const DataSet> hyperplane(const std::string& spec, std::uint64_t seed) {
   DataOptions options;
@@ -114,5 +114,5 @@ TEST(Hyperplane, SeedAndSplitChangeEverything) {
       train.input.equal(hyperplane("hyperplane:50", 2)->batch(Split::train, {0, 1}, 0)->input));
 }
 
-}  // namespace
+}  // namespace data_hyperplane_test
 }  // namespace grapevine

@@ -11,7 +11,7 @@
 #include "tests/apps/zoo/data/data_testing.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_image_file_test {
 
 Expected<Image> decode(const std::string& path, int reduction = 1) {
   auto file = ImageFile::open(path);
@@ -269,5 +269,5 @@ TEST(ImageResize, RandomRegionsHaveTheStatedShapes) {
   EXPECT_GT(largest, 0.9);
 }
 
-}  // namespace
+}  // namespace data_image_file_test
 }  // namespace grapevine

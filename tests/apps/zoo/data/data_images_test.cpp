@@ -12,7 +12,7 @@
 #include "tests/apps/zoo/data/data_testing.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_images_test {
 
 constexpr double kMean[3] = {0.485, 0.456, 0.406};
 constexpr double kDeviation[3] = {0.229, 0.224, 0.225};
@@ -249,5 +249,5 @@ TEST(ImagesFiles, CifarAsJpegLoads) {
   expect_threads_agree(*data, 2);
 }
 
-}  // namespace
+}  // namespace data_images_test
 }  // namespace grapevine

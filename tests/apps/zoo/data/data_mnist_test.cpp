@@ -5,7 +5,7 @@
 #include "tests/apps/zoo/data/data_testing.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_mnist_test {
 
 void put_word(TestBytes& bytes, std::uint32_t word) {
   for (const int shift : {24, 16, 8, 0}) bytes.push_back(static_cast<std::uint8_t>(word >> shift));
@@ -163,5 +163,5 @@ TEST(MnistFiles, TheOriginalsLoad) {
   EXPECT_NEAR(train.input.std().item<double>(), 1, 0.01);
 }
 
-}  // namespace
+}  // namespace data_mnist_test
 }  // namespace grapevine

@@ -4,7 +4,7 @@
 #include "tests/apps/zoo/data/data_testing.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_noise_test {
 
 TEST(Noise, KeepsTheContractInTheShapeOfImageNet) {
   const auto data = *make_data_set("noise", {});
@@ -33,5 +33,5 @@ TEST(Noise, ASideOfNoUseIsNamed) {
     EXPECT_FALSE(make_data_set(spec, {}).ok()) << spec;
 }
 
-}  // namespace
+}  // namespace data_noise_test
 }  // namespace grapevine

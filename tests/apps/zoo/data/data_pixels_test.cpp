@@ -9,7 +9,7 @@
 #include "apps/zoo/data/random_stream.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_pixels_test {
 
 // One output pixel, from the definition.
 double oracle(const std::vector<std::uint8_t>& planes, const PixelShape& shape,
@@ -70,5 +70,5 @@ TEST(Pixels, PlacementIsAFunctionOfSeedAndIndex) {
   EXPECT_LT(same_as_next_seed, 20);
 }
 
-}  // namespace
+}  // namespace data_pixels_test
 }  // namespace grapevine

@@ -8,7 +8,7 @@
 #include "apps/zoo/data/random_stream.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_random_test {
 
 double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
@@ -81,5 +81,5 @@ TEST(RandomStream, BelowCoversItsRangeEvenly) {
   }
 }
 
-}  // namespace
+}  // namespace data_random_test
 }  // namespace grapevine

@@ -7,7 +7,7 @@
 #include "tests/apps/zoo/data/data_testing.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_registry_test {
 
 Error error_of(const std::string& spec) {
   auto made = make_data_set(spec, {});
@@ -74,5 +74,5 @@ TEST(ParallelFor, DoesEachPieceOnceAndRethrows) {
   }
 }
 
-}  // namespace
+}  // namespace data_registry_test
 }  // namespace grapevine

@@ -7,7 +7,7 @@
 #include "gpu/torch_compute.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_sequences_learning_test {
 
 TEST(SequencesLearning, AnLstmFindsTheOrder) {
   TorchComputeConfig config;
@@ -34,5 +34,5 @@ TEST(SequencesLearning, AnLstmFindsTheOrder) {
   EXPECT_GT(after.top1, 0.9);
 }
 
-}  // namespace
+}  // namespace data_sequences_learning_test
 }  // namespace grapevine

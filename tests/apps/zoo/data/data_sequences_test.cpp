@@ -9,7 +9,7 @@
 #include "tests/apps/zoo/data/data_testing.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_sequences_test {
 
 constexpr std::int64_t kChannels = 8;
 constexpr std::int64_t kPoses = 4;
@@ -158,5 +158,5 @@ TEST(Sequences, AreTheSameForEveryRunAndDifferBySplit) {
   EXPECT_FALSE(some.input.narrow(1, 0, 5).equal(test.input.narrow(1, 0, 5)));
 }
 
-}  // namespace
+}  // namespace data_sequences_test
 }  // namespace grapevine

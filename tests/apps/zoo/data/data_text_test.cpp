@@ -12,7 +12,7 @@
 #include "tests/apps/zoo/data/data_testing.hpp"
 
 namespace grapevine {
-namespace {
+namespace data_text_test {
 
 constexpr std::int64_t kSteps = 64;
 
@@ -118,5 +118,5 @@ TEST(Text, ModelsLearnWhatTakesMemory) {
   }
 }
 
-}  // namespace
+}  // namespace data_text_test
 }  // namespace grapevine

@@ -16,7 +16,7 @@
 #include "tests/gpu/tiny_data.hpp"
 
 namespace grapevine {
-namespace {
+namespace models_test {
 
 DataInfo info_of(std::vector<std::int64_t> shape, std::int64_t classes = 10) {
   DataInfo info;
@@ -680,5 +680,5 @@ def forward(self, x):
   EXPECT_NE(message(pair, info).find("forward returns Tuple, not one tensor"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace models_test
 }  // namespace grapevine

@@ -7,7 +7,7 @@
 #include "tests/apps/process.hpp"
 
 namespace grapevine {
-namespace {
+namespace traced_model_test {
 
 DataInfo flat_info() {
   DataInfo info;
@@ -58,5 +58,5 @@ TEST(TracedModel, AModeThatTheModuleIsAskedForIsRight) {
   EXPECT_EQ(notice_of("x * self.w"), "");
 }
 
-}  // namespace
+}  // namespace traced_model_test
 }  // namespace grapevine

@@ -1,4 +1,4 @@
-// Registry: makes roles and their parts from a plan.
+// What all ranks of a process share of a run: its plan, and the parts that are made from it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,7 +8,6 @@
 #include "algorithms/graphs/gossip_graph.hpp"
 #include "algorithms/graphs/groups.hpp"
 #include "algorithms/parts/optimizer.hpp"
-#include "algorithms/role.hpp"
 #include "algorithms/schedules.hpp"
 #include "algorithms/wiring/wiring.hpp"
 
@@ -57,13 +56,5 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
 inline std::int32_t all_ranks_of(const Plan& plan, std::int32_t workers) {
   return workers + plan.servers;
 }
-
-// The role of one rank of `ranks`, servers included. `model` must outlive it; that of a server is
-// cut to its slice.
-std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
-                                std::int32_t ranks, ModelState& model);
-// The same without a look at plan.hierarchy: the role among `ranks` equals, and of no server.
-std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
-                                     std::int32_t ranks, ModelState& model);
 
 }  // namespace grapevine
