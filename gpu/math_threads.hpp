@@ -13,5 +13,8 @@ void limit_math_threads(int threads);
 // address space for each of them, and where it gets none it tries again without end. Errors
 // (failed). Always true where LibTorch uses another BLAS.
 Expected<void> check_product_memory(int threads);
+// The same for the calling thread, whose later products then have what they need: OpenBLAS keeps
+// it.
+Expected<void> take_product_memory();
 
 }  // namespace grapevine

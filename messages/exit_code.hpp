@@ -11,7 +11,9 @@ inline constexpr int kExitBadInput = 2;
 inline constexpr int kExitLost = 3;     // a machine, process or link was lost: a restart may help
 inline constexpr int kExitStopped = 4;  // by request, with a checkpoint to resume from
 
-// Behind "error: ", with kExitFailed.
+// The last line of stderr begins with it, unless the exit code is 0.
+inline constexpr char kErrorStart[] = "error: ";
+// What follows it where a signal came before training; with kExitFailed.
 inline constexpr char kStoppedBeforeTraining[] = "stopped by a signal before training began";
 
 // Of a process that ends with such an error.

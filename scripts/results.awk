@@ -12,19 +12,25 @@
 /^[0-9]+\/[0-9]+ Testing: / {
   entry = $3
   for (i = 4; i <= NF; ++i) entry = entry " " $i
-  heard = broken = 0
+  heard = broken = reading = 0
+  if (unfound != "") { fail(entry); broken = 1 }
+  unfound = ""
   next
 }
+# Before the entry that it belongs to.
+/^(Unable to find|Could not find) executable/ { unfound = $0; next }
+/^Test Passed\.$/ { if (!heard && !broken) ++passed; next }
+/^Test Failed\.$/ { if (!broken) fail(entry); next }
 /^\[       OK \] .*\([0-9]+ ms\)$/ { ++passed; ++heard; next }
 /^\[  FAILED  \] .*\([0-9]+ ms\)$/ { fail($4); broken = 1; ++heard; next }
 /: Skipped$/ { reading = 1; reason = ""; next }
 /^\[  SKIPPED \] .*\([0-9]+ ms\)$/ && reading { reading = 0; skip(reason); ++heard; next }
 reading && NF { reason = reason (reason == "" ? "" : " ") $0; next }
-/^Test Passed\.$/ { if (!heard) ++passed; next }
-/^Test Failed\.$/ { if (!broken) fail(entry); next }
-/^Test Skipped\.$/ { if (!heard) skip(entry); next }
 
-function fail(name) { failures[++failed] = name }
+function fail(name) {
+  sub(/,$/, "", name)
+  failures[++failed] = name
+}
 function skip(why) {
   if (why == "") why = "no reason given"
   if (!(why in count)) order[++reasons] = why

@@ -10,13 +10,13 @@
 #include "actors/cluster/node_agent.hpp"
 #include "actors/record/resume_hint.hpp"
 #include "messages/exit_code.hpp"
+#include "messages/text/signal_name.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
 namespace grapevine {
 namespace {
 
-constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
 constexpr char kRequeue[] = "--requeue-command";
 
 constexpr std::size_t kJobNonceBytes = 32;
@@ -35,11 +35,6 @@ Error no_session() {
 Error other_version(const std::string& who, const std::string& theirs, const std::string& ours) {
   return bad_input(who + " runs version " + theirs + ", the first node version " + ours +
                    ": install the same everywhere");
-}
-
-std::string signal_name(int number) {
-  const char* name = ::sigabbrev_np(number);
-  return std::to_string(number) + (name != nullptr ? " (SIG" + std::string(name) + ")" : "");
 }
 
 // One line of a message that somebody else wrote.

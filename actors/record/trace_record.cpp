@@ -80,11 +80,6 @@ Expected<std::vector<TraceRecord>> read_trace_file(const std::string& path) {
   return records;
 }
 
-void TraceHash::add(const std::string& encoded) {
-  for (const char c : encoded) {
-    hash_ ^= static_cast<unsigned char>(c);
-    hash_ *= 0x100000001b3ULL;
-  }
-}
+void TraceHash::add(const std::string& encoded) { hash_ = fnv1a(encoded, hash_); }
 
 }  // namespace grapevine

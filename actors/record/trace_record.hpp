@@ -6,6 +6,7 @@
 
 #include "algorithms/env.hpp"
 #include "messages/expected.hpp"
+#include "messages/text/fnv1a.hpp"
 
 namespace grapevine {
 
@@ -39,7 +40,7 @@ class TraceHash {
   std::uint64_t value() const { return hash_; }
 
  private:
-  std::uint64_t hash_ = 0xcbf29ce484222325ULL;
+  std::uint64_t hash_ = kFnv1aStart;
 };
 
 }  // namespace grapevine

@@ -18,6 +18,8 @@ constexpr Duration kClosePatience = std::chrono::seconds(10);  // for traces to 
 constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
 constexpr Duration kAnswerPatience = std::chrono::seconds(2);  // of a process that may be gone
 
+constexpr char kProcessEnded[] = "it ended or cannot be reached any more; its own output says why";
+
 std::string in_seconds(Duration duration) {
   return std::to_string(static_cast<int>(to_seconds(duration))) + " s";
 }
@@ -399,7 +401,10 @@ void SupervisorState::on_down(const caf::down_msg& down) {
   for (Rank rank = 0; rank < static_cast<Rank>(crew_.peers.size()); ++rank) {
     if (crew_.peers[static_cast<std::size_t>(rank)].address() != down.source) continue;
     if (lost_processes_.count(process_of(rank)) > 0) return;  // the transports have told of it
-    if (!on_rank_down(rank, "its actor ended: " + caf::to_string(down.reason))) return;
+    const std::string why = process_of(rank) == 0
+                                ? "its actor ended: " + caf::to_string(down.reason)
+                                : std::string(kProcessEnded);
+    if (!on_rank_down(rank, why)) return;
     for (const PeerActor& peer : crew_.peers) self_->send(peer, PeerLost{rank, ""});
     return;
   }
@@ -418,9 +423,9 @@ void SupervisorState::on_process_down(std::int32_t process) {
   if (stage_ == Stage::closing && open_processes_.erase(process) == 0) return;
   tell_process_lost(process);
   if (stage_ == Stage::closing) return end_if_closed();
-  const std::string why = "it ended or cannot be reached any more; its own output says why";
   for (Rank rank = 0; rank < config_.ranks; ++rank)
-    if (process_of(rank) == process && lost_.count(rank) == 0 && !on_rank_down(rank, why)) return;
+    if (process_of(rank) == process && lost_.count(rank) == 0 && !on_rank_down(rank, kProcessEnded))
+      return;
 }
 
 // Every transport, so that none waits for it, and through them every rank: behind what the lost

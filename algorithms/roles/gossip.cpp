@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "algorithms/kernels/kernels.hpp"
+#include "algorithms/parts/stored_envelope.hpp"
 #include "algorithms/roles/messages_of.hpp"
-#include "algorithms/roles/stored_envelope.hpp"
 
 namespace grapevine {
 

@@ -36,8 +36,8 @@
 #include "algorithms/compressors/compressor.hpp"
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/parts/service_meter.hpp"
+#include "algorithms/parts/service_queue.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/roles/service_queue.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {

@@ -30,10 +30,10 @@
 #include <memory>
 #include <vector>
 
+#include "algorithms/parts/parcels.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/roles/gem_figures.hpp"
 #include "algorithms/roles/packed_commits.hpp"
-#include "algorithms/roles/parcels.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {

@@ -34,6 +34,8 @@ class Command {
   virtual ~Command() = default;
   virtual void declare(CLI::App& app) = 0;
   virtual Expected<void> run(Console& console) = 0;
+  // Whether this process multiplies matrices itself, for which it needs memory of its own.
+  virtual bool computes() const { return true; }
 };
 
 // Name, one-line description, factory: the table in main.cpp.

@@ -10,6 +10,7 @@
 #include <spdlog/spdlog.h>
 
 #include "apps/console/command.hpp"
+#include "apps/console/help_format.hpp"
 #include "apps/console/usage_error.hpp"
 #include "apps/launch/launcher_environment.hpp"
 #include "gpu/math_threads.hpp"
@@ -98,6 +99,7 @@ int run_verb(const CommandEntry& entry, const std::vector<std::string>& argument
              Console& console) {
   CLI::App app(entry.description, "grapevine " + entry.name);
   const std::unique_ptr<Command> command = entry.make();
+  format_help(app);
   command->declare(app);
   const VerbUsage usage{app, entry.name, arguments};
   // CLI11 takes the arguments last one first.
@@ -107,10 +109,13 @@ int run_verb(const CommandEntry& entry, const std::vector<std::string>& argument
   } catch (const CLI::CallForHelp&) {
     console.out << app.help();
     return finish_output(console);
+  } catch (const CLI::CallForAllHelp&) {
+    console.out << help_of_all(app);
+    return finish_output(console);
   } catch (const CLI::ParseError& error) {
     return report(console, usage_message(usage, error), kExitBadInput);
   }
-  const Expected<void> room = check_product_memory(1);
+  const Expected<void> room = command->computes() ? take_product_memory() : Expected<void>();
   const Expected<void> done = room ? command->run(console) : room;
   if (done) return finish_output(console);
   if (console.out_stuck)

@@ -8,6 +8,8 @@
 #include <csignal>
 #include <initializer_list>
 
+#include "apps/console/stop_signals.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -21,26 +23,15 @@ void write_to_pipe(int number) {
   errno = saved;
 }
 
-void set_pipe_handlers(void (*handler)(int)) {
-  struct sigaction action {};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(number, &action, nullptr);
-  struct sigaction hang_up {};
-  const bool known = ::sigaction(SIGHUP, nullptr, &hang_up) == 0;
-  // Where the parent ignored it, as nohup does, it stays ignored.
-  if (known && hang_up.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
-}
-
 }  // namespace
 
 SignalPipe::SignalPipe() {
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) ends = {-1, -1};
-  set_pipe_handlers(write_to_pipe);
+  handle_stop_signals(write_to_pipe);
 }
 
 SignalPipe::~SignalPipe() {
-  set_pipe_handlers(SIG_DFL);
+  handle_stop_signals(SIG_DFL);
   for (int& end : ends) {
     if (end >= 0) ::close(end);
     end = -1;

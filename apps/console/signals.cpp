@@ -8,6 +8,8 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "apps/console/stop_signals.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -43,27 +45,16 @@ void on_signal(int number) {
   stop_flag = 1;
 }
 
-void set_handlers(void (*handler)(int)) {
-  struct sigaction action {};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(number, &action, nullptr);
-  struct sigaction hang_up {};
-  const bool known = ::sigaction(SIGHUP, nullptr, &hang_up) == 0;
-  // Where the parent ignored it, as nohup does, it stays ignored.
-  if (known && hang_up.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
-}
-
 }  // namespace
 
 SignalFlags::SignalFlags() {
   stop_flag = 0;
   interrupted = 0;
   checkpoint_flag = 0;
-  set_handlers(on_signal);
+  handle_stop_signals(on_signal);
 }
 
-SignalFlags::~SignalFlags() { set_handlers(SIG_DFL); }
+SignalFlags::~SignalFlags() { handle_stop_signals(SIG_DFL); }
 
 bool SignalFlags::stop_requested() const { return stop_flag != 0; }
 

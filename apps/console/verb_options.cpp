@@ -28,7 +28,7 @@ std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames())
-      if (name != "help") names.push_back(name);
+      if (name != "help" && name != "help-all") names.push_back(name);
   return names;
 }
 

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -18,6 +17,7 @@
 #include <utility>
 
 #include "actors/record/resume_hint.hpp"
+#include "apps/console/help_format.hpp"
 #include "apps/console/read_up_to.hpp"
 #include "apps/console/signal_pipe.hpp"
 #include "apps/console/verb_options.hpp"
@@ -42,11 +42,6 @@ constexpr std::size_t kJobTokenBytes = 32;
 // No question can be answered, and a host that is gone ends the connection within a minute or so.
 constexpr char kSsh[] = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15";
 
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream stream(text);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
-
 // What a process on another machine gets of this one's environment: its options and its
 // transport's.
 std::vector<std::string> settings() {
@@ -63,7 +58,7 @@ std::vector<std::string> settings() {
 }
 
 // CLI11 knows nothing of what stands behind '--'.
-class LaunchFormatter final : public CLI::Formatter {
+class LaunchFormatter final : public HelpFormat {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
     return "Usage: grapevine launch [OPTIONS] -- COMMAND [OPTIONS OF THE COMMAND]\n";
@@ -94,6 +89,8 @@ class LaunchCommand final : public Command {
     app.formatter(std::make_shared<LaunchFormatter>());
     app.footer("For example: grapevine launch -n 4 -- train --algorithm sgp");
   }
+
+  bool computes() const override { return false; }
 
   Expected<void> run(Console& console) override {
     if (auto read = read_verb(); !read) return read;
@@ -164,7 +161,7 @@ class LaunchCommand final : public Command {
       return out_of_range("--port", port_, 1, 65535);
     if (!(grace_s_ >= 0 && grace_s_ <= kMaxGraceSeconds))
       return out_of_range("--grace", grace_s_, 0, kMaxGraceSeconds);
-    if (words_of(ssh_).empty()) return bad_input("--ssh is empty: give a command");
+    if (words_in(ssh_).empty()) return bad_input("--ssh is empty: give a command");
     return check_failure_options(out_of_range("--restarts", restarts_, 0, kMaxRestarts));
   }
 
@@ -263,7 +260,7 @@ class LaunchCommand final : public Command {
     std::error_code ignored;
     const std::string directory = fs::current_path(ignored).string();
     return {
-        ssh_command(words_of(ssh_), placement.host, directory, all, arguments), {}, true, token};
+        ssh_command(words_in(ssh_), placement.host, directory, all, arguments), {}, true, token};
   }
 
   // Where the verb writes to, and what it goes on from, as far as options say so.

@@ -10,23 +10,18 @@
 
 #include "actors/record/resume_hint.hpp"
 #include "messages/exit_code.hpp"
+#include "messages/text/signal_name.hpp"
 
 namespace grapevine {
 namespace {
 
-constexpr int kSshFailed = 255;            // ssh's, also where a signal ended the process there
-constexpr char kErrorStart[] = "error: ";  // of the last line of a verb that failed
+constexpr int kSshFailed = 255;  // ssh's, also where a signal ended the process there
 constexpr std::chrono::milliseconds kJobPoll{1000};   // at the latest
 constexpr std::chrono::milliseconds kPollBehind{20};  // while lines wait to be written
 constexpr std::size_t kFull = std::size_t{1} << 20;   // of lines that wait, in bytes
 constexpr std::size_t kFullAtTheEnd = std::size_t{1} << 26;
 constexpr std::chrono::seconds kReapPatience{15};
 constexpr std::size_t kNamed = 3;  // of the processes that are awaited
-
-std::string signal_name(int number) {
-  const char* name = ::sigabbrev_np(number);
-  return std::to_string(number) + (name != nullptr ? " (SIG" + std::string(name) + ")" : "");
-}
 
 std::string name_of(const LaunchPlace& placement) {
   return "rank " + std::to_string(placement.rank) + " on " + placement.host;

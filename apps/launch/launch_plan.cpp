@@ -20,13 +20,6 @@ bool is_host(const std::string& name) {
   return !name.empty() && name[0] != '-' && std::all_of(name.begin(), name.end(), allowed);
 }
 
-std::vector<std::string> words_in(const std::string& line) {
-  std::istringstream stream(line);
-  std::vector<std::string> words;
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
-}
-
 std::optional<HostSlots> parse_line(const std::vector<std::string>& words) {
   const std::string key = "slots=";
   HostSlots host{words[0], 1};
@@ -63,6 +56,13 @@ constexpr char kWatcher[] =
     "exec 3<&-; ";
 
 }  // namespace
+
+std::vector<std::string> words_in(const std::string& line) {
+  std::istringstream stream(line);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
 
 Expected<std::vector<HostSlots>> parse_hostfile(const std::string& text, const std::string& path) {
   std::vector<HostSlots> hosts;

@@ -10,6 +10,9 @@
 
 namespace grapevine {
 
+// What spaces separate.
+std::vector<std::string> words_in(const std::string& line);
+
 struct HostSlots {
   std::string name;  // as ssh takes it: HOST or USER@HOST
   std::int32_t slots = 1;

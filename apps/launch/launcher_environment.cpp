@@ -1,5 +1,7 @@
 #include "apps/launch/launcher_environment.hpp"
 
+#include "messages/text/fnv1a.hpp"
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -41,13 +43,6 @@ std::string shown(std::string_view value) {
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
-
-// 64-bit FNV-1a: the same in every process, which std::hash does not promise.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
 }
 
 std::uint16_t derived_port(std::uint64_t job) {
@@ -360,7 +355,7 @@ Expected<std::string> mpi_head(const Reader& reader, const LaunchedProcess& proc
 // Jobs side by side on a machine differ in their name space, where there is one.
 std::uint16_t mpi_port(const Reader& reader) {
   const char* name = "PMIX_NAMESPACE";
-  return reader.has(name) ? derived_port(hash_of(reader.text(name))) : kDefaultPort;
+  return reader.has(name) ? derived_port(fnv1a(reader.text(name))) : kDefaultPort;
 }
 
 Result read_mpi(const Reader& reader, const Numbers& names, const char* launcher) {

@@ -383,6 +383,8 @@ class NodeCommand final : public Command {
         "Everybody with the secret can run jobs here as this user. See docs/cluster.md.");
   }
 
+  bool computes() const override { return false; }
+
   Expected<void> run(Console& console) override {
     if (auto read = read_config_file(*app_, config_); !read) return read;
     std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may go: the node stays

@@ -165,7 +165,8 @@ class TrainCommand : public Command {
     const auto workers = static_cast<int>(job.local_ranks.size());
     if (auto started = check_thread_headroom(others, workers, each); !started) return started;
     const int evaluators = job.evaluator ? 1 : 0;
-    return check_product_memory((workers * devices + evaluators) * (1 + pool));
+    // This thread has its own already, which others use once they need it.
+    return check_product_memory((workers * devices + evaluators) * (1 + pool) - 1);
   }
 
   // The job is run elsewhere: what can be seen of it here is checked before.

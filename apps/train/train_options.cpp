@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "apps/console/help_format.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
@@ -35,6 +36,20 @@ bool says_length(const CLI::App& app) {
 bool from_environment(const CLI::Option& option) {
   const char* value = std::getenv(option.get_envname().c_str());
   return value != nullptr && option.results() == std::vector<std::string>{value};
+}
+
+// What most runs are started with comes first; the rest is for --help-all.
+void arrange(CLI::App& app) {
+  show_in_help_all(app, "Optimizer",
+                   {"lr-per-256", "lr-schedule", "warmup-epochs", "nesterov", "weight-decay"});
+  show_in_help_all(app, "Processes and nodes",
+                   {"network-interface", "join-timeout", "processes", "secret-file", "timeout"});
+  show_in_help_all(
+      app, "Device",
+      {"devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
+  show_in_help_all(app, "Checkpoints and records",
+                   {"checkpoint-keep", "requeue-command", "trace", "tensorboard", "log-every"});
+  show_in_help_all(app, "Stragglers", {"delay"});
 }
 
 }  // namespace
@@ -118,6 +133,7 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
       "any rank's state, after which it is given up; and of silence, 2 to 60, after which another "
       "process is lost");
   add_switch(app, "json", options.json, "print the summary as one JSON object");
+  arrange(app);
 }
 
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
@@ -201,8 +217,8 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options) 
 }
 
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options) {
-  const std::set<std::string> stay = {"help",        "job", "cluster", "processes",
-                                      "secret-file", "set", "out"};
+  const std::set<std::string> stay = {"help",      "help-all",    "job", "cluster",
+                                      "processes", "secret-file", "set", "out"};
   std::vector<std::string> arguments;
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();

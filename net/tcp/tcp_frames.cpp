@@ -3,11 +3,13 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <utility>
 
 #include "messages/check.hpp"
+#include "messages/text/fnv1a.hpp"
 
 namespace grapevine::tcp {
 namespace {
@@ -64,10 +66,12 @@ std::string describe(Refusal refusal) {
 }
 
 std::uint64_t placement_digest(const Placement& placement) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  const auto add = [&](std::int32_t value) {
-    for (int shift = 0; shift < 32; shift += 8)
-      hash = (hash ^ ((static_cast<std::uint32_t>(value) >> shift) & 0xff)) * 0x100000001b3ULL;
+  std::uint64_t hash = kFnv1aStart;
+  const auto add = [&hash](std::int32_t value) {
+    std::array<char, 4> bytes;  // the lowest first, on every machine
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<char>(static_cast<std::uint32_t>(value) >> (8 * i) & 0xff);
+    hash = fnv1a({bytes.data(), bytes.size()}, hash);
   };
   add(placement.processes());
   for (const std::int32_t process : placement.process_of) add(process);

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "messages/check.hpp"
+#include "messages/text/fnv1a.hpp"
 
 namespace grapevine::ucx {
 namespace {
@@ -22,19 +23,14 @@ struct AddressHead {
 };
 static_assert(sizeof(AddressHead) == 32, "no padding: the struct is the format");
 
-// FNV-1a: addresses travel through files and command lines, where they are cut off or mangled.
-std::uint64_t checksum(std::string_view bytes, std::uint64_t sum = 0xcbf29ce484222325) {
-  for (const char c : bytes) sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return sum;
-}
-
 std::string_view bytes_of(const AddressHead& head) {
   return {reinterpret_cast<const char*>(&head), sizeof head};
 }
 
+// Addresses travel through files and command lines, where they are cut off or mangled.
 std::uint64_t checksum(AddressHead head, std::string_view rest) {
   head.checksum = 0;
-  return checksum(rest, checksum(bytes_of(head)));
+  return fnv1a(rest, fnv1a(bytes_of(head)));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <caf/all.hpp>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>

@@ -190,13 +190,13 @@ class LossTest : public testing::Test {
         << result.error->message;
   }
 
+  Told told_;  // actors of the system below tell it until they end
   caf::actor_system_config system_config_;
   caf::actor_system system_{system_config_};
   Player peers_{system_};
   std::vector<std::unique_ptr<Player>> deputies_;  // of processes 1 and 2
   std::unique_ptr<Player> tracer_;                 // null: no trace
   std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
-  Told told_;
   SupervisorActor supervisor_;
 };
 
@@ -396,15 +396,16 @@ TEST_F(LossTest, TheSamplesOfALostRankStayInTheTotal) {
   lose_link(3, 1);
   deputy(1).answer_ping();
   farewell(1);
-  for (int round = 0; round < 3; ++round)  // sent and received are asked for until they agree
+  for (int round = 0; round < 3; ++round) {  // sent and received are asked for until they agree
+    for (int peer = 0; peer < 4; ++peer) peers_.await<Collect>();
     for (const Rank rank : {0, 2, 3}) {
-      peers_.await<Collect>();
       RankReport report;
       report.rank = rank;
       report.z = FrozenTensor::copy_of(at::zeros({1}));
       report.ledger.samples = rank == 3 ? 0 : 1000;
       peers_.send(supervisor_, report);
     }
+  }
   deputy(2).await<RunEnded>();
   deputy(2).send(supervisor_, Farewell{2});
   const RunResult result = observer_->result();

@@ -12,9 +12,9 @@
 
 #include "algorithms/collectives/reduction.hpp"
 #include "algorithms/compressors/error_feedback.hpp"
+#include "algorithms/parts/parcels.hpp"
+#include "algorithms/parts/service_queue.hpp"
 #include "algorithms/roles/make_role.hpp"
-#include "algorithms/roles/parcels.hpp"
-#include "algorithms/roles/service_queue.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <set>
 
-#include "algorithms/roles/parcels.hpp"
-#include "algorithms/roles/service_queue.hpp"
+#include "algorithms/parts/parcels.hpp"
+#include "algorithms/parts/service_queue.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 

@@ -1,8 +1,11 @@
 // What is said about a command line, an environment or a job file that is wrong.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <sstream>
 
 #include "apps/console/usage_error.hpp"
 #include "tests/apps/process.hpp"
@@ -144,7 +147,7 @@ TEST(Usage, ShowsNoControlCharacters) {
 }
 
 TEST(Usage, HelpThatCannotBeWrittenIsAFailure) {
-  for (const std::string arguments : {"train --help", "--help", "--version"}) {
+  for (const std::string arguments : {"train --help", "train --help-all", "--help", "--version"}) {
     ProcessOptions options;
     options.program = "/bin/sh";
     const ProcessResult result = run_process(
@@ -158,6 +161,45 @@ TEST(Usage, HelpOfLaunchNamesTheCommandBehindIt) {
   const ProcessResult result = run_process({"launch", "--help"});
   EXPECT_NE(result.out.find("grapevine launch [OPTIONS] -- COMMAND"), std::string::npos)
       << result.describe();
+}
+
+// Of `grapevine VERB --help…`: the options that begin a line.
+std::set<std::string> listed_options(const std::string& help) {
+  std::set<std::string> options;
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 100U) << line;
+    const auto dashes = line.find("--");
+    if (dashes == std::string::npos || dashes > 5) continue;
+    options.insert(line.substr(dashes, line.find_first_of(" =", dashes) - dashes));
+  }
+  return options;
+}
+
+TEST(Usage, HelpShowsWhatMostRunsNeedAndHelpAllTheRest) {
+  const std::string most = run_process({"train", "--help"}).out;
+  const std::string all = run_process({"train", "--help-all"}).out;
+  const auto few = listed_options(most), many = listed_options(all);
+  EXPECT_LE(few.size(), 24U);
+  EXPECT_GE(many.size(), 42U);
+  EXPECT_TRUE(std::includes(many.begin(), many.end(), few.begin(), few.end()));
+  for (const char* option : {"--algorithm", "--workers", "--model", "--data", "--lr", "--out"})
+    EXPECT_EQ(few.count(option), 1U) << option;
+  EXPECT_EQ(many.count("--cudnn-benchmark"), 1U);
+  EXPECT_EQ(few.count("--cudnn-benchmark"), 0U);
+  for (const std::string& help : {most, all}) {
+    EXPECT_EQ(help.find("Env:"), std::string::npos);
+    const auto variable = help.find("GRAPEVINE_JSON for --json");
+    EXPECT_NE(variable, std::string::npos) << help;
+  }
+}
+
+TEST(Usage, EveryVerbsHelpFitsATerminal) {
+  for (const std::string verb : {"launch", "node", "average", "topology", "bench"}) {
+    const ProcessResult result = run_process({verb, "--help"});
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_GE(listed_options(result.out).size(), 4U) << result.describe();
+  }
 }
 
 }  // namespace usage_test

@@ -187,12 +187,14 @@ TEST(TrainCommand, WarmUpBeginsAboveZero) {
   std::ifstream metrics(out / "metrics.csv");
   std::string line;
   std::getline(metrics, line);
-  while (std::getline(metrics, line)) {
+  std::size_t rows = 0;
+  for (; std::getline(metrics, line); ++rows) {
     std::vector<std::string> cells;
     std::istringstream row(line);
     for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
     EXPECT_GT(std::stod(cells.at(10)), 0) << line;
   }
+  EXPECT_EQ(rows, 24U);
 }
 
 TEST(TrainCommand, OneStepIsNotOneSteps) {

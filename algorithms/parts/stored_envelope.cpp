@@ -1,4 +1,4 @@
-#include "algorithms/roles/stored_envelope.hpp"
+#include "algorithms/parts/stored_envelope.hpp"
 
 namespace grapevine {
 

@@ -1,4 +1,4 @@
-#include "algorithms/roles/service_queue.hpp"
+#include "algorithms/parts/service_queue.hpp"
 
 #include <algorithm>
 #include <limits>

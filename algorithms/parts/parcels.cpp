@@ -1,4 +1,4 @@
-#include "algorithms/roles/parcels.hpp"
+#include "algorithms/parts/parcels.hpp"
 
 #include <string>
 #include <utility>

@@ -1,0 +1,96 @@
+#include "apps/console/help_format.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <sstream>
+
+namespace grapevine {
+namespace {
+
+constexpr std::size_t kHelpWidth = 100;
+constexpr std::size_t kTextColumn = 30;
+
+// Words of `text` in lines from column `left`, where the first one begins, to kHelpWidth.
+std::string wrapped(const std::string& text, std::size_t left) {
+  std::string out;
+  std::size_t column = left;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (column > left && column + 1 + word.size() > kHelpWidth) {
+      out += '\n' + std::string(left, ' ');
+      column = left;
+    } else if (column > left) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += word.size();
+  }
+  return out + '\n';
+}
+
+std::shared_ptr<HelpFormat> help_format_of(const CLI::App& app) {
+  return std::dynamic_pointer_cast<HelpFormat>(app.get_formatter());
+}
+
+}  // namespace
+
+std::string HelpFormat::make_group(std::string group, bool is_positional,
+                                   std::vector<const CLI::Option*> options) const {
+  if (!shows_all_ && left_out_.count(group) > 0) return "";
+  return CLI::Formatter::make_group(std::move(group), is_positional, std::move(options));
+}
+
+std::string HelpFormat::make_option(const CLI::Option* option, bool is_positional) const {
+  const std::string name =
+      "  " + make_option_name(option, is_positional) + make_option_opts(option);
+  const bool beside = name.size() + 1 < kTextColumn;
+  return name +
+         (beside ? std::string(kTextColumn - name.size(), ' ')
+                 : '\n' + std::string(kTextColumn, ' ')) +
+         wrapped(make_option_desc(option), kTextColumn);
+}
+
+std::string HelpFormat::make_option_opts(const CLI::Option* option) const {
+  const std::string all = CLI::Formatter::make_option_opts(option);
+  const auto begin = all.find(" (Env:");
+  if (begin == std::string::npos) return all;
+  return all.substr(0, begin) + all.substr(all.find(')', begin) + 1);
+}
+
+std::string HelpFormat::make_footer(const CLI::App* app) const {
+  std::string out;
+  if (app->get_help_all_ptr() != nullptr) out += "More options: --help-all\n";
+  const auto options = app->get_options();
+  const auto example =
+      std::find_if(options.rbegin(), options.rend(), [](const CLI::Option* option) {
+        return !option->get_envname().empty() && !option->get_lnames().empty();
+      });
+  if (example != options.rend())
+    out += "Options can also be set in the environment, e.g. " + (*example)->get_envname() +
+           " for --" + (*example)->get_lnames().front() + ".\n";
+  std::istringstream own(app->get_footer());
+  std::string lines;
+  for (std::string line; std::getline(own, line);) {
+    const auto indent = std::min(line.find_first_not_of(' '), line.size());
+    lines += std::string(indent, ' ') + wrapped(line, indent);
+  }
+  return lines.empty() ? out : out + "\n" + lines;
+}
+
+void format_help(CLI::App& app) { app.formatter(std::make_shared<HelpFormat>()); }
+
+void show_in_help_all(CLI::App& app, const std::string& group,
+                      const std::vector<std::string>& options) {
+  if (app.get_help_all_ptr() == nullptr)
+    app.set_help_all_flag("--help-all", "Print all options and exit");
+  if (const auto format = help_format_of(app)) format->leave_out(group);
+  for (const std::string& option : options) app.get_option("--" + option)->group(group);
+}
+
+std::string help_of_all(CLI::App& app) {
+  if (const auto format = help_format_of(app)) format->show_all();
+  return app.help();
+}
+
+}  // namespace grapevine
