@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <sstream>
+#include <utility>
 
 namespace grapevine {
 namespace {
@@ -35,6 +36,17 @@ std::shared_ptr<HelpFormat> help_format_of(const CLI::App& app) {
 
 }  // namespace
 
+// CLI11 puts empty lines between groups, also between those that are left out.
+std::string HelpFormat::make_help(const CLI::App* app, std::string name,
+                                  CLI::AppFormatMode mode) const {
+  std::istringstream lines(CLI::Formatter::make_help(app, std::move(name), mode));
+  std::string out;
+  bool was_empty = false;
+  for (std::string line; std::getline(lines, line); was_empty = line.empty())
+    if (!line.empty() || !was_empty) out += line + '\n';
+  return out;
+}
+
 std::string HelpFormat::make_group(std::string group, bool is_positional,
                                    std::vector<const CLI::Option*> options) const {
   if (!shows_all_ && left_out_.count(group) > 0) return "";
@@ -60,7 +72,7 @@ std::string HelpFormat::make_option_opts(const CLI::Option* option) const {
 
 std::string HelpFormat::make_footer(const CLI::App* app) const {
   std::string out;
-  if (app->get_help_all_ptr() != nullptr) out += "More options: --help-all\n";
+  if (app->get_help_all_ptr() != nullptr && !shows_all_) out += "More options: --help-all\n";
   const auto options = app->get_options();
   const auto example =
       std::find_if(options.rbegin(), options.rend(), [](const CLI::Option* option) {

@@ -18,6 +18,8 @@ class HelpFormat : public CLI::Formatter {
 
   void show_all() { shows_all_ = true; }
 
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
   std::string make_group(std::string group, bool is_positional,
                          std::vector<const CLI::Option*> options) const override;
   std::string make_option(const CLI::Option* option, bool is_positional) const override;

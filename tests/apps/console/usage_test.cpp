@@ -187,7 +187,9 @@ TEST(Usage, HelpShowsWhatMostRunsNeedAndHelpAllTheRest) {
     EXPECT_EQ(few.count(option), 1U) << option;
   EXPECT_EQ(many.count("--cudnn-benchmark"), 1U);
   EXPECT_EQ(few.count("--cudnn-benchmark"), 0U);
+  EXPECT_NE(most.find("More options: --help-all"), std::string::npos);
   for (const std::string& help : {most, all}) {
+    EXPECT_EQ(help.find("\n\n\n"), std::string::npos) << help;
     EXPECT_EQ(help.find("Env:"), std::string::npos);
     const auto variable = help.find("GRAPEVINE_JSON for --json");
     EXPECT_NE(variable, std::string::npos) << help;
