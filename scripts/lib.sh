@@ -109,10 +109,10 @@ configure() {
   cmake --preset "$@" || die "cmake could not configure the preset '$1': see its message above"
 }
 
-# Memory in MB, for job_count. One compiler takes up to 1.1 GB where a unit includes LibTorch and
-# CAF, half as much again under sanitizers; a test loads LibTorch and trains small models.
+# Memory in MB, for job_count. One compiler takes up to 1.3 GB for a unit of ten sources, half as much
+# again under sanitizers; a test loads LibTorch and trains small models.
 # shellcheck disable=SC2034  # the scripts that source this use them
-readonly kUnitMb=1100 kSanitizedUnitMb=1600 kTestMb=500
+readonly kUnitMb=1400 kSanitizedUnitMb=2100 kTestMb=500
 
 # build PRESET MB [target…]: with as many jobs of that size as fit.
 build() {

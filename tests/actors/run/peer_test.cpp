@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "gpu/quadratic_compute.hpp"
@@ -23,7 +25,8 @@ struct Received : Inbox {
 // Rank 0 of two that do SGP.
 class PeerCut : public VirtualActors {
  protected:
-  PeerCut() {
+  // `room`: records of its trace that may wait for the disk; none: it does not trace.
+  explicit PeerCut(std::optional<std::size_t> room = {}) {
     QuadraticConfig quadratic;
     quadratic.dimension = 4;
     quadratic.ranks = 2;
@@ -38,6 +41,10 @@ class PeerCut : public VirtualActors {
     config.worker.compute = std::move(compute);
     config.supervisor = played<SupervisorActor>();
     config.detach_worker = false;
+    if (room) {
+      config.tracer = played<TracerActor>();
+      config.trace_budget = budget_ = std::make_shared<TraceBudget>(*room);
+    }
     peer_ = system_.spawn(peer, config);
     EXPECT_TRUE(transport_->attach(0, make_mailbox_inbox(peer_)).ok());
     EXPECT_TRUE(transport_->attach(1, other_).ok());
@@ -79,8 +86,42 @@ class PeerCut : public VirtualActors {
 
   const std::shared_ptr<Transport> transport_ = make_inproc_transport(2);
   const std::shared_ptr<Received> other_ = std::make_shared<Received>();
+  std::shared_ptr<TraceBudget> budget_;
   PeerActor peer_;
 };
+
+// Batches of trace records that came.
+class PeerTrace : public PeerCut {
+ protected:
+  explicit PeerTrace(std::size_t room) : PeerCut(room) {}
+  int batches() {
+    int count = 0;
+    bool empty = false;
+    while (!empty)
+      self_->receive([&](const TraceBatch&) { ++count; }, [](const StepReport&) {}, [](Progress) {},
+                     caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+    return count;
+  }
+};
+class PeerWithRoom : public PeerTrace {
+ protected:
+  PeerWithRoom() : PeerTrace(1000) {}
+};
+class PeerWithoutRoom : public PeerTrace {
+ protected:
+  PeerWithoutRoom() : PeerTrace(1) {}
+};
+
+// A disk that does not keep up costs records, and no memory.
+TEST_F(PeerWithRoom, TakesTheRoomOfItsRecords) {
+  EXPECT_GT(batches(), 0);
+  EXPECT_EQ(budget_->dropped(), 0U);
+  EXPECT_FALSE(budget_->take(1000)) << "nothing was taken";
+}
+TEST_F(PeerWithoutRoom, LeavesOutWhatHasNone) {
+  EXPECT_EQ(batches(), 0);
+  EXPECT_GT(budget_->dropped(), 0U);
+}
 
 // Between processes a marker may overtake the supervisor's own word: what comes after it belongs to
 // the time after the cut, so the cut is now.

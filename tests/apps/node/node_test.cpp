@@ -1,7 +1,9 @@
 // Nodes that wait for jobs, and `train --cluster`, as users start them: processes on loopback.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <pwd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <ATen/ATen.h>
 
@@ -285,6 +287,19 @@ TEST_F(Nodes, TheFirstOneThatDiesIsNamedToAll) {
 }
 
 // The data of a job is there where its nodes are; who cannot read it is named.
+// Also where no variable says who it is, as in a service or a container.
+TEST_F(Nodes, NameTheUserAndTheRankThatTheyStart) {
+  start_nodes(2, 1);
+  const auto done = run_process(job("sgp", folder_.path() / "run"), options({"USER"}));
+  ASSERT_EQ(done.exit_code, 0) << done.describe();
+  const passwd* user = ::getpwuid(::getuid());
+  const std::string name = user != nullptr ? user->pw_name : "user " + std::to_string(::getuid());
+  EXPECT_TRUE(first_->process().wait_for_output("job 1 of " + name + "@"))
+      << first_->process().so_far().describe();
+  EXPECT_TRUE(others_[0]->process().wait_for_output("job 1: starting rank 1 of 2"))
+      << others_[0]->process().so_far().describe();
+}
+
 TEST_F(Nodes, BadInputIsSaidOnce) {
   start_nodes(2, 1);
   const fs::path out = folder_.path() / "run";
