@@ -18,6 +18,7 @@
 
 #include "actors/record/checkpoint.hpp"
 #include "net/addresses.hpp"
+#include "tests/apps/node/relay.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
 
@@ -369,6 +370,27 @@ TEST_F(Nodes, OnlyWhoKnowsTheSecretGetsIn) {
   const auto other =
       run_process(job("ar", out), options({"GRAPEVINE_CLUSTER_SECRET=correct horse"}));
   EXPECT_EQ(other.exit_code, 0) << other.describe();
+}
+
+// Neither to a node nor to what listens in a node's place: whoever listens learns no secret.
+TEST_F(Nodes, TheSecretIsSentToNobody) {
+  const std::string secret = "correct horse battery staple";
+  const std::string own = "GRAPEVINE_CLUSTER_SECRET=" + secret;
+  first_ = std::make_unique<RunningNode>(std::vector<std::string>{}, std::vector<std::string>{own});
+  ASSERT_NE(first_->address(), "");
+  const std::string port = first_->address().substr(first_->address().rfind(':') + 1);
+  Relay relay(static_cast<std::uint16_t>(std::stoi(port)));
+  const std::vector<std::string> arguments =
+      with(small_run("ar", folder_.path() / "run"), {"--cluster", relay.address()});
+  const auto done = run_process(arguments, options({own}));
+  EXPECT_EQ(done.exit_code, 0) << done.describe();
+  EXPECT_EQ(run_process(arguments, options({"GRAPEVINE_CLUSTER_SECRET=another horse"})).exit_code,
+            2);
+  const std::string seen = relay.seen();
+  EXPECT_GT(seen.size(), 1000U) << "the job did not come this way";
+  EXPECT_NE(seen.find("--algorithm"), std::string::npos) << "its options did not come this way";
+  for (const std::string& part : {secret, std::string("horse")})
+    EXPECT_EQ(seen.find(part), std::string::npos) << part;
 }
 
 TEST(NodeErrors, OnlyLoopbackIsLoopback) {
