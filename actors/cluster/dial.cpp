@@ -62,9 +62,10 @@ Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialC
   const Duration patience = std::min(kProbePatience, left());
   auto listens = tcp::probe(config.host, config.port, patience, config.cancelled);
   if (!listens) return listens.error();
+  if (config.probes) config.probes->push_back(std::move(listens->socket));
   // CAF forgets the zone of an address.
-  const bool has_zone = listens->find('%') != std::string::npos;
-  auto found = connect(system, config, has_zone ? config.host : *listens, left());
+  const bool has_zone = listens->host.find('%') != std::string::npos;
+  auto found = connect(system, config, has_zone ? config.host : listens->host, left());
   if (!found) return found.error();
   const auto& [node, actor, has] = *found;
   if (!actor || !system.assignable(has, interface))

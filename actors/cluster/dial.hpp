@@ -6,12 +6,14 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <caf/all.hpp>
 
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
 #include "net/cancelled.hpp"
+#include "net/tcp/tcp_dial.hpp"
 
 namespace grapevine {
 
@@ -58,12 +60,19 @@ Expected<Result> ask_actor(caf::actor_system& system, const Handle& receiver, Du
   return answer.get();
 }
 
+// Connections that only showed that somebody listens. The process there uses CAF, which cleans up
+// after a closed connection some time later, by its descriptor: a new connection that has got the
+// same descriptor meanwhile would be lost. So they stay open, as long as this object lives, while
+// others may connect.
+using OpenProbes = std::vector<tcp::Socket>;
+
 struct DialConfig {
   std::string name;  // of who is dialled, for the log: "process 0"
   std::string host;
   std::uint16_t port = 0;
   Duration patience{0};
   Cancelled cancelled;
+  std::shared_ptr<OpenProbes> probes = nullptr;  // takes them; null: they are closed at once
 };
 
 // The actor that is published there, with the interface `interface`. Tries again, ever more rarely,

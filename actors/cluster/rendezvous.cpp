@@ -99,9 +99,10 @@ Error asked_to_stop(const ClusterConfig& cluster) {
 bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cluster.cancelled(); }
 
 // The head may come later than the others.
-Expected<LobbyActor> find_lobby(caf::actor_system& system, const ClusterConfig& cluster) {
+Expected<LobbyActor> find_lobby(caf::actor_system& system, const ClusterConfig& cluster,
+                                const std::shared_ptr<OpenProbes>& probes) {
   auto found = dial<LobbyActor>(system, {"process 0", cluster.head_host, cluster.head_port,
-                                         cluster.patience, cluster.cancelled});
+                                         cluster.patience, cluster.cancelled, probes});
   if (found) return found;
   if (is_cancelled(cluster)) return asked_to_stop(cluster);
   return Error{Errc::timeout, "process " + std::to_string(cluster.process) +
@@ -239,8 +240,9 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
                           const SupervisorActor& supervisor, const DeputyActor& deputy,
                           const BeginRun& crew) {
   const ClusterConfig& cluster = *config.cluster;
+  const auto probes = std::make_shared<OpenProbes>();  // until all have joined
   auto found = cluster.process == 0 ? open_lobby(system, config, supervisor, crew)
-                                    : find_lobby(system, cluster);
+                                    : find_lobby(system, cluster, probes);
   if (!found) return found.error();
   const std::string nonce = random_hex(kNonceBytes);
   auto welcome = ask(system, config, *found, deputy, nonce);

@@ -248,9 +248,9 @@ class Node {
   }
 
   Expected<void> find_pool() {
-    auto found = dial<NodePoolActor>(
-        *system_, {"the first node", first_->host, first_->port,
-                   from_seconds(options_.join_timeout_s), [this] { return stop_asked(); }});
+    auto found = dial<NodePoolActor>(*system_, {"the first node", first_->host, first_->port,
+                                                from_seconds(options_.join_timeout_s),
+                                                [this] { return stop_asked(); }, probes_});
     if (found) {
       pool_ = *std::move(found);
       return {};
@@ -355,6 +355,7 @@ class Node {
 
   // Last: its actors use what stands above, and have ended when it is gone.
   caf::actor_system_config system_config_;
+  const std::shared_ptr<OpenProbes> probes_ = std::make_shared<OpenProbes>();
   std::optional<caf::actor_system> system_;
   NodePoolActor pool_;
   SealedSession session_;  // with it; its `from` is the agent's

@@ -98,9 +98,9 @@ class Submitter {
   }
 
   Expected<void> find_pool() {
-    auto found =
-        dial<NodePoolActor>(*system_, {"the first node", first_.host, first_.port,
-                                       submission_.patience, [this] { return stop_asked(); }});
+    auto found = dial<NodePoolActor>(
+        *system_, {"the first node", first_.host, first_.port, submission_.patience,
+                   [this] { return stop_asked(); }, probes_});
     if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was given"};
     if (!found)
       return Error{found.error().code, "cannot reach the first node at " + text_of(first_) + ": " +
@@ -203,6 +203,7 @@ class Submitter {
 
   // Last: its actors use what stands above, and have ended when it is gone.
   caf::actor_system_config system_config_;
+  const std::shared_ptr<OpenProbes> probes_ = std::make_shared<OpenProbes>();
   std::optional<caf::actor_system> system_;
   SubmitterActor listener_;
   NodePoolActor pool_;

@@ -164,11 +164,11 @@ std::string primary_address(bool ipv6) {
   return ipv6 ? "::1" : "127.0.0.1";
 }
 
-Expected<std::string> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
-                            const Cancelled& cancelled) {
-  const auto connected = connect_to(join_address(host, port), Clock::now() + patience, cancelled);
+Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
+                      const Cancelled& cancelled) {
+  auto connected = connect_to(join_address(host, port), Clock::now() + patience, cancelled);
   if (!connected) return connected.error();
-  return numeric_host(connected->to);
+  return Probe{numeric_host(connected->to), std::move(connected->socket)};
 }
 
 Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t process,

@@ -41,10 +41,15 @@ Expected<std::pair<std::string, std::string>> split_address(const std::string& a
 // route; without one "127.0.0.1".
 std::string primary_address(bool ipv6);
 
-// The address of `host`, in numbers, that accepts connections at `port`; closes the one that it
-// makes. Errors: timeout, io: why not; failed: cancelled.
-Expected<std::string> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
-                            const Cancelled& cancelled = nullptr);
+// A connection on which nothing is sent.
+struct Probe {
+  std::string host;  // where it leads, in numbers
+  Socket socket;
+};
+
+// Whether `host` accepts connections at `port`. Errors: timeout, io: why not; failed: cancelled.
+Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::duration patience,
+                      const Cancelled& cancelled = nullptr);
 
 // Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
 // that no retry would change end it at once. Errors (timeout, protocol, bad_input; failed:
