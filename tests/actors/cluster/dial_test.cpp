@@ -1,9 +1,13 @@
 // Finding an actor, and asking one that does not answer.
 #include "actors/cluster/dial.hpp"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <chrono>
+#include <memory>
 
 #include <caf/io/all.hpp>
 
@@ -83,6 +87,26 @@ TEST(Dial, AnActorOfAnotherKindIsRefusedAtOnce) {
   caf::anon_send_exit(other, caf::exit_reason::user_shutdown);
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, Errc::protocol) << found.error().message;
+}
+
+// Closed earlier, it could take another process's new connection with it (see OpenProbes).
+TEST(Dial, ItsProbeStaysOpenAsLongAsTheCallerWants) {
+  caf::actor_system_config here_config, there_config;
+  here_config.load<caf::io::middleman>();
+  there_config.load<caf::io::middleman>();
+  caf::actor_system here{here_config}, there{there_config};
+  const auto other = there.spawn(silent, false);
+  const auto port = there.middleman().publish(other, 0, "127.0.0.1");
+  ASSERT_TRUE(port);
+  const auto probes = std::make_shared<OpenProbes>();
+  static_cast<void>(dial<DeputyActor>(
+      here, {"it", "127.0.0.1", *port, std::chrono::seconds(5), nullptr, probes}));
+  caf::anon_send_exit(other, caf::exit_reason::user_shutdown);
+  ASSERT_EQ(probes->size(), 1U);
+  sockaddr_in peer{};
+  socklen_t size = sizeof peer;
+  ASSERT_EQ(::getpeername(probes->front().get(), reinterpret_cast<sockaddr*>(&peer), &size), 0);
+  EXPECT_EQ(ntohs(peer.sin_port), *port);
 }
 
 }  // namespace dial_test
