@@ -52,6 +52,33 @@ void arrange(CLI::App& app) {
   show_in_help_all(app, "Stragglers", {"delay"});
 }
 
+// What a run writes, and when it is over.
+void declare_outputs(CLI::App& app, TrainOptions& options) {
+  add_option(app, "checkpoint-every", options.checkpoint_every,
+             "epochs between checkpoints; 0: only at the end");
+  add_option(app, "checkpoint-keep", options.checkpoint_keep,
+             "all checkpoints, or the latest only");
+  add_option(app, "validate", options.validate,
+             "test the averaged model after each epoch, or at the end: epoch | end");
+  add_option(app, "requeue-command", options.requeue_command,
+             "on SIGUSR1: checkpoint, stop and run this, e.g. 'scontrol requeue $SLURM_JOB_ID'");
+  add_option(app, "resume", options.resume, "a run's folder, or one of its checkpoints");
+  add_option(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
+  add_option(app, "trace", options.trace, "record every message: on | off");
+  add_option(
+      app, "metrics-port", options.metrics_port,
+      "[HOST:]PORT for Prometheus, path /metrics; without HOST on this machine only, 0.0.0.0: on "
+      "all interfaces; PORT 0: a port that is free [off]");
+  add_switch(app, "tensorboard", options.tensorboard, "write curves to DIR/tensorboard");
+  add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
+  add_option(
+      app, "timeout", options.patience_s,
+      "seconds in which no rank makes a step, after which the run fails; of a checkpoint without "
+      "any rank's state, after which it is given up; and of silence, 2 to 60, after which another "
+      "process is lost");
+  add_switch(app, "json", options.json, "print the summary as one JSON object");
+}
+
 }  // namespace
 
 void declare_train_options(CLI::App& app, TrainOptions& options) {
@@ -110,29 +137,7 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add_switch(app, "cudnn-benchmark", options.cudnn_benchmark,
              "cuDNN times its algorithms for each shape; equal runs may then differ in bits");
   add_option(app, "threads", options.threads, "threads of each worker; 0: cores / workers");
-  add_option(app, "checkpoint-every", options.checkpoint_every,
-             "epochs between checkpoints; 0: only at the end");
-  add_option(app, "checkpoint-keep", options.checkpoint_keep,
-             "all checkpoints, or the latest only");
-  add_option(app, "validate", options.validate,
-             "test the averaged model after each epoch, or at the end: epoch | end");
-  add_option(app, "requeue-command", options.requeue_command,
-             "on SIGUSR1: checkpoint, stop and run this, e.g. 'scontrol requeue $SLURM_JOB_ID'");
-  add_option(app, "resume", options.resume, "a run's folder, or one of its checkpoints");
-  add_option(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
-  add_option(app, "trace", options.trace, "record every message: on | off");
-  add_option(
-      app, "metrics-port", options.metrics_port,
-      "[HOST:]PORT for Prometheus, path /metrics; without HOST on this machine only, 0.0.0.0: on "
-      "all interfaces; PORT 0: a port that is free [off]");
-  add_switch(app, "tensorboard", options.tensorboard, "write curves to DIR/tensorboard");
-  add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
-  add_option(
-      app, "timeout", options.patience_s,
-      "seconds in which no rank makes a step, after which the run fails; of a checkpoint without "
-      "any rank's state, after which it is given up; and of silence, 2 to 60, after which another "
-      "process is lost");
-  add_switch(app, "json", options.json, "print the summary as one JSON object");
+  declare_outputs(app, options);
   arrange(app);
 }
 
