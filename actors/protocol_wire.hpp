@@ -34,7 +34,7 @@ caf::error inspect(caf::deserializer& source, Error& error);
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ledger& l) {
   return f(caf::meta::type_name("ledger"), l.produced, l.committed, l.dropped, l.samples, l.sent,
-           l.received, l.sent_before, l.bytes_sent, l.staleness, l.joined);
+           l.received, l.sent_before, l.bytes_sent, l.staleness, l.contributed);
 }
 
 }  // namespace grapevine

@@ -35,8 +35,9 @@ enum class EventKind : std::uint8_t {
   dropped,       // this rank's own contribution `stamp` was given up
   wait_begin,    // the role cannot go on until `peer` (-1: any) speaks
   wait_end,
-  step_done,  // the model of this rank finished a step
-  joined      // a partial sum began; `staleness`: the age of the newest this rank gave, -1: nothing
+  step_done,   // the model of this rank finished a step
+  contributed  // a partial sum began; `staleness`: the age of the newest this rank gave, -1:
+               // nothing
 };
 
 struct Event {

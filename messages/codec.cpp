@@ -77,7 +77,7 @@ struct Wire<Swap> {
   }
 };
 template <>
-struct Wire<News> {
+struct Wire<ProgressUpdate> {
   static constexpr std::uint8_t kKind = 6;
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {

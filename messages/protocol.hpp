@@ -40,7 +40,7 @@ struct Swap {
 };
 
 // Bilateral averaging: how far the ranks are, where no model goes along.
-struct News {
+struct ProgressUpdate {
   FrozenTensor steps;  // [ranks] int64, as in Swap
 };
 
@@ -107,7 +107,7 @@ struct Parameters {
   FrozenTensor x;         // [d]
 };
 
-using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, News, Activate, PackedChunk, Ask,
-                             Grant, Commit, Receipt, Parameters>;
+using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, ProgressUpdate, Activate,
+                             PackedChunk, Ask, Grant, Commit, Receipt, Parameters>;
 
 }  // namespace grapevine

@@ -23,8 +23,8 @@ void Ledger::count(const Event& event) {
     case EventKind::received:
       ++received;
       break;
-    case EventKind::joined:
-      ++joined[event.staleness];
+    case EventKind::contributed:
+      ++contributed[event.staleness];
       break;
     case EventKind::wait_begin:
     case EventKind::wait_end:
@@ -43,7 +43,7 @@ void Ledger::merge(const Ledger& other) {
   sent_before += other.sent_before;
   bytes_sent += other.bytes_sent;
   for (const auto& [value, count] : other.staleness) staleness[value] += count;
-  for (const auto& [value, count] : other.joined) joined[value] += count;
+  for (const auto& [value, count] : other.contributed) contributed[value] += count;
 }
 
 StateDict Ledger::save() const {
@@ -56,7 +56,8 @@ StateDict Ledger::save() const {
   state.put("bytes_sent", static_cast<std::int64_t>(bytes_sent));
   for (const auto& [value, count] : staleness)
     state.put("staleness." + std::to_string(value), count);
-  for (const auto& [value, count] : joined) state.put("joined." + std::to_string(value), count);
+  for (const auto& [value, count] : contributed)
+    state.put("joined." + std::to_string(value), count);
   return state;
 }
 
@@ -74,7 +75,7 @@ Expected<void> Ledger::load(const StateDict& state) {
   sent_before = *in_sent;
   samples = *in_samples;
   for (const auto& [name, histogram] :
-       {std::pair{"staleness", &staleness}, std::pair{"joined", &joined}}) {
+       {std::pair{"staleness", &staleness}, std::pair{"joined", &contributed}}) {
     const StateDict entries = state.under(name);
     for (const auto& [value, count] : entries.entries())
       (*histogram)[std::stoll(value)] = std::get<std::int64_t>(count);

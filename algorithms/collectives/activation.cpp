@@ -14,7 +14,7 @@ std::vector<OutgoingMessage> Activation::post() {
   const bool again = std::exchange(posted_, true);
   if (begun_) return {};
   switch (trigger_.kind) {
-    case Trigger::Kind::anybody:
+    case Trigger::Kind::first_ready:
       return begin();
     case Trigger::Kind::initiator:
       return position_ == trigger_.position ? begin() : std::vector<OutgoingMessage>();

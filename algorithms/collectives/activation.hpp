@@ -16,11 +16,11 @@ namespace grapevine {
 // Who may begin an operation. All ranks give the same for the same operation.
 struct Trigger {
   enum class Kind {
-    anybody,    // solo: the first rank that is ready
-    initiator,  // majority: that one, drawn for each operation
-    quorum      // the rank that counts those that are ready, once there are `count` of them
+    first_ready,  // solo: the first rank that is ready
+    initiator,    // majority: that one, drawn for each operation
+    quorum        // the rank that counts those that are ready, once there are `count` of them
   };
-  Kind kind = Kind::anybody;
+  Kind kind = Kind::first_ready;
   std::int32_t position = 0;  // of the initiator, or of the rank that counts
   std::int32_t count = 1;     // quorum
 };

@@ -23,7 +23,7 @@ constexpr MethodName kMethods[] = {{"push-sum", AveragingMethod::push_sum},
                                    {"symmetric", AveragingMethod::symmetric},
                                    {"bilateral", AveragingMethod::bilateral}};
 
-class PushSum : public Averager {
+class PushSumAverager : public Averager {
  public:
   using Averager::Averager;
 
@@ -50,9 +50,9 @@ class PushSum : public Averager {
   virtual Mass share_for(Rank to) { return held_; }
 };
 
-class RunningPushSum final : public PushSum {
+class RunningPushSumAverager final : public PushSumAverager {
  public:
-  using PushSum::PushSum;
+  using PushSumAverager::PushSumAverager;
 
   Messages on_message(const AveragingMessage& message) override {
     Received& received = received_[message.from];
@@ -88,7 +88,7 @@ class RunningPushSum final : public PushSum {
   std::map<Rank, Received> received_;
 };
 
-class Symmetric final : public Averager {
+class SymmetricAverager final : public Averager {
  public:
   using Averager::Averager;
 
@@ -120,7 +120,7 @@ class Symmetric final : public Averager {
 
 // An edge that carries both directions in a round is one exchange. Odd ranks are the active ones of
 // bipartite graphs, where passive ranks never ask: no cycle of waits can form.
-class Bilateral final : public Averager {
+class BilateralAverager final : public Averager {
  public:
   using Averager::Averager;
 
@@ -261,13 +261,14 @@ std::unique_ptr<Averager> make_averager(AveragingMethod method, bool running_sum
   switch (method) {
     case AveragingMethod::push_sum:
       if (running_sums) {
-        return std::make_unique<RunningPushSum>(std::move(topology), rank, std::move(value));
+        return std::make_unique<RunningPushSumAverager>(std::move(topology), rank,
+                                                        std::move(value));
       }
-      return std::make_unique<PushSum>(std::move(topology), rank, std::move(value));
+      return std::make_unique<PushSumAverager>(std::move(topology), rank, std::move(value));
     case AveragingMethod::symmetric:
-      return std::make_unique<Symmetric>(std::move(topology), rank, std::move(value));
+      return std::make_unique<SymmetricAverager>(std::move(topology), rank, std::move(value));
     case AveragingMethod::bilateral:
-      return std::make_unique<Bilateral>(std::move(topology), rank, std::move(value));
+      return std::make_unique<BilateralAverager>(std::move(topology), rank, std::move(value));
   }
   GRAPEVINE_CHECK(false, "averaging method ", static_cast<int>(method));
   return nullptr;

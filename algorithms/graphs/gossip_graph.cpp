@@ -90,18 +90,18 @@ std::vector<Rank> GossipGraph::all_neighbors(Rank rank) const {
   return union_of_rounds(rank, &Topology::neighbors);
 }
 
-std::int32_t GossipGraph::parts() const {
+std::int32_t GossipGraph::component_count() const {
   Reached reached(ranks_);
-  std::int32_t parts = 0;
+  std::int32_t count = 0;
   for (Rank first = 0; first < ranks_; ++first) {
     if (reached.has(first)) continue;
-    ++parts;
+    ++count;
     reached.add_from(first, [this](Rank rank) { return all_neighbors(rank); });
   }
-  return parts;
+  return count;
 }
 
-Expected<void> GossipGraph::check_both_ways() const {
+Expected<void> GossipGraph::check_strongly_connected() const {
   // Where every rank has as many sources as destinations, as in all graphs but those from files,
   // there is a way back over every edge.
   if (topology_.rfind(kFromFile, 0) != 0) return {};
@@ -140,7 +140,7 @@ std::string bipartite_names(std::int32_t ranks) {
 
 }  // namespace
 
-Expected<std::vector<bool>> GossipGraph::two_sides() const {
+Expected<std::vector<bool>> GossipGraph::bipartition() const {
   std::vector<int> side(static_cast<std::size_t>(ranks_), -1);
   const auto side_of = [&side](Rank rank) -> int& { return side[static_cast<std::size_t>(rank)]; };
   std::deque<Rank> queue;

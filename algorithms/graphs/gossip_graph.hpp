@@ -87,12 +87,12 @@ class GossipGraph {
   std::vector<Rank> neighbors(std::int64_t round, Rank rank) const;
   // Two sides, by rank, such that every edge of every round joins one to the other; rank 0 is on
   // the false side. Errors (bad_input): the graph is not bipartite, or in several parts.
-  Expected<std::vector<bool>> two_sides() const;
+  Expected<std::vector<bool>> bipartition() const;
   // Groups of ranks between which no message passes in any round; 1 where all reach each other.
-  std::int32_t parts() const;
+  std::int32_t component_count() const;
   // What shares that are not given back need: whoever sends to a part of the graph also hears from
   // it, over some ranks and rounds. Errors (bad_input) name two ranks.
-  Expected<void> check_both_ways() const;
+  Expected<void> check_strongly_connected() const;
   // Rounds after which the graph repeats, for as long as the number of peers does not change.
   std::int64_t period(std::int64_t round) const;
 

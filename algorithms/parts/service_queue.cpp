@@ -131,29 +131,29 @@ Expected<void> ServiceQueue::load(const StateDict& state, std::optional<std::int
   return {};
 }
 
-TimerId Sections::open(Rank client, std::int64_t exchange) {
+TimerId CriticalSections::open(Rank client, std::int64_t exchange) {
   open_[client] = {exchange, ++grants_};
   return grants_;
 }
 
-bool Sections::is_open(Rank client, std::int64_t exchange) const {
+bool CriticalSections::is_open(Rank client, std::int64_t exchange) const {
   const auto section = open_.find(client);
   return section != open_.end() && section->second.exchange == exchange;
 }
 
-std::optional<Rank> Sections::holder(TimerId grant) const {
+std::optional<Rank> CriticalSections::holder(TimerId grant) const {
   for (const auto& [client, section] : open_)
     if (section.grant == grant) return client;
   return std::nullopt;
 }
 
-std::vector<TimerId> Sections::grants() const {
+std::vector<TimerId> CriticalSections::grants() const {
   std::vector<TimerId> out;
   for (const auto& [client, section] : open_) out.push_back(section.grant);
   return out;
 }
 
-StateDict Sections::save() const {
+StateDict CriticalSections::save() const {
   StateDict state;
   std::vector<std::int64_t> open;
   for (const auto& [client, section] : open_)
@@ -163,7 +163,7 @@ StateDict Sections::save() const {
   return state;
 }
 
-Expected<void> Sections::load(const StateDict& state, const std::vector<Rank>& clients) {
+Expected<void> CriticalSections::load(const StateDict& state, const std::vector<Rank>& clients) {
   const auto grants = state.integer_in("grants", 0, kMostArrivals);
   if (!grants) return grants.error();
   const auto open = load_rows(state, "open", 3, clients);

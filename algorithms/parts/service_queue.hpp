@@ -1,4 +1,5 @@
-// ServiceQueue and Sections: who waits for a parameter server, and who is between pull and commit.
+// ServiceQueue and CriticalSections: who waits for a parameter server, and who is between pull and
+// commit.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -55,7 +56,7 @@ class ServiceQueue {
 };
 
 // Grants that are out, at most one of each client. Not thread-safe.
-class Sections {
+class CriticalSections {
  public:
   // Returns the number of the grant.
   TimerId open(Rank client, std::int64_t exchange);

@@ -66,7 +66,7 @@ void Bilateral::on_gradient(Env& env, Gradient gradient) {
 // The others may still ask: this rank goes on answering.
 void Bilateral::finish(Env& env) {
   phase_ = Phase::finished;
-  spread_news(env);
+  send_progress_update(env);
   env.finished();
 }
 
@@ -103,8 +103,8 @@ void Bilateral::on_message(Env& env, Envelope envelope) {
       take_answer(env, envelope.from, envelope.stamp, *swap);
     else
       answer(env, envelope.from, envelope.stamp, *swap);
-  } else if (const auto* news = std::get_if<News>(&envelope.payload)) {
-    learn(news->steps);
+  } else if (const auto* update = std::get_if<ProgressUpdate>(&envelope.payload)) {
+    learn(update->steps);
   } else {
     GRAPEVINE_CHECK(false, "bilateral averaging got something else than a swap from rank ",
                     envelope.from);
@@ -139,14 +139,14 @@ void Bilateral::record_average(Env& env, Rank partner, const Stamp& stamp) const
 }
 
 // To everybody whom it may concern soon; they tell theirs when they end.
-void Bilateral::spread_news(Env& env) const {
+void Bilateral::send_progress_update(Env& env) const {
   std::set<Rank> near;
   const std::int64_t period = parts_->graph->period(round_);
   for (std::int64_t round = round_; round < round_ + period; ++round)
     for (const Rank peer : parts_->graph->neighbors(round, rank_)) near.insert(peer);
   const FrozenTensor steps = FrozenTensor::copy_of(steps_);
   for (const Rank peer : near)
-    if (env.membership().is_alive(peer)) env.send(peer, stamp(), News{steps});
+    if (env.membership().is_alive(peer)) env.send(peer, stamp(), ProgressUpdate{steps});
 }
 
 void Bilateral::on_timer(Env&, TimerId) {}

@@ -62,7 +62,7 @@ class Bilateral final : public Role {
   void answer(Env& env, Rank active, const Stamp& stamp, const Swap& request);
   void take_answer(Env& env, Rank passive, const Stamp& stamp, const Swap& reply);
   void record_average(Env& env, Rank partner, const Stamp& stamp) const;
-  void spread_news(Env& env) const;
+  void send_progress_update(Env& env) const;
 
   void learn(const FrozenTensor& steps);
   void update_clock();

@@ -15,7 +15,7 @@ DifferenceGossip::DifferenceGossip(std::shared_ptr<const SharedParts> parts, Ran
                                    ModelState& model, std::unique_ptr<Optimizer> optimizer)
     : parts_(std::move(parts)),
       rank_(rank),
-      one_copy_(parts_->plan.peers.values().size() == 1 && parts_->graph->period(0) == 1),
+      static_graph_(parts_->plan.peers.values().size() == 1 && parts_->graph->period(0) == 1),
       compressor_(make_compressor(parts_->plan.compression)),
       model_(model),
       optimizer_(std::move(optimizer)) {}
@@ -83,16 +83,16 @@ void DifferenceGossip::push(Env& env) {
   std::map<Rank, Packed> packed;
   for (const Shares::Link& link : links_) {
     if (!env.membership().is_alive(link.peer) && !has_arrived(link.peer)) continue;
-    const Rank key = told_key(link.peer);
+    const Rank key = replica_key(link.peer);
     auto [entry, fresh] = packed.try_emplace(key);
     if (fresh) {
-      at::Tensor& told = copy(told_, key);
-      if (!parts_->plan.compression.error_feedback) told.zero_();
+      at::Tensor& own = copy(own_replica_, key);
+      if (!parts_->plan.compression.error_feedback) own.zero_();
       at::Tensor difference = pool_.take(model_.x.numel());
-      kernels::subtract_into(difference, model_.x.read(), told);
+      kernels::subtract_into(difference, model_.x.read(), own);
       entry->second = compressor_->pack(difference, model_.epoch, env.rng());
       pool_.give(FrozenTensor::freeze(std::move(difference)));
-      take_in(told, entry->second);
+      take_in(own, entry->second);
     }
     if (env.membership().is_alive(link.peer))
       env.send(link.peer, stamp(), PackedChunk{round_, 0, rank_, entry->second});
@@ -106,11 +106,11 @@ void DifferenceGossip::mix(Env& env) {
   for (const Shares::Link& link : links_) {
     const auto arrived = arrived_.extract({round_, link.peer});
     if (arrived.empty()) continue;
-    at::Tensor& heard = copy(heard_, link.peer);
-    if (!parts_->plan.compression.error_feedback) heard.zero_();
-    take_in(heard, arrived.mapped().packed);
+    at::Tensor& theirs = copy(peer_replica_, link.peer);
+    if (!parts_->plan.compression.error_feedback) theirs.zero_();
+    take_in(theirs, arrived.mapped().packed);
     at::Tensor apart = pool_.take(model_.x.numel());
-    kernels::subtract_into(apart, heard, copy(told_, told_key(link.peer)));
+    kernels::subtract_into(apart, theirs, copy(own_replica_, replica_key(link.peer)));
     apart.mul_(parts_->plan.compression.consensus_step * link.weight);
     update_frozen(model_.x, pool_,
                   [&](at::Tensor& out, const at::Tensor& x) { kernels::fold_into(out, x, apart); });
@@ -145,12 +145,12 @@ void DifferenceGossip::on_message(Env& env, Envelope envelope) {
           .try_emplace({chunk->operation, envelope.from}, Difference{envelope.stamp, chunk->data})
           .second;
   GRAPEVINE_CHECK(fresh, "two differences of one round from rank ", envelope.from);
-  settle(env);
+  resume_if_complete(env);
 }
 
 void DifferenceGossip::on_peer_down(Env& env, Rank peer) {
   awaited_.erase(peer);  // what has arrived still counts
-  settle(env);
+  resume_if_complete(env);
 }
 
 // A rank that comes back takes part again only through a restart: its copies are gone.
@@ -158,7 +158,7 @@ void DifferenceGossip::on_peer_up(Env&, Rank) {}
 
 void DifferenceGossip::on_timer(Env&, TimerId) {}
 
-void DifferenceGossip::settle(Env& env) {
+void DifferenceGossip::resume_if_complete(Env& env) {
   if (phase_ != Phase::waiting || !awaited_.empty()) return;
   env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
   phase_ = Phase::ready;
@@ -189,7 +189,7 @@ StateDict DifferenceGossip::save() const {
   state.put("outstanding", static_cast<std::int64_t>(outstanding_));
   if (gradient_.defined()) state.put("gradient", gradient_.clone());
   state.put_all("optimizer", optimizer_->save());
-  for (const auto& [name, copies] : {std::pair{"told", &told_}, {"heard", &heard_}}) {
+  for (const auto& [name, copies] : {std::pair{"told", &own_replica_}, {"heard", &peer_replica_}}) {
     std::vector<std::int64_t> keys;
     for (const auto& [key, tensor] : *copies) {
       keys.push_back(key);
@@ -229,7 +229,7 @@ Expected<void> DifferenceGossip::load(const StateDict& state) {
     if (!gradient) return gradient.error();
     gradient_ = gradient->clone();
   }
-  for (const auto& [name, copies] : {std::pair{"told", &told_}, {"heard", &heard_}}) {
+  for (const auto& [name, copies] : {std::pair{"told", &own_replica_}, {"heard", &peer_replica_}}) {
     const auto keys = state.list(std::string(name) + ".keys");
     if (!keys) return keys.error();
     copies->clear();

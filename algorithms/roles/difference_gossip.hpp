@@ -72,12 +72,12 @@ class DifferenceGossip final : public Role {
   void mix(Env& env);
   void compute(Env& env);
   void wait(Env& env);
-  void settle(Env& env);
+  void resume_if_complete(Env& env);
 
   void begin_round(const Env& env);
   bool has_arrived(Rank peer) const { return arrived_.count({round_, peer}) > 0; }
-  // Which of told_ belongs to a neighbour.
-  Rank told_key(Rank peer) const { return one_copy_ ? -1 : peer; }
+  // Which of own_replica_ belongs to a neighbour.
+  Rank replica_key(Rank peer) const { return static_graph_ ? -1 : peer; }
   at::Tensor& copy(std::map<Rank, at::Tensor>& copies, Rank key) const;
   void take_in(at::Tensor& copy, const Packed& packed) const;
   Expected<void> load_difference(const StateDict& state);
@@ -86,19 +86,19 @@ class DifferenceGossip final : public Role {
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
   const Rank rank_;
-  const bool one_copy_;  // the graph never changes: all neighbours know the same of this rank
+  const bool static_graph_;  // the graph never changes: all neighbours know the same of this rank
   const std::unique_ptr<const Compressor> compressor_;
   ModelState& model_;
 
   std::unique_ptr<Optimizer> optimizer_;
   Phase phase_ = Phase::ready;
-  std::int64_t round_ = -1;           // newest round pushed
-  bool outstanding_ = false;          // round_ is pushed and not mixed
-  std::vector<Shares::Link> links_;   // of round_, while it is outstanding; dead peers included
-  std::set<Rank> awaited_;            // those whose difference of round_ is still to come
-  at::Tensor gradient_;               // computed and not applied yet: [d] or undefined
-  std::map<Rank, at::Tensor> told_;   // y_ij by told_key(j): what j knows of this rank
-  std::map<Rank, at::Tensor> heard_;  // y_ji by j
+  std::int64_t round_ = -1;          // newest round pushed
+  bool outstanding_ = false;         // round_ is pushed and not mixed
+  std::vector<Shares::Link> links_;  // of round_, while it is outstanding; dead peers included
+  std::set<Rank> awaited_;           // those whose difference of round_ is still to come
+  at::Tensor gradient_;              // computed and not applied yet: [d] or undefined
+  std::map<Rank, at::Tensor> own_replica_;   // y_ij by replica_key(j): what j knows of this rank
+  std::map<Rank, at::Tensor> peer_replica_;  // y_ji by j
   std::map<std::pair<std::int64_t, Rank>, Difference> arrived_;  // by round and sender
   BufferPool pool_;
 };

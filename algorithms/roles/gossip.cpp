@@ -153,7 +153,7 @@ void Gossip::await_round() {
   awaited_.clear();
   if (!outstanding_) return;
   const auto arrived = arrived_.find(round_);
-  const auto sources = parts_->plan.averaging == Averaging::symmetric
+  const auto sources = parts_->plan.averaging == MixingRule::symmetric
                            ? parts_->graph->neighbors(round_, rank_)
                            : parts_->graph->in(round_, rank_);
   for (const Rank peer : sources)
@@ -205,13 +205,13 @@ void Gossip::on_message(Env& env, Envelope envelope) {
     const bool fresh = arrived_[share->round].emplace(from, std::move(envelope)).second;
     GRAPEVINE_CHECK(fresh, "two shares of one round from rank ", from);
   }
-  settle(env);
+  resume_if_complete(env);
 }
 
 void Gossip::on_peer_down(Env& env, Rank peer) {
   gone_[peer] = -1;  // what has arrived is folded, nothing more is expected
   awaited_.erase(peer);
-  settle(env);
+  resume_if_complete(env);
 }
 
 // A rank that comes back takes part again only through a restart: its rounds cannot be guessed.
@@ -220,7 +220,7 @@ void Gossip::on_peer_up(Env&, Rank) {}
 void Gossip::on_timer(Env&, TimerId) {}
 
 // Something arrived or left: whoever waited may go on; whoever finished keeps late mass.
-void Gossip::settle(Env& env) {
+void Gossip::resume_if_complete(Env& env) {
   if (phase_ == Phase::finished) return fold_arrived(env, std::numeric_limits<std::int64_t>::max());
   if (phase_ != Phase::waiting || !awaited_.empty()) return;
   env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
@@ -239,7 +239,7 @@ Shares Gossip::next_shares(const Env& env) const {
   const auto takes_part = [&](Rank peer) {
     return env.membership().is_alive(peer) && expects(peer, round);
   };
-  return parts_->plan.averaging == Averaging::symmetric
+  return parts_->plan.averaging == MixingRule::symmetric
              ? parts_->graph->symmetric_shares(round, rank_, takes_part)
              : parts_->graph->even_shares(round, rank_, takes_part);
 }
@@ -269,7 +269,7 @@ void Gossip::fold_arrived(Env& env, std::int64_t round) {
     arrived_.erase(arrived_.begin());
   }
   outstanding_ = false;
-  if (parts_->plan.averaging == Averaging::biased) model_.w = 1;
+  if (parts_->plan.averaging == MixingRule::biased) model_.w = 1;
 }
 
 // ---- the model ----

@@ -80,7 +80,7 @@ class Gossip final : public Role {
   void compute(Env& env);
   void wait(Env& env);
   void finish(Env& env);
-  void settle(Env& env);
+  void resume_if_complete(Env& env);
   void fold_arrived(Env& env, std::int64_t round);
 
   bool exchanges_after(Step steps) const;

@@ -65,7 +65,7 @@ void Group::contribute_if_begun(Env& env, Step step) {
   average.fresh = fresh;
   // Own gradients that the model lacks.
   const std::int64_t age = step - model_.step + (phase_ == Phase::averaging ? 0 : 1);
-  env.record({EventKind::joined, -1, stamp(), model_.step, fresh ? 0 : age, 0});
+  env.record({EventKind::contributed, -1, stamp(), model_.step, fresh ? 0 : age, 0});
   if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, age, 0});
   at::Tensor copy = pool_.take(model_.x.numel());
   copy.copy_(model_.x.read());

@@ -31,7 +31,7 @@ PackedChunk PackedCommits::commit(std::int64_t exchange, std::int64_t gradients,
   return {exchange, static_cast<std::int32_t>(gradients), client, std::move(packed)};
 }
 
-void PackedCommits::settle(std::int64_t exchange, bool accepted) {
+void PackedCommits::on_receipt(std::int64_t exchange, bool accepted) {
   const auto sent = sent_.extract(exchange);
   GRAPEVINE_CHECK(!sent.empty(), "an answer to a commit that was not sent");
   if (!accepted) feedback_.give_back(sent.mapped(), *compressor_);

@@ -30,7 +30,7 @@ class PackedCommits {
   PackedChunk commit(std::int64_t exchange, std::int64_t gradients, Rank client, at::Tensor& update,
                      double epoch, Rng& rng);
   // The server's answer. REQUIRES: commit() of that exchange, once.
-  void settle(std::int64_t exchange, bool accepted);
+  void on_receipt(std::int64_t exchange, bool accepted);
   // Whether what a server refuses is sent again later.
   bool keeps_refused() const { return error_feedback_; }
 

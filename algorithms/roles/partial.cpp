@@ -30,7 +30,7 @@ void Partial::on_start(Env& env) {
   }
   if (phase_ == Phase::finished) {
     phase_ = Phase::idle;
-    rounds_.reconsider();
+    rounds_.enter_phase();
     start_round();  // the training goes on: what may begin it has changed
   }
   // A node's workers may have begun at an older x: its age stays that of before.
@@ -56,7 +56,7 @@ void Partial::on_gradient(Env& env, Gradient gradient) {
     kernels::fold(pending_sum_, gradient.value.read());
     env.recycle(std::move(gradient.value));
   }
-  const bool late = produced_ <= rounds_.regular_over() && !rounds_.at_the_end();
+  const bool late = produced_ <= rounds_.regular_rounds_done() && !rounds_.draining();
   if (late) {
     env.record({EventKind::step_done, -1, stamp(), produced_ - 1, 0, 0});
     compute(env);
@@ -123,7 +123,7 @@ void Partial::commit_own(Env& env, Version round) {
         {EventKind::applied, -1, own, gradient.step, round - gradient.version, model_.x.nbytes()});
   }
   const Version newest = contributed_.empty() ? round + 1 : contributed_.back().version;
-  env.record({EventKind::joined, -1, stamp(), model_.step, round - newest, 0});
+  env.record({EventKind::contributed, -1, stamp(), model_.step, round - newest, 0});
   contributed_.clear();
 }
 
@@ -140,7 +140,7 @@ void Partial::next_round(Env& env) {
     return env.finished();
   }
   if (phase_ == Phase::idle) compute(env);
-  if (rounds_.at_the_end() && !pending_.empty()) post(env);
+  if (rounds_.draining() && !pending_.empty()) post(env);
   take_early(env);
   contribute_if_begun(env);
 }

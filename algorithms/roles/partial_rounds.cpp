@@ -10,7 +10,7 @@ namespace grapevine {
 
 PartialRounds::PartialRounds(const Plan& plan, Step steps, std::int32_t ranks)
     : plan_(plan), steps_(steps), consumed_(static_cast<std::size_t>(ranks), 0) {
-  reconsider();
+  enter_phase();
 }
 
 std::int64_t PartialRounds::consumed_by_all() const {
@@ -34,7 +34,7 @@ Trigger PartialRounds::trigger() const {
                                std::max<std::size_t>(1, candidates.size()));
   switch (plan_.activation) {
     case ActivationPolicy::solo:
-      return {Trigger::Kind::anybody, 0, 1};
+      return {Trigger::Kind::first_ready, 0, 1};
     case ActivationPolicy::majority:
       return {Trigger::Kind::initiator, candidates.empty() ? 0 : candidates[drawn], 1};
     case ActivationPolicy::quorum:
@@ -57,7 +57,7 @@ void PartialRounds::consume(const std::vector<std::int64_t>& tally) {
 void PartialRounds::advance() {
   if (regular_) ++regular_rounds_;
   ++round_;
-  reconsider();
+  enter_phase();
 }
 
 StateDict PartialRounds::save() const {
@@ -72,16 +72,16 @@ StateDict PartialRounds::save() const {
 Expected<void> PartialRounds::load(const StateDict& state) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
   const auto round = state.integer_in("now", 0, kMost),
-             regular_over = state.integer_in("regular_over", 0, kMost),
+             regular_rounds_done = state.integer_in("regular_over", 0, kMost),
              regular = state.integer_in("regular", 0, 1);
-  for (const auto* field : {&round, &regular_over, &regular})
+  for (const auto* field : {&round, &regular_rounds_done, &regular})
     if (!*field) return field->error();
   auto consumed = state.list("consumed");
   if (!consumed) return consumed.error();
   if (consumed->size() != consumed_.size())
     return bad_input("entry 'consumed' of the saved state is of another number of ranks");
   round_ = *round;
-  regular_rounds_ = *regular_over;
+  regular_rounds_ = *regular_rounds_done;
   regular_ = *regular != 0;
   consumed_ = std::move(*consumed);
   return {};

@@ -20,8 +20,8 @@ class PartialRounds {
   PartialRounds(const Plan& plan, Step steps, std::int32_t ranks);
 
   std::int64_t now() const { return round_; }  // the next to be over
-  std::int64_t regular_over() const { return regular_rounds_; }
-  bool at_the_end() const { return regular_rounds_ >= steps_; }
+  std::int64_t regular_rounds_done() const { return regular_rounds_; }
+  bool draining() const { return regular_rounds_ >= steps_; }
   Step consumed(Rank rank) const { return consumed_[static_cast<std::size_t>(rank)]; }
   std::int64_t consumed_by_all() const;
   bool all_consumed() const;
@@ -35,7 +35,7 @@ class PartialRounds {
   // Goes on to the next one.
   void advance();
   // Takes it up anew, where the training has become longer.
-  void reconsider() { regular_ = !at_the_end(); }
+  void enter_phase() { regular_ = !draining(); }
 
   StateDict save() const;
   // Errors (bad_input): entries that are missing or damaged; this is then as before.

@@ -102,14 +102,14 @@ void Server::enqueue(Env& env, Rank client, const Stamp& stamp, std::int64_t exc
 
 void Server::serve(Env& env) {
   if (parts_->plan.synchronous) {
-    if (round_is_complete()) settle_round(env);
+    if (round_is_complete()) close_round(env);
     return;
   }
   while (!queue_.empty() && (!parts_->plan.strict || open_.empty())) {
     const Request request = queue_.pop();
     meter(env, request);
     if (takes_offers())
-      settle_offer(env, request);
+      serve_offer(env, request);
     else
       grant(env, request);
   }
@@ -157,7 +157,7 @@ void Server::on_timer(Env& env, TimerId id) {
 
 // ---- offers ----
 
-void Server::settle_offer(Env& env, const Request& request) {
+void Server::serve_offer(Env& env, const Request& request) {
   if (parts_->plan.rule == ServerRule::easgd) {
     FrozenTensor e = elastic(request);
     apply(env, request.client, request.stamp, e, 1);
@@ -174,7 +174,7 @@ bool Server::round_is_complete() const {
 }
 
 // In rank order, so that the sum does not depend on who came first.
-void Server::settle_round(Env& env) {
+void Server::close_round(Env& env) {
   std::vector<Request> round = queue_.take_all();
   for (const Request& request : round) meter(env, request);
   std::sort(round.begin(), round.end(),

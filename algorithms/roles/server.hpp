@@ -74,8 +74,8 @@ class Server final : public Role {
   std::optional<Commit> unpacked(const PackedChunk& chunk) const;
   void refuse(Env& env, Rank client, std::int64_t exchange);
   void take_commit(Env& env, Rank client, const Stamp& stamp, Commit commit);
-  void settle_offer(Env& env, const Request& request);
-  void settle_round(Env& env);
+  void serve_offer(Env& env, const Request& request);
+  void close_round(Env& env);
   bool round_is_complete() const;
   FrozenTensor elastic(const Request& request) const;
   void apply(Env& env, Rank client, const Stamp& stamp, const FrozenTensor& update, double a);
@@ -97,7 +97,7 @@ class Server final : public Role {
 
   Version version_ = 0;
   ServiceQueue queue_;
-  Sections open_;                       // at most one where they are strict
+  CriticalSections open_;               // at most one where they are strict
   std::map<Rank, Version> own_commit_;  // version that a client's newest commit led to
   std::set<Rank> left_;                 // clients that are done, or gone
   std::int64_t gradients_ = 0;          // committed

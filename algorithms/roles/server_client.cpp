@@ -36,8 +36,8 @@ ServerClient::ServerClient(std::shared_ptr<const SharedParts> parts, Rank rank, 
 // All start from the parameters that the servers start from: there is nothing to pull.
 void ServerClient::on_start(Env& env) {
   const bool more = model_.step < parts_->horizon.steps;
-  if (phase_ == Phase::exchanging || (phase_ == Phase::settling && !more)) return;
-  if (!more && parcels_.empty()) return leave(env);
+  if (phase_ == Phase::exchanging || (phase_ == Phase::awaiting_receipts && !more)) return;
+  if (!more && outstanding_.empty()) return leave(env);
   if (more) compute(env);
 }
 
@@ -103,7 +103,7 @@ void ServerClient::step_done(Env& env) {
 void ServerClient::exchange(Env& env) {
   phase_ = Phase::exchanging;
   ++exchange_;
-  parcels_.send(exchange_, steps_given(), servers_);
+  outstanding_.send(exchange_, steps_given(), servers_);
   if (parts_->plan.rule == ServerRule::agn && held_ > 1)
     kernels::scale(update_, 1.0 / static_cast<double>(held_));
   if (is_gem()) figures_.begin(model_.step, update_.numel());
@@ -163,10 +163,10 @@ void ServerClient::on_grant(Env& env, std::int32_t server, const Stamp& stamp, G
 
 void ServerClient::on_receipt(Env& env, std::int32_t server, const Stamp& stamp, Receipt receipt) {
   if (!packed_.empty())
-    packed_[static_cast<std::size_t>(server)].settle(receipt.exchange, receipt.accepted);
-  settle(env, receipt.exchange, receipt.accepted);
+    packed_[static_cast<std::size_t>(server)].on_receipt(receipt.exchange, receipt.accepted);
+  record_outcome(env, receipt.exchange, receipt.accepted);
   if (!is_gem()) return pulled(env, server, stamp.version, std::move(receipt.value));
-  if (phase_ == Phase::settling && parcels_.empty()) leave(env);
+  if (phase_ == Phase::awaiting_receipts && outstanding_.empty()) leave(env);
 }
 
 // Once every slice is there: s <- theta, or x <- x - e.
@@ -186,7 +186,7 @@ void ServerClient::complete(Env& env) {
       slice(x, server).sub_(pulled_[static_cast<std::size_t>(server)].read());
     model_.x = FrozenTensor::freeze(std::move(x));
   } else {
-    model_.x = joined();
+    model_.x = concatenated_slices();
   }
   for (FrozenTensor& slice : pulled_) slice = FrozenTensor();
   version_ = next_version_;
@@ -194,11 +194,11 @@ void ServerClient::complete(Env& env) {
   update_ = at::Tensor();
   step_done(env);
   if (model_.step < parts_->horizon.steps) return compute(env);
-  phase_ = Phase::settling;
-  if (parcels_.empty()) leave(env);
+  phase_ = Phase::awaiting_receipts;
+  if (outstanding_.empty()) leave(env);
 }
 
-FrozenTensor ServerClient::joined() const {
+FrozenTensor ServerClient::concatenated_slices() const {
   if (servers_ == 1) return pulled_.front();
   std::vector<at::Tensor> slices;
   for (const FrozenTensor& slice : pulled_) slices.push_back(slice.read());
@@ -206,24 +206,24 @@ FrozenTensor ServerClient::joined() const {
 }
 
 // The fate of a parcel's gradients is known once all servers have spoken.
-void ServerClient::settle(Env& env, std::int64_t exchange, bool accepted) {
-  const auto parcel = parcels_.settle(exchange, accepted);
-  if (!parcel) return;
-  if (parcel->refused && !packed_.empty() && packed_.front().keeps_refused()) {
-    again_.insert(again_.end(), parcel->steps.begin(), parcel->steps.end());
+void ServerClient::record_outcome(Env& env, std::int64_t exchange, bool accepted) {
+  const auto outcome = outstanding_.on_receipt(exchange, accepted);
+  if (!outcome) return;
+  if (outcome->refused && !packed_.empty() && packed_.front().keeps_refused()) {
+    resend_steps_.insert(resend_steps_.end(), outcome->steps.begin(), outcome->steps.end());
     return;
   }
-  for (const Step step : parcel->steps) {
+  for (const Step step : outcome->steps) {
     Stamp of_gradient = stamp(0);
     of_gradient.step = step;
-    env.record({parcel->refused ? EventKind::dropped : EventKind::committed, first_server_,
+    env.record({outcome->refused ? EventKind::dropped : EventKind::committed, first_server_,
                 of_gradient, model_.step, 0, 0});
   }
 }
 
 // The gradients of this exchange, and those that were refused before and whose residual it sends.
 std::vector<Step> ServerClient::steps_given() {
-  std::vector<Step> steps = std::exchange(again_, {});
+  std::vector<Step> steps = std::exchange(resend_steps_, {});
   for (Step step = model_.step + 1 - held_; step <= model_.step; ++step) steps.push_back(step);
   return steps;
 }
@@ -271,8 +271,8 @@ StateDict ServerClient::save() const {
     state.put("next_version." + name, next_version_[i]);
     if (pulled_[i].defined()) state.put("pulled." + name, pulled_[i].read());
   }
-  state.put_all("parcels", parcels_.save());
-  state.put_list("again", again_);
+  state.put_all("parcels", outstanding_.save());
+  state.put_list("again", resend_steps_);
   for (std::size_t i = 0; i < packed_.size(); ++i)
     state.put_all("packed." + std::to_string(i), packed_[i].save());
   return state;
@@ -315,10 +315,10 @@ Expected<void> ServerClient::load(const StateDict& state) {
     if (!slice) return slice.error();
     pulled_[i] = FrozenTensor::copy_of(*slice);
   }
-  if (auto loaded = parcels_.load(state.under("parcels"), servers_); !loaded) return loaded;
-  auto again = state.list("again");
-  if (!again) return again.error();
-  again_ = std::move(*again);
+  if (auto loaded = outstanding_.load(state.under("parcels"), servers_); !loaded) return loaded;
+  auto resend = state.list("again");
+  if (!resend) return resend.error();
+  resend_steps_ = std::move(*resend);
   for (std::size_t i = 0; i < packed_.size(); ++i)
     if (auto loaded = packed_[i].load(state.under("packed." + std::to_string(i))); !loaded)
       return loaded;

@@ -30,7 +30,7 @@
 #include <memory>
 #include <vector>
 
-#include "algorithms/parts/parcels.hpp"
+#include "algorithms/parts/outstanding_commits.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/roles/gem_figures.hpp"
 #include "algorithms/roles/packed_commits.hpp"
@@ -57,7 +57,7 @@ class ServerClient final : public Role {
   StateDict measures() const override;
 
  private:
-  enum class Phase : std::int64_t { computing, exchanging, settling, finished };
+  enum class Phase : std::int64_t { computing, exchanging, awaiting_receipts, finished };
 
   void compute(Env& env);
   void take_step(Env& env, at::Tensor gradient);
@@ -67,8 +67,8 @@ class ServerClient final : public Role {
   void on_receipt(Env& env, std::int32_t server, const Stamp& stamp, Receipt receipt);
   void pulled(Env& env, std::int32_t server, Version version, FrozenTensor value);
   void complete(Env& env);
-  FrozenTensor joined() const;
-  void settle(Env& env, std::int64_t exchange, bool accepted);
+  FrozenTensor concatenated_slices() const;
+  void record_outcome(Env& env, std::int64_t exchange, bool accepted);
   void leave(Env& env);
 
   // What goes to one server: `update` is the slice's, or of the only server.
@@ -96,9 +96,9 @@ class ServerClient final : public Role {
   std::vector<Version> version_;  // by server: of s
   std::vector<Version> next_version_;
   std::vector<FrozenTensor> pulled_;  // by server: what came in this exchange
-  Parcels parcels_;
+  OutstandingCommits outstanding_;
   std::deque<PackedCommits> packed_;  // by server; none: commits are whole
-  std::vector<Step> again_;           // steps that were refused and are in a residual
+  std::vector<Step> resend_steps_;    // steps that were refused and are in a residual
   GemFigures figures_;
 };
 

@@ -78,12 +78,13 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
                                    horizon.steps_per_epoch / static_cast<double>(plan.local_steps));
     if (!graph) return graph.error();
     parts->graph = std::move(*graph);
-    const bool shares = plan.exchange == Exchange::gossip && plan.averaging != Averaging::symmetric;
+    const bool shares =
+        plan.exchange == Exchange::gossip && plan.averaging != MixingRule::symmetric;
     if (shares && !plan.compression.enabled())
-      if (auto mixes = parts->graph->check_both_ways(); !mixes) return mixes.error();
+      if (auto mixes = parts->graph->check_strongly_connected(); !mixes) return mixes.error();
   }
   if (plan.exchange == Exchange::bilateral) {
-    auto sides = parts->graph->two_sides();
+    auto sides = parts->graph->bipartition();
     if (!sides)
       return bad_input("exchange = 'bilateral' pairs ranks that ask with ranks that answer: " +
                        sides.error().message);

@@ -351,9 +351,9 @@ void read_server(Reader& read, Plan& plan) {
 }
 
 void read_gossip(Reader& read, Plan& plan) {
-  static const std::map<std::string, Averaging> averagings = {{"push-sum", Averaging::push_sum},
-                                                              {"symmetric", Averaging::symmetric},
-                                                              {"biased", Averaging::biased}};
+  static const std::map<std::string, MixingRule> averagings = {{"push-sum", MixingRule::push_sum},
+                                                               {"symmetric", MixingRule::symmetric},
+                                                               {"biased", MixingRule::biased}};
   plan.averaging =
       averagings.at(read.name("averaging", "push-sum", {"push-sum", "symmetric", "biased"}));
   plan.update = read.name("update", "before", {"before", "after"}) == "after"
@@ -367,7 +367,7 @@ void read_gossip(Reader& read, Plan& plan) {
   read.only_where("update", !plan.overlap || plan.update == Update::before_exchange,
                   "overlap = true: what arrives during a step is folded in after it, choose "
                   "update = 'before'");
-  read.only_where("averaging", plan.averaging != Averaging::biased || plan.staleness == 0,
+  read.only_where("averaging", plan.averaging != MixingRule::biased || plan.staleness == 0,
                   "staleness > 0: whose round was skipped has not halved its model for it, and "
                   "without a weight nobody can tell, choose averaging = 'push-sum'");
 }
@@ -482,7 +482,7 @@ void read_compression(Reader& read, const std::string& exchange, Plan& plan) {
                       "a group's average has nowhere to keep what compression leaves over, choose "
                       "exchange = 'gossip' or compress = 'none'");
   if (plan.exchange == Exchange::gossip && c.enabled()) {
-    read.only_where("compress", plan.averaging == Averaging::symmetric,
+    read.only_where("compress", plan.averaging == MixingRule::symmetric,
                     "averaging = '" + read.text("averaging", "push-sum") +
                         "': compressed differences are mixed with symmetric weights, choose "
                         "averaging = 'symmetric'");

@@ -35,7 +35,7 @@ enum class Pack { gradient, model, difference };
 // What a client commits, and what the server makes of it (server_rules.hpp).
 enum class ServerRule { gem, downpour, adaptive, agn, easgd };
 // How gossip weighs what it mixes.
-enum class Averaging {
+enum class MixingRule {
   push_sum,   // evenly among the peers of a directed graph, with a weight that travels along
   symmetric,  // Metropolis-Hastings weights, every edge used both ways: doubly stochastic
   biased      // as push_sum, but the weight is ignored
@@ -48,11 +48,11 @@ enum class Update { before_exchange, after_exchange };
 // A validated wiring with every default filled in.
 struct Plan {
   Exchange exchange = Exchange::aggregate;
-  std::string topology = "exponential";       // gossip, bilateral
-  CountSchedule peers;                        // peers per round
-  Averaging averaging = Averaging::push_sum;  // gossip
-  Update update = Update::before_exchange;    // gossip
-  bool overlap = false;                       // gossip: exchange while the worker computes
+  std::string topology = "exponential";         // gossip, bilateral
+  CountSchedule peers;                          // peers per round
+  MixingRule averaging = MixingRule::push_sum;  // gossip
+  Update update = Update::before_exchange;      // gossip
+  bool overlap = false;                         // gossip: exchange while the worker computes
   // The bound tau. gossip with overlap: rounds skipped running; partial: the age of a gradient, in
   // rounds; group: steps from one global average to the next, >= 1.
   std::int64_t staleness = 0;

@@ -154,7 +154,7 @@ PartialBenchPlan partial_plan_of(const BenchOptions& options) {
   const std::int32_t quorum = options.quorum > 0 ? options.quorum : options.ranks / 2 + 1;
   PartialBenchPlan plan;
   plan.plan = plan_of(options);
-  plan.policies = {{"solo", Trigger::Kind::anybody, 1},
+  plan.policies = {{"solo", Trigger::Kind::first_ready, 1},
                    {"majority", Trigger::Kind::initiator, 1},
                    {"quorum " + std::to_string(quorum), Trigger::Kind::quorum, quorum},
                    {"all", Trigger::Kind::quorum, options.ranks}};

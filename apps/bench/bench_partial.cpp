@@ -181,7 +181,7 @@ class PartialRank final : public BenchRank {
 
   // The mean of `mine` over all ranks, once all have come here.
   Expected<double> meet(double mine) {
-    PartialAllReduce barrier(ranks_, rank_, operation_, {Trigger::Kind::anybody, 0, 1});
+    PartialAllReduce barrier(ranks_, rank_, operation_, {Trigger::Kind::first_ready, 0, 1});
     take_early(barrier);
     send(barrier.post());
     const auto nanoseconds = static_cast<std::int64_t>(mine * 1e9);

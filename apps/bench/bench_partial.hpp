@@ -12,7 +12,7 @@ namespace grapevine {
 
 struct PartialPolicy {
   std::string name;
-  Trigger::Kind kind = Trigger::Kind::anybody;
+  Trigger::Kind kind = Trigger::Kind::first_ready;
   std::int32_t quorum = 1;
 };
 

@@ -54,7 +54,7 @@ ordered_json staleness(const Ledger& ledger) {
 // What ranks had for partial sums: a gradient or model of that round, older ones alone, or nothing.
 ordered_json partial_shares(const Ledger& ledger) {
   double fresh = 0, stale = 0, absent = 0;
-  for (const auto& [age, count] : ledger.joined)
+  for (const auto& [age, count] : ledger.contributed)
     (age < 0 ? absent : age == 0 ? fresh : stale) += static_cast<double>(count);
   const double all = fresh + stale + absent;
   return {{"fresh", fresh / all}, {"stale_only", stale / all}, {"absent", absent / all}};
@@ -179,7 +179,7 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
                               {"applied", if_known(result.ledger.committed)},
                               {"pending", if_known(result.ledger.pending())},
                               {"dropped", if_known(result.ledger.dropped)}};
-  if (!result.ledger.joined.empty()) summary["partial"] = partial_shares(result.ledger);
+  if (!result.ledger.contributed.empty()) summary["partial"] = partial_shares(result.ledger);
   if (!result.lost.empty()) summary["lost_ranks"] = result.lost;
   if (job.parts->plan.servers > 0 && known) summary["server"] = server_block(job, result);
   summary["step_seconds"] = step_seconds(result.step_seconds);

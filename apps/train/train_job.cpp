@@ -126,7 +126,7 @@ void warn_of_parts(const TrainJob& job) {
   const SharedParts& parts = *job.run.parts;
   if (!parts.graph) return;
   const std::int32_t nodes = job.run.workers() / std::max(1, parts.plan.hierarchy);
-  const std::int32_t groups = parts.graph->parts();
+  const std::int32_t groups = parts.graph->component_count();
   if (groups > 1)
     spdlog::warn(
         "wiring.topology = '{}' with {} ranks falls into {} groups that exchange nothing: each "

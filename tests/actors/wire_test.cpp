@@ -39,7 +39,7 @@ TEST(Wire, ALedgerKeepsAllItsFigures) {
   ledger.sent_before = 5;
   ledger.bytes_sent = 1ULL << 40U;
   ledger.staleness = {{0, 4}, {2, 1}};
-  ledger.joined = {{-1, 2}, {0, 5}, {3, 1}};
+  ledger.contributed = {{-1, 2}, {0, 5}, {3, 1}};
   const Ledger copy = through_the_wire(ledger);
   EXPECT_EQ(copy.produced, ledger.produced);
   EXPECT_EQ(copy.committed, ledger.committed);
@@ -50,7 +50,7 @@ TEST(Wire, ALedgerKeepsAllItsFigures) {
   EXPECT_EQ(copy.sent_before, ledger.sent_before);
   EXPECT_EQ(copy.bytes_sent, ledger.bytes_sent);
   EXPECT_EQ(copy.staleness, ledger.staleness);
-  EXPECT_EQ(copy.joined, ledger.joined);
+  EXPECT_EQ(copy.contributed, ledger.contributed);
 }
 
 TEST(Wire, ARankReportKeepsItsModelAndTimes) {

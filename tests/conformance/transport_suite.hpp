@@ -258,7 +258,7 @@ TYPED_TEST_P(TransportSuite, EveryFieldOfEveryKindArrives) {
       Chunk{1, 2, 3, random_bits(rng, 64, at::kHalf)},
       Marker{6},
       Swap{7, true, random_bits(rng, 48, at::kFloat), random_bits(rng, 64, at::kLong)},
-      News{random_bits(rng, 64, at::kLong)},
+      ProgressUpdate{random_bits(rng, 64, at::kLong)},
       Ask{8},
       Grant{9, random_bits(rng, 64, at::kFloat)},
       Commit{10, 3, random_bits(rng, 64, at::kFloat)},

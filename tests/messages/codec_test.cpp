@@ -62,7 +62,7 @@ Payload random_payload(Rng& rng) {
     case 5:
       return Activate{static_cast<std::int64_t>(rng()), rng() % 2 == 0};
     case 6:
-      return News{random_tensor(rng)};
+      return ProgressUpdate{random_tensor(rng)};
     case 7:
       return Ask{static_cast<std::int64_t>(rng())};
     case 8:
@@ -134,7 +134,9 @@ struct ExpectSamePayload {
     expect_same(a.x, b.x);
     expect_same(a.steps, b.steps);
   }
-  void operator()(const News& a, const News& b) const { expect_same(a.steps, b.steps); }
+  void operator()(const ProgressUpdate& a, const ProgressUpdate& b) const {
+    expect_same(a.steps, b.steps);
+  }
   void operator()(const Activate& a, const Activate& b) const {
     EXPECT_EQ(std::tie(a.operation, a.begun), std::tie(b.operation, b.begun));
   }

@@ -29,7 +29,7 @@ Ledger ledger_from(std::int64_t first) {
     *figure = next++;
   ledger.bytes_sent = static_cast<std::uint64_t>(next++);
   ledger.staleness = {{0, next}, {3, next + 1}};
-  ledger.joined = {{-1, next + 2}, {2, next + 3}};
+  ledger.contributed = {{-1, next + 2}, {2, next + 3}};
   return ledger;
 }
 
@@ -43,7 +43,7 @@ TEST(Ledger, ASavedOneGoesOn) {
   EXPECT_EQ(loaded.samples, ledger.samples);
   EXPECT_EQ(loaded.bytes_sent, ledger.bytes_sent);
   EXPECT_EQ(loaded.staleness, ledger.staleness);
-  EXPECT_EQ(loaded.joined, ledger.joined);
+  EXPECT_EQ(loaded.contributed, ledger.contributed);
   // Messages of before are counted, and not weighed against what this run receives.
   EXPECT_EQ(loaded.sent, 0);
   EXPECT_EQ(loaded.received, 0);
@@ -64,7 +64,7 @@ TEST(Ledger, OfAllRanksIsTheSumOfTheirs) {
     EXPECT_EQ(sum.*figure, a.*figure + b.*figure);
   EXPECT_EQ(sum.bytes_sent, a.bytes_sent + b.bytes_sent);
   EXPECT_EQ(sum.staleness.at(3), a.staleness.at(3) + b.staleness.at(3));
-  EXPECT_EQ(sum.joined.at(-1), a.joined.at(-1) + b.joined.at(-1));
+  EXPECT_EQ(sum.contributed.at(-1), a.contributed.at(-1) + b.contributed.at(-1));
 }
 
 // Nearest rank: the smallest value that is not below p percent of them.
@@ -86,7 +86,7 @@ TEST(Ledger, PercentilesAreOfTheNearestRank) {
 TEST(TraceRecord, KeepsEveryFieldWhateverItsSize) {
   TraceRecord large;
   large.time_ns = std::numeric_limits<std::int64_t>::max() - 1;
-  large.kind = EventKind::joined;
+  large.kind = EventKind::contributed;
   large.rank = std::numeric_limits<Rank>::max() - 2;
   large.peer = std::numeric_limits<Rank>::max() - 3;
   large.step = std::numeric_limits<std::int64_t>::max() - 4;

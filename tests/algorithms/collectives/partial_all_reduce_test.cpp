@@ -276,7 +276,7 @@ class PartialWorld {
 };
 
 std::vector<Policy> policies(std::int32_t n) {
-  return {{"solo", Trigger::Kind::anybody},
+  return {{"solo", Trigger::Kind::first_ready},
           {"majority", Trigger::Kind::initiator},
           {"quorum", Trigger::Kind::quorum, (n + 1) / 2},
           {"all", Trigger::Kind::quorum, n}};

@@ -634,28 +634,28 @@ TEST(Topology, AThousandRanksInEveryGraph) {
   }
 }
 
-std::int32_t parts(const std::string& topology, std::int32_t ranks) {
+std::int32_t component_count(const std::string& topology, std::int32_t ranks) {
   const auto peers = CountSchedule::parse("1");
   const auto graph = GossipGraph::make(topology, *peers, ranks, 10);
   EXPECT_TRUE(graph.ok()) << graph.error().message;
-  return (*graph)->parts();
+  return (*graph)->component_count();
 }
 
-TEST(GossipGraph, BuiltInGraphsAreOnePart) {
+TEST(GossipGraph, BuiltInGraphsAreOneComponent) {
   for (const char* topology : {"exponential", "ring", "complete", "star"})
     for (const std::int32_t ranks : {1, 2, 5, 8, 16})
-      EXPECT_EQ(parts(topology, ranks), 1) << topology << " " << ranks;
+      EXPECT_EQ(component_count(topology, ranks), 1) << topology << " " << ranks;
 }
 
-TEST_F(EdgeList, PartsThatNeverMeetAreCounted) {
-  const auto parts_with = [this](const std::string& edges) {
+TEST_F(EdgeList, ComponentsAreCounted) {
+  const auto components_with = [this](const std::string& edges) {
     write(edges);
-    return parts(name(), 6);
+    return component_count(name(), 6);
   };
-  EXPECT_EQ(parts_with("0 1\n2 3\n4 5\n"), 3);
-  EXPECT_EQ(parts_with("0 1\n2 3\n4 5\n1 2\n"), 2);
-  EXPECT_EQ(parts_with("0 1\n2 3\n4 5\n1 -> 2\n3 -> 4\n"), 1);
-  EXPECT_EQ(parts_with("5 0\n"), 5);
+  EXPECT_EQ(components_with("0 1\n2 3\n4 5\n"), 3);
+  EXPECT_EQ(components_with("0 1\n2 3\n4 5\n1 2\n"), 2);
+  EXPECT_EQ(components_with("0 1\n2 3\n4 5\n1 -> 2\n3 -> 4\n"), 1);
+  EXPECT_EQ(components_with("5 0\n"), 5);
 }
 
 }  // namespace topology_test

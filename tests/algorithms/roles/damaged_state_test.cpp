@@ -12,7 +12,7 @@
 
 #include "algorithms/collectives/reduction.hpp"
 #include "algorithms/compressors/error_feedback.hpp"
-#include "algorithms/parts/parcels.hpp"
+#include "algorithms/parts/outstanding_commits.hpp"
 #include "algorithms/parts/service_queue.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "tests/sim/role_world.hpp"
@@ -339,20 +339,20 @@ std::int64_t accepted_of(const std::vector<std::int64_t>& values,
   return accepted;
 }
 
-// A parcel waits for an answer of each server, and never for none.
-TEST(DamagedState, ParcelsWaitForOneToAllServers) {
-  Parcels parcels;
-  parcels.send(4, {7, 8}, 3);
-  StateDict state = parcels.save();
+// A commit waits for at least one receipt, and for at most one of each server.
+TEST(DamagedState, CommitsWaitForOneToAllServers) {
+  OutstandingCommits outstanding;
+  outstanding.send(4, {7, 8}, 3);
+  StateDict state = outstanding.save();
   const auto load = [&](std::int64_t due) {
     state.put("4.due", due);
-    return parcels.load(state, 3);
+    return outstanding.load(state, 3);
   };
   EXPECT_EQ(accepted_of({1, 2, 3}, load), 3);
   EXPECT_EQ(accepted_of({-1, 0, 4, 1000}, load), 0);
   ASSERT_TRUE(load(2).ok());
-  EXPECT_FALSE(parcels.settle(4, true));
-  EXPECT_TRUE(parcels.settle(4, true));
+  EXPECT_FALSE(outstanding.on_receipt(4, true));
+  EXPECT_TRUE(outstanding.on_receipt(4, true));
 }
 
 TEST(DamagedState, OnlyClientsWaitAndEachOnce) {
@@ -375,12 +375,12 @@ TEST(DamagedState, OnlyClientsWaitAndEachOnce) {
 
 TEST(DamagedState, RowsAreWholeAndOfClients) {
   const std::vector<Rank> clients = {2, 3, 5};
-  Sections sections;
+  CriticalSections sections;
   sections.open(3, 11);
   const auto load = [&](const std::vector<std::int64_t>& rows) {
     StateDict state = sections.save();
     state.put_list("open", rows);
-    return Sections().load(state, clients);
+    return CriticalSections().load(state, clients);
   };
   for (const std::vector<std::int64_t>& good :
        {std::vector<std::int64_t>{}, {3, 11, 1}, {5, 9, 2, 2, 8, 1}})

@@ -6,7 +6,7 @@
 #include <optional>
 #include <set>
 
-#include "algorithms/parts/parcels.hpp"
+#include "algorithms/parts/outstanding_commits.hpp"
 #include "algorithms/parts/service_queue.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
@@ -41,29 +41,29 @@ std::int64_t count(const RoleWorld& world, Rank rank, EventKind kind) {
 
 // ---- several servers that disagree ----
 
-TEST(Parcels, OneRefusalRefusesWhateverTheOthersSayAndWhen) {
+TEST(OutstandingCommits, OneRefusalRefusesWhateverTheOthersSayAndWhen) {
   for (std::size_t refusing = 0; refusing < 3; ++refusing)
     for (const bool saved : {false, true}) {
       SCOPED_TRACE(refusing);
-      Parcels parcels;
-      parcels.send(4, {7, 8}, 3);
-      std::optional<Parcels::Settled> settled;
+      OutstandingCommits outstanding;
+      outstanding.send(4, {7, 8}, 3);
+      std::optional<OutstandingCommits::Outcome> outcome;
       for (std::size_t server = 0; server < 3; ++server) {
-        EXPECT_FALSE(settled) << "before all have answered";
-        settled = parcels.settle(4, server != refusing);
+        EXPECT_FALSE(outcome) << "before all have answered";
+        outcome = outstanding.on_receipt(4, server != refusing);
         if (!saved || server == 2) continue;
-        Parcels loaded;
-        ASSERT_TRUE(loaded.load(parcels.save(), 3).ok());
-        parcels = std::move(loaded);
+        OutstandingCommits loaded;
+        ASSERT_TRUE(loaded.load(outstanding.save(), 3).ok());
+        outstanding = std::move(loaded);
       }
-      ASSERT_TRUE(settled);
-      EXPECT_TRUE(settled->refused);
-      EXPECT_EQ(settled->steps, (std::vector<Step>{7, 8}));
+      ASSERT_TRUE(outcome);
+      EXPECT_TRUE(outcome->refused);
+      EXPECT_EQ(outcome->steps, (std::vector<Step>{7, 8}));
     }
-  Parcels parcels;
-  parcels.send(4, {7}, 2);
-  EXPECT_FALSE(parcels.settle(4, true));
-  EXPECT_FALSE(parcels.settle(4, true)->refused);
+  OutstandingCommits outstanding;
+  outstanding.send(4, {7}, 2);
+  EXPECT_FALSE(outstanding.on_receipt(4, true));
+  EXPECT_FALSE(outstanding.on_receipt(4, true)->refused);
 }
 
 // A gradient that one of the servers refused is in no common result: dropped, whoever spoke last.
@@ -110,12 +110,12 @@ TEST(Server, AGradientCountsOnlyWhereEveryServerTookIt) {
 
 // ---- restarts with turns open ----
 
-TEST(Sections, NumbersOfGrantsAreNeverUsedAgain) {
-  Sections before;
+TEST(CriticalSections, NumbersOfGrantsAreNeverUsedAgain) {
+  CriticalSections before;
   std::set<TimerId> used;
   for (const Rank client : {2, 3, 5}) used.insert(before.open(client, 11));
   before.close(3);
-  Sections sections;
+  CriticalSections sections;
   ASSERT_TRUE(sections.load(before.save(), {2, 3, 5}).ok());
   const TimerId next = sections.open(3, 12);
   EXPECT_TRUE(used.insert(next).second) << "grant " << next << " is there twice";

@@ -287,7 +287,7 @@ TEST(OverlappedLocalSteps, FollowTheirEquation) {
         at::Tensor z = at::stack(rows);
         const at::Tensor own = at::arange(n, at::kDouble).unsqueeze(1);
         const auto graph = *make_topology("exponential", n, 1);
-        const bool symmetric = config.plan.averaging == Averaging::symmetric;
+        const bool symmetric = config.plan.averaging == MixingRule::symmetric;
         for (std::int64_t round = 0; round * local < config.horizon.steps; ++round) {
           const at::Tensor w = at::tensor(symmetric ? graph->metropolis_hastings(round)
                                                     : graph->mixing_matrix(round),

@@ -134,7 +134,7 @@ TEST(Gossip, EqualRanksStayEqual) {
   for (const Mode& mode : all_modes())
     for (const std::int32_t n : {2, 3, 4, 8}) {
       const bool uneven =
-          mode.plan.topology == "star" && mode.plan.averaging == Averaging::push_sum;
+          mode.plan.topology == "star" && mode.plan.averaging == MixingRule::push_sum;
       if (mode.plan.staleness > 0 || uneven) continue;
       SCOPED_TRACE(std::string(mode.name) + ", n=" + std::to_string(n));
       WorldConfig config = make_config(mode.plan, n, 3);

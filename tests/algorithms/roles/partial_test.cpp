@@ -54,7 +54,7 @@ std::int64_t expect_each_once(const RoleWorld& world, const WorldConfig& config,
     std::map<Step, int> committed;
     for (const Event& event : world.events(r)) {
       if (event.kind == EventKind::committed) ++committed[event.stamp.step];
-      if (event.kind == EventKind::joined) {
+      if (event.kind == EventKind::contributed) {
         EXPECT_LE(event.staleness, tau);
       }
       if (event.kind == EventKind::applied) {

@@ -1,4 +1,4 @@
-#include "algorithms/parts/parcels.hpp"
+#include "algorithms/parts/outstanding_commits.hpp"
 
 #include <string>
 #include <utility>
@@ -7,40 +7,42 @@
 
 namespace grapevine {
 
-void Parcels::send(std::int64_t exchange, std::vector<Step> steps, std::int32_t servers) {
+void OutstandingCommits::send(std::int64_t exchange, std::vector<Step> steps,
+                              std::int32_t servers) {
   open_[exchange] = {std::move(steps), servers, false};
 }
 
-std::optional<Parcels::Settled> Parcels::settle(std::int64_t exchange, bool accepted) {
+std::optional<OutstandingCommits::Outcome> OutstandingCommits::on_receipt(std::int64_t exchange,
+                                                                          bool accepted) {
   const auto found = open_.find(exchange);
   GRAPEVINE_CHECK(found != open_.end(), "a receipt for nothing");
-  Parcel& parcel = found->second;
-  parcel.refused = parcel.refused || !accepted;
-  if (--parcel.receipts_due > 0) return std::nullopt;
-  Settled settled{std::move(parcel.steps), parcel.refused};
+  Pending& commit = found->second;
+  commit.refused = commit.refused || !accepted;
+  if (--commit.receipts_due > 0) return std::nullopt;
+  Outcome outcome{std::move(commit.steps), commit.refused};
   open_.erase(found);
-  return settled;
+  return outcome;
 }
 
-StateDict Parcels::save() const {
+StateDict OutstandingCommits::save() const {
   StateDict state;
   std::vector<std::int64_t> exchanges;
-  for (const auto& [exchange, parcel] : open_) {
+  for (const auto& [exchange, commit] : open_) {
     exchanges.push_back(exchange);
     StateDict entry;
-    entry.put_list("steps", parcel.steps);
-    entry.put("due", parcel.receipts_due);
-    entry.put("refused", std::int64_t{parcel.refused});
+    entry.put_list("steps", commit.steps);
+    entry.put("due", commit.receipts_due);
+    entry.put("refused", std::int64_t{commit.refused});
     state.put_all(std::to_string(exchange), entry);
   }
   state.put_list("exchanges", exchanges);
   return state;
 }
 
-Expected<void> Parcels::load(const StateDict& state, std::int32_t servers) {
+Expected<void> OutstandingCommits::load(const StateDict& state, std::int32_t servers) {
   const auto exchanges = state.list("exchanges");
   if (!exchanges) return exchanges.error();
-  std::map<std::int64_t, Parcel> loaded;
+  std::map<std::int64_t, Pending> loaded;
   for (const std::int64_t exchange : *exchanges) {
     const StateDict entry = state.under(std::to_string(exchange));
     const auto due = entry.integer_in("due", 1, servers),

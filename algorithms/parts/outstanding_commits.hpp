@@ -1,4 +1,5 @@
-// Parcels: gradients that a client gave to its servers together, until all of them have answered.
+// OutstandingCommits: gradients that a client gave to its servers together, until all of them have
+// answered.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,18 +12,18 @@
 namespace grapevine {
 
 // Not thread-safe.
-class Parcels {
+class OutstandingCommits {
  public:
   // The gradients of `steps` go to `servers` servers in this exchange.
   void send(std::int64_t exchange, std::vector<Step> steps, std::int32_t servers);
 
-  struct Settled {
+  struct Outcome {
     std::vector<Step> steps;
     bool refused = false;  // by one of the servers
   };
   // One server's answer; what became of the parcel, once it is the last. A receipt for nothing is a
   // broken invariant.
-  std::optional<Settled> settle(std::int64_t exchange, bool accepted);
+  std::optional<Outcome> on_receipt(std::int64_t exchange, bool accepted);
   bool empty() const { return open_.empty(); }
 
   StateDict save() const;
@@ -31,13 +32,13 @@ class Parcels {
   Expected<void> load(const StateDict& state, std::int32_t servers);
 
  private:
-  struct Parcel {
+  struct Pending {
     std::vector<Step> steps;
     std::int64_t receipts_due = 0;
     bool refused = false;
   };
 
-  std::map<std::int64_t, Parcel> open_;  // by exchange
+  std::map<std::int64_t, Pending> open_;  // by exchange
 };
 
 }  // namespace grapevine
