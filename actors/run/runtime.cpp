@@ -14,6 +14,7 @@
 #include "actors/record/tracer.hpp"
 #include "actors/run/evaluator.hpp"
 #include "actors/run/scheduling.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "messages/text/exception_line.hpp"
 
 namespace grapevine {
@@ -102,7 +103,8 @@ class CrewBuilder {
     supervision.parameters = compute.dimension();
     supervision.buffers = compute.initial_buffers().numel();
     supervision.outlives_ranks =
-        config_.outlives_ranks && config_.servers() > 0 && config_.parts->plan.hierarchy == 1;
+        config_.outlives_ranks && config_.servers() > 0 &&
+        config_.parts->plan.role->tolerates_lost_peer && config_.parts->plan.hierarchy == 1;
     supervision.observer = std::move(observer);
     if (config_.cluster) supervision.process_down = process_down_of(*config_.cluster);
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;

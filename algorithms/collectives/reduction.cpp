@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <iomanip>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "algorithms/collectives/packed_collective.hpp"
@@ -84,13 +86,19 @@ class RingReduction final : public Reduction {
   CollectiveInbox early_;
 };
 
-ErrorFeedbackSettings feedback_of(const SharedParts& parts) {
-  const CompressionSettings& c = parts.plan.compression;
+std::string three_digits(double number) {
+  std::ostringstream text;
+  text << std::setprecision(3) << number;
+  return text.str();
+}
+
+ErrorFeedbackSettings feedback_of(const ReductionSettings& reduction) {
+  const CompressionSettings& c = reduction.compression;
   ErrorFeedbackSettings settings;
   settings.enabled = c.error_feedback;
   if (c.momentum_correction) {
-    settings.momentum = parts.optimizer.momentum;
-    settings.nesterov = parts.optimizer.nesterov;
+    settings.momentum = reduction.momentum;
+    settings.nesterov = reduction.nesterov;
   }
   settings.masking = c.momentum_masking;
   return settings;
@@ -98,14 +106,14 @@ ErrorFeedbackSettings feedback_of(const SharedParts& parts) {
 
 class CompressedReduction final : public Reduction {
  public:
-  CompressedReduction(const std::shared_ptr<const SharedParts>& parts, Rank rank,
-                      std::int32_t ranks, std::int64_t d)
-      : parts_(parts),
+  CompressedReduction(const ReductionSettings& settings, Rank rank, std::int32_t ranks,
+                      std::int64_t d)
+      : compression_(settings.compression),
         rank_(rank),
         ranks_(all_ranks(ranks)),
         d_(d),
-        compressor_(make_compressor(parts->plan.compression)),
-        feedback_(feedback_of(*parts)) {}
+        compressor_(make_compressor(compression_)),
+        feedback_(feedback_of(settings)) {}
 
   Outgoing start(std::int64_t operation, double epoch, at::Tensor&& vector, Rng& rng) override {
     GRAPEVINE_CHECK(vector.numel() == d_, "a vector of ", vector.numel(), " instead of ", d_);
@@ -168,7 +176,7 @@ class CompressedReduction final : public Reduction {
     }
     if (auto loaded = inbox_.load(state.under("inbox"), check); !loaded) return loaded;
     if (auto loaded = feedback_.load(state.under("feedback"), d_); !loaded) return loaded;
-    if (*running != 0 && parts_->plan.compression.error_feedback && !feedback_.residual().defined())
+    if (*running != 0 && compression_.error_feedback && !feedback_.residual().defined())
       return bad_input(
           "the saved state has a sum without a residual: the checkpoint is damaged, resume from "
           "another one");
@@ -177,14 +185,14 @@ class CompressedReduction final : public Reduction {
 
  private:
   std::unique_ptr<PackedCollective> collective(std::int64_t operation, double epoch) const {
-    const CompressionSettings& c = parts_->plan.compression;
-    return make_packed_collective(c.reduce,
-                                  {ranks_, rank_, operation, d_, quotas(epoch), c.value_type});
+    return make_packed_collective(
+        compression_.reduce,
+        {ranks_, rank_, operation, d_, quotas(epoch), compression_.value_type});
   }
 
   // Where the ranks select from their sum; elsewhere all that was sent is in it.
   std::optional<SparseVector> selected_entries(const std::vector<Packed>& result) const {
-    if (!compressor_->sparse() || parts_->plan.compression.reduce == SparseReduce::all_gather)
+    if (!compressor_->sparse() || compression_.reduce == SparseReduce::all_gather)
       return std::nullopt;
     auto entries = from_packed(result.front(), d_);
     GRAPEVINE_CHECK(entries.ok(), entries.error().message);
@@ -192,11 +200,11 @@ class CompressedReduction final : public Reduction {
   }
 
   std::vector<LayerQuota> quotas(double epoch) const {
-    return layer_quotas(parts_->plan.compression, epoch, d_);
+    return layer_quotas(compression_, epoch, d_);
   }
 
   // Constant after construction.
-  const std::shared_ptr<const SharedParts> parts_;
+  const CompressionSettings compression_;
   const Rank rank_;
   const std::vector<Rank> ranks_;
   const std::int64_t d_;
@@ -215,11 +223,31 @@ std::unique_ptr<Reduction> make_ring_reduction(std::vector<Rank> ranks, std::int
   return std::make_unique<RingReduction>(std::move(ranks), position, d);
 }
 
-std::unique_ptr<Reduction> make_reduction(const std::shared_ptr<const SharedParts>& parts,
-                                          Rank rank, std::int32_t ranks, std::int64_t d) {
-  if (parts->plan.compression.enabled())
-    return std::make_unique<CompressedReduction>(parts, rank, ranks, d);
+std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings, Rank rank,
+                                          std::int32_t ranks, std::int64_t d) {
+  if (settings.compression.enabled())
+    return std::make_unique<CompressedReduction>(settings, rank, ranks, d);
   return make_ring_reduction(all_ranks(ranks), rank, d);
+}
+
+// Vectors that name every element are sent whole to each other rank, the ring sends slices: from a
+// number of ranks on compression costs more than it saves.
+Expected<void> check_bytes(const CompressionSettings& compression, std::int32_t ranks,
+                           bool nodes) {
+  if (!compression.enabled()) return {};
+  const auto compressor = make_compressor(compression);
+  if (compressor->sparse()) return {};
+  constexpr std::int64_t kElements = 1 << 22;  // whole blocks: the figures hold for any large model
+  const double packed = static_cast<double>(compressor->bytes(kElements, 0)) / kElements;
+  const double others = ranks - 1, ring = 8 * others / ranks;
+  if (others * packed <= ring) return {};
+  const auto most = static_cast<std::int64_t>(8 / packed);
+  const std::string what = nodes ? " nodes" : " ranks";
+  return bad_input("wiring.compress = '" + compression.name + "' with " + std::to_string(ranks) +
+                   what + ": each would send " + three_digits(others * packed) +
+                   " bytes per parameter and exchange, without compression " + three_digits(ring) +
+                   ": choose compress = 'none' or 'top-k', or at most " + std::to_string(most) +
+                   what + (nodes ? "" : " (wiring.hierarchy exchanges between nodes only)"));
 }
 
 }  // namespace grapevine

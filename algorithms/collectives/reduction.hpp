@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "algorithms/collectives/collective.hpp"
+#include "algorithms/compressors/settings.hpp"
 #include "algorithms/state_dict.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 #include "messages/protocol.hpp"
@@ -53,8 +53,19 @@ class Reduction {
 std::unique_ptr<Reduction> make_ring_reduction(std::vector<Rank> ranks, std::int32_t position,
                                                std::int64_t d = -1);
 
-// Among `ranks` ranks numbered from 0, as the plan says; for vectors of d.
-std::unique_ptr<Reduction> make_reduction(const std::shared_ptr<const SharedParts>& parts,
-                                          Rank rank, std::int32_t ranks, std::int64_t d);
+struct ReductionSettings {
+  CompressionSettings compression;
+  // The optimizer's, for the momentum correction.
+  double momentum = 0;
+  bool nesterov = false;
+};
+
+// Among `ranks` ranks numbered from 0; for vectors of d.
+std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings, Rank rank,
+                                          std::int32_t ranks, std::int64_t d);
+
+// Errors (bad_input): a compression with which each rank sends more than without. `ranks`: those
+// that add up, of which `nodes` says that they are nodes.
+Expected<void> check_bytes(const CompressionSettings& compression, std::int32_t ranks, bool nodes);
 
 }  // namespace grapevine

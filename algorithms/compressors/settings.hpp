@@ -1,4 +1,4 @@
-// How a wiring compresses what it exchanges: a value, read by wiring.cpp, made into parts by
+// How a wiring compresses what it exchanges: a value, read from its keys, made into parts by
 // compressor.hpp, error_feedback.hpp and collectives/reduction.hpp.
 #pragma once
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "algorithms/kernels/value_type.hpp"
+#include "algorithms/keys.hpp"
 #include "algorithms/schedules.hpp"
 
 namespace grapevine {
@@ -33,15 +34,17 @@ struct CompressionSettings {
   bool momentum_correction = false;  // momentum before compression, with the optimizer's factor
   bool momentum_masking = true;      // with it: entries that were sent lose their momentum
   SparseReduce reduce = SparseReduce::all_gather;
-  double consensus_step = 1;  // gossip: gamma, in (0, 1]
+  double consensus_step = 1;  // gossip of differences: gamma, in (0, 1]
 
   bool enabled() const { return name != "none"; }
 };
 
-// Gradient clipping by the L2 norm, for aggregates.
-struct ClipSettings {
-  double norm = 0;     // c; 0: none
-  bool at_sum = true;  // the mean of all ranks to c; else each rank's own to c / sqrt(P)
+// Which keys of the compression a role has a use for.
+struct CompressionUse {
+  bool sums = false;      // it adds up the vectors of all ranks
+  bool momentum = false;  // it compresses gradients before the optimizer's momentum
+  bool mixes = false;     // it mixes models by the differences that arrive
 };
+CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use);
 
 }  // namespace grapevine

@@ -27,9 +27,11 @@
 #include "algorithms/collectives/reduction.hpp"
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
+
+const RoleType& aggregate_role();
 
 class Aggregate final : public Role {
  public:

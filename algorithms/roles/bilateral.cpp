@@ -8,6 +8,7 @@
 
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/messages_of.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
 namespace {
@@ -17,13 +18,50 @@ constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 
 bool can_be_steps(std::int64_t count) { return count >= 0 && count <= kMostSteps; }
 
+void read_bilateral(KeyReader& keys, Plan& plan) {
+  plan.local.pack = read_pack(keys, {Pack::model}, "exchange = 'bilateral': pairs average models");
+  plan.graph = read_graph(keys);
+}
+
+Expected<void> prepare_bilateral(SharedParts& parts, std::int32_t ranks) {
+  if (auto made = make_graph(parts, ranks); !made) return made;
+  auto sides = parts.graph->bipartition();
+  if (!sides)
+    return bad_input("exchange = 'bilateral' pairs ranks that ask with ranks that answer: " +
+                     sides.error().message);
+  auto prepared = std::make_shared<BilateralSides>();
+  prepared->active = std::move(*sides);
+  parts.prepared = std::move(prepared);
+  return {};
+}
+
 }  // namespace
+
+const RoleType& bilateral_role() {
+  static const RoleType type = [] {
+    RoleType role;
+    role.name = "bilateral";
+    role.summary = "pairs of ranks move their models to the middle beside the workers";
+    role.read = &read_bilateral;
+    role.prepare = &prepare_bilateral;
+    role.make = [](RoleContext c) -> std::unique_ptr<Role> {
+      return std::make_unique<Bilateral>(c.parts, c.rank, c.ranks, c.model,
+                                         std::move(c.optimizer));
+    };
+    role.plans_each_rank = false;
+    role.counts_own_steps = false;
+    role.tolerates_lost_peer = true;
+    return role;
+  }();
+  return type;
+}
 
 Bilateral::Bilateral(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
                      ModelState& model, std::unique_ptr<Optimizer> optimizer)
     : parts_(std::move(parts)),
       rank_(rank),
       ranks_(ranks),
+      is_active_(data_as<BilateralSides>(parts_->prepared).active[static_cast<std::size_t>(rank)]),
       model_(model),
       optimizer_(std::move(optimizer)),
       steps_(at::zeros({ranks}, at::kLong)) {
@@ -59,7 +97,7 @@ void Bilateral::on_gradient(Env& env, Gradient gradient) {
   update_clock();
   env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
-  if (parts_->active[static_cast<std::size_t>(rank_)] && asked_ < 0) start_exchange(env);
+  if (is_active_ && asked_ < 0) start_exchange(env);
   next_step(env);
 }
 

@@ -32,9 +32,16 @@
 
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
+
+// By rank (or node): whether it asks, or answers.
+struct BilateralSides final : RoleData {
+  std::vector<bool> active;
+};
+
+const RoleType& bilateral_role();
 
 class Bilateral final : public Role {
  public:
@@ -74,6 +81,7 @@ class Bilateral final : public Role {
   const std::shared_ptr<const SharedParts> parts_;
   const Rank rank_;
   const std::int32_t ranks_;
+  const bool is_active_;  // it asks; else it answers
   ModelState& model_;
 
   std::unique_ptr<Optimizer> optimizer_;

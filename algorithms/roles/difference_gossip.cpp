@@ -7,6 +7,7 @@
 
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/kernels/kernels.hpp"
+#include "algorithms/roles/gossip.hpp"
 #include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {
@@ -15,7 +16,7 @@ DifferenceGossip::DifferenceGossip(std::shared_ptr<const SharedParts> parts, Ran
                                    ModelState& model, std::unique_ptr<Optimizer> optimizer)
     : parts_(std::move(parts)),
       rank_(rank),
-      static_graph_(parts_->plan.peers.values().size() == 1 && parts_->graph->period(0) == 1),
+      static_graph_(parts_->plan.graph.peers.values().size() == 1 && parts_->graph->period(0) == 1),
       compressor_(make_compressor(parts_->plan.compression)),
       model_(model),
       optimizer_(std::move(optimizer)) {}
@@ -33,7 +34,7 @@ void DifferenceGossip::on_gradient(Env& env, Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
   gradient_ = std::move(gradient.value).thaw();
   phase_ = Phase::ready;
-  if (parts_->plan.update == Update::before_exchange) {
+  if (data_as<GossipSettings>(parts_->plan.settings).update == Update::before_exchange) {
     apply(env);
     push(env);
   }
@@ -48,7 +49,7 @@ void DifferenceGossip::advance(Env& env) {
     phase_ = Phase::finished;
     return env.finished();
   }
-  if (parts_->plan.update == Update::after_exchange) push(env);
+  if (data_as<GossipSettings>(parts_->plan.settings).update == Update::after_exchange) push(env);
   compute(env);
 }
 

@@ -37,7 +37,7 @@
 #include "algorithms/compressors/compressor.hpp"
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
 

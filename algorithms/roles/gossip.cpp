@@ -8,13 +8,100 @@
 
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/parts/stored_envelope.hpp"
+#include "algorithms/roles/difference_gossip.hpp"
 #include "algorithms/roles/messages_of.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
+namespace {
+
+void read_compressed_gossip(KeyReader& keys, const GossipSettings& gossip, Plan& plan) {
+  plan.compression = read_compression(keys, {false, false, true});
+  if (!plan.compression.enabled()) return;
+  keys.only_where("compress", gossip.averaging == MixingRule::symmetric,
+                  "averaging = '" + keys.value_of("averaging") +
+                      "': compressed differences are mixed with symmetric weights, choose averaging "
+                      "= 'symmetric'");
+  keys.only_where("compress", plan.local.local_steps == 1,
+                  "local_steps = '" + keys.value_of("local_steps") +
+                      "': compressed gossip exchanges at every step, choose local_steps = 1");
+  keys.only_where("compress", !gossip.overlap,
+                  "overlap = true: the copies of a round must be complete before the next, choose "
+                  "overlap = false");
+}
+
+void read_gossip(KeyReader& keys, Plan& plan) {
+  auto gossip = std::make_shared<GossipSettings>();
+  plan.local.pack = read_pack(keys, {Pack::model}, "exchange = 'gossip': gossip mixes models");
+  plan.graph = read_graph(keys);
+  gossip->averaging = keys.choice<MixingRule>(
+      "averaging", "push-sum",
+      {{"push-sum", MixingRule::push_sum},
+       {"symmetric", MixingRule::symmetric},
+       {"biased", MixingRule::biased}},
+      "how gossip weighs what it mixes; biased ignores push-sum's weight");
+  gossip->update = keys.choice<Update>(
+      "update", "before",
+      {{"before", Update::before_exchange}, {"after", Update::after_exchange}},
+      "whether the optimizer steps before or after the exchange");
+  gossip->overlap = keys.flag("overlap", false, "gossip while the worker computes");
+  gossip->staleness =
+      keys.whole("staleness", 0, 0,
+                 "tau. gossip: exchanges running in which an outstanding round may be skipped "
+                 "before it is waited for");
+  keys.only_where("staleness", gossip->overlap || gossip->staleness == 0,
+                  "overlap = false: a round that is waited for at once cannot be skipped, choose "
+                  "overlap = true");
+  keys.only_where("update", !gossip->overlap || gossip->update == Update::before_exchange,
+                  "overlap = true: what arrives during a step is folded in after it, choose "
+                  "update = 'before'");
+  keys.only_where("averaging",
+                  gossip->averaging != MixingRule::biased || gossip->staleness == 0,
+                  "staleness > 0: a rank that skipped a round has not halved its model for it, and "
+                  "without a weight no receiver can tell, choose averaging = 'push-sum'");
+  plan.local.local_steps = read_local_steps(keys);
+  read_compressed_gossip(keys, *gossip, plan);
+  plan.settings = std::move(gossip);
+}
+
+// Shares that are split among destinations mix only where every rank reaches every other.
+Expected<void> prepare_gossip(SharedParts& parts, std::int32_t ranks) {
+  if (auto made = make_graph(parts, ranks); !made) return made;
+  const bool shares =
+      data_as<GossipSettings>(parts.plan.settings).averaging != MixingRule::symmetric;
+  return shares && !parts.plan.compression.enabled() ? parts.graph->check_strongly_connected()
+                                                     : Expected<void>{};
+}
+
+}  // namespace
+
+const RoleType& gossip_role() {
+  static const RoleType type = [] {
+    RoleType role;
+    role.name = "gossip";
+    role.summary = "every rank mixes its model with those of a few peers in each round";
+    role.read = &read_gossip;
+    role.prepare = &prepare_gossip;
+    role.make = [](RoleContext c) -> std::unique_ptr<Role> {
+      if (c.parts->plan.compression.enabled())
+        return std::make_unique<DifferenceGossip>(c.parts, c.rank, c.model,
+                                                  std::move(c.optimizer));
+      return std::make_unique<Gossip>(c.parts, c.rank, c.model, std::move(c.optimizer));
+    };
+    role.tolerates_lost_peer = true;
+    role.announces_end = [](const Plan& plan) {
+      return data_as<GossipSettings>(plan.settings).staleness > 0;
+    };
+    return role;
+  }();
+  return type;
+}
 
 Gossip::Gossip(std::shared_ptr<const SharedParts> parts, Rank rank, ModelState& model,
                std::unique_ptr<Optimizer> optimizer)
-    : parts_(std::move(parts)), rank_(rank), model_(model), optimizer_(std::move(optimizer)) {
+    : parts_(std::move(parts)),
+      settings_(data_as<GossipSettings>(parts_->plan.settings)),
+      rank_(rank), model_(model), optimizer_(std::move(optimizer)) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "gossip needs a graph");
 }
 
@@ -41,8 +128,8 @@ void Gossip::on_gradient(Env& env, Gradient gradient) {
   pool_.give(std::move(z_));
   gradient_ = std::move(gradient.value).thaw();
   phase_ = Phase::ready;
-  if (parts_->plan.update == Update::before_exchange) {
-    const bool exchanges = !parts_->plan.overlap && exchanges_after(model_.step + 1);
+  if (settings_.update == Update::before_exchange) {
+    const bool exchanges = !settings_.overlap && exchanges_after(model_.step + 1);
     const Shares shares = exchanges ? next_shares(env) : Shares{};
     const bool in_one_pass = shares.even();
     const double w = model_.w;
@@ -65,7 +152,7 @@ void Gossip::advance(Env& env) {
     const bool last = steps >= parts_->horizon.steps;
     if (awaited_.empty())
       fold_arrived(env, round_);
-    else if (last || !parts_->plan.overlap || skips_ == parts_->plan.staleness)
+    else if (last || !settings_.overlap || skips_ == settings_.staleness)
       return wait(env);
     else
       ++skips_;
@@ -73,20 +160,20 @@ void Gossip::advance(Env& env) {
   if (gradient_.defined()) apply(env, 1);
   if (model_.step >= parts_->horizon.steps) return finish(env);
   const bool exchanges_first =
-      parts_->plan.overlap || parts_->plan.update == Update::after_exchange;
+      settings_.overlap || settings_.update == Update::after_exchange;
   if (!outstanding_ && exchanges_first && exchanges_after(model_.step)) push(env, next_shares(env));
   compute(env);
 }
 
 // Whether an exchange follows the local steps, `steps` of them so far.
 bool Gossip::exchanges_after(Step steps) const {
-  return steps % parts_->plan.local_steps == 0 || steps >= parts_->horizon.steps;
+  return steps % parts_->plan.local.local_steps == 0 || steps >= parts_->horizon.steps;
 }
 
 // Whether local steps are taken while a round is outstanding.
 bool Gossip::hides_exchanges() const {
-  return parts_->plan.local_steps > 1 &&
-         (parts_->plan.overlap || parts_->plan.update == Update::after_exchange);
+  return parts_->plan.local.local_steps > 1 &&
+         (settings_.overlap || settings_.update == Update::after_exchange);
 }
 
 // x <- (x - gamma u(z)) * kept.
@@ -153,7 +240,7 @@ void Gossip::await_round() {
   awaited_.clear();
   if (!outstanding_) return;
   const auto arrived = arrived_.find(round_);
-  const auto sources = parts_->plan.averaging == MixingRule::symmetric
+  const auto sources = settings_.averaging == MixingRule::symmetric
                            ? parts_->graph->neighbors(round_, rank_)
                            : parts_->graph->in(round_, rank_);
   for (const Rank peer : sources)
@@ -181,7 +268,7 @@ void Gossip::finish(Env& env) {
   phase_ = Phase::finished;
   fold_arrived(env, std::numeric_limits<std::int64_t>::max());
   // Ranks that skipped other rounds may still expect this one to take part.
-  if (parts_->plan.staleness > 0) {
+  if (settings_.staleness > 0) {
     for (Rank peer = 0; peer < env.membership().world_size(); ++peer)
       if (peer != rank_ && env.membership().is_alive(peer)) env.send(peer, stamp(), Leave{round_});
   }
@@ -239,7 +326,7 @@ Shares Gossip::next_shares(const Env& env) const {
   const auto takes_part = [&](Rank peer) {
     return env.membership().is_alive(peer) && expects(peer, round);
   };
-  return parts_->plan.averaging == MixingRule::symmetric
+  return settings_.averaging == MixingRule::symmetric
              ? parts_->graph->symmetric_shares(round, rank_, takes_part)
              : parts_->graph->even_shares(round, rank_, takes_part);
 }
@@ -269,7 +356,7 @@ void Gossip::fold_arrived(Env& env, std::int64_t round) {
     arrived_.erase(arrived_.begin());
   }
   outstanding_ = false;
-  if (parts_->plan.averaging == MixingRule::biased) model_.w = 1;
+  if (settings_.averaging == MixingRule::biased) model_.w = 1;
 }
 
 // ---- the model ----
@@ -314,7 +401,7 @@ Expected<void> Gossip::load(const StateDict& state) {
   const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
              round = state.integer_in("round", -1, kMost),
              outstanding = state.integer_in("outstanding", 0, 1),
-             skips = state.integer_in("skips", 0, parts_->plan.staleness);
+             skips = state.integer_in("skips", 0, settings_.staleness);
   for (const auto* field : {&phase, &round, &outstanding, &skips})
     if (!*field) return field->error();
   if (*outstanding == 1 && *round < 0)

@@ -10,15 +10,54 @@
 #include "messages/check.hpp"
 
 namespace grapevine {
+namespace {
+
+void read_group(KeyReader& keys, Plan& plan) {
+  auto group = std::make_shared<GroupSettings>();
+  plan.local.pack = read_pack(keys, {Pack::model}, "exchange = 'group': group mixes models");
+  group->staleness = keys.whole("staleness", group->staleness, 1,
+                                "group: steps between global averages");
+  group->group_size = static_cast<std::int32_t>(
+      keys.whole("group_size", 0, 1, "ranks that average, at most; about the root of all by default",
+                 std::numeric_limits<Rank>::max()));
+  plan.settings = std::move(group);
+}
+
+Expected<void> prepare_group(SharedParts& parts, std::int32_t ranks) {
+  auto groups = GroupSchedule::make(
+      ranks, data_as<GroupSettings>(parts.plan.settings).group_size, parts.plan.seed);
+  if (!groups) return groups.error();
+  parts.prepared = std::make_shared<Groups>(std::move(*groups));
+  return {};
+}
+
+}  // namespace
+
+const RoleType& group_role() {
+  static const RoleType type = [] {
+    RoleType role;
+    role.name = "group";
+    role.summary = "ranks average their models in small groups that change at each step";
+    role.read = &read_group;
+    role.prepare = &prepare_group;
+    role.make = [](RoleContext c) -> std::unique_ptr<Role> {
+      return std::make_unique<Group>(c.parts, c.rank, c.ranks, c.model, std::move(c.optimizer));
+    };
+    role.announces_end = [](const Plan&) { return true; };
+    return role;
+  }();
+  return type;
+}
 
 Group::Group(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
              ModelState& model, std::unique_ptr<Optimizer> optimizer)
     : parts_(std::move(parts)),
+      settings_(data_as<GroupSettings>(parts_->plan.settings)),
+      groups_(data_as<Groups>(parts_->prepared).schedule),
       rank_(rank),
       ranks_(all_ranks(ranks)),
       model_(model),
       optimizer_(std::move(optimizer)) {
-  GRAPEVINE_CHECK(parts_->groups.has_value(), "a group exchange needs groups");
 }
 
 // ---- the beats ----
@@ -103,7 +142,7 @@ void Group::mix(Average& average) {
 Group::Average& Group::average_of(Step step) {
   const auto found = averages_.find(step);
   if (found != averages_.end()) return found->second;
-  const std::vector<Rank> members = is_global(step) ? ranks_ : parts_->groups->members(step, rank_);
+  const std::vector<Rank> members = is_global(step) ? ranks_ : groups_.members(step, rank_);
   const auto position =
       static_cast<std::int32_t>(std::find(members.begin(), members.end(), rank_) - members.begin());
   const auto size = static_cast<std::int32_t>(members.size());

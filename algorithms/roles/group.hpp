@@ -30,13 +30,26 @@
 #include "algorithms/graphs/groups.hpp"
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/graphs/groups.hpp"
+#include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
 
+struct GroupSettings final : RoleData {
+  std::int64_t staleness = 10;   // tau: steps from one global average to the next, >= 1
+  std::int32_t group_size = 0;   // at most; 0: about sqrt(P)
+};
+
+struct Groups final : RoleData {
+  explicit Groups(GroupSchedule of_ranks) : schedule(std::move(of_ranks)) {}
+  const GroupSchedule schedule;
+};
+
+const RoleType& group_role();
+
 class Group final : public Role {
  public:
-  // REQUIRES: parts->groups; `model` outlives this.
+  // `model` outlives this.
   Group(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks, ModelState& model,
         std::unique_ptr<Optimizer> optimizer);
 
@@ -64,13 +77,15 @@ class Group final : public Role {
   void apply_if_done(Env& env);
   void mix(Average& average);
 
-  bool is_global(Step step) const { return (step + 1) % parts_->plan.staleness == 0; }
+  bool is_global(Step step) const { return (step + 1) % settings_.staleness == 0; }
   Average& average_of(Step step);
   void send(Env& env, std::vector<OutgoingMessage> messages);
   Stamp stamp() const;
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
+  const GroupSettings& settings_;
+  const GroupSchedule& groups_;
   const Rank rank_;
   const std::vector<Rank> ranks_;
   ModelState& model_;

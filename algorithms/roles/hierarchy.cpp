@@ -213,7 +213,7 @@ void Hierarchy::step_done(Env& env) {
   phase_ = Phase::waiting;
   model_.step = step_ + 1;
   model_.lr = parts_->lr.at(model_.epoch);
-  if (parts_->plan.counts_own_steps()) model_.epoch = parts_->horizon.epoch_of(model_.step);
+  if (parts_->plan.role->counts_own_steps) model_.epoch = parts_->horizon.epoch_of(model_.step);
   env.record({EventKind::committed, rank_, stamp(), step_, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), step_, 0, 0});
   if (next_) follow(env, *std::exchange(next_, std::nullopt));

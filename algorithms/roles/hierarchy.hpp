@@ -21,7 +21,7 @@
 
 #include "algorithms/collectives/ring_all_reduce.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
 

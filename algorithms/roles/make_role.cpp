@@ -1,17 +1,39 @@
 #include "algorithms/roles/make_role.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "algorithms/roles/aggregate.hpp"
 #include "algorithms/roles/bilateral.hpp"
-#include "algorithms/roles/difference_gossip.hpp"
 #include "algorithms/roles/gossip.hpp"
 #include "algorithms/roles/group.hpp"
 #include "algorithms/roles/hierarchy.hpp"
 #include "algorithms/roles/partial.hpp"
-#include "algorithms/roles/server.hpp"
-#include "algorithms/roles/server_client.hpp"
+#include "algorithms/roles/server_settings.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
+namespace {
+
+// The list of roles.
+std::vector<const RoleType*>& all_roles() {
+  static std::vector<const RoleType*> roles = {&aggregate_role(), &gossip_role(),
+                                               &bilateral_role(), &partial_role(),
+                                               &group_role(),     &server_role()};
+  return roles;
+}
+
+}  // namespace
+
+const std::vector<const RoleType*>& role_types() { return all_roles(); }
+
+Expected<void> register_role(const RoleType& type) {
+  for (const RoleType* role : all_roles())
+    if (role->name == type.name)
+      return bad_input("role '" + type.name + "' exists already: choose another name");
+  all_roles().push_back(&type);
+  return {};
+}
 
 std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                 std::int32_t ranks, ModelState& model) {
@@ -20,7 +42,7 @@ std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts,
     std::vector<Rank> clients;
     for (Rank client = 0; client < workers; client += parts->plan.hierarchy)
       clients.push_back(client);
-    return std::make_unique<Server>(parts, rank, std::move(clients), rank - workers, model);
+    return parts->plan.role->make_server({parts, rank, std::move(clients), rank - workers, model});
   }
   if (parts->plan.hierarchy > 1) return std::make_unique<Hierarchy>(parts, rank, ranks, model);
   return make_flat_role(parts, rank, ranks, model);
@@ -35,24 +57,8 @@ std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& p
   }
   auto optimizer = make_optimizer(config);
   GRAPEVINE_CHECK(optimizer.ok(), "make_parts checked the optimizer");
-  switch (parts->plan.exchange) {
-    case Exchange::aggregate:
-      return std::make_unique<Aggregate>(parts, rank, ranks, model, std::move(*optimizer));
-    case Exchange::gossip:
-      if (parts->plan.compression.enabled())
-        return std::make_unique<DifferenceGossip>(parts, rank, model, std::move(*optimizer));
-      return std::make_unique<Gossip>(parts, rank, model, std::move(*optimizer));
-    case Exchange::bilateral:
-      return std::make_unique<Bilateral>(parts, rank, ranks, model, std::move(*optimizer));
-    case Exchange::partial:
-      return std::make_unique<Partial>(parts, rank, ranks, model, std::move(*optimizer));
-    case Exchange::group:
-      return std::make_unique<Group>(parts, rank, ranks, model, std::move(*optimizer));
-    case Exchange::server:
-      return std::make_unique<ServerClient>(parts, rank, ranks - parts->plan.servers, model,
-                                            std::move(*optimizer));
-  }
-  GRAPEVINE_CHECK(false, "an exchange without a role");
+  return parts->plan.role->make(
+      {parts, rank, ranks - parts->plan.servers, model, std::move(*optimizer)});
 }
 
 }  // namespace grapevine

@@ -6,19 +6,82 @@
 
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/messages_of.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
+namespace {
+
+constexpr std::int64_t kMostRanks = std::numeric_limits<Rank>::max();
+
+void read_partial(KeyReader& keys, Plan& plan) {
+  auto partial = std::make_shared<PartialSettings>();
+  plan.local.pack =
+      read_pack(keys, {Pack::gradient}, "exchange = 'partial': a partial all-reduce sums gradients");
+  partial->activation = keys.choice<ActivationPolicy>(
+      "activation", "majority",
+      {{"solo", ActivationPolicy::solo},
+       {"majority", ActivationPolicy::majority},
+       {"quorum", ActivationPolicy::quorum}},
+      "the rank that begins a partial all-reduce: the first that is ready, one drawn at random, or "
+      "the last of the quorum");
+  keys.where("activation", "quorum", [&] {
+    partial->quorum = static_cast<std::int32_t>(
+        keys.whole("quorum", 0, 1, "ranks that must be ready; more than half by default",
+                   kMostRanks));
+  });
+  partial->staleness = keys.whole("staleness", partial->staleness, 0,
+                                  "partial: rounds that a gradient may be old");
+  plan.compression = read_compression(keys, {true});
+  partial->scale_by_active =
+      keys.choice<bool>("scale", "ranks", {{"ranks", false}, {"active", true}},
+                        "what a partial sum is divided by: all ranks, or those in it");
+  keys.only_where("scale", !partial->scale_by_active || !plan.compression.enabled(),
+                  "compress = '" + plan.compression.name +
+                      "': ranks without a gradient still send what was left over, choose scale = "
+                      "'ranks'");
+  plan.settings = std::move(partial);
+}
+
+Expected<void> prepare_partial(SharedParts& parts, std::int32_t ranks) {
+  const std::int32_t quorum = data_as<PartialSettings>(parts.plan.settings).quorum;
+  if (quorum > ranks)
+    return bad_input("wiring.quorum = " + std::to_string(quorum) + " of " + std::to_string(ranks) +
+                     " ranks: expected at most as many");
+  return check_bytes(parts.plan.compression, ranks, parts.plan.hierarchy > 1);
+}
+
+}  // namespace
+
+const RoleType& partial_role() {
+  static const RoleType type = [] {
+    RoleType role;
+    role.name = "partial";
+    role.summary = "ranks sum the gradients that they have, without waiting for the others";
+    role.read = &read_partial;
+    role.prepare = &prepare_partial;
+    role.make = [](RoleContext c) -> std::unique_ptr<Role> {
+      return std::make_unique<Partial>(c.parts, c.rank, c.ranks, c.model, std::move(c.optimizer));
+    };
+    role.counts_own_steps = false;
+    role.announces_end = [](const Plan& plan) {
+      return data_as<PartialSettings>(plan.settings).staleness > 0;
+    };
+    return role;
+  }();
+  return type;
+}
 
 Partial::Partial(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
                  ModelState& model, std::unique_ptr<Optimizer> optimizer)
     : parts_(std::move(parts)),
+      settings_(data_as<PartialSettings>(parts_->plan.settings)),
       rank_(rank),
       ranks_(all_ranks(ranks)),
       model_(model),
       optimizer_(std::move(optimizer)),
-      reduction_(make_reduction(parts_, rank, ranks, model.x.numel())),
-      rounds_(parts_->plan, parts_->horizon.steps, ranks),
+      reduction_(make_reduction(reduction_settings(*parts_), rank, ranks, model.x.numel())),
+      rounds_(settings_, parts_->plan.seed, parts_->horizon.steps, ranks),
       reduce_(ranks_, rank_, 0, rounds_.trigger(), reduction_) {}
 
 // ---- the beats ----
@@ -84,7 +147,7 @@ void Partial::contribute_if_begun(Env& env) {
 
 // The gradient in the making could only be consumed later than tau rounds after its x.
 bool Partial::must_hold_back() const {
-  return phase_ == Phase::computing && rounds_.now() - computing_at_ >= parts_->plan.staleness;
+  return phase_ == Phase::computing && rounds_.now() - computing_at_ >= settings_.staleness;
 }
 
 void Partial::apply_if_done(Env& env) {
@@ -98,7 +161,7 @@ void Partial::apply(Env& env, PartialAllReduce::Result result) {
   const auto active = std::count_if(result.tally.begin(), result.tally.end(),
                                     [](std::int64_t gradients) { return gradients > 0; });
   const auto divisor =
-      parts_->plan.scale_by_active ? active : static_cast<std::int64_t>(ranks_.size());
+      settings_.scale_by_active ? active : static_cast<std::int64_t>(ranks_.size());
   if (divisor > 1) result.sum.mul_(1.0 / static_cast<double>(divisor));
   model_.lr = parts_->lr.at(model_.epoch);
   update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {

@@ -37,9 +37,11 @@
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/roles/partial_rounds.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
+
+const RoleType& partial_role();
 
 class Partial final : public Role {
  public:
@@ -85,6 +87,7 @@ class Partial final : public Role {
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
+  const PartialSettings& settings_;
   const Rank rank_;
   const std::vector<Rank> ranks_;
   ModelState& model_;

@@ -8,8 +8,10 @@
 
 namespace grapevine {
 
-PartialRounds::PartialRounds(const Plan& plan, Step steps, std::int32_t ranks)
-    : plan_(plan), steps_(steps), consumed_(static_cast<std::size_t>(ranks), 0) {
+PartialRounds::PartialRounds(const PartialSettings& settings, std::uint64_t seed, Step steps,
+                             std::int32_t ranks)
+    : settings_(settings),
+      seed_(seed), steps_(steps), consumed_(static_cast<std::size_t>(ranks), 0) {
   enter_phase();
 }
 
@@ -30,9 +32,9 @@ Trigger PartialRounds::trigger() const {
   const std::vector<std::int32_t> candidates = unfinished();
   const auto left = static_cast<std::int32_t>(candidates.size());
   const auto drawn =
-      static_cast<std::size_t>(mix_seed(plan_.seed, static_cast<std::uint64_t>(round_)) %
+      static_cast<std::size_t>(mix_seed(seed_, static_cast<std::uint64_t>(round_)) %
                                std::max<std::size_t>(1, candidates.size()));
-  switch (plan_.activation) {
+  switch (settings_.activation) {
     case ActivationPolicy::solo:
       return {Trigger::Kind::first_ready, 0, 1};
     case ActivationPolicy::majority:
@@ -47,7 +49,7 @@ Trigger PartialRounds::trigger() const {
 
 std::int32_t PartialRounds::quorum() const {
   const std::int32_t more_than_half = static_cast<std::int32_t>(consumed_.size()) / 2 + 1;
-  return plan_.quorum > 0 ? plan_.quorum : more_than_half;
+  return settings_.quorum > 0 ? settings_.quorum : more_than_half;
 }
 
 void PartialRounds::consume(const std::vector<std::int64_t>& tally) {

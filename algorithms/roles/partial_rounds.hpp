@@ -9,15 +9,26 @@
 
 #include "algorithms/collectives/activation.hpp"
 #include "algorithms/state_dict.hpp"
-#include "algorithms/wiring/wiring.hpp"
+#include "algorithms/wiring/plan.hpp"
 #include "messages/ids.hpp"
 
 namespace grapevine {
 
+// The rank that may begin a round: the first that is ready, one drawn at random, or the Q-th.
+enum class ActivationPolicy { solo, majority, quorum };
+
+struct PartialSettings final : RoleData {
+  ActivationPolicy activation = ActivationPolicy::majority;
+  std::int64_t staleness = 10;   // tau: the age that a gradient may have, in rounds
+  std::int32_t quorum = 0;       // ranks that are waited for; 0: more than half
+  bool scale_by_active = false;  // 1/active in the place of 1/P
+};
+
 class PartialRounds {
  public:
-  // `plan` outlives this. `steps`: of each of the ranks.
-  PartialRounds(const Plan& plan, Step steps, std::int32_t ranks);
+  // `settings` outlives this. `seed`: the same on all ranks. `steps`: of each of the ranks.
+  PartialRounds(const PartialSettings& settings, std::uint64_t seed, Step steps,
+                std::int32_t ranks);
 
   std::int64_t now() const { return round_; }  // the next to be over
   std::int64_t regular_rounds_done() const { return regular_rounds_; }
@@ -46,7 +57,8 @@ class PartialRounds {
   std::vector<std::int32_t> unfinished() const;
 
   // Constant after construction.
-  const Plan& plan_;
+  const PartialSettings& settings_;
+  const std::uint64_t seed_;
   const Step steps_;
 
   std::int64_t round_ = 0;

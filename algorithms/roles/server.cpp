@@ -14,6 +14,7 @@ namespace grapevine {
 Server::Server(std::shared_ptr<const SharedParts> parts, Rank rank, std::vector<Rank> clients,
                std::int32_t index, ModelState& model)
     : parts_(std::move(parts)),
+      settings_(data_as<ServerSettings>(parts_->plan.settings)),
       rank_(rank),
       clients_(std::move(clients)),
       compressor_(make_compressor(parts_->plan.compression)),
@@ -27,7 +28,7 @@ Server::Server(std::shared_ptr<const SharedParts> parts, Rank rank, std::vector<
 // they may go on.
 void Server::on_start(Env& env) {
   for (const TimerId grant : open_.grants())
-    env.after(from_seconds(parts_->plan.section_timeout), grant);
+    env.after(from_seconds(settings_.section_timeout), grant);
   busy_since_ = env.now();
   queue_.restart(env.now());
   if (std::exchange(finished_, false)) left_.clear();
@@ -65,7 +66,7 @@ void Server::on_message(Env& env, Envelope envelope) {
 void Server::receive(Env& env, Rank client, const Stamp& stamp, Commit commit) {
   GRAPEVINE_CHECK(commit.update.numel() == model_.x.numel(), "rank ", client,
                   " sent an update of another size");
-  GRAPEVINE_CHECK(commit.gradients >= 1 && commit.gradients <= parts_->plan.window, "rank ", client,
+  GRAPEVINE_CHECK(commit.gradients >= 1 && commit.gradients <= settings_.window, "rank ", client,
                   " sent an update of ", commit.gradients, " gradients, more than a window's");
   if (takes_offers())
     enqueue(env, client, stamp, commit.exchange, commit.gradients, std::move(commit.update));
@@ -81,7 +82,7 @@ void Server::receive_packed(Env& env, Rank client, const Stamp& stamp, const Pac
 }
 
 std::optional<Commit> Server::unpacked(const PackedChunk& chunk) const {
-  if (chunk.round < 1 || chunk.round > parts_->plan.window) return std::nullopt;
+  if (chunk.round < 1 || chunk.round > settings_.window) return std::nullopt;
   at::Tensor update = at::zeros({model_.x.numel()}, at::kFloat);
   if (!compressor_->fold(update, chunk.data, 1)) return std::nullopt;
   return Commit{chunk.operation, chunk.round, FrozenTensor::freeze(std::move(update))};
@@ -101,11 +102,11 @@ void Server::enqueue(Env& env, Rank client, const Stamp& stamp, std::int64_t exc
 }
 
 void Server::serve(Env& env) {
-  if (parts_->plan.synchronous) {
+  if (settings_.synchronous) {
     if (round_is_complete()) close_round(env);
     return;
   }
-  while (!queue_.empty() && (!parts_->plan.strict || open_.empty())) {
+  while (!queue_.empty() && (!settings_.strict || open_.empty())) {
     const Request request = queue_.pop();
     meter(env, request);
     if (takes_offers())
@@ -124,7 +125,7 @@ void Server::meter(Env& env, const Request& request) {
 void Server::grant(Env& env, const Request& request) {
   if (open_.empty()) busy_since_ = env.now();
   const TimerId id = open_.open(request.client, request.exchange);
-  env.after(from_seconds(parts_->plan.section_timeout), id);
+  env.after(from_seconds(settings_.section_timeout), id);
   env.send(request.client, stamp(), Grant{request.exchange, model_.x});
 }
 
@@ -158,12 +159,12 @@ void Server::on_timer(Env& env, TimerId id) {
 // ---- offers ----
 
 void Server::serve_offer(Env& env, const Request& request) {
-  if (parts_->plan.rule == ServerRule::easgd) {
+  if (settings_.rule == ServerRule::easgd) {
     FrozenTensor e = elastic(request);
     apply(env, request.client, request.stamp, e, 1);
     return committed(env, request, std::move(e));
   }
-  const bool adaptive = parts_->plan.rule == ServerRule::adaptive;
+  const bool adaptive = settings_.rule == ServerRule::adaptive;
   const auto tau = static_cast<double>(staleness(request.client, request.stamp));
   apply(env, request.client, request.stamp, request.update, adaptive ? 1 / (tau + 1) : 1);
   committed(env, request, model_.x);
@@ -188,7 +189,7 @@ void Server::close_round(Env& env) {
 }
 
 FrozenTensor Server::elastic(const Request& request) const {
-  const double alpha = parts_->plan.elasticity / static_cast<double>(clients_.size());
+  const double alpha = settings_.elasticity / static_cast<double>(clients_.size());
   at::Tensor e = at::empty_like(model_.x.read());
   kernels::elastic_into(e, request.update.read(), model_.x.read(), alpha);
   return FrozenTensor::freeze(std::move(e));
@@ -252,7 +253,7 @@ std::int32_t Server::number_of(Rank client) const {
   return static_cast<std::int32_t>(it - clients_.begin());
 }
 
-bool Server::takes_offers() const { return parts_->plan.rule != ServerRule::gem; }
+bool Server::takes_offers() const { return settings_.rule != ServerRule::gem; }
 
 Stamp Server::stamp() const { return stamp_of(rank_, version_, version_); }
 

@@ -38,7 +38,8 @@
 #include "algorithms/parts/service_meter.hpp"
 #include "algorithms/parts/service_queue.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/roles/server_settings.hpp"
+
 
 namespace grapevine {
 
@@ -90,6 +91,7 @@ class Server final : public Role {
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
+  const ServerSettings& settings_;
   const Rank rank_;
   const std::vector<Rank> clients_;
   const std::unique_ptr<const Compressor> compressor_;  // of commits

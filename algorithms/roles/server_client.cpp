@@ -15,6 +15,7 @@ namespace grapevine {
 ServerClient::ServerClient(std::shared_ptr<const SharedParts> parts, Rank rank, Rank first_server,
                            ModelState& model, std::unique_ptr<Optimizer> optimizer)
     : parts_(std::move(parts)),
+      settings_(data_as<ServerSettings>(parts_->plan.settings)),
       rank_(rank),
       first_server_(first_server),
       servers_(parts_->plan.servers),
@@ -51,7 +52,7 @@ void ServerClient::on_gradient(Env& env, Gradient gradient) {
   model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
   take_step(env, std::move(gradient.value).thaw());
   ++held_;
-  if (held_ < parts_->plan.window && model_.step + 1 < parts_->horizon.steps) {
+  if (held_ < settings_.window && model_.step + 1 < parts_->horizon.steps) {
     step_done(env);
     return compute(env);
   }
@@ -76,7 +77,7 @@ void ServerClient::take_step(Env& env, at::Tensor gradient) {
   }
   if (sgd.weight_decay != 0) gradient.add_(model_.x.read(), sgd.weight_decay);
   kernels::scale(gradient, -model_.lr);
-  if (parts_->plan.window > 1) {
+  if (settings_.window > 1) {
     at::Tensor x = std::move(model_.x).thaw();
     kernels::fold(x, gradient);
     model_.x = FrozenTensor::freeze(std::move(x));
@@ -104,7 +105,7 @@ void ServerClient::exchange(Env& env) {
   phase_ = Phase::exchanging;
   ++exchange_;
   outstanding_.send(exchange_, steps_given(), servers_);
-  if (parts_->plan.rule == ServerRule::agn && held_ > 1)
+  if (settings_.rule == ServerRule::agn && held_ > 1)
     kernels::scale(update_, 1.0 / static_cast<double>(held_));
   if (is_gem()) figures_.begin(model_.step, update_.numel());
   env.record({EventKind::wait_begin, first_server_, stamp(0), model_.step, 0, 0});
@@ -152,7 +153,7 @@ void ServerClient::on_grant(Env& env, std::int32_t server, const Stamp& stamp, G
   at::Tensor u = at::empty({grant.theta.numel()}, at::kFloat);
   GRAPEVINE_CHECK(slice(update_, server).numel() == u.numel(), "a slice of another size");
   kernels::match_energy_into(u, slice(update_, server), slice(proxy_, server), grant.theta.read(),
-                             slice(model_.x.read(), server), parts_->plan.kappa);
+                             slice(model_.x.read(), server), settings_.kappa);
   if (figures_.measuring())
     figures_.add(slice_of(model_.x.numel(), servers_, server), grant.theta.read(),
                  slice(model_.x.read(), server), slice(proxy_, server), slice(update_, server), u);

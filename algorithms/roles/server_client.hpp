@@ -34,7 +34,8 @@
 #include "algorithms/role.hpp"
 #include "algorithms/roles/gem_figures.hpp"
 #include "algorithms/roles/packed_commits.hpp"
-#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/roles/server_settings.hpp"
+
 
 namespace grapevine {
 
@@ -75,13 +76,14 @@ class ServerClient final : public Role {
   Payload commit(Env& env, std::int32_t server, std::int64_t gradients, FrozenTensor update);
   FrozenTensor update_of(std::int32_t server);
   at::Tensor slice(const at::Tensor& flat, std::int32_t server) const;
-  bool is_gem() const { return parts_->plan.rule == ServerRule::gem; }
-  bool is_easgd() const { return parts_->plan.rule == ServerRule::easgd; }
+  bool is_gem() const { return settings_.rule == ServerRule::gem; }
+  bool is_easgd() const { return settings_.rule == ServerRule::easgd; }
   Stamp stamp(std::int32_t server) const;
   std::vector<Step> steps_given();
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
+  const ServerSettings& settings_;
   const Rank rank_;
   const Rank first_server_;
   const std::int32_t servers_;

@@ -132,7 +132,11 @@ ordered_json server_block(const TrainJob& job, const RunResult& result) {
   block["servers"] = ordered_json::array();
   for (const auto& [rank, measures] : result.measures)
     if (rank >= job.options.workers) block["servers"].push_back(one_server(measures));
-  if (job.parts->plan.rule == ServerRule::gem) block["energy"] = energy_block(job, result);
+  const bool has_energy =
+      std::any_of(result.measures.begin(), result.measures.end(), [](const auto& measures) {
+        return measures.second.entries().count("energy_samples") > 0;
+      });
+  if (has_energy) block["energy"] = energy_block(job, result);
   return block;
 }
 

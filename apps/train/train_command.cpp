@@ -14,6 +14,7 @@
 #include "actors/record/files.hpp"
 #include "actors/run/scheduling.hpp"
 #include "actors/run/thread_headroom.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "apps/console/console.hpp"
 #include "apps/console/run_display.hpp"
 #include "apps/console/signals.hpp"
@@ -255,9 +256,7 @@ class TrainCommand : public Command {
 
   // Whether the default of --momentum counts for nothing: it is refused where it is given.
   static bool steps_plainly(const SharedParts& parts) {
-    const ServerRule rule = parts.plan.rule;
-    return parts.plan.exchange == Exchange::server && rule != ServerRule::gem &&
-           rule != ServerRule::easgd && parts.optimizer.momentum != 0;
+    return !parts.plan.role->uses_momentum(parts.plan) && parts.optimizer.momentum != 0;
   }
 
   static RunProgress progress_before(const TrainJob& job) {

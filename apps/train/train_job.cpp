@@ -131,7 +131,7 @@ void warn_of_parts(const TrainJob& job) {
     spdlog::warn(
         "wiring.topology = '{}' with {} ranks falls into {} groups that exchange nothing: each "
         "trains a model of its own; choose another topology, or more peers",
-        parts.plan.topology, nodes, groups);
+        parts.plan.graph.topology, nodes, groups);
 }
 
 // LibTorch waits without end for a thread of its pool that the system refuses.
@@ -145,8 +145,7 @@ Expected<void> check_train_options(const TrainOptions& o) {
   if (auto checked = check_numbers(o); !checked) return checked;
   auto wiring = effective_wiring(o);
   if (!wiring) return wiring.error();
-  auto plan = resolve(*wiring);
-  if (!plan && wiring->keys().count("hierarchy") == 0) return plan.error();
+  if (auto plan = resolve(*wiring); !plan) return plan.error();
   const std::vector<std::string> transports = {"tcp", "ucx"};
   if (!o.transport.empty() &&
       std::find(transports.begin(), transports.end(), o.transport) == transports.end())

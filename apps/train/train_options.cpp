@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "algorithms/wiring/role_type.hpp"
 #include "apps/console/help_format.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/zoo/data.hpp"
@@ -208,16 +209,14 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options) 
                      ", which has a mean of gradients of its own: drop it, or use sgd");
   const auto wiring = effective_wiring(options);
   if (!wiring) return {};  // make_train_job() says what is wrong with it
-  const auto value_of = [&](const std::string& key) {
-    const auto found = wiring->keys().find(key);
-    return found == wiring->keys().end() ? std::string() : found->second;
-  };
-  const std::string rule = value_of("rule");
-  if (value_of("exchange") != "server" ||
-      (rule != "downpour" && rule != "adaptive" && rule != "agn"))
-    return {};
-  return bad_input(given + " does not fit rule = '" + rule +
-                   "': its clients commit plain steps along the gradient: drop it, or use rule = "
+  const auto plan = resolve(*wiring);
+  if (!plan || plan->role->uses_momentum(*plan)) return {};
+  const auto rule = wiring->keys().find("rule");
+  const std::string what = rule == wiring->keys().end()
+                               ? "exchange = '" + plan->role->name + "'"
+                               : "rule = '" + rule->second + "'";
+  return bad_input(given + " does not fit " + what +
+                   ": its clients commit plain steps along the gradient: drop it, or use rule = "
                    "'gem' or 'easgd'");
 }
 

@@ -9,6 +9,7 @@
 
 #include <zlib.h>
 
+#include "algorithms/wiring/role_type.hpp"
 #include "apps/zoo/models.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -52,8 +53,9 @@ bool messages_in_flight(const Checkpoint& checkpoint) {
 // other that they have ended; the head of a node sends the last parameters; and an exchange follows
 // the last step even where local steps would ask for none.
 std::optional<Step> end_begins(const Plan& plan, Step end) {
-  if (plan.local_steps > 1 && end % plan.local_steps != 0) return end - 1;
-  const bool tells = plan.staleness > 0 || plan.exchange == Exchange::server || plan.hierarchy > 1;
+  const std::int64_t local_steps = plan.local.local_steps;
+  if (local_steps > 1 && end % local_steps != 0) return end - 1;
+  const bool tells = plan.role->announces_end(plan) || plan.hierarchy > 1;
   return tells ? std::optional<Step>(end) : std::nullopt;
 }
 
@@ -63,7 +65,7 @@ std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& p
                               std::int32_t workers) {
   std::vector<Step> steps = checkpoint.steps();
   steps.resize(static_cast<std::size_t>(workers));
-  if (parts.plan.plans_each_rank()) return steps;
+  if (parts.plan.role->plans_each_rank) return steps;
   const std::vector<double> epochs = checkpoint.epochs();
   std::vector<Step> heads;
   for (std::int32_t rank = 0; rank < workers; rank += parts.plan.hierarchy)
@@ -80,11 +82,11 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   const Step steps = job.run.parts->horizon.steps;
   const std::vector<Step> behind = progress_of(checkpoint, *job.run.parts, job.run.workers());
   const auto [done, most] = std::minmax_element(behind.begin(), behind.end());
-  const bool counts_steps = plan.plans_each_rank();
+  const bool counts_steps = plan.role->plans_each_rank;
   const Error too_short = bad_input("--resume " + job.options.resume + ": it is at step " +
                                     std::to_string(*most) + ", the job ends at step " +
                                     std::to_string(steps) + ": give more --steps or --epochs");
-  if ((counts_steps && *done > steps) || (plan.exchange == Exchange::server && *most > steps))
+  if ((counts_steps && *done > steps) || (!plan.role->allows_ranks_past_the_end && *most > steps))
     return too_short;
   const auto saved = checkpoint.identity.find(kStepsKey);
   if (saved == checkpoint.identity.end() || saved->second == std::to_string(steps)) return {};

@@ -1,5 +1,5 @@
 // The folder rule: messages <- {algorithms, gpu, net} <- actors <- apps, and inside algorithms/
-// {kernels, graphs} <- parts <- compressors <- wiring <- collectives <- roles; no folder is a heap;
+// {kernels, graphs} <- parts <- compressors <- collectives <- wiring <- roles; no folder is a heap;
 // CAF only where it belongs; no clock, sleep or unseeded randomness in algorithms/ and actors/.
 // Reads the sources themselves.
 #include <gtest/gtest.h>
@@ -40,10 +40,10 @@ const std::map<std::string, std::set<std::string>>& allowed_rooms() {
       {"graphs", {"", "graphs"}},
       {"parts", {"", "kernels", "parts"}},
       {"compressors", {"", "kernels", "parts", "compressors"}},
-      {"wiring", {"", "graphs", "parts", "compressors", "wiring"}},
-      {"collectives", {"", "kernels", "parts", "compressors", "wiring", "collectives"}},
+      {"collectives", {"", "kernels", "parts", "compressors", "collectives"}},
+      {"wiring", {"", "kernels", "graphs", "parts", "compressors", "collectives", "wiring"}},
       {"roles",
-       {"", "kernels", "graphs", "parts", "compressors", "wiring", "collectives", "roles"}}};
+       {"", "kernels", "graphs", "parts", "compressors", "collectives", "wiring", "roles"}}};
   return allowed;
 }
 

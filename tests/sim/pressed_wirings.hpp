@@ -21,14 +21,11 @@ struct PressedWiring {
   // Whether the worker reads the model as it is when the gradient comes: in the others it may have
   // changed since the gradient was asked for, and a gradient that is asked for again is another.
   bool model_waits_for_the_gradient() const {
-    const Exchange exchange = plan().exchange;
-    return exchange != Exchange::bilateral && exchange != Exchange::partial;
+    return !is_role(plan(), "bilateral") && !is_role(plan(), "partial");
   }
   bool survives_a_death() const {
     const Plan plan = this->plan();
-    return plan.hierarchy == 1 &&
-           (plan.exchange == Exchange::gossip || plan.exchange == Exchange::bilateral ||
-            plan.exchange == Exchange::server);
+    return plan.hierarchy == 1 && plan.role->tolerates_lost_peer;
   }
 };
 

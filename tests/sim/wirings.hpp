@@ -2,10 +2,13 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "algorithms/roles/server_settings.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/wiring.hpp"
 
 namespace grapevine::sim {
@@ -43,6 +46,15 @@ inline Keys keys_of(const std::string& preset) {
 inline Keys operator+(Keys keys, const Keys& more) {
   keys.insert(keys.end(), more.begin(), more.end());
   return keys;
+}
+
+inline bool is_role(const Plan& plan, const std::string& name) { return plan.role->name == name; }
+
+// Shorter than a key may say: in RoleWorld a nanosecond is an event.
+inline void set_section_timeout(Plan& plan, double seconds) {
+  auto settings = std::make_shared<ServerSettings>(data_as<ServerSettings>(plan.settings));
+  settings->section_timeout = seconds;
+  plan.settings = std::move(settings);
 }
 
 }  // namespace grapevine::sim

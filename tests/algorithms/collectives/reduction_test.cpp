@@ -13,6 +13,7 @@
 
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/compressors/compressor.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/codec.hpp"
 #include "tests/sim/wirings.hpp"
 
@@ -127,7 +128,7 @@ class Ranks {
   };
 
   double epoch_of(std::int64_t operation) const { return parts_->horizon.epoch_of(operation); }
-  std::unique_ptr<Reduction> make(Rank r) const { return make_reduction(parts_, r, ranks_, d_); }
+  std::unique_ptr<Reduction> make(Rank r) const { return make_reduction(reduction_settings(*parts_), r, ranks_, d_); }
 
   void start(std::size_t r, at::Tensor input) {
     Seat& seat = seats_[r];
@@ -538,7 +539,7 @@ TEST(Reduction, GTopKIsNearerToTheDenseSumThanRandomK) {
 TEST(Reduction, RefusesWhatIsNoVectorOfItsSender) {
   const auto parts = parts_of({{"density", "0.1"}}, 2);
   Rng rng(1);
-  const auto reduction = make_reduction(parts, 0, 2, 50);
+  const auto reduction = make_reduction(reduction_settings(*parts), 0, 2, 50);
   reduction->start(0, 0, at::ones({50}), rng);
   EXPECT_THROW(reduction->on_message(1, Leave{}), InvariantBroken);
   EXPECT_THROW(reduction->on_message(1, PackedChunk{0, 0, 0, {}}), InvariantBroken);

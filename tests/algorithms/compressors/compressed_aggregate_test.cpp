@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "algorithms/collectives/reduction.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "messages/codec.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
@@ -116,7 +117,7 @@ Reductions make_reductions(const std::string& reduce, std::int32_t ranks, std::i
                                                {"momentum_correction", "true"}}),
                                  {10, 1e9}, *LrSchedule::make({}), optimizer, ranks);
   Reductions all;
-  for (Rank r = 0; r < ranks; ++r) all.push_back(make_reduction(parts, r, ranks, d));
+  for (Rank r = 0; r < ranks; ++r) all.push_back(make_reduction(reduction_settings(*parts), r, ranks, d));
   return all;
 }
 

@@ -15,6 +15,7 @@
 #include "algorithms/parts/outstanding_commits.hpp"
 #include "algorithms/parts/service_queue.hpp"
 #include "algorithms/roles/make_role.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 
@@ -90,7 +91,7 @@ TEST(DamagedState, OfReductionsIsRefused) {
                                                    {"sparse_reduce", reduce}}),
                                      {10, 1e9}, *LrSchedule::make({}), optimizer, 5);
       Rng rng(3);
-      const auto reduction = make_reduction(parts, rank, 5, kD);
+      const auto reduction = make_reduction(reduction_settings(*parts), rank, 5, kD);
       reduction->start(0, 0, at::randn({kD}), rng);
       SparseVector list;
       list.add(3, 1.5F);
@@ -101,7 +102,7 @@ TEST(DamagedState, OfReductionsIsRefused) {
       reduction->on_message(from, PackedChunk{1, 0, from, to_packed(list)});
       const StateDict state = reduction->save();
       const auto load = [&](const StateDict& damaged_state) {
-        return make_reduction(parts, rank, 5, kD)->load(damaged_state, 0, 0);
+        return make_reduction(reduction_settings(*parts), rank, 5, kD)->load(damaged_state, 0, 0);
       };
       ASSERT_TRUE(load(state).ok());
       // Missing entries and those of another type, but for the residuals of a rank that never
@@ -115,7 +116,7 @@ TEST(DamagedState, ListsThatCannotBeAreRefused) {
   const auto parts = *make_parts(sim::plan_of({{"compress", "top-k"}, {"density", "0.2"}}),
                                  {10, 1e9}, *LrSchedule::make({}), {}, 2);
   Rng rng(3);
-  const auto reduction = make_reduction(parts, 0, 2, 40);
+  const auto reduction = make_reduction(reduction_settings(*parts), 0, 2, 40);
   SparseVector list;
   list.add(3, 1.5F);
   list.add(7, -2);
@@ -124,7 +125,7 @@ TEST(DamagedState, ListsThatCannotBeAreRefused) {
   const auto with_indices = [&](const std::vector<std::int64_t>& indices) {
     StateDict state = reduction->save();
     state.put("inbox.0.indices", at::tensor(indices, at::kInt));
-    return make_reduction(parts, 0, 2, 40)->load(state, 0, 0);
+    return make_reduction(reduction_settings(*parts), 0, 2, 40)->load(state, 0, 0);
   };
   EXPECT_TRUE(with_indices({3, 39}).ok());
   for (const std::vector<std::int64_t>& bad :
@@ -230,7 +231,7 @@ TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
       config.horizon = {20, 5};
       config.lr = 0.1;
       config.optimizer.momentum =
-          config.plan.exchange == Exchange::server && config.plan.rule == ServerRule::downpour
+          sim::is_role(config.plan, "server") && data_as<ServerSettings>(config.plan.settings).rule == ServerRule::downpour
               ? 0
               : 0.9;
       RoleWorld world(config, [](Rank rank, Step, const at::Tensor& z) { return z - rank; });
@@ -248,7 +249,7 @@ TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
           model.x = FrozenTensor::freeze(at::zeros({config.dimension}));
           const auto role = make_role(parts, rank, all, model);
           auto loaded = role->load(state);
-          if (loaded.ok() && config.plan.exchange == Exchange::server)
+          if (loaded.ok() && sim::is_role(config.plan, "server"))
             Lone(rank, all, config.dimension).run(*role);
           return loaded;
         };

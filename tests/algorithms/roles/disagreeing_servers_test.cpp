@@ -73,7 +73,7 @@ TEST(Server, AGradientCountsOnlyWhereEveryServerTookIt) {
     constexpr std::int32_t kRanks = 3;
     SCOPED_TRACE("seed=" + std::to_string(seed));
     WorldConfig config = config_of("gem", {{"servers", "2"}, {"section", "relaxed"}}, kRanks, seed);
-    config.plan.section_timeout = 60e-9;  // 60 events
+    sim::set_section_timeout(config.plan, 60e-9);  // 60 events
     RoleWorld world(config, pull);
     std::map<std::pair<Rank, std::int64_t>, std::vector<bool>> answers;  // by client and exchange
     world.watch([&](const Envelope& e, bool delivered) {
@@ -153,7 +153,7 @@ TEST(Server, ATurnThatWasOpenAtARestartIsTakenBackInTime) {
     constexpr std::int32_t kRanks = 4;
     SCOPED_TRACE("seed=" + std::to_string(seed));
     WorldConfig config = config_of("gem", {}, kRanks, seed);
-    config.plan.section_timeout = 300e-9;
+    sim::set_section_timeout(config.plan, 300e-9);
     RoleWorld world(config, pull);
     const Rank slow = static_cast<Rank>(seed) % kRanks;
     bool inside = false;

@@ -90,13 +90,13 @@ TEST(ExtendedRuns, OfEveryWiringComeToTheirNewEnd) {
       const Plan plan = wiring.plan();
       for (Rank rank = 0; rank < all_ranks_of(plan, wiring.ranks); ++rank) {
         EXPECT_TRUE(second.finished(rank)) << "rank " << rank;
-        if (rank < wiring.ranks && plan.plans_each_rank()) {
+        if (rank < wiring.ranks && plan.role->plans_each_rank) {
           EXPECT_EQ(committed(second, rank), kAll - 11) << "rank " << rank;
           EXPECT_EQ(second.model(rank).step, kAll) << "rank " << rank;
         }
       }
       EXPECT_GT(sent, wiring.ranks / plan.hierarchy * 2) << "the ranks stopped talking";
-      if (plan.exchange == Exchange::gossip) {
+      if (sim::is_role(plan, "gossip")) {
         EXPECT_NEAR(second.total_w(), wiring.ranks, 1e-9);
       }
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "algorithms/graphs/topology.hpp"
+#include "algorithms/roles/gossip.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
@@ -165,7 +166,7 @@ TEST(Averaging, DoesNotMoveTheMeanOverManyRounds) {
     const at::Tensor x = world.total_x() + config.lr * world.gradients();
     const double moved = ((x - x0).sum() / x0.sum()).item<double>();
     EXPECT_LT(std::abs(moved), 1e-5);
-    if (config.plan.exchange == Exchange::gossip) {
+    if (sim::is_role(config.plan, "gossip")) {
       EXPECT_NEAR(world.total_w(), n, 1e-12);
     }
   }
@@ -287,7 +288,7 @@ TEST(OverlappedLocalSteps, FollowTheirEquation) {
         at::Tensor z = at::stack(rows);
         const at::Tensor own = at::arange(n, at::kDouble).unsqueeze(1);
         const auto graph = *make_topology("exponential", n, 1);
-        const bool symmetric = config.plan.averaging == MixingRule::symmetric;
+        const bool symmetric = data_as<GossipSettings>(config.plan.settings).averaging == MixingRule::symmetric;
         for (std::int64_t round = 0; round * local < config.horizon.steps; ++round) {
           const at::Tensor w = at::tensor(symmetric ? graph->metropolis_hastings(round)
                                                     : graph->mixing_matrix(round),

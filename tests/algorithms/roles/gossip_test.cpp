@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "algorithms/roles/gossip.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
@@ -134,8 +135,8 @@ TEST(Gossip, EqualRanksStayEqual) {
   for (const Mode& mode : all_modes())
     for (const std::int32_t n : {2, 3, 4, 8}) {
       const bool uneven =
-          mode.plan.topology == "star" && mode.plan.averaging == MixingRule::push_sum;
-      if (mode.plan.staleness > 0 || uneven) continue;
+          mode.plan.graph.topology == "star" && data_as<GossipSettings>(mode.plan.settings).averaging == MixingRule::push_sum;
+      if (data_as<GossipSettings>(mode.plan.settings).staleness > 0 || uneven) continue;
       SCOPED_TRACE(std::string(mode.name) + ", n=" + std::to_string(n));
       WorldConfig config = make_config(mode.plan, n, 3);
       config.lr = 0.1;
@@ -262,8 +263,8 @@ void expect_push_sum(const Plan& base,
       SCOPED_TRACE(graph.topology + ", p=" + std::to_string(graph.peers) +
                    ", n=" + std::to_string(n));
       Plan plan = base;
-      plan.topology = graph.topology;
-      plan.peers = *CountSchedule::parse(std::to_string(graph.peers));
+      plan.graph.topology = graph.topology;
+      plan.graph.peers = *CountSchedule::parse(std::to_string(graph.peers));
       WorldConfig config = make_config(plan, n, 31);
       config.lr = 0.1;
       RoleWorld world(config, pull);

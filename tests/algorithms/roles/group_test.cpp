@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "algorithms/graphs/groups.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"

@@ -156,7 +156,7 @@ TEST(LocalSteps, RefusesPartsThatDoNotFit) {
   };
   says({{"local_steps", "4"}}, "choose pack = 'model'");
   says({{"exchange", "bilateral"}, {"local_steps", "4"}}, "belongs to aggregate and gossip");
-  says({{"pack", "model"}, {"outer", "nesterov"}}, "choose exchange = 'aggregate'");
+  says({{"pack", "model"}, {"outer", "nesterov"}}, "choose pack = 'difference'");
   says({{"pack", "difference"}, {"outer_lr", "0.5"}}, "choose outer = 'nesterov'");
   says({{"exchange", "gossip"}, {"pack", "difference"}}, "gossip mixes models");
 }

@@ -118,8 +118,8 @@ class Account {
   // what is left.
   void add_given(Rank client, std::int32_t server) {
     const Slice part = slice(server);
-    const Step first = commits_[{client, server}]++ * config_.plan.window;
-    for (Step step = first; step < std::min(kSteps, first + config_.plan.window); ++step)
+    const Step first = commits_[{client, server}]++ * data_as<ServerSettings>(config_.plan.settings).window;
+    for (Step step = first; step < std::min(kSteps, first + data_as<ServerSettings>(config_.plan.settings).window); ++step)
       given_.narrow(0, part.begin, part.size) +=
           scale_ * -config_.lr *
           whole(client, step, at::empty({kD})).narrow(0, part.begin, part.size).to(at::kDouble);
@@ -207,7 +207,7 @@ TEST(PackedCommits, NothingIsLost) {
         for (std::uint64_t seed = 1; seed <= 2; ++seed) {
           SCOPED_TRACE(describe(c, compress, n, seed));
           WorldConfig config = config_of(sim::operator+(c.keys, compress), n, seed);
-          config.plan.section_timeout = 12e-9;  // events
+          sim::set_section_timeout(config.plan, 12e-9);  // events
           RoleWorld world(config, whole);
           Account account(world, config, c.scale);
           world.start();
@@ -226,7 +226,7 @@ TEST(PackedCommits, NothingIsLostByCheckpoints) {
       const Keys compress = compressors()[seed - 1];
       SCOPED_TRACE(describe(c, compress, 3, seed));
       WorldConfig config = config_of(sim::operator+(c.keys, compress), 3, seed);
-      config.plan.section_timeout = 12e-9;
+      sim::set_section_timeout(config.plan, 12e-9);
       RoleWorld world(config, whole);
       Account account(world, config, c.scale);
       world.start();
@@ -277,7 +277,7 @@ TEST(PackedCommits, WithoutErrorFeedbackRefusedGradientsAreDropped) {
                                   {"density", "0.1"},
                                   {"error_feedback", "false"}},
                                  4, 2);
-  config.plan.section_timeout = 8e-9;
+  sim::set_section_timeout(config.plan, 8e-9);
   RoleWorld world(config, whole);
   world.start();
   world.run();

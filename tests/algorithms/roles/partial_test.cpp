@@ -271,7 +271,7 @@ TEST(Partial, WiringsThatDoNotFitAreRefused) {
                 .find("choose pack = 'difference'"),
             std::string::npos);
   EXPECT_NE(refusal({{"exchange", "aggregate"}, {"pack", "model"}, {"clip", "1"}})
-                .find("it clips gradients"),
+                .find("belongs to gradient, choose pack = 'gradient'"),
             std::string::npos);
   EXPECT_NE(refusal({{"exchange", "partial"}, {"scale", "active"}, {"compress", "top-k"}})
                 .find("choose scale = 'ranks'"),

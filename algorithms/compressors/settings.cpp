@@ -1,0 +1,72 @@
+#include "algorithms/compressors/settings.hpp"
+
+#include "algorithms/compressors/compressor.hpp"
+
+namespace grapevine {
+namespace {
+
+// Those that send a list of entries; the others send something for each entry.
+const std::vector<std::string> kSparseNames = {"top-k", "random-k"};
+
+void read_sparse(KeyReader& keys, const CompressionUse& use, CompressionSettings& c) {
+  const std::string density = keys.text("density", "0.001", "a number in (0, 1]",
+                                        "the share of entries that top-k and random-k keep"),
+                    warmup = keys.text("density_warmup", "none", "none | dgc | D1,D2,…[@EPOCHS]",
+                                       "higher densities for the first epochs, one after the other");
+  if (auto schedule = DensitySchedule::parse(density, warmup))
+    c.density = std::move(*schedule);
+  else
+    keys.fail(schedule.error());
+  c.per_layer = keys.flag("per_layer", false,
+                          "keep that share of each layer's entries, at least one, not of all");
+  c.value_type = keys.choice<ValueType>("value_type", "f32",
+                                        {{"f32", ValueType::f32}, {"f16", ValueType::f16}},
+                                        "the type in which the chosen values travel");
+  if (use.sums)
+    c.reduce = keys.choice<SparseReduce>("sparse_reduce", "all-gather",
+                                         {{"all-gather", SparseReduce::all_gather},
+                                          {"all-gather-reselect", SparseReduce::all_gather_reselect},
+                                          {"butterfly", SparseReduce::butterfly},
+                                          {"tree", SparseReduce::tree}},
+                                         "how sparse vectors are added up");
+}
+
+void read_momentum(KeyReader& keys, CompressionSettings& c) {
+  c.momentum_correction =
+      keys.flag("momentum_correction", false,
+                "the optimizer's momentum works on each rank before the compression");
+  keys.only_where("momentum_correction", c.error_feedback || !c.momentum_correction,
+                  "error_feedback = false: corrected momentum is collected in the residual, choose "
+                  "error_feedback = true");
+  keys.where("momentum_correction", "true", [&] {
+    keys.where_any("compress", kSparseNames, [&] {
+      c.momentum_masking =
+          keys.flag("momentum_masking", true, "entries that were sent lose that momentum");
+    });
+  });
+}
+
+}  // namespace
+
+CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use) {
+  CompressionSettings c;
+  const std::vector<std::string>& names = compressor_names();
+  c.name = keys.name("compress", "none", names, "what makes the exchanged vector smaller");
+  keys.where_any("compress", kSparseNames, [&] { read_sparse(keys, use, c); });
+  keys.where("compress", "top-k", [&] {
+    c.sampled = keys.choice<bool>("selection", "exact", {{"exact", false}, {"sampled", true}},
+                                  "exactly k entries, or k/2 to 3k/2 by a threshold from a sample");
+  });
+  keys.where_any("compress", {names.begin() + 1, names.end()}, [&] {
+    c.error_feedback =
+        keys.flag("error_feedback", true, "keep what was not sent, and send it later");
+    if (use.momentum) keys.where("pack", "gradient", [&] { read_momentum(keys, c); });
+    if (use.mixes)
+      c.consensus_step = keys.number(
+          "consensus_step", keys.lists() ? 0 : default_consensus_step(c), {0, 1, true},
+          "gamma: how far compressed gossip moves towards its peers; by the compressor's loss");
+  });
+  return c;
+}
+
+}  // namespace grapevine

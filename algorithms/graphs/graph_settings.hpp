@@ -1,0 +1,24 @@
+// GraphSettings: the keys of roles that exchange along a topology.
+#pragma once
+#include <string>
+
+#include "algorithms/keys.hpp"
+#include "algorithms/schedules.hpp"
+
+namespace grapevine {
+
+struct GraphSettings {
+  std::string topology = "exponential";
+  CountSchedule peers;  // peers per round
+};
+
+inline GraphSettings read_graph(KeyReader& keys) {
+  GraphSettings graph;
+  graph.topology =
+      keys.text("topology", graph.topology, "a topology's name", "the graph of the exchanges");
+  graph.peers = keys.parsed<CountSchedule>("peers", "1", "a number, or a schedule EPOCH:NUMBER,…",
+                                           &CountSchedule::parse, "peers per round");
+  return graph;
+}
+
+}  // namespace grapevine

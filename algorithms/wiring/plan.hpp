@@ -1,0 +1,74 @@
+// Plan: a validated wiring with every default filled in; and what all ranks of a process share of a
+// run.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "algorithms/compressors/settings.hpp"
+#include "algorithms/graphs/gossip_graph.hpp"
+#include "algorithms/graphs/graph_settings.hpp"
+#include "algorithms/parts/local_update.hpp"
+#include "algorithms/parts/optimizer.hpp"
+#include "algorithms/schedules.hpp"
+#include "messages/check.hpp"
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+struct RoleType;
+
+// What a role reads from its keys, or prepares for all ranks: a type of the role's own.
+struct RoleData {
+  virtual ~RoleData() = default;
+};
+
+// REQUIRES: `data` is a T.
+template <class T>
+const T& data_as(const std::shared_ptr<const RoleData>& data) {
+  const auto* own = dynamic_cast<const T*>(data.get());
+  GRAPEVINE_CHECK(own != nullptr, "the settings are of another role");
+  return *own;
+}
+
+struct Plan {
+  const RoleType* role = nullptr;
+  std::shared_ptr<const RoleData> settings;  // of the role
+  GraphSettings graph;                       // of roles that exchange along a topology
+  LocalUpdateSettings local;
+  CompressionSettings compression;
+  std::int32_t servers = 0;    // ranks after the workers, each with a slice of the parameters
+  std::int32_t hierarchy = 1;  // ranks per node; above 1 only one of them exchanges; 0: not known
+  std::uint64_t seed = 0;      // of what all ranks draw alike: not a key
+};
+
+// How long training lasts. Every rank takes `steps` steps; where ranks do not wait for each other
+// (bilateral) this is their mean, and the fast ones take more.
+struct Horizon {
+  Step steps = 0;              // gradients of each rank, >= 0
+  double steps_per_epoch = 1;  // > 0
+
+  double epoch_of(Step step) const { return static_cast<double>(step) / steps_per_epoch; }
+};
+
+// Where a named tensor of the model lies in the flat one.
+struct TensorSpan {
+  std::string name;
+  std::int64_t begin = 0;
+  std::int64_t size = 0;
+};
+
+// Parts that all ranks of a process share. Constant once training runs.
+struct SharedParts {
+  Plan plan;
+  Horizon horizon;
+  LrSchedule lr;
+  OptimizerConfig optimizer;
+  // Of nodes where there is a hierarchy; null where the role has no topology.
+  std::shared_ptr<const GossipGraph> graph;
+  std::shared_ptr<const RoleData> prepared;  // by the role, for this number of ranks; may be null
+  std::vector<TensorSpan> layout = {};       // of the model, for figures; may be empty
+};
+
+}  // namespace grapevine

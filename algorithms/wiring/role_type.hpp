@@ -1,0 +1,68 @@
+// RoleType: a role describes itself. One constant in each role's file and one list; nothing else in
+// the engine knows which roles there are.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "algorithms/keys.hpp"
+#include "algorithms/role.hpp"
+#include "algorithms/wiring/plan.hpp"
+
+namespace grapevine {
+
+// What the role of one rank is made from. Ranks are positions among those that train, or among the
+// nodes where there is a hierarchy; servers follow them.
+struct RoleContext {
+  std::shared_ptr<const SharedParts> parts;
+  Rank rank = 0;
+  std::int32_t ranks = 0;  // that train
+  ModelState& model;       // outlives the role
+  std::unique_ptr<Optimizer> optimizer;
+};
+
+struct ServerContext {
+  std::shared_ptr<const SharedParts> parts;
+  Rank rank = 0;
+  std::vector<Rank> clients;  // ascending
+  std::int32_t index = 0;     // among the servers
+  ModelState& model;          // outlives the role; cut to the server's slice
+};
+
+struct RoleType {
+  std::string name;     // the value of wiring.exchange
+  std::string summary;  // one line
+
+  // Declares the role's keys, with those of the parts that it uses, and reads them into `plan`.
+  std::function<void(KeyReader& keys, Plan& plan)> read;
+  // Checks what depends on the number of ranks that exchange, and prepares what they share.
+  std::function<Expected<void>(SharedParts& parts, std::int32_t ranks)> prepare;
+  std::function<std::unique_ptr<Role>(RoleContext context)> make;
+  // Where the plan has servers.
+  std::function<std::unique_ptr<Role>(ServerContext context)> make_server = nullptr;
+
+  // Whether every rank takes the planned steps itself; else fast ranks take over from slow ones.
+  bool plans_each_rank = true;
+  // Whether a rank's clock is the number of its own steps; else all ranks' gradients count.
+  bool counts_own_steps = true;
+  // Whether a run may end at a step that some of its ranks have passed already.
+  bool allows_ranks_past_the_end = true;
+  // Whether the others continue without a rank that is down.
+  bool tolerates_lost_peer = false;
+  // Whether a rank that has taken its last step says so to others, which then leave it out: such a
+  // run cannot be made longer once some of its ranks, but not all, have ended.
+  std::function<bool(const Plan& plan)> announces_end = [](const Plan&) { return false; };
+  // Whether the optimizer's momentum counts.
+  std::function<bool(const Plan& plan)> uses_momentum = [](const Plan&) { return true; };
+};
+
+// All roles, the shipped ones first.
+const std::vector<const RoleType*>& role_types();
+
+// Adds a role from outside, before the first wiring is read. Not thread-safe. Errors (bad_input): a
+// name that is taken.
+Expected<void> register_role(const RoleType& type);
+
+}  // namespace grapevine
