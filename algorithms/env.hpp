@@ -25,19 +25,18 @@ struct Membership {
   }
 };
 
-// What a role tells the tracer. Sends, receipts and gradients are recorded by the Peer itself.
+// Events that a role records in the trace. The Peer itself records sends, receipts and gradients.
 enum class EventKind : std::uint8_t {
-  produced = 1,  // a gradient came from the worker
+  produced = 1,  // the worker returned a gradient
   sent,          // a message was handed to the transport
   received,      // a message reached the peer
   applied,       // an update entered the model of this rank; `staleness` is set
   committed,     // this rank's own contribution `stamp` counts: it is in the model or common result
   dropped,       // this rank's own contribution `stamp` was given up
-  wait_begin,    // the role cannot go on until `peer` (-1: any) speaks
+  wait_begin,    // the role waits for a message of `peer` (-1: any)
   wait_end,
   step_done,   // the model of this rank finished a step
-  contributed  // a partial sum began; `staleness`: the age of the newest this rank gave, -1:
-               // nothing
+  contributed  // a partial sum began; `staleness`: age of the newest own contribution, -1: none
 };
 
 struct Event {

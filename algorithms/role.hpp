@@ -11,7 +11,7 @@ namespace grapevine {
 
 // The model of one rank. Owned by the Peer, changed by its role alone. `x` is frozen between
 // handlers: the worker, messages and checkpoints share it without a copy, and a handler that
-// changes it thaws it (a copy only where somebody still reads).
+// changes it thaws it (a copy only where another holder still reads).
 struct ModelState {
   FrozenTensor x;    // [d] float32: push-sum numerator; the parameters themselves where w == 1
   double w = 1;      // push-sum weight
@@ -26,8 +26,8 @@ class Role {
  public:
   virtual ~Role() = default;
 
-  // Called once, at the start of training or after load(): takes up whatever the state says is
-  // next, so that a gradient that was outstanding at a checkpoint is asked for again.
+  // Called once, at the start of training or after load(): continues from the state, so that a
+  // gradient that was outstanding at a checkpoint is requested again.
   virtual void on_start(Env& env) = 0;
   virtual void on_gradient(Env& env, Gradient gradient) = 0;
   virtual void on_message(Env& env, Envelope envelope) = 0;

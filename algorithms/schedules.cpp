@@ -17,7 +17,7 @@ constexpr double kPi = 3.14159265358979323846;
 // Goyal et al. 2017: the reference batch of the linear scaling rule.
 constexpr double kReferenceBatch = 256;
 
-// The whole of `text` as a finite number, whatever the locale.
+// The whole of `text` as a finite number, in any locale.
 std::optional<double> parse_number(std::string_view text) {
   double value = 0;
   const char* end = text.data() + text.size();

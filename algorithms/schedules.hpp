@@ -60,7 +60,7 @@ class CountSchedule {
   std::int64_t at(double epoch) const;
   // All counts that it ever takes, in their order.
   std::vector<std::int64_t> values() const;
-  // What parse() reads back as the same schedule.
+  // The text that parse() reads as the same schedule.
   std::string to_string() const;
 
  private:

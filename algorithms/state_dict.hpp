@@ -1,4 +1,4 @@
-// StateDict: what a role or part puts into a checkpoint.
+// StateDict: the state of a role or part in a checkpoint.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -14,8 +14,8 @@ namespace grapevine {
 
 using StateValue = std::variant<at::Tensor, double, std::int64_t, std::string>;
 
-// Ordered by name, so that equal states give equal files. Tensors put in are copied by the caller
-// where they go on changing.
+// Ordered by name, so that equal states give equal files. The caller copies tensors that it
+// changes later.
 class StateDict {
  public:
   void put(const std::string& name, StateValue value);

@@ -23,8 +23,8 @@ struct Ledger {
   std::uint64_t bytes_sent = 0;  // headers and payload, over the whole training
   std::map<std::int64_t, std::int64_t> staleness;  // of applied updates: staleness -> how many
 
-  std::map<std::int64_t, std::int64_t>
-      contributed;  // partial sums: age of what it gave, -1: nothing
+  // Partial sums, by the age of the contribution; -1: none.
+  std::map<std::int64_t, std::int64_t> contributed;
 
   void count(const Event& event);
   void merge(const Ledger& other);

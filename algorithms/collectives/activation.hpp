@@ -1,9 +1,10 @@
 // Activation: when a partial collective begins.
 //
 // Source: Li et al. 2020, "Taming Unbalanced Training Workloads in Deep Learning with Partial
-// Collective Operations" (eager-SGD), section 5: a rank that may begin an operation tells the
-// others, who pass it on. Here along the distances 1, 2, 4, … of a ring, from whoever hears it
-// first: ceil(log2 P) hops to everybody, whoever began and however many at once.
+// Collective Operations" (eager-SGD), section 5: a rank that may begin an operation activates the
+// others, which forward the activation. Here each rank forwards its first activation along the
+// distances 1, 2, 4, … of a ring: all ranks are reached in ceil(log2 P) hops, from any initiator
+// and from several at once.
 // Messages per rank and operation: ceil(log2 P), of a header each; with a quorum one more.
 #pragma once
 #include <cstdint>
@@ -13,11 +14,11 @@
 
 namespace grapevine {
 
-// Who may begin an operation. All ranks give the same for the same operation.
+// The condition that begins an operation. All ranks give the same one for the same operation.
 struct Trigger {
   enum class Kind {
     first_ready,  // solo: the first rank that is ready
-    initiator,    // majority: that one, drawn for each operation
+    initiator,    // majority: one rank, drawn for each operation
     quorum        // the rank that counts those that are ready, once there are `count` of them
   };
   Kind kind = Kind::first_ready;
@@ -32,11 +33,12 @@ class Activation {
   Activation(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
              Trigger trigger);
 
-  // This rank is ready. Again, e.g. after load() with another trigger: does what is left to do.
+  // This rank is ready. May be called again, e.g. after load() with another trigger: sends the
+  // messages that are still missing.
   std::vector<OutgoingMessage> post();
   // REQUIRES: it is of this operation.
   std::vector<OutgoingMessage> on_message(const Activate& message);
-  // Another rank has been seen to take part.
+  // A message of another rank shows that the operation has begun.
   std::vector<OutgoingMessage> begin();
   bool begun() const { return begun_; }
   bool posted() const { return posted_; }

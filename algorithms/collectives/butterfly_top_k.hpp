@@ -13,14 +13,14 @@
 // Staleness: 0. All lists of a round are the same bits in all ranks that share them.
 //
 // Rejected: the released code restores the own entries that are not in the result. An entry that an
-// inner merge dropped, and whose index came back by another subtree, is then neither applied nor
-// restored. Here each rank follows its own entries along its path: `alive_` are those that are in
-// every list so far, so that the value of a list at an index is the sum of the ranks' alive entries
-// there, and the first list that lacks one returns it. A folded-in rank's entries are those of its
-// partner from round 0 on; what that merge drops stays with the partner.
+// inner merge dropped, and whose index another subtree brought into the result, is then neither
+// applied nor restored. Here each rank follows its own entries along its path: `alive_` are those
+// that are in every list so far, so that the value of a list at an index is the sum of the ranks'
+// alive entries there, and the first list that lacks one returns it. A folded-in rank's entries are
+// those of its partner from round 0 on; entries that this merge drops stay with the partner.
 //
-// Values of 16 bits: every merged list is rounded, on all ranks alike. What that takes away goes to
-// the first of the ranks that share the list, which from then on counts that much less as its own.
+// Values of 16 bits: every merged list is rounded, in the same way on all ranks. The rounding error
+// belongs to the first of the ranks that share the list; its own entries shrink by that much.
 #pragma once
 #include <vector>
 
@@ -43,11 +43,11 @@ class ButterflyTopK final : public PackedCollective {
  private:
   // Doubling rounds are 1 .. last_round() - 1.
   std::int32_t last_round() const { return doublings_ + 1; }
-  // Whom this rank waits for in round_; -1: nobody.
+  // The rank whose list is missing in round_; -1: none.
   std::int32_t source() const;
   void take(SparseVector theirs);
   void round_list();
-  // What this rank sends at the beginning of round_.
+  // Sends the messages of this rank at the beginning of round_.
   void send(std::vector<OutgoingPacked>& out) const;
 
   // Constant after construction.

@@ -1,4 +1,4 @@
-// What all collectives share: the messages that they ask for, and a place for early ones.
+// The parts common to all collectives: outgoing messages, and a store for early chunks.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -27,8 +27,8 @@ struct OutgoingMessage {
 std::vector<Rank> all_ranks(std::int32_t count);
 
 // Chunks of operations that this rank has not started yet. A neighbour may be one operation ahead:
-// it needs nothing from us to begin the next one. Chunks come out in the order they arrived, so
-// that a FIFO link stays FIFO. Not thread-safe.
+// it needs no message of this rank to begin the next one. Chunks come out in the order they
+// arrived, so that a FIFO link stays FIFO. Not thread-safe.
 class CollectiveInbox {
  public:
   void hold(Chunk chunk);

@@ -4,8 +4,8 @@
 // Sources: Shi et al., IJCAI 2019 (Top-k); ICDCS 2019, section 2 (the same with reselection).
 // Rounds: 1. Messages of a rank: P-1, to its right neighbour first. Bytes: (P-1) times its vector.
 // Rejected: with reselection the own entries whose index is not in the result.
-// Staleness: 0. Deviation: no ring or doubling. Nobody waits for anybody else's forwarding, the
-// bytes are the same, and a vector is sent to all without a copy.
+// Staleness: 0. Deviation: no ring or doubling. No rank waits for another to forward, the bytes are
+// the same, and a vector is sent to all without a copy.
 #pragma once
 #include <optional>
 #include <vector>

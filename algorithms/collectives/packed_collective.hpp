@@ -1,4 +1,4 @@
-// Collectives over compressed vectors: what they share.
+// PackedCollective: the interface of collectives over compressed vectors.
 //
 // An operation turns the vector that each rank gives into one result, the same bits on all ranks.
 // Ranks need not be in step: messages of later rounds and later operations wait in a PackedInbox.
@@ -26,7 +26,7 @@ struct OutgoingPacked {
   PackedChunk chunk;
 };
 
-// Whether a vector from a checkpoint is one that can be folded; what is not is a damaged entry.
+// Whether a vector from a checkpoint can be folded; if not, its entry is damaged.
 using PackedCheck = std::function<Expected<void>(const Packed&)>;
 
 // Messages that have arrived and were not used yet. Not thread-safe.
@@ -66,19 +66,19 @@ class PackedCollective {
 
   // Gives this rank's vector. REQUIRES: once, first.
   virtual std::vector<OutgoingPacked> start(Packed own, PackedInbox& inbox) = 0;
-  // Uses what has arrived. REQUIRES: started, not done.
+  // Uses the vectors that have arrived. REQUIRES: started, not done.
   virtual std::vector<OutgoingPacked> advance(PackedInbox& inbox) = 0;
   virtual bool done() const = 0;
 
   // The vectors that make up the result, to be added in this order. REQUIRES: done(), once.
   virtual std::vector<Packed> take_result() = 0;
   // Entries that this rank has to keep, so that over all ranks
-  //   sum of what was given = result + sum of what is rejected,
+  //   sum of the given vectors = result + sum of the rejected entries,
   // exactly where no sum is rounded. REQUIRES: done(), once.
   virtual SparseVector take_rejected() = 0;
 
-  // What happened since construction; load() needs a fresh object with the same arguments. Errors
-  // (bad_input): a damaged entry; the object is of no use then.
+  // The state since construction; load() needs a fresh object with the same arguments. Errors
+  // (bad_input): a damaged entry; the object is then unusable.
   virtual StateDict save() const = 0;
   virtual Expected<void> load(const StateDict& state, const PackedCheck& check) = 0;
 
@@ -104,7 +104,7 @@ std::unique_ptr<PackedCollective> make_packed_collective(SparseReduce reduce,
 
 // Checkpoint entries.
 StateDict save_packed(const Packed& packed);
-// Errors (bad_input): entries of another type, or what `check` refuses.
+// Errors (bad_input): entries of another type, or that `check` refuses.
 Expected<Packed> load_packed(const StateDict& state, const PackedCheck& check);
 
 }  // namespace grapevine

@@ -34,7 +34,7 @@ std::int64_t PartialAllReduce::operation_of(const Payload& payload) {
   if (const auto* activate = std::get_if<Activate>(&payload)) return activate->operation;
   if (const auto* packed = std::get_if<PackedChunk>(&payload)) return packed->operation / 2;
   const auto* chunk = std::get_if<Chunk>(&payload);
-  GRAPEVINE_CHECK(chunk != nullptr, "a partial sum got something else than a part of it");
+  GRAPEVINE_CHECK(chunk != nullptr, "a message that is no part of a partial sum");
   return chunk->operation / 2;
 }
 

@@ -1,8 +1,8 @@
-// Partial all-reduce: the sum of what the ranks have when the operation begins, on every rank.
+// Partial all-reduce: the sum, on every rank, of the values that are ready when it begins.
 //
 // Source: Li et al. 2020 (eager-SGD), sections 4 and 5, and the quorum in between. No rank waits
-// for one that is not ready: that one contributes zeros, at once, because its actor answers while
-// its worker computes. What it has later belongs to a later operation, so nothing is lost.
+// for one that is not ready: that rank contributes zeros at once, because its actor answers while
+// its worker computes. Its later value belongs to a later operation, so nothing is lost.
 // Bytes per rank: those of the reduction, e.g. RingAllReduce over d, and 8 P log2 P of tally.
 // Staleness: of the caller.
 #pragma once
@@ -18,25 +18,25 @@
 
 namespace grapevine {
 
-// One operation of one rank, without I/O. The caller sends what the calls return, feeds in what
-// arrives, and contributes once the operation has begun. With the sum every rank gets the tally:
-// one whole number of each rank, e.g. how many gradients its contribution holds.
+// One operation of one rank, without I/O. The caller sends the returned messages, passes in
+// arriving ones, and contributes once the operation has begun. With the sum every rank gets the
+// tally: one whole number of each rank, e.g. how many gradients its contribution holds.
 // All ranks give the same trigger, and the same d. Results are bitwise equal on all ranks; where
-// all ranks contribute what they would to RingAllReduce, they are those of RingAllReduce.
+// all ranks contribute their values of a RingAllReduce, they equal those of RingAllReduce.
 // Not thread-safe. One use.
 class PartialAllReduce {
  public:
   // `ranks`: all participants; ranks[position] is this rank. `reduction` adds up, among the same
-  // ranks; operations that follow each other may share one, which then holds what came early. None:
-  // a ring of its own. Messages are numbered 2 operation and 2 operation + 1: see operation_of().
+  // ranks; consecutive operations may share one, which then stores early messages. None: an own
+  // ring. Messages are numbered 2 operation and 2 operation + 1: see operation_of().
   PartialAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
                    Trigger trigger, std::shared_ptr<Reduction> reduction = nullptr);
 
   // This rank is ready; depending on the trigger this begins the operation.
   std::vector<OutgoingMessage> post();
   std::vector<OutgoingMessage> on_activate(const Activate& message);
-  // A chunk, or a compressed vector. May come before this rank contributes: it also says that the
-  // operation has begun.
+  // A chunk, or a compressed vector. May arrive before this rank contributes: it also shows that
+  // the operation has begun.
   std::vector<OutgoingMessage> on_message(Rank from, Payload payload);
 
   bool posted() const { return activation_.posted(); }
@@ -44,7 +44,7 @@ class PartialAllReduce {
   bool contributed() const { return tally_.started(); }
   bool done() const { return contributed() && reduction_->done() && tally_.done(); }
 
-  // `value`: [d] float32, taken as memory of the result. `entry`: this rank's own of the tally.
+  // `value`: [d] float32, taken as memory of the result. `entry`: this rank's number in the tally.
   // `epoch`, `rng`: of the compressor. REQUIRES: begun(), !contributed().
   std::vector<OutgoingMessage> contribute(at::Tensor&& value, std::int64_t entry, double epoch,
                                           Rng& rng);
@@ -63,8 +63,8 @@ class PartialAllReduce {
   // Whether a message is for the reduction, not for the tally or the activation.
   static bool is_part_of_sum(const Payload& payload);
 
-  // What happened since construction, the reduction's state with it; load() needs an object with
-  // the same arguments. `epoch`: given to contribute(), or still to come. Errors (bad_input):
+  // The state since construction, the reduction's included; load() needs an object with the same
+  // arguments. `epoch`: the one of contribute(), also where that follows. Errors (bad_input):
   // entries that are missing or damaged.
   StateDict save() const;
   Expected<void> load(const StateDict& state, double epoch = 0);

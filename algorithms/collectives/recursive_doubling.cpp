@@ -28,7 +28,7 @@ std::vector<OutgoingChunk> RecursiveDoubling::start(const at::Tensor& input) {
   return out;
 }
 
-// A round begins with what this rank says in it.
+// A round begins with this rank's message.
 void RecursiveDoubling::enter(std::int32_t round, std::vector<OutgoingChunk>& out) {
   round_ = round;
   if (is_extra() || round == 0) return;
@@ -39,18 +39,18 @@ void RecursiveDoubling::enter(std::int32_t round, std::vector<OutgoingChunk>& ou
 
 void RecursiveDoubling::proceed(std::vector<OutgoingChunk>& out) {
   while (!done()) {
-    auto heard = early_.extract(round_);
-    if (heard.empty()) return;
+    auto received = early_.extract(round_);
+    if (received.empty()) return;
     if (is_extra())
-      sum_.copy_(heard.mapped().read());
+      sum_.copy_(received.mapped().read());
     else
-      sum_.add_(heard.mapped().read());
+      sum_.add_(received.mapped().read());
     enter(round_ + 1, out);
     if (is_extra()) round_ = last_round() + 1;
   }
 }
 
-// Whether a message of `round` is still to come.
+// Whether a message of `round` is missing.
 bool RecursiveDoubling::expects(std::int32_t round) const {
   if (done() || round < round_ || early_.count(round) > 0) return false;
   if (is_extra()) return round == last_round();

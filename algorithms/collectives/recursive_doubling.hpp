@@ -27,8 +27,8 @@ class RecursiveDoubling {
 
   // `input`: [n], any dtype that adds; the same n and dtype on all ranks. REQUIRES: !started().
   std::vector<OutgoingChunk> start(const at::Tensor& input);
-  // A message of this operation, in any order. REQUIRES: started(). One that nobody can have sent
-  // is a broken invariant.
+  // A message of this operation, in any order. REQUIRES: started(). A message that no rank can
+  // have sent is a broken invariant.
   std::vector<OutgoingChunk> on_chunk(Chunk chunk);
 
   bool started() const { return round_ >= 0; }

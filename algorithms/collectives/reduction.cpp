@@ -38,8 +38,8 @@ class RingReduction final : public Reduction {
 
   Outgoing on_message(Rank from, Payload payload) override {
     auto* chunk = std::get_if<Chunk>(&payload);
-    GRAPEVINE_CHECK(chunk != nullptr, "all-reduce got something else than a chunk from rank ",
-                    from);
+    GRAPEVINE_CHECK(chunk != nullptr, "rank ", from,
+                    " sent all-reduce a message that is not a chunk");
     Outgoing out;
     if (ring_ && chunk->operation == ring_->operation())
       append(out, ring_->on_chunk(std::move(*chunk)));
@@ -128,8 +128,8 @@ class CompressedReduction final : public Reduction {
 
   Outgoing on_message(Rank from, Payload payload) override {
     auto* chunk = std::get_if<PackedChunk>(&payload);
-    GRAPEVINE_CHECK(chunk != nullptr && chunk->sender == from,
-                    "compressed all-reduce got something else than a vector of rank ", from);
+    GRAPEVINE_CHECK(chunk != nullptr && chunk->sender == from, "rank ", from,
+                    " sent compressed all-reduce a message that is not its vector");
     inbox_.put(std::move(*chunk));
     Outgoing out;
     if (running() && !done()) append(out, collective_->advance(inbox_));

@@ -1,9 +1,9 @@
-// Reduction: how an aggregate adds up one vector per rank. A part: the role sees the same four
-// calls, whatever is behind them.
+// Reduction: the sum of one vector per rank, for an aggregate. A part: all implementations have the
+// same four calls.
 //
 //   ring        exact sum (ring_all_reduce.hpp)
 //   compressed  each rank's vector through error feedback and a compressor, then a collective over
-//               what is left of it (packed_collective.hpp); the result is a dense vector again
+//               the packed vectors (packed_collective.hpp); the result is a dense vector again
 //
 // All ranks get the same bits. With g_i the vectors given, e_i the residuals (error_feedback.hpp):
 //   sum of e_i' + result = sum of (e_i + g_i)

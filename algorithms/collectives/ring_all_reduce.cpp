@@ -12,7 +12,7 @@
 namespace grapevine {
 namespace {
 
-// received + own, in the received buffer where nobody else holds it: a slice is megabytes, and
+// received + own, in the received buffer where no other handle shares it: a slice is megabytes, and
 // fresh memory costs a page fault per 4 KiB.
 FrozenTensor add_own(FrozenTensor received, const at::Tensor& own) {
   if (received.sole_owner()) {
@@ -119,7 +119,7 @@ at::Tensor RingAllReduce::part(std::int32_t slice, std::int32_t piece) const {
   return data_.narrow(0, slice_begin + begin, end - begin);
 }
 
-// The own values of a piece, which begins its way round the ring here.
+// The own values of a piece, which starts its path round the ring here.
 OutgoingChunk RingAllReduce::opening(std::int32_t piece) const {
   return to_right(0, position_ * pieces_ + piece, FrozenTensor::copy_of(part(position_, piece)));
 }

@@ -19,20 +19,22 @@
 
 namespace grapevine {
 
-// What has just arrived is added and sent on from a cache. Smaller pieces are faster where each
-// rank has two cores, larger ones where ranks share cores (docs/performance.md has the table).
+// A piece that has just arrived is added and forwarded from the cache. Smaller pieces are faster
+// where each rank has two cores, larger ones where ranks share cores (docs/performance.md has the
+// table).
 inline constexpr std::int64_t kRingPieceElements = std::int64_t{256} << 10;  // 1 MiB
 
-// One operation of one rank, without I/O: the caller sends what start() and on_chunk() return and
-// feeds in what arrives. The tensor is cut into P slices, and each slice into the same number of
-// pieces. With p = my position, round r of 0..2P-3 sends slice p-r to the right neighbour and takes
-// slice p-1-r from the left one (mod P), piece after piece. Up to round P-2 a taken piece is a
-// partial sum: the own values are added and the result sent on. The sum of round P-2 is complete,
-// and from there on pieces are only passed along. Each element is summed once, by one rank, in ring
-// order: the results of all ranks are bitwise equal, and do not depend on the size of the pieces.
+// One operation of one rank, without I/O: the caller sends the messages that start() and
+// on_chunk() return, and passes in those that arrive. The tensor is cut into P slices, and each
+// slice into the same number of pieces. With p = my position, round r of 0..2P-3 sends slice p-r to
+// the right neighbour and takes slice p-1-r from the left one (mod P), piece after piece. Up to
+// round P-2 a taken piece is a partial sum: the own values are added and the result sent on. The
+// sum of round P-2 is complete, and from there on pieces are only passed along. Each element is
+// summed once, by one rank, in ring order: the results of all ranks are bitwise equal, and do not
+// depend on the size of the pieces.
 //
-// Pieces of several rounds are under way at once: piece c leaves for round r+1 as soon as that of
-// round r has come. Round 0 has kWindow pieces in flight, and one more for each that has come.
+// Pieces of several rounds are in flight at once: piece c of round r+1 is sent as soon as that of
+// round r has arrived. Round 0 has kWindow pieces in flight, and one more for each that arrived.
 //
 // Copies: the own slice (the messages of round 0), each complete piece into the result. A sum is
 // taken in the received buffer where this is its last owner, else in a new one; all-gather pieces

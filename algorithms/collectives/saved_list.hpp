@@ -4,8 +4,8 @@
 
 namespace grapevine {
 
-// What save_packed(to_packed(list)) wrote. Errors (bad_input): entries that are missing or are no
-// sparse vector of d.
+// Loads the entries of save_packed(to_packed(list)). Errors (bad_input): entries that are missing
+// or are no sparse vector of d.
 inline Expected<SparseVector> load_list(const StateDict& state, std::int64_t d) {
   const auto packed = load_packed(state, {});
   if (!packed) return packed.error();

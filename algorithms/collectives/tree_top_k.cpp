@@ -39,7 +39,7 @@ bool TreeTopK::is_child_at(std::int32_t level) const {
   return place_.position > 0 ? (place_.position >> level & 1) != 0 : 1 << level >= place_.size();
 }
 
-// Merges what has come; true once all of this subtree is in.
+// Merges the lists that have arrived; true once the whole subtree is merged.
 bool TreeTopK::climb(PackedInbox& inbox) {
   for (; !is_child_at(level_); ++level_) {
     const std::int32_t child = place_.position + (1 << level_);
@@ -70,7 +70,7 @@ StateDict TreeTopK::save() const {
   return state;
 }
 
-// The level of a rank that is going up, or waits for what comes down, is one of its own.
+// The level of a rank that merges, or waits for the result, is one of this rank's levels.
 Expected<void> TreeTopK::load(const StateDict& state, const PackedCheck&) {
   std::int64_t top = 0;
   while (!is_child_at(static_cast<std::int32_t>(top))) ++top;

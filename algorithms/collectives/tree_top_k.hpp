@@ -2,17 +2,17 @@
 //
 // Source: Shi et al., ICDCS 2019, Algorithm 4 (tree reduction and broadcast).
 //
-//   up     for b = 1, 2, 4, ...: p with bit b set gives its list to p - b and is done going up; the
-//          others take the list of p + b: list <- top-k(list + theirs)
-//   down   who has the result gives it to those whose lists it took, the last one first
+//   up     for b = 1, 2, 4, ...: p with bit b set sends its list to p - b and merges no more;
+//          the others merge the list of p + b: list <- top-k(list + theirs)
+//   down   a rank with the result sends it to the ranks whose lists it merged, the last one first
 //
 // Rounds: 2 ceil(log2 P). Bytes of a rank: 8 k up, but for rank 0, and 8 k for each list it took.
 // All ranks together: 16 k (P-1).  Staleness: 0.
 //
-// Rejected: what a merge drops, or rounds away for values of 16 bits, is of several ranks' entries;
-// the rank that merges keeps it, and nobody else does. (The released code restores by the own
-// entries that the result lacks, which loses what was dropped on the way and came back by another
-// subtree.)
+// Rejected: values that a merge drops, or rounds away for 16 bits, are sums over several ranks;
+// only the rank that merges keeps them. (The released code restores the own entries that the result
+// lacks. It loses an entry that a merge dropped and whose index another subtree brought into the
+// result.)
 #pragma once
 #include <vector>
 
@@ -35,7 +35,7 @@ class TreeTopK final : public PackedCollective {
  private:
   enum class Stage : std::int64_t { ready, up, down, done };
 
-  // Whether this rank gives its list away at `level`, or, the root, has all of them.
+  // Whether this rank sends its list at `level`, or is the root and has merged all of them.
   bool is_child_at(std::int32_t level) const;
   bool climb(PackedInbox& inbox);
   void hand_down(std::vector<OutgoingPacked>& out) const;

@@ -1,11 +1,11 @@
-// Compressors: what makes an exchanged vector smaller. A part; knows no role and no other part.
+// Compressors: they make exchanged vectors smaller. A part; independent of roles and other parts.
 //
-// A compressor is a constant: it has no state. Chance comes from the caller's rng, which the Peer
-// checkpoints; what compression leaves over is kept by ErrorFeedback (error_feedback.hpp), or, in
-// gossip, is the difference to the copies that the peers have.
+// A compressor is a constant: it has no state. Randomness comes from the caller's rng, which the
+// Peer checkpoints. ErrorFeedback (error_feedback.hpp) keeps the values that compression leaves
+// over; in gossip they are the difference to the replicas of the peers.
 //
-// x: [d] float32, contiguous, on the CPU, d < 2^32. What one rank packs another can fold; folding
-// gives the same bits everywhere. A vector with a NaN or infinity never folds to a finite one.
+// x: [d] float32, contiguous, on the CPU, d < 2^32. Any rank can fold a vector that another packed;
+// folding gives the same bits everywhere. A NaN or infinity never folds to a finite vector.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -26,16 +26,16 @@ class Compressor {
  public:
   virtual ~Compressor() = default;
 
-  // The expectation of what is folded, over the rng, is what was packed.
+  // The expectation of the folded vector, over the rng, is the packed one.
   virtual bool unbiased() const = 0;
-  // Whether it names single entries by index; others send something for each.
+  // Whether it sends single entries by index; the other compressors send all entries.
   virtual bool sparse() const { return false; }
   // Payload bytes of a vector of d at `epoch`; the most, where it depends on the values.
   virtual std::uint64_t bytes(std::int64_t d, double epoch) const = 0;
 
   virtual Packed pack(const at::Tensor& x, double epoch, Rng& rng) const = 0;
-  // x += factor * packed. Errors (protocol): not what pack() makes of a vector of this size; x is
-  // then as before.
+  // x += factor * packed. Errors (protocol): pack() makes no such message of a vector of this size;
+  // x is then as before.
   virtual Expected<void> fold(at::Tensor& x, const Packed& packed, float factor) const = 0;
   // Whether fold() would take it for a vector of d. Takes memory of d.
   Expected<void> check(const Packed& packed, std::int64_t d) const;
@@ -50,7 +50,7 @@ std::unique_ptr<const Compressor> make_compressor(const CompressionSettings& set
 // `none` first.
 const std::vector<std::string>& compressor_names();
 
-// The consensus step of compressed gossip, where the wiring does not say: 1 for the compressors
+// The consensus step of compressed gossip, where the wiring sets none: 1 for the compressors
 // that keep nearly all, 1/2 for sign, twice the density (at most 1) for top-k, the density for
 // random-k. Top-k at 0.1 and 0.01 of the entries on a ring of 8 is stable up to about 0.3 and 0.05.
 double default_consensus_step(const CompressionSettings& settings);

@@ -24,7 +24,7 @@ Packed ErrorFeedback::pack(at::Tensor& g, const Compressor& compressor, double e
   return sent;
 }
 
-// e <- e + what this step adds.
+// e <- e + the update of this step.
 void ErrorFeedback::accumulate(at::Tensor& g) {
   if (!residual_.defined()) residual_ = at::zeros_like(g);
   if (settings_.momentum == 0) return kernels::fold(residual_, g);
@@ -40,8 +40,8 @@ void ErrorFeedback::accumulate(at::Tensor& g) {
 
 namespace {
 
-// The entries of a that b has with the same value: the same entries. Of one that is only rounded, b
-// has another value.
+// The entries of a that b has with the same value. b has another value for an entry that was only
+// rounded.
 SparseVector same_entries(const SparseVector& a, const SparseVector& b) {
   const SparseVector common = intersect(a, b, true), there = intersect(b, a, true);
   SparseVector same;

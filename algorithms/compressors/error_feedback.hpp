@@ -1,4 +1,4 @@
-// ErrorFeedback: what compression left over, kept by its sender and sent later. A part.
+// ErrorFeedback: a sender keeps the values that compression leaves out, for later. A part.
 //
 // Sources: Seide et al. 2014; Karimireddy et al. 2019. With the residual e of a rank:
 //   e <- e + g;  send C(e);  e <- e - C(e)
@@ -6,14 +6,14 @@
 // 3.2), with the optimizer's factor m; nesterov as in their released code:
 //   u <- m u + g | m (u + g);  e <- e + u | e + u + g;  send C(e);  e <- e - C(e)
 //   masking: u <- 0 at the entries that were sent, once they are in the result: where ranks select
-//   from their sum, the momentum of what they reject stays, as its value does
+//   from their sum, rejected entries keep their momentum, as they keep their value
 // Without error feedback it sends C(g) and keeps nothing.
 // Deviations: where ranks select as they merge (gTop-k), an entry that a merge on another rank
 //   rejected counts as sent if another subtree has brought its index into the result: that rank
 //   keeps its value, but its momentum here is masked.
 //
 // Not thread-safe: belongs to one role. Memory: d floats, 2 d with momentum correction, and with
-// masking what was sent.
+// masking the entries that were sent.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -36,16 +36,16 @@ class ErrorFeedback {
  public:
   explicit ErrorFeedback(const ErrorFeedbackSettings& settings) : settings_(settings) {}
 
-  // `g`: [d] float32, contiguous, this step's vector; what it holds afterwards has no meaning.
-  // All calls give the same d. Nothing of it changes with the density.
+  // `g`: [d] float32, contiguous, this step's vector; its values are unspecified afterwards.
+  // All calls give the same d. The state does not depend on the density.
   Packed pack(at::Tensor& g, const Compressor& compressor, double epoch, Rng& rng);
-  // Once the result of what was sent is known, before the next pack(): `rejected` entries, which
-  // did not get into it, come back; `selected`: its entries, where it is not the sum of all that
-  // was sent. Without error feedback what is rejected is lost, as the rest is.
+  // Once the result is known, before the next pack(): returns `rejected`, the sent entries that are
+  // not in the result, to the residual; `selected`: the entries of the result, where it is not the
+  // sum of all sent entries. Without error feedback rejected entries are lost, as the rest is.
   void restore(const SparseVector& rejected,
                const std::optional<SparseVector>& selected = std::nullopt);
-  // All of a vector that was sent, and that its receiver refused, comes back. `packed`: made by
-  // pack() with the same compressor.
+  // Returns a sent vector that its receiver refused to the residual. `packed`: made by pack() with
+  // the same compressor.
   void give_back(const Packed& packed, const Compressor& compressor);
 
   // e, [d]; undefined before the first pack() and without error feedback.
@@ -62,7 +62,7 @@ class ErrorFeedback {
   const ErrorFeedbackSettings settings_;
   at::Tensor residual_;  // e
   at::Tensor velocity_;  // u
-  SparseVector sent_;    // with masking: whose result is not known yet
+  SparseVector sent_;    // with masking: entries whose result is not known yet
 };
 
 }  // namespace grapevine

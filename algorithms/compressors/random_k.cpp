@@ -1,6 +1,6 @@
 // random-k: one entry, drawn evenly, of each of k equal stretches of the vector or layer, as u32
-// indices and f32 or f16 values. Stretches instead of k draws from all: no index comes twice and
-// they are in order.
+// indices and f32 or f16 values. Stretches instead of k draws from all: no index is drawn twice,
+// and they ascend.
 //
 // Without error feedback each value is scaled by the length of its stretch (about d/k): unbiased,
 // but for the rounding of f16. With it unscaled: biased, and a contraction in expectation by

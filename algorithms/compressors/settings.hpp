@@ -30,7 +30,7 @@ struct CompressionSettings {
   bool per_layer = false;
   std::vector<std::int64_t> layers = {};
   ValueType value_type = ValueType::f32;  // top-k, random-k
-  bool error_feedback = true;             // what was not sent is kept and sent later
+  bool error_feedback = true;             // values that were not sent are kept and sent later
   bool momentum_correction = false;  // momentum before compression, with the optimizer's factor
   bool momentum_masking = true;      // with it: entries that were sent lose their momentum
   SparseReduce reduce = SparseReduce::all_gather;

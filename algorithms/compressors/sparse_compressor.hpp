@@ -1,4 +1,4 @@
-// SparseCompressor: what the compressors that send single entries share: a density, by layer or for
+// SparseCompressor: base of the compressors that send single entries: a density, by layer or for
 // all parameters together, and lists of u32 indices with f32 or f16 values.
 #pragma once
 #include <cstdint>
@@ -19,8 +19,8 @@ std::vector<LayerQuota> layer_quotas(const CompressionSettings& settings, double
 CompressionSettings settings_of_slice(CompressionSettings settings, std::int64_t begin,
                                       std::int64_t size);
 
-// What f16 rounds away is left over, as everything is that is not sent. An entry that it rounds to
-// 0 is not sent at all, so that nobody takes it for one that was.
+// The rounding error of f16 is left over, like all values that are not sent. An entry that rounds
+// to 0 is not sent at all, so that it does not count as sent.
 class SparseCompressor : public Compressor {
  public:
   explicit SparseCompressor(const CompressionSettings& settings) : settings_(settings) {}
@@ -34,7 +34,7 @@ class SparseCompressor : public Compressor {
   const CompressionSettings settings_;
 
  private:
-  // Of one layer x about k entries, with what is sent of them.
+  // About k entries of one layer x, with the values to send.
   virtual SparseVector select(const at::Tensor& x, std::int64_t k, Rng& rng) const = 0;
   // How many these are at most.
   virtual std::int64_t most(std::int64_t k) const { return k; }

@@ -1,6 +1,6 @@
 // top-k: the k entries of largest magnitude, as u32 indices and f32 or f16 values. Biased; a
-// contraction: what it leaves has at most (1 - k/d) of the squared norm, of each layer by itself
-// where it goes by layer.
+// contraction: the rest has at most (1 - k/d) of the squared norm, for each layer separately where
+// the density is per layer.
 #include "algorithms/compressors/sparse_compressor.hpp"
 
 namespace grapevine {

@@ -46,7 +46,7 @@ class PushSumAverager : public Averager {
   bool concurrent() const override { return true; }
 
  protected:
-  // What goes to `to` after held_ was divided.
+  // The share for `to`, after held_ was divided.
   virtual Mass share_for(Rank to) { return held_; }
 };
 
@@ -56,7 +56,7 @@ class RunningPushSumAverager final : public PushSumAverager {
 
   Messages on_message(const AveragingMessage& message) override {
     Received& received = received_[message.from];
-    // An overtaken message says less than the one that is already in.
+    // An overtaken message has an older sum than the newest one received.
     if (message.round <= received.round) return {};
     held_.add(message.mass, 1);
     held_.add(received.sum, -1);
@@ -159,7 +159,7 @@ class BilateralAverager final : public Averager {
   };
   struct Served {
     Mass taken;    // from the other end, ever
-    Mass unknown;  // the part of it that no acknowledged reply told
+    Mass unknown;  // the part that no acknowledged reply contained
     std::int64_t round = -1;
   };
 
@@ -177,7 +177,7 @@ class BilateralAverager final : public Averager {
     return {{rank_, to, round_, Kind::request, held_, asked_[to].round}};
   }
 
-  // Moves to the middle at once and tells the other end to follow.
+  // Moves to the mean at once; the reply makes the other end follow.
   AveragingMessage serve(const AveragingMessage& request) {
     Served& served = served_[request.from];
     if (request.acknowledged == served.round) served.unknown = {};
@@ -330,7 +330,7 @@ AveragingReport AveragingRun::report() const {
     report.mean += z.front() / static_cast<double>(ranks_.size());
     for (std::size_t c = 0; c < z.size(); ++c) {
       const double deviation = std::abs(z[c] - true_mean_[c]);
-      // Written so that a NaN, once there, stays.
+      // A NaN is never replaced.
       if (deviation > report.max_deviation || std::isnan(deviation)) {
         report.max_deviation = deviation;
       }

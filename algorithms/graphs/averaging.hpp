@@ -3,9 +3,9 @@
 //
 // push-sum   Kempe, Dobra, Gehrke 2003: a rank splits (x, w) evenly between itself and its
 //            destinations; x/w converges to the mean on any strongly connected graph.
-//            With running sums (Hadjicostis, Vaidya, Dominguez-Garcia 2016) a message carries all
-//            that was ever sent over its edge and the receiver takes the difference to what it
-//            has: the next message that arrives makes up for the lost ones.
+//            With running sums (Hadjicostis, Vaidya, Dominguez-Garcia 2016) a message carries the
+//            sum of all shares over its edge so far. The receiver adds its difference from the
+//            last received sum: the next message that arrives makes up for the lost ones.
 // symmetric  Xiao, Boyd 2004: x_i += sum_j W_ij (x_j - x_i) with Metropolis-Hastings weights over
 //            the round's edges, used both ways. A loss keeps consensus but moves the mean.
 // bilateral  pairwise averaging (Boyd et al. 2006; Lian et al. 2018): both ends of an edge move to
@@ -46,11 +46,11 @@ struct AveragingMessage {
   Rank to = 0;
   std::int64_t round = 0;
   Kind kind = Kind::share;
-  Mass mass;  // share: what moves, or its running sum; request: the value; reply: running sum taken
+  Mass mass;  // share: the mass, or its running sum; request: the value; reply: running sum taken
   std::int64_t acknowledged = -1;  // request: round of the last reply that the sender applied
 };
 
-// The state of one rank. Handlers run one at a time and return what is to be sent.
+// The state of one rank. Handlers run one at a time and return messages to send.
 class Averager {
  public:
   using Messages = std::vector<AveragingMessage>;
@@ -95,7 +95,7 @@ struct AveragingReport {
   std::int64_t round = 0;    // rounds done
   double mean = 0;           // over ranks, of the estimates' coordinate 0
   double max_deviation = 0;  // over ranks and coordinates, of |estimate - true mean|
-  double weight_sum = 0;     // over ranks and what is owed to them by lost messages
+  double weight_sum = 0;     // over ranks, including the mass in lost messages
 };
 
 // All ranks of one averaging. Same arguments, same numbers.

@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kFromFile[] = "file:";
 
-// Ranks that a walk has come to.
+// The ranks that a walk has reached.
 class Reached {
  public:
   explicit Reached(std::int32_t ranks)
@@ -17,8 +17,8 @@ class Reached {
 
   bool has(Rank rank) const { return reached_[static_cast<std::size_t>(rank)]; }
 
-  // Adds `first` and whatever next(rank) leads to from there. Stops once all ranks are reached:
-  // dense graphs are done after a few of their lists.
+  // Adds `first` and all ranks that next(rank) leads to from there. Stops once all ranks are
+  // reached: dense graphs need only a few of their lists.
   template <class Next>
   void add_from(Rank first, const Next& next) {
     std::vector<Rank> open;
@@ -103,24 +103,24 @@ std::int32_t GossipGraph::component_count() const {
 
 Expected<void> GossipGraph::check_strongly_connected() const {
   // Where every rank has as many sources as destinations, as in all graphs but those from files,
-  // there is a way back over every edge.
+  // each edge has a path back.
   if (topology_.rfind(kFromFile, 0) != 0) return {};
   Reached seen(ranks_);
   for (Rank first = 0; first < ranks_; ++first) {
     if (seen.has(first)) continue;
     seen.add_from(first, [this](Rank rank) { return all_neighbors(rank); });
-    Reached heard(ranks_), hears(ranks_);  // whose word comes from `first`, and whose goes there
-    heard.add_from(first, [this](Rank rank) { return union_of_rounds(rank, &Topology::out); });
-    hears.add_from(first, [this](Rank rank) { return union_of_rounds(rank, &Topology::in); });
+    Reached forward(ranks_), backward(ranks_);  // with a path from `first`, and to it
+    forward.add_from(first, [this](Rank rank) { return union_of_rounds(rank, &Topology::out); });
+    backward.add_from(first, [this](Rank rank) { return union_of_rounds(rank, &Topology::in); });
     for (Rank rank = 0; rank < ranks_; ++rank) {
-      if (heard.has(rank) == hears.has(rank)) continue;
-      const Rank deaf = heard.has(rank) ? first : rank;
-      const Rank mute = heard.has(rank) ? rank : first;
+      if (forward.has(rank) == backward.has(rank)) continue;
+      const Rank giver = forward.has(rank) ? first : rank;
+      const Rank taker = forward.has(rank) ? rank : first;
       return bad_input("topology '" + topology_ + "' with " + std::to_string(ranks_) +
-                       " ranks has no path from rank " + std::to_string(mute) + " to rank " +
-                       std::to_string(deaf) +
-                       ", which sends there: it would give its share of the "
-                       "model away and get nothing back; add edges");
+                       " ranks has no path from rank " + std::to_string(taker) + " to rank " +
+                       std::to_string(giver) + ", only one in the other direction: rank " +
+                       std::to_string(giver) +
+                       " would give shares of its model away and get none back; add edges");
     }
   }
   return {};
@@ -128,7 +128,7 @@ Expected<void> GossipGraph::check_strongly_connected() const {
 
 namespace {
 
-// Of the bipartite topologies those that can be made with this number of ranks.
+// The bipartite topologies that exist for this number of ranks.
 std::string bipartite_names(std::int32_t ranks) {
   std::vector<std::string> names;
   for (const char* name : {"bipartite-exponential", "bipartite-linear", "hypercube", "grid2d"})
@@ -148,8 +148,8 @@ Expected<std::vector<bool>> GossipGraph::bipartition() const {
     if (side_of(first) >= 0) continue;
     if (first > 0)
       return bad_input("topology '" + topology_ + "' with " + std::to_string(ranks_) +
-                       " ranks is in several parts, rank " + std::to_string(first) +
-                       " never hears of rank 0: add edges");
+                       " ranks is not connected, no path joins rank " + std::to_string(first) +
+                       " and rank 0: add edges");
     side_of(first) = 0;
     queue.push_back(first);
     while (!queue.empty()) {

@@ -1,4 +1,4 @@
-// GossipGraph: who exchanges with whom over a whole run, and with which weights. A part.
+// GossipGraph: the edges between ranks over a whole run, and their weights. A part.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@
 namespace grapevine {
 
 // A weight rounded down to a multiple of 2^-24. float32 holds all of these up to 1, and double
-// holds their sums: x and w are scaled by the same number, and what a rank keeps and gives is
+// holds their sums: x and w are scaled by the same number, and the shares of a rank sum to
 // exactly 1. A weight that float32 rounds for x alone would change the mean by the same factor in
 // every round.
 inline double exact_weight(double weight) {
@@ -24,8 +24,8 @@ inline double exact_weight(double weight) {
   return std::floor(weight / kUnit) * kUnit;
 }
 
-// One rank's column of the mixing matrix of a round: what it keeps of its mass, and what it gives.
-// All are exact weights, and their sum is exactly 1.
+// One rank's column of the mixing matrix of a round: the shares of its mass that it keeps and
+// gives. All are exact weights, and their sum is exactly 1.
 struct Shares {
   struct Link {
     Rank peer = 0;
@@ -34,7 +34,7 @@ struct Shares {
   double kept = 1;
   std::vector<Link> links;
 
-  // Whether every link gets what is kept.
+  // Whether every link's weight equals the kept one.
   bool even() const {
     return std::all_of(links.begin(), links.end(),
                        [this](const Link& link) { return link.weight == kept; });
@@ -42,7 +42,7 @@ struct Shares {
 };
 
 // A topology whose number of peers follows a schedule. Everything is a pure function of the round,
-// so that both ends of an edge always agree on who talks. Immutable, shared by all ranks.
+// so that both ends of an edge always agree on it. Immutable, shared by all ranks.
 class GossipGraph {
  public:
   // Errors (bad_input): see make_topology; checked for every count in the schedule.
@@ -51,9 +51,9 @@ class GossipGraph {
                                                            std::int32_t ranks,
                                                            double rounds_per_epoch);
 
-  // Evenly among the round's destinations (Assran et al. 2019, section 3), but for the rounding,
-  // which stays here: column-stochastic.
-  // Destinations for which `takes_part` is false get nothing, the others more.
+  // Even weights for the round's destinations (Assran et al. 2019, section 3); this rank keeps the
+  // rounding: column-stochastic. Destinations for which `takes_part` is false get nothing, the
+  // others more.
   template <class F>
   Shares even_shares(std::int64_t round, Rank rank, F&& takes_part) const {
     Shares shares;
@@ -66,7 +66,7 @@ class GossipGraph {
     return shares;
   }
   // Metropolis-Hastings weights over the round's edges, used both ways (Xiao, Boyd 2004): doubly
-  // stochastic and symmetric. What would go to a peer that takes no part stays here.
+  // stochastic and symmetric. This rank keeps the weight of a peer that takes no part.
   template <class F>
   Shares symmetric_shares(std::int64_t round, Rank rank, F&& takes_part) const {
     Shares shares = symmetric(round, rank);
@@ -85,13 +85,13 @@ class GossipGraph {
   const std::vector<Rank>& in(std::int64_t round, Rank rank) const;
   // Both of them, ascending.
   std::vector<Rank> neighbors(std::int64_t round, Rank rank) const;
-  // Two sides, by rank, such that every edge of every round joins one to the other; rank 0 is on
-  // the false side. Errors (bad_input): the graph is not bipartite, or in several parts.
+  // The side of each rank, such that every edge of every round joins the two sides; rank 0 is on
+  // the false side. Errors (bad_input): the graph is not bipartite, or not connected.
   Expected<std::vector<bool>> bipartition() const;
-  // Groups of ranks between which no message passes in any round; 1 where all reach each other.
+  // Components over all rounds, edges in either direction; 1 where the graph is connected.
   std::int32_t component_count() const;
-  // What shares that are not given back need: whoever sends to a part of the graph also hears from
-  // it, over some ranks and rounds. Errors (bad_input) name two ranks.
+  // Push-sum needs every component to be strongly connected over all rounds: a rank with a path to
+  // another also has a path back. Errors (bad_input) name two ranks.
   Expected<void> check_strongly_connected() const;
   // Rounds after which the graph repeats, for as long as the number of peers does not change.
   std::int64_t period(std::int64_t round) const;

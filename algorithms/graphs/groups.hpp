@@ -1,4 +1,4 @@
-// Groups: who averages with whom at each step of a group exchange. A part; pure functions.
+// Groups: the ranks that average with each other at each step. A part; pure functions.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace grapevine {
 
-// All ranks, cut into groups anew at each step.
+// All ranks, divided into new groups at each step.
 //
 // Where both numbers are powers of two: the butterfly of Li et al. 2021 (WAGMA-SGD), section 4: the
 // groups of step t are the ranks that differ in log2 S bits alone, and the next step takes the next
-// bits, so that what one rank knows has reached all after log_S P steps. Elsewhere: a permutation
+// bits, so that the values of one rank reach all ranks in log_S P steps. Elsewhere: a permutation
 // drawn from the seed and the step, cut into ceil(P / S) groups: at most S ranks in each, and sizes
 // that differ by at most one.
 class GroupSchedule {

@@ -1,4 +1,4 @@
-// Topologies: who sends to whom, slot by slot. A part; knows nothing of roles.
+// Topologies: the destinations of each rank, slot by slot. A part; independent of roles.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,8 +18,8 @@ namespace grapevine {
 // Every rank has a list of offsets (slots); a round uses `peers` consecutive slots and each
 // rotation advances by `peers` (reference: Assran et al. 2019, section 3 and appendix A).
 // Self-edges and duplicate destinations within one round are dropped: they would lose or double
-// mass. So a round names fewer than `peers` destinations where the graph has no more to offer, and
-// asking for more peers than there are slots uses all slots in every round.
+// mass. So a round has fewer than `peers` destinations where the graph has no more, and asking
+// for more peers than there are slots uses all slots in every round.
 //
 // A round is built when it is first asked for, in O(ranks * peers): the linear graphs have as many
 // rounds as ranks, and most runs touch few of them.
@@ -56,7 +56,7 @@ class Topology {
   // The matrix of these weights, row-major [n*n], each edge used both ways.
   std::vector<double> metropolis_hastings(std::int64_t round) const;
 
-  // Every round's W also has rows that sum to 1: the push-sum weight of every rank stays 1.
+  // Every round's W also has rows that sum to 1: every rank keeps the push-sum weight 1.
   bool doubly_stochastic() const;
   // In every round i sends to j exactly where j sends to i.
   bool symmetric() const;
@@ -99,7 +99,7 @@ class Topology {
 //   ring                    +1, -1; static: the first `peers` of them in every round, so 1 is a
 //                           directed ring (contraction cos(pi/n)) and 2 the undirected one
 //   random-regular[:SEED]   peers >= 2: static and undirected, every rank has `peers` neighbours
-//                           (n * peers even); peers = 1, which would fall apart into pairs: one
+//                           (n * peers even); peers = 1, whose graph would be separate pairs: one
 //                           edge at a time of a random graph of degree 3 (even n; swap) or 4 (odd
 //                           n)
 //   complete, star (hub 0), grid2d, file:PATH   static, undirected: all neighbours in every round,

@@ -11,11 +11,11 @@ namespace {
 
 using TopologyPtr = std::shared_ptr<const Topology>;
 
-// Where a graph lists all its edges at once, more than this would exhaust memory, not inform.
+// The limit for graphs that list all their edges at once: more would exhaust memory.
 constexpr std::int64_t kMaxListedEdges = std::int64_t{1} << 28;
 constexpr std::int32_t kMaxRanks = 1 << 20;
 
-// What a rank may send to, one destination a slot.
+// The destinations of a rank, one for each slot.
 struct Slots {
   std::int64_t count = 0;
   std::function<Rank(std::int64_t slot, Rank rank)> destination;
@@ -25,7 +25,7 @@ struct Request {
   std::string name;  // as typed
   std::int32_t ranks;
   std::int32_t peers;
-  std::string argument;  // what follows the colon
+  std::string argument;  // the text after the colon
 };
 
 std::string describe(const Request& request) {

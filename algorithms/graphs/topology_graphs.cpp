@@ -56,7 +56,7 @@ bool connected(const NeighborLists& lists) {
   return count == lists.size();
 }
 
-// Edges of a set that is searched by pair, whichever end comes first.
+// Undirected edges, searched by pair in either order.
 class EdgeSet {
  public:
   explicit EdgeSet(const std::vector<Edge>& edges) {

@@ -150,7 +150,7 @@ constexpr double kLargestHalf = 65504;
 at::Tensor half_pack_aten(const at::Tensor& x, at::ScalarType dtype) {
   at::Tensor values = x.to(dtype);
   if (dtype != at::kHalf) return values;
-  // What became infinite and was not.
+  // The finite values that became infinite.
   const at::Tensor beyond = values.isinf().logical_and_(x.isfinite());
   if (!beyond.any().item<bool>()) return values;
   return at::where(beyond, x.clamp(-kLargestHalf, kLargestHalf), x).to(dtype);

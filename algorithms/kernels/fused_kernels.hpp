@@ -1,9 +1,9 @@
 // Kernels that on a GPU replace several passes, loops or calls: operators of the library
 // "grapevine" (see kernels.hpp) with one function each for all devices. The CPU's loops are here or
-// where they were; gpu/torch_cuda registers those for CUDA. A device with neither runs the
+// in other files; gpu/torch_cuda registers those for CUDA. A device with neither runs the
 // composition of ATen calls where one is stated, and refuses otherwise.
 //
-// Tensors: flat, contiguous, on one device; float32 if nothing else is said. A wrong type, layout
+// Tensors: flat, contiguous, on one device; float32 unless stated otherwise. A wrong type, layout
 // or size is a broken invariant (GRAPEVINE_CHECK). Results are the same bits on the CPU and on
 // CUDA.
 #pragma once

@@ -1,10 +1,10 @@
 // Kernels: the arithmetic of the algorithms on flat parameter tensors, each one pass over memory.
 //
 // All tensors are [d] float32, contiguous, on one device; the outputs have their size already.
-// (Roles keep theirs on the CPU: the operators of other devices serve whoever has tensors there.)
-// Sums are taken in float32, element by element, so that results do not depend on the device, on
-// the number of threads or on alignment. Thread-safe on distinct outputs. A wrong type, layout or
-// size is a broken invariant (GRAPEVINE_CHECK).
+// (Roles keep theirs on the CPU; the operators of other devices are for callers with tensors
+// there.) Sums are taken in float32, element by element, so that results do not depend on the
+// device, on the number of threads or on alignment. Thread-safe on distinct outputs. A wrong type,
+// layout or size is a broken invariant (GRAPEVINE_CHECK).
 //
 // Arithmetic that ATen does in one pass is an ATen call, which torch's dispatcher sends to the
 // tensor's device. The fused steps are operators of the library "grapevine" (see kernels.cpp):
@@ -31,8 +31,8 @@ void fold_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 void subtract_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 
 // The passive half of an average of two (Lian et al. 2018, Alg. 1):
-//   half <- (other - x) / 2,  out <- x + half; `out` may be x, `half` is memory of its own.
-// Who then subtracts the same `half` from `other` leaves the sum of the two as it was.
+//   half <- (other - x) / 2,  out <- x + half; `out` may be x, `half` is separate memory.
+// Subtracting the same `half` from `other` keeps the sum x + other.
 // Memory: reads x and other, writes out and half.
 void meet_into(at::Tensor& out, at::Tensor& half, const at::Tensor& x, const at::Tensor& other);
 

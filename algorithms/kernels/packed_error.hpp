@@ -1,4 +1,4 @@
-// What compressors say of a packed vector that is none of theirs.
+// The error for a packed vector that a compressor cannot have made, and a check for it.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -23,7 +23,7 @@ constexpr std::uint32_t kMagnitudeMask = 0x7fffffff;
 constexpr std::int64_t kSamples = std::int64_t{1} << 15;
 // Elements of one task: fixed, so that candidates come out in one order with any number of threads.
 constexpr std::int64_t kTask = std::int64_t{1} << 18;
-// Elements that are compared in one go before anybody looks for the hit.
+// Elements that are compared as one block before the hit in it is located.
 constexpr std::int64_t kBlock = 32;
 
 std::uint32_t bits_of(float value) {
@@ -127,7 +127,7 @@ Candidates candidates(const float* x, std::int64_t d, std::int64_t k, double wan
   return {collect(x, d, counted_threshold(x, d, k)), false};
 }
 
-// The nearest number that 16 bits hold; of what is beyond them and finite, the largest.
+// The nearest number that 16 bits hold; the largest one for finite values beyond their range.
 c10::Half to_half(float value) {
   constexpr float kLargest = 65504;
   return {std::isfinite(value) ? std::clamp(value, -kLargest, kLargest) : value};

@@ -48,8 +48,8 @@ SparseVector select_top_k(const at::Tensor& x, std::int64_t k);
 // where the estimate is wrong by more than a half.
 SparseVector select_about_k(const at::Tensor& x, std::int64_t k);
 
-// The same selection from a list; what it leaves goes to `rejected` (may be null). Zeros stay where
-// there is room.
+// The same selection from a list; `rejected` (may be null) receives the rest. Zeros are kept
+// where there is room.
 SparseVector keep_top_k(SparseVector x, std::int64_t k, SparseVector* rejected);
 
 // The same within each layer. REQUIRES: `quotas` ascend to the length of the vector.
@@ -69,8 +69,8 @@ void add_entries(at::Tensor& x, const SparseVector& entries, float factor);
 // x at the indices <- 0. REQUIRES: as above.
 void clear_entries(at::Tensor& x, const SparseVector& entries);
 
-// Makes the values those that `type` holds; f16: the nearest, at most 65504 where finite. Returns
-// what the values lost by it, without zeros; exact for magnitudes below 2^29.
+// Rounds the values to those that `type` holds; f16: the nearest, at most 65504 where finite.
+// Returns the rounding errors, without zeros; exact for magnitudes below 2^29.
 SparseVector round_values(SparseVector& x, ValueType type);
 
 // Without the entries that travel as 0 in values of `type`; f16: magnitudes up to 2^-25.
@@ -78,7 +78,7 @@ SparseVector without_zeros(SparseVector x, ValueType type);
 
 // As a message: u32 indices, and values of `type`, rounded as above.
 Packed to_packed(const SparseVector& x, ValueType type = ValueType::f32);
-// Errors (protocol): not what to_packed makes, indices that do not increase or are not below d.
+// Errors (protocol): not in the form of to_packed, indices that do not increase or are not below d.
 Expected<SparseVector> from_packed(const Packed& packed, std::int64_t d);
 
 }  // namespace grapevine

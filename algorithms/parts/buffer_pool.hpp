@@ -27,8 +27,8 @@ class BufferPool {
   std::vector<FrozenTensor> retired_;
 };
 
-// x <- f(x), where f(out, x) writes `out`: in place where nobody else reads x (then `out` is x),
-// into another buffer where somebody does.
+// x <- f(x), where f(out, x) writes `out`: in place where no other handle shares x (then `out` is
+// x), else into another buffer.
 template <class F>
 void update_frozen(FrozenTensor& x, BufferPool& pool, F&& f) {
   if (x.sole_owner()) {

@@ -30,7 +30,7 @@ Expected<void> check_name(const StateDict& state, const std::string& name) {
                    "': resume with --optimizer " + *saved);
 }
 
-// A tensor of the state, as a copy of its own.
+// A copy of a tensor of the state.
 Expected<at::Tensor> load_flat(const StateDict& state, const std::string& name, std::int64_t d) {
   Expected<at::Tensor> saved = state.flat_tensor(name, d);
   if (!saved) return saved.error();
@@ -75,7 +75,7 @@ class FusedSgd : public Optimizer {
 };
 
 // Adam and AdamW, which share the shape of their options and state. torch::optim keys its state by
-// the identity of the parameter: handle_ is that one parameter for ever, and each step lends it the
+// the identity of the parameter: handle_ is always that one parameter, and each step gives it the
 // bytes of the caller's x. Between steps it holds an empty tensor, so that x has one owner again.
 template <class Algorithm, class Options, class State>
 class TorchOptimizer : public Optimizer {

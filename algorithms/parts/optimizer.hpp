@@ -1,4 +1,4 @@
-// Optimizers on the flat parameter tensor: SGD as one fused pass (optimizer.cpp says why), Adam and
+// Optimizers on the flat parameter tensor: SGD as one fused pass (reason: optimizer.cpp), Adam and
 // AdamW by torch::optim. A part.
 #pragma once
 #include <cstdint>
@@ -19,12 +19,12 @@ struct OptimizerConfig {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw
 };
 
-// Not thread-safe. Holds per-parameter state of the size of x; none of it is ever gossiped.
+// Not thread-safe. Holds per-parameter state of the size of x; it is never gossiped.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // out <- (x - lr * u(gradient at x/w)) * scale, where `out` is x or a distinct buffer of its
-  // size: what gossip keeps and sends after a step. `w`: the push-sum weight, > 0: x is the
+  // size: gossip keeps and sends it after a step. `w`: the push-sum weight, > 0: x is the
   // numerator of the model z = x/w, and weight decay acts at z. `x` and `gradient`: [d] float32,
   // contiguous; the handles may be other buffers at every call. `gradient` may be overwritten. One
   // pass for sgd; up to three more for the others.
@@ -32,8 +32,8 @@ class Optimizer {
                          double scale = 1, double w = 1) = 0;
   // x <- x - lr * u(gradient), in place.
   void step(at::Tensor& x, at::Tensor& gradient, double lr) { step_into(x, x, gradient, lr); }
-  // A copy of the state; load() of it resumes bit for bit. Before the first step it says the
-  // optimizer's name alone.
+  // A copy of the state; load() of it resumes bit for bit. Before the first step it has the
+  // optimizer's name only.
   virtual StateDict save() const = 0;
   // For x of d. Errors (bad_input): entries that are missing, of another optimizer, or of another
   // shape; the optimizer is then as before.

@@ -15,7 +15,8 @@ void OutstandingCommits::send(std::int64_t exchange, std::vector<Step> steps,
 std::optional<OutstandingCommits::Outcome> OutstandingCommits::on_receipt(std::int64_t exchange,
                                                                           bool accepted) {
   const auto found = open_.find(exchange);
-  GRAPEVINE_CHECK(found != open_.end(), "a receipt for nothing");
+  GRAPEVINE_CHECK(found != open_.end(), "a receipt for exchange ", exchange,
+                  " without an outstanding commit");
   Pending& commit = found->second;
   commit.refused = commit.refused || !accepted;
   if (--commit.receipts_due > 0) return std::nullopt;

@@ -1,5 +1,5 @@
-// OutstandingCommits: gradients that a client gave to its servers together, until all of them have
-// answered.
+// OutstandingCommits: gradients that a client has sent to all of its servers and that not all of
+// them have answered.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,20 +14,20 @@ namespace grapevine {
 // Not thread-safe.
 class OutstandingCommits {
  public:
-  // The gradients of `steps` go to `servers` servers in this exchange.
+  // In this exchange the gradients of `steps` are sent to `servers` servers.
   void send(std::int64_t exchange, std::vector<Step> steps, std::int32_t servers);
 
   struct Outcome {
     std::vector<Step> steps;
     bool refused = false;  // by one of the servers
   };
-  // One server's answer; what became of the parcel, once it is the last. A receipt for nothing is a
-  // broken invariant.
+  // One server's receipt. Returns the outcome with the last one. A receipt for an exchange without
+  // an outstanding commit is a broken invariant.
   std::optional<Outcome> on_receipt(std::int64_t exchange, bool accepted);
   bool empty() const { return open_.empty(); }
 
   StateDict save() const;
-  // `servers`: how many answers a parcel waits for at most. Errors (bad_input): entries that are
+  // `servers`: the most receipts that a commit waits for. Errors (bad_input): entries that are
   // missing or damaged; this is then as before.
   Expected<void> load(const StateDict& state, std::int32_t servers);
 

@@ -60,8 +60,8 @@ void rescale_loop(float* __restrict u, const float* __restrict delta, const floa
                   const float* __restrict theta, const float* __restrict s, std::int64_t n,
                   float kappa) {
   for (std::int64_t i = 0; i < n; ++i) {
-    const float room = kappa * std::abs(m[i]) - std::abs(theta[i] - s[i]);
-    const float pi = room / (std::abs(delta[i]) + kEpsilon);
+    const float bound = kappa * std::abs(m[i]) - std::abs(theta[i] - s[i]);
+    const float pi = bound / (std::abs(delta[i]) + kEpsilon);
     u[i] = std::min(std::max(pi, 0.0F), kLargestPi) * delta[i];
   }
 }

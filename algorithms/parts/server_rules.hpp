@@ -1,4 +1,4 @@
-// Server rules: what a client commits, what a server makes of it. A part: pure kernels.
+// Server rules: a client's commits, and their application by a server. A part: pure kernels.
 //
 // All tensors are [k] float32, contiguous, on one device; the outputs have their size already.
 // Symbols: theta central variable, s the copy of it that a client computed its gradient at, delta
@@ -28,7 +28,7 @@ void advance_proxy(at::Tensor& gradient, at::Tensor& m, const at::Tensor& s, dou
 
 // u <- pi delta, with pi = clamp((kappa |m| - |theta - s|) / (|delta| + 1e-12), 0, 5) for each
 // element: the central variable moves no further from s than kappa times the proxy would.
-// Epsilon stands beside |delta|, not inside, so that delta = 0 gives u = 0; the bounds are those of
+// Epsilon is added to |delta|, not to delta, so that delta = 0 gives u = 0; the bounds are those of
 // the published code. Memory: reads delta, m, theta, s, writes u.
 void match_energy_into(at::Tensor& u, const at::Tensor& delta, const at::Tensor& m,
                        const at::Tensor& theta, const at::Tensor& s, double kappa);

@@ -1,4 +1,4 @@
-// ServiceMeter: how fairly a server serves. A part; constant memory, whatever the run's length.
+// ServiceMeter: the fairness of a server's service. A part; its memory is constant.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -30,7 +30,7 @@ class DurationHistogram {
   double max_ = 0;
 };
 
-// Told of every service of one server, in the order of service. Not thread-safe.
+// The caller reports every service of one server, in order. Not thread-safe.
 class ServiceMeter {
  public:
   // `clients` >= 1, numbered from 0.

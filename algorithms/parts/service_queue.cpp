@@ -62,8 +62,9 @@ Expected<std::vector<std::int64_t>> load_rows(const StateDict& state, const std:
   for (std::size_t i = 0; i < rows->size(); i += columns) {
     const std::int64_t client = (*rows)[i];
     if (!std::binary_search(clients.begin(), clients.end(), client) || !seen.insert(client).second)
-      return bad_input("entry '" + name + "' of the saved state has rank " +
-                       std::to_string(client) + ", which is no client or there twice" + advice);
+      return bad_input("entry '" + name + "' of the saved state lists rank " +
+                       std::to_string(client) + ", which is not a client or is listed twice" +
+                       advice);
   }
   return rows;
 }
@@ -121,9 +122,10 @@ Expected<void> ServiceQueue::load(const StateDict& state, std::optional<std::int
     const auto is_same = [client](const ServiceRequest& r) { return r.client == client; };
     if (!std::binary_search(clients.begin(), clients.end(), client) ||
         std::any_of(loaded.begin(), loaded.end(), is_same))
-      return bad_input("the saved queue has rank " + std::to_string(client) +
-                       ", which is no client or waits already: the checkpoint is damaged, resume "
-                       "from another one");
+      return bad_input(
+          "the saved queue lists rank " + std::to_string(client) +
+          ", which is not a client or is listed twice: the checkpoint is damaged, resume "
+          "from another one");
     loaded.push_back(std::move(*request));
   }
   arrivals_ = *arrivals;

@@ -1,5 +1,5 @@
-// ServiceQueue and CriticalSections: who waits for a parameter server, and who is between pull and
-// commit.
+// ServiceQueue and CriticalSections: the clients that wait for a parameter server, and the clients
+// between pull and commit.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -32,7 +32,7 @@ struct ServiceRequest {
 // First come, first served. Not thread-safe.
 class ServiceQueue {
  public:
-  // Takes the last place, and a number by arrival. A client that waits already is a broken
+  // Appends the request and numbers it by arrival. A second request of a waiting client is a broken
   // invariant.
   void push(ServiceRequest request);
   ServiceRequest pop();  // REQUIRES: !empty()
@@ -44,9 +44,9 @@ class ServiceQueue {
   void restart(Timestamp now);
 
   StateDict save() const;
-  // `offered`: elements of each update; none: they ask for grants. `clients`: who may wait,
-  // ascending. Errors (bad_input): entries that are missing or damaged, others than clients, one of
-  // them twice; this is then as before.
+  // `offered`: elements of each update; none: the requests ask for grants. `clients`: the ranks
+  // that may wait, ascending. Errors (bad_input): entries that are missing or damaged, a rank that
+  // is not a client, a client twice; the queue is then as before.
   Expected<void> load(const StateDict& state, std::optional<std::int64_t> offered,
                       const std::vector<Rank>& clients);
 
@@ -55,7 +55,7 @@ class ServiceQueue {
   std::int64_t arrivals_ = 0;
 };
 
-// Grants that are out, at most one of each client. Not thread-safe.
+// Open grants, at most one for each client. Not thread-safe.
 class CriticalSections {
  public:
   // Returns the number of the grant.
@@ -64,13 +64,13 @@ class CriticalSections {
   bool is_open(Rank client) const { return open_.count(client) > 0; }
   void close(Rank client) { open_.erase(client); }
   bool empty() const { return open_.empty(); }
-  // Whose grant has that number; nobody's once it is closed.
+  // The client that holds the grant; none once it is closed.
   std::optional<Rank> holder(TimerId grant) const;
   std::vector<TimerId> grants() const;
 
   StateDict save() const;
-  // `clients`: who may have a grant, ascending. Errors (bad_input): entries that are missing or
-  // damaged, others than clients, one of them twice; this is then as before.
+  // `clients`: the ranks that may hold a grant, ascending. Errors (bad_input): entries that are
+  // missing or damaged, a rank that is not a client, a client twice; this is then as before.
   Expected<void> load(const StateDict& state, const std::vector<Rank>& clients);
 
  private:

@@ -65,7 +65,7 @@ Aggregate::Aggregate(std::shared_ptr<const SharedParts> parts, Rank rank, std::i
       reduction_(make_reduction(reduction_settings(*parts_), rank, ranks, model.x.numel())) {}
 
 void Aggregate::on_start(Env& env) {
-  if (phase_ == Phase::reducing) return;  // the chunks on their way carry on
+  if (phase_ == Phase::reducing) return;  // the chunks on their way continue it
   begin_step(env);
 }
 
@@ -79,7 +79,7 @@ void Aggregate::begin_step(Env& env) {
 }
 
 void Aggregate::on_gradient(Env& env, Gradient gradient) {
-  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   at::Tensor g = std::move(gradient.value).thaw();
   if (parts_->plan.local.pack == Pack::gradient) return reduce(env, std::move(g));
   take_local_step(env, std::move(g));
@@ -225,7 +225,7 @@ Expected<void> Aggregate::load(const StateDict& state) {
   return optimizer_->load(state.under("optimizer"), model_.x.numel());
 }
 
-// Local steps need what they began from.
+// Local steps need their anchor.
 Expected<void> Aggregate::load_anchor(const StateDict& state) {
   anchor_ = FrozenTensor();
   const bool begun = held_ > 0 || phase_ == Phase::reducing;

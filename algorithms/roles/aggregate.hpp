@@ -1,4 +1,4 @@
-// Aggregate: all ranks take the mean of what they came to, and go on from the same replica.
+// Aggregate: all ranks take the mean of their results, and continue from the same model.
 //
 // Papers: ring all-reduce: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009.
 //   Compressed: Top-k, gTop-k: Shi et al., IJCAI and ICDCS 2019; momentum correction, masking,
@@ -11,15 +11,15 @@
 //                or by the outer optimizer (Nesterov's momentum) along D;  x_i = a
 //
 //   reduce: the sum by ring all-reduce, or, compressed: e_i <- e_i + g_i; the sum, or the largest
-//   entries of the sum, of all C(e_i); what did not get into it stays in the e_i.
+//   entries of the sum, of all C(e_i); the rest stays in the e_i.
 //
 // The last steps of a run are exchanged, too, where H does not divide them.
 // Bytes per rank and exchange: ring 2 (P-1)/P * 4 d in 2 (P-1) messages; compressed: see the
 //   collective in algorithms/collectives, e.g. 8 k log2 P for gTop-k; a header for each message.
-// Staleness: 0; what a residual holds back enters later, and is not counted as staleness.
+// Staleness: 0; values in a residual enter later, and are not counted as staleness.
 // After an exchange the replicas stay bitwise identical: every sum has a fixed order.
 // A rank that dies stops the training: its contribution is part of every sum.
-// Deviations: those of the collectives; clipping knows no layers.
+// Deviations: those of the collectives; clipping ignores layers.
 #pragma once
 #include <memory>
 #include <vector>

@@ -70,8 +70,8 @@ Bilateral::Bilateral(std::shared_ptr<const SharedParts> parts, Rank rank, std::i
 
 // ---- the worker's side ----
 
-// A gradient that was asked for before a checkpoint is asked for again, also where the total has
-// come to its end since: a node that computes it would wait for nothing else.
+// A gradient that was requested before a checkpoint is requested again. This holds also where the
+// total has reached its end since: a node that computes the gradient waits for nothing else.
 void Bilateral::on_start(Env& env) {
   if (phase_ == Phase::computing) return env.compute(model_.step, model_.x);
   next_step(env);
@@ -85,7 +85,7 @@ void Bilateral::next_step(Env& env) {
 
 // x <- x - gamma u(g): of the model as it is now, not as the worker saw it.
 void Bilateral::on_gradient(Env& env, Gradient gradient) {
-  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   at::Tensor g = std::move(gradient.value).thaw();
   model_.lr = parts_->lr.at(model_.epoch);
   update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
@@ -101,14 +101,14 @@ void Bilateral::on_gradient(Env& env, Gradient gradient) {
   next_step(env);
 }
 
-// The others may still ask: this rank goes on answering.
+// Active ranks may still ask: this rank continues to answer.
 void Bilateral::finish(Env& env) {
   phase_ = Phase::finished;
   send_progress_update(env);
   env.finished();
 }
 
-// ---- the exchange, beside it ----
+// ---- the exchange ----
 
 void Bilateral::start_exchange(Env& env) {
   const std::optional<Rank> partner = next_partner(env);
@@ -144,12 +144,12 @@ void Bilateral::on_message(Env& env, Envelope envelope) {
   } else if (const auto* update = std::get_if<ProgressUpdate>(&envelope.payload)) {
     learn(update->steps);
   } else {
-    GRAPEVINE_CHECK(false, "bilateral averaging got something else than a swap from rank ",
-                    envelope.from);
+    GRAPEVINE_CHECK(false, "rank ", envelope.from,
+                    " sent bilateral averaging neither a swap nor a progress update");
   }
 }
 
-// h = (s - x)/2;  x <- x + h. From here on the pair's sum is whole again only with h in the answer.
+// h = (s - x)/2;  x <- x + h. From here on the pair's sum is complete only with h in the answer.
 void Bilateral::answer(Env& env, Rank active, const Stamp& stamp, const Swap& request) {
   record_average(env, active, stamp);
   at::Tensor half = at::empty_like(model_.x.read());
@@ -161,7 +161,7 @@ void Bilateral::answer(Env& env, Rank active, const Stamp& stamp, const Swap& re
                 FrozenTensor::copy_of(steps_)});
 }
 
-// x <- x - h, whatever the worker has done to x since.
+// x <- x - h. The worker may have changed x since the request.
 void Bilateral::take_answer(Env& env, Rank passive, const Stamp& stamp, const Swap& reply) {
   record_average(env, passive, stamp);
   update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
@@ -176,7 +176,7 @@ void Bilateral::record_average(Env& env, Rank partner, const Stamp& stamp) const
               model_.x.nbytes()});
 }
 
-// To everybody whom it may concern soon; they tell theirs when they end.
+// To all neighbours of the next rounds; each sends its own update when it finishes.
 void Bilateral::send_progress_update(Env& env) const {
   std::set<Rank> near;
   const std::int64_t period = parts_->graph->period(round_);
@@ -189,7 +189,7 @@ void Bilateral::send_progress_update(Env& env) const {
 
 void Bilateral::on_timer(Env&, TimerId) {}
 
-// Its half of the exchange is gone with it; the next partner is another one.
+// The half of the exchange that the dead peer took is lost; the next exchange has another partner.
 void Bilateral::on_peer_down(Env&, Rank peer) {
   if (peer == asked_) asked_ = -1;
 }
@@ -200,10 +200,11 @@ void Bilateral::on_peer_up(Env&, Rank) {}
 void Bilateral::learn(const FrozenTensor& steps) {
   GRAPEVINE_CHECK(steps.defined() && steps.dtype() == at::kLong && steps.read().dim() == 1 &&
                       steps.numel() == ranks_,
-                  "counts of another number of ranks");
+                  "a peer sent counts of gradients that are not one for each of ", ranks_,
+                  " ranks");
   const auto* counts = steps.read().data_ptr<std::int64_t>();
   GRAPEVINE_CHECK(std::all_of(counts, counts + ranks_, can_be_steps),
-                  "counts of gradients that cannot be");
+                  "a peer sent a count of gradients outside 0..", kMostSteps);
   at::maximum_out(steps_, steps_, steps.read());
   update_clock();
 }
@@ -238,7 +239,7 @@ Expected<void> Bilateral::load(const StateDict& state) {
   const auto exchange = state.integer_in("exchange", 0, kMost),
              asked = state.integer_in("asked", -1, ranks_ - 1),
              round = state.integer_in("round", 0, kMost);
-  // Older states do not say.
+  // Older states have no phase.
   const Expected<std::int64_t> phase =
       state.entries().count("phase") == 0
           ? static_cast<std::int64_t>(Phase::idle)

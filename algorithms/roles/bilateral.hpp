@@ -1,27 +1,27 @@
-// Bilateral: workers never wait; beside them pairs of ranks move their models to the middle.
+// Bilateral: workers never wait; meanwhile pairs of ranks move both models to their mean.
 //
 // Papers: AD-PSGD: Lian, Zhang, Zhang, Liu: "Asynchronous Decentralized Parallel Stochastic
 //   Gradient Descent", ICML 2018, Algorithm 1; atomic pairs on a bipartite graph: section 4.
 // Symbols: x model, s the active rank's model when it asked, gamma lr, u the optimizer's direction.
 //
 //   worker, always:        g = gradient at x (perhaps older by now);  x <- x - gamma u(g)
-//   active, after a step:  ask the next partner with s = x, unless it still owes an answer
+//   active, after a step:  ask the next partner with s = x, unless an answer is outstanding
 //   passive, when asked:   h = (s - x)/2;  x <- x + h;  answer h
 //   active, when answered: x <- x - h, that is x + (x_passive - s)/2
 //
 // Bytes per exchange: two models, one each way. Messages: 2.
 // Staleness of an average: by how many of its own steps the receiver is ahead of its partner's
-//   model, 0 where it is behind; unbounded in theory, about the ratio of speeds in practice.
+//   model, 0 where it is behind; unbounded in theory, roughly the ratio of speeds in practice.
 // Conservation: both ends move by the same h, so the sum of all x, less h in answers on their way,
-//   changes only by gradients; what is applied between asking and answering is never overwritten.
-// Waits: none for workers. Passive ranks answer at once, whatever their workers do, and never
-//   ask, so that no cycle of waits can form: the graph must be bipartite. An active rank takes its
-//   next partner only once an exchange is complete.
-// Clock: the number of gradients of all ranks. Each rank keeps a count per rank, sends it along and
-//   takes the larger; the learning rate follows the sum, and training ends when it reaches
-//   ranks * steps. So fast ranks take over what slow ones leave, and a rank's data counts in
-//   proportion to its speed. A rank learns of the end from the next message: the total may exceed
-//   ranks * steps by a few gradients per rank.
+//   changes only by gradients; updates between request and answer are never overwritten.
+// Waits: none for workers. Passive ranks answer at once, also while their workers compute. They
+//   never ask, so that no cycle of waits can form: the graph must be bipartite. An active rank
+//   takes its next partner only once an exchange is complete.
+// Clock: the number of gradients of all ranks. Each rank keeps a count per rank, sends the counts
+//   with its messages and takes the larger ones; the learning rate follows the sum, and training
+//   ends when it reaches ranks * steps. So fast ranks take over the steps that slow ones leave, and
+//   a rank's data counts in proportion to its speed. A rank learns of the end from the next
+//   message: the total may exceed ranks * steps by a few gradients per rank.
 // Deviations: the paper averages once per gradient and worker; here an active rank starts at most
 //   one exchange per own gradient, and a passive one answers as often as it is asked.
 #pragma once
@@ -88,7 +88,7 @@ class Bilateral final : public Role {
   Phase phase_ = Phase::idle;
   at::Tensor steps_;           // [ranks] int64: gradients of each rank, as far as known here
   std::int64_t exchange_ = 0;  // the next one that this rank starts
-  Rank asked_ = -1;            // who owes an answer; -1: nobody
+  Rank asked_ = -1;            // the partner whose answer is outstanding; -1: none
   std::int64_t round_ = 0;     // of the graph, the next to take partners from
   std::deque<Rank> partners_;  // left of the present round
   BufferPool pool_;

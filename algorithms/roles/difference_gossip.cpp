@@ -21,7 +21,7 @@ DifferenceGossip::DifferenceGossip(std::shared_ptr<const SharedParts> parts, Ran
       model_(model),
       optimizer_(std::move(optimizer)) {}
 
-// ---- the beats ----
+// ---- training ----
 
 void DifferenceGossip::on_start(Env& env) {
   if (outstanding_) begin_round(env);
@@ -31,7 +31,7 @@ void DifferenceGossip::on_start(Env& env) {
 }
 
 void DifferenceGossip::on_gradient(Env& env, Gradient gradient) {
-  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   gradient_ = std::move(gradient.value).thaw();
   phase_ = Phase::ready;
   if (data_as<GossipSettings>(parts_->plan.settings).update == Update::before_exchange) {
@@ -67,8 +67,8 @@ void DifferenceGossip::apply(Env& env) {
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
 }
 
-// The links of round_ and who is still to be heard: a function of the round, of who is alive and of
-// what has arrived.
+// The links of round_, and the peers whose difference is missing: a function of the round, of the
+// live peers and of the differences that have arrived.
 void DifferenceGossip::begin_round(const Env& env) {
   links_ = parts_->graph->symmetric_shares(round_, rank_, [](Rank) { return true; }).links;
   awaited_.clear();
@@ -76,7 +76,7 @@ void DifferenceGossip::begin_round(const Env& env) {
     if (env.membership().is_alive(link.peer) && !has_arrived(link.peer)) awaited_.insert(link.peer);
 }
 
-// q = C(x_i - y_ij);  y_ij <- y_ij + q: once for all neighbours that know the same.
+// q = C(x_i - y_ij);  y_ij <- y_ij + q: once for all neighbours with the same replica.
 void DifferenceGossip::push(Env& env) {
   ++round_;
   outstanding_ = true;
@@ -100,8 +100,8 @@ void DifferenceGossip::push(Env& env) {
   }
 }
 
-// x_i <- x_i + eta sum_j W[i][j] (y_ji - y_ij), by rank. The difference comes first: its bits are
-// the other end's, with the sign turned.
+// x_i <- x_i + eta sum_j W[i][j] (y_ji - y_ij), by rank. The difference is computed first: it
+// has the bits of the other end's, with the opposite sign.
 void DifferenceGossip::mix(Env& env) {
   outstanding_ = false;
   for (const Shares::Link& link : links_) {
@@ -137,9 +137,8 @@ void DifferenceGossip::wait(Env& env) {
 
 void DifferenceGossip::on_message(Env& env, Envelope envelope) {
   auto* chunk = std::get_if<PackedChunk>(&envelope.payload);
-  GRAPEVINE_CHECK(chunk != nullptr && chunk->sender == envelope.from,
-                  "compressed gossip got something else than a difference from rank ",
-                  envelope.from);
+  GRAPEVINE_CHECK(chunk != nullptr && chunk->sender == envelope.from, "rank ", envelope.from,
+                  " sent compressed gossip a message that is not its own difference");
   if (chunk->operation == round_) awaited_.erase(envelope.from);
   const bool fresh =
       arrived_
@@ -150,11 +149,11 @@ void DifferenceGossip::on_message(Env& env, Envelope envelope) {
 }
 
 void DifferenceGossip::on_peer_down(Env& env, Rank peer) {
-  awaited_.erase(peer);  // what has arrived still counts
+  awaited_.erase(peer);  // a difference that has arrived still counts
   resume_if_complete(env);
 }
 
-// A rank that comes back takes part again only through a restart: its copies are gone.
+// A rank that returns takes part again only through a restart: its replicas are lost.
 void DifferenceGossip::on_peer_up(Env&, Rank) {}
 
 void DifferenceGossip::on_timer(Env&, TimerId) {}
@@ -166,7 +165,7 @@ void DifferenceGossip::resume_if_complete(Env& env) {
   advance(env);
 }
 
-// All copies begin at zero: the same at both ends.
+// All replicas start at zero, at both ends.
 at::Tensor& DifferenceGossip::copy(std::map<Rank, at::Tensor>& copies, Rank key) const {
   at::Tensor& tensor = copies[key];
   if (!tensor.defined()) tensor = at::zeros({model_.x.numel()}, at::kFloat);
@@ -178,7 +177,7 @@ void DifferenceGossip::take_in(at::Tensor& copy, const Packed& packed) const {
   GRAPEVINE_CHECK(folded.ok(), folded.error().message);
 }
 
-// What this rank says is as new as its last gradient.
+// The age of this rank's messages is that of its last gradient.
 Stamp DifferenceGossip::stamp() const { return stamp_of(rank_, model_.step - 1, model_.step); }
 
 // ---- checkpoints ----

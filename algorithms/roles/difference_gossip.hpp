@@ -1,33 +1,33 @@
-// DifferenceGossip: gossip in which peers send compressed differences to copies that both ends
+// DifferenceGossip: gossip in which peers send compressed differences to replicas that both ends
 // keep.
 //
 // Paper: CHOCO-SGD: Koloskova, Stich, Jaggi: "Decentralized Stochastic Optimization and Gossip
 //   Algorithms with Compressed Communication", ICML 2019, Algorithm 2.
-// Symbols: x_i model, y_ij the copy of x_i that i and its neighbour j both keep, C the compressor,
-//   W_k the symmetric mixing matrix of round k, gamma the lr, u the optimizer's direction, eta the
-//   consensus step (gamma in the paper).
+// Symbols: x_i model, y_ij the replica of x_i that i and its neighbour j both keep, C the
+//   compressor, W_k the symmetric mixing matrix of round k, gamma the lr, u the optimizer's
+//   direction, eta the consensus step (gamma in the paper).
 //
 //   exchange of round k: to each neighbour j:  q = C(x_i - y_ij);  y_ij <- y_ij + q;  send q
 //                        from each neighbour:  y_ji <- y_ji + q
 //                        x_i <- x_i + eta sum_j W_k[i][j] (y_ji - y_ij)
 //   update before, step k:  x <- x - gamma u(g at x);  exchange
-//   update after, step k:   send the differences;  gradient at x while they fly;  wait, mix;
+//   update after, step k:   send the differences;  gradient at x meanwhile;  wait, mix;
 //                           x <- x - gamma u(g)
 //   error_feedback = false: y_ij <- C(x_i), not added up: plain compressed models, the comparison
 //                           that does not reach consensus.
 //
 // Bytes per rank and round: links * (bytes of C + header). Messages: links.
-// Memory: a copy for each neighbour, and one of its own; where the graph changes from round to
-//   round, one of its own for each neighbour.
+// Memory: a replica of each neighbour, and one of this rank; where the graph changes from round to
+//   round, one of this rank for each neighbour.
 // Staleness: 0.
 // Conservation: both ends of an edge move by opposite amounts, bit for bit: a round changes the sum
 //   of all x by rounding alone.
-// Deviations: the paper's graph is the same in every round, and one copy y_i serves all
-//   neighbours; here each edge may have its own, so that any sequence of graphs works. Copies
-//   start at 0, as in the paper, and not at the x_0 that ranks usually have in common: nothing here
-//   checks that they have, and an edge may appear late in a run. The first rounds, 1/density of
-//   them for top-k, therefore carry the parameters themselves.
-//   A peer that is down drops out of the sums: what it had is lost with it.
+// Deviations: the paper's graph is the same in every round, and one replica y_i serves all
+//   neighbours; here each edge may have its own, so that any sequence of graphs works. Replicas
+//   start at 0, as in the paper, and not at the x_0 that ranks usually share: nothing here checks
+//   that x_0 is shared, and an edge may appear late in a run. The first rounds, 1/density of them
+//   for top-k, therefore carry the parameters themselves.
+//   A peer that is down is left out of the sums: its model is lost with it.
 #pragma once
 #include <map>
 #include <memory>
@@ -65,7 +65,7 @@ class DifferenceGossip final : public Role {
     Packed packed;
   };
 
-  // The beats.
+  // Training.
   void advance(Env& env);
   void apply(Env& env);
   void push(Env& env);
@@ -76,7 +76,7 @@ class DifferenceGossip final : public Role {
 
   void begin_round(const Env& env);
   bool has_arrived(Rank peer) const { return arrived_.count({round_, peer}) > 0; }
-  // Which of own_replica_ belongs to a neighbour.
+  // The key of own_replica_ for a neighbour.
   Rank replica_key(Rank peer) const { return static_graph_ ? -1 : peer; }
   at::Tensor& copy(std::map<Rank, at::Tensor>& copies, Rank key) const;
   void take_in(at::Tensor& copy, const Packed& packed) const;
@@ -86,7 +86,7 @@ class DifferenceGossip final : public Role {
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
   const Rank rank_;
-  const bool static_graph_;  // the graph never changes: all neighbours know the same of this rank
+  const bool static_graph_;  // all rounds have the same graph: one own replica for all
   const std::unique_ptr<const Compressor> compressor_;
   ModelState& model_;
 
@@ -95,10 +95,10 @@ class DifferenceGossip final : public Role {
   std::int64_t round_ = -1;          // newest round pushed
   bool outstanding_ = false;         // round_ is pushed and not mixed
   std::vector<Shares::Link> links_;  // of round_, while it is outstanding; dead peers included
-  std::set<Rank> awaited_;           // those whose difference of round_ is still to come
+  std::set<Rank> awaited_;           // peers whose difference of round_ is missing
   at::Tensor gradient_;              // computed and not applied yet: [d] or undefined
-  std::map<Rank, at::Tensor> own_replica_;   // y_ij by replica_key(j): what j knows of this rank
-  std::map<Rank, at::Tensor> peer_replica_;  // y_ji by j
+  std::map<Rank, at::Tensor> own_replica_;                       // y_ij by replica_key(j)
+  std::map<Rank, at::Tensor> peer_replica_;                      // y_ji by j
   std::map<std::pair<std::int64_t, Rank>, Difference> arrived_;  // by round and sender
   BufferPool pool_;
 };

@@ -1,5 +1,5 @@
-// GemFigures: what a client of gradient energy matching measures of itself, from a few exchanges of
-// each tenth of the run (Hermans & Louppe 2018, section 4). All figures are sums.
+// GemFigures: figures of a client of gradient energy matching, from a few exchanges of each tenth
+// of the run (Hermans & Louppe 2018, section 4). All figures are sums.
 #pragma once
 #include <ATen/core/Tensor.h>
 

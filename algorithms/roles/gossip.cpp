@@ -105,15 +105,15 @@ Gossip::Gossip(std::shared_ptr<const SharedParts> parts, Rank rank, ModelState& 
   GRAPEVINE_CHECK(parts_->graph != nullptr, "gossip needs a graph");
 }
 
-// ---- the beats ----
+// ---- training ----
 
 void Gossip::on_start(Env& env) {
   await_round();
   if (phase_ == Phase::computing) return compute(env);
   if (phase_ == Phase::finished) {
     if (model_.step >= parts_->horizon.steps) return finish(env);
-    // Everybody goes on: from the round after the newest that anybody took part in, which all know
-    // from the others' Leaves.
+    // The run is extended. All ranks continue from the round after the newest one in which any rank
+    // took part; they know it from each other's Leave.
     for (const auto& [peer, last_round] : gone_) round_ = std::max(round_, last_round);
     gone_.clear();
   }
@@ -121,10 +121,10 @@ void Gossip::on_start(Env& env) {
   advance(env);
 }
 
-// With the update before an exchange without overlap, where the weights are even, the share that
-// stays here is scaled in the same pass as the step.
+// With the update before an exchange without overlap, where the weights are even, the kept share is
+// scaled in the same pass as the step.
 void Gossip::on_gradient(Env& env, Gradient gradient) {
-  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   pool_.give(std::move(z_));
   gradient_ = std::move(gradient.value).thaw();
   phase_ = Phase::ready;
@@ -191,9 +191,9 @@ void Gossip::apply(Env& env, double kept) {
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
 }
 
-// Scales x and w to what stays here. That is also what peers get where the weights are even; each
-// other weight takes a pass and a tensor of its own, from x as it was: a product of two roundings
-// would not be the share that w says.
+// Scales x and w to the kept share. Where the weights are even, peers receive the same tensor. Each
+// other weight takes its own pass and tensor, from the unscaled x: a product of two roundings would
+// not match the share of w.
 void Gossip::push(Env& env, const Shares& shares) {
   const double w = model_.w;
   const bool whole = hides_exchanges();
@@ -234,8 +234,8 @@ FrozenTensor Gossip::scaled_copy(double weight) {
   return FrozenTensor::freeze(std::move(x));
 }
 
-// Who still owes a share of the outstanding round: a function of the graph, of what has arrived and
-// of the peers that have left.
+// The peers whose share of the outstanding round is missing: a function of the graph, of the shares
+// that have arrived and of the peers that have left.
 void Gossip::await_round() {
   awaited_.clear();
   if (!outstanding_) return;
@@ -284,8 +284,8 @@ void Gossip::on_message(Env& env, Envelope envelope) {
     if (!expects(from, round_)) awaited_.erase(from);
   } else {
     const auto* share = std::get_if<Share>(&envelope.payload);
-    GRAPEVINE_CHECK(share != nullptr && share->x.numel() == model_.x.numel(),
-                    "gossip got something else than a share from rank ", from);
+    GRAPEVINE_CHECK(share != nullptr && share->x.numel() == model_.x.numel(), "rank ", from,
+                    " sent gossip a message that is not a share of this model");
     GRAPEVINE_CHECK(share->round >= 0 && std::isfinite(share->w) && share->w > 0, "rank ", from,
                     " sent a share of weight ", share->w, " for round ", share->round);
     if (share->round == round_) awaited_.erase(from);
@@ -296,17 +296,18 @@ void Gossip::on_message(Env& env, Envelope envelope) {
 }
 
 void Gossip::on_peer_down(Env& env, Rank peer) {
-  gone_[peer] = -1;  // what has arrived is folded, nothing more is expected
+  gone_[peer] = -1;  // arrived shares are folded, no more are expected
   awaited_.erase(peer);
   resume_if_complete(env);
 }
 
-// A rank that comes back takes part again only through a restart: its rounds cannot be guessed.
+// A rank that returns takes part again only through a restart: its round is unknown here.
 void Gossip::on_peer_up(Env&, Rank) {}
 
 void Gossip::on_timer(Env&, TimerId) {}
 
-// Something arrived or left: whoever waited may go on; whoever finished keeps late mass.
+// Called when a message arrived or a peer left. A waiting rank continues once its round is
+// complete; a finished rank folds late shares, so that no mass is lost.
 void Gossip::resume_if_complete(Env& env) {
   if (phase_ == Phase::finished) return fold_arrived(env, std::numeric_limits<std::int64_t>::max());
   if (phase_ != Phase::waiting || !awaited_.empty()) return;
@@ -320,7 +321,7 @@ bool Gossip::expects(Rank peer, std::int64_t round) const {
   return it == gone_.end() || round <= it->second;
 }
 
-// Among those of the graph that are still there.
+// Among the peers of the graph that still take part.
 Shares Gossip::next_shares(const Env& env) const {
   const std::int64_t round = round_ + 1;
   const auto takes_part = [&](Rank peer) {
@@ -332,8 +333,8 @@ Shares Gossip::next_shares(const Env& env) const {
 }
 
 // x += sum of x_j, w += sum of w_j over all shares up to `round`, by round and then rank: the
-// order, and with it the result, does not depend on which came first. What local steps still have
-// of what was given leaves x and w.
+// result does not depend on the order of arrival. The mass that was given away while local steps
+// still used it is subtracted from x and w.
 void Gossip::fold_arrived(Env& env, std::int64_t round) {
   if (given_.x.defined()) {
     update_frozen(model_.x, pool_, [this](at::Tensor& out, const at::Tensor& x) {
@@ -368,7 +369,7 @@ FrozenTensor Gossip::debiased() const {
   return FrozenTensor::freeze(std::move(z));
 }
 
-// What this rank says is as new as its last gradient.
+// The age of this rank's messages is that of its last gradient.
 Stamp Gossip::stamp() const { return stamp_of(rank_, model_.step - 1, model_.step); }
 
 // ---- checkpoints ----
@@ -423,7 +424,7 @@ Expected<void> Gossip::load(const StateDict& state) {
     if (!x) return x.error();
     if (!w) return w.error();
     if (!outstanding_ || !(*w > 0 && std::isfinite(*w)))
-      return bad_input("entry 'given.w' of the saved state weighs nothing, or is of no round");
+      return bad_input("entry 'given.w' of the saved state is not above 0, or belongs to no round");
     given_ = {FrozenTensor::copy_of(*x), *w};
   }
   if (auto loaded = load_arrived(state); !loaded) return loaded;

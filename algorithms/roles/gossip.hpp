@@ -9,18 +9,18 @@
 //   update before, step k:  x <- x - gamma u(z);  give shares W_k (x, w);  wait for in(k);  fold
 //   (SGP)                   z = x/w
 //   overlap (OSGP), step k: fold the outstanding round (or skip it, at most tau times running, or
-//                           wait);  give shares W_k (x, w);  z = x/w;  gradient at z while they
-//                           fly;  x <- x - gamma u(z)
-//   update after, step k:   give shares W_k (x, w);  z = x/w;  gradient at z while they fly;  wait
-//   (D-PSGD)                for in(k);  fold;  x <- x - gamma u(z)
+//                           wait);  give shares W_k (x, w);  z = x/w;  gradient at z meanwhile;
+//                           x <- x - gamma u(z)
+//   update after, step k:   give shares W_k (x, w);  z = x/w;  gradient at z meanwhile;  wait for
+//   (D-PSGD)                in(k);  fold;  x <- x - gamma u(z)
 //
 // u(z) includes weight decay, which acts at z with its whole strength.
 //
 // With H local steps a rank exchanges at every H-th step only and, where the update comes before
 //   the exchange, at its last one. Where gossip overlaps, or the update comes after the exchange,
-//   the H steps hide it (CoCoD-SGD: Shen et al. 2019; Overlap-Local-SGD: Wang et al. 2020): they go
-//   on from the whole (x, w), and what was given away leaves it when the round is folded, at the
-//   next exchange:  x <- x - given + sum of shares.  tau counts exchanges that were skipped.
+//   the H steps hide it (CoCoD-SGD: Shen et al. 2019; Overlap-Local-SGD: Wang et al. 2020). They
+//   start from the whole (x, w). The given mass is subtracted when the round is folded, at the next
+//   exchange:  x <- x - given + sum of shares.  tau counts exchanges that were skipped.
 //
 // Averaging: push-sum splits evenly among the destinations; symmetric takes Metropolis-Hastings
 //   weights with every edge used both ways, which keeps w at 1; biased is push-sum that takes w for
@@ -86,10 +86,10 @@ class Gossip final : public Role {
   Expected<void> load(const StateDict& state) override;
 
  private:
-  // What this rank does between handlers.
+  // The state of this rank between handlers.
   enum class Phase : std::int64_t { ready, computing, waiting, finished };
 
-  // The beats, in the order of the papers.
+  // Training, in the order of the papers.
   void advance(Env& env);
   void push(Env& env, const Shares& shares);
   void send_shares(Env& env, const Shares& shares, double w,
@@ -122,15 +122,15 @@ class Gossip final : public Role {
   bool outstanding_ = false;  // round_ is pushed and not folded
   at::Tensor gradient_;       // computed and not applied yet: [d] or undefined
   std::int64_t skips_ = 0;    // consecutive exchanges that passed without it
-  std::set<Rank> awaited_;    // whose shares of round_ are still to come
-  // What round_ gave away of (x, w) and local steps still have: x undefined where there is nothing.
+  std::set<Rank> awaited_;    // peers whose share of round_ is missing
+  // The mass (x, w) that round_ gave away and local steps still use; x undefined: none.
   struct Given {
     FrozenTensor x;
     double w = 0;
   } given_;
   std::map<std::int64_t, std::map<Rank, Envelope>> arrived_;  // by round, then sender
   std::map<Rank, std::int64_t> gone_;  // peers that left, with their last round
-  FrozenTensor z_;                     // what the worker reads, where it is not x itself
+  FrozenTensor z_;                     // the parameters of the worker, where they are not x itself
   BufferPool pool_;
 };
 

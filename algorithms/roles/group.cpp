@@ -60,10 +60,10 @@ Group::Group(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t r
       optimizer_(std::move(optimizer)) {
 }
 
-// ---- the beats ----
+// ---- training ----
 
 void Group::on_start(Env& env) {
-  if (phase_ == Phase::averaging) return;  // the messages on their way carry on
+  if (phase_ == Phase::averaging) return;  // the messages on their way continue it
   begin_step(env);
 }
 
@@ -78,7 +78,7 @@ void Group::begin_step(Env& env) {
 
 // x' = x - gamma u(g), then the average of the step.
 void Group::on_gradient(Env& env, Gradient gradient) {
-  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   const Step step = model_.step;
   model_.lr = parts_->lr.at(parts_->horizon.epoch_of(step));
   at::Tensor value = std::move(gradient.value).thaw();
@@ -94,15 +94,15 @@ void Group::on_gradient(Env& env, Gradient gradient) {
   apply_if_done(env);
 }
 
-// The fresh model where this rank has come to the step, else the one that it has. A global average
-// waits for fresh ones.
+// Contributes the fresh model where this rank has reached the step, else its present one. A global
+// average waits for fresh ones.
 void Group::contribute_if_begun(Env& env, Step step) {
   Average& average = average_of(step);
   const bool fresh = phase_ == Phase::averaging && step == model_.step;
   if (!average.reduce.begun() || average.reduce.contributed() || (is_global(step) && !fresh))
     return;
   average.fresh = fresh;
-  // Own gradients that the model lacks.
+  // The number of own gradients that the model lacks.
   const std::int64_t age = step - model_.step + (phase_ == Phase::averaging ? 0 : 1);
   env.record({EventKind::contributed, -1, stamp(), model_.step, fresh ? 0 : age, 0});
   if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, age, 0});
@@ -134,7 +134,7 @@ void Group::mix(Average& average) {
   at::Tensor sum = average.reduce.take_result().sum;
   if (!average.fresh) kernels::fold(sum, model_.x.read());
   const std::int32_t models = average.size + (average.fresh ? 0 : 1);
-  if (models > 1) sum.div_(models);  // not times 1/S, whose rounding would change every mean alike
+  if (models > 1) sum.div_(models);  // not times 1/S, whose rounding would scale every mean
   pool_.give(std::move(model_.x));
   model_.x = FrozenTensor::freeze(std::move(sum));
 }
@@ -156,7 +156,7 @@ Group::Average& Group::average_of(Step step) {
 void Group::on_message(Env& env, Envelope envelope) {
   const Step step = PartialAllReduce::operation_of(envelope.payload);
   const auto* activate = std::get_if<Activate>(&envelope.payload);
-  if (step < model_.step) {  // an activation that came by a longer way
+  if (step < model_.step) {  // an activation that arrived over a longer path
     GRAPEVINE_CHECK(activate != nullptr, "a chunk of step ", step, " that is over, from rank ",
                     envelope.from);
     return;
@@ -170,7 +170,7 @@ void Group::on_message(Env& env, Envelope envelope) {
 
 void Group::on_timer(Env&, TimerId) {}
 
-// The others wait for its part of a sum: the supervisor ends the run.
+// The others wait for the dead rank's part of a sum: the supervisor ends the run.
 void Group::on_peer_down(Env&, Rank) {}
 void Group::on_peer_up(Env&, Rank) {}
 

@@ -9,16 +9,16 @@
 //            where t + 1 is a multiple of tau:  x <- 1/P sum of all x', all ranks wait
 //            where x' is in the sum s:          x <- s / S
 //            where the operation began without: x <- (s + x') / (S + 1)
-//   An operation begins when the first of its group posts; who has not come to step t gives the
-//   model that it has, at once, and goes on.
+//   An operation begins when the first rank of its group posts. A rank that has not reached step t
+//   contributes its present model at once, and continues.
 //
 // Groups: see GroupSchedule. No rank can be asked for a step beyond the next global average, so at
 //   most tau results wait for a rank that is behind.
 // Bytes per rank and step: 2 (S-1)/S * 4 d, at a global average 2 (P-1)/P * 4 d; headers; log2 S
 //   activations.
 // Staleness of a contributed model: own gradients that it lacks, < tau; 0 for a fresh one.
-// The average of all models changes by more than gradients: a model that came late counts twice.
-//   This is the algorithm's own error, bounded by the global averages.
+// The average of all models changes by more than gradients: a late model counts twice. This is
+//   the algorithm's own error, bounded by the global averages.
 // A rank that dies stops the training: others wait for its part of a sum.
 // Deviation: the paper's release asks for powers of two; other numbers get drawn groups.
 #pragma once

@@ -39,8 +39,8 @@ Expected<Parameters> load_parameters(const StateDict& state, std::int64_t d) {
 
 }  // namespace
 
-// Node i speaks through rank i * R; parameter servers come after the nodes. compute() and
-// finished() concern the whole node.
+// Rank i * R exchanges for node i; parameter servers follow the nodes. compute() and finished()
+// concern the whole node.
 class Hierarchy::HeadEnv final : public Env {
  public:
   HeadEnv(Hierarchy& node, Env& env) : node_(node), env_(env) {
@@ -59,7 +59,7 @@ class Hierarchy::HeadEnv final : public Env {
     env_.send(node_.rank_of(to), of_rank(stamp), std::move(payload));
   }
   void compute(Step step, FrozenTensor z) override {
-    if (node_.phase_ == Phase::reducing) return;  // taken up after a checkpoint: it is on its way
+    if (node_.phase_ == Phase::reducing) return;  // resumed from a checkpoint: it is on its way
     node_.begin(step);
     if (step > node_.published_) node_.publish(env_, step, z, false);
     env_.compute(step, std::move(z));
@@ -114,12 +114,12 @@ void Hierarchy::on_start(Env& env) {
   if (phase_ == Phase::finished) env.finished();
 }
 
-// What the head does between a gradient and the next parameters, its node waits for.
+// The node waits while the head exchanges, from its gradient to the next parameters.
 void Hierarchy::wait_for_head(Env& env) {
   env.record({EventKind::wait_begin, members_.front(), stamp(), model_.step, 0, 0});
 }
 
-// The head's parameters, to all of its node.
+// Sends the head's parameters to all ranks of its node.
 void Hierarchy::publish(Env& env, Step step, const FrozenTensor& z, bool last) {
   if (!last) published_ = step;
   for (const Rank member : members_)
@@ -149,7 +149,7 @@ void Hierarchy::begin(Step step) {
 }
 
 void Hierarchy::on_gradient(Env& env, Gradient gradient) {
-  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   phase_ = Phase::reducing;
   at::Tensor value = std::move(gradient.value).thaw();
   gradient_ = std::move(gradient);
@@ -162,14 +162,14 @@ void Hierarchy::on_gradient(Env& env, Gradient gradient) {
 
 void Hierarchy::on_message(Env& env, Envelope envelope) {
   if (!in_my_node(envelope.from)) {
-    GRAPEVINE_CHECK(is_head() && speaks_for_a_node(envelope.from), "rank ", envelope.from,
-                    " of another node speaks to rank ", rank_);
+    GRAPEVINE_CHECK(is_head() && exchanges_for_node(envelope.from), "rank ", envelope.from,
+                    " of another node sent a message to rank ", rank_);
     HeadEnv head(*this, env);
     envelope.from = node_of(envelope.from);
     envelope.to = node_;
     envelope.stamp.origin = node_of(envelope.stamp.origin);
     role_->on_message(head, std::move(envelope));
-    // What comes after the end still counts, in the whole node.
+    // Messages after the end still change the model, in the whole node.
     if (phase_ == Phase::finished) publish(env, model_.step, role_->debiased(), true);
     return;
   }
@@ -178,8 +178,8 @@ void Hierarchy::on_message(Env& env, Envelope envelope) {
   auto* parameters = std::get_if<Parameters>(&envelope.payload);
   GRAPEVINE_CHECK(parameters != nullptr && envelope.from == members_.front() && !is_head() &&
                       parameters->x.numel() == model_.x.numel() && std::isfinite(parameters->epoch),
-                  "a node got something else than a chunk or its head's parameters from rank ",
-                  envelope.from);
+                  "rank ", envelope.from,
+                  " sent its node neither a chunk nor the head's parameters");
   if (phase_ == Phase::waiting)
     env.record({EventKind::wait_end, members_.front(), stamp(), model_.step, 0, 0});
   follow(env, std::move(*parameters));
@@ -226,15 +226,15 @@ void Hierarchy::on_timer(Env& env, TimerId id) {
   role_->on_timer(head, id);
 }
 
-// A node whose member died cannot sum any more: the supervisor ends the run.
+// A node without one of its members cannot sum: the supervisor ends the run.
 void Hierarchy::on_peer_down(Env& env, Rank peer) {
-  if (!is_head() || in_my_node(peer) || !speaks_for_a_node(peer)) return;
+  if (!is_head() || in_my_node(peer) || !exchanges_for_node(peer)) return;
   HeadEnv head(*this, env);
   role_->on_peer_down(head, node_of(peer));
 }
 
 void Hierarchy::on_peer_up(Env& env, Rank peer) {
-  if (!is_head() || in_my_node(peer) || !speaks_for_a_node(peer)) return;
+  if (!is_head() || in_my_node(peer) || !exchanges_for_node(peer)) return;
   HeadEnv head(*this, env);
   role_->on_peer_up(head, node_of(peer));
 }
@@ -243,7 +243,7 @@ FrozenTensor Hierarchy::debiased() const { return is_head() ? role_->debiased() 
 
 bool Hierarchy::in_my_node(Rank rank) const { return rank < workers_ && node_of(rank) == node_; }
 
-bool Hierarchy::speaks_for_a_node(Rank rank) const {
+bool Hierarchy::exchanges_for_node(Rank rank) const {
   return rank >= workers_ || rank % parts_->plan.hierarchy == 0;
 }
 

@@ -4,13 +4,13 @@
 //   2017, section 4.
 // Symbols: R ranks per node; rank r is in node r / R and its head where r mod R == 0.
 //
-//   head:   the role of the wiring, among heads only. When it asks for the gradient at z, z goes to
-//           all ranks of the node; when it is told a gradient, that is the node's mean.
+//   head:   the role of the wiring, among heads only. When it requests the gradient at z, all
+//           ranks of the node receive z; the gradient that it receives is the node's mean.
 //   others: x <- z from the head;  gradient at x;  the clock is the head's
 //   all:    g = 1/R sum_i g_i by ring all-reduce inside the node
 //
 // Bytes per rank and step: 2 (R-1)/R * 4 d inside the node, the head (R-1) * 4 d more (nothing is
-//   copied inside a process), and what its role sends.
+//   copied inside a process), and the messages of its role.
 // Staleness: that of the role; inside a node 0.
 // Conservation: that of the role, over heads. A rank that dies stops its node, and with it the run:
 //   its contribution is part of every sum.
@@ -45,13 +45,13 @@ class Hierarchy final : public Role {
 
  private:
   enum class Phase : std::int64_t { waiting, computing, reducing, finished };
-  class HeadEnv;  // what the head's role sees: a world of nodes
+  class HeadEnv;  // the environment of the head's role: a world of nodes
 
   bool is_head() const { return role_ != nullptr; }
   bool in_my_node(Rank rank) const;
-  bool speaks_for_a_node(Rank rank) const;
+  bool exchanges_for_node(Rank rank) const;
   Rank node_of(Rank rank) const;
-  Rank rank_of(Rank node) const;  // the one that speaks for it
+  Rank rank_of(Rank node) const;  // the head; of a server: itself
   void publish(Env& env, Step step, const FrozenTensor& z, bool last);
   void wait_for_head(Env& env);
   void follow(Env& env, Parameters parameters);
@@ -73,12 +73,12 @@ class Hierarchy final : public Role {
 
   std::unique_ptr<Role> role_;  // of the head; null elsewhere
   Phase phase_ = Phase::waiting;
-  Step step_ = 0;                   // whose gradient is computed or reduced
-  Step published_ = -1;             // the newest step whose parameters went to the node
+  Step step_ = 0;                   // the step of the gradient that is computed or reduced
+  Step published_ = -1;             // the newest step whose parameters were sent to the node
   Gradient gradient_;               // of this rank and step, without its tensor
   RingAllReduce ring_;              // of step_: operation == step_
   CollectiveInbox early_;           // a neighbour may be one step ahead
-  std::optional<Parameters> next_;  // the newest that came before this rank was done with step_
+  std::optional<Parameters> next_;  // the newest that arrived before this rank finished step_
 };
 
 }  // namespace grapevine

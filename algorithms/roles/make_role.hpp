@@ -12,7 +12,7 @@ namespace grapevine {
 // cut to its slice.
 std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                 std::int32_t ranks, ModelState& model);
-// The same without a look at plan.hierarchy: the role among `ranks` equals, and of no server.
+// The same, ignoring plan.hierarchy: the role among `ranks` equals, without servers.
 std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                      std::int32_t ranks, ModelState& model);
 

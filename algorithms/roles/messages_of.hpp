@@ -1,4 +1,4 @@
-// What roles send: the stamp of a message, and the messages that a machine asks for.
+// Sending by roles: the stamp of a message, and the messages of a collective.
 #pragma once
 #include <utility>
 #include <vector>

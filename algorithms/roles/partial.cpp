@@ -84,7 +84,7 @@ Partial::Partial(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32
       rounds_(settings_, parts_->plan.seed, parts_->horizon.steps, ranks),
       reduce_(ranks_, rank_, 0, rounds_.trigger(), reduction_) {}
 
-// ---- the beats ----
+// ---- training ----
 
 void Partial::on_start(Env& env) {
   if (rounds_.all_consumed()) {
@@ -94,9 +94,9 @@ void Partial::on_start(Env& env) {
   if (phase_ == Phase::finished) {
     phase_ = Phase::idle;
     rounds_.enter_phase();
-    start_round();  // the training goes on: what may begin it has changed
+    start_round();  // the training was extended: its trigger has changed
   }
-  // A node's workers may have begun at an older x: its age stays that of before.
+  // A node's workers may have begun at an older x: its age is unchanged.
   if (phase_ == Phase::computing) env.compute(produced_, model_.x);
   if (phase_ == Phase::idle) compute(env);
 }
@@ -111,7 +111,7 @@ void Partial::compute(Env& env) {
 }
 
 void Partial::on_gradient(Env& env, Gradient gradient) {
-  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   pending_.push_back({produced_++, computing_at_});
   if (!pending_sum_.defined()) {
     pending_sum_ = std::move(gradient.value).thaw();
@@ -145,7 +145,7 @@ void Partial::contribute_if_begun(Env& env) {
   apply_if_done(env);
 }
 
-// The gradient in the making could only be consumed later than tau rounds after its x.
+// Whether the gradient being computed would be consumed more than tau rounds after its x.
 bool Partial::must_hold_back() const {
   return phase_ == Phase::computing && rounds_.now() - computing_at_ >= settings_.staleness;
 }
@@ -217,7 +217,7 @@ void Partial::start_round() {
 void Partial::on_message(Env& env, Envelope envelope) {
   const std::int64_t round = PartialAllReduce::operation_of(envelope.payload);
   if (const auto* activate = std::get_if<Activate>(&envelope.payload)) {
-    if (round < rounds_.now()) return;  // it has long begun
+    if (round < rounds_.now()) return;  // that round has begun
     if (round > rounds_.now()) return early_activations_[round].push_back(*activate);
     send(env, reduce_.on_activate(*activate));
   } else {
@@ -230,7 +230,7 @@ void Partial::on_message(Env& env, Envelope envelope) {
   if (reduce_.contributed()) apply_if_done(env);
 }
 
-// Of a later round: that has begun, then. The reduction has a place for what it is early for.
+// A message of a later round shows that this round has begun. The reduction stores early vectors.
 void Partial::hold(Rank from, std::int64_t round, Payload payload) {
   early_activations_[round].push_back({round, true});
   if (!PartialAllReduce::is_part_of_sum(payload))

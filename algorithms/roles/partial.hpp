@@ -1,4 +1,4 @@
-// Partial: ranks sum the gradients that they have, and do not wait for those that have none.
+// Partial: ranks sum the gradients that are ready, and do not wait for ranks that have none.
 //
 // Papers: eager-SGD: Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler: "Taming Unbalanced Training
 //   Workloads in Deep Learning with Partial Collective Operations", PPoPP 2020, Algorithm 2.
@@ -6,27 +6,27 @@
 //   gradients of a rank, tau the bound on their age.
 //
 //   step s:   g = gradient at the newest x;  B <- B + g
-//             if round s is not over: post it, wait for it;  else go on at once (this rank is late)
+//             if round s is not over: post it, wait for it;  else continue (this rank is late)
 //   round r:  begins when its trigger fires (solo: a rank that has reached step r posts; majority:
-//             a drawn one; quorum Q: Q of them);  contribute B, then B <- 0;  s = sum of all B
+//             one drawn rank; quorum Q: Q of them);  contribute B, then B <- 0;  s = sum of all B
 //             x <- x - gamma u(s / P)
 //   end:      once S rounds are over, ranks that are behind take their last steps in further rounds
 //
 // Every gradient of a rank is consumed in one round: the one that begins next. The release of
-// eager-SGD overwrites what came late. Where a gradient has been in the making for tau rounds, its
-// rank holds its contribution back until it is there, and so do all others: age <= tau. With
-// tau = 0, or a quorum of P, this is synchronous SGD, bit for bit that of the aggregate role.
-// What begins a round, and which rounds there are: partial_rounds.hpp.
+// eager-SGD overwrites late gradients. Where the computation of a gradient has lasted tau rounds,
+// its rank holds its contribution back until the gradient is ready, and the sum waits: age <= tau.
+// With tau = 0, or a quorum of P, this is synchronous SGD, bit for bit that of the aggregate role.
+// The triggers and the sequence of rounds: partial_rounds.hpp.
 // Replicas: every rank takes every round's sum, in order, also while its worker computes: models
 //   and momentum stay bitwise equal, so the average of models that the release takes every few
 //   epochs would change nothing and is not taken.
-// Deviations: rounds at the end are updates beyond S, in which momentum and weight decay go on.
-// Momentum: of the optimizer, on the sums, like a synchronous run's with gradients that are late.
-// Compressed (Reduction): each contribution with what compression has left over so far; zeros send
-//   a residual on. Nothing is lost, and age is that of the gradient when it was contributed.
+// Deviations: rounds at the end are updates beyond S, with momentum and weight decay.
+// Momentum: of the optimizer, on the sums, as in a synchronous run with late gradients.
+// Compressed (Reduction): each contribution includes the residual; a contribution of zeros sends
+//   residual too. Nothing is lost, and age is that of the gradient when it was contributed.
 // Bytes per rank and round: 2 (P-1)/P * 4 d and headers, or those of the reduction; a tally of
 //   8 P log2 P; log2 P activations.
-// Staleness of a gradient: rounds between the x that it was computed at and its round, <= tau.
+// Staleness of a gradient: rounds between the x of its computation and its round, <= tau.
 // A rank that dies stops the training: it is part of every sum.
 #pragma once
 #include <map>
@@ -60,7 +60,7 @@ class Partial final : public Role {
   Expected<void> load(const StateDict& state) override;
 
  private:
-  // What the worker does.
+  // The state of the worker.
   enum class Phase : std::int64_t { idle, computing, waiting, finished };
   // A gradient of this rank that is not in the model yet.
   struct Pending {
@@ -68,7 +68,7 @@ class Partial final : public Role {
     Version version = 0;
   };
 
-  // The beats, in the order of the paper.
+  // Training, in the order of the paper.
   void compute(Env& env);
   void post(Env& env);
   void contribute_if_begun(Env& env);
@@ -95,14 +95,14 @@ class Partial final : public Role {
   std::unique_ptr<Optimizer> optimizer_;
   Phase phase_ = Phase::idle;
   Step produced_ = 0;         // gradients of this rank
-  Version computing_at_ = 0;  // rounds behind the x that the worker reads
+  Version computing_at_ = 0;  // rounds in the x that the worker reads
   at::Tensor pending_sum_;    // [d] or undefined
   std::vector<Pending> pending_, contributed_;
 
   const std::shared_ptr<Reduction> reduction_;  // of all rounds, one after the other
   PartialRounds rounds_;
   PartialAllReduce reduce_;  // of the present round
-  CollectiveInbox early_;    // tallies of rounds that this rank has not come to
+  CollectiveInbox early_;    // tallies of rounds that this rank has not reached
   std::map<std::int64_t, std::vector<Activate>> early_activations_;  // the same, by round
   BufferPool pool_;
 };

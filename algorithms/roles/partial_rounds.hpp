@@ -1,7 +1,7 @@
-// PartialRounds: the rounds of the partial role, as all ranks know them alike, and who begins each.
+// PartialRounds: the rounds of the partial role and their triggers, the same on all ranks.
 //
 // S rounds (the steps of each rank) and, at the end, further ones until all gradients of all ranks
-// are consumed. What each rank has in the model comes with every sum, so nobody has to be asked.
+// are consumed. Every sum carries the number of gradients of each rank, so no rank asks another.
 // Not thread-safe.
 #pragma once
 #include <cstdint>
@@ -30,22 +30,23 @@ class PartialRounds {
   PartialRounds(const PartialSettings& settings, std::uint64_t seed, Step steps,
                 std::int32_t ranks);
 
-  std::int64_t now() const { return round_; }  // the next to be over
+  std::int64_t now() const { return round_; }  // the present one
   std::int64_t regular_rounds_done() const { return regular_rounds_; }
+  // All regular rounds are done: further ones consume the remaining gradients.
   bool draining() const { return regular_rounds_ >= steps_; }
   Step consumed(Rank rank) const { return consumed_[static_cast<std::size_t>(rank)]; }
   std::int64_t consumed_by_all() const;
   bool all_consumed() const;
 
-  // Of the present round. Majority: the initiator is drawn from the seed that all ranks share;
-  // draws and quorums are among the ranks that still have gradients to give.
+  // Of the present round. Majority: the initiator is drawn from the seed that all ranks share.
+  // Draws and quorums are among the ranks that still have gradients to contribute.
   Trigger trigger() const;
 
   // The present round's sum is in the model, with so many gradients of each rank.
   void consume(const std::vector<std::int64_t>& tally);
-  // Goes on to the next one.
+  // Begins the next round.
   void advance();
-  // Takes it up anew, where the training has become longer.
+  // Decides whether the present round is regular; called again where the training was extended.
   void enter_phase() { regular_ = !draining(); }
 
   StateDict save() const;
@@ -62,8 +63,8 @@ class PartialRounds {
   const Step steps_;
 
   std::int64_t round_ = 0;
-  std::int64_t regular_rounds_ = 0;     // over, without those at the end
-  bool regular_ = true;                 // the present round is none of those at the end
+  std::int64_t regular_rounds_ = 0;     // done, without the draining ones
+  bool regular_ = true;                 // the present round is not a draining one
   std::vector<std::int64_t> consumed_;  // gradients in the model, by rank
 };
 

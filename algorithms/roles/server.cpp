@@ -24,8 +24,8 @@ Server::Server(std::shared_ptr<const SharedParts> parts, Rank rank, std::vector<
   model_.x = FrozenTensor::copy_of(model_.x.read().narrow(0, slice.begin, slice.size));
 }
 
-// After a checkpoint the grants count anew. Clients that are done say so again; where all were,
-// they may go on.
+// After a checkpoint the timeouts of grants start anew. Finished clients send Leave again; where
+// all had finished, the run may have been extended.
 void Server::on_start(Env& env) {
   for (const TimerId grant : open_.grants())
     env.after(from_seconds(settings_.section_timeout), grant);
@@ -42,7 +42,7 @@ void Server::on_gradient(Env&, Gradient) {
 
 void Server::on_message(Env& env, Envelope envelope) {
   const Rank client = envelope.from;
-  if (!env.membership().is_alive(client)) return;  // nobody would take the answer
+  if (!env.membership().is_alive(client)) return;  // an answer has no receiver
   if (const auto* ask = std::get_if<Ask>(&envelope.payload)) {
     enqueue(env, client, envelope.stamp, ask->exchange, 0, {});
   } else if (auto* commit = std::get_if<Commit>(&envelope.payload)) {
@@ -59,7 +59,7 @@ void Server::on_message(Env& env, Envelope envelope) {
     serve(env);
     finish_if_all_left(env);
   } else {
-    GRAPEVINE_CHECK(false, "a server got something else than a request from rank ", client);
+    GRAPEVINE_CHECK(false, "rank ", client, " sent a server neither a request nor a commit");
   }
 }
 
@@ -88,7 +88,7 @@ std::optional<Commit> Server::unpacked(const PackedChunk& chunk) const {
   return Commit{chunk.operation, chunk.round, FrozenTensor::freeze(std::move(update))};
 }
 
-// Who offers goes on from theta, whatever became of the offer.
+// A client that offers continues from theta, also after a refusal.
 void Server::refuse(Env& env, Rank client, std::int64_t exchange) {
   ++refused_;
   env.send(client, stamp(), Receipt{exchange, false, takes_offers() ? model_.x : FrozenTensor()});
@@ -147,10 +147,10 @@ void Server::take_commit(Env& env, Rank client, const Stamp& stamp, Commit commi
   serve(env);
 }
 
-// A client that stalls between pull and commit holds up nobody for longer than this.
+// A client that stalls between pull and commit delays the others until this timeout at most.
 void Server::on_timer(Env& env, TimerId id) {
   const auto late = open_.holder(id);
-  if (!late) return;  // it was in time
+  if (!late) return;  // the commit was in time
   ++taken_back_;
   close_section(env, *late);
   serve(env);
@@ -174,7 +174,7 @@ bool Server::round_is_complete() const {
   return !queue_.empty() && queue_.size() + left_.size() >= clients_.size();
 }
 
-// In rank order, so that the sum does not depend on who came first.
+// In rank order, so that the sum does not depend on the order of arrival.
 void Server::close_round(Env& env) {
   std::vector<Request> round = queue_.take_all();
   for (const Request& request : round) meter(env, request);
@@ -220,14 +220,15 @@ void Server::advance_clock(std::int64_t gradients) {
       model_.epoch, parts_->horizon.epoch_of(gradients_) / static_cast<double>(clients_.size()));
 }
 
-// Of an update computed from the version in `stamp`: versions since then but the client's own one.
+// Of an update computed from the version in `stamp`: the versions since then, without the client's
+// own one.
 std::int64_t Server::staleness(Rank client, const Stamp& stamp) const {
   const auto own = own_commit_.find(client);
   const bool counts = own != own_commit_.end() && own->second > stamp.version;
   return version_ - stamp.version - (counts ? 1 : 0);
 }
 
-// ---- who is there ----
+// ---- membership ----
 
 void Server::on_peer_down(Env& env, Rank peer) {
   if (std::find(clients_.begin(), clients_.end(), peer) == clients_.end()) return;

@@ -1,4 +1,4 @@
-// Server: holds a slice of the central variable and serves clients in the order in which they came.
+// Server: holds a slice of the central variable and serves clients in the order of their requests.
 //
 // Papers: GEM: Hermans & Louppe: "Gradient Energy Matching for Distributed Asynchronous Gradient
 //   Descent", 2018. DOWNPOUR: Dean et al., NeurIPS 2012. Staleness-aware: Zhang et al., IJCAI 2016.
@@ -7,19 +7,19 @@
 //
 //   client asks (gem):  enqueue;  its turn: grant theta;  its commit u: theta <- theta + u; ++v
 //
-//   client offers:      enqueue;  its turn: apply the rule; ++v; give back what the rule says:
+//   client offers:      enqueue;  its turn: apply the rule; ++v; return the rule's value:
 //     downpour, agn      theta <- theta + u                 gives theta
 //     adaptive           theta <- theta + u / (tau + 1)     gives theta
 //     easgd              e = alpha (x - theta);  theta <- theta + e    gives e
-//     easgd synchronous  waits for all clients that are there; every e against the same theta
+//     easgd synchronous  waits for all clients that take part; every e against the same theta
 //
 // Fairness: service order = arrival order. A client has one request at a time, so a waiting one is
-//   passed by each other at most once: n - 1 times. Strict sections (the default): nobody else is
-//   granted until the commit has come or the grant was taken back, after section_timeout or by the
-//   client's death. A commit after that is refused, and its client told so.
-// Compressed commits (packed_commits.hpp) are unpacked once, when they come; the rules see no
-//   difference. A malformed one is refused, as one that comes too late. easgd's clients offer
-//   models, of which what is not sent would count as 0.
+//   passed by each other at most once: n - 1 times. Strict sections (the default): the next
+//   grant waits until the commit has arrived or the grant was taken back, after section_timeout or
+//   by the client's death. A commit after that is refused; the receipt says so.
+// Compressed commits (packed_commits.hpp) are unpacked once, on arrival; the rules see no
+//   difference. A malformed one is refused, like a late one. easgd's clients offer models without
+//   compression: entries that are not sent would count as 0.
 // Bytes per exchange: gem: grant and commit 4 d/S each, ask and receipt headers; offers: 4 d/S each
 //   way. Messages: gem 4, offers 2.
 // Staleness: versions since the client's pull that are not its own; n - 1 for a saturated queue.
@@ -71,7 +71,7 @@ class Server final : public Role {
   void close_section(Env& env, Rank client);
   void receive(Env& env, Rank client, const Stamp& stamp, Commit commit);
   void receive_packed(Env& env, Rank client, const Stamp& stamp, const PackedChunk& chunk);
-  // Nothing where no client of this wiring packs it.
+  // None where no client of this wiring can have packed it.
   std::optional<Commit> unpacked(const PackedChunk& chunk) const;
   void refuse(Env& env, Rank client, std::int64_t exchange);
   void take_commit(Env& env, Rank client, const Stamp& stamp, Commit commit);
@@ -101,7 +101,7 @@ class Server final : public Role {
   ServiceQueue queue_;
   CriticalSections open_;               // at most one where they are strict
   std::map<Rank, Version> own_commit_;  // version that a client's newest commit led to
-  std::set<Rank> left_;                 // clients that are done, or gone
+  std::set<Rank> left_;                 // clients that have finished or died
   std::int64_t gradients_ = 0;          // committed
   std::int64_t taken_back_ = 0;         // grants
   std::int64_t refused_ = 0;            // commits

@@ -32,9 +32,9 @@ ServerClient::ServerClient(std::shared_ptr<const SharedParts> parts, Rank rank, 
   }
 }
 
-// ---- the beats ----
+// ---- training ----
 
-// All start from the parameters that the servers start from: there is nothing to pull.
+// Clients and servers start from the same parameters: there is nothing to pull.
 void ServerClient::on_start(Env& env) {
   const bool more = model_.step < parts_->horizon.steps;
   if (phase_ == Phase::exchanging || (phase_ == Phase::awaiting_receipts && !more)) return;
@@ -48,7 +48,7 @@ void ServerClient::compute(Env& env) {
 }
 
 void ServerClient::on_gradient(Env& env, Gradient gradient) {
-  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient that was not asked for");
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
   take_step(env, std::move(gradient.value).thaw());
   ++held_;
@@ -59,7 +59,7 @@ void ServerClient::on_gradient(Env& env, Gradient gradient) {
   exchange(env);
 }
 
-// What the rule makes of one gradient, on this side.
+// The client's half of the rule, for one gradient.
 void ServerClient::take_step(Env& env, at::Tensor gradient) {
   const OptimizerConfig& sgd = parts_->optimizer;
   if (is_easgd()) {
@@ -100,7 +100,7 @@ void ServerClient::step_done(Env& env) {
   env.record({EventKind::step_done, -1, done, done.step, 0, 0});
 }
 
-// gem asks for its turn; the other rules need no look at theta first.
+// gem asks for its turn; the other rules commit without theta.
 void ServerClient::exchange(Env& env) {
   phase_ = Phase::exchanging;
   ++exchange_;
@@ -128,7 +128,7 @@ Payload ServerClient::commit(Env& env, std::int32_t server, std::int64_t gradien
                                                           model_.epoch, env.rng());
 }
 
-// A single server gets all of it without a copy.
+// A single server receives the whole vector without a copy.
 FrozenTensor ServerClient::update_of(std::int32_t server) {
   if (servers_ > 1)
     return FrozenTensor::copy_of(slice(is_easgd() ? model_.x.read() : update_, server));
@@ -143,15 +143,17 @@ void ServerClient::on_message(Env& env, Envelope envelope) {
   else if (auto* receipt = std::get_if<Receipt>(&envelope.payload))
     on_receipt(env, server, envelope.stamp, std::move(*receipt));
   else
-    GRAPEVINE_CHECK(false, "a client got something else than an answer from rank ", envelope.from);
+    GRAPEVINE_CHECK(false, "rank ", envelope.from, " sent a client neither a grant nor a receipt");
 }
 
 // This client's turn: rescale against theta as it is now, and commit.
 void ServerClient::on_grant(Env& env, std::int32_t server, const Stamp& stamp, Grant grant) {
-  GRAPEVINE_CHECK(phase_ == Phase::exchanging && grant.exchange == exchange_,
-                  "a grant that was not asked for");
+  GRAPEVINE_CHECK(phase_ == Phase::exchanging && grant.exchange == exchange_, "rank ",
+                  first_server_ + server, " granted exchange ", grant.exchange,
+                  ", for which no request of this client is open");
   at::Tensor u = at::empty({grant.theta.numel()}, at::kFloat);
-  GRAPEVINE_CHECK(slice(update_, server).numel() == u.numel(), "a slice of another size");
+  GRAPEVINE_CHECK(slice(update_, server).numel() == u.numel(), "rank ", first_server_ + server,
+                  " granted a slice of another size");
   kernels::match_energy_into(u, slice(update_, server), slice(proxy_, server), grant.theta.read(),
                              slice(model_.x.read(), server), settings_.kappa);
   if (figures_.measuring())
@@ -170,7 +172,7 @@ void ServerClient::on_receipt(Env& env, std::int32_t server, const Stamp& stamp,
   if (phase_ == Phase::awaiting_receipts && outstanding_.empty()) leave(env);
 }
 
-// Once every slice is there: s <- theta, or x <- x - e.
+// Once all slices have arrived: s <- theta, or x <- x - e.
 void ServerClient::pulled(Env& env, std::int32_t server, Version version, FrozenTensor value) {
   pulled_[static_cast<std::size_t>(server)] = std::move(value);
   next_version_[static_cast<std::size_t>(server)] = version;
@@ -206,7 +208,7 @@ FrozenTensor ServerClient::concatenated_slices() const {
   return FrozenTensor::freeze(at::cat(slices));
 }
 
-// The fate of a parcel's gradients is known once all servers have spoken.
+// Gradients count as committed or dropped once the receipts of all servers have arrived.
 void ServerClient::record_outcome(Env& env, std::int64_t exchange, bool accepted) {
   const auto outcome = outstanding_.on_receipt(exchange, accepted);
   if (!outcome) return;
@@ -222,7 +224,7 @@ void ServerClient::record_outcome(Env& env, std::int64_t exchange, bool accepted
   }
 }
 
-// The gradients of this exchange, and those that were refused before and whose residual it sends.
+// The gradients of this exchange, and refused ones whose residual it sends again.
 std::vector<Step> ServerClient::steps_given() {
   std::vector<Step> steps = std::exchange(resend_steps_, {});
   for (Step step = model_.step + 1 - held_; step <= model_.step; ++step) steps.push_back(step);
@@ -239,7 +241,7 @@ void ServerClient::leave(Env& env) {
 
 void ServerClient::on_timer(Env&, TimerId) {}
 
-// Other clients are the servers' concern; without a server the supervisor ends the run.
+// Servers handle the loss of a client; at the loss of a server the supervisor ends the run.
 void ServerClient::on_peer_down(Env&, Rank) {}
 void ServerClient::on_peer_up(Env&, Rank) {}
 
@@ -248,7 +250,7 @@ at::Tensor ServerClient::slice(const at::Tensor& flat, std::int32_t server) cons
   return flat.narrow(0, part.begin, part.size);
 }
 
-// Of what this client commits to one server now: computed at version_.
+// The stamp of a commit to one server: computed at version_.
 Stamp ServerClient::stamp(std::int32_t server) const {
   return stamp_of(rank_, model_.step, version_[static_cast<std::size_t>(server)]);
 }

@@ -2,7 +2,7 @@
 //
 // Papers: those of server.hpp.
 // Symbols: s the copy that gradients are computed at, g gradient, eta lr, m proxy, lambda window,
-//   theta what a server holds, pulled when it is this client's turn.
+//   theta the slice of a server, pulled when it is this client's turn.
 //
 //   gem:       delta = -eta g;  m <- mu m + delta;  ask; granted theta: commit
 //              clamp((kappa |m| - |theta - s|) / (|delta| + 1e-12), 0, 5) * delta;  s <- theta
@@ -15,11 +15,11 @@
 // for all. gem computes on from theta as it was before its own commit, as published: on one worker
 // with a constant gradient it steps by 1, .9, 1.81, 1.63, … times eta, not as momentum SGD.
 // Compressed (packed_commits.hpp): the commit of each slice through error feedback; gem's pi is
-//   that of the step before compression, so that a commit, with what was left over before, may
-//   exceed kappa |m|. Servers give whole slices.
+//   that of the step before compression, so that a commit, with the residual, may exceed
+//   kappa |m|. Servers send whole slices.
 // Bytes per exchange: 8 d, or 4 d and the compressor's, + headers. Memory: gem 2 d beside s, easgd
 //   that of the optimizer, compressed d more.
-// Ledger: a gradient is committed when the receipts of all servers say so, dropped where one of
+// Ledger: a gradient is committed when all servers have accepted it, dropped where one of
 //   them refused it (its grant had been taken back); m keeps it. With error feedback it is not
 //   dropped: it counts with the next commit, which may hold all of it.
 // Waits: for its turn; gem does not wait for receipts, but for the last ones at its end.
@@ -72,7 +72,7 @@ class ServerClient final : public Role {
   void record_outcome(Env& env, std::int64_t exchange, bool accepted);
   void leave(Env& env);
 
-  // What goes to one server: `update` is the slice's, or of the only server.
+  // The message to one server; `update` is its slice, or the whole vector for a single server.
   Payload commit(Env& env, std::int32_t server, std::int64_t gradients, FrozenTensor update);
   FrozenTensor update_of(std::int32_t server);
   at::Tensor slice(const at::Tensor& flat, std::int32_t server) const;
@@ -97,7 +97,7 @@ class ServerClient final : public Role {
   std::int64_t exchange_ = 0;     // the newest
   std::vector<Version> version_;  // by server: of s
   std::vector<Version> next_version_;
-  std::vector<FrozenTensor> pulled_;  // by server: what came in this exchange
+  std::vector<FrozenTensor> pulled_;  // by server: received in this exchange
   OutstandingCommits outstanding_;
   std::deque<PackedCommits> packed_;  // by server; none: commits are whole
   std::vector<Step> resend_steps_;    // steps that were refused and are in a residual

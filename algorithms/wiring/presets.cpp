@@ -1,4 +1,4 @@
-// The presets: nothing but wirings. No role knows these names.
+// The presets: wirings with names. Roles do not depend on the names.
 #include <array>
 #include <sstream>
 

@@ -12,7 +12,7 @@ namespace grapevine {
 Expected<std::int32_t> count_nodes(const Plan& plan, std::int32_t ranks);
 
 // Checks everything that depends on the number of ranks, so that nothing can fail once training
-// runs. `ranks`: those that train; a plan's servers come after them. Errors: bad_input.
+// runs. `ranks`: those that train; a plan's servers follow them. Errors: bad_input.
 Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const Horizon& horizon,
                                                         const LrSchedule& lr,
                                                         const OptimizerConfig& optimizer,

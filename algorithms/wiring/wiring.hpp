@@ -10,8 +10,8 @@
 
 namespace grapevine {
 
-// The keys that somebody set, in the order of the key table; values as written. This is what a user
-// sees, edits and prints; Plan is what the engine runs.
+// The keys that are set, in the order of the key table; values as written. A user sees, edits and
+// prints the wiring; the engine runs the Plan.
 class Wiring {
  public:
   // Errors (bad_input): a key that does not exist, with the nearest guess; an empty value.
