@@ -1,4 +1,4 @@
-// CAF's view of the messages. The only header of this folder that knows CAF.
+// CAF's view of the messages. The only header of this folder that includes CAF.
 #pragma once
 #include <caf/allowed_unsafe_message_type.hpp>
 

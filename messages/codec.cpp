@@ -19,7 +19,7 @@ static_assert(std::numeric_limits<double>::is_iec559, "doubles travel as IEEE 75
 
 constexpr std::uint32_t kMagic = 0x454E5647;  // "GVNE" in memory order
 
-// ---- What a payload consists of. A new exchange adds one specialization; ids are never reused.
+// ---- The fields of payloads. A new exchange adds one specialization; ids are never reused.
 // Archives are called with the name of the field, which errors quote.
 
 template <class P>
@@ -252,7 +252,7 @@ class Writer {
   EncodedHeader& out_;
 };
 
-// Adds up what Writer would write.
+// Counts the bytes that Writer would write.
 class Meter {
  public:
   template <class T>
@@ -301,7 +301,7 @@ Error refused(const std::string& what) {
               "; the sender runs another version or job, or the bytes were damaged"};
 }
 
-// Reads what Writer wrote. After the first error every value is zero and the error stays.
+// Reads the bytes of Writer. After the first error every value is zero and the error is kept.
 class Reader {
  public:
   Reader(const std::byte* data, std::size_t size, const CodecLimits& limits)
@@ -480,7 +480,7 @@ Expected<std::size_t> header_size(const std::byte* data, std::size_t size) {
   reader("header length", length);
   if (magic != kMagic) reader.fail("magic", "is not that of a grapevine message");
   if (version != kCodecVersion)
-    reader.fail("format version", "is " + std::to_string(version) + ", this build speaks " +
+    reader.fail("format version", "is " + std::to_string(version) + ", this build reads " +
                                       std::to_string(kCodecVersion));
   if (length < kHeaderPrefixBytes || length > kMaxHeaderBytes)
     reader.fail("header length", "is " + std::to_string(length) + ", outside " +

@@ -39,11 +39,11 @@
 namespace grapevine {
 
 inline constexpr std::uint16_t kCodecVersion = 1;
-inline constexpr std::size_t kHeaderPrefixBytes = 12;  // what header_size() needs
+inline constexpr std::size_t kHeaderPrefixBytes = 12;  // the bytes that header_size() needs
 inline constexpr std::size_t kMaxHeaderBytes = 1024;   // no header of this version is longer
 inline constexpr std::size_t kMaxTensorDimensions = 8;
 
-// What a receiver accepts. The defaults admit any message of one host's memory; a transport sets
+// The limits of a receiver. The defaults admit any message of one host's memory; a transport sets
 // the world size of its job.
 struct CodecLimits {
   std::uint64_t max_payload_bytes = std::uint64_t{1} << 36;  // of all tensors of a message together
@@ -68,7 +68,7 @@ struct DecodedHeader {
   std::uint64_t payload_bytes() const;
 };
 
-// For a transport that sends the payload from where it lies: the header, and the tensors whose
+// For a transport that sends the payload without a copy: the header, and the tensors whose
 // bytes follow it (undefined ones included: they follow with no bytes). REQUIRES: dtypes of the
 // list above, at most kMaxTensorDimensions dimensions.
 EncodedHeader encode_header(const Envelope& envelope);

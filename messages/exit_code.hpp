@@ -1,5 +1,5 @@
-// What a process says to its launcher by how it ends: its exit code, and a line that its launcher
-// has caused.
+// The result of a process for its launcher: the exit code, and the line after a stop by the
+// launcher's signal.
 #pragma once
 #include "messages/expected.hpp"
 
@@ -13,7 +13,7 @@ inline constexpr int kExitStopped = 4;  // by request, with a checkpoint to resu
 
 // The last line of stderr begins with it, unless the exit code is 0.
 inline constexpr char kErrorStart[] = "error: ";
-// What follows it where a signal came before training; with kExitFailed.
+// The text after it where a signal arrived before training; with kExitFailed.
 inline constexpr char kStoppedBeforeTraining[] = "stopped by a signal before training began";
 
 // Of a process that ends with such an error.

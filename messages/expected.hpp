@@ -20,7 +20,7 @@ enum class Errc {
   stopped       // by request, with a checkpoint to resume from (exit code 4)
 };
 
-// What is wrong, where, and what to do: one line, no trailing full stop or newline.
+// The problem, its place, and the remedy: one line, no trailing full stop or newline.
 struct Error {
   Errc code = Errc::failed;
   std::string message;

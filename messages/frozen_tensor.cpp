@@ -10,7 +10,7 @@
 namespace grapevine {
 namespace {
 
-// Tensors made in here track versions and no gradients, whatever mode the caller is in.
+// Tensors made in here track versions and no gradients, in every autograd mode of the caller.
 struct PlainMode {
   c10::InferenceMode no_inference{false};
   c10::AutoGradMode no_gradients{false};
@@ -30,9 +30,9 @@ bool is_whole_storage(const at::Tensor& t) {
          !t.is_neg() && !t.is_conj();
 }
 
-// The same storage behind a tensor object of our own: whatever hangs on the caller's (weak handles,
-// autograd metadata, the lack of a version counter) ends with it. Made without the dispatcher,
-// which would cost a small message more than its way through shared memory.
+// The same storage in a new tensor object, without the attributes of the caller's object (weak
+// handles, autograd metadata, the lack of a version counter). Made without the dispatcher,
+// which would cost a small message more time than its transfer through shared memory.
 at::Tensor fresh_handle(const at::Tensor& t) {
   const PlainMode mode;
   at::Tensor handle = at::detail::make_tensor<c10::TensorImpl>(

@@ -7,16 +7,16 @@
 
 namespace grapevine {
 
-// An immutable, owning, contiguous tensor. Copies share the bytes; nobody can write them, because
+// An immutable, owning, contiguous tensor. Copies share the bytes, which cannot be written:
 // no mutable handle exists while the tensor is frozen: it is made by taking the last handle
 // (freeze) or by copying (copy_of), and becomes mutable again only by giving up the last frozen
 // handle (thaw).
 //
 // CAF's copy-on-write is shallow for tensors: two holders of one message share the storage. This
-// type is what makes that sharing safe.
+// type makes that sharing safe.
 //
 // ATen cannot express a read-only handle, so read() can be abused. Every writing ATen operation
-// bumps the storage's version counter; each access here checks that it stands where it stood at
+// bumps the storage's version counter; each access here checks that it is the same as at
 // freeze, and throws InvariantBroken otherwise. Writes through a raw pointer are not seen.
 //
 // Thread-safe: any number of threads may read and copy one FrozenTensor; distinct FrozenTensors
@@ -27,8 +27,8 @@ class FrozenTensor {
 
   // Takes ownership without a copy where `t` is the only handle on its storage, contiguous, covers
   // the whole of it, requires no gradient, and the storage owns its memory; copies otherwise. A
-  // view copies even where its base is gone: ATen keeps the base inside the view. Afterwards nobody
-  // else can write the bytes, and they are all that is kept alive. Usable in any autograd or
+  // view copies even where its base is gone: ATen keeps the base inside the view. Afterwards no
+  // other handle can write the bytes, and nothing else is kept alive. Usable in any autograd or
   // inference mode; the result belongs to none. REQUIRES: defined, dense.
   static FrozenTensor freeze(at::Tensor&& t);
   static FrozenTensor copy_of(const at::Tensor& t);

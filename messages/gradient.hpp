@@ -1,5 +1,5 @@
-// What a Peer and its GpuWorker say to each other. They share an address space: tensors move, never
-// serialize.
+// The messages between a Peer and its GpuWorker. They share an address space: tensors are moved,
+// never serialized.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ struct GradientRequest {
   FrozenTensor recycled;  // optional [d]: memory for the result, so that a step allocates nothing
 };
 
-// REQUIRES of whoever produces it: z is dropped, so that the Peer may thaw its own handle.
+// REQUIRES: the producer has dropped z, so that the Peer can thaw its own handle.
 struct Gradient {
   Step step = 0;
   FrozenTensor value;    // [d], mean over the batch

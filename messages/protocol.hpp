@@ -1,4 +1,4 @@
-// What ranks say to each other. A new exchange adds a struct here and a case in codec.cpp.
+// The messages between ranks. A new exchange adds a struct here and a specialization in codec.cpp.
 #pragma once
 #include <cstdint>
 #include <variant>
@@ -8,8 +8,8 @@
 namespace grapevine {
 
 // Gossip: a share of the push-sum numerator together with the same share of its weight (Assran et
-// al. 2019, Alg. 1). `w` travels always: irregular graphs, lost peers and a changing number of
-// peers stay correct only because of it.
+// al. 2019, Alg. 1). `w` is always sent: irregular graphs, lost peers and a changing number of
+// peers are correct only with it.
 struct Share {
   std::int64_t round = 0;  // the sender's gossip round, from 0
   double w = 0;
@@ -17,7 +17,7 @@ struct Share {
 };
 
 // Gossip: the sender takes part in no round after `last_round`. It still accepts late shares, so
-// that no mass is lost, but nobody may wait for it any more.
+// that no mass is lost, but its peers must not wait for it.
 struct Leave {
   std::int64_t last_round = 0;
 };
@@ -31,15 +31,15 @@ struct Chunk {
 };
 
 // Bilateral averaging (Lian et al. 2018): the active rank sends its model, the passive one moves to
-// the middle at once and answers with the difference that it took.
+// the mean at once and answers with the difference that it added.
 struct Swap {
   std::int64_t exchange = 0;  // of the active rank, from 0
   bool reply = false;
   FrozenTensor x;      // [d]: the active rank's model; in a reply (x_active - x_passive) / 2
-  FrozenTensor steps;  // [ranks] int64: gradients that each rank has taken, as the sender knows
+  FrozenTensor steps;  // [ranks] int64: gradients of each rank, as far as the sender knows
 };
 
-// Bilateral averaging: how far the ranks are, where no model goes along.
+// Bilateral averaging: the progress of the ranks, without a model.
 struct ProgressUpdate {
   FrozenTensor steps;  // [ranks] int64, as in Swap
 };
@@ -57,19 +57,19 @@ struct Activate {
   bool begun = false;  // else: the sender is ready, to the rank that counts
 };
 
-// A vector of d numbers as a compressor left it. Which tensors there are, and what the values mean,
-// is the compressor's (algorithms/compressors); every rank of a job has the same one.
+// A vector of d numbers, packed by a compressor. The compressor (algorithms/compressors) defines
+// the tensors and the meaning of the values; every rank of a job has the same one.
 struct Packed {
   FrozenTensor indices;  // [k] int32 with the bits of a u32, strictly increasing; absent: all d
   FrozenTensor values;   // one per index, or all d of them in the compressor's type
   FrozenTensor scales;   // [blocks] f32, or absent
 };
 
-// A compressed vector on its way: in a collective operation, or as a gossiped difference.
+// A compressed vector: of a collective operation, of gossip (a difference), or of a commit.
 struct PackedChunk {
   std::int64_t operation = 0;  // which collective of this role, or round of gossip, from 0
   std::int32_t round = 0;      // communication round inside the operation
-  std::int32_t sender = 0;     // its position among those that take part
+  std::int32_t sender = 0;     // its position among the participants
   Packed data;
 };
 
@@ -84,25 +84,25 @@ struct Grant {
   FrozenTensor theta;  // [slice]
 };
 
-// What the client gives, under a grant or, where the rule needs none, as an offer that waits in the
-// queue itself. The stamp has the version that the gradients were computed from.
+// The client's update, under a grant or, where the rule needs none, as an offer that waits in the
+// queue. The stamp has the version from which the gradients were computed.
 struct Commit {
   std::int64_t exchange = 0;
   std::int64_t gradients = 1;  // in it
   FrozenTensor update;         // [slice]
 };
 
-// What became of a commit. The stamp has the server's version after it.
+// The answer to a commit. The stamp has the server's version after it.
 struct Receipt {
   std::int64_t exchange = 0;
   bool accepted = false;  // false: the grant had been taken back
-  FrozenTensor value;     // [slice] what the rule gives back for an offer; else empty
+  FrozenTensor value;     // [slice] the rule's answer to an offer; else empty
 };
 
-// Inside a node: what its head lets the others compute the next gradient at, or end with.
+// Inside a node: the head's parameters for the next gradient of all ranks, or the final ones.
 struct Parameters {
   std::int64_t step = 0;  // of that gradient
-  bool last = false;      // there is none: training is over
+  bool last = false;      // no gradient follows: training is over
   double epoch = 0;       // the head's clock
   FrozenTensor x;         // [d]
 };

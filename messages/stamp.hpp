@@ -1,4 +1,4 @@
-// Stamp: where a data message comes from, and how old what it carries is.
+// Stamp: the origin of a data message, and the age of its content.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Time as an argument: nothing in algorithms/ or actors/ reads a clock of its own.
+// Time as an argument: nothing in algorithms/ or actors/ reads a clock itself.
 #pragma once
 #include <chrono>
 

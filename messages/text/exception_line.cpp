@@ -12,7 +12,7 @@ std::string exception_line(const std::exception_ptr& problem) {
   } catch (const std::bad_alloc&) {
     return "out of memory (std::bad_alloc)";
   } catch (const std::system_error& error) {
-    // What std::thread says where there are too many.
+    // std::thread throws this where there are too many threads.
     if (error.code() == std::errc::resource_unavailable_try_again)
       return std::string("no more threads (") + error.what() +
              "; ulimit -u, ulimit -v and a container's limit of processes bound them)";

@@ -1,4 +1,4 @@
-// What an exception says, as one line for people.
+// The message of an exception, as one line for users.
 #pragma once
 #include <exception>
 #include <string>

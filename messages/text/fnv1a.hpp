@@ -8,7 +8,7 @@ namespace grapevine {
 
 inline constexpr std::uint64_t kFnv1aStart = 0xcbf29ce484222325;
 
-// Of what `hash` stands for, followed by `bytes`.
+// The hash of the bytes that `hash` covers, followed by `bytes`.
 inline std::uint64_t fnv1a(std::string_view bytes, std::uint64_t hash = kFnv1aStart) {
   for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;

@@ -1,4 +1,4 @@
-// LogLimit: how often a line is worth saying that others can provoke.
+// LogLimit: limits how often a log line is written that other processes can provoke.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -14,8 +14,8 @@ class LogLimit {
   using Clock = std::chrono::steady_clock;
   explicit LogLimit(Clock::duration interval = std::chrono::seconds(10)) : interval_(interval) {}
 
-  // What to append to a line that may be said now, such as " (and 41 more before)"; nothing: say
-  // nothing.
+  // The text to append to a line that may be written now, such as " (and 41 more before)"; none: do
+  // not write the line.
   std::optional<std::string> admit(Clock::time_point now = Clock::now()) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (last_ && now - *last_ < interval_) {
