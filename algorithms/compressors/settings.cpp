@@ -21,7 +21,7 @@ void read_sparse(KeyReader& keys, const CompressionUse& use, CompressionSettings
                           "keep that share of each layer's entries, at least one, not of all");
   c.value_type = keys.choice<ValueType>("value_type", "f32",
                                         {{"f32", ValueType::f32}, {"f16", ValueType::f16}},
-                                        "the type in which the chosen values travel");
+                                        "the type of the values that are sent");
   if (use.sums)
     c.reduce = keys.choice<SparseReduce>("sparse_reduce", "all-gather",
                                          {{"all-gather", SparseReduce::all_gather},
@@ -51,7 +51,7 @@ void read_momentum(KeyReader& keys, CompressionSettings& c) {
 CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use) {
   CompressionSettings c;
   const std::vector<std::string>& names = compressor_names();
-  c.name = keys.name("compress", "none", names, "what makes the exchanged vector smaller");
+  c.name = keys.name("compress", "none", names, "how exchanged vectors are made smaller");
   keys.where_any("compress", kSparseNames, [&] { read_sparse(keys, use, c); });
   keys.where("compress", "top-k", [&] {
     c.sampled = keys.choice<bool>("selection", "exact", {{"exact", false}, {"sampled", true}},
@@ -59,7 +59,7 @@ CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use)
   });
   keys.where_any("compress", {names.begin() + 1, names.end()}, [&] {
     c.error_feedback =
-        keys.flag("error_feedback", true, "keep what was not sent, and send it later");
+        keys.flag("error_feedback", true, "keep the values that were not sent, and send them later");
     if (use.momentum) keys.where("pack", "gradient", [&] { read_momentum(keys, c); });
     if (use.mixes)
       c.consensus_step = keys.number(

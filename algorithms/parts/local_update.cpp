@@ -14,7 +14,7 @@ Pack read_pack(KeyReader& keys, const std::vector<Pack>& packs, const std::strin
   std::vector<std::pair<std::string, Pack>> values;
   for (const Pack pack : {Pack::gradient, Pack::model, Pack::difference})
     values.emplace_back(pack_name(pack), pack);
-  const Pack pack = keys.choice("pack", pack_name(packs.front()), values, "what is exchanged");
+  const Pack pack = keys.choice("pack", pack_name(packs.front()), values, "the content of an exchange");
   keys.only_where("pack", std::find(packs.begin(), packs.end(), pack) != packs.end(),
                   why + ", choose pack = '" + pack_name(packs.front()) + "'");
   return pack;

@@ -39,7 +39,7 @@ void read_gossip(KeyReader& keys, Plan& plan) {
       {{"push-sum", MixingRule::push_sum},
        {"symmetric", MixingRule::symmetric},
        {"biased", MixingRule::biased}},
-      "how gossip weighs what it mixes; biased ignores push-sum's weight");
+      "the weights with which gossip mixes models; biased ignores push-sum's weight");
   gossip->update = keys.choice<Update>(
       "update", "before",
       {{"before", Update::before_exchange}, {"after", Update::after_exchange}},

@@ -23,8 +23,8 @@ void read_partial(KeyReader& keys, Plan& plan) {
       {{"solo", ActivationPolicy::solo},
        {"majority", ActivationPolicy::majority},
        {"quorum", ActivationPolicy::quorum}},
-      "the rank that begins a partial all-reduce: the first that is ready, one drawn at random, or "
-      "the last of the quorum");
+      "what begins a partial all-reduce: the first rank that is ready, one drawn at random, or a "
+      "quorum of ready ranks");
   keys.where("activation", "quorum", [&] {
     partial->quorum = static_cast<std::int32_t>(
         keys.whole("quorum", 0, 1, "ranks that must be ready; more than half by default",

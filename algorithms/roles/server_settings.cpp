@@ -38,7 +38,7 @@ void read_server(KeyReader& keys, Plan& plan) {
                                           {"adaptive", ServerRule::adaptive},
                                           {"agn", ServerRule::agn},
                                           {"easgd", ServerRule::easgd}},
-                                         "what clients commit and what servers make of it");
+                                         "how clients compute commits and how servers apply them");
   const bool easgd = server->rule == ServerRule::easgd;
   plan.local.pack = read_pack(keys, {easgd ? Pack::model : Pack::gradient},
                               std::string("exchange = 'server': the rule of the servers exchanges ") +

@@ -64,7 +64,7 @@ void visit_keys(KeyReader& keys, Plan& plan) {
     keys.where("exchange", role->name, [&] { role->read(keys, plan); });
   plan.role = role_named(name);
   plan.hierarchy = keys.parsed<std::int32_t>(
-      "hierarchy", "1", "a whole number, or node: what the launcher says", &ranks_per_node,
+      "hierarchy", "1", "a whole number, or node: the number that the launcher gives", &ranks_per_node,
       "ranks per node: they all-reduce gradients, one of them exchanges with other nodes");
 }
 
