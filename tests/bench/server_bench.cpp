@@ -12,6 +12,7 @@
 #include <future>
 
 #include "actors/run/runtime.hpp"
+#include "algorithms/wiring/wiring.hpp"
 #include "gpu/math_threads.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc/inproc.hpp"

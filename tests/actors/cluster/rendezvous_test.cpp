@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/wiring.hpp"
 #include "net/addresses.hpp"
 
 namespace grapevine {

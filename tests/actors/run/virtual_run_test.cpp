@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "actors/run/runtime.hpp"
+#include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "messages/codec.hpp"
 #include "messages/random.hpp"

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "actors/run/runtime.hpp"
+#include "algorithms/wiring/wiring.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
 #include "gpu/torch_compute.hpp"
