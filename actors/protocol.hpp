@@ -110,7 +110,7 @@ struct CheckpointWritten {
 struct StopRequested {};
 struct CheckpointRequested {};
 // A process of the run has closed its trace and is about to end.
-struct Farewell {
+struct ProcessClosed {
   std::int32_t process = 0;
 };
 struct Watchdog {};
@@ -164,7 +164,7 @@ struct ResumeFrom {
 struct ProcessLost {
   std::int32_t process = 0;
 };
-// Whether a process lives, asked of its deputy; and its answer.
+// Whether a process lives, asked of its agent; and its answer.
 struct Ping {};
 struct Pong {};
 
@@ -182,7 +182,7 @@ using CheckpointWriterActor = caf::typed_actor<caf::reacts_to<WriteCheckpoint>>;
 using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<CloseTrace>>;
 
 // Stands for the head's supervisor in every other process.
-using DeputyActor =
+using ProcessAgentActor =
     caf::typed_actor<caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>,
                      caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>,
                      caf::reacts_to<ResumeFrom>, caf::reacts_to<ProcessLost>,
@@ -193,11 +193,11 @@ using TraceOwner = caf::typed_actor<caf::reacts_to<TraceClosed>>;
 
 // Everybody is there: train.
 struct BeginRun {
-  std::vector<PeerActor> peers;       // by rank
-  std::vector<DeputyActor> deputies;  // of all other processes
-  EvaluatorActor evaluator;           // null: no validation beside training
-  CheckpointWriterActor writer;       // null: no checkpoints
-  TracerActor tracer;                 // null: no trace
+  std::vector<PeerActor> peers;           // by rank
+  std::vector<ProcessAgentActor> agents;  // of all other processes
+  EvaluatorActor evaluator;               // null: no validation beside training
+  CheckpointWriterActor writer;           // null: no checkpoints
+  TracerActor tracer;                     // null: no trace
 };
 
 using SupervisorActor = caf::typed_actor<
@@ -205,12 +205,12 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<RankSnapshot>, caf::reacts_to<RankReport>, caf::reacts_to<RankFailed>,
     caf::reacts_to<EpochEvaluated>, caf::reacts_to<Progress>, caf::reacts_to<CheckpointWritten>,
     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>,
-    caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<Farewell>,
+    caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<ProcessClosed>,
     caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>, caf::reacts_to<SnapshotRefused>>;
 
 // ---- rendezvous ----
 
-// A process reports for the run. Answered with Welcome once all have, or once they cannot.
+// A process reports for the run. Answered with Admission once all have, or once they cannot.
 struct Join {
   std::int32_t process = 0;
   std::int32_t processes = 1;                   // of its job, as its launcher says
@@ -219,12 +219,12 @@ struct Join {
   std::string version;                          // of the program
   std::map<std::string, std::string> identity;  // of the job: must be the same everywhere
   std::string host;
-  std::string address;  // of its transport
-  DeputyActor deputy;   // null: the head itself
-  std::string nonce;    // random: known to this process and the head
-  std::string proof;    // that it knows the job's secret; empty: its job has none
+  std::string address;      // of its transport
+  ProcessAgentActor agent;  // null: the head itself
+  std::string nonce;        // random: known to this process and the head
+  std::string proof;        // that it knows the job's secret; empty: its job has none
 };
-struct Welcome {
+struct Admission {
   std::string nonce;  // random, of the run
   std::string proof;  // that the head knows the job's secret
   bool refused = false;
@@ -250,10 +250,13 @@ struct JoinDeadline {
 // Time to tell people who is waited for.
 struct JoinNotice {};
 
-using LobbyActor = caf::typed_actor<caf::replies_to<Join>::with<Welcome>, caf::reacts_to<Ready>,
-                                    caf::reacts_to<JoinDeadline>, caf::reacts_to<JoinNotice>>;
+using RendezvousActor =
+    caf::typed_actor<caf::replies_to<Join>::with<Admission>, caf::reacts_to<Ready>,
+                     caf::reacts_to<JoinDeadline>, caf::reacts_to<JoinNotice>>;
 
 // ---- how they are written ----
+//
+// The names are part of the wire format: a process of another version must decode a refusal.
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, StartTraining&) {
@@ -308,7 +311,7 @@ typename Inspector::result_type inspect(Inspector& f, CheckpointRequested&) {
   return f(caf::meta::type_name("grapevine::CheckpointRequested"));
 }
 template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, Farewell& m) {
+typename Inspector::result_type inspect(Inspector& f, ProcessClosed& m) {
   return f(caf::meta::type_name("grapevine::Farewell"), m.process);
 }
 template <class Inspector>
@@ -338,10 +341,10 @@ typename Inspector::result_type inspect(Inspector& f, RunEnded& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Join& m) {
   return f(caf::meta::type_name("grapevine::Join"), m.process, m.processes, m.job, m.user,
-           m.version, m.identity, m.host, m.address, m.deputy, m.nonce, m.proof);
+           m.version, m.identity, m.host, m.address, m.agent, m.nonce, m.proof);
 }
 template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, Welcome& m) {
+typename Inspector::result_type inspect(Inspector& f, Admission& m) {
   return f(caf::meta::type_name("grapevine::Welcome"), m.nonce, m.proof, m.refused, m.error,
            m.hosts, m.addresses, m.out, m.supervisor, m.evaluator, m.validates);
 }

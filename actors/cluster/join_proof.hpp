@@ -16,11 +16,11 @@ inline std::string proof_of_join(const std::string& secret, const Join& join) {
 }
 
 // Of the head's answer to the process that joined with `nonce`.
-inline std::string proof_of_welcome(const std::string& secret, const std::string& nonce,
-                                    const Welcome& welcome) {
+inline std::string proof_of_admission(const std::string& secret, const std::string& nonce,
+                                      const Admission& admission) {
   std::string everybody;
-  for (const std::string& address : welcome.addresses) everybody += mac_of("", {address});
-  return mac_of(secret, {"welcome", nonce, welcome.nonce, everybody, welcome.out});
+  for (const std::string& address : admission.addresses) everybody += mac_of("", {address});
+  return mac_of(secret, {"welcome", nonce, admission.nonce, everybody, admission.out});
 }
 
 }  // namespace grapevine

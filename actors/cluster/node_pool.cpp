@@ -536,9 +536,9 @@ void NodePoolState::conclude() {
 void NodePoolState::tell_end() {
   output_->send_rest();
   self_->demonitor(job_->submitter.address());
-  ++farewells_;
+  ++unacknowledged_ends_;
   const auto heard = [this] {
-    --farewells_;
+    --unacknowledged_ends_;
     close_where_idle();
   };
   SealedSession session = std::move(sessions_[job_->session]);
@@ -547,7 +547,7 @@ void NodePoolState::tell_end() {
   ended.failed = job_->cause != Cause::none;
   ended.error = job_->error;
   self_
-      ->request(job_->submitter, config_.farewell,
+      ->request(job_->submitter, config_.end_patience,
                 session.to.sealed(self_->system(), std::move(ended)))
       .then([heard](const JobEndHeard&) { heard(); }, [heard](const caf::error&) { heard(); });
 }
@@ -559,7 +559,7 @@ void NodePoolState::on_close() {
 }
 
 void NodePoolState::close_where_idle() {
-  if (!closing_ || job_ || farewells_ > 0) return;
+  if (!closing_ || job_ || unacknowledged_ends_ > 0) return;
   for (const Member& member : members_) send_sealed(member.node, PoolClosed{{}, false});
   config_.on_closed();
 }
@@ -584,7 +584,7 @@ NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolS
   };
 }
 
-NodePoolActor::behavior_type node_signpost(NodePoolActor::pointer self, std::string first) {
+NodePoolActor::behavior_type node_redirector(NodePoolActor::pointer self, std::string first) {
   ignore_foreign_exits(self);
   const Error error =
       bad_input("that node belongs to the nodes of " + first + ": give that address");

@@ -45,8 +45,8 @@ struct NodePoolConfig {
   Duration grace{std::chrono::seconds(60)};  // between SIGTERM and SIGKILL
   // The same once a process was lost and process 0 has ended.
   Duration lost_grace{std::chrono::seconds(10)};
-  Duration kill_grace{std::chrono::seconds(15)};  // from SIGKILL to giving a node up
-  Duration farewell{std::chrono::seconds(10)};    // for the submitter to hear of the end
+  Duration kill_grace{std::chrono::seconds(15)};    // from SIGKILL to giving a node up
+  Duration end_patience{std::chrono::seconds(10)};  // for the submitter to hear of the end
   // Of a job's output, in bytes: on its way to the submitter, which has not acknowledged it (more
   // than it holds back, LineWriter::kDoneBytes); kept here beyond that.
   std::size_t output_window = std::size_t{1} << 20;
@@ -158,7 +158,7 @@ class NodePoolState {
   std::deque<std::uint64_t> greeted_;  // sessions of callers that have proven nothing yet
   std::uint64_t last_session_ = 0;
   LogLimit distrusted_;
-  int farewells_ = 0;  // submitters that have not heard of their job's end yet
+  int unacknowledged_ends_ = 0;  // submitters that have not heard of their job's end yet
   bool closing_ = false;
 };
 
@@ -166,6 +166,6 @@ NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolS
                                        NodePoolConfig config);
 
 // Stands where a node that joined listens: tells everybody to go to `first`, "host:port".
-NodePoolActor::behavior_type node_signpost(NodePoolActor::pointer self, std::string first);
+NodePoolActor::behavior_type node_redirector(NodePoolActor::pointer self, std::string first);
 
 }  // namespace grapevine

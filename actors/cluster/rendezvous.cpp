@@ -48,31 +48,31 @@ JobIdentity identity_of(const RunConfig& config) {
   return identity;
 }
 
-LobbyConfig lobby_config(const RunConfig& config, const SupervisorActor& supervisor,
-                         const BeginRun& crew) {
+RendezvousConfig rendezvous_config(const RunConfig& config, const SupervisorActor& supervisor,
+                                   const BeginRun& crew) {
   const ClusterConfig& cluster = *config.cluster;
-  LobbyConfig lobby;
-  lobby.processes = cluster.processes;
-  lobby.peers.assign(static_cast<std::size_t>(cluster.processes), 0);
+  RendezvousConfig rendezvous;
+  rendezvous.processes = cluster.processes;
+  rendezvous.peers.assign(static_cast<std::size_t>(cluster.processes), 0);
   for (const std::int32_t process : processes_of(config))
-    ++lobby.peers[static_cast<std::size_t>(process)];
-  lobby.where = head_of(cluster);
-  lobby.secret = cluster.secret;
-  lobby.job = cluster.job;
-  lobby.user = static_cast<std::int64_t>(::getuid());
-  lobby.version = cluster.version;
-  lobby.identity = identity_of(config);
-  lobby.out = cluster.out;
-  lobby.patience = cluster.patience;
-  lobby.supervisor = supervisor;
-  lobby.evaluator = crew.evaluator;
-  lobby.writer = crew.writer;
-  lobby.tracer = crew.tracer;
-  return lobby;
+    ++rendezvous.peers[static_cast<std::size_t>(process)];
+  rendezvous.where = head_of(cluster);
+  rendezvous.secret = cluster.secret;
+  rendezvous.job = cluster.job;
+  rendezvous.user = static_cast<std::int64_t>(::getuid());
+  rendezvous.version = cluster.version;
+  rendezvous.identity = identity_of(config);
+  rendezvous.out = cluster.out;
+  rendezvous.patience = cluster.patience;
+  rendezvous.supervisor = supervisor;
+  rendezvous.evaluator = crew.evaluator;
+  rendezvous.writer = crew.writer;
+  rendezvous.tracer = crew.tracer;
+  return rendezvous;
 }
 
-Expected<LobbyActor> open_lobby(caf::actor_system& system, const RunConfig& config,
-                                const SupervisorActor& supervisor, const BeginRun& crew) {
+Expected<RendezvousActor> open_rendezvous(caf::actor_system& system, const RunConfig& config,
+                                          const SupervisorActor& supervisor, const BeginRun& crew) {
   const std::string& host = config.cluster->listen_host;
   const std::uint16_t port = config.cluster->head_port;
   const std::string where =
@@ -81,7 +81,8 @@ Expected<LobbyActor> open_lobby(caf::actor_system& system, const RunConfig& conf
   // CAF does not say why it cannot.
   if (const auto can = can_listen(host, port); !can)
     return Error{Errc::io, where + can.error().message + advice};
-  LobbyActor opened = system.spawn(lobby, lobby_config(config, supervisor, crew));
+  RendezvousActor opened =
+      system.spawn(rendezvous_host, rendezvous_config(config, supervisor, crew));
   // A head that was killed leaves connections behind that would keep the port for a minute.
   const bool reuse = true;
   const auto published =
@@ -99,10 +100,10 @@ Error asked_to_stop(const ClusterConfig& cluster) {
 bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cluster.cancelled(); }
 
 // The head may come later than the others.
-Expected<LobbyActor> find_lobby(caf::actor_system& system, const ClusterConfig& cluster,
-                                const std::shared_ptr<OpenProbes>& probes) {
-  auto found = dial<LobbyActor>(system, {"process 0", cluster.head_host, cluster.head_port,
-                                         cluster.patience, cluster.cancelled, probes});
+Expected<RendezvousActor> find_rendezvous(caf::actor_system& system, const ClusterConfig& cluster,
+                                          const std::shared_ptr<OpenProbes>& probes) {
+  auto found = dial<RendezvousActor>(system, {"process 0", cluster.head_host, cluster.head_port,
+                                              cluster.patience, cluster.cancelled, probes});
   if (found) return found;
   if (is_cancelled(cluster)) return asked_to_stop(cluster);
   return Error{Errc::timeout, "process " + std::to_string(cluster.process) +
@@ -111,14 +112,14 @@ Expected<LobbyActor> find_lobby(caf::actor_system& system, const ClusterConfig& 
                                   ": is it started there, and is the port open?"};
 }
 
-void tell_lobby(const LobbyActor& lobby, const ClusterConfig& cluster, const std::string& nonce,
-                const Error& error) {
+void report_failure(const RendezvousActor& rendezvous, const ClusterConfig& cluster,
+                    const std::string& nonce, const Error& error) {
   Ready failed;
   failed.process = cluster.process;
   failed.nonce = nonce;
   failed.failed = true;
   failed.error = error;
-  caf::anon_send(lobby, std::move(failed));
+  caf::anon_send(rendezvous, std::move(failed));
 }
 
 // Where others reach this process's transport. Where the name of the head had no address when the
@@ -132,7 +133,7 @@ std::string own_address(const ClusterConfig& cluster) {
   return tcp::join_address(host, static_cast<std::uint16_t>(std::stoul(parts->second)));
 }
 
-Join make_join(const RunConfig& config, const DeputyActor& deputy, const std::string& nonce) {
+Join make_join(const RunConfig& config, const ProcessAgentActor& agent, const std::string& nonce) {
   const ClusterConfig& cluster = *config.cluster;
   Join join;
   join.process = cluster.process;
@@ -143,21 +144,23 @@ Join make_join(const RunConfig& config, const DeputyActor& deputy, const std::st
   join.identity = identity_of(config);
   join.host = cluster.own_host;
   join.address = own_address(cluster);
-  join.deputy = deputy;
+  join.agent = agent;
   join.nonce = nonce;
   if (!cluster.secret.empty()) join.proof = proof_of_join(cluster.secret, join);
   return join;
 }
 
-Expected<Welcome> ask(caf::actor_system& system, const RunConfig& config, const LobbyActor& lobby,
-                      const DeputyActor& deputy, const std::string& nonce) {
+Expected<Admission> ask(caf::actor_system& system, const RunConfig& config,
+                        const RendezvousActor& rendezvous, const ProcessAgentActor& agent,
+                        const std::string& nonce) {
   const ClusterConfig& cluster = *config.cluster;
-  Join join = make_join(config, deputy, nonce);
-  // Longer than the lobby waits itself, so that its own words arrive.
-  auto result = ask_actor<Welcome>(system, lobby, cluster.patience + std::chrono::seconds(10),
-                                   std::move(join), cluster.cancelled);
+  Join join = make_join(config, agent, nonce);
+  // Longer than the rendezvous waits itself, so that its own words arrive.
+  auto result =
+      ask_actor<Admission>(system, rendezvous, cluster.patience + std::chrono::seconds(10),
+                           std::move(join), cluster.cancelled);
   if (!result && is_cancelled(cluster)) {
-    tell_lobby(lobby, cluster, nonce, asked_to_stop(cluster));
+    report_failure(rendezvous, cluster, nonce, asked_to_stop(cluster));
     return asked_to_stop(cluster);
   }
   if (!result)
@@ -165,7 +168,7 @@ Expected<Welcome> ask(caf::actor_system& system, const RunConfig& config, const 
                                       result.error().message + ": its own output says why"};
   if (result->refused) return result->error;
   if (!cluster.secret.empty() &&
-      !equal_secrets(result->proof, proof_of_welcome(cluster.secret, nonce, *result)))
+      !equal_secrets(result->proof, proof_of_admission(cluster.secret, nonce, *result)))
     return bad_input("process 0 at " + head_of(cluster) +
                      " does not know the secret of this job: does another job listen there?");
   if (static_cast<std::int32_t>(result->hosts.size()) != cluster.processes ||
@@ -229,34 +232,34 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<EpochModel>("grapevine::EpochModel");
   config.add_message_type<StopRequested>("grapevine::StopRequested");
   config.add_message_type<CheckpointRequested>("grapevine::CheckpointRequested");
-  config.add_message_type<Farewell>("grapevine::Farewell");
+  config.add_message_type<ProcessClosed>("grapevine::Farewell");
   config.add_message_type<RunEnded>("grapevine::RunEnded");
   config.add_message_type<Join>("grapevine::Join");
-  config.add_message_type<Welcome>("grapevine::Welcome");
+  config.add_message_type<Admission>("grapevine::Welcome");
   config.add_message_type<Ready>("grapevine::Ready");
 }
 
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
-                          const SupervisorActor& supervisor, const DeputyActor& deputy,
+                          const SupervisorActor& supervisor, const ProcessAgentActor& agent,
                           const BeginRun& crew) {
   const ClusterConfig& cluster = *config.cluster;
   const auto probes = std::make_shared<OpenProbes>();  // until all have joined
-  auto found = cluster.process == 0 ? open_lobby(system, config, supervisor, crew)
-                                    : find_lobby(system, cluster, probes);
+  auto found = cluster.process == 0 ? open_rendezvous(system, config, supervisor, crew)
+                                    : find_rendezvous(system, cluster, probes);
   if (!found) return found.error();
   const std::string nonce = random_hex(kNonceBytes);
-  auto welcome = ask(system, config, *found, deputy, nonce);
-  if (!welcome) return welcome.error();
-  Placement placement = placement_of(config, welcome->hosts);
-  const ConnectOptions options{job_token(cluster.secret, welcome->nonce), cluster.cancelled};
+  auto admission = ask(system, config, *found, agent, nonce);
+  if (!admission) return admission.error();
+  Placement placement = placement_of(config, admission->hosts);
+  const ConnectOptions options{job_token(cluster.secret, admission->nonce), cluster.cancelled};
   auto connected =
-      cluster.transport->connect(welcome->addresses, placement, cluster.patience, options);
+      cluster.transport->connect(admission->addresses, placement, cluster.patience, options);
   if (!connected) {
     const Error error = is_cancelled(cluster) ? asked_to_stop(cluster) : connected.error();
-    tell_lobby(*found, cluster, nonce, error);
+    report_failure(*found, cluster, nonce, error);
     return error;
   }
-  return Joined{*std::move(welcome), std::move(placement), *std::move(found), nonce};
+  return Joined{*std::move(admission), std::move(placement), *std::move(found), nonce};
 }
 
 }  // namespace grapevine

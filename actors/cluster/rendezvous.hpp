@@ -5,7 +5,7 @@
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 
-#include "actors/cluster/lobby.hpp"
+#include "actors/cluster/rendezvous_host.hpp"
 #include "actors/run/runtime.hpp"
 
 namespace grapevine {
@@ -37,20 +37,20 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
 std::string head_of(const ClusterConfig& cluster);
 
 struct Joined {
-  Welcome welcome;
+  Admission admission;
   Placement placement;
-  LobbyActor lobby;   // waits for this process's Ready
-  std::string nonce;  // which that must carry
+  RendezvousActor rendezvous;  // waits for this process's Ready
+  std::string nonce;           // which that must carry
 };
 
-// Opens the lobby where this is the head, finds it elsewhere, waits until all processes have
+// Opens the rendezvous where this is the head, finds it elsewhere, waits until all processes have
 // joined, and connects the transport to all of them. Blocks for at most three times the patience,
 // and while it waits for others until it is cancelled, which they are told.
-// Errors: timeout or io with the address that could not be reached; what the lobby refused
-// (bad_input). A transport that cannot be connected is told to the lobby, and so to all others, as
-// well.
+// Errors: timeout or io with the address that could not be reached; what the rendezvous refused
+// (bad_input). A transport that cannot be connected is told to the rendezvous, and so to all
+// others, as well.
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
-                          const SupervisorActor& supervisor, const DeputyActor& deputy,
+                          const SupervisorActor& supervisor, const ProcessAgentActor& agent,
                           const BeginRun& crew);
 
 }  // namespace grapevine

@@ -8,7 +8,7 @@
 #include <caf/all.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 
-#include "actors/cluster/deputy.hpp"
+#include "actors/cluster/process_agent.hpp"
 #include "actors/cluster/rendezvous.hpp"
 #include "actors/record/resume_hint.hpp"
 #include "actors/record/tracer.hpp"
@@ -109,7 +109,7 @@ class CrewBuilder {
     if (config_.cluster) supervision.process_down = process_down_of(*config_.cluster);
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;
     supervision.checkpoints = !config_.checkpoint_folder.empty();
-    supervision.occupied = config_.occupied;
+    supervision.output_in_use = config_.output_in_use;
     if (supervision.checkpoints)
       supervision.out = run_folder_of(config_.checkpoint_folder + "/latest");
     supervision.patience = config_.patience;
@@ -174,7 +174,7 @@ struct Runtime::Impl {
   std::unique_ptr<caf::actor_system> system;
   std::future<void> all_done;   // of shut_down(): waits for the system, so that it goes first
   SupervisorActor supervisor;   // of the run, or null in processes other than the head
-  LocalDeputy deputy;           // there
+  LocalProcessAgent agent;      // there
   std::vector<caf::actor> own;  // must not outlive this
   std::vector<Rank> attached;  // to the transport: the ranks of this process, once it is in the run
 
@@ -208,39 +208,39 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   if (is_head)
     supervisor = builder.spawn_head(observer);
   else
-    deputy = system->spawn(grapevine::deputy,
-                           DeputyConfig{cluster.process, cluster.processes, head_of(cluster),
-                                        observer, process_down_of(cluster)});
+    agent = system->spawn(grapevine::process_agent,
+                          ProcessAgentConfig{cluster.process, cluster.processes, head_of(cluster),
+                                             observer, process_down_of(cluster)});
   keep(builder.crew().tracer);
   keep(builder.crew().writer);
   keep(builder.crew().evaluator);
-  const auto joined = join_run(*system, config, supervisor, deputy, builder.crew());
+  const auto joined = join_run(*system, config, supervisor, agent, builder.crew());
   if (!joined) {
     // Whoever answers for this process tells the observer.
     if (is_head) return caf::anon_send(supervisor, RankFailed{joined.error()});
-    return caf::anon_send(deputy, RunEnded{true, joined.error(), false, ""});
+    return caf::anon_send(agent, RunEnded{true, joined.error(), false, ""});
   }
-  const Welcome& welcome = joined->welcome;
+  const Admission& admission = joined->admission;
   TracerActor tracer = builder.crew().tracer;
   if (!is_head && config.trace && cluster.trace_file) {
-    auto path = cluster.trace_file(welcome.out);
+    auto path = cluster.trace_file(admission.out);
     if (!path) observer->on_warning("no trace of this process: " + path.error().message);
-    tracer = builder.spawn_tracer(path ? *path : std::string(), deputy);
+    tracer = builder.spawn_tracer(path ? *path : std::string(), agent);
     keep(tracer);
   }
   Ready ready;
   ready.process = cluster.process;
   ready.nonce = joined->nonce;
-  const EvaluatorActor evaluator = welcome.validates ? welcome.evaluator : EvaluatorActor{};
+  const EvaluatorActor evaluator = admission.validates ? admission.evaluator : EvaluatorActor{};
   for (Rank rank = 0; rank < config.ranks; ++rank) {
     if (!joined->placement.is_local(rank)) continue;
-    ready.peers.push_back(builder.spawn_peer(rank, welcome.supervisor, evaluator, tracer));
+    ready.peers.push_back(builder.spawn_peer(rank, admission.supervisor, evaluator, tracer));
     attached.push_back(rank);
     keep(ready.peers.back());
   }
   if (!is_head)
-    caf::anon_send(deputy, Appoint{welcome.supervisor, ready.peers, tracer, welcome.out});
-  caf::anon_send(joined->lobby, std::move(ready));
+    caf::anon_send(agent, AssignRun{admission.supervisor, ready.peers, tracer, admission.out});
+  caf::anon_send(joined->rendezvous, std::move(ready));
 }
 
 double RunConfig::resumed_most() const {
@@ -298,21 +298,21 @@ void Runtime::dismiss() {
     caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
   impl_->own.clear();
   impl_->supervisor = SupervisorActor{};
-  impl_->deputy = LocalDeputy{};
+  impl_->agent = LocalProcessAgent{};
 }
 
 void Runtime::request_stop() {
   if (impl_->supervisor)
     caf::anon_send(impl_->supervisor, StopRequested{});
   else
-    caf::anon_send(impl_->deputy, StopRequested{});
+    caf::anon_send(impl_->agent, StopRequested{});
 }
 
 void Runtime::request_checkpoint() {
   if (impl_->supervisor)
     caf::anon_send(impl_->supervisor, CheckpointRequested{});
   else
-    caf::anon_send(impl_->deputy, CheckpointRequested{});
+    caf::anon_send(impl_->agent, CheckpointRequested{});
 }
 
 namespace {

@@ -50,7 +50,7 @@ struct RunConfig {
   std::vector<std::shared_ptr<Compute>> computes;
   std::shared_ptr<Compute> evaluator;  // null: no validation beside training
   DelayModel delay;                    // stragglers
-  bool outlives_ranks = true;          // where there are servers: see Supervision
+  bool tolerates_worker_loss = true;   // where there are servers: see Supervision
   int threads = 1;                     // intra-op threads per worker
   Step log_every = 1;
   bool trace = true;
@@ -60,7 +60,8 @@ struct RunConfig {
   bool keep_checkpoints = true;  // false: a new one replaces the one before it
   // Called once, by the writer's thread, before it writes the first one. Null: nothing to do.
   std::function<void()> before_first_checkpoint;
-  bool occupied = false;  // the folder holds another run's: none is written before the first step
+  // The folder holds results of another run: nothing is written there before the first step.
+  bool output_in_use = false;
   JobIdentity identity;
   std::optional<Checkpoint> resume;
   Duration patience{std::chrono::seconds(300)};

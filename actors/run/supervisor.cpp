@@ -62,7 +62,7 @@ void SupervisorState::begin(BeginRun crew) {
     self_->monitor(peer);
     self_->send(peer, StartTraining{});
   }
-  for (const DeputyActor& deputy : crew_.deputies) self_->monitor(deputy);
+  for (const ProcessAgentActor& agent : crew_.agents) self_->monitor(agent);
   if (!config_.resumed_from.empty()) tell_resume_from(config_.resumed_from);
   if (crew_.evaluator) self_->monitor(crew_.evaluator);
   if (crew_.writer) self_->monitor(crew_.writer);
@@ -73,7 +73,7 @@ void SupervisorState::begin(BeginRun crew) {
 
 void SupervisorState::on_step(const StepReport& report) {
   last_news_ = now();
-  if (stage_ == Stage::ended || (stopping_ && leaves_folder_alone())) return;
+  if (stage_ == Stage::ended || (stopping_ && preserves_previous_run())) return;
   steps_[report.rank] = report.step;
   epochs_[report.rank] = report.epochs_done;
   samples_[report.rank] += report.samples;
@@ -234,7 +234,7 @@ void SupervisorState::on_written(const CheckpointWritten& written) {
 
 // To those that would not know it without this process.
 void SupervisorState::tell_resume_from(const std::string& path) {
-  for (const DeputyActor& deputy : crew_.deputies) self_->send(deputy, ResumeFrom{path});
+  for (const ProcessAgentActor& agent : crew_.agents) self_->send(agent, ResumeFrom{path});
 }
 
 void SupervisorState::on_checkpoint_requested() {
@@ -242,14 +242,16 @@ void SupervisorState::on_checkpoint_requested() {
   if (stage_ != Stage::running) return;
   if (!config_.checkpoints)
     return config_.observer->on_warning("no checkpoint: the run has no output folder");
-  if (leaves_folder_alone())
+  if (preserves_previous_run())
     return config_.observer->on_warning(
         "no checkpoint: no step was taken yet, and the folder holds another run's");
   if (!cutting_ && !writing_) begin_cut("");
 }
 
 // Before its first step a run has nothing that is worth another run's results.
-bool SupervisorState::leaves_folder_alone() const { return config_.occupied && steps_.empty(); }
+bool SupervisorState::preserves_previous_run() const {
+  return config_.output_in_use && steps_.empty();
+}
 
 // Ends early: one last checkpoint, then the models as they are. Where training is over already,
 // validations that are still due are left out.
@@ -268,7 +270,7 @@ void SupervisorState::on_stop_requested() {
   trained_at_ = now();
   with_models_ = true;
   collect();
-  if (!config_.checkpoints || leaves_folder_alone()) {
+  if (!config_.checkpoints || preserves_previous_run()) {
     final_cut_begun_ = true;
   } else if (!cutting_ && !writing_) {
     final_cut_begun_ = true;
@@ -355,12 +357,12 @@ void SupervisorState::close() {
     trace_open_ = true;
     close_trace(self_, crew_.tracer, crew_.peers, result_.error.has_value());
   }
-  for (std::size_t i = 0; i < crew_.deputies.size(); ++i)
+  for (std::size_t i = 0; i < crew_.agents.size(); ++i)
     if (const auto process = static_cast<std::int32_t>(i) + 1; lost_processes_.count(process) == 0)
       open_processes_.insert(process);
   const RunEnded ended{result_.error.has_value(), result_.error.value_or(Error{}),
                        result_.interrupted, result_.checkpoint};
-  for (const DeputyActor& deputy : crew_.deputies) self_->send(deputy, ended);
+  for (const ProcessAgentActor& agent : crew_.agents) self_->send(agent, ended);
   end_if_closed();
 }
 
@@ -373,8 +375,8 @@ void SupervisorState::on_trace_closed(const TraceClosed& closed) {
   end_if_closed();
 }
 
-void SupervisorState::on_farewell(Farewell farewell) {
-  open_processes_.erase(farewell.process);
+void SupervisorState::on_process_closed(ProcessClosed closed) {
+  open_processes_.erase(closed.process);
   end_if_closed();
 }
 
@@ -411,15 +413,15 @@ void SupervisorState::on_down(const caf::down_msg& down) {
   fail({Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)});
 }
 
-// The process whose deputy that is; 0: it is none.
-std::int32_t SupervisorState::process_behind(const caf::actor_addr& deputy) const {
-  for (std::size_t i = 0; i < crew_.deputies.size(); ++i)
-    if (crew_.deputies[i].address() == deputy) return static_cast<std::int32_t>(i) + 1;
+// The process whose agent that is; 0: it is none.
+std::int32_t SupervisorState::process_behind(const caf::actor_addr& agent) const {
+  for (std::size_t i = 0; i < crew_.agents.size(); ++i)
+    if (crew_.agents[i].address() == agent) return static_cast<std::int32_t>(i) + 1;
   return 0;
 }
 
 void SupervisorState::on_process_down(std::int32_t process) {
-  // One that has said farewell ended as it should.
+  // A process that has announced its end ended as it should.
   if (stage_ == Stage::closing && open_processes_.erase(process) == 0) return;
   tell_process_lost(process);
   if (stage_ == Stage::closing) return end_if_closed();
@@ -434,18 +436,18 @@ void SupervisorState::tell_process_lost(std::int32_t process) {
   if (!lost_processes_.insert(process).second) return;
   suspects_.erase(process);
   if (config_.process_down) config_.process_down(process);
-  for (std::size_t i = 0; i < crew_.deputies.size(); ++i)
+  for (std::size_t i = 0; i < crew_.agents.size(); ++i)
     if (lost_processes_.count(static_cast<std::int32_t>(i) + 1) == 0)
-      self_->send(crew_.deputies[i], ProcessLost{process});
+      self_->send(crew_.agents[i], ProcessLost{process});
 }
 
 // False where that ends the run.
 bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
   if (lost_.count(rank) > 0) return true;
   const std::string process =
-      crew_.deputies.empty() ? "" : " of process " + std::to_string(process_of(rank));
+      crew_.agents.empty() ? "" : " of process " + std::to_string(process_of(rank));
   const std::string who = "rank " + std::to_string(rank) + process + " is gone: ";
-  if (!config_.outlives_ranks || rank >= workers()) {
+  if (!config_.tolerates_worker_loss || rank >= workers()) {
     fail({Errc::peer_down, who + why});
     return false;
   }
@@ -470,7 +472,7 @@ void SupervisorState::on_link_lost(LinkLost lost) {
 // Again and again, until one of the two is known.
 void SupervisorState::ask_whether_alive(std::int32_t process) {
   if (stage_ == Stage::closing || suspects_.count(process) == 0) return;
-  self_->request(crew_.deputies[static_cast<std::size_t>(process) - 1], kAnswerPatience, Ping{})
+  self_->request(crew_.agents[static_cast<std::size_t>(process) - 1], kAnswerPatience, Ping{})
       .then(
           [this, process](Pong) {
             const auto suspect = suspects_.find(process);
@@ -520,7 +522,7 @@ void SupervisorState::fail_over_link(const LinkLost& lost) {
 
 // At an end of that link: one that the others can do without. 0: neither is.
 std::int32_t SupervisorState::dispensable_process(const LinkLost& lost) const {
-  if (!config_.outlives_ranks) return 0;
+  if (!config_.tolerates_worker_loss) return 0;
   for (const Rank rank : {lost.peer, lost.reporter})
     if (const std::int32_t process = process_of(rank);
         process > 0 && process != process_of(config_.ranks - 1))  // of the servers
@@ -533,13 +535,13 @@ void SupervisorState::drop_process(std::int32_t process, const Error& error) {
   config_.observer->on_warning("process " + std::to_string(process) +
                                " is dropped: " + error.message);
   const RunEnded dropped{true, error, false, result_.checkpoint};
-  self_->send(crew_.deputies[static_cast<std::size_t>(process) - 1], dropped);
+  self_->send(crew_.agents[static_cast<std::size_t>(process) - 1], dropped);
   on_process_down(process);
 }
 
 // Servers are ranks of the last process.
 std::int32_t SupervisorState::process_of(Rank rank) const {
-  const auto processes = static_cast<std::int32_t>(crew_.deputies.size()) + 1;
+  const auto processes = static_cast<std::int32_t>(crew_.agents.size()) + 1;
   return std::min(rank / std::max(1, workers() / processes), processes - 1);
 }
 
@@ -619,7 +621,7 @@ RunResult SupervisorState::average() const {
 }
 
 World SupervisorState::world() const {
-  return {static_cast<std::int32_t>(crew_.deputies.size()) + 1, config_.ranks, config_.servers,
+  return {static_cast<std::int32_t>(crew_.agents.size()) + 1, config_.ranks, config_.servers,
           config_.parameters, config_.buffers};
 }
 
@@ -666,8 +668,8 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](Watchdog) { state.on_watchdog(); },
       [&state](CollectAgain) { state.collect(); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
-      [&state](Farewell farewell) {
-        if (state.admits(farewell)) state.on_farewell(farewell);
+      [&state](ProcessClosed closed) {
+        if (state.admits(closed)) state.on_process_closed(closed);
       },
       [&state](LinkLost& lost) {
         if (state.admits(lost)) state.on_link_lost(std::move(lost));

@@ -52,13 +52,14 @@ struct SupervisorConfig {
   std::int32_t ranks = 1;                      // servers included
   std::int32_t servers = 0;                    // the last ranks: they take no steps
   std::int64_t parameters = -1, buffers = -1;  // of the model; -1: not checked
-  bool outlives_ranks = false;                 // others than servers may die, and the run goes on
+  bool tolerates_worker_loss = false;          // others than servers may die, and the run goes on
   // Tells this process's transport that a process is lost; null: there is only one. Must not block.
   std::function<void(std::int32_t process)> process_down;
   std::shared_ptr<RunObserver> observer;
   double checkpoint_every_epochs = 0;  // 0: only at the end and on request
   bool checkpoints = false;            // false: no folder to write to
-  bool occupied = false;  // the folder holds another run's results, until this one takes a step
+  // The folder holds results of another run: nothing is written there before the first step.
+  bool output_in_use = false;
   Duration patience{std::chrono::seconds(300)};  // without any step: the run has failed
   double total_epochs = 0;                       // by the clock of the algorithm
   double resumed_least = 0;    // epochs that the slowest and the fastest rank had behind them in
@@ -93,7 +94,7 @@ class SupervisorState {
   void on_checkpoint_requested();
   void on_watchdog();
   void on_trace_closed(const TraceClosed& closed);
-  void on_farewell(Farewell farewell);
+  void on_process_closed(ProcessClosed closed);
   void on_down(const caf::down_msg& down);
   void on_exception(const std::exception_ptr& problem);
   void collect();
@@ -108,7 +109,7 @@ class SupervisorState {
   enum class Stage { running, draining, closing, ended };
 
   Timestamp now() const;
-  bool leaves_folder_alone() const;
+  bool preserves_previous_run() const;
   void begin_cut(std::string name);
   void give_up_cut();
   void drain();
@@ -121,7 +122,7 @@ class SupervisorState {
   World world() const;
   std::int32_t workers() const { return config_.ranks - config_.servers; }
   std::int32_t process_of(Rank rank) const;
-  std::int32_t process_behind(const caf::actor_addr& deputy) const;
+  std::int32_t process_behind(const caf::actor_addr& agent) const;
   std::string last_steps() const;
   std::string missing_states() const;
   template <class Answers>

@@ -113,9 +113,9 @@ Expected<void> check(const EpochModel& model, const World& world) {
   return check_model(model.rank, model.z, model.buffers, world);
 }
 
-Expected<void> check(const Farewell& farewell, const World& world) {
-  if (farewell.process > 0 && farewell.process < world.processes) return {};
-  return stray("the end of process " + std::to_string(farewell.process) + " in a run of " +
+Expected<void> check(const ProcessClosed& closed, const World& world) {
+  if (closed.process > 0 && closed.process < world.processes) return {};
+  return stray("the end of process " + std::to_string(closed.process) + " in a run of " +
                std::to_string(world.processes));
 }
 
@@ -138,7 +138,7 @@ Expected<void> check(const Join& join) {
   for (const auto& [key, value] : join.identity)
     for (const std::string* text : {&key, &value})
       if (auto checked = check_text("a process", *text); !checked) return checked;
-  if (join.process != 0 && !join.deputy) return stray("a process without its own actor");
+  if (join.process != 0 && !join.agent) return stray("a process without its own actor");
   return {};
 }
 

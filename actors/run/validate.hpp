@@ -33,10 +33,10 @@ Expected<void> check(const SnapshotRefused& refused, const World& world);
 // `with_model`: one was asked for.
 Expected<void> check(const RankReport& report, const World& world, bool with_model);
 Expected<void> check(const EpochModel& model, const World& world);
-Expected<void> check(const Farewell& farewell, const World& world);
+Expected<void> check(const ProcessClosed& closed, const World& world);
 Expected<void> check(const PeerLost& lost, const World& world);
 Expected<void> check(const LinkLost& lost, const World& world);
-// Its texts and numbers alone; the lobby knows who belongs to the run.
+// Its texts and numbers alone; the rendezvous knows who belongs to the run.
 Expected<void> check(const Join& join);
 
 // The text of a message that counts whatever its text is: cut to 4 KiB, control characters replaced

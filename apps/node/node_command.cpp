@@ -37,7 +37,8 @@ constexpr Duration kGrace = std::chrono::seconds(60);
 constexpr Duration kNodePatience = std::chrono::seconds(10);
 // From a signal to the end, whatever the first node says.
 constexpr std::chrono::seconds kIdleLeave{5};
-// Longer than a job may take to end: from SIGTERM to SIGKILL, then to giving up, and the farewell.
+// Longer than a job takes to end: SIGTERM, SIGKILL, dropping a node, and the acknowledgement of the
+// end.
 constexpr std::chrono::seconds kBusyLeave{95};
 // What was said last is still on its way when the connections close.
 constexpr std::chrono::milliseconds kLinger{300};
@@ -154,7 +155,7 @@ class Node {
     if (const auto can = can_listen(listen_.host, listen_.port); !can)
       return Error{Errc::io, where + can.error().message + advice};
     const NodePoolActor published = is_first() ? system_->spawn(node_pool, pool_config())
-                                               : system_->spawn(node_signpost, text_of(*first_));
+                                               : system_->spawn(node_redirector, text_of(*first_));
     own_.push_back(caf::actor_cast<caf::actor>(published));
     const bool everywhere = is_any_host(listen_.host);
     const char* host = everywhere && listen_.host == "0.0.0.0" ? nullptr : listen_.host.c_str();

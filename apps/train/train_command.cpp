@@ -128,12 +128,12 @@ class TrainCommand : public Command {
     (*output)->before_first_step(clear);
     job.run.before_first_checkpoint = clear;
     bool requeue = false;
-    const bool occupied = job.run.occupied;
+    const bool output_in_use = job.run.output_in_use;
     const auto tally = make_tally(job, **output, display);
     RunResult result = train(job, *output, tally, signals, requeue, display, console);
     // One that has not taken a step leaves what an earlier run has written.
     if (!tally->begun() && result.error && has_summary(job.out)) return *result.error;
-    if (!tally->begun() && result.interrupted && occupied)
+    if (!tally->begun() && result.interrupted && output_in_use)
       return Error{Errc::failed,
                    "stopped by a signal before the first step: " + job.out + " stays as it was"};
     // The model matters more than the curve to it.

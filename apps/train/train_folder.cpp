@@ -98,7 +98,8 @@ Expected<void> make_folders(TrainJob& job) {
   if (!job.is_head()) return {};
   if (auto taken = job.out.empty() ? take_new_folder(job) : take_folder(job); !taken) return taken;
   remove_stale(job.out);
-  job.run.occupied = !goes_on_in_place(job) && (has_summary(job.out) || has_checkpoint(job.out));
+  job.run.output_in_use =
+      !goes_on_in_place(job) && (has_summary(job.out) || has_checkpoint(job.out));
   job.run.checkpoint_folder = job.out + "/checkpoint";
   job.run.checkpoint_every_epochs = o.checkpoint_every;
   job.run.keep_checkpoints = o.checkpoint_keep == "all";

@@ -202,7 +202,7 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   job.run.identity[kStepsKey] = std::to_string(job.run.parts->horizon.steps);
 
   // Ranks that share memory over UCX may wait for a dead one without end.
-  job.run.outlives_ranks = o.transport != "ucx";
+  job.run.tolerates_worker_loss = o.transport != "ucx";
   job.run.seed = seed_of(o);
   job.run.log_every = o.log_every;
   job.run.trace = o.trace == "on";

@@ -8,7 +8,7 @@
 //        4     2  version of this protocol
 //        6     2  version of the codec
 //        8     4  process: the sender's index
-//       12     4  refusal: 0 welcome; else why the connection ends now
+//       12     4  refusal: 0 accepted; else why the connection ends now
 //       16    16  token of the job
 //       32     8  digest of the placement
 //       40     8  zero

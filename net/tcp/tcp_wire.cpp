@@ -45,7 +45,7 @@ constexpr std::size_t kHeaderReadBytes = 16 << 10;
 constexpr Clock::duration kHelloPatience = 10s;
 constexpr Clock::duration kStallCheck = 20ms;
 // Connections that have not said who they are; more are turned away.
-constexpr std::size_t kMaxStrangers = 256;
+constexpr std::size_t kMaxUnauthenticated = 256;
 // Of an event loop that has been asked to end, beyond what flushing may take.
 constexpr Clock::duration kFinishMargin = 5s;
 
@@ -286,11 +286,11 @@ void Broker::on_adopt(int descriptor, std::int32_t process) {
 }
 
 void Broker::on_connection(connection_handle handle) {
-  const auto strangers = std::count_if(
+  const auto unauthenticated = std::count_if(
       connections_.begin(), connections_.end(),
       [](const auto& entry) { return entry.second.state != Connection::State::open; });
   Connection& c = add(handle);
-  if (finishing_ || static_cast<std::size_t>(strangers) >= kMaxStrangers)
+  if (finishing_ || static_cast<std::size_t>(unauthenticated) >= kMaxUnauthenticated)
     return end(c, "there are too many that do not say who they are");
   self_->configure_read(handle, receive_policy::exactly(kHelloBytes));
   self_->delayed_send(self_, kHelloPatience, ExpireAtom::value, c.serial);
@@ -568,15 +568,15 @@ void Broker::on_finish() {
   finish_by_ = Clock::now() + options_.flush_limit;
   self_->close(acceptor_);
   std::vector<std::int32_t> processes;
-  std::vector<connection_handle> strangers;
+  std::vector<connection_handle> unauthenticated;
   for (auto& [handle, c] : connections_) {
     c.progress = Clock::now();
     if (c.state == Connection::State::open)
       processes.push_back(c.process);
     else
-      strangers.push_back(handle);
+      unauthenticated.push_back(handle);
   }
-  for (const connection_handle& handle : strangers) {
+  for (const connection_handle& handle : unauthenticated) {
     connections_.erase(handle);
     abandon(handle);
   }

@@ -25,8 +25,8 @@ constexpr unsigned kMessageId = 0;    // of the only kind of active message
 constexpr int kProgressRounds = 64;   // before others get a turn
 constexpr int kVainPolls = 16;        // about a microsecond: then the caller may yield
 constexpr int kRendezvousAtOnce = 4;  // of one process
-constexpr std::size_t kMostSpare = 64;
-constexpr std::size_t kMaxEarlyHellos = 4096;  // a stranger cannot fill the memory
+constexpr std::size_t kMaxSpareSends = 64;
+constexpr std::size_t kMaxEarlyHellos = 4096;  // unauthenticated hellos cannot fill the memory
 
 std::uint64_t random_token() {
   std::random_device device;
@@ -90,14 +90,14 @@ struct Engine::Link {
   bool same_host = false;
   ucp_ep_h endpoint = nullptr;
 
-  bool open = true;          // until it says goodbye or is lost
-  bool lost = false;         // without a goodbye
-  bool heard = false;        // its hello
-  bool welcomed = false;     // by it
-  bool saw_all = false;      // it has answered our goodbye
-  bool closing = false;      // the endpoint
-  bool overwhelmed = false;  // what came of it could not be dealt with
-  std::string why;           // it was lost
+  bool open = true;           // until it says goodbye or is lost
+  bool lost = false;          // without a goodbye
+  bool heard = false;         // its hello
+  bool acknowledged = false;  // by it
+  bool saw_all = false;       // it has answered our goodbye
+  bool closing = false;       // the endpoint
+  bool overwhelmed = false;   // what came of it could not be dealt with
+  std::string why;            // it was lost
 
   std::uint64_t next_out = 0;
   std::uint64_t next_in = 0;
@@ -217,20 +217,20 @@ Expected<void> Engine::open_link(Link& link, const std::string& address) {
 
 bool Engine::connected() const {
   return std::all_of(links_.begin(), links_.end(), [](const auto& link) {
-    return link == nullptr || (link->heard && link->welcomed);
+    return link == nullptr || (link->heard && link->acknowledged);
   });
 }
 
 bool Engine::connect_failed() const {
   return std::any_of(links_.begin(), links_.end(), [](const auto& link) {
-    return link != nullptr && !link->open && !(link->heard && link->welcomed);
+    return link != nullptr && !link->open && !(link->heard && link->acknowledged);
   });
 }
 
 std::string Engine::unconnected() const {
   const Link* missing = nullptr;
   for (const auto& link : links_) {
-    if (link == nullptr || (link->heard && link->welcomed)) continue;
+    if (link == nullptr || (link->heard && link->acknowledged)) continue;
     if (missing == nullptr || (missing->open && !link->open)) missing = link.get();
   }
   GRAPEVINE_CHECK(missing != nullptr, "unconnected() of a connected transport");
@@ -296,7 +296,7 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
 
 void Engine::forget(Send& sent) {
   const auto self = sent.self;
-  if (spare_.size() == kMostSpare) {
+  if (spare_.size() == kMaxSpareSends) {
     sends_.erase(self);
     return;
   }
@@ -343,7 +343,7 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
   Link* link = sender_of(*prefix);
   if (link == nullptr || !link->open) return UCS_ERR_REJECTED;
   const auto* header = static_cast<const std::byte*>(bytes) + sizeof(Prefix);
-  const bool numbered = prefix->kind != Kind::welcome && prefix->kind != Kind::seen;
+  const bool numbered = prefix->kind != Kind::hello_ack && prefix->kind != Kind::seen;
   if (numbered && !number_is_new(*link, prefix->number))
     return fail(*link,
                 kMalformed + ("it sent number " + std::to_string(prefix->number) + " twice")),
@@ -365,8 +365,8 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
     case Kind::goodbye:
       in_order(*link, prefix->number, ProcessLeft{link->process, ""});
       break;
-    case Kind::welcome:
-      link->welcomed = true;
+    case Kind::hello_ack:
+      link->acknowledged = true;
       break;
     case Kind::seen:
       link->saw_all = true;
@@ -399,7 +399,7 @@ void Engine::take_hello(const Prefix& hello) {
   Link* link = sender_of(hello);
   if (link == nullptr || !link->open) return;
   link->heard = true;
-  send_bare(*link, Kind::welcome);
+  send_bare(*link, Kind::hello_ack);
 }
 
 bool Engine::number_is_new(const Link& link, std::uint64_t number) const {

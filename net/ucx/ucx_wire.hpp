@@ -10,7 +10,7 @@ namespace grapevine::ucx {
 
 enum class Kind : std::uint16_t {
   hello = 1,      // the sender has an endpoint to the receiver
-  welcome = 2,    // the receiver of a hello has one back
+  hello_ack = 2,  // the receiver of a hello has one back
   message = 3,    // the prefix is followed by the codec's header; the tensors are the AM's data
   departure = 4,  // `rank` of the sender's process has left
   goodbye = 5,    // the sender's process is about to end; nothing of it follows but `seen`

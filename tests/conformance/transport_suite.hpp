@@ -209,7 +209,7 @@ TYPED_TEST_P(TransportSuite, KnowsItsWorldSize) {
   for (Rank r = 0; r < 3; ++r) EXPECT_EQ(this->endpoint(r).world_size(), 3);
 }
 
-TYPED_TEST_P(TransportSuite, AttachRefusesStrangersAndDoubles) {
+TYPED_TEST_P(TransportSuite, AttachRefusesForeignAndDuplicateRanks) {
   this->start(2);
   for (const Rank rank : {-1, 2, 0}) {
     const Expected<void> attached =
@@ -584,11 +584,11 @@ TYPED_TEST_P(TransportSuite, ADetachedInboxIsLetGo) {
   EXPECT_TRUE(eventually([&] { return watched.expired(); }));
 }
 
-REGISTER_TYPED_TEST_SUITE_P(TransportSuite, KnowsItsWorldSize, AttachRefusesStrangersAndDoubles,
-                            DeliversOnceAndInOrder, LargeMessagesAreNotOvertakenBySmallOnes,
-                            EveryFieldOfEveryKindArrives, PayloadsArriveBitwise,
-                            ASenderCannotChangeWhatItSent, ARankMaySendToItself,
-                            EveryPairIsFifoUnderConcurrentTraffic,
+REGISTER_TYPED_TEST_SUITE_P(TransportSuite, KnowsItsWorldSize,
+                            AttachRefusesForeignAndDuplicateRanks, DeliversOnceAndInOrder,
+                            LargeMessagesAreNotOvertakenBySmallOnes, EveryFieldOfEveryKindArrives,
+                            PayloadsArriveBitwise, ASenderCannotChangeWhatItSent,
+                            ARankMaySendToItself, EveryPairIsFifoUnderConcurrentTraffic,
                             SeveralThreadsOfOneRankKeepTheirOwnOrder, AnInboxMaySendWhileItReceives,
                             AnInboxMaySendToItselfWhileItReceives, SendReturnsWhileTheReceiverHangs,
                             PeerDownComesOnceAfterThePeersLastMessage,

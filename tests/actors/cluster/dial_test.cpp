@@ -83,7 +83,7 @@ TEST(Dial, AnActorOfAnotherKindIsRefusedAtOnce) {
   const auto port = there.middleman().publish(other, 0, "127.0.0.1");
   ASSERT_TRUE(port);
   const auto found =
-      dial<DeputyActor>(here, {"it", "127.0.0.1", *port, std::chrono::seconds(5), nullptr});
+      dial<ProcessAgentActor>(here, {"it", "127.0.0.1", *port, std::chrono::seconds(5), nullptr});
   caf::anon_send_exit(other, caf::exit_reason::user_shutdown);
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, Errc::protocol) << found.error().message;
@@ -99,7 +99,7 @@ TEST(Dial, ItsProbeStaysOpenAsLongAsTheCallerWants) {
   const auto port = there.middleman().publish(other, 0, "127.0.0.1");
   ASSERT_TRUE(port);
   const auto probes = std::make_shared<OpenProbes>();
-  static_cast<void>(dial<DeputyActor>(
+  static_cast<void>(dial<ProcessAgentActor>(
       here, {"it", "127.0.0.1", *port, std::chrono::seconds(5), nullptr, probes}));
   caf::anon_send_exit(other, caf::exit_reason::user_shutdown);
   ASSERT_EQ(probes->size(), 1U);

@@ -134,7 +134,7 @@ class HostileProcess : public testing::Test {
     caf::anon_send(victim_, std::move(message));
   }
 
-  // The last thing that the stranger says is heard: a step of rank 1, as if it were that.
+  // The last message of the hostile process is accepted: a step in the name of rank 1.
   RunResult end_in_order() {
     for (Rank rank = 0; rank < 2; ++rank) {
       StepReport step;
@@ -173,7 +173,7 @@ TEST_F(HostileProcess, RanksOutsideTheRunAreIgnored) {
     RankReport report;
     report.rank = rank;
     attack(report);
-    attack(Farewell{rank});
+    attack(ProcessClosed{rank});
   }
   await_victim();
   const RunResult result = end_in_order();

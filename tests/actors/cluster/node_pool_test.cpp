@@ -325,8 +325,8 @@ class NodePoolTest : public testing::Test {
   }
   // Until the pool has dealt with what this thread has sent to it.
   void await_pool() {
-    SubmitJob stranger;
-    EXPECT_TRUE(ask_plainly<JobAccepted>(stranger).refused);
+    SubmitJob unproven;
+    EXPECT_TRUE(ask_plainly<JobAccepted>(unproven).refused);
   }
   std::size_t count_signals() {
     return heard_->read([this] { return heard_->signals.size(); });
@@ -428,11 +428,11 @@ TEST_F(NodePoolTest, RunsAJobInAllSlotsToItsEnd) {
 }
 
 TEST_F(NodePoolTest, SendsAwayWhoDoesNotBelongToIt) {
-  Enlist stranger = enlistment(1);
-  EXPECT_NE(ask_plainly<Enlisted>(stranger).error.message.find("does not prove"),
+  Enlist unproven = enlistment(1);
+  EXPECT_NE(ask_plainly<Enlisted>(unproven).error.message.find("does not prove"),
             std::string::npos);
-  stranger.seal = {1, 1, mac_of("guessed", {"anything"})};
-  EXPECT_TRUE(ask_plainly<Enlisted>(stranger).refused);
+  unproven.seal = {1, 1, mac_of("guessed", {"anything"})};
+  EXPECT_TRUE(ask_plainly<Enlisted>(unproven).refused);
   Enlist older = enlistment(1);
   older.version = "0";
   EXPECT_NE(ask<Enlisted>(older).error.message.find("runs version 0, the first node version 1"),

@@ -60,7 +60,7 @@ Expected<Joined> join(const std::string& secret, const std::shared_ptr<ToldTrans
   SupervisorConfig supervision;
   const auto supervisor = system.spawn(grapevine::supervisor, supervision);
   auto joined = join_run(system, config, supervisor, {}, {});
-  if (joined) caf::anon_send_exit(joined->lobby, caf::exit_reason::kill);
+  if (joined) caf::anon_send_exit(joined->rendezvous, caf::exit_reason::kill);
   caf::anon_send_exit(supervisor, caf::exit_reason::kill);
   return joined;
 }
@@ -71,7 +71,7 @@ TEST(Rendezvous, TheTransportGetsATokenOfThisRunAlone) {
   const auto joined = join("secret of the job", first);
   ASSERT_TRUE(joined.ok()) << joined.error().message;
   EXPECT_TRUE(
-      equal_tokens(first->told.token, job_token("secret of the job", joined->welcome.nonce)));
+      equal_tokens(first->told.token, job_token("secret of the job", joined->admission.nonce)));
   EXPECT_FALSE(equal_tokens(first->told.token, JobToken{}));
   ASSERT_TRUE(join("secret of the job", second).ok());
   EXPECT_FALSE(equal_tokens(first->told.token, second->told.token)) << "the job started again";

@@ -1,5 +1,5 @@
 // What the actors of a run do about a process that ends and a link that breaks: the supervisor, the
-// deputy and the peer, each by itself. Everybody else is the test.
+// agent and the peer, each by itself. Everybody else is the test.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "actors/cluster/deputy.hpp"
+#include "actors/cluster/process_agent.hpp"
 #include "actors/record/resume_hint.hpp"
 #include "actors/run/supervisor.hpp"
 #include "gpu/quadratic_compute.hpp"
@@ -151,11 +151,11 @@ class LossTest : public testing::Test {
     config.process_down = told_.teller();
     if (change) change(config);
     supervisor_ = system_.spawn(grapevine::supervisor, config);
-    for (int i = 0; i < 2; ++i) deputies_.push_back(std::make_unique<Player>(system_));
+    for (int i = 0; i < 2; ++i) agents_.push_back(std::make_unique<Player>(system_));
     BeginRun crew;
     for (std::int32_t rank = 0; rank < config.ranks; ++rank)
       crew.peers.push_back((rank == 1 && rank1 != nullptr ? *rank1 : peers_).as<PeerActor>());
-    for (const auto& deputy : deputies_) crew.deputies.push_back(deputy->as<DeputyActor>());
+    for (const auto& agent : agents_) crew.agents.push_back(agent->as<ProcessAgentActor>());
     crew.writer = peers_.as<CheckpointWriterActor>();
     if (tracer_) crew.tracer = tracer_->as<TracerActor>();
     peers_.send(supervisor_, crew);
@@ -163,16 +163,16 @@ class LossTest : public testing::Test {
       peers_.expect<StartTraining>();
   }
 
-  Player& deputy(std::int32_t process) { return *deputies_[static_cast<std::size_t>(process) - 1]; }
+  Player& agent(std::int32_t process) { return *agents_[static_cast<std::size_t>(process) - 1]; }
   // Its actors end, as others see the end of a process.
-  void kill(std::int32_t process) { deputies_[static_cast<std::size_t>(process) - 1].reset(); }
+  void kill(std::int32_t process) { agents_[static_cast<std::size_t>(process) - 1].reset(); }
   void lose_link(Rank reporter, Rank peer, const std::string& reason = "reset by a switch") {
     peers_.send(supervisor_, LinkLost{reporter, peer, reason});
   }
-  // The process hears of the end, and takes leave.
-  Error farewell(std::int32_t process) {
-    const auto ended = deputy(process).await<RunEnded>();
-    deputy(process).send(supervisor_, Farewell{process});
+  // The process receives the end of the run and announces its own.
+  Error end_of(std::int32_t process) {
+    const auto ended = agent(process).await<RunEnded>();
+    agent(process).send(supervisor_, ProcessClosed{process});
     EXPECT_TRUE(ended.failed);
     return ended.error;
   }
@@ -181,8 +181,8 @@ class LossTest : public testing::Test {
   void expect_advice(const std::string& reason, const std::string& advice) {
     begin();
     lose_link(2, 0, reason + "\n#0 a frame");
-    farewell(1);
-    farewell(2);
+    end_of(1);
+    end_of(2);
     const RunResult result = observer_->result();
     ASSERT_TRUE(result.error);
     EXPECT_NE(result.error->message.find(reason + " #0 a frame; both processes live: " + advice),
@@ -194,18 +194,18 @@ class LossTest : public testing::Test {
   caf::actor_system_config system_config_;
   caf::actor_system system_{system_config_};
   Player peers_{system_};
-  std::vector<std::unique_ptr<Player>> deputies_;  // of processes 1 and 2
-  std::unique_ptr<Player> tracer_;                 // null: no trace
+  std::vector<std::unique_ptr<Player>> agents_;  // of processes 1 and 2
+  std::unique_ptr<Player> tracer_;               // null: no trace
   std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
   SupervisorActor supervisor_;
 };
 
-// Nobody waits for the farewell of the dead.
+// The end of a lost process is not awaited.
 TEST_F(LossTest, AProcessThatDiesEndsTheRunAtOnce) {
   begin();
   kill(2);
-  EXPECT_EQ(deputy(1).expect<ProcessLost>().process, 2);
-  const Error error = farewell(1);
+  EXPECT_EQ(agent(1).expect<ProcessLost>().process, 2);
+  const Error error = end_of(1);
   const RunResult result = observer_->result();
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->code, Errc::peer_down);
@@ -229,7 +229,7 @@ TEST_F(LossTest, TheLastLineNamesTheCheckpointToResumeFrom) {
   begin([](SupervisorConfig& config) { config.resumed_from = "runs/old/checkpoint/final"; });
   peers_.send(supervisor_, CheckpointWritten{1, "runs/new/checkpoint/epoch-0003", ""});
   kill(1);
-  farewell(2);
+  end_of(2);
   const RunResult result = observer_->result();
   ASSERT_TRUE(result.error);
   EXPECT_EQ(resume_hint_in(result.error->message), "; resume with --resume runs/new");
@@ -237,12 +237,12 @@ TEST_F(LossTest, TheLastLineNamesTheCheckpointToResumeFrom) {
 
 TEST_F(LossTest, TheOtherProcessesHearWhatToResumeFrom) {
   begin([](SupervisorConfig& config) { config.resumed_from = "runs/old/checkpoint/final"; });
-  EXPECT_EQ(deputy(1).expect<ResumeFrom>().path, "runs/old/checkpoint/final");
+  EXPECT_EQ(agent(1).expect<ResumeFrom>().path, "runs/old/checkpoint/final");
   peers_.send(supervisor_, CheckpointWritten{1, "runs/new/checkpoint/epoch-0003", ""});
-  EXPECT_EQ(deputy(1).expect<ResumeFrom>().path, "runs/new");
+  EXPECT_EQ(agent(1).expect<ResumeFrom>().path, "runs/new");
   peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
-  farewell(1);
-  farewell(2);
+  end_of(1);
+  end_of(2);
   observer_->result();
 }
 
@@ -260,7 +260,7 @@ TEST_F(LossTest, ACheckpointThatIsBeingWrittenIsNotDenied) {
   for (Rank rank = 0; rank < 3; ++rank)
     EXPECT_EQ(write.ranks[static_cast<std::size_t>(rank)].rank, rank);
   kill(1);
-  farewell(2);
+  end_of(2);
   const RunResult result = observer_->result();
   ASSERT_TRUE(result.error);
   EXPECT_EQ(resume_hint_in(result.error->message),
@@ -270,7 +270,7 @@ TEST_F(LossTest, ACheckpointThatIsBeingWrittenIsNotDenied) {
 TEST_F(LossTest, WithoutOneOfItsOwnARunNamesTheOneThatItResumed) {
   begin([](SupervisorConfig& config) { config.resumed_from = "runs/old/checkpoint/final"; });
   kill(1);
-  farewell(2);
+  end_of(2);
   const RunResult result = observer_->result();
   ASSERT_TRUE(result.error);
   EXPECT_EQ(resume_hint_in(result.error->message),
@@ -280,9 +280,9 @@ TEST_F(LossTest, WithoutOneOfItsOwnARunNamesTheOneThatItResumed) {
 TEST_F(LossTest, ABrokenLinkBetweenLiveProcessesEndsTheRunByName) {
   begin();
   lose_link(1, 2);
-  deputy(2).answer_ping();
-  farewell(1);
-  farewell(2);
+  agent(2).answer_ping();
+  end_of(1);
+  end_of(2);
   const RunResult result = observer_->result();
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->code, Errc::peer_down);
@@ -305,10 +305,10 @@ TEST_F(LossTest, TheAdviceForAMalformedMessageIsTheVersion) {
 
 TEST_F(LossTest, ASuspectThatAnswersNothingIsLost) {
   begin([](SupervisorConfig& config) { config.silence = std::chrono::seconds(1); });
-  lose_link(1, 2);  // and the deputy of process 2 says nothing
-  const auto ended = deputy(1).await<RunEnded>();
+  lose_link(1, 2);  // and the agent of process 2 says nothing
+  const auto ended = agent(1).await<RunEnded>();
   EXPECT_EQ(ended.error.message.rfind("rank 2 of process 2 is gone", 0), 0U) << ended.error.message;
-  deputy(1).send(supervisor_, Farewell{1});
+  agent(1).send(supervisor_, ProcessClosed{1});
   EXPECT_TRUE(observer_->result().error);
   EXPECT_NE(observer_->warnings().find("process 2, to which rank 1 has lost its link, does not "
                                        "answer: it counts as lost after 1 s"),
@@ -320,8 +320,8 @@ TEST_F(LossTest, ASuspectThatAnswersNothingIsLost) {
 TEST_F(LossTest, ALinkToTheSupervisorsOwnProcessNeedsNoQuestion) {
   begin();
   lose_link(2, 0);
-  farewell(1);
-  farewell(2);
+  end_of(1);
+  end_of(2);
   const RunResult result = observer_->result();
   ASSERT_TRUE(result.error);
   EXPECT_NE(result.error->message.find("rank 2 (process 2) and rank 0 (process 0)"),
@@ -334,9 +334,9 @@ TEST_F(LossTest, ALinkThatBreaksBecauseItsProcessDiesIsNotTheCause) {
   begin();
   lose_link(1, 2);
   lose_link(0, 2);
-  deputy(2).expect<Ping>();  // unanswered
+  agent(2).expect<Ping>();  // unanswered
   kill(2);
-  farewell(1);
+  end_of(1);
   const RunResult result = observer_->result();
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->message.rfind("rank 2 of process 2 is gone", 0), 0U)
@@ -347,33 +347,32 @@ TEST_F(LossTest, LinksOfTheDeadAndOfNobodySayNothing) {
   begin([](SupervisorConfig& config) {
     config.ranks = 4;
     config.servers = 1;
-    config.outlives_ranks = true;
+    config.tolerates_worker_loss = true;
   });
   kill(1);
-  EXPECT_EQ(deputy(2).expect<ProcessLost>().process, 1);
+  EXPECT_EQ(agent(2).expect<ProcessLost>().process, 1);
   for (const auto& [reporter, peer] :
        std::vector<std::pair<Rank, Rank>>{{0, 1}, {1, 2}, {-1, 0}, {0, 99}})
     lose_link(reporter, peer);
   peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
-  EXPECT_EQ(farewell(2).message, "the end of this test");
+  EXPECT_EQ(end_of(2).message, "the end of this test");
   EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
   EXPECT_EQ(told_.processes(), Processes{1});
 }
 
 // Servers are in the last process.
-TEST_F(LossTest, ARunThatOutlivesRanksDropsTheWorkersOfABrokenLink) {
+TEST_F(LossTest, ARunThatToleratesWorkerLossDropsTheWorkersOfABrokenLink) {
   begin([](SupervisorConfig& config) {
     config.ranks = 4;
     config.servers = 1;
-    config.outlives_ranks = true;
+    config.tolerates_worker_loss = true;
   });
   lose_link(3, 1);
-  deputy(1).answer_ping();
-  EXPECT_NE(farewell(1).message.find("rank 3 (process 2) and rank 1 (process 1)"),
-            std::string::npos);
-  EXPECT_EQ(deputy(2).expect<ProcessLost>().process, 1);
+  agent(1).answer_ping();
+  EXPECT_NE(end_of(1).message.find("rank 3 (process 2) and rank 1 (process 1)"), std::string::npos);
+  EXPECT_EQ(agent(2).expect<ProcessLost>().process, 1);
   peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
-  EXPECT_EQ(farewell(2).message, "the end of this test");
+  EXPECT_EQ(end_of(2).message, "the end of this test");
   EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
   EXPECT_EQ(told_.processes(), Processes{1});
 }
@@ -383,7 +382,7 @@ TEST_F(LossTest, TheSamplesOfALostRankStayInTheTotal) {
   begin([](SupervisorConfig& config) {
     config.ranks = 4;
     config.servers = 1;
-    config.outlives_ranks = true;
+    config.tolerates_worker_loss = true;
     config.checkpoints = false;
   });
   StepReport step;
@@ -394,8 +393,8 @@ TEST_F(LossTest, TheSamplesOfALostRankStayInTheTotal) {
   peers_.send(supervisor_, RankFinished{2});
   peers_.send(supervisor_, RankFinished{3});
   lose_link(3, 1);
-  deputy(1).answer_ping();
-  farewell(1);
+  agent(1).answer_ping();
+  end_of(1);
   for (int round = 0; round < 3; ++round) {  // sent and received are asked for until they agree
     for (int peer = 0; peer < 4; ++peer) peers_.await<Collect>();
     for (const Rank rank : {0, 2, 3}) {
@@ -406,8 +405,8 @@ TEST_F(LossTest, TheSamplesOfALostRankStayInTheTotal) {
       peers_.send(supervisor_, report);
     }
   }
-  deputy(2).await<RunEnded>();
-  deputy(2).send(supervisor_, Farewell{2});
+  agent(2).await<RunEnded>();
+  agent(2).send(supervisor_, ProcessClosed{2});
   const RunResult result = observer_->result();
   EXPECT_FALSE(result.error) << result.error->message;
   EXPECT_EQ(result.lost, std::vector<Rank>{1});
@@ -415,15 +414,15 @@ TEST_F(LossTest, TheSamplesOfALostRankStayInTheTotal) {
 }
 
 // Nobody can do without the servers, or without the supervisor.
-TEST_F(LossTest, NoRunOutlivesALinkBetweenTheServersAndProcess0) {
+TEST_F(LossTest, NoRunToleratesTheLossOfALinkBetweenTheServersAndProcess0) {
   begin([](SupervisorConfig& config) {
     config.ranks = 4;
     config.servers = 1;
-    config.outlives_ranks = true;
+    config.tolerates_worker_loss = true;
   });
   lose_link(3, 0);
-  farewell(1);
-  farewell(2);
+  end_of(1);
+  end_of(2);
   const RunResult result = observer_->result();
   ASSERT_TRUE(result.error);
   EXPECT_NE(result.error->message.find("rank 3 (process 2) and rank 0 (process 0)"),
@@ -438,14 +437,14 @@ TEST_F(LossTest, TheRanksOfALostProcessAreNotAnnouncedAgain) {
       [](SupervisorConfig& config) {
         config.ranks = 4;
         config.servers = 1;
-        config.outlives_ranks = true;
+        config.tolerates_worker_loss = true;
       },
       lost.get());
   kill(1);
-  EXPECT_EQ(deputy(2).expect<ProcessLost>().process, 1);
+  EXPECT_EQ(agent(2).expect<ProcessLost>().process, 1);
   lost.reset();  // its rank's actor
   peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
-  farewell(2);
+  end_of(2);
   EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
   EXPECT_FALSE(peers_.has<PeerLost>());
 }
@@ -462,21 +461,22 @@ TEST_F(LossTest, ATraceThatCannotBeWrittenIsNoFailure) {
   }
   tracer_->expect<CloseTrace>();
   tracer_->send(supervisor_, TraceClosed{0, 0, "the disk is full", 0});
-  for (const std::int32_t process : {1, 2}) deputy(process).send(supervisor_, Farewell{process});
+  for (const std::int32_t process : {1, 2})
+    agent(process).send(supervisor_, ProcessClosed{process});
   const RunResult result = observer_->result();
   EXPECT_FALSE(result.error) << result.error->message;
   EXPECT_EQ(observer_->warnings(), "the trace is not whole: the disk is full\n");
 }
 
-// ---- the deputy ----
+// ---- the agent ----
 
-class DeputyTest : public testing::Test {
+class ProcessAgentTest : public testing::Test {
  protected:
-  void appoint(const std::string& out) {
-    deputy_ = system_.spawn(grapevine::deputy,
-                            DeputyConfig{1, 3, "head:29500", observer_, told_.teller()});
+  void assign(const std::string& out) {
+    agent_ = system_.spawn(grapevine::process_agent,
+                           ProcessAgentConfig{1, 3, "head:29500", observer_, told_.teller()});
     head_ = std::make_unique<Player>(system_);
-    caf::anon_send(deputy_, Appoint{head_->as<SupervisorActor>(), {}, TracerActor{}, out});
+    caf::anon_send(agent_, AssignRun{head_->as<SupervisorActor>(), {}, TracerActor{}, out});
   }
 
   caf::actor_system_config system_config_;
@@ -484,27 +484,27 @@ class DeputyTest : public testing::Test {
   std::unique_ptr<Player> head_;
   std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
   Told told_;
-  LocalDeputy deputy_;
+  LocalProcessAgent agent_;
 };
 
-TEST_F(DeputyTest, AnswersAndTellsItsTransportWhoIsLost) {
-  appoint("run");
-  for (const std::int32_t process : {2, 1, -1, 3}) head_->send(deputy_, ProcessLost{process});
+TEST_F(ProcessAgentTest, AnswersAndTellsItsTransportWhoIsLost) {
+  assign("run");
+  for (const std::int32_t process : {2, 1, -1, 3}) head_->send(agent_, ProcessLost{process});
   caf::scoped_actor self{system_};
   bool answered = false;
-  self->request(deputy_, kDeadline, Ping{})
+  self->request(agent_, kDeadline, Ping{})
       .receive([&](Pong) { answered = true; }, [](const caf::error&) {});
   EXPECT_TRUE(answered);
   EXPECT_EQ(told_.processes(), Processes{2}) << "itself and nobody are not lost";
-  head_->send(deputy_, RunEnded{false, {}, true, "out/checkpoint/step-1"});
-  EXPECT_EQ(head_->expect<Farewell>().process, 1);
+  head_->send(agent_, RunEnded{false, {}, true, "out/checkpoint/step-1"});
+  EXPECT_EQ(head_->expect<ProcessClosed>().process, 1);
   const RunResult result = observer_->result();
   EXPECT_TRUE(result.interrupted);
   EXPECT_EQ(result.checkpoint, "out/checkpoint/step-1");
 }
 
 // The folder is on the head's machine: what lies in one of that name here says nothing.
-TEST_F(DeputyTest, TheEndOfTheHeadEndsItsProcessWithWhatIsKnownOfItsCheckpoints) {
+TEST_F(ProcessAgentTest, TheEndOfTheHeadEndsItsProcessWithWhatIsKnownOfItsCheckpoints) {
   struct Case {
     std::string out, heard, hint;
   };
@@ -512,10 +512,10 @@ TEST_F(DeputyTest, TheEndOfTheHeadEndsItsProcessWithWhatIsKnownOfItsCheckpoints)
                         Case{"runs/x", "", "; look for a checkpoint in runs/x on head"},
                         Case{"", "", "; no checkpoint was written"}}) {
     observer_ = std::make_shared<Ending>();
-    appoint(c.out);
-    if (!c.heard.empty()) head_->send(deputy_, ResumeFrom{c.heard});
+    assign(c.out);
+    if (!c.heard.empty()) head_->send(agent_, ResumeFrom{c.heard});
     caf::scoped_actor self{system_};  // once it answers, it watches the head
-    self->request(deputy_, kDeadline, Ping{}).receive([](Pong) {}, [](const caf::error&) {});
+    self->request(agent_, kDeadline, Ping{}).receive([](Pong) {}, [](const caf::error&) {});
     head_.reset();
     const RunResult result = observer_->result();
     ASSERT_TRUE(result.error);

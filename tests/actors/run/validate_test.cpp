@@ -46,19 +46,19 @@ TEST(Validate, RanksAndProcessesAreThoseOfTheRun) {
     expect_ignored(check(PeerLost{rank, ""}, world()));
     expect_ignored(check(LinkLost{rank, 0, ""}, world()));
     expect_ignored(check(LinkLost{0, rank, ""}, world()));
-    if (rank != 5) expect_ignored(check(Farewell{rank}, world()));
+    if (rank != 5) expect_ignored(check(ProcessClosed{rank}, world()));
   }
   StepReport of_a_server;
   of_a_server.rank = 3;
   expect_ignored(check(of_a_server, world()));
-  expect_ignored(check(Farewell{0}, world()));
-  expect_ignored(check(Farewell{3}, world()));
+  expect_ignored(check(ProcessClosed{0}, world()));
+  expect_ignored(check(ProcessClosed{3}, world()));
   for (Rank rank = 0; rank < 5; ++rank) {
     EXPECT_TRUE(check(RankFinished{rank}, world()).ok());
     EXPECT_TRUE(check(PeerLost{rank, "reset by a switch"}, world()).ok());
     EXPECT_TRUE(check(LinkLost{rank, 0, "reset by a switch"}, world()).ok());
   }
-  EXPECT_TRUE(check(Farewell{2}, world()).ok());
+  EXPECT_TRUE(check(ProcessClosed{2}, world()).ok());
 }
 
 // A loss is heard whatever its reason looks like.

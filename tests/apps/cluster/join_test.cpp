@@ -125,24 +125,24 @@ TEST_F(Job, LetsNobodyInWhoDoesNotKnowItsSecret) {
   const std::vector<std::string> secret = {"GRAPEVINE_JOB_TOKEN=the job's own"};
   const auto head = start(0, 2, {}, secret);
   for (const std::string other : {"GRAPEVINE_JOB_TOKEN=another", "GRAPEVINE_JOB_TOKEN="}) {
-    const auto stranger = start(1, 2, {}, {other});
-    EXPECT_EQ(stranger->wait().exit_code, 2);
-    EXPECT_NE(ProcessResult::last_line(stranger->so_far().err).find("does not know the secret"),
+    const auto other_job = start(1, 2, {}, {other});
+    EXPECT_EQ(other_job->wait().exit_code, 2);
+    EXPECT_NE(ProcessResult::last_line(other_job->so_far().err).find("does not know the secret"),
               std::string::npos)
-        << stranger->so_far().describe();
+        << other_job->so_far().describe();
   }
   const auto second = start(1, 2, {}, secret);
   EXPECT_EQ(head->wait().exit_code, 0) << head->so_far().describe();
   EXPECT_EQ(second->wait().exit_code, 0) << second->so_far().describe();
 }
 
-// The same port by chance: the stranger hears why, the job that was there first goes on.
+// The same port by chance: the second job receives the reason, the first job continues.
 TEST_F(Job, IsNotEndedByAProcessOfAnotherJob) {
   const auto head = start(0, 2, {"--join-timeout", "100"});
-  const auto stranger = start(2, 3);
-  EXPECT_EQ(stranger->wait().exit_code, 2);
-  EXPECT_NE(stranger->so_far().err.find("does not fit a job of 2 processes"), std::string::npos)
-      << stranger->so_far().describe();
+  const auto other_job = start(2, 3);
+  EXPECT_EQ(other_job->wait().exit_code, 2);
+  EXPECT_NE(other_job->so_far().err.find("does not fit a job of 2 processes"), std::string::npos)
+      << other_job->so_far().describe();
   const auto second = start(1, 2);
   EXPECT_EQ(head->wait().exit_code, 0) << head->so_far().describe();
   EXPECT_EQ(second->wait().exit_code, 0) << second->so_far().describe();

@@ -45,7 +45,7 @@ void flip_bits(Rng& rng, Bytes& bytes, std::size_t among) {
     bytes[rng() % among] ^= static_cast<std::byte>(1U << (rng() % 8));
 }
 
-// ---- Strangers
+// ---- unauthenticated connections
 
 // A connection that greets nobody.
 tcp::Socket plain_connection(const std::string& address) {
@@ -59,7 +59,7 @@ tcp::Socket plain_connection(const std::string& address) {
   return socket;
 }
 
-Bytes a_strangers_bytes(Rng& rng) {
+Bytes unauthenticated_bytes(Rng& rng) {
   Bytes bytes = tcp::encode_hello({static_cast<std::int32_t>(rng() % 3), tcp::Refusal::none, kJob,
                                    tcp::placement_digest(one_each(0, 2))});
   switch (rng() % 4) {
@@ -76,7 +76,7 @@ Bytes a_strangers_bytes(Rng& rng) {
   }
 }
 
-TEST(TcpHostile, StrangersDisturbNobody) {
+TEST(TcpHostile, UnauthenticatedConnectionsDisturbNoLink) {
   TcpWorld world(2, 1);
   auto a = attach(world.endpoint(0), 0);
   auto b = attach(world.endpoint(1), 1);
@@ -86,7 +86,7 @@ TEST(TcpHostile, StrangersDisturbNobody) {
     Rng rng(seed);
     for (const Rank victim : {0, 1}) {
       open.push_back(plain_connection(world.endpoint(victim).address()));
-      write_all(open.back().get(), a_strangers_bytes(rng));
+      write_all(open.back().get(), unauthenticated_bytes(rng));
       if (rng() % 2 == 0) open.pop_back();  // others stay and say nothing more
     }
     world.endpoint(0).send(numbered(0, 1, static_cast<std::int32_t>(seed)));
@@ -97,7 +97,7 @@ TEST(TcpHostile, StrangersDisturbNobody) {
   EXPECT_EQ(a->down_count(1) + b->down_count(0), 0);
 }
 
-TEST(TcpHostile, StrangersDoNotDelayTheStart) {
+TEST(TcpHostile, UnauthenticatedConnectionsDoNotDelayTheStart) {
   auto first = make();
   auto second = make();
   const std::vector<std::string> addresses = {first->address(), second->address()};
@@ -114,7 +114,7 @@ TEST(TcpHostile, StrangersDoNotDelayTheStart) {
   EXPECT_TRUE(dialling.get());
 }
 
-// What a stranger might know: versions, sizes, indexes; but not the job's token.
+// An unauthenticated process may know versions, sizes and indexes, but not the job's token.
 TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
   auto first = make();
   auto second = make();
@@ -124,10 +124,10 @@ TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
   const auto greeting = [](std::int32_t process, const JobToken& token) {
     return tcp::Hello{process, tcp::Refusal::none, token, tcp::placement_digest(one_each(0, 3))};
   };
-  std::vector<std::future<Expected<tcp::Socket>>> strangers;
+  std::vector<std::future<Expected<tcp::Socket>>> unauthenticated;
   for (const JobToken& token : {JobToken{}, kOtherJob})
     for (std::int32_t process = 0; process < 3; ++process)
-      strangers.push_back(std::async(std::launch::async, [&, process, token] {
+      unauthenticated.push_back(std::async(std::launch::async, [&, process, token] {
         return tcp::dial(addresses[1], greeting(process, token), 1, deadline());
       }));
   // They greet before the job does.
@@ -138,8 +138,8 @@ TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
     connected[p] = transports[p]->connect(addresses, one_each(p, 3), kPatience, {kJob, nullptr});
   });
   for (const Expected<void>& each : connected) EXPECT_TRUE(each.ok()) << each.error().message;
-  for (auto& stranger : strangers) {
-    const auto refused = stranger.get();
+  for (auto& connection : unauthenticated) {
+    const auto refused = connection.get();
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().message.find("another job"), std::string::npos)
         << refused.error().message;

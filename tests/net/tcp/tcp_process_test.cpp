@@ -18,8 +18,8 @@ namespace tcp_process_test {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kLarge = std::size_t{256} << 20;
-constexpr int kFloods = 8;       // large messages of "flood"
-constexpr int kLastWords = 200;  // messages of "leave", all but the last one small
+constexpr int kFloods = 8;           // large messages of "flood"
+constexpr int kFinalMessages = 200;  // messages of "leave", all but the last one small
 
 FrozenTensor uninitialised(std::size_t bytes) {
   return FrozenTensor::freeze(at::empty({static_cast<std::int64_t>(bytes)}, at::kByte));
@@ -50,9 +50,9 @@ int play(const std::string& role, const std::string& address) {
   if (role == "leave") {
     inbox->wait_messages(1);
     Rng rng(9);
-    for (int i = 0; i < kLastWords; ++i)
-      transport->send(with_data(numbered(1, 0, i),
-                                random_bits(rng, i + 1 < kLastWords ? 100 : 64 << 20, at::kByte)));
+    for (int i = 0; i < kFinalMessages; ++i)
+      transport->send(with_data(
+          numbered(1, 0, i), random_bits(rng, i + 1 < kFinalMessages ? 100 : 64 << 20, at::kByte)));
     transport.reset();
     return 0;
   }
@@ -188,7 +188,7 @@ TEST_F(TcpProcess, ACleanEndFlushesWhatWasSent) {
   for (int i = 0; i < 200; ++i) send(with_data(numbered(0, 1, i), noise));
   ASSERT_TRUE(inbox_->wait_down(1));
   const auto received = inbox_->messages_from(1);
-  ASSERT_EQ(received.size(), static_cast<std::size_t>(kLastWords));
+  ASSERT_EQ(received.size(), static_cast<std::size_t>(kFinalMessages));
   EXPECT_TRUE(counts_up(received));
   Rng rng(9);
   for (const Envelope& e : received) {

@@ -265,7 +265,8 @@ std::pair<Expected<void>, Expected<void>> connect_both(const Placement& first,
 
 TEST(Tcp, OtherJobsAndPlacementsAreRefusedWithTheReason) {
   auto [a, b] = connect_both(one_each(0, 2), one_each(1, 2), kOtherJob);
-  EXPECT_EQ(error_of(a).code, Errc::timeout) << "a stranger must not end the wait for the peer";
+  EXPECT_EQ(error_of(a).code, Errc::timeout)
+      << "an unauthenticated connection must not end the wait for the peer";
   expect_mentions(error_of(b), {"process 0", "another job"});
   auto [c, d] = connect_both(place({0, 1}, 0, 2), place({1, 0}, 1, 2));
   EXPECT_FALSE(c.ok());

@@ -19,9 +19,9 @@ namespace ucx_hostile_test {
 constexpr std::uint64_t kToken = 7;
 
 // Process 1 of 2, which says whatever the test likes. It progresses in send() and wait() only.
-class Stranger {
+class RawProcess {
  public:
-  Stranger() : worker_(*ucx::Worker::make(loopback_options())) {
+  RawProcess() : worker_(*ucx::Worker::make(loopback_options())) {
     ucp_am_handler_param_t handler{};  // UCX crashes where a message comes and there is none
     handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
     handler.id = 0;
@@ -82,19 +82,19 @@ class UcxHostile : public testing::Test {
  protected:
   void SetUp() override {
     victim_ = *make_ucx_transport(loopback_options());
-    stranger_.open(victim_->address());
-    stranger_.send(prefix(ucx::Kind::hello));
-    stranger_.send(prefix(ucx::Kind::welcome));
+    raw_.open(victim_->address());
+    raw_.send(prefix(ucx::Kind::hello));
+    raw_.send(prefix(ucx::Kind::hello_ack));
     std::atomic<bool> connected{false};
     std::thread connecting([&] {
-      const auto result = victim_->connect({victim_->address(), stranger_.address()},
+      const auto result = victim_->connect({victim_->address(), raw_.address()},
                                            placement(0, 2, true), kHangDeadline);
       EXPECT_TRUE(result.ok()) << result.error().message;
       connected = true;
     });
-    // A welcome before connect() is nobody's yet: it is said until it is heard.
+    // An acknowledgement before connect() has no addressee: it is repeated until it is received.
     while (!connected) {
-      stranger_.send(prefix(ucx::Kind::welcome));
+      raw_.send(prefix(ucx::Kind::hello_ack));
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     connecting.join();
@@ -102,7 +102,7 @@ class UcxHostile : public testing::Test {
   }
   void expect_lost() {
     EXPECT_TRUE(eventually([&] {
-      stranger_.progress();
+      raw_.progress();
       return inbox_->down_count(1) == 1;
     }));
     EXPECT_EQ(inbox_->message_count(), 0u);
@@ -113,7 +113,7 @@ class UcxHostile : public testing::Test {
   }
 
   std::shared_ptr<RecordingInbox> inbox_ = std::make_shared<RecordingInbox>();
-  Stranger stranger_;
+  RawProcess raw_;
   std::unique_ptr<RemoteTransport> victim_;
 };
 
@@ -121,34 +121,34 @@ TEST_F(UcxHostile, HeadersThatDoNotDecodeEndTheLink) {
   Rng rng(31);
   EncodedHeader header = encode_header(numbered(1, 0, 0));
   header[rng() % 12] ^= std::byte{0xff};
-  stranger_.send(prefix(ucx::Kind::message), header);
+  raw_.send(prefix(ucx::Kind::message), header);
   expect_malformed();
 }
 
 TEST_F(UcxHostile, RanksOfOthersEndTheLink) {
-  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(0, 0, 0)));
+  raw_.send(prefix(ucx::Kind::message), encode_header(numbered(0, 0, 0)));
   expect_malformed();
 }
 
 TEST_F(UcxHostile, ReceiversOfElsewhereEndTheLink) {
-  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 1, 0)));
+  raw_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 1, 0)));
   expect_malformed();
 }
 
 TEST_F(UcxHostile, PayloadOfAnotherLengthEndsTheLink) {
-  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)), "surplus");
+  raw_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)), "surplus");
   expect_malformed();
 }
 
 TEST_F(UcxHostile, LargePayloadOfAnotherLengthEndsTheLink) {
-  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)),
-                 std::string(8 << 20, 'x'));
+  raw_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)),
+            std::string(8 << 20, 'x'));
   expect_malformed();
 }
 
 TEST_F(UcxHostile, NumbersSaidTwiceEndTheLink) {
-  stranger_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));
-  stranger_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));
+  raw_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));
+  raw_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));
   expect_malformed();
 }
 
@@ -156,7 +156,7 @@ TEST_F(UcxHostile, LeaveTakenForOthersEndsTheLink) {
   for (const Rank rank : {0}) {
     ucx::Prefix p = prefix(ucx::Kind::departure);
     p.rank = rank;
-    stranger_.send(p);
+    raw_.send(p);
   }
   expect_malformed();
 }
@@ -175,44 +175,44 @@ class UcxOutOfMemory : public UcxHostile, public testing::WithParamInterface<int
 
 TEST_F(UcxOutOfMemory, EndsTheLinkOfAMessageThatCannotBeKept) {
   failing_allocation = 1;
-  stranger_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));  // not the next
+  raw_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));  // not the next
   expect_lost();
   EXPECT_EQ(inbox_->down_reason(1), "an error in this process: no memory to deal with what came");
 }
 
 TEST_P(UcxOutOfMemory, TellsOfTheLinkWhereverItComesWhileTheLinkEnds) {
   failing_allocation = GetParam();
-  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(0, 0, 0)));  // not its own rank
+  raw_.send(prefix(ucx::Kind::message), encode_header(numbered(0, 0, 0)));  // not its own rank
   expect_lost();
 }
 
 TEST_P(UcxOutOfMemory, TellsOfTheLinkWhereverItComesDuringAGoodbye) {
   failing_allocation = GetParam();
-  stranger_.send(prefix(ucx::Kind::goodbye));
+  raw_.send(prefix(ucx::Kind::goodbye));
   expect_lost();
 }
 
 INSTANTIATE_TEST_SUITE_P(Allocations, UcxOutOfMemory, testing::Range(1, 13));
 
 // Anybody can send to an open port: it does not harm those who are known.
-TEST_F(UcxHostile, StrangersAreNotHeard) {
+TEST_F(UcxHostile, MessagesOfOtherJobsAreIgnored) {
   ucx::Prefix forged = prefix(ucx::Kind::message);
   forged.token = kToken + 1;
-  stranger_.send(forged, encode_header(numbered(1, 0, 0)));
+  raw_.send(forged, encode_header(numbered(1, 0, 0)));
   forged = prefix(ucx::Kind::goodbye);
   forged.magic ^= 1;
-  stranger_.send(forged);
-  stranger_.send_raw({}, "");
-  stranger_.send_raw(std::vector<std::byte>(7), std::string(1 << 20, 'x'));
-  stranger_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)));
+  raw_.send(forged);
+  raw_.send_raw({}, "");
+  raw_.send_raw(std::vector<std::byte>(7), std::string(1 << 20, 'x'));
+  raw_.send(prefix(ucx::Kind::message), encode_header(numbered(1, 0, 0)));
   EXPECT_TRUE(eventually([&] {
-    stranger_.progress();
+    raw_.progress();
     return inbox_->message_count() == 1;
   }));
   EXPECT_EQ(inbox_->down_count(1), 0);
-  stranger_.send(prefix(ucx::Kind::goodbye, 1));
+  raw_.send(prefix(ucx::Kind::goodbye, 1));
   EXPECT_TRUE(eventually([&] {
-    stranger_.progress();
+    raw_.progress();
     return inbox_->down_count(1) == 1;
   }));
 }

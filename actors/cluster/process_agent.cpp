@@ -1,4 +1,4 @@
-#include "actors/cluster/deputy.hpp"
+#include "actors/cluster/process_agent.hpp"
 
 #include "actors/record/close_trace.hpp"
 #include "actors/record/resume_hint.hpp"
@@ -6,48 +6,49 @@
 namespace grapevine {
 namespace {
 
-constexpr Duration kFarewellPatience = std::chrono::seconds(5);
+constexpr Duration kTraceClosePatience = std::chrono::seconds(5);
 
 }  // namespace
 
-void DeputyState::init(LocalDeputy::stateful_pointer<DeputyState> self, DeputyConfig config) {
+void ProcessAgentState::init(LocalProcessAgent::stateful_pointer<ProcessAgentState> self,
+                             ProcessAgentConfig config) {
   self_ = self;
   config_ = std::move(config);
 }
 
-void DeputyState::appoint(Appoint appointment) {
-  appointment_ = std::move(appointment);
-  self_->monitor(appointment_.supervisor);
-  if (appointment_.tracer) self_->monitor(appointment_.tracer);
+void ProcessAgentState::assign(AssignRun run) {
+  run_ = std::move(run);
+  self_->monitor(run_.supervisor);
+  if (run_.tracer) self_->monitor(run_.tracer);
 }
 
-void DeputyState::on_run_ended(const RunEnded& ended) {
+void ProcessAgentState::on_run_ended(const RunEnded& ended) {
   if (std::exchange(ending_, true)) return;
   if (ended.failed) result_.error = ended.error;
   result_.interrupted = ended.interrupted;
   result_.checkpoint = ended.checkpoint;
-  if (!appointment_.tracer) return end();
-  close_trace(self_, appointment_.tracer, appointment_.peers, ended.failed);
-  self_->delayed_send(DeputyActor{self_}, kFarewellPatience,
+  if (!run_.tracer) return end();
+  close_trace(self_, run_.tracer, run_.peers, ended.failed);
+  self_->delayed_send(ProcessAgentActor{self_}, kTraceClosePatience,
                       TraceClosed{0, 0, "it could not be closed in time", 0});
 }
 
-void DeputyState::on_trace_closed(const TraceClosed& closed) {
+void ProcessAgentState::on_trace_closed(const TraceClosed& closed) {
   if (!ending_ || std::exchange(ended_, true)) return;
   if (const std::string problem = trace_problem(closed); !problem.empty())
     config_.observer->on_warning(problem);
   end();
 }
 
-void DeputyState::on_process_lost(std::int32_t process) {
+void ProcessAgentState::on_process_lost(std::int32_t process) {
   const bool other = process >= 0 && process < config_.processes && process != config_.process;
   if (other && config_.process_down) config_.process_down(process);
 }
 
 // The head tells before it ends: silence means that it died, or that the network did.
-void DeputyState::on_down(const caf::down_msg& down) {
-  if (appointment_.tracer && appointment_.tracer.address() == down.source) {
-    appointment_.tracer = TracerActor{};
+void ProcessAgentState::on_down(const caf::down_msg& down) {
+  if (run_.tracer && run_.tracer.address() == down.source) {
+    run_.tracer = TracerActor{};
     if (ending_) on_trace_closed({0, 0, "its writer ended", 0});
     return;
   }
@@ -61,24 +62,23 @@ void DeputyState::on_down(const caf::down_msg& down) {
 }
 
 // The folder is on the head's machine.
-std::string DeputyState::hint_without_head() const {
+std::string ProcessAgentState::hint_without_head() const {
   if (!resume_from_.empty()) return resume_hint(resume_from_);
-  if (appointment_.out.empty()) return resume_hint("");
-  return search_hint(appointment_.out, config_.head.substr(0, config_.head.rfind(':')));
+  if (run_.out.empty()) return resume_hint("");
+  return search_hint(run_.out, config_.head.substr(0, config_.head.rfind(':')));
 }
 
-void DeputyState::end() {
-  if (appointment_.supervisor) self_->send(appointment_.supervisor, Farewell{config_.process});
-  for (const PeerActor& peer : appointment_.peers)
-    self_->send_exit(peer, caf::exit_reason::user_shutdown);
-  if (appointment_.tracer) self_->send_exit(appointment_.tracer, caf::exit_reason::user_shutdown);
+void ProcessAgentState::end() {
+  if (run_.supervisor) self_->send(run_.supervisor, ProcessClosed{config_.process});
+  for (const PeerActor& peer : run_.peers) self_->send_exit(peer, caf::exit_reason::user_shutdown);
+  if (run_.tracer) self_->send_exit(run_.tracer, caf::exit_reason::user_shutdown);
   config_.observer->on_end(result_);
   self_->quit();
 }
 
-LocalDeputy::behavior_type deputy(LocalDeputy::stateful_pointer<DeputyState> self,
-                                  DeputyConfig config) {
-  DeputyState& state = self->state;
+LocalProcessAgent::behavior_type process_agent(
+    LocalProcessAgent::stateful_pointer<ProcessAgentState> self, ProcessAgentConfig config) {
+  ProcessAgentState& state = self->state;
   state.init(self, std::move(config));
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
   return {
@@ -93,7 +93,7 @@ LocalDeputy::behavior_type deputy(LocalDeputy::stateful_pointer<DeputyState> sel
       [&state](const ResumeFrom& from) { state.on_resume_from(from.path); },
       [&state](ProcessLost lost) { state.on_process_lost(lost.process); },
       [](Ping) { return Pong{}; },
-      [&state](Appoint& appointment) { state.appoint(std::move(appointment)); },
+      [&state](AssignRun& run) { state.assign(std::move(run)); },
   };
 }
 

@@ -1,4 +1,4 @@
-#include "actors/cluster/lobby.hpp"
+#include "actors/cluster/rendezvous_host.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -17,25 +17,26 @@ constexpr Duration kNextNotice = std::chrono::seconds(30);
 
 }  // namespace
 
-void LobbyState::init(LobbyActor::stateful_pointer<LobbyState> self, LobbyConfig config) {
+void RendezvousState::init(RendezvousActor::stateful_pointer<RendezvousState> self,
+                           RendezvousConfig config) {
   self_ = self;
   config_ = std::move(config);
   self_->monitor(config_.supervisor);
-  self_->delayed_send(LobbyActor{self_}, config_.patience, JoinDeadline{false});
-  self_->delayed_send(LobbyActor{self_}, kFirstNotice, JoinNotice{});
+  self_->delayed_send(RendezvousActor{self_}, config_.patience, JoinDeadline{false});
+  self_->delayed_send(RendezvousActor{self_}, kFirstNotice, JoinNotice{});
 }
 
 // ---- joining ----
 
-Welcome LobbyState::refusal(const Error& error) {
-  Welcome welcome;
-  welcome.refused = true;
-  welcome.error = error;
-  return welcome;
+Admission RendezvousState::refusal(const Error& error) {
+  Admission admission;
+  admission.refused = true;
+  admission.error = error;
+  return admission;
 }
 
-caf::result<Welcome> LobbyState::on_join(Join& join) {
-  Answer answer = self_->make_response_promise<Welcome>();
+caf::result<Admission> RendezvousState::on_join(Join& join) {
+  Answer answer = self_->make_response_promise<Admission>();
   if (const auto belongs = check_membership(join); !belongs) {
     ignore("refused: " + belongs.error().message);
     answer.deliver(refusal(belongs.error()));
@@ -47,23 +48,23 @@ caf::result<Welcome> LobbyState::on_join(Join& join) {
     if (!begun_) refuse_all(checked.error());
     return answer;
   }
-  if (join.deputy) self_->monitor(join.deputy);
-  guests_.emplace(process, Guest{std::move(join), answer});
-  spdlog::debug("process {} has joined from {}: {} of {}", process, guests_.at(process).join.host,
-                guests_.size(), config_.processes);
-  if (static_cast<std::int32_t>(guests_.size()) == config_.processes) welcome_all();
+  if (join.agent) self_->monitor(join.agent);
+  participants_.emplace(process, Participant{std::move(join), answer});
+  spdlog::debug("process {} has joined from {}: {} of {}", process,
+                participants_.at(process).join.host, participants_.size(), config_.processes);
+  if (static_cast<std::int32_t>(participants_.size()) == config_.processes) admit_all();
   return answer;
 }
 
-std::string LobbyState::name_of(const Join& join) {
+std::string RendezvousState::name_of(const Join& join) {
   return "process " + std::to_string(join.process) + " on " + join.host;
 }
 
-bool LobbyState::proves(const Join& join) const {
+bool RendezvousState::proves(const Join& join) const {
   return equal_secrets(join.proof, proof_of_join(config_.secret, join));
 }
 
-Expected<void> LobbyState::check_membership(const Join& join) const {
+Expected<void> RendezvousState::check_membership(const Join& join) const {
   if (auto sane = check(join); !sane) return sane;
   const std::string who = name_of(join);
   if (!config_.secret.empty()) {
@@ -86,7 +87,7 @@ Expected<void> LobbyState::check_membership(const Join& join) const {
   return {};
 }
 
-Expected<void> LobbyState::check_member(const Join& join) const {
+Expected<void> RendezvousState::check_member(const Join& join) const {
   const std::string who = name_of(join);
   if (begun_)
     return bad_input(who + " comes too late: the run has begun with all its " +
@@ -98,7 +99,7 @@ Expected<void> LobbyState::check_member(const Join& join) const {
   if (join.version != config_.version)
     return bad_input(who + " runs version " + join.version + ", process 0 version " +
                      config_.version + ": install the same everywhere");
-  if (const auto other = guests_.find(join.process); other != guests_.end())
+  if (const auto other = participants_.find(join.process); other != participants_.end())
     return bad_input("process " + std::to_string(join.process) + " was started twice, on " +
                      other->second.join.host + " and " + join.host +
                      ": give each process a rank of its own");
@@ -111,7 +112,7 @@ Expected<void> LobbyState::check_member(const Join& join) const {
   return {};
 }
 
-Expected<void> LobbyState::check_identity(const Join& join) const {
+Expected<void> RendezvousState::check_identity(const Join& join) const {
   std::set<std::string> keys;
   for (const auto* identity : {&config_.identity, &join.identity})
     for (const auto& [key, value] : *identity) keys.insert(key);
@@ -129,41 +130,42 @@ Expected<void> LobbyState::check_identity(const Join& join) const {
   return {};
 }
 
-Welcome LobbyState::welcome_for(const Welcome& all, const Join& join) const {
-  Welcome welcome = all;
+Admission RendezvousState::admission_for(const Admission& all, const Join& join) const {
+  Admission admission = all;
   if (!config_.secret.empty())
-    welcome.proof = proof_of_welcome(config_.secret, join.nonce, welcome);
-  return welcome;
+    admission.proof = proof_of_admission(config_.secret, join.nonce, admission);
+  return admission;
 }
 
-void LobbyState::ignore(const std::string& what) {
+void RendezvousState::ignore(const std::string& what) {
   if (const auto more = refusals_.admit()) spdlog::warn("{}{}", what, *more);
 }
 
-void LobbyState::welcome_all() {
-  Welcome welcome;
-  for (const auto& [process, guest] : guests_) {
-    welcome.hosts.push_back(guest.join.host);
-    welcome.addresses.push_back(guest.join.address);
+void RendezvousState::admit_all() {
+  Admission admission;
+  for (const auto& [process, participant] : participants_) {
+    admission.hosts.push_back(participant.join.host);
+    admission.addresses.push_back(participant.join.address);
   }
-  welcome.out = config_.out;
-  welcome.supervisor = config_.supervisor;
-  welcome.validates = static_cast<bool>(config_.evaluator);
-  welcome.evaluator = config_.evaluator;
-  welcome.nonce = random_hex(kNonceBytes);
-  for (auto& [process, guest] : guests_) guest.answer.deliver(welcome_for(welcome, guest.join));
-  welcomed_ = true;
-  self_->delayed_send(LobbyActor{self_}, config_.patience, JoinDeadline{true});
+  admission.out = config_.out;
+  admission.supervisor = config_.supervisor;
+  admission.validates = static_cast<bool>(config_.evaluator);
+  admission.evaluator = config_.evaluator;
+  admission.nonce = random_hex(kNonceBytes);
+  for (auto& [process, participant] : participants_)
+    participant.answer.deliver(admission_for(admission, participant.join));
+  admitted_ = true;
+  self_->delayed_send(RendezvousActor{self_}, config_.patience, JoinDeadline{true});
 }
 
 // Once: the first reason counts.
-void LobbyState::refuse_all(const Error& error) {
+void RendezvousState::refuse_all(const Error& error) {
   if (std::exchange(refused_, true)) return;
-  for (auto& [process, guest] : guests_) {
-    if (!welcomed_) {
-      guest.answer.deliver(refusal(error));
-    } else if (guest.join.deputy) {
-      self_->send(guest.join.deputy, RunEnded{true, error, false, ""});
+  for (auto& [process, participant] : participants_) {
+    if (!admitted_) {
+      participant.answer.deliver(refusal(error));
+    } else if (participant.join.agent) {
+      self_->send(participant.join.agent, RunEnded{true, error, false, ""});
     }
   }
   self_->send(config_.supervisor, RankFailed{error});
@@ -171,15 +173,16 @@ void LobbyState::refuse_all(const Error& error) {
 
 // ---- connecting ----
 
-void LobbyState::on_ready(Ready& ready) {
+void RendezvousState::on_ready(Ready& ready) {
   if (refused_ || begun_) return;
-  const auto guest = guests_.find(ready.process);
-  if (guest == guests_.end() || !equal_secrets(guest->second.join.nonce, ready.nonce))
+  const auto participant = participants_.find(ready.process);
+  if (participant == participants_.end() ||
+      !equal_secrets(participant->second.join.nonce, ready.nonce))
     return ignore("ignored an unauthenticated message for process " +
                   std::to_string(ready.process));
-  const std::string who = name_of(guest->second.join);
+  const std::string who = name_of(participant->second.join);
   if (ready.failed) return refuse_all(ready.error);
-  if (!welcomed_ || ready_.count(ready.process) > 0)
+  if (!admitted_ || ready_.count(ready.process) > 0)
     return ignore(who + " is ready out of turn; ignored");
   const std::int32_t expected = config_.peers.at(static_cast<std::size_t>(ready.process));
   const bool all = std::all_of(ready.peers.begin(), ready.peers.end(),
@@ -191,12 +194,12 @@ void LobbyState::on_ready(Ready& ready) {
   if (static_cast<std::int32_t>(ready_.size()) == config_.processes) begin_run();
 }
 
-void LobbyState::begin_run() {
+void RendezvousState::begin_run() {
   BeginRun crew;
   for (auto& [process, ready] : ready_)
     for (PeerActor& peer : ready.peers) crew.peers.push_back(std::move(peer));
-  for (auto& [process, guest] : guests_)
-    if (guest.join.deputy) crew.deputies.push_back(guest.join.deputy);
+  for (auto& [process, participant] : participants_)
+    if (participant.join.agent) crew.agents.push_back(participant.join.agent);
   crew.evaluator = config_.evaluator;
   crew.writer = config_.writer;
   crew.tracer = config_.tracer;
@@ -207,54 +210,56 @@ void LobbyState::begin_run() {
 // ---- not in time ----
 
 // The supervisor watches the processes of a run that has begun.
-void LobbyState::on_down(const caf::down_msg& down) {
+void RendezvousState::on_down(const caf::down_msg& down) {
   if (down.source == config_.supervisor.address()) return self_->quit();
   if (begun_ || refused_) return;
-  const auto guest = std::find_if(guests_.begin(), guests_.end(), [&](const auto& entry) {
-    return entry.second.join.deputy && entry.second.join.deputy.address() == down.source;
-  });
-  if (guest == guests_.end()) return;
-  const std::string who = name_of(guest->second.join);
-  if (welcomed_)
+  const auto participant =
+      std::find_if(participants_.begin(), participants_.end(), [&](const auto& entry) {
+        return entry.second.join.agent && entry.second.join.agent.address() == down.source;
+      });
+  if (participant == participants_.end()) return;
+  const std::string who = name_of(participant->second.join);
+  if (admitted_)
     return refuse_all({Errc::peer_down, who + " ended before training began, or cannot be reached "
                                               "any more; its own output says why"});
   spdlog::warn("{} has joined and is gone: waiting for it to come again", who);
-  guest->second.answer.deliver(refusal({Errc::peer_down, who + " is gone"}));
-  guests_.erase(guest);
+  participant->second.answer.deliver(refusal({Errc::peer_down, who + " is gone"}));
+  participants_.erase(participant);
 }
 
 // People see why nothing happens.
-void LobbyState::on_notice() {
+void RendezvousState::on_notice() {
   if (refused_ || begun_) return;
-  const std::size_t there = welcomed_ ? ready_.size() : guests_.size();
+  const std::size_t there = admitted_ ? ready_.size() : participants_.size();
   spdlog::warn("waiting for {} of {} processes ({}) {} {}",
                static_cast<std::size_t>(config_.processes) - there, config_.processes, missing(),
-               welcomed_ ? "to connect to the others, process 0 is at" : "to join at",
+               admitted_ ? "to connect to the others, process 0 is at" : "to join at",
                config_.where);
-  self_->delayed_send(LobbyActor{self_}, kNextNotice, JoinNotice{});
+  self_->delayed_send(RendezvousActor{self_}, kNextNotice, JoinNotice{});
 }
 
-void LobbyState::on_deadline(JoinDeadline deadline) {
-  if (refused_ || begun_ || deadline.connecting != welcomed_) return;
-  const bool late = welcomed_ ? static_cast<std::int32_t>(ready_.size()) < config_.processes
-                              : static_cast<std::int32_t>(guests_.size()) < config_.processes;
+void RendezvousState::on_deadline(JoinDeadline deadline) {
+  if (refused_ || begun_ || deadline.connecting != admitted_) return;
+  const bool late = admitted_ ? static_cast<std::int32_t>(ready_.size()) < config_.processes
+                              : static_cast<std::int32_t>(participants_.size()) < config_.processes;
   if (!late) return;
   const auto seconds = std::to_string(static_cast<int>(to_seconds(config_.patience)));
   refuse_all({Errc::timeout, "process " + missing() +
-                                 (welcomed_ ? " did not connect" : " did not join") + " within " +
+                                 (admitted_ ? " did not connect" : " did not join") + " within " +
                                  seconds + " s: is it started, and can it reach process 0?"});
 }
 
-std::string LobbyState::missing() const {
+std::string RendezvousState::missing() const {
   std::string list;
   for (std::int32_t process = 0; process < config_.processes; ++process)
-    if (welcomed_ ? ready_.count(process) == 0 : guests_.count(process) == 0)
+    if (admitted_ ? ready_.count(process) == 0 : participants_.count(process) == 0)
       list += (list.empty() ? "" : ", ") + std::to_string(process);
   return list;
 }
 
-LobbyActor::behavior_type lobby(LobbyActor::stateful_pointer<LobbyState> self, LobbyConfig config) {
-  LobbyState& state = self->state;
+RendezvousActor::behavior_type rendezvous_host(
+    RendezvousActor::stateful_pointer<RendezvousState> self, RendezvousConfig config) {
+  RendezvousState& state = self->state;
   state.init(self, std::move(config));
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
   return {

@@ -1,5 +1,5 @@
-// What processes hear when they come together for a run.
-#include "actors/cluster/lobby.hpp"
+// What the rendezvous answers to the processes of a run.
+#include "actors/cluster/rendezvous_host.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,18 +12,18 @@
 #include "actors/run/runtime.hpp"
 
 namespace grapevine {
-namespace lobby_test {
+namespace rendezvous_host_test {
 
 constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 
-// Stands for the supervisor: keeps what the lobby tells it.
+// A supervisor that keeps the messages of the rendezvous.
 struct Told {
   std::promise<std::size_t> crew;  // its peers
   std::promise<Error> failed;
 };
 
 SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_ptr<Told> told) {
-  return {[told](BeginRun& crew) { told->crew.set_value(crew.deputies.size()); },
+  return {[told](BeginRun& crew) { told->crew.set_value(crew.agents.size()); },
           [](const StepReport&) {},
           [](RankFinished) {},
           [](RankSnapshot&) {},
@@ -37,25 +37,25 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](Watchdog) {},
           [](CollectAgain) {},
           [](const TraceClosed&) {},
-          [](Farewell) {},
+          [](ProcessClosed) {},
           [](const LinkLost&) {},
           [](AskAgain) {},
           [](const SnapshotRefused&) {}};
 }
 
-// Stands for a process: hears that the run has ended.
-DeputyActor::behavior_type stand_in(DeputyActor::pointer) {
+// The agent of a process; ignores the end of the run.
+ProcessAgentActor::behavior_type stand_in(ProcessAgentActor::pointer) {
   return {[](const RunEnded&) {},     [](const TraceClosed&) {}, [](StopRequested) {},
           [](CheckpointRequested) {}, [](const ResumeFrom&) {},  [](ProcessLost) {},
           [](Ping) { return Pong{}; }};
 }
 
-class LobbyTest : public testing::Test {
+class RendezvousHostTest : public testing::Test {
  protected:
   void open(std::int32_t processes, Duration patience = std::chrono::seconds(50),
             const std::string& job = "") {
     supervisor_ = system_.spawn(listener, told_);
-    LobbyConfig config;
+    RendezvousConfig config;
     config.processes = processes;
     config.peers.assign(static_cast<std::size_t>(processes), 0);
     config.where = "here:1";
@@ -67,7 +67,7 @@ class LobbyTest : public testing::Test {
     config.out = "runs/x";
     config.patience = patience;
     config.supervisor = supervisor_;
-    lobby_ = system_.spawn(lobby, config);
+    rendezvous_ = system_.spawn(rendezvous_host, config);
   }
 
   Join join(std::int32_t process, std::int32_t processes = 3) {
@@ -80,7 +80,7 @@ class LobbyTest : public testing::Test {
     join.host = "host" + std::to_string(process);
     join.address = "address" + std::to_string(process);
     join.nonce = "nonce" + std::to_string(process);
-    if (process != 0) join.deputy = deputies_.emplace_back(system_.spawn(stand_in));
+    if (process != 0) join.agent = agents_.emplace_back(system_.spawn(stand_in));
     return proven(std::move(join));
   }
   Join proven(Join join) const {
@@ -93,34 +93,35 @@ class LobbyTest : public testing::Test {
     ready.nonce = "nonce" + std::to_string(process);
     return ready;
   }
-  // The answer to what should be sent away.
-  std::string refusal_of(const Join& stranger) {
-    const Welcome welcome = ask(stranger).get();
-    EXPECT_TRUE(welcome.refused);
-    return welcome.error.message;
+  // The error of a Join that must be refused.
+  std::string refusal_of(const Join& rejected) {
+    const Admission admission = ask(rejected).get();
+    EXPECT_TRUE(admission.refused);
+    return admission.error.message;
   }
-  // That the job of three starts as if nothing had been.
+  // The job of three processes starts as if nothing had happened.
   void expect_start() {
-    std::vector<std::future<Welcome>> asked;
+    std::vector<std::future<Admission>> asked;
     for (std::int32_t process = 0; process < 3; ++process) asked.push_back(ask(join(process)));
     for (auto& answer : asked) {
-      const Welcome welcome = answer.get();
-      EXPECT_FALSE(welcome.refused) << welcome.error.message;
+      const Admission admission = answer.get();
+      EXPECT_FALSE(admission.refused) << admission.error.message;
     }
-    for (std::int32_t process = 0; process < 3; ++process) caf::anon_send(lobby_, ready(process));
+    for (std::int32_t process = 0; process < 3; ++process)
+      caf::anon_send(rendezvous_, ready(process));
     auto crew = told_->crew.get_future();
     ASSERT_EQ(crew.wait_for(kDeadline), std::future_status::ready);
     EXPECT_EQ(crew.get(), 2U);
   }
 
-  // The lobby answers all at once: each process asks from a thread of its own.
-  std::future<Welcome> ask(Join join) {
+  // The rendezvous answers all at once: each process asks from a thread of its own.
+  std::future<Admission> ask(Join join) {
     return std::async(std::launch::async, [this, join]() mutable {
       caf::scoped_actor self{system_};
-      Welcome result;
+      Admission result;
       result.error.message = "no answer";
-      self->request(lobby_, kDeadline, std::move(join))
-          .receive([&](Welcome& welcome) { result = welcome; }, [](const caf::error&) {});
+      self->request(rendezvous_, kDeadline, std::move(join))
+          .receive([&](Admission& admission) { result = admission; }, [](const caf::error&) {});
       return result;
     });
   }
@@ -134,37 +135,38 @@ class LobbyTest : public testing::Test {
   void TearDown() override {
     caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
     supervisor_ = SupervisorActor{};
-    for (const DeputyActor& deputy : deputies_)
-      caf::anon_send_exit(deputy, caf::exit_reason::user_shutdown);
-    deputies_.clear();
-    lobby_ = LobbyActor{};
+    for (const ProcessAgentActor& agent : agents_)
+      caf::anon_send_exit(agent, caf::exit_reason::user_shutdown);
+    agents_.clear();
+    rendezvous_ = RendezvousActor{};
   }
 
   caf::actor_system_config config_;
   caf::actor_system system_{config_};
   std::shared_ptr<Told> told_ = std::make_shared<Told>();
   SupervisorActor supervisor_;
-  LobbyActor lobby_;
-  std::vector<DeputyActor> deputies_;
+  RendezvousActor rendezvous_;
+  std::vector<ProcessAgentActor> agents_;
   std::string secret_;
 };
 
-TEST_F(LobbyTest, WelcomesAllOnceAllAreThere) {
+TEST_F(RendezvousHostTest, AdmitsAllOnceAllHaveJoined) {
   open(3);
-  std::vector<std::future<Welcome>> asked;
+  std::vector<std::future<Admission>> asked;
   for (const std::int32_t process : {2, 0, 1}) asked.push_back(ask(join(process)));
   for (auto& answer : asked) {
-    const Welcome welcome = answer.get();
-    EXPECT_FALSE(welcome.refused) << welcome.error.message;
-    EXPECT_EQ(welcome.hosts, (std::vector<std::string>{"host0", "host1", "host2"}));
-    EXPECT_EQ(welcome.addresses, (std::vector<std::string>{"address0", "address1", "address2"}));
-    EXPECT_EQ(welcome.out, "runs/x");
+    const Admission admission = answer.get();
+    EXPECT_FALSE(admission.refused) << admission.error.message;
+    EXPECT_EQ(admission.hosts, (std::vector<std::string>{"host0", "host1", "host2"}));
+    EXPECT_EQ(admission.addresses, (std::vector<std::string>{"address0", "address1", "address2"}));
+    EXPECT_EQ(admission.out, "runs/x");
   }
-  for (std::int32_t process = 0; process < 3; ++process) caf::anon_send(lobby_, ready(process));
+  for (std::int32_t process = 0; process < 3; ++process)
+    caf::anon_send(rendezvous_, ready(process));
   auto crew = told_->crew.get_future();
   ASSERT_EQ(crew.wait_for(kDeadline), std::future_status::ready);
   // Who comes after the beginning is sent away and disturbs nobody.
-  const Welcome late = ask(join(1)).get();
+  const Admission late = ask(join(1)).get();
   EXPECT_TRUE(late.refused);
   EXPECT_NE(late.error.message.find("comes too late"), std::string::npos) << late.error.message;
 }
@@ -175,7 +177,7 @@ struct Case {
 };
 
 // A process that knows the job's secret, or that the launcher counts to it, is of this job.
-TEST_F(LobbyTest, WhatIsWrongWithOneIsToldToAll) {
+TEST_F(RendezvousHostTest, WhatIsWrongWithOneIsToldToAll) {
   const std::vector<Case> cases = {
       {[](Join& j) { j.process = 0; }, "process 0 was started twice"},
       {[](Join& j) { j.process = 7; }, "does not fit a job of 3 processes"},
@@ -194,14 +196,14 @@ TEST_F(LobbyTest, WhatIsWrongWithOneIsToldToAll) {
       Join spoilt = join(1);
       spoilt.job = job;
       c.spoil(spoilt);
-      auto first = self->request(lobby_, kDeadline, join(0));
-      auto second = self->request(lobby_, kDeadline, proven(std::move(spoilt)));
+      auto first = self->request(rendezvous_, kDeadline, join(0));
+      auto second = self->request(rendezvous_, kDeadline, proven(std::move(spoilt)));
       for (auto* answer : {&first, &second})
         answer->receive(
-            [&](Welcome& welcome) {
-              EXPECT_TRUE(welcome.refused);
-              EXPECT_NE(welcome.error.message.find(c.expected), std::string::npos)
-                  << welcome.error.message;
+            [&](Admission& admission) {
+              EXPECT_TRUE(admission.refused);
+              EXPECT_NE(admission.error.message.find(c.expected), std::string::npos)
+                  << admission.error.message;
             },
             [](const caf::error&) { ADD_FAILURE() << "no answer"; });
       EXPECT_NE(told_error().message.find(c.expected), std::string::npos);
@@ -210,7 +212,7 @@ TEST_F(LobbyTest, WhatIsWrongWithOneIsToldToAll) {
 }
 
 // Without a secret, and where no launcher says more, options count as a mistake of this job's.
-TEST_F(LobbyTest, OtherOptionsOfAProcessOfThisSizeEndTheStart) {
+TEST_F(RendezvousHostTest, OtherOptionsOfAProcessOfThisSizeEndTheStart) {
   open(3);
   auto head = ask(join(0));
   Join other = join(1);
@@ -220,7 +222,7 @@ TEST_F(LobbyTest, OtherOptionsOfAProcessOfThisSizeEndTheStart) {
   EXPECT_NE(told_error().message.find("lr = 0.2"), std::string::npos);
 }
 
-TEST_F(LobbyTest, AProcessOfAnotherJobDisturbsNobody) {
+TEST_F(RendezvousHostTest, AProcessOfAnotherJobDisturbsNobody) {
   const std::vector<Case> cases = {
       {[](Join& j) { j.version = "2"; }, "runs version 2"},
       {[](Join& j) { j.processes = 2; }, "does not fit a job of 3 processes"},
@@ -229,62 +231,62 @@ TEST_F(LobbyTest, AProcessOfAnotherJobDisturbsNobody) {
       {[](Join& j) { j.job = "SLURM 8"; }, "belongs to another job"},
       {[](Join& j) { j.proof = "something"; }, "belongs to another job"},
       {[](Join& j) { j.user = 1, j.identity["lr"] = "0.2"; }, "belongs to another job"},
-      {[](Join& j) { j.deputy = DeputyActor{}; }, "without its own actor"},
+      {[](Join& j) { j.agent = ProcessAgentActor{}; }, "without its own actor"},
       {[](Join& j) { j.host = "a\nb"; }, "an invalid text"},
       {[](Join& j) { j.version = std::string(5000, 'x'); }, "an invalid text"},
       {[](Join& j) { j.identity["lr"] = "0.1\n"; }, "an invalid text"},
       {[](Join& j) { j.identity[std::string(5000, 'x')] = "1"; }, "an invalid text"}};
   open(3, std::chrono::seconds(50), "SLURM 7");
   for (const Case& c : cases) {
-    Join stranger = join(1);
-    c.spoil(stranger);
-    const std::string said = refusal_of(stranger);
+    Join rejected = join(1);
+    c.spoil(rejected);
+    const std::string said = refusal_of(rejected);
     EXPECT_NE(said.find(c.expected), std::string::npos) << said;
   }
   expect_start();
 }
 
-TEST_F(LobbyTest, WhoDoesNotKnowTheSecretDisturbsNobody) {
+TEST_F(RendezvousHostTest, WhoDoesNotKnowTheSecretDisturbsNobody) {
   secret_ = "the job's own";
   open(3);
   for (const std::string& proof :
        {std::string(), std::string(64, '0'), proof_of_join("another", join(1)),
         proof_of_join(secret_, join(2))}) {
-    Join stranger = join(1);
-    stranger.proof = proof;
-    EXPECT_NE(refusal_of(stranger).find("does not know the secret"), std::string::npos);
+    Join rejected = join(1);
+    rejected.proof = proof;
+    EXPECT_NE(refusal_of(rejected).find("does not know the secret"), std::string::npos);
   }
   expect_start();
 }
 
-TEST_F(LobbyTest, TheHeadProvesThatItKnowsTheSecret) {
+TEST_F(RendezvousHostTest, TheHeadProvesThatItKnowsTheSecret) {
   secret_ = "the job's own";
   open(1);
-  const Welcome welcome = ask(join(0, 1)).get();
-  EXPECT_EQ(welcome.proof, proof_of_welcome(secret_, "nonce0", welcome));
-  EXPECT_NE(welcome.proof, proof_of_welcome(secret_, "nonce1", welcome));
-  EXPECT_NE(welcome.proof, proof_of_welcome("guess", "nonce0", welcome));
+  const Admission admission = ask(join(0, 1)).get();
+  EXPECT_EQ(admission.proof, proof_of_admission(secret_, "nonce0", admission));
+  EXPECT_NE(admission.proof, proof_of_admission(secret_, "nonce1", admission));
+  EXPECT_NE(admission.proof, proof_of_admission("guess", "nonce0", admission));
 }
 
 // Killed while others are still to come: its launcher may start it again.
-TEST_F(LobbyTest, AProcessThatDiesEarlyIsReplacedByASecondOne) {
+TEST_F(RendezvousHostTest, AProcessThatDiesEarlyIsReplacedByASecondOne) {
   open(3);
   const Join first = join(1);
   auto lost = ask(first);
-  caf::anon_send_exit(first.deputy, caf::exit_reason::kill);
-  // Its request ends with its place in the lobby.
+  caf::anon_send_exit(first.agent, caf::exit_reason::kill);
+  // Its request ends with its participation.
   lost.get();
   expect_start();
 }
 
-TEST_F(LobbyTest, AProcessThatDiesAfterAllHaveJoinedEndsTheStart) {
+TEST_F(RendezvousHostTest, AProcessThatDiesAfterAllHaveJoinedEndsTheStart) {
   open(2);
   auto head = ask(join(0, 2));
   const Join other = join(1, 2);
   auto answer = ask(other);
   EXPECT_FALSE(head.get().refused);
   EXPECT_FALSE(answer.get().refused);
-  caf::anon_send_exit(other.deputy, caf::exit_reason::kill);
+  caf::anon_send_exit(other.agent, caf::exit_reason::kill);
   const Error error = told_error();
   EXPECT_EQ(error.code, Errc::peer_down);
   EXPECT_NE(error.message.find("process 1 on host1 ended before training began"), std::string::npos)
@@ -292,55 +294,56 @@ TEST_F(LobbyTest, AProcessThatDiesAfterAllHaveJoinedEndsTheStart) {
 }
 
 // Somebody else cannot speak for a process.
-TEST_F(LobbyTest, OnlyWhoJoinedIsReadyOrGivesUp) {
+TEST_F(RendezvousHostTest, OnlyWhoJoinedIsReadyOrGivesUp) {
   open(3);
   for (const std::int32_t process : {-1, 0, 1, 3, 1 << 30}) {
     Ready forged = ready(process);
     forged.failed = true;
     forged.error = {Errc::failed, "forged"};
-    caf::anon_send(lobby_, forged);
+    caf::anon_send(rendezvous_, forged);
   }
-  std::vector<std::future<Welcome>> asked;
+  std::vector<std::future<Admission>> asked;
   for (std::int32_t process = 0; process < 3; ++process) asked.push_back(ask(join(process)));
   for (auto& answer : asked) EXPECT_FALSE(answer.get().refused);
   for (const std::int32_t process : {-1, 0, 1, 3, 1 << 30}) {
     Ready forged = ready(process);
     forged.nonce = "guessed";
     forged.failed = true;
-    caf::anon_send(lobby_, forged);
+    caf::anon_send(rendezvous_, forged);
   }
-  for (std::int32_t process = 0; process < 3; ++process) caf::anon_send(lobby_, ready(process));
+  for (std::int32_t process = 0; process < 3; ++process)
+    caf::anon_send(rendezvous_, ready(process));
   auto crew = told_->crew.get_future();
   ASSERT_EQ(crew.wait_for(kDeadline), std::future_status::ready);
 }
 
-TEST_F(LobbyTest, AProcessThatBringsTooManyOrTooFewRanksEndsTheStart) {
+TEST_F(RendezvousHostTest, AProcessThatBringsTooManyOrTooFewRanksEndsTheStart) {
   open(2);
   auto head = ask(join(0, 2)), other = ask(join(1, 2));
   EXPECT_FALSE(head.get().refused);
   EXPECT_FALSE(other.get().refused);
   Ready wrong = ready(1);
   wrong.peers.resize(1);
-  caf::anon_send(lobby_, wrong);
+  caf::anon_send(rendezvous_, wrong);
   EXPECT_NE(told_error().message.find("process 1 on host1 has 1 ranks instead of 0"),
             std::string::npos);
 }
 
-TEST_F(LobbyTest, NamesWhoDoesNotCome) {
+TEST_F(RendezvousHostTest, NamesWhoDoesNotCome) {
   open(4, std::chrono::milliseconds(200));
   auto first = ask(join(0, 4));
   auto second = ask(join(2, 4));
   for (auto* answer : {&first, &second}) {
-    const Welcome welcome = answer->get();
-    EXPECT_TRUE(welcome.refused);
-    EXPECT_NE(welcome.error.message.find("process 1, 3 did not join"), std::string::npos)
-        << welcome.error.message;
+    const Admission admission = answer->get();
+    EXPECT_TRUE(admission.refused);
+    EXPECT_NE(admission.error.message.find("process 1, 3 did not join"), std::string::npos)
+        << admission.error.message;
   }
   EXPECT_EQ(told_error().code, Errc::timeout);
 }
 
 // The time for connecting begins where that for joining ends.
-TEST_F(LobbyTest, TheDeadlineOfJoiningIsNotThatOfConnecting) {
+TEST_F(RendezvousHostTest, TheDeadlineOfJoiningIsNotThatOfConnecting) {
   for (const bool connecting : {false, true}) {
     SCOPED_TRACE(connecting);
     told_ = std::make_shared<Told>();
@@ -349,9 +352,9 @@ TEST_F(LobbyTest, TheDeadlineOfJoiningIsNotThatOfConnecting) {
     auto second = ask(join(1, 2));
     EXPECT_FALSE(first.get().refused);
     EXPECT_FALSE(second.get().refused);
-    caf::anon_send(lobby_, ready(0));
-    caf::anon_send(lobby_, JoinDeadline{connecting});
-    caf::anon_send(lobby_, ready(1));
+    caf::anon_send(rendezvous_, ready(0));
+    caf::anon_send(rendezvous_, JoinDeadline{connecting});
+    caf::anon_send(rendezvous_, ready(1));
     if (connecting)
       EXPECT_NE(told_error().message.find("process 1 did not connect"), std::string::npos);
     else
@@ -360,7 +363,7 @@ TEST_F(LobbyTest, TheDeadlineOfJoiningIsNotThatOfConnecting) {
   }
 }
 
-TEST_F(LobbyTest, NamesWhoCannotConnect) {
+TEST_F(RendezvousHostTest, NamesWhoCannotConnect) {
   open(2);
   auto first = ask(join(0, 2));
   auto second = ask(join(1, 2));
@@ -369,9 +372,9 @@ TEST_F(LobbyTest, NamesWhoCannotConnect) {
   Ready failed = ready(1);
   failed.failed = true;
   failed.error = {Errc::timeout, "process 1 cannot reach process 0"};
-  caf::anon_send(lobby_, failed);
+  caf::anon_send(rendezvous_, failed);
   EXPECT_EQ(told_error().message, "process 1 cannot reach process 0");
 }
 
-}  // namespace lobby_test
+}  // namespace rendezvous_host_test
 }  // namespace grapevine

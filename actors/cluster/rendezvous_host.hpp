@@ -1,4 +1,4 @@
-// Lobby: where the processes of a run find each other before it begins.
+// RendezvousHost: where the processes of a run find each other before it begins.
 #pragma once
 #include <map>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace grapevine {
 
-struct LobbyConfig {
+struct RendezvousConfig {
   std::int32_t processes = 1;
   std::vector<std::int32_t> peers;  // by process: the number of its ranks
   std::string where;                // host:port, for messages
@@ -37,20 +37,20 @@ struct LobbyConfig {
 // proves that it knows the job's secret. Where the job has none, it belongs by its launcher's name
 // for the job; where that does not say either, unless it is of another version, another number of
 // processes, or another user's with other options.
-class LobbyState {
+class RendezvousState {
  public:
-  const char* name = "lobby";
+  const char* name = "rendezvous_host";
 
-  void init(LobbyActor::stateful_pointer<LobbyState> self, LobbyConfig config);
-  caf::result<Welcome> on_join(Join& join);
+  void init(RendezvousActor::stateful_pointer<RendezvousState> self, RendezvousConfig config);
+  caf::result<Admission> on_join(Join& join);
   void on_ready(Ready& ready);
   void on_deadline(JoinDeadline deadline);
   void on_notice();
   void on_down(const caf::down_msg& down);
 
  private:
-  using Answer = caf::typed_response_promise<Welcome>;
-  struct Guest {
+  using Answer = caf::typed_response_promise<Admission>;
+  struct Participant {
     Join join;
     Answer answer;
   };
@@ -62,24 +62,25 @@ class LobbyState {
   Expected<void> check_identity(const Join& join) const;
   static std::string name_of(const Join& join);
   bool proves(const Join& join) const;
-  Welcome welcome_for(const Welcome& all, const Join& join) const;
+  Admission admission_for(const Admission& all, const Join& join) const;
   void ignore(const std::string& what);
-  void welcome_all();
+  void admit_all();
   void refuse_all(const Error& error);
-  static Welcome refusal(const Error& error);
+  static Admission refusal(const Error& error);
   void begin_run();
   std::string missing() const;
 
-  LobbyActor::stateful_pointer<LobbyState> self_ = nullptr;
-  LobbyConfig config_;
-  std::map<std::int32_t, Guest> guests_;  // by process
+  RendezvousActor::stateful_pointer<RendezvousState> self_ = nullptr;
+  RendezvousConfig config_;
+  std::map<std::int32_t, Participant> participants_;  // by process
   std::map<std::int32_t, Ready> ready_;
   LogLimit refusals_;
-  bool welcomed_ = false;
+  bool admitted_ = false;
   bool begun_ = false;
   bool refused_ = false;
 };
 
-LobbyActor::behavior_type lobby(LobbyActor::stateful_pointer<LobbyState> self, LobbyConfig config);
+RendezvousActor::behavior_type rendezvous_host(
+    RendezvousActor::stateful_pointer<RendezvousState> self, RendezvousConfig config);
 
 }  // namespace grapevine
