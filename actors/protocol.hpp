@@ -1,4 +1,4 @@
-// What actors say to each other, and their typed interfaces. Messages with an inspect() cross
+// The messages between actors, and their typed interfaces. Messages with an inspect() cross
 // processes; the others stay inside one.
 #pragma once
 #include <cstdint>
@@ -27,8 +27,8 @@ struct StartTraining {};
 struct TimerFired {
   TimerId id = 0;
 };
-// From the transport, which knows what had arrived before; from the supervisor only where a rank's
-// actor has died and its process has not.
+// From the transport, after the messages that had arrived before; from the supervisor only where a
+// rank's actor has died and its process has not.
 struct PeerLost {
   Rank peer = 0;
   std::string reason;  // why the link to it broke; empty: it left, or the supervisor knows
@@ -37,7 +37,7 @@ struct PeerLost {
 struct TakeSnapshot {
   std::int64_t id = 0;
 };
-// Answer with a RankReport; without the model only to see whether messages are still on their way.
+// Answer with a RankReport; without the model only to check whether messages are still in flight.
 struct Collect {
   bool with_model = true;
 };
@@ -47,10 +47,10 @@ struct Collect {
 // A step is done. Times in seconds; NaN: not measured.
 struct StepReport {
   Rank rank = 0;
-  Step step = 0;               // the step just finished, from 0
-  double epoch = 0;            // in which it began, by this rank's own steps
-  double epochs_done = 0;      // by the clock of the algorithm, after it
-  double time_s = 0;           // of training, also before a checkpoint that it went on from
+  Step step = 0;           // the step just finished, from 0
+  double epoch = 0;        // in which it began, by this rank's own steps
+  double epochs_done = 0;  // by the clock of the algorithm, after it
+  double time_s = 0;  // of training, including the time before a checkpoint that it resumed from
   double batch_time_s = 0;     // since this rank's last step
   double exchange_time_s = 0;  // of it, waiting for other ranks
   double data_time_s = 0;      // of it, the worker waiting for its batch
@@ -86,7 +86,7 @@ struct RankReport {
   std::vector<double> step_seconds;  // of its steps, or a sample of them: see StepTimes
   StateDict measures;                // of its role
 };
-// A rank cannot go on.
+// A rank cannot continue.
 struct RankFailed {
   Error error;  // names the rank
 };
@@ -119,7 +119,7 @@ struct CollectAgain {};
 struct AskAgain {
   std::int32_t process = 0;
 };
-// A validation has got on by a batch, or the writing of a checkpoint by a rank.
+// A validation has finished a batch, or a checkpoint the file of a rank.
 struct Progress {};
 
 // ---- to the Evaluator, CheckpointWriter and Tracer ----
@@ -143,7 +143,7 @@ struct TraceClosed {
   std::uint64_t hash = 0;
   std::uint64_t records = 0;
   std::string error;
-  std::uint64_t dropped = 0;  // records that were not taken: the disk was too slow
+  std::uint64_t dropped = 0;  // records that were dropped: the disk was too slow
 };
 
 // ---- between processes ----
@@ -155,16 +155,16 @@ struct RunEnded {
   bool interrupted = false;
   std::string checkpoint;  // the newest one written, or empty
 };
-// What --resume takes from now on: the run's folder once it has a checkpoint, before that the
+// The path for --resume from now on: the run's folder once it has a checkpoint, before that the
 // checkpoint that this run has resumed from.
 struct ResumeFrom {
   std::string path;
 };
-// That process is lost: its ranks are down.
+// The process is lost: its ranks are down.
 struct ProcessLost {
   std::int32_t process = 0;
 };
-// Whether a process lives, asked of its agent; and its answer.
+// Asks the agent of a process whether the process lives; and the answer.
 struct Ping {};
 struct Pong {};
 
@@ -181,17 +181,17 @@ using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>>;
 using CheckpointWriterActor = caf::typed_actor<caf::reacts_to<WriteCheckpoint>>;
 using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<CloseTrace>>;
 
-// Stands for the head's supervisor in every other process.
+// The agent of the head's supervisor in every other process.
 using ProcessAgentActor =
     caf::typed_actor<caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>,
                      caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>,
                      caf::reacts_to<ResumeFrom>, caf::reacts_to<ProcessLost>,
                      caf::replies_to<Ping>::with<Pong>>;
 
-// Whoever closes a trace.
+// The actor that closes a trace.
 using TraceOwner = caf::typed_actor<caf::reacts_to<TraceClosed>>;
 
-// Everybody is there: train.
+// All processes are connected: train.
 struct BeginRun {
   std::vector<PeerActor> peers;           // by rank
   std::vector<ProcessAgentActor> agents;  // of all other processes
@@ -210,11 +210,11 @@ using SupervisorActor = caf::typed_actor<
 
 // ---- rendezvous ----
 
-// A process reports for the run. Answered with Admission once all have, or once they cannot.
+// A process joins the run. Answered with Admission once all have joined, or with a refusal.
 struct Join {
   std::int32_t process = 0;
-  std::int32_t processes = 1;                   // of its job, as its launcher says
-  std::string job;                              // as its launcher calls it, or empty
+  std::int32_t processes = 1;                   // of its job, from its launcher
+  std::string job;                              // its launcher's name for it, or empty
   std::int64_t user = -1;                       // number of the user that runs it
   std::string version;                          // of the program
   std::map<std::string, std::string> identity;  // of the job: must be the same everywhere
@@ -245,9 +245,9 @@ struct Ready {
   std::vector<PeerActor> peers;  // its own, by rank
 };
 struct JoinDeadline {
-  bool connecting = false;  // of the second part: everybody has joined
+  bool connecting = false;  // of the second part, after all have joined
 };
-// Time to tell people who is waited for.
+// Time to report the missing processes to the user.
 struct JoinNotice {};
 
 using RendezvousActor =

@@ -23,8 +23,8 @@ caf::error bytes_of(Archive& archive, void* data, std::uint64_t size) {
   return size == 0 ? caf::error{} : archive.apply_raw(static_cast<std::size_t>(size), data);
 }
 
-// Bytes of the message that have come and were not read yet: what claims more is refused before
-// memory is taken for it.
+// Bytes of the message that have arrived and were not read yet: a field that claims more is refused
+// before memory is allocated for it.
 std::uint64_t remaining(caf::deserializer& source) {
   const auto* binary = dynamic_cast<caf::binary_deserializer*>(&source);
   return binary == nullptr ? CodecLimits{}.max_payload_bytes : binary->remaining();
@@ -45,8 +45,8 @@ caf::error refuse(const std::string& why) {
   return caf::sec::end_of_stream;
 }
 
-// What goes wrong here is the message's fault or that of memory, and must not end the thread: CAF
-// calls these functions without a try of its own.
+// An error here is one of the message or a lack of memory, and must not end the thread: CAF calls
+// these functions without a try of its own.
 template <class F>
 caf::error reading(F f) {
   try {
@@ -93,7 +93,8 @@ caf::error read_tensor(caf::deserializer& source, FrozenTensor& tensor) {
   std::vector<at::Tensor> payload;
   try {
     payload = allocate_payload(*decoded);
-  } catch (const std::exception&) {  // of the allocator: LibTorch has no other way to say so
+  } catch (const std::exception&) {  // of the allocator: LibTorch reports a lack of memory in no
+                                     // other way
     spdlog::error("no memory for a tensor of {} bytes from another process", bytes);
     return skip(source, bytes);  // the rest of the message names its sender
   }
@@ -200,7 +201,7 @@ caf::error inspect(caf::serializer& sink, Error& error) {
   return sink(code, error.message);
 }
 
-// One line, whoever wrote it.
+// One line, from any process.
 caf::error inspect(caf::deserializer& source, Error& error) {
   return reading([&]() -> caf::error {
     std::int32_t code = 0;

@@ -1,6 +1,6 @@
-// How the messages that cross processes are written: what CAF asks for, and no more. Tensors and
-// the states of checkpoints go as raw bytes with the codec's headers. Nothing is thrown, and no
-// memory is taken for bytes that have not come. A tensor for which there is no memory is read as an
+// The encoding of messages between processes, as CAF requires it. Tensors and the states of
+// checkpoints are raw bytes with the codec's headers. No function throws, and no memory is
+// allocated for bytes that have not arrived. A tensor for which there is no memory is read as an
 // empty one, a state with such a tensor as kUnreadable: actors/run/validate.hpp then names the
 // sender.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace grapevine {
 
-// CAF writes the length of a message in 32 bits; this leaves room for what stands beside tensors.
+// CAF writes the length of a message in 32 bits; this leaves room for the fields beside tensors.
 inline constexpr std::uint64_t kMostMessageBytes =
     (std::uint64_t{4} << 30) - (std::uint64_t{1} << 20);
 

@@ -29,12 +29,12 @@ Expected<void> LocalRanks::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
     return bad_input(what + " to a transport of " + std::to_string(placement_.world_size()) +
                      " ranks: use 0.." + std::to_string(placement_.world_size() - 1));
   if (!placement_.is_local(rank))
-    return bad_input(what + " here: it lives in process " +
+    return bad_input(what + " here: it is in process " +
                      std::to_string(placement_.process_of[checked(rank)]) + ", this is process " +
                      std::to_string(placement_.own_process));
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (down_[checked(rank)]) return bad_input(what + ": it has left, and ranks do not come back");
+    if (down_[checked(rank)]) return bad_input(what + ": it has left, and a rank cannot return");
     Mailbox& box = mailboxes_[checked(rank)];
     if (box.inbox != nullptr)
       return bad_input(what + ": it is attached already; give each process its own ranks");
@@ -78,7 +78,7 @@ bool LocalRanks::process_down(std::int32_t process, const std::string& reason) {
   return told;
 }
 
-// The local ranks that hear of it now. REQUIRES: mutex_ is held.
+// The local ranks to which it is reported now. REQUIRES: mutex_ is held.
 std::vector<Rank> LocalRanks::announce(Rank peer, const std::string& reason) {
   std::vector<Rank> told;
   if (down_[checked(peer)]) return told;
@@ -105,7 +105,7 @@ bool LocalRanks::may_send(Rank from, Rank to, std::uint64_t bytes) {
 
 void LocalRanks::check_local(Rank rank) const {
   checked(rank);
-  GRAPEVINE_CHECK(placement_.is_local(rank), "rank ", rank, " does not live here");
+  GRAPEVINE_CHECK(placement_.is_local(rank), "rank ", rank, " is not in this process");
 }
 
 void LocalRanks::check_ranks(const Envelope& envelope) const {

@@ -1,12 +1,12 @@
-// Why a link was lost, as text. A cause that is not the network stands at its beginning.
+// Why a link was lost, as text. It begins with the cause where that is not the network.
 #pragma once
 #include <string>
 
 namespace grapevine {
 
-// The process that reports the loss could not deal with what came, e.g. for lack of memory.
+// The process that reports the loss could not process a message, e.g. for lack of memory.
 inline constexpr char kErrorHere[] = "an error in this process: ";
-// The other process sent what none of this version sends.
+// The other process sent bytes that no process of this version sends.
 inline constexpr char kMalformed[] = "a malformed message: ";
 
 inline bool is_error_here(const std::string& reason) { return reason.rfind(kErrorHere, 0) == 0; }

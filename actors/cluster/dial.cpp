@@ -14,7 +14,7 @@ namespace {
 constexpr Duration kFirstPause = std::chrono::milliseconds(50);
 constexpr Duration kLongestPause = std::chrono::seconds(2);
 constexpr Duration kProbePatience = std::chrono::seconds(5);
-// For CAF's greeting, once somebody listens. A machine under load may be later: then once more.
+// For CAF's greeting, once a process listens. If a machine under load is later, dial() tries again.
 constexpr Duration kGreetingPatience = std::chrono::seconds(10);
 
 constexpr Duration kFirstDialNotice = std::chrono::seconds(3);
@@ -26,8 +26,8 @@ Timestamp now_of(caf::actor_system& system) {
   return std::chrono::duration_cast<Duration>(system.clock().now().time_since_epoch());
 }
 
-// CAF's own remote_actor() waits for as long as the kernel and whoever listens there like. `host`:
-// in numbers, since CAF looks names up without a bound.
+// CAF's own remote_actor() waits without a bound, for the kernel and for the listening process.
+// `host`: in numbers, since CAF looks names up without a bound.
 Expected<Found> connect(caf::actor_system& system, const DialConfig& config,
                         const std::string& host, Duration left) {
   auto answered = std::make_shared<std::promise<Expected<Found>>>();
@@ -43,8 +43,9 @@ Expected<Found> connect(caf::actor_system& system, const DialConfig& config,
             },
             [answered, self](const caf::error& error) {
               const bool late = error == caf::sec::request_timeout;
-              answered->set_value(late ? Error{Errc::timeout, "it accepted and then said nothing"}
-                                       : Error{Errc::io, self->system().render(error)});
+              answered->set_value(
+                  late ? Error{Errc::timeout, "it accepted the connection and then sent nothing"}
+                       : Error{Errc::io, self->system().render(error)});
             });
   });
   while (answer.wait_for(kCancelPoll) != std::future_status::ready) {
@@ -69,7 +70,7 @@ Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialC
   if (!found) return found.error();
   const auto& [node, actor, has] = *found;
   if (!actor || !system.assignable(has, interface))
-    return Error{Errc::protocol, "what listens there is another version or another program"};
+    return Error{Errc::protocol, "another version or another program listens there"};
   return actor;
 }
 

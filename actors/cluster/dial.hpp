@@ -17,7 +17,7 @@
 
 namespace grapevine {
 
-// For an answer that came with the end of its sender, and is still being read.
+// For an answer that arrived with the end of its sender and is still being read.
 inline constexpr Duration kLastAnswerGrace = std::chrono::milliseconds(500);
 using LastAnswerDue = caf::atom_constant<caf::atom("answerdue")>;
 
@@ -60,14 +60,13 @@ Expected<Result> ask_actor(caf::actor_system& system, const Handle& receiver, Du
   return answer.get();
 }
 
-// Connections that only showed that somebody listens. The process there uses CAF, which cleans up
-// after a closed connection some time later, by its descriptor: a new connection that has got the
-// same descriptor meanwhile would be lost. So they stay open, as long as this object lives, while
-// others may connect.
+// Connections that only tested whether a process listens. The process there uses CAF, which cleans
+// up after a closed connection some time later, by its descriptor: a new connection with the same
+// descriptor would be lost. So they stay open as long as this object lives, while others connect.
 using OpenProbes = std::vector<tcp::Socket>;
 
 struct DialConfig {
-  std::string name;  // of who is dialled, for the log: "process 0"
+  std::string name;  // of the dialled process, for the log: "process 0"
   std::string host;
   std::uint16_t port = 0;
   Duration patience{0};
@@ -76,9 +75,9 @@ struct DialConfig {
 };
 
 // The actor that is published there, with the interface `interface`. Tries again, ever more rarely,
-// for as long as nobody listens or the name has no address; after three seconds a warning says so,
-// then one every half minute. Errors: timeout with the last reason; protocol: something else
-// answers there; failed: cancelled.
+// while no process listens or the name has no address; after three seconds a warning says so,
+// then one every half minute. Errors: timeout with the last reason; protocol: another version or
+// program answers there; failed: cancelled.
 Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const DialConfig& config,
                                            const std::set<std::string>& interface);
 

@@ -9,7 +9,7 @@ namespace grapevine {
 
 inline constexpr std::size_t kNonceBytes = 16;
 
-// Covers all that the head uses of `join` but its options, which are compared.
+// Covers all members of `join` that the head uses, except its options, which are compared.
 inline std::string proof_of_join(const std::string& secret, const Join& join) {
   return mac_of(secret, {"join", std::to_string(join.process), std::to_string(join.processes),
                          join.version, join.host, join.address, join.nonce});
@@ -18,9 +18,9 @@ inline std::string proof_of_join(const std::string& secret, const Join& join) {
 // Of the head's answer to the process that joined with `nonce`.
 inline std::string proof_of_admission(const std::string& secret, const std::string& nonce,
                                       const Admission& admission) {
-  std::string everybody;
-  for (const std::string& address : admission.addresses) everybody += mac_of("", {address});
-  return mac_of(secret, {"welcome", nonce, admission.nonce, everybody, admission.out});
+  std::string all;
+  for (const std::string& address : admission.addresses) all += mac_of("", {address});
+  return mac_of(secret, {"welcome", nonce, admission.nonce, all, admission.out});
 }
 
 }  // namespace grapevine

@@ -13,36 +13,36 @@ struct JobLine {
   std::string text;
 };
 
-// What it takes: empty ones take memory, too.
+// Memory of a line beside its text: an empty line takes memory, too.
 std::size_t cost_of(const JobLine& line);
 
-// Says, in the place of the lines, that so many are missing.
+// The line that replaces so many missing lines.
 std::string left_out(std::int64_t lines);
 
-// Whoever writes may be slow, or stopped: a full pipe, a terminal after Ctrl-S. Beyond the bound
-// the oldest lines go, for the last ones say how the job ended. Thread-safe.
+// The writer may be slow or stopped: a full pipe, a terminal after Ctrl-S. Beyond the bound the
+// oldest lines are dropped, because the last ones give the end of the job. Thread-safe.
 class LineBacklog {
  public:
   // `bytes`: of text. The newest line stays, however long it is.
   explicit LineBacklog(std::size_t bytes) : limit_(bytes) {}
 
-  // Whether no line waited before this one: then somebody has to be told.
+  // Whether no line waited before this one: then the writer must be notified.
   bool add(JobLine line);
 
   struct Waiting {
     std::deque<JobLine> lines;  // in order
-    std::int64_t dropped = 0;   // that stood before them
+    std::int64_t dropped = 0;   // before them
   };
   Waiting take();
   // The oldest lines alone, until they take at least so many bytes.
   Waiting take(std::size_t bytes);
 
-  // What waits, with what each line takes beside its text.
+  // Memory of the waiting lines, with kLineBytes for each.
   std::size_t bytes() const;
 
  private:
   const std::size_t limit_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   Waiting waiting_;
   std::size_t bytes_ = 0;
 };

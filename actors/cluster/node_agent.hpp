@@ -1,4 +1,4 @@
-// NodeAgent: how the pool speaks to one of its nodes.
+// NodeAgent: receives the pool's messages for one of its nodes.
 #pragma once
 #include <functional>
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace grapevine {
 
-// For an actor that other processes know: exit messages of theirs are ignored. No protection from
-// who wants to end it: a sender can name any source, and "kill" is never asked about.
+// For an actor that other processes know: their exit messages are ignored. This does not protect
+// against an attacker: a sender can name any source, and "kill" cannot be ignored.
 template <class Self>
 void ignore_foreign_exits(Self* self) {
   self->set_exit_handler([self](caf::exit_msg& message) {
@@ -17,14 +17,14 @@ void ignore_foreign_exits(Self* self) {
   });
 }
 
-// How a node came to belong to its pool no more.
+// Why a node no longer belongs to its pool.
 enum class PoolGone { closed, dropped, died };
 
 // Called on a thread of the scheduler; none may block.
 struct NodeHooks {
   std::function<void(StartRanks)> start;
   std::function<void(SignalRanks)> signal;
-  // Once: the first node has ended, has dropped this one, or died or fell silent.
+  // Once: the first node has ended, has dropped this one, or died or became silent.
   std::function<void(PoolGone how)> pool_gone;
 };
 
@@ -33,7 +33,7 @@ struct NodeAgentConfig {
   NodeHooks hooks;
 };
 
-// Passes on what carries a seal of the pool, and drops the rest.
+// Forwards messages with a seal of the pool, and drops all others.
 NodeAgentActor::behavior_type node_agent(NodeAgentActor::pointer self, NodeAgentConfig config);
 
 }  // namespace grapevine

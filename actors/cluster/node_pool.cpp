@@ -20,14 +20,14 @@ namespace {
 constexpr char kRequeue[] = "--requeue-command";
 
 constexpr std::size_t kJobNonceBytes = 32;
-// A caller speaks up at once; those that do not are forgotten, the oldest first.
-constexpr std::size_t kMostGreeted = 1024;
+// A caller continues its session at once; sessions without a message are dropped, oldest first.
+constexpr std::size_t kMaxGreeted = 1024;
 
 Error no_seal() {
   return bad_input("the message does not prove that its sender knows the secret of this pool");
 }
 
-// So many others have greeted since that the session was forgotten.
+// The session was dropped because too many others have greeted since.
 Error no_session() {
   return {Errc::peer_down, "the session of the sender is unknown: start again"};
 }
@@ -37,7 +37,7 @@ Error other_version(const std::string& who, const std::string& theirs, const std
                    ": install the same everywhere");
 }
 
-// One line of a message that somebody else wrote.
+// One line of a text from another process.
 std::string shown(std::string text) {
   constexpr std::size_t kLongest = 200;
   text.resize(std::min(text.size(), kLongest));
@@ -46,7 +46,7 @@ std::string shown(std::string text) {
   return text;
 }
 
-// Options alone, as `train --cluster` sends them: a job file of this machine might hold any.
+// Only options, as `train --cluster` sends them: a job file of this machine might contain any.
 Expected<void> check_arguments(const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
@@ -94,7 +94,7 @@ void NodePoolState::init(NodePoolActor::stateful_pointer<NodePoolState> self,
 }
 
 Greeting NodePoolState::on_greet(const Greet& greet) {
-  if (greeted_.size() >= kMostGreeted) forget_oldest_greeting();
+  if (greeted_.size() >= kMaxGreeted) forget_oldest_greeting();
   Greeting greeting = answer_greeting(config_.secret, greet, ++last_session_);
   sessions_[greeting.session] = pool_session(config_.secret, greet, greeting);
   greeted_.push_back(greeting.session);
@@ -129,7 +129,7 @@ void NodePoolState::send_sealed(const Enlist& node, Message message) {
   self_->send(node.agent, session->second.to.sealed(self_->system(), std::move(message)));
 }
 
-// ---- who is there ----
+// ---- members ----
 
 PoolStatus NodePoolState::status() const {
   PoolStatus status;
@@ -164,7 +164,7 @@ Enlisted NodePoolState::on_enlist(const Enlist& enlist) {
     Member member{enlist, std::nullopt};
     member.node.host = shown(enlist.host);
     member.node.address = shown(enlist.address);
-    // Process 0 goes to the first member, and others may come before the first node's own.
+    // Process 0 runs on the first member, and other nodes may enlist before the first node's own.
     const bool own = enlist.agent.node() == self_->node() && !has_own_node();
     members_.insert(own ? members_.begin() : members_.end(), std::move(member));
     self_->monitor(enlist.agent);
@@ -234,7 +234,7 @@ void NodePoolState::on_down(const caf::actor_addr& source) {
   finish_where_all_ended();
 }
 
-// ---- a job comes ----
+// ---- submission of a job ----
 
 Expected<void> NodePoolState::check_submission(const SubmitJob& submit) const {
   if (submit.version != config_.version)
@@ -316,7 +316,7 @@ void NodePoolState::start_shares(const std::vector<std::string>& arguments, std:
   }
 }
 
-// ---- a job runs ----
+// ---- a running job ----
 
 NodePoolState::Process* NodePoolState::process_of(std::int64_t job, std::int32_t process) {
   Job* running = job_of(job);
@@ -343,7 +343,7 @@ void NodePoolState::send_output(JobLine line) {
   self_->send(job_->submitter, session->second.to.sealed(self_->system(), std::move(output)));
 }
 
-// A job that has ended has forgotten its session: what comes late is no forgery.
+// The session of an ended job is dropped: a late message is not a forgery.
 void NodePoolState::on_written(const OutputWritten& written) {
   if (job_of(written.job) == nullptr || !trusts(written)) return;
   if (written.seal.session == job_->session) output_->acknowledge(written.lines);
@@ -380,7 +380,7 @@ void NodePoolState::on_exited(const RankExited& exited) {
   const std::string who = where(exited.process);
   const std::string said =
       process->held.empty() ? "" : process->held.substr(sizeof kErrorStart - 1);
-  // Whoever was asked to end, and had not come far enough to end by itself, ends by the signal.
+  // A process that was asked to end before it handled signals ends by the signal.
   const bool asked = job_->ending && (exited.signal == SIGTERM || exited.signal == SIGKILL);
   if (const std::string hint = resume_hint_in(said); !hint.empty()) job_->hint = hint;
   if (!exited.error.empty()) {
@@ -399,8 +399,8 @@ void NodePoolState::on_exited(const RankExited& exited) {
   finish_where_all_ended();
 }
 
-// A process that lost another one, or was stopped, speaks of the whole job; one that failed, of
-// itself.
+// The error of a process that lost another one, or was stopped, concerns the whole job; the error
+// of a failed process, that process.
 void NodePoolState::blame_exit(const RankExited& exited, const std::string& who,
                                const std::string& said) {
   const std::string code = who + " exited with code " + std::to_string(exited.exit_code);
@@ -456,7 +456,7 @@ void NodePoolState::kill_job() {
   self_->delayed_send(NodePoolActor{self_}, config_.kill_grace, GraceOver{job_->id, true});
 }
 
-// A process in the kernel's hands, or a node that does not look after its own.
+// A process is blocked in the kernel, or a node does not reap its processes.
 void NodePoolState::give_up_stuck_nodes() {
   for (const Share& share : job_->shares) {
     bool stuck = false;
@@ -465,8 +465,8 @@ void NodePoolState::give_up_stuck_nodes() {
     if (!stuck) continue;
     const std::string who = "node " + share.node.address + " (" + share.node.host + ")";
     blame(Cause::node_died,
-          {Errc::peer_down, who + " has not ended its processes, although they were killed: look "
-                                  "there, and go on with --resume"},
+          {Errc::peer_down, who + " has not ended its processes after SIGKILL: check that node, "
+                                  "then continue with --resume"},
           -1);
     send_sealed(share.node, PoolClosed{{}, true});
     const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& m) {
@@ -488,7 +488,7 @@ void NodePoolState::on_signal(const SignalJob& signal) {
   ask_to_end(config_.grace);
 }
 
-// ---- a job ends ----
+// ---- the end of a job ----
 
 void NodePoolState::finish_where_all_ended() {
   const auto& processes = job_->processes;
@@ -511,17 +511,17 @@ void NodePoolState::finish_where_all_ended() {
   close_where_idle();
 }
 
-// The last word on a job, and what else its processes had to say.
+// The final error of a job, and the remaining error lines of its processes.
 void NodePoolState::conclude() {
   const auto& processes = job_->processes;
   const std::string quoted =
       job_->blamed < 0 ? "" : processes[static_cast<std::size_t>(job_->blamed)].held;
   const auto same = std::count_if(processes.begin(), processes.end(),
                                   [&](const Process& p) { return p.held == quoted; });
-  // Where several say the same it is of the job, and not of the one that was heard first.
+  // An error that several processes report is one of the job, not of the first process.
   if (!quoted.empty() && same > 1) job_->error.message = quoted.substr(sizeof kErrorStart - 1);
   for (std::size_t i = 0; i < processes.size(); ++i) {
-    // One that was asked to end before it had trained has nothing of its own to say.
+    // The line of a process that was stopped before it trained is not an error of its own.
     const bool quiet = processes[i].held == kErrorStart + std::string(kStoppedBeforeTraining);
     if (!quiet && processes[i].held != quoted) release_held(static_cast<std::int32_t>(i));
   }
@@ -532,12 +532,12 @@ void NodePoolState::conclude() {
                  : job_->hint;
 }
 
-// The first node does not end before who gave the job knows how that went.
+// The first node does not end before the submitter has received the end of its job.
 void NodePoolState::tell_end() {
   output_->send_rest();
   self_->demonitor(job_->submitter.address());
   ++unacknowledged_ends_;
-  const auto heard = [this] {
+  const auto acknowledged = [this] {
     --unacknowledged_ends_;
     close_where_idle();
   };
@@ -549,7 +549,8 @@ void NodePoolState::tell_end() {
   self_
       ->request(job_->submitter, config_.end_patience,
                 session.to.sealed(self_->system(), std::move(ended)))
-      .then([heard](const JobEndHeard&) { heard(); }, [heard](const caf::error&) { heard(); });
+      .then([acknowledged](const JobEndHeard&) { acknowledged(); },
+            [acknowledged](const caf::error&) { acknowledged(); });
 }
 
 void NodePoolState::on_close() {

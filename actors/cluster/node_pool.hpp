@@ -35,7 +35,7 @@ struct PoolStatus {
   std::int32_t nodes = 0, slots = 0;
   std::int64_t job = 0;        // 0: idle
   std::int32_t processes = 0;  // of the job
-  std::string user;            // who gave it
+  std::string user;            // the submitter
 };
 
 struct NodePoolConfig {
@@ -45,24 +45,24 @@ struct NodePoolConfig {
   Duration grace{std::chrono::seconds(60)};  // between SIGTERM and SIGKILL
   // The same once a process was lost and process 0 has ended.
   Duration lost_grace{std::chrono::seconds(10)};
-  Duration kill_grace{std::chrono::seconds(15)};    // from SIGKILL to giving a node up
-  Duration end_patience{std::chrono::seconds(10)};  // for the submitter to hear of the end
-  // Of a job's output, in bytes: on its way to the submitter, which has not acknowledged it (more
-  // than it holds back, LineWriter::kDoneBytes); kept here beyond that.
+  Duration kill_grace{std::chrono::seconds(15)};    // from SIGKILL to dropping a node
+  Duration end_patience{std::chrono::seconds(10)};  // for the submitter to acknowledge the end
+  // Of a job's output, in bytes: sent to the submitter and not acknowledged (more than
+  // LineWriter::kDoneBytes, which it acknowledges at once); kept here beyond that.
   std::size_t output_window = std::size_t{1} << 20;
   std::size_t output_backlog = std::size_t{8} << 20;
   std::function<Expected<std::uint16_t>()> free_port;  // of the first node
-  // Both on a thread of the scheduler, where they must not block. `what`: one line, why it changed.
+  // Both on a thread of the scheduler, where they must not block. `what`: one line, the reason.
   std::function<void(const PoolStatus&, const std::string& what)> on_change;
   std::function<void()> on_closed;  // after ClosePool
 };
 
 // Lives in the first node, which takes jobs once it has enlisted itself. One job at a time, on the
-// first node and then the others in the order in which they joined; process 0 is on the first. Who
-// comes with a second job is refused. A job ends when all its processes have: a failed one, a node
-// that dies, a submitter that goes or a signal from it ends the others (SIGTERM, after the grace
-// SIGKILL). A node whose processes do not end then either is dropped. What killed counts more as
-// the reason than what then lost its peer.
+// first node and then the others in the order in which they joined; process 0 is on the first. A
+// second job is refused. A job ends when all its processes have ended. A failed process, a node
+// that dies, a lost submitter or its signal ends the others (SIGTERM, after the grace SIGKILL). A
+// node whose processes do not end then either is dropped. As the reason, a death counts more than
+// the losses of peers that follow from it.
 class NodePoolState {
  public:
   const char* name = "node_pool";
@@ -87,7 +87,7 @@ class NodePoolState {
     std::optional<LeaveAnswer> leaving;  // answered when its job has ended
   };
   struct Process {
-    std::string held;  // its last "error: " line: what all say is to be said once
+    std::string held;  // its last "error: " line: equal lines are written once
     bool ended = false;
   };
   struct Share {
@@ -106,15 +106,15 @@ class NodePoolState {
     Cause cause = Cause::none;
     Error error;
     std::int32_t blamed = -1;  // the process that `error` quotes
-    bool ending = false;       // asked to end: how processes end says nothing more
-    bool stopping = false;     // on request, which is no failure
+    bool ending = false;       // asked to end: how processes end is no longer an error
+    bool stopping = false;     // on request: not a failure
     bool interrupted = false;
     bool hurried = false;  // has the shorter grace
     bool killing = false;
-    std::string hint;  // of going on, as a process said it
+    std::string hint;  // of resuming, from the error of a process
   };
 
-  // Whether somebody who knows the secret has sent it, just now.
+  // Whether its sender knows the secret, and it is not a repetition.
   template <class Message>
   bool trusts(const Message& message);
   // Whether its session was begun, and is over or was forgotten since.
@@ -155,17 +155,17 @@ class NodePoolState {
   std::optional<OutputWindow> output_;  // of the job, with it
   std::int64_t jobs_ = 0;
   std::map<std::uint64_t, SealedSession> sessions_;
-  std::deque<std::uint64_t> greeted_;  // sessions of callers that have proven nothing yet
+  std::deque<std::uint64_t> greeted_;  // sessions of callers that have not proven the secret yet
   std::uint64_t last_session_ = 0;
   LogLimit distrusted_;
-  int unacknowledged_ends_ = 0;  // submitters that have not heard of their job's end yet
+  int unacknowledged_ends_ = 0;  // ends of jobs that the submitter has not acknowledged
   bool closing_ = false;
 };
 
 NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolState> self,
                                        NodePoolConfig config);
 
-// Stands where a node that joined listens: tells everybody to go to `first`, "host:port".
+// Listens in a node that joined: redirects every caller to `first`, "host:port".
 NodePoolActor::behavior_type node_redirector(NodePoolActor::pointer self, std::string first);
 
 }  // namespace grapevine

@@ -1,9 +1,9 @@
-// What the nodes of a pool, and who gives them jobs, say to each other. A pool is a first node and
-// those that joined it; all messages go to or from the first one.
+// The messages between the nodes of a pool and the submitters of jobs. A pool is a first node and
+// the nodes that joined it; all messages go to or from the first one.
 //
-// Every message that makes somebody act carries a seal (node_seal.hpp), since CAF delivers to any
-// actor of a process that can be reached, whichever of them was published. CAF's own messages carry
-// none: whoever reaches a port can end an actor there, and with it a job.
+// Every message that causes an action carries a seal (node_seal.hpp), since CAF delivers to every
+// actor of a reachable process, published or not. CAF's own messages carry none: a program that
+// reaches a port can end an actor there, and with it a job.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -36,7 +36,7 @@ struct SignalRanks {
   std::int64_t job = 0;
   std::int32_t number = 0;  // of the signal
 };
-// The node belongs to the pool no more.
+// The node no longer belongs to the pool.
 struct PoolClosed {
   Seal seal;
   bool dropped = false;  // its processes did not end; else: the first node is about to end
@@ -44,7 +44,7 @@ struct PoolClosed {
 
 // ---- inside a node's process ----
 
-// From here on this node belongs to that pool.
+// This node belongs to that pool from now on.
 struct JoinedPool {
   caf::actor_addr pool;
 };
@@ -52,7 +52,7 @@ struct JoinedPool {
 using NodeAgentActor = caf::typed_actor<caf::reacts_to<StartRanks>, caf::reacts_to<SignalRanks>,
                                         caf::reacts_to<PoolClosed>, caf::reacts_to<JoinedPool>>;
 
-// ---- from a pool to who gave it a job ----
+// ---- from a pool to the submitter of a job ----
 
 struct JobOutput {
   Seal seal;
@@ -86,7 +86,7 @@ struct Enlisted {
   Error error;                        // where refused
   std::int32_t nodes = 0, slots = 0;  // of the pool, with this node
 };
-// A node goes. Answered when it may: a job that it takes part in is stopped before.
+// A node leaves. Answered when it may: a job that it takes part in is stopped before.
 struct LeavePool {
   Seal seal;
   NodeAgentActor agent;
@@ -128,7 +128,8 @@ struct SignalJob {
   std::int64_t job = 0;
   std::int32_t number = 0;
 };
-// The submitter has written lines of output; until it says so, the pool sends a bounded number.
+// The submitter has written lines of output; until it reports them, the pool sends a bounded
+// number.
 struct OutputWritten {
   Seal seal;
   std::int64_t job = 0;
@@ -139,7 +140,7 @@ struct GraceOver {
   std::int64_t job = 0;
   bool killed = false;  // that after SIGKILL
 };
-// End what runs, tell all nodes, and say so.
+// End the running job, announce the end to all nodes, then call on_closed.
 struct ClosePool {};
 
 using NodePoolActor = caf::typed_actor<

@@ -2,10 +2,10 @@
 // carries the secret, nor anything that could be used a second time.
 //
 // A caller, a node or `train --cluster`, sends a random number; the pool answers with one of its
-// own and the proof that it knows the secret, so that nobody learns anything by listening where a
-// pool used to be. From the secret and both numbers each side derives the keys of the session, one
-// for each direction. Every message that makes somebody act then carries its number and an
-// HMAC-SHA-256 of all that it says; a message that comes again is ignored.
+// own and the proof that it knows the secret, so that a program that listens at the address of a
+// former pool learns nothing. From the secret and both numbers each side derives the keys of the
+// session, one for each direction. Every message that causes an action then carries its number and
+// an HMAC-SHA-256 of its contents; a repeated message is ignored.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -24,8 +24,8 @@
 
 namespace grapevine {
 
-// A greeting answers anybody with a proof, against which secrets can be tried elsewhere, at any
-// speed: one that is shorter, of random characters, is too easy to find.
+// A greeting answers every caller with a proof, against which secrets can be tried offline, at any
+// speed: a shorter secret of random characters is too easy to find.
 inline constexpr std::size_t kShortestGoodSecret = 16;
 
 struct Seal {
@@ -39,7 +39,7 @@ typename Inspector::result_type inspect(Inspector& f, Seal& s) {
   return f(caf::meta::type_name("grapevine::Seal"), s.session, s.number, s.mac);
 }
 
-// A caller's first word, and the pool's.
+// The first message of a caller, and the answer of the pool.
 struct Greet {
   std::string nonce;  // random
 };
@@ -61,7 +61,7 @@ typename Inspector::result_type inspect(Inspector& f, Greeting& m) {
            m.proof);
 }
 
-// All that a message says but its seal's HMAC.
+// The contents of a message, without the HMAC of its seal.
 template <class Message>
 std::string sealed_content(caf::actor_system& system, Message message) {
   message.seal.mac.clear();
@@ -71,10 +71,10 @@ std::string sealed_content(caf::actor_system& system, Message message) {
   return std::string(bytes.begin(), bytes.end());
 }
 
-// Signs what one side of a session sends. Not thread-safe.
+// Signs the messages of one side of a session. Not thread-safe.
 class Sealer {
  public:
-  Sealer() = default;  // of no session: nobody believes it
+  Sealer() = default;  // of no session: its seals are never accepted
   Sealer(std::uint64_t session, std::string key) : session_(session), key_(std::move(key)) {}
 
   template <class Message>
@@ -90,13 +90,13 @@ class Sealer {
   std::string key_;
 };
 
-// Tests what comes from the other side. Not thread-safe.
+// Verifies the messages of the other side. Not thread-safe.
 class SealReader {
  public:
-  SealReader() = default;  // believes nobody
+  SealReader() = default;  // accepts no message
   SealReader(std::uint64_t session, std::string key) : session_(session), key_(std::move(key)) {}
 
-  // Whether the other side has sent `message`, and it has not come before.
+  // Whether `message` is from the other side and not a repetition.
   template <class Message>
   bool opens(caf::actor_system& system, const Message& message) {
     if (key_.empty() || message.seal.session != session_) return false;
@@ -114,16 +114,17 @@ class SealReader {
   std::set<std::uint64_t> seen_;  // of the last numbers
 };
 
-// One side's two directions.
+// Both directions of one side.
 struct SealedSession {
   Sealer to;
   SealReader from;
 };
 
-// The pool's side: answers `greet`, and what follows.
+// The pool's side: answers `greet` and begins the session.
 Greeting answer_greeting(const std::string& secret, const Greet& greet, std::uint64_t session);
 SealedSession pool_session(const std::string& secret, const Greet& greet, const Greeting& greeting);
-// The caller's. Errors (bad_input): the pool does not know the secret; whatever it refuses for.
+// The caller's. Errors (bad_input): the pool does not know the secret, or it refuses, with its
+// reason.
 Expected<SealedSession> caller_session(const std::string& secret, const Greet& greet,
                                        const Greeting& greeting);
 

@@ -1,4 +1,4 @@
-// OutputWindow: how much of a job's output is on its way to its submitter.
+// OutputWindow: bounds the output of a job that is in flight to its submitter.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace grapevine {
 
 // The submitter acknowledges the lines that it has written. While lines of `window` bytes or more
-// are sent and not acknowledged, no other is sent: later ones wait here, at most `backlog` bytes of
-// them. Beyond that the oldest are left out, and a line of the pool in their place says how many.
-// So a submitter that is slow, or suspended, costs a bounded amount of memory and holds no job up.
+// are sent and not acknowledged, no other is sent: later ones wait here, at most `backlog` bytes.
+// Beyond that the oldest are dropped, and a line of the pool in their place gives their number. So
+// a slow or suspended submitter costs a bounded amount of memory and delays no job.
 // Not thread-safe.
 class OutputWindow {
  public:
@@ -23,9 +23,9 @@ class OutputWindow {
       : window_(window), backlog_(backlog), send_(std::move(send)) {}
 
   void add(JobLine line);
-  // `lines`: acknowledged since the beginning. Numbers that make no sense do no harm.
+  // `lines`: acknowledged since the beginning. Invalid numbers are ignored.
   void acknowledge(std::int64_t lines);
-  // All that waits, whatever is on its way: the job is over.
+  // Sends all waiting lines, without regard to the window: the job is over.
   void send_rest();
 
  private:

@@ -45,7 +45,7 @@ void ProcessAgentState::on_process_lost(std::int32_t process) {
   if (other && config_.process_down) config_.process_down(process);
 }
 
-// The head tells before it ends: silence means that it died, or that the network did.
+// The head announces its end: without that message it died, or the network failed.
 void ProcessAgentState::on_down(const caf::down_msg& down) {
   if (run_.tracer && run_.tracer.address() == down.source) {
     run_.tracer = TracerActor{};

@@ -1,4 +1,4 @@
-// ProcessAgent: stands for the head's supervisor in every other process of a run.
+// ProcessAgent: the agent of the head's supervisor in every other process of a run.
 #pragma once
 #include <functional>
 #include <memory>
@@ -14,12 +14,12 @@ struct ProcessAgentConfig {
   std::int32_t process = 1;
   std::int32_t processes = 2;
   std::string head;                       // host:port, for messages
-  std::shared_ptr<RunObserver> observer;  // hears of the end, and of what is wrong with the trace
-  // Tells this process's transport that a process is lost. Must not block.
+  std::shared_ptr<RunObserver> observer;  // receives the end, and errors of the trace
+  // Reports a lost process to the transport of this process. Must not block.
   std::function<void(std::int32_t process)> process_down;
 };
 
-// Its process takes part in a run from here on.
+// Its process takes part in this run from now on.
 struct AssignRun {
   SupervisorActor supervisor;
   std::vector<PeerActor> peers;  // of this process
@@ -27,11 +27,12 @@ struct AssignRun {
   std::string out;               // the head's output folder
 };
 
-// The interface that only its own process sees.
+// The interface inside its own process.
 using LocalProcessAgent = ProcessAgentActor::extend<caf::reacts_to<AssignRun>>;
 
-// Passes signals on to the supervisor, and to the transport that a process is lost; ends this
-// process's actors when the run has ended or the head is gone, and says so to the observer, once.
+// Forwards signals to the supervisor, and the loss of a process to the transport. Ends this
+// process's actors when the run has ended or the head is lost, and reports the end to the observer,
+// once.
 class ProcessAgentState {
  public:
   const char* name = "process_agent";
@@ -53,7 +54,7 @@ class ProcessAgentState {
   ProcessAgentConfig config_;
   AssignRun run_;
   RunResult result_;
-  std::string resume_from_;  // as the head has said; empty: nothing yet
+  std::string resume_from_;  // from the head; empty: nothing yet
   bool ending_ = false;
   bool ended_ = false;
 };

@@ -34,7 +34,7 @@ std::vector<std::int32_t> processes_of(const RunConfig& config) {
   return process_of;
 }
 
-// What must be the same in all processes.
+// The options that must be equal in all processes.
 JobIdentity identity_of(const RunConfig& config) {
   JobIdentity identity = config.identity;
   identity["transport"] = config.cluster->transport_name;
@@ -78,7 +78,7 @@ Expected<RendezvousActor> open_rendezvous(caf::actor_system& system, const RunCo
   const std::string where =
       "cannot listen on port " + std::to_string(port) + (host.empty() ? "" : " of " + host) + ": ";
   const std::string advice = ": choose another with MASTER_PORT";
-  // CAF does not say why it cannot.
+  // CAF gives no reason for a failure.
   if (const auto can = can_listen(host, port); !can)
     return Error{Errc::io, where + can.error().message + advice};
   RendezvousActor opened =
@@ -99,7 +99,7 @@ Error asked_to_stop(const ClusterConfig& cluster) {
 
 bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cluster.cancelled(); }
 
-// The head may come later than the others.
+// The head may start later than the others.
 Expected<RendezvousActor> find_rendezvous(caf::actor_system& system, const ClusterConfig& cluster,
                                           const std::shared_ptr<OpenProbes>& probes) {
   auto found = dial<RendezvousActor>(system, {"process 0", cluster.head_host, cluster.head_port,
@@ -122,8 +122,8 @@ void report_failure(const RendezvousActor& rendezvous, const ClusterConfig& clus
   caf::anon_send(rendezvous, std::move(failed));
 }
 
-// Where others reach this process's transport. Where the name of the head had no address when the
-// transport was made, it has one now.
+// The address of this process's transport for others. If the name of the head had no address when
+// the transport was made, it has one now.
 std::string own_address(const ClusterConfig& cluster) {
   std::string address = cluster.transport->address();
   if (!cluster.own_address_unknown) return address;
@@ -155,7 +155,7 @@ Expected<Admission> ask(caf::actor_system& system, const RunConfig& config,
                         const std::string& nonce) {
   const ClusterConfig& cluster = *config.cluster;
   Join join = make_join(config, agent, nonce);
-  // Longer than the rendezvous waits itself, so that its own words arrive.
+  // Longer than the patience of the rendezvous, so that its own error arrives.
   auto result =
       ask_actor<Admission>(system, rendezvous, cluster.patience + std::chrono::seconds(10),
                            std::move(join), cluster.cancelled);

@@ -1,4 +1,4 @@
-// Rendezvous: how a process comes into a run of several.
+// Rendezvous: how a process joins a run of several processes.
 #pragma once
 #include <string>
 
@@ -10,8 +10,8 @@
 
 namespace grapevine {
 
-// A process that says nothing for `silence` counts as gone: a dead one is noticed at once, a
-// stopped one or a severed cable only by that.
+// A process that sends nothing for `silence` counts as lost: a dead one is detected at once, a
+// stopped one or a severed cable only by its silence.
 struct Heartbeats {
   Duration interval;
   Duration silence;
@@ -19,17 +19,18 @@ struct Heartbeats {
 // The silence is `patience`, at least two seconds and at most a minute.
 Heartbeats heartbeats_for(Duration patience);
 
-// The same for the connections between the head and the others, over which `bytes` may be on their
-// way at once: the states of all ranks, for a checkpoint. CAF counts what it hears only when a
-// whole message has come, so that they must be able to come, over a link of 100 Mbit/s.
+// The same for the connections between the head and the others, over which `bytes` may be in
+// flight at once: the states of all ranks, for a checkpoint. CAF registers data only when a whole
+// message has arrived, so the silence includes the transfer of that message at 100 Mbit/s.
 Heartbeats control_heartbeats_for(Duration patience, std::uint64_t bytes);
 
 // How long a run of several processes waits for progress: `patience`, but never less than that
-// silence and 10 s more, so that silence is noticed first. It says which process, or which link.
+// silence and 10 s more, so that silence is detected first: its error names the process or the
+// link.
 Duration patience_behind_silence(Duration patience, std::uint64_t bytes);
 
-// Network, heartbeats and the messages that cross processes. Call it before the system is made. All
-// processes of a run have the same patience and `bytes` (see above).
+// Sets up network, heartbeats and the messages between processes. Call it before the system is
+// made. All processes of a run have the same patience and `bytes` (see above).
 void configure_for_cluster(caf::actor_system_config& config, Duration patience,
                            std::uint64_t bytes);
 
@@ -43,12 +44,12 @@ struct Joined {
   std::string nonce;           // which that must carry
 };
 
-// Opens the rendezvous where this is the head, finds it elsewhere, waits until all processes have
+// Opens the rendezvous in the head, finds it in other processes, waits until all processes have
 // joined, and connects the transport to all of them. Blocks for at most three times the patience,
-// and while it waits for others until it is cancelled, which they are told.
-// Errors: timeout or io with the address that could not be reached; what the rendezvous refused
-// (bad_input). A transport that cannot be connected is told to the rendezvous, and so to all
-// others, as well.
+// and while it waits for others until it is cancelled, which is reported to them.
+// Errors: timeout or io with the address that could not be reached; the reason of a refusal
+// (bad_input). A transport that cannot be connected is reported to the rendezvous, and so to all
+// others.
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
                           const SupervisorActor& supervisor, const ProcessAgentActor& agent,
                           const BeginRun& crew);

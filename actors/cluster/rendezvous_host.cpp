@@ -11,7 +11,7 @@
 namespace grapevine {
 namespace {
 
-// Who starts a job by hand needs a moment; who forgot a process is told in time.
+// A job started by hand needs a moment; a forgotten process is reported in time.
 constexpr Duration kFirstNotice = std::chrono::seconds(3);
 constexpr Duration kNextNotice = std::chrono::seconds(30);
 
@@ -90,7 +90,7 @@ Expected<void> RendezvousState::check_membership(const Join& join) const {
 Expected<void> RendezvousState::check_member(const Join& join) const {
   const std::string who = name_of(join);
   if (begun_)
-    return bad_input(who + " comes too late: the run has begun with all its " +
+    return bad_input(who + " joined too late: the run has begun with all its " +
                      std::to_string(config_.processes) + " processes; is a rank started twice?");
   if (join.process < 0 || join.process >= config_.processes || join.processes != config_.processes)
     return bad_input(who + " of " + std::to_string(join.processes) + " does not fit a job of " +
@@ -207,9 +207,9 @@ void RendezvousState::begin_run() {
   begun_ = true;
 }
 
-// ---- not in time ----
+// ---- losses and deadlines ----
 
-// The supervisor watches the processes of a run that has begun.
+// Once the run has begun, the supervisor watches its processes.
 void RendezvousState::on_down(const caf::down_msg& down) {
   if (down.source == config_.supervisor.address()) return self_->quit();
   if (begun_ || refused_) return;
@@ -222,17 +222,17 @@ void RendezvousState::on_down(const caf::down_msg& down) {
   if (admitted_)
     return refuse_all({Errc::peer_down, who + " ended before training began, or cannot be reached "
                                               "any more; its own output says why"});
-  spdlog::warn("{} has joined and is gone: waiting for it to come again", who);
+  spdlog::warn("{} joined and then ended: waiting for its restart", who);
   participant->second.answer.deliver(refusal({Errc::peer_down, who + " is gone"}));
   participants_.erase(participant);
 }
 
-// People see why nothing happens.
+// Names the missing processes to the user.
 void RendezvousState::on_notice() {
   if (refused_ || begun_) return;
-  const std::size_t there = admitted_ ? ready_.size() : participants_.size();
+  const std::size_t present = admitted_ ? ready_.size() : participants_.size();
   spdlog::warn("waiting for {} of {} processes ({}) {} {}",
-               static_cast<std::size_t>(config_.processes) - there, config_.processes, missing(),
+               static_cast<std::size_t>(config_.processes) - present, config_.processes, missing(),
                admitted_ ? "to connect to the others, process 0 is at" : "to join at",
                config_.where);
   self_->delayed_send(RendezvousActor{self_}, kNextNotice, JoinNotice{});

@@ -1,4 +1,4 @@
-// RendezvousHost: where the processes of a run find each other before it begins.
+// RendezvousHost: collects the processes of a run before it begins.
 #pragma once
 #include <map>
 #include <string>
@@ -14,7 +14,7 @@ struct RendezvousConfig {
   std::vector<std::int32_t> peers;  // by process: the number of its ranks
   std::string where;                // host:port, for messages
   std::string secret;               // of the job, which all of its processes know; empty: none
-  std::string job;                  // as the launcher calls it; empty: not known
+  std::string job;                  // the launcher's name for it; empty: not known
   std::int64_t user = -1;
   std::string version;                          // of this program: all run the same
   std::map<std::string, std::string> identity;  // of the head's job: all train the same
@@ -27,16 +27,16 @@ struct RendezvousConfig {
 };
 
 // Lives in the head, process 0, as long as the supervisor. Collects one Join of every process,
-// answers all of them together, collects one Ready of every process and hands the crew to the
-// supervisor. Whatever is wrong with a process of this job, two that claim one number, other
-// options, one that does not come or dies after it has joined all, is told to everybody who came
-// and to the supervisor, once. A process that dies while others are still to come may be replaced.
-// Who comes later is sent away.
+// answers all of them together, collects one Ready of every process and gives their actors to the
+// supervisor. An error of a process of this job (a number claimed twice, other options, a process
+// that is missing at the deadline or dies after all have joined) is reported to all participants
+// and to the supervisor, once. A process that dies while others are missing may be replaced. Later
+// processes are refused.
 //
-// A process that does not belong to this job is refused, and disturbs nobody. It belongs if it
-// proves that it knows the job's secret. Where the job has none, it belongs by its launcher's name
-// for the job; where that does not say either, unless it is of another version, another number of
-// processes, or another user's with other options.
+// A process that does not belong to this job is refused, without an effect on the job. It belongs
+// if it proves that it knows the job's secret. Where the job has none, its launcher's name for the
+// job decides; where that is not known, it belongs unless it is of another version, another number
+// of processes, or another user's with other options.
 class RendezvousState {
  public:
   const char* name = "rendezvous_host";
@@ -55,9 +55,9 @@ class RendezvousState {
     Answer answer;
   };
 
-  // Errors: it belongs to another job.
+  // Errors: the process belongs to another job.
   Expected<void> check_membership(const Join& join) const;
-  // Errors: what is wrong with a process of this job.
+  // Errors: those of a process of this job.
   Expected<void> check_member(const Join& join) const;
   Expected<void> check_identity(const Join& join) const;
   static std::string name_of(const Join& join);

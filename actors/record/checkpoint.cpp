@@ -25,11 +25,11 @@ using nlohmann::json;
 constexpr int kCheckpointVersion = 1;
 constexpr std::int64_t kMaxRanks = 1'000'000;
 
-// Before a checkpoint's name: one that is being written, and one that makes room for it.
+// Prefixes of a checkpoint's name: one that is being written, and one that it replaces.
 constexpr char kUnfinished[] = ".writing-";
 constexpr char kReplaced[] = ".replaced-";
 
-// What job.json says of a rank's file. A damaged byte inside a tensor would show nowhere else.
+// The entry of a rank's file in job.json. It alone detects a damaged byte inside a tensor.
 struct FileMark {
   std::uint64_t bytes = 0;
   std::uint32_t crc32 = 0;
@@ -94,7 +94,7 @@ Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
   return write_file_atomically(folder / "job.json", text + "\n");
 }
 
-// By rank. Throws json::exception where the document is not what write_files() makes.
+// By rank. Throws json::exception where the document is not one of write_files().
 Expected<std::vector<std::optional<FileMark>>> marks_of(const json& job) {
   const auto ranks = job.at("ranks").get<std::int64_t>();
   if (ranks < 1 || ranks > kMaxRanks)
@@ -152,7 +152,7 @@ Expected<std::string> write_checkpoint(const std::string& folder, const std::str
   if (!fs::create_directories(temporary, error))
     return Error{Errc::io, temporary.string() + ": cannot be made: " + error.message()};
   if (auto written = write_files(temporary, identity, ranks, on_progress); !written) {
-    fs::remove_all(temporary, error);  // it may be what fills the disk
+    fs::remove_all(temporary, error);  // it may fill the disk
     return written.error();
   }
   if (auto synced = sync_directory(temporary); !synced) return synced.error();
@@ -170,7 +170,7 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
                      ": holds no checkpoint: expected job.json in it, in latest/ or in "
                      "checkpoint/latest/");
   Checkpoint checkpoint;
-  // However it was named: what stands beside it is found by this path.
+  // The absolute path, so that its siblings are found.
   std::error_code unknown;
   const fs::path real = fs::canonical(*folder, unknown);
   checkpoint.path = (unknown ? *folder : real).string();
@@ -279,7 +279,7 @@ Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& prese
 
 namespace {
 
-// Without memory for one more copy of a state, say.
+// For example without memory for one more copy of a state.
 Expected<std::string> try_write(const CheckpointWriterConfig& config, const WriteCheckpoint& order,
                                 const std::function<void()>& on_progress) {
   try {
@@ -310,7 +310,7 @@ CheckpointWriterActor::behavior_type checkpoint_writer(
     std::string& last = self->state.last;
     if (const auto prepare = std::exchange(config.before_first, nullptr)) prepare();
     auto path = try_write(config, order, [&] { self->send(config.supervisor, Progress{}); });
-    std::error_code ignored;  // what cannot be removed stays
+    std::error_code ignored;  // files that cannot be removed stay
     const bool replaced = path && !last.empty() && fs::equivalent(last, *path, ignored);
     if (path && !config.keep_all && !last.empty() && !replaced) fs::remove_all(last, ignored);
     if (path) last = *path;

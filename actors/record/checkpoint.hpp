@@ -11,10 +11,10 @@
 
 namespace grapevine {
 
-// What a checkpoint says of the job that it belongs to. A resumed job must be the same in all of
+// The job of a checkpoint. A resumed job must be the same in all of
 // these but for the number of steps.
 using JobIdentity = std::map<std::string, std::string>;
-inline constexpr char kStepsKey[] = "steps";  // the number of steps; may differ when a run goes on
+inline constexpr char kStepsKey[] = "steps";  // the number of steps; may differ in a resumed run
 
 // Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load
 // reads: tensors, numbers and text). job.json has the length and the CRC-32 of each rank's file.
@@ -25,8 +25,8 @@ Expected<std::string> write_checkpoint(const std::string& folder, const std::str
                                        const std::vector<RankSnapshot>& ranks,
                                        const std::function<void()>& on_progress = {});
 
-// Steps that a rank had told the supervisor of, from its saved state. Where gradients are applied
-// later they may be more than those that its model has behind it.
+// Steps that a rank had reported to the supervisor, from its saved state. Where gradients are
+// applied later they may be more than the steps of its model.
 Step reported_steps(const StateDict& rank);
 
 struct Checkpoint {
@@ -34,9 +34,9 @@ struct Checkpoint {
   JobIdentity identity;
   std::vector<StateDict> ranks;  // by rank
 
-  std::vector<Step> steps() const;     // that each rank had behind it
-  std::vector<Step> reported() const;  // that each rank had told of: see reported_steps()
-  std::vector<double> epochs() const;  // that each rank had behind it, by the algorithm's clock
+  std::vector<Step> steps() const;     // of each rank
+  std::vector<Step> reported() const;  // by each rank: see reported_steps()
+  std::vector<double> epochs() const;  // of each rank, by the algorithm's clock
   Duration elapsed() const;            // training time until then
 };
 
@@ -46,12 +46,12 @@ struct Checkpoint {
 Expected<Checkpoint> read_checkpoint(const std::string& path);
 // The path of a folder's newest one, free of links; empty where there is none.
 std::string newest_checkpoint(const std::string& folder);
-// Removes what killed runs have left half-written in a folder of checkpoints, and gives a
+// Removes unfinished files of killed runs from a folder of checkpoints, and gives a
 // checkpoint its name back that was about to make room for another one. REQUIRES: no run writes
 // there.
 void remove_stale_checkpoints(const std::string& folder);
 
-// The first difference in what `present` says, as an error that names both values.
+// The first difference of `present`, as an error that names both values.
 Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,
                               const std::string& path);
 

@@ -1,4 +1,4 @@
-// How whoever owns a trace has it closed.
+// How the owner of a trace closes it.
 #pragma once
 #include <chrono>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace grapevine {
 
-// From a failure to the end of the trace: for what ranks have done since their last step.
+// From a failure to the end of the trace: for records since the last step of each rank.
 inline constexpr Duration kLastRecordsGrace = std::chrono::milliseconds(200);
 
 // Why a trace is not whole, for a warning: a run is not worth less for it. Empty: it is.
@@ -20,8 +20,8 @@ inline std::string trace_problem(const TraceClosed& closed) {
          "faster disk";
 }
 
-// The tracer answers with TraceClosed. After a failure the peers hand over what they still have,
-// which they do where they are asked for a report.
+// The tracer answers with TraceClosed. After a failure the peers first send their remaining
+// records, as they do when they are asked for a report.
 template <class Self>
 void close_trace(Self self, const TracerActor& tracer, const std::vector<PeerActor>& peers,
                  bool failed) {

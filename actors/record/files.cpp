@@ -55,7 +55,7 @@ int open_file(const fs::path& path, int flags) {
   return retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
 }
 
-// Pipes and some file systems have nothing to sync and say so by EINVAL or ENOTSUP.
+// Pipes and some file systems cannot sync; they return EINVAL or ENOTSUP.
 int sync_descriptor(int descriptor) {
   if (retry([&] { return ::fsync(descriptor); }) == 0) return 0;
   return errno == EINVAL || errno == ENOTSUP ? 0 : errno;
@@ -161,7 +161,7 @@ Error file_error(const std::string& action, const fs::path& path, int number) {
 
 struct AtomicFile::Impl {
   fs::path path;       // as the user gave it, for messages
-  fs::path target;     // what is replaced: links resolved
+  fs::path target;     // the file that is replaced: links resolved
   fs::path temporary;  // equals target where that is written directly
   Descriptor descriptor;
   DescriptorBuffer buffer{descriptor};
@@ -194,7 +194,7 @@ Expected<void> AtomicFile::Impl::open() {
   if (fs::is_symlink(path, missing)) target = fs::weakly_canonical(path, error);
   if (error) return file_error("write", path, error.value());
   if (auto opened = open_temporary(); !opened) return opened;
-  // Who could read the old file can read the new one; where that is refused (another owner) the
+  // The readers of the old file can read the new one; where that is refused (another owner) the
   // content matters more.
   if (exists) static_cast<void>(::fchmod(descriptor.get(), status.st_mode & 07777));
   return {};
@@ -256,7 +256,7 @@ Expected<void> AtomicFile::commit() {
     if (::rename(file.temporary.c_str(), file.target.c_str()) != 0) {
       return file_error("write", file.path, errno);
     }
-    file.spent = true;  // from here on the temporary name is gone
+    file.spent = true;  // the temporary name no longer exists
     return sync_directory(folder_of(file.target));
   }
   file.spent = true;

@@ -1,5 +1,5 @@
 // Files that are either whole or not there: written beside their final name, synced, renamed.
-// Every error names the path and what the operating system said. Nothing here throws.
+// Every error gives the path and the error of the operating system. No function throws.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -32,7 +32,7 @@ class AtomicFile {
   const std::filesystem::path& temporary_path() const;
 
   // Where a write has failed since the last flush, the file is cut back to what that one had
-  // written, what came after it is lost, and the stream takes more. Errors (io): just that.
+  // written, later data is lost, and the stream accepts more. Errors (io): exactly that.
   Expected<void> flush();
 
   // Flushes, syncs to the disk, renames, syncs the folder. Afterwards the object is spent: a second
@@ -54,18 +54,18 @@ Error file_error(const std::string& action, const std::filesystem::path& path, i
 // The whole content at once, with the guarantees of AtomicFile.
 Expected<void> write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
-// Makes the directory and its parents where they are missing, and proves by a file that comes and
-// goes that files can be written there. Errors (bad_input: the user chose the path) name the path.
+// Makes the directory and its parents where they are missing, and tests with a temporary file
+// that files can be written there. Errors (bad_input: the user chose the path) name the path.
 Expected<void> ensure_writable_directory(const std::filesystem::path& path);
 
-// Removes from the folder itself what an AtomicFile of a process that no longer runs on this
-// machine has left there: those names only. What cannot be removed stays.
+// Removes from the folder itself the files that an AtomicFile of an ended process of this machine
+// has left there: those names only. A file that cannot be removed stays.
 void remove_stale_files(const std::filesystem::path& folder);
 
-// A folder's lock goes with its last copy, or when this process ends, however it does.
+// A folder's lock ends with its last copy, or with this process.
 using FolderLock = std::shared_ptr<const void>;
-// Keeps out whoever asks for the same folder. Null where the file system has no locks. Does not
-// wait. Errors (bad_input): somebody has it, this process or another.
+// Excludes other users of the same folder. Null where the file system has no locks. Does not
+// wait. Errors (bad_input): this process or another holds it.
 Expected<FolderLock> lock_folder(const std::filesystem::path& folder);
 
 // Syncs the directory, so that the names in it survive a power failure. A directory that may be

@@ -1,4 +1,4 @@
-// Ledger: what one rank knows about its contributions and about the updates it applied.
+// Ledger: counts of one rank's contributions and of the updates that it applied.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -10,9 +10,10 @@
 namespace grapevine {
 
 struct TracerConfig {
-  std::string path;                               // empty: hash only
-  TraceOwner owner;                               // told when the trace is closed
-  std::shared_ptr<TraceBudget> budget = nullptr;  // what was written goes back to it; may be null
+  std::string path;  // empty: hash only
+  TraceOwner owner;  // receives TraceClosed
+  std::shared_ptr<TraceBudget> budget =
+      nullptr;  // regains the bytes that were written; may be null
 };
 
 struct TracerState {

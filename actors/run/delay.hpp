@@ -14,8 +14,7 @@ namespace grapevine {
 
 // How much later than computed a worker's gradient is handed over: a pure function of rank, step
 // and the length of the rank's batch at that step, which is one of the seed, rank and step. So
-// every rank can compute everybody's delay, and "K random ranks each step" needs no talk between
-// them.
+// every rank can compute the delays of all ranks, and "K random ranks each step" needs no messages.
 class DelayModel {
  public:
   using Term = std::function<Duration(Rank, Step)>;
@@ -41,7 +40,7 @@ class DelayModel {
 //   length[=DUR]       DUR (1ms) for every time step of the rank's batch, padding included
 //   lognormal=MU:SIGMA exp(N(mu, sigma^2)) seconds for every rank and step
 // DUR is like 300ms, 0.3s, 250us. An empty spec: no delay.
-// Errors (bad_input) quote the term and say what was expected.
+// Errors (bad_input) quote the term and give the expected form.
 Expected<DelayModel> parse_delay(const std::string& spec, std::int32_t ranks, std::uint64_t seed);
 
 // "300ms" -> 300,000,000 ns. Units: ns us ms s.

@@ -22,7 +22,7 @@ EpochEvaluated evaluate(Compute& compute, const AveragedModel& model) {
   return done;
 }
 
-// Where evaluation takes its time, so that models are averaged meanwhile.
+// The thread of evaluations, so that models are averaged meanwhile.
 EvaluationActor::behavior_type evaluation(EvaluationActor::pointer self,
                                           const std::shared_ptr<Compute>& compute,
                                           const SupervisorActor& supervisor) {
@@ -49,7 +49,7 @@ FrozenTensor mean_buffers(const EvaluatorState& state) {
   return all.empty() ? FrozenTensor() : mean_of(all);
 }
 
-// Epochs are evaluated that have all slices and, where the model has any, somebody's buffers.
+// Epochs are evaluated that have all slices and, where the model has any, the buffers of a worker.
 void take_part(EvaluatorState& state, const EpochModel& part) {
   if (part.rank >= state.config.ranks - state.config.servers)
     state.slices[part.epoch][part.rank] = part.z;

@@ -19,7 +19,7 @@ struct EvaluatorConfig {
   bool detach = true;  // evaluate in a thread of its own
 };
 
-// What is to be evaluated once nothing else is.
+// An average that waits for its evaluation.
 struct AveragedModel {
   Epoch epoch = 0;
   FrozenTensor z;
@@ -28,7 +28,7 @@ struct AveragedModel {
 
 using EvaluationActor = caf::typed_actor<caf::replies_to<AveragedModel>::with<EpochEvaluated>>;
 
-// Evaluations that may be behind; of more the oldest are left out.
+// At most so many evaluations wait; beyond that the oldest are left out.
 inline constexpr std::size_t kMostWaiting = 8;
 
 struct EvaluatorState {
@@ -45,12 +45,12 @@ struct EvaluatorState {
   Gate gate;
 };
 
-// Averages the models that all ranks had at the end of an epoch, as they come in, and has the
-// average evaluated once the last one is there, one at a time. Memory: a sum for each epoch that
+// Averages the models that all ranks had at the end of an epoch, as they arrive, and has the
+// average evaluated once all have arrived, one at a time. Memory: a sum for each epoch that
 // some ranks have not ended, and a model for each by which evaluation is behind, kMostWaiting at
 // most: where training is faster than evaluation the oldest one is left out, which its
-// EpochEvaluated says. Where there are servers the model is their slices, once all are there, with
-// the mean of the newest buffers that workers have sent: a worker may be gone.
+// EpochEvaluated reports. Where there are servers the model is their slices, once all have arrived,
+// with the mean of the newest buffers that workers have sent: a worker may be lost.
 EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<EvaluatorState> self,
                                         EvaluatorConfig config);
 

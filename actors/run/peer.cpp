@@ -54,7 +54,7 @@ std::shared_ptr<Inbox> make_mailbox_inbox(PeerActor peer) {
   return std::make_shared<MailboxInbox>(std::move(peer));
 }
 
-// ---- life ----
+// ---- start and end ----
 
 void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
   self_ = self;
@@ -168,7 +168,7 @@ void PeerState::on_envelope(Envelope& envelope) {
     before_start_.emplace_back(std::move(envelope));
     return;
   }
-  // After the news of its end, which lies behind all that had arrived by then.
+  // After the report of its end, which follows all messages that had arrived by then.
   if (!membership_.is_alive(envelope.from)) return;
   if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
     if (marker->id > last_cut_) cut(marker->id);
@@ -181,7 +181,7 @@ void PeerState::on_envelope(Envelope& envelope) {
   deliver(std::move(envelope));
 }
 
-// A message may bring an epoch to its end while the worker computes.
+// A message may complete an epoch while the worker computes.
 void PeerState::deliver(Envelope envelope) {
   role_->on_message(*this, std::move(envelope));
   send_epoch_models();
@@ -196,7 +196,8 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   auto alive = membership_.alive[static_cast<std::size_t>(peer)];
   if (!alive) return;
   alive = false;
-  // What went to and fro between the two cannot balance any more: the other's half is not told.
+  // The counts between the two ranks cannot balance any more: the lost rank does not report its
+  // own.
   const std::int64_t sent = std::exchange(sent_to_[static_cast<std::size_t>(peer)], 0);
   ledger_.sent -= sent;
   ledger_.sent_before += sent;
@@ -239,8 +240,8 @@ World PeerState::world() const {
   return world;
 }
 
-// To a supervisor of another process CAF carries what a length of 32 bits can say; more would break
-// the connection, and nobody could say why.
+// To a supervisor of another process a message has a length of 32 bits in CAF. A longer one would
+// break the connection without a reason.
 bool PeerState::fits_a_message(std::uint64_t bytes) const {
   return bytes <= kMostMessageBytes || config_.supervisor.node() == self_->node();
 }
@@ -253,8 +254,8 @@ void PeerState::on_snapshot(std::int64_t id) {
   if (id > last_cut_) cut(id);
 }
 
-// Records the state between two handlers and tells everybody that what follows is after the cut. No
-// rank stops for it. The model is not copied: a role that changes a tensor which the cut still
+// Records the state between two handlers and announces to all that later messages follow the cut.
+// No rank stops for it. The model is not copied: a role that changes a tensor which the cut still
 // holds writes to another buffer. Optimizers work in place, so their state is.
 void PeerState::cut(std::int64_t id) {
   last_cut_ = id;
@@ -446,7 +447,7 @@ bool PeerState::serves_with_buffers() const {
   return !is_server() && config_.parts->plan.servers > 0 && buffers_.defined() && config_.evaluator;
 }
 
-// Every planned epoch that has come to its end on this rank's clock goes to the Evaluator, once: a
+// Every planned epoch that has ended on this rank's clock is sent to the Evaluator, once: a
 // clock that counts all ranks' gradients may run past the end. Where there are servers the model is
 // theirs, and the workers' share in it are the buffers.
 void PeerState::send_epoch_models() {

@@ -17,7 +17,7 @@
 
 namespace grapevine {
 
-// Epochs that are over, with a margin: whole ones must come out whole.
+// Epochs that are over, with a margin for rounding: a whole number must stay whole.
 inline Epoch whole_epochs(double epochs) { return static_cast<Epoch>(std::floor(epochs + 1e-9)); }
 
 struct PeerConfig {
@@ -43,7 +43,7 @@ struct PeerConfig {
 struct Cut {
   std::int64_t id = 0;
   StateDict state;
-  std::set<Rank> open;              // channels whose marker has not come
+  std::set<Rank> open;              // channels whose marker has not arrived
   std::vector<Envelope> in_flight;  // received on open channels since the cut
 };
 
@@ -115,7 +115,7 @@ class PeerState : public Env {
   std::int64_t last_cut_ = 0;
   std::vector<Envelope> undelivered_;  // in flight at the cut that this run resumed from
   bool started_ = false;
-  // From ranks that were told to start earlier, and their ends, in the order in which they came.
+  // From ranks that started earlier, and their ends, in the order of arrival.
   std::vector<std::variant<Envelope, PeerLost>> before_start_;
 
   // Of the step in progress.
@@ -133,7 +133,7 @@ class PeerState : public Env {
   Gate gate_;
 };
 
-// The Inbox through which `config.transport` reaches a Peer: whoever spawns the Peers attaches it
+// The Inbox through which `config.transport` reaches a Peer: the owner of the Peers attaches it
 // for all of them before the first StartTraining, because CAF initialises actors lazily and a
 // message to a rank that is not attached is lost.
 std::shared_ptr<Inbox> make_mailbox_inbox(PeerActor peer);

@@ -1,4 +1,4 @@
-// Reporter: tells what writes for people and files, on a thread of its own.
+// Reporter: calls the outputs of a run (console, files) on a thread of its own.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,13 +10,13 @@
 
 namespace grapevine {
 
-// What a run writes to files, e.g. metrics.csv. Called by the Reporter, one call at a time, on its
+// The files of a run, e.g. metrics.csv. Called by the Reporter, one call at a time, on its
 // thread: a call may wait for a disk. on_end() is the last one.
 class RunReport : public RunObserver {
  public:
-  // Steps that are not reported: they came faster than they could be written.
+  // The number of steps that are not reported: they arrived faster than they could be written.
   virtual void on_steps_lost(std::int64_t count) = 0;
-  // All that has been told so far has been passed on.
+  // All earlier calls have been passed on.
   virtual void on_idle() {}
   // A call has thrown, for that reason: no other follows. The reason is in the log.
   virtual void on_failed(const std::string& /*why*/) noexcept {}
@@ -27,7 +27,7 @@ inline constexpr std::int64_t kLongestReportBacklog = 100'000;
 
 // An observer that passes everything on to `observer`, at once, and to `report`, which a detached
 // actor of `system` calls. Its calls never wait for `report`. After on_end() the actor ends as soon
-// as `report` has heard of everything; `backlog`: of steps that wait meanwhile.
+// as `report` has received all calls; `backlog`: of steps that wait meanwhile.
 std::shared_ptr<RunObserver> report_aside(caf::actor_system& system,
                                           std::shared_ptr<RunObserver> observer,
                                           std::shared_ptr<RunReport> report,

@@ -30,7 +30,7 @@ const std::shared_ptr<Compute>& first_compute(const RunConfig& config) {
                        [](const auto& compute) { return compute != nullptr; });
 }
 
-// The states of all ranks, as far as is known before they exist: on their way to the head at once.
+// The states of all ranks, estimated before they exist: in flight to the head at once.
 std::uint64_t bytes_of_a_checkpoint(const RunConfig& config) {
   const Compute& compute = *first_compute(config);
   const std::uint64_t rank = least_state_bytes(config.parts->optimizer, compute.dimension(),
@@ -41,7 +41,7 @@ std::uint64_t bytes_of_a_checkpoint(const RunConfig& config) {
 // Spawns the actors of a run and wires them up.
 class CrewBuilder {
  public:
-  // `detach`: workers, evaluations and those who write files get threads of their own.
+  // `detach`: workers, evaluations and writers of files get threads of their own.
   CrewBuilder(caf::actor_system& system, RunConfig& config, bool detach)
       : system_(system), config_(config), detach_(detach) {
     const auto since_epoch = system_.clock().now().time_since_epoch();
@@ -64,7 +64,7 @@ class CrewBuilder {
     return head;
   }
 
-  // The supervisor and those who serve it, without the ranks.
+  // The supervisor, evaluator, writer and tracer, without the ranks.
   SupervisorActor spawn_head(std::shared_ptr<RunObserver> observer) {
     SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
     if (config_.trace) crew_.tracer = spawn_tracer(config_.trace_file, head);
@@ -178,7 +178,7 @@ struct Runtime::Impl {
   std::vector<caf::actor> own;  // must not outlive this
   std::vector<Rank> attached;  // to the transport: the ranks of this process, once it is in the run
 
-  // An actor may have been spawned without its thread: it would be waited for without end.
+  // An actor may have been spawned without its thread: the wait for it would never end.
   bool broken = false;
 
   void start(std::shared_ptr<RunObserver> observer, std::shared_ptr<RunReport> report);
@@ -216,7 +216,7 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   keep(builder.crew().evaluator);
   const auto joined = join_run(*system, config, supervisor, agent, builder.crew());
   if (!joined) {
-    // Whoever answers for this process tells the observer.
+    // The supervisor, or the process agent elsewhere, reports the error to the observer.
     if (is_head) return caf::anon_send(supervisor, RankFailed{joined.error()});
     return caf::anon_send(agent, RunEnded{true, joined.error(), false, ""});
   }
@@ -293,7 +293,7 @@ bool Runtime::shut_down(Duration patience) {
 
 void Runtime::dismiss() {
   for (const Rank rank : std::exchange(impl_->attached, {})) impl_->config.transport->detach(rank);
-  // Whoever was spawned for a run that never began hears of its end here.
+  // Ends the actors of a run that never began.
   for (const caf::actor& actor : impl_->own)
     caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
   impl_->own.clear();

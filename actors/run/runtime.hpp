@@ -27,7 +27,7 @@ struct ClusterConfig {
   std::string out;          // of the head
   std::string listen_host;  // where the head listens; empty: on all interfaces
   std::string secret;       // of the job, which all its processes know; empty: none
-  std::string job;          // as the launcher calls it; empty: not known
+  std::string job;          // the launcher's name for it; empty: not known
   std::shared_ptr<RemoteTransport> transport;
   bool own_address_unknown =
       false;                   // when that was made: its host is to be found at the rendezvous
@@ -68,7 +68,7 @@ struct RunConfig {
 
   std::int32_t servers() const { return parts->plan.servers; }
   std::int32_t workers() const { return ranks - servers(); }
-  // Epochs that the checkpoint's fastest rank had behind it: no validation of them is to come.
+  // Epochs of the checkpoint's fastest rank: they are not validated again.
   double resumed_most() const;
 };
 
@@ -76,16 +76,16 @@ struct RunConfig {
 class Runtime {
  public:
   // Starts training; the observer's on_end is called exactly once. In a cluster this waits for the
-  // other processes, at most twice their patience; whatever is wrong ends the run in all of them.
-  // `report` (may be null): told of the same, on a thread of its own; it has heard of everything
-  // once shut_down() has succeeded. REQUIRES: a valid config.
+  // other processes, at most twice their patience; an error ends the run in all of them.
+  // `report` (may be null): receives the same calls, on a thread of its own; it has received all of
+  // them once shut_down() has succeeded. REQUIRES: a valid config.
   Runtime(RunConfig config, std::shared_ptr<RunObserver> observer,
           std::shared_ptr<RunReport> report = nullptr);
   // Waits for the actors to end: call it after on_end, and not where shut_down() has failed.
   ~Runtime();
 
-  // Waits for the actors to end, for at most about `patience`. False: a thread does not come back
-  // from where it is, e.g. a module that loops or a read that hangs. What it uses must then stay:
+  // Waits for the actors to end, for about `patience` at most. False: a thread does not return,
+  // e.g. from a module that loops or a read that hangs. The objects that it uses must then stay:
   // leak this object, and end the process without destructors. REQUIRES: after on_end.
   bool shut_down(Duration patience);
 
@@ -101,7 +101,7 @@ class Runtime {
 
 // The same actors in virtual time, on the calling thread, under CAF's testing scheduler: equal
 // configs give equal traces. A worker's computation takes what `config.delay` says and no real time
-// counts. Returns what on_end was given. Throws nothing; a run that stops making progress is an
+// counts. Returns the result of on_end. Throws nothing; a run that stops making progress is an
 // error.
 RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer);
 

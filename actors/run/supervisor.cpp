@@ -51,7 +51,7 @@ Timestamp SupervisorState::now() const {
 
 void SupervisorState::begin(BeginRun crew) {
   crew_ = std::move(crew);
-  config_.run_start_ns += now().count();  // the time until everybody was there does not count
+  config_.run_start_ns += now().count();  // without the time of the rendezvous
   // An epoch that only some ranks had behind them at the checkpoint is not evaluated again.
   if (crew_.evaluator)
     evaluations_due_ = whole_epochs(config_.total_epochs) - whole_epochs(config_.resumed_most);
@@ -78,7 +78,7 @@ void SupervisorState::on_step(const StepReport& report) {
   epochs_[report.rank] = report.epochs_done;
   samples_[report.rank] += report.samples;
   config_.observer->on_step(report);
-  // A checkpoint after a failure would be what the next run goes on from.
+  // The next run must not resume from a checkpoint after a failure.
   if (stage_ != Stage::running) return;
   if (!config_.checkpoints || config_.checkpoint_every_epochs <= 0 || cutting_ || writing_) return;
   if (static_cast<std::int32_t>(epochs_.size() + lost_.size()) < workers()) return;
@@ -118,7 +118,7 @@ void SupervisorState::on_progress() { last_news_ = now(); }
 
 void SupervisorState::on_failed(const RankFailed& failed) { fail(failed.error); }
 
-// The last resort: whoever waits for the end hears of it.
+// The last resort: the observer still receives the end of the run.
 void SupervisorState::on_exception(const std::exception_ptr& problem) {
   if (std::exchange(stage_, Stage::ended) == Stage::ended) return;
   RunResult result;
@@ -127,7 +127,7 @@ void SupervisorState::on_exception(const std::exception_ptr& problem) {
   for (const PeerActor& peer : crew_.peers) self_->send_exit(peer, caf::exit_reason::user_shutdown);
 }
 
-// No wait is unbounded: a run in which nobody takes a step is a failed run.
+// No wait is unbounded: a run in which no rank takes a step has failed.
 void SupervisorState::on_watchdog() {
   if (stage_ == Stage::ended) return;
   if (stage_ == Stage::closing && now() - closing_since_ >= kClosePatience) {
@@ -149,7 +149,7 @@ std::string SupervisorState::missing_states() const {
   return text;
 }
 
-// The ranks that are still there and not among the answers.
+// The ranks that are not lost and have not answered.
 template <class Answers>
 std::string SupervisorState::without(const Answers& answers) const {
   std::string list;
@@ -178,7 +178,7 @@ void SupervisorState::begin_cut(std::string name) {
   snapshots_.clear();
   ++cut_id_;
   cut_news_ = now();
-  // No step is awaited any more: the checkpoint has its own time.
+  // Progress is no longer measured in steps: the cut has its own patience.
   if (stage_ == Stage::draining) last_news_ = cut_news_;
   for (const PeerActor& peer : crew_.peers) self_->send(peer, TakeSnapshot{cut_id_});
 }
@@ -198,7 +198,7 @@ void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   self_->send(crew_.writer, std::move(write));
 }
 
-// A snapshot that is lost on its way must not be the end of all checkpoints.
+// A lost snapshot must not prevent later checkpoints.
 void SupervisorState::give_up_cut() {
   config_.observer->on_warning("a checkpoint is given up: no state came from " +
                                without(snapshots_) + " for " + in_seconds(config_.patience));
@@ -207,7 +207,7 @@ void SupervisorState::give_up_cut() {
   end_if_settled();
 }
 
-// Training is worth more than its checkpoints.
+// A failed checkpoint does not end training.
 void SupervisorState::on_snapshot_refused(const SnapshotRefused& refused) {
   if (refused.id != cut_id_ || !cutting_) return;
   config_.observer->on_warning("no further checkpoints: " + one_line(refused.reason));
@@ -224,7 +224,7 @@ void SupervisorState::on_written(const CheckpointWritten& written) {
   result_.checkpoint = written.path;
   tell_resume_from(run_folder_of(written.path));
   config_.observer->on_checkpoint(written.path);
-  // A checkpoint after a failure would be what the next run goes on from.
+  // The next run must not resume from a checkpoint after a failure.
   if (stage_ == Stage::draining && stopping_ && !final_cut_begun_ && config_.checkpoints) {
     final_cut_begun_ = true;
     return begin_cut("");
@@ -232,13 +232,13 @@ void SupervisorState::on_written(const CheckpointWritten& written) {
   end_if_settled();
 }
 
-// To those that would not know it without this process.
+// Other processes need the path if process 0 is lost.
 void SupervisorState::tell_resume_from(const std::string& path) {
   for (const ProcessAgentActor& agent : crew_.agents) self_->send(agent, ResumeFrom{path});
 }
 
 void SupervisorState::on_checkpoint_requested() {
-  if (crew_.peers.empty()) return;  // nobody trains yet: there is nothing to keep
+  if (crew_.peers.empty()) return;  // no rank trains yet: there is no state to save
   if (stage_ != Stage::running) return;
   if (!config_.checkpoints)
     return config_.observer->on_warning("no checkpoint: the run has no output folder");
@@ -248,7 +248,7 @@ void SupervisorState::on_checkpoint_requested() {
   if (!cutting_ && !writing_) begin_cut("");
 }
 
-// Before its first step a run has nothing that is worth another run's results.
+// A run without a step must not replace the results of another run.
 bool SupervisorState::preserves_previous_run() const {
   return config_.output_in_use && steps_.empty();
 }
@@ -259,7 +259,7 @@ void SupervisorState::on_stop_requested() {
   if (stage_ == Stage::draining && std::exchange(evaluations_due_, 0) > 0) return end_if_settled();
   if (stage_ != Stage::running || stopping_) return;
   if (crew_.peers.empty()) {
-    stop_early_ = true;  // once everybody is there
+    stop_early_ = true;  // once all processes have joined
     return;
   }
   stopping_ = true;
@@ -280,8 +280,8 @@ void SupervisorState::on_stop_requested() {
 
 // ---- the end ----
 
-// All ranks took their last step. Late messages still change models: collect until what was sent
-// has been received.
+// All ranks took their last step. Late messages still change models: collect until all sent
+// messages have been received.
 void SupervisorState::drain() {
   stage_ = Stage::draining;
   collect();
@@ -309,8 +309,8 @@ void SupervisorState::weigh_reports() {
     balanced_ = true;
     return end_if_settled();
   }
-  // Reports are of different moments: nothing is in flight once two rounds say the same (Mattern
-  // 1987, the four counter method).
+  // Reports are of different moments: nothing is in flight once two rounds of reports are equal
+  // (Mattern 1987, the four counter method).
   std::int64_t sent = 0, received = 0;
   for (const auto& [r, one] : reports_) {
     sent += one.ledger.sent;
@@ -340,7 +340,7 @@ void SupervisorState::fail(Error error) {
   if (error.code == Errc::peer_down) error.message += resume_hint_now();
   result_.error = std::move(error);
   if (!trained_at_) trained_at_ = now();
-  cutting_ = false;  // the next run would go on from where this one fails
+  cutting_ = false;  // the next run must not resume from the state of a failure
   close();
 }
 
@@ -349,7 +349,7 @@ std::string SupervisorState::resume_hint_now() const {
   return writing_ ? writing_hint(config_.out) : resume_hint(config_.resumed_from);
 }
 
-// Traces first, here and in the other processes; the watchdog ends what does not answer.
+// Traces first, here and in the other processes; the watchdog ends the wait for missing answers.
 void SupervisorState::close() {
   stage_ = Stage::closing;
   closing_since_ = now();
@@ -380,13 +380,13 @@ void SupervisorState::on_process_closed(ProcessClosed closed) {
   end_if_closed();
 }
 
-// What close() still waits for.
+// The trace and the processes for which close() still waits.
 std::string SupervisorState::unclosed() const {
-  std::string who = trace_open_ ? "the trace" : "";
+  std::string open = trace_open_ ? "the trace" : "";
   for (const std::int32_t process : open_processes_)
-    who += (who.empty() ? "process " : ", process ") + std::to_string(process);
-  return "after " + in_seconds(kClosePatience) + " still not closed: " + who +
-         "; what was traced there may be missing";
+    open += (open.empty() ? "process " : ", process ") + std::to_string(process);
+  return "after " + in_seconds(kClosePatience) + " still not closed: " + open +
+         "; its last trace records may be missing";
 }
 
 void SupervisorState::end_if_closed() {
@@ -395,14 +395,14 @@ void SupervisorState::end_if_closed() {
 
 // ---- losses ----
 
-// An actor of this process, or a whole other process, is gone.
+// An actor of this process, or another process, has ended.
 void SupervisorState::on_down(const caf::down_msg& down) {
   if (const std::int32_t process = process_behind(down.source); process > 0)
     return on_process_down(process);
   if (stage_ == Stage::closing) return;
   for (Rank rank = 0; rank < static_cast<Rank>(crew_.peers.size()); ++rank) {
     if (crew_.peers[static_cast<std::size_t>(rank)].address() != down.source) continue;
-    if (lost_processes_.count(process_of(rank)) > 0) return;  // the transports have told of it
+    if (lost_processes_.count(process_of(rank)) > 0) return;  // the transports have reported it
     const std::string why = process_of(rank) == 0
                                 ? "its actor ended: " + caf::to_string(down.reason)
                                 : std::string(kProcessEnded);
@@ -413,7 +413,7 @@ void SupervisorState::on_down(const caf::down_msg& down) {
   fail({Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)});
 }
 
-// The process whose agent that is; 0: it is none.
+// The process of that agent; 0: it is not an agent.
 std::int32_t SupervisorState::process_behind(const caf::actor_addr& agent) const {
   for (std::size_t i = 0; i < crew_.agents.size(); ++i)
     if (crew_.agents[i].address() == agent) return static_cast<std::int32_t>(i) + 1;
@@ -430,8 +430,8 @@ void SupervisorState::on_process_down(std::int32_t process) {
       return;
 }
 
-// Every transport, so that none waits for it, and through them every rank: behind what the lost
-// ranks had sent and the transport has received.
+// Reports to every transport, so that none waits for the process. Transports report to their ranks,
+// after the messages of the lost ranks that have arrived.
 void SupervisorState::tell_process_lost(std::int32_t process) {
   if (!lost_processes_.insert(process).second) return;
   suspects_.erase(process);
@@ -451,13 +451,14 @@ bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
     fail({Errc::peer_down, who + why});
     return false;
   }
-  config_.observer->on_warning(who + "the others go on without it, and without checkpoints");
+  config_.observer->on_warning(who +
+                               "the other ranks continue without it and write no more checkpoints");
   lose(rank);
   return true;
 }
 
-// The end of a process breaks its links, too, and shows here a moment later: whether it lives is
-// asked of itself.
+// The end of a process breaks its links, too, and is reported here a moment later. So the process
+// is asked whether it lives.
 void SupervisorState::on_link_lost(LinkLost lost) {
   if (stage_ != Stage::running && stage_ != Stage::draining) return;
   for (const Rank rank : {lost.reporter, lost.peer})
@@ -469,7 +470,7 @@ void SupervisorState::on_link_lost(LinkLost lost) {
     ask_whether_alive(process);
 }
 
-// Again and again, until one of the two is known.
+// Repeated until the process answers or is lost.
 void SupervisorState::ask_whether_alive(std::int32_t process) {
   if (stage_ == Stage::closing || suspects_.count(process) == 0) return;
   self_->request(crew_.agents[static_cast<std::size_t>(process) - 1], kAnswerPatience, Ping{})
@@ -484,8 +485,8 @@ void SupervisorState::ask_whether_alive(std::int32_t process) {
           [this, process](const caf::error& error) { on_no_answer(process, error); });
 }
 
-// The heartbeats of its connection to the head allow for whole checkpoints on their way, and would
-// notice a process that is stopped far later.
+// The heartbeats of its connection to the head allow time for whole checkpoints. They would detect
+// a stopped process far later.
 void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error) {
   const auto found = suspects_.find(process);
   if (stage_ == Stage::closing || found == suspects_.end()) return;
@@ -501,7 +502,7 @@ void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error
   self_->delayed_send(SupervisorActor{self_}, kAnswerPatience, AskAgain{process});
 }
 
-// An answer may have to wait for what comes before it.
+// An answer may wait behind earlier messages.
 bool SupervisorState::sends_much() const { return cutting_ || (collecting_ && with_models_); }
 
 void SupervisorState::fail_over_link(const LinkLost& lost) {
@@ -520,7 +521,7 @@ void SupervisorState::fail_over_link(const LinkLost& lost) {
   fail(error);
 }
 
-// At an end of that link: one that the others can do without. 0: neither is.
+// The process at an end of that link without which the run can continue. 0: neither.
 std::int32_t SupervisorState::dispensable_process(const LinkLost& lost) const {
   if (!config_.tolerates_worker_loss) return 0;
   for (const Rank rank : {lost.peer, lost.reporter})
@@ -530,7 +531,7 @@ std::int32_t SupervisorState::dispensable_process(const LinkLost& lost) const {
   return 0;
 }
 
-// It lives, and ends when it hears of that.
+// The process lives; it ends when it receives this.
 void SupervisorState::drop_process(std::int32_t process, const Error& error) {
   config_.observer->on_warning("process " + std::to_string(process) +
                                " is dropped: " + error.message);
@@ -570,7 +571,7 @@ void SupervisorState::dismiss(const Handle& actor) {
 }
 
 void SupervisorState::end() {
-  RunResult result = average();  // may run out of memory: then on_exception tells
+  RunResult result = average();  // may run out of memory: then on_exception() reports
   stage_ = Stage::ended;
   result.writing = writing_;
   config_.observer->on_end(std::move(result));
@@ -578,7 +579,7 @@ void SupervisorState::end() {
     self_->demonitor(peer.address());
     self_->send_exit(peer, caf::exit_reason::user_shutdown);
   }
-  // Other processes may know these, so that they would not go by themselves.
+  // Other processes may hold references to these actors, so they would not end by themselves.
   dismiss(crew_.evaluator);
   dismiss(crew_.writer);
   dismiss(crew_.tracer);
@@ -593,9 +594,9 @@ RunResult SupervisorState::average() const {
     return result;
   std::vector<FrozenTensor> models, slices, buffers;
   result.steps.assign(static_cast<std::size_t>(workers()), 0);
-  for (const auto& [rank, step] : steps_)  // of those that were lost: as far as they were heard of
+  for (const auto& [rank, step] : steps_)  // of lost ranks: up to their last report
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
-  for (const Rank rank : lost_)  // as far as they were heard of, too
+  for (const Rank rank : lost_)  // up to their last report
     if (const auto heard = samples_.find(rank); heard != samples_.end())
       result.ledger.samples += heard->second;
   for (const auto& [rank, report] : reports_) {

@@ -16,7 +16,7 @@
 namespace grapevine {
 
 struct RunResult {
-  std::optional<Error> error;        // the run failed; the rest says how far it came
+  std::optional<Error> error;        // the run failed; the other members give its progress
   bool interrupted = false;          // stopped by request, with a checkpoint
   FrozenTensor z;                    // [d] mean of the ranks' de-biased models, or the servers' one
   FrozenTensor buffers;              // [b] mean, or empty
@@ -26,9 +26,9 @@ struct RunResult {
   Ledger ledger;                     // of all ranks
   std::vector<double> step_seconds;  // of all ranks; of long runs a sample
   std::map<Rank, StateDict> measures;  // of roles, by rank; none where a role has none
-  std::vector<Rank> lost;              // ranks that died while the others went on
-  // Of training, also before a checkpoint that it went on from: to the last change of a model,
-  // without the validations and the writing that follow.
+  std::vector<Rank> lost;              // ranks that died while the others continued
+  // Of training, including the time before a checkpoint that it resumed from: to the last change of
+  // a model, without the validations and the writing that follow.
   double seconds = 0;
   std::uint64_t trace_hash = 0;
   std::uint64_t trace_records = 0;  // behind that hash
@@ -36,7 +36,7 @@ struct RunResult {
   bool writing = false;             // one is still being written
 };
 
-// Told what happens; called by the Supervisor, one call at a time, on any thread.
+// Receives the events of a run from the Supervisor, one call at a time, on any thread.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
@@ -52,22 +52,22 @@ struct SupervisorConfig {
   std::int32_t ranks = 1;                      // servers included
   std::int32_t servers = 0;                    // the last ranks: they take no steps
   std::int64_t parameters = -1, buffers = -1;  // of the model; -1: not checked
-  bool tolerates_worker_loss = false;          // others than servers may die, and the run goes on
-  // Tells this process's transport that a process is lost; null: there is only one. Must not block.
+  bool tolerates_worker_loss = false;          // a run continues without lost workers
+  // Reports a lost process to the transport of this process; null: single process. Must not block.
   std::function<void(std::int32_t process)> process_down;
   std::shared_ptr<RunObserver> observer;
   double checkpoint_every_epochs = 0;  // 0: only at the end and on request
   bool checkpoints = false;            // false: no folder to write to
   // The folder holds results of another run: nothing is written there before the first step.
   bool output_in_use = false;
-  Duration patience{std::chrono::seconds(300)};  // without any step: the run has failed
+  Duration patience{std::chrono::seconds(300)};  // without any step, after which the run fails
   double total_epochs = 0;                       // by the clock of the algorithm
-  double resumed_least = 0;    // epochs that the slowest and the fastest rank had behind them in
-  double resumed_most = 0;     // the checkpoint that this run goes on from
-  Duration elapsed_before{0};  // training time behind that checkpoint
-  std::string resumed_from;    // its path, or empty
-  std::string out;             // the output folder, for messages
-  Duration silence{std::chrono::seconds(60)};  // of a process to which a link is lost: it is lost
+  double resumed_least = 0;                      // epochs of the slowest and the fastest rank in
+  double resumed_most = 0;                       // the checkpoint that this run resumed from
+  Duration elapsed_before{0};                    // training time behind that checkpoint
+  std::string resumed_from;                      // its path, or empty
+  std::string out;                               // the output folder, for messages
+  Duration silence{std::chrono::seconds(60)};    // of a process to which a link is lost: it is lost
   std::int64_t run_start_ns = 0;
 };
 
@@ -98,14 +98,14 @@ class SupervisorState {
   void on_down(const caf::down_msg& down);
   void on_exception(const std::exception_ptr& problem);
   void collect();
-  // Whether a message fits this run. One that does not is logged; where it is a rank's own, the run
+  // Whether a message fits this run. Any other is logged; if a rank of the run sent it, the run
   // ends.
   template <class Message>
   bool admits(const Message& message);
   bool admits(const RankReport& report);
 
  private:
-  // running -> (draining: all ranks finished, last messages and writes settle) -> closing -> ended
+  // running -> (draining: all ranks finished, last messages and writes finish) -> closing -> ended
   enum class Stage { running, draining, closing, ended };
 
   Timestamp now() const;
@@ -156,11 +156,11 @@ class SupervisorState {
   std::set<Rank> lost_;
   std::set<std::int32_t> lost_processes_;
   // Processes to which another one has lost its link, as first reported: each is asked whether it
-  // lives, until it answers (then the link is what broke) or turns out to be lost: its connection
-  // to the head ends, or it leaves the questions of a whole `silence` without an answer.
+  // lives, until it answers (then only the link broke) or is lost: its connection to the head ends,
+  // or it answers no question for a whole `silence`.
   struct Suspect {
     LinkLost lost;
-    std::optional<Timestamp> silent_since;  // none: no question has stayed without an answer
+    std::optional<Timestamp> silent_since;  // none: all questions were answered
   };
   std::map<std::int32_t, Suspect> suspects_;
   Timestamp last_news_{0};
@@ -174,7 +174,7 @@ class SupervisorState {
   Timestamp cut_news_{0};  // its beginning, or its newest snapshot
   bool writing_ = false;
   bool stopping_ = false;
-  bool stop_early_ = false;  // asked for before the run began
+  bool stop_early_ = false;  // requested before the run began
   std::map<Rank, RankSnapshot> snapshots_;
 
   bool final_cut_begun_ = false;

@@ -1,6 +1,6 @@
-// The boundary to other processes: what a message from one of them must be before an actor uses it.
-// Whoever reaches a port of a process can send its actors any message that exists; and a process of
-// the run whose memory is short may lose what a message carried.
+// The boundary to other processes: the checks of a message before an actor uses it. A program that
+// reaches a port of a process can send its actors any message that exists; and a process of the run
+// whose memory is short may lose the contents of a message.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,8 +24,8 @@ struct World {
   bool has_rank(Rank rank) const { return rank >= 0 && rank < ranks; }
 };
 
-// Errors: protocol: no rank or process of this run sends that: it is to be ignored; failed: one of
-// this run sent what cannot be used, which the text names: the run is to end.
+// Errors: protocol: no rank or process of this run sends that message: it is to be ignored; failed:
+// a rank of this run, named by the text, sent an unusable message: the run is to end.
 Expected<void> check(const StepReport& report, const World& world);
 Expected<void> check(const RankFinished& finished, const World& world);
 Expected<void> check(const RankSnapshot& snapshot, const World& world);
@@ -36,10 +36,10 @@ Expected<void> check(const EpochModel& model, const World& world);
 Expected<void> check(const ProcessClosed& closed, const World& world);
 Expected<void> check(const PeerLost& lost, const World& world);
 Expected<void> check(const LinkLost& lost, const World& world);
-// Its texts and numbers alone; the rendezvous knows who belongs to the run.
+// Its texts and numbers alone; the rendezvous checks membership in the run.
 Expected<void> check(const Join& join);
 
-// The text of a message that counts whatever its text is: cut to 4 KiB, control characters replaced
+// The text of a message that is accepted with any text: cut to 4 KiB, control characters replaced
 // by spaces.
 std::string one_line(std::string text);
 
@@ -50,11 +50,11 @@ std::uint64_t least_state_bytes(const OptimizerConfig& optimizer, std::int64_t p
 Expected<void> check_state_size(const OptimizerConfig& optimizer, std::int64_t parameters,
                                 std::int64_t buffers);
 
-// What was checked, seen by the actor that is about to use it: `checked` itself decides whether; an
-// error of protocol is logged, now and then.
+// Whether an actor uses a checked message, and the handling of errors: those of protocol are
+// logged, at a bounded rate.
 class Gate {
  public:
-  // False: the message is to be ignored. `on_failed(Error)` is told what ends the run.
+  // False: the message is to be ignored. `on_failed(Error)` receives the error that ends the run.
   template <class OnFailed>
   bool admits(const Expected<void>& checked, OnFailed on_failed) {
     if (checked) return true;

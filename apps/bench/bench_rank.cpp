@@ -311,14 +311,14 @@ class AllReduce final : public BenchRank {
 }  // namespace
 
 Error nothing_heard(Rank rank, Duration patience) {
-  return {Errc::timeout, "rank " + std::to_string(rank) + " has heard nothing for " +
+  return {Errc::timeout, "rank " + std::to_string(rank) + " has received nothing for " +
                              std::to_string(static_cast<int>(to_seconds(patience))) +
                              " s: another rank hangs, or the machine is overloaded"};
 }
 
 Error lost(Rank rank, Rank peer) {
   return {Errc::peer_down, "rank " + std::to_string(rank) + " has lost rank " +
-                               std::to_string(peer) + ": see what that one says"};
+                               std::to_string(peer) + ": see its error"};
 }
 
 std::int64_t point_to_point_burst(std::int64_t bytes) {

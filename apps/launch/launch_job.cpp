@@ -285,7 +285,7 @@ void LaunchJob::say_what_is_awaited(Clock::time_point now) {
 
 // Nothing ends a process that waits for a dead disk or device: the job is over all the same.
 void LaunchJob::give_up(Member& member) {
-  say(name_of(member.placement) + " does not end although it was killed: look there");
+  say(name_of(member.placement) + " does not end after SIGKILL: check its host");
   member.end = ChildEnd{-1, SIGKILL};
   if (!failure_) failure_ = Error{Errc::failed, describe(member.placement, *member.end)};
 }

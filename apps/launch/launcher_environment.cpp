@@ -141,7 +141,7 @@ Result read_torchrun(const Reader& reader) {
   result->head_host = kLoopback;
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT"})
     if (result->processes > 1 && !reader.has(name))
-      return bad_input(std::string(name) + " is not set, but RANK is: say where process 0 listens");
+      return bad_input(std::string(name) + " is not set, but RANK is: set it as in process 0");
   if (reader.has("MASTER_ADDR")) {
     auto host = reader.host();
     if (!host) return host.error();
@@ -348,7 +348,7 @@ Expected<std::string> mpi_head(const Reader& reader, const LaunchedProcess& proc
   if (reader.has("OMPI_MCA_orte_hnp_uri"))
     if (auto host = address_in(reader.text("OMPI_MCA_orte_hnp_uri"))) return std::move(*host);
   return bad_input("MASTER_ADDR is not set, and " + process.launcher +
-                   " does not say where process 0 runs: set MASTER_ADDR to its host, e.g. "
+                   " does not give the host of process 0: set MASTER_ADDR to its host, e.g. "
                    "mpirun -x MASTER_ADDR=node1");
 }
 

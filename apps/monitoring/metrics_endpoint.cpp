@@ -308,7 +308,7 @@ struct MetricsEndpoint::Impl {
 Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const MetricsPlace& place,
                                                                    const RunLabels& labels) {
   auto impl = std::make_unique<Impl>();
-  gauge(*impl->registry, "grapevine_run_info", "1; the labels say what runs.")
+  gauge(*impl->registry, "grapevine_run_info", "1; the labels describe the run.")
       .Add({{"algorithm", labels.algorithm},
             {"model", labels.model},
             {"data", labels.data},

@@ -91,7 +91,8 @@ void TensorBoardLog::flush() {
     const auto flushed = file.flush();
     if (flushed || failed_) continue;
     failed_ = true;
-    warn_("--tensorboard: " + flushed.error().message + "; training goes on without these curves");
+    warn_("--tensorboard: " + flushed.error().message +
+          "; training continues without these curves");
   }
 }
 

@@ -35,12 +35,12 @@ using Clock = std::chrono::steady_clock;
 constexpr double kMaxSeconds = 1e5;
 constexpr Duration kGrace = std::chrono::seconds(60);
 constexpr Duration kNodePatience = std::chrono::seconds(10);
-// From a signal to the end, whatever the first node says.
+// From a signal to the end, without regard to the answer of the first node.
 constexpr std::chrono::seconds kIdleLeave{5};
 // Longer than a job takes to end: SIGTERM, SIGKILL, dropping a node, and the acknowledgement of the
 // end.
 constexpr std::chrono::seconds kBusyLeave{95};
-// What was said last is still on its way when the connections close.
+// For the final flush: the last messages are still in flight when the connections close.
 constexpr std::chrono::milliseconds kLinger{300};
 constexpr int kNodePollMs = 1000;
 
@@ -60,7 +60,7 @@ std::string shown_ranks(const StartRanks& start) {
          std::to_string(start.first + start.count - 1);
 }
 
-// What a node tells people, or with --json programs: an object a line.
+// The log of a node, for people; with --json for programs: one object per line.
 class NodeLog {
  public:
   NodeLog(Console& console, bool json) : console_(console), json_(json) {}
@@ -98,7 +98,7 @@ class NodeLog {
   }
 
  private:
-  // What others said may not be UTF-8.
+  // Text of other processes may not be UTF-8.
   void put(const nlohmann::ordered_json& line) {
     console_.out << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
                  << std::endl;
@@ -232,7 +232,7 @@ class Node {
                                         " does not answer: " + answer.error().message};
     if (answer->refused)
       return Error{answer->error.code,
-                   "the first node at " + first_text() + " says: " + answer->error.message};
+                   "the first node at " + first_text() + " refused: " + answer->error.message};
     caf::anon_send(agent_, JoinedPool{caf::actor_cast<caf::actor_addr>(pool_)});
     if (!is_first()) log_.joined(first_text(), *answer);
     return {};
@@ -354,7 +354,7 @@ class Node {
   std::optional<Error> failure_;
   bool stop_ = false;
 
-  // Last: its actors use what stands above, and have ended when it is gone.
+  // Last: its actors use the members above, and end with it.
   caf::actor_system_config system_config_;
   const std::shared_ptr<OpenProbes> probes_ = std::make_shared<OpenProbes>();
   std::optional<caf::actor_system> system_;
@@ -382,14 +382,14 @@ class NodeCommand final : public Command {
     add_option(app, "config", config_, "TOML file with options");
     app.footer(
         "Then, from anywhere that reaches the first node: grapevine train --cluster HOST:PORT …\n"
-        "Everybody with the secret can run jobs here as this user. See docs/cluster.md.");
+        "Every user with the secret can run jobs here as this user. See docs/cluster.md.");
   }
 
   bool computes() const override { return false; }
 
   Expected<void> run(Console& console) override {
     if (auto read = read_config_file(*app_, config_); !read) return read;
-    std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may go: the node stays
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may end: the node continues
     if (options_.listen.empty()) return bad_input("--listen is missing: give HOST:PORT");
     auto listen = parse_node_address("--listen", options_.listen, 0);
     if (!listen) return listen.error();

@@ -71,7 +71,7 @@ Expected<std::string> read_secret(const std::string& path) {
     return bad_input("--secret-file " + path + ": cannot be read: give a file with one line");
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0 && (status.st_mode & S_IROTH) != 0)
-    spdlog::warn("--secret-file {}: everybody on this machine may read it: chmod o-r {}", path,
+    spdlog::warn("--secret-file {}: every user of this machine can read it: chmod o-r {}", path,
                  path);
   // With the end of its line.
   return checked_secret(read_up_to(file, kLongestSecret + 1), "--secret-file " + path);

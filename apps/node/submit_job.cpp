@@ -33,8 +33,8 @@ std::string user_name() {
   const char* name = std::getenv("USER");
   if (name == nullptr)
     if (const passwd* entry = ::getpwuid(::getuid()); entry != nullptr) name = entry->pw_name;
-  const std::string who = name != nullptr ? name : "user " + std::to_string(::getuid());
-  return who + "@" + machine_name();
+  const std::string user = name != nullptr ? name : "user " + std::to_string(::getuid());
+  return user + "@" + machine_name();
 }
 
 class Submitter {
@@ -101,7 +101,7 @@ class Submitter {
     auto found = dial<NodePoolActor>(
         *system_, {"the first node", first_.host, first_.port, submission_.patience,
                    [this] { return stop_asked(); }, probes_});
-    if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was given"};
+    if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was submitted"};
     if (!found)
       return Error{found.error().code, "cannot reach the first node at " + text_of(first_) + ": " +
                                            found.error().message +
@@ -139,7 +139,7 @@ class Submitter {
                                         " does not answer: " + accepted.error().message};
     if (accepted->refused)
       return Error{accepted->error.code,
-                   "the first node at " + text_of(first_) + " says: " + accepted->error.message};
+                   "the first node at " + text_of(first_) + " refused: " + accepted->error.message};
     return accepted;
   }
 
@@ -201,7 +201,7 @@ class Submitter {
   std::int64_t job_ = 0;  // as the pool numbers it
   bool stop_ = false;
 
-  // Last: its actors use what stands above, and have ended when it is gone.
+  // Last: its actors use the members above, and end with it.
   caf::actor_system_config system_config_;
   const std::shared_ptr<OpenProbes> probes_ = std::make_shared<OpenProbes>();
   std::optional<caf::actor_system> system_;

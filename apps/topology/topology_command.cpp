@@ -114,7 +114,7 @@ std::string describe_contraction(const Topology& topology) {
   }
   if (contraction == 0) return "0 (a period averages exactly, up to rounding)";
   // Rounding leaves the eigenvalue of a graph in several parts this close to 1.
-  if (contraction > 1 - 1e-9) return "1 (some ranks never hear of each other: they cannot agree)";
+  if (contraction > 1 - 1e-9) return "1 (some ranks never reach each other: they cannot agree)";
   std::ostringstream text;
   text << std::setprecision(4) << contraction << " per period";
   if (topology.period() > 1) {

@@ -42,7 +42,7 @@ Expected<void> size_nodes(Wiring& wiring, bool launched, std::int64_t ranks_here
   if (hierarchy == wiring.keys().end() || hierarchy->second != "node") return {};
   if (!launched)
     return bad_input(
-        "wiring.hierarchy = 'node': no launcher says how many ranks a node has: give the number");
+        "wiring.hierarchy = 'node': no launcher gives the ranks of a node: give the number");
   return wiring.set("hierarchy", std::to_string(ranks_here));
 }
 

@@ -109,7 +109,7 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   return bad_input("--resume " + job.options.resume + ": the run was about to end (" +
                    std::to_string(at_end) + " of " + std::to_string(behind.size()) +
                    (counts_steps ? " ranks" : " nodes") + "): first resume with --steps " +
-                   saved->second + ", then go on from there");
+                   saved->second + ", then continue from there");
 }
 
 }  // namespace

@@ -188,7 +188,7 @@ Expected<void> NcclCommunicator::settle(const char* what, Clock::time_point unti
   return give_up(
       {Errc::timeout, std::string("NCCL: ") + what + ": rank " + std::to_string(rank_) + " of " +
                           std::to_string(size_) +
-                          ": the other ranks did not come in time; the group is aborted"});
+                          ": the other ranks did not arrive in time; the group is aborted"});
 }
 
 // NCCL's call without a lock, as it may stay for long: until the GPU takes a launch. abort() knows
@@ -320,7 +320,7 @@ Expected<void> NcclCommunicator::abort() {
 Expected<void> NcclCommunicator::end(ncclComm* communicator) {
   if (run_bounded([communicator] { ncclCommAbort(communicator); }, patience_)) return {};
   return Error{Errc::timeout, "NCCL: aborting a group of " + std::to_string(size_) +
-                                  " ranks did not end in time: a thread is left behind in it"};
+                                  " ranks did not end in time: a thread is still blocked in it"};
 }
 
 int NcclCommunicator::threads_left_behind() { return left_behind; }

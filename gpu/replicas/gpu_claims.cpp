@@ -146,7 +146,7 @@ Expected<std::vector<std::string>> GpuClaims::gather(int processes, Duration pat
     if (std::chrono::steady_clock::now() - start > patience)
       return Error{Errc::timeout, std::to_string(here.size()) + " of the " +
                                       std::to_string(processes) +
-                                      " processes of this machine said which GPUs they use"};
+                                      " processes of this machine reported the GPUs they use"};
     std::this_thread::sleep_for(kPoll);
   }
 }

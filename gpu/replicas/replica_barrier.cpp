@@ -19,7 +19,7 @@ Expected<void> ReplicaBarrier::wait(Duration patience) {
     ended_ = true;
     changed_.notify_all();
     return Error{Errc::timeout, std::to_string(here_) + " of " + std::to_string(size_) +
-                                    " replicas came within " +
+                                    " replicas arrived within " +
                                     std::to_string(static_cast<int>(to_seconds(patience))) + " s"};
   }
   return Error{Errc::peer_down, "another replica of this worker has failed"};

@@ -103,7 +103,7 @@ Expected<Hello> exchange_hellos(int descriptor, const Hello& own, Clock::time_po
   std::size_t size = 0;
   while (size < answer.size()) {
     const auto ready = wait_for(descriptor, POLLIN, deadline, cancelled,
-                                "it accepted the connection and then said nothing");
+                                "it accepted the connection and then sent nothing");
     if (!ready) return ready.error();
     const ssize_t count = ::recv(descriptor, answer.data() + size, answer.size() - size, 0);
     if (count == 0) return Error{Errc::io, "it closed the connection without an answer"};

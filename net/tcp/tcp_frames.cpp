@@ -31,8 +31,8 @@ T get(const std::byte* data) {
   return static_cast<T>(bits);
 }
 
-// A large payload is fresh memory from the kernel, which hands it out page by page as bytes come
-// in: half of the time that 100 MB took. Only advice: where it is not followed, nothing else
+// A large payload is fresh memory from the kernel, which provides it page by page as bytes arrive:
+// half of the time for 100 MB. Only advice: where it is not followed, nothing else
 // changes.
 void ask_for_huge_pages(const at::Tensor& t) {
   constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
@@ -60,7 +60,7 @@ std::string describe(Refusal refusal) {
     case Refusal::too_late:
       return "it has started without this process, or has lost it before";
     case Refusal::lower_process:
-      return "processes dial those of lower index alone: check the list of addresses";
+      return "a process dials only processes of lower index: check the list of addresses";
   }
   return "it refused for a reason that this version does not know";
 }
@@ -194,7 +194,8 @@ Expected<void> FrameReader::begin_message(FrameSink& sink) {
   missing_ = message_.payload_bytes();
   try {
     payload_ = allocate_payload(message_);
-  } catch (const std::exception&) {  // of the allocator: LibTorch has no other way to say so
+  } catch (const std::exception&) {  // of the allocator: LibTorch reports a lack of memory in no
+                                     // other way
     return Error{Errc::io, "no memory for a payload of " + std::to_string(missing_) + " bytes"};
   }
   for (const at::Tensor& t : payload_) ask_for_huge_pages(t);

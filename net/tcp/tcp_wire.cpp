@@ -44,9 +44,9 @@ constexpr std::size_t kUnsentBytes = 2 * kTcpPieceBytes;
 constexpr std::size_t kHeaderReadBytes = 16 << 10;
 constexpr Clock::duration kHelloPatience = 10s;
 constexpr Clock::duration kStallCheck = 20ms;
-// Connections that have not said who they are; more are turned away.
+// Connections without a Hello; further ones are refused.
 constexpr std::size_t kMaxUnauthenticated = 256;
-// Of an event loop that has been asked to end, beyond what flushing may take.
+// For an event loop to end, beyond the time for flushing.
 constexpr Clock::duration kFinishMargin = 5s;
 
 std::size_t index(std::int32_t process) { return static_cast<std::size_t>(process); }
@@ -59,7 +59,7 @@ struct Peer {
   bool woken = false;           // the broker knows that there is something in it
 };
 
-// What the broker shares with the threads that send and wait.
+// Shared by the broker and the threads that send and wait.
 struct Shared {
   explicit Shared(const TcpOptions& o) : options(o) {}
 
@@ -73,7 +73,7 @@ struct Shared {
   std::vector<Peer> peers;            // by process
   std::string duplicate;              // why two processes cannot both take part; else empty
   std::int32_t own_process = -1;      // constant after start()
-  bool finished = false;              // all connections have ended, and no others will come
+  bool finished = false;              // all connections have ended, and no others follow
 
   // The first other process with that link, or -1. REQUIRES: mutex is held.
   std::int32_t first(Link link) const {
@@ -88,7 +88,7 @@ struct Connection {
   enum class State { greeting, held, open };
 
   connection_handle handle;
-  std::uint64_t serial = 0;  // handles are descriptors and come back; this does not
+  std::uint64_t serial = 0;  // handles are descriptors and are reused; this is not
   State state = State::greeting;
   Hello hello;                // valid in `held`
   std::int32_t process = -1;  // valid in `open`
@@ -133,7 +133,7 @@ class Broker {
  private:
   using Connections = std::map<connection_handle, Connection>;
 
-  // ---- who is there
+  // ---- connections
   void on_start();
   void on_adopt(int descriptor, std::int32_t process);
   void on_connection(connection_handle handle);
@@ -148,7 +148,7 @@ class Broker {
   Connection* find(connection_handle handle);
   Connection* find_process(std::int32_t process);
 
-  // ---- what is sent and received
+  // ---- frames
   void wake(std::int32_t process);
   void pump(Connection& c);
   void on_written(const caf::io::data_transferred_msg& message);
@@ -185,24 +185,24 @@ class Broker {
   JobToken token_{};                   // "
   Connections connections_;
   std::uint64_t serials_ = 0;
-  LogLimit dropped_;  // lines about connections of nobody known
+  LogLimit dropped_;  // lines about unauthenticated connections
   Clock::time_point last_beat_;
   bool finishing_ = false;
   Clock::time_point finish_by_;
 };
 
-// A connection's frames. Knows whose they may be.
+// The frames of a connection. Checks that its process may send them.
 class Receiver final : public FrameSink {
  public:
   Receiver(LocalRanks& ranks, std::int32_t process) : ranks_(ranks), process_(process) {}
 
   Expected<void> admit(Rank from, Rank to) override {
     if (!lives_there(from))
-      return Error{Errc::protocol,
-                   "a message from rank " + std::to_string(from) + ", which does not live there"};
+      return Error{Errc::protocol, "a message from rank " + std::to_string(from) +
+                                       ", which is not in that process"};
     if (!ranks_.placement().is_local(to))
       return Error{Errc::protocol,
-                   "a message for rank " + std::to_string(to) + ", which does not live here"};
+                   "a message for rank " + std::to_string(to) + ", which is not in this process"};
     return {};
   }
   void on_message(Envelope envelope) override { ranks_.deliver(std::move(envelope)); }
@@ -211,7 +211,7 @@ class Receiver final : public FrameSink {
     if (control.kind != Control::rank_down) return {};
     if (!lives_there(control.rank))
       return Error{Errc::protocol, "the departure of rank " + std::to_string(control.rank) +
-                                       ", which does not live there"};
+                                       ", which is not in that process"};
     ranks_.peer_down(control.rank, "");
     return {};
   }
@@ -255,7 +255,7 @@ caf::behavior Broker::run(caf::io::broker* self) {
   };
 }
 
-// ---- Who is there
+// ---- connections
 
 void Broker::on_start() {
   {
@@ -291,7 +291,7 @@ void Broker::on_connection(connection_handle handle) {
       [](const auto& entry) { return entry.second.state != Connection::State::open; });
   Connection& c = add(handle);
   if (finishing_ || static_cast<std::size_t>(unauthenticated) >= kMaxUnauthenticated)
-    return end(c, "there are too many that do not say who they are");
+    return end(c, "there are too many unauthenticated connections");
   self_->configure_read(handle, receive_policy::exactly(kHelloBytes));
   self_->delayed_send(self_, kHelloPatience, ExpireAtom::value, c.serial);
 }
@@ -319,7 +319,7 @@ Connection* Broker::find_process(std::int32_t process) {
 void Broker::on_expired(std::uint64_t serial) {
   for (auto& [handle, c] : connections_)
     if (c.serial == serial && c.state == Connection::State::greeting)
-      return end(c, "it did not say who it is");
+      return end(c, "it did not identify itself in time");
 }
 
 void Broker::on_data(const caf::io::new_data_msg& message) {
@@ -401,9 +401,9 @@ void Broker::open(Connection& c, std::int32_t process) {
   shared_->changed.notify_all();
 }
 
-// ---- What is sent and received
+// ---- frames
 
-// Long runs in large pieces, each copied once; what is short together with what follows it.
+// Long data in large pieces, each copied once; short data together with the data after it.
 void Broker::set_read_size(Connection& c) {
   const std::uint64_t missing = c.reader->missing();
   if (missing > kHeaderReadBytes)
@@ -459,7 +459,7 @@ void Broker::on_written(const caf::io::data_transferred_msg& message) {
 void Broker::on_beat() {
   if (finishing_) return;
   const Clock::time_point now = Clock::now();
-  // This process itself may have been suspended: then the others deserve time to be heard.
+  // This process itself may have been suspended: then data of the others needs time to arrive.
   const bool late = now - last_beat_ > 2 * options_.heartbeat;
   last_beat_ = now;
   std::vector<connection_handle> silent;
@@ -477,7 +477,7 @@ void Broker::on_beat() {
 
 // ---- The end
 
-// What goes wrong with one connection, memory that cannot be had above all, ends that connection.
+// An error of one connection, above all a lack of memory, ends that connection.
 template <class F>
 void Broker::guard(connection_handle handle, F f) {
   try {
@@ -488,7 +488,7 @@ void Broker::guard(connection_handle handle, F f) {
   }
 }
 
-// The last resort: nobody waits for what this broker does no more.
+// The last resort: no thread may wait for a broker that has failed.
 void Broker::on_exception(const std::exception_ptr& problem) {
   try {
     const std::string why = exception_line(problem);
@@ -513,7 +513,7 @@ void Broker::on_closed(connection_handle handle) {
   const bool open = c->state == Connection::State::open;
   const std::int32_t process = c->process;
   connections_.erase(handle);
-  // What CAF still wants to write must not keep the socket in its loop.
+  // Data that CAF has not written must not keep the socket in its loop.
   ::shutdown(static_cast<int>(handle.id()), SHUT_RDWR);
   if (open) lose(process, "the connection was closed");
   check_finished();
@@ -524,8 +524,8 @@ void Broker::on_drop(std::int32_t process) {
   lose(process, "");
 }
 
-// Ends the connection because of the other side; an empty `why`: because of news from elsewhere.
-// `c` is gone afterwards.
+// Ends the connection because of the other side; an empty `why`: because of a report from
+// elsewhere. `c` is destroyed.
 void Broker::end(Connection& c, const std::string& why) {
   const connection_handle handle = c.handle;
   const bool open = c.state == Connection::State::open;
@@ -542,8 +542,8 @@ void Broker::end(Connection& c, const std::string& why) {
   check_finished();
 }
 
-// Without waiting for anybody. CAF keeps a closed connection in its loop until all is written,
-// which may be never; a socket that is shut down takes no bytes and leaves at once.
+// Without waiting for the other side. CAF keeps a closed connection in its loop until all is
+// written, which may be never; a socket that is shut down takes no bytes and leaves at once.
 void Broker::abandon(connection_handle handle) {
   ::shutdown(static_cast<int>(handle.id()), SHUT_RDWR);
   self_->close(handle);
@@ -558,7 +558,7 @@ void Broker::lose(std::int32_t process, const std::string& why) {
     unsent.swap(peer.outbox);
   }
   shared_->changed.notify_all();
-  // A process whose ranks have all left before breaks nothing.
+  // The loss of a process whose ranks have all left has no effect.
   if (!finishing_ && ranks_->process_down(process, why) && !why.empty())
     spdlog::warn("tcp: the link to {} is lost: {}", name(process), why);
 }
@@ -600,7 +600,7 @@ void Broker::on_stall_check() {
   for (const auto& [handle, c] : connections_)
     if (now > finish_by_ || now - c.progress > options_.flush_patience) stalled.push_back(handle);
   for (const connection_handle& handle : stalled) {
-    spdlog::warn("tcp: {} took no more bytes; what it was sent last may be lost",
+    spdlog::warn("tcp: {} stopped reading; pending data was discarded",
                  name(connections_[handle].process));
     connections_.erase(handle);
     abandon(handle);
@@ -625,7 +625,7 @@ Hello Broker::own_hello(Refusal refusal) const {
 
 std::string Broker::silence() const {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat_timeout);
-  return "nothing was heard of it for " + std::to_string(ms.count() / 1000) + " s";
+  return "no data arrived from it for " + std::to_string(ms.count() / 1000) + " s";
 }
 
 std::string Broker::where(const Connection& c) {
@@ -705,7 +705,7 @@ Wire::~Wire() {
                                                 [&] { return shared.finished; });
   lock.unlock();
   if (finished) return;
-  spdlog::error("tcp: the event loop does not end; it is left behind");
+  spdlog::error("tcp: the event loop does not end; its thread is abandoned");
   static_cast<void>(impl_.release());
 }
 
@@ -746,7 +746,7 @@ Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::strin
   const std::int32_t lost = shared.first(Link::lost);
   if (lost >= 0)
     return Error{Errc::peer_down, shared.names[index(lost)] +
-                                      " went away while the others were connecting: see its log"};
+                                      " ended while the others were connecting: see its log"};
   const std::int32_t missing = shared.first(Link::awaited);
   if (missing >= 0)
     return Error{Errc::timeout, shared.names[index(missing)] + " did not connect within " +

@@ -22,7 +22,7 @@ namespace grapevine::ucx {
 namespace {
 
 constexpr unsigned kMessageId = 0;    // of the only kind of active message
-constexpr int kProgressRounds = 64;   // before others get a turn
+constexpr int kProgressRounds = 64;   // before other work
 constexpr int kVainPolls = 16;        // about a microsecond: then the caller may yield
 constexpr int kRendezvousAtOnce = 4;  // of one process
 constexpr std::size_t kMaxSpareSends = 64;
@@ -35,8 +35,8 @@ std::uint64_t random_token() {
 
 bool is_running(std::int32_t pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }
 
-// What a process of this host was sent over shared memory and may still fetch: it is stopped, say,
-// and goes on later. It is to find the bytes that it was promised, also after the link was closed.
+// Data that a process of this host was sent over shared memory and has not fetched, e.g. because it
+// is suspended. It must find these bytes when it continues, also after the link was closed.
 class LeftForPeers {
  public:
   void add(std::int32_t pid, std::vector<FrozenTensor> payload) {
@@ -90,14 +90,14 @@ struct Engine::Link {
   bool same_host = false;
   ucp_ep_h endpoint = nullptr;
 
-  bool open = true;           // until it says goodbye or is lost
-  bool lost = false;          // without a goodbye
-  bool heard = false;         // its hello
-  bool acknowledged = false;  // by it
-  bool saw_all = false;       // it has answered our goodbye
-  bool closing = false;       // the endpoint
-  bool overwhelmed = false;   // what came of it could not be dealt with
-  std::string why;            // it was lost
+  bool open = true;             // until it says goodbye or is lost
+  bool lost = false;            // without a goodbye
+  bool hello_received = false;  // its hello
+  bool acknowledged = false;    // by it
+  bool saw_all = false;         // it has answered our goodbye
+  bool closing = false;         // the endpoint
+  bool overwhelmed = false;     // its messages could not be processed
+  std::string why;              // it was lost
 
   std::uint64_t next_out = 0;
   std::uint64_t next_in = 0;
@@ -121,7 +121,7 @@ struct Engine::Send {
 
 struct Engine::Receive {
   Engine* engine = nullptr;
-  Link* link = nullptr;  // null: the link was lost, nobody wants the message any more
+  Link* link = nullptr;  // null: the link was lost, the message is dropped
   std::uint64_t number = 0;
   void* descriptor = nullptr;  // UCX's, of a rendezvous not begun yet
   DecodedHeader header;
@@ -155,8 +155,8 @@ Engine::Engine(std::unique_ptr<Worker> worker, const UcxOptions& options)
 Engine::~Engine() {
   for (Send& s : sends_)
     if (s.link->same_host) left_for_peers().add(s.link->peer.pid, std::move(s.payload));
-  // UCX aborts where a worker ends before its requests have. One that is leaked keeps still, as
-  // nobody progresses it.
+  // UCX aborts where a worker ends before its requests. A leaked worker is inactive, because no
+  // thread progresses it.
   if (quiet()) return;
   spdlog::warn("ucx: {} messages to and {} from processes that do not answer are abandoned",
                sends_.size(), receives_.size());
@@ -217,25 +217,26 @@ Expected<void> Engine::open_link(Link& link, const std::string& address) {
 
 bool Engine::connected() const {
   return std::all_of(links_.begin(), links_.end(), [](const auto& link) {
-    return link == nullptr || (link->heard && link->acknowledged);
+    return link == nullptr || (link->hello_received && link->acknowledged);
   });
 }
 
 bool Engine::connect_failed() const {
   return std::any_of(links_.begin(), links_.end(), [](const auto& link) {
-    return link != nullptr && !link->open && !(link->heard && link->acknowledged);
+    return link != nullptr && !link->open && !(link->hello_received && link->acknowledged);
   });
 }
 
 std::string Engine::unconnected() const {
   const Link* missing = nullptr;
   for (const auto& link : links_) {
-    if (link == nullptr || (link->heard && link->acknowledged)) continue;
+    if (link == nullptr || (link->hello_received && link->acknowledged)) continue;
     if (missing == nullptr || (missing->open && !link->open)) missing = link.get();
   }
   GRAPEVINE_CHECK(missing != nullptr, "unconnected() of a connected transport");
   if (!missing->open) return missing->name() + ": " + missing->why;
-  return missing->name() + ": " + (missing->heard ? "it does not answer" : "not heard of");
+  return missing->name() + ": " +
+         (missing->hello_received ? "it does not answer" : "no hello arrived");
 }
 
 // ---- Sending
@@ -385,8 +386,8 @@ Engine::Link* Engine::sender_of(const Prefix& prefix) {
   if (link != nullptr && link->peer.token == prefix.token) return link;
   if (++refused_ == 1)
     spdlog::warn(
-        "ucx: a message of nobody in this job (process {}); further ones are dropped "
-        "silently",
+        "ucx: dropped a message of a process outside this job (process {}); further ones are "
+        "dropped silently",
         prefix.process);
   return nullptr;
 }
@@ -398,7 +399,7 @@ void Engine::take_hello(const Prefix& hello) {
   }
   Link* link = sender_of(hello);
   if (link == nullptr || !link->open) return;
-  link->heard = true;
+  link->hello_received = true;
   send_bare(*link, Kind::hello_ack);
 }
 
@@ -448,7 +449,7 @@ ucs_status_t Engine::take_message(Link& link, std::uint64_t number, DecodedHeade
   return UCS_OK;
 }
 
-// False, and the receive and its link are gone, where memory has run out: nothing may be thrown
+// False, and the receive and its link have ended, where memory has run out: nothing may be thrown
 // through UCX.
 bool Engine::allocate(Receive& r) {
   try {
@@ -466,8 +467,8 @@ bool Engine::allocate(Receive& r) {
   }
 }
 
-// A few at a time, oldest first: memory is taken only for what arrives now, and the message that
-// the others wait for is not slowed down by them.
+// A few at a time, oldest first: memory is taken only for messages that arrive now, and later
+// messages do not slow down the first one.
 void Engine::begin_announced() {
   for (const auto& link : links_) {
     while (link != nullptr && link->receiving < kRendezvousAtOnce && !link->announced.empty()) {
@@ -558,7 +559,7 @@ template <class F>
 void Engine::guard(Link* link, F f) noexcept {
   try {
     f();
-  } catch (...) {  // memory that cannot be had: what follows needs none
+  } catch (...) {  // no memory: the code below needs none
     overwhelmed_ = true;
     for (const auto& one : links_)
       if (one != nullptr && (link == nullptr || one.get() == link)) one->overwhelmed = true;
@@ -568,19 +569,19 @@ void Engine::guard(Link* link, F f) noexcept {
 void Engine::fail_overwhelmed() {
   for (const auto& link : links_)
     if (link != nullptr && std::exchange(link->overwhelmed, false))
-      fail(*link, std::string(kErrorHere) + "no memory to deal with what came");
+      fail(*link, std::string(kErrorHere) + "no memory for a received message");
   overwhelmed_ = false;
 }
 
 void Engine::fail(Link& link, const std::string& why) {
   if (link.open) {
-    // First what may throw: a callback that cannot go on fails the link once more.
+    // First the code that may throw: a callback that cannot continue fails the link once more.
     std::string kept = why;
     events_.emplace_back(ProcessLeft{link.process, why});
     link.open = false;
     link.lost = any_lost_ = true;
     link.why = std::move(kept);
-    // Who has been told goodbye may well end before its answer is read.
+    // A process that has received our goodbye may end before its answer is read.
     if (!saying_goodbye_) spdlog::warn("ucx: lost {}: {}", link.name(), why);
   }
   abandon(link);
@@ -596,7 +597,7 @@ void Engine::lose(std::int32_t process) {
   abandon(link);
 }
 
-// What is under way ends with the endpoint.
+// Requests in flight end with the endpoint.
 void Engine::abandon(Link& link) {
   link.waiting.clear();
   for (Receive* r : std::exchange(link.announced, {})) {
@@ -624,7 +625,7 @@ void Engine::close_broken() {
 // ---- Progress and the end
 
 // UCX cannot revoke shared memory, and so never ends a send that a lost process might still fetch.
-// Once that process is gone, the memory is of use to nobody.
+// Once that process has ended, the memory has no user.
 void Engine::release_unfetchable() {
   const auto now = std::chrono::steady_clock::now();
   if (sends_.empty() || now - last_release_ < std::chrono::seconds(1)) return;
@@ -667,7 +668,7 @@ void Engine::say_goodbye() {
 
 bool Engine::goodbyes_seen() const {
   return std::all_of(links_.begin(), links_.end(), [](const auto& link) {
-    return link == nullptr || !link->open || !link->heard || link->saw_all;
+    return link == nullptr || !link->open || !link->hello_received || link->saw_all;
   });
 }
 

@@ -18,9 +18,9 @@ namespace {
 
 Error refused(const std::string& what, ucs_status_t status, const UcxOptions& options) {
   const auto named = [](const std::string& value) { return value.empty() ? "all" : value; };
-  return {Errc::io, "UCX cannot " + what + ": " + ucs_status_string(status) + " (devices: " +
-                        named(options.net_devices) + ", transports: " + named(options.tls) +
-                        "; ucx_info -d lists what there is)"};
+  return {Errc::io, "UCX cannot " + what + ": " + ucs_status_string(status) +
+                        " (devices: " + named(options.net_devices) +
+                        ", transports: " + named(options.tls) + "; ucx_info -d lists the devices)"};
 }
 
 // Whether UCX may use shared memory: by the option, else by the environment, else it may.
@@ -61,8 +61,8 @@ ucs_log_func_rc_t log_line(const char*, unsigned, const char*, ucs_log_level_t l
 }
 
 // UCX writes its log to stdout, which is for results, and has opened it before main() begins.
-// Where the user says where it goes, there it goes. UCX logs until after main(), when our logger is
-// gone: what is registered after that was made runs before its end.
+// The user's choice of a destination is kept. UCX logs until after main(), when our logger has
+// ended; a handler registered after the logger was made runs before the end of the logger.
 void redirect_log() {
   static const bool done = [] {
     if (std::getenv("UCX_LOG_FILE") != nullptr) return true;
@@ -82,7 +82,7 @@ struct ConfigRelease {
 
 std::string say_memory(std::uint64_t memory_types) {
   if ((memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0)
-    return "built without CUDA: what a GPU computed is sent from page-locked host memory";
+    return "built without CUDA: tensors of a GPU are sent from pinned host memory";
   return "built with CUDA; parameters and gradients are sent from host memory all the same, where "
          "models are kept";
 }
@@ -155,7 +155,7 @@ Expected<std::string> Worker::query_address(unsigned flags) {
   const ucs_status_t status = ucp_worker_query(worker_, &attributes);
   if (status != UCS_OK)
     return Error{Errc::io,
-                 std::string("UCX cannot tell its address: ") + ucs_status_string(status)};
+                 std::string("UCX cannot give its address: ") + ucs_status_string(status)};
   std::string bytes(reinterpret_cast<const char*>(attributes.address), attributes.address_length);
   ucp_worker_release_address(worker_, attributes.address);
   return bytes;

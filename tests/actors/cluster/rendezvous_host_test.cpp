@@ -168,7 +168,7 @@ TEST_F(RendezvousHostTest, AdmitsAllOnceAllHaveJoined) {
   // Who comes after the beginning is sent away and disturbs nobody.
   const Admission late = ask(join(1)).get();
   EXPECT_TRUE(late.refused);
-  EXPECT_NE(late.error.message.find("comes too late"), std::string::npos) << late.error.message;
+  EXPECT_NE(late.error.message.find("joined too late"), std::string::npos) << late.error.message;
 }
 
 struct Case {

@@ -293,7 +293,7 @@ TEST_F(LossTest, ABrokenLinkBetweenLiveProcessesEndsTheRunByName) {
 }
 
 TEST_F(LossTest, TheAdviceForASilentLinkIsTheNetwork) {
-  expect_advice("nothing was heard of it for 60 s", "look at the network between them");
+  expect_advice("no data arrived from it for 60 s", "look at the network between them");
 }
 TEST_F(LossTest, TheAdviceForAnErrorOfTheReceiverIsItsOutput) {
   expect_advice("an error in this process: out of memory", "look at the output of process 2");

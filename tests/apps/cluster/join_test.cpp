@@ -153,7 +153,7 @@ TEST_F(Job, MayReplaceAProcessThatWasKilledBeforeAllWereThere) {
   const auto killed = start(1, 3, {"--join-timeout", "100"});
   ASSERT_TRUE(head->wait_for_output("process 1 has joined")) << head->so_far().describe();
   killed->signal(SIGKILL);
-  ASSERT_TRUE(head->wait_for_output("waiting for it to come again")) << head->so_far().describe();
+  ASSERT_TRUE(head->wait_for_output("waiting for its restart")) << head->so_far().describe();
   const auto again = start(1, 3), last = start(2, 3);
   for (const auto* process : {&head, &again, &last})
     EXPECT_EQ((*process)->wait().exit_code, 0) << (*process)->so_far().describe();

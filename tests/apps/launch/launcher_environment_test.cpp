@@ -242,7 +242,7 @@ TEST(LauncherEnvironment, MissingVariablesAreNotSaidToBeSet) {
       {{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}},
        "MPI_LOCALNRANKS is not set, but MPI_LOCALRANKID is: set both"},
       {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}},
-       "MASTER_PORT is not set, but RANK is: say where process 0 listens"}};
+       "MASTER_PORT is not set, but RANK is: set it as in process 0"}};
   for (const auto& [environment, message] : cases) {
     const auto result = read(environment);
     ASSERT_FALSE(result.ok()) << message;

@@ -171,7 +171,7 @@ TEST(Tcp, AListenerThatSaysNothingIsAClearError) {
   const Error error =
       error_of(transport->connect({mute.address(), transport->address()}, one_each(1, 2), 300ms));
   EXPECT_EQ(error.code, Errc::timeout);
-  expect_mentions(error, {"process 0", "host0", mute.address(), "said nothing"});
+  expect_mentions(error, {"process 0", "host0", mute.address(), "sent nothing"});
 }
 
 // A signal that comes while a process waits for the others ends the wait, on either side.

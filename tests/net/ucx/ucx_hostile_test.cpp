@@ -177,7 +177,7 @@ TEST_F(UcxOutOfMemory, EndsTheLinkOfAMessageThatCannotBeKept) {
   failing_allocation = 1;
   raw_.send(prefix(ucx::Kind::message, 5), encode_header(numbered(1, 0, 0)));  // not the next
   expect_lost();
-  EXPECT_EQ(inbox_->down_reason(1), "an error in this process: no memory to deal with what came");
+  EXPECT_EQ(inbox_->down_reason(1), "an error in this process: no memory for a received message");
 }
 
 TEST_P(UcxOutOfMemory, TellsOfTheLinkWhereverItComesWhileTheLinkEnds) {
