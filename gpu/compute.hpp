@@ -26,8 +26,8 @@ class Compute {
   virtual FrozenTensor initial_parameters() const = 0;  // [d]
   virtual FrozenTensor initial_buffers() const = 0;     // [b]; empty where there are none
 
-  // Deterministic: equal requests give equal bits (CPU, one thread). Never throws: failures are in
-  // Gradient::error. Drops request.z before it returns.
+  // Deterministic: equal requests give bit-identical results (CPU, one thread). Never throws:
+  // failures are in Gradient::error. Drops request.z before it returns.
   virtual Gradient gradient(GradientRequest request) = 0;
 
   // Loss and accuracy on the test split at `z`, `buffers`.

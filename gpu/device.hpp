@@ -1,4 +1,4 @@
-// DeviceRuntime: what a training step needs of a device, and nothing else: three streams, events in
+// DeviceRuntime: the interface of a device for a training step: three streams, events in
 // them, copies and pinned memory. No call waits for the whole device, but pinned_memory() and
 // the end of what it gave, which may.
 #pragma once
@@ -16,11 +16,11 @@
 
 namespace grapevine {
 
-// Work in one stream runs in the order in which it was put there; streams run side by side.
+// Work in one stream runs in the order in which it was enqueued; streams run concurrently.
 enum class Stream { upload, compute, download };
 inline constexpr std::size_t kStreams = 3;
 
-// A place in a stream: behind all work that was there when the event was made. Thread-safe.
+// A point in a stream: after all work that was enqueued when the event was made. Thread-safe.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
@@ -50,22 +50,22 @@ class DeviceRuntime {
   // Scopes nest, and end in the reverse order on the thread that made them.
   virtual std::unique_ptr<StreamScope> enter(Stream stream) = 0;
 
-  // Puts the copy into `stream` and returns at once; `from` and `to` stay as they are until an
-  // event behind it is reached. REQUIRES: both contiguous, of the same type and numel; the one on
+  // Enqueues the copy in `stream` and returns at once; `from` and `to` stay as they are until an
+  // event after it is reached. REQUIRES: both contiguous, of the same type and numel; the one on
   // the host in memory of pinned_memory(), or else the call may wait for the copy.
   virtual void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) = 0;
 
   virtual EventHandle record(Stream stream) = 0;
 
-  // What is put into `stream` from now on runs after `event`. The host does not wait.
+  // Work enqueued in `stream` from now on runs after `event`. The host does not wait.
   virtual void wait(Stream stream, const EventHandle& event) = 0;
 
   // Blocks the calling thread. Errors: timeout after `patience`; failed where the device reports
   // an error.
   virtual Expected<void> host_wait(const EventHandle& event, Duration patience) = 0;
 
-  // The memory of `t`, which was made in another stream, is not handed out again before what
-  // `stream` holds at the time of t's end has run.
+  // The memory of `t`, which was made in another stream, is not reused before the work
+  // that `stream` holds at the time of t's end has run.
   virtual void record_stream(const at::Tensor& t, Stream stream) = 0;
 
   // Pinned memory that a copy can use without waiting; null where there is none left. Both
@@ -87,9 +87,9 @@ struct GpuDriver {
   std::function<int()> visible;  // number of GPUs; 0 where there is no driver either
   std::function<Expected<std::shared_ptr<DeviceRuntime>>(int gpu)> open;
   GroupJoin join_group = nullptr;  // null: this build has no NCCL
-  // What names a GPU in all processes of the machine, whichever of them each sees.
+  // The name of a GPU in all processes of the machine, independent of the GPUs visible in each.
   std::function<Expected<std::string>(int gpu)> id = nullptr;
-  // Threads that do not come back from a call of the driver; null: there are none.
+  // Threads that do not return from a call of the driver; null: there are none.
   std::function<int()> threads_left_behind = nullptr;
 };
 
@@ -114,7 +114,7 @@ Expected<std::shared_ptr<DeviceRuntime>> open_device(at::Device device);
 
 // The device of the worker that is number `local_rank` (0, 1, …) on this machine, from what the
 // user typed: "cpu"; "cuda": GPU local_rank modulo the visible ones; "cuda:I": GPU I; "auto":
-// as "cuda" where a GPU is visible, else as "cpu". Errors: bad_input, naming what to do.
+// as "cuda" where a GPU is visible, else as "cpu". Errors: bad_input, with the remedy.
 Expected<at::Device> choose_device(const std::string& typed, const Gpus& gpus,
                                    std::int64_t local_rank);
 

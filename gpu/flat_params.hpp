@@ -67,11 +67,11 @@ class FlatTensors {
 // While it lives, the model's parameters are z: views of it, or copies where they keep memory of
 // their own. Afterwards no handle on z is left in them, so that z.sole_owner() holds again for the
 // last holder of z. REQUIRES: z is [parameters.numel()]
-// float32, nobody writes through the parameters, and no autograd graph over them outlives this.
+// float32, no code writes through the parameters, and no autograd graph over them outlives this.
 class BoundParameters {
  public:
   BoundParameters(FlatTensors& parameters, const FrozenTensor& z);
-  // The same for a copy of z on a device, which nobody writes as long as this lives.
+  // The same for a copy of z on a device, which stays unchanged as long as this lives.
   BoundParameters(FlatTensors& parameters, const at::Tensor& z);
   ~BoundParameters();
   BoundParameters(const BoundParameters&) = delete;

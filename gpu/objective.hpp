@@ -1,4 +1,4 @@
-// What is minimised and what is reported, by task.
+// The loss and the reported figures, by task.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -22,7 +22,7 @@ inline constexpr std::int64_t kManyClasses = 4096;
 // Equal logits: for more than kManyClasses classes the lower class goes first; else any.
 at::Tensor accuracy_figures(Task task, const at::Tensor& output, const at::Tensor& target);
 
-// Of a batch whose accuracy nobody asks for: two NaNs in the place of accuracy_figures().
+// For a batch without a requested accuracy: two NaNs instead of accuracy_figures().
 at::Tensor no_accuracy_figures(const at::Tensor& output);
 
 // The shape that a model must give for `batch` samples of this data.

@@ -17,8 +17,9 @@ Expected<Precision> parse_precision(const std::string& typed, at::Device device)
 
 // How cuBLAS and cuDNN work from here on, in all threads of the process: products of float32
 // matrices and convolutions in TF32 (a mantissa of 10 bits) for Precision::tf32, with all 23 bits
-// for others, whatever LibTorch's default is; `benchmark`: cuDNN times its algorithms for each new
-// shape and takes the fastest, so that equal runs may differ in bits. Before training begins.
+// for others, independent of LibTorch's default; `benchmark`: cuDNN times its algorithms for each
+// new shape and takes the fastest, so that equal runs need not be bit-identical. Before training
+// begins.
 void set_math_mode(Precision precision, bool benchmark);
 
 // While it lives, LibTorch's autocast chooses for each operation of this thread whether it runs in

@@ -65,9 +65,10 @@ at::Tensor repeat(const std::vector<float>& table, std::int64_t d) {
   return all;
 }
 
-// Σ a (z − c)² over one stretch of at most a period; with `gradient`, a (z − c) goes there. Eight
+// Σ a (z − c)² over one segment of at most a period; with `gradient`, a (z − c) goes there. Eight
 // sums side by side, because the compiler may not reorder a single one to vectorise it.
-double stretch(const float* z, const float* a, const float* c, std::int64_t n, float* gradient) {
+double segment_loss(const float* z, const float* a, const float* c, std::int64_t n,
+                    float* gradient) {
   std::array<double, 8> sums{};
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -97,7 +98,7 @@ double half_sum(const FrozenTensor& z, const std::vector<float>& a, const std::v
   for (std::int64_t begin = 0; begin < z.numel(); begin += period) {
     const std::int64_t n = std::min(period, z.numel() - begin);
     float* out = gradient != nullptr ? gradient + begin : nullptr;
-    total += stretch(values + begin, a.data(), c.data(), n, out);
+    total += segment_loss(values + begin, a.data(), c.data(), n, out);
   }
   return 0.5 * total;
 }

@@ -27,7 +27,7 @@ struct StagingPool::Shelf {
   std::vector<Block> free;
   Usage usage;
 
-  // Without memory where the limit or the allocator says no.
+  // Without memory where the limit or the allocator refuses.
   Block take(std::size_t bytes) {
     std::vector<Block> victims;
     {
@@ -110,7 +110,7 @@ at::Tensor StagingPool::try_take(at::IntArrayRef shape, at::ScalarType dtype) {
   Block block = shelf_->take(block_bytes(bytes));
   if (!block.memory) return {};
   void* memory = block.memory.get();
-  // The shelf may be gone by then: the memory ends with the block.
+  // The pool may have ended by then: the memory ends with the block.
   auto give_back = [shelf = std::weak_ptr<Shelf>(shelf_), block](void*) {
     if (const auto alive = shelf.lock()) alive->give_back(block);
   };

@@ -16,8 +16,8 @@ namespace grapevine {
 // Locking pages takes milliseconds, may wait for the whole device (so may unlocking them), and
 // keeps them from the rest of the machine. So blocks are kept for the next taker, come in few
 // sizes, and have a limit; only where that is reached are idle ones freed, as many as the taker
-// needs. A tensor's block comes back by itself when the last handle on its storage ends, on
-// whatever thread, also after it was frozen, sent and thawed.
+// needs. A tensor's block returns by itself when the last handle on its storage ends, on
+// any thread, also after it was frozen, sent and thawed.
 //
 // Thread-safe. Tensors may outlive the pool.
 class StagingPool {

@@ -64,7 +64,7 @@ std::string shape_text(at::IntArrayRef shape) {
   return out.str();
 }
 
-// Memory for a result: `recycled` where nobody else can see it and it fits, else new.
+// Memory for a result: `recycled` where it has no other owner and fits, else new.
 at::Tensor result_memory(FrozenTensor&& recycled, std::int64_t size, at::Device device) {
   const bool fits = recycled.sole_owner() && recycled.numel() == size &&
                     recycled.dtype() == at::kFloat && recycled.device() == device;
@@ -246,7 +246,7 @@ void TorchCompute::upload_batch_after(Step step) {
 Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& request,
                                       const Batch& batch, Gradient& result) {
   const bool in_place = config_.runtime->in_host_memory();
-  const at::Tensor flat_z = transfers_.upload(z.read(), z_place_);
+  const at::Tensor flat_z = transfers_.upload(z.read(), z_slot_);
   const at::Tensor flat_buffers = upload_buffers(request.buffers);
   Pass pass;
   {
@@ -305,7 +305,7 @@ void TorchCompute::seed_masks(Step step) const {
   seed_step_generator(device_, mix_seed(stream, static_cast<std::uint64_t>(step)));
 }
 
-// float32 whatever the precision within.
+// float32 for every precision.
 at::Tensor TorchCompute::forward(const at::Tensor& input) {
   const AutocastScope autocast(config_.precision, device_.type());
   const at::Tensor output = model_->forward(
@@ -362,7 +362,7 @@ Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
   const at::NoGradGuard no_grad;
   auto pass = gate_pass();
   if (!pass) return pass.error();
-  const at::Tensor flat_z = transfers_.upload(z.read(), z_place_);
+  const at::Tensor flat_z = transfers_.upload(z.read(), z_slot_);
   const at::Tensor flat_buffers = upload_buffers(buffers);
   const auto scope = transfers_.begin_compute();
   const BoundParameters bound(parameters_, flat_z);
@@ -432,7 +432,7 @@ Expected<void> TorchCompute::check_request(const FrozenTensor& z,
 at::Tensor TorchCompute::upload_buffers(const FrozenTensor& buffers) {
   if (buffers_.numel() == 0) return {};
   return transfers_.upload(buffers.defined() ? buffers.read() : initial_buffers_.read(),
-                           buffers_place_);
+                           buffers_slot_);
 }
 
 }  // namespace grapevine

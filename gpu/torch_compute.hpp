@@ -45,7 +45,7 @@ struct TorchComputeConfig {
   // Images on the device lie as [B, H, W, C] in memory. Needs samples of three dimensions.
   bool channels_last = false;
   Duration patience = from_seconds(120.0);  // longest wait for the device in a step
-  // Of the replicas, where gradients meet before they come down; null: they do not.
+  // Of the replicas: all-reduces gradients on the devices, before the download; null: none.
   std::shared_ptr<GradientGroup> group;
   LoaderOptions loader;
   // top1 and top5 are computed in steps that it divides, and in step `last_step` - 1; NaN in
@@ -65,9 +65,9 @@ struct TorchComputeConfig {
 // In a group, every gradient is the group's mean; only replica 0's comes down, the others return
 // none. A gradient that overflows does so in all replicas, so that all compute it again.
 //
-// Layers of the zoo draw from gpu/step_generator.hpp, so that equal requests give equal bits
-// whatever other threads do. TorchScript's own dropout does not: it draws from LibTorch's global
-// generator.
+// Layers of the zoo draw from gpu/step_generator.hpp, so that equal requests give bit-identical
+// results, independent of other threads. TorchScript's own dropout does not: it draws from
+// LibTorch's global generator.
 //
 // Not thread-safe; any number of instances may compute at once on threads of their own.
 class TorchCompute final : public Compute {
@@ -135,8 +135,8 @@ class TorchCompute final : public Compute {
   FrozenTensor initial_buffers_;
   LossScale loss_scale_;
   Transfers transfers_;  // before what lies in its streams
-  Transfers::Place z_place_;
-  Transfers::Place buffers_place_;
+  Transfers::DeviceSlot z_slot_;
+  Transfers::DeviceSlot buffers_slot_;
   std::optional<Uploaded> next_;
   BatchLoader loader_;
 };

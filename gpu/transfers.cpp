@@ -87,18 +87,18 @@ void Transfers::copy_up_unstaged(const at::Tensor& flat, const at::Tensor& from)
   staging_.hold(copy, runtime_->record(Stream::upload));
 }
 
-at::Tensor Transfers::upload(const at::Tensor& host, Place& place) {
+at::Tensor Transfers::upload(const at::Tensor& host, DeviceSlot& slot) {
   if (host.device() == runtime_->device() && (runtime_->in_host_memory() || !host.is_cpu()))
     return host;
   const auto scope = runtime_->enter(Stream::upload);
   runtime_->wait(Stream::upload, runtime_->record(Stream::compute));
-  if (!place.memory.defined() || place.memory.sizes() != host.sizes() ||
-      place.memory.scalar_type() != host.scalar_type()) {
-    place.memory = on_device(host.sizes(), host.scalar_type());
-    runtime_->record_stream(place.memory, Stream::compute);
+  if (!slot.memory.defined() || slot.memory.sizes() != host.sizes() ||
+      slot.memory.scalar_type() != host.scalar_type()) {
+    slot.memory = on_device(host.sizes(), host.scalar_type());
+    runtime_->record_stream(slot.memory, Stream::compute);
   }
-  copy_up(place.memory, host);
-  return place.memory;
+  copy_up(slot.memory, host);
+  return slot.memory;
 }
 
 Batch Transfers::upload(const Batch& host) {

@@ -47,14 +47,14 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  // A fixed place on the device for a tensor that every step uploads anew.
-  struct Place {
+  // Fixed memory on the device for a tensor that every step uploads anew.
+  struct DeviceSlot {
     at::Tensor memory;
   };
 
-  // `host` on the device: itself where it is there already, else in `place`, which then serves
-  // until the next call with the same place. `host` may end when this returns.
-  at::Tensor upload(const at::Tensor& host, Place& place);
+  // `host` on the device: itself where it is there already, else in `slot`, which then serves
+  // until the next call with the same slot. `host` may end when this returns.
+  at::Tensor upload(const at::Tensor& host, DeviceSlot& slot);
 
   // A batch in memory of its own. `host` may end when this returns.
   Batch upload(const Batch& host);

@@ -1,6 +1,6 @@
 // The rules of single elements, as the CPU's loops in algorithms/ have them: each operation rounds
 // to float32 on its own, in the order written. The kernels are compiled without contraction
-// (-fmad=false), so that they give the CPU's bits.
+// (-fmad=false), so that results are bit-identical to the CPU.
 #pragma once
 #include "gpu/cuda/portable.hpp"
 

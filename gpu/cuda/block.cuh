@@ -36,7 +36,7 @@ __device__ void block_descend(Search& search, const std::uint32_t* counts, int d
   __syncthreads();
 }
 
-// This thread's place in its warp, and a mask of the lanes before it.
+// This thread's position in its warp, and a mask of the lanes before it.
 __device__ inline unsigned lane_index() { return threadIdx.x % kWarp; }
 __device__ inline unsigned lanes_before() { return (1U << lane_index()) - 1; }
 

@@ -12,11 +12,11 @@
 namespace grapevine::cuda {
 
 constexpr int kThreads = 256;
-// Blocks for each multiprocessor: with kThreads, all the threads that it holds.
+// Blocks for each streaming multiprocessor (SM): with kThreads, all threads that it can hold.
 constexpr int kBlocksPerProcessor = 8;
 
-// Multiprocessors of the current device; each device is asked once.
-inline Expected<int> multiprocessors() {
+// Streaming multiprocessors (SMs) of the current device; each device is queried once.
+inline Expected<int> sm_count() {
   constexpr int kDevices = 64;
   static std::atomic<int> known[kDevices];
   int device = 0, count = 0;
@@ -25,7 +25,7 @@ inline Expected<int> multiprocessors() {
   if (device < kDevices && (count = known[device].load(std::memory_order_relaxed)) > 0)
     return count;
   if (auto asked = check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
-                         "multiprocessors");
+                         "the number of streaming multiprocessors (SMs)");
       !asked)
     return asked.error();
   if (device < kDevices) known[device].store(count, std::memory_order_relaxed);
@@ -34,7 +34,7 @@ inline Expected<int> multiprocessors() {
 
 // Blocks of kThreads for `work` threads' worth of iterations; at least 1.
 inline Expected<int> blocks_for(std::int64_t work) {
-  const auto processors = multiprocessors();
+  const auto processors = sm_count();
   if (!processors) return processors.error();
   const std::int64_t needed = (work + kThreads - 1) / kThreads;
   const std::int64_t most = std::int64_t{*processors} * kBlocksPerProcessor;
@@ -52,7 +52,7 @@ Expected<void> launch(const char* name, void (*kernel)(Parameters...), int block
   return check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name);
 }
 
-// Launches one after the other, until one fails: what was said of it stays.
+// Launches one after the other, until one fails: its error stays.
 class Chain {
  public:
   explicit Chain(const char* name, cudaStream_t stream) : name_(name), stream_(stream) {}

@@ -133,7 +133,8 @@ Expected<std::unique_ptr<NcclCommunicator>> NcclCommunicator::join(const Bytes& 
   const ncclResult_t code = ncclCommInitRankConfig(&joined->communicator_, size, id, rank, &config);
   if (code != ncclSuccess && code != ncclInProgress)
     return error_of(code, "joining a group", nullptr);
-  if (auto settled = joined->settle("joining a group", until); !settled) return settled.error();
+  if (auto joining = joined->await_completion("joining a group", until); !joining)
+    return joining.error();
   return joined;
 }
 
@@ -143,7 +144,7 @@ NcclCommunicator::~NcclCommunicator() {
 
 // The clean end. False: it was not the time for it.
 bool NcclCommunicator::leave() {
-  const Expected<bool> idle = settled("leaving a group");
+  const Expected<bool> idle = completed("leaving a group");
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!idle || !*idle || launching_ || communicator_ == nullptr) return false;
   const ncclComm_t mine = std::exchange(communicator_, nullptr);
@@ -159,14 +160,14 @@ bool NcclCommunicator::leave() {
   return true;
 }
 
-// After an error ranks may disagree about what was launched, and a kernel that is stuck would go on
-// using the caller's memory.
+// After an error ranks may disagree about what was launched, and a blocked kernel would continue
+// to use the caller's memory.
 Error NcclCommunicator::give_up(Error error) {
   if (const auto ended = abort(); !ended) error.message += "; " + ended.error().message;
   return error;
 }
 
-Expected<bool> NcclCommunicator::settled(const char* what) {
+Expected<bool> NcclCommunicator::completed(const char* what) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (communicator_ == nullptr) return aborted(what);
   ncclResult_t state = ncclSuccess;
@@ -176,10 +177,10 @@ Expected<bool> NcclCommunicator::settled(const char* what) {
   return state == ncclSuccess;
 }
 
-// Until NCCL has done, in the background, what the last call asked for.
-Expected<void> NcclCommunicator::settle(const char* what, Clock::time_point until) {
+// Until NCCL has completed the last call in the background.
+Expected<void> NcclCommunicator::await_completion(const char* what, Clock::time_point until) {
   while (true) {
-    const Expected<bool> now = settled(what);
+    const Expected<bool> now = completed(what);
     if (!now) return give_up(now.error());
     if (*now) return {};
     if (Clock::now() >= until) break;
@@ -226,7 +227,7 @@ Expected<void> NcclCommunicator::enqueue(const char* what, Deadline deadline, co
                                        "group is aborted"});
   const Expected<void> launched = launch(what, call);
   const Expected<void> taken =
-      launched ? settle(what, until) : Expected<void>(give_up(launched.error()));
+      launched ? await_completion(what, until) : Expected<void>(give_up(launched.error()));
   end_turn();
   return taken;
 }
@@ -282,8 +283,9 @@ Expected<void> NcclCommunicator::wait(cudaStream_t stream, Deadline deadline) {
       static_cast<void>(cudaGetLastError());  // it is no error
     else if (auto fine = check(passed, kWhat); !fine)
       return give_up(fine.error());
-    // Also where the stream has passed: abort() ends kernels in the middle, and the stream goes on.
-    if (const auto now = settled(kWhat); !now) return give_up(now.error());
+    // Also where the stream has passed: abort() ends kernels in the middle, and the stream
+    // continues.
+    if (const auto now = completed(kWhat); !now) return give_up(now.error());
     if (passed == cudaSuccess) return {};
     if (Clock::now() >= until) break;
     std::this_thread::sleep_for(kPoll);
@@ -293,7 +295,7 @@ Expected<void> NcclCommunicator::wait(cudaStream_t stream, Deadline deadline) {
 }
 
 Expected<void> NcclCommunicator::error() {
-  const auto now = settled("asking for errors");
+  const auto now = completed("asking for errors");
   if (!now) return now.error();
   return {};
 }

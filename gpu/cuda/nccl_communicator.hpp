@@ -1,13 +1,13 @@
 // NCCL inside a group of ranks, one GPU each: collectives on a stream, errors as values.
 //
-// Communicators are non-blocking ones: NCCL's own calls return at once and go on in the background.
-// No call here waits longer than its deadline, and a group that lost a member is left by abort().
-// Whether a group can use NCCL at all, gpu/replicas/gradient_group.hpp decides.
+// Communicators are non-blocking ones: NCCL's own calls return at once and continue in the
+// background. No call here waits longer than its deadline, and a group that lost a member is left
+// by abort(). Whether a group can use NCCL at all, gpu/replicas/gradient_group.hpp decides.
 //
 // Any thread may call abort(), error() and wait() at any time. Collectives of several threads run
 // one after the other; but each rank must call the same ones in the same order, so one thread per
 // rank should. Every error but bad_input aborts the group: nothing of it uses the caller's memory
-// then, unless the error says that NCCL has not let go of it.
+// then, unless the error reports that NCCL still uses it.
 //
 // A GPU takes a bounded number of launches, of the order of a thousand, before the next one waits
 // in the background until there is room. So wait() for each few collectives.
@@ -37,16 +37,16 @@ class NcclCommunicator {
   // What names a new group; one rank makes it, and sends it to the others as it is.
   static Expected<Bytes> make_id();
 
-  // Every rank of the group, [0, size), calls this with the same id. Returns when all are there.
+  // Every rank of the group, [0, size), calls this with the same id. Returns when all have joined.
   // `deadline` also bounds the group's end: each of abort() and the destructor. Errors: unavailable
   // (the NCCL that was loaded is older than the one that this was built with, or of another major
-  // version), timeout (not all came in time), bad_input (an id of another length, a rank outside),
-  // failed (NCCL's own, with its text). Nothing is left behind then.
+  // version), timeout (not all joined in time), bad_input (an id of another length, a rank
+  // outside), failed (NCCL's own, with its text). Nothing is left behind then.
   static Expected<std::unique_ptr<NcclCommunicator>> join(const Bytes& id, int size, int rank,
                                                           Deadline deadline);
 
   // Finalizes and destroys a group that nothing went wrong in, which takes all ranks: each must do
-  // it, on a thread of its own. Any other, and one whose others do not come, is aborted.
+  // it, on a thread of its own. Any other, and one whose other ranks do not arrive, is aborted.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -70,17 +70,17 @@ class NcclCommunicator {
   // stream has passed because the group was aborted), failed.
   Expected<void> wait(cudaStream_t stream, Deadline deadline);
 
-  // What went wrong in the background since, if anything. Errors: peer_down, failed.
+  // An error in the background since, if any. Errors: peer_down, failed.
   Expected<void> error();
 
   // Ends the group for this rank, its kernels on the GPU included; where a peer died. Idempotent:
   // later calls return what the first did. NCCL forbids to abort what another thread is in: one
   // that does not leave NCCL in time aborts the group itself, when it does. Errors: timeout: NCCL
-  // has not let go of the group; a thread is left behind with it, or in it.
+  // still uses the group; a thread stays blocked in it.
   Expected<void> abort();
 
   // Threads that are in NCCL's calls which end a group, beyond their deadline. While there are any,
-  // the process can only be ended by _Exit: destructors would pull away what they use.
+  // the process can only be ended by _Exit: destructors would free memory that they use.
   static int threads_left_behind();
 
  private:
@@ -93,8 +93,8 @@ class NcclCommunicator {
   Expected<void> launch(const char* what, const Call& call);
   bool take_turn(std::chrono::steady_clock::time_point until);
   void end_turn();
-  Expected<void> settle(const char* what, std::chrono::steady_clock::time_point until);
-  Expected<bool> settled(const char* what);  // false: NCCL is still at it
+  Expected<void> await_completion(const char* what, std::chrono::steady_clock::time_point until);
+  Expected<bool> completed(const char* what);  // false: NCCL is still working
   Error give_up(Error error);
   Expected<void> end(ncclComm* communicator);
   bool leave();
@@ -102,7 +102,7 @@ class NcclCommunicator {
   const int size_, rank_;
   const Deadline patience_;
   std::mutex ending_;     // held by abort(), so that a second one returns when all has ended
-  Expected<void> ended_;  // guarded by ending_: what the first abort() came to
+  Expected<void> ended_;  // guarded by ending_: the result of the first abort()
 
   std::mutex mutex_;                  // guards the rest; held for single quick calls
   std::condition_variable changed_;   // one of the two below went to false

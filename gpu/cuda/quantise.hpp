@@ -1,4 +1,5 @@
-// Numbers in fewer bits, element by element: the bits of algorithms/compressors/{int8,half}.cpp.
+// Numbers in fewer bits, element by element: bit-identical to
+// algorithms/compressors/{int8,half}.cpp.
 #pragma once
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // Sums in double precision whose order is a function of the length alone: a partial sum for each
-// stretch of kStretch elements by one block, then the partial sums by one block.
+// segment of kSegment elements by one block, then the partial sums by one block.
 #pragma once
 #include <cub/block/block_reduce.cuh>
 
@@ -7,17 +7,17 @@
 
 namespace grapevine::cuda {
 
-constexpr std::int64_t kStretch = std::int64_t{1} << 14;
+constexpr std::int64_t kSegment = std::int64_t{1} << 14;
 
-__host__ __device__ inline std::int64_t stretches_of(std::int64_t n) {
-  return (n + kStretch - 1) / kStretch;
+__host__ __device__ inline std::int64_t segments_of(std::int64_t n) {
+  return (n + kSegment - 1) / kSegment;
 }
 
 using BlockSum = cub::BlockReduce<double, kThreads, cub::BLOCK_REDUCE_WARP_REDUCTIONS>;
 
-// Blocks for one each a stretch, as many as are resident.
-inline Expected<int> stretch_blocks(std::int64_t n) {
-  return blocks_for(stretches_of(n) * kThreads);
+// Blocks for one per segment, at most as many as are resident.
+inline Expected<int> segment_blocks(std::int64_t n) {
+  return blocks_for(segments_of(n) * kThreads);
 }
 
 // The sum of partials[0, count), in thread 0 of the block.

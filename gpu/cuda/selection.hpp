@@ -21,10 +21,10 @@ GRAPEVINE_HD inline std::uint32_t digit_of(std::uint32_t magnitude, int digit) {
   return (magnitude >> digit_shift(digit)) & static_cast<std::uint32_t>(digit_bins(digit) - 1);
 }
 
-// Where the search stands. In the end: entries above `prefix` are taken, and `wanted` of those that
+// State of the search. In the end: entries above `prefix` are taken, and `wanted` of those that
 // equal it, by increasing index.
 struct Search {          // without initialisers: blocks share it
-  std::uint32_t prefix;  // the digits found, in their places
+  std::uint32_t prefix;  // the digits found, in their positions
   std::uint32_t wanted;  // of those that share them
   bool all;              // no more than k are not zero: everything above 0 is taken
 };
@@ -35,7 +35,7 @@ GRAPEVINE_HD inline bool shares_prefix(std::uint32_t magnitude, const Search& se
          (magnitude >> digit_shift(digit - 1)) == (search.prefix >> digit_shift(digit - 1));
 }
 
-// Goes on from `digit`, if the entry looked for lies in bins [first, last): `above` entries lie in
+// Continues from `digit`, if the searched entry lies in bins [first, last): `above` entries lie in
 // bins from `last` up. Returns whether it does.
 GRAPEVINE_HD inline bool descend(Search& search, const std::uint32_t* counts, int first, int last,
                                  std::uint32_t above, int digit) {
@@ -56,8 +56,8 @@ GRAPEVINE_HD inline Search search_all() { return {0, 0, true}; }
 
 // Where an entry goes in the list of those taken, if `above` larger ones and `equal` ones of the
 // threshold's size come before it by index; -1: it is not taken.
-GRAPEVINE_HD inline std::int64_t place(std::uint32_t magnitude, const Search& search,
-                                       std::uint32_t above, std::uint32_t equal) {
+GRAPEVINE_HD inline std::int64_t list_position(std::uint32_t magnitude, const Search& search,
+                                               std::uint32_t above, std::uint32_t equal) {
   const std::uint32_t ties = equal < search.wanted ? equal : search.wanted;
   if (magnitude > search.prefix) return static_cast<std::int64_t>(above) + ties;
   if (magnitude == search.prefix && equal < search.wanted)
@@ -65,7 +65,7 @@ GRAPEVINE_HD inline std::int64_t place(std::uint32_t magnitude, const Search& se
   return -1;
 }
 
-// What stays of an entry that was sent: nothing, but for a NaN or infinity, which must not vanish.
+// The rest of an entry that was sent: nothing, but for a NaN or infinity, which must not vanish.
 GRAPEVINE_HD inline float left_over(float value) { return value + -1.0F * value; }
 
 // ---- The guess: a threshold from a sample, so that one pass over memory finds the candidates ----

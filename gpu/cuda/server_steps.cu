@@ -30,14 +30,14 @@ struct Energies {
   }
 };
 
-// partials: [2][stretches of n].
+// partials: [2][segments of n].
 __global__ void __launch_bounds__(kThreads)
-    match_stretches(Arrays<4, 1> arrays, std::int64_t n, bool vectors, float kappa,
-                    double* partials) {
+    match_segments(Arrays<4, 1> arrays, std::int64_t n, bool vectors, float kappa,
+                   double* partials) {
   __shared__ BlockSum::TempStorage storage;
   const auto [delta, m, theta, s] = arrays.in;
-  for (std::int64_t stretch = blockIdx.x; stretch < stretches_of(n); stretch += gridDim.x) {
-    const std::int64_t begin = stretch * kStretch, end = min(n, begin + kStretch);
+  for (std::int64_t segment = blockIdx.x; segment < segments_of(n); segment += gridDim.x) {
+    const std::int64_t begin = segment * kSegment, end = min(n, begin + kSegment);
     Energies sum;
     for (std::int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * kThreads) {
       if (vectors && i + 4 <= end) {
@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(kThreads)
     const double allowed = BlockSum(storage).Sum(sum.allowed);
     __syncthreads();
     if (threadIdx.x == 0) {
-      partials[stretch] = moved;
-      partials[stretches_of(n) + stretch] = allowed;
+      partials[segment] = moved;
+      partials[segments_of(n) + segment] = allowed;
     }
   }
 }
@@ -93,7 +93,7 @@ Expected<void> match_energy(float* u, const float* delta, const float* m, const 
 }
 
 std::size_t match_energy_workspace_bytes(std::int64_t n) {
-  return static_cast<std::size_t>(stretches_of(n)) * 2 * sizeof(double);
+  return static_cast<std::size_t>(segments_of(n)) * 2 * sizeof(double);
 }
 
 Expected<void> match_energy_and_sum(float* u, const float* delta, const float* m,
@@ -101,14 +101,14 @@ Expected<void> match_energy_and_sum(float* u, const float* delta, const float* m
                                     double* energies, void* workspace, std::int64_t n,
                                     cudaStream_t stream) {
   if (n < 0) return refused("match_energy_and_sum", "a negative length");
-  const auto blocks = stretch_blocks(n);
+  const auto blocks = segment_blocks(n);
   if (!blocks) return blocks.error();
   auto* const partials = static_cast<double*>(workspace);
   const Arrays<4, 1> arrays{{delta, m, theta, s}, {u}};
   const bool vectors = aligned({u, delta, m, theta, s});
   return Chain("match_energy_and_sum", stream)
-      .then(match_stretches, *blocks, kThreads, arrays, n, vectors, kappa, partials)
-      .then(finish_energies, 2, kThreads, partials, stretches_of(n), energies)
+      .then(match_segments, *blocks, kThreads, arrays, n, vectors, kappa, partials)
+      .then(finish_energies, 2, kThreads, partials, segments_of(n), energies)
       .result();
 }
 

@@ -82,10 +82,10 @@ Expected<void> launch_step(const StepArrays& a, const StepFactors& factors, std:
 // ---- clip ----
 
 __global__ void __launch_bounds__(kThreads)
-    square_stretches(const float* x, std::int64_t n, bool vectors, double* partials) {
+    square_segments(const float* x, std::int64_t n, bool vectors, double* partials) {
   __shared__ BlockSum::TempStorage storage;
-  for (std::int64_t stretch = blockIdx.x; stretch < stretches_of(n); stretch += gridDim.x) {
-    const std::int64_t begin = stretch * kStretch, end = min(n, begin + kStretch);
+  for (std::int64_t segment = blockIdx.x; segment < segments_of(n); segment += gridDim.x) {
+    const std::int64_t begin = segment * kSegment, end = min(n, begin + kSegment);
     double sum = 0;
     // Threads take the same elements in the same order either way.
     for (std::int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * kThreads) {
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     sum = BlockSum(storage).Sum(sum);
-    if (threadIdx.x == 0) partials[stretch] = sum;
+    if (threadIdx.x == 0) partials[segment] = sum;
     __syncthreads();  // the storage is used again
   }
 }
@@ -166,7 +166,7 @@ Expected<void> sgd_step(const StepArrays& arrays, const StepFactors& factors, st
 }
 
 std::size_t clip_workspace_bytes(std::int64_t n) {
-  return static_cast<std::size_t>(stretches_of(n)) * sizeof(double);
+  return static_cast<std::size_t>(segments_of(n)) * sizeof(double);
 }
 
 Expected<void> clip(float* x, double c, double* norm, void* workspace, std::int64_t n,
@@ -174,13 +174,13 @@ Expected<void> clip(float* x, double c, double* norm, void* workspace, std::int6
   if (n < 0 || !(c > 0))
     return refused("clip", "a negative length, or a norm that is not positive");
   auto* const partials = static_cast<double*>(workspace);
-  const auto blocks = stretch_blocks(n), wide = blocks_for(n / 4);
+  const auto blocks = segment_blocks(n), wide = blocks_for(n / 4);
   if (!blocks) return blocks.error();
   if (!wide) return wide.error();
   const bool vectors = aligned({x});
   return Chain("clip", stream)
-      .then(square_stretches, *blocks, kThreads, x, n, vectors, partials)
-      .then(finish_norm, 1, kThreads, partials, stretches_of(n), norm)
+      .then(square_segments, *blocks, kThreads, x, n, vectors, partials)
+      .then(finish_norm, 1, kThreads, partials, segments_of(n), norm)
       .then(shrink, *wide, kThreads, x, n, vectors, c, norm)
       .result();
 }

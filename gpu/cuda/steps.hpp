@@ -1,8 +1,8 @@
-// The arithmetic of algorithms/kernels/kernels.hpp on device memory; the bits are the CPU's, but
+// The arithmetic of algorithms/kernels/kernels.hpp on device memory, bit-identical to the CPU, but
 // for clip().
 //
 // All launchers of gpu/cuda: pointers are to device memory of the current device, [n] float32 if
-// nothing else is said; n >= 0. They launch on `stream` and return; they wait for nothing and
+// nothing else is documented; n >= 0. They launch on `stream` and return; they wait for nothing and
 // allocate nothing. Memory must live until the stream has passed. Pointers aligned to 16 bytes are
 // read and written 16 bytes at a time, others element by element. Thread-safe on distinct outputs.
 // Errors: failed (the launch was refused), unavailable (no device), bad_input (a broken
@@ -46,7 +46,7 @@ Expected<void> sgd_step(const StepArrays& arrays, const StepFactors& factors, st
                         cudaStream_t stream);
 
 // x <- x min(1, c / |x|); *norm <- |x| before it, a double on the device. Summed in double
-// precision over stretches of fixed length in a fixed order: the same on all GPUs and with any
+// precision over segments of fixed length in a fixed order: the same on all GPUs and with any
 // grid; apart from the CPU's norm by 1e-14 of it, relatively. REQUIRES: c > 0; the workspace is
 // aligned to 8 bytes. Memory: reads x; where something is clipped, reads and writes it once more.
 std::size_t clip_workspace_bytes(std::int64_t n);

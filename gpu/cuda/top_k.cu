@@ -25,11 +25,11 @@ struct State {
 };
 
 // Where the candidates of a tile lie in the list, in the order of their indices.
-struct Stretch {
+struct Segment {
   std::uint32_t begin, size;
 };
 
-// What all kernels know. The workspace is carved into the arrays behind the state.
+// The arguments of all kernels. The workspace is carved into the arrays behind the state.
 struct Selection {
   float* x;
   std::uint32_t d, k;
@@ -39,7 +39,7 @@ struct Selection {
   State* state;
   std::uint32_t* indices;  // [capacity], the list of candidates
   float* values;           // [capacity]
-  Stretch* stretches;      // [tiles], of the list
+  Segment* segments;       // [tiles], of the list
   std::uint64_t* before;   // [tiles]: above << 32 | equal, in the tile, then before it
 };
 
@@ -56,8 +56,8 @@ __device__ bool reads_list(const Selection& s) {
 
 __device__ Entries tile_entries(const Selection& s, bool list, std::uint32_t tile) {
   if (list) {
-    const Stretch stretch = s.stretches[tile];
-    return {s.values, s.indices, stretch.begin, stretch.begin + stretch.size};
+    const Segment segment = s.segments[tile];
+    return {s.values, s.indices, segment.begin, segment.begin + segment.size};
   }
   const std::int64_t begin = tile * kTile, end = min(begin + kTile, std::int64_t{s.d});
   return {s.x, nullptr, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)};
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) collect(Selection s) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) load_group(s, first + g * (kTile / kGroups), value[g]);
 
-    // Hits of the four groups, 16 bits each: one scan gives all their places.
+    // Hits of the four groups, 16 bits each: one scan gives all their positions.
     std::uint64_t hits = 0, total = 0;
 #pragma unroll
     for (int g = 0; g < kGroups; ++g)
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads) collect(Selection s) {
       std::uint32_t size = 0;
       for (int g = 0; g < kGroups; ++g) size += in_group(total, g);
       begin = size > 0 ? atomicAdd(&s.state->found, size) : 0;
-      s.stretches[tile] = {begin, size};
+      s.segments[tile] = {begin, size};
     }
     __syncthreads();  // the next tile's is written after the barriers of its scan
     std::uint32_t group_begin = begin;
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads) collect(Selection s) {
 
 // ---- 3: the k-th largest, a digit at a time; the last block to arrive decides ----
 
-__device__ void settle(const Selection& s, int digit, std::uint32_t* counts) {
+__device__ void decide_digit(const Selection& s, int digit, std::uint32_t* counts) {
   __shared__ Search search;
   const volatile std::uint32_t* const all = s.state->counts[digit];
   std::uint32_t own = 0, total = 0;
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kThreads) count_digit(Selection s, int digit) 
   __syncthreads();
   if (!last) return;
   __threadfence();
-  settle(s, digit, counts);
+  decide_digit(s, digit, counts);
 }
 
 // ---- 4: how many of each tile, how many before each, and the sweep; a warp for each tile ----
@@ -261,8 +261,8 @@ __global__ void __launch_bounds__(kThreads)
       const float value = valid ? e.values[i] : 0.0F;
       const std::uint32_t m = magnitude(value);
       const Votes votes = vote(valid, m, search);
-      const std::int64_t at = place(m, search, above + ones(votes.above & lanes_before()),
-                                    equal + ones(votes.equal & lanes_before()));
+      const std::int64_t at = list_position(m, search, above + ones(votes.above & lanes_before()),
+                                            equal + ones(votes.equal & lanes_before()));
       if (valid && at >= 0) {
         const std::uint32_t index = list ? e.indices[i] : static_cast<std::uint32_t>(i);
         indices[at] = index;
@@ -295,7 +295,7 @@ std::size_t carve(Selection& s, std::int64_t d, std::int64_t k, void* memory) {
   take(s.state, 1);
   take(s.indices, s.capacity);
   take(s.values, s.capacity);
-  take(s.stretches, s.tiles);
+  take(s.segments, s.tiles);
   take(s.before, s.tiles);
   return used;
 }

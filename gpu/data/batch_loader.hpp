@@ -30,7 +30,7 @@ struct LoaderOptions {
 // What next(step) returns depends on the step alone, never on threads, timing or earlier calls.
 // Batches of a DataInfo::slow data set are read ahead on own threads, at most `depth` of them;
 // others are read in next(). Asking for the steps in order is fast; a jump (resume, repeated step)
-// is right, and drops what was read ahead in vain.
+// is right, and drops batches read ahead in vain.
 //
 // next() is for one thread. The destructor waits for the batches being read at that moment.
 class BatchLoader {

@@ -20,7 +20,7 @@ enum class Batching { shuffled, by_length };
 // By length, for samples that lie in the order of their length: a bucket is kBucketBatches·B
 // samples in a row, shuffled anew in each epoch, and a batch is B of one bucket. The batches of all
 // buckets are given to steps and ranks in a random order, so that at one step ranks have batches of
-// different lengths. What an epoch leaves out is a stretch of samples at a random place.
+// different lengths. The samples that an epoch leaves out are consecutive, at a random position.
 //
 // The order is not stored: position -> sample is a keyed permutation (a Feistel network over the
 // next power of four, walked until it falls inside, after Black & Rogaway 2002, "Ciphers with

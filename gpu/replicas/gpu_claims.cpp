@@ -51,7 +51,7 @@ std::optional<Claim> parse(const std::string& text) {
   return claim;
 }
 
-// Nothing where its process is gone: then the file is removed. Readers share their lock, so that
+// Nothing where its process has ended: then the file is removed. Readers share their lock, so that
 // none takes another for the process.
 std::optional<Claim> read_claim(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);

@@ -1,4 +1,5 @@
-// Which GPUs the processes of a machine use, so that one can tell whether it has some for itself.
+// Which GPUs the processes of a machine use, so that a process knows whether its GPUs are
+// exclusive.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,9 +14,9 @@ namespace grapevine {
 // count. Pure.
 std::string shared_gpu(const std::vector<std::string>& own, const std::vector<std::string>& all);
 
-// What a process uses, for others on the machine to see as long as it lives: a file that it holds
-// locked, in a folder of the user. Numbers do not tell: a scheduler shows each process GPUs of its
-// own under the numbers 0, 1, …, or all of them to all.
+// The GPUs of a process, visible to others of the machine as long as it lives: a file that it holds
+// locked, in a folder of the user. Numbers are not enough: a scheduler shows each process GPUs of
+// its own under the numbers 0, 1, …, or all of them to all.
 class GpuClaims {
  public:
   // `folder` is made where it is not there; it must be the user's own. `run` names the run: the

@@ -7,7 +7,7 @@
 namespace grapevine {
 namespace {
 
-// What speaks against NCCL; empty: nothing.
+// The reason not to use NCCL; empty: none.
 std::string obstacle(const std::vector<at::Device>& devices, const std::string& shared,
                      bool built_in) {
   for (std::size_t i = 0; i < devices.size(); ++i) {

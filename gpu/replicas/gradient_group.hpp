@@ -20,8 +20,8 @@ class GradientGroup {
 
   // Called by each replica once for every pass, on a thread of its own and in the stream that
   // `gradient` (flat float32, on the replica's device) was computed in: behind what is there,
-  // `gradient` becomes the mean over all replicas, the same bits on all. May return before that is
-  // done. Errors: a replica did not come in time, or the group was aborted; it is of no use then.
+  // `gradient` becomes the mean over all replicas, bit-identical on all. May return before that is
+  // done. Errors: a replica did not arrive in time, or the group was aborted; it is of no use then.
   virtual Expected<void> all_reduce_mean(std::size_t replica, at::Tensor& gradient) = 0;
 
   // Ends the group, and the waits of its replicas, on the devices as well. Any thread. Idempotent.

@@ -48,7 +48,7 @@ class LaunchGate {
   int waiting_ = 0;
 };
 
-// Of this process: groups and those who wait for GPUs share them.
+// Of this process: groups and waiting threads share them.
 LaunchGate& launch_gate();
 
 }  // namespace grapevine

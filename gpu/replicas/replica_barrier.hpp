@@ -1,4 +1,4 @@
-// ReplicaBarrier: threads that go on together, or not at all.
+// ReplicaBarrier: threads continue together, or not at all.
 #pragma once
 #include <condition_variable>
 #include <cstddef>
@@ -18,7 +18,7 @@ class ReplicaBarrier {
   // was ended meanwhile or before; either ends it for all, and for good.
   Expected<void> wait(Duration patience);
 
-  // Those who wait return with an error. Idempotent.
+  // Waiting threads return with an error. Idempotent.
   void end();
 
  private:

@@ -54,7 +54,7 @@ Gradient ReplicatedCompute::gradient(GradientRequest request) {
   return result;
 }
 
-// On the host, in the order of the replicas. What the others computed is memory for their next.
+// On the host, in the order of the replicas. The memory of the other gradients is reused.
 at::Tensor ReplicatedCompute::mean_value(std::vector<Gradient>& parts) {
   at::Tensor mean = std::move(parts[0].value).thaw();
   for (std::size_t i = 1; i < parts.size(); ++i) {

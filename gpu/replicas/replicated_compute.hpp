@@ -15,12 +15,12 @@
 namespace grapevine {
 
 // Every replica computes the gradient of its slice, all at the same parameters, each always on the
-// same thread of its own; the worker's gradient is their mean. To everybody else this is one
+// same thread of its own; the worker's gradient is their mean. To all others this is one
 // worker: nothing that passes between its devices is a message, which is why consistent cuts need
 // not know of it.
 //
-// Where a group is given, gradients meet in it, on the devices; else on the host, added in the
-// order of the replicas, so that equal requests give equal bits. Losses, accuracies and buffers
+// Where a group is given, it all-reduces gradients on the devices; else on the host, added in the
+// order of the replicas, so that equal requests are bit-identical. Losses, accuracies and buffers
 // (batch-norm statistics) are means over the replicas, samples are sums.
 //
 // A replica's failure is the worker's, and aborts the group, so that no other waits for it; so does
@@ -52,7 +52,7 @@ class ReplicatedCompute final : public Compute {
   const std::vector<std::unique_ptr<Compute>> replicas_;
   const std::shared_ptr<GradientGroup> group_;
   const Duration patience_;
-  std::vector<FrozenTensor> recycled_;  // memory for results that come down and go no further
+  std::vector<FrozenTensor> recycled_;  // memory for downloaded results that are not passed on
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -161,7 +161,7 @@ class CudaRuntime final : public DeviceRuntime {
     const c10::cuda::CUDAGuard guard(device());
     void* memory = nullptr;
     if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());  // the pool goes on with ordinary memory
+      static_cast<void>(cudaGetLastError());  // the pool continues with ordinary memory
       return nullptr;
     }
     return {memory, [device = device()](void* p) { free_pinned(device, p); }};
@@ -203,7 +203,7 @@ Expected<std::shared_ptr<DeviceRuntime>> open_gpu(int gpu) {
   }
 }
 
-// The same in all processes, whatever CUDA_VISIBLE_DEVICES and control groups show them.
+// The same in all processes, independent of CUDA_VISIBLE_DEVICES and control groups.
 Expected<std::string> id_of(int gpu) {
   const auto properties = properties_of(gpu);
   if (!properties) return properties.error();

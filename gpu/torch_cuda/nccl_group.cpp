@@ -96,7 +96,7 @@ Expected<std::shared_ptr<GradientGroup>> join_nccl_group(const std::vector<int>&
   for_all(gpus.size(), [&](std::size_t rank) {
     joined[rank] = join(*id, gpus, rank, std::chrono::duration_cast<Deadline>(patience));
   });
-  // A rank that waited too long says less than the one that did not come.
+  // The error of a rank that did not arrive counts more than that of a rank that waited.
   const Expected<Communicator>* worst = nullptr;
   for (const auto& each : joined)
     if (!each && (worst == nullptr || worst->error().code == Errc::timeout)) worst = &each;

@@ -274,8 +274,8 @@ int run(int argc, char** argv) {
   require(cudaGetDeviceProperties(&properties, 0), "asking for the GPU");
   cudaStream_t stream;
   require(cudaStreamCreate(&stream), "cudaStreamCreate");
-  std::printf("%s, %d multiprocessors; %lld elements, median of %d rounds\n", properties.name,
-              properties.multiProcessorCount, static_cast<long long>(d), rounds);
+  std::printf("%s, %d streaming multiprocessors (SMs); %lld elements, median of %d rounds\n",
+              properties.name, properties.multiProcessorCount, static_cast<long long>(d), rounds);
   Arena arena(d, stream);
   check_step(arena);
   check_top_k(arena);

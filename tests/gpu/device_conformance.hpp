@@ -128,12 +128,12 @@ TEST_P(DeviceConformance, PinnedMemoryEndsOnAnyThreadAndAfterTheRuntime) {
 
 TEST_P(DeviceConformance, TransfersOfAnySizeArrive) {
   Transfers transfers(runtime_, std::size_t{256} << 20, kPatience);
-  Transfers::Place place;
+  Transfers::DeviceSlot slot;
   for (const std::int64_t count :
        {std::int64_t{1}, std::int64_t{1000}, std::int64_t{5} << 20, std::int64_t{30} << 20}) {
     SCOPED_TRACE(count);
     const at::Tensor host = at::arange(count, at::kFloat);
-    const at::Tensor up = transfers.upload(host, place);
+    const at::Tensor up = transfers.upload(host, slot);
     at::Tensor result;
     {
       const auto scope = transfers.begin_compute();

@@ -384,7 +384,7 @@ TEST(Transfers, LargeTensorsGoUpInParts) {
     const auto device = std::make_shared<LazyDevice>(static_cast<std::uint64_t>(mib % 2 * 7));
     Transfers transfers(device, std::size_t{1} << 30, from_seconds(10));
     const at::Tensor host = at::arange((mib << 20) / 4 + 3, at::kFloat);
-    Transfers::Place spot;
+    Transfers::DeviceSlot spot;
     for (int round = 0; round < 3; ++round) {
       const at::Tensor expected = host + round;
       device->log.clear();
@@ -402,7 +402,7 @@ TEST(Transfers, ARingThatIsFullWaitsWithALimit) {
   const auto device = std::make_shared<LazyDevice>();
   Transfers transfers(device, std::size_t{1} << 30, from_seconds(10));
   const at::Tensor host = at::zeros({(150 << 20) / 4});
-  Transfers::Place spot;
+  Transfers::DeviceSlot spot;
   device->dead = true;
   EXPECT_THROW(transfers.upload(host, spot), std::runtime_error);
   device->dead = false;
@@ -416,7 +416,7 @@ TEST(Transfers, LargeTensorsGoUpWithFewPinnedPages) {
   const auto device = std::make_shared<LazyDevice>();
   Transfers transfers(device, std::size_t{20} << 20, from_seconds(10));
   const at::Tensor host = at::arange((50 << 20) / 4, at::kFloat);
-  Transfers::Place spot;
+  Transfers::DeviceSlot spot;
   const at::Tensor up = transfers.upload(host, spot);
   const auto scope = transfers.begin_compute();
   EXPECT_TRUE(up.equal(host));
