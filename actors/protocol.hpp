@@ -47,10 +47,10 @@ struct Collect {
 // A step is done. Times in seconds; NaN: not measured.
 struct StepReport {
   Rank rank = 0;
-  Step step = 0;           // the step just finished, from 0
-  double epoch = 0;        // in which it began, by this rank's own steps
-  double epochs_done = 0;  // by the clock of the algorithm, after it
-  double time_s = 0;  // of training, including the time before a checkpoint that it resumed from
+  Step step = 0;               // the step just finished, from 0
+  double epoch = 0;            // in which it began, by this rank's own steps
+  double epochs_done = 0;      // by the clock of the algorithm, after it
+  double time_s = 0;           // of training, also before the checkpoint of a resumed run
   double batch_time_s = 0;     // since this rank's last step
   double exchange_time_s = 0;  // of it, waiting for other ranks
   double data_time_s = 0;      // of it, the worker waiting for its batch

@@ -93,8 +93,7 @@ caf::error read_tensor(caf::deserializer& source, FrozenTensor& tensor) {
   std::vector<at::Tensor> payload;
   try {
     payload = allocate_payload(*decoded);
-  } catch (const std::exception&) {  // of the allocator: LibTorch reports a lack of memory in no
-                                     // other way
+  } catch (const std::exception&) {  // LibTorch reports a lack of memory in no other way
     spdlog::error("no memory for a tensor of {} bytes from another process", bytes);
     return skip(source, bytes);  // the rest of the message names its sender
   }

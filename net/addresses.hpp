@@ -13,11 +13,11 @@ namespace grapevine {
 Expected<std::string> interface_address(const std::string& interface);
 
 // Whether UCX could use each of `devices`, which are separated by commas: a network interface, or a
-// port of an InfiniBand adapter such as mlx5_0:1; "all" stands for all of them. Errors (bad_input):
+// port of an InfiniBand adapter such as mlx5_0:1; "all" means all of them. Errors (bad_input):
 // one that this machine does not have, with the nearest guess.
 Expected<void> check_network_devices(const std::string& devices);
 
-// A TCP port that nobody listens on at the moment. Another program may take it before its user
+// A TCP port on which no program listens at the moment. Another program may take it before its user
 // does. Errors (io).
 Expected<std::uint16_t> free_tcp_port();
 
@@ -30,20 +30,20 @@ std::string own_address_towards(const std::string& host);
 
 // Where to listen so that others reach this machine as `host`, and on no other interface: the only
 // address of this machine that the name stands for. Loopback where `host` says so itself, or where
-// a name of this machine stands for it (as /etc/hosts may have it) and `all_here`: nobody else
-// connects. Empty, for all interfaces: the name stands for several addresses of this machine, of
-// which others may use any; for none, as behind a router or a service; or it cannot be resolved
-// within ten seconds.
+// a name of this machine stands for it (as /etc/hosts may have it) and `all_here`: no other
+// machine connects. Empty, for all interfaces: the name stands for several addresses of this
+// machine, of which others may use any; for none, as behind a router or a service; or it cannot be
+// resolved within ten seconds.
 std::string listening_address(const std::string& host, bool all_here);
 // The choice alone, among the addresses of this machine that a name stands for.
 std::string chosen_address(const std::vector<std::string>& own,
                            const std::vector<std::string>& loopback, bool loopback_meant);
 
-// Whether this process may listen there; `host` empty: on all interfaces. Errors (io): the system's
-// words, such as "Address already in use".
+// Whether this process may listen there; `host` empty: on all interfaces. Errors (io): the
+// system's text, such as "Address already in use".
 Expected<void> can_listen(const std::string& host, std::uint16_t port);
 
-// Whether what `host` reaches is this machine: "localhost", 127.x.y.z or ::1. Other names are not
+// Whether `host` is this machine: "localhost", 127.x.y.z or ::1. Other names are not
 // looked up.
 bool is_loopback_host(const std::string& host);
 

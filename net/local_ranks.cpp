@@ -46,7 +46,7 @@ Expected<void> LocalRanks::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
 
 bool LocalRanks::detach(Rank rank) {
   check_local(rank);
-  std::vector<Rank> told;
+  std::vector<Rank> notified;
   std::shared_ptr<Inbox> leaving;  // destroyed after the lock is released, as are the messages
   std::deque<Mailbox::Item> undelivered;
   {
@@ -55,40 +55,41 @@ bool LocalRanks::detach(Rank rank) {
     if (box.inbox == nullptr) return false;
     leaving.swap(box.inbox);
     undelivered.swap(box.items);
-    told = announce(rank, "");
+    notified = announce(rank, "");
   }
-  for (const Rank other : told) deliver_pending(other);
+  for (const Rank other : notified) deliver_pending(other);
   return true;
 }
 
 bool LocalRanks::peer_down(Rank peer, const std::string& reason) {
-  std::vector<Rank> told;
+  std::vector<Rank> notified;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    told = announce(peer, reason);
+    notified = announce(peer, reason);
   }
-  for (const Rank rank : told) deliver_pending(rank);
-  return !told.empty();
+  for (const Rank rank : notified) deliver_pending(rank);
+  return !notified.empty();
 }
 
 bool LocalRanks::process_down(std::int32_t process, const std::string& reason) {
-  bool told = false;
+  bool notified = false;
   for (Rank rank = 0; rank < placement_.world_size(); ++rank)
-    if (placement_.process_of[checked(rank)] == process) told = peer_down(rank, reason) || told;
-  return told;
+    if (placement_.process_of[checked(rank)] == process)
+      notified = peer_down(rank, reason) || notified;
+  return notified;
 }
 
 // The local ranks to which it is reported now. REQUIRES: mutex_ is held.
 std::vector<Rank> LocalRanks::announce(Rank peer, const std::string& reason) {
-  std::vector<Rank> told;
-  if (down_[checked(peer)]) return told;
+  std::vector<Rank> notified;
+  if (down_[checked(peer)]) return notified;
   down_[checked(peer)] = true;
   for (Rank rank = 0; rank < placement_.world_size(); ++rank) {
     if (!placement_.is_local(rank) || down_[checked(rank)]) continue;
     mailboxes_[checked(rank)].items.emplace_back(PeerDown{peer, reason});
-    told.push_back(rank);
+    notified.push_back(rank);
   }
-  return told;
+  return notified;
 }
 
 // REQUIRES: mutex_ is held.

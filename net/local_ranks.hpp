@@ -11,11 +11,11 @@
 
 namespace grapevine {
 
-// Keeps what has arrived for each local rank until it attaches, delivers in order and one at a
-// time per rank on the thread that brings something, with no lock held: an Inbox may cause further
+// Keeps the messages for each local rank until it attaches, delivers in order and one at a
+// time per rank on the calling thread, with no lock held: an Inbox may cause further
 // deliveries from inside deliver(), they then follow it. Knows which ranks of the world are down
-// and says so exactly once to every local rank, behind the last message of the lost one. An
-// exception of an Inbox is logged and costs what it was given: it must not end the event loop that
+// and reports it exactly once to every local rank, after the last message of the lost one. An
+// exception of an Inbox is logged, and its message is lost: it must not end the event loop that
 // serves the other ranks. Thread-safe.
 class LocalRanks {
  public:
@@ -23,13 +23,14 @@ class LocalRanks {
 
   const Placement& placement() const { return placement_; }
 
-  // Delivers what has waited. Errors (bad_input): no local rank, attached already, or has left.
+  // Delivers the waiting messages. Errors (bad_input): no local rank, attached already, or has
+  // left.
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox);
   // Pending deliveries are dropped, the other local ranks get peer_down. False where the rank was
   // not attached, which changes nothing.
   bool detach(Rank rank);
-  // A rank of any process is lost; nothing happens where it was before. True where a local rank is
-  // told. `reason` as Inbox::peer_down()'s.
+  // A rank of any process is lost; nothing happens where it was before. True where it is reported
+  // to a local rank. `reason` as Inbox::peer_down()'s.
   bool peer_down(Rank peer, const std::string& reason);
   // As peer_down() of all ranks of another process.
   bool process_down(std::int32_t process, const std::string& reason);
@@ -47,7 +48,7 @@ class LocalRanks {
 
   TransportCounters counters(Rank rank) const;
 
-  // Nothing is delivered from now on, apart from deliveries under way.
+  // Nothing is delivered from now on, apart from deliveries in progress.
   void close();
 
  private:

@@ -1,4 +1,4 @@
-// What goes where in a RemoteTransport: to the local ranks, or to be sent to other processes.
+// Routes the messages of a RemoteTransport: to local ranks, or to other processes.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace grapevine {
 
-// A local rank has left: the other process is to be told.
+// A local rank has left: to be announced to the other process.
 struct Departure {
   Rank rank = 0;
 };
@@ -27,15 +27,15 @@ struct EncodedMessage {
   std::vector<FrozenTensor> payload;
 };
 
-// What is to leave for another process, in this order.
+// To be sent to another process, in this order.
 struct Outgoing {
   std::int32_t process = 0;
   std::variant<EncodedMessage, Departure> what;
 };
 
-// LocalRanks, and a queue of what leaves the process, in the order in which each thread brings it:
-// a rank's departure lies behind all that the departing thread sent before. What another thread
-// sends at that moment may lie behind it, and is dropped by its receiver. Thread-safe.
+// LocalRanks, and a queue of outgoing messages, in the order of each thread: the departure of a
+// rank follows all earlier messages of the departing thread. A concurrent message of another thread
+// may follow the departure, and its receiver drops it. Thread-safe.
 class RankRouter {
  public:
   explicit RankRouter(Placement placement) : local_(std::move(placement)) {}
@@ -47,13 +47,13 @@ class RankRouter {
   void detach(Rank rank);
   TransportCounters counters(Rank rank) const { return local_.counters(rank); }
 
-  // From a local rank to any. Dropped and counted where either is not up. REQUIRES: what leaves the
-  // process can be encoded, and its tensors are on the CPU.
+  // From a local rank to any. Dropped and counted where either is not up. REQUIRES: a message to
+  // another process can be encoded, and its tensors are on the CPU.
   void send(Envelope envelope);
 
   // From the wire. REQUIRES: from a remote rank to a local one. Ignored where the sender is down.
   void arrived(Envelope envelope) { local_.deliver(std::move(envelope)); }
-  // News of remote ranks; ignored where they are known already.
+  // Loss of remote ranks; ignored where it is known already.
   void rank_left(Rank rank) { local_.peer_down(rank, ""); }
   void process_left(std::int32_t process, const std::string& reason) {
     local_.process_down(process, reason);
@@ -62,7 +62,7 @@ class RankRouter {
   bool has_outgoing() const { return outgoing_count_.load(std::memory_order_relaxed) > 0; }
   std::deque<Outgoing> take_outgoing();
 
-  // Nothing is delivered from now on, apart from deliveries under way.
+  // Nothing is delivered from now on, apart from deliveries in progress.
   void close() { local_.close(); }
 
  private:

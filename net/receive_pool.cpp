@@ -11,7 +11,7 @@ namespace grapevine {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kSmallestPooled = 64 * 1024;  // malloc recycles what is smaller by itself
+constexpr std::size_t kSmallestPooled = 64 * 1024;  // malloc recycles smaller blocks by itself
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 

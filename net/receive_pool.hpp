@@ -1,4 +1,4 @@
-// Memory for tensors that arrive: what the last owner of one lets go serves the next.
+// Memory for received tensors: the memory of a released tensor is reused.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,7 +18,7 @@ namespace grapevine {
 // the pool.
 class ReceivePool {
  public:
-  // Keeps at most `keep_bytes` of memory that nobody uses; the least recently used goes first.
+  // Keeps at most `keep_bytes` of unused memory; the least recently used is freed first.
   explicit ReceivePool(std::uint64_t keep_bytes);
 
   // As allocate_payload() of messages/codec.hpp: uninitialised, one per descriptor. Throws where

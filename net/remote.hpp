@@ -1,4 +1,4 @@
-// Transports between processes: what they have in common beyond net/transport.hpp.
+// The interface of transports between processes, beyond net/transport.hpp.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace grapevine {
 
-// Which process every rank lives in, and which host every process runs on.
+// The process of every rank, and the host of every process.
 struct Placement {
   std::vector<std::int32_t> process_of;  // by rank, each in 0..processes()-1
   std::vector<std::string> host_of;      // by process; equal names: the same machine
@@ -24,14 +24,14 @@ struct Placement {
   }
 };
 
-// How connect() goes about it, beyond where everybody is.
+// Options of connect(), beyond the placement.
 struct ConnectOptions {
   JobToken token{};     // of the job: a connection without it is refused
   Cancelled cancelled;  // ends the wait
 };
 
 // A Transport whose ranks live in several processes. Life: made (it listens), address() goes to
-// every other process by whatever rendezvous there is, connect() with everybody's address, then
+// every other process by the rendezvous, connect() with all addresses, then
 // attach() of the local ranks and traffic. Ranks of one process reach each other without the wire.
 // Destruction ends all connections; other processes then see their ranks as down.
 // Thread-safe from connect() on.
@@ -41,12 +41,13 @@ class RemoteTransport : public Transport {
   virtual std::string address() const = 0;
   // Connects to all other processes; `addresses` by process, the own one ignored. Returns once
   // messages can be sent to every rank. A message from a process that is connected earlier waits
-  // for the attach() of its receiver. Errors (timeout, io; peer_down: one went away meanwhile):
+  // for the attach() of its receiver. Errors (timeout, io; peer_down: one ended meanwhile):
   // name the process, its host and address; failed: cancelled.
   virtual Expected<void> connect(const std::vector<std::string>& addresses,
                                  const Placement& placement, Duration patience,
                                  const ConnectOptions& options) = 0;
-  // For a job whose processes nobody else can reach: without a token, until the patience is over.
+  // For a job whose processes no other program can reach: without a token, until the patience is
+  // over.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
                          Duration patience) {
     return connect(addresses, placement, patience, {});

@@ -46,7 +46,7 @@ std::string numeric_host(const SocketAddress& address) {
 
 Addresses resolve(const std::string& host, const std::string& port, Clock::time_point deadline,
                   const Cancelled& cancelled) {
-  // Asks nobody, and so never waits.
+  // Sends no query, so it never waits.
   if (auto numeric = look_up(host, port, AI_NUMERICHOST); numeric) return numeric;
   return answer_within([host, port] { return look_up(host, port, 0); }, deadline, cancelled);
 }

@@ -27,14 +27,14 @@ std::string numeric_host(const SocketAddress& address);
 
 // Addresses for TCP, in the system's order of preference. `host`: a name or a numeric address;
 // `port`: a number. A look-up that takes longer is left to a thread of its own, which ends with it.
-// Errors: io: the name service's own words, such as "Name or service not known"; timeout; failed:
+// Errors: io: the text of the name service, such as "Name or service not known"; timeout; failed:
 // cancelled.
 Addresses resolve(const std::string& host, const std::string& port,
                   std::chrono::steady_clock::time_point deadline,
                   const Cancelled& cancelled = nullptr);
 
-// What `ask` returns, which may block for ever: it runs on a thread of its own, which is left to
-// itself at the deadline (timeout) or once cancelled (failed).
+// The result of `ask`, which may block for ever: it runs on a thread of its own, which is abandoned
+// at the deadline (timeout) or once cancelled (failed).
 Addresses answer_within(std::function<Addresses()> ask,
                         std::chrono::steady_clock::time_point deadline, const Cancelled& cancelled);
 

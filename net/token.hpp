@@ -1,4 +1,4 @@
-// What processes prove to each other: that they know a secret, without sending it. All functions
+// Proofs between processes that they know a secret, without sending it. All functions
 // are thread-safe.
 #pragma once
 #include <array>
@@ -24,7 +24,7 @@ using JobToken = std::array<std::byte, 16>;
 
 // The token of the job with the secret `key` (which may be empty) and the public `nonce`.
 JobToken job_token(const std::string& key, const std::string& nonce);
-// In a time that depends on nothing.
+// In constant time.
 bool equal_tokens(const JobToken& a, const JobToken& b);
 
 }  // namespace grapevine

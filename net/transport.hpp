@@ -9,7 +9,7 @@
 
 namespace grapevine {
 
-// Where a rank's messages arrive. Called on whatever thread the transport likes; must not block and
+// Where a rank's messages arrive. Called on any thread of the transport; must not block and
 // must not call back into the transport's attach/detach.
 class Inbox {
  public:
@@ -27,7 +27,8 @@ struct TransportCounters {
 };
 
 // Contract:
-//  - FIFO per ordered pair of ranks; at most once; a delivered tensor is bitwise what was sent.
+//  - FIFO per ordered pair of ranks; at most once; a delivered tensor is bit-identical to the
+//    sent one.
 //  - send() never blocks; a message to a rank that is down is dropped and counted.
 //  - a rank that detaches (or dies) causes peer_down at every other attached rank, exactly once.
 // Thread-safe.

@@ -37,7 +37,7 @@ class LineBacklog {
   // The oldest lines alone, until they take at least so many bytes.
   Waiting take(std::size_t bytes);
 
-  // Memory of the waiting lines, with kLineBytes for each.
+  // Memory of the waiting lines: cost_of() and the text of each.
   std::size_t bytes() const;
 
  private:

@@ -47,8 +47,8 @@ struct NodePoolConfig {
   Duration lost_grace{std::chrono::seconds(10)};
   Duration kill_grace{std::chrono::seconds(15)};    // from SIGKILL to dropping a node
   Duration end_patience{std::chrono::seconds(10)};  // for the submitter to acknowledge the end
-  // Of a job's output, in bytes: sent to the submitter and not acknowledged (more than
-  // LineWriter::kDoneBytes, which it acknowledges at once); kept here beyond that.
+  // Of a job's output, in bytes: sent to the submitter and not acknowledged (more than the
+  // LineWriter::kDoneBytes for which an acknowledgement may wait); kept here beyond that.
   std::size_t output_window = std::size_t{1} << 20;
   std::size_t output_backlog = std::size_t{8} << 20;
   std::function<Expected<std::uint16_t>()> free_port;  // of the first node

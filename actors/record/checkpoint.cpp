@@ -170,7 +170,7 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
                      ": holds no checkpoint: expected job.json in it, in latest/ or in "
                      "checkpoint/latest/");
   Checkpoint checkpoint;
-  // The absolute path, so that its siblings are found.
+  // The canonical path, from which its siblings are found.
   std::error_code unknown;
   const fs::path real = fs::canonical(*folder, unknown);
   checkpoint.path = (unknown ? *folder : real).string();

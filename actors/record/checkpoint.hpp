@@ -58,7 +58,7 @@ Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& prese
 struct CheckpointWriterConfig {
   std::string folder;
   JobIdentity identity;
-  // false: once the next one is whole, the one that this run wrote before goes, or that it went on
+  // false: a complete checkpoint replaces the previous one of this run, or the one that it resumed
   // from.
   bool keep_all = true;
   SupervisorActor supervisor;

@@ -12,8 +12,8 @@ namespace grapevine {
 struct TracerConfig {
   std::string path;  // empty: hash only
   TraceOwner owner;  // receives TraceClosed
-  std::shared_ptr<TraceBudget> budget =
-      nullptr;  // regains the bytes that were written; may be null
+  // Regains the bytes that were written; may be null.
+  std::shared_ptr<TraceBudget> budget = nullptr;
 };
 
 struct TracerState {

@@ -111,7 +111,7 @@ void SupervisorState::on_evaluated(const EpochEvaluated& evaluated) {
                                  evaluated.error);
   else
     config_.observer->on_validation(evaluated.epoch, evaluated.evaluation);
-  end_if_settled();
+  end_if_finished();
 }
 
 void SupervisorState::on_progress() { last_news_ = now(); }
@@ -204,7 +204,7 @@ void SupervisorState::give_up_cut() {
                                without(snapshots_) + " for " + in_seconds(config_.patience));
   cutting_ = false;
   snapshots_.clear();
-  end_if_settled();
+  end_if_finished();
 }
 
 // A failed checkpoint does not end training.
@@ -214,7 +214,7 @@ void SupervisorState::on_snapshot_refused(const SnapshotRefused& refused) {
   config_.checkpoints = false;
   cutting_ = false;
   snapshots_.clear();
-  end_if_settled();
+  end_if_finished();
 }
 
 void SupervisorState::on_written(const CheckpointWritten& written) {
@@ -229,7 +229,7 @@ void SupervisorState::on_written(const CheckpointWritten& written) {
     final_cut_begun_ = true;
     return begin_cut("");
   }
-  end_if_settled();
+  end_if_finished();
 }
 
 // Other processes need the path if process 0 is lost.
@@ -256,7 +256,7 @@ bool SupervisorState::preserves_previous_run() const {
 // Ends early: one last checkpoint, then the models as they are. Where training is over already,
 // validations that are still due are left out.
 void SupervisorState::on_stop_requested() {
-  if (stage_ == Stage::draining && std::exchange(evaluations_due_, 0) > 0) return end_if_settled();
+  if (stage_ == Stage::draining && std::exchange(evaluations_due_, 0) > 0) return end_if_finished();
   if (stage_ != Stage::running || stopping_) return;
   if (crew_.peers.empty()) {
     stop_early_ = true;  // once all processes have joined
@@ -307,7 +307,7 @@ void SupervisorState::weigh_reports() {
   collecting_ = false;
   if (with_models_) {
     balanced_ = true;
-    return end_if_settled();
+    return end_if_finished();
   }
   // Reports are of different moments: nothing is in flight once two rounds of reports are equal
   // (Mattern 1987, the four counter method).
@@ -325,7 +325,7 @@ void SupervisorState::weigh_reports() {
   self_->delayed_send(SupervisorActor{self_}, kCollectInterval, CollectAgain{});
 }
 
-void SupervisorState::end_if_settled() {
+void SupervisorState::end_if_finished() {
   if (stage_ != Stage::draining || collecting_ || !balanced_ || cutting_ || writing_) return;
   if (config_.checkpoints && !final_cut_begun_) {
     final_cut_begun_ = true;
@@ -560,7 +560,7 @@ void SupervisorState::lose(Rank rank) {
   if (collecting_)
     weigh_reports();
   else
-    end_if_settled();
+    end_if_finished();
 }
 
 template <class Handle>
@@ -597,8 +597,8 @@ RunResult SupervisorState::average() const {
   for (const auto& [rank, step] : steps_)  // of lost ranks: up to their last report
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
   for (const Rank rank : lost_)  // up to their last report
-    if (const auto heard = samples_.find(rank); heard != samples_.end())
-      result.ledger.samples += heard->second;
+    if (const auto sample = samples_.find(rank); sample != samples_.end())
+      result.ledger.samples += sample->second;
   for (const auto& [rank, report] : reports_) {
     result.ledger.merge(report.ledger);
     if (!report.measures.entries().empty()) result.measures[rank] = report.measures;

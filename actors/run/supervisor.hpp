@@ -27,8 +27,8 @@ struct RunResult {
   std::vector<double> step_seconds;  // of all ranks; of long runs a sample
   std::map<Rank, StateDict> measures;  // of roles, by rank; none where a role has none
   std::vector<Rank> lost;              // ranks that died while the others continued
-  // Of training, including the time before a checkpoint that it resumed from: to the last change of
-  // a model, without the validations and the writing that follow.
+  // Of training, also before the checkpoint of a resumed run: to the last change of a model,
+  // without the validations and the writing that follow.
   double seconds = 0;
   std::uint64_t trace_hash = 0;
   std::uint64_t trace_records = 0;  // behind that hash
@@ -113,7 +113,7 @@ class SupervisorState {
   void begin_cut(std::string name);
   void give_up_cut();
   void drain();
-  void end_if_settled();
+  void end_if_finished();
   void fail(Error error);
   void close();
   std::string unclosed() const;

@@ -83,7 +83,7 @@ class AverageCommand final : public Command {
     };
     auto averaging = start(!plain_);
     if (!averaging) return averaging.error();
-    // People see what the running sums are for; the same seed loses the same messages.
+    // Shows the purpose of the running sums; the same seed loses the same messages.
     const bool compare = !json_ && !plain_ && drop_ > 0 && *method == AveragingMethod::push_sum;
     if (!compare) {
       print(*averaging, console.out);
@@ -96,7 +96,7 @@ class AverageCommand final : public Command {
   }
 
  private:
-  // What the parts cannot know.
+  // Checks beyond the parts.
   Expected<void> check() const {
     if (rounds_ < 0 || rounds_ > kMaxRounds)
       return bad_input("--rounds " + std::to_string(rounds_) + ": use 0.." +

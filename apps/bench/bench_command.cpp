@@ -87,7 +87,7 @@ class BenchReport {
     return share * static_cast<double>(bytes) / seconds / 1e9;
   }
 
-  // What every kind says.
+  // The output of every kind.
   nlohmann::ordered_json record(std::int64_t bytes, const Quantiles& times,
                                 const nlohmann::ordered_json& bandwidth) const {
     nlohmann::ordered_json line;
@@ -197,7 +197,7 @@ Expected<void> run_inproc(const BenchOptions& options, BenchReport& report) {
       if (!done[i]) transport->detach(static_cast<Rank>(i));
     });
   for (std::thread& thread : threads) thread.join();
-  // A rank that has lost another says less than the rank that failed.
+  // The error of a failed rank counts more than that of a rank that lost it.
   for (const bool peers_too : {false, true})
     for (const Expected<void>& result : done)
       if (!result && (peers_too || result.error().code != Errc::peer_down)) return result;
@@ -355,7 +355,7 @@ LaunchedCommand rank_command(const BenchOptions& options, std::int32_t rank,
   return launched;
 }
 
-// The processes print for this one: rank 0 its results, all of them what goes wrong.
+// The processes print for this one: rank 0 its results, all of them their errors.
 Expected<void> run_processes(const BenchOptions& options, Console& console) {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);

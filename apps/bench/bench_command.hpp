@@ -1,4 +1,4 @@
-// The verb `bench`: micro-benchmarks of what carries a run.
+// The verb `bench`: micro-benchmarks of the components of a run.
 #pragma once
 #include <memory>
 

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kWarmUpRounds = 2;
 constexpr std::uint64_t kDrawSeed = 1;
 
-// What has arrived, for the thread that works on it.
+// Received messages, for the working thread.
 class PayloadQueue final : public Inbox {
  public:
   void deliver(Envelope e) override {
@@ -42,7 +42,7 @@ class PayloadQueue final : public Inbox {
     all_leave_ = true;
   }
 
-  // Nothing where `until` comes first. Errors: a rank is lost and nothing is left to read.
+  // Nothing where `until` is reached first. Errors: a rank is lost and nothing is left to read.
   Expected<std::optional<Payload>> next(Rank rank, Clock::time_point until) {
     std::unique_lock<std::mutex> lock(mutex_);
     const auto is_lost = [this] { return lost_ >= 0 && !all_leave_; };
@@ -117,7 +117,7 @@ class PartialRank final : public BenchRank {
   Expected<std::int64_t> one_sum(const PartialPolicy& policy, std::int64_t bytes, Duration skew) {
     const std::int64_t floats = std::max<std::int64_t>(1, bytes / std::int64_t{sizeof(float)});
     at::Tensor mine = at::ones({floats}), nothing = at::zeros({floats});
-    const auto barrier = meet(0);  // the tensors are there: from here on the clocks run
+    const auto barrier = meet(0);  // the tensors exist: the clocks start
     if (!barrier) return barrier.error();
     const auto ready_at = Clock::now() + rank_ * skew;
     const Duration last_ready = (transport_.world_size() - 1) * skew;
@@ -135,7 +135,7 @@ class PartialRank final : public BenchRank {
       if (!done_at && reduce.done()) done_at = Clock::now();
       if (done_at && ready) break;
       const auto until = ready ? Clock::now() + plan_.plan.patience + last_ready : ready_at;
-      if (auto heard = hear(reduce, until, ready); !heard) return heard.error();
+      if (auto received = receive(reduce, until, ready); !received) return received.error();
     }
     ++operation_;
     wait_ = std::max(0.0, to_seconds(*done_at - std::min(ready_at, *done_at)));
@@ -143,11 +143,11 @@ class PartialRank final : public BenchRank {
   }
 
   // A message of this operation, or of the next one, or nothing until `until`.
-  Expected<void> hear(PartialAllReduce& reduce, Clock::time_point until, bool must) {
+  Expected<void> receive(PartialAllReduce& reduce, Clock::time_point until, bool must) {
     auto payload = queue_->next(rank_, until);
     if (!payload) return payload.error();
     if (!*payload)
-      return must ? Expected<void>(nothing_heard(rank_, plan_.plan.patience)) : Expected<void>();
+      return must ? Expected<void>(nothing_received(rank_, plan_.plan.patience)) : Expected<void>();
     feed(reduce, std::move(**payload));
     return {};
   }
@@ -155,7 +155,7 @@ class PartialRank final : public BenchRank {
   void feed(PartialAllReduce& reduce, Payload payload) {
     const std::int64_t operation = PartialAllReduce::operation_of(payload);
     if (operation > reduce.operation()) return early_.push_back(std::move(payload));
-    if (operation < reduce.operation()) {  // an activation that came by a longer way
+    if (operation < reduce.operation()) {  // an activation that arrived by a longer path
       GRAPEVINE_CHECK(std::holds_alternative<Activate>(payload), "a chunk of operation ", operation,
                       " that is over");
       return;
@@ -179,7 +179,7 @@ class PartialRank final : public BenchRank {
     return active;
   }
 
-  // The mean of `mine` over all ranks, once all have come here.
+  // The mean of `mine` over all ranks, once all have arrived.
   Expected<double> meet(double mine) {
     PartialAllReduce barrier(ranks_, rank_, operation_, {Trigger::Kind::first_ready, 0, 1});
     take_early(barrier);
@@ -187,8 +187,8 @@ class PartialRank final : public BenchRank {
     const auto nanoseconds = static_cast<std::int64_t>(mine * 1e9);
     send(barrier.contribute(at::zeros({0}), nanoseconds, 0, rng_));
     while (!barrier.done())
-      if (auto heard = hear(barrier, Clock::now() + plan_.plan.patience, true); !heard)
-        return heard.error();
+      if (auto received = receive(barrier, Clock::now() + plan_.plan.patience, true); !received)
+        return received.error();
     ++operation_;
     const auto tally = barrier.take_result().tally;
     return static_cast<double>(std::accumulate(tally.begin(), tally.end(), std::int64_t{0})) / 1e9 /

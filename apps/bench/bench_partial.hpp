@@ -1,4 +1,4 @@
-// What one rank of `grapevine bench partial` does, over any transport.
+// One rank of `grapevine bench partial`, over any transport.
 #pragma once
 #include <functional>
 #include <memory>
@@ -34,7 +34,7 @@ using OnPartialTimes = std::function<void(PartialTimes)>;
 // A rank's wait: from the moment at which it is ready until it has the sum; 0 where the sum was
 // there before. All policies take turns within an iteration, so that a disturbance of the machine
 // meets all alike. Every sum is checked against the number of ranks in it. `on_times` is called on
-// rank 0 alone; that of run() is not used.
+// rank 0 only; that of run() is not used.
 std::shared_ptr<BenchRank> make_partial_rank(Transport& transport, Rank rank,
                                              const PartialBenchPlan& plan, OnPartialTimes on_times);
 

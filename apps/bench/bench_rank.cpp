@@ -32,7 +32,7 @@ Envelope envelope(Rank from, Rank to, Chunk chunk) {
 
 // ---- Point to point
 
-// What a message asks of its receiver, in Chunk::round.
+// The request of a message to its receiver, in Chunk::round.
 constexpr std::int32_t kNothing = 0;
 constexpr std::int32_t kAnswer = 1;
 constexpr std::int32_t kEnd = 2;
@@ -116,7 +116,7 @@ class PointToPoint final : public BenchRank,
     changed_.notify_all();
   }
 
-  // Rank 0 and 1 give up when nothing comes for `patience`; the others only stand by.
+  // Rank 0 and 1 give up when nothing arrives for `patience`; the others are idle.
   template <class Done>
   Expected<void> wait(const Done& done) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -126,7 +126,7 @@ class PointToPoint final : public BenchRank,
       if (done()) return {};
       if (lost_) return lost(rank_, partner());
       if (!woken && rank_ <= 1 && !heard_.load(std::memory_order_relaxed))
-        return nothing_heard(rank_, plan_.patience);
+        return nothing_received(rank_, plan_.patience);
     }
   }
 
@@ -153,7 +153,7 @@ class PointToPoint final : public BenchRank,
 
 // ---- All-reduce
 
-// What has arrived, for the thread that works on it.
+// Received messages, for the working thread.
 class ChunkQueue final : public Inbox {
  public:
   explicit ChunkQueue(Rank left) : left_(left) {}
@@ -175,7 +175,7 @@ class ChunkQueue final : public Inbox {
     std::unique_lock<std::mutex> lock(mutex_);
     const bool woken =
         changed_.wait_for(lock, patience, [this] { return !waiting_.empty() || lost_; });
-    if (!woken) return nothing_heard(rank, patience);
+    if (!woken) return nothing_received(rank, patience);
     if (waiting_.empty()) return lost(rank, left_);
     Chunk chunk = std::move(waiting_.front());
     waiting_.pop_front();
@@ -190,7 +190,7 @@ class ChunkQueue final : public Inbox {
   bool lost_ = false;          // guarded by mutex_
 };
 
-// In [-1, 1), the same on every rank: all can tell what the sum has to be.
+// In [-1, 1), the same on every rank: all can compute the expected sum.
 float pseudo_random(Rank rank, std::int64_t i) {
   const std::uint64_t bits =
       mix_seed(static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(i));
@@ -310,7 +310,7 @@ class AllReduce final : public BenchRank {
 
 }  // namespace
 
-Error nothing_heard(Rank rank, Duration patience) {
+Error nothing_received(Rank rank, Duration patience) {
   return {Errc::timeout, "rank " + std::to_string(rank) + " has received nothing for " +
                              std::to_string(static_cast<int>(to_seconds(patience))) +
                              " s: another rank hangs, or the machine is overloaded"};

@@ -1,4 +1,4 @@
-// What one rank of `grapevine bench` does, over any transport.
+// One rank of `grapevine bench`, over any transport.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,15 +14,15 @@ namespace grapevine {
 struct BenchPlan {
   std::vector<std::int64_t> bytes;  // one measurement each, in this order
   std::int64_t iterations = 1;
-  // A rank that hears nothing for so long gives up.
+  // A rank that receives nothing for so long gives up.
   Duration patience = std::chrono::seconds(60);
 };
 
-// What ranks say that hear nothing for `patience`, or that lose `peer`.
-Error nothing_heard(Rank rank, Duration patience);
+// The errors of a rank that receives nothing for `patience`, or that loses `peer`.
+Error nothing_received(Rank rank, Duration patience);
 Error lost(Rank rank, Rank peer);
 
-// The times of all iterations with `bytes`, in seconds. Called on rank 0 alone.
+// The times of all iterations with `bytes`, in seconds. Called only on rank 0.
 using OnTimes = std::function<void(std::int64_t bytes, std::vector<double> seconds)>;
 
 // A rank of a measurement: attached to its transport at first (a message to a rank that is not
@@ -38,7 +38,7 @@ class BenchRank {
 
 // The time of a message from rank 0 to rank 1. Up to kRoundTripBytes: a round trip, answered with
 // as many bytes. Beyond, a message's share of the time of point_to_point_burst() in a row, of which
-// the last one is answered with 8 bytes: that answer is counted in. Further ranks stand by.
+// the last one is answered with 8 bytes: that answer is counted in. Further ranks are idle.
 inline constexpr std::int64_t kRoundTripBytes = 8;
 std::int64_t point_to_point_burst(std::int64_t bytes);
 std::shared_ptr<BenchRank> make_point_to_point_rank(Transport& transport, Rank rank,

@@ -23,7 +23,7 @@ struct Console {
   // The same, where that thread waits for a reader of the stream: more would wait, too.
   bool out_stuck = false;
   bool err_stuck = false;
-  // Of a verb that failed, where the kind of its error does not say it.
+  // Of a verb that failed, where the kind of its error does not determine it.
   std::optional<int> exit_code = std::nullopt;
 };
 

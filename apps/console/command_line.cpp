@@ -21,7 +21,7 @@
 namespace grapevine {
 namespace {
 
-// One line, whatever a library or a file put into its message: nothing in it steers the terminal.
+// One line without control characters, for any message of a library or a file.
 std::string one_line(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   for (char& c : text) {
@@ -38,7 +38,7 @@ bool err_is_read() {
 }
 
 int report(Console& console, const std::string& message, int code) {
-  // Both streams may have the reader that stands still.
+  // Both streams may have a stopped reader.
   if (console.err_stuck || (console.out_stuck && !err_is_read())) return code;
   console.err << "error: " << one_line(message) << std::endl;
   return code;
@@ -50,7 +50,7 @@ std::vector<std::string> names_of(const std::vector<CommandEntry>& table) {
   return names;
 }
 
-// After what a verb or this file itself wrote to stdout.
+// After the output of a verb or of this file to stdout.
 int finish_output(Console& console) {
   if (console.out_stuck)
     console.err.tie(nullptr);  // which would flush out first
@@ -63,7 +63,7 @@ int finish_output(Console& console) {
                 kExitFailed);
 }
 
-// What this program, its scripts and its benchmarks read beside the variables of options.
+// Variables that this program, its scripts and its benchmarks read beside those of options.
 const std::vector<std::string>& other_variables() {
   static const std::vector<std::string> names = {
       "GRAPEVINE_LOG_LEVEL",      "GRAPEVINE_CLUSTER_SECRET", "GRAPEVINE_JOB_TOKEN",
@@ -73,7 +73,7 @@ const std::vector<std::string>& other_variables() {
   return names;
 }
 
-// Of several processes that a launcher started, the first one says it; `launch` leaves it to that
+// Of several processes that a launcher started, the first one prints it; `launch` leaves it to that
 // one, but for its own options.
 void warn_of_unknown_variables(const std::vector<CommandEntry>& table, const std::string& verb) {
   const auto launched =
@@ -162,7 +162,7 @@ int run_command_line(const std::vector<CommandEntry>& table,
     warn_of_unknown_variables(table, verb);
     return run_verb(*entry, {arguments.begin() + 1, arguments.end()}, console);
   } catch (...) {
-    // Nothing should come here; what does is still one line and an exit code.
+    // No exception should arrive here; one that does still gives one line and an exit code.
     return report(console, exception_line(std::current_exception()), kExitFailed);
   }
 }

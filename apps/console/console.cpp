@@ -66,7 +66,7 @@ struct Range {
   char32_t last;
 };
 
-// The C library's wcwidth() knows these too, but only under a UTF-8 locale that somebody has set.
+// The C library's wcwidth() knows these too, but only under a UTF-8 locale that was set.
 constexpr std::array<Range, 7> kZeroWidth{{{0x300, 0x36f},
                                            {0x483, 0x489},
                                            {0x591, 0x5bd},
@@ -129,7 +129,7 @@ bool is_number_word(std::string_view word) {
 
 bool is_neutral(std::string_view cell) { return cell.empty() || cell == "-"; }
 
-// A number and what belongs to it: "1m 03s", "12.3k samples/s".
+// A number and its unit: "1m 03s", "12.3k samples/s".
 bool is_figure(std::string_view cell) {
   bool first = true;
   while (true) {
@@ -194,7 +194,7 @@ std::string percent_text(const RunProgress& progress) {
 std::string left_text(const RunProgress& progress, double steps_per_second) {
   if (progress.steps <= 0 || !(steps_per_second > 0)) return "";
   const double seconds = static_cast<double>(progress.steps - progress.step) / steps_per_second;
-  // Beyond a year the estimate says nothing, and might overflow a Duration.
+  // Beyond a year the estimate has no value, and might overflow a Duration.
   constexpr double kYear = 365.0 * 24 * 3600;
   if (seconds < 0 || seconds > kYear) return "";
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
@@ -371,7 +371,7 @@ void ProgressBar::update(const RunProgress& progress) {
   progress_ = progress;
   const Timestamp now = options_.now();
   remember(now);
-  // A terminal shows a sign of life at once; a log does not need a line that says nothing yet.
+  // A terminal shows progress at once; a log does not need a line without figures.
   const bool first = options_.style.redraw && !drawn_;
   const Duration interval =
       options_.style.redraw ? options_.redraw_interval : options_.line_interval;
@@ -429,7 +429,7 @@ std::string ProgressBar::line(int columns) const {
                                  rate_text(samples_per_second),
                                  loss_text(progress_.loss),
                                  left_text(progress_, steps_per_second)};
-  // What goes first where room is short: rate, label, loss, time left, steps; percent stays.
+  // Removed first where room is short: rate, label, loss, time left, steps; percent stays.
   constexpr std::array<std::size_t, 5> kSacrifice{4, 0, 5, 6, 3};
   for (const std::size_t victim : kSacrifice) {
     if (display_width(join(parts)) <= columns) break;

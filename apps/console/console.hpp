@@ -1,5 +1,5 @@
-// What verbs show to people: figures in readable units, aligned tables, a progress bar. Everything
-// here is pure but for the stream it is given: no clock, no terminal calls except
+// The output of verbs for people: figures in readable units, aligned tables, a progress bar.
+// Everything here is pure but for the stream it is given: no clock, no terminal calls except
 // detect_terminal(). Not thread-safe: one thread per object.
 #pragma once
 #include <cstdint>
@@ -37,7 +37,7 @@ int display_width(std::string_view text);
 // The longest prefix of whole characters that takes at most `columns`.
 std::string truncate_to_width(std::string_view text, int columns);
 
-// What the terminal behind a stream can do.
+// The abilities of the terminal behind a stream.
 struct TerminalStyle {
   bool redraw = false;   // a line may be drawn over again
   bool color = false;    // ANSI colours
@@ -90,7 +90,7 @@ struct ProgressOptions {
 // On a terminal one line that is redrawn:
 //   sgp  42% ━━━━━━━━━━───────────── 420/1,000  12.3k samples/s  loss 0.4321  left 1m 03s
 // which gives up its parts one by one where the window is narrow. Elsewhere a plain line at most
-// every `line_interval`, and the last one. Rate and time left look at the last ten seconds or so;
+// every `line_interval`, and the last one. Rate and time left use about the last ten seconds;
 // the final line gives the averages of the whole run.
 class ProgressBar {
  public:
@@ -126,7 +126,7 @@ class ProgressBar {
   std::deque<Mark> marks_;  // oldest first, the window that rates are taken from
   Timestamp last_drawn_;
   bool drawn_ = false;    // something was shown since the start
-  bool visible_ = false;  // an unfinished line stands on the terminal
+  bool visible_ = false;  // the terminal shows an unfinished line
   bool finished_ = false;
 };
 

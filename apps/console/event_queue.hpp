@@ -1,4 +1,4 @@
-// EventQueue: what other threads want the main thread to do, beside what it polls for.
+// EventQueue: tasks of other threads for the main thread, beside its poll().
 #pragma once
 #include <functional>
 #include <mutex>

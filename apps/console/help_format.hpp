@@ -1,5 +1,5 @@
-// How `--help` looks: options in groups, one line or paragraph each, no longer than a terminal is
-// wide.
+// The format of `--help`: options in groups, one line or paragraph each, no longer than a terminal
+// is wide.
 #pragma once
 #include <set>
 #include <string>
@@ -10,7 +10,7 @@
 namespace grapevine {
 
 // `--help` shows the groups that most users need, `--help-all` all of them. That options can be set
-// in the environment stands in one line at the end.
+// in the environment is in one line at the end.
 class HelpFormat : public CLI::Formatter {
  public:
   // Groups that `--help` leaves out.
@@ -37,7 +37,7 @@ class HelpFormat : public CLI::Formatter {
 void format_help(CLI::App& app);
 void show_in_help_all(CLI::App& app, const std::string& group,
                       const std::vector<std::string>& options);
-// What `--help-all` prints.
+// The text of `--help-all`.
 std::string help_of_all(CLI::App& app);
 
 }  // namespace grapevine

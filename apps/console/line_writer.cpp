@@ -28,12 +28,12 @@ struct LineWriter::Shared {
         write(std::move(write_line)),
         on_done(std::move(done_with)) {}
 
-  // The thread: all that waits, until it is told to end and nothing does.
+  // The thread: writes all waiting lines, until it is asked to end and none waits.
   void serve() {
     for (std::unique_lock<std::mutex> lock(mutex);;) {
-      changed.wait(lock, [this] { return told || ending; });
-      if (!told) return;
-      told = false;
+      changed.wait(lock, [this] { return pending || ending; });
+      if (!pending) return;
+      pending = false;
       writing = true;
       lock.unlock();
       write_waiting();
@@ -63,7 +63,7 @@ struct LineWriter::Shared {
     on_done(done);
   }
 
-  // Nothing more once it is left behind: the streams belong to the end of the process then.
+  // An abandoned thread writes nothing more: the streams belong to the end of the process then.
   void write_one(const JobLine& line) {
     {
       const std::lock_guard<std::mutex> lock(mutex);
@@ -81,16 +81,16 @@ struct LineWriter::Shared {
   const Write write;
   const Done on_done;
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
-  bool told = false;     // that lines wait
+  bool pending = false;  // that lines wait
   bool writing = false;  // those that were taken last
   bool ending = false;
   bool left_behind = false;
   bool on_err = false;         // where the newest line goes
   std::int64_t written = 0;    // lines
   std::int64_t done = 0;       // lines that were added, and written or left out since
-  std::size_t done_bytes = 0;  // of those that on_done() has not been told of
+  std::size_t done_bytes = 0;  // of lines that were not reported to on_done()
 };
 
 LineWriter::LineWriter(Console& console, std::size_t bytes, Write write, Done on_done)
@@ -112,7 +112,7 @@ void LineWriter::add(JobLine line) {
   if (!shared_->backlog.add(std::move(line))) return;
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
-    shared_->told = true;
+    shared_->pending = true;
   }
   shared_->changed.notify_one();
 }
@@ -126,7 +126,7 @@ bool LineWriter::drain(SignalPipe& signals, bool& stop_requested,
   for (;;) {
     {
       const std::lock_guard<std::mutex> lock(shared_->mutex);
-      if (!shared_->told && !shared_->writing) return true;
+      if (!shared_->pending && !shared_->writing) return true;
       if (!stop_requested || shared_->written != written) give_up = Clock::now() + patience;
       written = shared_->written;
       if (Clock::now() >= give_up) {

@@ -17,18 +17,18 @@ namespace grapevine {
 // add() and waiting_bytes() are thread-safe; the rest belongs to one thread.
 class LineWriter {
  public:
-  // To the console's out or err, as the line says.
+  // To the console's out or err, by the line's flag.
   using Write = std::function<void(Console&, const JobLine&)>;
-  // How many of the lines that were added are done with, written or left out, since the beginning.
+  // How many of the lines that were added are finished, written or left out, since the beginning.
   // Called on the writing thread, every kDoneBytes or so; it must not wait, nor use this object.
   using Done = std::function<void(std::int64_t lines)>;
   static constexpr std::size_t kDoneBytes = std::size_t{64} << 10;
 
-  // `bytes`: of lines that wait. Beyond it the oldest are left out, and err says how many.
+  // `bytes`: of lines that wait. Beyond it the oldest are left out, and err gives their number.
   // REQUIRES: from the first add() to the end of drain() nothing else writes to the console, which
   // outlives both.
   LineWriter(Console& console, std::size_t bytes, Write write, Done on_done = nullptr);
-  // Waits until all is written, but not for what drain() has given up.
+  // Waits until all is written, except lines that drain() has given up.
   ~LineWriter();
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
@@ -39,14 +39,14 @@ class LineWriter {
   std::size_t waiting_bytes() const;
 
   // Until all is written: for how long is the reader's affair, as with any pipe. But once a
-  // stop was asked for, before or (`stop_requested` says so then) meanwhile, a reader that takes
-  // nothing for `patience` ends the waiting. Then false, and the console says that a thread is left
-  // behind, and on which stream.
+  // stop was asked for, before or (then `stop_requested` is true) meanwhile, a reader that takes
+  // nothing for `patience` ends the waiting. Then false, and the console reports an abandoned
+  // thread and its stream.
   bool drain(SignalPipe& signals, bool& stop_requested,
              std::chrono::milliseconds patience = std::chrono::seconds(5));
 
  private:
-  struct Shared;  // with the thread, which may be left behind
+  struct Shared;  // with the thread, which may be abandoned
 
   Console& console_;
   const std::shared_ptr<Shared> shared_;

@@ -6,7 +6,7 @@
 
 namespace grapevine {
 
-// What is left of `in`, of more than `most` bytes the first `most` + 1.
+// The rest of `in`; of more than `most` bytes the first `most` + 1.
 inline std::string read_up_to(std::istream& in, std::size_t most) {
   std::string text(most + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -30,28 +30,29 @@ struct RunDisplay::Shared {
     tell([&](Shared& shared) { shared.backlog.add({-1, to_err, std::move(text)}); });
   }
 
-  // Changes what the thread is to do next.
+  // Changes the next task of the thread.
   template <class Change>
   void tell(Change change) {
     {
       const std::lock_guard<std::mutex> lock(mutex);
       change(*this);
-      told = true;
+      pending = true;
     }
     changed.notify_all();
   }
 
-  // The thread: all that waits, until it is told to end and nothing does.
+  // The thread: writes all that waits, until it is asked to end and nothing waits.
   void serve() {
     for (std::unique_lock<std::mutex> lock(mutex);;) {
-      changed.wait(lock, [this] { return told || ending; });
-      if (!told) return;
-      told = false;
+      changed.wait(lock, [this] { return pending || ending; });
+      if (!pending) return;
+      pending = false;
       writing = true;
       auto options = std::exchange(begin, std::nullopt);
       const auto newest = std::exchange(progress, std::nullopt);
       const auto over = std::exchange(end, std::nullopt);
-      // With the rest of what was told, so that no line overtakes the end of the bar before it.
+      // With the rest of the pending output, so that no line overtakes the end of the bar before
+      // it.
       const LineBacklog::Waiting lines = backlog.take();
       lock.unlock();
       if (options) bar.emplace(console.err, *std::move(options));
@@ -80,7 +81,7 @@ struct RunDisplay::Shared {
     if (end_of_bar != BarEnd::none) bar.reset();
   }
 
-  // Nothing more once it is left behind: the streams belong to the end of the process then.
+  // An abandoned thread writes nothing more: the streams belong to the end of the process then.
   bool may_write(bool to_err = true) {
     const std::lock_guard<std::mutex> lock(mutex);
     on_err = to_err;
@@ -98,13 +99,13 @@ struct RunDisplay::Shared {
   LineBacklog backlog;
   std::optional<ProgressBar> bar;  // the thread's
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   std::optional<ProgressOptions> begin;
   std::optional<RunProgress> progress;  // the newest
   std::optional<bool> end;              // of the bar, with a last line or without
-  bool told = false;                    // that something waits
-  bool writing = false;                 // what was taken last
+  bool pending = false;                 // that something waits
+  bool writing = false;                 // the output taken last
   bool ending = false;
   bool left_behind = false;
   bool on_err = true;        // where the newest piece goes
@@ -159,7 +160,7 @@ RunDisplay::RunDisplay(Console& console)
 }
 
 RunDisplay::~RunDisplay() {
-  // A thread of the run that was left behind may still log.
+  // An abandoned thread of the run may still log.
   if (!console_.thread_left_behind) spdlog::set_default_logger(standard_logger());
   if (!thread_.joinable()) return;
   {
@@ -187,12 +188,12 @@ void RunDisplay::end_progress(bool finished) {
 
 bool RunDisplay::drain(const std::function<bool()>& stop_requested, Duration patience,
                        Duration short_patience) {
-  if (!thread_.joinable()) return false;  // it was left behind before
+  if (!thread_.joinable()) return false;  // it was abandoned before
   end_progress(false);
   std::unique_lock<std::mutex> lock(shared_->mutex);
   std::int64_t written = shared_->written;
   auto since = Clock::now();
-  while (shared_->told || shared_->writing) {
+  while (shared_->pending || shared_->writing) {
     if (std::exchange(written, shared_->written) != shared_->written) since = Clock::now();
     if (Clock::now() - since >= (stop_requested() ? short_patience : patience)) {
       shared_->left_behind = true;

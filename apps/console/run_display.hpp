@@ -1,5 +1,5 @@
-// RunDisplay: what `train` says on its streams, written by a thread of its own: a stopped terminal
-// or a full pipe holds up no other thread.
+// RunDisplay: the output of `train` on its streams, written by a thread of its own: a stopped
+// terminal or a full pipe holds up no other thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -20,7 +20,7 @@ class RunDisplay {
   // Takes the log (spdlog's default one), too, until drain() has succeeded. REQUIRES: nothing else
   // writes to the console meanwhile; it outlives this.
   explicit RunDisplay(Console& console);
-  // Waits for what is written at this moment, but not for what drain() has given up.
+  // Waits for the current write, but not for output that drain() has given up.
   ~RunDisplay();
   RunDisplay(const RunDisplay&) = delete;
   RunDisplay& operator=(const RunDisplay&) = delete;
@@ -36,14 +36,14 @@ class RunDisplay {
   void end_progress(bool finished);
 
   // Until all is written; may be called again. A reader that takes nothing for `patience`, or for
-  // `short_patience` once `stop_requested`, ends the waiting: then false, and the console says
-  // which stream is stuck and that a thread is left behind.
+  // `short_patience` once `stop_requested`, ends the waiting: then false, and the console reports
+  // the stuck stream and the abandoned thread.
   bool drain(const std::function<bool()>& stop_requested,
              Duration patience = std::chrono::seconds(60),
              Duration short_patience = std::chrono::seconds(5));
 
  private:
-  struct Shared;  // with the thread, which may be left behind
+  struct Shared;  // with the thread, which may be abandoned
 
   Console& console_;
   const std::shared_ptr<Shared> shared_;

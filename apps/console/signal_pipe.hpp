@@ -1,4 +1,4 @@
-// Signals as bytes of a pipe, for a poll() loop that must tell one from another.
+// Signals as bytes of a pipe, for a poll() loop that must distinguish them.
 #pragma once
 #include <vector>
 
@@ -17,7 +17,7 @@ class SignalPipe {
 
   // Negative where the system had no pipe left: then no signal is seen.
   int descriptor() const;
-  // Those that came since the last call, in order.
+  // The signals since the last call, in order.
   std::vector<int> take();
 };
 

@@ -18,8 +18,8 @@ class SignalFlags {
   bool take_checkpoint_request();
 };
 
-// While it lives, inside a SignalFlags: a request to stop, also one that came before, ends the
-// process at once, with that line on stderr; what other threads still have to print is lost. For
+// While it lives, inside a SignalFlags: a request to stop, also an earlier one, ends the
+// process at once, with that line on stderr; pending output of other threads is lost. For
 // waits that nothing can cut short, such as reading a pipe, before there is anything to lose. One
 // at a time per process.
 class StopsAtOnce {

@@ -6,7 +6,7 @@
 namespace grapevine {
 
 // `handler` for SIGINT, SIGTERM, SIGUSR1 and SIGHUP (a closed terminal); SIG_DFL takes it away.
-// Calls that a signal interrupts go on. A SIGHUP that the parent ignored, as nohup does, stays
+// Interrupted system calls are restarted. A SIGHUP that the parent ignored, as nohup does, stays
 // ignored.
 inline void handle_stop_signals(void (*handler)(int)) {
   struct sigaction action {};

@@ -18,7 +18,7 @@ std::vector<std::string> long_names(const CLI::App& app) {
   return names;
 }
 
-// Whether the environment alone has set the option.
+// Whether only the environment has set the option.
 bool from_environment(const VerbUsage& usage, const CLI::Option& option) {
   const std::string& variable = option.get_envname();
   if (variable.empty()) return false;
@@ -31,7 +31,7 @@ bool from_environment(const VerbUsage& usage, const CLI::Option& option) {
       if (begins(argument, "-" + name)) return true;
     return false;
   };
-  // Behind "--" stand the arguments of another verb.
+  // After "--" follow the arguments of another verb.
   const auto end = std::find(usage.arguments.begin(), usage.arguments.end(), "--");
   return std::none_of(usage.arguments.begin(), end, names_it);
 }
@@ -42,7 +42,7 @@ std::string at_option(const VerbUsage& usage, const CLI::Option& option, const s
   return option.get_envname() + (begins(what, "'") ? "=" : " ") + what;
 }
 
-// What was left over that looks like an option: the option that was probably meant.
+// For an unknown argument that looks like an option: the option that was probably meant.
 std::string unknown_option(const VerbUsage& usage, const std::string& typed,
                            const std::string& help) {
   const std::vector<std::string> known = long_names(usage.app);
@@ -103,7 +103,7 @@ Error with_variable(const VerbUsage& usage, Error error) {
 std::vector<std::string> unknown_variables(const std::vector<std::string>& environment,
                                            const std::vector<std::string>& known) {
   const std::string start = "GRAPEVINE_";
-  std::vector<std::string> suffixes;  // what they have in common would make all of them near
+  std::vector<std::string> suffixes;  // their common prefix would make all of them near
   for (const std::string& name : known)
     if (begins(name, start)) suffixes.push_back(name.substr(start.size()));
   std::vector<std::string> warnings;

@@ -1,4 +1,4 @@
-// What is wrong with a command line or its environment, in this program's words rather than the
+// Errors of a command line or its environment, in this program's words instead of the
 // parser's.
 #pragma once
 #include <string>
@@ -18,7 +18,7 @@ struct VerbUsage {
 };
 
 // For an error that CLI::App::parse() threw: it names the option, or the environment variable where
-// the value came from there, and what was expected.
+// the value came from there, and the expected form.
 std::string usage_message(const VerbUsage& usage, const CLI::ParseError& error);
 
 // `error` behind "GRAPEVINE_<OPTION>: " where it begins with an option that only the environment

@@ -67,7 +67,7 @@ struct FileKey {
   std::string place;
 };
 
-// What a library says of a value, without the option's name in front: the key stands there already.
+// A library's error about a value, without the option's name in front: the key is there already.
 std::string without_name(const std::string& message, const std::string& name) {
   for (const std::string& start : {"--" + name + ": ", "--" + name + " "})
     if (message.rfind(start, 0) == 0) return message.substr(start.size());
@@ -83,7 +83,7 @@ Expected<void> apply(CLI::App& app, const FileKey& key, const toml::node& value,
     return bad_input(key.place + ": " + unknown_name("option", key.key, valid).message);
   CLI::Option* option = app.get_option("--" + key.name);
   const bool adds_up = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
-  // The environment or the command line has said otherwise.
+  // The environment or the command line has precedence.
   if (option->count() > 0 && !adds_up) return {};
   const bool several = option->get_items_expected_max() > 1;
   auto texts = toml_texts(value, several);
@@ -132,7 +132,7 @@ std::string whole_number_complaint(std::string& text, std::int64_t least, std::i
   const std::string plain = (negative ? "-" : "") + text.substr(sign);
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(plain.data(), plain.data() + plain.size(), value);
-  // The ends of the range stand for "not given".
+  // The ends of the range mean "not given".
   if (error != std::errc() || value >= most || value <= least)
     return shown + (negative ? ", greater than " + std::to_string(least)
                              : ", less than " + std::to_string(most));

@@ -14,7 +14,7 @@
 
 namespace grapevine {
 
-// GRAPEVINE_<OPTION>: the variable that stands for --option.
+// GRAPEVINE_<OPTION>: the variable of --option.
 std::string environment_name(const std::string& option);
 
 namespace verb_options {
@@ -22,7 +22,7 @@ namespace verb_options {
 std::string whole_number_complaint(std::string& text, std::int64_t least, std::int64_t most);
 std::string number_complaint(const std::string& text);
 
-// What is wrong with a value of `T`, as it stands behind the option's name in an error; empty where
+// The error of a value of `T`, as it follows the option's name in a message; empty where
 // nothing is. A whole number is rewritten in the one way that CLI11 reads as it is meant: it would
 // take "010" for 8.
 template <class T>
@@ -46,7 +46,7 @@ CLI::Validator checked() {
 
 }  // namespace verb_options
 
-// Adds "--name", readable from the environment too. Said twice, the last one counts: people append
+// Adds "--name", readable from the environment too. Of two, the last one counts: people append
 // options to a command of their history.
 template <class T>
 CLI::Option* add_option(CLI::App& app, const std::string& name, T& value, const std::string& help) {
@@ -73,16 +73,16 @@ inline CLI::Option* add_switch(CLI::App& app, const std::string& name, bool& val
   return app.add_flag("--" + name, value, help)->envname(environment_name(name));
 }
 
-// Puts values before those that an option has, where what all places say adds up
-// (CLI::MultiOptionPolicy::TakeAll): of values that exclude each other the later place's wins.
+// Puts values before those of an option whose sources all add up
+// (CLI::MultiOptionPolicy::TakeAll): of values that exclude each other the later source's counts.
 // Throws CLI::ParseError where the option does not take them.
 void put_before(CLI::Option& option, std::vector<std::string> values);
 
-// The whole of a TOML file, at most 1 MiB, that the parser can take. Errors (bad_input) say to give
+// The whole of a TOML file, at most 1 MiB, that the parser can take. Errors (bad_input) suggest
 // `what` instead.
 Expected<std::string> read_toml_file(const std::string& path, const std::string& what);
 
-// Where a file has set what: "FILE:LINE" by "--option" or "wiring.key".
+// The source of each value from a file: "FILE:LINE" by "--option" or "wiring.key".
 using Places = std::map<std::string, std::string>;
 
 // Sets the options that a TOML text names and that neither the environment nor the command line

@@ -31,7 +31,7 @@ Error failure(const std::string& what, int error) {
   return {Errc::io, what + ": " + std::strerror(error)};
 }
 
-// A pair of descriptors that closes what was not taken over.
+// A pair of descriptors; closes those that were not taken over.
 struct Ends {
   std::array<int, 2> ends = {-1, -1};
   Ends() = default;
@@ -198,7 +198,7 @@ void ChildProcess::signal(int number) {
 
 void ChildProcess::say(const std::string& text) {
   const std::string line = text + "\n";
-  // A reader that is gone or stuck is on its way out; SIGKILL to the group is the last word.
+  // A process that has closed its input or is stuck must end anyway; SIGKILL to the group ends it.
   [[maybe_unused]] const ssize_t sent =
       ::send(in_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -217,7 +217,7 @@ std::optional<ChildEnd> ChildProcess::reap(const LineBuffer::OnLine& on_out,
   int status = 0;
   wait_for(pid_, status);
   pid_ = -1;
-  // What it had started outside its group may still hold the pipes: no waiting for their end.
+  // Processes that it started outside its group may still hold the pipes: their end is not awaited.
   for (std::size_t i = 0; i < kPiecesOfAPipe && read(out_, on_out); ++i) {
   }
   for (std::size_t i = 0; i < kPiecesOfAPipe && read(err_, on_err); ++i) {

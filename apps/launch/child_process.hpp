@@ -14,7 +14,7 @@ namespace grapevine {
 
 struct ChildCommand {
   std::vector<std::string> arguments;  // the program first: a path, or a name to find in PATH
-  // "KEY=VALUE", over what this process has; "KEY" takes one of those away.
+  // "KEY=VALUE" replaces a variable of this process; "KEY" removes one.
   std::vector<std::string> environment;
   // Signals go as names into its standard input (see ssh_command()); else that is /dev/null.
   bool signals_by_input = false;
@@ -26,20 +26,20 @@ struct ChildEnd {
   int signal = 0;      // 0 where it exited
 };
 
-// Whole lines of a stream that comes in pieces.
+// Whole lines of a stream that arrives in pieces.
 class LineBuffer {
  public:
   using OnLine = std::function<void(const std::string& line)>;  // without its newline
   void append(const char* bytes, std::size_t count, const OnLine& on_line);
-  // What has no newline yet is a line too.
+  // Text without a newline is a line, too.
   void finish(const OnLine& on_line);
 
  private:
   std::string part_;
 };
 
-// The child leads a process group of its own, so that a terminal's Ctrl-C comes once, from here.
-// The kernel kills it when this process dies, however that happens. All calls on one thread, the
+// The child leads a process group of its own, so that a terminal's Ctrl-C reaches it once, from
+// here. The kernel kills it when this process dies, for any reason. All calls on one thread, the
 // one that started it; none blocks.
 class ChildProcess {
  public:
@@ -55,7 +55,7 @@ class ChildProcess {
   int err() const { return err_.descriptor; }
   int end() const { return end_; }
 
-  // Takes in one piece of what has been written.
+  // Reads one piece of its output.
   void read_out(const LineBuffer::OnLine& on_line) { read(out_, on_line); }
   void read_err(const LineBuffer::OnLine& on_line) { read(err_, on_line); }
 
@@ -64,7 +64,7 @@ class ChildProcess {
   // SIGKILL to its whole group.
   void kill_group();
 
-  // How it ended, or nothing where it runs still. Then what it left in its group is killed, the
+  // How it ended, or nothing where it runs still. Then the rest of its group is killed, the
   // rest of its output goes to the callbacks, and all descriptors are closed.
   std::optional<ChildEnd> reap(const LineBuffer::OnLine& on_out, const LineBuffer::OnLine& on_err);
 

@@ -11,7 +11,7 @@
 namespace grapevine {
 namespace {
 
-// What the kernel takes; the C library may not be ready, nor a sanitizer's interceptors.
+// The struct of the kernel; the C library may not be ready, nor a sanitizer's interceptors.
 struct KernelAction {
   void (*handler)(int);
   unsigned long flags;

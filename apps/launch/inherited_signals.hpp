@@ -1,4 +1,4 @@
-// What signals do in this process before it sets handlers of its own.
+// The actions of signals in this process before it sets handlers of its own.
 #pragma once
 
 namespace grapevine {

@@ -39,10 +39,10 @@ constexpr int kDefaultRestarts = 3;
 constexpr std::size_t kLargestHostfile = 1 << 20;  // bytes
 constexpr double kMaxGraceSeconds = 86400;
 constexpr std::size_t kJobTokenBytes = 32;
-// No question can be answered, and a host that is gone ends the connection within a minute or so.
+// ssh cannot ask the user, and a lost host ends the connection within about a minute.
 constexpr char kSsh[] = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15";
 
-// What a process on another machine gets of this one's environment: its options and its
+// The part of this environment that a process on another machine receives: its options and its
 // transport's.
 std::vector<std::string> settings() {
   std::vector<std::string> result;
@@ -57,7 +57,7 @@ std::vector<std::string> settings() {
   return result;
 }
 
-// CLI11 knows nothing of what stands behind '--'.
+// CLI11 does not parse arguments after '--'.
 class LaunchFormatter final : public HelpFormat {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -133,7 +133,7 @@ class LaunchCommand final : public Command {
 
   bool says_json() const { return std::find(verb_.begin(), verb_.end(), "--json") != verb_.end(); }
 
-  // What stands after the options: '--' and the verb, or the verb alone.
+  // The arguments after the options: '--' and the verb, or only the verb.
   Expected<void> read_verb() {
     verb_ = app_->remaining();
     const bool marked = !verb_.empty() && verb_.front() == "--";
@@ -179,7 +179,7 @@ class LaunchCommand final : public Command {
 
   LaunchJobOptions job_options() const {
     LaunchJobOptions options;
-    options.survivors_go_on = on_failure_ == "continue";
+    options.survivors_continue = on_failure_ == "continue";
     options.plain_output = says_json();
     options.grace = std::chrono::milliseconds(std::llround(grace_s_ * 1000));
     return options;
@@ -263,7 +263,7 @@ class LaunchCommand final : public Command {
         ssh_command(words_in(ssh_), placement.host, directory, all, arguments), {}, true, token};
   }
 
-  // Where the verb writes to, and what it goes on from, as far as options say so.
+  // The output folder of the verb and its checkpoint to resume from, as far as options give them.
   void name_folders() {
     if (verb_.front() == "train") {
       GivenFolders given = given_folders({verb_.begin() + 1, verb_.end()});
@@ -274,7 +274,7 @@ class LaunchCommand final : public Command {
     }
   }
 
-  // Tells one newest checkpoint of a folder from the next; nothing: there is none.
+  // Identifies the newest checkpoint of a folder; nothing: there is none.
   using CheckpointMark = std::optional<std::pair<fs::path, fs::file_time_type>>;
   static CheckpointMark checkpoint_mark(const std::string& folder) {
     if (folder.empty()) return std::nullopt;
@@ -290,7 +290,7 @@ class LaunchCommand final : public Command {
     return mark && mark != found_;
   }
 
-  // The processes that would have said what to resume from may all be gone. Another machine's
+  // The processes that know the checkpoint may all have ended. Another machine's
   // folder may be seen from here, or not.
   Expected<void> with_hint(const Expected<void>& done) const {
     if (done || done.error().code != Errc::peer_down || folder_.empty()) return done;
@@ -300,8 +300,8 @@ class LaunchCommand final : public Command {
     return Error{Errc::peer_down, line + resume_hint(saved ? folder_ : resumed_)};
   }
 
-  // A restart goes on from what the run before has left, not from where that one went on; and not
-  // from what was there before this job began.
+  // A restart resumes from a checkpoint of the previous run, not from the one that this run resumed
+  // from, and not from one older than this job.
   void resume(std::vector<std::string>& arguments, std::vector<std::string>& variables,
               Console& console) const {
     const bool saved = has_saved();
@@ -330,7 +330,7 @@ class LaunchCommand final : public Command {
 
   std::vector<std::string> verb_;
   std::string folder_;    // of the checkpoints
-  std::string resumed_;   // what the job goes on from
+  std::string resumed_;   // the checkpoint that the job resumes from
   CheckpointMark found_;  // there, before the job began
   std::vector<LaunchPlace> placements_;
   std::string head_host_;

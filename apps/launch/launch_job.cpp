@@ -76,13 +76,13 @@ Expected<void> LaunchJob::wait() {
 
 Expected<void> LaunchJob::result() const {
   if (!failure_) return {};
-  // After a request to stop only process 0 says whether the run has left a checkpoint.
+  // After a request to stop only process 0 reports whether the run has written a checkpoint.
   const bool any_done = std::any_of(members_.begin(), members_.end(), [this](const Member& member) {
     return member.end && member.end->exit_code == 0 &&
            (!stop_requested_ || member.placement.rank == 0);
   });
   const bool of_the_job = failure_->code == Errc::bad_input || failure_->code == Errc::stopped;
-  if (options_.survivors_go_on && any_done && !of_the_job) return {};
+  if (options_.survivors_continue && any_done && !of_the_job) return {};
   Error failure = *failure_;
   if (failure.code == Errc::peer_down && resume_hint_in(failure.message).empty())
     failure.message += hint_;
@@ -160,7 +160,7 @@ void LaunchJob::on_end(Member& member) {
   if (code != 0) report_failure(member);
 }
 
-// What all of them say that were asked to end is said once, or what they were asked for.
+// The error that all stopped processes report is printed once, or the reason of the stop.
 void LaunchJob::on_quiet_end(Member& member, const std::string& said) {
   if (!failure_) failure_ = Error{Errc::failed, said};
   member.held.clear();
@@ -174,23 +174,24 @@ void LaunchJob::on_bad_input(Member& member, const std::string& said) {
   ask_to_end(false);
 }
 
-// It knows what has ended the job: the loss of another process, which all say that know of it, or a
-// request, which process 0 alone says. Where survivors continue, a stop counts more than a loss.
+// It knows the reason of the end: the loss of another process, which all that know of it report, or
+// a request, which only process 0 reports. Where survivors continue, a stop counts more than a
+// loss.
 void LaunchJob::on_said_end(Member& member, const std::string& said) {
   const bool lost = member.end->exit_code == kExitLost;
   const bool counts_more =
       failure_ && (lost ? failure_->code == Errc::stopped
-                        : options_.survivors_go_on && failure_->code != Errc::bad_input);
+                        : options_.survivors_continue && failure_->code != Errc::bad_input);
   if (!failure_ || counts_more)
     failure_ = Error{lost ? Errc::peer_down : Errc::stopped,
                      said.empty() ? describe(member.placement, *member.end) : said};
   if (said == failure_->message) member.held.clear();
   release_held(member);
-  if (!lost || !options_.survivors_go_on) return ask_to_end(lost);
+  if (!lost || !options_.survivors_continue) return ask_to_end(lost);
   if (running()) say(describe(member.placement, *member.end) + ": the others continue");
 }
 
-// Whether this job has brought that end about. Which signal ended a process there ssh does not say.
+// Whether this job has caused that end. ssh does not report the signal that ended a process there.
 bool LaunchJob::asked_for(const Member& member) const {
   const int number = member.end->signal;
   if (number == SIGTERM || number == 0) return ending_ || stop_requested_;
@@ -199,8 +200,8 @@ bool LaunchJob::asked_for(const Member& member) const {
 
 void LaunchJob::report_failure(const Member& member) {
   const bool killed = is_cut_off(member.placement, *member.end) && !asked_for(member);
-  // The end of a process that was asked to end says nothing more, unless it is what the others have
-  // spoken of.
+  // The end of a process that was asked to end is ignored, unless the others have reported its
+  // loss.
   const bool counts_more =
       failure_ &&
       (failure_->code == Errc::stopped ? killed || member.end->signal == 0
@@ -209,7 +210,7 @@ void LaunchJob::report_failure(const Member& member) {
   const std::string text = describe(member.placement, *member.end);
   if (!failure_ || counts_more) failure_ = Error{killed ? Errc::peer_down : Errc::failed, text};
   killed_ = killed_ || killed;
-  if (!options_.survivors_go_on) {
+  if (!options_.survivors_continue) {
     ask_to_end(killed);
   } else if (running()) {
     say(text + ": the others continue");
@@ -264,7 +265,7 @@ void LaunchJob::enforce_grace() {
   }
 }
 
-// The last line, which says why the job ends, comes after its last process.
+// The last line, the reason of the end, follows the end of its last process.
 void LaunchJob::say_what_is_awaited(Clock::time_point now) {
   notice_at_.reset();
   std::string names;
@@ -283,7 +284,7 @@ void LaunchJob::say_what_is_awaited(Clock::time_point now) {
       std::to_string(left.count()) + " s for " + names + " to end");
 }
 
-// Nothing ends a process that waits for a dead disk or device: the job is over all the same.
+// A process that waits for a dead disk or device cannot be ended: the job ends without it.
 void LaunchJob::give_up(Member& member) {
   say(name_of(member.placement) + " does not end after SIGKILL: check its host");
   member.end = ChildEnd{-1, SIGKILL};
@@ -291,7 +292,7 @@ void LaunchJob::give_up(Member& member) {
 }
 
 void LaunchJob::print_out(const Member& member, std::string line) {
-  // The verb may have been told elsewhere to speak to machines: in its environment, in its files.
+  // Other sources may select output for programs: the environment, files.
   const bool plain = options_.plain_output || line.rfind('{', 0) == 0;
   if (plain && member.placement.rank != 0) return print_prefixed(member, line);
   if (!plain) line.insert(0, prefix(member.placement));

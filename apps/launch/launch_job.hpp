@@ -18,7 +18,7 @@
 namespace grapevine {
 
 struct LaunchJobOptions {
-  bool survivors_go_on = false;  // else a dead process ends the others
+  bool survivors_continue = false;  // else a dead process ends the others
   // Rank 0's stdout goes to stdout as it is, all others' to stderr. Else this holds for lines that
   // begin with '{'.
   bool plain_output = false;
@@ -26,7 +26,7 @@ struct LaunchJobOptions {
   // The most of it for processes other than 0 once one was lost, as they find that by themselves.
   // Process 0 still has files to write.
   std::chrono::milliseconds lost_grace = std::chrono::seconds(10);
-  std::chrono::milliseconds notice = std::chrono::seconds(5);  // until people are told of a wait
+  std::chrono::milliseconds notice = std::chrono::seconds(5);  // until a wait is reported
 };
 
 struct LaunchedCommand {
@@ -34,10 +34,11 @@ struct LaunchedCommand {
   ChildCommand command;
 };
 
-// Every line that a process writes comes out whole, after "[rank] ". Where nothing reads them,
+// Every line of a process is printed whole, after "[rank] ". Where nothing reads them,
 // the processes wait with their next ones, as on a pipe; this job does not. SIGINT, SIGTERM and
-// SIGUSR1 go on to all processes; after the first two they have the grace period to end, and a
-// second SIGINT kills them. The destructor kills what runs still. One thread, and one that writes.
+// SIGUSR1 are forwarded to all processes; after the first two they have the grace period to end,
+// and a second SIGINT kills them. The destructor kills the remaining processes. One thread, and one
+// that writes.
 class LaunchJob {
  public:
   LaunchJob(LaunchJobOptions options, SignalPipe& signals, Console& console)
@@ -46,11 +47,11 @@ class LaunchJob {
   // Errors (io): a process could not be started; those before it are killed with this object.
   Expected<void> start(const std::vector<LaunchedCommand>& commands);
 
-  // Until the last one has ended. Errors: bad_input: a process found its input bad, with what it
-  // said about it; peer_down: a process was killed, or the connection to it was lost, or it has
-  // lost another one and says which; stopped: by request, with a checkpoint, as process 0 alone
-  // says; failed: which process ended how, the first one where several did. A process that was
-  // killed counts more than those that lost it. Bad input ends the job whatever the options say,
+  // Until the last one has ended. Errors: bad_input: a process found its input bad, with its
+  // error; peer_down: a process was killed, or the connection to it was lost, or it has
+  // lost another one, which it names; stopped: by request, with a checkpoint, reported by process 0
+  // alone; failed: which process ended how, the first one where several did. A process that was
+  // killed counts more than those that lost it. Bad input ends the job with any options,
   // since nothing has been trained by then. All that they wrote is written on when this returns,
   // but where stop_requested() and nothing reads it.
   Expected<void> wait();
@@ -66,9 +67,9 @@ class LaunchJob {
   struct Member {
     LaunchPlace placement;
     std::unique_ptr<ChildProcess> process;
-    bool ended = false;           // as poll() says; not reaped yet
+    bool ended = false;           // reported by poll(); not reaped yet
     std::optional<ChildEnd> end;  // once it is reaped
-    // Its last "error: " line. What all processes say of bad input is to be said once.
+    // Its last "error: " line. Equal errors of bad input are printed once.
     std::string held;
     std::optional<Clock::time_point> kill_at;     // once it was asked to end
     std::optional<Clock::time_point> give_up_at;  // once it was killed
@@ -107,11 +108,11 @@ class LaunchJob {
   SignalPipe& signals_;
   LineWriter writer_;
   std::vector<Member> members_;
-  std::optional<Error> failure_;                // the first one, or what counts more
-  std::string hint_;                            // of going on, as a process said it
+  std::optional<Error> failure_;                // the first one, or one that counts more
+  std::string hint_;                            // of resuming, from the error of a process
   std::optional<Clock::time_point> notice_at_;  // from then on people are to know of the wait
   bool killed_ = false;  // `failure_` is the end of a process by a signal that was not this job's
-  bool ending_ = false;  // a failure ends the others: how they end says nothing more
+  bool ending_ = false;  // a failure ends the others: how they end is ignored
   bool stop_requested_ = false;
   bool interrupted_ = false;  // by a SIGINT
 };

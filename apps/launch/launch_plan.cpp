@@ -45,7 +45,7 @@ bool is_here(const std::string& host, const std::string& this_host) {
 
 // Runs in a shell of the host. The watcher signals its whole process group, itself the only member
 // that ignores it, and cannot hit a process that got a recycled number. `exec`: the process itself
-// is what ssh waits for, and no shell stands between it and its signals.
+// is the process that ssh waits for, and receives signals without a shell in between.
 constexpr char kWatcher[] =
     "exec 3<&0; "
     "( trap '' INT TERM USR1; "

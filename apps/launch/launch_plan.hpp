@@ -1,4 +1,4 @@
-// What `launch` starts where: hostfiles, ranks on hosts, the variables and the command line of each
+// The plan of `launch`: hostfiles, ranks on hosts, the variables and the command line of each
 // process. Nothing here starts anything.
 #pragma once
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace grapevine {
 
-// What spaces separate.
+// The words between spaces.
 std::vector<std::string> words_in(const std::string& line);
 
 struct HostSlots {

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kMaxLaunched = 4096;  // of which each has a worker at least
 constexpr std::int64_t kMaxRankPort = 65535;
 constexpr char kLoopback[] = "127.0.0.1";
-// What PyTorch's launchers use where nothing else is said.
+// The default of PyTorch's launchers.
 constexpr std::uint16_t kDefaultPort = 29500;
 // Derived ports stay below those that the kernel gives to outgoing connections (from 32768).
 constexpr std::uint64_t kFirstDerivedPort = 10000;
@@ -32,7 +32,7 @@ bool is_address_character(char c) {
   return is_host_character(c) || std::strchr(":%[]", c) != nullptr;
 }
 
-// A value in a message: whatever is in it, one short line.
+// A value in a message: always one short line.
 std::string shown(std::string_view value) {
   constexpr std::size_t kLongest = 60;
   std::string text(value.substr(0, kLongest));
@@ -120,7 +120,7 @@ Expected<LaunchedProcess> read_world(const Reader& reader, const Numbers& names)
 
 Expected<void> read_local(const Reader& reader, const Numbers& names, LaunchedProcess& result) {
   const bool said = reader.has(names.local_process) || reader.has(names.local_processes);
-  if (result.processes == 1 && !said) return {};  // there is one place only
+  if (result.processes == 1 && !said) return {};  // only one process
   const auto count = reader.number(names.local_processes, {names.local_process, names.process}, 1,
                                    result.processes);
   if (!count) return count.error();
@@ -156,7 +156,7 @@ Result read_torchrun(const Reader& reader) {
   if (reader.has(kNames.local_process) || reader.has(kNames.local_processes)) {
     if (auto local = read_local(reader, kNames, *result); !local) return local.error();
   } else if (is_loopback(result->head_host)) {
-    // People who type the four variables leave these out; here all processes share a machine.
+    // Users who type the four variables leave these out; then all processes share a machine.
     result->local_process = result->process;
     result->local_processes = result->processes;
   }
@@ -242,8 +242,8 @@ std::optional<std::int64_t> tasks_of_node(std::string_view list, std::int64_t no
   return std::nullopt;
 }
 
-// srun always says how many tasks each node has; SLURM_NTASKS_PER_NODE is there only where it was
-// asked for, and then it is an upper bound.
+// srun always gives the number of tasks of each node; SLURM_NTASKS_PER_NODE is there only where it
+// was asked for, and then it is an upper bound.
 Expected<std::int32_t> slurm_local_tasks(const Reader& reader, std::int32_t tasks) {
   for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
     if (!reader.has(name) || !reader.has("SLURM_NODEID")) continue;
@@ -296,7 +296,7 @@ Expected<std::uint16_t> slurm_port(const Reader& reader) {
   return derived_port(static_cast<std::uint64_t>(*job + kStepStride * step));
 }
 
-// A shell of `srun --pty bash`, or a batch script without --ntasks: one process that nobody counts.
+// A shell of `srun --pty bash`, or a batch script without --ntasks: one process without a count.
 bool is_slurm_shell(const Reader& reader) {
   if (reader.text("SLURM_PROCID") != "0") return false;
   return !reader.has("SLURM_NTASKS") || reader.text("SLURM_NTASKS") == "1";

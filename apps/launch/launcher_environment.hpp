@@ -1,4 +1,4 @@
-// Which of how many processes this one is, as a launcher says in the environment.
+// The number of this process and of all processes, from the environment of a launcher.
 #pragma once
 #include <cstdint>
 #include <functional>

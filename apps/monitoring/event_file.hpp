@@ -27,8 +27,8 @@ class EventFile {
 
   void add(double wall_time, std::int64_t step, const Scalars& scalars);
 
-  // Appends what was added since the last flush and makes the folder where it is missing. Errors
-  // (io) name the file; what was added is then lost.
+  // Appends the events since the last flush and makes the folder where it is missing. Errors
+  // (io) name the file; these events are then lost.
   Expected<void> flush();
 
  private:

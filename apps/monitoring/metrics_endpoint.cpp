@@ -72,7 +72,7 @@ constexpr int kMaxPort = 65535;
 
 using Clock = std::chrono::steady_clock;
 
-// One request and its answer over a socket, with a bound on what is read and on the time.
+// One request and its answer over a socket, with bounds on its size and its time.
 class BoundedStream final : public httplib::Stream {
  public:
   explicit BoundedStream(socket_t socket) : socket_(socket) {}
@@ -116,7 +116,7 @@ class BoundedStream final : public httplib::Stream {
   std::size_t read_ = 0;  // bytes in all
 };
 
-// The library's queue has no bound. What is beyond it is run at once, on the thread that accepts,
+// The library's queue has no bound. Tasks beyond ours run at once, on the thread that accepts,
 // as refused.
 class BoundedQueue final : public httplib::TaskQueue {
  public:
@@ -198,7 +198,7 @@ struct MetricsEndpoint::Impl {
     return true;
   }
 
-  // The port, or nothing where it cannot listen there; then errno says why.
+  // The port, or nothing where it cannot listen there; then errno gives the reason.
   std::optional<int> bind(const std::string& host, int port) {
     server.new_task_queue = [] { return new BoundedQueue; };
     // Not SO_REUSEPORT, the library's choice: two runs would share a port.
@@ -329,7 +329,7 @@ Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const Metrics
 }
 
 MetricsEndpoint::MetricsEndpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-// A client may send its request as slowly as it likes: the run does not wait for its end, and what
+// A client may send its request slowly: the run does not wait for its end, and what
 // serves it stays until the process goes, with all that it uses.
 MetricsEndpoint::~MetricsEndpoint() {
   if (impl_->stop()) return;
@@ -355,7 +355,7 @@ void MetricsEndpoint::on_step(const StepReport& report) {
   add(figures.data_wait, report.data_time_s);
   set(figures.step, static_cast<double>(report.step));
   set(figures.epoch, report.epoch);
-  // A loss that is no number is what an alert is for.
+  // A loss that is not a number must cause an alert.
   figures.loss.Set(report.loss);
   set(figures.top1, report.top1);
   set(figures.lr, report.lr);

@@ -8,7 +8,7 @@
 
 namespace grapevine {
 
-// What grapevine_run_info says of a run.
+// The labels of grapevine_run_info.
 struct RunLabels {
   std::string algorithm, model, data, transport, version;
   std::int64_t workers = 0;
@@ -22,8 +22,8 @@ struct MetricsPlace {
 Expected<MetricsPlace> parse_metrics_place(const std::string& text);
 
 // Answers GET /metrics in Prometheus' text format, in threads of its own, as long as it lives. It
-// tells and takes nothing else: a client that can reach the port may read the figures. A request
-// has 16 KiB and ten seconds, and 64 of them may wait; what is beyond that is cut off. No body is
+// has no other function: a client that can reach the port may read the figures. A request
+// has 16 KiB and ten seconds, and 64 of them may wait; further ones are cut off. No body is
 // read.
 class MetricsEndpoint final : public RunFollower {
  public:

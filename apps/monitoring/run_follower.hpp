@@ -12,7 +12,7 @@ namespace grapevine {
 class RunFollower {
  public:
   virtual ~RunFollower() = default;
-  // Every step of every rank; report.logged says which ones metrics.csv has a row for.
+  // Every step of every rank; report.logged: metrics.csv has a row for it.
   virtual void on_step(const StepReport& report) = 0;
   // Of the averaged model after `epoch`, from 0. `step`: rank 0's last of that epoch, or its newest
   // one where it is not that far.

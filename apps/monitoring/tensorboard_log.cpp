@@ -14,8 +14,8 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// As TensorBoard wants it: it knows event files by the middle part, and reads those of a folder in
-// the order of their names.
+// As TensorBoard requires it: it recognises event files by the middle part, and reads those of a
+// folder in the order of their names.
 std::string event_file_name() {
   char host[256] = "localhost";
   if (::gethostname(host, sizeof host - 1) != 0) std::snprintf(host, sizeof host, "localhost");

@@ -13,14 +13,15 @@
 namespace grapevine {
 
 // A TensorBoard run for each rank (FOLDER/rank-0000 …) and one for the validation of the averaged
-// model (FOLDER/validation). The files grow while the run goes on, every kFlushInterval at most.
+// model (FOLDER/validation). The files grow during the run, every kFlushInterval at most.
 class TensorBoardLog final : public RunFollower {
  public:
   static constexpr std::chrono::seconds kFlushInterval{2};
 
-  // `first_steps`: by rank, where a resumed run begins: readers then drop what the run before wrote
-  // about these steps and later ones. `warn` gets one line, once, when the files cannot be written
-  // any more; the run goes on without them. Errors (bad_input): the folder cannot be written to.
+  // `first_steps`: by rank, where a resumed run begins: readers then drop the figures of the run
+  // before about these steps and later ones. `warn` gets one line, once, when the files cannot be
+  // written any more; the run continues without them. Errors (bad_input): the folder cannot be
+  // written to.
   static Expected<std::unique_ptr<TensorBoardLog>> create(
       const std::filesystem::path& folder, const std::vector<Step>& first_steps,
       std::function<void(const std::string&)> warn);

@@ -149,7 +149,7 @@ class Node {
   // ---- the beginning ----
 
   Expected<void> open() {
-    // CAF does not say why it cannot.
+    // CAF gives no reason for a failure.
     const std::string where = "cannot listen on " + text_of(listen_) + ": ";
     const char* const advice = ": is the port in use, and the host one of this machine?";
     if (const auto can = can_listen(listen_.host, listen_.port); !can)

@@ -1,4 +1,4 @@
-// What `node` and `train --cluster` need to find each other: addresses, the secret, messages.
+// The common setup of `node` and `train --cluster`: addresses, the secret, messages.
 #pragma once
 #include <string>
 
@@ -27,7 +27,7 @@ bool is_any_host(const std::string& host);
 // is empty or holds more than a line.
 Expected<std::string> read_secret(const std::string& path);
 
-// Messages and heartbeats. A peer that is silent for `silence` counts as gone. REQUIRES: at least
+// Messages and heartbeats. A peer that is silent for `silence` counts as lost. REQUIRES: at least
 // kLeastNodeSilence. Call it before the system is made.
 void configure_for_nodes(caf::actor_system_config& config, Duration silence);
 inline constexpr Duration kLeastNodeSilence = std::chrono::seconds(2);

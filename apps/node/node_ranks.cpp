@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kPrefix[] = "GRAPEVINE_";
 
-// The executable that runs here; tests put another one in its place.
+// The executable that runs here; tests replace it.
 std::string program() {
   const char* other = std::getenv("GRAPEVINE_LAUNCH_PROGRAM");
   if (other != nullptr) return other;
@@ -93,7 +93,7 @@ void NodeRanks::output(std::int32_t process, bool to_err, const std::string& lin
   config_.on_output({Seal{}, job_, process, to_err, line});
 }
 
-// Descriptors do not block, so that those with nothing to say cost a call each.
+// Descriptors do not block, so that idle ones cost one call each.
 void NodeRanks::handle_ready() {
   for (Member& member : members_) {
     const auto on_out = [&](const std::string& line) { output(member.process, false, line); };

@@ -31,14 +31,14 @@ class NodeRanks {
  public:
   explicit NodeRanks(NodeRanksConfig config) : config_(std::move(config)) {}
 
-  // What still runs of an earlier job is killed. A process that cannot be started has exited.
+  // Remaining processes of an earlier job are killed. A process that cannot be started has exited.
   void start(const StartRanks& start);
   // Nothing happens where that job does not run here.
   void signal(std::int64_t job, int number);
   void kill_all() { members_.clear(); }
   bool running() const { return !members_.empty(); }
 
-  // What to poll for reading; then handle_ready() takes in what is there.
+  // Descriptors to poll for reading; then handle_ready() reads them.
   void add_to(std::vector<pollfd>& waits) const;
   void handle_ready();
 

@@ -73,7 +73,7 @@ class Submitter {
   }
 
  private:
-  // `from`: what comes from the pool is tested on the actor's thread alone.
+  // `from`: messages of the pool are verified only on the actor's thread.
   SubmitterActor::behavior_type listener(const std::shared_ptr<SealReader>& from) {
     return {
         [this, from](JobOutput& output) {

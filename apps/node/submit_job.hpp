@@ -17,11 +17,11 @@ struct Submission {
   Duration patience{0};                // to reach the first node
 };
 
-// Until the job has ended. What process 0 writes to stdout and stderr goes there, what the others
-// write goes to stderr behind "[rank] ". SIGINT, SIGTERM and SIGUSR1 go on to the job: the first
+// Until the job has ended. The output of process 0 goes to stdout and stderr, that of the
+// others to stderr after "[rank] ". SIGINT, SIGTERM and SIGUSR1 are forwarded to the job: the first
 // two stop it with a checkpoint, a second SIGINT kills it.
 //
-// Errors: bad_input: what this side, the pool or a process found wrong with the job; else the pool
+// Errors: bad_input: an error of the job, found by this side, the pool or a process; else the pool
 // cannot be reached, is busy, has died, or why the job failed.
 Expected<void> submit_job(const Submission& submission, Console& console);
 

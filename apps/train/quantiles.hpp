@@ -6,7 +6,7 @@
 namespace grapevine {
 
 struct Quantiles {
-  double median = 0, p10 = 0, p99 = 0;  // in the unit of what was measured
+  double median = 0, p10 = 0, p99 = 0;  // in the unit of the measurements
 };
 
 // The median of an even number is the mean of the two in the middle; the others are among the

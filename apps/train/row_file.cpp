@@ -13,7 +13,7 @@
 namespace grapevine {
 namespace {
 
-constexpr std::size_t kWriteAt = std::size_t{1} << 16;  // bytes: no row waits behind more
+constexpr std::size_t kWriteAt = std::size_t{1} << 16;  // bytes: at most so many wait
 
 template <class Call>
 auto retry(Call call) {
@@ -66,7 +66,7 @@ Expected<void> RowFile::write() {
   const int number = errno;
   refused_ = done < waiting_.size();
   if (refused_) {
-    // Readers see whole rows: what was written of the last one goes again.
+    // Readers see whole rows: the written part of the last one is removed.
     const std::size_t end = done == 0 ? std::string::npos : waiting_.rfind('\n', done - 1);
     const std::size_t whole = end == std::string::npos ? 0 : end + 1;
     const bool cut = size_ >= 0 && whole < done &&

@@ -10,14 +10,14 @@
 
 namespace grapevine {
 
-// A process that is killed leaves what was written, at most the last row of it cut off. Not
+// A killed process leaves the written rows, of which at most the last one is cut off. Not
 // thread-safe.
 class RowFile {
  public:
-  // Of rows that could not be written yet: what is beyond it is left out, and counted.
+  // Bytes of rows that could not be written yet: further rows are left out, and counted.
   static constexpr std::size_t kLongestBacklog = std::size_t{1} << 20;
 
-  // Appends to what is there. Errors (io): it cannot be opened.
+  // Appends to an existing file. Errors (io): it cannot be opened.
   static Expected<RowFile> open(const std::filesystem::path& path);
   RowFile(RowFile&& other) noexcept;
   RowFile& operator=(RowFile&&) = delete;

@@ -60,7 +60,7 @@ Expected<std::shared_ptr<RunOutput>> RunOutput::create(const std::string& path,
   return output;
 }
 
-// A resumed run goes on with the rows of the steps that it will not repeat, and of the validations.
+// A resumed run keeps the rows of the steps that it will not repeat, and of the validations.
 void RunOutput::keep_rows(const OutputBefore& before) {
   newest_step_ = std::max<Step>(0, before.first_steps.front() - 1);
   std::ifstream old(before.rows);
@@ -121,7 +121,7 @@ void RunOutput::on_step(const StepReport& report) {
 }
 
 void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
-  // Where ranks go at their own pace, rank 0 may not have come to the end of the epoch.
+  // Where ranks do not wait for each other, rank 0 may not have ended the epoch.
   const auto end = epoch_ends_.find(epoch);
   const Step step = end == epoch_ends_.end() ? newest_step_ : end->second;
   add_row("0," + std::to_string(epoch) + ',' + std::to_string(step) + ",,,,,,,,,," +
@@ -139,7 +139,7 @@ void RunOutput::on_idle() {
   if (rows_) check(rows_->write());
 }
 
-// Each trouble is told once, when it begins.
+// Each error is reported once, when it begins.
 void RunOutput::check(const Expected<void>& written) {
   if (rows_) lost_ += rows_->take_lost();
   const bool worked = written_.ok();
@@ -173,7 +173,7 @@ void RunOutput::on_end(RunResult result) {
 void RunOutput::on_failed(const std::string& why) noexcept {
   try {
     failure_ = why;
-  } catch (const std::bad_alloc&) {  // then finished() says that the last rows are missing
+  } catch (const std::bad_alloc&) {  // then finished() reports that the last rows are missing
     return;
   }
   ended_ = true;

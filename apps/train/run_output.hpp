@@ -1,4 +1,4 @@
-// RunOutput: what a run writes to files while it goes on: metrics.csv, TensorBoard, Prometheus.
+// RunOutput: the files and figures of a run in progress: metrics.csv, TensorBoard, Prometheus.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -16,9 +16,9 @@
 
 namespace grapevine {
 
-// Where a resumed run begins, and what is known of the run before it.
+// The first steps of a resumed run, and facts about the run before it.
 struct OutputBefore {
-  std::vector<Step> first_steps;  // by rank; empty: nothing came before
+  std::vector<Step> first_steps;  // by rank; empty: not a resumed run
   Epoch epochs = 0;               // that are not validated again
   std::string rows;               // its metrics.csv
 };
@@ -49,7 +49,7 @@ class RunOutput : public RunReport {
   void on_end(RunResult result) override;
   void on_failed(const std::string& why) noexcept override;
 
-  // Says it, and tells the followers.
+  // Prints the warning and reports it to the followers.
   void warn(const std::string& message);
 
   // For the main thread, after the run. Errors (io): metrics.csv is not complete, and why.

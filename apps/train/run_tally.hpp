@@ -1,4 +1,4 @@
-// RunTally: what the end of a run is told with, kept while it lasts.
+// RunTally: the figures for the last message of a run, collected during the run.
 #pragma once
 #include <cstddef>
 #include <deque>

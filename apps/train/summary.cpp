@@ -51,7 +51,8 @@ ordered_json staleness(const Ledger& ledger) {
           {"max", summary.max}};
 }
 
-// What ranks had for partial sums: a gradient or model of that round, older ones alone, or nothing.
+// Contributions of ranks to partial sums: a gradient or model of that round, only older ones, or
+// none.
 ordered_json partial_shares(const Ledger& ledger) {
   double fresh = 0, stale = 0, absent = 0;
   for (const auto& [age, count] : ledger.contributed)
@@ -151,7 +152,7 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
                           const std::optional<Evaluation>& test) {
   const double nan = std::nan("");
   const std::int64_t samples = result.ledger.samples;
-  // A run that failed has no reports of its ranks: it says nothing rather than zero.
+  // A run that failed has no reports of its ranks: it omits the figures instead of printing zero.
   const bool known = !result.steps.empty();
   const auto if_known = [known](ordered_json value) {
     return known ? std::move(value) : ordered_json(nullptr);

@@ -48,7 +48,7 @@ Duration shut_down_patience(const RunResult& result) {
   return result.writing ? kWritingPatience : kLostPatience;
 }
 
-// The end of a run that was asked to stop, as process 0 says it.
+// The last message of process 0 in a run that was asked to stop.
 Error stopped(const std::string& folder) {
   if (folder.empty())
     return {Errc::failed, "stopped by request, without a checkpoint to resume from"};
@@ -89,7 +89,7 @@ class TrainCommand : public Command {
     return done;
   }
 
-  // In this process; what it throws is an error like any other.
+  // In this process; an exception becomes an error.
   Expected<void> run_here(RunDisplay& display, SignalFlags& signals, Console& console) {
     try {
       auto made = prepare();
@@ -111,10 +111,10 @@ class TrainCommand : public Command {
     return make_train_job(options_);
   }
 
-  // Of the process that speaks for the run.
+  // For the process that reports the run.
   static Expected<void> lead(TrainJob& job, RunDisplay& display, SignalFlags& signals,
                              Console& console) {
-    const bool begins_anew = !goes_on_in_place(job);
+    const bool begins_anew = !continues_in_place(job);
     const std::vector<EarlierOutput> earlier =
         begins_anew ? earlier_outputs(job.out) : std::vector<EarlierOutput>();
     auto output = RunOutput::create(job.out + "/metrics.csv", output_before(job));
@@ -131,7 +131,7 @@ class TrainCommand : public Command {
     const bool output_in_use = job.run.output_in_use;
     const auto tally = make_tally(job, **output, display);
     RunResult result = train(job, *output, tally, signals, requeue, display, console);
-    // One that has not taken a step leaves what an earlier run has written.
+    // A run without a step keeps the files of an earlier run.
     if (!tally->begun() && result.error && has_summary(job.out)) return *result.error;
     if (!tally->begun() && result.interrupted && output_in_use)
       return Error{Errc::failed,
@@ -170,7 +170,7 @@ class TrainCommand : public Command {
     return check_product_memory((workers * devices + evaluators) * (1 + pool) - 1);
   }
 
-  // The job is run elsewhere: what can be seen of it here is checked before.
+  // The job runs elsewhere: the options are checked here as far as possible.
   Expected<void> submit(Console& console) {
     if (auto checked = check_train_options(options_); !checked) return checked;
     if (options_.processes < 0)
@@ -183,7 +183,7 @@ class TrainCommand : public Command {
     job.secret_file = options_.secret_file;
     job.arguments = travelling_arguments(*app_, options_);
     job.out = options_.out;
-    // With --resume alone process 0 decides: it knows which folders there are.
+    // With only --resume process 0 decides: it knows the existing folders.
     if (job.out.empty() && options_.resume.empty()) job.out = dated_folder(options_.algorithm);
     if (!job.out.empty()) job.arguments.push_back("--out=" + job.out);
     job.processes = options_.processes;
@@ -191,7 +191,7 @@ class TrainCommand : public Command {
     return submit_job(job, console);
   }
 
-  // Of a process that only trains: the head speaks for the run. That is so of a stop, too: this
+  // Of a process that only trains: the head reports the run. The same holds for a stop: this
   // process ends while the head still writes its files, and launchers kill a job of which one
   // process ends with another code than 0.
   static Expected<void> take_part(TrainJob& job, SignalFlags& signals, Console& console) {
@@ -236,7 +236,7 @@ class TrainCommand : public Command {
     return {};
   }
 
-  // metrics.csv beside the checkpoint that a run goes on from; empty for one that begins.
+  // metrics.csv beside the checkpoint of a resumed run; empty for a new run.
   static std::string rows_before(const TrainJob& job) {
     if (!job.run.resume) return "";
     const std::filesystem::path checkpoint = job.run.resume->path;
@@ -301,7 +301,7 @@ class TrainCommand : public Command {
     for (;;) {
       if (auto result = end->wait_for(kPollInterval)) {
         if (!runtime->shut_down(shut_down_patience(*result))) {
-          // What a thread that does not come back uses must stay.
+          // The objects of a thread that does not return must stay.
           console.thread_left_behind = true;
           static_cast<void>(runtime.release());
         }
@@ -340,7 +340,7 @@ class TrainCommand : public Command {
                                const RecentLosses& losses, RunDisplay& display, Console& console) {
     std::optional<Evaluation> test;
     Error evaluation_error;
-    // A thread that was left behind may be in the midst of an evaluation.
+    // An abandoned thread may still evaluate.
     const bool evaluates = !result.error && !console.thread_left_behind;
     Expected<void> saved;
     if (result.z.defined()) saved = save_model(job, result);

@@ -82,7 +82,7 @@ Expected<std::vector<Devices>> devices_of_workers(const TrainJob& job) {
   return all;
 }
 
-// The ids of all GPUs that workers of this machine use, as often as they do. Told to the other
+// The ids of all GPUs that workers of this machine use, once per use. Reported to the other
 // processes of the run by files, as long as the job lasts.
 Expected<std::vector<std::string>> gpus_in_use(TrainJob& job, const std::vector<Devices>& workers) {
   Devices here;

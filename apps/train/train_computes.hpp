@@ -1,4 +1,4 @@
-// What the workers of a process compute with: models on devices.
+// The computes of the workers of a process: models on devices.
 #pragma once
 #include "apps/train/train_job.hpp"
 #include "messages/expected.hpp"

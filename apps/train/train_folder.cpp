@@ -10,7 +10,7 @@
 namespace grapevine {
 namespace {
 
-// What the run writes at its end must not fail for what can be seen at its beginning.
+// Errors of the files at the end of a run are found at its beginning where possible.
 Expected<void> check_no_folder_in_the_way(const std::string& out) {
   for (const char* name : {"summary.json", "model.pt", "metrics.csv"}) {
     std::error_code ignored;
@@ -28,7 +28,7 @@ void remove_stale(const std::string& out) {
   remove_stale_checkpoints(out + "/checkpoint");
 }
 
-// For this run alone, as long as it lasts.
+// Exclusive to this run, as long as it lasts.
 Expected<void> take_folder(TrainJob& job) {
   if (auto free = check_no_folder_in_the_way(job.out); !free) return free;
   std::error_code ignored;
@@ -44,7 +44,7 @@ Expected<void> take_folder(TrainJob& job) {
   return {};
 }
 
-// runs/<date>-<algorithm>; runs that start in the same second get a number behind it.
+// runs/<date>-<algorithm>; runs that start in the same second get a number as a suffix.
 Expected<void> take_new_folder(TrainJob& job) {
   const std::string name = dated_folder(job.options.algorithm);
   std::error_code failure;
@@ -52,7 +52,7 @@ Expected<void> take_new_folder(TrainJob& job) {
   job.out = name;
   for (int i = 2; !std::filesystem::create_directory(job.out, failure) && !failure; ++i)
     job.out = name + "-" + std::to_string(i);
-  return take_folder(job);  // which says what is wrong with it, if anything
+  return take_folder(job);  // which reports its errors
 }
 
 // A link for itself; nothing where there is no such file.
@@ -99,7 +99,7 @@ Expected<void> make_folders(TrainJob& job) {
   if (auto taken = job.out.empty() ? take_new_folder(job) : take_folder(job); !taken) return taken;
   remove_stale(job.out);
   job.run.output_in_use =
-      !goes_on_in_place(job) && (has_summary(job.out) || has_checkpoint(job.out));
+      !continues_in_place(job) && (has_summary(job.out) || has_checkpoint(job.out));
   job.run.checkpoint_folder = job.out + "/checkpoint";
   job.run.checkpoint_every_epochs = o.checkpoint_every;
   job.run.keep_checkpoints = o.checkpoint_keep == "all";
@@ -110,7 +110,7 @@ Expected<void> make_folders(TrainJob& job) {
   return ensure_writable_directory(job.run.checkpoint_folder);
 }
 
-bool goes_on_in_place(const TrainJob& job) {
+bool continues_in_place(const TrainJob& job) {
   if (!job.run.resume) return false;
   std::error_code ignored;
   return std::filesystem::equivalent(std::filesystem::path(job.run.resume->path).parent_path(),

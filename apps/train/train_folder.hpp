@@ -10,30 +10,30 @@
 
 namespace grapevine {
 
-// What a run has left in its folder.
+// The files that a run has left in its folder.
 bool has_summary(const std::string& out);
 bool has_checkpoint(const std::string& out);
 
 // Sets job.out: --out, the folder of the run that is resumed, or a new runs/<date>-<algorithm>. The
-// head makes it with what belongs inside, and takes it for this run alone as long as that lasts.
+// head makes it with its contents, and locks it for this run.
 // Errors (bad_input): it cannot be written to, or another run writes there.
 Expected<void> make_folders(TrainJob& job);
 
 // The trace of one process; a resumed run adds a file to those of the runs before it.
 std::string trace_file(const std::string& out, std::int32_t process, bool resumed);
 
-// Whether the job goes on in the folder of the run that it resumes.
-bool goes_on_in_place(const TrainJob& job);
+// Whether the job continues in the folder of the run that it resumes.
+bool continues_in_place(const TrainJob& job);
 
-// What an earlier run has left in its folder, by name: its model and its checkpoints are not those
-// of a run that begins there. REQUIRES: no run writes there.
+// The files that an earlier run has left in its folder, by name: its model and its checkpoints are
+// not those of a run that begins there. REQUIRES: no run writes there.
 struct EarlierOutput {
   std::filesystem::path path;
   std::uint64_t device = 0, inode = 0;
   std::int64_t modified_ns = 0;
 };
 std::vector<EarlierOutput> earlier_outputs(const std::string& out);
-// Removes just these: what has taken one of the names since then stays.
+// Removes only these: a newer file of the same name stays.
 void remove_outputs(const std::vector<EarlierOutput>& outputs);
 
 }  // namespace grapevine

@@ -201,7 +201,7 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   if (auto loaded = load_resume(job); !loaded) return loaded.error();
   job.run.identity[kStepsKey] = std::to_string(job.run.parts->horizon.steps);
 
-  // Ranks that share memory over UCX may wait for a dead one without end.
+  // Ranks that share memory over UCX may wait for a dead rank forever.
   job.run.tolerates_worker_loss = o.transport != "ucx";
   job.run.seed = seed_of(o);
   job.run.log_every = o.log_every;

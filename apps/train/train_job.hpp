@@ -34,11 +34,11 @@ struct TrainJob {
   bool is_head() const { return !launched || launched->process == 0; }
 };
 
-// What can be seen of the options of a job that other machines run, whose files are theirs. Errors
+// Checks the options of a job that other machines run, without its files, which are theirs. Errors
 // (bad_input): a number out of range, a name that is none, a wiring that does not fit.
 Expected<void> check_train_options(const TrainOptions& options);
 
-// Errors: whatever is wrong with the options, names, files or their combination (bad_input).
+// Errors (bad_input): invalid options, names, files or combinations.
 Expected<TrainJob> make_train_job(TrainOptions options);
 
 }  // namespace grapevine

@@ -33,13 +33,13 @@ bool says_length(const CLI::App& app) {
   return app.get_option("--epochs")->count() > 0 || app.get_option("--steps")->count() > 0;
 }
 
-// CLI11 looks there only for what the command line has left out.
+// CLI11 uses them only for options that the command line does not set.
 bool from_environment(const CLI::Option& option) {
   const char* value = std::getenv(option.get_envname().c_str());
   return value != nullptr && option.results() == std::vector<std::string>{value};
 }
 
-// What most runs are started with comes first; the rest is for --help-all.
+// The options of most runs come first; the others are for --help-all.
 void arrange(CLI::App& app) {
   show_in_help_all(app, "Optimizer",
                    {"lr-per-256", "lr-schedule", "warmup-epochs", "nesterov", "weight-decay"});
@@ -53,7 +53,7 @@ void arrange(CLI::App& app) {
   show_in_help_all(app, "Stragglers", {"delay"});
 }
 
-// What a run writes, and when it is over.
+// The outputs of a run, and its length.
 void declare_outputs(CLI::App& app, TrainOptions& options) {
   add_option(app, "checkpoint-every", options.checkpoint_every,
              "epochs between checkpoints; 0: only at the end");
@@ -157,7 +157,7 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   std::set<std::string> others = {"wiring"};
   if (says_length(app)) others.insert({"epochs", "steps"});
   if (auto read = read_options(app, *text, path, others, options.places); !read) return read;
-  // What the command line has changed is not the file's.
+  // A value of the command line replaces that of the file.
   for (const std::string& assignment : options.set)
     options.places.erase(assignment.substr(0, assignment.find('=')));
   return {};

@@ -78,8 +78,8 @@ void declare_train_options(CLI::App& app, TrainOptions& options);
 // key.
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
 
-// After read_job_file(): one of --epochs and --steps counts, the one from the place that wins.
-// Errors (bad_input): both are from the same place, or there are no steps.
+// After read_job_file(): one of --epochs and --steps counts: that of the source with precedence.
+// Errors (bad_input): both are from the same source, or there are no steps.
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options);
 
 // --momentum that was given, where no step uses it. Errors: bad_input.
@@ -94,7 +94,7 @@ std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOp
 std::string given_folder(const TrainOptions& options);
 
 struct GivenFolders {
-  std::string out;     // as given_folder() says
+  std::string out;     // from given_folder()
   std::string resume;  // --resume
 };
 
@@ -102,7 +102,7 @@ struct GivenFolders {
 // wrong. A job file that can be read only once, such as a pipe, is left to `train`.
 GivenFolders given_folders(const std::vector<std::string>& arguments);
 
-// runs/<date>-<algorithm>: where --out says nothing.
+// runs/<date>-<algorithm>: where --out is not given.
 std::string dated_folder(const std::string& algorithm);
 
 // The preset, changed by the job file's wiring and then by --set.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kDefaultWorkers = 4;
 
-// `launched`: by whatever starts processes, if only this one.
+// `launched`: by a launcher, even if only this process.
 Expected<void> check_transport(const TrainOptions& o, bool launched, bool several_processes) {
   const std::vector<std::string> valid = {"inproc", "tcp", "ucx"};
   if (std::find(valid.begin(), valid.end(), o.transport) == valid.end())
@@ -54,7 +54,7 @@ int threads_per_device(const TrainOptions& options, std::int64_t workers_here) {
   return std::max(1, of_worker / static_cast<int>(options.devices_per_worker));
 }
 
-// Where other processes reach this one: on the given interface, whose name may also be an address
+// The address of this process for others: on the given interface, whose name may also be an address
 // or a host name, else on the one that leads to the head.
 Expected<std::string> own_address(const TrainOptions& o, const LaunchedProcess& launched) {
   if (o.network_interface.empty()) return own_address_towards(launched.head_host);
@@ -63,7 +63,7 @@ Expected<std::string> own_address(const TrainOptions& o, const LaunchedProcess& 
   return address || !is_host ? address : o.network_interface;
 }
 
-// Where the head listens for the others: where they look for it, and nowhere else.
+// The address on which the head listens: exactly the one to which the others connect.
 std::string listening_host(const TrainOptions& o, const LaunchedProcess& launched) {
   const bool all_here = launched.local_processes == launched.processes;
   std::string host = listening_address(launched.head_host, all_here);
@@ -72,7 +72,7 @@ std::string listening_host(const TrainOptions& o, const LaunchedProcess& launche
   return address ? *address : listening_address(o.network_interface, all_here);
 }
 
-// More than any message between ranks has: what claims more is none.
+// More than any message between ranks has: a larger one is malformed.
 CodecLimits limits_for(std::int64_t parameters) {
   constexpr std::int64_t kMargin = 1 << 20;   // buffers, and models that are very small
   constexpr std::uint64_t kBytesOfEach = 64;  // parameter, in all tensors of a message together
@@ -123,7 +123,7 @@ Expected<void> find_place(TrainJob& job) {
                      std::to_string(kMaxWorkers / processes) +
                      (several ? ", in each of " + std::to_string(processes) + " processes" : ""));
   if (auto checked = check_transport(o, spoken, several); !checked) return checked;
-  if (!several) o.transport = "inproc";  // a launcher's only process has nobody to connect to
+  if (!several) o.transport = "inproc";  // a launcher's only process has no peer process
   const auto here = static_cast<Rank>(o.workers);
   const Rank first = several ? job.launched->process * here : 0;
   for (Rank rank = first; rank < first + here; ++rank) job.local_ranks.push_back(rank);

@@ -1,4 +1,4 @@
-// Where the process of a job stands among the others, and how they speak to each other.
+// The place of this process in its job, and the transport between the processes.
 #pragma once
 #include "apps/train/train_job.hpp"
 #include "messages/expected.hpp"

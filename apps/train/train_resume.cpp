@@ -48,10 +48,10 @@ bool messages_in_flight(const Checkpoint& checkpoint) {
   });
 }
 
-// The step from which on what ranks do is different because the run ends at step `end`, or nothing
-// where they do the same as ever. Where rounds may be skipped, or servers serve, ranks tell each
-// other that they have ended; the head of a node sends the last parameters; and an exchange follows
-// the last step even where local steps would ask for none.
+// The step from which on ranks act differently because the run ends at step `end`, or nothing where
+// they do not. Where rounds may be skipped, or servers serve, ranks announce their end to each
+// other; the head of a node sends the last parameters; and an exchange follows the last step even
+// where local steps would require none.
 std::optional<Step> end_begins(const Plan& plan, Step end) {
   const std::int64_t local_steps = plan.local.local_steps;
   if (local_steps > 1 && end % local_steps != 0) return end - 1;
@@ -59,7 +59,7 @@ std::optional<Step> end_begins(const Plan& plan, Step end) {
   return tells ? std::optional<Step>(end) : std::nullopt;
 }
 
-// Steps that each rank which trains had behind it, as far as the end of the run is concerned: where
+// Steps of each rank that trains, as far as the end of the run is concerned: where
 // nodes go at their own pace, the mean that each of their heads knew of.
 std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& parts,
                               std::int32_t workers) {
@@ -74,7 +74,7 @@ std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& p
   return heads;
 }
 
-// A checkpoint in which only some ranks have come to the end that was planned can go on to that
+// A checkpoint in which only some ranks have reached the planned end can continue to that
 // end, not beyond; nor can a new end be where some ranks are already, amid an exchange that is no
 // last one.
 Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {

@@ -1,12 +1,12 @@
-// What a checkpoint and the job that goes on from it must agree on.
+// The options in which a checkpoint and the job that resumes from it must agree.
 #pragma once
 #include "apps/train/train_job.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {
 
-// What must be the same when a run goes on. The number of steps may grow, files may have moved.
-// REQUIRES: the job's options, wiring, data and parameters.
+// The options that must be the same when a run is resumed. The number of steps may grow, files may
+// have moved. REQUIRES: the job's options, wiring, data and parameters.
 JobIdentity identity_of(const TrainJob& job);
 
 // Reads the checkpoint of --resume, where there is one, into job.run.resume. REQUIRES:

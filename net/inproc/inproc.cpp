@@ -61,7 +61,7 @@ Expected<void> InprocTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) 
 }
 
 void InprocTransport::detach(Rank rank) {
-  std::vector<Mailbox*> told;
+  std::vector<Mailbox*> notified;
   std::shared_ptr<Inbox> leaving;  // destroyed after the lock is released, as are the messages
   std::deque<Mailbox::Item> undelivered;
   {
@@ -73,10 +73,10 @@ void InprocTransport::detach(Rank rank) {
     for (Mailbox& other : mailboxes_) {
       if (other.inbox == nullptr) continue;
       other.items.emplace_back(PeerDown{rank, ""});
-      told.push_back(&other);
+      notified.push_back(&other);
     }
   }
-  for (Mailbox* other : told) deliver_pending(mutex_, *other);
+  for (Mailbox* other : notified) deliver_pending(mutex_, *other);
 }
 
 void InprocTransport::send(Envelope envelope) {

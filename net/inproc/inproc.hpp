@@ -9,7 +9,7 @@ namespace grapevine {
 // Messages are delivered on a sender's thread, one at a time per receiver, with no lock held: while
 // another thread (or an outer frame of this one) is delivering to the receiver, send() leaves the
 // message to it and returns. An Inbox may therefore call send() from deliver() and peer_down().
-// An Inbox must hand on quickly: whoever sends may find itself delivering for others.
+// An Inbox must return quickly: a sender may deliver the messages of others.
 //
 // Counters: a message to or from a rank that is not attached (never was, or has left) is dropped; a
 // message that its receiver's detach() overtakes counts as sent. A delivery already under way on

@@ -10,8 +10,8 @@ bool begin_delivering(std::mutex& mutex, Mailbox& box) {
   return !std::exchange(box.delivering, true);
 }
 
-// Takes the oldest item for whoever is attached now; false, and `delivering` ends, where there is
-// none to give or nobody to give it to.
+// Takes the oldest item for the attached Inbox; false, and `delivering` ends, where there is no
+// item or no Inbox.
 bool next_item(std::mutex& mutex, Mailbox& box, std::shared_ptr<Inbox>& inbox,
                Mailbox::Item& item) {
   inbox.reset();  // the last holder's destructor may send: not under the lock
@@ -40,7 +40,7 @@ void deliver_pending(std::mutex& mutex, Mailbox& box) {
   Mailbox::Item item;
   try {
     while (next_item(mutex, box, inbox, item)) hand_over(*inbox, std::move(item));
-  } catch (...) {  // else nobody would ever deliver to this rank again
+  } catch (...) {  // else no thread would ever deliver to this rank again
     const std::lock_guard<std::mutex> lock(mutex);
     box.delivering = false;
     throw;

@@ -1,4 +1,4 @@
-// Mailbox: what waits for one local rank of a transport, and how it is handed over.
+// Mailbox: the waiting messages of one local rank of a transport, and their delivery.
 #pragma once
 #include <deque>
 #include <memory>
@@ -25,7 +25,7 @@ struct Mailbox {
   TransportCounters sent;        // by this rank
 };
 
-// Delivers what waits in `box`, one item at a time, on this thread and with `mutex` not held;
+// Delivers the items of `box`, one item at a time, on this thread and with `mutex` not held;
 // returns at once where another thread (or an outer frame of this one) does. An exception of the
 // Inbox passes through: its item counts as delivered, the others wait for the next call. REQUIRES:
 // `mutex` guards `box` and is not held.

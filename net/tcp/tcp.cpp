@@ -23,7 +23,7 @@ std::string reachable_host(const std::string& host) {
   return all ? tcp::primary_address(host == "::") : host;
 }
 
-// How errors call the processes.
+// The names of the processes in errors.
 std::vector<std::string> names_of(const Placement& placement,
                                   const std::vector<std::string>& addresses) {
   std::vector<std::string> names;
@@ -126,7 +126,7 @@ Expected<void> TcpTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
   return ranks_->attach(rank, std::move(inbox));
 }
 
-// Behind all that the rank has sent: a connection's queue is one for messages and control.
+// After all messages of the rank: a connection has one queue for messages and control.
 void TcpTransport::detach(Rank rank) {
   if (!ranks().detach(rank)) return;
   for (std::int32_t p = 0; p < placement().processes(); ++p)

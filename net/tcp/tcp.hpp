@@ -13,17 +13,17 @@ struct TcpOptions {
   // Where to listen: the address of an interface, a host name, "0.0.0.0" or "::" for all of them.
   std::string host = "0.0.0.0";
   std::uint16_t port = 0;  // 0: any that is free
-  // A peer from which nothing was heard for `heartbeat_timeout` is down; it is asked for a sign of
-  // life every `heartbeat`. 0: only a broken connection counts, which a suspended process or a
+  // A peer from which no data arrives for `heartbeat_timeout` is down; it is sent a ping every
+  // `heartbeat`. 0: only a broken connection counts, which a suspended process or a
   // severed cable does not cause. REQUIRES: a timeout of several intervals, and longer than the
   // slowest link takes for kTcpPieceBytes.
   Duration heartbeat{0};
   Duration heartbeat_timeout = std::chrono::seconds(10);
-  // The destructor sends out what was handed over. It gives up on a peer that takes no bytes for
+  // The destructor sends all pending data (final flush). It drops a peer that takes no bytes for
   // `flush_patience`, and on all after `flush_limit`.
   Duration flush_patience = std::chrono::seconds(5);
   Duration flush_limit = std::chrono::seconds(60);
-  CodecLimits limits;  // of what is received; the world's size is filled in by connect()
+  CodecLimits limits;  // of received messages; the world's size is filled in by connect()
 };
 
 // Bytes that a payload is written and read in at a time.
@@ -33,17 +33,17 @@ inline constexpr std::size_t kTcpPieceBytes = std::size_t{256} << 10;
 // and tries again, ever more rarely, until connect()'s patience is over.
 //
 // The transport runs a CAF actor system of its own, so that a process may have another one, or
-// several transports: bulk data and whatever that other system sends (control messages,
+// several transports: bulk data and the messages of that other system (control messages,
 // heartbeats) then do not wait for each other in one event loop. Its threads sleep when idle.
 //
 // Beyond the contracts of Transport and RemoteTransport:
 //  - Messages from other processes are delivered on the transport's event loop, those between
-//    ranks of one process on a sender's thread. An Inbox that hangs holds up all deliveries of
+//    ranks of one process on a sender's thread. An Inbox that hangs blocks all deliveries of
 //    its process. An exception from an Inbox is logged and counts as delivered.
 //  - Messages for a local rank that has not attached yet wait for it, as do its peer_downs.
-//  - A rank that has left does not come back: attach() of it is an error.
+//  - A rank that has left cannot return: attach() of it is an error.
 //  - Bytes that no peer sends (another magic, version, token or placement; lengths beyond the
-//    limits; ranks that do not live there) end that connection with a log line; its ranks are then
+//    limits; ranks of another process) end that connection with a log line; its ranks are then
 //    down, with that reason.
 //  - If connect() fails, all connections are closed: this transport is of no further use.
 //  - REQUIRES: tensors on the CPU; ranks handed to send() are inside the world, the sender local;

@@ -67,7 +67,7 @@ struct Connected {
 };
 
 // Of the addresses that the name has, the first that answers. Each gets its part of the time: one
-// that says nothing, as an IPv6 route may that leads nowhere, leaves some for the next.
+// that does not answer, e.g. over a broken IPv6 route, leaves some for the next.
 Expected<Connected> connect_to(const std::string& address, Clock::time_point deadline,
                                const Cancelled& cancelled) {
   const auto parts = split_address(address);
@@ -158,7 +158,7 @@ Expected<std::pair<std::string, std::string>> split_address(const std::string& a
 }
 
 std::string primary_address(bool ipv6) {
-  // Reserved for documentation: whatever lies beyond the default route.
+  // Reserved for documentation: reached by the default route.
   const std::string own = own_address_towards(ipv6 ? "2001:db8::1" : "192.0.2.1");
   if (!own.empty()) return own;
   return ipv6 ? "::1" : "127.0.0.1";

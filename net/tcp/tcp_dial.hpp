@@ -1,5 +1,5 @@
 // The dialling side of a TCP connection, with a bound on every wait. (CAF's own connect blocks for
-// as long as the kernel likes: over two minutes where packets vanish.)
+// as long as the kernel decides: over two minutes where packets are lost.)
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -37,8 +37,8 @@ std::string join_address(const std::string& host, std::uint16_t port);
 // Errors (bad_input): anything else.
 Expected<std::pair<std::string, std::string>> split_address(const std::string& address);
 
-// This host's address towards the others, for who listens on all interfaces: that of the default
-// route; without one "127.0.0.1".
+// This host's address towards the others, for a process that listens on all interfaces: that of the
+// default route; without one "127.0.0.1".
 std::string primary_address(bool ipv6);
 
 // A connection on which nothing is sent.
@@ -53,7 +53,7 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
 
 // Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
 // that no retry would change end it at once. Errors (timeout, protocol, bad_input; failed:
-// cancelled): the reason alone, without saying who was dialled.
+// cancelled): the reason alone, without the name of the process.
 Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t process,
                       Clock::time_point deadline, const Cancelled& cancelled = nullptr);
 

@@ -1,4 +1,4 @@
-// What travels on a TCP connection between two processes: one Hello in each direction, then frames.
+// The bytes on a TCP connection between two processes: one Hello in each direction, then frames.
 // A frame is a message (messages/codec.hpp: header, payload) or a control frame. All integers are
 // little-endian.
 //
@@ -42,7 +42,7 @@ enum class Refusal : std::int32_t {
   lower_process
 };
 
-// What a refused process tells its user.
+// The error of a refused process, for its user.
 std::string describe(Refusal refusal);
 
 struct Hello {
@@ -52,7 +52,7 @@ struct Hello {
   std::uint64_t placement = 0;
 };
 
-// Equal where two processes agree on who lives where (FNV-1a over process_of).
+// Equal where two processes agree on the process of each rank (FNV-1a over process_of).
 std::uint64_t placement_digest(const Placement& placement);
 
 std::vector<std::byte> encode_hello(const Hello& hello);
@@ -67,13 +67,13 @@ struct Control {
 
 std::vector<std::byte> encode_control(const Control& control);
 
-// A frame on its way out: `bytes` (a codec header or a control frame), then the tensors' bytes.
+// An outgoing frame: `bytes` (a codec header or a control frame), then the tensors' bytes.
 struct OutFrame {
   std::vector<std::byte> bytes;
   std::vector<FrozenTensor> payload;
 };
 
-// Who receives the frames of a connection. An error ends the connection.
+// Receives the frames of a connection. An error ends the connection.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
@@ -89,11 +89,11 @@ class FrameReader {
  public:
   explicit FrameReader(const CodecLimits& limits) : limits_(limits) {}
 
-  // Errors (protocol, io): bytes that no peer sends, memory that cannot be had, what the sink
-  // refuses. The reader is useless afterwards.
+  // Errors (protocol, io): bytes that no peer sends, a lack of memory, a refusal of the
+  // sink. The reader is useless afterwards.
   Expected<void> consume(const std::byte* data, std::size_t size, FrameSink& sink);
 
-  // Payload bytes of the current message that are still to come.
+  // Payload bytes of the current message that have not arrived.
   std::uint64_t missing() const { return missing_; }
 
  private:
@@ -104,7 +104,7 @@ class FrameReader {
   Expected<void> finish_message(FrameSink& sink);
 
   const CodecLimits limits_;
-  std::vector<std::byte> header_;            // what is there of it
+  std::vector<std::byte> header_;            // the received part of it
   std::size_t wanted_ = kHeaderPrefixBytes;  // bytes of header_
   DecodedHeader message_;                    // valid while in_payload_
   std::vector<at::Tensor> payload_;          // "

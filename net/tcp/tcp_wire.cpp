@@ -97,8 +97,8 @@ struct Connection {
   std::size_t written = 0;   // bytes of queue.front() that CAF has
   std::uint64_t unsent = 0;  // bytes that CAF has and the kernel has not
   bool said_goodbye = false;
-  Clock::time_point heard;     // when bytes last came in
-  Clock::time_point progress;  // when bytes last went out
+  Clock::time_point last_received;  // when bytes last arrived
+  Clock::time_point progress;       // when bytes last went out
 };
 
 std::size_t size_of(const OutFrame& frame) {
@@ -301,7 +301,7 @@ Connection& Broker::add(connection_handle handle) {
   c = Connection();
   c.handle = handle;
   c.serial = ++serials_;
-  c.heard = c.progress = Clock::now();
+  c.last_received = c.progress = Clock::now();
   return c;
 }
 
@@ -325,7 +325,7 @@ void Broker::on_expired(std::uint64_t serial) {
 void Broker::on_data(const caf::io::new_data_msg& message) {
   Connection* const c = find(message.handle);
   if (c == nullptr || finishing_) return;  // while finishing, bytes are read only to see the end
-  c->heard = Clock::now();
+  c->last_received = Clock::now();
   const auto* const data = reinterpret_cast<const std::byte*>(message.buf.data());
   if (c->state == Connection::State::greeting) return on_hello(*c, data);
   if (c->state == Connection::State::held) return end(*c, "it did not wait for an answer");
@@ -465,8 +465,8 @@ void Broker::on_beat() {
   std::vector<connection_handle> silent;
   for (auto& [handle, c] : connections_) {
     if (c.state != Connection::State::open) continue;
-    if (late) c.heard = now;
-    if (now - c.heard > options_.heartbeat_timeout) silent.push_back(handle);
+    if (late) c.last_received = now;
+    if (now - c.last_received > options_.heartbeat_timeout) silent.push_back(handle);
     if (c.queue.empty()) c.queue.push_back({encode_control({Control::ping, 0}), {}});
     pump(c);
   }

@@ -12,20 +12,20 @@
 
 namespace grapevine::tcp {
 
-// Listens from birth on; greets, sends and receives from start() on. Everything that touches a
-// connection happens in one broker on the event loop of an actor system of its own. Thread-safe.
+// Listens from construction on; greets, sends and receives from start() on. Everything that touches
+// a connection happens in one broker on the event loop of an actor system of its own. Thread-safe.
 class Wire {
  public:
   // Errors (io): the address cannot be listened on.
   static Expected<std::unique_ptr<Wire>> listen(const TcpOptions& options);
-  // Sends out what was handed over, within the bounds of the options, then ends all connections. An
-  // event loop that an Inbox holds up for longer is left behind, with all that it uses.
+  // Sends all pending data (final flush), within the bounds of the options, then ends all
+  // connections. An event loop that an Inbox blocks for longer is abandoned, with all that it uses.
   ~Wire();
 
   std::uint16_t port() const;
 
-  // What arrives goes to `ranks`; `names` by process, as errors and the log call them; `token` is
-  // what a connection has to know. Once.
+  // Delivers received messages to `ranks`; `names`: of the processes, for errors and the log;
+  // `token`: a connection must know it. Called once.
   void start(std::shared_ptr<LocalRanks> ranks, std::vector<std::string> names,
              const JobToken& token);
   // The connection to a process of lower index, after the hellos. REQUIRES (GRAPEVINE_CHECK, on the
@@ -39,7 +39,7 @@ class Wire {
 
   // Queues a frame; dropped where the process is down.
   void send(std::int32_t process, OutFrame frame);
-  // Gives the process up: its ranks go down.
+  // Drops the process: its ranks go down.
   void drop(std::int32_t process);
 
  private:

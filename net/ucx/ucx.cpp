@@ -207,7 +207,7 @@ void UcxTransport::process_down(std::int32_t process) {
   wake();
 }
 
-// Sees to it that what is queued gets out: a progress thread that is awake looks by itself. One
+// Makes sure that queued messages are sent: a progress thread that is awake reads the queue. One
 // that sleeps takes some 50 us to wake up, so the sender itself hands its message to UCX.
 void UcxTransport::kick() {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // the queue first, then asleep_
@@ -240,7 +240,7 @@ void UcxTransport::run() {
   finish();
 }
 
-// Moves what can be moved and delivers what has come; false where there was nothing to do.
+// Progresses UCX and delivers received messages; false where there was nothing to do.
 bool UcxTransport::work_once() {
   std::vector<ucx::Event> events;
   bool moved = false;
@@ -265,7 +265,7 @@ bool UcxTransport::work_once() {
   return moved;
 }
 
-// Called with engine_mutex_ held, so that what is taken is posted in its order.
+// Called with engine_mutex_ held, so that messages are posted in their order.
 void UcxTransport::post_outgoing() {
   if (router_ == nullptr || !router_->has_outgoing()) return;
   for (Outgoing& outgoing : router_->take_outgoing()) engine_->post(std::move(outgoing));
@@ -278,7 +278,7 @@ void UcxTransport::lose_reported() {
 }
 
 void UcxTransport::idle(Clock::time_point& active_at) {
-  // Where cores are few, the process that is waited for may want this very one.
+  // Where cores are few, the awaited process may need this one.
   if (Clock::now() - active_at < options_.spin) return std::this_thread::yield();
   sleep(kLongestSleep);
   active_at = Clock::now();
@@ -315,7 +315,7 @@ void UcxTransport::work_until(Clock::time_point deadline, const Done& done) {
   }
 }
 
-// The others get all that was sent, then the goodbye; what still comes from them is taken, so that
+// The others receive all messages, then the goodbye; their late messages are received, so that
 // they can end as well, and dropped.
 void UcxTransport::finish() {
   if (router_ != nullptr) {

@@ -17,32 +17,32 @@ struct UcxOptions {
   // Transports that UCX may use, e.g. "tcp" or "rc,posix,cma". Empty: all. (UCX_TLS)
   std::string tls;
   // How long the progress thread polls after the last event before it sleeps. Longer saves wake-ups
-  // (about 50 us each), shorter leaves the core to others.
+  // (about 50 us each), shorter leaves the core to other threads.
   Duration spin = std::chrono::microseconds(50);
-  // How long destruction waits, in all, for the other processes to take what was sent.
+  // How long destruction waits, in all, for the other processes to receive all messages.
   Duration linger = std::chrono::seconds(10);
-  // Idle memory kept for tensors to come.
+  // Idle memory kept for later tensors.
   std::uint64_t keep_receive_bytes = std::uint64_t{1} << 30;
 };
 
 // False where libucx was missing when this was built.
 bool ucx_built_in();
 
-// Tensors are sent from where they lie and received into memory of their own; both on the CPU.
+// Tensors are sent without a copy and received into memory of their own; both on the CPU.
 //
 // Between processes of one host (equal names in the Placement) shared memory is used where UCX may,
-// between hosts the network only. The death of a process shows by itself within seconds, that of a
-// stopped one or of a dead host only by process_down(). What a stopped process of this host had
-// been sent is kept in memory as long as it lives, as it may still fetch it.
+// between hosts the network only. The death of a process is detected within seconds; a stopped
+// process or a dead host is lost only by process_down(). Data that was sent to a stopped process of
+// this host stays in memory as long as the process lives, because it may still fetch it.
 //
-// Threads: one per transport, which delivers what comes from other processes; an Inbox that lingers
-// holds up all of this process. Messages between local ranks are delivered as in
-// net/inproc/inproc.hpp, and what waits for a rank is delivered inside its attach().
+// Threads: one per transport, which delivers messages of other processes; a slow Inbox delays all
+// deliveries of this process. Messages between local ranks are delivered as in
+// net/inproc/inproc.hpp, and waiting messages of a rank are delivered inside its attach().
 //
 // Counters: a message in flight to a process that is lost counts as sent. A rank that has detached
 // cannot attach again.
 //
-// Destruction tells the others and waits (UcxOptions::linger) until they have taken all.
+// Destruction announces the end and waits (UcxOptions::linger) until the others have received all.
 //
 // Errors: unavailable (not built in), io (UCX refuses, e.g. no such device).
 Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions& options);

@@ -1,5 +1,5 @@
-// The protocol of the UCX transport: links to the other processes, what is on its way over them,
-// and what has come. Compiled only where UCX is there (GRAPEVINE_UCX).
+// The protocol of the UCX transport: links to the other processes, messages in flight, and received
+// messages. Compiled only with UCX (GRAPEVINE_UCX).
 #pragma once
 #include <ucp/api/ucp.h>
 
@@ -24,20 +24,20 @@ namespace grapevine::ucx {
 
 struct ProcessLeft {
   std::int32_t process = 0;
-  std::string reason;  // why it was lost; empty: it said goodbye
+  std::string reason;  // why it was lost; empty: it sent goodbye
 };
 
-// What has come from other processes, in the order in which it is to take effect.
+// Received from other processes, in the order in which it takes effect.
 using Event = std::variant<Envelope, Departure, ProcessLeft>;
 
-// A link is open from connect() until the process at its other end says goodbye or is lost; that
+// A link is open from connect() until the process at its other end sends goodbye or is lost; that
 // ends in exactly one ProcessLeft, its last event.
 //
 // Not thread-safe: calls are to be made one at a time, from any thread.
 class Engine {
  public:
   static Expected<std::unique_ptr<Engine>> make(const UcxOptions& options);
-  // Abandons what is in flight; UCX's objects as well where it is not done with them.
+  // Abandons messages in flight, and UCX's objects where it still uses them.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -47,33 +47,33 @@ class Engine {
 
   // Begins to connect to all other processes. Errors (bad_input, io): an address that is none.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement);
-  // Both ends of every link have heard of each other.
+  // Both ends of every link have received the hello of the other.
   bool connected() const;
-  // The first process that stands in the way of connected(), and why. REQUIRES: !connected().
+  // The first process that is not connected, and why. REQUIRES: !connected().
   std::string unconnected() const;
   // A link broke before it was connected.
   bool connect_failed() const;
 
-  // Hands a message or the like to UCX; dropped where the process has left.
+  // Posts a message or a departure to UCX; dropped where the process has left.
   void post(Outgoing outgoing);
   // True if anything moved.
   bool progress();
   // False: progress() is needed now.
   bool arm() { return worker_->arm(); }
-  // Something was handed to UCX that needs progress() to get out.
+  // A posted message needs progress() to be sent.
   bool busy() const { return !sends_.empty() || !broken_.empty() || !events_.empty(); }
   std::vector<Event> take_events();
 
   // The process is known to be dead. No event.
   void lose(std::int32_t process);
 
-  // Tells all other processes that nothing more follows.
+  // Sends goodbye to all other processes: nothing more follows.
   void say_goodbye();
-  // Every process that is still there has taken everything.
+  // Every process that is not lost has received everything.
   bool goodbyes_seen() const;
-  // Begins to close all endpoints: at once those of processes that have not taken everything.
+  // Begins to close all endpoints: at once those of processes that have not received everything.
   void close_endpoints();
-  // UCX holds nothing of ours any more: the end of this ends UCX's objects as well.
+  // UCX uses no memory of ours any more: the destructor ends UCX's objects as well.
   bool quiet() const;
 
  private:
@@ -125,15 +125,15 @@ class Engine {
   Placement placement_;
   CodecLimits limits_;
   std::vector<std::unique_ptr<Link>> links_;  // by process; null for the own one
-  std::vector<Prefix> early_hellos_;          // came before connect()
-  std::list<Send> sends_;                     // on their way
-  std::list<Send> spare_;                     // of sends that are over: their memory, for others
-  std::list<Receive> receives_;               // rendezvous announced or under way
+  std::vector<Prefix> early_hellos_;          // arrived before connect()
+  std::list<Send> sends_;                     // in flight
+  std::list<Send> spare_;                     // completed sends: their memory, for later ones
+  std::list<Receive> receives_;               // announced, or in progress
   std::size_t announced_ = 0;                 // of those the former
   std::vector<Event> events_;
   std::vector<Link*> broken_;   // whose endpoints are to be closed by force, outside of callbacks
   std::vector<void*> closing_;  // UCX's requests to close endpoints
-  std::uint64_t refused_ = 0;   // messages of nobody known
+  std::uint64_t refused_ = 0;   // messages of processes outside the job
   bool saying_goodbye_ = false;
   bool any_lost_ = false;
   bool overwhelmed_ = false;  // a callback has thrown: fail_overwhelmed() is due

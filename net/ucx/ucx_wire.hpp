@@ -1,4 +1,5 @@
-// What the UCX transport puts on the wire around the codec's headers, and what its addresses hold.
+// The wire format of the UCX transport around the codec's headers, and the contents of its
+// addresses.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -36,11 +37,11 @@ static_assert(sizeof(Prefix) == 32, "no padding: the struct is the wire format")
 // Reads the prefix of an AM header. Errors (protocol): too short, another magic, version or kind.
 Expected<Prefix> read_prefix(const void* header, std::size_t size);
 
-// What address() returns, taken apart.
+// The parts of address().
 struct Address {
   std::uint64_t token = 0;
   std::int32_t pid = 0;
-  std::string any;      // UCX's own, opaque: over whatever there is
+  std::string any;      // UCX's own, opaque: over all transports
   std::string network;  // the same without shared memory
 };
 

@@ -48,8 +48,8 @@ ucs_status_t watch_peers(ucp_config_t* config, const UcxOptions& options) {
 spdlog::level::level_enum level_of(ucs_log_level_t level) {
   if (level <= UCS_LOG_LEVEL_ERROR) return spdlog::level::err;
   if (level == UCS_LOG_LEVEL_WARN) return spdlog::level::warn;
-  const bool told = level == UCS_LOG_LEVEL_INFO || level == UCS_LOG_LEVEL_PRINT;
-  return told ? spdlog::level::info : spdlog::level::debug;
+  const bool visible = level == UCS_LOG_LEVEL_INFO || level == UCS_LOG_LEVEL_PRINT;
+  return visible ? spdlog::level::info : spdlog::level::debug;
 }
 
 ucs_log_func_rc_t log_line(const char*, unsigned, const char*, ucs_log_level_t level,

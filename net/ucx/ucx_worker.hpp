@@ -14,18 +14,18 @@ namespace grapevine::ucx {
 // Whether UCX was built with CUDA, by Worker::memory_types(), in words for the log.
 std::string say_memory(std::uint64_t memory_types);
 
-// A context with one worker: what a process needs to talk to all others. Not thread-safe: calls
+// A context with one worker: what a process needs to reach all others. Not thread-safe: calls
 // (UCX's own on handle() as well) are to be made one at a time, from any thread.
 class Worker {
  public:
-  // Errors (io): UCX's words, and which options they are about.
+  // Errors (io): UCX's text, and the options that it concerns.
   static Expected<std::unique_ptr<Worker>> make(const UcxOptions& options);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
   ucp_worker_h handle() const { return worker_; }
-  // Where other workers reach this one: over whatever there is, or over the network only.
+  // Where other workers reach this one: over all transports, or over the network only.
   const std::string& address() const { return address_; }
   const std::string& network_address() const { return network_address_; }
   // The kinds of memory that UCX can send from and receive into: bits of ucs_memory_type_t.

@@ -1,4 +1,4 @@
-// Renders one digit as somebody might have written it.
+// Renders one digit as a person might have written it.
 #pragma once
 #include <cstdint>
 

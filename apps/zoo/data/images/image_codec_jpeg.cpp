@@ -26,7 +26,7 @@ struct ErrorManager {
   std::longjmp(manager->escape, 1);
 }
 
-// Warnings are damage (libjpeg would go on with grey pixels), but for those that lose no pixel.
+// Warnings are damage (libjpeg would continue with grey pixels), but for those that lose no pixel.
 void warn(j_common_ptr info, int level) {
   if (level >= 0) return;
   switch (info->err->msg_code) {
