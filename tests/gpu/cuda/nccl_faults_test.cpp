@@ -125,7 +125,7 @@ TEST_F(NcclFaults, ATimeoutWhoseAbortHangsIsReported) {
   ASSERT_TRUE(returned);
   const auto waited = waiting.get();
   expect_error(waited, Errc::timeout);
-  EXPECT_NE(waited.error().message.find("left behind"), std::string::npos)
+  EXPECT_NE(waited.error().message.find("still blocked"), std::string::npos)
       << waited.error().message;
 }
 
