@@ -62,8 +62,7 @@ std::string KeyReader::text(const std::string& key, const std::string& fallback,
 }
 
 std::string KeyReader::name(const std::string& key, const std::string& fallback,
-                            const std::vector<std::string>& valid,
-                            const std::string& explanation) {
+                            const std::vector<std::string>& valid, const std::string& explanation) {
   std::string values;
   for (const std::string& value : valid) values += (values.empty() ? "" : " | ") + value;
   const std::string value = text(key, fallback, values, explanation);
@@ -143,8 +142,12 @@ void KeyReader::declare(const std::string& key, const std::string& values,
     listed_.push_back({key, values, fallback, explanation, {place_}});
     return;
   }
-  if (entry->explanation.find(explanation) == std::string::npos)
-    entry->explanation += "; " + explanation;
+  // Explanations that differ by role name it.
+  if (entry->explanation.find(explanation) == std::string::npos) {
+    if (entry->explanation.find(entry->places.front().front().second + ": ") != 0)
+      entry->explanation = entry->places.front().front().second + ": " + entry->explanation;
+    entry->explanation += "; " + place_.front().second + ": " + explanation;
+  }
   entry->places.push_back(place_);
 }
 

@@ -1,6 +1,6 @@
-// KeyReader: visits the keys of a wiring. A role or part states each of its keys once, where it uses
-// it: name, type, range, default and explanation. One kind of visit reads the keys of a wiring, the
-// other lists all keys that there are.
+// KeyReader: visits the keys of a wiring. A role or part states each of its keys once, where it
+// uses it: name, type, range, default and explanation. One kind of visit reads the keys of a
+// wiring, the other lists all keys that there are.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -18,6 +18,7 @@
 #include "apps/node/node_command.hpp"
 #include "apps/topology/topology_command.hpp"
 #include "apps/train/train_command.hpp"
+#include "apps/wiring/wiring_command.hpp"
 #include "gpu/device.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/text/exception_line.hpp"
@@ -82,6 +83,7 @@ int main(int argc, char** argv) {
       {"average", "distributed averaging without a model", grapevine::make_average_command},
       {"topology", "a communication graph: its rounds and how fast it mixes",
        grapevine::make_topology_command},
+      {"wiring", "presets, and what a wiring consists of", grapevine::make_wiring_command},
       {"bench", "micro-benchmarks of transports and collectives", grapevine::make_bench_command},
   };
   grapevine::Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0};

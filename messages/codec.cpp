@@ -28,6 +28,7 @@ struct Wire;
 template <>
 struct Wire<Share> {
   static constexpr std::uint8_t kKind = 1;
+  static constexpr const char* kName = "Share";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("share.round", p.round);
@@ -39,6 +40,7 @@ struct Wire<Share> {
 template <>
 struct Wire<Leave> {
   static constexpr std::uint8_t kKind = 2;
+  static constexpr const char* kName = "Leave";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("leave.last_round", p.last_round);
@@ -48,6 +50,7 @@ struct Wire<Leave> {
 template <>
 struct Wire<Chunk> {
   static constexpr std::uint8_t kKind = 3;
+  static constexpr const char* kName = "Chunk";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("chunk.operation", p.operation);
@@ -60,6 +63,7 @@ struct Wire<Chunk> {
 template <>
 struct Wire<Marker> {
   static constexpr std::uint8_t kKind = 4;
+  static constexpr const char* kName = "Marker";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("marker.id", p.id);
@@ -68,6 +72,7 @@ struct Wire<Marker> {
 template <>
 struct Wire<Swap> {
   static constexpr std::uint8_t kKind = 5;
+  static constexpr const char* kName = "Swap";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("swap.exchange", p.exchange);
@@ -79,6 +84,7 @@ struct Wire<Swap> {
 template <>
 struct Wire<ProgressUpdate> {
   static constexpr std::uint8_t kKind = 6;
+  static constexpr const char* kName = "ProgressUpdate";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("news.steps", p.steps);
@@ -87,6 +93,7 @@ struct Wire<ProgressUpdate> {
 template <>
 struct Wire<PackedChunk> {
   static constexpr std::uint8_t kKind = 8;
+  static constexpr const char* kName = "PackedChunk";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("packed.operation", p.operation);
@@ -101,6 +108,7 @@ struct Wire<PackedChunk> {
 template <>
 struct Wire<Activate> {
   static constexpr std::uint8_t kKind = 7;
+  static constexpr const char* kName = "Activate";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("activate.operation", p.operation);
@@ -111,6 +119,7 @@ struct Wire<Activate> {
 template <>
 struct Wire<Ask> {
   static constexpr std::uint8_t kKind = 9;
+  static constexpr const char* kName = "Ask";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("ask.exchange", p.exchange);
@@ -119,6 +128,7 @@ struct Wire<Ask> {
 template <>
 struct Wire<Grant> {
   static constexpr std::uint8_t kKind = 10;
+  static constexpr const char* kName = "Grant";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("grant.exchange", p.exchange);
@@ -128,6 +138,7 @@ struct Wire<Grant> {
 template <>
 struct Wire<Commit> {
   static constexpr std::uint8_t kKind = 11;
+  static constexpr const char* kName = "Commit";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("commit.exchange", p.exchange);
@@ -138,6 +149,7 @@ struct Wire<Commit> {
 template <>
 struct Wire<Receipt> {
   static constexpr std::uint8_t kKind = 12;
+  static constexpr const char* kName = "Receipt";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("receipt.exchange", p.exchange);
@@ -148,6 +160,7 @@ struct Wire<Receipt> {
 template <>
 struct Wire<Parameters> {
   static constexpr std::uint8_t kKind = 13;
+  static constexpr const char* kName = "Parameters";
   template <class Archive, class P>
   static void fields(Archive& archive, P& p) {
     archive("parameters.step", p.step);
@@ -460,6 +473,10 @@ std::vector<FrozenTensor> payload_of(const Envelope& envelope) {
   TensorCollector collector;
   payload_fields(collector, envelope.payload);
   return std::move(collector.tensors);
+}
+
+const char* payload_name(const Payload& payload) {
+  return std::visit([](const auto& p) { return Wire<std::decay_t<decltype(p)>>::kName; }, payload);
 }
 
 std::uint64_t wire_size(const Envelope& envelope) {

@@ -74,6 +74,9 @@ struct DecodedHeader {
 EncodedHeader encode_header(const Envelope& envelope);
 std::vector<FrozenTensor> payload_of(const Envelope& envelope);
 
+// The name of the message's type, for people.
+const char* payload_name(const Payload& payload);
+
 // Bytes that the message takes on the wire, header and payload; encodes nothing.
 std::uint64_t wire_size(const Envelope& envelope);
 

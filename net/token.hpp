@@ -9,6 +9,9 @@
 
 namespace grapevine {
 
+// Random bytes of a nonce: enough that no two are ever the same.
+inline constexpr std::size_t kNonceBytes = 16;
+
 // `bytes` random bytes of the kernel, as twice as many hexadecimal digits.
 std::string random_hex(std::size_t bytes);
 

@@ -26,8 +26,8 @@ available_mb() {
   printf '%d\n' "$mb"
 }
 
-# job_count MB: how many jobs of that size fit into memory; at least 1, at most one per core.
-# GRAPEVINE_JOBS overrides it.
+# job_count MB [PER_CORE]: how many jobs of that size fit into memory; at least 1, at most PER_CORE
+# (default 1) for each core. GRAPEVINE_JOBS overrides it.
 job_count() {
   local cores jobs
   if [[ -n ${GRAPEVINE_JOBS:-} ]]; then
@@ -36,7 +36,7 @@ job_count() {
     printf '%d\n' "$GRAPEVINE_JOBS"
     return
   fi
-  cores=$(nproc)
+  cores=$(($(nproc) * ${2:-1}))
   jobs=$(($(available_mb) / $1))
   if ((jobs > cores)); then jobs=$cores; fi
   if ((jobs < 1)); then jobs=1; fi

@@ -17,9 +17,6 @@ constexpr Duration kProbePatience = std::chrono::seconds(5);
 // For CAF's greeting, once a process listens. If a machine under load is later, dial() tries again.
 constexpr Duration kGreetingPatience = std::chrono::seconds(10);
 
-constexpr Duration kFirstDialNotice = std::chrono::seconds(3);
-constexpr Duration kNextDialNotice = std::chrono::seconds(30);
-
 using Found = std::tuple<caf::node_id, caf::strong_actor_ptr, std::set<std::string>>;
 
 Timestamp now_of(caf::actor_system& system) {
@@ -80,7 +77,7 @@ Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const Dial
                                            const std::set<std::string>& interface) {
   caf::scoped_actor self{system};  // waits on the system's clock
   const Timestamp deadline = now_of(system) + config.patience;
-  Timestamp notice = now_of(system) + kFirstDialNotice;
+  Timestamp notice = now_of(system) + kFirstNotice;
   for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     auto found = dial_once(system, config, deadline, interface);
     if (found || found.error().code == Errc::failed || found.error().code == Errc::protocol)
@@ -89,7 +86,7 @@ Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const Dial
     if (again >= notice) {
       spdlog::warn("waiting for {} at {}: {}", config.name,
                    tcp::join_address(config.host, config.port), found.error().message);
-      notice = again + kNextDialNotice;
+      notice = again + kNextNotice;
     }
     if (again > deadline) return Error{Errc::timeout, found.error().message};
     while (now_of(system) < again) {

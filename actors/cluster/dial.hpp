@@ -17,6 +17,10 @@
 
 namespace grapevine {
 
+// A job that is started by hand needs a moment; a process that is missing is reported in time.
+inline constexpr Duration kFirstNotice = std::chrono::seconds(3);
+inline constexpr Duration kNextNotice = std::chrono::seconds(30);
+
 // For an answer that arrived with the end of its sender and is still being read.
 inline constexpr Duration kLastAnswerGrace = std::chrono::milliseconds(500);
 using LastAnswerDue = caf::atom_constant<caf::atom("answerdue")>;

@@ -7,8 +7,6 @@
 
 namespace grapevine {
 
-inline constexpr std::size_t kNonceBytes = 16;
-
 // Covers all members of `join` that the head uses, except its options, which are compared.
 inline std::string proof_of_join(const std::string& secret, const Join& join) {
   return mac_of(secret, {"join", std::to_string(join.process), std::to_string(join.processes),

@@ -5,7 +5,6 @@
 namespace grapevine {
 namespace {
 
-constexpr std::size_t kSealNonceBytes = 16;
 constexpr std::uint64_t kWindow = 4096;  // numbers that may still come late
 
 std::string derived(const std::string& secret, const char* use, const Greet& greet,
@@ -25,7 +24,7 @@ bool SealReader::is_new(std::uint64_t number) {
 Greeting answer_greeting(const std::string& secret, const Greet& greet, std::uint64_t session) {
   Greeting greeting;
   greeting.session = session;
-  greeting.nonce = random_hex(kSealNonceBytes);
+  greeting.nonce = random_hex(kNonceBytes);
   greeting.proof = derived(secret, "the pool", greet, greeting);
   return greeting;
 }

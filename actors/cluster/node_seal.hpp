@@ -133,7 +133,6 @@ template <class Pool>
 Expected<SealedSession> greet_pool(caf::actor_system& system, const Pool& pool,
                                    const std::string& secret, Duration patience,
                                    const Cancelled& cancelled) {
-  constexpr std::size_t kNonceBytes = 16;
   const Greet greet{random_hex(kNonceBytes)};
   auto greeting = ask_actor<Greeting>(system, pool, patience, greet, cancelled);
   if (!greeting) return greeting.error();

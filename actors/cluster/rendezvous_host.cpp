@@ -5,17 +5,11 @@
 #include <algorithm>
 #include <set>
 
+#include "actors/cluster/dial.hpp"
 #include "actors/cluster/join_proof.hpp"
 #include "actors/run/validate.hpp"
 
 namespace grapevine {
-namespace {
-
-// A job started by hand needs a moment; a forgotten process is reported in time.
-constexpr Duration kFirstNotice = std::chrono::seconds(3);
-constexpr Duration kNextNotice = std::chrono::seconds(30);
-
-}  // namespace
 
 void RendezvousState::init(RendezvousActor::stateful_pointer<RendezvousState> self,
                            RendezvousConfig config) {

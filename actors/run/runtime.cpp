@@ -102,9 +102,9 @@ class CrewBuilder {
     const Compute& compute = *first_compute(config_);
     supervision.parameters = compute.dimension();
     supervision.buffers = compute.initial_buffers().numel();
-    supervision.outlives_ranks =
-        config_.outlives_ranks && config_.servers() > 0 &&
-        config_.parts->plan.role->tolerates_lost_peer && config_.parts->plan.hierarchy == 1;
+    supervision.tolerates_worker_loss = config_.tolerates_worker_loss && config_.servers() > 0 &&
+                                        config_.parts->plan.role->tolerates_lost_peer &&
+                                        config_.parts->plan.hierarchy == 1;
     supervision.observer = std::move(observer);
     if (config_.cluster) supervision.process_down = process_down_of(*config_.cluster);
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;

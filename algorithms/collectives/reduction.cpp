@@ -185,9 +185,8 @@ class CompressedReduction final : public Reduction {
 
  private:
   std::unique_ptr<PackedCollective> collective(std::int64_t operation, double epoch) const {
-    return make_packed_collective(
-        compression_.reduce,
-        {ranks_, rank_, operation, d_, quotas(epoch), compression_.value_type});
+    return make_packed_collective(compression_.reduce, {ranks_, rank_, operation, d_, quotas(epoch),
+                                                        compression_.value_type});
   }
 
   // Where the ranks select from their sum; elsewhere all that was sent is in it.
@@ -232,8 +231,7 @@ std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings, Ran
 
 // Vectors that name every element are sent whole to each other rank, the ring sends slices: from a
 // number of ranks on compression costs more than it saves.
-Expected<void> check_bytes(const CompressionSettings& compression, std::int32_t ranks,
-                           bool nodes) {
+Expected<void> check_bytes(const CompressionSettings& compression, std::int32_t ranks, bool nodes) {
   if (!compression.enabled()) return {};
   const auto compressor = make_compressor(compression);
   if (compressor->sparse()) return {};

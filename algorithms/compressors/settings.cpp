@@ -11,8 +11,9 @@ const std::vector<std::string> kSparseNames = {"top-k", "random-k"};
 void read_sparse(KeyReader& keys, const CompressionUse& use, CompressionSettings& c) {
   const std::string density = keys.text("density", "0.001", "a number in (0, 1]",
                                         "the share of entries that top-k and random-k keep"),
-                    warmup = keys.text("density_warmup", "none", "none | dgc | D1,D2,…[@EPOCHS]",
-                                       "higher densities for the first epochs, one after the other");
+                    warmup =
+                        keys.text("density_warmup", "none", "none | dgc | D1,D2,…[@EPOCHS]",
+                                  "higher densities for the first epochs, one after the other");
   if (auto schedule = DensitySchedule::parse(density, warmup))
     c.density = std::move(*schedule);
   else
@@ -23,12 +24,13 @@ void read_sparse(KeyReader& keys, const CompressionUse& use, CompressionSettings
                                         {{"f32", ValueType::f32}, {"f16", ValueType::f16}},
                                         "the type of the values that are sent");
   if (use.sums)
-    c.reduce = keys.choice<SparseReduce>("sparse_reduce", "all-gather",
-                                         {{"all-gather", SparseReduce::all_gather},
-                                          {"all-gather-reselect", SparseReduce::all_gather_reselect},
-                                          {"butterfly", SparseReduce::butterfly},
-                                          {"tree", SparseReduce::tree}},
-                                         "how sparse vectors are added up");
+    c.reduce =
+        keys.choice<SparseReduce>("sparse_reduce", "all-gather",
+                                  {{"all-gather", SparseReduce::all_gather},
+                                   {"all-gather-reselect", SparseReduce::all_gather_reselect},
+                                   {"butterfly", SparseReduce::butterfly},
+                                   {"tree", SparseReduce::tree}},
+                                  "how sparse vectors are added up");
 }
 
 void read_momentum(KeyReader& keys, CompressionSettings& c) {
@@ -58,8 +60,8 @@ CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use)
                                   "exactly k entries, or k/2 to 3k/2 by a threshold from a sample");
   });
   keys.where_any("compress", {names.begin() + 1, names.end()}, [&] {
-    c.error_feedback =
-        keys.flag("error_feedback", true, "keep the values that were not sent, and send them later");
+    c.error_feedback = keys.flag("error_feedback", true,
+                                 "keep the values that were not sent, and send them later");
     if (use.momentum) keys.where("pack", "gradient", [&] { read_momentum(keys, c); });
     if (use.mixes)
       c.consensus_step = keys.number(

@@ -14,8 +14,8 @@ struct GraphSettings {
 
 inline GraphSettings read_graph(KeyReader& keys) {
   GraphSettings graph;
-  graph.topology =
-      keys.text("topology", graph.topology, "a topology's name", "the graph: the ranks with which a rank exchanges in each round");
+  graph.topology = keys.text("topology", graph.topology, "a topology's name",
+                             "the graph: the ranks with which a rank exchanges in each round");
   graph.peers = keys.parsed<CountSchedule>("peers", "1", "a number, or a schedule EPOCH:NUMBER,…",
                                            &CountSchedule::parse, "peers per round");
   return graph;

@@ -14,7 +14,8 @@ Pack read_pack(KeyReader& keys, const std::vector<Pack>& packs, const std::strin
   std::vector<std::pair<std::string, Pack>> values;
   for (const Pack pack : {Pack::gradient, Pack::model, Pack::difference})
     values.emplace_back(pack_name(pack), pack);
-  const Pack pack = keys.choice("pack", pack_name(packs.front()), values, "the content of an exchange");
+  const Pack pack =
+      keys.choice("pack", pack_name(packs.front()), values, "the content of an exchange");
   keys.only_where("pack", std::find(packs.begin(), packs.end(), pack) != packs.end(),
                   why + ", choose pack = '" + pack_name(packs.front()) + "'");
   return pack;
@@ -25,9 +26,8 @@ std::int64_t read_local_steps(KeyReader& keys) {
 }
 
 void read_outer(KeyReader& keys, LocalUpdateSettings& local) {
-  local.outer =
-      keys.choice<bool>("outer", "none", {{"none", false}, {"nesterov", true}},
-                        "the optimizer that steps along the mean difference");
+  local.outer = keys.choice<bool>("outer", "none", {{"none", false}, {"nesterov", true}},
+                                  "the optimizer that steps along the mean difference");
   keys.where("outer", "nesterov", [&] {
     local.outer_lr = keys.number("outer_lr", local.outer_lr, {}, "its rate");
     // With 1 the sum of past steps would never fade.
@@ -40,10 +40,11 @@ ClipSettings read_clip(KeyReader& keys) {
   ClipSettings clip;
   const double most = std::numeric_limits<double>::max();
   clip.norm = keys.number("clip", 0, {0, most, true}, "the largest L2 norm of the gradient");
-  clip.at_sum = keys.choice<bool>("clip_at", "sum", {{"sum", true}, {"local", false}},
-                                  "clip the mean of all ranks, or each rank's own to "
-                                  "1/sqrt(ranks) of the norm");
   keys.only_where("clip_at", keys.has("clip"), "a wiring without clip: give clip a norm");
+  if (keys.lists() || keys.has("clip"))
+    clip.at_sum = keys.choice<bool>("clip_at", "sum", {{"sum", true}, {"local", false}},
+                                    "clip the mean of all ranks, or each rank's own to "
+                                    "1/sqrt(ranks) of the norm");
   return clip;
 }
 

@@ -46,8 +46,7 @@ const RoleType& aggregate_role() {
       return check_bytes(parts.plan.compression, ranks, parts.plan.hierarchy > 1);
     };
     role.make = [](RoleContext c) -> std::unique_ptr<Role> {
-      return std::make_unique<Aggregate>(c.parts, c.rank, c.ranks, c.model,
-                                         std::move(c.optimizer));
+      return std::make_unique<Aggregate>(c.parts, c.rank, c.ranks, c.model, std::move(c.optimizer));
     };
     return role;
   }();

@@ -45,8 +45,7 @@ const RoleType& bilateral_role() {
     role.read = &read_bilateral;
     role.prepare = &prepare_bilateral;
     role.make = [](RoleContext c) -> std::unique_ptr<Role> {
-      return std::make_unique<Bilateral>(c.parts, c.rank, c.ranks, c.model,
-                                         std::move(c.optimizer));
+      return std::make_unique<Bilateral>(c.parts, c.rank, c.ranks, c.model, std::move(c.optimizer));
     };
     role.plans_each_rank = false;
     role.counts_own_steps = false;

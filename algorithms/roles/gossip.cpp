@@ -18,10 +18,11 @@ namespace {
 void read_compressed_gossip(KeyReader& keys, const GossipSettings& gossip, Plan& plan) {
   plan.compression = read_compression(keys, {false, false, true});
   if (!plan.compression.enabled()) return;
-  keys.only_where("compress", gossip.averaging == MixingRule::symmetric,
-                  "averaging = '" + keys.value_of("averaging") +
-                      "': compressed differences are mixed with symmetric weights, choose averaging "
-                      "= 'symmetric'");
+  keys.only_where(
+      "compress", gossip.averaging == MixingRule::symmetric,
+      "averaging = '" + keys.value_of("averaging") +
+          "': compressed differences are mixed with symmetric weights, choose averaging "
+          "= 'symmetric'");
   keys.only_where("compress", plan.local.local_steps == 1,
                   "local_steps = '" + keys.value_of("local_steps") +
                       "': compressed gossip exchanges at every step, choose local_steps = 1");
@@ -41,13 +42,12 @@ void read_gossip(KeyReader& keys, Plan& plan) {
        {"biased", MixingRule::biased}},
       "the weights with which gossip mixes models; biased ignores push-sum's weight");
   gossip->update = keys.choice<Update>(
-      "update", "before",
-      {{"before", Update::before_exchange}, {"after", Update::after_exchange}},
+      "update", "before", {{"before", Update::before_exchange}, {"after", Update::after_exchange}},
       "whether the optimizer steps before or after the exchange");
   gossip->overlap = keys.flag("overlap", false, "gossip while the worker computes");
   gossip->staleness =
       keys.whole("staleness", 0, 0,
-                 "tau. gossip: exchanges running in which an outstanding round may be skipped "
+                 "tau: exchanges running in which an outstanding round may be skipped "
                  "before it is waited for");
   keys.only_where("staleness", gossip->overlap || gossip->staleness == 0,
                   "overlap = false: a round that is waited for at once cannot be skipped, choose "
@@ -55,8 +55,7 @@ void read_gossip(KeyReader& keys, Plan& plan) {
   keys.only_where("update", !gossip->overlap || gossip->update == Update::before_exchange,
                   "overlap = true: what arrives during a step is folded in after it, choose "
                   "update = 'before'");
-  keys.only_where("averaging",
-                  gossip->averaging != MixingRule::biased || gossip->staleness == 0,
+  keys.only_where("averaging", gossip->averaging != MixingRule::biased || gossip->staleness == 0,
                   "staleness > 0: a rank that skipped a round has not halved its model for it, and "
                   "without a weight no receiver can tell, choose averaging = 'push-sum'");
   plan.local.local_steps = read_local_steps(keys);
@@ -84,8 +83,7 @@ const RoleType& gossip_role() {
     role.prepare = &prepare_gossip;
     role.make = [](RoleContext c) -> std::unique_ptr<Role> {
       if (c.parts->plan.compression.enabled())
-        return std::make_unique<DifferenceGossip>(c.parts, c.rank, c.model,
-                                                  std::move(c.optimizer));
+        return std::make_unique<DifferenceGossip>(c.parts, c.rank, c.model, std::move(c.optimizer));
       return std::make_unique<Gossip>(c.parts, c.rank, c.model, std::move(c.optimizer));
     };
     role.tolerates_lost_peer = true;
@@ -101,7 +99,9 @@ Gossip::Gossip(std::shared_ptr<const SharedParts> parts, Rank rank, ModelState& 
                std::unique_ptr<Optimizer> optimizer)
     : parts_(std::move(parts)),
       settings_(data_as<GossipSettings>(parts_->plan.settings)),
-      rank_(rank), model_(model), optimizer_(std::move(optimizer)) {
+      rank_(rank),
+      model_(model),
+      optimizer_(std::move(optimizer)) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "gossip needs a graph");
 }
 
@@ -159,8 +159,7 @@ void Gossip::advance(Env& env) {
   }
   if (gradient_.defined()) apply(env, 1);
   if (model_.step >= parts_->horizon.steps) return finish(env);
-  const bool exchanges_first =
-      settings_.overlap || settings_.update == Update::after_exchange;
+  const bool exchanges_first = settings_.overlap || settings_.update == Update::after_exchange;
   if (!outstanding_ && exchanges_first && exchanges_after(model_.step)) push(env, next_shares(env));
   compute(env);
 }

@@ -15,17 +15,17 @@ namespace {
 void read_group(KeyReader& keys, Plan& plan) {
   auto group = std::make_shared<GroupSettings>();
   plan.local.pack = read_pack(keys, {Pack::model}, "exchange = 'group': group mixes models");
-  group->staleness = keys.whole("staleness", group->staleness, 1,
-                                "group: steps between global averages");
-  group->group_size = static_cast<std::int32_t>(
-      keys.whole("group_size", 0, 1, "ranks that average, at most; about the root of all by default",
-                 std::numeric_limits<Rank>::max()));
+  group->staleness =
+      keys.whole("staleness", group->staleness, 1, "tau: steps between global averages");
+  group->group_size = static_cast<std::int32_t>(keys.whole(
+      "group_size", 0, 1, "ranks that average, at most; about the root of all by default",
+      std::numeric_limits<Rank>::max()));
   plan.settings = std::move(group);
 }
 
 Expected<void> prepare_group(SharedParts& parts, std::int32_t ranks) {
-  auto groups = GroupSchedule::make(
-      ranks, data_as<GroupSettings>(parts.plan.settings).group_size, parts.plan.seed);
+  auto groups = GroupSchedule::make(ranks, data_as<GroupSettings>(parts.plan.settings).group_size,
+                                    parts.plan.seed);
   if (!groups) return groups.error();
   parts.prepared = std::make_shared<Groups>(std::move(*groups));
   return {};
@@ -57,8 +57,7 @@ Group::Group(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t r
       rank_(rank),
       ranks_(all_ranks(ranks)),
       model_(model),
-      optimizer_(std::move(optimizer)) {
-}
+      optimizer_(std::move(optimizer)) {}
 
 // ---- training ----
 

@@ -30,14 +30,13 @@
 #include "algorithms/graphs/groups.hpp"
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/graphs/groups.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
 
 struct GroupSettings final : RoleData {
-  std::int64_t staleness = 10;   // tau: steps from one global average to the next, >= 1
-  std::int32_t group_size = 0;   // at most; 0: about sqrt(P)
+  std::int64_t staleness = 10;  // tau: steps from one global average to the next, >= 1
+  std::int32_t group_size = 0;  // at most; 0: about sqrt(P)
 };
 
 struct Groups final : RoleData {

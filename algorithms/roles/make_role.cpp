@@ -17,9 +17,8 @@ namespace {
 
 // The list of roles.
 std::vector<const RoleType*>& all_roles() {
-  static std::vector<const RoleType*> roles = {&aggregate_role(), &gossip_role(),
-                                               &bilateral_role(), &partial_role(),
-                                               &group_role(),     &server_role()};
+  static std::vector<const RoleType*> roles = {&aggregate_role(), &gossip_role(), &bilateral_role(),
+                                               &partial_role(),   &group_role(),  &server_role()};
   return roles;
 }
 

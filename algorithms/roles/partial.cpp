@@ -16,8 +16,8 @@ constexpr std::int64_t kMostRanks = std::numeric_limits<Rank>::max();
 
 void read_partial(KeyReader& keys, Plan& plan) {
   auto partial = std::make_shared<PartialSettings>();
-  plan.local.pack =
-      read_pack(keys, {Pack::gradient}, "exchange = 'partial': a partial all-reduce sums gradients");
+  plan.local.pack = read_pack(keys, {Pack::gradient},
+                              "exchange = 'partial': a partial all-reduce sums gradients");
   partial->activation = keys.choice<ActivationPolicy>(
       "activation", "majority",
       {{"solo", ActivationPolicy::solo},
@@ -26,12 +26,11 @@ void read_partial(KeyReader& keys, Plan& plan) {
       "what begins a partial all-reduce: the first rank that is ready, one drawn at random, or a "
       "quorum of ready ranks");
   keys.where("activation", "quorum", [&] {
-    partial->quorum = static_cast<std::int32_t>(
-        keys.whole("quorum", 0, 1, "ranks that must be ready; more than half by default",
-                   kMostRanks));
+    partial->quorum = static_cast<std::int32_t>(keys.whole(
+        "quorum", 0, 1, "ranks that must be ready; more than half by default", kMostRanks));
   });
-  partial->staleness = keys.whole("staleness", partial->staleness, 0,
-                                  "partial: rounds that a gradient may be old");
+  partial->staleness =
+      keys.whole("staleness", partial->staleness, 0, "tau: rounds that a gradient may be old");
   plan.compression = read_compression(keys, {true});
   partial->scale_by_active =
       keys.choice<bool>("scale", "ranks", {{"ranks", false}, {"active", true}},

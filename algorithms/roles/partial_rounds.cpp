@@ -11,7 +11,9 @@ namespace grapevine {
 PartialRounds::PartialRounds(const PartialSettings& settings, std::uint64_t seed, Step steps,
                              std::int32_t ranks)
     : settings_(settings),
-      seed_(seed), steps_(steps), consumed_(static_cast<std::size_t>(ranks), 0) {
+      seed_(seed),
+      steps_(steps),
+      consumed_(static_cast<std::size_t>(ranks), 0) {
   enter_phase();
 }
 
@@ -31,9 +33,8 @@ std::vector<std::int32_t> PartialRounds::unfinished() const {
 Trigger PartialRounds::trigger() const {
   const std::vector<std::int32_t> candidates = unfinished();
   const auto left = static_cast<std::int32_t>(candidates.size());
-  const auto drawn =
-      static_cast<std::size_t>(mix_seed(seed_, static_cast<std::uint64_t>(round_)) %
-                               std::max<std::size_t>(1, candidates.size()));
+  const auto drawn = static_cast<std::size_t>(mix_seed(seed_, static_cast<std::uint64_t>(round_)) %
+                                              std::max<std::size_t>(1, candidates.size()));
   switch (settings_.activation) {
     case ActivationPolicy::solo:
       return {Trigger::Kind::first_ready, 0, 1};

@@ -40,7 +40,6 @@
 #include "algorithms/role.hpp"
 #include "algorithms/roles/server_settings.hpp"
 
-
 namespace grapevine {
 
 class Server final : public Role {

@@ -36,7 +36,6 @@
 #include "algorithms/roles/packed_commits.hpp"
 #include "algorithms/roles/server_settings.hpp"
 
-
 namespace grapevine {
 
 class ServerClient final : public Role {

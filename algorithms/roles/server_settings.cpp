@@ -24,10 +24,8 @@ void read_gem(KeyReader& keys, ServerSettings& server) {
 }
 
 void read_easgd(KeyReader& keys, ServerSettings& server) {
-  server.elasticity =
-      keys.number("elasticity", server.elasticity, {}, "beta, workers times alpha");
-  server.synchronous =
-      keys.flag("synchronous", false, "whether all clients wait for each other");
+  server.elasticity = keys.number("elasticity", server.elasticity, {}, "beta, workers times alpha");
+  server.synchronous = keys.flag("synchronous", false, "whether all clients wait for each other");
 }
 
 void read_server(KeyReader& keys, Plan& plan) {
@@ -40,9 +38,10 @@ void read_server(KeyReader& keys, Plan& plan) {
                                           {"easgd", ServerRule::easgd}},
                                          "how clients compute commits and how servers apply them");
   const bool easgd = server->rule == ServerRule::easgd;
-  plan.local.pack = read_pack(keys, {easgd ? Pack::model : Pack::gradient},
-                              std::string("exchange = 'server': the rule of the servers exchanges ") +
-                                  (easgd ? "models" : "gradients"));
+  plan.local.pack =
+      read_pack(keys, {easgd ? Pack::model : Pack::gradient},
+                std::string("exchange = 'server': the rule of the servers exchanges ") +
+                    (easgd ? "models" : "gradients"));
   plan.servers = static_cast<std::int32_t>(
       keys.whole("servers", 1, 1, "ranks that hold a slice of the parameters each", kMaxServers));
   keys.where_any("rule", {"downpour", "adaptive", "agn", "easgd"}, [&] {

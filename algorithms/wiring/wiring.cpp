@@ -58,13 +58,14 @@ Expected<std::int32_t> ranks_per_node(const std::string& text) {
 void visit_keys(KeyReader& keys, Plan& plan) {
   std::vector<std::string> names;
   for (const RoleType* role : role_types()) names.push_back(role->name);
-  const std::string name = keys.name("exchange", "aggregate", names,
-                                     "the role: the pattern in which ranks exchange");
+  const std::string name =
+      keys.name("exchange", "aggregate", names, "the role: the pattern in which ranks exchange");
   for (const RoleType* role : role_types())
     keys.where("exchange", role->name, [&] { role->read(keys, plan); });
   plan.role = role_named(name);
   plan.hierarchy = keys.parsed<std::int32_t>(
-      "hierarchy", "1", "a whole number, or node: the number that the launcher gives", &ranks_per_node,
+      "hierarchy", "1", "a whole number, or node: the number that the launcher gives",
+      &ranks_per_node,
       "ranks per node: they all-reduce gradients, one of them exchanges with other nodes");
 }
 
@@ -129,9 +130,13 @@ std::string Wiring::to_toml() const {
   std::string text = "[wiring]\n";
   for (const KeyInfo& info : wiring_keys()) {
     const auto it = keys_.find(info.key);
-    if (it != keys_.end()) text += info.key + " = " + toml_value(it->second) + "\n";
+    if (it != keys_.end()) text += toml_line(info.key, it->second) + "\n";
   }
   return text;
+}
+
+std::string toml_line(const std::string& key, const std::string& value) {
+  return key + " = " + toml_value(value);
 }
 
 Expected<Resolved> resolve_keys(const Wiring& wiring) {

@@ -28,6 +28,9 @@ class Wiring {
   std::map<std::string, std::string> keys_;
 };
 
+// "key = value", as TOML has it.
+std::string toml_line(const std::string& key, const std::string& value);
+
 struct Resolved {
   Plan plan;
   std::vector<ResolvedKey> keys;  // every key that counts in this wiring

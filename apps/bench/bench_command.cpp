@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "actors/run/delay.hpp"
@@ -317,18 +318,6 @@ std::string short_number(double value) {
   return text;
 }
 
-std::string joined_by_commas(const std::vector<std::string>& values) {
-  std::string text;
-  for (const std::string& value : values) text += (text.empty() ? "" : ",") + value;
-  return text;
-}
-
-std::string joined_by_commas(const std::vector<std::int64_t>& values) {
-  std::vector<std::string> texts;
-  for (const std::int64_t value : values) texts.push_back(std::to_string(value));
-  return joined_by_commas(texts);
-}
-
 LaunchedCommand rank_command(const BenchOptions& options, std::int32_t rank,
                              const std::string& program, const std::string& folder) {
   LaunchedCommand launched;
@@ -343,10 +332,10 @@ LaunchedCommand rank_command(const BenchOptions& options, std::int32_t rank,
   };
   add("--transport", options.transport);
   add("--ranks", std::to_string(options.ranks));
-  add("--bytes", joined_by_commas(options.bytes));
+  add("--bytes", fmt::format("{}", fmt::join(options.bytes, ",")));
   add("--iterations", std::to_string(options.iterations));
   if (options.kind == "partial") {
-    add("--skew", joined_by_commas(options.skew));
+    add("--skew", fmt::format("{}", fmt::join(options.skew, ",")));
     add("--quorum", std::to_string(options.quorum));
   }
   add("--as-rank", std::to_string(rank));

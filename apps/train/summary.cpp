@@ -133,10 +133,9 @@ ordered_json server_block(const TrainJob& job, const RunResult& result) {
   block["servers"] = ordered_json::array();
   for (const auto& [rank, measures] : result.measures)
     if (rank >= job.options.workers) block["servers"].push_back(one_server(measures));
-  const bool has_energy =
-      std::any_of(result.measures.begin(), result.measures.end(), [](const auto& measures) {
-        return measures.second.entries().count("energy_samples") > 0;
-      });
+  const bool has_energy = std::any_of(
+      result.measures.begin(), result.measures.end(),
+      [](const auto& measures) { return measures.second.entries().count("energy_samples") > 0; });
   if (has_energy) block["energy"] = energy_block(job, result);
   return block;
 }

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <set>
 
+#include <fmt/ranges.h>
+
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/console/help_format.hpp"
 #include "apps/console/verb_options.hpp"
@@ -16,16 +18,10 @@
 namespace grapevine {
 namespace {
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : " ") + name;
-  return text;
-}
-
 std::string preset_names() {
   std::vector<std::string> names;
   for (const Preset& preset : presets()) names.push_back(preset.name);
-  return joined(names);
+  return fmt::format("{}", fmt::join(names, " "));
 }
 
 // How long to train has two names.
@@ -104,8 +100,10 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
       ->default_str("0");
   add_option(app, "secret-file", options.secret_file,
              "with --cluster: file with the nodes' secret [GRAPEVINE_CLUSTER_SECRET]");
-  add_option(app, "model", options.model, "TorchScript file, or one of: " + joined(model_names()));
-  add_option(app, "data", options.data, "data set, NAME[:PATH]: " + joined(data_names()));
+  add_option(app, "model", options.model,
+             fmt::format("TorchScript file, or one of: {}", fmt::join(model_names(), " ")));
+  add_option(app, "data", options.data,
+             fmt::format("data set, NAME[:PATH]: {}", fmt::join(data_names(), " ")));
   add_option(app, "epochs", options.epochs, "passes over the data set, all workers together");
   add_option(app, "steps", options.steps, "steps of each worker, instead of epochs");
   add_option(app, "batch-size", options.batch_size, "samples per worker and step");
@@ -212,9 +210,8 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options) 
   const auto plan = resolve(*wiring);
   if (!plan || plan->role->uses_momentum(*plan)) return {};
   const auto rule = wiring->keys().find("rule");
-  const std::string what = rule == wiring->keys().end()
-                               ? "exchange = '" + plan->role->name + "'"
-                               : "rule = '" + rule->second + "'";
+  const std::string what = rule == wiring->keys().end() ? "exchange = '" + plan->role->name + "'"
+                                                        : "rule = '" + rule->second + "'";
   return bad_input(given + " does not fit " + what +
                    ": its clients commit plain steps along the gradient: drop it, or use rule = "
                    "'gem' or 'easgd'");

@@ -66,16 +66,10 @@ std::string describe(Refusal refusal) {
 }
 
 std::uint64_t placement_digest(const Placement& placement) {
-  std::uint64_t hash = kFnv1aStart;
-  const auto add = [&hash](std::int32_t value) {
-    std::array<char, 4> bytes;  // the lowest first, on every machine
-    for (std::size_t i = 0; i < bytes.size(); ++i)
-      bytes[i] = static_cast<char>(static_cast<std::uint32_t>(value) >> (8 * i) & 0xff);
-    hash = fnv1a({bytes.data(), bytes.size()}, hash);
-  };
-  add(placement.processes());
-  for (const std::int32_t process : placement.process_of) add(process);
-  return hash;
+  std::vector<std::byte> bytes;
+  put(bytes, placement.processes());
+  for (const std::int32_t process : placement.process_of) put(bytes, process);
+  return fnv1a({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 std::vector<std::byte> encode_hello(const Hello& hello) {

@@ -1,5 +1,6 @@
 // The folder rule: messages <- {algorithms, gpu, net} <- actors <- apps, and inside algorithms/
-// {kernels, graphs} <- parts <- compressors <- collectives <- wiring <- roles; no folder is a heap;
+// {kernels, graphs} <- parts <- compressors <- collectives <- wiring <- roles
+// <- lockstep; no folder is a heap;
 // CAF only where it belongs; no clock, sleep or unseeded randomness in algorithms/ and actors/.
 // Reads the sources themselves.
 #include <gtest/gtest.h>
@@ -43,7 +44,8 @@ const std::map<std::string, std::set<std::string>>& allowed_rooms() {
       {"collectives", {"", "kernels", "parts", "compressors", "collectives"}},
       {"wiring", {"", "kernels", "graphs", "parts", "compressors", "collectives", "wiring"}},
       {"roles",
-       {"", "kernels", "graphs", "parts", "compressors", "collectives", "wiring", "roles"}}};
+       {"", "kernels", "graphs", "parts", "compressors", "collectives", "wiring", "roles"}},
+      {"lockstep", {"", "graphs", "wiring", "roles", "lockstep"}}};
   return allowed;
 }
 

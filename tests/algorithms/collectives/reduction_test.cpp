@@ -128,7 +128,9 @@ class Ranks {
   };
 
   double epoch_of(std::int64_t operation) const { return parts_->horizon.epoch_of(operation); }
-  std::unique_ptr<Reduction> make(Rank r) const { return make_reduction(reduction_settings(*parts_), r, ranks_, d_); }
+  std::unique_ptr<Reduction> make(Rank r) const {
+    return make_reduction(reduction_settings(*parts_), r, ranks_, d_);
+  }
 
   void start(std::size_t r, at::Tensor input) {
     Seat& seat = seats_[r];

@@ -117,7 +117,8 @@ Reductions make_reductions(const std::string& reduce, std::int32_t ranks, std::i
                                                {"momentum_correction", "true"}}),
                                  {10, 1e9}, *LrSchedule::make({}), optimizer, ranks);
   Reductions all;
-  for (Rank r = 0; r < ranks; ++r) all.push_back(make_reduction(reduction_settings(*parts), r, ranks, d));
+  for (Rank r = 0; r < ranks; ++r)
+    all.push_back(make_reduction(reduction_settings(*parts), r, ranks, d));
   return all;
 }
 

@@ -231,7 +231,8 @@ TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
       config.horizon = {20, 5};
       config.lr = 0.1;
       config.optimizer.momentum =
-          sim::is_role(config.plan, "server") && data_as<ServerSettings>(config.plan.settings).rule == ServerRule::downpour
+          sim::is_role(config.plan, "server") &&
+                  data_as<ServerSettings>(config.plan.settings).rule == ServerRule::downpour
               ? 0
               : 0.9;
       RoleWorld world(config, [](Rank rank, Step, const at::Tensor& z) { return z - rank; });

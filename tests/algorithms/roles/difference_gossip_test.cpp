@@ -63,8 +63,8 @@ double spread(const std::vector<at::Tensor>& z) {
 // Algorithm 2 of the paper for top-k, in double precision, with the copies of each edge.
 std::vector<at::Tensor> oracle(const WorldConfig& config) {
   const auto n = static_cast<std::size_t>(config.ranks);
-  const auto graph = *GossipGraph::make(config.plan.graph.topology, config.plan.graph.peers, config.ranks,
-                                        config.horizon.steps_per_epoch);
+  const auto graph = *GossipGraph::make(config.plan.graph.topology, config.plan.graph.peers,
+                                        config.ranks, config.horizon.steps_per_epoch);
   const auto take_all = [](Rank) { return true; };
   const std::int64_t k = config.plan.compression.density.entries(0, kD);
   std::vector<at::Tensor> x, told(n * n, at::zeros({kD}, at::kDouble));
@@ -73,7 +73,8 @@ std::vector<at::Tensor> oracle(const WorldConfig& config) {
   for (Step step = 0; step < config.horizon.steps; ++step) {
     std::vector<at::Tensor> gradients;
     for (std::size_t i = 0; i < n; ++i) gradients.push_back(pull(static_cast<Rank>(i), step, x[i]));
-    const bool before = data_as<GossipSettings>(config.plan.settings).update == Update::before_exchange;
+    const bool before =
+        data_as<GossipSettings>(config.plan.settings).update == Update::before_exchange;
     const auto update = [&] {
       for (std::size_t i = 0; i < n; ++i) x[i] = x[i] - config.lr * gradients[i];
     };

@@ -288,7 +288,8 @@ TEST(OverlappedLocalSteps, FollowTheirEquation) {
         at::Tensor z = at::stack(rows);
         const at::Tensor own = at::arange(n, at::kDouble).unsqueeze(1);
         const auto graph = *make_topology("exponential", n, 1);
-        const bool symmetric = data_as<GossipSettings>(config.plan.settings).averaging == MixingRule::symmetric;
+        const bool symmetric =
+            data_as<GossipSettings>(config.plan.settings).averaging == MixingRule::symmetric;
         for (std::int64_t round = 0; round * local < config.horizon.steps; ++round) {
           const at::Tensor w = at::tensor(symmetric ? graph->metropolis_hastings(round)
                                                     : graph->mixing_matrix(round),

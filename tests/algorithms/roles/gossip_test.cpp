@@ -135,7 +135,8 @@ TEST(Gossip, EqualRanksStayEqual) {
   for (const Mode& mode : all_modes())
     for (const std::int32_t n : {2, 3, 4, 8}) {
       const bool uneven =
-          mode.plan.graph.topology == "star" && data_as<GossipSettings>(mode.plan.settings).averaging == MixingRule::push_sum;
+          mode.plan.graph.topology == "star" &&
+          data_as<GossipSettings>(mode.plan.settings).averaging == MixingRule::push_sum;
       if (data_as<GossipSettings>(mode.plan.settings).staleness > 0 || uneven) continue;
       SCOPED_TRACE(std::string(mode.name) + ", n=" + std::to_string(n));
       WorldConfig config = make_config(mode.plan, n, 3);

@@ -118,8 +118,11 @@ class Account {
   // what is left.
   void add_given(Rank client, std::int32_t server) {
     const Slice part = slice(server);
-    const Step first = commits_[{client, server}]++ * data_as<ServerSettings>(config_.plan.settings).window;
-    for (Step step = first; step < std::min(kSteps, first + data_as<ServerSettings>(config_.plan.settings).window); ++step)
+    const Step first =
+        commits_[{client, server}]++ * data_as<ServerSettings>(config_.plan.settings).window;
+    for (Step step = first;
+         step < std::min(kSteps, first + data_as<ServerSettings>(config_.plan.settings).window);
+         ++step)
       given_.narrow(0, part.begin, part.size) +=
           scale_ * -config_.lr *
           whole(client, step, at::empty({kD})).narrow(0, part.begin, part.size).to(at::kDouble);

@@ -299,7 +299,9 @@ TEST(Server, StalenessCountsTheCommitsOfOthersSinceThePull) {
           ASSERT_EQ(event.staleness, others);
           order.push_back(event.peer);
         }
-        EXPECT_GE(order.size(), kRanks * 20U / static_cast<std::size_t>(data_as<ServerSettings>(config.plan.settings).window));
+        EXPECT_GE(order.size(), kRanks * 20U /
+                                    static_cast<std::size_t>(
+                                        data_as<ServerSettings>(config.plan.settings).window));
       }
     }
 }

@@ -209,7 +209,7 @@ TEST(Tcp, AProcessThatIsLostWhileTheOthersConnectIsALoss) {
   const Error error = error_of(
       first->connect(addresses, one_each(0, 3), kPatience, {kJob, [&] { return ++polls, false; }}));
   EXPECT_EQ(error.code, Errc::peer_down) << error.message;
-  expect_mentions(error, {"process 1", "host1", "went away"});
+  expect_mentions(error, {"process 1", "host1", "ended while the others were connecting"});
   EXPECT_FALSE(other.get().ok());
 }
 

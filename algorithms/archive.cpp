@@ -1,0 +1,90 @@
+#include "algorithms/archive.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+Error damaged_entry(const std::string& name, const std::string& what) {
+  return bad_input("entry '" + name + "' of the saved state " + what +
+                   ": the checkpoint is damaged, resume from another one");
+}
+
+}  // namespace
+
+void Archive::read_or_write(const std::string& name, std::int64_t& value, std::int64_t least,
+                            std::int64_t most) {
+  if (!loads()) return to_->put(name, value);
+  if (!ok()) return;
+  const auto read = from_->integer_in(name, least, most);
+  if (!read) return fail(read.error());
+  value = *read;
+}
+
+void Archive::read_or_write(const std::string& name, std::vector<std::int64_t>& values,
+                            std::int64_t least, std::int64_t most) {
+  if (!loads()) return to_->put_list(name, values);
+  if (!ok()) return;
+  auto read = from_->list(name);
+  if (!read) return fail(read.error());
+  for (const std::int64_t value : *read)
+    if (value < least || value > most)
+      return fail(damaged_entry(name, "has " + std::to_string(value) + ", outside " +
+                                          std::to_string(least) + ".." + std::to_string(most)));
+  values = std::move(*read);
+}
+
+void Archive::number(const std::string& name, double& value) {
+  if (!loads()) return to_->put(name, value);
+  if (!ok()) return;
+  const auto read = from_->number(name);
+  if (!read) return fail(read.error());
+  if (!std::isfinite(*read)) return fail(damaged_entry(name, "is " + number_text(*read)));
+  value = *read;
+}
+
+void Archive::vector(const std::string& name, at::Tensor& value, std::int64_t d) {
+  if (!loads()) {
+    if (value.defined()) to_->put(name, value.clone());
+    return;
+  }
+  if (!ok()) return;
+  value = at::Tensor();
+  if (!has(name)) return;
+  const auto read = from_->flat_tensor(name, d);
+  if (!read) return fail(read.error());
+  value = read->clone();
+}
+
+void Archive::vector(const std::string& name, FrozenTensor& value, std::int64_t d) {
+  if (!loads()) {
+    if (value.defined()) to_->put(name, value.read());
+    return;
+  }
+  if (!ok()) return;
+  value = FrozenTensor();
+  if (!has(name)) return;
+  const auto read = from_->flat_tensor(name, d);
+  if (!read) return fail(read.error());
+  value = FrozenTensor::copy_of(*read);
+}
+
+bool Archive::has(const std::string& name) const {
+  if (!loads()) return true;
+  const auto& entries = from_->entries();
+  if (entries.count(name) > 0) return true;
+  const std::string start = name + ".";
+  const auto part = entries.lower_bound(start);
+  return part != entries.end() && part->first.compare(0, start.size(), start) == 0;
+}
+
+void Archive::require(bool holds, const std::string& name, const std::string& what) {
+  if (!holds) fail(damaged_entry(name, what));
+}
+
+}  // namespace grapevine

@@ -1,0 +1,132 @@
+// Archive: the fields of a role's or part's state, listed once. The same list saves them to a
+// checkpoint and loads them from one, every value checked.
+//
+//   void Ledger::fields(Archive& a) {
+//     a.whole("rounds", rounds_, 0, kMost);
+//     a.vector("sum", sum_, d_);
+//   }
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "algorithms/state_dict.hpp"
+#include "messages/expected.hpp"
+#include "messages/frozen_tensor.hpp"
+
+namespace grapevine {
+
+// Not thread-safe. Loading keeps the first error; what is read after it stays as it was. After an
+// error the object that was loaded must not be used.
+class Archive {
+ public:
+  // Both outlive the archive.
+  static Archive saver(StateDict& to) { return {&to, nullptr}; }
+  static Archive loader(const StateDict& from) { return {nullptr, &from}; }
+
+  bool loads() const { return from_ != nullptr; }
+  bool ok() const { return !error_.has_value(); }
+  Expected<void> result() const { return error_ ? Expected<void>(*error_) : Expected<void>(); }
+
+  // A whole number or enumerator in [least, most].
+  template <class Whole>
+  void whole(const std::string& name, Whole& value, std::int64_t least, std::int64_t most) {
+    std::int64_t number = static_cast<std::int64_t>(value);
+    read_or_write(name, number, least, most);
+    if (loads() && ok()) value = static_cast<Whole>(number);
+  }
+  // The last enumerator of a list that begins with 0.
+  template <class Enum>
+  void one_of(const std::string& name, Enum& value, Enum last) {
+    whole(name, value, 0, static_cast<std::int64_t>(last));
+  }
+  void flag(const std::string& name, bool& value) { whole(name, value, 0, 1); }
+  // Finite.
+  void number(const std::string& name, double& value);
+  // Whole numbers in [least, most].
+  template <class Whole>
+  void list(const std::string& name, std::vector<Whole>& values, std::int64_t least,
+            std::int64_t most) {
+    std::vector<std::int64_t> numbers(values.begin(), values.end());
+    read_or_write(name, numbers, least, most);
+    if (loads() && ok()) values.assign(numbers.begin(), numbers.end());
+  }
+  // [d] float32, or undefined. A saved at::Tensor is a copy, a FrozenTensor is shared.
+  void vector(const std::string& name, at::Tensor& value, std::int64_t d);
+  void vector(const std::string& name, FrozenTensor& value, std::int64_t d);
+
+  // A part, whose fields(Archive&, context…) lists its own state; under "<name>.".
+  template <class Part, class... Context>
+  void part(const std::string& name, Part& part, Context&&... context) {
+    nested(name, [&](Archive& inner) { part.fields(inner, std::forward<Context>(context)...); });
+  }
+  // Elements of one kind: visit(inner, element) lists the fields of each; under "<name>.<i>.".
+  template <class Element, class Visit>
+  void items(const std::string& name, std::vector<Element>& elements, Visit visit) {
+    auto count = static_cast<std::int64_t>(elements.size());
+    whole(name + ".count", count, 0, kMostItems);
+    if (loads() && ok()) elements.clear();
+    for (std::int64_t i = 0; ok() && i < count; ++i) {
+      if (loads()) elements.emplace_back();  // one by one: the number may be damaged
+      const auto at = static_cast<std::size_t>(i);
+      nested(name + "." + std::to_string(i), [&](Archive& inner) { visit(inner, elements[at]); });
+    }
+  }
+  // Fields that a function lists, under "<name>.".
+  template <class Visit>
+  void nested(const std::string& name, Visit visit) {
+    if (!ok()) return;
+    StateDict inner_state = loads() ? from_->under(name) : StateDict();
+    Archive inner = loads() ? loader(inner_state) : saver(inner_state);
+    visit(inner);
+    if (!inner.ok())
+      error_ = inner.error_;
+    else if (!loads())
+      to_->put_all(name, inner_state);
+  }
+
+  // Whether the saved state has the entry, or a part of that name; true where it is saved.
+  bool has(const std::string& name) const;
+  // Of what was loaded: `what` follows "entry '<name>' of the saved state".
+  void require(bool holds, const std::string& name, const std::string& what);
+  void fail(Error error) {
+    if (loads() && ok()) error_ = std::move(error);
+  }
+
+ private:
+  static constexpr std::int64_t kMostItems = std::int64_t{1} << 32;
+
+  Archive(StateDict* to, const StateDict* from) : to_(to), from_(from) {}
+  void read_or_write(const std::string& name, std::int64_t& value, std::int64_t least,
+                     std::int64_t most);
+  void read_or_write(const std::string& name, std::vector<std::int64_t>& values, std::int64_t least,
+                     std::int64_t most);
+
+  StateDict* to_;
+  const StateDict* from_;
+  std::optional<Error> error_;
+};
+
+// The state of an object with fields(Archive&, context…).
+template <class Part, class... Context>
+StateDict save_state(const Part& part, Context&&... context) {
+  StateDict state;
+  Archive archive = Archive::saver(state);
+  // A saver writes to the state alone.
+  const_cast<Part&>(part).fields(archive, std::forward<Context>(context)...);
+  return state;
+}
+
+template <class Part, class... Context>
+Expected<void> load_state(Part& part, const StateDict& state, Context&&... context) {
+  Archive archive = Archive::loader(state);
+  part.fields(archive, std::forward<Context>(context)...);
+  return archive.result();
+}
+
+}  // namespace grapevine

@@ -1,0 +1,204 @@
+#include "apps/wiring/wiring_command.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+#include <nlohmann/json.hpp>
+
+#include "algorithms/wiring/role_type.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
+#include "algorithms/wiring/wiring.hpp"
+#include "apps/console/verb_options.hpp"
+#include "apps/wiring/wiring_drawing.hpp"
+#include "messages/text/names.hpp"
+
+namespace grapevine {
+namespace {
+
+using nlohmann::ordered_json;
+
+// A wiring, and where its keys come from.
+struct NamedWiring {
+  std::string title;   // of the preset, or the file
+  std::string paper;   // of the preset; empty: none
+  std::string preset;  // the base of the keys; empty: none
+  std::string file;    // empty: none
+  Wiring wiring;
+  Wiring of_preset;
+
+  std::string source_of(const ResolvedKey& key) const {
+    if (!key.given) return "default";
+    const auto base = of_preset.keys().find(key.key);
+    const bool inherited = base != of_preset.keys().end() && base->second == key.value;
+    return file.empty() || inherited ? "preset " + preset : file;
+  }
+};
+
+bool is_preset(const std::string& name) {
+  return std::any_of(presets().begin(), presets().end(),
+                     [&](const Preset& preset) { return preset.name == name; });
+}
+
+NamedWiring of_preset(const Preset& preset) {
+  return {preset.title, preset.paper, preset.name, "", preset.wiring, preset.wiring};
+}
+
+// A wiring file, or a job file, whose algorithm is then the base.
+Expected<NamedWiring> read_wiring_file(const std::string& path) {
+  const auto text = read_toml_file(path, "a preset's name, or a TOML file with a table [wiring]");
+  if (!text) return text.error();
+  const auto own = Wiring::parse_toml(*text, path);
+  if (!own) return own.error();
+  NamedWiring named;
+  if (const auto algorithm = toml::parse(*text)["algorithm"].value<std::string>()) {
+    const auto preset = find_preset(*algorithm);
+    if (!preset) return bad_input(path + ": " + preset.error().message);
+    named = of_preset(*preset);
+  }
+  named.file = path;
+  if (own->keys().empty() && named.preset.empty())
+    return bad_input(path + ": has neither a table [wiring] nor an algorithm: give one of them");
+  for (const auto& [key, value] : own->keys())
+    if (auto set = named.wiring.set(key, value); !set) return set.error();
+  return named;
+}
+
+Expected<NamedWiring> find_wiring(const std::string& name) {
+  std::error_code none;
+  const bool looks_like_a_file = name.find('/') != std::string::npos ||
+                                 std::filesystem::path(name).extension() == ".toml" ||
+                                 std::filesystem::exists(name, none);
+  if (!is_preset(name) && looks_like_a_file) return read_wiring_file(name);
+  const auto preset = find_preset(name);
+  if (!preset) return bad_input(preset.error().message + "; or give a TOML file");
+  return of_preset(*preset);
+}
+
+// Whether the parts fit this number of ranks, with the default optimizer where the wiring allows.
+Expected<void> check_ranks(const Plan& plan, std::int32_t ranks) {
+  OptimizerConfig optimizer;
+  optimizer.momentum = plan.role->uses_momentum(plan) ? 0.9 : 0;
+  const auto parts = make_parts(plan, Horizon{1, 1}, *LrSchedule::make({}), optimizer, ranks);
+  return parts ? Expected<void>{} : parts.error();
+}
+
+// A comment in front of the table, and one behind each value.
+void print_toml(const NamedWiring& named, const Resolved& resolved, std::ostream& out) {
+  if (!named.preset.empty())
+    out << "# " << named.preset << ": " << named.title << "\n# " << named.paper << "\n";
+  std::vector<std::pair<std::string, std::string>> rows;
+  std::size_t width = 0;
+  for (const ResolvedKey& key : resolved.keys) {
+    // A default that depends on the run has no value to write down.
+    std::string row = key.value.empty() ? "# " + key.key : toml_line(key.key, key.value);
+    width = std::max(width, row.size());
+    rows.emplace_back(std::move(row), named.source_of(key) + ": " + key.explanation);
+  }
+  out << "[wiring]\n";
+  for (const auto& [row, comment] : rows) out << fmt::format("{:<{}}  # {}\n", row, width, comment);
+}
+
+void print_json(const NamedWiring& named, const Resolved& resolved, std::ostream& out) {
+  ordered_json object;
+  object["name"] = named.preset;
+  object["title"] = named.title;
+  object["paper"] = named.paper;
+  object["file"] = named.file;
+  for (const ResolvedKey& key : resolved.keys)
+    object["keys"][key.key] = {
+        {"value", key.value}, {"source", named.source_of(key)}, {"explanation", key.explanation}};
+  out << object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+}
+
+class WiringCommand final : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("action", action_, "list, show or check")->required();
+    app.add_option("name", name_, "a preset, or a TOML file with a table [wiring]");
+    ranks_option_ = add_option(app, "ranks", ranks_, "number of ranks that it has to fit");
+    add_switch(app, "json", json_, "print one JSON object");
+    add_switch(app, "dot", dot_, "show: print a Graphviz drawing of actors and messages");
+    app.footer(
+        "list                presets with their papers\n"
+        "show NAME|FILE      all keys that count, with their values and where these come from\n"
+        "check FILE          exit code 0, or 2 and the reason");
+  }
+
+  Expected<void> run(Console& console) override {
+    if (action_ == "list") return list(console.out);
+    if (action_ != "show" && action_ != "check")
+      return unknown_name("action", action_, {"list", "show", "check"});
+    if (name_.empty())
+      return bad_input("wiring " + action_ + ": which one? Give a preset or a TOML file");
+    if (dot_ && (json_ || action_ != "show"))
+      return bad_input("--dot goes with show, and not with --json");
+    const auto named = find_wiring(name_);
+    if (!named) return named.error();
+    const auto resolved = resolve_keys(named->wiring);
+    if (!resolved)
+      return named->file.empty()
+                 ? resolved.error()
+                 : Error{resolved.error().code, named->file + ": " + resolved.error().message};
+    return dot_ ? draw(*named, resolved->plan, console.out) : print(*named, *resolved, console.out);
+  }
+
+ private:
+  Expected<void> list(std::ostream& out) const {
+    if (!name_.empty() || dot_) return bad_input("wiring list takes --json alone");
+    if (json_) {
+      auto all = ordered_json::array();
+      for (const Preset& preset : presets())
+        all.push_back({{"name", preset.name},
+                       {"title", preset.title},
+                       {"paper", preset.paper},
+                       {"wiring", preset.wiring.keys()}});
+      out << all.dump() << '\n';
+      return {};
+    }
+    std::size_t name_width = 0, title_width = 0;
+    for (const Preset& preset : presets()) {
+      name_width = std::max(name_width, preset.name.size());
+      title_width = std::max(title_width, preset.title.size());
+    }
+    for (const Preset& preset : presets())
+      out << fmt::format("{:<{}}  {:<{}}  {}\n", preset.name, name_width, preset.title, title_width,
+                         preset.paper);
+    return {};
+  }
+
+  Expected<void> print(const NamedWiring& named, const Resolved& resolved,
+                       std::ostream& out) const {
+    if (ranks_option_->count() > 0)
+      if (auto fits = check_ranks(resolved.plan, ranks_); !fits) return fits;
+    if (json_)
+      print_json(named, resolved, out);
+    else if (action_ == "show")
+      print_toml(named, resolved, out);
+    else
+      out << name_ << ": valid, exchange = '" << resolved.plan.role->name << "'\n";
+    return {};
+  }
+
+  Expected<void> draw(const NamedWiring& named, const Plan& plan, std::ostream& out) const {
+    return draw_wiring(plan, ranks_, named.preset.empty() ? named.file : named.preset, out);
+  }
+
+  std::string action_;
+  std::string name_;
+  std::int32_t ranks_ = 4;
+  CLI::Option* ranks_option_ = nullptr;
+  bool json_ = false;
+  bool dot_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_wiring_command() { return std::make_unique<WiringCommand>(); }
+
+}  // namespace grapevine

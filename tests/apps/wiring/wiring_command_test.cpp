@@ -1,0 +1,155 @@
+#include "apps/wiring/wiring_command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "algorithms/wiring/wiring.hpp"
+
+namespace grapevine {
+namespace wiring_command_test {
+
+struct Outcome {
+  Expected<void> result;
+  std::string out;
+};
+
+Outcome run(const std::string& arguments) {
+  CLI::App app;
+  const auto command = make_wiring_command();
+  command->declare(app);
+  app.parse(arguments);
+  std::ostringstream out, err;
+  Console console{out, err};
+  Expected<void> result = command->run(console);
+  EXPECT_EQ(err.str(), "");
+  return {std::move(result), out.str()};
+}
+
+std::string output(const std::string& arguments) {
+  Outcome outcome = run(arguments);
+  EXPECT_TRUE(outcome.result.ok()) << arguments << ": " << outcome.result.error().message;
+  return outcome.out;
+}
+
+std::string refusal(const std::string& arguments) {
+  const Outcome outcome = run(arguments);
+  EXPECT_FALSE(outcome.result.ok()) << arguments << ": " << outcome.out;
+  return outcome.result.ok() ? "" : outcome.result.error().message;
+}
+
+std::string write(const std::string& name, const std::string& text) {
+  const std::string path = (std::filesystem::path(testing::TempDir()) / name).string();
+  std::ofstream(path) << text;
+  return path;
+}
+
+std::map<std::string, std::string> values_of(const Resolved& resolved) {
+  std::map<std::string, std::string> values;
+  for (const ResolvedKey& key : resolved.keys) values[key.key] = key.value;
+  return values;
+}
+
+TEST(WiringCommand, ListsEveryPresetWithItsPaper) {
+  const std::string table = output("list");
+  for (const Preset& preset : presets())
+    for (const std::string& text : {preset.name, preset.title, preset.paper})
+      EXPECT_NE(table.find(text), std::string::npos) << text;
+  const auto objects = nlohmann::json::parse(output("list --json"));
+  ASSERT_EQ(objects.size(), presets().size());
+  EXPECT_EQ(objects[0]["name"], presets()[0].name);
+  EXPECT_EQ(objects[0]["wiring"]["exchange"], presets()[0].wiring.keys().at("exchange"));
+}
+
+// What show prints is a wiring again, with the same value of each key.
+TEST(WiringCommand, ShownPresetsAreTheSameWiring) {
+  for (const Preset& preset : presets()) {
+    const std::string toml = output("show " + preset.name);
+    const auto read = Wiring::parse_toml(toml, preset.name);
+    ASSERT_TRUE(read.ok()) << read.error().message << "\n" << toml;
+    const auto again = resolve_keys(*read), first = resolve_keys(preset.wiring);
+    ASSERT_TRUE(first.ok());
+    ASSERT_TRUE(again.ok()) << preset.name << ": " << again.error().message << "\n" << toml;
+    EXPECT_EQ(values_of(*again), values_of(*first)) << preset.name;
+    EXPECT_EQ(output("check " + write(preset.name + ".toml", toml) + " --ranks 4"),
+              testing::TempDir() + preset.name + ".toml: valid, exchange = '" +
+                  preset.wiring.keys().at("exchange") + "'\n");
+  }
+}
+
+TEST(WiringCommand, SaysWhereEachValueComesFrom) {
+  const std::string path =
+      write("job.toml", "algorithm = \"osgp\"\n[wiring]\nstaleness = 2\npeers = 2\n");
+  const auto shown = nlohmann::json::parse(output("show " + path + " --json"));
+  EXPECT_EQ(shown["keys"]["overlap"]["source"], "preset osgp");
+  EXPECT_EQ(shown["keys"]["staleness"]["source"], path);
+  EXPECT_EQ(shown["keys"]["staleness"]["value"], "2");
+  EXPECT_EQ(shown["keys"]["update"]["source"], "default");
+  const std::string toml = output("show osgp");
+  EXPECT_TRUE(std::regex_search(toml, std::regex("overlap = true +# preset osgp: "))) << toml;
+  EXPECT_TRUE(std::regex_search(toml, std::regex("update = .before. +# default: "))) << toml;
+  EXPECT_NE(output("show eager-quorum").find("# quorum "), std::string::npos);
+}
+
+TEST(WiringCommand, RefusesWhatIsNoWiring) {
+  EXPECT_NE(refusal("shw osgp").find("did you mean 'show'?"), std::string::npos);
+  EXPECT_NE(refusal("show").find("which one?"), std::string::npos);
+  EXPECT_NE(refusal("show ogsp").find("did you mean 'osgp'?"), std::string::npos);
+  EXPECT_NE(refusal("list osgp").find("--json alone"), std::string::npos);
+  EXPECT_NE(refusal("check osgp --dot").find("--dot"), std::string::npos);
+  EXPECT_NE(refusal("check /no/such.toml").find("/no/such.toml"), std::string::npos);
+  EXPECT_NE(refusal("check " + write("none.toml", "steps = 3\n")).find("neither"),
+            std::string::npos);
+  const std::string bad = write("bad.toml", "[wiring]\nexchange = \"gossip\"\nquorum = 2\n");
+  EXPECT_EQ(refusal("check " + bad),
+            bad +
+                ": wiring.quorum = '2' does not fit exchange = 'gossip': it belongs to partial, "
+                "choose exchange = 'partial'");
+  EXPECT_NE(
+      refusal("check " + write("key.toml", "[wiring]\ntopolgy = \"ring\"\n")).find("key.toml:2"),
+      std::string::npos);
+  const std::string cube =
+      write("cube.toml", "[wiring]\nexchange = \"gossip\"\ntopology = \"hypercube\"\n");
+  EXPECT_EQ(output("check " + cube), cube + ": valid, exchange = 'gossip'\n");
+  EXPECT_NE(refusal("check " + cube + " --ranks 6").find("power of two"), std::string::npos);
+  EXPECT_NE(refusal("show osgp --dot --ranks 0").find("1..64"), std::string::npos);
+  EXPECT_NE(refusal("show osgp --dot --ranks 1000").find("1..64"), std::string::npos);
+}
+
+std::ptrdiff_t count(const std::string& text, const std::string& pattern) {
+  const std::regex regex(pattern);
+  return std::distance(std::sregex_iterator(text.begin(), text.end(), regex), {});
+}
+
+// The shipped roles send what is drawn.
+TEST(WiringCommand, DrawsTheActorsAndTheMessagesOfOneExchange) {
+  const std::string osgp = output("show osgp --dot --ranks 4");
+  EXPECT_EQ(count(osgp, "label=\"GpuWorker\""), 4);
+  EXPECT_EQ(count(osgp, "peer(\\d) -> peer(\\d) \\[label=\"Share"), 4);
+  EXPECT_EQ(count(osgp, "-> peer\\d \\[label=\"Gradient\""), 4);
+  EXPECT_NE(osgp.find("peer0 -> peer1 [label=\"Share"), std::string::npos) << osgp;
+
+  const std::string gem = output("show gem --dot --ranks 3");
+  EXPECT_EQ(count(gem, "label=\"GpuWorker\""), 3);
+  for (const char* message : {"Ask", "Grant", "Commit", "Receipt"})
+    EXPECT_EQ(count(gem, "-> peer\\d \\[label=\"" + std::string(message)), 3) << message;
+}
+
+TEST(WiringCommand, DrawsEveryPreset) {
+  for (const Preset& preset : presets()) {
+    const std::string dot = output("show " + preset.name + " --dot --ranks 4");
+    EXPECT_EQ(dot.rfind("digraph wiring {", 0), 0U) << preset.name;
+    EXPECT_GE(count(dot, "peer\\d -> peer\\d "), 2) << preset.name << "\n" << dot;
+    EXPECT_EQ(count(dot, "\\{"), count(dot, "\\}")) << preset.name;
+  }
+}
+
+}  // namespace wiring_command_test
+}  // namespace grapevine
