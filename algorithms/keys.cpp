@@ -45,6 +45,22 @@ std::string listing(const std::vector<std::string>& names) {
   return text;
 }
 
+// Notes that `role` has the default `fallback` too, and writes all of them down for people.
+void add_fallback(KeyInfo& key, const std::string& fallback, const std::string& role) {
+  auto& all = key.fallbacks;
+  auto same = std::find_if(all.begin(), all.end(),
+                           [&](const auto& known) { return known.first == fallback; });
+  if (same == all.end()) same = all.insert(all.end(), {fallback, {}});
+  if (std::find(same->second.begin(), same->second.end(), role) == same->second.end())
+    same->second.push_back(role);
+  key.fallback = all.size() == 1 ? fallback : "";
+  for (std::size_t i = 0; all.size() > 1 && i < all.size(); ++i) {
+    std::string roles;
+    for (const std::string& name : all[i].second) roles += (roles.empty() ? "" : ", ") + name;
+    key.fallback += (i == 0 ? "" : ", ") + all[i].first + " (" + roles + ")";
+  }
+}
+
 std::string value_in(const std::vector<ResolvedKey>& resolved, const std::string& key) {
   for (const ResolvedKey& entry : resolved)
     if (entry.key == key) return entry.value;
@@ -80,7 +96,7 @@ bool KeyReader::flag(const std::string& key, bool fallback, const std::string& e
 std::int64_t KeyReader::whole(const std::string& key, std::int64_t fallback, std::int64_t least,
                               const std::string& explanation, std::int64_t most) {
   std::string values = "a whole number, at least " + std::to_string(least);
-  if (most < std::numeric_limits<std::int64_t>::max())
+  if (most < std::numeric_limits<std::int32_t>::max())
     values += ", at most " + std::to_string(most);
   // A default outside the range stands for one that depends on the run: the explanation names it.
   const bool fixed = fallback >= least;
@@ -138,10 +154,12 @@ void KeyReader::declare(const std::string& key, const std::string& values,
     return;
   }
   auto entry = std::find_if(listed_.begin(), listed_.end(), same);
+  const std::string role = place_.empty() ? "" : place_.front().second;
   if (entry == listed_.end()) {
-    listed_.push_back({key, values, fallback, explanation, {place_}});
-    return;
+    listed_.push_back({key, values, "", explanation, {}, {place_}});
+    return add_fallback(listed_.back(), fallback, role);
   }
+  add_fallback(*entry, fallback, role);
   // Explanations that differ by role name it.
   if (entry->explanation.find(explanation) == std::string::npos) {
     if (entry->explanation.find(entry->places.front().front().second + ": ") != 0)

@@ -22,8 +22,10 @@ using KeyCondition = std::pair<std::string, std::string>;
 struct KeyInfo {
   std::string key;
   std::string values;       // for people: "a | b" or "a whole number, at least 1"
-  std::string fallback;     // the default, as a user would write it; empty: none
+  std::string fallback;     // the default, for people: "0 (gossip), 10 (partial)"; empty: none
   std::string explanation;  // one line
+  // The defaults, each with the roles that have it.
+  std::vector<std::pair<std::string, std::vector<std::string>>> fallbacks;
   // Where the key counts: for each place its conditions, the outermost first.
   std::vector<std::vector<KeyCondition>> places;
 };

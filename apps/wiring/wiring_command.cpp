@@ -16,6 +16,7 @@
 #include "algorithms/wiring/wiring.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/wiring/wiring_drawing.hpp"
+#include "apps/wiring/wiring_tables.hpp"
 #include "messages/text/names.hpp"
 
 namespace grapevine {
@@ -100,6 +101,7 @@ void print_toml(const NamedWiring& named, const Resolved& resolved, std::ostream
     width = std::max(width, row.size());
     rows.emplace_back(std::move(row), named.source_of(key) + ": " + key.explanation);
   }
+  if (!named.preset.empty()) out << toml_line("algorithm", named.preset) << "\n";
   out << "[wiring]\n";
   for (const auto& [row, comment] : rows) out << fmt::format("{:<{}}  # {}\n", row, width, comment);
 }
@@ -119,21 +121,24 @@ void print_json(const NamedWiring& named, const Resolved& resolved, std::ostream
 class WiringCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("action", action_, "list, show or check")->required();
+    app.add_option("action", action_, "list, keys, show or check")->required();
     app.add_option("name", name_, "a preset, or a TOML file with a table [wiring]");
     ranks_option_ = add_option(app, "ranks", ranks_, "number of ranks that it has to fit");
     add_switch(app, "json", json_, "print one JSON object");
     add_switch(app, "dot", dot_, "show: print a Graphviz drawing of actors and messages");
+    add_switch(app, "markdown", markdown_, "list, keys: print a table of the documentation");
     app.footer(
+        "keys                all keys, with their values and where they count\n"
         "list                presets with their papers\n"
         "show NAME|FILE      all keys that count, with their values and where these come from\n"
         "check FILE          exit code 0, or 2 and the reason");
   }
 
   Expected<void> run(Console& console) override {
-    if (action_ == "list") return list(console.out);
+    if (action_ == "list" || action_ == "keys") return list(console.out);
     if (action_ != "show" && action_ != "check")
-      return unknown_name("action", action_, {"list", "show", "check"});
+      return unknown_name("action", action_, {"list", "keys", "show", "check"});
+    if (markdown_) return bad_input("--markdown goes with list and keys");
     if (name_.empty())
       return bad_input("wiring " + action_ + ": which one? Give a preset or a TOML file");
     if (dot_ && (json_ || action_ != "show"))
@@ -150,25 +155,12 @@ class WiringCommand final : public Command {
 
  private:
   Expected<void> list(std::ostream& out) const {
-    if (!name_.empty() || dot_) return bad_input("wiring list takes --json alone");
-    if (json_) {
-      auto all = ordered_json::array();
-      for (const Preset& preset : presets())
-        all.push_back({{"name", preset.name},
-                       {"title", preset.title},
-                       {"paper", preset.paper},
-                       {"wiring", preset.wiring.keys()}});
-      out << all.dump() << '\n';
-      return {};
-    }
-    std::size_t name_width = 0, title_width = 0;
-    for (const Preset& preset : presets()) {
-      name_width = std::max(name_width, preset.name.size());
-      title_width = std::max(title_width, preset.title.size());
-    }
-    for (const Preset& preset : presets())
-      out << fmt::format("{:<{}}  {:<{}}  {}\n", preset.name, name_width, preset.title, title_width,
-                         preset.paper);
+    if (!name_.empty() || dot_ || (json_ && markdown_))
+      return bad_input("wiring " + action_ + " takes --json or --markdown alone");
+    const TableFormat format = json_       ? TableFormat::json
+                               : markdown_ ? TableFormat::markdown
+                                           : TableFormat::text;
+    action_ == "keys" ? print_keys(format, out) : print_presets(format, out);
     return {};
   }
 
@@ -195,6 +187,7 @@ class WiringCommand final : public Command {
   CLI::Option* ranks_option_ = nullptr;
   bool json_ = false;
   bool dot_ = false;
+  bool markdown_ = false;
 };
 
 }  // namespace

@@ -6,7 +6,8 @@
 
 namespace grapevine {
 
-// wiring list | show NAME|FILE | check FILE. Errors (bad_input): those of resolve and make_parts.
+// wiring list | keys | show NAME|FILE | check FILE. Errors (bad_input): those of resolve and
+// make_parts.
 std::unique_ptr<Command> make_wiring_command();
 
 }  // namespace grapevine

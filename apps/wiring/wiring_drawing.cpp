@@ -93,13 +93,14 @@ void print_actors(const SharedParts& parts, std::int32_t workers, std::ostream& 
   }
 }
 
+// The arrows leave the ranks side by side.
 void print_arrows(const Arrows& arrows, std::ostream& out) {
   for (const auto& [key, arrow] : arrows) {
     const auto& [from, to, type] = key;
     const std::string count =
         arrow.messages == 1 ? std::string() : fmt::format(" ×{}", arrow.messages);
-    out << fmt::format("  {} -> {} [label=\"{}{}\\n{} B\"]\n", peer_node(from), peer_node(to), type,
-                       count, arrow.bytes);
+    out << fmt::format("  {} -> {} [label=\"{}{}\\n{} B\" constraint=false]\n", peer_node(from),
+                       peer_node(to), type, count, arrow.bytes);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -98,11 +99,44 @@ TEST(WiringCommand, SaysWhereEachValueComesFrom) {
   EXPECT_NE(output("show eager-quorum").find("# quorum "), std::string::npos);
 }
 
+// The text of the document between "<!-- NAME -->" and "<!-- end of NAME -->".
+std::string table_in_document(const std::string& name) {
+  std::ifstream file(GRAPEVINE_SOURCE_DIR "/docs/composition.md");
+  std::ostringstream text;
+  text << file.rdbuf();
+  const std::string all = text.str(), begin = "<!-- " + name + " -->\n",
+                    end = "<!-- end of " + name + " -->";
+  const auto from = all.find(begin), to = all.find(end);
+  EXPECT_NE(from, std::string::npos) << begin;
+  EXPECT_NE(to, std::string::npos) << end;
+  return from == std::string::npos ? "" : all.substr(from + begin.size(), to - from - begin.size());
+}
+
+TEST(WiringCommand, TheDocumentsTablesAreThoseOfTheProgram) {
+  EXPECT_EQ(table_in_document("keys"), output("keys --markdown")) << "run scripts/docs-tables";
+  EXPECT_EQ(table_in_document("presets"), output("list --markdown")) << "run scripts/docs-tables";
+}
+
+TEST(WiringCommand, ListsEveryKeyOnce) {
+  const auto keys = nlohmann::json::parse(output("keys --json"));
+  ASSERT_EQ(keys.size(), wiring_keys().size());
+  std::set<std::string> names;
+  for (const auto& key : keys) {
+    EXPECT_TRUE(names.insert(key["key"]).second) << key;
+    EXPECT_NE(key["values"], "") << key;
+    EXPECT_NE(key["explanation"], "") << key;
+  }
+  EXPECT_EQ(keys[0]["key"], "exchange");
+  EXPECT_EQ(keys[0]["counts_where"], "");
+  EXPECT_NE(output("keys").find("counts with exchange: partial; activation: quorum"),
+            std::string::npos);
+}
+
 TEST(WiringCommand, RefusesWhatIsNoWiring) {
   EXPECT_NE(refusal("shw osgp").find("did you mean 'show'?"), std::string::npos);
   EXPECT_NE(refusal("show").find("which one?"), std::string::npos);
   EXPECT_NE(refusal("show ogsp").find("did you mean 'osgp'?"), std::string::npos);
-  EXPECT_NE(refusal("list osgp").find("--json alone"), std::string::npos);
+  EXPECT_NE(refusal("list osgp").find("--json or --markdown alone"), std::string::npos);
   EXPECT_NE(refusal("check osgp --dot").find("--dot"), std::string::npos);
   EXPECT_NE(refusal("check /no/such.toml").find("/no/such.toml"), std::string::npos);
   EXPECT_NE(refusal("check " + write("none.toml", "steps = 3\n")).find("neither"),
