@@ -30,7 +30,7 @@ Expected<GroupSchedule> GroupSchedule::make(std::int32_t ranks, std::int32_t siz
                                             std::uint64_t seed) {
   if (size > ranks)
     return bad_input("wiring.group_size = " + std::to_string(size) + " of " +
-                     std::to_string(ranks) + " ranks: expected at most as many");
+                     std::to_string(ranks) + " ranks: choose at most as many");
   return GroupSchedule(ranks, size > 0 ? size : usual_size(ranks), seed);
 }
 

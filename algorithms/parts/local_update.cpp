@@ -1,8 +1,13 @@
 #include "algorithms/parts/local_update.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
+
+#include <ATen/ATen.h>
+
+#include "algorithms/kernels/kernels.hpp"
 
 namespace grapevine {
 
@@ -36,16 +41,120 @@ void read_outer(KeyReader& keys, LocalUpdateSettings& local) {
   });
 }
 
-ClipSettings read_clip(KeyReader& keys) {
+ClipSettings read_clip(KeyReader& keys, bool sums) {
   ClipSettings clip;
   const double most = std::numeric_limits<double>::max();
-  clip.norm = keys.number("clip", 0, {0, most, true}, "the largest L2 norm of the gradient");
+  clip.norm = keys.number("clip", 0, {0, most, true}, "the largest L2 norm of a gradient");
+  if (!sums) return clip;
   keys.only_where("clip_at", keys.has("clip"), "a wiring without clip: give clip a norm");
   if (keys.lists() || keys.has("clip"))
-    clip.at_sum = keys.choice<bool>("clip_at", "sum", {{"sum", true}, {"local", false}},
-                                    "clip the mean of all ranks, or each rank's own to "
-                                    "1/sqrt(ranks) of the norm");
+    clip.at = keys.choice<ClipSettings::At>(
+        "clip_at", "sum", {{"sum", ClipSettings::At::mean}, {"local", ClipSettings::At::own_part}},
+        "clip the mean of all ranks, or each rank's own to 1/sqrt(ranks) of the norm");
   return clip;
+}
+
+namespace {
+
+std::unique_ptr<Optimizer> make_outer(const LocalUpdateSettings& settings) {
+  if (!settings.outer) return nullptr;
+  OptimizerConfig config;
+  config.momentum = settings.outer_momentum;
+  config.nesterov = settings.outer_momentum > 0;
+  return *make_optimizer(config);
+}
+
+}  // namespace
+
+LocalUpdate::LocalUpdate(const LocalUpdateSettings& settings, const Horizon& horizon,
+                         const LrSchedule& lr, std::int32_t ranks,
+                         std::unique_ptr<Optimizer> optimizer)
+    : settings_(settings),
+      horizon_(horizon),
+      lr_(lr),
+      ranks_(ranks),
+      optimizer_(std::move(optimizer)),
+      outer_(make_outer(settings)) {}
+
+bool LocalUpdate::exchange_due(Step steps) const {
+  return steps % settings_.local_steps == 0 || steps >= horizon_.steps;
+}
+
+at::Tensor LocalUpdate::step(ModelState& model, at::Tensor g, double epoch, BufferPool& pool,
+                             double kept) {
+  if (settings_.pack == Pack::difference && !anchor_.defined()) anchor_ = model.x;
+  clip_own(g);
+  update(model, g, epoch, pool, kept);
+  return g;
+}
+
+at::Tensor LocalUpdate::step_along_mean(ModelState& model, at::Tensor mean, double epoch,
+                                        BufferPool& pool) {
+  if (settings_.clip.clips_mean()) kernels::clip(mean, settings_.clip.norm);
+  update(model, mean, epoch, pool, 1);
+  return mean;
+}
+
+void LocalUpdate::update(ModelState& model, at::Tensor& g, double epoch, BufferPool& pool,
+                         double kept) {
+  model.lr = lr_.at(epoch);
+  update_frozen(model.x, pool, [&](at::Tensor& out, const at::Tensor& x) {
+    optimizer_->step_into(out, x, g, model.lr, kept, model.w);
+  });
+  model.w *= kept;
+}
+
+void LocalUpdate::clip_own(at::Tensor& g) const {
+  const ClipSettings& clip = settings_.clip;
+  if (clip.norm == 0 || clip.at == ClipSettings::At::mean) return;
+  kernels::clip(g, clip.at == ClipSettings::At::own ? clip.norm : clip.norm / std::sqrt(ranks_));
+}
+
+at::Tensor LocalUpdate::packed(const ModelState& model) const {
+  if (settings_.pack == Pack::model) return model.x.read().clone();
+  at::Tensor difference = at::empty_like(model.x.read());
+  kernels::subtract_into(difference, anchor_.read(), model.x.read());
+  return difference;
+}
+
+at::Tensor LocalUpdate::take_mean(ModelState& model, at::Tensor mean, double epoch) {
+  if (settings_.pack == Pack::model) {
+    model.x = FrozenTensor::freeze(std::move(mean));
+    return {};
+  }
+  const bool gradient = settings_.pack == Pack::gradient;
+  if (gradient && settings_.clip.clips_mean()) kernels::clip(mean, settings_.clip.norm);
+  if (gradient) model.lr = lr_.at(epoch);
+  if (!gradient) model.x = std::move(anchor_);
+  at::Tensor x = std::move(model.x).thaw();
+  if (gradient)
+    optimizer_->step(x, mean, model.lr);
+  else if (outer_)
+    outer_->step(x, mean, settings_.outer_lr);
+  else
+    kernels::subtract_into(x, x, mean);
+  model.x = FrozenTensor::freeze(std::move(x));
+  if (!gradient) anchor_ = model.x;
+  return mean;
+}
+
+void LocalUpdate::save_into(StateDict& state) const {
+  if (anchor_.defined()) state.put("anchor", anchor_.read());
+  if (outer_) state.put_all("outer", outer_->save());
+  state.put_all("optimizer", optimizer_->save());
+}
+
+Expected<void> LocalUpdate::load_from(const StateDict& state, std::int64_t d, bool begun) {
+  anchor_ = FrozenTensor();
+  const bool has_anchor = state.entries().count("anchor") > 0;
+  if (settings_.pack == Pack::difference && (has_anchor || begun)) {
+    const auto anchor = state.flat_tensor("anchor", d);
+    if (!anchor) return anchor.error();
+    anchor_ = FrozenTensor::copy_of(*anchor);
+  }
+  if (outer_)
+    if (auto loaded = outer_->load(state.under("outer"), d); !loaded) return loaded;
+  return optimizer_->load(state.under("optimizer"), d);
 }
 
 }  // namespace grapevine

@@ -1,10 +1,17 @@
-// LocalUpdateSettings: what a rank makes of its gradients between two exchanges, and what it packs.
+// LocalUpdate: what a rank makes of its gradients between two exchanges, and what it packs. A part.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "algorithms/horizon.hpp"
 #include "algorithms/keys.hpp"
+#include "algorithms/parts/buffer_pool.hpp"
+#include "algorithms/parts/optimizer.hpp"
+#include "algorithms/role.hpp"
+#include "algorithms/schedules.hpp"
+#include "algorithms/state_dict.hpp"
 
 namespace grapevine {
 
@@ -13,10 +20,17 @@ enum class Pack { gradient, model, difference };
 
 const char* pack_name(Pack pack);
 
-// Gradient clipping by the L2 norm, for aggregates.
+// Gradient clipping by the L2 norm c (Pascanu et al. 2013).
 struct ClipSettings {
-  double norm = 0;     // c; 0: none
-  bool at_sum = true;  // the mean of all ranks to c; else each rank's own to c / sqrt(P)
+  enum class At {
+    own,       // each rank's own gradient to c
+    own_part,  // each rank's own to c / sqrt(P): of sums (Lin et al. 2018, section 3.1)
+    mean       // the mean of all ranks to c
+  };
+  double norm = 0;  // c; 0: none
+  At at = At::own;
+
+  bool clips_mean() const { return norm > 0 && at == At::mean; }
 };
 
 struct LocalUpdateSettings {
@@ -33,6 +47,56 @@ Pack read_pack(KeyReader& keys, const std::vector<Pack>& packs, const std::strin
 std::int64_t read_local_steps(KeyReader& keys);
 // The optimizer that steps along mean differences.
 void read_outer(KeyReader& keys, LocalUpdateSettings& local);
-ClipSettings read_clip(KeyReader& keys);
+// `sums`: the role adds gradients up, so that their mean can be clipped.
+ClipSettings read_clip(KeyReader& keys, bool sums);
+
+// LocalUpdate: the use of gradients on one rank: steps between two exchanges, what they amount to,
+// and the step along the mean that an exchange gives. Not thread-safe: belongs to one role.
+//
+// Symbols: x the model, g a gradient, u the optimizer's direction, gamma the learning rate, a the
+// anchor (x after the last exchange), D a mean difference, v the outer optimizer's direction.
+//   gradient    packs g;                            x <- x - gamma u(mean)
+//   model       x <- x - gamma u(g);  packs x;      x <- mean
+//   difference  x <- x - gamma u(g);  packs a - x;  a <- a - D, or a - nu v(D);  x <- a
+class LocalUpdate {
+ public:
+  // `ranks`: whose gradients are added up. All references outlive this.
+  LocalUpdate(const LocalUpdateSettings& settings, const Horizon& horizon, const LrSchedule& lr,
+              std::int32_t ranks, std::unique_ptr<Optimizer> optimizer);
+
+  // Whether an exchange follows `steps` steps: each H-th, and the last of the run.
+  bool exchange_due(Step steps) const;
+
+  // x <- (x - gamma u(g)) * kept, w <- w * kept, with g clipped, at `epoch` of training. Sets
+  // model.lr, leaves model.step. Returns the memory of g.
+  at::Tensor step(ModelState& model, at::Tensor g, double epoch, BufferPool& pool, double kept = 1);
+  // The same along the mean of all ranks' gradients, clipped where the mean is.
+  at::Tensor step_along_mean(ModelState& model, at::Tensor mean, double epoch, BufferPool& pool);
+  // g clipped to what one rank may add to a sum.
+  void clip_own(at::Tensor& g) const;
+
+  // Pack::model, Pack::difference: what the steps since the last exchange amount to, [d].
+  at::Tensor packed(const ModelState& model) const;
+  // x, after an exchange whose mean was `mean`, [d]: the same on ranks that had the same x or a.
+  // Returns memory that is free now, or nothing.
+  at::Tensor take_mean(ModelState& model, at::Tensor mean, double epoch);
+
+  // Adds its entries to `state`.
+  void save_into(StateDict& state) const;
+  // For models of d; `begun`: local steps were taken, so that there is an anchor where differences
+  // are packed. Errors (bad_input): entries that are missing or damaged.
+  Expected<void> load_from(const StateDict& state, std::int64_t d, bool begun);
+
+ private:
+  void update(ModelState& model, at::Tensor& g, double epoch, BufferPool& pool, double kept);
+
+  const LocalUpdateSettings& settings_;
+  const Horizon& horizon_;
+  const LrSchedule& lr_;
+  const std::int32_t ranks_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Optimizer> outer_;  // null: the plain difference
+  FrozenTensor anchor_;               // differences; undefined before the first step
+};
 
 }  // namespace grapevine

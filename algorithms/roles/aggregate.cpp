@@ -23,15 +23,9 @@ void read_aggregate(KeyReader& keys, Plan& plan) {
   keys.only_where("compress", !plan.compression.enabled() || local.pack != Pack::model,
                   "pack = 'model': what is not sent would become 0 in the model, choose pack = "
                   "'difference'");
-  keys.where("pack", "gradient", [&] { local.clip = read_clip(keys); });
-}
-
-std::unique_ptr<Optimizer> outer_optimizer(const LocalUpdateSettings& local) {
-  if (!local.outer) return nullptr;
-  OptimizerConfig config;
-  config.momentum = local.outer_momentum;
-  config.nesterov = local.outer_momentum > 0;
-  return *make_optimizer(config);
+  keys.where("pack", "gradient", [&] { local.clip = read_clip(keys, true); });
+  for (const char* pack : {"model", "difference"})
+    keys.where("pack", pack, [&] { local.clip = read_clip(keys, false); });
 }
 
 }  // namespace
@@ -59,8 +53,7 @@ Aggregate::Aggregate(std::shared_ptr<const SharedParts> parts, Rank rank, std::i
       rank_(rank),
       ranks_(ranks),
       model_(model),
-      optimizer_(std::move(optimizer)),
-      outer_(outer_optimizer(parts_->plan.local)),
+      local_(parts_->plan.local, parts_->horizon, parts_->lr, ranks, std::move(optimizer)),
       reduction_(make_reduction(reduction_settings(*parts_), rank, ranks, model.x.numel())) {}
 
 void Aggregate::on_start(Env& env) {
@@ -80,40 +73,20 @@ void Aggregate::begin_step(Env& env) {
 void Aggregate::on_gradient(Env& env, Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   at::Tensor g = std::move(gradient.value).thaw();
-  if (parts_->plan.local.pack == Pack::gradient) return reduce(env, std::move(g));
-  take_local_step(env, std::move(g));
-  if (exchanges_now()) return reduce(env, packed());
+  if (parts_->plan.local.pack == Pack::gradient) {
+    local_.clip_own(g);
+    return reduce(env, std::move(g));
+  }
+  g = local_.step(model_, std::move(g), parts_->horizon.epoch_of(model_.step), pool_);
+  env.recycle(FrozenTensor::freeze(std::move(g)));
+  if (local_.exchange_due(model_.step + 1)) return reduce(env, local_.packed(model_));
   ++held_;
   step_done(env);
   begin_step(env);
 }
 
-bool Aggregate::exchanges_now() const {
-  const Step done = model_.step + 1;
-  return done % parts_->plan.local.local_steps == 0 || done >= parts_->horizon.steps;
-}
-
-// x_i <- x_i - gamma u(g_i).
-void Aggregate::take_local_step(Env& env, at::Tensor gradient) {
-  if (!anchor_.defined() && parts_->plan.local.pack == Pack::difference) anchor_ = model_.x;
-  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
-  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
-    optimizer_->step_into(out, x, gradient, model_.lr, 1);
-  });
-  env.recycle(FrozenTensor::freeze(std::move(gradient)));
-}
-
-at::Tensor Aggregate::packed() const {
-  if (parts_->plan.local.pack == Pack::model) return model_.x.read().clone();
-  at::Tensor difference = at::empty_like(model_.x.read());
-  kernels::subtract_into(difference, anchor_.read(), model_.x.read());
-  return difference;
-}
-
 void Aggregate::reduce(Env& env, at::Tensor packed) {
   phase_ = Phase::reducing;
-  const ClipSettings& clip = parts_->plan.local.clip;
-  if (clip.norm > 0 && !clip.at_sum) kernels::clip(packed, clip.norm / std::sqrt(ranks_));
   send(env, reduction_->start(model_.step, parts_->horizon.epoch_of(model_.step), std::move(packed),
                               env.rng()));
   if (!reduction_->done()) env.record({EventKind::wait_begin, -1, stamp(), model_.step, 0, 0});
@@ -135,9 +108,9 @@ void Aggregate::apply_if_reduced(Env& env) {
     mean.div_(ranks);
   else if (ranks_ > 1)
     mean.mul_(1.0 / ranks);
-  const ClipSettings& clip = parts_->plan.local.clip;
-  if (clip.norm > 0 && clip.at_sum) kernels::clip(mean, clip.norm);
-  apply(env, std::move(mean));
+  at::Tensor free =
+      local_.take_mean(model_, std::move(mean), parts_->horizon.epoch_of(model_.step));
+  if (free.defined()) env.recycle(FrozenTensor::freeze(std::move(free)));
 
   Stamp done = stamp();
   for (done.step -= held_; done.step < model_.step; ++done.step)
@@ -147,27 +120,6 @@ void Aggregate::apply_if_reduced(Env& env) {
   held_ = 0;
   step_done(env);
   begin_step(env);
-}
-
-// The same on every rank: all have the same mean, and the same x or anchor.
-void Aggregate::apply(Env& env, at::Tensor mean) {
-  const Pack pack = parts_->plan.local.pack;
-  if (pack == Pack::model) {
-    model_.x = FrozenTensor::freeze(std::move(mean));
-    return;
-  }
-  if (pack == Pack::gradient) model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
-  if (pack == Pack::difference) model_.x = std::move(anchor_);
-  at::Tensor x = std::move(model_.x).thaw();
-  if (pack == Pack::gradient)
-    optimizer_->step(x, mean, model_.lr);
-  else if (outer_)
-    outer_->step(x, mean, parts_->plan.local.outer_lr);
-  else
-    kernels::subtract_into(x, x, mean);
-  model_.x = FrozenTensor::freeze(std::move(x));
-  if (pack == Pack::difference) anchor_ = model_.x;
-  env.recycle(FrozenTensor::freeze(std::move(mean)));
 }
 
 void Aggregate::step_done(Env& env) {
@@ -195,9 +147,7 @@ StateDict Aggregate::save() const {
   StateDict state;
   state.put("phase", static_cast<std::int64_t>(phase_));
   state.put("held", held_);
-  if (anchor_.defined()) state.put("anchor", anchor_.read());
-  if (outer_) state.put_all("outer", outer_->save());
-  state.put_all("optimizer", optimizer_->save());
+  local_.save_into(state);
   state.put_all("reduction", reduction_->save());
   return state;
 }
@@ -209,10 +159,8 @@ Expected<void> Aggregate::load(const StateDict& state) {
     if (!*field) return field->error();
   phase_ = static_cast<Phase>(*phase);
   held_ = *held;
-  if (auto loaded = load_anchor(state); !loaded) return loaded;
-  if (outer_) {
-    if (auto loaded = outer_->load(state.under("outer"), model_.x.numel()); !loaded) return loaded;
-  }
+  const bool begun = held_ > 0 || phase_ == Phase::reducing;
+  if (auto loaded = local_.load_from(state, model_.x.numel(), begun); !loaded) return loaded;
   if (auto loaded = reduction_->load(state.under("reduction"), model_.step,
                                      parts_->horizon.epoch_of(model_.step));
       !loaded)
@@ -221,18 +169,6 @@ Expected<void> Aggregate::load(const StateDict& state) {
     return bad_input(
         "entries 'phase' and 'reduction' of the saved state do not fit each other: the checkpoint "
         "is damaged, resume from another one");
-  return optimizer_->load(state.under("optimizer"), model_.x.numel());
-}
-
-// Local steps need their anchor.
-Expected<void> Aggregate::load_anchor(const StateDict& state) {
-  anchor_ = FrozenTensor();
-  const bool begun = held_ > 0 || phase_ == Phase::reducing;
-  const bool has_anchor = state.entries().count("anchor") > 0;
-  if (parts_->plan.local.pack != Pack::difference || (!has_anchor && !begun)) return {};
-  const auto anchor = state.flat_tensor("anchor", model_.x.numel());
-  if (!anchor) return anchor.error();
-  anchor_ = FrozenTensor::copy_of(*anchor);
   return {};
 }
 

@@ -53,16 +53,11 @@ class Aggregate final : public Role {
   enum class Phase : std::int64_t { ready, computing, reducing, finished };
 
   void begin_step(Env& env);
-  void take_local_step(Env& env, at::Tensor gradient);
-  at::Tensor packed() const;
   void reduce(Env& env, at::Tensor packed);
-  void apply(Env& env, at::Tensor mean);
   void step_done(Env& env);
-  bool exchanges_now() const;
   void send(Env& env, std::vector<OutgoingMessage> messages);
   void apply_if_reduced(Env& env);
   Stamp stamp() const;
-  Expected<void> load_anchor(const StateDict& state);
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
@@ -70,10 +65,8 @@ class Aggregate final : public Role {
   const std::int32_t ranks_;
   ModelState& model_;
 
-  std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<Optimizer> outer_;  // of differences, where the plan has one
+  LocalUpdate local_;
   Phase phase_ = Phase::ready;
-  FrozenTensor anchor_;    // differences: x after the last exchange; empty before the first step
   std::int64_t held_ = 0;  // gradients since then, this step's not included
   BufferPool pool_;
   const std::unique_ptr<Reduction> reduction_;  // operation == step; others may be one ahead

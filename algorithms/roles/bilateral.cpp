@@ -21,6 +21,8 @@ bool can_be_steps(std::int64_t count) { return count >= 0 && count <= kMostSteps
 void read_bilateral(KeyReader& keys, Plan& plan) {
   plan.local.pack = read_pack(keys, {Pack::model}, "exchange = 'bilateral': pairs average models");
   plan.graph = read_graph(keys);
+  plan.local.local_steps = read_local_steps(keys);
+  plan.local.clip = read_clip(keys, false);
 }
 
 Expected<void> prepare_bilateral(SharedParts& parts, std::int32_t ranks) {
@@ -62,7 +64,7 @@ Bilateral::Bilateral(std::shared_ptr<const SharedParts> parts, Rank rank, std::i
       ranks_(ranks),
       is_active_(data_as<BilateralSides>(parts_->prepared).active[static_cast<std::size_t>(rank)]),
       model_(model),
-      optimizer_(std::move(optimizer)),
+      local_(parts_->plan.local, parts_->horizon, parts_->lr, 1, std::move(optimizer)),
       steps_(at::zeros({ranks}, at::kLong)) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "bilateral averaging needs a graph");
 }
@@ -86,17 +88,15 @@ void Bilateral::next_step(Env& env) {
 void Bilateral::on_gradient(Env& env, Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   at::Tensor g = std::move(gradient.value).thaw();
-  model_.lr = parts_->lr.at(model_.epoch);
-  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
-    optimizer_->step_into(out, x, g, model_.lr, 1);
-  });
+  g = local_.step(model_, std::move(g), model_.epoch, pool_);
   env.recycle(FrozenTensor::freeze(std::move(g)));
   ++model_.step;
   steps_[rank_] = model_.step;
   update_clock();
   env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
-  if (is_active_ && asked_ < 0) start_exchange(env);
+  const bool exchanges = model_.step % parts_->plan.local.local_steps == 0;
+  if (is_active_ && exchanges && asked_ < 0) start_exchange(env);
   next_step(env);
 }
 
@@ -229,7 +229,7 @@ StateDict Bilateral::save() const {
   state.put("phase", static_cast<std::int64_t>(phase_));
   const std::vector<std::int64_t> partners(partners_.begin(), partners_.end());
   state.put_list("partners", partners);
-  state.put_all("optimizer", optimizer_->save());
+  local_.save_into(state);
   return state;
 }
 
@@ -264,7 +264,7 @@ Expected<void> Bilateral::load(const StateDict& state) {
   partners_.clear();
   for (const std::int64_t partner : *partners) partners_.push_back(static_cast<Rank>(partner));
   update_clock();
-  return optimizer_->load(state.under("optimizer"), model_.x.numel());
+  return local_.load_from(state, model_.x.numel(), false);
 }
 
 }  // namespace grapevine

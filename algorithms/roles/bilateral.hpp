@@ -5,7 +5,7 @@
 // Symbols: x model, s the active rank's model when it asked, gamma lr, u the optimizer's direction.
 //
 //   worker, always:        g = gradient at x (perhaps older by now);  x <- x - gamma u(g)
-//   active, after a step:  ask the next partner with s = x, unless an answer is outstanding
+//   active, after H steps: ask the next partner with s = x, unless an answer is outstanding
 //   passive, when asked:   h = (s - x)/2;  x <- x + h;  answer h
 //   active, when answered: x <- x - h, that is x + (x_passive - s)/2
 //
@@ -84,7 +84,7 @@ class Bilateral final : public Role {
   const bool is_active_;  // it asks; else it answers
   ModelState& model_;
 
-  std::unique_ptr<Optimizer> optimizer_;
+  LocalUpdate local_;
   Phase phase_ = Phase::idle;
   at::Tensor steps_;           // [ranks] int64: gradients of each rank, as far as known here
   std::int64_t exchange_ = 0;  // the next one that this rank starts

@@ -7,7 +7,6 @@
 
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/kernels/kernels.hpp"
-#include "algorithms/roles/gossip.hpp"
 #include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {
@@ -15,11 +14,12 @@ namespace grapevine {
 DifferenceGossip::DifferenceGossip(std::shared_ptr<const SharedParts> parts, Rank rank,
                                    ModelState& model, std::unique_ptr<Optimizer> optimizer)
     : parts_(std::move(parts)),
+      settings_(data_as<GossipSettings>(parts_->plan.settings)),
       rank_(rank),
       static_graph_(parts_->plan.graph.peers.values().size() == 1 && parts_->graph->period(0) == 1),
       compressor_(make_compressor(parts_->plan.compression)),
       model_(model),
-      optimizer_(std::move(optimizer)) {}
+      local_(parts_->plan.local, parts_->horizon, parts_->lr, 1, std::move(optimizer)) {}
 
 // ---- training ----
 
@@ -34,32 +34,34 @@ void DifferenceGossip::on_gradient(Env& env, Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   gradient_ = std::move(gradient.value).thaw();
   phase_ = Phase::ready;
-  if (data_as<GossipSettings>(parts_->plan.settings).update == Update::before_exchange) {
+  if (settings_.update == Update::before_exchange) {
     apply(env);
-    push(env);
+    if (!settings_.overlap && local_.exchange_due(model_.step)) push(env);
   }
   advance(env);
 }
 
 void DifferenceGossip::advance(Env& env) {
-  if (outstanding_ && !awaited_.empty()) return wait(env);
-  if (outstanding_) mix(env);
+  const Step steps = model_.step + (gradient_.defined() ? 1 : 0);
+  const bool exchanges_first = settings_.overlap || settings_.update == Update::after_exchange;
+  if (outstanding_ && (!exchanges_first || local_.exchange_due(steps))) {
+    if (!awaited_.empty()) return wait(env);
+    mix(env);
+  }
   if (gradient_.defined()) apply(env);
   if (model_.step >= parts_->horizon.steps) {
     phase_ = Phase::finished;
     return env.finished();
   }
-  if (data_as<GossipSettings>(parts_->plan.settings).update == Update::after_exchange) push(env);
+  if (exchanges_first && local_.exchange_due(model_.step)) push(env);
   compute(env);
 }
 
 // x <- x - gamma u(g).
 void DifferenceGossip::apply(Env& env) {
-  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
-  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
-    optimizer_->step_into(out, x, gradient_, model_.lr, 1);
-  });
-  env.recycle(FrozenTensor::freeze(std::move(gradient_)));
+  at::Tensor g =
+      local_.step(model_, std::move(gradient_), parts_->horizon.epoch_of(model_.step), pool_);
+  env.recycle(FrozenTensor::freeze(std::move(g)));
   gradient_ = at::Tensor();
   ++model_.step;
   model_.epoch = parts_->horizon.epoch_of(model_.step);
@@ -188,7 +190,7 @@ StateDict DifferenceGossip::save() const {
   state.put("round", round_);
   state.put("outstanding", static_cast<std::int64_t>(outstanding_));
   if (gradient_.defined()) state.put("gradient", gradient_.clone());
-  state.put_all("optimizer", optimizer_->save());
+  local_.save_into(state);
   for (const auto& [name, copies] : {std::pair{"told", &own_replica_}, {"heard", &peer_replica_}}) {
     std::vector<std::int64_t> keys;
     for (const auto& [key, tensor] : *copies) {
@@ -244,7 +246,7 @@ Expected<void> DifferenceGossip::load(const StateDict& state) {
   for (std::int64_t i = 0; i < *count; ++i)
     if (auto loaded = load_difference(state.under("arrived." + std::to_string(i))); !loaded)
       return loaded;
-  return optimizer_->load(state.under("optimizer"), model_.x.numel());
+  return local_.load_from(state, model_.x.numel(), false);
 }
 
 Expected<void> DifferenceGossip::load_difference(const StateDict& state) {

@@ -13,13 +13,18 @@
 //   update before, step k:  x <- x - gamma u(g at x);  exchange
 //   update after, step k:   send the differences;  gradient at x meanwhile;  wait, mix;
 //                           x <- x - gamma u(g)
-//   error_feedback = false: y_ij <- C(x_i), not added up: plain compressed models, the comparison
+//   overlap, step k:        wait for the differences of the round before, mix;  send the next;
+//                           gradient at x while they fly;  x <- x - gamma u(g)
+//   With H local steps a rank exchanges at every H-th step only, as in gossip.hpp; where the update
+//   comes after the exchange, or gossip overlaps, the H steps hide it (SPARQ-SGD, Singh et al.
+//   2020, without its trigger). error_feedback = false: y_ij <- C(x_i), not added up: plain
+//   compressed models, the comparison
 //                           that does not reach consensus.
 //
 // Bytes per rank and round: links * (bytes of C + header). Messages: links.
 // Memory: a replica of each neighbour, and one of this rank; where the graph changes from round to
 //   round, one of this rank for each neighbour.
-// Staleness: 0.
+// Staleness: 0, or H - 1 where the update comes after the exchange, H where gossip overlaps.
 // Conservation: both ends of an edge move by opposite amounts, bit for bit: a round changes the sum
 //   of all x by rounding alone.
 // Deviations: the paper's graph is the same in every round, and one replica y_i serves all
@@ -37,6 +42,7 @@
 #include "algorithms/compressors/compressor.hpp"
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/roles/gossip_settings.hpp"
 #include "algorithms/wiring/plan.hpp"
 
 namespace grapevine {
@@ -85,12 +91,13 @@ class DifferenceGossip final : public Role {
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
+  const GossipSettings& settings_;
   const Rank rank_;
   const bool static_graph_;  // all rounds have the same graph: one own replica for all
   const std::unique_ptr<const Compressor> compressor_;
   ModelState& model_;
 
-  std::unique_ptr<Optimizer> optimizer_;
+  LocalUpdate local_;
   Phase phase_ = Phase::ready;
   std::int64_t round_ = -1;          // newest round pushed
   bool outstanding_ = false;         // round_ is pushed and not mixed

@@ -23,12 +23,10 @@ void read_compressed_gossip(KeyReader& keys, const GossipSettings& gossip, Plan&
       "averaging = '" + keys.value_of("averaging") +
           "': compressed differences are mixed with symmetric weights, choose averaging "
           "= 'symmetric'");
-  keys.only_where("compress", plan.local.local_steps == 1,
-                  "local_steps = '" + keys.value_of("local_steps") +
-                      "': compressed gossip exchanges at every step, choose local_steps = 1");
-  keys.only_where("compress", !gossip.overlap,
-                  "overlap = true: the copies of a round must be complete before the next, choose "
-                  "overlap = false");
+  keys.only_where("compress", gossip.staleness == 0,
+                  "staleness = '" + keys.value_of("staleness") +
+                      "': a difference counts only beside those of all rounds before it, choose "
+                      "staleness = 0");
 }
 
 void read_gossip(KeyReader& keys, Plan& plan) {
@@ -59,6 +57,7 @@ void read_gossip(KeyReader& keys, Plan& plan) {
                   "staleness > 0: a rank that skipped a round has not halved its model for it, and "
                   "without a weight no receiver can tell, choose averaging = 'push-sum'");
   plan.local.local_steps = read_local_steps(keys);
+  plan.local.clip = read_clip(keys, false);
   read_compressed_gossip(keys, *gossip, plan);
   plan.settings = std::move(gossip);
 }
@@ -101,7 +100,7 @@ Gossip::Gossip(std::shared_ptr<const SharedParts> parts, Rank rank, ModelState& 
       settings_(data_as<GossipSettings>(parts_->plan.settings)),
       rank_(rank),
       model_(model),
-      optimizer_(std::move(optimizer)) {
+      local_(parts_->plan.local, parts_->horizon, parts_->lr, 1, std::move(optimizer)) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "gossip needs a graph");
 }
 
@@ -129,7 +128,7 @@ void Gossip::on_gradient(Env& env, Gradient gradient) {
   gradient_ = std::move(gradient.value).thaw();
   phase_ = Phase::ready;
   if (settings_.update == Update::before_exchange) {
-    const bool exchanges = !settings_.overlap && exchanges_after(model_.step + 1);
+    const bool exchanges = !settings_.overlap && local_.exchange_due(model_.step + 1);
     const Shares shares = exchanges ? next_shares(env) : Shares{};
     const bool in_one_pass = shares.even();
     const double w = model_.w;
@@ -148,7 +147,7 @@ void Gossip::on_gradient(Env& env, Gradient gradient) {
 // do not depend on when shares arrive.
 void Gossip::advance(Env& env) {
   const Step steps = model_.step + (gradient_.defined() ? 1 : 0);
-  if (outstanding_ && (!hides_exchanges() || exchanges_after(steps))) {
+  if (outstanding_ && (!hides_exchanges() || local_.exchange_due(steps))) {
     const bool last = steps >= parts_->horizon.steps;
     if (awaited_.empty())
       fold_arrived(env, round_);
@@ -160,13 +159,9 @@ void Gossip::advance(Env& env) {
   if (gradient_.defined()) apply(env, 1);
   if (model_.step >= parts_->horizon.steps) return finish(env);
   const bool exchanges_first = settings_.overlap || settings_.update == Update::after_exchange;
-  if (!outstanding_ && exchanges_first && exchanges_after(model_.step)) push(env, next_shares(env));
+  if (!outstanding_ && exchanges_first && local_.exchange_due(model_.step))
+    push(env, next_shares(env));
   compute(env);
-}
-
-// Whether an exchange follows the local steps, `steps` of them so far.
-bool Gossip::exchanges_after(Step steps) const {
-  return steps % parts_->plan.local.local_steps == 0 || steps >= parts_->horizon.steps;
 }
 
 // Whether local steps are taken while a round is outstanding.
@@ -177,12 +172,9 @@ bool Gossip::hides_exchanges() const {
 
 // x <- (x - gamma u(z)) * kept.
 void Gossip::apply(Env& env, double kept) {
-  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
-  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
-    optimizer_->step_into(out, x, gradient_, model_.lr, kept, model_.w);
-  });
-  model_.w *= kept;
-  env.recycle(FrozenTensor::freeze(std::move(gradient_)));
+  at::Tensor g =
+      local_.step(model_, std::move(gradient_), parts_->horizon.epoch_of(model_.step), pool_, kept);
+  env.recycle(FrozenTensor::freeze(std::move(g)));
   gradient_ = at::Tensor();
   ++model_.step;
   model_.epoch = parts_->horizon.epoch_of(model_.step);
@@ -384,7 +376,7 @@ StateDict Gossip::save() const {
     state.put("given.x", given_.x.read());
     state.put("given.w", given_.w);
   }
-  state.put_all("optimizer", optimizer_->save());
+  local_.save_into(state);
   std::int64_t count = 0;
   for (const auto& [round, by_rank] : arrived_)
     for (const auto& [from, envelope] : by_rank)
@@ -427,7 +419,7 @@ Expected<void> Gossip::load(const StateDict& state) {
     given_ = {FrozenTensor::copy_of(*x), *w};
   }
   if (auto loaded = load_arrived(state); !loaded) return loaded;
-  return optimizer_->load(state.under("optimizer"), model_.x.numel());
+  return local_.load_from(state, model_.x.numel(), false);
 }
 
 // Shares that wait to be folded, and the peers that have left.

@@ -47,25 +47,10 @@
 
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/roles/gossip_settings.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
-
-// How the ranks of a round weigh what they mix.
-enum class MixingRule {
-  push_sum,   // evenly among the peers of a directed graph, with a weight that travels along
-  symmetric,  // Metropolis-Hastings weights, every edge used both ways: doubly stochastic
-  biased      // as push_sum, but the weight is ignored
-};
-// When the optimizer steps.
-enum class Update { before_exchange, after_exchange };
-
-struct GossipSettings final : RoleData {
-  MixingRule averaging = MixingRule::push_sum;
-  Update update = Update::before_exchange;
-  bool overlap = false;        // exchange while the worker computes
-  std::int64_t staleness = 0;  // tau: exchanges running that may be skipped, with overlap
-};
 
 const RoleType& gossip_role();
 
@@ -101,7 +86,6 @@ class Gossip final : public Role {
   void resume_if_complete(Env& env);
   void fold_arrived(Env& env, std::int64_t round);
 
-  bool exchanges_after(Step steps) const;
   bool hides_exchanges() const;
   bool expects(Rank peer, std::int64_t round) const;
   void await_round();
@@ -116,7 +100,7 @@ class Gossip final : public Role {
   const Rank rank_;
   ModelState& model_;
 
-  std::unique_ptr<Optimizer> optimizer_;
+  LocalUpdate local_;
   Phase phase_ = Phase::ready;
   std::int64_t round_ = -1;   // newest round pushed
   bool outstanding_ = false;  // round_ is pushed and not folded

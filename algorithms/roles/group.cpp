@@ -15,11 +15,13 @@ namespace {
 void read_group(KeyReader& keys, Plan& plan) {
   auto group = std::make_shared<GroupSettings>();
   plan.local.pack = read_pack(keys, {Pack::model}, "exchange = 'group': group mixes models");
-  group->staleness =
-      keys.whole("staleness", group->staleness, 1, "tau: steps between global averages");
+  group->staleness = keys.whole("staleness", group->staleness, 1,
+                                "tau: exchanges from one global average to the next");
   group->group_size = static_cast<std::int32_t>(keys.whole(
       "group_size", 0, 1, "ranks that average, at most; about the root of all by default",
       std::numeric_limits<Rank>::max()));
+  plan.local.local_steps = read_local_steps(keys);
+  plan.local.clip = read_clip(keys, false);
   plan.settings = std::move(group);
 }
 
@@ -57,7 +59,7 @@ Group::Group(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t r
       rank_(rank),
       ranks_(all_ranks(ranks)),
       model_(model),
-      optimizer_(std::move(optimizer)) {}
+      local_(parts_->plan.local, parts_->horizon, parts_->lr, 1, std::move(optimizer)) {}
 
 // ---- training ----
 
@@ -75,34 +77,33 @@ void Group::begin_step(Env& env) {
   env.compute(model_.step, model_.x);
 }
 
-// x' = x - gamma u(g), then the average of the step.
+// x' = x - gamma u(g); after the last of H such steps the average.
 void Group::on_gradient(Env& env, Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
-  const Step step = model_.step;
-  model_.lr = parts_->lr.at(parts_->horizon.epoch_of(step));
-  at::Tensor value = std::move(gradient.value).thaw();
-  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
-    optimizer_->step_into(out, x, value, model_.lr, 1);
-  });
-  env.recycle(FrozenTensor::freeze(std::move(value)));
+  at::Tensor g = std::move(gradient.value).thaw();
+  g = local_.step(model_, std::move(g), parts_->horizon.epoch_of(model_.step), pool_);
+  env.recycle(FrozenTensor::freeze(std::move(g)));
+  if (!local_.exchange_due(model_.step + 1)) return step_done(env, false);
   phase_ = Phase::averaging;
-  Average& average = average_of(step);
+  const std::int64_t exchange = exchange_now();
+  Average& average = average_of(exchange);
   if (!average.reduce.contributed()) send(env, average.reduce.post());
-  contribute_if_begun(env, step);
-  env.record({EventKind::wait_begin, -1, stamp(), step, 0, 0});
+  contribute_if_begun(env, exchange);
+  env.record({EventKind::wait_begin, -1, stamp(), model_.step, 0, 0});
   apply_if_done(env);
 }
 
-// Contributes the fresh model where this rank has reached the step, else its present one. A global
-// average waits for fresh ones.
-void Group::contribute_if_begun(Env& env, Step step) {
-  Average& average = average_of(step);
-  const bool fresh = phase_ == Phase::averaging && step == model_.step;
-  if (!average.reduce.begun() || average.reduce.contributed() || (is_global(step) && !fresh))
+// Contributes the fresh model where this rank has reached the exchange, else its present one. A
+// global average waits for fresh ones.
+void Group::contribute_if_begun(Env& env, std::int64_t exchange) {
+  Average& average = average_of(exchange);
+  const bool fresh = phase_ == Phase::averaging && exchange == exchange_now();
+  if (!average.reduce.begun() || average.reduce.contributed() || (is_global(exchange) && !fresh))
     return;
   average.fresh = fresh;
   // The number of own gradients that the model lacks.
-  const std::int64_t age = step - model_.step + (phase_ == Phase::averaging ? 0 : 1);
+  const std::int64_t age =
+      last_step_of(exchange) - model_.step + (phase_ == Phase::averaging ? 0 : 1);
   env.record({EventKind::contributed, -1, stamp(), model_.step, fresh ? 0 : age, 0});
   if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, age, 0});
   at::Tensor copy = pool_.take(model_.x.numel());
@@ -112,20 +113,35 @@ void Group::contribute_if_begun(Env& env, Step step) {
 
 void Group::apply_if_done(Env& env) {
   if (phase_ != Phase::averaging) return;
-  const auto found = averages_.find(model_.step);
+  const auto found = averages_.find(exchange_now());
   if (found == averages_.end() || !found->second.reduce.done()) return;
   mix(found->second);
   const bool fresh = found->second.fresh;
   averages_.erase(found);
-  const Step step = model_.step++;
+  env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
+  step_done(env, fresh);
+}
+
+// The gradient of this step is in the model, and, where `averaged`, in a common one.
+void Group::step_done(Env& env, bool averaged) {
+  const Stamp done = stamp();
+  env.record({EventKind::committed, rank_, done, done.step, 0, 0});
+  if (averaged) env.record({EventKind::applied, -1, done, done.step, 0, model_.x.nbytes()});
+  ++model_.step;
   model_.epoch = parts_->horizon.epoch_of(model_.step);
-  Stamp done = stamp();
-  done.step = step;
-  env.record({EventKind::wait_end, -1, done, step, 0, 0});
-  env.record({EventKind::committed, rank_, done, step, 0, 0});
-  if (fresh) env.record({EventKind::applied, -1, done, step, 0, model_.x.nbytes()});
-  env.record({EventKind::step_done, -1, done, step, 0, 0});
+  env.record({EventKind::step_done, -1, done, done.step, 0, 0});
   begin_step(env);
+}
+
+// Of the step that this rank is at; at the end the number of all exchanges.
+std::int64_t Group::exchange_now() const {
+  const std::int64_t local_steps = parts_->plan.local.local_steps;
+  const bool over = model_.step >= parts_->horizon.steps;
+  return (over ? parts_->horizon.steps + local_steps - 1 : model_.step) / local_steps;
+}
+
+Step Group::last_step_of(std::int64_t exchange) const {
+  return std::min((exchange + 1) * parts_->plan.local.local_steps, parts_->horizon.steps) - 1;
 }
 
 // x <- s / S, or (s + x') / (S + 1).
@@ -138,32 +154,33 @@ void Group::mix(Average& average) {
   model_.x = FrozenTensor::freeze(std::move(sum));
 }
 
-Group::Average& Group::average_of(Step step) {
-  const auto found = averages_.find(step);
+Group::Average& Group::average_of(std::int64_t exchange) {
+  const auto found = averages_.find(exchange);
   if (found != averages_.end()) return found->second;
-  const std::vector<Rank> members = is_global(step) ? ranks_ : groups_.members(step, rank_);
+  const std::vector<Rank> members = is_global(exchange) ? ranks_ : groups_.members(exchange, rank_);
   const auto position =
       static_cast<std::int32_t>(std::find(members.begin(), members.end(), rank_) - members.begin());
   const auto size = static_cast<std::int32_t>(members.size());
   return averages_
-      .emplace(step, Average{PartialAllReduce(members, position, step, Trigger{}), size, false})
+      .emplace(exchange,
+               Average{PartialAllReduce(members, position, exchange, Trigger{}), size, false})
       .first->second;
 }
 
 // ---- messages ----
 
 void Group::on_message(Env& env, Envelope envelope) {
-  const Step step = PartialAllReduce::operation_of(envelope.payload);
+  const std::int64_t exchange = PartialAllReduce::operation_of(envelope.payload);
   const auto* activate = std::get_if<Activate>(&envelope.payload);
-  if (step < model_.step) {  // an activation that arrived over a longer path
-    GRAPEVINE_CHECK(activate != nullptr, "a chunk of step ", step, " that is over, from rank ",
-                    envelope.from);
+  if (exchange < exchange_now()) {  // an activation that arrived over a longer path
+    GRAPEVINE_CHECK(activate != nullptr, "a chunk of exchange ", exchange,
+                    " that is over, from rank ", envelope.from);
     return;
   }
-  PartialAllReduce& reduce = average_of(step).reduce;
+  PartialAllReduce& reduce = average_of(exchange).reduce;
   send(env, activate != nullptr ? reduce.on_activate(*activate)
                                 : reduce.on_message(envelope.from, std::move(envelope.payload)));
-  contribute_if_begun(env, step);
+  contribute_if_begun(env, exchange);
   apply_if_done(env);
 }
 
@@ -188,11 +205,11 @@ Stamp Group::stamp() const { return stamp_of(rank_, model_.step, model_.step); }
 StateDict Group::save() const {
   StateDict state;
   state.put("phase", static_cast<std::int64_t>(phase_));
-  state.put_all("optimizer", optimizer_->save());
+  local_.save_into(state);
   std::int64_t count = 0;
-  for (const auto& [step, average] : averages_) {
+  for (const auto& [exchange, average] : averages_) {
     StateDict saved;
-    saved.put("step", step);
+    saved.put("step", exchange);
     saved.put("fresh", std::int64_t{average.fresh});
     saved.put_all("reduce", average.reduce.save());
     state.put_all("average" + std::to_string(count++), saved);
@@ -218,7 +235,7 @@ Expected<void> Group::load(const StateDict& state) {
     average.fresh = *fresh != 0;
     if (auto loaded = average.reduce.load(saved.under("reduce")); !loaded) return loaded;
   }
-  return optimizer_->load(state.under("optimizer"), model_.x.numel());
+  return local_.load_from(state, model_.x.numel(), false);
 }
 
 }  // namespace grapevine

@@ -9,6 +9,8 @@
 //            where t + 1 is a multiple of tau:  x <- 1/P sum of all x', all ranks wait
 //            where x' is in the sum s:          x <- s / S
 //            where the operation began without: x <- (s + x') / (S + 1)
+//   With H local steps the average follows every H-th step, and the last; exchanges, not steps, are
+//   then numbered, grouped and counted by tau.
 //   An operation begins when the first rank of its group posts. A rank that has not reached step t
 //   contributes its present model at once, and continues.
 //
@@ -72,12 +74,15 @@ class Group final : public Role {
   };
 
   void begin_step(Env& env);
-  void contribute_if_begun(Env& env, Step step);
+  void contribute_if_begun(Env& env, std::int64_t exchange);
+  void step_done(Env& env, bool averaged);
   void apply_if_done(Env& env);
   void mix(Average& average);
 
-  bool is_global(Step step) const { return (step + 1) % settings_.staleness == 0; }
-  Average& average_of(Step step);
+  bool is_global(std::int64_t exchange) const { return (exchange + 1) % settings_.staleness == 0; }
+  std::int64_t exchange_now() const;
+  Step last_step_of(std::int64_t exchange) const;
+  Average& average_of(std::int64_t exchange);
   void send(Env& env, std::vector<OutgoingMessage> messages);
   Stamp stamp() const;
 
@@ -89,9 +94,9 @@ class Group final : public Role {
   const std::vector<Rank> ranks_;
   ModelState& model_;
 
-  std::unique_ptr<Optimizer> optimizer_;
+  LocalUpdate local_;
   Phase phase_ = Phase::ready;
-  std::map<Step, Average> averages_;  // of this step and later ones
+  std::map<std::int64_t, Average> averages_;  // of this exchange and later ones
   BufferPool pool_;
 };
 

@@ -39,6 +39,7 @@ void read_partial(KeyReader& keys, Plan& plan) {
                   "compress = '" + plan.compression.name +
                       "': ranks without a gradient still send what was left over, choose scale = "
                       "'ranks'");
+  plan.local.clip = read_clip(keys, true);
   plan.settings = std::move(partial);
 }
 
@@ -46,7 +47,7 @@ Expected<void> prepare_partial(SharedParts& parts, std::int32_t ranks) {
   const std::int32_t quorum = data_as<PartialSettings>(parts.plan.settings).quorum;
   if (quorum > ranks)
     return bad_input("wiring.quorum = " + std::to_string(quorum) + " of " + std::to_string(ranks) +
-                     " ranks: expected at most as many");
+                     " ranks: choose at most as many");
   return check_bytes(parts.plan.compression, ranks, parts.plan.hierarchy > 1);
 }
 
@@ -78,7 +79,7 @@ Partial::Partial(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32
       rank_(rank),
       ranks_(all_ranks(ranks)),
       model_(model),
-      optimizer_(std::move(optimizer)),
+      local_(parts_->plan.local, parts_->horizon, parts_->lr, ranks, std::move(optimizer)),
       reduction_(make_reduction(reduction_settings(*parts_), rank, ranks, model.x.numel())),
       rounds_(settings_, parts_->plan.seed, parts_->horizon.steps, ranks),
       reduce_(ranks_, rank_, 0, rounds_.trigger(), reduction_) {}
@@ -112,11 +113,13 @@ void Partial::compute(Env& env) {
 void Partial::on_gradient(Env& env, Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   pending_.push_back({produced_++, computing_at_});
+  at::Tensor g = std::move(gradient.value).thaw();
+  local_.clip_own(g);
   if (!pending_sum_.defined()) {
-    pending_sum_ = std::move(gradient.value).thaw();
+    pending_sum_ = std::move(g);
   } else {
-    kernels::fold(pending_sum_, gradient.value.read());
-    env.recycle(std::move(gradient.value));
+    kernels::fold(pending_sum_, g);
+    env.recycle(FrozenTensor::freeze(std::move(g)));
   }
   const bool late = produced_ <= rounds_.regular_rounds_done() && !rounds_.draining();
   if (late) {
@@ -162,11 +165,8 @@ void Partial::apply(Env& env, PartialAllReduce::Result result) {
   const auto divisor =
       settings_.scale_by_active ? active : static_cast<std::int64_t>(ranks_.size());
   if (divisor > 1) result.sum.mul_(1.0 / static_cast<double>(divisor));
-  model_.lr = parts_->lr.at(model_.epoch);
-  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
-    optimizer_->step_into(out, x, result.sum, model_.lr, 1);
-  });
-  env.recycle(FrozenTensor::freeze(std::move(result.sum)));
+  at::Tensor mean = local_.step_along_mean(model_, std::move(result.sum), model_.epoch, pool_);
+  env.recycle(FrozenTensor::freeze(std::move(mean)));
 
   rounds_.consume(result.tally);
   model_.step = rounds_.consumed(rank_);
@@ -288,7 +288,7 @@ StateDict Partial::save() const {
     for (const Activate& message : messages) activations.push_back(2 * round + message.begun);
   state.put_list("early.activations", activations);
   state.put_all("early.chunks", early_.save());
-  state.put_all("optimizer", optimizer_->save());
+  local_.save_into(state);
   state.put_all("reduce", reduce_.save());
   return state;
 }
@@ -311,7 +311,7 @@ Expected<void> Partial::load(const StateDict& state) {
   start_round();
   if (auto loaded = reduce_.load(state.under("reduce"), model_.epoch); !loaded) return loaded;
   if (auto loaded = early_.load(state.under("early.chunks")); !loaded) return loaded;
-  return optimizer_->load(state.under("optimizer"), model_.x.numel());
+  return local_.load_from(state, model_.x.numel(), false);
 }
 
 Expected<void> Partial::load_pending(const StateDict& state) {

@@ -92,7 +92,7 @@ class Partial final : public Role {
   const std::vector<Rank> ranks_;
   ModelState& model_;
 
-  std::unique_ptr<Optimizer> optimizer_;
+  LocalUpdate local_;
   Phase phase_ = Phase::idle;
   Step produced_ = 0;         // gradients of this rank
   Version computing_at_ = 0;  // rounds in the x that the worker reads

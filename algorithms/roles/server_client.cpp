@@ -50,9 +50,12 @@ void ServerClient::compute(Env& env) {
 void ServerClient::on_gradient(Env& env, Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   model_.lr = parts_->lr.at(parts_->horizon.epoch_of(model_.step));
-  take_step(env, std::move(gradient.value).thaw());
+  at::Tensor g = std::move(gradient.value).thaw();
+  const ClipSettings& clip = parts_->plan.local.clip;
+  if (clip.norm > 0) kernels::clip(g, clip.norm);
+  take_step(env, std::move(g));
   ++held_;
-  if (held_ < settings_.window && model_.step + 1 < parts_->horizon.steps) {
+  if (held_ < parts_->plan.local.local_steps && model_.step + 1 < parts_->horizon.steps) {
     step_done(env);
     return compute(env);
   }
@@ -77,7 +80,7 @@ void ServerClient::take_step(Env& env, at::Tensor gradient) {
   }
   if (sgd.weight_decay != 0) gradient.add_(model_.x.read(), sgd.weight_decay);
   kernels::scale(gradient, -model_.lr);
-  if (settings_.window > 1) {
+  if (parts_->plan.local.local_steps > 1) {
     at::Tensor x = std::move(model_.x).thaw();
     kernels::fold(x, gradient);
     model_.x = FrozenTensor::freeze(std::move(x));

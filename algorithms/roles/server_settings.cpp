@@ -44,10 +44,10 @@ void read_server(KeyReader& keys, Plan& plan) {
                     (easgd ? "models" : "gradients"));
   plan.servers = static_cast<std::int32_t>(
       keys.whole("servers", 1, 1, "ranks that hold a slice of the parameters each", kMaxServers));
-  keys.where_any("rule", {"downpour", "adaptive", "agn", "easgd"}, [&] {
-    server->window =
-        keys.whole("window", 1, 1, "lambda: steps of a client from one commit to the next");
-  });
+  // gem looks at the energy of each step by itself.
+  keys.where_any("rule", {"downpour", "adaptive", "agn", "easgd"},
+                 [&] { plan.local.local_steps = read_local_steps(keys); });
+  plan.local.clip = read_clip(keys, false);
   keys.where("rule", "gem", [&] { read_gem(keys, *server); });
   keys.where("rule", "easgd", [&] { read_easgd(keys, *server); });
   plan.compression = read_compression(keys, {});

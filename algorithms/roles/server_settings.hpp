@@ -11,7 +11,6 @@ enum class ServerRule { gem, downpour, adaptive, agn, easgd };
 
 struct ServerSettings final : RoleData {
   ServerRule rule = ServerRule::gem;
-  std::int64_t window = 1;      // lambda: steps per commit
   double kappa = 1;             // gem: how much of the proxy's energy theta may have
   bool strict = true;           // gem: one client at a time between pull and commit
   double section_timeout = 10;  // gem: seconds after which a grant is taken back

@@ -9,6 +9,7 @@
 #include "algorithms/compressors/settings.hpp"
 #include "algorithms/graphs/gossip_graph.hpp"
 #include "algorithms/graphs/graph_settings.hpp"
+#include "algorithms/horizon.hpp"
 #include "algorithms/parts/local_update.hpp"
 #include "algorithms/parts/optimizer.hpp"
 #include "algorithms/schedules.hpp"
@@ -41,15 +42,6 @@ struct Plan {
   std::int32_t servers = 0;    // ranks after the workers, each with a slice of the parameters
   std::int32_t hierarchy = 1;  // ranks per node; above 1 only one of them exchanges; 0: not known
   std::uint64_t seed = 0;      // of what all ranks draw alike: not a key
-};
-
-// How long training lasts. Every rank takes `steps` steps; where ranks do not wait for each other
-// (bilateral) this is their mean, and the fast ones take more.
-struct Horizon {
-  Step steps = 0;              // gradients of each rank, >= 0
-  double steps_per_epoch = 1;  // > 0
-
-  double epoch_of(Step step) const { return static_cast<double>(step) / steps_per_epoch; }
 };
 
 // Where a named tensor of the model lies in the flat one.

@@ -61,6 +61,8 @@ inline std::vector<PressedWiring> pressed_partials() {
           {"QuorumTopKTree", quorum + top_k + Keys{{"sparse_reduce", "tree"}}},
           {"SoloTopKButterfly",
            partial + top_k + Keys{{"activation", "solo"}, {"sparse_reduce", "butterfly"}}},
+          {"ClippedSolo",
+           partial + Keys{{"activation", "solo"}, {"clip", "0.5"}, {"clip_at", "local"}}},
           {"MajorityInt8", partial + Keys{{"compress", "int8"}}}};
 }
 
@@ -70,36 +72,51 @@ inline std::vector<PressedWiring> pressed_gossip() {
   const Keys symmetric = gossip + Keys{{"averaging", "symmetric"}};
   const Keys after = symmetric + Keys{{"update", "after"}};
   const Keys top_k = {{"compress", "top-k"}, {"density", "0.3"}};
-  return {{"Sgp", gossip},
-          {"SgpPeersChange", gossip + Keys{{"peers", "0:1,1:2,2:1"}}},
-          {"SgpStarLocalSteps", gossip + Keys{{"topology", "star"}, {"local_steps", "3"}}},
-          {"SgpBiased", gossip + Keys{{"averaging", "biased"}}},
-          {"Osgp", overlap},
-          {"OsgpTau2", overlap + Keys{{"staleness", "2"}}},
-          {"OsgpTau3PeersChange", overlap + Keys{{"staleness", "3"}, {"peers", "0:1,1:3"}}},
-          {"OsgpLocalSteps", overlap + Keys{{"local_steps", "2"}}},
-          {"SymmetricTau2", symmetric + Keys{{"overlap", "true"}, {"staleness", "2"}}},
-          {"DPsgd", after},
-          {"DPsgdStar", after + Keys{{"topology", "star"}}},
-          {"ChocoTopK", after + top_k},
-          {"ChocoTopKPeersChange", symmetric + top_k + Keys{{"peers", "0:1,1:2"}}},
-          {"ChocoInt8Ring", symmetric + Keys{{"compress", "int8"}, {"topology", "ring"}}},
-          {"ChocoRandomKWithoutFeedback",
-           after + Keys{{"compress", "random-k"}, {"density", "0.4"}, {"error_feedback", "false"}}},
-          {"Bilateral", {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}}, 6},
-          {"BilateralTwoPeers",
-           {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}, {"peers", "2"}},
-           6},
-          {"BilateralPeersChange",
-           {{"exchange", "bilateral"}, {"topology", "bipartite-linear"}, {"peers", "0:1,1:3"}},
-           8},
-          {"BilateralGrid", {{"exchange", "bilateral"}, {"topology", "grid2d"}}, 5}};
+  return {
+      {"Sgp", gossip},
+      {"SgpPeersChange", gossip + Keys{{"peers", "0:1,1:2,2:1"}}},
+      {"SgpStarLocalSteps", gossip + Keys{{"topology", "star"}, {"local_steps", "3"}}},
+      {"SgpBiased", gossip + Keys{{"averaging", "biased"}}},
+      {"Osgp", overlap},
+      {"OsgpTau2", overlap + Keys{{"staleness", "2"}}},
+      {"OsgpTau3PeersChange", overlap + Keys{{"staleness", "3"}, {"peers", "0:1,1:3"}}},
+      {"OsgpLocalSteps", overlap + Keys{{"local_steps", "2"}}},
+      {"SymmetricTau2", symmetric + Keys{{"overlap", "true"}, {"staleness", "2"}}},
+      {"DPsgd", after},
+      {"DPsgdStar", after + Keys{{"topology", "star"}}},
+      {"ChocoTopK", after + top_k},
+      {"ChocoTopKPeersChange", symmetric + top_k + Keys{{"peers", "0:1,1:2"}}},
+      {"ChocoInt8Ring", symmetric + Keys{{"compress", "int8"}, {"topology", "ring"}}},
+      {"ChocoRandomKWithoutFeedback",
+       after + Keys{{"compress", "random-k"}, {"density", "0.4"}, {"error_feedback", "false"}}},
+      {"ChocoTopKLocalSteps", symmetric + top_k + Keys{{"local_steps", "3"}}},
+      {"ChocoTopKAfterLocalSteps", after + top_k + Keys{{"local_steps", "3"}}},
+      {"ChocoOverlap", symmetric + Keys{{"overlap", "true"}, {"compress", "int8"}}},
+      {"ChocoOverlapLocalSteps",
+       symmetric + top_k + Keys{{"overlap", "true"}, {"local_steps", "2"}, {"peers", "0:1,1:2"}}},
+      {"ClippedOsgp", overlap + Keys{{"clip", "0.3"}}},
+      {"BilateralLocalSteps",
+       {{"exchange", "bilateral"},
+        {"topology", "bipartite-exponential"},
+        {"local_steps", "3"},
+        {"clip", "0.5"}},
+       6},
+      {"Bilateral", {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}}, 6},
+      {"BilateralTwoPeers",
+       {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}, {"peers", "2"}},
+       6},
+      {"BilateralPeersChange",
+       {{"exchange", "bilateral"}, {"topology", "bipartite-linear"}, {"peers", "0:1,1:3"}},
+       8},
+      {"BilateralGrid", {{"exchange", "bilateral"}, {"topology", "grid2d"}}, 5}};
 }
 
 inline std::vector<PressedWiring> pressed_groups() {
   const Keys group = {{"exchange", "group"}};
   return {{"GroupsOfTwo", group + Keys{{"staleness", "7"}, {"group_size", "2"}}},
           {"GroupsOfThree", group + Keys{{"staleness", "50"}, {"group_size", "3"}}, 7},
+          {"GroupsLocalSteps",
+           group + Keys{{"staleness", "3"}, {"group_size", "2"}, {"local_steps", "3"}}},
           {"GroupsOfAButterfly", group + Keys{{"staleness", "9"}, {"group_size", "4"}}, 8}};
 }
 
@@ -113,12 +130,13 @@ inline std::vector<PressedWiring> pressed_servers() {
           {"GemRelaxed", server("gem", "2") + Keys{{"section", "relaxed"}}},
           {"GemTopK", server("gem", "2") + top_k},
           {"Downpour", server("downpour", "2"), 5, 0},
-          {"DownpourWindow", server("downpour", "2") + Keys{{"window", "3"}}, 5, 0},
+          {"DownpourWindow", server("downpour", "2") + Keys{{"local_steps", "3"}}, 5, 0},
+          {"ClippedDownpour", server("downpour", "2") + Keys{{"clip", "0.5"}}, 5, 0},
           {"DownpourInt8", server("downpour", "3") + Keys{{"compress", "int8"}}, 5, 0},
-          {"Adaptive", server("adaptive", "2") + Keys{{"window", "2"}}, 5, 0},
-          {"Agn", server("agn", "1") + Keys{{"window", "4"}}, 5, 0},
-          {"AgnTopK", server("agn", "2") + top_k + Keys{{"window", "3"}}, 5, 0},
-          {"Easgd", server("easgd", "2") + Keys{{"window", "3"}}},
+          {"Adaptive", server("adaptive", "2") + Keys{{"local_steps", "2"}}, 5, 0},
+          {"Agn", server("agn", "1") + Keys{{"local_steps", "4"}}, 5, 0},
+          {"AgnTopK", server("agn", "2") + top_k + Keys{{"local_steps", "3"}}, 5, 0},
+          {"Easgd", server("easgd", "2") + Keys{{"local_steps", "3"}}},
           {"EasgdSynchronous", server("easgd", "2") + Keys{{"synchronous", "true"}}}};
 }
 

@@ -581,7 +581,7 @@ TEST(VirtualRun, ACheckpointWithMessagesInFlightConservesMassExactly) {
 TEST(VirtualRun, AServersCheckpointLosesNoCommit) {
   int resumed_runs = 0;
   for (const auto& set : std::vector<std::vector<std::pair<std::string, std::string>>>{
-           {}, {{"servers", "3"}}, {{"window", "2"}}}) {
+           {}, {{"servers", "3"}}, {{"local_steps", "2"}}}) {
     SCOPED_TRACE(set.empty() ? "" : set.front().first);
     Scenario scenario;
     scenario.preset = "downpour";

@@ -487,8 +487,9 @@ TEST(CompressionWiring, NamesTheTwoPartsThatDoNotFit) {
       {{{"exchange", "gossip"},
         {"averaging", "symmetric"},
         {"overlap", "true"},
+        {"staleness", "2"},
         {"compress", "sign"}},
-       {"compress = 'sign'", "overlap = true"}},
+       {"compress = 'sign'", "staleness = '2'"}},
       {{{"exchange", "gossip"},
         {"averaging", "symmetric"},
         {"compress", "top-k"},
@@ -496,7 +497,8 @@ TEST(CompressionWiring, NamesTheTwoPartsThatDoNotFit) {
        {"sparse_reduce = 'tree'", "exchange = 'gossip'"}},
       {{{"compress", "top-k"}, {"consensus_step", "0.5"}},
        {"consensus_step = '0.5'", "exchange = 'aggregate'"}},
-      {{{"exchange", "gossip"}, {"clip", "1"}}, {"clip = '1'", "exchange = 'gossip'"}},
+      {{{"exchange", "gossip"}, {"clip", "1"}, {"clip_at", "sum"}},
+       {"clip_at = 'sum'", "exchange = 'gossip'"}},
       {{{"clip", "0"}}, {"wiring.clip = '0'", "above 0"}},
       {{{"clip_at", "local"}}, {"clip_at = 'local'", "without clip"}}};
   for (const auto& [keys, parts] : cases) {

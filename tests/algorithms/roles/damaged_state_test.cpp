@@ -220,7 +220,7 @@ TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
       {{"exchange", "aggregate"}, {"hierarchy", "2"}},
       {{"exchange", "gossip"}, {"overlap", "true"}, {"local_steps", "3"}},
       {{"exchange", "server"}, {"rule", "gem"}, {"compress", "top-k"}, {"density", "0.3"}},
-      {{"exchange", "server"}, {"rule", "downpour"}, {"servers", "2"}, {"window", "2"}},
+      {{"exchange", "server"}, {"rule", "downpour"}, {"servers", "2"}, {"local_steps", "2"}},
       {{"exchange", "server"}, {"rule", "easgd"}, {"synchronous", "true"}}};
   for (const sim::Keys& keys : wirings)
     for (const std::int64_t when : {15, 48}) {

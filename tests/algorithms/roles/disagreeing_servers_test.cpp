@@ -213,7 +213,7 @@ TEST(Server, TheAdaptiveRuleDividesByTheAgeAndOne) {
       constexpr std::int32_t kRanks = 4;
       SCOPED_TRACE("window " + window + ", seed=" + std::to_string(seed));
       WorldConfig config =
-          config_of("adaptive", {{"servers", "2"}, {"window", window}}, kRanks, seed);
+          config_of("adaptive", {{"servers", "2"}, {"local_steps", window}}, kRanks, seed);
       config.slowness[2] = 0.9;
       RoleWorld world(config, pull);
       struct OneServer {
@@ -262,7 +262,7 @@ TEST(Server, SynchronousRoundsDoNotDependOnTheOrderOfArrival) {
   at::Tensor first;
   for (std::uint64_t seed = 1; seed <= 24; ++seed) {
     SCOPED_TRACE("seed=" + std::to_string(seed));
-    RoleWorld world(config_of("easgd", {{"synchronous", "true"}, {"window", "2"}}, 6, seed),
+    RoleWorld world(config_of("easgd", {{"synchronous", "true"}, {"local_steps", "2"}}, 6, seed),
                     uneven);
     world.start();
     world.run();
@@ -274,7 +274,7 @@ TEST(Server, SynchronousRoundsDoNotDependOnTheOrderOfArrival) {
 // 18 steps, a window of 4: the last commit is the mean of two.
 TEST(Server, AgnCommitsTheMeanOfAShorterLastWindow) {
   for (const std::int32_t n : {1, 3}) {
-    RoleWorld world(config_of("agn", {{"window", "4"}}, n, 1),
+    RoleWorld world(config_of("agn", {{"local_steps", "4"}}, n, 1),
                     [](Rank, Step step, const at::Tensor& z) {
                       return at::full_like(z, -8.0 * static_cast<double>(step));
                     });
@@ -293,7 +293,7 @@ TEST(Server, AgnCommitsTheMeanOfAShorterLastWindow) {
 
 // The clock is that of all clients' gradients over their number, at every moment and at the end.
 TEST(Server, TheClockCountsAllClientsGradients) {
-  for (const Keys& keys : std::vector<Keys>{{}, {{"window", "4"}, {"servers", "2"}}})
+  for (const Keys& keys : std::vector<Keys>{{}, {{"local_steps", "4"}, {"servers", "2"}}})
     for (const std::int32_t n : {1, 3, 5}) {
       SCOPED_TRACE("n=" + std::to_string(n));
       const WorldConfig config = config_of("downpour", keys, n, 4);

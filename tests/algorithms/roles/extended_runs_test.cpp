@@ -39,7 +39,7 @@ TEST(ExtendedRuns, OfSynchronousWiringsAreTheLongerRuns) {
       {"DPsgdStar", symmetric + Keys{{"topology", "star"}}},
       {"Choco", symmetric + Keys{{"compress", "int8"}}},
       {"EasgdSynchronous", easgd},
-      {"EasgdSynchronousWindow", easgd + Keys{{"window", "4"}, {"servers", "3"}}},
+      {"EasgdSynchronousWindow", easgd + Keys{{"local_steps", "4"}, {"servers", "3"}}},
       {"Nodes", gossip + Keys{{"hierarchy", "2"}}, 6}};
   for (const PressedWiring& wiring : wirings)
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {

@@ -155,7 +155,8 @@ TEST(LocalSteps, RefusesPartsThatDoNotFit) {
     EXPECT_NE(sim::refusal_of(keys).find(text), std::string::npos) << sim::refusal_of(keys);
   };
   says({{"local_steps", "4"}}, "choose pack = 'model'");
-  says({{"exchange", "bilateral"}, {"local_steps", "4"}}, "belongs to aggregate and gossip");
+  says({{"exchange", "partial"}, {"local_steps", "4"}},
+       "belongs to aggregate, gossip, bilateral, group and server");
   says({{"pack", "model"}, {"outer", "nesterov"}}, "choose pack = 'difference'");
   says({{"pack", "difference"}, {"outer_lr", "0.5"}}, "choose outer = 'nesterov'");
   says({{"exchange", "gossip"}, {"pack", "difference"}}, "gossip mixes models");

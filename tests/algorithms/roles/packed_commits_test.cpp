@@ -118,11 +118,8 @@ class Account {
   // what is left.
   void add_given(Rank client, std::int32_t server) {
     const Slice part = slice(server);
-    const Step first =
-        commits_[{client, server}]++ * data_as<ServerSettings>(config_.plan.settings).window;
-    for (Step step = first;
-         step < std::min(kSteps, first + data_as<ServerSettings>(config_.plan.settings).window);
-         ++step)
+    const Step first = commits_[{client, server}]++ * config_.plan.local.local_steps;
+    for (Step step = first; step < std::min(kSteps, first + config_.plan.local.local_steps); ++step)
       given_.narrow(0, part.begin, part.size) +=
           scale_ * -config_.lr *
           whole(client, step, at::empty({kD})).narrow(0, part.begin, part.size).to(at::kDouble);
@@ -168,9 +165,9 @@ std::vector<Case> cases() {
            sim::operator+(gem, {{"servers", "3"}, {"section", "relaxed"}}), 5},
           {"downpour", downpour},
           {"downpour, window, 2 servers",
-           sim::operator+(downpour, {{"servers", "2"}, {"window", "3"}})},
+           sim::operator+(downpour, {{"servers", "2"}, {"local_steps", "3"}})},
           {"adaptive", sim::operator+(server, {{"rule", "adaptive"}, {"servers", "2"}})},
-          {"agn", sim::operator+(server, {{"rule", "agn"}, {"window", "4"}}), 0.25}};
+          {"agn", sim::operator+(server, {{"rule", "agn"}, {"local_steps", "4"}}), 0.25}};
 }
 
 std::vector<Keys> compressors() {

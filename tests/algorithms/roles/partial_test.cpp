@@ -270,7 +270,7 @@ TEST(Partial, WiringsThatDoNotFitAreRefused) {
   EXPECT_NE(refusal({{"exchange", "aggregate"}, {"pack", "model"}, {"compress", "top-k"}})
                 .find("choose pack = 'difference'"),
             std::string::npos);
-  EXPECT_NE(refusal({{"exchange", "aggregate"}, {"pack", "model"}, {"clip", "1"}})
+  EXPECT_NE(refusal({{"exchange", "aggregate"}, {"pack", "model"}, {"clip_at", "sum"}})
                 .find("belongs to gradient, choose pack = 'gradient'"),
             std::string::npos);
   EXPECT_NE(refusal({{"exchange", "partial"}, {"scale", "active"}, {"compress", "top-k"}})

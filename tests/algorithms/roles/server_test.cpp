@@ -72,10 +72,10 @@ std::vector<Case> all_cases() {
           {"gem", {{"servers", "3"}}},
           {"gem", {{"section", "relaxed"}, {"servers", "2"}}},
           {"downpour", {}},
-          {"downpour", {{"window", "3"}, {"servers", "2"}}},
+          {"downpour", {{"local_steps", "3"}, {"servers", "2"}}},
           {"adaptive", {{"servers", "2"}}},
-          {"agn", {{"window", "4"}}},
-          {"easgd", {{"window", "3"}, {"servers", "2"}}},
+          {"agn", {{"local_steps", "4"}}},
+          {"easgd", {{"local_steps", "3"}, {"servers", "2"}}},
           {"easgd", {{"synchronous", "true"}}}};
 }
 
@@ -154,9 +154,9 @@ TEST(Server, OneGemWorkerIsNotMomentumSgd) {
 // Whatever the window, and for a staleness of 0 also the adaptive rule.
 TEST(Server, OneWorkerOfTheOtherRulesIsSgd) {
   for (const Case& c : std::vector<Case>{{"downpour", {}},
-                                         {"downpour", {{"window", "3"}}},
-                                         {"downpour", {{"servers", "3"}, {"window", "20"}}},
-                                         {"adaptive", {{"window", "2"}}},
+                                         {"downpour", {{"local_steps", "3"}}},
+                                         {"downpour", {{"servers", "3"}, {"local_steps", "20"}}},
+                                         {"adaptive", {{"local_steps", "2"}}},
                                          {"agn", {}}}) {
     SCOPED_TRACE(c.rule);
     const WorldConfig config = make_config(make_plan(c.rule, c.keys), 1);
@@ -169,7 +169,7 @@ TEST(Server, OneWorkerOfTheOtherRulesIsSgd) {
 
 // AGN: the sum of a window over its length.
 TEST(Server, AgnCommitsTheMeanOfItsWindow) {
-  const WorldConfig config = make_config(make_plan("agn", {{"window", "4"}}), 1);
+  const WorldConfig config = make_config(make_plan("agn", {{"local_steps", "4"}}), 1);
   RoleWorld world(config, [](Rank, Step step, const at::Tensor& z) {
     return at::full_like(z, -8.0 * static_cast<double>(step % 4));
   });
@@ -204,8 +204,8 @@ TEST(Server, DownpourAppliesEveryGradientOnceExactly) {
     for (const std::string window : {"1", "3"})
       for (std::uint64_t seed = 1; seed <= 5; ++seed) {
         SCOPED_TRACE(describe("window " + window, n, seed));
-        const WorldConfig config =
-            make_config(make_plan("downpour", {{"window", window}, {"servers", "2"}}), n, seed);
+        const WorldConfig config = make_config(
+            make_plan("downpour", {{"local_steps", window}, {"servers", "2"}}), n, seed);
         RoleWorld world(config, whole);
         run_to_the_end(world, config);
         EXPECT_TRUE(at::equal(theta(world, config).to(at::kDouble), world.gradients() * -0.125));
@@ -234,7 +234,7 @@ TEST(Server, SynchronousElasticAveragingFollowsItsEquations) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE("seed=" + std::to_string(seed));
     const WorldConfig config = make_config(
-        make_plan("easgd", {{"synchronous", "true"}, {"window", "2"}, {"elasticity", "0.6"}}),
+        make_plan("easgd", {{"synchronous", "true"}, {"local_steps", "2"}, {"elasticity", "0.6"}}),
         kRanks, seed);
     RoleWorld world(config, pull);
     run_to_the_end(world, config);
@@ -299,9 +299,8 @@ TEST(Server, StalenessCountsTheCommitsOfOthersSinceThePull) {
           ASSERT_EQ(event.staleness, others);
           order.push_back(event.peer);
         }
-        EXPECT_GE(order.size(), kRanks * 20U /
-                                    static_cast<std::size_t>(
-                                        data_as<ServerSettings>(config.plan.settings).window));
+        EXPECT_GE(order.size(),
+                  kRanks * 20U / static_cast<std::size_t>(config.plan.local.local_steps));
       }
     }
 }
@@ -462,7 +461,7 @@ TEST(Server, CommitsOfGradientsThatCannotBeEndTheRun) {
     for (const std::int64_t gradients :
          {std::int64_t{0}, std::int64_t{-1}, std::int64_t{6}, std::int64_t{1} << 60}) {
       SCOPED_TRACE(rule + ", " + std::to_string(gradients));
-      const Keys window = rule == "agn" ? Keys{{"window", "5"}} : Keys{};
+      const Keys window = rule == "agn" ? Keys{{"local_steps", "5"}} : Keys{};
       RoleWorld world(make_config(make_plan(rule, window), 3), pull);
       world.tamper([gradients](Envelope& envelope) {
         if (auto* commit = std::get_if<Commit>(&envelope.payload)) commit->gradients = gradients;
@@ -479,14 +478,15 @@ TEST(Server, RefusesPartsThatDoNotFit) {
     EXPECT_NE(sim::refusal_of(keys).find(text), std::string::npos) << sim::refusal_of(keys);
   };
   says({{"exchange", "gossip"}, {"servers", "2"}}, "it belongs to server");
-  says({{"exchange", "server"}, {"window", "2"}}, "belongs to downpour, adaptive, agn and easgd");
+  says({{"exchange", "server"}, {"local_steps", "2"}},
+       "belongs to downpour, adaptive, agn and easgd");
   says({{"exchange", "server"}, {"rule", "agn"}, {"kappa", "2"}}, "choose rule = 'gem'");
   says({{"exchange", "server"}, {"rule", "gem"}, {"synchronous", "true"}}, "belongs to easgd");
   says({{"exchange", "server"}, {"kappa", "-1"}}, "expected a number, at least 0");
   says({{"exchange", "server"}, {"section_timeout", "0"}}, "expected a number");
   says({{"exchange", "server"}, {"section_timeout", "1e12"}}, "at most 1e+06");
   says({{"exchange", "server"}, {"topology", "ring"}}, "belongs to gossip");
-  says({{"exchange", "server"}, {"local_steps", "2"}}, "it belongs to aggregate and gossip");
+  says({{"exchange", "server"}, {"clip_at", "sum"}}, "it belongs to aggregate and partial");
   OptimizerConfig adam;
   adam.name = "adam";
   const auto parts = make_parts(make_plan("gem"), {}, *LrSchedule::make({}), adam, 2);

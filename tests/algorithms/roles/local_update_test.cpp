@@ -1,0 +1,135 @@
+// Local steps, overlap and clipping, with every role that takes them.
+#include <gtest/gtest.h>
+
+#include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
+
+namespace grapevine {
+namespace local_update_test {
+
+using sim::Keys;
+using sim::operator+;
+using sim::RoleWorld;
+using sim::WorldConfig;
+
+WorldConfig make_config(const Keys& keys, std::int32_t ranks, Step steps, std::uint64_t seed) {
+  WorldConfig config;
+  config.plan = sim::plan_of(keys);
+  config.ranks = ranks;
+  config.seed = seed;
+  config.dimension = 7;
+  config.horizon.steps = steps;
+  config.horizon.steps_per_epoch = 5;
+  config.lr = 0.125;
+  return config;
+}
+
+at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank + 1); }
+
+std::vector<at::Tensor> models_after(const WorldConfig& config) {
+  RoleWorld world(config, pull);
+  world.start();
+  world.run();
+  std::vector<at::Tensor> models;
+  for (Rank rank = 0; rank < config.ranks; ++rank) {
+    EXPECT_TRUE(world.finished(rank)) << "rank " << rank;
+    models.push_back(world.z(rank).clone());
+  }
+  return models;
+}
+
+void expect_close(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_TRUE(at::allclose(a[i], b[i], 1e-5, 1e-5)) << "rank " << i << "\n" << a[i] << b[i];
+}
+
+// Groups whose every average is global are local SGD (Stich 2019), also where H does not divide
+// the run.
+TEST(LocalUpdate, GroupsWithGlobalAveragesAreLocalSgd) {
+  for (const char* local_steps : {"1", "2", "3", "5"})
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      SCOPED_TRACE(std::string("H=") + local_steps + ", seed=" + std::to_string(seed));
+      const Keys steps = {{"local_steps", local_steps}};
+      expect_close(models_after(make_config(Keys{{"exchange", "group"}, {"staleness", "1"}} + steps,
+                                            4, 13, seed)),
+                   models_after(make_config(
+                       Keys{{"exchange", "aggregate"}, {"pack", "model"}} + steps, 4, 13, seed)));
+    }
+}
+
+// Differences that lose nothing, mixed with eta = 1, are symmetric gossip of models.
+TEST(LocalUpdate, DifferencesThatLoseNothingAreGossipOfModels) {
+  const Keys symmetric = {{"exchange", "gossip"}, {"averaging", "symmetric"}, {"peers", "2"}};
+  const Keys lossless = {{"compress", "top-k"}, {"density", "1"}, {"consensus_step", "1"}};
+  const std::vector<Keys> uses = {{},
+                                  {{"local_steps", "3"}},
+                                  {{"update", "after"}},
+                                  {{"update", "after"}, {"local_steps", "4"}},
+                                  {{"overlap", "true"}},
+                                  {{"overlap", "true"}, {"local_steps", "2"}}};
+  for (const Keys& use : uses)
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      SCOPED_TRACE(testing::PrintToString(use) + ", seed=" + std::to_string(seed));
+      expect_close(models_after(make_config(symmetric + use + lossless, 6, 14, seed)),
+                   models_after(make_config(symmetric + use, 6, 14, seed)));
+    }
+}
+
+// With H local steps pairs exchange at most once for H gradients of the rank that asks.
+TEST(LocalUpdate, PairsExchangeAfterHSteps) {
+  WorldConfig config = make_config(
+      {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}, {"local_steps", "4"}}, 6,
+      16, 5);
+  RoleWorld world(config, pull);
+  std::int64_t exchanges = 0;
+  world.watch([&](const Envelope& envelope, bool delivered) {
+    const auto* swap = std::get_if<Swap>(&envelope.payload);
+    exchanges += swap != nullptr && !swap->reply && delivered;
+  });
+  world.start();
+  world.run();
+  std::int64_t gradients = 0;
+  for (Rank rank = 0; rank < 6; ++rank) gradients += world.model(rank).step;
+  EXPECT_GT(exchanges, 0);
+  EXPECT_LE(exchanges, gradients / 4);
+}
+
+// A gradient of any size moves a model by lr * clip at most, whatever ranks exchange.
+TEST(LocalUpdate, ClippingBoundsEveryStep) {
+  const Keys partial = {{"exchange", "partial"}, {"staleness", "2"}};
+  const std::vector<Keys> wirings = {
+      {{"exchange", "aggregate"}},
+      {{"exchange", "aggregate"}, {"clip_at", "local"}},
+      {{"exchange", "aggregate"}, {"pack", "model"}, {"local_steps", "2"}},
+      {{"exchange", "aggregate"}, {"pack", "difference"}, {"local_steps", "2"}},
+      {{"exchange", "gossip"}},
+      {{"exchange", "gossip"}, {"overlap", "true"}},
+      {{"exchange", "gossip"}, {"averaging", "symmetric"}, {"compress", "int8"}},
+      {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}},
+      partial,
+      partial + Keys{{"clip_at", "local"}},
+      {{"exchange", "group"}, {"staleness", "3"}},
+      {{"exchange", "server"}, {"rule", "gem"}},
+      {{"exchange", "server"}, {"rule", "downpour"}},
+      {{"exchange", "server"}, {"rule", "easgd"}, {"local_steps", "2"}}};
+  constexpr double kClip = 0.5;
+  for (const Keys& wiring : wirings) {
+    SCOPED_TRACE(testing::PrintToString(wiring));
+    WorldConfig config = make_config(wiring + Keys{{"clip", "0.5"}}, 4, 6, 3);
+    RoleWorld world(config, [](Rank, Step, const at::Tensor& z) { return at::full_like(z, 1e6); });
+    world.start();
+    world.run();
+    std::int64_t gradients = 0;
+    for (Rank rank = 0; rank < 4; ++rank) gradients += world.model(rank).step;
+    for (Rank rank = 0; rank < 4; ++rank) {
+      const double moved = world.z(rank).norm().item<double>();
+      EXPECT_GT(moved, 0) << "rank " << rank;
+      EXPECT_LE(moved, config.lr * kClip * static_cast<double>(gradients) * 1.001)
+          << "rank " << rank;
+    }
+  }
+}
+
+}  // namespace local_update_test
+}  // namespace grapevine

@@ -1,0 +1,204 @@
+// Every pair of keys, with two values each, beside every role: it runs, or is refused with a
+// reason.
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
+
+namespace grapevine {
+namespace wiring_sweep_test {
+
+using sim::Keys;
+using sim::operator+;
+using sim::RoleWorld;
+using sim::WorldConfig;
+
+constexpr std::int32_t kRanks = 4;
+constexpr Step kSteps = 40;
+
+// Two values of each key that are not its default; `exchange` is swept by itself.
+const std::map<std::string, std::vector<std::string>>& values() {
+  static const std::map<std::string, std::vector<std::string>> all = {
+      {"pack", {"model", "difference"}},
+      {"local_steps", {"2", "3"}},
+      {"outer", {"none", "nesterov"}},
+      {"outer_lr", {"0.5", "1"}},
+      {"outer_momentum", {"0", "0.5"}},
+      {"compress", {"top-k", "int8"}},
+      {"density", {"0.5", "1"}},
+      {"density_warmup", {"1,0.8", "dgc"}},
+      {"per_layer", {"true", "false"}},
+      {"value_type", {"f16", "f32"}},
+      {"sparse_reduce", {"tree", "butterfly"}},
+      {"selection", {"sampled", "exact"}},
+      {"error_feedback", {"true", "false"}},
+      {"momentum_correction", {"true", "false"}},
+      {"momentum_masking", {"true", "false"}},
+      {"consensus_step", {"0.5", "0.9"}},
+      {"clip", {"20", "100"}},
+      {"clip_at", {"sum", "local"}},
+      {"topology", {"ring", "bipartite-exponential"}},
+      {"peers", {"1", "0:1,2:2"}},
+      {"averaging", {"symmetric", "biased"}},
+      {"update", {"before", "after"}},
+      {"overlap", {"true", "false"}},
+      {"staleness", {"1", "3"}},
+      {"activation", {"solo", "quorum"}},
+      {"quorum", {"2", "4"}},
+      {"scale", {"ranks", "active"}},
+      {"group_size", {"2", "3"}},
+      {"rule", {"downpour", "easgd"}},
+      {"servers", {"2", "3"}},
+      {"kappa", {"0.5", "2"}},
+      {"section", {"strict", "relaxed"}},
+      {"section_timeout", {"5", "20"}},
+      {"elasticity", {"0.5", "0.8"}},
+      {"synchronous", {"true", "false"}},
+      {"hierarchy", {"2", "4"}}};
+  return all;
+}
+
+// What else a key needs to count at all, so that the sweep reaches it.
+Keys needs(const std::string& key) {
+  static const std::map<std::string, Keys> all = {
+      {"outer_lr", {{"outer", "nesterov"}}},
+      {"outer_momentum", {{"outer", "nesterov"}}},
+      {"outer", {{"pack", "difference"}}},
+      {"density", {{"compress", "top-k"}}},
+      {"density_warmup", {{"compress", "top-k"}}},
+      {"per_layer", {{"compress", "top-k"}}},
+      {"value_type", {{"compress", "top-k"}}},
+      {"selection", {{"compress", "top-k"}}},
+      {"sparse_reduce", {{"compress", "top-k"}}},
+      {"error_feedback", {{"compress", "top-k"}}},
+      {"momentum_correction", {{"compress", "top-k"}}},
+      {"momentum_masking", {{"compress", "top-k"}, {"momentum_correction", "true"}}},
+      {"consensus_step", {{"compress", "top-k"}}},
+      {"clip_at", {{"clip", "20"}}},
+      {"quorum", {{"activation", "quorum"}}},
+      {"elasticity", {{"rule", "easgd"}}},
+      {"synchronous", {{"rule", "easgd"}}}};
+  const auto found = all.find(key);
+  Keys keys = found == all.end() ? Keys() : found->second;
+  if (key.rfind("outer_", 0) == 0) keys.emplace_back("pack", "difference");
+  return keys;
+}
+
+// Keys that a later one of the same name replaces.
+std::map<std::string, std::string> merged(const Keys& keys) { return {keys.begin(), keys.end()}; }
+
+std::string text_of(const std::map<std::string, std::string>& keys) {
+  std::string text;
+  for (const auto& [key, value] : keys) text += key + "=" + value + " ";
+  return text;
+}
+
+// A wiring that was accepted: ends, commits or drops each gradient once, survives a save and load
+// amid the run, and comes nearer to the optimum.
+void expect_runs(const Plan& plan, const std::shared_ptr<const SharedParts>& parts) {
+  WorldConfig config;
+  config.plan = plan;
+  config.ranks = kRanks;
+  config.seed = 11;
+  config.dimension = 13;
+  config.horizon = parts->horizon;
+  config.lr = 0.1;
+  config.optimizer = parts->optimizer;
+  if (config.plan.compression.per_layer) config.plan.compression.layers = {4, 6, 3};
+  RoleWorld world(config, [](Rank rank, Step, const at::Tensor& z) { return z - (rank + 1.0); });
+  world.start();
+  std::int64_t events = 0;
+  world.run(
+      [&] {
+        if (++events % 97 == 0) world.save_and_load();
+      },
+      200'000);
+  double mean = 0;
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    EXPECT_TRUE(world.finished(rank)) << "rank " << rank;
+    mean += world.z(rank).mean().item<double>() / kRanks;
+    std::set<Step> counted;
+    for (const Event& event : world.events(rank)) {
+      const bool ends = event.kind == EventKind::committed || event.kind == EventKind::dropped;
+      if (!ends) continue;
+      EXPECT_TRUE(counted.insert(event.stamp.step).second)
+          << "rank " << rank << ", step " << event.stamp.step;
+    }
+    EXPECT_EQ(static_cast<Step>(counted.size()), world.model(rank).step) << "rank " << rank;
+  }
+  EXPECT_LT(std::abs(mean - 2.5), 1.25);
+}
+
+class WiringSweep : public testing::TestWithParam<std::string> {};
+
+TEST_P(WiringSweep, EveryPairOfKeysRunsOrIsRefusedWithAReason) {
+  std::set<std::string> done;
+  std::int64_t ran = 0, refused = 0;
+  const auto try_wiring = [&](const Keys& keys) {
+    auto all = merged(keys);
+    // The default keeps one entry of this small vector.
+    if (all.count("compress") > 0 && all.at("compress") == "top-k") all.emplace("density", "0.5");
+    // Momentum beside what compression delays does not settle in a run this short.
+    if (all.count("outer") > 0 && all.at("outer") == "nesterov")
+      all.emplace("outer_momentum", "0.5");
+    if (!done.insert(text_of(all)).second) return;
+    SCOPED_TRACE(text_of(all));
+    Wiring wiring;
+    for (const auto& [key, value] : all) ASSERT_TRUE(wiring.set(key, value).ok()) << key;
+    const auto plan = resolve(wiring);
+    OptimizerConfig optimizer;
+    optimizer.momentum = plan.ok() && plan->role->uses_momentum(*plan) ? 0.5 : 0;
+    LrConfig rate;
+    rate.lr = 0.1;
+    const auto parts =
+        plan.ok() ? make_parts(*plan, {kSteps, 10}, *LrSchedule::make(rate), optimizer, kRanks)
+                  : Expected<std::shared_ptr<const SharedParts>>(plan.error());
+    if (parts.ok()) {
+      ++ran;
+      return expect_runs(*plan, *parts);
+    }
+    ++refused;
+    const std::string& why = parts.error().message;
+    EXPECT_EQ(parts.error().code, Errc::bad_input);
+    const bool has_reason = why.find("does not fit") != std::string::npos ||
+                            why.find("choose") != std::string::npos ||
+                            why.find("use ") != std::string::npos;
+    EXPECT_TRUE(has_reason) << why;
+  };
+  const Keys role = {{"exchange", GetParam()}};
+  const auto& all = values();
+  for (auto first = all.begin(); first != all.end(); ++first)
+    for (auto second = std::next(first); second != all.end(); ++second)
+      for (const std::string& one : first->second)
+        for (const std::string& other : second->second)
+          try_wiring(role + needs(first->first) + needs(second->first) +
+                     Keys{{first->first, one}, {second->first, other}});
+  RecordProperty("ran", std::to_string(ran));
+  RecordProperty("refused", std::to_string(refused));
+  std::cout << GetParam() << ": " << ran << " ran, " << refused << " refused\n";
+  EXPECT_GE(ran, 20);
+}
+
+std::vector<std::string> role_names() {
+  std::vector<std::string> names;
+  for (const RoleType* role : role_types()) names.push_back(role->name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Roles, WiringSweep, testing::ValuesIn(role_names()),
+                         [](const auto& info) { return info.param; });
+
+TEST(WiringSweepValues, KnowsTwoValuesOfEveryKey) {
+  for (const KeyInfo& key : wiring_keys()) {
+    if (key.key == "exchange") continue;
+    ASSERT_EQ(values().count(key.key), 1U) << key.key;
+    EXPECT_EQ(values().at(key.key).size(), 2U) << key.key;
+  }
+}
+
+}  // namespace wiring_sweep_test
+}  // namespace grapevine
