@@ -96,6 +96,7 @@ ErrorFeedbackSettings feedback_of(const ReductionSettings& reduction) {
   const CompressionSettings& c = reduction.compression;
   ErrorFeedbackSettings settings;
   settings.enabled = c.error_feedback;
+  settings.decay = c.residual_decay;
   if (c.momentum_correction) {
     settings.momentum = reduction.momentum;
     settings.nesterov = reduction.nesterov;

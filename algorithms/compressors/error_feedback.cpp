@@ -27,6 +27,7 @@ Packed ErrorFeedback::pack(at::Tensor& g, const Compressor& compressor, double e
 // e <- e + the update of this step.
 void ErrorFeedback::accumulate(at::Tensor& g) {
   if (!residual_.defined()) residual_ = at::zeros_like(g);
+  if (settings_.decay != 1) residual_.mul_(settings_.decay);
   if (settings_.momentum == 0) return kernels::fold(residual_, g);
   if (!velocity_.defined()) velocity_ = at::zeros_like(g);
   if (settings_.nesterov) {

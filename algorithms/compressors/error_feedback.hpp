@@ -2,6 +2,7 @@
 //
 // Sources: Seide et al. 2014; Karimireddy et al. 2019. With the residual e of a rank:
 //   e <- e + g;  send C(e);  e <- e - C(e)
+// or e <- beta e + g (Sarfi et al. 2025, SparseLoCo: the residual in place of outer momentum).
 // Momentum correction (Lin et al., "Deep Gradient Compression", ICLR 2018, Algorithm 1 and section
 // 3.2), with the optimizer's factor m; nesterov as in their released code:
 //   u <- m u + g | m (u + g);  e <- e + u | e + u + g;  send C(e);  e <- e - C(e)
@@ -30,6 +31,7 @@ struct ErrorFeedbackSettings {
   double momentum = 0;  // of the momentum correction; 0: none
   bool nesterov = false;
   bool masking = true;
+  double decay = 1;  // beta: of the residual, before each vector is added; in (0, 1]
 };
 
 class ErrorFeedback {

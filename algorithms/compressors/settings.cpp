@@ -62,6 +62,11 @@ CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use)
   keys.where_any("compress", {names.begin() + 1, names.end()}, [&] {
     c.error_feedback = keys.flag("error_feedback", true,
                                  "keep the values that were not sent, and send them later");
+    if (!use.mixes)
+      keys.where("error_feedback", "true", [&] {
+        c.residual_decay = keys.number("residual_decay", 1, {0, 1, true},
+                                       "the part of what was not sent that is kept");
+      });
     if (use.momentum) keys.where("pack", "gradient", [&] { read_momentum(keys, c); });
     if (use.mixes)
       c.consensus_step = keys.number(

@@ -31,6 +31,7 @@ struct CompressionSettings {
   std::vector<std::int64_t> layers = {};
   ValueType value_type = ValueType::f32;  // top-k, random-k
   bool error_feedback = true;             // values that were not sent are kept and sent later
+  double residual_decay = 1;              // of what is kept, before each vector is added; in (0, 1]
   bool momentum_correction = false;  // momentum before compression, with the optimizer's factor
   bool momentum_masking = true;      // with it: entries that were sent lose their momentum
   SparseReduce reduce = SparseReduce::all_gather;

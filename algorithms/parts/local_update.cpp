@@ -31,14 +31,20 @@ std::int64_t read_local_steps(KeyReader& keys) {
 }
 
 void read_outer(KeyReader& keys, LocalUpdateSettings& local) {
-  local.outer = keys.choice<bool>("outer", "none", {{"none", false}, {"nesterov", true}},
-                                  "the optimizer that steps along the mean difference");
-  keys.where("outer", "nesterov", [&] {
-    local.outer_lr = keys.number("outer_lr", local.outer_lr, {}, "its rate");
-    // With 1 the sum of past steps would never fade.
-    local.outer_momentum =
-        keys.number("outer_momentum", local.outer_momentum, {0, 1, false, true}, "its momentum");
-  });
+  const std::vector<std::pair<std::string, Outer>> kinds = {{"none", Outer::none},
+                                                            {"nesterov", Outer::nesterov},
+                                                            {"momentum", Outer::momentum},
+                                                            {"slowmo", Outer::slowmo}};
+  local.outer =
+      keys.choice("outer", "none", kinds, "the optimizer that steps along mean differences");
+  for (std::size_t i = 1; i < kinds.size(); ++i)
+    keys.where("outer", kinds[i].first, [&, kind = kinds[i].second] {
+      const bool slowmo = kind == Outer::slowmo;
+      local.outer_lr = keys.number("outer_lr", slowmo ? 1 : 0.7, {}, "the outer optimizer's rate");
+      // With 1 the sum of past steps would never fade.
+      local.outer_momentum = keys.number("outer_momentum", slowmo ? 0.5 : 0.9, {0, 1, false, true},
+                                         "the outer optimizer's momentum");
+    });
 }
 
 ClipSettings read_clip(KeyReader& keys, bool sums) {
@@ -57,10 +63,10 @@ ClipSettings read_clip(KeyReader& keys, bool sums) {
 namespace {
 
 std::unique_ptr<Optimizer> make_outer(const LocalUpdateSettings& settings) {
-  if (!settings.outer) return nullptr;
+  if (settings.outer == Outer::none) return nullptr;
   OptimizerConfig config;
   config.momentum = settings.outer_momentum;
-  config.nesterov = settings.outer_momentum > 0;
+  config.nesterov = settings.outer == Outer::nesterov && settings.outer_momentum > 0;
   return *make_optimizer(config);
 }
 
@@ -129,13 +135,20 @@ at::Tensor LocalUpdate::take_mean(ModelState& model, at::Tensor mean, double epo
   at::Tensor x = std::move(model.x).thaw();
   if (gradient)
     optimizer_->step(x, mean, model.lr);
-  else if (outer_)
-    outer_->step(x, mean, settings_.outer_lr);
   else
-    kernels::subtract_into(x, x, mean);
+    outer_step(x, mean, model.lr);
   model.x = FrozenTensor::freeze(std::move(x));
   if (!gradient) anchor_ = model.x;
   return mean;
+}
+
+// a <- a - D, or the outer optimizer's step. SlowMo divides by the learning rate of the last step;
+// where that is 0 the model has not moved, and there is nothing to remember.
+void LocalUpdate::outer_step(at::Tensor& x, at::Tensor& mean, double lr) {
+  const bool slowmo = settings_.outer == Outer::slowmo;
+  if (!outer_ || (slowmo && lr == 0)) return kernels::subtract_into(x, x, mean);
+  if (slowmo) mean.div_(lr);
+  outer_->step(x, mean, slowmo ? settings_.outer_lr * lr : settings_.outer_lr);
 }
 
 void LocalUpdate::save_into(StateDict& state) const {

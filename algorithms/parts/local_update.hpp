@@ -33,10 +33,18 @@ struct ClipSettings {
   bool clips_mean() const { return norm > 0 && at == At::mean; }
 };
 
+// The optimizer that steps along mean differences D with momentum mu and rate nu.
+enum class Outer {
+  none,      // a <- a - D
+  nesterov,  // u <- mu u + D;  a <- a - nu (D + mu u)  (DiLoCo: Douillard et al. 2023)
+  momentum,  // u <- mu u + D;  a <- a - nu u  (heavy ball)
+  slowmo     // u <- mu u + D / gamma;  a <- a - nu gamma u  (Wang et al. 2020, equation 2)
+};
+
 struct LocalUpdateSettings {
   Pack pack = Pack::gradient;
   std::int64_t local_steps = 1;  // H: steps of each rank from one exchange to the next
-  bool outer = false;            // of differences: Nesterov's momentum on their mean
+  Outer outer = Outer::none;     // of differences
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
   ClipSettings clip;
@@ -54,10 +62,10 @@ ClipSettings read_clip(KeyReader& keys, bool sums);
 // and the step along the mean that an exchange gives. Not thread-safe: belongs to one role.
 //
 // Symbols: x the model, g a gradient, u the optimizer's direction, gamma the learning rate, a the
-// anchor (x after the last exchange), D a mean difference, v the outer optimizer's direction.
+// anchor (x after the last exchange), D a mean difference.
 //   gradient    packs g;                            x <- x - gamma u(mean)
 //   model       x <- x - gamma u(g);  packs x;      x <- mean
-//   difference  x <- x - gamma u(g);  packs a - x;  a <- a - D, or a - nu v(D);  x <- a
+//   difference  x <- x - gamma u(g);  packs a - x;  a <- outer step along D;  x <- a
 class LocalUpdate {
  public:
   // `ranks`: whose gradients are added up. All references outlive this.
@@ -88,6 +96,7 @@ class LocalUpdate {
   Expected<void> load_from(const StateDict& state, std::int64_t d, bool begun);
 
  private:
+  void outer_step(at::Tensor& x, at::Tensor& mean, double lr);
   void update(ModelState& model, at::Tensor& g, double epoch, BufferPool& pool, double kept);
 
   const LocalUpdateSettings& settings_;

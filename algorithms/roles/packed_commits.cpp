@@ -12,6 +12,7 @@ namespace {
 ErrorFeedbackSettings feedback_of(const CompressionSettings& settings) {
   ErrorFeedbackSettings feedback;
   feedback.enabled = settings.error_feedback;
+  feedback.decay = settings.residual_decay;
   return feedback;
 }
 

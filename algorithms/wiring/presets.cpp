@@ -15,7 +15,7 @@ struct Row {
   const char* keys;  // "KEY=VALUE …"; others are as in a new Wiring
 };
 
-constexpr std::array<Row, 19> kTable = {{
+constexpr std::array<Row, 21> kTable = {{
     {"ar", "All-reduce SGD",
      "Patarasuk & Yuan 2009 (ring all-reduce); synchronous data parallelism",
      "exchange=aggregate pack=gradient"},
@@ -63,6 +63,13 @@ constexpr std::array<Row, 19> kTable = {{
      "exchange=aggregate pack=model local_steps=8"},
     {"diloco", "DiLoCo", "Douillard et al. 2023, Algorithm 1",
      "exchange=aggregate pack=difference local_steps=50 outer=nesterov"},
+    {"slowmo", "SlowMo over local SGD", "Wang, Tantia, Ballas, Rabbat, ICLR 2020, Algorithm 1",
+     "exchange=aggregate pack=difference local_steps=12 outer=slowmo outer_lr=1 "
+     "outer_momentum=0.5"},
+    {"sparseloco", "Sparse differences with a decaying residual",
+     "SparseLoCo: Sarfi, Thérien, Lidin, Belilovsky 2025",
+     "exchange=aggregate pack=difference local_steps=30 compress=top-k density=0.015625 "
+     "residual_decay=0.95"},
 }};
 
 Preset make_preset(const Row& row) {

@@ -296,6 +296,24 @@ TEST(ErrorFeedback, MomentumCorrectionIsThePapersEquation) {
     }
 }
 
+// e' + q = beta e + g, to the last bit where the numbers are whole and beta is a half.
+TEST(ErrorFeedback, ADecayingResidualKeepsItsPart) {
+  constexpr std::int64_t kD = 60;
+  ErrorFeedbackSettings settings;
+  settings.decay = 0.5;
+  ErrorFeedback feedback(settings);
+  const auto compressor = make_compressor(settings_of("top-k"));
+  Rng rng(1);
+  at::Tensor before = at::zeros({kD});
+  for (std::uint64_t step = 0; step < 8; ++step) {
+    at::Tensor g = (normal(step, kD) * 64).round() * 256;
+    const at::Tensor expected = before * 0.5 + g;
+    const at::Tensor sent = unpacked(*compressor, feedback.pack(g, *compressor, 0, rng), kD);
+    EXPECT_TRUE(at::equal(feedback.residual() + sent, expected)) << "step " << step;
+    before = feedback.residual().clone();
+  }
+}
+
 TEST(ErrorFeedback, RejectedEntriesComeBackAndASavedOneGoesOn) {
   ErrorFeedbackSettings settings;
   settings.momentum = 0.5;

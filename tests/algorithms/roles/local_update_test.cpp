@@ -58,6 +58,65 @@ TEST(LocalUpdate, GroupsWithGlobalAveragesAreLocalSgd) {
     }
 }
 
+const Keys kDifferences = {{"exchange", "aggregate"}, {"pack", "difference"}};
+
+WorldConfig with_momentum(WorldConfig config, double momentum) {
+  config.optimizer.momentum = momentum;
+  return config;
+}
+
+// Wang et al. 2020: without momentum and with rate 1 the slow step is the average.
+TEST(LocalUpdate, SlowMoWithoutMomentumIsLocalSgd) {
+  for (const char* local_steps : {"1", "3", "5"}) {
+    const Keys steps = {{"local_steps", local_steps}};
+    const Keys slowmo = {{"outer", "slowmo"}, {"outer_lr", "1"}, {"outer_momentum", "0"}};
+    const Keys models = {{"exchange", "aggregate"}, {"pack", "model"}};
+    expect_close(
+        models_after(with_momentum(make_config(kDifferences + steps + slowmo, 3, 13, 1), 0.5)),
+        models_after(with_momentum(make_config(models + steps, 3, 13, 1), 0.5)));
+  }
+}
+
+// One local step of plain SGD, rate 1: momentum SGD on the mean gradient, with SlowMo's factor.
+TEST(LocalUpdate, SlowMoAfterEveryStepIsMomentumSgd) {
+  const Keys slowmo = {{"outer", "slowmo"}, {"outer_lr", "1"}, {"outer_momentum", "0.75"}};
+  expect_close(
+      models_after(make_config(kDifferences + slowmo, 4, 12, 2)),
+      models_after(with_momentum(make_config({{"exchange", "aggregate"}}, 4, 12, 2), 0.75)));
+}
+
+// At a constant learning rate the division by it cancels.
+TEST(LocalUpdate, SlowMoAtAConstantRateIsTheHeavyBall) {
+  const Keys numbers = {{"local_steps", "4"}, {"outer_lr", "0.5"}, {"outer_momentum", "0.5"}};
+  expect_close(
+      models_after(make_config(kDifferences + numbers + Keys{{"outer", "slowmo"}}, 3, 14, 3)),
+      models_after(make_config(kDifferences + numbers + Keys{{"outer", "momentum"}}, 3, 14, 3)));
+}
+
+// Zhang et al. 2019: alone and without momentum, a <- a + alpha (x - a) after H steps.
+TEST(LocalUpdate, SlowMoAloneIsLookahead) {
+  const Keys slowmo = {
+      {"local_steps", "3"}, {"outer", "slowmo"}, {"outer_lr", "0.5"}, {"outer_momentum", "0"}};
+  const WorldConfig config = make_config(kDifferences + slowmo, 1, 12, 4);
+  double slow = 0;
+  for (int round = 0; round < 4; ++round) {
+    double fast = slow;
+    for (int step = 0; step < 3; ++step) fast -= config.lr * (fast - 1);
+    slow += 0.5 * (fast - slow);
+  }
+  EXPECT_NEAR(models_after(config)[0][0].item<double>(), slow, 1e-5);
+}
+
+// Sarfi et al. 2025: where everything is sent there is no residual to decay.
+TEST(LocalUpdate, SparseDifferencesThatKeepAllAreLocalSgd) {
+  for (const char* decay : {"1", "0.9", "0.1"}) {
+    const Keys sparse = {
+        {"local_steps", "3"}, {"compress", "top-k"}, {"density", "1"}, {"residual_decay", decay}};
+    expect_close(models_after(make_config(kDifferences + sparse, 3, 13, 5)),
+                 models_after(make_config(kDifferences + Keys{{"local_steps", "3"}}, 3, 13, 5)));
+  }
+}
+
 // Differences that lose nothing, mixed with eta = 1, are symmetric gossip of models.
 TEST(LocalUpdate, DifferencesThatLoseNothingAreGossipOfModels) {
   const Keys symmetric = {{"exchange", "gossip"}, {"averaging", "symmetric"}, {"peers", "2"}};
