@@ -48,34 +48,46 @@ void Archive::number(const std::string& name, double& value) {
   value = *read;
 }
 
-void Archive::vector(const std::string& name, at::Tensor& value, std::int64_t d) {
-  if (!loads()) {
-    if (value.defined()) to_->put(name, value.clone());
-    return;
-  }
+void Archive::text(const std::string& name, std::string& value) {
+  if (!loads()) return to_->put(name, value);
   if (!ok()) return;
-  value = at::Tensor();
-  if (!has(name)) return;
-  const auto read = from_->flat_tensor(name, d);
+  auto read = from_->text(name);
   if (!read) return fail(read.error());
-  value = read->clone();
+  value = std::move(*read);
 }
 
-void Archive::vector(const std::string& name, FrozenTensor& value, std::int64_t d) {
-  if (!loads()) {
-    if (value.defined()) to_->put(name, value.read());
-    return;
-  }
-  if (!ok()) return;
-  value = FrozenTensor();
-  if (!has(name)) return;
-  const auto read = from_->flat_tensor(name, d);
-  if (!read) return fail(read.error());
-  value = FrozenTensor::copy_of(*read);
+at::Tensor Archive::read_tensor(const std::string& name, std::optional<std::int64_t> d) {
+  if (!has(name)) return {};
+  const auto read = d ? from_->flat_tensor(name, *d) : from_->tensor(name);
+  if (read) return *read;
+  fail(read.error());
+  return {};
 }
 
-bool Archive::has(const std::string& name) const {
-  if (!loads()) return true;
+void Archive::read_or_write(const std::string& name, at::Tensor& value,
+                            std::optional<std::int64_t> d) {
+  if (!ok()) return;
+  if (loads()) {
+    const at::Tensor read = read_tensor(name, d);
+    if (ok()) value = read.defined() ? read.clone() : read;
+  } else if (value.defined()) {
+    to_->put(name, value.clone());
+  }
+}
+
+void Archive::read_or_write(const std::string& name, FrozenTensor& value,
+                            std::optional<std::int64_t> d) {
+  if (!ok()) return;
+  if (loads()) {
+    const at::Tensor read = read_tensor(name, d);
+    if (ok()) value = read.defined() ? FrozenTensor::copy_of(read) : FrozenTensor();
+  } else if (value.defined()) {
+    to_->put(name, value.read());
+  }
+}
+
+bool Archive::has(const std::string& name, bool saved) const {
+  if (!loads()) return saved;
   const auto& entries = from_->entries();
   if (entries.count(name) > 0) return true;
   const std::string start = name + ".";

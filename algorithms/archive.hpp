@@ -9,6 +9,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -40,6 +42,11 @@ class Archive {
     read_or_write(name, number, least, most);
     if (loads() && ok()) value = static_cast<Whole>(number);
   }
+  // Any that the type holds.
+  template <class Whole>
+  void whole(const std::string& name, Whole& value) {
+    whole(name, value, std::numeric_limits<Whole>::min(), std::numeric_limits<Whole>::max());
+  }
   // The last enumerator of a list that begins with 0.
   template <class Enum>
   void one_of(const std::string& name, Enum& value, Enum last) {
@@ -48,6 +55,7 @@ class Archive {
   void flag(const std::string& name, bool& value) { whole(name, value, 0, 1); }
   // Finite.
   void number(const std::string& name, double& value);
+  void text(const std::string& name, std::string& value);
   // Whole numbers in [least, most].
   template <class Whole>
   void list(const std::string& name, std::vector<Whole>& values, std::int64_t least,
@@ -56,25 +64,69 @@ class Archive {
     read_or_write(name, numbers, least, most);
     if (loads() && ok()) values.assign(numbers.begin(), numbers.end());
   }
+  template <class Whole>
+  void list(const std::string& name, std::vector<Whole>& values) {
+    list(name, values, std::numeric_limits<Whole>::min(), std::numeric_limits<Whole>::max());
+  }
   // [d] float32, or undefined. A saved at::Tensor is a copy, a FrozenTensor is shared.
-  void vector(const std::string& name, at::Tensor& value, std::int64_t d);
-  void vector(const std::string& name, FrozenTensor& value, std::int64_t d);
+  void vector(const std::string& name, at::Tensor& value, std::int64_t d) {
+    read_or_write(name, value, d);
+  }
+  void vector(const std::string& name, FrozenTensor& value, std::int64_t d) {
+    read_or_write(name, value, d);
+  }
+  // Of any shape and type, or undefined.
+  void tensor(const std::string& name, at::Tensor& value) { read_or_write(name, value, {}); }
+  void tensor(const std::string& name, FrozenTensor& value) { read_or_write(name, value, {}); }
 
   // A part, whose fields(Archive&, context…) lists its own state; under "<name>.".
   template <class Part, class... Context>
   void part(const std::string& name, Part& part, Context&&... context) {
     nested(name, [&](Archive& inner) { part.fields(inner, std::forward<Context>(context)...); });
   }
+  // Whether a part that may be absent is there. Loading makes it of `made`, for its fields to be
+  // loaded, or resets it.
+  template <class Part, class... Made>
+  bool present(const std::string& name, std::optional<Part>& part, Made&&... made) {
+    if (loads() && ok()) {
+      part.reset();
+      if (has(name)) part.emplace(std::forward<Made>(made)...);
+    }
+    return part.has_value();
+  }
   // Elements of one kind: visit(inner, element) lists the fields of each; under "<name>.<i>.".
-  template <class Element, class Visit>
-  void items(const std::string& name, std::vector<Element>& elements, Visit visit) {
+  template <class Elements, class Visit>
+  void items(const std::string& name, Elements& elements, Visit visit) {
+    counted(name + ".count", name + ".", elements, visit);
+  }
+  // The same with the names given: the entry `count` and, for each, "<prefix><i>.". A vector or
+  // deque.
+  template <class Elements, class Visit>
+  void counted(const std::string& count_name, const std::string& prefix, Elements& elements,
+               Visit visit, std::int64_t most = kMostItems) {
     auto count = static_cast<std::int64_t>(elements.size());
-    whole(name + ".count", count, 0, kMostItems);
+    whole(count_name, count, 0, most);
     if (loads() && ok()) elements.clear();
     for (std::int64_t i = 0; ok() && i < count; ++i) {
       if (loads()) elements.emplace_back();  // one by one: the number may be damaged
       const auto at = static_cast<std::size_t>(i);
-      nested(name + "." + std::to_string(i), [&](Archive& inner) { visit(inner, elements[at]); });
+      nested(prefix + std::to_string(i), [&](Archive& inner) { visit(inner, elements[at]); });
+    }
+  }
+  // A map: its keys, ascending, as the list `keys`; visit(inner, value) lists the fields of each
+  // value, under "<prefix><key>.".
+  template <class Key, class Value, class Visit>
+  void keyed(const std::string& keys_name, const std::string& prefix, std::map<Key, Value>& values,
+             Visit visit) {
+    std::vector<Key> keys;
+    for (const auto& entry : values) keys.push_back(entry.first);
+    list(keys_name, keys);
+    if (loads() && ok()) values.clear();
+    for (std::size_t i = 0; ok() && i < keys.size(); ++i) {
+      require(i == 0 || keys[i - 1] < keys[i], keys_name, "does not ascend");
+      if (!ok()) return;
+      nested(prefix + std::to_string(keys[i]),
+             [&](Archive& inner) { visit(inner, values[keys[i]]); });
     }
   }
   // Fields that a function lists, under "<name>.".
@@ -90,8 +142,10 @@ class Archive {
       to_->put_all(name, inner_state);
   }
 
-  // Whether the saved state has the entry, or a part of that name; true where it is saved.
-  bool has(const std::string& name) const;
+  // Whether the saved state has the entry, or a part of that name; where it saves: `saved`.
+  bool has(const std::string& name, bool saved = true) const;
+  // Refuses a state without it.
+  void needs(const std::string& name) { require(has(name), name, "is missing"); }
   // Of what was loaded: `what` follows "entry '<name>' of the saved state".
   void require(bool holds, const std::string& name, const std::string& what);
   void fail(Error error) {
@@ -106,6 +160,11 @@ class Archive {
                      std::int64_t most);
   void read_or_write(const std::string& name, std::vector<std::int64_t>& values, std::int64_t least,
                      std::int64_t most);
+  // d: [d] float32; none: any form.
+  void read_or_write(const std::string& name, at::Tensor& value, std::optional<std::int64_t> d);
+  void read_or_write(const std::string& name, FrozenTensor& value, std::optional<std::int64_t> d);
+  // Undefined where there is none, or it is damaged.
+  at::Tensor read_tensor(const std::string& name, std::optional<std::int64_t> d);
 
   StateDict* to_;
   const StateDict* from_;
@@ -127,6 +186,15 @@ Expected<void> load_state(Part& part, const StateDict& state, Context&&... conte
   Archive archive = Archive::loader(state);
   part.fields(archive, std::forward<Context>(context)...);
   return archive.result();
+}
+
+// The same into `fresh`, which takes the place of `part` where all entries are good: after an error
+// `part` is as before.
+template <class Part, class... Context>
+Expected<void> replace_state(Part& part, Part fresh, const StateDict& state, Context&&... context) {
+  auto loaded = load_state(fresh, state, std::forward<Context>(context)...);
+  if (loaded) part = std::move(fresh);
+  return loaded;
 }
 
 }  // namespace grapevine

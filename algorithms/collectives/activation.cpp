@@ -1,5 +1,6 @@
 #include "algorithms/collectives/activation.hpp"
 
+#include <limits>
 #include <utility>
 
 #include "messages/check.hpp"
@@ -46,23 +47,10 @@ std::vector<OutgoingMessage> Activation::begin() {
   return out;
 }
 
-StateDict Activation::save() const {
-  StateDict state;
-  state.put("posted", std::int64_t{posted_});
-  state.put("begun", std::int64_t{begun_});
-  state.put("ready", std::int64_t{ready_});
-  return state;
-}
-
-Expected<void> Activation::load(const StateDict& state) {
-  const auto posted = state.integer("posted"), begun = state.integer("begun"),
-             ready = state.integer("ready");
-  for (const auto* field : {&posted, &begun, &ready})
-    if (!*field) return field->error();
-  posted_ = *posted != 0;
-  begun_ = *begun != 0;
-  ready_ = static_cast<std::int32_t>(*ready);
-  return {};
+void Activation::fields(Archive& a) {
+  a.flag("posted", posted_);
+  a.flag("begun", begun_);
+  a.whole("ready", ready_, 0, std::numeric_limits<std::int32_t>::max());
 }
 
 }  // namespace grapevine

@@ -43,8 +43,9 @@ class Activation {
   bool begun() const { return begun_; }
   bool posted() const { return posted_; }
 
-  StateDict save() const;
-  Expected<void> load(const StateDict& state);
+  void fields(Archive& a);
+  StateDict save() const { return save_state(*this); }
+  Expected<void> load(const StateDict& state) { return load_state(*this, state); }
 
  private:
   std::vector<OutgoingMessage> count_ready();

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "algorithms/collectives/saved_list.hpp"
-
 namespace grapevine {
 
 ButterflyTopK::ButterflyTopK(CollectivePlace place) : PackedCollective(std::move(place)) {
@@ -81,27 +79,11 @@ void ButterflyTopK::round_list() {
   alive_ = merge(alive_, lost);
 }
 
-StateDict ButterflyTopK::save() const {
-  StateDict state;
-  state.put("round", std::int64_t{round_});
-  state.put_all("list", save_packed(to_packed(list_)));
-  state.put_all("alive", save_packed(to_packed(alive_)));
-  state.put_all("rejected", save_packed(to_packed(rejected_)));
-  return state;
-}
-
-Expected<void> ButterflyTopK::load(const StateDict& state, const PackedCheck&) {
-  const auto round = state.integer_in("round", 0, last_round() + 1);
-  if (!round) return round.error();
-  for (const auto& [name, list] : {std::pair<const char*, SparseVector*>{"list", &list_},
-                                   {"alive", &alive_},
-                                   {"rejected", &rejected_}}) {
-    auto loaded = load_list(state.under(name), place_.d);
-    if (!loaded) return loaded.error();
-    *list = std::move(*loaded);
-  }
-  round_ = static_cast<std::int32_t>(*round);
-  return {};
+void ButterflyTopK::fields(Archive& a, const PackedCheck&) {
+  a.whole("round", round_, 0, last_round() + 1);
+  list_field(a, "list", list_);
+  list_field(a, "alive", alive_);
+  list_field(a, "rejected", rejected_);
 }
 
 }  // namespace grapevine

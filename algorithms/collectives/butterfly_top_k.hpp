@@ -37,8 +37,7 @@ class ButterflyTopK final : public PackedCollective {
   bool done() const override { return round_ > last_round(); }
   std::vector<Packed> take_result() override { return {to_packed(list_, place_.value_type)}; }
   SparseVector take_rejected() override { return std::move(rejected_); }
-  StateDict save() const override;
-  Expected<void> load(const StateDict& state, const PackedCheck& check) override;
+  void fields(Archive& a, const PackedCheck& check) override;
 
  private:
   // Doubling rounds are 1 .. last_round() - 1.

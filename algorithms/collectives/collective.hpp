@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "algorithms/state_dict.hpp"
+#include "algorithms/archive.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 #include "messages/protocol.hpp"
@@ -36,9 +36,10 @@ class CollectiveInbox {
   std::vector<Chunk> take(std::int64_t operation);
   std::size_t size() const;
 
-  StateDict save() const;
+  void fields(Archive& a);
+  StateDict save() const { return save_state(*this); }
   // Errors (bad_input): entries that are missing or of a wrong type; the inbox is then as before.
-  Expected<void> load(const StateDict& state);
+  Expected<void> load(const StateDict& state) { return replace_state(*this, {}, state); }
 
  private:
   std::map<std::int64_t, std::vector<Chunk>> held_;  // by operation; no empty lists

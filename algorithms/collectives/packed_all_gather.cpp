@@ -55,29 +55,20 @@ std::vector<Packed> PackedAllGather::take_result() {
   return result;
 }
 
-StateDict PackedAllGather::save() const {
-  StateDict state;
-  for (std::size_t i = 0; i < gathered_.size(); ++i)
-    if (gathered_[i]) state.put_all(std::to_string(i), save_packed(*gathered_[i]));
-  return state;
-}
-
-Expected<void> PackedAllGather::load(const StateDict& state, const PackedCheck& check) {
-  missing_ = place_.size();
+void PackedAllGather::fields(Archive& a, const PackedCheck& check) {
+  std::int32_t missing = place_.size();
   for (std::size_t i = 0; i < gathered_.size(); ++i) {
-    gathered_[i].reset();
-    const StateDict entry = state.under(std::to_string(i));
-    if (entry.entries().empty()) continue;
-    auto packed = load_packed(entry, check);
-    if (!packed) return packed.error();
-    gathered_[i] = std::move(*packed);
-    --missing_;
+    const std::string name = std::to_string(i);
+    if (!a.present(name, gathered_[i])) continue;
+    a.nested(name, [&](Archive& inner) { packed_fields(inner, *gathered_[i], check); });
+    --missing;
   }
+  if (!a.loads()) return;
+  missing_ = missing;
   if (!gathered_[static_cast<std::size_t>(place_.position)])
-    return bad_input(
+    a.fail(bad_input(
         "the saved state lacks this rank's own vector: the checkpoint is damaged, resume from "
-        "another one");
-  return {};
+        "another one"));
 }
 
 }  // namespace grapevine

@@ -24,8 +24,7 @@ class PackedAllGather final : public PackedCollective {
   // Without reselection by position.
   std::vector<Packed> take_result() override;
   SparseVector take_rejected() override;
-  StateDict save() const override;
-  Expected<void> load(const StateDict& state, const PackedCheck& check) override;
+  void fields(Archive& a, const PackedCheck& check) override;
 
  private:
   void reselect();

@@ -25,42 +25,24 @@ std::optional<Packed> PackedInbox::take(std::int64_t operation, std::int32_t rou
   return std::move(node.mapped());
 }
 
-StateDict PackedInbox::save() const {
-  StateDict state;
-  std::int64_t n = 0;
-  for (const auto& [key, packed] : held_) {
-    StateDict entry = save_packed(packed);
-    entry.put("operation", std::get<0>(key));
-    entry.put("round", std::int64_t{std::get<1>(key)});
-    entry.put("sender", std::int64_t{std::get<2>(key)});
-    state.put_all(std::to_string(n++), entry);
-  }
-  state.put("count", n);
-  return state;
-}
-
-Expected<void> PackedInbox::load(const StateDict& state, const PackedCheck& check) {
-  const auto count = state.integer("count");
-  if (!count) return count.error();
-  PackedInbox loaded;
-  for (std::int64_t i = 0; i < *count; ++i) {
-    const StateDict entry = state.under(std::to_string(i));
-    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-    const auto operation = entry.integer("operation"), round = entry.integer_in("round", 0, kMost),
-               sender = entry.integer_in("sender", 0, kMost);
-    for (const auto* field : {&operation, &round, &sender})
-      if (!*field) return field->error();
-    auto packed = load_packed(entry, check);
-    if (!packed) return packed.error();
-    const auto key = std::tuple(*operation, static_cast<std::int32_t>(*round),
-                                static_cast<std::int32_t>(*sender));
-    if (!loaded.held_.emplace(key, std::move(*packed)).second)
-      return bad_input(
+void PackedInbox::fields(Archive& a, const PackedCheck& check) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  std::vector<PackedChunk> chunks;
+  for (const auto& [key, packed] : held_)
+    chunks.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), packed});
+  a.counted("count", "", chunks, [&check](Archive& inner, PackedChunk& chunk) {
+    inner.whole("operation", chunk.operation);
+    inner.whole("round", chunk.round, 0, kMost);
+    inner.whole("sender", chunk.sender, 0, kMost);
+    packed_fields(inner, chunk.data, check);
+  });
+  if (!a.loads() || !a.ok()) return;
+  held_.clear();
+  for (PackedChunk& chunk : chunks)
+    if (!held_.emplace(std::tuple(chunk.operation, chunk.round, chunk.sender), chunk.data).second)
+      a.fail(bad_input(
           "two vectors of the saved state are of one sender and round: the checkpoint is damaged, "
-          "resume from another one");
-  }
-  *this = std::move(loaded);
-  return {};
+          "resume from another one"));
 }
 
 SparseVector PackedCollective::list_of(const Packed& packed) const {
@@ -91,28 +73,38 @@ std::unique_ptr<PackedCollective> make_packed_collective(SparseReduce reduce,
   GRAPEVINE_CHECK(false, "a reduction without a collective");
 }
 
+void PackedCollective::list_field(Archive& a, const std::string& name, SparseVector& list) const {
+  Packed packed = a.loads() ? Packed() : to_packed(list);
+  a.nested(name, [&packed](Archive& inner) { packed_fields(inner, packed, {}); });
+  if (!a.loads() || !a.ok()) return;
+  auto read = from_packed(packed, place_.d);
+  a.require(read.ok(), name, "is no sparse vector of " + std::to_string(place_.d));
+  if (read) list = std::move(*read);
+}
+
+void packed_fields(Archive& a, Packed& packed, const PackedCheck& check) {
+  a.tensor("indices", packed.indices);
+  a.tensor("values", packed.values);
+  a.tensor("scales", packed.scales);
+  if (!a.loads() || !a.ok() || !check) return;
+  if (const auto fits = check(packed); !fits)
+    a.fail(bad_input("a vector of the saved state is damaged (" + fits.error().message +
+                     "): resume from another checkpoint"));
+}
+
 StateDict save_packed(const Packed& packed) {
   StateDict state;
-  if (packed.indices.defined()) state.put("indices", packed.indices.read());
-  if (packed.values.defined()) state.put("values", packed.values.read());
-  if (packed.scales.defined()) state.put("scales", packed.scales.read());
+  Archive archive = Archive::saver(state);
+  Packed shared = packed;
+  packed_fields(archive, shared, {});
   return state;
 }
 
 Expected<Packed> load_packed(const StateDict& state, const PackedCheck& check) {
   Packed packed;
-  for (const auto& [name, to] : {std::pair<const char*, FrozenTensor*>{"indices", &packed.indices},
-                                 {"values", &packed.values},
-                                 {"scales", &packed.scales}}) {
-    if (state.entries().count(name) == 0) continue;
-    const auto tensor = state.tensor(name);
-    if (!tensor) return tensor.error();
-    *to = FrozenTensor::copy_of(*tensor);
-  }
-  if (check)
-    if (const auto fits = check(packed); !fits)
-      return bad_input("a vector of the saved state is damaged (" + fits.error().message +
-                       "): resume from another checkpoint");
+  Archive archive = Archive::loader(state);
+  packed_fields(archive, packed, check);
+  if (!archive.ok()) return archive.result().error();
   return packed;
 }
 

@@ -8,12 +8,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
+#include "algorithms/archive.hpp"
 #include "algorithms/compressors/settings.hpp"
 #include "algorithms/kernels/sparse_vector.hpp"
-#include "algorithms/state_dict.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 #include "messages/protocol.hpp"
@@ -37,9 +38,12 @@ class PackedInbox {
   std::optional<Packed> take(std::int64_t operation, std::int32_t round, std::int32_t sender);
   std::size_t size() const { return held_.size(); }
 
-  StateDict save() const;
+  void fields(Archive& a, const PackedCheck& check);
+  StateDict save() const { return save_state(*this, PackedCheck()); }
   // Errors (bad_input): entries that are missing or damaged; the inbox is then as before.
-  Expected<void> load(const StateDict& state, const PackedCheck& check);
+  Expected<void> load(const StateDict& state, const PackedCheck& check) {
+    return replace_state(*this, {}, state, check);
+  }
 
  private:
   std::map<std::tuple<std::int64_t, std::int32_t, std::int32_t>, Packed> held_;
@@ -79,8 +83,11 @@ class PackedCollective {
 
   // The state since construction; load() needs a fresh object with the same arguments. Errors
   // (bad_input): a damaged entry; the object is then unusable.
-  virtual StateDict save() const = 0;
-  virtual Expected<void> load(const StateDict& state, const PackedCheck& check) = 0;
+  virtual void fields(Archive& a, const PackedCheck& check) = 0;
+  StateDict save() const { return save_state(*this, PackedCheck()); }
+  Expected<void> load(const StateDict& state, const PackedCheck& check) {
+    return load_state(*this, state, check);
+  }
 
  protected:
   OutgoingPacked message(std::int32_t to, std::int32_t round, Packed data) const {
@@ -94,6 +101,8 @@ class PackedCollective {
   std::optional<SparseVector> take_list(PackedInbox& inbox, std::int32_t round,
                                         std::int32_t sender) const;
   SparseVector list_of(const Packed& packed) const;
+  // The fields of a list of d, under "<name>.".
+  void list_field(Archive& a, const std::string& name, SparseVector& list) const;
 
   const CollectivePlace place_;
 };
@@ -102,7 +111,9 @@ class PackedCollective {
 std::unique_ptr<PackedCollective> make_packed_collective(SparseReduce reduce,
                                                          CollectivePlace place);
 
-// Checkpoint entries.
+// Refuses vectors that `check` refuses.
+void packed_fields(Archive& a, Packed& packed, const PackedCheck& check);
+// The same as checkpoint entries.
 StateDict save_packed(const Packed& packed);
 // Errors (bad_input): entries of another type, or that `check` refuses.
 Expected<Packed> load_packed(const StateDict& state, const PackedCheck& check);

@@ -84,21 +84,11 @@ PartialAllReduce::Result PartialAllReduce::take_result() {
   return {reduction_->take_sum(), std::vector<std::int64_t>(entries, entries + size_)};
 }
 
-StateDict PartialAllReduce::save() const {
-  StateDict state;
-  state.put_all("activation", activation_.save());
-  state.put_all("reduction", reduction_->save());
-  state.put_all("tally", tally_.save());
-  state.put_all("early", early_.save());
-  return state;
-}
-
-Expected<void> PartialAllReduce::load(const StateDict& state, double epoch) {
-  if (auto part = activation_.load(state.under("activation")); !part) return part;
-  if (auto part = reduction_->load(state.under("reduction"), 2 * operation_, epoch); !part)
-    return part;
-  if (auto part = tally_.load(state.under("tally")); !part) return part;
-  return early_.load(state.under("early"));
+void PartialAllReduce::fields(Archive& a, double epoch) {
+  a.part("activation", activation_);
+  a.part("reduction", *reduction_, 2 * operation_, epoch);
+  a.part("tally", tally_);
+  a.part("early", early_);
 }
 
 }  // namespace grapevine

@@ -66,8 +66,11 @@ class PartialAllReduce {
   // The state since construction, the reduction's included; load() needs an object with the same
   // arguments. `epoch`: the one of contribute(), also where that follows. Errors (bad_input):
   // entries that are missing or damaged.
-  StateDict save() const;
-  Expected<void> load(const StateDict& state, double epoch = 0);
+  void fields(Archive& a, double epoch);
+  StateDict save() const { return save_state(*this, 0.0); }
+  Expected<void> load(const StateDict& state, double epoch = 0) {
+    return load_state(*this, state, epoch);
+  }
 
  private:
   std::size_t size_;

@@ -81,48 +81,30 @@ at::Tensor RecursiveDoubling::take_result() {
   return std::exchange(sum_, at::Tensor());
 }
 
-StateDict RecursiveDoubling::save() const {
-  StateDict state;
-  state.put("operation", operation_);
-  state.put("ranks", std::int64_t{size()});
-  state.put("round", std::int64_t{round_});
-  if (sum_.defined()) state.put("sum", sum_.clone());
-  for (const auto& [round, data] : early_)
-    state.put("early." + std::to_string(round), data.read().clone());
-  return state;
+void RecursiveDoubling::fields(Archive& a) {
+  std::int64_t operation = operation_, ranks = size();
+  a.whole("operation", operation);
+  a.whole("ranks", ranks);
+  if (operation != operation_ || ranks != size())
+    a.fail(bad_input("saved sum is operation " + std::to_string(operation) + " of " +
+                     std::to_string(ranks) + " ranks, this one is " + std::to_string(operation_) +
+                     " of " + std::to_string(size()) + ": resume with the same ranks"));
+  a.whole("round", round_, -1, last_round() + 1);
+  a.tensor("sum", sum_);
+  if (started() && !done()) a.needs("sum");
+  if (a.loads()) early_.clear();
+  for (std::int32_t round = 0; round <= last_round(); ++round) early_field(a, round);
 }
 
-Expected<void> RecursiveDoubling::load(const StateDict& state) {
-  const auto operation = state.integer("operation"), ranks = state.integer("ranks"),
-             round = state.integer("round");
-  for (const auto* field : {&operation, &ranks, &round})
-    if (!*field) return field->error();
-  if (*operation != operation_ || *ranks != size())
-    return bad_input("saved sum is operation " + std::to_string(*operation) + " of " +
-                     std::to_string(*ranks) + " ranks, this one is " + std::to_string(operation_) +
-                     " of " + std::to_string(size()) + ": resume with the same ranks");
-  const bool has_sum = state.entries().count("sum") > 0;
-  const bool running = *round >= 0 && *round <= last_round();
-  if (*round < -1 || *round > last_round() + 1 || (running && !has_sum))
-    return bad_input("the saved sum of operation " + std::to_string(operation_) +
-                     " is damaged: resume from another checkpoint");
-  RecursiveDoubling loaded(ranks_, position_, operation_);
-  loaded.round_ = static_cast<std::int32_t>(*round);
-  if (has_sum) {
-    const auto sum = state.tensor("sum");
-    if (!sum) return sum.error();
-    loaded.sum_ = sum->clone();
-  }
-  for (std::int32_t r = 0; r <= last_round(); ++r)
-    if (const auto data = state.tensor("early." + std::to_string(r)); data.ok()) {
-      if (!has_sum || data->sizes() != loaded.sum_.sizes() ||
-          data->scalar_type() != loaded.sum_.scalar_type())
-        return bad_input("entry 'early." + std::to_string(r) +
-                         "' of the saved sum is of another size or type");
-      loaded.early_.emplace(r, FrozenTensor::copy_of(*data));
-    }
-  *this = std::move(loaded);
-  return {};
+void RecursiveDoubling::early_field(Archive& a, std::int32_t round) {
+  const std::string name = "early." + std::to_string(round);
+  const auto held = early_.find(round);
+  FrozenTensor data = held == early_.end() ? FrozenTensor() : held->second;
+  a.tensor(name, data);
+  if (!a.loads() || !data.defined()) return;
+  a.require(sum_.defined() && data.sizes() == sum_.sizes() && data.dtype() == sum_.scalar_type(),
+            name, "is of another size or type than the sum");
+  early_.emplace(round, std::move(data));
 }
 
 }  // namespace grapevine

@@ -39,8 +39,11 @@ class RecursiveDoubling {
   at::Tensor take_result();
 
   // As those of RingAllReduce.
-  StateDict save() const;
-  Expected<void> load(const StateDict& state);
+  void fields(Archive& a);
+  StateDict save() const { return save_state(*this); }
+  Expected<void> load(const StateDict& state) {
+    return replace_state(*this, RecursiveDoubling(ranks_, position_, operation_), state);
+  }
 
  private:
   std::int32_t size() const { return static_cast<std::int32_t>(ranks_.size()); }
@@ -52,6 +55,7 @@ class RecursiveDoubling {
   void proceed(std::vector<OutgoingChunk>& out);
   bool expects(std::int32_t round) const;
   OutgoingChunk message(std::int32_t to, std::int32_t round) const;
+  void early_field(Archive& a, std::int32_t round);
 
   // Constant after construction.
   std::vector<Rank> ranks_;

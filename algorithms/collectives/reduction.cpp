@@ -57,25 +57,15 @@ class RingReduction final : public Reduction {
     return sum;
   }
 
-  StateDict save() const override {
-    StateDict state;
-    if (ring_) state.put_all("ring", ring_->save());
-    state.put_all("early", early_.save());
-    return state;
-  }
-
-  Expected<void> load(const StateDict& state, std::int64_t operation, double) override {
-    ring_.reset();
-    const StateDict ring = state.under("ring");
-    if (!ring.entries().empty()) {
-      ring_.emplace(ranks_, position_, operation);
-      if (auto loaded = ring_->load(ring); !loaded) return loaded;
+  void fields(Archive& a, std::int64_t operation, double) override {
+    if (a.present("ring", ring_, ranks_, position_, operation)) {
+      a.part("ring", *ring_);
       if (!ring_->started() || (d_ >= 0 && ring_->elements() != d_))
-        return bad_input(
+        a.fail(bad_input(
             "the saved sum is of another model: the checkpoint is damaged, resume from another "
-            "one");
+            "one"));
     }
-    return early_.load(state.under("early"));
+    a.part("early", early_);
   }
 
  private:
@@ -155,33 +145,20 @@ class CompressedReduction final : public Reduction {
     return sum;
   }
 
-  StateDict save() const override {
-    StateDict state;
-    state.put_all("feedback", feedback_.save());
-    state.put_all("inbox", inbox_.save());
-    state.put("running", std::int64_t{running() ? 1 : 0});
-    if (running()) state.put_all("collective", collective_->save());
-    return state;
-  }
-
-  Expected<void> load(const StateDict& state, std::int64_t operation, double epoch) override {
-    const auto running = state.integer("running");
-    if (!running) return running.error();
-    collective_.reset();
+  void fields(Archive& a, std::int64_t operation, double epoch) override {
     const PackedCheck check = [this](const Packed& packed) {
       return compressor_->check(packed, d_);
     };
-    if (*running != 0) {
-      collective_ = collective(operation, epoch);
-      if (auto loaded = collective_->load(state.under("collective"), check); !loaded) return loaded;
-    }
-    if (auto loaded = inbox_.load(state.under("inbox"), check); !loaded) return loaded;
-    if (auto loaded = feedback_.load(state.under("feedback"), d_); !loaded) return loaded;
-    if (*running != 0 && compression_.error_feedback && !feedback_.residual().defined())
-      return bad_input(
+    bool runs = running();
+    a.flag("running", runs);
+    if (a.loads()) collective_ = runs ? collective(operation, epoch) : nullptr;
+    if (runs) a.part("collective", *collective_, check);
+    a.part("inbox", inbox_, check);
+    a.part("feedback", feedback_, d_);
+    if (runs && compression_.error_feedback && !feedback_.residual().defined())
+      a.fail(bad_input(
           "the saved state has a sum without a residual: the checkpoint is damaged, resume from "
-          "another one");
-    return {};
+          "another one"));
   }
 
  private:

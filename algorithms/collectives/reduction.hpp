@@ -14,9 +14,9 @@
 #include <memory>
 #include <vector>
 
+#include "algorithms/archive.hpp"
 #include "algorithms/collectives/collective.hpp"
 #include "algorithms/compressors/settings.hpp"
-#include "algorithms/state_dict.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 #include "messages/protocol.hpp"
@@ -42,10 +42,13 @@ class Reduction {
   // [d], the sum; sole owner of its bytes. REQUIRES: done().
   virtual at::Tensor take_sum() = 0;
 
-  virtual StateDict save() const = 0;
+  virtual void fields(Archive& a, std::int64_t operation, double epoch) = 0;
+  StateDict save() const { return save_state(*this, std::int64_t{0}, 0.0); }
   // `operation`, `epoch`: those that were running. Errors (bad_input): entries that are missing or
   // damaged.
-  virtual Expected<void> load(const StateDict& state, std::int64_t operation, double epoch) = 0;
+  Expected<void> load(const StateDict& state, std::int64_t operation, double epoch) {
+    return load_state(*this, state, operation, epoch);
+  }
 };
 
 // The exact sum among `ranks`; ranks[position] is this rank. load() takes vectors of d alone, or of

@@ -130,82 +130,59 @@ OutgoingChunk RingAllReduce::to_right(std::int32_t round, std::int32_t index,
   return {right, Chunk{operation_, round, index, std::move(data)}};
 }
 
-StateDict RingAllReduce::save() const {
-  StateDict state;
-  state.put("ring", at::tensor(ranks_, at::kInt));
-  state.put("position", std::int64_t{position_});
-  state.put("operation", operation_);
-  state.put("started", std::int64_t{started_ ? 1 : 0});
-  state.put("pieces", std::int64_t{pieces_});
-  state.put("arrived", at::tensor(arrived_, at::kInt));
-  if (data_.defined()) state.put("data", data_.clone());
-  return state;
+void RingAllReduce::fields(Archive& a) {
+  identity_fields(a);
+  std::int64_t started = started_ ? 1 : 0, pieces = pieces_;
+  at::Tensor arrived = at::tensor(arrived_, at::kInt);
+  a.whole("started", started);
+  a.whole("pieces", pieces);
+  a.needs("arrived");
+  a.tensor("arrived", arrived);
+  a.tensor("data", data_);
+  if (a.loads() && a.ok() && !resume(started, pieces, arrived))
+    a.fail(bad_input(
+        "entries of the saved all-reduce do not fit each other: the checkpoint is damaged, resume "
+        "from another one"));
 }
 
-Expected<void> RingAllReduce::check_identity(const StateDict& state) const {
-  Expected<at::Tensor> ring = state.tensor("ring");
-  if (!ring) return ring.error();
-  Expected<std::int64_t> position = state.integer("position");
-  if (!position) return position.error();
-  Expected<std::int64_t> operation = state.integer("operation");
-  if (!operation) return operation.error();
-  if (!ring->equal(at::tensor(ranks_, at::kInt)) || *position != position_)
-    return bad_input("saved all-reduce is of position " + std::to_string(*position) +
-                     " in a ring of " + std::to_string(ring->numel()) + ", this one of position " +
+void RingAllReduce::identity_fields(Archive& a) const {
+  const at::Tensor own = at::tensor(ranks_, at::kInt);
+  at::Tensor ring = own;
+  std::int64_t position = position_, operation = operation_;
+  a.needs("ring");
+  a.tensor("ring", ring);
+  a.whole("position", position);
+  a.whole("operation", operation);
+  if (!ring.equal(own) || position != position_)
+    a.fail(bad_input("saved all-reduce is of position " + std::to_string(position) +
+                     " in a ring of " + std::to_string(ring.numel()) + ", this one of position " +
                      std::to_string(position_) + " in a ring of " + std::to_string(size()) +
-                     ": resume with the same ranks");
-  if (*operation != operation_)
-    return bad_input("saved all-reduce is operation " + std::to_string(*operation) +
-                     ", this one is " + std::to_string(operation_) +
-                     ": the checkpoint is damaged, resume from another one");
-  return {};
+                     ": resume with the same ranks"));
+  a.require(
+      operation == operation_, "operation",
+      "is operation " + std::to_string(operation) + ", this one is " + std::to_string(operation_));
 }
 
-Expected<void> RingAllReduce::load(const StateDict& state) {
-  if (Expected<void> same = check_identity(state); !same) return same;
-  RingAllReduce loaded(ranks_, position_, operation_, piece_elements_);
-  if (Expected<void> read = loaded.load_progress(state); !read) return read;
-  *this = std::move(loaded);
-  return {};
-}
-
-Expected<void> RingAllReduce::load_progress(const StateDict& state) {
-  Expected<std::int64_t> started = state.integer("started");
-  if (!started) return started.error();
-  Expected<std::int64_t> pieces = state.integer("pieces");
-  if (!pieces) return pieces.error();
-  Expected<at::Tensor> arrived = state.tensor("arrived");
-  if (!arrived) return arrived.error();
-  const bool has_data = state.entries().count("data") > 0;
-  if (has_data) {
-    Expected<at::Tensor> data = state.tensor("data");
-    if (!data) return data.error();
-    data_ = data->clone();
-  }
-  const Error damaged = bad_input(
-      "entries of the saved all-reduce do not fit each other: the checkpoint is damaged, resume "
-      "from another one");
-  if (arrived->scalar_type() != at::kInt || arrived->dim() != 1 ||
-      arrived->numel() != static_cast<std::int64_t>(arrived_.size()) ||
+bool RingAllReduce::resume(std::int64_t started, std::int64_t pieces, const at::Tensor& arrived) {
+  const bool has_data = data_.defined();
+  if (started < 0 || started > 1 || arrived.scalar_type() != at::kInt || arrived.dim() != 1 ||
+      arrived.numel() != static_cast<std::int64_t>(arrived_.size()) ||
       (has_data && !is_flat(data_)))
-    return damaged;
-  started_ = *started == 1;
+    return false;
+  started_ = started == 1;
   if (has_data && started_) pieces_ = pieces_of(data_.numel());
-  if (!has_data) pieces_ = static_cast<std::int32_t>(*pieces);  // of a result that was taken
+  if (!has_data) pieces_ = static_cast<std::int32_t>(pieces);  // of a result that was taken
   left_ = started_ ? std::int64_t{rounds()} * pieces_ : 0;
-  const at::Tensor counts = arrived->contiguous();
+  const at::Tensor counts = arrived.contiguous();
   std::int32_t most = started_ ? pieces_ : 0;
   for (std::size_t round = 0; round < arrived_.size(); ++round) {
     arrived_[round] = counts.data_ptr<std::int32_t>()[round];
-    if (arrived_[round] < 0 || arrived_[round] > most) return damaged;
+    if (arrived_[round] < 0 || arrived_[round] > most) return false;
     most = arrived_[round];
     left_ -= most;
   }
   const bool running = started_ && left_ > 0;
-  if (*started < 0 || *started > 1 || *pieces != pieces_ || pieces_ < 1 ||
-      (has_data && !started_) || (running && !has_data))
-    return damaged;
-  return {};
+  return pieces == pieces_ && pieces_ >= 1 && (started_ || !has_data) && (has_data || !running);
 }
 
 }  // namespace grapevine

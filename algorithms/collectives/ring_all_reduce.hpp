@@ -74,8 +74,12 @@ class RingAllReduce {
   // Everything between two calls: messages in flight are not part of it. load() needs an object
   // that was constructed with the same arguments. Errors (bad_input): another ring, position or
   // operation, a damaged entry; the object is then as before.
-  StateDict save() const;
-  Expected<void> load(const StateDict& state);
+  void fields(Archive& a);
+  StateDict save() const { return save_state(*this); }
+  Expected<void> load(const StateDict& state) {
+    return replace_state(*this, RingAllReduce(ranks_, position_, operation_, piece_elements_),
+                         state);
+  }
 
  private:
   static constexpr std::int32_t kWindow = 4;
@@ -89,8 +93,9 @@ class RingAllReduce {
   void check(const Chunk& chunk) const;
   OutgoingChunk opening(std::int32_t piece) const;
   OutgoingChunk to_right(std::int32_t round, std::int32_t index, FrozenTensor data) const;
-  Expected<void> check_identity(const StateDict& state) const;
-  Expected<void> load_progress(const StateDict& state);
+  void identity_fields(Archive& a) const;
+  // Counts the saved progress; false where it does not fit data_.
+  bool resume(std::int64_t started, std::int64_t pieces, const at::Tensor& arrived);
 
   // Constant after construction.
   std::vector<Rank> ranks_;

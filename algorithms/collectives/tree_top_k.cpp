@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "algorithms/collectives/saved_list.hpp"
-
 namespace grapevine {
 namespace {
 
@@ -61,34 +59,15 @@ void TreeTopK::hand_down(std::vector<OutgoingPacked>& out) const {
       out.push_back(message(child, kResultRound, result));
 }
 
-StateDict TreeTopK::save() const {
-  StateDict state;
-  state.put("stage", static_cast<std::int64_t>(stage_));
-  state.put("level", std::int64_t{level_});
-  state.put_all("list", save_packed(to_packed(list_)));
-  state.put_all("rejected", save_packed(to_packed(rejected_)));
-  return state;
-}
-
 // The level of a rank that merges, or waits for the result, is one of this rank's levels.
-Expected<void> TreeTopK::load(const StateDict& state, const PackedCheck&) {
-  std::int64_t top = 0;
-  while (!is_child_at(static_cast<std::int32_t>(top))) ++top;
-  const auto stage = state.integer_in("stage", static_cast<std::int64_t>(Stage::up),
-                                      static_cast<std::int64_t>(Stage::done));
-  const bool climbing = stage && *stage == static_cast<std::int64_t>(Stage::up);
-  const auto level = state.integer_in("level", climbing ? 0 : top, top);
-  for (const auto* field : {&stage, &level})
-    if (!*field) return field->error();
-  for (const auto& [name, list] :
-       {std::pair<const char*, SparseVector*>{"list", &list_}, {"rejected", &rejected_}}) {
-    auto loaded = load_list(state.under(name), place_.d);
-    if (!loaded) return loaded.error();
-    *list = std::move(*loaded);
-  }
-  stage_ = static_cast<Stage>(*stage);
-  level_ = static_cast<std::int32_t>(*level);
-  return {};
+void TreeTopK::fields(Archive& a, const PackedCheck&) {
+  std::int32_t top = 0;
+  while (!is_child_at(top)) ++top;
+  a.whole("stage", stage_, static_cast<std::int64_t>(Stage::up),
+          static_cast<std::int64_t>(Stage::done));
+  a.whole("level", level_, stage_ == Stage::up ? 0 : top, top);
+  list_field(a, "list", list_);
+  list_field(a, "rejected", rejected_);
 }
 
 }  // namespace grapevine

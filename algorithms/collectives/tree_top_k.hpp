@@ -29,8 +29,7 @@ class TreeTopK final : public PackedCollective {
   bool done() const override { return stage_ == Stage::done; }
   std::vector<Packed> take_result() override { return {to_packed(list_, place_.value_type)}; }
   SparseVector take_rejected() override { return std::move(rejected_); }
-  StateDict save() const override;
-  Expected<void> load(const StateDict& state, const PackedCheck& check) override;
+  void fields(Archive& a, const PackedCheck& check) override;
 
  private:
   enum class Stage : std::int64_t { ready, up, down, done };

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
@@ -70,56 +72,29 @@ void ErrorFeedback::give_back(const Packed& packed, const Compressor& compressor
   GRAPEVINE_CHECK(returned.ok(), returned.error().message);
 }
 
-StateDict ErrorFeedback::save() const {
-  StateDict state;
-  if (residual_.defined()) state.put("residual", residual_.clone());
-  if (velocity_.defined()) state.put("velocity", velocity_.clone());
-  if (sent_.size() > 0) {
-    state.put_list("sent.indices", {sent_.indices.begin(), sent_.indices.end()});
-    state.put("sent.values", at::tensor(sent_.values, at::kFloat));
-  }
-  return state;
-}
-
-Expected<SparseVector> ErrorFeedback::load_sent(const StateDict& state, std::int64_t d) const {
-  SparseVector sent;
-  if (state.entries().count("sent.indices") == 0) return sent;
-  const auto indices = state.list("sent.indices");
-  if (!indices) return indices.error();
-  const auto values = state.flat_tensor("sent.values", static_cast<std::int64_t>(indices->size()));
-  if (!values) return values.error();
-  std::int64_t last = -1;
-  for (std::size_t i = 0; i < indices->size(); ++i) {
-    const std::int64_t index = (*indices)[i];
-    if (index <= last || index >= d)
-      return bad_input(
-          "entry 'sent.indices' of the saved state does not ascend below the model's size: the "
-          "checkpoint is damaged, resume from another one");
-    sent.add(static_cast<std::uint32_t>(index), values->data_ptr<float>()[i]);
-    last = index;
-  }
-  return sent;
-}
-
-Expected<void> ErrorFeedback::load(const StateDict& state, std::int64_t d) {
-  at::Tensor loaded[2];
-  const char* const names[] = {"residual", "velocity"};
-  for (int i = 0; i < 2; ++i) {
-    if (state.entries().count(names[i]) == 0) continue;
-    auto tensor = state.flat_tensor(names[i], d);
-    if (!tensor) return tensor.error();
-    loaded[i] = tensor->clone();
-  }
-  auto sent = load_sent(state, d);
-  if (!sent) return sent.error();
-  if (sent->size() > 0 && !loaded[1].defined())
-    return bad_input(
+void ErrorFeedback::fields(Archive& a, std::int64_t d) {
+  a.vector("residual", residual_, d);
+  a.vector("velocity", velocity_, d);
+  if (a.loads()) sent_ = {};
+  if (a.has("sent.indices", sent_.size() > 0)) sent_fields(a, d);
+  if (sent_.size() > 0 && !velocity_.defined())
+    a.fail(bad_input(
         "the saved state has entries that were sent and no momentum: the checkpoint is damaged, "
-        "resume from another one");
-  residual_ = loaded[0];
-  velocity_ = loaded[1];
-  sent_ = std::move(*sent);
-  return {};
+        "resume from another one"));
+}
+
+void ErrorFeedback::sent_fields(Archive& a, std::int64_t d) {
+  auto& [indices, values] = sent_;
+  at::Tensor numbers = at::tensor(values, at::kFloat);
+  a.list("sent.indices", indices, 0, d - 1);
+  a.needs("sent.values");
+  a.vector("sent.values", numbers, sent_.size());
+  a.require(
+      std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<>()) == indices.end(),
+      "sent.indices", "does not ascend");
+  if (!a.loads() || !a.ok()) return;
+  const auto* data = numbers.data_ptr<float>();
+  values.assign(data, data + numbers.numel());
 }
 
 }  // namespace grapevine

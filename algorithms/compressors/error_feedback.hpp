@@ -20,9 +20,9 @@
 
 #include <optional>
 
+#include "algorithms/archive.hpp"
 #include "algorithms/compressors/compressor.hpp"
 #include "algorithms/kernels/sparse_vector.hpp"
-#include "algorithms/state_dict.hpp"
 
 namespace grapevine {
 
@@ -53,18 +53,21 @@ class ErrorFeedback {
   // e, [d]; undefined before the first pack() and without error feedback.
   const at::Tensor& residual() const { return residual_; }
 
-  StateDict save() const;
+  void fields(Archive& a, std::int64_t d);
+  StateDict save() const { return save_state(*this, std::int64_t{0}); }
   // For vectors of d. Errors (bad_input): entries of another type or size; this is then as before.
-  Expected<void> load(const StateDict& state, std::int64_t d);
+  Expected<void> load(const StateDict& state, std::int64_t d) {
+    return replace_state(*this, ErrorFeedback(settings_), state, d);
+  }
 
  private:
   void accumulate(at::Tensor& g);
-  Expected<SparseVector> load_sent(const StateDict& state, std::int64_t d) const;
+  void sent_fields(Archive& a, std::int64_t d);
 
-  const ErrorFeedbackSettings settings_;
-  at::Tensor residual_;  // e
-  at::Tensor velocity_;  // u
-  SparseVector sent_;    // with masking: entries whose result is not known yet
+  ErrorFeedbackSettings settings_;  // constant after construction
+  at::Tensor residual_;             // e
+  at::Tensor velocity_;             // u
+  SparseVector sent_;               // with masking: entries whose result is not known yet
 };
 
 }  // namespace grapevine

@@ -20,21 +20,12 @@
 namespace grapevine {
 namespace {
 
-constexpr const char* kNameEntry = "optimizer";
-
-Expected<void> check_name(const StateDict& state, const std::string& name) {
-  Expected<std::string> saved = state.text(kNameEntry);
-  if (!saved) return saved.error();
-  if (*saved == name) return {};
-  return bad_input("saved state is of optimizer '" + *saved + "', this run uses '" + name +
-                   "': resume with --optimizer " + *saved);
-}
-
-// A copy of a tensor of the state.
-Expected<at::Tensor> load_flat(const StateDict& state, const std::string& name, std::int64_t d) {
-  Expected<at::Tensor> saved = state.flat_tensor(name, d);
-  if (!saved) return saved.error();
-  return saved->clone(at::MemoryFormat::Contiguous);
+void name_field(Archive& a, const std::string& name) {
+  std::string saved = name;
+  a.text("optimizer", saved);
+  if (saved != name)
+    a.fail(bad_input("saved state is of optimizer '" + saved + "', this run uses '" + name +
+                     "': resume with --optimizer " + saved));
 }
 
 class FusedSgd : public Optimizer {
@@ -50,23 +41,11 @@ class FusedSgd : public Optimizer {
         {lr, config_.momentum, config_.weight_decay / w, config_.nesterov, scale});
   }
 
-  StateDict save() const override {
-    StateDict state;
-    state.put(kNameEntry, config_.name);
-    if (velocity_.defined()) state.put("velocity", velocity_.clone());
-    return state;
-  }
-
-  Expected<void> load(const StateDict& state, std::int64_t d) override {
-    if (Expected<void> name = check_name(state, config_.name); !name) return name;
-    at::Tensor velocity;
-    if (config_.momentum != 0 && state.entries().count("velocity") > 0) {
-      Expected<at::Tensor> saved = load_flat(state, "velocity", d);
-      if (!saved) return saved.error();
-      velocity = *std::move(saved);
-    }
-    velocity_ = std::move(velocity);
-    return {};
+  void fields(Archive& a, std::int64_t d) override {
+    name_field(a, config_.name);
+    at::Tensor velocity = velocity_;
+    if (config_.momentum != 0) a.vector("velocity", velocity, d);
+    if (a.loads() && a.ok()) velocity_ = std::move(velocity);
   }
 
  private:
@@ -99,32 +78,22 @@ class TorchOptimizer : public Optimizer {
     if (scale != 1) kernels::scale(out, scale);
   }
 
-  StateDict save() const override {
-    StateDict saved;
-    saved.put(kNameEntry, name_);
-    if (const State* state = current()) {
-      saved.put("step", static_cast<std::int64_t>(state->step()));
-      saved.put("exp_avg", state->exp_avg().clone());
-      saved.put("exp_avg_sq", state->exp_avg_sq().clone());
-    }
-    return saved;
-  }
-
-  Expected<void> load(const StateDict& saved, std::int64_t d) override {
-    if (Expected<void> name = check_name(saved, name_); !name) return name;
-    if (saved.entries().count("step") == 0) {
-      algorithm_.state().clear();
-      return {};
-    }
+  void fields(Archive& a, std::int64_t d) override {
     constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
-    Expected<std::int64_t> step = saved.integer_in("step", 1, kMost);
-    if (!step) return step.error();
-    Expected<at::Tensor> mean = load_flat(saved, "exp_avg", d);
-    if (!mean) return mean.error();
-    Expected<at::Tensor> square = load_flat(saved, "exp_avg_sq", d);
-    if (!square) return square.error();
-    replace_state(*step, *std::move(mean), *std::move(square));
-    return {};
+    const State* state = a.loads() ? nullptr : current();
+    auto step = state ? static_cast<std::int64_t>(state->step()) : 0;
+    at::Tensor mean = state ? state->exp_avg() : at::Tensor();
+    at::Tensor square = state ? state->exp_avg_sq() : at::Tensor();
+    name_field(a, name_);
+    if (a.has("step", state != nullptr)) {
+      for (const char* name : {"exp_avg", "exp_avg_sq"}) a.needs(name);
+      a.whole("step", step, 1, kMost);
+      a.vector("exp_avg", mean, d);
+      a.vector("exp_avg_sq", square, d);
+    }
+    if (!a.loads() || !a.ok()) return;
+    algorithm_.state().clear();
+    if (step > 0) make_state(step, std::move(mean), std::move(square));
   }
 
  private:
@@ -149,8 +118,7 @@ class TorchOptimizer : public Optimizer {
 
   // LibTorch 1.13 and 2 name the entry of a parameter differently; a step of no elements lets
   // either make its own.
-  void replace_state(std::int64_t step, at::Tensor mean, at::Tensor square) {
-    algorithm_.state().clear();
+  void make_state(std::int64_t step, at::Tensor mean, at::Tensor square) {
     update(empty_, empty_, 0, 1);
     auto& state = static_cast<State&>(*algorithm_.state().begin()->second);
     state.step(step);

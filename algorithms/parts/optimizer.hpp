@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/state_dict.hpp"
+#include "algorithms/archive.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {
@@ -34,10 +34,14 @@ class Optimizer {
   void step(at::Tensor& x, at::Tensor& gradient, double lr) { step_into(x, x, gradient, lr); }
   // A copy of the state; load() of it resumes bit for bit. Before the first step it has the
   // optimizer's name only.
-  virtual StateDict save() const = 0;
+  StateDict save() const { return save_state(*this, std::int64_t{0}); }
   // For x of d. Errors (bad_input): entries that are missing, of another optimizer, or of another
   // shape; the optimizer is then as before.
-  virtual Expected<void> load(const StateDict& state, std::int64_t d) = 0;
+  Expected<void> load(const StateDict& state, std::int64_t d) {
+    return load_state(*this, state, d);
+  }
+  // Changes the optimizer only where all entries are good.
+  virtual void fields(Archive& a, std::int64_t d) = 0;
 };
 
 // Sources: Sutskever et al. 2013 (sgd), Kingma & Ba 2015 (adam), Loshchilov & Hutter 2019 (adamw).

@@ -1,6 +1,5 @@
 #include "algorithms/parts/outstanding_commits.hpp"
 
-#include <string>
 #include <utility>
 
 #include "messages/check.hpp"
@@ -25,37 +24,12 @@ std::optional<OutstandingCommits::Outcome> OutstandingCommits::on_receipt(std::i
   return outcome;
 }
 
-StateDict OutstandingCommits::save() const {
-  StateDict state;
-  std::vector<std::int64_t> exchanges;
-  for (const auto& [exchange, commit] : open_) {
-    exchanges.push_back(exchange);
-    StateDict entry;
-    entry.put_list("steps", commit.steps);
-    entry.put("due", commit.receipts_due);
-    entry.put("refused", std::int64_t{commit.refused});
-    state.put_all(std::to_string(exchange), entry);
-  }
-  state.put_list("exchanges", exchanges);
-  return state;
-}
-
-Expected<void> OutstandingCommits::load(const StateDict& state, std::int32_t servers) {
-  const auto exchanges = state.list("exchanges");
-  if (!exchanges) return exchanges.error();
-  std::map<std::int64_t, Pending> loaded;
-  for (const std::int64_t exchange : *exchanges) {
-    const StateDict entry = state.under(std::to_string(exchange));
-    const auto due = entry.integer_in("due", 1, servers),
-               refused = entry.integer_in("refused", 0, 1);
-    for (const auto* field : {&due, &refused})
-      if (!*field) return field->error();
-    auto steps = entry.list("steps");
-    if (!steps) return steps.error();
-    loaded[exchange] = {std::move(*steps), *due, *refused != 0};
-  }
-  open_ = std::move(loaded);
-  return {};
+void OutstandingCommits::fields(Archive& a, std::int32_t servers) {
+  a.keyed("exchanges", "", open_, [servers](Archive& inner, Pending& commit) {
+    inner.list("steps", commit.steps);
+    inner.whole("due", commit.receipts_due, 1, servers);
+    inner.flag("refused", commit.refused);
+  });
 }
 
 }  // namespace grapevine

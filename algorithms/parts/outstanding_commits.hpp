@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "algorithms/state_dict.hpp"
+#include "algorithms/archive.hpp"
 #include "messages/ids.hpp"
 
 namespace grapevine {
@@ -26,10 +26,13 @@ class OutstandingCommits {
   std::optional<Outcome> on_receipt(std::int64_t exchange, bool accepted);
   bool empty() const { return open_.empty(); }
 
-  StateDict save() const;
+  void fields(Archive& a, std::int32_t servers);
+  StateDict save() const { return save_state(*this, 0); }
   // `servers`: the most receipts that a commit waits for. Errors (bad_input): entries that are
   // missing or damaged; this is then as before.
-  Expected<void> load(const StateDict& state, std::int32_t servers);
+  Expected<void> load(const StateDict& state, std::int32_t servers) {
+    return replace_state(*this, {}, state, servers);
+  }
 
  private:
   struct Pending {

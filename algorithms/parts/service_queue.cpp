@@ -12,60 +12,47 @@ namespace {
 
 constexpr std::int64_t kMostArrivals = std::numeric_limits<std::int64_t>::max() / 2;
 
-StateDict save_request(const ServiceRequest& request) {
-  StateDict state;
-  state.put("client", std::int64_t{request.client});
-  state.put("exchange", request.exchange);
-  state.put("arrival", request.arrival);
-  state.put("step", request.stamp.step);
-  state.put("version", request.stamp.version);
-  state.put("gradients", request.gradients);
-  if (request.update.defined()) state.put("update", request.update.read());
-  return state;
+void request_fields(Archive& a, ServiceRequest& request, std::optional<std::int64_t> offered) {
+  a.whole("client", request.client, 0, std::numeric_limits<Rank>::max());
+  a.whole("exchange", request.exchange);
+  a.whole("arrival", request.arrival);
+  a.whole("step", request.stamp.step);
+  a.whole("version", request.stamp.version);
+  a.whole("gradients", request.gradients);
+  if (a.loads()) request.stamp.origin = request.client;
+  if (offered) a.needs("update");
+  if (offered || !a.loads()) a.vector("update", request.update, offered.value_or(0));
 }
 
-Expected<ServiceRequest> load_request(const StateDict& state, std::optional<std::int64_t> offered) {
-  const auto client = state.integer_in("client", 0, std::numeric_limits<Rank>::max()),
-             exchange = state.integer("exchange"), arrival = state.integer("arrival"),
-             step = state.integer("step"), version = state.integer("version"),
-             gradients = state.integer("gradients");
-  for (const auto* field : {&client, &exchange, &arrival, &step, &version, &gradients})
-    if (!*field) return field->error();
-  ServiceRequest request;
-  request.client = static_cast<Rank>(*client);
-  request.exchange = *exchange;
-  request.arrival = *arrival;
-  request.stamp.origin = request.client;
-  request.stamp.step = *step;
-  request.stamp.version = *version;
-  request.gradients = *gradients;
-  if (offered) {
-    const auto update = state.flat_tensor("update", *offered);
-    if (!update) return update.error();
-    request.update = FrozenTensor::copy_of(*update);
-  }
-  return request;
+// Each of the listed ranks is one of the clients, and listed once.
+void check_clients(Archive& a, const std::string& name, const std::vector<std::int64_t>& listed,
+                   const std::vector<Rank>& clients) {
+  std::set<std::int64_t> seen;
+  for (const std::int64_t client : listed)
+    a.require(
+        std::binary_search(clients.begin(), clients.end(), client) && seen.insert(client).second,
+        name,
+        "lists rank " + std::to_string(client) + ", which is not a client or is listed twice");
 }
 
 }  // namespace
 
+void client_rows(Archive& a, const std::string& name, std::vector<std::int64_t>& rows,
+                 std::size_t columns, const std::vector<Rank>& clients) {
+  a.list(name, rows);
+  a.require(rows.size() % columns == 0, name, "has no rows of " + std::to_string(columns));
+  std::vector<std::int64_t> first;
+  for (std::size_t i = 0; i < rows.size(); i += columns) first.push_back(rows[i]);
+  check_clients(a, name, first, clients);
+}
+
 Expected<std::vector<std::int64_t>> load_rows(const StateDict& state, const std::string& name,
                                               std::size_t columns,
                                               const std::vector<Rank>& clients) {
-  auto rows = state.list(name);
-  if (!rows) return rows;
-  const std::string advice = ": the checkpoint is damaged, resume from another one";
-  if (rows->size() % columns != 0)
-    return bad_input("entry '" + name + "' of the saved state has no rows of " +
-                     std::to_string(columns) + advice);
-  std::set<std::int64_t> seen;
-  for (std::size_t i = 0; i < rows->size(); i += columns) {
-    const std::int64_t client = (*rows)[i];
-    if (!std::binary_search(clients.begin(), clients.end(), client) || !seen.insert(client).second)
-      return bad_input("entry '" + name + "' of the saved state lists rank " +
-                       std::to_string(client) + ", which is not a client or is listed twice" +
-                       advice);
-  }
+  std::vector<std::int64_t> rows;
+  Archive archive = Archive::loader(state);
+  client_rows(archive, name, rows, columns, clients);
+  if (!archive.ok()) return archive.result().error();
   return rows;
 }
 
@@ -99,38 +86,18 @@ void ServiceQueue::restart(Timestamp now) {
   for (ServiceRequest& request : waiting_) request.since = now;
 }
 
-StateDict ServiceQueue::save() const {
-  StateDict state;
-  state.put("arrivals", arrivals_);
-  state.put("waiting", static_cast<std::int64_t>(waiting_.size()));
-  for (std::size_t i = 0; i < waiting_.size(); ++i)
-    state.put_all(std::to_string(i), save_request(waiting_[i]));
-  return state;
-}
-
-Expected<void> ServiceQueue::load(const StateDict& state, std::optional<std::int64_t> offered,
-                                  const std::vector<Rank>& clients) {
-  const auto arrivals = state.integer_in("arrivals", 0, kMostArrivals),
-             waiting = state.integer_in("waiting", 0, static_cast<std::int64_t>(clients.size()));
-  for (const auto* field : {&arrivals, &waiting})
-    if (!*field) return field->error();
-  std::deque<ServiceRequest> loaded;
-  for (std::int64_t i = 0; i < *waiting; ++i) {
-    auto request = load_request(state.under(std::to_string(i)), offered);
-    if (!request) return request.error();
-    const Rank client = request->client;
-    const auto is_same = [client](const ServiceRequest& r) { return r.client == client; };
-    if (!std::binary_search(clients.begin(), clients.end(), client) ||
-        std::any_of(loaded.begin(), loaded.end(), is_same))
-      return bad_input(
-          "the saved queue lists rank " + std::to_string(client) +
-          ", which is not a client or is listed twice: the checkpoint is damaged, resume "
-          "from another one");
-    loaded.push_back(std::move(*request));
-  }
-  arrivals_ = *arrivals;
-  waiting_ = std::move(loaded);
-  return {};
+void ServiceQueue::fields(Archive& a, std::optional<std::int64_t> offered,
+                          const std::vector<Rank>& clients) {
+  a.whole("arrivals", arrivals_, 0, kMostArrivals);
+  a.counted(
+      "waiting", "", waiting_,
+      [offered](Archive& inner, ServiceRequest& request) {
+        request_fields(inner, request, offered);
+      },
+      static_cast<std::int64_t>(clients.size()));
+  std::vector<std::int64_t> listed;
+  for (const ServiceRequest& request : waiting_) listed.push_back(request.client);
+  check_clients(a, "waiting", listed, clients);
 }
 
 TimerId CriticalSections::open(Rank client, std::int64_t exchange) {
@@ -155,27 +122,16 @@ std::vector<TimerId> CriticalSections::grants() const {
   return out;
 }
 
-StateDict CriticalSections::save() const {
-  StateDict state;
+void CriticalSections::fields(Archive& a, const std::vector<Rank>& clients) {
   std::vector<std::int64_t> open;
   for (const auto& [client, section] : open_)
     open.insert(open.end(), {client, section.exchange, section.grant});
-  state.put("grants", grants_);
-  state.put_list("open", open);
-  return state;
-}
-
-Expected<void> CriticalSections::load(const StateDict& state, const std::vector<Rank>& clients) {
-  const auto grants = state.integer_in("grants", 0, kMostArrivals);
-  if (!grants) return grants.error();
-  const auto open = load_rows(state, "open", 3, clients);
-  if (!open) return open.error();
-  std::map<Rank, Section> loaded;
-  for (std::size_t i = 0; i < open->size(); i += 3)
-    loaded[static_cast<Rank>((*open)[i])] = {(*open)[i + 1], (*open)[i + 2]};
-  grants_ = *grants;
-  open_ = std::move(loaded);
-  return {};
+  a.whole("grants", grants_, 0, kMostArrivals);
+  client_rows(a, "open", open, 3, clients);
+  if (!a.loads() || !a.ok()) return;
+  open_.clear();
+  for (std::size_t i = 0; i < open.size(); i += 3)
+    open_[static_cast<Rank>(open[i])] = {open[i + 1], open[i + 2]};
 }
 
 }  // namespace grapevine

@@ -8,13 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/archive.hpp"
 #include "algorithms/env.hpp"
-#include "algorithms/state_dict.hpp"
 
 namespace grapevine {
 
 // The list `name` of rows of `columns` numbers, one after the other; the first number of a row is
 // one of the `clients` (ascending), and no other row's. Errors (bad_input): it is not.
+void client_rows(Archive& a, const std::string& name, std::vector<std::int64_t>& rows,
+                 std::size_t columns, const std::vector<Rank>& clients);
 Expected<std::vector<std::int64_t>> load_rows(const StateDict& state, const std::string& name,
                                               std::size_t columns,
                                               const std::vector<Rank>& clients);
@@ -43,12 +45,15 @@ class ServiceQueue {
   // Waiting times count from `now`.
   void restart(Timestamp now);
 
-  StateDict save() const;
+  void fields(Archive& a, std::optional<std::int64_t> offered, const std::vector<Rank>& clients);
+  StateDict save() const { return save_state(*this, std::nullopt, std::vector<Rank>()); }
   // `offered`: elements of each update; none: the requests ask for grants. `clients`: the ranks
   // that may wait, ascending. Errors (bad_input): entries that are missing or damaged, a rank that
   // is not a client, a client twice; the queue is then as before.
   Expected<void> load(const StateDict& state, std::optional<std::int64_t> offered,
-                      const std::vector<Rank>& clients);
+                      const std::vector<Rank>& clients) {
+    return replace_state(*this, {}, state, offered, clients);
+  }
 
  private:
   std::deque<ServiceRequest> waiting_;
@@ -68,10 +73,13 @@ class CriticalSections {
   std::optional<Rank> holder(TimerId grant) const;
   std::vector<TimerId> grants() const;
 
-  StateDict save() const;
+  void fields(Archive& a, const std::vector<Rank>& clients);
+  StateDict save() const { return save_state(*this, std::vector<Rank>()); }
   // `clients`: the ranks that may hold a grant, ascending. Errors (bad_input): entries that are
   // missing or damaged, a rank that is not a client, a client twice; this is then as before.
-  Expected<void> load(const StateDict& state, const std::vector<Rank>& clients);
+  Expected<void> load(const StateDict& state, const std::vector<Rank>& clients) {
+    return replace_state(*this, {}, state, clients);
+  }
 
  private:
   struct Section {

@@ -1,11 +1,12 @@
 // Shares that have arrived and wait to be folded, as checkpoint entries.
 #pragma once
-#include "algorithms/state_dict.hpp"
+#include "algorithms/archive.hpp"
 #include "messages/envelope.hpp"
 
 namespace grapevine {
 
-// REQUIRES: the payload is a Share.
+// REQUIRES: the payload of one that is saved is a Share. `to`: the receiver of one that is loaded.
+void share_fields(Archive& a, Envelope& envelope, Rank to);
 StateDict store_share(const Envelope& envelope);
 Expected<Envelope> load_share(const StateDict& state, Rank to);
 

@@ -1,6 +1,5 @@
 #include "algorithms/roles/packed_commits.hpp"
 
-#include <string>
 #include <utility>
 
 #include "algorithms/collectives/packed_collective.hpp"
@@ -38,34 +37,15 @@ void PackedCommits::on_receipt(std::int64_t exchange, bool accepted) {
   if (!accepted) feedback_.give_back(sent.mapped(), *compressor_);
 }
 
-StateDict PackedCommits::save() const {
-  StateDict state;
-  state.put_all("feedback", feedback_.save());
-  std::vector<std::int64_t> exchanges;
-  for (const auto& [exchange, packed] : sent_) {
-    exchanges.push_back(exchange);
-    state.put_all("sent." + std::to_string(exchange), save_packed(packed));
-  }
-  state.put_list("exchanges", exchanges);
-  return state;
-}
-
-Expected<void> PackedCommits::load(const StateDict& state) {
-  const auto exchanges = state.list("exchanges");
-  if (!exchanges) return exchanges.error();
-  sent_.clear();
-  for (const std::int64_t exchange : *exchanges) {
-    auto packed = load_packed(state.under("sent." + std::to_string(exchange)),
-                              [this](const Packed& p) { return compressor_->check(p, d_); });
-    if (!packed) return packed.error();
-    sent_.emplace(exchange, std::move(*packed));
-  }
-  if (auto loaded = feedback_.load(state.under("feedback"), d_); !loaded) return loaded;
+void PackedCommits::fields(Archive& a) {
+  const PackedCheck check = [this](const Packed& packed) { return compressor_->check(packed, d_); };
+  a.part("feedback", feedback_, d_);
+  a.keyed("exchanges", "sent.", sent_,
+          [&check](Archive& inner, Packed& packed) { packed_fields(inner, packed, check); });
   if (error_feedback_ && !sent_.empty() && !feedback_.residual().defined())
-    return bad_input(
+    a.fail(bad_input(
         "the saved state has commits without a residual: the checkpoint is damaged, resume from "
-        "another one");
-  return {};
+        "another one"));
 }
 
 }  // namespace grapevine

@@ -13,9 +13,9 @@
 #include <map>
 #include <memory>
 
+#include "algorithms/archive.hpp"
 #include "algorithms/compressors/compressor.hpp"
 #include "algorithms/compressors/error_feedback.hpp"
-#include "algorithms/state_dict.hpp"
 
 namespace grapevine {
 
@@ -34,9 +34,10 @@ class PackedCommits {
   // Whether a refused commit is sent again later.
   bool keeps_refused() const { return error_feedback_; }
 
-  StateDict save() const;
+  void fields(Archive& a);
+  StateDict save() const { return save_state(*this); }
   // Errors (bad_input): damaged entries.
-  Expected<void> load(const StateDict& state);
+  Expected<void> load(const StateDict& state) { return load_state(*this, state); }
 
  private:
   // Constant after construction.

@@ -10,7 +10,7 @@ namespace grapevine {
 
 PartialRounds::PartialRounds(const PartialSettings& settings, std::uint64_t seed, Step steps,
                              std::int32_t ranks)
-    : settings_(settings),
+    : settings_(&settings),
       seed_(seed),
       steps_(steps),
       consumed_(static_cast<std::size_t>(ranks), 0) {
@@ -35,7 +35,7 @@ Trigger PartialRounds::trigger() const {
   const auto left = static_cast<std::int32_t>(candidates.size());
   const auto drawn = static_cast<std::size_t>(mix_seed(seed_, static_cast<std::uint64_t>(round_)) %
                                               std::max<std::size_t>(1, candidates.size()));
-  switch (settings_.activation) {
+  switch (settings_->activation) {
     case ActivationPolicy::solo:
       return {Trigger::Kind::first_ready, 0, 1};
     case ActivationPolicy::majority:
@@ -50,7 +50,7 @@ Trigger PartialRounds::trigger() const {
 
 std::int32_t PartialRounds::quorum() const {
   const std::int32_t more_than_half = static_cast<std::int32_t>(consumed_.size()) / 2 + 1;
-  return settings_.quorum > 0 ? settings_.quorum : more_than_half;
+  return settings_->quorum > 0 ? settings_->quorum : more_than_half;
 }
 
 void PartialRounds::consume(const std::vector<std::int64_t>& tally) {
@@ -63,31 +63,14 @@ void PartialRounds::advance() {
   enter_phase();
 }
 
-StateDict PartialRounds::save() const {
-  StateDict state;
-  state.put("now", round_);
-  state.put("regular_over", regular_rounds_);
-  state.put("regular", std::int64_t{regular_});
-  state.put_list("consumed", consumed_);
-  return state;
-}
-
-Expected<void> PartialRounds::load(const StateDict& state) {
+void PartialRounds::fields(Archive& a) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
-  const auto round = state.integer_in("now", 0, kMost),
-             regular_rounds_done = state.integer_in("regular_over", 0, kMost),
-             regular = state.integer_in("regular", 0, 1);
-  for (const auto* field : {&round, &regular_rounds_done, &regular})
-    if (!*field) return field->error();
-  auto consumed = state.list("consumed");
-  if (!consumed) return consumed.error();
-  if (consumed->size() != consumed_.size())
-    return bad_input("entry 'consumed' of the saved state is of another number of ranks");
-  round_ = *round;
-  regular_rounds_ = *regular_rounds_done;
-  regular_ = *regular != 0;
-  consumed_ = std::move(*consumed);
-  return {};
+  const std::size_t ranks = consumed_.size();
+  a.whole("now", round_, 0, kMost);
+  a.whole("regular_over", regular_rounds_, 0, kMost);
+  a.flag("regular", regular_);
+  a.list("consumed", consumed_);
+  a.require(consumed_.size() == ranks, "consumed", "is of another number of ranks");
 }
 
 }  // namespace grapevine

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "algorithms/archive.hpp"
 #include "algorithms/collectives/activation.hpp"
-#include "algorithms/state_dict.hpp"
 #include "algorithms/wiring/plan.hpp"
 #include "messages/ids.hpp"
 
@@ -49,18 +49,19 @@ class PartialRounds {
   // Decides whether the present round is regular; called again where the training was extended.
   void enter_phase() { regular_ = !draining(); }
 
-  StateDict save() const;
+  void fields(Archive& a);
+  StateDict save() const { return save_state(*this); }
   // Errors (bad_input): entries that are missing or damaged; this is then as before.
-  Expected<void> load(const StateDict& state);
+  Expected<void> load(const StateDict& state) { return replace_state(*this, *this, state); }
 
  private:
   std::int32_t quorum() const;
   std::vector<std::int32_t> unfinished() const;
 
   // Constant after construction.
-  const PartialSettings& settings_;
-  const std::uint64_t seed_;
-  const Step steps_;
+  const PartialSettings* settings_;
+  std::uint64_t seed_;
+  Step steps_;
 
   std::int64_t round_ = 0;
   std::int64_t regular_rounds_ = 0;     // done, without the draining ones
