@@ -8,8 +8,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <thread>
+
+#include <spdlog/spdlog.h>
 
 #include "actors/record/files.hpp"
 #include "actors/run/scheduling.hpp"
@@ -21,6 +24,7 @@
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/monitoring/tensorboard_log.hpp"
 #include "apps/node/submit_job.hpp"
+#include "apps/train/job_file.hpp"
 #include "apps/train/run_end.hpp"
 #include "apps/train/run_output.hpp"
 #include "apps/train/run_tally.hpp"
@@ -112,18 +116,24 @@ class TrainCommand : public Command {
   }
 
   // For the process that reports the run.
-  static Expected<void> lead(TrainJob& job, RunDisplay& display, SignalFlags& signals,
-                             Console& console) {
+  Expected<void> lead(TrainJob& job, RunDisplay& display, SignalFlags& signals,
+                      Console& console) const {
     const bool begins_anew = !continues_in_place(job);
     const std::vector<EarlierOutput> earlier =
         begins_anew ? earlier_outputs(job.out) : std::vector<EarlierOutput>();
     auto output = RunOutput::create(job.out + "/metrics.csv", output_before(job));
     if (!output) return bad_input(output.error().message);  // nothing has been trained yet
+    auto late_job_file = leave_job_file(job);
+    if (!late_job_file) return bad_input(late_job_file.error().message);
     if (auto followed = add_followers(job, **output, display); !followed) return followed;
     announce(job, display);
     // Before the first row and before the first checkpoint, whichever comes first.
-    const auto clear = [once = std::make_shared<std::once_flag>(), earlier] {
-      std::call_once(*once, remove_outputs, earlier);
+    const auto clear = [once = std::make_shared<std::once_flag>(), earlier,
+                        write_job = std::move(*late_job_file)] {
+      std::call_once(*once, [&] {
+        remove_outputs(earlier);
+        write_job();
+      });
     };
     (*output)->before_first_step(clear);
     job.run.before_first_checkpoint = clear;
@@ -151,6 +161,21 @@ class TrainCommand : public Command {
     display.drain([] { return true; });
     if (auto queued = run_requeue_command(job); !queued) return queued;
     return stopped(job.out);
+  }
+
+  // Writes job.toml now in a new folder. In one with an earlier run's outputs, these stay until the
+  // first step: what is returned writes it then.
+  Expected<std::function<void()>> leave_job_file(const TrainJob& job) const {
+    const std::string path = job.out + "/" + kJobFileName;
+    std::string text = job_file_text(*app_, job);
+    std::error_code ignored;
+    if (job.run.output_in_use || std::filesystem::exists(path, ignored))
+      return std::function<void()>([path, text = std::move(text)] {
+        const auto written = write_file_atomically(path, text);
+        if (!written) spdlog::warn("{}", written.error().message);
+      });
+    if (auto written = write_file_atomically(path, text); !written) return written.error();
+    return std::function<void()>([] {});
   }
 
   // Those that this process starts once the run begins: where one cannot be, the run cannot end
@@ -412,7 +437,7 @@ class TrainCommand : public Command {
                    shown(summary.at("staleness").at("mean"), 2),
                    shown(summary.at("consensus_distance"), 4)});
     std::string text = table.to_string();
-    text += "outputs in " + job.out + ": summary.json metrics.csv model.pt checkpoint/" +
+    text += "outputs in " + job.out + ": summary.json metrics.csv model.pt job.toml checkpoint/" +
             (job.options.trace == "on" ? " trace/" : "") +
             (job.options.tensorboard ? " tensorboard/" : "") + "\n";
     display.say_result(std::move(text));

@@ -6,13 +6,14 @@
 #include <optional>
 
 #include "actors/record/files.hpp"
+#include "apps/train/job_file.hpp"
 
 namespace grapevine {
 namespace {
 
 // Errors of the files at the end of a run are found at its beginning where possible.
 Expected<void> check_no_folder_in_the_way(const std::string& out) {
-  for (const char* name : {"summary.json", "model.pt", "metrics.csv"}) {
+  for (const char* name : {"summary.json", "model.pt", "metrics.csv", kJobFileName}) {
     std::error_code ignored;
     const std::filesystem::path path = std::filesystem::path(out) / name;
     if (std::filesystem::is_directory(path, ignored))
@@ -31,6 +32,7 @@ void remove_stale(const std::string& out) {
 // Exclusive to this run, as long as it lasts.
 Expected<void> take_folder(TrainJob& job) {
   if (auto free = check_no_folder_in_the_way(job.out); !free) return free;
+  if (auto own = check_job_file(job.out); !own) return own;
   std::error_code ignored;
   const std::filesystem::path result = std::filesystem::path(job.out) / "model.pt";
   if (std::filesystem::equivalent(job.options.model, result, ignored))
@@ -121,7 +123,7 @@ std::vector<EarlierOutput> earlier_outputs(const std::string& out) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   std::vector<fs::path> old;
-  for (const char* name : {"summary.json", "model.pt", "metrics.csv"})
+  for (const char* name : {"summary.json", "model.pt", "metrics.csv", kJobFileName})
     old.push_back(fs::path(out) / name);
   old.push_back(fs::path(out) / "checkpoint" / "latest");
   for (const auto& entry : fs::directory_iterator(fs::path(out) / "checkpoint", ignored))

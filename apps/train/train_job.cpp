@@ -23,7 +23,6 @@
 namespace grapevine {
 namespace {
 
-constexpr int kMaxThreads = 256;
 constexpr std::int64_t kMaxSteps = 1'000'000'000'000;  // of each worker
 constexpr std::int64_t kMaxDevicesPerWorker = 64;
 

@@ -6,6 +6,7 @@
 namespace grapevine {
 
 inline constexpr std::int64_t kMaxWorkers = 4096;  // of all processes together
+inline constexpr int kMaxThreads = 256;            // of each worker
 
 // Reads the launcher's variables; sets job.launched, local_ranks, the number of all workers and of
 // threads, and the transport's name. Errors (bad_input): variables, numbers or a transport that do

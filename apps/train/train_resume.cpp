@@ -112,6 +112,20 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
                    saved->second + ", then continue from there");
 }
 
+// With the value of every wiring key that counts: a job file of a run states the defaults, too.
+JobIdentity with_resolved_wiring(JobIdentity identity) {
+  const std::string prefix = "wiring.";
+  Wiring wiring;
+  for (const auto& [key, value] : identity)
+    if (key.rfind(prefix, 0) == 0)
+      if (auto set = wiring.set(key.substr(prefix.size()), value); !set) return identity;
+  const auto resolved = resolve_keys(wiring);
+  if (!resolved) return identity;  // of another version: compared as it is
+  for (const ResolvedKey& key : resolved->keys)
+    if (!key.value.empty()) identity[prefix + key.key] = key.value;
+  return identity;
+}
+
 }  // namespace
 
 JobIdentity identity_of(const TrainJob& job) {
@@ -148,7 +162,8 @@ Expected<void> load_resume(TrainJob& job) {
   if (job.options.resume.empty()) return {};
   auto checkpoint = read_checkpoint(job.options.resume);
   if (!checkpoint) return checkpoint.error();
-  auto same = check_same_job(checkpoint->identity, job.run.identity, job.options.resume);
+  auto same = check_same_job(with_resolved_wiring(checkpoint->identity),
+                             with_resolved_wiring(job.run.identity), job.options.resume);
   if (!same) return same;
   if (checkpoint->ranks.size() != static_cast<std::size_t>(job.run.ranks))
     return bad_input(checkpoint->path + ": holds " + std::to_string(checkpoint->ranks.size()) +

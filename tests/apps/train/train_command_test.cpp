@@ -577,7 +577,7 @@ TEST(TrainCommand, EpochsOrStepsButNotBoth) {
 
 // Seen before any work, not when it is done.
 TEST(TrainCommand, AFolderInThePlaceOfAFileIsRefused) {
-  for (const char* name : {"summary.json", "model.pt", "metrics.csv"}) {
+  for (const char* name : {"summary.json", "model.pt", "metrics.csv", "job.toml"}) {
     const TemporaryDirectory folder;
     const fs::path out = folder.path() / "run";
     fs::create_directories(out / name);

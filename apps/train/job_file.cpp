@@ -1,0 +1,154 @@
+#include "apps/train/job_file.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+#include "algorithms/wiring/role_type.hpp"
+#include "apps/train/train_place.hpp"
+#include "gpu/device.hpp"
+
+namespace grapevine {
+namespace {
+
+// The beginning of each job file of a run.
+constexpr char kMark[] = "# Grapevine ";
+
+std::string toml_string(const std::string& text) {
+  std::ostringstream out;
+  out << toml::value<std::string>(text);
+  return out.str();
+}
+
+bool is_toml(const std::string& line) {
+  try {
+    static_cast<void>(toml::parse(line));
+    return true;
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
+// Text stays text: a name such as 1.50 is no number. A path may hold bytes that no TOML file can.
+std::string option_line(const CLI::Option& option, const std::string& name,
+                        const std::string& value) {
+  const bool is_text = option.get_type_name().rfind("TEXT", 0) == 0;
+  const std::string line = is_text ? name + " = " + toml_string(value) : toml_line(name, value);
+  return is_toml(line) ? line : "# " + name + ": is not UTF-8, give it on the command line";
+}
+
+// With all digits as it was given, or the default.
+std::string stated_value(const CLI::Option& option) {
+  if (option.get_items_expected() == 0) return option.as<bool>() ? "true" : "false";
+  return option.count() > 0 ? option.results().back() : option.get_default_str();
+}
+
+// check_momentum() refuses a momentum that no step uses.
+bool momentum_counts(const TrainOptions& options, const Wiring& wiring) {
+  if (options.optimizer == "adam" || options.optimizer == "adamw") return false;
+  const auto plan = resolve(wiring);
+  return !plan || plan->role->uses_momentum(*plan);
+}
+
+// The value of an option in the resolved job; empty: it has none.
+std::string resolved_value(const CLI::Option& option, const std::string& name,
+                           const TrainOptions& options, const Wiring& wiring) {
+  if (name == "workers") return std::to_string(options.workers);
+  if (name == "transport") return options.transport;
+  if (name == "threads") return std::to_string(options.threads);
+  if (name == "device") return options.device;
+  // One of them counts: see settle_length().
+  if (name == "steps" && options.steps == 0) return "";
+  if (name == "epochs" && options.steps > 0) return "";
+  if (name == "momentum" && !momentum_counts(options, wiring)) return "";
+  return stated_value(option);
+}
+
+std::string head_comment(const JobOrigin& origin) {
+  const std::string count = std::to_string(origin.processes);
+  const std::string launch = origin.processes > 1 ? "launch -n " + count + " -- " : "";
+  std::string text = kMark + std::string(GRAPEVINE_VERSION) +
+                     ": the resolved job of a run. Repeat it with\n#   grapevine " + launch +
+                     "train job.toml --out DIR\n";
+  if (origin.processes > 1)
+    text += "# or give train --cluster HOST:PORT --processes " + count + ".";
+  if (origin.processes > 1) text += " `workers` is the number in each process.\n";
+  if (origin.resumed) text += "# The run was resumed: a repetition begins at the first step.\n";
+  return text +
+         "# Paths are relative to the run's working directory. The command line and GRAPEVINE_*\n"
+         "# variables have precedence over this file.\n";
+}
+
+std::string wiring_table(const Wiring& wiring) {
+  std::string text = "[wiring]\n";
+  const auto resolved = resolve_keys(wiring);
+  if (!resolved) return text;
+  for (const ResolvedKey& key : resolved->keys) {
+    // A default that depends on the run has no value to write down.
+    text += key.value.empty() ? "# " + key.key + ": depends on the run\n"
+                              : toml_line(key.key, key.value) + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+const std::set<std::string>& options_left_out() {
+  static const std::set<std::string> names = {"help",         "help-all",
+                                              "job",          "set",
+                                              "out",          "resume",
+                                              "cluster",      "processes",
+                                              "secret-file",  "network-interface",
+                                              "join-timeout", "json",
+                                              "metrics-port", "requeue-command"};
+  return names;
+}
+
+TrainOptions resolved_options(const TrainJob& job) {
+  TrainOptions options = job.options;
+  options.workers = static_cast<std::int64_t>(job.local_ranks.size());
+  if (options.threads == 0) {
+    const std::int64_t threads = job.run.threads * options.devices_per_worker;
+    if (threads <= kMaxThreads) options.threads = static_cast<int>(threads);
+  }
+  // Another process of the job may have GPUs; where there are some, their number is the machine's.
+  const bool on_cpu = !job.launched && visible_gpus().visible == 0;
+  if (options.device == "auto" && on_cpu) options.device = "cpu";
+  return options;
+}
+
+std::string job_file_text(const CLI::App& app, const TrainOptions& options, const Wiring& wiring,
+                          const JobOrigin& origin) {
+  std::string text = head_comment(origin);
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
+    if (options_left_out().count(name) > 0) continue;
+    const std::string value = resolved_value(*option, name, options, wiring);
+    if (!value.empty()) text += option_line(*option, name, value) + "\n";
+  }
+  return text + "\n" + wiring_table(wiring);
+}
+
+std::string job_file_text(const CLI::App& app, const TrainJob& job) {
+  JobOrigin origin;
+  if (job.launched) origin.processes = job.launched->processes;
+  origin.resumed = job.run.resume.has_value();
+  return job_file_text(app, resolved_options(job), job.wiring, origin);
+}
+
+Expected<void> check_job_file(const std::string& out) {
+  const std::filesystem::path path = std::filesystem::path(out) / kJobFileName;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  if (line.rfind(kMark, 0) == 0) return {};
+  return bad_input(
+      "--out " + out + ": " + path.string() +
+      " was not written by a run, and would be replaced: move it or choose another folder");
+}
+
+}  // namespace grapevine

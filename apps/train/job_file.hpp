@@ -1,0 +1,42 @@
+// job.toml: the resolved job of a run, which process 0 leaves in the run's folder. `grapevine train
+// job.toml` repeats the run.
+#pragma once
+#include <set>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/train/train_job.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+inline constexpr char kJobFileName[] = "job.toml";
+
+// Options of `train` that a job file leaves out: those of one process, machine or command, with
+// which another run would collide or would not begin at its first step; and --set, whose effect is
+// in [wiring]. docs/composition.md gives the reason for each.
+const std::set<std::string>& options_left_out();
+
+// The options with which one process of the job, started again, does the same: numbers and names
+// that `train` has chosen take the place of "as usual".
+TrainOptions resolved_options(const TrainJob& job);
+
+struct JobOrigin {
+  std::int32_t processes = 1;
+  bool resumed = false;
+};
+
+// `app`: declared by declare_train_options() and parsed; `options`: from resolved_options().
+// REQUIRES: resolve(wiring) succeeds.
+std::string job_file_text(const CLI::App& app, const TrainOptions& options, const Wiring& wiring,
+                          const JobOrigin& origin);
+
+// The same for a job.
+std::string job_file_text(const CLI::App& app, const TrainJob& job);
+
+// Errors (bad_input): a file of that name in `out`, which a run would replace, was not written by
+// one.
+Expected<void> check_job_file(const std::string& out);
+
+}  // namespace grapevine
