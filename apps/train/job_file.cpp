@@ -22,10 +22,11 @@ std::string toml_string(const std::string& text) {
   return out.str();
 }
 
-bool is_toml(const std::string& line) {
+// Whether `line` reads back as that text: bytes that are not UTF-8 do not.
+bool states(const std::string& line, const std::string& name, const std::string& text) {
   try {
-    static_cast<void>(toml::parse(line));
-    return true;
+    const toml::table read = toml::parse(line);
+    return read[name].value<std::string>() == text;
   } catch (const toml::parse_error&) {
     return false;
   }
@@ -34,9 +35,10 @@ bool is_toml(const std::string& line) {
 // Text stays text: a name such as 1.50 is no number. A path may hold bytes that no TOML file can.
 std::string option_line(const CLI::Option& option, const std::string& name,
                         const std::string& value) {
-  const bool is_text = option.get_type_name().rfind("TEXT", 0) == 0;
-  const std::string line = is_text ? name + " = " + toml_string(value) : toml_line(name, value);
-  return is_toml(line) ? line : "# " + name + ": is not UTF-8, give it on the command line";
+  if (option.get_type_name().rfind("TEXT", 0) != 0) return toml_line(name, value);
+  const std::string line = name + " = " + toml_string(value);
+  return states(line, name, value) ? line
+                                   : "# " + name + ": is not UTF-8, give it on the command line";
 }
 
 // With all digits as it was given, or the default.
