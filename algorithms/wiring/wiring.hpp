@@ -51,6 +51,8 @@ struct Preset {
   Wiring wiring;
 };
 const std::vector<Preset>& presets();
+// `custom` is no paper's: it sets no key.
+inline constexpr char kCustomWiring[] = "custom";
 Expected<Preset> find_preset(const std::string& name);
 
 }  // namespace grapevine

@@ -57,6 +57,7 @@ bool momentum_counts(const TrainOptions& options, const Wiring& wiring) {
 // The value of an option in the resolved job; empty: it has none.
 std::string resolved_value(const CLI::Option& option, const std::string& name,
                            const TrainOptions& options, const Wiring& wiring) {
+  if (name == "algorithm") return options.algorithm;
   if (name == "workers") return std::to_string(options.workers);
   if (name == "transport") return options.transport;
   if (name == "threads") return std::to_string(options.threads);

@@ -72,6 +72,7 @@ class TrainCommand : public Command {
 
   Expected<void> run(Console& console) override {
     if (auto read = read_job_file(*app_, options_); !read) return read;
+    name_own_wiring(*app_, options_);
     auto done = run_job(console);
     if (!done && done.error().code == Errc::bad_input)
       return located(done.error(), options_.places);

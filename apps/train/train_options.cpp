@@ -1,5 +1,6 @@
 #include "apps/train/train_options.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -80,7 +81,7 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
 
 void declare_train_options(CLI::App& app, TrainOptions& options) {
   app.add_option("job", options.job_file, "TOML file with options and a [wiring] table");
-  add_option(app, "algorithm", options.algorithm, "preset: " + preset_names());
+  add_option(app, "algorithm", options.algorithm, "preset, or custom: " + preset_names());
   app.add_option("--set", options.set, "wiring.KEY=VALUE: change a part of the wiring")
       ->envname(environment_name("set"))
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -159,6 +160,16 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   for (const std::string& assignment : options.set)
     options.places.erase(assignment.substr(0, assignment.find('=')));
   return {};
+}
+
+void name_own_wiring(const CLI::App& app, TrainOptions& options) {
+  const bool names_exchange =
+      options.wiring.keys().count("exchange") > 0 ||
+      std::any_of(options.set.begin(), options.set.end(), [](const std::string& assignment) {
+        return assignment.rfind("wiring.exchange=", 0) == 0;
+      });
+  if (names_exchange && app.get_option("--algorithm")->count() == 0)
+    options.algorithm = kCustomWiring;
 }
 
 std::string given_folder(const TrainOptions& options) {

@@ -78,6 +78,10 @@ void declare_train_options(CLI::App& app, TrainOptions& options);
 // key.
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
 
+// After read_job_file(): a wiring that names its exchange is complete by itself; where no algorithm
+// is given beside it, it is kCustomWiring.
+void name_own_wiring(const CLI::App& app, TrainOptions& options);
+
 // After read_job_file(): one of --epochs and --steps counts: that of the source with precedence.
 // Errors (bad_input): both are from the same source, or there are no steps.
 Expected<void> settle_length(const CLI::App& app, TrainOptions& options);

@@ -9,32 +9,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/apps/verb_runner.hpp"
+
 namespace grapevine {
 namespace average_command_test {
 
-struct Outcome {
-  Expected<void> result;
-  std::string out;
-};
+const testing_apps::VerbRunner kVerb(make_average_command);
 
-Outcome run(const std::string& arguments) {
-  CLI::App app;
-  const auto command = make_average_command();
-  command->declare(app);
-  app.parse(arguments);
-  std::ostringstream out;
-  std::ostringstream err;
-  Console console{out, err};
-  Expected<void> result = command->run(console);
-  EXPECT_EQ(err.str(), "");
-  return {std::move(result), out.str()};
-}
-
-std::string output(const std::string& arguments) {
-  Outcome outcome = run(arguments);
-  EXPECT_TRUE(outcome.result.ok()) << outcome.result.error().message;
-  return outcome.out;
-}
+std::string output(const std::string& arguments) { return kVerb.output(arguments); }
 
 std::vector<nlohmann::json> rounds(const std::string& arguments) {
   std::istringstream lines(output(arguments + " --json"));
@@ -45,13 +27,7 @@ std::vector<nlohmann::json> rounds(const std::string& arguments) {
   return objects;
 }
 
-std::string error(const std::string& arguments) {
-  Outcome outcome = run(arguments);
-  EXPECT_FALSE(outcome.result.ok()) << arguments;
-  EXPECT_EQ(outcome.out, "") << "nothing is printed before an error";
-  EXPECT_EQ(outcome.result.error().code, Errc::bad_input);
-  return outcome.result.error().message;
-}
+std::string error(const std::string& arguments) { return kVerb.error(arguments); }
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -134,8 +110,8 @@ TEST(AverageCommand, BadInputIsNamed) {
 }
 
 TEST(AverageCommand, UsageErrorsAreLeftToTheParser) {
-  EXPECT_THROW(run("--ranks 1.5"), CLI::ParseError);
-  EXPECT_THROW(run("--drop many"), CLI::ParseError);
+  EXPECT_THROW(kVerb.run("--ranks 1.5"), CLI::ParseError);
+  EXPECT_THROW(kVerb.run("--drop many"), CLI::ParseError);
 }
 
 // Ranks as the run saw them: values start at the rank's number, so that the mean is (n - 1) / 2.
@@ -154,12 +130,12 @@ TEST(AverageCommand, FileEnvironmentAndCommandLineInThisOrder) {
   EXPECT_EQ(rounds(file).size(), 1U) << "round 0 alone, as the file says";
   ::unsetenv("GRAPEVINE_RANKS");
   std::ofstream(path) << "rounds = 0\n\nrank = 5\n";
-  const std::string text = run(file).result.error().message;
+  const std::string text = kVerb.run(file).result.error().message;
   EXPECT_NE(text.find(path + ":3: "), std::string::npos) << text;
   EXPECT_NE(text.find("'ranks'"), std::string::npos) << text;
   std::ofstream(path) << "rounds = \n";
-  EXPECT_NE(run(file).result.error().message.find(path + ":1: "), std::string::npos);
-  EXPECT_FALSE(run("--config /nowhere.toml").result.ok());
+  EXPECT_NE(kVerb.run(file).result.error().message.find(path + ":1: "), std::string::npos);
+  EXPECT_FALSE(kVerb.run("--config /nowhere.toml").result.ok());
 }
 
 }  // namespace average_command_test

@@ -10,41 +10,16 @@
 #include <nlohmann/json.hpp>
 
 #include "algorithms/graphs/topology.hpp"
+#include "tests/apps/verb_runner.hpp"
 
 namespace grapevine {
 namespace topology_command_test {
 
-struct Outcome {
-  Expected<void> result;
-  std::string out;
-};
+const testing_apps::VerbRunner kVerb(make_topology_command);
 
-Outcome run(const std::string& arguments) {
-  CLI::App app;
-  const auto command = make_topology_command();
-  command->declare(app);
-  app.parse(arguments);
-  std::ostringstream out;
-  std::ostringstream err;
-  Console console{out, err};
-  Expected<void> result = command->run(console);
-  EXPECT_EQ(err.str(), "");
-  return {std::move(result), out.str()};
-}
+std::string output(const std::string& arguments) { return kVerb.output(arguments); }
 
-std::string output(const std::string& arguments) {
-  Outcome outcome = run(arguments);
-  EXPECT_TRUE(outcome.result.ok()) << outcome.result.error().message;
-  return outcome.out;
-}
-
-std::string error(const std::string& arguments) {
-  Outcome outcome = run(arguments);
-  EXPECT_FALSE(outcome.result.ok()) << arguments;
-  EXPECT_EQ(outcome.out, "") << "nothing is printed before an error";
-  EXPECT_EQ(outcome.result.error().code, Errc::bad_input);
-  return outcome.result.error().message;
-}
+std::string error(const std::string& arguments) { return kVerb.error(arguments); }
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -155,8 +130,8 @@ TEST(TopologyCommand, OnlyPeriodsOfManyEdgesAreRefused) {
 }
 
 TEST(TopologyCommand, UsageErrorsAreLeftToTheParser) {
-  EXPECT_THROW(run("ring --ranks many"), CLI::ParseError);
-  EXPECT_THROW(run("--ranks 4"), CLI::ParseError);
+  EXPECT_THROW(kVerb.run("ring --ranks many"), CLI::ParseError);
+  EXPECT_THROW(kVerb.run("--ranks 4"), CLI::ParseError);
 }
 
 }  // namespace topology_command_test

@@ -90,6 +90,27 @@ TEST(JobFile, RepeatsTheRunBitForBit) {
   }
 }
 
+// A wiring that names its exchange needs no preset, and keeps no key of the default one.
+TEST(JobFile, AWiringOfItsOwnIsCompleteAndRepeats) {
+  const TemporaryDirectory folder;
+  const fs::path own = folder.path() / "own.toml", first = folder.path() / "first",
+                 second = folder.path() / "second";
+  std::ofstream(own) << "[wiring]\nexchange = \"aggregate\"\npack = \"difference\"\n"
+                        "local_steps = 2\nouter = \"slowmo\"\n";
+  Arguments arguments = with(run_into(first), {"--steps", "4", "--workers", "2"});
+  arguments.insert(arguments.begin() + 1, own.string());
+  const ProcessResult run = run_process(arguments);
+  ASSERT_EQ(run.exit_code, 0) << run.describe();
+  EXPECT_EQ(summary_of(first)["algorithm"], "custom");
+  EXPECT_EQ(summary_of(first)["wiring"]["exchange"], "aggregate");
+  EXPECT_EQ(summary_of(first)["wiring"].count("topology"), 0U);
+  const ProcessResult again = repeat(first, second);
+  ASSERT_EQ(again.exit_code, 0) << again.describe();
+  expect_same_run(first, second);
+  const ProcessResult shown = run_process({"wiring", "show", (first / "job.toml").string()});
+  EXPECT_EQ(shown.exit_code, 0) << shown.describe();
+}
+
 // Where the file lacks an option, the comparison above notices.
 TEST(JobFile, ARunWithoutOneOfItsOptionsIsAnother) {
   const TemporaryDirectory folder;

@@ -13,38 +13,16 @@
 #include <nlohmann/json.hpp>
 
 #include "algorithms/wiring/wiring.hpp"
+#include "tests/apps/verb_runner.hpp"
 
 namespace grapevine {
 namespace wiring_command_test {
 
-struct Outcome {
-  Expected<void> result;
-  std::string out;
-};
+const testing_apps::VerbRunner kVerb(make_wiring_command);
 
-Outcome run(const std::string& arguments) {
-  CLI::App app;
-  const auto command = make_wiring_command();
-  command->declare(app);
-  app.parse(arguments);
-  std::ostringstream out, err;
-  Console console{out, err};
-  Expected<void> result = command->run(console);
-  EXPECT_EQ(err.str(), "");
-  return {std::move(result), out.str()};
-}
+std::string output(const std::string& arguments) { return kVerb.output(arguments); }
 
-std::string output(const std::string& arguments) {
-  Outcome outcome = run(arguments);
-  EXPECT_TRUE(outcome.result.ok()) << arguments << ": " << outcome.result.error().message;
-  return outcome.out;
-}
-
-std::string refusal(const std::string& arguments) {
-  const Outcome outcome = run(arguments);
-  EXPECT_FALSE(outcome.result.ok()) << arguments << ": " << outcome.out;
-  return outcome.result.ok() ? "" : outcome.result.error().message;
-}
+std::string refusal(const std::string& arguments) { return kVerb.error(arguments); }
 
 std::string write(const std::string& name, const std::string& text) {
   const std::string path = (std::filesystem::path(testing::TempDir()) / name).string();
