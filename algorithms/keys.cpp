@@ -45,7 +45,8 @@ std::string listing(const std::vector<std::string>& names) {
   return text;
 }
 
-// Notes that `role` has the default `fallback` too, and writes all of them down for people.
+// Notes that `role`, or what else the default depends on, has the default `fallback` too, and
+// writes all of them down for people.
 void add_fallback(KeyInfo& key, const std::string& fallback, const std::string& role) {
   auto& all = key.fallbacks;
   auto same = std::find_if(all.begin(), all.end(),
@@ -154,7 +155,7 @@ void KeyReader::declare(const std::string& key, const std::string& values,
     return;
   }
   auto entry = std::find_if(listed_.begin(), listed_.end(), same);
-  const std::string role = place_.empty() ? "" : place_.front().second;
+  const std::string role = place_.empty() ? "" : place_.back().second;
   if (entry == listed_.end()) {
     listed_.push_back({key, values, "", explanation, {}, {place_}});
     return add_fallback(listed_.back(), fallback, role);

@@ -24,7 +24,7 @@ struct KeyInfo {
   std::string values;       // for people: "a | b" or "a whole number, at least 1"
   std::string fallback;     // the default, for people: "0 (gossip), 10 (partial)"; empty: none
   std::string explanation;  // one line
-  // The defaults, each with the roles that have it.
+  // The defaults, each with the values of the innermost condition that have it.
   std::vector<std::pair<std::string, std::vector<std::string>>> fallbacks;
   // Where the key counts: for each place its conditions, the outermost first.
   std::vector<std::vector<KeyCondition>> places;
@@ -45,7 +45,7 @@ struct NumberRange {
   bool below_most = false;   // `most` itself is outside
 };
 
-// Not thread-safe. The first error is kept; what is read after it are defaults.
+// Not thread-safe. The first error is kept; a value that is refused reads as its default.
 class KeyReader {
  public:
   // Reads: `given` outlives this.

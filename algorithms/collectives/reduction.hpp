@@ -6,7 +6,7 @@
 //               the packed vectors (packed_collective.hpp); the result is a dense vector again
 //
 // All ranks get the same bits. With g_i the vectors given, e_i the residuals (error_feedback.hpp):
-//   sum of e_i' + result = sum of (e_i + g_i)
+//   sum of e_i' + result = sum of (beta e_i + g_i), beta: residual_decay, 1 by default
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "algorithms/graphs/topology.hpp"
 #include "algorithms/keys.hpp"
 #include "algorithms/schedules.hpp"
 
@@ -16,6 +17,7 @@ inline GraphSettings read_graph(KeyReader& keys) {
   GraphSettings graph;
   graph.topology = keys.text("topology", graph.topology, "a topology's name",
                              "the graph: the ranks with which a rank exchanges in each round");
+  if (auto known = check_topology_name(graph.topology); !known) keys.fail(known.error());
   graph.peers = keys.parsed<CountSchedule>("peers", "1", "a number, or a schedule EPOCH:NUMBER,…",
                                            &CountSchedule::parse, "peers per round");
   return graph;

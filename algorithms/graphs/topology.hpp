@@ -114,6 +114,8 @@ class Topology {
 // list (file and line).
 Expected<std::shared_ptr<const Topology>> make_topology(const std::string& name, std::int32_t ranks,
                                                         std::int32_t peers);
+// Whether make_topology() knows the name, for any numbers. Errors (bad_input): the nearest guess.
+Expected<void> check_topology_name(const std::string& name);
 // The names that need no further argument (all but file:PATH).
 std::vector<std::string> topology_names();
 

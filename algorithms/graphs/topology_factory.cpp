@@ -253,6 +253,17 @@ std::vector<std::string> topology_names() {
   return names;
 }
 
+Expected<void> check_topology_name(const std::string& name) {
+  const std::size_t colon = name.find(':');
+  const std::string kind = name.substr(0, colon);
+  if (kind == "file" && colon != std::string::npos) return {};
+  for (const Entry& entry : kEntries)
+    if ((kind == "random-regular" ? kind : name) == entry.name) return {};
+  std::vector<std::string> valid = topology_names();
+  valid.emplace_back("file:PATH");
+  return unknown_name("topology", name, valid);
+}
+
 Expected<TopologyPtr> make_topology(const std::string& name, std::int32_t ranks,
                                     std::int32_t peers) {
   const std::size_t colon = name.find(':');
@@ -271,9 +282,7 @@ Expected<TopologyPtr> make_topology(const std::string& name, std::int32_t ranks,
     const bool takes_argument = kind == "random-regular";
     if ((takes_argument ? kind : name) == entry.name) return entry.make(request);
   }
-  std::vector<std::string> valid = topology_names();
-  valid.emplace_back("file:PATH");
-  return unknown_name("topology", name, valid);
+  return check_topology_name(name).error();
 }
 
 }  // namespace grapevine

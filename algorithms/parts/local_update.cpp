@@ -50,7 +50,8 @@ void read_outer(KeyReader& keys, LocalUpdateSettings& local) {
 ClipSettings read_clip(KeyReader& keys, bool sums) {
   ClipSettings clip;
   const double most = std::numeric_limits<double>::max();
-  clip.norm = keys.number("clip", 0, {0, most, true}, "the largest L2 norm of a gradient");
+  clip.norm =
+      keys.number("clip", 0, {0, most, true}, "the largest L2 norm of a gradient; none by default");
   if (!sums) return clip;
   keys.only_where("clip_at", keys.has("clip"), "a wiring without clip: give clip a norm");
   if (keys.lists() || keys.has("clip"))
@@ -136,14 +137,14 @@ at::Tensor LocalUpdate::take_mean(ModelState& model, at::Tensor mean, double epo
   if (gradient)
     optimizer_->step(x, mean, model.lr);
   else
-    outer_step(x, mean, model.lr);
+    outer_step(x, mean, lr_.at(epoch));
   model.x = FrozenTensor::freeze(std::move(x));
   if (!gradient) anchor_ = model.x;
   return mean;
 }
 
-// a <- a - D, or the outer optimizer's step. SlowMo divides by the learning rate of the last step;
-// where that is 0 the model has not moved, and there is nothing to remember.
+// a <- a - D, or the outer optimizer's step. `lr`: of the last local step. SlowMo divides by it;
+// where it is 0 there is nothing to divide by, and the step is the plain one.
 void LocalUpdate::outer_step(at::Tensor& x, at::Tensor& mean, double lr) {
   const bool slowmo = settings_.outer == Outer::slowmo;
   if (!outer_ || (slowmo && lr == 0)) return kernels::subtract_into(x, x, mean);

@@ -66,6 +66,8 @@ ClipSettings read_clip(KeyReader& keys, bool sums);
 //   gradient    packs g;                            x <- x - gamma u(mean)
 //   model       x <- x - gamma u(g);  packs x;      x <- mean
 //   difference  x <- x - gamma u(g);  packs a - x;  a <- outer step along D;  x <- a
+// The inner optimizer's state stays on its rank: it is neither averaged nor reset. SlowMo's paper
+// keeps gamma constant between two exchanges; here it is that of the last local step.
 class LocalUpdate {
  public:
   // `ranks`: whose gradients are added up. All references outlive this.

@@ -52,6 +52,7 @@ const RoleType& bilateral_role() {
     role.plans_each_rank = false;
     role.counts_own_steps = false;
     role.tolerates_lost_peer = true;
+    role.exchanges_at_the_end = false;
     return role;
   }();
   return type;

@@ -15,12 +15,12 @@
 //                           x <- x - gamma u(g)
 //   overlap, step k:        wait for the differences of the round before, mix;  send the next;
 //                           gradient at x while they fly;  x <- x - gamma u(g)
-//   With H local steps a rank exchanges at every H-th step only, as in gossip.hpp; where the update
-//   comes after the exchange, or gossip overlaps, the H steps hide it (SPARQ-SGD, Singh et al.
-//   2020, without its trigger). error_feedback = false: y_ij <- C(x_i), not added up: plain
-//   compressed models, the comparison
+//   error_feedback = false: y_ij <- C(x_i), not added up: plain compressed models, the comparison
 //                           that does not reach consensus.
 //
+// With H local steps a rank exchanges at every H-th step only, as in gossip.hpp; where the update
+//   comes after the exchange, or gossip overlaps, the H steps hide it (SPARQ-SGD, Singh et al.
+//   2020, without its trigger).
 // Bytes per rank and round: links * (bytes of C + header). Messages: links.
 // Memory: a replica of each neighbour, and one of this rank; where the graph changes from round to
 //   round, one of this rank for each neighbour.

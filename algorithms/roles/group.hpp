@@ -16,9 +16,10 @@
 //
 // Groups: see GroupSchedule. No rank can be asked for a step beyond the next global average, so at
 //   most tau results wait for a rank that is behind.
-// Bytes per rank and step: 2 (S-1)/S * 4 d, at a global average 2 (P-1)/P * 4 d; headers; log2 S
+// Bytes per rank and exchange: 2 (S-1)/S * 4 d, at a global average 2 (P-1)/P * 4 d; headers; log2
+// S
 //   activations.
-// Staleness of a contributed model: own gradients that it lacks, < tau; 0 for a fresh one.
+// Staleness of a contributed model: own gradients that it lacks, < H tau; 0 for a fresh one.
 // The average of all models changes by more than gradients: a late model counts twice. This is
 //   the algorithm's own error, bounded by the global averages.
 // A rank that dies stops the training: others wait for its part of a sum.
@@ -37,7 +38,7 @@
 namespace grapevine {
 
 struct GroupSettings final : RoleData {
-  std::int64_t staleness = 10;  // tau: steps from one global average to the next, >= 1
+  std::int64_t staleness = 10;  // tau: exchanges from one global average to the next, >= 1
   std::int32_t group_size = 0;  // at most; 0: about sqrt(P)
 };
 

@@ -23,7 +23,8 @@
 // Deviations: rounds at the end are updates beyond S, with momentum and weight decay.
 // Momentum: of the optimizer, on the sums, as in a synchronous run with late gradients.
 // Compressed (Reduction): each contribution includes the residual; a contribution of zeros sends
-//   residual too. Nothing is lost, and age is that of the gradient when it was contributed.
+//   residual too. Nothing is lost unless residual_decay lets residuals fade, and age is that of the
+//   gradient when it was contributed.
 // Bytes per rank and round: 2 (P-1)/P * 4 d and headers, or those of the reduction; a tally of
 //   8 P log2 P; log2 P activations.
 // Staleness of a gradient: rounds between the x of its computation and its round, <= tau.

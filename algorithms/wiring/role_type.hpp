@@ -37,8 +37,9 @@ struct RoleType {
 
   // Declares the role's keys, with those of the parts that it uses, and reads them into `plan`.
   std::function<void(KeyReader& keys, Plan& plan)> read;
-  // Checks what depends on the number of ranks that exchange, and prepares what they share.
-  std::function<Expected<void>(SharedParts& parts, std::int32_t ranks)> prepare;
+  // Checks what depends on the number of ranks that exchange, and prepares what they share; may be
+  // empty.
+  std::function<Expected<void>(SharedParts& parts, std::int32_t ranks)> prepare = nullptr;
   std::function<std::unique_ptr<Role>(RoleContext context)> make;
   // Where the plan has servers.
   std::function<std::unique_ptr<Role>(ServerContext context)> make_server = nullptr;
@@ -47,6 +48,8 @@ struct RoleType {
   bool plans_each_rank = true;
   // Whether a rank's clock is the number of its own steps; else all ranks' gradients count.
   bool counts_own_steps = true;
+  // Whether an exchange follows the last step, where local steps would ask for none.
+  bool exchanges_at_the_end = true;
   // Whether a run may end at a step that some of its ranks have passed already.
   bool allows_ranks_past_the_end = true;
   // Whether the others continue without a rank that is down.
@@ -61,8 +64,8 @@ struct RoleType {
 // All roles, the shipped ones first.
 const std::vector<const RoleType*>& role_types();
 
-// Adds a role from outside, before the first wiring is read. Not thread-safe. Errors (bad_input): a
-// name that is taken.
+// Adds a role from outside, before the first wiring is read; `type` outlives the program. Not
+// thread-safe. Errors (bad_input): a name that is taken.
 Expected<void> register_role(const RoleType& type);
 
 }  // namespace grapevine

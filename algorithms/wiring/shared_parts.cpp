@@ -30,7 +30,8 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
   if (!nodes) return nodes.error();
   auto parts = std::make_shared<SharedParts>(
       SharedParts{plan, horizon, lr, optimizer, nullptr, nullptr, {}});
-  if (auto prepared = plan.role->prepare(*parts, *nodes); !prepared) return prepared.error();
+  if (plan.role->prepare)
+    if (auto prepared = plan.role->prepare(*parts, *nodes); !prepared) return prepared.error();
   return std::shared_ptr<const SharedParts>(std::move(parts));
 }
 

@@ -10,8 +10,8 @@
 
 namespace grapevine {
 
-// The keys that are set, in the order of the key table; values as written. A user sees, edits and
-// prints the wiring; the engine runs the Plan.
+// The keys that are set, values as written; to_toml() has the order of the key table. A user sees,
+// edits and prints the wiring; the engine runs the Plan.
 class Wiring {
  public:
   // Errors (bad_input): a key that does not exist, with the nearest guess; an empty value.

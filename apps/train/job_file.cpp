@@ -89,9 +89,9 @@ std::string wiring_table(const Wiring& wiring) {
   const auto resolved = resolve_keys(wiring);
   if (!resolved) return text;
   for (const ResolvedKey& key : resolved->keys) {
-    // A default that depends on the run has no value to write down.
-    text += key.value.empty() ? "# " + key.key + ": depends on the run\n"
-                              : toml_line(key.key, key.value) + "\n";
+    // Without a value: no clipping, or a number that depends on the ranks.
+    text +=
+        key.value.empty() ? "# " + key.key + ": not given\n" : toml_line(key.key, key.value) + "\n";
   }
   return text;
 }

@@ -54,7 +54,7 @@ bool messages_in_flight(const Checkpoint& checkpoint) {
 // where local steps would require none.
 std::optional<Step> end_begins(const Plan& plan, Step end) {
   const std::int64_t local_steps = plan.local.local_steps;
-  if (local_steps > 1 && end % local_steps != 0) return end - 1;
+  if (plan.role->exchanges_at_the_end && end % local_steps != 0) return end - 1;
   const bool tells = plan.role->announces_end(plan) || plan.hierarchy > 1;
   return tells ? std::optional<Step>(end) : std::nullopt;
 }

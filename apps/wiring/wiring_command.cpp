@@ -15,6 +15,7 @@
 #include "algorithms/wiring/shared_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "apps/console/verb_options.hpp"
+#include "apps/train/train_options.hpp"
 #include "apps/wiring/wiring_drawing.hpp"
 #include "apps/wiring/wiring_tables.hpp"
 #include "messages/text/names.hpp"
@@ -56,15 +57,17 @@ Expected<NamedWiring> read_wiring_file(const std::string& path) {
   if (!text) return text.error();
   const auto own = Wiring::parse_toml(*text, path);
   if (!own) return own.error();
-  NamedWiring named;
-  if (const auto algorithm = toml::parse(*text)["algorithm"].value<std::string>()) {
-    const auto preset = find_preset(*algorithm);
-    if (!preset) return bad_input(path + ": " + preset.error().message);
-    named = of_preset(*preset);
-  }
-  named.file = path;
-  if (own->keys().empty() && named.preset.empty())
+  const auto algorithm = toml::parse(*text)["algorithm"].value<std::string>();
+  if (own->keys().empty() && !algorithm)
     return bad_input(path + ": has neither a table [wiring] nor an algorithm: give one of them");
+  // As train has it: a wiring that names its exchange needs no preset.
+  const bool complete = own->keys().count("exchange") > 0;
+  const auto preset = find_preset(algorithm  ? *algorithm
+                                  : complete ? kCustomWiring
+                                             : TrainOptions().algorithm);
+  if (!preset) return bad_input(path + ": " + preset.error().message);
+  NamedWiring named = of_preset(*preset);
+  named.file = path;
   for (const auto& [key, value] : own->keys())
     if (auto set = named.wiring.set(key, value); !set) return set.error();
   return named;
@@ -83,6 +86,7 @@ Expected<NamedWiring> find_wiring(const std::string& name) {
 
 // Whether the parts fit this number of ranks, with the default optimizer where the wiring allows.
 Expected<void> check_ranks(const Plan& plan, std::int32_t ranks) {
+  if (ranks < 1) return bad_input("--ranks " + std::to_string(ranks) + ": use 1 or more");
   OptimizerConfig optimizer;
   optimizer.momentum = plan.role->uses_momentum(plan) ? 0.9 : 0;
   const auto parts = make_parts(plan, Horizon{1, 1}, *LrSchedule::make({}), optimizer, ranks);
@@ -91,12 +95,12 @@ Expected<void> check_ranks(const Plan& plan, std::int32_t ranks) {
 
 // A comment in front of the table, and one behind each value.
 void print_toml(const NamedWiring& named, const Resolved& resolved, std::ostream& out) {
-  if (!named.preset.empty())
-    out << "# " << named.preset << ": " << named.title << "\n# " << named.paper << "\n";
+  if (!named.preset.empty()) out << "# " << named.preset << ": " << named.title << "\n";
+  if (!named.paper.empty()) out << "# " << named.paper << "\n";
   std::vector<std::pair<std::string, std::string>> rows;
   std::size_t width = 0;
   for (const ResolvedKey& key : resolved.keys) {
-    // A default that depends on the run has no value to write down.
+    // Without a value: the explanation says what holds.
     std::string row = key.value.empty() ? "# " + key.key : toml_line(key.key, key.value);
     width = std::max(width, row.size());
     rows.emplace_back(std::move(row), named.source_of(key) + ": " + key.explanation);

@@ -53,20 +53,28 @@ at::Tensor drawn_gradient(Rank rank, Step step, const at::Tensor& z) {
                  static_cast<double>(step));
 }
 
+// Whether both train in one node of a hierarchy: what they send each other is no exchange.
+bool same_node(const SharedParts& parts, std::int32_t workers, Rank one, Rank other) {
+  const std::int32_t size = parts.plan.hierarchy;
+  return size > 1 && one < workers && other < workers && one / size == other / size;
+}
+
 // Of the start, or else of the first gradients after which messages are sent.
 Arrows arrows_of_one_exchange(const std::shared_ptr<const SharedParts>& parts,
                               std::int32_t workers) {
   Arrows arrows;
+  bool exchanged = false;
   Lockstep world(
       parts, workers, [](Rank) { return at::zeros({kDrawnParameters}); }, &drawn_gradient,
       [&](const Envelope& message) {
         Arrow& arrow = arrows[{message.from, message.to, payload_name(message.payload)}];
         ++arrow.messages;
         arrow.bytes += wire_size(message);
+        exchanged = exchanged || !same_node(*parts, workers, message.from, message.to);
         return true;
       });
   world.start();
-  while (arrows.empty() && world.sweep()) {
+  while (!exchanged && world.sweep()) {
   }
   return arrows;
 }

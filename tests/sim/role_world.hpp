@@ -154,6 +154,7 @@ class RoleWorld {
       if (seat.number >= config_.ranks) seat.model.x = FrozenTensor::freeze(zeros());
       seat.role = make_role(parts_, seat.number, everybody(), seat.model);
       seat.model.x = x;
+      seat.model.lr = 0;  // no checkpoint has it
       const auto loaded = seat.role->load(state);
       GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
     }
@@ -168,6 +169,7 @@ class RoleWorld {
     for (Seat& seat : ranks_) {
       const Seat& old = before.ranks_[static_cast<std::size_t>(seat.number)];
       seat.model = old.model;
+      seat.model.lr = 0;  // no checkpoint has it
       seat.own_rng = old.own_rng;
       const auto loaded = seat.role->load(old.role->save());
       GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);

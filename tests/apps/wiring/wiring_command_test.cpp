@@ -131,6 +131,7 @@ TEST(WiringCommand, RefusesWhatIsNoWiring) {
       write("cube.toml", "[wiring]\nexchange = \"gossip\"\ntopology = \"hypercube\"\n");
   EXPECT_EQ(output("check " + cube), cube + ": valid, exchange = 'gossip'\n");
   EXPECT_NE(refusal("check " + cube + " --ranks 6").find("power of two"), std::string::npos);
+  EXPECT_NE(refusal("show osgp --ranks 0").find("use 1 or more"), std::string::npos);
   EXPECT_NE(refusal("show osgp --dot --ranks 0").find("1..64"), std::string::npos);
   EXPECT_NE(refusal("show osgp --dot --ranks 1000").find("1..64"), std::string::npos);
 }
@@ -152,6 +153,28 @@ TEST(WiringCommand, DrawsTheActorsAndTheMessagesOfOneExchange) {
   EXPECT_EQ(count(gem, "label=\"GpuWorker\""), 3);
   for (const char* message : {"Ask", "Grant", "Commit", "Receipt"})
     EXPECT_EQ(count(gem, "-> peer\\d \\[label=\"" + std::string(message)), 3) << message;
+}
+
+// The messages inside the nodes are drawn too, but end no exchange.
+TEST(WiringCommand, DrawsTheExchangeBetweenNodes) {
+  const std::string path = write("nodes.toml", "algorithm = \"sgp\"\n[wiring]\nhierarchy = 2\n");
+  const std::string dot = output("show " + path + " --dot --ranks 4");
+  EXPECT_EQ(count(dot, "peer0 -> peer2 \\[label=\"Share"), 1) << dot;
+  EXPECT_EQ(count(dot, "peer0 -> peer1 \\[label=\"Parameters"), 1) << dot;
+}
+
+// A file is the wiring that train makes of it.
+TEST(WiringCommand, ReadsAFileAsTrainDoes) {
+  const auto shown = [](const std::string& name, const std::string& text) {
+    return nlohmann::json::parse(output("show " + write(name, text) + " --json"))["keys"];
+  };
+  EXPECT_EQ(shown("steps.toml", "[wiring]\nlocal_steps = 8\n")["exchange"]["value"], "gossip");
+  EXPECT_EQ(shown("ring.toml", "[wiring]\ntopology = \"ring\"\n")["averaging"]["value"],
+            "push-sum");
+  EXPECT_EQ(shown("own.toml", "[wiring]\nexchange = \"aggregate\"\n").count("topology"), 0U);
+  EXPECT_NE(refusal("check " + write("graph.toml", "[wiring]\ntopology = \"rnig\"\n"))
+                .find("did you mean 'ring'?"),
+            std::string::npos);
 }
 
 TEST(WiringCommand, DrawsEveryPreset) {
