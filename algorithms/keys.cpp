@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <sstream>
 
 #include "messages/text/names.hpp"
 #include "messages/text/number_text.hpp"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "messages/check.hpp"
+#include "messages/gradient.hpp"
 #include "messages/random.hpp"
 
 namespace grapevine {
@@ -29,21 +30,16 @@ class Lockstep::Seat final : public Env {
   }
   void compute(Step step, FrozenTensor z) override {
     GRAPEVINE_CHECK(!request, "rank ", rank_, " asked for two gradients at once");
-    request = Request{step, std::move(z)};
+    request = GradientRequest{step, std::move(z), {}, {}};
   }
   void recycle(FrozenTensor) override {}
   void after(Duration, TimerId) override {}
   void record(const Event&) override {}
   void finished() override { is_finished = true; }
 
-  struct Request {
-    Step step;
-    FrozenTensor z;
-  };
-
   ModelState model;
   std::unique_ptr<Role> role;
-  std::optional<Request> request;
+  std::optional<GradientRequest> request;
   bool is_finished = false;
 
  private:
@@ -76,7 +72,7 @@ bool Lockstep::sweep() {
   for (const auto& seat : seats_)
     if (seat->request) asking.push_back(seat.get());
   for (Seat* seat : asking) {
-    Seat::Request request = *std::exchange(seat->request, std::nullopt);
+    GradientRequest request = *std::exchange(seat->request, std::nullopt);
     Gradient gradient;
     gradient.step = request.step;
     gradient.value =
