@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
+#include "algorithms/archive.hpp"
 #include "algorithms/env.hpp"
-#include "algorithms/state_dict.hpp"
 #include "messages/envelope.hpp"
 
 namespace grapevine {
@@ -31,18 +31,21 @@ class Role {
   virtual void on_start(Env& env) = 0;
   virtual void on_gradient(Env& env, Gradient gradient) = 0;
   virtual void on_message(Env& env, Envelope envelope) = 0;
-  virtual void on_timer(Env& env, TimerId id) = 0;
-  // env.membership() has changed already.
-  virtual void on_peer_down(Env& env, Rank peer) = 0;
-  virtual void on_peer_up(Env& env, Rank peer) = 0;
+  virtual void on_timer(Env&, TimerId) {}
+  // env.membership() has changed already. Where a role does nothing, the supervisor ends the run.
+  virtual void on_peer_down(Env&, Rank) {}
+  // A rank that returns takes part again only through a restart, unless the role says otherwise.
+  virtual void on_peer_up(Env&, Rank) {}
 
   // The de-biased parameters z = x / w, [d]. Shares memory with x where w == 1.
   virtual FrozenTensor debiased() const = 0;
 
   // Everything besides ModelState that a restart needs: optimizer, rotation, arrived shares… The
   // Peer saves ModelState and messages in flight itself.
-  virtual StateDict save() const = 0;
-  virtual Expected<void> load(const StateDict& state) = 0;
+  virtual void fields(Archive& a) = 0;
+  StateDict save() const { return save_state(*this); }
+  // Errors (bad_input): entries that are missing or damaged; the role must not be used then.
+  Expected<void> load(const StateDict& state) { return load_state(*this, state); }
 
   // Figures about the algorithm for the summary, gathered since on_start; optional.
   virtual StateDict measures() const { return {}; }

@@ -1,11 +1,57 @@
 #include "algorithms/collectives/activation.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "messages/check.hpp"
+#include "messages/random.hpp"
 
 namespace grapevine {
+
+ActivationSettings read_activation(KeyReader& keys, const std::string& fallback) {
+  constexpr std::int64_t kMostRanks = std::numeric_limits<Rank>::max();
+  constexpr double kMostSeconds = 1e6;
+  ActivationSettings settings;
+  settings.policy = keys.choice<ActivationPolicy>(
+      "activation", fallback,
+      {{"solo", ActivationPolicy::solo},
+       {"majority", ActivationPolicy::majority},
+       {"quorum", ActivationPolicy::quorum}},
+      "what begins a sum: the first rank that is ready, one drawn at random, or a quorum of ready "
+      "ranks");
+  keys.where("activation", "quorum", [&] {
+    settings.quorum = static_cast<std::int32_t>(keys.whole(
+        "quorum", 0, 1, "ranks that must be ready; more than half by default", kMostRanks));
+    settings.grace = keys.number("grace", 0, {0, kMostSeconds},
+                                 "seconds that a quorum waits for the ranks that are not ready");
+  });
+  return settings;
+}
+
+Trigger make_trigger(const ActivationSettings& settings, std::uint64_t seed, std::int64_t number,
+                     const std::vector<std::int32_t>& candidates, std::int32_t size) {
+  Trigger trigger;
+  const auto left = static_cast<std::int32_t>(candidates.size());
+  switch (settings.policy) {
+    case ActivationPolicy::solo:
+      return trigger;
+    case ActivationPolicy::majority:
+      trigger.kind = Trigger::Kind::initiator;
+      if (left > 0)
+        trigger.position =
+            candidates[mix_seed(seed, static_cast<std::uint64_t>(number)) % candidates.size()];
+      return trigger;
+    case ActivationPolicy::quorum:
+      trigger.kind = Trigger::Kind::quorum;
+      trigger.position = static_cast<std::int32_t>(number % size);
+      trigger.count = std::min(settings.quorum > 0 ? settings.quorum : size / 2 + 1, left);
+      trigger.all = left;
+      trigger.grace = settings.grace > 0;
+      return trigger;
+  }
+  return trigger;
+}
 
 Activation::Activation(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
                        Trigger trigger)
@@ -34,7 +80,9 @@ std::vector<OutgoingMessage> Activation::on_message(const Activate& message) {
 }
 
 std::vector<OutgoingMessage> Activation::count_ready() {
-  return ++ready_ >= trigger_.count ? begin() : std::vector<OutgoingMessage>();
+  if (++ready_ < trigger_.count) return {};
+  in_grace_ = trigger_.grace && ready_ < trigger_.all;
+  return in_grace_ ? std::vector<OutgoingMessage>() : begin();
 }
 
 std::vector<OutgoingMessage> Activation::begin() {
@@ -51,6 +99,7 @@ void Activation::fields(Archive& a) {
   a.flag("posted", posted_);
   a.flag("begun", begun_);
   a.whole("ready", ready_, 0, std::numeric_limits<std::int32_t>::max());
+  a.flag("in_grace", in_grace_);
 }
 
 }  // namespace grapevine

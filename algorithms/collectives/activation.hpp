@@ -8,11 +8,30 @@
 // Messages per rank and operation: ceil(log2 P), of a header each; with a quorum one more.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "algorithms/collectives/collective.hpp"
+#include "algorithms/keys.hpp"
 
 namespace grapevine {
+
+// The ranks whose readiness begins an operation.
+enum class ActivationPolicy {
+  solo,      // the first that is ready
+  majority,  // one drawn at random
+  quorum     // a number of them
+};
+
+struct ActivationSettings {
+  ActivationPolicy policy = ActivationPolicy::solo;
+  std::int32_t quorum = 0;  // 0: more than half
+  // Seconds that a quorum waits for the others (Decoupled DiLoCo: Douillard et al. 2026).
+  double grace = 0;
+};
+
+// The keys `activation`, `quorum` and `grace`. `fallback`: a policy by its name.
+ActivationSettings read_activation(KeyReader& keys, const std::string& fallback);
 
 // The condition that begins an operation. All ranks give the same one for the same operation.
 struct Trigger {
@@ -24,7 +43,14 @@ struct Trigger {
   Kind kind = Kind::first_ready;
   std::int32_t position = 0;  // of the initiator, or of the rank that counts
   std::int32_t count = 1;     // quorum
+  std::int32_t all = 1;       // quorum: ranks that can be ready; they need no grace
+  bool grace = false;         // quorum: others may join once `count` ranks are ready
 };
+
+// Of operation `number` among `size` participants. `candidates`: the positions that will be ready,
+// ascending; `seed`: the same on all ranks, for draws.
+Trigger make_trigger(const ActivationSettings& settings, std::uint64_t seed, std::int64_t number,
+                     const std::vector<std::int32_t>& candidates, std::int32_t size);
 
 // One operation of one rank, without I/O. Not thread-safe.
 class Activation {
@@ -42,6 +68,9 @@ class Activation {
   std::vector<OutgoingMessage> begin();
   bool begun() const { return begun_; }
   bool posted() const { return posted_; }
+  // A quorum is ready, and the others have their grace: the caller sets a timer, and begins at its
+  // end at the latest.
+  bool in_grace() const { return in_grace_ && !begun_; }
 
   void fields(Archive& a);
   StateDict save() const { return save_state(*this); }
@@ -59,6 +88,7 @@ class Activation {
   bool posted_ = false;
   bool begun_ = false;
   std::int32_t ready_ = 0;  // where this rank counts
+  bool in_grace_ = false;
 };
 
 }  // namespace grapevine

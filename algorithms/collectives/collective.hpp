@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "algorithms/archive.hpp"
@@ -22,6 +23,18 @@ struct OutgoingMessage {
   Rank to = 0;
   Payload payload;
 };
+
+// Appends messages of one kind.
+template <class Message>
+void append(std::vector<OutgoingMessage>& out, std::vector<Message> messages) {
+  for (Message& message : messages) out.push_back({message.to, std::move(message.chunk)});
+}
+
+// Whether `from` has the position that its vector names.
+inline bool is_from(const std::vector<Rank>& ranks, const PackedChunk& chunk, Rank from) {
+  return chunk.sender >= 0 && chunk.sender < static_cast<std::int32_t>(ranks.size()) &&
+         ranks[static_cast<std::size_t>(chunk.sender)] == from;
+}
 
 // 0 .. count - 1.
 std::vector<Rank> all_ranks(std::int32_t count);

@@ -92,20 +92,4 @@ void packed_fields(Archive& a, Packed& packed, const PackedCheck& check) {
                      "): resume from another checkpoint"));
 }
 
-StateDict save_packed(const Packed& packed) {
-  StateDict state;
-  Archive archive = Archive::saver(state);
-  Packed shared = packed;
-  packed_fields(archive, shared, {});
-  return state;
-}
-
-Expected<Packed> load_packed(const StateDict& state, const PackedCheck& check) {
-  Packed packed;
-  Archive archive = Archive::loader(state);
-  packed_fields(archive, packed, check);
-  if (!archive.ok()) return archive.result().error();
-  return packed;
-}
-
 }  // namespace grapevine

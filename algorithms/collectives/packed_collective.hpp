@@ -113,9 +113,5 @@ std::unique_ptr<PackedCollective> make_packed_collective(SparseReduce reduce,
 
 // Refuses vectors that `check` refuses.
 void packed_fields(Archive& a, Packed& packed, const PackedCheck& check);
-// The same as checkpoint entries.
-StateDict save_packed(const Packed& packed);
-// Errors (bad_input): entries of another type, or that `check` refuses.
-Expected<Packed> load_packed(const StateDict& state, const PackedCheck& check);
 
 }  // namespace grapevine

@@ -9,10 +9,6 @@
 namespace grapevine {
 namespace {
 
-void append(std::vector<OutgoingMessage>& out, std::vector<OutgoingChunk> chunks) {
-  for (OutgoingChunk& chunk : chunks) out.push_back({chunk.to, std::move(chunk.chunk)});
-}
-
 void append(std::vector<OutgoingMessage>& out, std::vector<OutgoingMessage> more) {
   for (OutgoingMessage& message : more) out.push_back(std::move(message));
 }

@@ -39,7 +39,13 @@ class PartialAllReduce {
   // the operation has begun.
   std::vector<OutgoingMessage> on_message(Rank from, Payload payload);
 
+  // Ends the grace of a quorum, where it lasts.
+  std::vector<OutgoingMessage> end_grace() {
+    return in_grace() ? activation_.begin() : std::vector<OutgoingMessage>();
+  }
+
   bool posted() const { return activation_.posted(); }
+  bool in_grace() const { return activation_.in_grace(); }
   bool begun() const { return activation_.begun(); }
   bool contributed() const { return tally_.started(); }
   bool done() const { return contributed() && reduction_->done() && tally_.done(); }

@@ -2,9 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <iomanip>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "algorithms/collectives/packed_collective.hpp"
@@ -17,11 +15,6 @@ namespace grapevine {
 namespace {
 
 using Outgoing = std::vector<OutgoingMessage>;
-
-template <class Message>
-void append(Outgoing& out, std::vector<Message> messages) {
-  for (Message& message : messages) out.push_back({message.to, std::move(message.chunk)});
-}
 
 class RingReduction final : public Reduction {
  public:
@@ -76,32 +69,13 @@ class RingReduction final : public Reduction {
   CollectiveInbox early_;
 };
 
-std::string three_digits(double number) {
-  std::ostringstream text;
-  text << std::setprecision(3) << number;
-  return text.str();
-}
-
-ErrorFeedbackSettings feedback_of(const ReductionSettings& reduction) {
-  const CompressionSettings& c = reduction.compression;
-  ErrorFeedbackSettings settings;
-  settings.enabled = c.error_feedback;
-  settings.decay = c.residual_decay;
-  if (c.momentum_correction) {
-    settings.momentum = reduction.momentum;
-    settings.nesterov = reduction.nesterov;
-  }
-  settings.masking = c.momentum_masking;
-  return settings;
-}
-
-class CompressedReduction final : public Reduction {
+class SparseReduction final : public Reduction {
  public:
-  CompressedReduction(const ReductionSettings& settings, Rank rank, std::int32_t ranks,
-                      std::int64_t d)
+  SparseReduction(const ReductionSettings& settings, std::vector<Rank> ranks,
+                  std::int32_t position, std::int64_t d)
       : compression_(settings.compression),
-        rank_(rank),
-        ranks_(all_ranks(ranks)),
+        position_(position),
+        ranks_(std::move(ranks)),
         d_(d),
         compressor_(make_compressor(compression_)),
         feedback_(feedback_of(settings)) {}
@@ -119,7 +93,7 @@ class CompressedReduction final : public Reduction {
 
   Outgoing on_message(Rank from, Payload payload) override {
     auto* chunk = std::get_if<PackedChunk>(&payload);
-    GRAPEVINE_CHECK(chunk != nullptr && chunk->sender == from, "rank ", from,
+    GRAPEVINE_CHECK(chunk != nullptr && is_from(ranks_, *chunk, from), "rank ", from,
                     " sent compressed all-reduce a message that is not its vector");
     inbox_.put(std::move(*chunk));
     Outgoing out;
@@ -163,14 +137,13 @@ class CompressedReduction final : public Reduction {
 
  private:
   std::unique_ptr<PackedCollective> collective(std::int64_t operation, double epoch) const {
-    return make_packed_collective(compression_.reduce, {ranks_, rank_, operation, d_, quotas(epoch),
+    return make_packed_collective(compression_.reduce, {ranks_, position_, operation, d_, quotas(epoch),
                                                         compression_.value_type});
   }
 
   // Where the ranks select from their sum; elsewhere all that was sent is in it.
   std::optional<SparseVector> selected_entries(const std::vector<Packed>& result) const {
-    if (!compressor_->sparse() || compression_.reduce == SparseReduce::all_gather)
-      return std::nullopt;
+    if (compression_.reduce == SparseReduce::all_gather) return std::nullopt;
     auto entries = from_packed(result.front(), d_);
     GRAPEVINE_CHECK(entries.ok(), entries.error().message);
     return std::move(*entries);
@@ -182,7 +155,7 @@ class CompressedReduction final : public Reduction {
 
   // Constant after construction.
   const CompressionSettings compression_;
-  const Rank rank_;
+  const std::int32_t position_;
   const std::vector<Rank> ranks_;
   const std::int64_t d_;
   const std::unique_ptr<const Compressor> compressor_;
@@ -200,30 +173,27 @@ std::unique_ptr<Reduction> make_ring_reduction(std::vector<Rank> ranks, std::int
   return std::make_unique<RingReduction>(std::move(ranks), position, d);
 }
 
-std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings, Rank rank,
-                                          std::int32_t ranks, std::int64_t d) {
+std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings,
+                                          std::vector<Rank> ranks, std::int32_t position,
+                                          std::int64_t d) {
+  if (is_sparse(settings.compression))
+    return std::make_unique<SparseReduction>(settings, std::move(ranks), position, d);
   if (settings.compression.enabled())
-    return std::make_unique<CompressedReduction>(settings, rank, ranks, d);
-  return make_ring_reduction(all_ranks(ranks), rank, d);
+    return make_quantised_reduction(settings, std::move(ranks), position, d);
+  return make_ring_reduction(std::move(ranks), position, d);
 }
 
-// Vectors that name every element are sent whole to each other rank, the ring sends slices: from a
-// number of ranks on compression costs more than it saves.
-Expected<void> check_bytes(const CompressionSettings& compression, std::int32_t ranks, bool nodes) {
-  if (!compression.enabled()) return {};
-  const auto compressor = make_compressor(compression);
-  if (compressor->sparse()) return {};
-  constexpr std::int64_t kElements = 1 << 22;  // whole blocks: the figures hold for any large model
-  const double packed = static_cast<double>(compressor->bytes(kElements, 0)) / kElements;
-  const double others = ranks - 1, ring = 8 * others / ranks;
-  if (others * packed <= ring) return {};
-  const auto most = static_cast<std::int64_t>(8 / packed);
-  const std::string what = nodes ? " nodes" : " ranks";
-  return bad_input("wiring.compress = '" + compression.name + "' with " + std::to_string(ranks) +
-                   what + ": each would send " + three_digits(others * packed) +
-                   " bytes per parameter and exchange, without compression " + three_digits(ring) +
-                   ": choose compress = 'none' or 'top-k', or at most " + std::to_string(most) +
-                   what + (nodes ? "" : " (wiring.hierarchy exchanges between nodes only)"));
+ErrorFeedbackSettings feedback_of(const ReductionSettings& reduction) {
+  const CompressionSettings& c = reduction.compression;
+  ErrorFeedbackSettings settings;
+  settings.enabled = c.error_feedback;
+  settings.decay = c.residual_decay;
+  if (c.momentum_correction) {
+    settings.momentum = reduction.momentum;
+    settings.nesterov = reduction.nesterov;
+  }
+  settings.masking = c.momentum_masking;
+  return settings;
 }
 
 }  // namespace grapevine

@@ -2,8 +2,9 @@
 // same four calls.
 //
 //   ring        exact sum (ring_all_reduce.hpp)
-//   compressed  each rank's vector through error feedback and a compressor, then a collective over
-//               the packed vectors (packed_collective.hpp); the result is a dense vector again
+//   sparse      each rank's vector through error feedback and a compressor, then a collective over
+//               the lists (packed_collective.hpp); the result is a dense vector again
+//   quantised   reduce-scatter and all-gather of packed slices (quantised_reduction.cpp)
 //
 // All ranks get the same bits. With g_i the vectors given, e_i the residuals (error_feedback.hpp):
 //   sum of e_i' + result = sum of (beta e_i + g_i), beta: residual_decay, 1 by default
@@ -16,6 +17,7 @@
 
 #include "algorithms/archive.hpp"
 #include "algorithms/collectives/collective.hpp"
+#include "algorithms/compressors/error_feedback.hpp"
 #include "algorithms/compressors/settings.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
@@ -63,12 +65,15 @@ struct ReductionSettings {
   bool nesterov = false;
 };
 
-// Among `ranks` ranks numbered from 0; for vectors of d.
-std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings, Rank rank,
-                                          std::int32_t ranks, std::int64_t d);
+// Among `ranks`; ranks[position] is this rank. For vectors of d.
+std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings,
+                                          std::vector<Rank> ranks, std::int32_t position,
+                                          std::int64_t d);
+std::unique_ptr<Reduction> make_quantised_reduction(const ReductionSettings& settings,
+                                                    std::vector<Rank> ranks,
+                                                    std::int32_t position, std::int64_t d);
 
-// Errors (bad_input): a compression with which each rank sends more than without. `ranks`: those
-// that add up, of which `nodes` says that they are nodes.
-Expected<void> check_bytes(const CompressionSettings& compression, std::int32_t ranks, bool nodes);
+// Of the residual of each rank.
+ErrorFeedbackSettings feedback_of(const ReductionSettings& settings);
 
 }  // namespace grapevine

@@ -47,6 +47,13 @@ std::unique_ptr<const Compressor> make_compressor(const CompressionSettings& set
   GRAPEVINE_CHECK(false, "an unknown compressor: ", settings.name);
 }
 
+bool is_sparse(const CompressionSettings& settings) { return make_compressor(settings)->sparse(); }
+
+bool keeps_magnitudes(const CompressionSettings& settings) {
+  constexpr std::int64_t kNumbers = 1 << 20;
+  return make_compressor(settings)->bytes(kNumbers, 0) >= static_cast<std::uint64_t>(kNumbers);
+}
+
 const std::vector<std::string>& compressor_names() {
   static const std::vector<std::string> names = {"none", "top-k", "random-k", "fp16",
                                                  "bf16", "int8",  "sign"};

@@ -47,6 +47,11 @@ class Compressor {
 // REQUIRES: settings.name is one of compressor_names().
 std::unique_ptr<const Compressor> make_compressor(const CompressionSettings& settings);
 
+// Whether entries that are not sent count as 0 at the receiver.
+bool is_sparse(const CompressionSettings& settings);
+// Whether at least 8 bits of each number are sent.
+bool keeps_magnitudes(const CompressionSettings& settings);
+
 // `none` first.
 const std::vector<std::string>& compressor_names();
 

@@ -54,6 +54,14 @@ CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use)
   CompressionSettings c;
   const std::vector<std::string>& names = compressor_names();
   c.name = keys.name("compress", "none", names, "how exchanged vectors are made smaller");
+  if (use.whole_models) {
+    c.error_feedback = false;
+    keys.only_where("compress", !is_sparse(c) && keeps_magnitudes(c),
+                    "exchange = '" + keys.value_of("exchange") +
+                        "': models are averaged in changing groups, so that no replica can stand "
+                        "for what is not sent, choose fp16, bf16 or int8");
+    return c;
+  }
   keys.where_any("compress", kSparseNames, [&] { read_sparse(keys, use, c); });
   keys.where("compress", "top-k", [&] {
     c.sampled = keys.choice<bool>("selection", "exact", {{"exact", false}, {"sampled", true}},

@@ -39,12 +39,16 @@ void read_outer(KeyReader& keys, LocalUpdateSettings& local) {
       keys.choice("outer", "none", kinds, "the optimizer that steps along mean differences");
   for (std::size_t i = 1; i < kinds.size(); ++i)
     keys.where("outer", kinds[i].first, [&, kind = kinds[i].second] {
-      const bool slowmo = kind == Outer::slowmo;
-      local.outer_lr = keys.number("outer_lr", slowmo ? 1 : 0.7, {}, "the outer optimizer's rate");
-      // With 1 the sum of past steps would never fade.
-      local.outer_momentum = keys.number("outer_momentum", slowmo ? 0.5 : 0.9, {0, 1, false, true},
-                                         "the outer optimizer's momentum");
+      if (kind == Outer::slowmo) return read_outer_rates(keys, local, 1, 0.5);
+      read_outer_rates(keys, local, 0.7, 0.9);
     });
+}
+
+void read_outer_rates(KeyReader& keys, LocalUpdateSettings& local, double rate, double momentum) {
+  local.outer_lr = keys.number("outer_lr", rate, {}, "the outer optimizer's rate");
+  // With 1 the sum of past steps would never fade.
+  local.outer_momentum = keys.number("outer_momentum", momentum, {0, 1, false, true},
+                                     "the outer optimizer's momentum");
 }
 
 ClipSettings read_clip(KeyReader& keys, bool sums) {
@@ -89,7 +93,7 @@ bool LocalUpdate::exchange_due(Step steps) const {
 
 at::Tensor LocalUpdate::step(ModelState& model, at::Tensor g, double epoch, BufferPool& pool,
                              double kept) {
-  if (settings_.pack == Pack::difference && !anchor_.defined()) anchor_ = model.x;
+  begin(model);
   clip_own(g);
   update(model, g, epoch, pool, kept);
   return g;
@@ -152,23 +156,44 @@ void LocalUpdate::outer_step(at::Tensor& x, at::Tensor& mean, double lr) {
   outer_->step(x, mean, slowmo ? settings_.outer_lr * lr : settings_.outer_lr);
 }
 
-void LocalUpdate::save_into(StateDict& state) const {
-  if (anchor_.defined()) state.put("anchor", anchor_.read());
-  if (outer_) state.put_all("outer", outer_->save());
-  state.put_all("optimizer", optimizer_->save());
+void LocalUpdate::begin(const ModelState& model) {
+  if (settings_.pack == Pack::difference && !anchor_.defined()) anchor_ = model.x;
 }
 
-Expected<void> LocalUpdate::load_from(const StateDict& state, std::int64_t d, bool begun) {
-  anchor_ = FrozenTensor();
-  const bool has_anchor = state.entries().count("anchor") > 0;
-  if (settings_.pack == Pack::difference && (has_anchor || begun)) {
-    const auto anchor = state.flat_tensor("anchor", d);
-    if (!anchor) return anchor.error();
-    anchor_ = FrozenTensor::copy_of(*anchor);
+void LocalUpdate::restart(const ModelState& model) {
+  if (settings_.pack == Pack::difference) anchor_ = model.x;
+}
+
+void LocalUpdate::step_to_mixed(ModelState& model, double epoch, BufferPool& pool) {
+  if (!outer_) return;
+  at::Tensor difference = pool.take(model.x.numel());
+  if (model.w == 1)
+    kernels::subtract_into(difference, anchor_.read(), model.x.read());
+  else
+    at::sub_out(difference, anchor_.read(), model.x.read(), 1 / model.w);
+  at::Tensor a = std::move(anchor_).thaw();
+  outer_step(a, difference, lr_.at(epoch));
+  anchor_ = FrozenTensor::freeze(std::move(a));
+  pool.give(FrozenTensor::freeze(std::move(difference)));
+  if (model.w == 1) {
+    pool.give(std::move(model.x));
+    model.x = anchor_;
+    return;
   }
-  if (outer_)
-    if (auto loaded = outer_->load(state.under("outer"), d); !loaded) return loaded;
-  return optimizer_->load(state.under("optimizer"), d);
+  update_frozen(model.x, pool, [&](at::Tensor& out, const at::Tensor&) {
+    kernels::scale_into(out, anchor_.read(), model.w);
+  });
+}
+
+void LocalUpdate::return_to_anchor(ModelState& model) const {
+  if (settings_.pack == Pack::difference) model.x = anchor_;
+}
+
+void LocalUpdate::fields(Archive& a, std::int64_t d, bool begun) {
+  if (settings_.pack == Pack::difference && begun) a.needs("anchor");
+  a.vector("anchor", anchor_, d);
+  if (outer_) a.part("outer", *outer_, d);
+  a.part("optimizer", *optimizer_, d);
 }
 
 }  // namespace grapevine

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/archive.hpp"
 #include "algorithms/horizon.hpp"
 #include "algorithms/keys.hpp"
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/parts/optimizer.hpp"
 #include "algorithms/role.hpp"
 #include "algorithms/schedules.hpp"
-#include "algorithms/state_dict.hpp"
 
 namespace grapevine {
 
@@ -55,6 +55,8 @@ Pack read_pack(KeyReader& keys, const std::vector<Pack>& packs, const std::strin
 std::int64_t read_local_steps(KeyReader& keys);
 // The optimizer that steps along mean differences.
 void read_outer(KeyReader& keys, LocalUpdateSettings& local);
+// Its rate and momentum, with their defaults.
+void read_outer_rates(KeyReader& keys, LocalUpdateSettings& local, double rate, double momentum);
 // `sums`: the role adds gradients up, so that their mean can be clipped.
 ClipSettings read_clip(KeyReader& keys, bool sums);
 
@@ -66,6 +68,9 @@ ClipSettings read_clip(KeyReader& keys, bool sums);
 //   gradient    packs g;                            x <- x - gamma u(mean)
 //   model       x <- x - gamma u(g);  packs x;      x <- mean
 //   difference  x <- x - gamma u(g);  packs a - x;  a <- outer step along D;  x <- a
+//               where roles mix models: mixes x, D = a - x;  a <- outer step along D;  x <- a
+//               (SlowMo over gossip: Wang et al. 2020; over pairs: NoLoCo, Kolehmainen et al.
+//               2025, equation 2 with gamma = beta, as released)
 // The inner optimizer's state stays on its rank: it is neither averaged nor reset. SlowMo's paper
 // keeps gamma constant between two exchanges; here it is that of the last local step.
 class LocalUpdate {
@@ -90,12 +95,20 @@ class LocalUpdate {
   // x, after an exchange whose mean was `mean`, [d]: the same on ranks that had the same x or a.
   // Returns memory that is free now, or nothing.
   at::Tensor take_mean(ModelState& model, at::Tensor mean, double epoch);
+  // Where an exchange has mixed models, x/w is this rank's and D the way from the anchor to it:
+  // a <- outer step along a - x/w;  x <- w a. Without an outer optimizer x stays.
+  void step_to_mixed(ModelState& model, double epoch, BufferPool& pool);
+  // Pack::difference: x <- a, the anchor.
+  void return_to_anchor(ModelState& model) const;
+  const FrozenTensor& anchor() const { return anchor_; }
+  // The anchor of the first steps. REQUIRES: w == 1.
+  void begin(const ModelState& model);
+  // Pack::difference: a <- x.
+  void restart(const ModelState& model);
 
-  // Adds its entries to `state`.
-  void save_into(StateDict& state) const;
   // For models of d; `begun`: local steps were taken, so that there is an anchor where differences
-  // are packed. Errors (bad_input): entries that are missing or damaged.
-  Expected<void> load_from(const StateDict& state, std::int64_t d, bool begun);
+  // are packed.
+  void fields(Archive& a, std::int64_t d, bool begun);
 
  private:
   void outer_step(at::Tensor& x, at::Tensor& mean, double lr);

@@ -46,16 +46,6 @@ void client_rows(Archive& a, const std::string& name, std::vector<std::int64_t>&
   check_clients(a, name, first, clients);
 }
 
-Expected<std::vector<std::int64_t>> load_rows(const StateDict& state, const std::string& name,
-                                              std::size_t columns,
-                                              const std::vector<Rank>& clients) {
-  std::vector<std::int64_t> rows;
-  Archive archive = Archive::loader(state);
-  client_rows(archive, name, rows, columns, clients);
-  if (!archive.ok()) return archive.result().error();
-  return rows;
-}
-
 void ServiceQueue::push(ServiceRequest request) {
   for (const ServiceRequest& waiting : waiting_)
     GRAPEVINE_CHECK(waiting.client != request.client, "rank ", request.client,

@@ -17,9 +17,6 @@ namespace grapevine {
 // one of the `clients` (ascending), and no other row's. Errors (bad_input): it is not.
 void client_rows(Archive& a, const std::string& name, std::vector<std::int64_t>& rows,
                  std::size_t columns, const std::vector<Rank>& clients);
-Expected<std::vector<std::int64_t>> load_rows(const StateDict& state, const std::string& name,
-                                              std::size_t columns,
-                                              const std::vector<Rank>& clients);
 
 struct ServiceRequest {
   std::int64_t exchange = 0;

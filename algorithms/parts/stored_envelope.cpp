@@ -19,20 +19,4 @@ void share_fields(Archive& a, Envelope& envelope, Rank to) {
   envelope.payload = std::move(share);
 }
 
-StateDict store_share(const Envelope& envelope) {
-  StateDict state;
-  Archive archive = Archive::saver(state);
-  Envelope shared = envelope;
-  share_fields(archive, shared, envelope.to);
-  return state;
-}
-
-Expected<Envelope> load_share(const StateDict& state, Rank to) {
-  Envelope envelope;
-  Archive archive = Archive::loader(state);
-  share_fields(archive, envelope, to);
-  if (!archive.ok()) return archive.result().error();
-  return envelope;
-}
-
 }  // namespace grapevine

@@ -7,7 +7,5 @@ namespace grapevine {
 
 // REQUIRES: the payload of one that is saved is a Share. `to`: the receiver of one that is loaded.
 void share_fields(Archive& a, Envelope& envelope, Rank to);
-StateDict store_share(const Envelope& envelope);
-Expected<Envelope> load_share(const StateDict& state, Rank to);
 
 }  // namespace grapevine

@@ -10,66 +10,60 @@
 //   difference:  H such steps from the anchor a;  D = 1/P reduce(a - x_1 ... a - x_P);  a <- a - D,
 //                or by the outer optimizer (Nesterov's momentum) along D;  x_i = a
 //
+//   overlap: the sum of an exchange is taken while the next H steps are computed, and used at the
+//   next exchange, on all ranks at once:
+//     gradient (H = 1), difference:  x <- x - gamma u(g of the exchange before), a <- a - D of it
+//     model:  x_i <- mean of what was sent + x_i - what this rank sent  (CoCoD-SGD: Shen et al. 2019)
+//
 //   reduce: the sum by ring all-reduce, or, compressed: e_i <- e_i + g_i; the sum, or the largest
 //   entries of the sum, of all C(e_i); the rest stays in the e_i.
 //
 // The last steps of a run are exchanged, too, where H does not divide them.
 // Bytes per rank and exchange: ring 2 (P-1)/P * 4 d in 2 (P-1) messages; compressed: see the
 //   collective in algorithms/collectives, e.g. 8 k log2 P for gTop-k; a header for each message.
-// Staleness: 0; values in a residual enter later, and are not counted as staleness.
-// After an exchange the replicas stay bitwise identical: every sum has a fixed order.
+// Staleness: 0, with overlap H; values in a residual enter later, and are not counted as staleness.
+// After an exchange the replicas stay bitwise identical: every sum has a fixed order. With overlap
+//   of models they differ by their own last H steps until the end, which waits for everything.
 // A rank that dies stops the training: its contribution is part of every sum.
 // Deviations: those of the collectives; clipping ignores layers.
 #pragma once
 #include <memory>
-#include <vector>
 
 #include "algorithms/collectives/reduction.hpp"
-#include "algorithms/parts/buffer_pool.hpp"
-#include "algorithms/role.hpp"
-#include "algorithms/wiring/role_type.hpp"
+#include "algorithms/roles/training_role.hpp"
 
 namespace grapevine {
 
+struct AggregateSettings final : RoleData {
+  bool overlap = false;  // exchange while the worker computes
+};
+
 const RoleType& aggregate_role();
 
-class Aggregate final : public Role {
+class Aggregate final : public TrainingRole {
  public:
-  // REQUIRES: `model` outlives this.
-  Aggregate(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
-            ModelState& model, std::unique_ptr<Optimizer> optimizer);
+  explicit Aggregate(RoleContext context);
 
   void on_start(Env& env) override;
   void on_gradient(Env& env, Gradient gradient) override;
   void on_message(Env& env, Envelope envelope) override;
-  void on_timer(Env& env, TimerId id) override;
-  void on_peer_down(Env& env, Rank peer) override;
-  void on_peer_up(Env& env, Rank peer) override;
-  FrozenTensor debiased() const override;
-  StateDict save() const override;
-  Expected<void> load(const StateDict& state) override;
+  void fields(Archive& a) override;
 
  private:
-  enum class Phase : std::int64_t { ready, computing, reducing, finished };
-
   void begin_step(Env& env);
-  void reduce(Env& env, at::Tensor packed);
+  void exchange(Env& env);
+  void reduce(Env& env);
+  void take_result(Env& env);
   void step_done(Env& env);
-  void send(Env& env, std::vector<OutgoingMessage> messages);
-  void apply_if_reduced(Env& env);
-  Stamp stamp() const;
 
-  // Constant after construction.
-  const std::shared_ptr<const SharedParts> parts_;
-  const Rank rank_;
-  const std::int32_t ranks_;
-  ModelState& model_;
+  bool packs(Pack pack) const { return plan().local.pack == pack; }
 
-  LocalUpdate local_;
-  Phase phase_ = Phase::ready;
-  std::int64_t held_ = 0;  // gradients since then, this step's not included
-  BufferPool pool_;
-  const std::unique_ptr<Reduction> reduction_;  // operation == step; others may be one ahead
+  const bool overlap_;
+  const std::unique_ptr<Reduction> reduction_;  // others may be one operation ahead
+  at::Tensor packed_;         // to be reduced once the operation before it is over; or undefined
+  FrozenTensor sent_;         // overlap of models: this rank's part of the running operation
+  Step operation_ = 0;        // the running one: the number of its last step
+  Step committed_ = 0;        // gradients of this rank in results
 };
 
 }  // namespace grapevine

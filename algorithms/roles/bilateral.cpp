@@ -19,10 +19,15 @@ constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 bool can_be_steps(std::int64_t count) { return count >= 0 && count <= kMostSteps; }
 
 void read_bilateral(KeyReader& keys, Plan& plan) {
-  plan.local.pack = read_pack(keys, {Pack::model}, "exchange = 'bilateral': pairs average models");
+  plan.local.pack = read_pack(keys, {Pack::model, Pack::difference},
+                              "exchange = 'bilateral': pairs average models");
   plan.graph = read_graph(keys);
   plan.local.local_steps = read_local_steps(keys);
+  keys.where("pack", "difference", [&] { read_outer(keys, plan.local); });
   plan.local.clip = read_clip(keys, false);
+  CompressionUse use;
+  use.mixes = true;
+  plan.compression = read_compression(keys, use);
 }
 
 Expected<void> prepare_bilateral(SharedParts& parts, std::int32_t ranks) {
@@ -46,9 +51,7 @@ const RoleType& bilateral_role() {
     role.summary = "pairs of ranks move their models to the middle beside the workers";
     role.read = &read_bilateral;
     role.prepare = &prepare_bilateral;
-    role.make = [](RoleContext c) -> std::unique_ptr<Role> {
-      return std::make_unique<Bilateral>(c.parts, c.rank, c.ranks, c.model, std::move(c.optimizer));
-    };
+    role.make = &make_from_context<Bilateral>;
     role.plans_each_rank = false;
     role.counts_own_steps = false;
     role.tolerates_lost_peer = true;
@@ -58,16 +61,12 @@ const RoleType& bilateral_role() {
   return type;
 }
 
-Bilateral::Bilateral(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
-                     ModelState& model, std::unique_ptr<Optimizer> optimizer)
-    : parts_(std::move(parts)),
-      rank_(rank),
-      ranks_(ranks),
-      is_active_(data_as<BilateralSides>(parts_->prepared).active[static_cast<std::size_t>(rank)]),
-      model_(model),
-      local_(parts_->plan.local, parts_->horizon, parts_->lr, 1, std::move(optimizer)),
-      steps_(at::zeros({ranks}, at::kLong)) {
+Bilateral::Bilateral(RoleContext context)
+    : TrainingRole(std::move(context)),
+      is_active_(data_as<BilateralSides>(parts_->prepared).active[static_cast<std::size_t>(rank_)]),
+      steps_(at::zeros({ranks_}, at::kLong)) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "bilateral averaging needs a graph");
+  if (plan().compression.enabled()) replicas_.emplace(plan().compression, model_.x.numel());
 }
 
 // ---- the worker's side ----
@@ -75,37 +74,31 @@ Bilateral::Bilateral(std::shared_ptr<const SharedParts> parts, Rank rank, std::i
 // A gradient that was requested before a checkpoint is requested again. This holds also where the
 // total has reached its end since: a node that computes the gradient waits for nothing else.
 void Bilateral::on_start(Env& env) {
-  if (phase_ == Phase::computing) return env.compute(model_.step, model_.x);
+  if (model_.step == 0) local_.begin(model_);
+  if (phase_ == Phase::computing) return compute(env);
   next_step(env);
 }
 
+// Active ranks may still ask a finished one: it continues to answer.
 void Bilateral::next_step(Env& env) {
-  if (total() >= goal()) return finish(env);
-  phase_ = Phase::computing;
-  env.compute(model_.step, model_.x);
+  if (total() < goal()) return compute(env);
+  send_progress_update(env);
+  finish(env);
 }
 
 // x <- x - gamma u(g): of the model as it is now, not as the worker saw it.
 void Bilateral::on_gradient(Env& env, Gradient gradient) {
-  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
-  at::Tensor g = std::move(gradient.value).thaw();
-  g = local_.step(model_, std::move(g), model_.epoch, pool_);
-  env.recycle(FrozenTensor::freeze(std::move(g)));
+  local_step(env, take(std::move(gradient)), model_.epoch);
   ++model_.step;
   steps_[rank_] = model_.step;
   update_clock();
   env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
-  const bool exchanges = model_.step % parts_->plan.local.local_steps == 0;
-  if (is_active_ && exchanges && asked_ < 0) start_exchange(env);
+  if (model_.step % plan().local.local_steps == 0) {
+    local_.step_to_mixed(model_, model_.epoch, pool_);
+    if (is_active_ && asked_ < 0) start_exchange(env);
+  }
   next_step(env);
-}
-
-// Active ranks may still ask: this rank continues to answer.
-void Bilateral::finish(Env& env) {
-  phase_ = Phase::finished;
-  send_progress_update(env);
-  env.finished();
 }
 
 // ---- the exchange ----
@@ -114,7 +107,9 @@ void Bilateral::start_exchange(Env& env) {
   const std::optional<Rank> partner = next_partner(env);
   if (!partner) return;
   asked_ = *partner;
-  env.send(asked_, stamp(), Swap{exchange_++, false, model_.x, FrozenTensor::copy_of(steps_)});
+  const std::int64_t exchange = exchange_++;
+  if (compressed()) return send_difference(env, asked_, exchange, false);
+  env.send(asked_, stamp(), Swap{exchange, false, model_.x, FrozenTensor::copy_of(steps_)});
 }
 
 // In the order of the graph's rounds.
@@ -133,47 +128,74 @@ std::optional<Rank> Bilateral::next_partner(const Env& env) {
 }
 
 void Bilateral::on_message(Env& env, Envelope envelope) {
-  if (auto* swap = std::get_if<Swap>(&envelope.payload)) {
-    GRAPEVINE_CHECK(swap->x.numel() == model_.x.numel(), "rank ", envelope.from,
-                    " sent a model of another size");
-    learn(swap->steps);
-    if (swap->reply)
-      take_answer(env, envelope.from, envelope.stamp, *swap);
-    else
-      answer(env, envelope.from, envelope.stamp, *swap);
-  } else if (const auto* update = std::get_if<ProgressUpdate>(&envelope.payload)) {
-    learn(update->steps);
-  } else {
-    GRAPEVINE_CHECK(false, "rank ", envelope.from,
-                    " sent bilateral averaging neither a swap nor a progress update");
-  }
+  if (const auto* update = std::get_if<ProgressUpdate>(&envelope.payload))
+    return learn(update->steps);
+  if (const auto* swap = std::get_if<Swap>(&envelope.payload); swap && !compressed())
+    return on_swap(env, envelope, *swap);
+  const auto* chunk = std::get_if<PackedChunk>(&envelope.payload);
+  GRAPEVINE_CHECK(chunk != nullptr && compressed(), "rank ", envelope.from,
+                  " sent bilateral averaging neither a model nor a progress update");
+  on_difference(env, envelope, *chunk);
 }
 
-// h = (s - x)/2;  x <- x + h. From here on the pair's sum is complete only with h in the answer.
-void Bilateral::answer(Env& env, Rank active, const Stamp& stamp, const Swap& request) {
-  record_average(env, active, stamp);
+// Passive: h = (s - x)/2;  x <- x + h; from here on the pair's sum is complete only with h in the
+// answer. Active: x <- x - h; the worker may have changed x since the request.
+void Bilateral::on_swap(Env& env, const Envelope& envelope, const Swap& swap) {
+  GRAPEVINE_CHECK(swap.x.numel() == model_.x.numel(), "rank ", envelope.from,
+                  " sent a model of another size");
+  learn(swap.steps);
+  record_average(env, envelope);
+  if (swap.reply) {
+    move_along(swap.x, false);
+    return exchange_over(envelope.from, swap.exchange);
+  }
   at::Tensor half = at::empty_like(model_.x.read());
   update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
-    kernels::meet_into(out, half, x, request.x.read());
+    kernels::meet_into(out, half, x, swap.x.read());
   });
-  env.send(active, this->stamp(),
-           Swap{request.exchange, true, FrozenTensor::freeze(std::move(half)),
+  env.send(envelope.from, stamp(),
+           Swap{swap.exchange, true, FrozenTensor::freeze(std::move(half)),
                 FrozenTensor::copy_of(steps_)});
 }
 
-// x <- x - h. The worker may have changed x since the request.
-void Bilateral::take_answer(Env& env, Rank passive, const Stamp& stamp, const Swap& reply) {
-  record_average(env, passive, stamp);
-  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
-    kernels::subtract_into(out, x, reply.x.read());
-  });
-  if (passive == asked_ && reply.exchange == exchange_ - 1) asked_ = -1;
+// The same with the pair's replicas in the place of s and x. The passive rank's replica follows its
+// model first, so that both ends compute h from the same two.
+void Bilateral::on_difference(Env& env, const Envelope& envelope, const PackedChunk& chunk) {
+  const Rank peer = envelope.from;
+  const bool reply = chunk.round == 1;
+  record_average(env, envelope);
+  replicas_->take_in(peer, chunk.data);
+  if (!reply) send_difference(env, peer, chunk.operation, true);
+  at::Tensor half = pool_.take(model_.x.numel());
+  const at::Tensor &own = replicas_->own(peer), &other = replicas_->of_peer(peer);
+  kernels::subtract_into(half, reply ? own : other, reply ? other : own);
+  half.mul_(plan().compression.consensus_step / 2);
+  move_along(FrozenTensor::freeze(std::move(half)), !reply);
+  if (reply) exchange_over(peer, chunk.operation);
 }
 
-void Bilateral::record_average(Env& env, Rank partner, const Stamp& stamp) const {
-  const std::int64_t age = model_.step - 1 - stamp.step;
-  env.record({EventKind::applied, partner, stamp, model_.step, std::max<std::int64_t>(0, age),
-              model_.x.nbytes()});
+void Bilateral::send_difference(Env& env, Rank to, std::int64_t exchange, bool reply) {
+  Packed packed = replicas_->difference(model_.x.read(), to, model_.epoch, env.rng());
+  env.send(to, stamp(), ProgressUpdate{FrozenTensor::copy_of(steps_)});
+  env.send(to, stamp(), PackedChunk{exchange, reply ? 1 : 0, rank_, std::move(packed)});
+}
+
+void Bilateral::move_along(const FrozenTensor& half, bool towards) {
+  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
+    towards ? kernels::fold_into(out, x, half.read())
+            : kernels::subtract_into(out, x, half.read());
+  });
+}
+
+void Bilateral::exchange_over(Rank passive, std::int64_t exchange) {
+  if (passive == asked_ && exchange == exchange_ - 1) asked_ = -1;
+}
+
+void Bilateral::record_average(Env& env, const Envelope& envelope) const {
+  const std::int64_t age = model_.step - 1 - envelope.stamp.step;
+  env.record({EventKind::applied, envelope.from, envelope.stamp, model_.step,
+              std::max<std::int64_t>(0, age),
+              compressed() ? replicas_->bytes(model_.epoch) : model_.x.nbytes()});
 }
 
 // To all neighbours of the next rounds; each sends its own update when it finishes.
@@ -187,13 +209,10 @@ void Bilateral::send_progress_update(Env& env) const {
     if (env.membership().is_alive(peer)) env.send(peer, stamp(), ProgressUpdate{steps});
 }
 
-void Bilateral::on_timer(Env&, TimerId) {}
-
 // The half of the exchange that the dead peer took is lost; the next exchange has another partner.
 void Bilateral::on_peer_down(Env&, Rank peer) {
   if (peer == asked_) asked_ = -1;
 }
-void Bilateral::on_peer_up(Env&, Rank) {}
 
 // ---- the clock ----
 
@@ -215,57 +234,26 @@ void Bilateral::update_clock() {
 
 std::int64_t Bilateral::total() const { return steps_.sum().item<std::int64_t>(); }
 
-std::int64_t Bilateral::goal() const { return parts_->horizon.steps * ranks_; }
-
-Stamp Bilateral::stamp() const { return stamp_of(rank_, model_.step - 1, model_.step); }
-
-// ---- checkpoints ----
-
-StateDict Bilateral::save() const {
-  StateDict state;
-  state.put("steps", steps_.clone());
-  state.put("exchange", exchange_);
-  state.put("asked", static_cast<std::int64_t>(asked_));
-  state.put("round", round_);
-  state.put("phase", static_cast<std::int64_t>(phase_));
-  const std::vector<std::int64_t> partners(partners_.begin(), partners_.end());
-  state.put_list("partners", partners);
-  local_.save_into(state);
-  return state;
-}
-
-Expected<void> Bilateral::load(const StateDict& state) {
+void Bilateral::fields(Archive& a) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  const auto exchange = state.integer_in("exchange", 0, kMost),
-             asked = state.integer_in("asked", -1, ranks_ - 1),
-             round = state.integer_in("round", 0, kMost);
-  // Older states have no phase.
-  const Expected<std::int64_t> phase =
-      state.entries().count("phase") == 0
-          ? static_cast<std::int64_t>(Phase::idle)
-          : state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished));
-  for (const auto* field : {&exchange, &asked, &round, &phase})
-    if (!*field) return field->error();
-  const auto steps = state.list("steps"), partners = state.list("partners");
-  for (const auto* field : {&steps, &partners})
-    if (!*field) return field->error();
-  if (static_cast<std::int32_t>(steps->size()) != ranks_)
-    return bad_input("entry 'steps' of the saved state is of another number of ranks");
-  for (const std::int64_t count : *steps)
-    if (!can_be_steps(count))
-      return bad_input("entry 'steps' of the saved state has a count of " + std::to_string(count));
-  for (const std::int64_t partner : *partners)
-    if (partner < 0 || partner >= ranks_ || partner == rank_)
-      return bad_input("entry 'partners' of the saved state names no other rank");
-  steps_ = at::tensor(*steps, at::kLong);
-  exchange_ = *exchange;
-  asked_ = static_cast<Rank>(*asked);
-  round_ = *round;
-  phase_ = static_cast<Phase>(*phase);
-  partners_.clear();
-  for (const std::int64_t partner : *partners) partners_.push_back(static_cast<Rank>(partner));
+  common_fields(a);
+  const auto* known = steps_.data_ptr<std::int64_t>();
+  std::vector<std::int64_t> steps(known, known + ranks_);
+  a.list("steps", steps, 0, kMostSteps);
+  a.require(static_cast<std::int32_t>(steps.size()) == ranks_, "steps",
+            "is of another number of ranks");
+  a.whole("exchange", exchange_, 0, kMost);
+  a.whole("asked", asked_, -1, ranks_ - 1);
+  a.whole("round", round_, 0, kMost);
+  std::vector<Rank> partners(partners_.begin(), partners_.end());
+  a.list("partners", partners, 0, ranks_ - 1);
+  a.require(std::find(partners.begin(), partners.end(), rank_) == partners.end(), "partners",
+            "names this rank");
+  if (compressed()) a.part("replicas", *replicas_);
+  if (!a.loads() || !a.ok()) return;
+  steps_ = at::tensor(steps, at::kLong);
+  partners_.assign(partners.begin(), partners.end());
   update_clock();
-  return local_.load_from(state, model_.x.numel(), false);
 }
 
 }  // namespace grapevine

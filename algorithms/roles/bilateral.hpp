@@ -8,8 +8,14 @@
 //   active, after H steps: ask the next partner with s = x, unless an answer is outstanding
 //   passive, when asked:   h = (s - x)/2;  x <- x + h;  answer h
 //   active, when answered: x <- x - h, that is x + (x_passive - s)/2
+//   compressed:            s and x are the replicas that the pair keeps (replicas.hpp), which follow
+//                          the models by the differences that request and answer carry;
+//                          h = eta (s - x_passive)/2, eta the consensus step, on both ends alike
 //
-// Bytes per exchange: two models, one each way. Messages: 2.
+// With pack = difference a rank takes an outer step along the way from its anchor to x after each H
+//   steps (LocalUpdate::step_to_mixed), before it asks.
+// Bytes per exchange: two models, or compressed differences, one each way. Messages: 2; compressed
+//   4, two of them with counts only.
 // Staleness of an average: by how many of its own steps the receiver is ahead of its partner's
 //   model, 0 where it is behind; unbounded in theory, roughly the ratio of speeds in practice.
 // Conservation: both ends move by the same h, so the sum of all x, less h in answers on their way,
@@ -27,12 +33,12 @@
 #pragma once
 #include <cstdint>
 #include <deque>
-#include <memory>
+#include <map>
 #include <optional>
+#include <vector>
 
-#include "algorithms/parts/buffer_pool.hpp"
-#include "algorithms/role.hpp"
-#include "algorithms/wiring/role_type.hpp"
+#include "algorithms/compressors/replicas.hpp"
+#include "algorithms/roles/training_role.hpp"
 
 namespace grapevine {
 
@@ -43,55 +49,44 @@ struct BilateralSides final : RoleData {
 
 const RoleType& bilateral_role();
 
-class Bilateral final : public Role {
+class Bilateral final : public TrainingRole {
  public:
-  // REQUIRES: parts->graph; `model` outlives this.
-  Bilateral(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
-            ModelState& model, std::unique_ptr<Optimizer> optimizer);
+  // REQUIRES: context.parts->graph.
+  explicit Bilateral(RoleContext context);
 
   void on_start(Env& env) override;
   void on_gradient(Env& env, Gradient gradient) override;
   void on_message(Env& env, Envelope envelope) override;
-  void on_timer(Env& env, TimerId id) override;
   void on_peer_down(Env& env, Rank peer) override;
-  void on_peer_up(Env& env, Rank peer) override;
-  FrozenTensor debiased() const override { return model_.x; }
-  StateDict save() const override;
-  Expected<void> load(const StateDict& state) override;
+  void fields(Archive& a) override;
 
  private:
-  enum class Phase : std::int64_t { idle, computing, finished };
-
   void next_step(Env& env);
-  void finish(Env& env);
   void start_exchange(Env& env);
   std::optional<Rank> next_partner(const Env& env);
-  void answer(Env& env, Rank active, const Stamp& stamp, const Swap& request);
-  void take_answer(Env& env, Rank passive, const Stamp& stamp, const Swap& reply);
-  void record_average(Env& env, Rank partner, const Stamp& stamp) const;
+  void on_swap(Env& env, const Envelope& envelope, const Swap& swap);
+  void on_difference(Env& env, const Envelope& envelope, const PackedChunk& chunk);
+  void send_difference(Env& env, Rank to, std::int64_t exchange, bool reply);
+  void move_along(const FrozenTensor& half, bool towards);
+  void record_average(Env& env, const Envelope& envelope) const;
   void send_progress_update(Env& env) const;
+  void exchange_over(Rank passive, std::int64_t exchange);
 
+  bool compressed() const { return replicas_.has_value(); }
   void learn(const FrozenTensor& steps);
   void update_clock();
   std::int64_t total() const;
-  std::int64_t goal() const;
-  Stamp stamp() const;
+  std::int64_t goal() const { return parts_->horizon.steps * ranks_; }
+  Stamp stamp() const override { return stamp_of(rank_, model_.step - 1, model_.step); }
 
-  // Constant after construction.
-  const std::shared_ptr<const SharedParts> parts_;
-  const Rank rank_;
-  const std::int32_t ranks_;
   const bool is_active_;  // it asks; else it answers
-  ModelState& model_;
 
-  LocalUpdate local_;
-  Phase phase_ = Phase::idle;
   at::Tensor steps_;           // [ranks] int64: gradients of each rank, as far as known here
   std::int64_t exchange_ = 0;  // the next one that this rank starts
   Rank asked_ = -1;            // the partner whose answer is outstanding; -1: none
   std::int64_t round_ = 0;     // of the graph, the next to take partners from
   std::deque<Rank> partners_;  // left of the present round
-  BufferPool pool_;
+  std::optional<Replicas> replicas_;
 };
 
 }  // namespace grapevine

@@ -3,39 +3,39 @@
 // Papers: SGP, OSGP: Assran, Loizou, Ballas, Rabbat: "Stochastic Gradient Push for Distributed Deep
 //   Learning", ICML 2019, Algorithms 1 and 2; push-sum: Kempe, Dobra, Gehrke 2003. D-PSGD: Lian et
 //   al.: "Can Decentralized Algorithms Outperform Centralized Algorithms?", NeurIPS 2017, Alg. 1.
+//   CHOCO-SGD: Koloskova, Stich, Jaggi, ICML 2019, Algorithm 2.
 // Symbols: x numerator, w push-sum weight, z = x/w de-biased model, W_k the mixing matrix of round
-//   k, gamma lr, u the optimizer's direction.
+//   k, gamma lr, u the optimizer's direction. A mixer (mixer.hpp) gives and folds: shares
+//   W_k (x, w), or compressed differences.
 //
-//   update before, step k:  x <- x - gamma u(z);  give shares W_k (x, w);  wait for in(k);  fold
-//   (SGP)                   z = x/w
+//   update before, step k:  x <- x - gamma u(z);  give;  wait for in(k);  fold;  z = x/w
+//   (SGP)
 //   overlap (OSGP), step k: fold the outstanding round (or skip it, at most tau times running, or
-//                           wait);  give shares W_k (x, w);  z = x/w;  gradient at z meanwhile;
-//                           x <- x - gamma u(z)
-//   update after, step k:   give shares W_k (x, w);  z = x/w;  gradient at z meanwhile;  wait for
-//   (D-PSGD)                in(k);  fold;  x <- x - gamma u(z)
+//                           wait);  give;  z = x/w;  gradient at z meanwhile;  x <- x - gamma u(z)
+//   update after, step k:   give;  z = x/w;  gradient at z meanwhile;  wait for in(k);  fold;
+//   (D-PSGD)                x <- x - gamma u(z)
 //
 // u(z) includes weight decay, which acts at z with its whole strength.
 //
 // With H local steps a rank exchanges at every H-th step only and, where the update comes before
 //   the exchange, at its last one. Where gossip overlaps, or the update comes after the exchange,
-//   the H steps hide it (CoCoD-SGD: Shen et al. 2019; Overlap-Local-SGD: Wang et al. 2020). They
-//   start from the whole (x, w). The given mass is subtracted when the round is folded, at the next
-//   exchange:  x <- x - given + sum of shares.  tau counts exchanges that were skipped.
+//   the H steps hide it (CoCoD-SGD: Shen et al. 2019; Overlap-Local-SGD: Wang et al. 2020; with
+//   differences SPARQ-SGD, Singh et al. 2020, without its trigger). They start from the whole
+//   (x, w). The given mass is subtracted when the round is folded, at the next exchange:
+//   x <- x - given + sum of shares.  tau counts exchanges that were skipped.
+// With pack = difference each rank takes an outer step along the way from its anchor to the mixed
+//   model, once for each exchange (LocalUpdate::step_to_mixed).
 //
-// Averaging: push-sum splits evenly among the destinations; symmetric takes Metropolis-Hastings
+// Averaging: push-sum splits evenly among the destinations; symmetric takes the graph's symmetric
 //   weights with every edge used both ways, which keeps w at 1; biased is push-sum that takes w for
 //   1 once a round is folded, as the comparison in Assran et al. does: right on regular graphs
 //   only.
-// Bytes per rank and round: links * (4 d + header). Messages: links.
-//   An averaging weight is a multiple of 2^-24, so that x and w are scaled by the same number and
-//   the weights of a round add up to exactly 1 (w itself is rounded on irregular directed graphs);
-//   where weights differ, a tensor of d and a pass for each.
-// Staleness of a folded share: without overlap 0, or H - 1 where the update comes after the
+// Bytes per rank and round: links * (4 d, or the compressor's, + header). Messages: links, twice
+//   that where compressed differences travel with a push-sum weight.
+// Staleness of what is folded: without overlap 0, or H - 1 where the update comes after the
 //   exchange, which H local steps hide; with overlap H (1 + rounds skipped), so at most
 //   H (1 + tau) against a peer of equal speed.
-// Conservation: sum of x and of w over ranks and shares in flight changes only by gradients. Hence
-//   w travels with every share and is kept, for symmetric weights too: the published code leaves it
-//   out and corrupts parameters when the number of peers changes.
+// Conservation: the mixer's. Sums change by gradients alone, and by outer steps.
 // Deviations: rounds are numbered by exchanges, not by steps, so that after skipped rounds sender
 //   and receiver still agree on the graph; a round is folded when complete and in rank order, so
 //   that results do not depend on arrival order. Momentum is never gossiped.
@@ -43,79 +43,64 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <vector>
 
-#include "algorithms/parts/buffer_pool.hpp"
-#include "algorithms/role.hpp"
-#include "algorithms/roles/gossip_settings.hpp"
-#include "algorithms/wiring/role_type.hpp"
+#include "algorithms/roles/mixer.hpp"
+#include "algorithms/roles/training_role.hpp"
 
 namespace grapevine {
 
+// When the optimizer steps.
+enum class Update { before_exchange, after_exchange };
+
+struct GossipSettings final : RoleData {
+  MixingRule averaging = MixingRule::push_sum;
+  Update update = Update::before_exchange;
+  bool overlap = false;        // exchange while the worker computes
+  std::int64_t staleness = 0;  // tau: exchanges running that may be skipped, with overlap
+
+  // Whether a round is given before the step whose gradient it meets.
+  bool exchanges_first() const { return overlap || update == Update::after_exchange; }
+};
+
 const RoleType& gossip_role();
 
-class Gossip final : public Role {
+class Gossip final : public TrainingRole {
  public:
-  // REQUIRES: parts->graph; `model` outlives this.
-  Gossip(std::shared_ptr<const SharedParts> parts, Rank rank, ModelState& model,
-         std::unique_ptr<Optimizer> optimizer);
+  // REQUIRES: context.parts->graph.
+  explicit Gossip(RoleContext context);
 
   void on_start(Env& env) override;
   void on_gradient(Env& env, Gradient gradient) override;
   void on_message(Env& env, Envelope envelope) override;
-  void on_timer(Env& env, TimerId id) override;
   void on_peer_down(Env& env, Rank peer) override;
-  void on_peer_up(Env& env, Rank peer) override;
   FrozenTensor debiased() const override;
-  StateDict save() const override;
-  Expected<void> load(const StateDict& state) override;
+  void fields(Archive& a) override;
 
  private:
-  // The state of this rank between handlers.
-  enum class Phase : std::int64_t { ready, computing, waiting, finished };
-
-  // Training, in the order of the papers.
   void advance(Env& env);
-  void push(Env& env, const Shares& shares);
-  void send_shares(Env& env, const Shares& shares, double w,
-                   const std::map<double, FrozenTensor>& scaled);
+  void push(Env& env);
   void apply(Env& env, double kept);
-  void compute(Env& env);
-  void wait(Env& env);
-  void finish(Env& env);
+  void compute_at_z(Env& env);
+  void leave(Env& env);
+  void fold(Env& env, std::int64_t round);
+  void outer_step();
   void resume_if_complete(Env& env);
-  void fold_arrived(Env& env, std::int64_t round);
 
   bool hides_exchanges() const;
   bool expects(Rank peer, std::int64_t round) const;
-  void await_round();
-  FrozenTensor scaled_copy(double weight);
-  Expected<void> load_arrived(const StateDict& state);
-  Shares next_shares(const Env& env) const;
-  Stamp stamp() const;
+  void await_round(const Env& env);
+  Stamp stamp() const override;
 
-  // Constant after construction.
-  const std::shared_ptr<const SharedParts> parts_;
-  const GossipSettings& settings_;
-  const Rank rank_;
-  ModelState& model_;
+  const GossipSettings& settings_;  // constant after construction
+  const std::unique_ptr<Mixer> mixer_;
 
-  LocalUpdate local_;
-  Phase phase_ = Phase::ready;
   std::int64_t round_ = -1;   // newest round pushed
   bool outstanding_ = false;  // round_ is pushed and not folded
   at::Tensor gradient_;       // computed and not applied yet: [d] or undefined
   std::int64_t skips_ = 0;    // consecutive exchanges that passed without it
-  std::set<Rank> awaited_;    // peers whose share of round_ is missing
-  // The mass (x, w) that round_ gave away and local steps still use; x undefined: none.
-  struct Given {
-    FrozenTensor x;
-    double w = 0;
-  } given_;
-  std::map<std::int64_t, std::map<Rank, Envelope>> arrived_;  // by round, then sender
+  std::set<Rank> awaited_;    // peers whose part of round_ is missing
   std::map<Rank, std::int64_t> gone_;  // peers that left, with their last round
   FrozenTensor z_;                     // the parameters of the worker, where they are not x itself
-  BufferPool pool_;
 };
 
 }  // namespace grapevine

@@ -11,33 +11,35 @@
 //            where the operation began without: x <- (s + x') / (S + 1)
 //   With H local steps the average follows every H-th step, and the last; exchanges, not steps, are
 //   then numbered, grouped and counted by tau.
-//   An operation begins when the first rank of its group posts. A rank that has not reached step t
-//   contributes its present model at once, and continues.
+//   An operation begins when its trigger fires (activation.hpp), by default when the first rank of
+//   its group posts. A rank that has not reached step t contributes its present model at once, and
+//   continues.
+//   With pack = difference each rank then takes an outer step along the way from its anchor to the
+//   average (LocalUpdate::step_to_mixed).
 //
 // Groups: see GroupSchedule. No rank can be asked for a step beyond the next global average, so at
 //   most tau results wait for a rank that is behind.
-// Bytes per rank and exchange: 2 (S-1)/S * 4 d, at a global average 2 (P-1)/P * 4 d; headers; log2
-// S
-//   activations.
+// Bytes per rank and exchange: 2 (S-1)/S * 4 d, at a global average 2 (P-1)/P * 4 d, or the
+//   compressor's bytes for 4; headers; log2 S activations.
 // Staleness of a contributed model: own gradients that it lacks, < H tau; 0 for a fresh one.
 // The average of all models changes by more than gradients: a late model counts twice. This is
 //   the algorithm's own error, bounded by the global averages.
 // A rank that dies stops the training: others wait for its part of a sum.
+// Compressed models have no residual: groups change, and each average is of models by itself.
 // Deviation: the paper's release asks for powers of two; other numbers get drawn groups.
 #pragma once
 #include <map>
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "algorithms/collectives/partial_all_reduce.hpp"
 #include "algorithms/graphs/groups.hpp"
-#include "algorithms/parts/buffer_pool.hpp"
-#include "algorithms/role.hpp"
-#include "algorithms/wiring/role_type.hpp"
+#include "algorithms/roles/training_role.hpp"
 
 namespace grapevine {
 
 struct GroupSettings final : RoleData {
+  ActivationSettings activation;
   std::int64_t staleness = 10;  // tau: exchanges from one global average to the next, >= 1
   std::int32_t group_size = 0;  // at most; 0: about sqrt(P)
 };
@@ -49,33 +51,27 @@ struct Groups final : RoleData {
 
 const RoleType& group_role();
 
-class Group final : public Role {
+class Group final : public TrainingRole {
  public:
-  // `model` outlives this.
-  Group(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks, ModelState& model,
-        std::unique_ptr<Optimizer> optimizer);
+  explicit Group(RoleContext context);
 
   void on_start(Env& env) override;
   void on_gradient(Env& env, Gradient gradient) override;
   void on_message(Env& env, Envelope envelope) override;
-  void on_timer(Env& env, TimerId id) override;
-  void on_peer_down(Env& env, Rank peer) override;
-  void on_peer_up(Env& env, Rank peer) override;
-  FrozenTensor debiased() const override;
-  StateDict save() const override;
-  Expected<void> load(const StateDict& state) override;
+  void on_timer(Env& env, TimerId exchange) override;
+  void fields(Archive& a) override;
 
  private:
-  enum class Phase : std::int64_t { ready, computing, averaging, finished };
-  // The average of one step, as this rank takes part in it.
+  // The average of one exchange, as this rank takes part in it.
   struct Average {
     PartialAllReduce reduce;
     std::int32_t size = 1;  // ranks in the sum
-    bool fresh = false;     // this rank's model of that step is in the sum
+    bool fresh = false;     // this rank's model of that exchange is in the sum
   };
 
   void begin_step(Env& env);
   void contribute_if_begun(Env& env, std::int64_t exchange);
+  void give_grace(Env& env, const PartialAllReduce& reduce) const;
   void step_done(Env& env, bool averaged);
   void apply_if_done(Env& env);
   void mix(Average& average);
@@ -84,21 +80,13 @@ class Group final : public Role {
   std::int64_t exchange_now() const;
   Step last_step_of(std::int64_t exchange) const;
   Average& average_of(std::int64_t exchange);
-  void send(Env& env, std::vector<OutgoingMessage> messages);
-  Stamp stamp() const;
 
   // Constant after construction.
-  const std::shared_ptr<const SharedParts> parts_;
   const GroupSettings& settings_;
   const GroupSchedule& groups_;
-  const Rank rank_;
-  const std::vector<Rank> ranks_;
-  ModelState& model_;
+  const std::vector<Rank> everybody_;
 
-  LocalUpdate local_;
-  Phase phase_ = Phase::ready;
   std::map<std::int64_t, Average> averages_;  // of this exchange and later ones
-  BufferPool pool_;
 };
 
 }  // namespace grapevine

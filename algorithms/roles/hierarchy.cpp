@@ -16,25 +16,12 @@ std::vector<Rank> ranks_of_node(Rank node, std::int32_t size) {
   return ranks;
 }
 
-StateDict save_of(const Parameters& parameters) {
-  StateDict state;
-  state.put("step", parameters.step);
-  state.put("last", static_cast<std::int64_t>(parameters.last));
-  state.put("epoch", parameters.epoch);
-  state.put("x", parameters.x.read());
-  return state;
-}
-
-Expected<Parameters> load_parameters(const StateDict& state, std::int64_t d) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  const auto step = state.integer_in("step", 0, kMost), last = state.integer_in("last", 0, 1);
-  const auto epoch = state.number("epoch");
-  const auto x = state.flat_tensor("x", d);
-  if (!step) return step.error();
-  if (!last) return last.error();
-  if (!epoch) return epoch.error();
-  if (!x) return x.error();
-  return Parameters{*step, *last == 1, *epoch, FrozenTensor::copy_of(*x)};
+void parameters_fields(Archive& a, Parameters& parameters, std::int64_t d) {
+  a.whole("step", parameters.step, 0, std::numeric_limits<std::int64_t>::max());
+  a.flag("last", parameters.last);
+  a.number("epoch", parameters.epoch);
+  a.needs("x");
+  a.vector("x", parameters.x, d);
 }
 
 }  // namespace
@@ -276,43 +263,24 @@ Stamp Hierarchy::stamp() const {
 
 // ---- checkpoints ----
 
-StateDict Hierarchy::save() const {
-  StateDict state;
-  state.put("phase", static_cast<std::int64_t>(phase_));
-  state.put("step", step_);
-  state.put("published", published_);
-  state.put_all("ring", ring_.save());
-  state.put_all("early", early_.save());
-  if (next_) state.put_all("next", save_of(*next_));
-  if (is_head()) state.put_all("head", role_->save());
-  return state;
-}
-
-Expected<void> Hierarchy::load(const StateDict& state) {
+void Hierarchy::fields(Archive& a) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
-  const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
-             step = state.integer_in("step", 0, kMost),
-             published = state.integer_in("published", -1, kMost);
-  for (const auto* field : {&phase, &step, &published})
-    if (!*field) return field->error();
-  phase_ = static_cast<Phase>(*phase);
-  step_ = *step;
-  published_ = *published;
-  ring_ = ring();
-  if (auto loaded = ring_.load(state.under("ring")); !loaded) return loaded;
+  a.one_of("phase", phase_, Phase::finished);
+  a.whole("step", step_, 0, kMost);
+  a.whole("published", published_, -1, kMost);
+  if (a.loads()) ring_ = ring();
+  a.part("ring", ring_);
   if (ring_.started() != (phase_ == Phase::reducing) ||
       (ring_.started() && ring_.elements() != model_.x.numel()))
-    return bad_input(
+    a.fail(bad_input(
         "entries 'phase' and 'ring' of the saved state do not fit each other or the model: the "
-        "checkpoint is damaged, resume from another one");
-  if (auto loaded = early_.load(state.under("early")); !loaded) return loaded;
-  next_.reset();
-  if (const StateDict next = state.under("next"); next.entries().count("step") > 0) {
-    auto loaded = load_parameters(next, model_.x.numel());
-    if (!loaded) return loaded.error();
-    next_ = std::move(*loaded);
-  }
-  return is_head() ? role_->load(state.under("head")) : Expected<void>{};
+        "checkpoint is damaged, resume from another one"));
+  a.part("early", early_);
+  if (a.present("next", next_))
+    a.nested("next", [this](Archive& inner) {
+      parameters_fields(inner, *next_, model_.x.numel());
+    });
+  if (is_head()) a.part("head", *role_);
 }
 
 }  // namespace grapevine

@@ -39,8 +39,7 @@ class Hierarchy final : public Role {
   void on_peer_down(Env& env, Rank peer) override;
   void on_peer_up(Env& env, Rank peer) override;
   FrozenTensor debiased() const override;
-  StateDict save() const override;
-  Expected<void> load(const StateDict& state) override;
+  void fields(Archive& a) override;
   StateDict measures() const override { return is_head() ? role_->measures() : StateDict{}; }
 
  private:

@@ -3,52 +3,51 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
-#include "algorithms/roles/messages_of.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kMostRanks = std::numeric_limits<Rank>::max();
-
 void read_partial(KeyReader& keys, Plan& plan) {
   auto partial = std::make_shared<PartialSettings>();
-  plan.local.pack = read_pack(keys, {Pack::gradient},
-                              "exchange = 'partial': a partial all-reduce sums gradients");
-  partial->activation = keys.choice<ActivationPolicy>(
-      "activation", "majority",
-      {{"solo", ActivationPolicy::solo},
-       {"majority", ActivationPolicy::majority},
-       {"quorum", ActivationPolicy::quorum}},
-      "what begins a partial all-reduce: the first rank that is ready, one drawn at random, or a "
-      "quorum of ready ranks");
-  keys.where("activation", "quorum", [&] {
-    partial->quorum = static_cast<std::int32_t>(keys.whole(
-        "quorum", 0, 1, "ranks that must be ready; more than half by default", kMostRanks));
-  });
+  using Scale = PartialSettings::Scale;
+  plan.local.pack = read_pack(keys, {Pack::gradient, Pack::difference},
+                              "exchange = 'partial': a partial sum of models would be no mean");
+  partial->activation = read_activation(keys, "majority");
   partial->staleness =
       keys.whole("staleness", partial->staleness, 0, "tau: rounds that a gradient may be old");
-  plan.compression = read_compression(keys, {true});
-  partial->scale_by_active =
-      keys.choice<bool>("scale", "ranks", {{"ranks", false}, {"active", true}},
-                        "what a partial sum is divided by: all ranks, or those in it");
-  keys.only_where("scale", !partial->scale_by_active || !plan.compression.enabled(),
+  keys.where("pack", "difference", [&] {
+    plan.local.local_steps = read_local_steps(keys);
+    read_outer(keys, plan.local);
+    plan.local.clip = read_clip(keys, false);
+  });
+  keys.where("pack", "gradient", [&] { plan.local.clip = read_clip(keys, true); });
+  CompressionUse use;
+  use.sums = true;
+  plan.compression = read_compression(keys, use);
+  partial->scale = keys.choice<Scale>(
+      "scale", "ranks",
+      {{"ranks", Scale::ranks}, {"active", Scale::active}, {"samples", Scale::samples}},
+      "what a partial sum is divided by: all ranks, those in it, or the gradients in it");
+  keys.only_where("scale", partial->scale == Scale::ranks || !plan.compression.enabled(),
                   "compress = '" + plan.compression.name +
                       "': ranks without a gradient still send what was left over, choose scale = "
                       "'ranks'");
-  plan.local.clip = read_clip(keys, true);
   plan.settings = std::move(partial);
 }
 
 Expected<void> prepare_partial(SharedParts& parts, std::int32_t ranks) {
-  const std::int32_t quorum = data_as<PartialSettings>(parts.plan.settings).quorum;
+  const std::int32_t quorum = data_as<PartialSettings>(parts.plan.settings).activation.quorum;
   if (quorum > ranks)
     return bad_input("wiring.quorum = " + std::to_string(quorum) + " of " + std::to_string(ranks) +
                      " ranks: choose at most as many");
-  return check_bytes(parts.plan.compression, ranks, parts.plan.hierarchy > 1);
+  return {};
 }
 
 }  // namespace
@@ -60,9 +59,7 @@ const RoleType& partial_role() {
     role.summary = "ranks sum the gradients that they have, without waiting for the others";
     role.read = &read_partial;
     role.prepare = &prepare_partial;
-    role.make = [](RoleContext c) -> std::unique_ptr<Role> {
-      return std::make_unique<Partial>(c.parts, c.rank, c.ranks, c.model, std::move(c.optimizer));
-    };
+    role.make = &make_from_context<Partial>;
     role.counts_own_steps = false;
     role.announces_end = [](const Plan& plan) {
       return data_as<PartialSettings>(plan.settings).staleness > 0;
@@ -72,59 +69,50 @@ const RoleType& partial_role() {
   return type;
 }
 
-Partial::Partial(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
-                 ModelState& model, std::unique_ptr<Optimizer> optimizer)
-    : parts_(std::move(parts)),
-      settings_(data_as<PartialSettings>(parts_->plan.settings)),
-      rank_(rank),
-      ranks_(all_ranks(ranks)),
-      model_(model),
-      local_(parts_->plan.local, parts_->horizon, parts_->lr, ranks, std::move(optimizer)),
-      reduction_(make_reduction(reduction_settings(*parts_), rank, ranks, model.x.numel())),
-      rounds_(settings_, parts_->plan.seed, parts_->horizon.steps, ranks),
-      reduce_(ranks_, rank_, 0, rounds_.trigger(), reduction_) {}
+Partial::Partial(RoleContext context)
+    : TrainingRole(std::move(context), true),
+      settings_(data_as<PartialSettings>(plan().settings)),
+      everybody_(all_ranks(ranks_)),
+      reduction_(make_reduction(reduction_settings(*parts_), everybody_, rank_, model_.x.numel())),
+      rounds_(settings_.activation, plan().seed, parts_->horizon.steps, plan().local.local_steps,
+              ranks_),
+      reduce_(everybody_, rank_, 0, rounds_.trigger(), reduction_) {}
 
 // ---- training ----
 
 void Partial::on_start(Env& env) {
-  if (rounds_.all_consumed()) {
-    phase_ = Phase::finished;
-    return env.finished();
-  }
+  if (rounds_.all_consumed()) return finish(env);
   if (phase_ == Phase::finished) {
-    phase_ = Phase::idle;
+    phase_ = Phase::ready;
     rounds_.enter_phase();
     start_round();  // the training was extended: its trigger has changed
   }
+  give_grace(env);
   // A node's workers may have begun at an older x: its age is unchanged.
   if (phase_ == Phase::computing) env.compute(produced_, model_.x);
-  if (phase_ == Phase::idle) compute(env);
+  if (phase_ == Phase::ready) compute_next(env);
 }
 
 // Asks for a gradient where this rank has steps left.
-void Partial::compute(Env& env) {
-  phase_ = Phase::idle;
+void Partial::compute_next(Env& env) {
+  phase_ = Phase::ready;
   if (produced_ >= parts_->horizon.steps) return;
   phase_ = Phase::computing;
-  computing_at_ = rounds_.now();
+  if (steps_.empty()) computing_at_ = rounds_.now();
+  if (packs_differences() && steps_.empty()) start_ = model_.x;
   env.compute(produced_, model_.x);
 }
 
 void Partial::on_gradient(Env& env, Gradient gradient) {
-  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
-  pending_.push_back({produced_++, computing_at_});
-  at::Tensor g = std::move(gradient.value).thaw();
-  local_.clip_own(g);
-  if (!pending_sum_.defined()) {
-    pending_sum_ = std::move(g);
-  } else {
-    kernels::fold(pending_sum_, g);
-    env.recycle(FrozenTensor::freeze(std::move(g)));
+  if (!collect(env, take(std::move(gradient)))) {
+    end_step(env);
+    return compute_next(env);
   }
-  const bool late = produced_ <= rounds_.regular_rounds_done() && !rounds_.draining();
+  const bool late = exchanges_done() <= rounds_.regular_rounds_done() && !rounds_.draining();
   if (late) {
-    env.record({EventKind::step_done, -1, stamp(), produced_ - 1, 0, 0});
-    compute(env);
+    end_step(env);
+    if (packs_differences()) local_.return_to_anchor(model_);
+    compute_next(env);
   } else {
     phase_ = Phase::waiting;
     env.record({EventKind::wait_begin, -1, stamp(), produced_ - 1, 0, 0});
@@ -133,8 +121,59 @@ void Partial::on_gradient(Env& env, Gradient gradient) {
   contribute_if_begun(env);
 }
 
+// Adds a gradient to those of this rank; false where a difference has local steps left.
+bool Partial::collect(Env& env, at::Tensor g) {
+  const Pending own{produced_++, computing_at_};
+  if (!packs_differences()) {
+    pending_.push_back(own);
+    local_.clip_own(g);
+    add_pending(env, std::move(g));
+    return true;
+  }
+  steps_.push_back(own);
+  local_step(env, std::move(g), parts_->horizon.epoch_of(own.step));
+  if (!local_.exchange_due(produced_)) return false;
+  add_pending(env, difference());
+  const Gradients done = std::exchange(steps_, {});
+  pending_.insert(pending_.end(), done.begin(), done.end());
+  return true;
+}
+
+void Partial::add_pending(Env& env, at::Tensor vector) {
+  if (!pending_sum_.defined()) {
+    pending_sum_ = std::move(vector);
+    return;
+  }
+  kernels::fold(pending_sum_, vector);
+  env.recycle(FrozenTensor::freeze(std::move(vector)));
+}
+
+// The way from the x at which the steps began to x.
+at::Tensor Partial::difference() {
+  at::Tensor way = pool_.take(model_.x.numel());
+  kernels::subtract_into(way, start_.read(), model_.x.read());
+  const auto taken = static_cast<double>(steps_.size());
+  const auto local_steps = static_cast<double>(plan().local.local_steps);
+  if (settings_.scale == PartialSettings::Scale::samples && taken < local_steps)
+    kernels::scale(way, taken / local_steps);
+  return way;
+}
+
 void Partial::post(Env& env) {
-  if (!reduce_.contributed()) send(env, reduce_.post());
+  if (reduce_.contributed()) return;
+  send(env, reduce_.post());
+  give_grace(env);
+}
+
+// A quorum that is complete gives the others their grace.
+void Partial::give_grace(Env& env) {
+  if (reduce_.in_grace()) env.after(from_seconds(settings_.activation.grace), rounds_.now());
+}
+
+void Partial::on_timer(Env& env, TimerId round) {
+  if (round != rounds_.now()) return;
+  send(env, reduce_.end_grace());
+  contribute_if_begun(env);
 }
 
 void Partial::contribute_if_begun(Env& env) {
@@ -144,35 +183,47 @@ void Partial::contribute_if_begun(Env& env) {
   contributed_ = std::exchange(pending_, {});
   send(env, reduce_.contribute(std::move(value), static_cast<std::int64_t>(contributed_.size()),
                                model_.epoch, env.rng()));
-  apply_if_done(env);
+  if (reduce_.done()) apply(env, reduce_.take_result());
 }
 
-// Whether the gradient being computed would be consumed more than tau rounds after its x.
+// Whether the steps that are computed would be consumed more than tau rounds after their x.
 bool Partial::must_hold_back() const {
   return phase_ == Phase::computing && rounds_.now() - computing_at_ >= settings_.staleness;
 }
 
-void Partial::apply_if_done(Env& env) {
-  if (!reduce_.done()) return;
-  apply(env, reduce_.take_result());
+// x <- x - gamma u(s / P), or a <- outer step along s / P, the same on every rank.
+void Partial::apply(Env& env, PartialAllReduce::Result result) {
+  const double by = divisor(result.tally);
+  if (by > 0 && by != 1) result.sum.mul_(1.0 / by);
+  take_mean(env, std::move(result.sum));
+  rounds_.consume(result.tally);
+  model_.step = rounds_.consumed(rank_);
+  model_.epoch = static_cast<double>(rounds_.consumed_by_all()) / static_cast<double>(ranks_) /
+                 parts_->horizon.steps_per_epoch;
+  commit_own(env, rounds_.now());
   next_round(env);
 }
 
-// x <- x - gamma u(s / P), the same on every rank.
-void Partial::apply(Env& env, PartialAllReduce::Result result) {
-  const auto active = std::count_if(result.tally.begin(), result.tally.end(),
-                                    [](std::int64_t gradients) { return gradients > 0; });
-  const auto divisor =
-      settings_.scale_by_active ? active : static_cast<std::int64_t>(ranks_.size());
-  if (divisor > 1) result.sum.mul_(1.0 / static_cast<double>(divisor));
-  at::Tensor mean = local_.step_along_mean(model_, std::move(result.sum), model_.epoch, pool_);
-  env.recycle(FrozenTensor::freeze(std::move(mean)));
+double Partial::divisor(const std::vector<std::int64_t>& tally) const {
+  if (settings_.scale == PartialSettings::Scale::ranks) return ranks_;
+  if (settings_.scale == PartialSettings::Scale::samples)
+    return static_cast<double>(std::accumulate(tally.begin(), tally.end(), std::int64_t{0})) /
+           static_cast<double>(plan().local.local_steps);
+  return static_cast<double>(std::count_if(tally.begin(), tally.end(),
+                                           [](std::int64_t gradients) { return gradients > 0; }));
+}
 
-  rounds_.consume(result.tally);
-  model_.step = rounds_.consumed(rank_);
-  model_.epoch = static_cast<double>(rounds_.consumed_by_all()) /
-                 static_cast<double>(ranks_.size()) / parts_->horizon.steps_per_epoch;
-  commit_own(env, rounds_.now());
+// A rank amid its local steps continues from its own model.
+void Partial::take_mean(Env& env, at::Tensor mean) {
+  if (!packs_differences()) {
+    mean = local_.step_along_mean(model_, std::move(mean), model_.epoch, pool_);
+    return env.recycle(FrozenTensor::freeze(std::move(mean)));
+  }
+  local_.begin(model_);  // of a rank whose first gradient is still computed
+  const FrozenTensor own = phase_ == Phase::computing ? model_.x : FrozenTensor();
+  mean = local_.take_mean(model_, std::move(mean), model_.epoch);
+  if (own.defined()) model_.x = own;
+  env.recycle(FrozenTensor::freeze(std::move(mean)));
 }
 
 void Partial::commit_own(Env& env, Version round) {
@@ -193,22 +244,28 @@ void Partial::next_round(Env& env) {
   rounds_.advance();
   if (phase_ == Phase::waiting) {
     env.record({EventKind::wait_end, -1, stamp(), produced_ - 1, 0, 0});
-    env.record({EventKind::step_done, -1, stamp(), produced_ - 1, 0, 0});
-    phase_ = Phase::idle;
+    end_step(env);
+    phase_ = Phase::ready;
   }
   start_round();
-  if (rounds_.all_consumed()) {
-    phase_ = Phase::finished;
-    return env.finished();
-  }
-  if (phase_ == Phase::idle) compute(env);
+  if (rounds_.all_consumed()) return finish(env);
+  if (phase_ == Phase::ready) compute_next(env);
   if (rounds_.draining() && !pending_.empty()) post(env);
   take_early(env);
   contribute_if_begun(env);
 }
 
 void Partial::start_round() {
-  reduce_ = PartialAllReduce(ranks_, rank_, rounds_.now(), rounds_.trigger(), reduction_);
+  reduce_ = PartialAllReduce(everybody_, rank_, rounds_.now(), rounds_.trigger(), reduction_);
+}
+
+// Of this rank: with a difference or gradient of all its steps.
+std::int64_t Partial::exchanges_done() const {
+  return (produced_ + plan().local.local_steps - 1) / plan().local.local_steps;
+}
+
+void Partial::end_step(Env& env) {
+  env.record({EventKind::step_done, -1, stamp(), produced_ - 1, 0, 0});
 }
 
 // ---- messages ----
@@ -219,14 +276,15 @@ void Partial::on_message(Env& env, Envelope envelope) {
     if (round < rounds_.now()) return;  // that round has begun
     if (round > rounds_.now()) return early_activations_[round].push_back(*activate);
     send(env, reduce_.on_activate(*activate));
+    give_grace(env);
   } else {
     GRAPEVINE_CHECK(round >= rounds_.now(), "a part of round ", round, " that is over, from rank ",
                     envelope.from);
     if (round > rounds_.now()) return hold(envelope.from, round, std::move(envelope.payload));
     send(env, reduce_.on_message(envelope.from, std::move(envelope.payload)));
+    if (reduce_.done()) return apply(env, reduce_.take_result());
   }
   contribute_if_begun(env);
-  if (reduce_.contributed()) apply_if_done(env);
 }
 
 // A message of a later round shows that this round has begun. The reduction stores early vectors.
@@ -244,97 +302,50 @@ void Partial::take_early(Env& env) {
     for (const Activate& activate : early.mapped()) send(env, reduce_.on_activate(activate));
   for (Chunk& chunk : early_.take(2 * rounds_.now() + 1))
     send(env, reduce_.on_message(rank_, std::move(chunk)));
-}
-
-void Partial::on_timer(Env&, TimerId) {}
-
-// The sums cannot be completed without this rank: the supervisor ends the run.
-void Partial::on_peer_down(Env&, Rank) {}
-void Partial::on_peer_up(Env&, Rank) {}
-
-void Partial::send(Env& env, std::vector<OutgoingMessage> messages) {
-  send_all(env, stamp(), std::move(messages));
+  give_grace(env);
 }
 
 // ---- the model ----
 
-FrozenTensor Partial::debiased() const { return model_.x; }
+// Differences: the common model, also amid local steps.
+FrozenTensor Partial::debiased() const {
+  return packs_differences() && local_.anchor().defined() ? local_.anchor() : model_.x;
+}
 
 Stamp Partial::stamp() const {
   return stamp_of(rank_, std::max<Step>(0, produced_ - 1), rounds_.now());
 }
 
-// ---- checkpoints ----
-
-StateDict Partial::save() const {
-  StateDict state;
-  state.put("phase", static_cast<std::int64_t>(phase_));
-  state.put("produced", produced_);
-  state.put("computing_at", computing_at_);
-  state.put_all("rounds", rounds_.save());
-  if (pending_sum_.defined()) state.put("pending.sum", pending_sum_.clone());
-  for (const auto& [name, list] :
-       {std::pair{"pending", &pending_}, std::pair{"contributed", &contributed_}}) {
-    std::vector<std::int64_t> steps, versions;
-    for (const Pending& gradient : *list) {
-      steps.push_back(gradient.step);
-      versions.push_back(gradient.version);
-    }
-    state.put_list(std::string(name) + ".steps", steps);
-    state.put_list(std::string(name) + ".versions", versions);
-  }
-  std::vector<std::int64_t> activations;
-  for (const auto& [round, messages] : early_activations_)
-    for (const Activate& message : messages) activations.push_back(2 * round + message.begun);
-  state.put_list("early.activations", activations);
-  state.put_all("early.chunks", early_.save());
-  local_.save_into(state);
-  state.put_all("reduce", reduce_.save());
-  return state;
+void Partial::gradients_fields(Archive& a, const std::string& name, Gradients& gradients) {
+  a.items(name, gradients, [](Archive& inner, Pending& gradient) {
+    inner.whole("step", gradient.step);
+    inner.whole("version", gradient.version);
+  });
 }
 
-Expected<void> Partial::load(const StateDict& state) {
-  const auto phase = state.integer_in("phase", 0, static_cast<std::int64_t>(Phase::finished)),
-             produced = state.integer("produced"), computing_at = state.integer("computing_at");
-  for (const auto* field : {&phase, &produced, &computing_at})
-    if (!*field) return field->error();
-  const auto activations = state.list("early.activations");
-  if (!activations) return activations.error();
-  phase_ = static_cast<Phase>(*phase);
-  produced_ = *produced;
-  computing_at_ = *computing_at;
-  if (auto loaded = rounds_.load(state.under("rounds")); !loaded) return loaded;
-  if (auto loaded = load_pending(state); !loaded) return loaded;
-  early_activations_.clear();
-  for (const std::int64_t code : *activations)
-    early_activations_[code / 2].push_back({code / 2, code % 2 == 1});
-  start_round();
-  if (auto loaded = reduce_.load(state.under("reduce"), model_.epoch); !loaded) return loaded;
-  if (auto loaded = early_.load(state.under("early.chunks")); !loaded) return loaded;
-  return local_.load_from(state, model_.x.numel(), false);
-}
-
-Expected<void> Partial::load_pending(const StateDict& state) {
-  pending_sum_ = at::Tensor();
-  if (state.entries().count("pending.sum") > 0) {
-    const auto sum = state.flat_tensor("pending.sum", model_.x.numel());
-    if (!sum) return sum.error();
-    pending_sum_ = sum->clone();
-  }
-  for (const auto& [name, list] :
-       {std::pair{"pending", &pending_}, std::pair{"contributed", &contributed_}}) {
-    const auto steps = state.list(std::string(name) + ".steps"),
-               versions = state.list(std::string(name) + ".versions");
-    for (const auto* field : {&steps, &versions})
-      if (!*field) return field->error();
-    if (steps->size() != versions->size())
-      return bad_input(std::string("entries '") + name +
-                       "' of the saved state do not fit each "
-                       "other: the checkpoint is damaged, resume from another one");
-    list->clear();
-    for (std::size_t i = 0; i < steps->size(); ++i) list->push_back({(*steps)[i], (*versions)[i]});
-  }
-  return {};
+void Partial::fields(Archive& a) {
+  common_fields(a);
+  const std::int64_t d = model_.x.numel();
+  a.whole("produced", produced_, 0, std::numeric_limits<Step>::max() / 4);
+  a.whole("computing_at", computing_at_);
+  a.vector("start", start_, d);
+  a.part("rounds", rounds_);
+  a.vector("pending_sum", pending_sum_, d);
+  gradients_fields(a, "steps", steps_);
+  gradients_fields(a, "pending", pending_);
+  gradients_fields(a, "contributed", contributed_);
+  a.keyed("early.rounds", "early.", early_activations_,
+          [](Archive& inner, std::vector<Activate>& messages) {
+            inner.items("messages", messages, [](Archive& one, Activate& message) {
+              one.whole("round", message.operation);
+              one.flag("begun", message.begun);
+            });
+          });
+  a.part("early_chunks", early_);
+  if (a.loads() && a.ok()) start_round();
+  a.part("reduce", reduce_, model_.epoch);
+  a.require(!packs_differences() || phase_ != Phase::computing || start_.defined(), "start",
+            "is missing");
 }
 
 }  // namespace grapevine

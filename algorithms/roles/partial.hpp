@@ -2,6 +2,7 @@
 //
 // Papers: eager-SGD: Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler: "Taming Unbalanced Training
 //   Workloads in Deep Learning with Partial Collective Operations", PPoPP 2020, Algorithm 2.
+//   Decoupled DiLoCo: Douillard et al. 2026 (a quorum with a grace window, samples as weights).
 // Symbols: round r an operation of PartialAllReduce, S the steps of each rank, B the pending
 //   gradients of a rank, tau the bound on their age.
 //
@@ -10,17 +11,26 @@
 //   round r:  begins when its trigger fires (solo: a rank that has reached step r posts; majority:
 //             one drawn rank; quorum Q: Q of them);  contribute B, then B <- 0;  s = sum of all B
 //             x <- x - gamma u(s / P)
-//   end:      once S rounds are over, ranks that are behind take their last steps in further rounds
+//   differences: H steps  x_i <- x_i - gamma u(g) from the common model a;  B <- B + a_start - x_i
+//             round: D = s / P;  a <- outer step along D;  ranks that were in it take x_i <- a, the
+//             others complete their H steps first
+//   end:      once S/H rounds are over, ranks that are behind take their last steps in further rounds
 //
 // Every gradient of a rank is consumed in one round: the one that begins next. The release of
 // eager-SGD overwrites late gradients. Where the computation of a gradient has lasted tau rounds,
 // its rank holds its contribution back until the gradient is ready, and the sum waits: age <= tau.
 // With tau = 0, or a quorum of P, this is synchronous SGD, bit for bit that of the aggregate role.
-// The triggers and the sequence of rounds: partial_rounds.hpp.
+// With differences a quorum of P is DiLoCo, bit for bit. Ranks make their sums at the quorum, or
+// once its grace is over. The triggers and the sequence of rounds: partial_rounds.hpp.
+// A sum is divided by P, by the ranks with a gradient in it, or by the samples in it: a difference
+//   of h < H steps then weighs h/H.
 // Replicas: every rank takes every round's sum, in order, also while its worker computes: models
 //   and momentum stay bitwise equal, so the average of models that the release takes every few
 //   epochs would change nothing and is not taken.
-// Deviations: rounds at the end are updates beyond S, with momentum and weight decay.
+// Deviations: rounds at the end are updates beyond S, with momentum and weight decay. Decoupled
+//   DiLoCo has a server that closes rounds, and anchors a late difference at the server's model of
+//   H steps before; here a rank counts those that are ready, and a late difference is anchored
+//   where its steps began. Fragments are not built.
 // Momentum: of the optimizer, on the sums, as in a synchronous run with late gradients.
 // Compressed (Reduction): each contribution includes the residual; a contribution of zeros sends
 //   residual too. Nothing is lost unless residual_decay lets residuals fade, and age is that of the
@@ -35,77 +45,72 @@
 #include <vector>
 
 #include "algorithms/collectives/partial_all_reduce.hpp"
-#include "algorithms/parts/buffer_pool.hpp"
-#include "algorithms/role.hpp"
 #include "algorithms/roles/partial_rounds.hpp"
-#include "algorithms/wiring/role_type.hpp"
+#include "algorithms/roles/training_role.hpp"
 
 namespace grapevine {
 
 const RoleType& partial_role();
 
-class Partial final : public Role {
+class Partial final : public TrainingRole {
  public:
-  // REQUIRES: `model` outlives this.
-  Partial(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
-          ModelState& model, std::unique_ptr<Optimizer> optimizer);
+  explicit Partial(RoleContext context);
 
   void on_start(Env& env) override;
   void on_gradient(Env& env, Gradient gradient) override;
   void on_message(Env& env, Envelope envelope) override;
-  void on_timer(Env& env, TimerId id) override;
-  void on_peer_down(Env& env, Rank peer) override;
-  void on_peer_up(Env& env, Rank peer) override;
+  void on_timer(Env& env, TimerId round) override;
   FrozenTensor debiased() const override;
-  StateDict save() const override;
-  Expected<void> load(const StateDict& state) override;
+  void fields(Archive& a) override;
 
  private:
-  // The state of the worker.
-  enum class Phase : std::int64_t { idle, computing, waiting, finished };
   // A gradient of this rank that is not in the model yet.
   struct Pending {
     Step step = 0;
     Version version = 0;
   };
+  using Gradients = std::vector<Pending>;
 
   // Training, in the order of the paper.
-  void compute(Env& env);
+  void compute_next(Env& env);
+  bool collect(Env& env, at::Tensor g);
+  void add_pending(Env& env, at::Tensor vector);
+  at::Tensor difference();
   void post(Env& env);
   void contribute_if_begun(Env& env);
   bool must_hold_back() const;
-  void apply_if_done(Env& env);
   void apply(Env& env, PartialAllReduce::Result result);
+  double divisor(const std::vector<std::int64_t>& tally) const;
+  void take_mean(Env& env, at::Tensor mean);
   void commit_own(Env& env, Version round);
   void next_round(Env& env);
 
+  bool packs_differences() const { return plan().local.pack == Pack::difference; }
+  std::int64_t exchanges_done() const;
   void start_round();
   void hold(Rank from, std::int64_t round, Payload payload);
   void take_early(Env& env);
-  void send(Env& env, std::vector<OutgoingMessage> messages);
-  Stamp stamp() const;
-  Expected<void> load_pending(const StateDict& state);
+  void give_grace(Env& env);
+  void end_step(Env& env);
+  Stamp stamp() const override;
+  static void gradients_fields(Archive& a, const std::string& name, Gradients& gradients);
 
   // Constant after construction.
-  const std::shared_ptr<const SharedParts> parts_;
   const PartialSettings& settings_;
-  const Rank rank_;
-  const std::vector<Rank> ranks_;
-  ModelState& model_;
+  const std::vector<Rank> everybody_;
 
-  LocalUpdate local_;
-  Phase phase_ = Phase::idle;
-  Step produced_ = 0;         // gradients of this rank
-  Version computing_at_ = 0;  // rounds in the x that the worker reads
-  at::Tensor pending_sum_;    // [d] or undefined
-  std::vector<Pending> pending_, contributed_;
+  Step produced_ = 0;          // gradients of this rank
+  Version computing_at_ = 0;   // rounds in the x that the worker's steps began at
+  FrozenTensor start_;         // differences: that x
+  Gradients steps_;            // differences: those of the steps since then
+  at::Tensor pending_sum_;     // [d] or undefined
+  Gradients pending_, contributed_;
 
   const std::shared_ptr<Reduction> reduction_;  // of all rounds, one after the other
   PartialRounds rounds_;
   PartialAllReduce reduce_;  // of the present round
   CollectiveInbox early_;    // tallies of rounds that this rank has not reached
   std::map<std::int64_t, std::vector<Activate>> early_activations_;  // the same, by round
-  BufferPool pool_;
 };
 
 }  // namespace grapevine

@@ -1,18 +1,16 @@
 #include "algorithms/roles/partial_rounds.hpp"
 
-#include <algorithm>
 #include <limits>
 #include <numeric>
 
-#include "messages/random.hpp"
-
 namespace grapevine {
 
-PartialRounds::PartialRounds(const PartialSettings& settings, std::uint64_t seed, Step steps,
-                             std::int32_t ranks)
+PartialRounds::PartialRounds(const ActivationSettings& settings, std::uint64_t seed, Step steps,
+                             std::int64_t local_steps, std::int32_t ranks)
     : settings_(&settings),
       seed_(seed),
       steps_(steps),
+      regular_rounds_in_all_((steps + local_steps - 1) / local_steps),
       consumed_(static_cast<std::size_t>(ranks), 0) {
   enter_phase();
 }
@@ -31,26 +29,8 @@ std::vector<std::int32_t> PartialRounds::unfinished() const {
 }
 
 Trigger PartialRounds::trigger() const {
-  const std::vector<std::int32_t> candidates = unfinished();
-  const auto left = static_cast<std::int32_t>(candidates.size());
-  const auto drawn = static_cast<std::size_t>(mix_seed(seed_, static_cast<std::uint64_t>(round_)) %
-                                              std::max<std::size_t>(1, candidates.size()));
-  switch (settings_->activation) {
-    case ActivationPolicy::solo:
-      return {Trigger::Kind::first_ready, 0, 1};
-    case ActivationPolicy::majority:
-      return {Trigger::Kind::initiator, candidates.empty() ? 0 : candidates[drawn], 1};
-    case ActivationPolicy::quorum:
-      return {Trigger::Kind::quorum,
-              static_cast<std::int32_t>(round_ % static_cast<std::int64_t>(consumed_.size())),
-              std::min(quorum(), left)};
-  }
-  return {};
-}
-
-std::int32_t PartialRounds::quorum() const {
-  const std::int32_t more_than_half = static_cast<std::int32_t>(consumed_.size()) / 2 + 1;
-  return settings_->quorum > 0 ? settings_->quorum : more_than_half;
+  return make_trigger(*settings_, seed_, round_, unfinished(),
+                      static_cast<std::int32_t>(consumed_.size()));
 }
 
 void PartialRounds::consume(const std::vector<std::int64_t>& tally) {

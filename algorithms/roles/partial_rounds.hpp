@@ -1,7 +1,7 @@
 // PartialRounds: the rounds of the partial role and their triggers, the same on all ranks.
 //
-// S rounds (the steps of each rank) and, at the end, further ones until all gradients of all ranks
-// are consumed. Every sum carries the number of gradients of each rank, so no rank asks another.
+// One for each exchange of a rank, S / H of them, and, at the end, further ones until all gradients
+// of all ranks are consumed. Every sum carries the number of gradients of each rank, so no rank asks another.
 // Not thread-safe.
 #pragma once
 #include <cstdint>
@@ -14,26 +14,30 @@
 
 namespace grapevine {
 
-// The rank that may begin a round: the first that is ready, one drawn at random, or the Q-th.
-enum class ActivationPolicy { solo, majority, quorum };
-
 struct PartialSettings final : RoleData {
-  ActivationPolicy activation = ActivationPolicy::majority;
-  std::int64_t staleness = 10;   // tau: the age that a gradient may have, in rounds
-  std::int32_t quorum = 0;       // ranks that are waited for; 0: more than half
-  bool scale_by_active = false;  // 1/active in the place of 1/P
+  // What a sum is divided by.
+  enum class Scale {
+    ranks,   // all ranks
+    active,  // those with a gradient in it
+    samples  // the gradients in it
+  };
+
+  ActivationSettings activation;
+  std::int64_t staleness = 10;  // tau: the age that a gradient may have, in rounds
+  Scale scale = Scale::ranks;
 };
 
 class PartialRounds {
  public:
-  // `settings` outlives this. `seed`: the same on all ranks. `steps`: of each of the ranks.
-  PartialRounds(const PartialSettings& settings, std::uint64_t seed, Step steps,
-                std::int32_t ranks);
+  // `settings` outlives this. `seed`: the same on all ranks. `steps`: S, of each of the ranks;
+  // `local_steps`: H, between two exchanges.
+  PartialRounds(const ActivationSettings& settings, std::uint64_t seed, Step steps,
+                std::int64_t local_steps, std::int32_t ranks);
 
   std::int64_t now() const { return round_; }  // the present one
   std::int64_t regular_rounds_done() const { return regular_rounds_; }
   // All regular rounds are done: further ones consume the remaining gradients.
-  bool draining() const { return regular_rounds_ >= steps_; }
+  bool draining() const { return regular_rounds_ >= regular_rounds_in_all_; }
   Step consumed(Rank rank) const { return consumed_[static_cast<std::size_t>(rank)]; }
   std::int64_t consumed_by_all() const;
   bool all_consumed() const;
@@ -50,18 +54,15 @@ class PartialRounds {
   void enter_phase() { regular_ = !draining(); }
 
   void fields(Archive& a);
-  StateDict save() const { return save_state(*this); }
-  // Errors (bad_input): entries that are missing or damaged; this is then as before.
-  Expected<void> load(const StateDict& state) { return replace_state(*this, *this, state); }
 
  private:
-  std::int32_t quorum() const;
   std::vector<std::int32_t> unfinished() const;
 
   // Constant after construction.
-  const PartialSettings* settings_;
+  const ActivationSettings* settings_;
   std::uint64_t seed_;
   Step steps_;
+  std::int64_t regular_rounds_in_all_;
 
   std::int64_t round_ = 0;
   std::int64_t regular_rounds_ = 0;     // done, without the draining ones

@@ -6,21 +6,20 @@
 #include <limits>
 
 #include "algorithms/kernels/kernels.hpp"
-#include "algorithms/parts/server_rules.hpp"
 #include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {
 
-Server::Server(std::shared_ptr<const SharedParts> parts, Rank rank, std::vector<Rank> clients,
-               std::int32_t index, ModelState& model)
-    : parts_(std::move(parts)),
-      settings_(data_as<ServerSettings>(parts_->plan.settings)),
-      rank_(rank),
-      clients_(std::move(clients)),
+Server::Server(ServerContext context)
+    : parts_(context.parts),
+      settings_(server_settings(*parts_)),
+      rank_(context.rank),
+      clients_(context.clients),
       compressor_(make_compressor(parts_->plan.compression)),
-      model_(model),
+      model_(context.model),
+      rule_(settings_.rule->slice(context)),
       meter_(static_cast<std::int32_t>(clients_.size())) {
-  const Slice slice = slice_of(model_.x.numel(), parts_->plan.servers, index);
+  const Slice slice = slice_of(model_.x.numel(), parts_->plan.servers, context.index);
   model_.x = FrozenTensor::copy_of(model_.x.read().narrow(0, slice.begin, slice.size));
 }
 
@@ -160,15 +159,10 @@ void Server::on_timer(Env& env, TimerId id) {
 // ---- offers ----
 
 void Server::serve_offer(Env& env, const Request& request) {
-  if (settings_.rule == ServerRule::easgd) {
-    FrozenTensor e = elastic(request);
-    apply(env, request.client, request.stamp, e, 1);
-    return committed(env, request, std::move(e));
-  }
-  const bool adaptive = settings_.rule == ServerRule::adaptive;
-  const auto tau = static_cast<double>(staleness(request.client, request.stamp));
-  apply(env, request.client, request.stamp, request.update, adaptive ? 1 / (tau + 1) : 1);
-  committed(env, request, model_.x);
+  const SliceRule::Change change =
+      rule_->change(model_.x, request.update, staleness(request.client, request.stamp));
+  apply(env, request.client, request.stamp, change.update, change.factor);
+  committed(env, request, rule_->answers_change() ? change.update : model_.x);
 }
 
 bool Server::round_is_complete() const {
@@ -181,19 +175,16 @@ void Server::close_round(Env& env) {
   for (const Request& request : round) meter(env, request);
   std::sort(round.begin(), round.end(),
             [](const Request& a, const Request& b) { return a.client < b.client; });
-  std::vector<FrozenTensor> differences;
-  for (const Request& request : round) differences.push_back(elastic(request));
+  std::vector<SliceRule::Change> changes;
+  for (const Request& request : round)
+    changes.push_back(
+        rule_->change(model_.x, request.update, staleness(request.client, request.stamp)));
   for (std::size_t i = 0; i < round.size(); ++i) {
-    apply(env, round[i].client, round[i].stamp, differences[i], 1);
-    committed(env, round[i], std::move(differences[i]));
+    apply(env, round[i].client, round[i].stamp, changes[i].update, changes[i].factor);
+    if (rule_->answers_change()) committed(env, round[i], changes[i].update);
   }
-}
-
-FrozenTensor Server::elastic(const Request& request) const {
-  const double alpha = settings_.elasticity / static_cast<double>(clients_.size());
-  at::Tensor e = at::empty_like(model_.x.read());
-  kernels::elastic_into(e, request.update.read(), model_.x.read(), alpha);
-  return FrozenTensor::freeze(std::move(e));
+  if (rule_->answers_change()) return;
+  for (const Request& request : round) committed(env, request, model_.x);
 }
 
 // ---- the central variable ----
@@ -241,8 +232,6 @@ void Server::on_peer_down(Env& env, Rank peer) {
   finish_if_all_left(env);
 }
 
-void Server::on_peer_up(Env&, Rank) {}
-
 void Server::finish_if_all_left(Env& env) {
   if (left_.size() < clients_.size() || std::exchange(finished_, true)) return;
   model_.epoch = std::max(model_.epoch, parts_->horizon.epoch_of(parts_->horizon.steps));
@@ -254,8 +243,6 @@ std::int32_t Server::number_of(Rank client) const {
   GRAPEVINE_CHECK(it != clients_.end() && *it == client, "rank ", client, " is no client");
   return static_cast<std::int32_t>(it - clients_.begin());
 }
-
-bool Server::takes_offers() const { return settings_.rule != ServerRule::gem; }
 
 Stamp Server::stamp() const { return stamp_of(rank_, version_, version_); }
 
@@ -269,50 +256,27 @@ StateDict Server::measures() const {
 
 // ---- checkpoints ----
 
-StateDict Server::save() const {
-  StateDict state;
-  state.put("version", version_);
-  state.put("gradients", gradients_);
-  state.put("taken_back", taken_back_);
-  state.put("refused", refused_);
-  state.put("finished", static_cast<std::int64_t>(finished_));
-  state.put_all("queue", queue_.save());
-  state.put_all("sections", open_.save());
-  std::vector<std::int64_t> own;
-  for (const auto& [client, version] : own_commit_) own.insert(own.end(), {client, version});
-  state.put_list("own", own);
-  state.put_list("left", std::vector<std::int64_t>(left_.begin(), left_.end()));
-  return state;
-}
-
-Expected<void> Server::load(const StateDict& state) {
+void Server::fields(Archive& a) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
-  const auto version = state.integer_in("version", 0, kMost),
-             gradients = state.integer_in("gradients", 0, kMost),
-             taken_back = state.integer_in("taken_back", 0, kMost),
-             refused = state.integer_in("refused", 0, kMost),
-             finished = state.integer_in("finished", 0, 1);
-  for (const auto* field : {&version, &gradients, &taken_back, &refused, &finished})
-    if (!*field) return field->error();
-  const auto own = load_rows(state, "own", 2, clients_),
-             left = load_rows(state, "left", 1, clients_);
-  for (const auto* field : {&own, &left})
-    if (!*field) return field->error();
-  const auto offered =
-      takes_offers() ? std::optional<std::int64_t>(model_.x.numel()) : std::nullopt;
-  if (auto loaded = queue_.load(state.under("queue"), offered, clients_); !loaded) return loaded;
-  if (auto loaded = open_.load(state.under("sections"), clients_); !loaded) return loaded;
-  version_ = *version;
-  gradients_ = *gradients;
-  taken_back_ = *taken_back;
-  refused_ = *refused;
-  finished_ = *finished != 0;
+  a.whole("version", version_, 0, kMost);
+  a.whole("gradients", gradients_, 0, kMost);
+  a.whole("taken_back", taken_back_, 0, kMost);
+  a.whole("refused", refused_, 0, kMost);
+  a.flag("finished", finished_);
+  a.nested("rule", [this](Archive& inner) { rule_->fields(inner, model_.x.numel()); });
+  a.part("queue", queue_,
+         takes_offers() ? std::optional<std::int64_t>(model_.x.numel()) : std::nullopt, clients_);
+  a.part("sections", open_, clients_);
+  std::vector<std::int64_t> own, left(left_.begin(), left_.end());
+  for (const auto& [client, version] : own_commit_) own.insert(own.end(), {client, version});
+  client_rows(a, "own", own, 2, clients_);
+  client_rows(a, "left", left, 1, clients_);
+  if (!a.loads() || !a.ok()) return;
   own_commit_.clear();
-  for (std::size_t i = 0; i < own->size(); i += 2)
-    own_commit_[static_cast<Rank>((*own)[i])] = (*own)[i + 1];
+  for (std::size_t i = 0; i < own.size(); i += 2)
+    own_commit_[static_cast<Rank>(own[i])] = own[i + 1];
   left_.clear();
-  for (const std::int64_t client : *left) left_.insert(static_cast<Rank>(client));
-  return {};
+  for (const std::int64_t client : left) left_.insert(static_cast<Rank>(client));
 }
 
 }  // namespace grapevine

@@ -7,11 +7,9 @@
 //
 //   client asks (gem):  enqueue;  its turn: grant theta;  its commit u: theta <- theta + u; ++v
 //
-//   client offers:      enqueue;  its turn: apply the rule; ++v; return the rule's value:
-//     downpour, agn      theta <- theta + u                 gives theta
-//     adaptive           theta <- theta + u / (tau + 1)     gives theta
-//     easgd              e = alpha (x - theta);  theta <- theta + e    gives e
-//     easgd synchronous  waits for all clients that take part; every e against the same theta
+//   client offers:      enqueue;  its turn: theta <- theta + the rule's change (rule_*.cpp); ++v;
+//                       answer theta, or the change
+//     synchronous       waits for all clients that take part; every change against the same theta
 //
 // Fairness: service order = arrival order. A client has one request at a time, so a waiting one is
 //   passed by each other at most once: n - 1 times. Strict sections (the default): the next
@@ -44,20 +42,17 @@ namespace grapevine {
 
 class Server final : public Role {
  public:
-  // `clients`: ranks, ascending; they and the other servers follow each other. `model` outlives
-  // this; its x is cut to the slice of server `index`.
-  Server(std::shared_ptr<const SharedParts> parts, Rank rank, std::vector<Rank> clients,
-         std::int32_t index, ModelState& model);
+  // context.clients: they and the other servers follow each other. context.model outlives this; its
+  // x is cut to the slice of server context.index.
+  explicit Server(ServerContext context);
 
   void on_start(Env& env) override;
   void on_gradient(Env& env, Gradient gradient) override;
   void on_message(Env& env, Envelope envelope) override;
   void on_timer(Env& env, TimerId id) override;
   void on_peer_down(Env& env, Rank peer) override;
-  void on_peer_up(Env& env, Rank peer) override;
   FrozenTensor debiased() const override { return model_.x; }
-  StateDict save() const override;
-  Expected<void> load(const StateDict& state) override;
+  void fields(Archive& a) override;
   StateDict measures() const override;
 
  private:
@@ -77,7 +72,6 @@ class Server final : public Role {
   void serve_offer(Env& env, const Request& request);
   void close_round(Env& env);
   bool round_is_complete() const;
-  FrozenTensor elastic(const Request& request) const;
   void apply(Env& env, Rank client, const Stamp& stamp, const FrozenTensor& update, double a);
   void committed(Env& env, const Request& request, FrozenTensor value);
   void advance_clock(std::int64_t gradients);
@@ -85,7 +79,7 @@ class Server final : public Role {
   void finish_if_all_left(Env& env);
   std::int64_t staleness(Rank client, const Stamp& stamp) const;
   std::int32_t number_of(Rank client) const;
-  bool takes_offers() const;
+  bool takes_offers() const { return !settings_.rule->takes_turns; }
   Stamp stamp() const;
 
   // Constant after construction.
@@ -96,6 +90,7 @@ class Server final : public Role {
   const std::unique_ptr<const Compressor> compressor_;  // of commits
   ModelState& model_;
 
+  const std::unique_ptr<SliceRule> rule_;
   Version version_ = 0;
   ServiceQueue queue_;
   CriticalSections open_;               // at most one where they are strict

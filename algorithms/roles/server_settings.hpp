@@ -2,21 +2,23 @@
 #pragma once
 #include <cstdint>
 
-#include "algorithms/wiring/role_type.hpp"
+#include "algorithms/roles/server_rule.hpp"
 
 namespace grapevine {
 
-// What a client commits, and what the server makes of it (server_rules.hpp).
-enum class ServerRule { gem, downpour, adaptive, agn, easgd };
-
 struct ServerSettings final : RoleData {
-  ServerRule rule = ServerRule::gem;
+  const ServerRule* rule = nullptr;
   double kappa = 1;             // gem: how much of the proxy's energy theta may have
-  bool strict = true;           // gem: one client at a time between pull and commit
-  double section_timeout = 10;  // gem: seconds after which a grant is taken back
+  bool strict = true;           // rules that take turns: one client at a time between pull and commit
+  double section_timeout = 10;  // the same: seconds after which a grant is taken back
   double elasticity = 0.9;      // easgd: beta = workers * alpha
-  bool synchronous = false;     // easgd: all clients of a round move against the same centre
+  bool synchronous = false;     // all clients of a round move against the same centre
+  std::int64_t outer_every = 0;  // delayed-nesterov: N, commits of a momentum step; 0: the clients
 };
+
+inline const ServerSettings& server_settings(const SharedParts& parts) {
+  return data_as<ServerSettings>(parts.plan.settings);
+}
 
 const RoleType& server_role();
 

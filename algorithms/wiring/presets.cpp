@@ -15,7 +15,7 @@ struct Row {
   const char* keys;  // "KEY=VALUE …"; others are as in a new Wiring
 };
 
-constexpr std::array<Row, 21> kTable = {{
+constexpr std::array<Row, 23> kTable = {{
     {"ar", "All-reduce SGD",
      "Patarasuk & Yuan 2009 (ring all-reduce); synchronous data parallelism",
      "exchange=aggregate pack=gradient"},
@@ -70,6 +70,14 @@ constexpr std::array<Row, 21> kTable = {{
      "SparseLoCo: Sarfi, Thérien, Lidin, Belilovsky 2025",
      "exchange=aggregate pack=difference local_steps=30 compress=top-k density=0.015625 "
      "residual_decay=0.95"},
+    {"noloco", "Differences between pairs of ranks",
+     "NoLoCo: Kolehmainen, Blagoev, Donaghy, Ersoy, Nies 2025, equations 1 to 3",
+     "exchange=gossip pack=difference averaging=symmetric topology=random-regular peers=1 "
+     "local_steps=50 outer=momentum outer_lr=0.7 outer_momentum=0.5"},
+    {"decoupled-diloco", "Differences of a quorum of ranks",
+     "Decoupled DiLoCo: Douillard et al. 2026, Algorithms 1 and 2",
+     "exchange=partial pack=difference activation=quorum grace=0.1 scale=samples local_steps=24 "
+     "outer=nesterov"},
 }};
 
 Preset make_preset(const Row& row) {

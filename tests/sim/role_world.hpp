@@ -294,8 +294,7 @@ class RoleWorld {
     if (change_) change_(envelope);
     if (spy_) spy_(envelope, true);
     Seat& seat = at(pair.second);
-    if (const auto* share = std::get_if<Share>(&envelope.payload))
-      seat.arrived[{share->round, envelope.from}] = *share;
+    if (const auto* share = share_of(envelope)) seat.arrived[{share->round, envelope.from}] = *share;
     const std::size_t seen = seat.log.size();
     seat.role->on_message(seat, std::move(envelope));
     note_folds(seat, seen);
@@ -345,8 +344,14 @@ class RoleWorld {
     }
   }
 
+  // Of a model; weights that travel beside compressed differences are none.
+  static const Share* share_of(const Envelope& envelope) {
+    const auto* share = std::get_if<Share>(&envelope.payload);
+    return share != nullptr && share->x.numel() > 0 ? share : nullptr;
+  }
+
   void lose(const Envelope& envelope) {
-    if (const auto* share = std::get_if<Share>(&envelope.payload)) lose(share->w, share->x);
+    if (const auto* share = share_of(envelope)) lose(share->w, share->x);
   }
   void lose(double w, const FrozenTensor& x) {
     lost_w_ += w;
@@ -358,7 +363,7 @@ class RoleWorld {
   void each_share(F&& f) const {
     for (const auto& [pair, queue] : wires_)
       for (const Envelope& envelope : queue)
-        if (const auto* share = std::get_if<Share>(&envelope.payload)) f(*share);
+        if (const auto* share = share_of(envelope)) f(*share);
     for (const Seat& seat : ranks_)
       if (seat.up)
         for (const auto& [key, share] : seat.arrived) f(share);

@@ -91,7 +91,7 @@ TEST(DamagedState, OfReductionsIsRefused) {
                                                    {"sparse_reduce", reduce}}),
                                      {10, 1e9}, *LrSchedule::make({}), optimizer, 5);
       Rng rng(3);
-      const auto reduction = make_reduction(reduction_settings(*parts), rank, 5, kD);
+      const auto reduction = make_reduction(reduction_settings(*parts), all_ranks(5), rank, kD);
       reduction->start(0, 0, at::randn({kD}), rng);
       SparseVector list;
       list.add(3, 1.5F);
@@ -102,7 +102,7 @@ TEST(DamagedState, OfReductionsIsRefused) {
       reduction->on_message(from, PackedChunk{1, 0, from, to_packed(list)});
       const StateDict state = reduction->save();
       const auto load = [&](const StateDict& damaged_state) {
-        return make_reduction(reduction_settings(*parts), rank, 5, kD)->load(damaged_state, 0, 0);
+        return make_reduction(reduction_settings(*parts), all_ranks(5), rank, kD)->load(damaged_state, 0, 0);
       };
       ASSERT_TRUE(load(state).ok());
       // Missing entries and those of another type, but for the residuals of a rank that never
@@ -116,7 +116,7 @@ TEST(DamagedState, ListsThatCannotBeAreRefused) {
   const auto parts = *make_parts(sim::plan_of({{"compress", "top-k"}, {"density", "0.2"}}),
                                  {10, 1e9}, *LrSchedule::make({}), {}, 2);
   Rng rng(3);
-  const auto reduction = make_reduction(reduction_settings(*parts), 0, 2, 40);
+  const auto reduction = make_reduction(reduction_settings(*parts), {0, 1}, 0, 40);
   SparseVector list;
   list.add(3, 1.5F);
   list.add(7, -2);
@@ -125,7 +125,7 @@ TEST(DamagedState, ListsThatCannotBeAreRefused) {
   const auto with_indices = [&](const std::vector<std::int64_t>& indices) {
     StateDict state = reduction->save();
     state.put("inbox.0.indices", at::tensor(indices, at::kInt));
-    return make_reduction(reduction_settings(*parts), 0, 2, 40)->load(state, 0, 0);
+    return make_reduction(reduction_settings(*parts), {0, 1}, 0, 40)->load(state, 0, 0);
   };
   EXPECT_TRUE(with_indices({3, 39}).ok());
   for (const std::vector<std::int64_t>& bad :
@@ -232,7 +232,7 @@ TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
       config.lr = 0.1;
       config.optimizer.momentum =
           sim::is_role(config.plan, "server") &&
-                  data_as<ServerSettings>(config.plan.settings).rule == ServerRule::downpour
+                  !data_as<ServerSettings>(config.plan.settings).rule->uses_momentum
               ? 0
               : 0.9;
       RoleWorld world(config, [](Rank rank, Step, const at::Tensor& z) { return z - rank; });

@@ -156,10 +156,10 @@ TEST(LocalSteps, RefusesPartsThatDoNotFit) {
   };
   says({{"local_steps", "4"}}, "choose pack = 'model'");
   says({{"exchange", "partial"}, {"local_steps", "4"}},
-       "belongs to aggregate, gossip, bilateral, group and server");
+       "choose pack = 'difference'");
   says({{"pack", "model"}, {"outer", "nesterov"}}, "choose pack = 'difference'");
   says({{"pack", "difference"}, {"outer_lr", "0.5"}}, "choose outer = 'nesterov'");
-  says({{"exchange", "gossip"}, {"pack", "difference"}}, "gossip mixes models");
+  says({{"exchange", "gossip"}, {"pack", "gradient"}}, "gossip mixes models");
 }
 
 }  // namespace local_steps_test

@@ -190,7 +190,7 @@ std::int64_t count(const RoleWorld& world, Rank rank, EventKind kind) {
 }
 
 void expect_ledger(const RoleWorld& world, Rank client) {
-  const auto again = world.saved(client).list("again");
+  const auto again = world.saved(client).list("resend");
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(count(world, client, EventKind::committed) + static_cast<std::int64_t>(again->size()),
             kSteps)

@@ -479,7 +479,7 @@ TEST(Server, RefusesPartsThatDoNotFit) {
   };
   says({{"exchange", "gossip"}, {"servers", "2"}}, "it belongs to server");
   says({{"exchange", "server"}, {"local_steps", "2"}},
-       "belongs to downpour, adaptive, agn and easgd");
+       "belongs to downpour, adaptive, agn, easgd and delayed-nesterov");
   says({{"exchange", "server"}, {"rule", "agn"}, {"kappa", "2"}}, "choose rule = 'gem'");
   says({{"exchange", "server"}, {"rule", "gem"}, {"synchronous", "true"}}, "belongs to easgd");
   says({{"exchange", "server"}, {"kappa", "-1"}}, "expected a number, at least 0");

@@ -50,9 +50,11 @@ const std::map<std::string, std::vector<std::string>>& values() {
       {"staleness", {"1", "3"}},
       {"activation", {"solo", "quorum"}},
       {"quorum", {"2", "4"}},
-      {"scale", {"ranks", "active"}},
+      {"grace", {"0.1", "2"}},
+      {"scale", {"samples", "active"}},
       {"group_size", {"2", "3"}},
-      {"rule", {"downpour", "easgd"}},
+      {"rule", {"downpour", "delayed-nesterov"}},
+      {"outer_every", {"4", "8"}},
       {"servers", {"2", "3"}},
       {"kappa", {"0.5", "2"}},
       {"section", {"strict", "relaxed"}},
@@ -82,7 +84,9 @@ Keys needs(const std::string& key) {
       {"consensus_step", {{"compress", "top-k"}}},
       {"clip_at", {{"clip", "20"}}},
       {"quorum", {{"activation", "quorum"}}},
+      {"grace", {{"activation", "quorum"}}},
       {"elasticity", {{"rule", "easgd"}}},
+      {"outer_every", {{"rule", "delayed-nesterov"}}},
       {"synchronous", {{"rule", "easgd"}}}};
   const auto found = all.find(key);
   Keys keys = found == all.end() ? Keys() : found->second;
@@ -145,8 +149,9 @@ TEST_P(WiringSweep, EveryPairOfKeysRunsOrIsRefusedWithAReason) {
     // The default keeps one entry of this small vector.
     if (all.count("compress") > 0 && all.at("compress") == "top-k") all.emplace("density", "0.5");
     // Momentum beside what compression delays does not settle in a run this short.
-    if (all.count("outer") > 0 && all.at("outer") == "nesterov")
-      all.emplace("outer_momentum", "0.5");
+    const bool nesterov = (all.count("outer") > 0 && all.at("outer") == "nesterov") ||
+                          (all.count("rule") > 0 && all.at("rule") == "delayed-nesterov");
+    if (nesterov) all.emplace("outer_momentum", "0.5");
     if (!done.insert(text_of(all)).second) return;
     SCOPED_TRACE(text_of(all));
     Wiring wiring;

@@ -1,0 +1,62 @@
+// Mixer: what the ranks of a gossip round send each other, and how it enters their models.
+//
+//   shares   each rank splits its numerator x and push-sum weight w among itself and its peers
+//   replicas each rank sends compressed differences to replicas of its model that its peers keep
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "algorithms/parts/buffer_pool.hpp"
+#include "algorithms/role.hpp"
+#include "algorithms/wiring/plan.hpp"
+
+namespace grapevine {
+
+// How the ranks of a round weigh what they mix.
+enum class MixingRule {
+  push_sum,   // evenly among the peers of a directed graph, with a weight that travels along
+  symmetric,  // the graph's symmetric weights, every edge used both ways: doubly stochastic
+  biased      // as push_sum, but the weight is ignored
+};
+
+// Not thread-safe: belongs to one role.
+class Mixer {
+ public:
+  // A round that this rank begins. `expects`: whether a peer takes part in it.
+  struct Round {
+    Env& env;
+    std::int64_t number;
+    Stamp stamp;
+    const std::function<bool(Rank)>& expects;
+  };
+
+  virtual ~Mixer() = default;
+  // Ranks whose message of a round this rank folds, ascending.
+  virtual std::vector<Rank> sources(std::int64_t round) const = 0;
+  // Called before the optimizer's step that the push of this round follows: the factor by which
+  // that step is to scale x and w in its own pass, so that push() need not; 1: none.
+  virtual double scale_in_step(const Round&) { return 1; }
+  // Sends this rank's part. `whole`: local steps use the whole model until fold() takes the part
+  // that was given from it; else it is taken at once.
+  virtual void push(const Round& round, bool whole) = 0;
+  // What has arrived up to `round` enters x and w, in an order that does not depend on arrival.
+  virtual void fold(Env& env, std::int64_t round) = 0;
+
+  // Keeps a message until it is folded and returns its round. A message of another kind, or a
+  // second one of a peer and round, is a broken invariant.
+  virtual std::int64_t take(Envelope envelope) = 0;
+  virtual bool has(std::int64_t round, Rank peer) const = 0;
+
+  virtual void fields(Archive& a) = 0;
+};
+
+// REQUIRES: parts->graph; `model` and `pool` outlive it.
+std::unique_ptr<Mixer> make_share_mixer(std::shared_ptr<const SharedParts> parts, MixingRule rule,
+                                        Rank rank, ModelState& model, BufferPool& pool);
+std::unique_ptr<Mixer> make_replica_mixer(std::shared_ptr<const SharedParts> parts,
+                                          MixingRule rule, Rank rank, ModelState& model,
+                                          BufferPool& pool);
+
+}  // namespace grapevine

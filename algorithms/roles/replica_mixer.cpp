@@ -1,0 +1,238 @@
+// Replicas: compressed differences to replicas that both ends of an edge keep (replicas.hpp).
+//
+// Papers: CHOCO-SGD: Koloskova, Stich, Jaggi: "Decentralized Stochastic Optimization and Gossip
+//   Algorithms with Compressed Communication", ICML 2019, Algorithm 2. On directed graphs with
+//   push-sum: Taheri, Mokhtari, Hassani, Pedarsani: "Quantized Decentralized Stochastic Learning
+//   over Directed Graphs", ICML 2020.
+// Symbols: y_ij the replica of x_i at its neighbour j, eta the consensus step (gamma in the paper).
+//
+//   symmetric:  x_i <- x_i + eta sum_j W_k[i][j] (y_ji - y_ij)
+//   push-sum:   x_i <- x_i + eta (sum over sources j of W_k[i][j] y_ji
+//                                 - sum over destinations j of W_k[j][i] y_ij);  the same with w
+//
+// Conservation: what one end of an edge adds the other subtracts, bit for bit: a round changes the
+//   sum of all x, and of all w, by rounding alone.
+// Memory: a replica of each source, and one of this rank; where the graph changes from round to
+//   round, one of this rank for each destination.
+// Deviations: the paper's graph is the same in every round, and one replica y_i serves all
+//   neighbours; here each edge may have its own, so that any sequence of graphs works. A peer that
+//   is down is left out of the sums: its model is lost with it.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "algorithms/collectives/packed_collective.hpp"
+#include "algorithms/compressors/replicas.hpp"
+#include "algorithms/kernels/kernels.hpp"
+#include "algorithms/roles/mixer.hpp"
+#include "messages/check.hpp"
+
+namespace grapevine {
+namespace {
+
+class ReplicaMixer final : public Mixer {
+ public:
+  ReplicaMixer(std::shared_ptr<const SharedParts> parts, MixingRule rule, Rank rank,
+               ModelState& model, BufferPool& pool)
+      : parts_(std::move(parts)),
+        directed_(rule != MixingRule::symmetric),
+        rank_(rank),
+        one_replica_(parts_->plan.graph.peers.values().size() == 1 &&
+                     parts_->graph->period(0) == 1),
+        model_(model),
+        pool_(pool),
+        replicas_(parts_->plan.compression, model.x.numel()) {}
+
+  std::vector<Rank> sources(std::int64_t round) const override {
+    return directed_ ? parts_->graph->in(round, rank_) : parts_->graph->neighbors(round, rank_);
+  }
+
+  // A difference that a dead peer has sent still counts, at both ends of its edge.
+  void push(const Round& round, bool) override {
+    pushed_ = {round.number, model_.w, {}};
+    std::map<Rank, Packed> packed;  // by replica
+    for (const Shares::Link& link : links_of(round.number, rank_)) {
+      const bool lives = round.env.membership().is_alive(link.peer);
+      if (!lives && !(has(round.number, link.peer) && !directed_)) continue;
+      const Rank key = replica_of(link.peer);
+      auto [entry, fresh] = packed.try_emplace(key);
+      if (fresh)
+        entry->second =
+            replicas_.difference(model_.x.read(), key, model_.epoch, round.env.rng());
+      pushed_.to.push_back(link.peer);
+      if (!lives) continue;
+      if (directed_) round.env.send(link.peer, round.stamp, Share{round.number, model_.w, {}});
+      round.env.send(link.peer, round.stamp,
+                     PackedChunk{round.number, 0, rank_, entry->second});
+    }
+  }
+
+  void fold(Env& env, std::int64_t round) override {
+    if (pushed_.round < 0 || pushed_.round > round) return;
+    directed_ ? fold_directed(env) : fold_symmetric(env);
+    pushed_ = {};
+  }
+
+  std::int64_t take(Envelope envelope) override {
+    if (const auto* share = std::get_if<Share>(&envelope.payload)) {
+      GRAPEVINE_CHECK(directed_ && share->x.numel() == 0 && std::isfinite(share->w) && share->w > 0,
+                      "rank ", envelope.from, " sent compressed gossip a share of a model");
+      weights_[{share->round, envelope.from}] = share->w;
+      return -1;
+    }
+    auto* chunk = std::get_if<PackedChunk>(&envelope.payload);
+    GRAPEVINE_CHECK(chunk != nullptr && chunk->sender == envelope.from, "rank ", envelope.from,
+                    " sent compressed gossip a message that is not its own difference");
+    const Key key{chunk->operation, envelope.from};
+    GRAPEVINE_CHECK(!directed_ || weights_.count(key) > 0, "rank ", envelope.from,
+                    " sent a difference without the weight of its model");
+    const bool fresh = arrived_.try_emplace(key, Difference{envelope.stamp, chunk->data}).second;
+    GRAPEVINE_CHECK(fresh, "two differences of one round from rank ", envelope.from);
+    return key.first;
+  }
+
+  bool has(std::int64_t round, Rank peer) const override {
+    return arrived_.count({round, peer}) > 0;
+  }
+
+  void fields(Archive& a) override {
+    a.whole("pushed.round", pushed_.round, -1, std::numeric_limits<std::int64_t>::max() / 2);
+    a.number("pushed.w", pushed_.w);
+    a.list("pushed.to", pushed_.to, 0, std::numeric_limits<Rank>::max());
+    a.part("replicas", replicas_);
+    arrived_fields(a);
+  }
+
+ private:
+  using Key = std::pair<std::int64_t, Rank>;  // round and sender
+  struct Difference {
+    Stamp stamp;
+    Packed packed;
+  };
+  // The round whose differences were sent and not folded; round < 0: none.
+  struct Pushed {
+    std::int64_t round = -1;
+    double w = 1;
+    std::vector<Rank> to;
+  };
+
+  // Of all peers, so that both ends of an edge know the same weight.
+  std::vector<Shares::Link> links_of(std::int64_t round, Rank rank) const {
+    const auto all = [](Rank) { return true; };
+    return directed_ ? parts_->graph->even_shares(round, rank, all).links
+                     : parts_->graph->symmetric_shares(round, rank, all).links;
+  }
+  double step_along(double weight) const {
+    return exact_weight(parts_->plan.compression.consensus_step * weight);
+  }
+  Rank replica_of(Rank peer) const { return one_replica_ ? -1 : peer; }
+  bool pushed_to(Rank peer) const {
+    return std::find(pushed_.to.begin(), pushed_.to.end(), peer) != pushed_.to.end();
+  }
+
+  // The difference of the replicas is computed first: it has the bits of the other end's, with the
+  // opposite sign.
+  void fold_symmetric(Env& env) {
+    for (const Shares::Link& link : links_of(pushed_.round, rank_)) {
+      if (!pushed_to(link.peer) || !take_in(env, link.peer)) continue;
+      at::Tensor apart = pool_.take(model_.x.numel());
+      kernels::subtract_into(apart, replicas_.of_peer(link.peer),
+                             replicas_.own(replica_of(link.peer)));
+      move_by(std::move(apart), step_along(link.weight));
+    }
+  }
+
+  void fold_directed(Env& env) {
+    for (const Shares::Link& link : links_of(pushed_.round, rank_)) {
+      if (!pushed_to(link.peer)) continue;
+      move_by(replicas_.own(replica_of(link.peer)).clone(), -step_along(link.weight));
+      model_.w -= step_along(link.weight) * pushed_.w;
+    }
+    for (const Rank source : sources(pushed_.round)) {
+      const auto weight = weights_.extract({pushed_.round, source});
+      if (!take_in(env, source)) continue;
+      for (const Shares::Link& link : links_of(pushed_.round, source)) {
+        if (link.peer != rank_) continue;
+        move_by(replicas_.of_peer(source).clone(), step_along(link.weight));
+        model_.w += step_along(link.weight) * weight.mapped();
+      }
+    }
+  }
+
+  // Whether the peer's difference of the pushed round is there; its replica then has it.
+  bool take_in(Env& env, Rank peer) {
+    const auto arrived = arrived_.extract({pushed_.round, peer});
+    if (arrived.empty()) return false;
+    replicas_.take_in(peer, arrived.mapped().packed);
+    const Stamp& stamp = arrived.mapped().stamp;
+    const std::int64_t age = model_.step - 1 - stamp.step;
+    env.record({EventKind::applied, peer, stamp, model_.step, std::max<std::int64_t>(0, age),
+                replicas_.bytes(model_.epoch)});
+    return true;
+  }
+
+  // x <- x + factor * way.
+  void move_by(at::Tensor way, double factor) {
+    way.mul_(factor);
+    update_frozen(model_.x, pool_,
+                  [&way](at::Tensor& out, const at::Tensor& x) { kernels::fold_into(out, x, way); });
+    pool_.give(FrozenTensor::freeze(std::move(way)));
+  }
+
+  void arrived_fields(Archive& a) {
+    const PackedCheck check = [this](const Packed& packed) { return replicas_.check(packed); };
+    pairs_fields(a, "arrived", arrived_, [&check](Archive& inner, Difference& difference) {
+      inner.whole("step", difference.stamp.step);
+      inner.whole("version", difference.stamp.version);
+      packed_fields(inner, difference.packed, check);
+    });
+    pairs_fields(a, "weights", weights_, [](Archive& inner, double& w) { inner.number("w", w); });
+    for (auto& [key, difference] : arrived_) {
+      difference.stamp.origin = key.second;
+      a.require(!directed_ || weights_.count(key) > 0, "weights", "lacks that of a difference");
+    }
+  }
+
+  // A map by round and sender.
+  template <class Value, class Visit>
+  static void pairs_fields(Archive& a, const std::string& name, std::map<Key, Value>& values,
+                           Visit visit) {
+    std::vector<std::pair<Key, Value>> list(values.begin(), values.end());
+    a.items(name, list, [&visit](Archive& inner, std::pair<Key, Value>& entry) {
+      inner.whole("round", entry.first.first);
+      inner.whole("from", entry.first.second);
+      visit(inner, entry.second);
+    });
+    if (!a.loads() || !a.ok()) return;
+    values.clear();
+    for (auto& entry : list)
+      a.require(values.insert(std::move(entry)).second, name, "has one round and rank twice");
+  }
+
+  // Constant after construction.
+  const std::shared_ptr<const SharedParts> parts_;
+  const bool directed_;
+  const Rank rank_;
+  const bool one_replica_;  // all rounds have the same graph: one own replica for all peers
+  ModelState& model_;
+  BufferPool& pool_;
+
+  Replicas replicas_;
+  Pushed pushed_;
+  std::map<Key, Difference> arrived_;
+  std::map<Key, double> weights_;  // push-sum: w of the sender of each difference
+};
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_replica_mixer(std::shared_ptr<const SharedParts> parts, MixingRule rule,
+                                          Rank rank, ModelState& model, BufferPool& pool) {
+  return std::make_unique<ReplicaMixer>(std::move(parts), rule, rank, model, pool);
+}
+
+}  // namespace grapevine

@@ -1,0 +1,111 @@
+// Differences, with Nesterov's momentum over N of them: Liu et al.: "Asynchronous Local-SGD Training
+// for Language Modeling", 2024, Algorithm 3 with c = 0.
+// Symbols: D = s - x after H steps of the optimizer on x, nu outer rate, mu outer momentum, N the
+//   commits of a momentum step (the clients by default).
+//
+//   client:  H steps of the optimizer on x;  offer D;  x <- theta
+//   server:  theta <- theta - nu D / N;  every N-th:  u <- mu u + mean of the last N D;
+//            theta <- theta - nu mu u
+//
+// N commits computed at one theta are one step of DiLoCo. N = 1: Nesterov's momentum for each
+//   commit. Memory of a server: 2 d more.
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "algorithms/kernels/kernels.hpp"
+#include "algorithms/roles/server_settings.hpp"
+
+namespace grapevine {
+namespace {
+
+class DifferencesClient final : public ClientRule {
+ public:
+  explicit DifferencesClient(LocalUpdate& local) : local_(local) {}
+
+  void step(Env& env, ModelState& model, at::Tensor gradient, double epoch) override {
+    gradient = local_.step(model, std::move(gradient), epoch, pool_);
+    env.recycle(FrozenTensor::freeze(std::move(gradient)));
+  }
+
+  FrozenTensor offer(const ModelState& model, std::int64_t) override {
+    return FrozenTensor::freeze(local_.packed(model));
+  }
+
+  void take(Env&, ModelState& model, FrozenTensor theta) override {
+    model.x = std::move(theta);
+    local_.restart(model);
+  }
+
+  void fields(Archive&, std::int64_t, bool) override {}
+
+ private:
+  LocalUpdate& local_;
+  BufferPool pool_;
+};
+
+class DelayedNesterovSlice final : public SliceRule {
+ public:
+  explicit DelayedNesterovSlice(const ServerContext& server)
+      : rate_(server.parts->plan.local.outer_lr),
+        momentum_(server.parts->plan.local.outer_momentum),
+        every_(server_settings(*server.parts).outer_every > 0
+                   ? server_settings(*server.parts).outer_every
+                   : static_cast<std::int64_t>(server.clients.size())) {}
+
+  Change change(const FrozenTensor&, const FrozenTensor& offered, std::int64_t) override {
+    const double share = 1 / static_cast<double>(every_);
+    at::Tensor change = offered.read() * -(rate_ * share);
+    if (momentum_ == 0) return {FrozenTensor::freeze(std::move(change)), 1};
+    if (!sum_.defined()) sum_ = at::zeros_like(change);
+    kernels::fold(sum_, offered.read());
+    if (++count_ == every_) {
+      if (!velocity_.defined()) velocity_ = at::zeros_like(change);
+      velocity_.mul_(momentum_).add_(sum_, share);
+      change.add_(velocity_, -rate_ * momentum_);
+      sum_.zero_();
+      count_ = 0;
+    }
+    return {FrozenTensor::freeze(std::move(change)), 1};
+  }
+
+  void fields(Archive& a, std::int64_t k) override {
+    a.whole("count", count_, 0, every_ - 1);
+    a.vector("sum", sum_, k);
+    a.vector("velocity", velocity_, k);
+  }
+
+ private:
+  const double rate_, momentum_;
+  const std::int64_t every_;  // N
+  std::int64_t count_ = 0;    // commits since the last momentum step
+  at::Tensor sum_;            // [k]: of them; or undefined
+  at::Tensor velocity_;       // [k] u, or undefined
+};
+
+}  // namespace
+
+const ServerRule& delayed_nesterov_rule() {
+  static const ServerRule rule = [] {
+    ServerRule nesterov;
+    nesterov.name = "delayed-nesterov";
+    nesterov.pack = Pack::difference;
+    nesterov.has_optimizer = nesterov.uses_momentum = true;
+    nesterov.read = [](KeyReader& keys, Plan& plan, ServerSettings& server) {
+      plan.local.local_steps = read_local_steps(keys);
+      read_outer_rates(keys, plan.local, 0.7, 0.9);
+      server.outer_every = keys.whole(
+          "outer_every", 0, 1, "N: commits of a momentum step; the number of clients by default");
+    };
+    nesterov.client = [](const RoleContext&, LocalUpdate& local) -> std::unique_ptr<ClientRule> {
+      return std::make_unique<DifferencesClient>(local);
+    };
+    nesterov.slice = [](const ServerContext& server) -> std::unique_ptr<SliceRule> {
+      return std::make_unique<DelayedNesterovSlice>(server);
+    };
+    return nesterov;
+  }();
+  return rule;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,58 @@
+#include "algorithms/roles/training_role.hpp"
+
+#include <utility>
+
+#include "messages/check.hpp"
+
+namespace grapevine {
+
+TrainingRole::TrainingRole(RoleContext context, bool sums)
+    : parts_(std::move(context.parts)),
+      rank_(context.rank),
+      ranks_(context.ranks),
+      model_(context.model),
+      local_(parts_->plan.local, parts_->horizon, parts_->lr, sums ? ranks_ : 1,
+             std::move(context.optimizer)) {}
+
+void TrainingRole::compute(Env& env, FrozenTensor z) {
+  phase_ = Phase::computing;
+  env.compute(model_.step, std::move(z));
+}
+
+at::Tensor TrainingRole::take(Gradient gradient) {
+  GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
+  phase_ = Phase::ready;
+  return std::move(gradient.value).thaw();
+}
+
+void TrainingRole::local_step(Env& env, at::Tensor g, double epoch, double kept) {
+  g = local_.step(model_, std::move(g), epoch, pool_, kept);
+  env.recycle(FrozenTensor::freeze(std::move(g)));
+}
+
+void TrainingRole::count_step() {
+  ++model_.step;
+  if (plan().role->counts_own_steps) model_.epoch = epoch_now();
+}
+
+void TrainingRole::wait(Env& env, Rank peer) {
+  phase_ = Phase::waiting;
+  env.record({EventKind::wait_begin, peer, stamp(), model_.step, 0, 0});
+}
+
+void TrainingRole::stop_waiting(Env& env) {
+  env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
+  phase_ = Phase::ready;
+}
+
+void TrainingRole::finish(Env& env) {
+  phase_ = Phase::finished;
+  env.finished();
+}
+
+void TrainingRole::common_fields(Archive& a) {
+  a.one_of("phase", phase_, Phase::finished);
+  local_.fields(a, model_.x.numel(), model_.step > 0 || phase_ == Phase::waiting);
+}
+
+}  // namespace grapevine

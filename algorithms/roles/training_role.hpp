@@ -1,0 +1,68 @@
+// TrainingRole: the part of a role that all ranks with a worker have in common: the phase, the
+// local update, and the events of a step.
+#pragma once
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "algorithms/collectives/collective.hpp"
+#include "algorithms/parts/buffer_pool.hpp"
+#include "algorithms/parts/local_update.hpp"
+#include "algorithms/role.hpp"
+#include "algorithms/roles/messages_of.hpp"
+#include "algorithms/wiring/role_type.hpp"
+
+namespace grapevine {
+
+class TrainingRole : public Role {
+ public:
+  FrozenTensor debiased() const override { return model_.x; }
+
+ protected:
+  // Of this rank between handlers.
+  enum class Phase : std::int64_t { ready, computing, waiting, finished };
+
+  // `sums`: the gradients of all ranks are added up. context.model outlives this.
+  explicit TrainingRole(RoleContext context, bool sums = false);
+
+  // Asks for the gradient of model_.step at x, or at z.
+  void compute(Env& env) { compute(env, model_.x); }
+  void compute(Env& env, FrozenTensor z);
+  // The gradient that was asked for.
+  at::Tensor take(Gradient gradient);
+  // x <- (x - gamma u(g)) * kept, w <- w * kept; see LocalUpdate::step.
+  void local_step(Env& env, at::Tensor g, double epoch, double kept = 1);
+  // One gradient more of this rank is in its model.
+  void count_step();
+  void wait(Env& env, Rank peer = -1);
+  void stop_waiting(Env& env);
+  void finish(Env& env);
+
+  const Plan& plan() const { return parts_->plan; }
+  bool at_end() const { return model_.step >= parts_->horizon.steps; }
+  double epoch_now() const { return parts_->horizon.epoch_of(model_.step); }
+  // Of messages and events: this rank's step and version.
+  virtual Stamp stamp() const { return stamp_of(rank_, model_.step, model_.step); }
+  void send(Env& env, std::vector<OutgoingMessage> messages) {
+    send_all(env, stamp(), std::move(messages));
+  }
+  void common_fields(Archive& a);
+
+  // Constant after construction.
+  const std::shared_ptr<const SharedParts> parts_;
+  const Rank rank_;
+  const std::int32_t ranks_;  // that train
+  ModelState& model_;
+
+  LocalUpdate local_;
+  Phase phase_ = Phase::ready;
+  BufferPool pool_;
+};
+
+// RoleType::make of a role that is made from its context alone.
+template <class R>
+std::unique_ptr<Role> make_from_context(RoleContext context) {
+  return std::make_unique<R>(std::move(context));
+}
+
+}  // namespace grapevine
