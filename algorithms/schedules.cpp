@@ -170,6 +170,12 @@ Expected<CountSchedule> CountSchedule::parse(const std::string& text) {
   return schedule;
 }
 
+CountSchedule CountSchedule::constant(std::int64_t count) {
+  CountSchedule schedule;
+  schedule.entries_ = {{0.0, count}};
+  return schedule;
+}
+
 std::int64_t CountSchedule::at(double epoch) const {
   GRAPEVINE_CHECK(!entries_.empty() && epoch >= 0, "count asked for epoch ", epoch);
   std::int64_t count = entries_.front().second;

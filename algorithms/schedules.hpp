@@ -35,6 +35,7 @@ class LrSchedule {
   // Rate for an update at `epoch` (fractional, >= 0).
   double at(double epoch) const;
   double base() const { return base_; }
+  bool warms_up_at(double epoch) const { return epoch < warmup_epochs_; }
 
  private:
   LrSchedule() = default;
@@ -54,6 +55,7 @@ class LrSchedule {
 // from epoch 30 two). Epochs may be fractional.
 class CountSchedule {
  public:
+  static CountSchedule constant(std::int64_t count);
   // Errors (bad_input): not the grammar, a count out of range, epochs that do not ascend from 0.
   static Expected<CountSchedule> parse(const std::string& text);
   // REQUIRES: epoch >= 0; made by parse().

@@ -8,9 +8,18 @@
 #include "messages/random.hpp"
 
 namespace grapevine {
+namespace {
+
+Expected<std::optional<CountSchedule>> parse_quorum(const std::string& text) {
+  if (text.empty()) return std::optional<CountSchedule>();
+  auto schedule = CountSchedule::parse(text);
+  if (!schedule) return schedule.error();
+  return std::optional<CountSchedule>(std::move(*schedule));
+}
+
+}  // namespace
 
 ActivationSettings read_activation(KeyReader& keys, const std::string& fallback) {
-  constexpr std::int64_t kMostRanks = std::numeric_limits<Rank>::max();
   constexpr double kMostSeconds = 1e6;
   ActivationSettings settings;
   settings.policy = keys.choice<ActivationPolicy>(
@@ -21,16 +30,26 @@ ActivationSettings read_activation(KeyReader& keys, const std::string& fallback)
       "what begins a sum: the first rank that is ready, one drawn at random, or a quorum of ready "
       "ranks");
   keys.where("activation", "quorum", [&] {
-    settings.quorum = static_cast<std::int32_t>(keys.whole(
-        "quorum", 0, 1, "ranks that must be ready; more than half by default", kMostRanks));
+    settings.quorum = keys.parsed<std::optional<CountSchedule>>(
+        "quorum", "", "a whole number, at least 1, or EPOCH:N,…", &parse_quorum,
+        "ranks that must be ready, by epoch; more than half by default");
     settings.grace = keys.number("grace", 0, {0, kMostSeconds},
                                  "seconds that a quorum waits for the ranks that are not ready");
   });
   return settings;
 }
 
+Expected<void> check_quorum(const ActivationSettings& settings, std::int32_t ranks) {
+  if (!settings.quorum) return {};
+  for (const std::int64_t quorum : settings.quorum->values())
+    if (quorum > ranks)
+      return bad_input("wiring.quorum = " + std::to_string(quorum) + " of " +
+                       std::to_string(ranks) + " ranks: choose at most as many");
+  return {};
+}
+
 Trigger make_trigger(const ActivationSettings& settings, std::uint64_t seed, std::int64_t number,
-                     const std::vector<std::int32_t>& candidates, std::int32_t size) {
+                     double epoch, const std::vector<std::int32_t>& candidates, std::int32_t size) {
   Trigger trigger;
   const auto left = static_cast<std::int32_t>(candidates.size());
   switch (settings.policy) {
@@ -45,7 +64,9 @@ Trigger make_trigger(const ActivationSettings& settings, std::uint64_t seed, std
     case ActivationPolicy::quorum:
       trigger.kind = Trigger::Kind::quorum;
       trigger.position = static_cast<std::int32_t>(number % size);
-      trigger.count = std::min(settings.quorum > 0 ? settings.quorum : size / 2 + 1, left);
+      trigger.count = settings.quorum ? static_cast<std::int32_t>(settings.quorum->at(epoch))
+                                      : size / 2 + 1;
+      trigger.count = std::min(trigger.count, left);
       trigger.all = left;
       trigger.grace = settings.grace > 0;
       return trigger;

@@ -8,11 +8,13 @@
 // Messages per rank and operation: ceil(log2 P), of a header each; with a quorum one more.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "algorithms/collectives/collective.hpp"
 #include "algorithms/keys.hpp"
+#include "algorithms/schedules.hpp"
 
 namespace grapevine {
 
@@ -25,13 +27,16 @@ enum class ActivationPolicy {
 
 struct ActivationSettings {
   ActivationPolicy policy = ActivationPolicy::solo;
-  std::int32_t quorum = 0;  // 0: more than half
+  std::optional<CountSchedule> quorum;  // by epoch; none: more than half
   // Seconds that a quorum waits for the others (Decoupled DiLoCo: Douillard et al. 2026).
   double grace = 0;
 };
 
 // The keys `activation`, `quorum` and `grace`. `fallback`: a policy by its name.
 ActivationSettings read_activation(KeyReader& keys, const std::string& fallback);
+
+// Errors (bad_input): a quorum of more than `ranks`.
+Expected<void> check_quorum(const ActivationSettings& settings, std::int32_t ranks);
 
 // The condition that begins an operation. All ranks give the same one for the same operation.
 struct Trigger {
@@ -47,10 +52,10 @@ struct Trigger {
   bool grace = false;         // quorum: others may join once `count` ranks are ready
 };
 
-// Of operation `number` among `size` participants. `candidates`: the positions that will be ready,
+// Of operation `number` at `epoch`, among `size` participants. `candidates`: the positions that will be ready,
 // ascending; `seed`: the same on all ranks, for draws.
 Trigger make_trigger(const ActivationSettings& settings, std::uint64_t seed, std::int64_t number,
-                     const std::vector<std::int32_t>& candidates, std::int32_t size);
+                     double epoch, const std::vector<std::int32_t>& candidates, std::int32_t size);
 
 // One operation of one rank, without I/O. Not thread-safe.
 class Activation {

@@ -26,17 +26,32 @@ std::int32_t usual_size(std::int32_t ranks) {
 
 }  // namespace
 
-Expected<GroupSchedule> GroupSchedule::make(std::int32_t ranks, std::int32_t size,
-                                            std::uint64_t seed) {
+Expected<GroupSchedule> GroupSchedule::make(Grouping grouping, std::int32_t ranks,
+                                            std::int32_t size, std::uint64_t seed) {
   if (size > ranks)
     return bad_input("wiring.group_size = " + std::to_string(size) + " of " +
                      std::to_string(ranks) + " ranks: choose at most as many");
-  return GroupSchedule(ranks, size > 0 ? size : usual_size(ranks), seed);
+  return GroupSchedule(grouping, ranks, size > 0 ? size : usual_size(ranks), seed);
 }
 
 std::vector<Rank> GroupSchedule::members(Step step, Rank rank) const {
+  if (grouping_ == Grouping::grid) return line(step, rank);
   return is_power_of_two(ranks_) && is_power_of_two(size_) ? butterfly(step, rank)
                                                            : shuffled(step, rank);
+}
+
+// The ranks whose numbers to base S differ in one digit alone.
+std::vector<Rank> GroupSchedule::line(Step step, Rank rank) const {
+  if (size_ == 1) return {rank};
+  std::int64_t axes = 1;
+  for (std::int64_t cells = size_; cells < ranks_; cells *= size_) ++axes;
+  std::int64_t stride = 1;
+  for (std::int64_t axis = 0; axis < step % axes; ++axis) stride *= size_;
+  const std::int64_t first = rank - rank / stride % size_ * stride;
+  std::vector<Rank> members;
+  for (std::int64_t i = 0; i < size_ && first + i * stride < ranks_; ++i)
+    members.push_back(static_cast<Rank>(first + i * stride));
+  return members;
 }
 
 // The bits first, first + 1, … of a rank, cyclically, are free within its group.

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "algorithms/kernels/kernels.hpp"
+#include "messages/check.hpp"
 
 namespace grapevine {
 
@@ -26,8 +27,33 @@ Pack read_pack(KeyReader& keys, const std::vector<Pack>& packs, const std::strin
   return pack;
 }
 
-std::int64_t read_local_steps(KeyReader& keys) {
-  return keys.whole("local_steps", 1, 1, "H: steps of each rank from one exchange to the next");
+LocalSteps read_local_steps(KeyReader& keys) {
+  LocalSteps steps;
+  steps.by_epoch = keys.parsed<CountSchedule>(
+      "local_steps", "1", "a whole number, at least 1, or EPOCH:N,…", &CountSchedule::parse,
+      "H: steps of each rank from one exchange to the next, by epoch");
+  steps.alpha = keys.number("qsr", 0, {},
+                            "alpha of the quadratic synchronization rule: at least (alpha/lr)^2 "
+                            "local steps");
+  return steps;
+}
+
+namespace {
+
+Expected<LrSchedule> make_outer_rate(const LocalUpdateSettings& local, double epochs) {
+  LrConfig config;
+  config.lr = local.outer_lr;
+  config.spec = local.outer_schedule;
+  config.epochs = epochs > 0 ? epochs : 1;
+  return LrSchedule::make(config);
+}
+
+}  // namespace
+
+LrSchedule outer_rate(const LocalUpdateSettings& local, double epochs) {
+  auto rate = make_outer_rate(local, epochs);
+  GRAPEVINE_CHECK(rate.ok(), "the schedule was checked when it was read");
+  return std::move(*rate);
 }
 
 void read_outer(KeyReader& keys, LocalUpdateSettings& local) {
@@ -44,8 +70,20 @@ void read_outer(KeyReader& keys, LocalUpdateSettings& local) {
     });
 }
 
+void read_quasi_global(KeyReader& keys, LocalUpdateSettings& local) {
+  local.quasi_global = keys.number(
+      "quasi_global", 0, {0, 1},
+      "mu: momentum of what the mixed model does, the part of each step in its mean; 0: of own "
+      "gradients");
+}
+
 void read_outer_rates(KeyReader& keys, LocalUpdateSettings& local, double rate, double momentum) {
   local.outer_lr = keys.number("outer_lr", rate, {}, "the outer optimizer's rate");
+  local.outer_schedule = keys.text("outer_schedule", "constant",
+                                   "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]",
+                                   "of the outer optimizer's rate, by epoch");
+  if (auto rate = make_outer_rate(local, 1); !rate)
+    keys.fail(bad_input("wiring.outer_schedule: " + rate.error().message));
   // With 1 the sum of past steps would never fade.
   local.outer_momentum = keys.number("outer_momentum", momentum, {0, 1, false, true},
                                      "the outer optimizer's momentum");
@@ -77,24 +115,25 @@ std::unique_ptr<Optimizer> make_outer(const LocalUpdateSettings& settings) {
 
 }  // namespace
 
-LocalUpdate::LocalUpdate(const LocalUpdateSettings& settings, const Horizon& horizon,
+LocalUpdate::LocalUpdate(const LocalUpdateSettings& settings,
+                         const ExchangeSteps& exchanges,
                          const LrSchedule& lr, std::int32_t ranks,
-                         std::unique_ptr<Optimizer> optimizer)
+                         std::unique_ptr<Optimizer> optimizer, double momentum, bool nesterov)
     : settings_(settings),
-      horizon_(horizon),
+      exchanges_(exchanges),
       lr_(lr),
+      outer_lr_(outer_rate(settings, exchanges.epochs())),
       ranks_(ranks),
       optimizer_(std::move(optimizer)),
-      outer_(make_outer(settings)) {}
-
-bool LocalUpdate::exchange_due(Step steps) const {
-  return steps % settings_.local_steps == 0 || steps >= horizon_.steps;
-}
+      outer_(make_outer(settings)),
+      momentum_(momentum),
+      nesterov_(nesterov) {}
 
 at::Tensor LocalUpdate::step(ModelState& model, at::Tensor g, double epoch, BufferPool& pool,
                              double kept) {
   begin(model);
   clip_own(g);
+  if (settings_.quasi_global > 0) add_quasi_global(model, g);
   update(model, g, epoch, pool, kept);
   return g;
 }
@@ -141,23 +180,49 @@ at::Tensor LocalUpdate::take_mean(ModelState& model, at::Tensor mean, double epo
   if (gradient)
     optimizer_->step(x, mean, model.lr);
   else
-    outer_step(x, mean, lr_.at(epoch));
+    outer_step(x, mean, epoch);
   model.x = FrozenTensor::freeze(std::move(x));
   if (!gradient) anchor_ = model.x;
   return mean;
 }
 
-// a <- a - D, or the outer optimizer's step. `lr`: of the last local step. SlowMo divides by it;
-// where it is 0 there is nothing to divide by, and the step is the plain one.
-void LocalUpdate::outer_step(at::Tensor& x, at::Tensor& mean, double lr) {
+// a <- a - D, or the outer optimizer's step. `epoch`: of the last local step. SlowMo divides by its
+// rate; where that is 0 there is nothing to divide by, and the step is the plain one.
+void LocalUpdate::outer_step(at::Tensor& x, at::Tensor& mean, double epoch) {
+  const double lr = lr_.at(epoch), outer_lr = outer_lr_.at(epoch);
   const bool slowmo = settings_.outer == Outer::slowmo;
   if (!outer_ || (slowmo && lr == 0)) return kernels::subtract_into(x, x, mean);
   if (slowmo) mean.div_(lr);
-  outer_->step(x, mean, slowmo ? settings_.outer_lr * lr : settings_.outer_lr);
+  outer_->step(x, mean, slowmo ? outer_lr * lr : outer_lr);
 }
 
 void LocalUpdate::begin(const ModelState& model) {
   if (settings_.pack == Pack::difference && !anchor_.defined()) anchor_ = model.x;
+}
+
+namespace {
+
+FrozenTensor debiased_of(const ModelState& model) {
+  return model.w == 1 ? model.x : FrozenTensor::freeze(model.x.read() / model.w);
+}
+
+}  // namespace
+
+// g <- g + beta m, or, as Nesterov, g + beta (g + beta m).
+void LocalUpdate::add_quasi_global(const ModelState& model, at::Tensor& g) {
+  if (!before_.defined()) before_ = debiased_of(model);
+  if (!quasi_global_.defined()) return;
+  if (nesterov_) g.mul_(1 + momentum_);
+  g.add_(quasi_global_, nesterov_ ? momentum_ * momentum_ : momentum_);
+}
+
+void LocalUpdate::learn_from_mixed(const ModelState& model, std::int64_t steps) {
+  if (settings_.quasi_global == 0 || !before_.defined()) return;
+  const FrozenTensor before = std::exchange(before_, debiased_of(model));
+  if (model.lr == 0 || steps == 0) return;  // no step was taken that momentum could continue
+  const double mu = settings_.quasi_global, unit = model.lr * static_cast<double>(steps);
+  if (!quasi_global_.defined()) quasi_global_ = at::zeros_like(before.read());
+  quasi_global_.mul_(1 - mu).add_(before.read() - before_.read(), mu / unit);
 }
 
 void LocalUpdate::restart(const ModelState& model) {
@@ -172,7 +237,7 @@ void LocalUpdate::step_to_mixed(ModelState& model, double epoch, BufferPool& poo
   else
     at::sub_out(difference, anchor_.read(), model.x.read(), 1 / model.w);
   at::Tensor a = std::move(anchor_).thaw();
-  outer_step(a, difference, lr_.at(epoch));
+  outer_step(a, difference, epoch);
   anchor_ = FrozenTensor::freeze(std::move(a));
   pool.give(FrozenTensor::freeze(std::move(difference)));
   if (model.w == 1) {
@@ -193,6 +258,10 @@ void LocalUpdate::fields(Archive& a, std::int64_t d, bool begun) {
   if (settings_.pack == Pack::difference && begun) a.needs("anchor");
   a.vector("anchor", anchor_, d);
   if (outer_) a.part("outer", *outer_, d);
+  if (settings_.quasi_global > 0) {
+    a.vector("quasi_global.before", before_, d);
+    a.vector("quasi_global.m", quasi_global_, d);
+  }
   a.part("optimizer", *optimizer_, d);
 }
 

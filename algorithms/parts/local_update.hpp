@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "algorithms/archive.hpp"
-#include "algorithms/horizon.hpp"
+#include "algorithms/exchange_steps.hpp"
 #include "algorithms/keys.hpp"
 #include "algorithms/parts/buffer_pool.hpp"
 #include "algorithms/parts/optimizer.hpp"
@@ -43,18 +43,26 @@ enum class Outer {
 
 struct LocalUpdateSettings {
   Pack pack = Pack::gradient;
-  std::int64_t local_steps = 1;  // H: steps of each rank from one exchange to the next
+  LocalSteps steps;              // of each rank from one exchange to the next
   Outer outer = Outer::none;     // of differences
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
+  std::string outer_schedule = "constant";  // of outer_lr, as of the learning rate
+  // Quasi-global momentum (Lin et al. 2021): of what a rank's model does, exchanges included, not of
+  // its own gradients. The part of each new one in its mean, mu; 0: the optimizer's momentum.
+  double quasi_global = 0;
   ClipSettings clip;
 };
 
 // `packs`: what the role can exchange, the usual one first; `why`: completes "does not fit …".
 Pack read_pack(KeyReader& keys, const std::vector<Pack>& packs, const std::string& why);
-std::int64_t read_local_steps(KeyReader& keys);
+LocalSteps read_local_steps(KeyReader& keys);
 // The optimizer that steps along mean differences.
 void read_outer(KeyReader& keys, LocalUpdateSettings& local);
+// For roles that mix models.
+void read_quasi_global(KeyReader& keys, LocalUpdateSettings& local);
+// The rate of the outer optimizer over a run of that many epochs. REQUIRES: read from keys.
+LrSchedule outer_rate(const LocalUpdateSettings& local, double epochs);
 // Its rate and momentum, with their defaults.
 void read_outer_rates(KeyReader& keys, LocalUpdateSettings& local, double rate, double momentum);
 // `sums`: the role adds gradients up, so that their mean can be clipped.
@@ -75,12 +83,14 @@ ClipSettings read_clip(KeyReader& keys, bool sums);
 // keeps gamma constant between two exchanges; here it is that of the last local step.
 class LocalUpdate {
  public:
-  // `ranks`: whose gradients are added up. All references outlive this.
-  LocalUpdate(const LocalUpdateSettings& settings, const Horizon& horizon, const LrSchedule& lr,
-              std::int32_t ranks, std::unique_ptr<Optimizer> optimizer);
+  // `ranks`: whose gradients are added up. All references outlive this. `momentum`, `nesterov`: of
+  // the quasi-global momentum; `optimizer` has none then.
+  LocalUpdate(const LocalUpdateSettings& settings, const ExchangeSteps& exchanges, const LrSchedule& lr,
+              std::int32_t ranks, std::unique_ptr<Optimizer> optimizer, double momentum = 0,
+              bool nesterov = false);
 
-  // Whether an exchange follows `steps` steps: each H-th, and the last of the run.
-  bool exchange_due(Step steps) const;
+  // Whether an exchange follows `steps` steps.
+  bool exchange_due(Step steps) const { return exchanges_.due(steps); }
 
   // x <- (x - gamma u(g)) * kept, w <- w * kept, with g clipped, at `epoch` of training. Sets
   // model.lr, leaves model.step. Returns the memory of g.
@@ -95,6 +105,9 @@ class LocalUpdate {
   // x, after an exchange whose mean was `mean`, [d]: the same on ranks that had the same x or a.
   // Returns memory that is free now, or nothing.
   at::Tensor take_mean(ModelState& model, at::Tensor mean, double epoch);
+  // After an exchange that has mixed models, `steps` steps after the one before it:
+  // m <- (1 - mu) m + mu (x/w after that one - x/w) / (gamma steps), quasi-global momentum.
+  void learn_from_mixed(const ModelState& model, std::int64_t steps);
   // Where an exchange has mixed models, x/w is this rank's and D the way from the anchor to it:
   // a <- outer step along a - x/w;  x <- w a. Without an outer optimizer x stays.
   void step_to_mixed(ModelState& model, double epoch, BufferPool& pool);
@@ -111,16 +124,22 @@ class LocalUpdate {
   void fields(Archive& a, std::int64_t d, bool begun);
 
  private:
-  void outer_step(at::Tensor& x, at::Tensor& mean, double lr);
+  void outer_step(at::Tensor& x, at::Tensor& mean, double epoch);
+  void add_quasi_global(const ModelState& model, at::Tensor& g);
   void update(ModelState& model, at::Tensor& g, double epoch, BufferPool& pool, double kept);
 
   const LocalUpdateSettings& settings_;
-  const Horizon& horizon_;
+  const ExchangeSteps& exchanges_;
   const LrSchedule& lr_;
+  const LrSchedule outer_lr_;
   const std::int32_t ranks_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Optimizer> outer_;  // null: the plain difference
   FrozenTensor anchor_;               // differences; undefined before the first step
+  const double momentum_;             // of the quasi-global one
+  const bool nesterov_;
+  FrozenTensor before_;               // x/w after the last exchange
+  at::Tensor quasi_global_;           // m: [d], in units of gradients; undefined at first
 };
 
 }  // namespace grapevine

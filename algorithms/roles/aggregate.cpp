@@ -15,10 +15,8 @@ void read_aggregate(KeyReader& keys, Plan& plan) {
   auto settings = std::make_shared<AggregateSettings>();
   LocalUpdateSettings& local = plan.local;
   local.pack = read_pack(keys, {Pack::gradient, Pack::model, Pack::difference}, "");
-  local.local_steps = read_local_steps(keys);
-  keys.only_where("local_steps", local.pack != Pack::gradient || local.local_steps == 1,
-                  "pack = 'gradient': gradients are summed at every step, choose pack = 'model' "
-                  "or 'difference'");
+  for (const char* pack : {"model", "difference"})
+    keys.where("pack", pack, [&] { local.steps = read_local_steps(keys); });
   keys.where("pack", "difference", [&] { read_outer(keys, local); });
   settings->overlap = keys.flag("overlap", false, "exchange while the worker computes");
   CompressionUse use;
@@ -42,6 +40,10 @@ const RoleType& aggregate_role() {
     role.summary = "all ranks take the mean of their gradients, models or differences";
     role.read = &read_aggregate;
     role.make = &make_from_context<Aggregate>;
+    // The last operation is used at once, and not at the exchange after it.
+    role.announces_end = [](const Plan& plan) {
+      return data_as<AggregateSettings>(plan.settings).overlap;
+    };
     return role;
   }();
   return type;

@@ -22,7 +22,7 @@ void read_bilateral(KeyReader& keys, Plan& plan) {
   plan.local.pack = read_pack(keys, {Pack::model, Pack::difference},
                               "exchange = 'bilateral': pairs average models");
   plan.graph = read_graph(keys);
-  plan.local.local_steps = read_local_steps(keys);
+  plan.local.steps = read_local_steps(keys);
   keys.where("pack", "difference", [&] { read_outer(keys, plan.local); });
   plan.local.clip = read_clip(keys, false);
   CompressionUse use;
@@ -94,7 +94,7 @@ void Bilateral::on_gradient(Env& env, Gradient gradient) {
   update_clock();
   env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
-  if (model_.step % plan().local.local_steps == 0) {
+  if (exchanges().on_schedule(model_.step)) {
     local_.step_to_mixed(model_, model_.epoch, pool_);
     if (is_active_ && asked_ < 0) start_exchange(env);
   }

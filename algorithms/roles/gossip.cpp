@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
@@ -23,6 +24,14 @@ void check_gossip(KeyReader& keys, const GossipSettings& gossip, const Plan& pla
   keys.only_where("averaging", gossip.averaging != MixingRule::biased || gossip.staleness == 0,
                   "staleness > 0: a rank that skipped a round has not halved its model for it, and "
                   "without a weight no receiver can tell, choose averaging = 'push-sum'");
+  const bool every_step = plan.local.steps.by_epoch.values() == std::vector<std::int64_t>{1} &&
+                          plan.local.steps.alpha == 0;
+  keys.only_where("tracking", !gossip.tracking || (!gossip.exchanges_first() && every_step),
+                  "overlap, update = 'after' or local steps: an estimate is of the gradients at the "
+                  "models that it is mixed with, choose update = 'before' and local_steps = 1");
+  keys.only_where("tracking", !gossip.tracking || !plan.compression.enabled(),
+                  "compress = '" + plan.compression.name +
+                      "': replicas are of models alone, choose compress = 'none'");
   if (!plan.compression.enabled()) return;
   keys.only_where("averaging", gossip.averaging != MixingRule::biased,
                   "compress = '" + plan.compression.name +
@@ -52,7 +61,11 @@ void read_gossip(KeyReader& keys, Plan& plan) {
       keys.whole("staleness", 0, 0,
                  "tau: exchanges running in which an outstanding round may be skipped "
                  "before it is waited for");
-  plan.local.local_steps = read_local_steps(keys);
+  gossip->tracking =
+      keys.flag("tracking", false,
+                "steps follow an estimate of the mean gradient, which is mixed beside the model");
+  plan.local.steps = read_local_steps(keys);
+  read_quasi_global(keys, plan.local);
   keys.where("pack", "difference", [&] { read_outer(keys, plan.local); });
   plan.local.clip = read_clip(keys, false);
   CompressionUse use;
@@ -93,8 +106,11 @@ Gossip::Gossip(RoleContext context)
     : TrainingRole(std::move(context)),
       settings_(data_as<GossipSettings>(plan().settings)),
       mixer_((plan().compression.enabled() ? make_replica_mixer : make_share_mixer)(
-          parts_, settings_.averaging, rank_, model_, pool_)) {
+          parts_, settings_.averaging, rank_, settings_.tracking ? tracked_ : model_, pool_)) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "gossip needs a graph");
+  if (!settings_.tracking) return;
+  tracker_.emplace();
+  tracked_.x = FrozenTensor::freeze(at::zeros({2 * model_.x.numel()}));
 }
 
 // ---- training ----
@@ -119,10 +135,12 @@ void Gossip::on_start(Env& env) {
 void Gossip::on_gradient(Env& env, Gradient gradient) {
   pool_.give(std::move(z_));
   gradient_ = take(std::move(gradient));
+  if (tracker_) gradient_ = tracker_->add(std::move(gradient_)).clone();
   if (settings_.update == Update::before_exchange) {
     const bool exchanges = !settings_.overlap && local_.exchange_due(model_.step + 1);
     const auto expected = [this](Rank peer) { return expects(peer, round_ + 1); };
-    apply(env, exchanges ? mixer_->scale_in_step({env, round_ + 1, stamp(), expected}) : 1);
+    const bool in_one_pass = exchanges && !tracker_;
+    apply(env, in_one_pass ? mixer_->scale_in_step({env, round_ + 1, stamp(), expected}) : 1);
     if (exchanges) push(env);
   }
   advance(env);
@@ -153,7 +171,7 @@ void Gossip::advance(Env& env) {
 
 // Whether local steps are taken while a round is outstanding.
 bool Gossip::hides_exchanges() const {
-  return plan().local.local_steps > 1 && settings_.exchanges_first();
+  return exchanges().longest() > 1 && settings_.exchanges_first();
 }
 
 // x <- (x - gamma u(z)) * kept.
@@ -170,17 +188,40 @@ void Gossip::push(Env& env) {
   outstanding_ = true;
   skips_ = 0;
   const auto expected = [this](Rank peer) { return expects(peer, round_); };
+  join_tracked();
   mixer_->push({env, round_, stamp(), expected}, hides_exchanges());
+  split_tracked();
   await_round(env);
 }
 
 void Gossip::fold(Env& env, std::int64_t round) {
+  join_tracked();
   mixer_->fold(env, round);
+  split_tracked();
   outstanding_ = false;
   if (!settings_.exchanges_first() && round == round_) outer_step();
 }
 
+// x and y lie in one vector while they are mixed.
+void Gossip::join_tracked() {
+  if (!tracker_ || !tracker_->estimate().defined()) return;
+  tracked_ = model_;
+  tracked_.x = FrozenTensor::freeze(at::cat({model_.x.read(), tracker_->estimate()}));
+}
+
+void Gossip::split_tracked() {
+  if (!tracker_ || !tracker_->estimate().defined()) return;
+  const std::int64_t d = model_.x.numel();
+  model_.x = FrozenTensor::copy_of(tracked_.x.read().narrow(0, 0, d));
+  model_.w = tracked_.w;
+  tracker_->take_mixed(tracked_.x.read().narrow(0, d, d).clone());
+}
+
+// What the exchange amounts to enters the quasi-global momentum, or is an outer step's direction.
 void Gossip::outer_step() {
+  const Step begin =
+      model_.step == 0 ? 0 : exchanges().begin_of(exchanges().index_of(model_.step - 1));
+  local_.learn_from_mixed(model_, model_.step - begin);
   local_.step_to_mixed(model_, parts_->horizon.epoch_of(model_.step - 1), pool_);
 }
 
@@ -267,6 +308,7 @@ void Gossip::fields(Archive& a) {
   a.require(!outstanding_ || round_ >= 0, "outstanding", "waits for a round before the first");
   a.whole("skips", skips_, 0, settings_.staleness);
   a.vector("gradient", gradient_, model_.x.numel());
+  if (tracker_) a.part("tracker", *tracker_, model_.x.numel());
   mixer_->fields(a);
   a.keyed("gone", "gone.", gone_,
           [](Archive& inner, std::int64_t& last_round) { inner.whole("last_round", last_round); });

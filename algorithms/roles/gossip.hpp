@@ -23,6 +23,8 @@
 //   differences SPARQ-SGD, Singh et al. 2020, without its trigger). They start from the whole
 //   (x, w). The given mass is subtracted when the round is folded, at the next exchange:
 //   x <- x - given + sum of shares.  tau counts exchanges that were skipped.
+// With gradient tracking (gradient_tracker.hpp) u is taken of y, which a round mixes beside x: twice
+//   the bytes. With quasi-global momentum (Lin et al. 2021) u is of the way of the mixed model.
 // With pack = difference each rank takes an outer step along the way from its anchor to the mixed
 //   model, once for each exchange (LocalUpdate::step_to_mixed).
 //
@@ -42,8 +44,10 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
+#include "algorithms/parts/gradient_tracker.hpp"
 #include "algorithms/roles/mixer.hpp"
 #include "algorithms/roles/training_role.hpp"
 
@@ -57,6 +61,7 @@ struct GossipSettings final : RoleData {
   Update update = Update::before_exchange;
   bool overlap = false;        // exchange while the worker computes
   std::int64_t staleness = 0;  // tau: exchanges running that may be skipped, with overlap
+  bool tracking = false;       // steps follow an estimate of the mean gradient, mixed with x
 
   // Whether a round is given before the step whose gradient it meets.
   bool exchanges_first() const { return overlap || update == Update::after_exchange; }
@@ -84,6 +89,8 @@ class Gossip final : public TrainingRole {
   void leave(Env& env);
   void fold(Env& env, std::int64_t round);
   void outer_step();
+  void join_tracked();
+  void split_tracked();
   void resume_if_complete(Env& env);
 
   bool hides_exchanges() const;
@@ -92,6 +99,8 @@ class Gossip final : public TrainingRole {
   Stamp stamp() const override;
 
   const GossipSettings& settings_;  // constant after construction
+  std::optional<GradientTracker> tracker_;
+  ModelState tracked_;  // with a tracker, what is mixed: x and y, [2d]
   const std::unique_ptr<Mixer> mixer_;
 
   std::int64_t round_ = -1;   // newest round pushed

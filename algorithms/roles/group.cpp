@@ -22,7 +22,10 @@ void read_group(KeyReader& keys, Plan& plan) {
   group->group_size = static_cast<std::int32_t>(keys.whole(
       "group_size", 0, 1, "ranks that average, at most; about the root of all by default",
       std::numeric_limits<Rank>::max()));
-  plan.local.local_steps = read_local_steps(keys);
+  group->grouping = keys.choice<Grouping>(
+      "groups", "drawn", {{"drawn", Grouping::drawn}, {"grid", Grouping::grid}},
+      "groups of a butterfly or drawn anew at each exchange, or the lines of a grid, axis by axis");
+  plan.local.steps = read_local_steps(keys);
   keys.where("pack", "difference", [&] { read_outer(keys, plan.local); });
   plan.local.clip = read_clip(keys, false);
   CompressionUse use;
@@ -32,8 +35,8 @@ void read_group(KeyReader& keys, Plan& plan) {
 }
 
 Expected<void> prepare_group(SharedParts& parts, std::int32_t ranks) {
-  auto groups = GroupSchedule::make(ranks, data_as<GroupSettings>(parts.plan.settings).group_size,
-                                    parts.plan.seed);
+  const auto& settings = data_as<GroupSettings>(parts.plan.settings);
+  auto groups = GroupSchedule::make(settings.grouping, ranks, settings.group_size, parts.plan.seed);
   if (!groups) return groups.error();
   parts.prepared = std::make_shared<Groups>(std::move(*groups));
   return {};
@@ -108,7 +111,7 @@ void Group::contribute_if_begun(Env& env, std::int64_t exchange) {
   average.fresh = fresh;
   // The number of own gradients that the model lacks.
   const std::int64_t age =
-      last_step_of(exchange) - model_.step + (phase_ == Phase::waiting ? 0 : 1);
+      exchanges().end_of(exchange) - 1 - model_.step + (phase_ == Phase::waiting ? 0 : 1);
   env.record({EventKind::contributed, -1, stamp(), model_.step, fresh ? 0 : age, 0});
   if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, age, 0});
   at::Tensor copy = pool_.take(model_.x.numel());
@@ -137,17 +140,6 @@ void Group::step_done(Env& env, bool averaged) {
   begin_step(env);
 }
 
-// Of the step that this rank is at; at the end the number of all exchanges.
-std::int64_t Group::exchange_now() const {
-  const std::int64_t local_steps = plan().local.local_steps;
-  const bool over = model_.step >= parts_->horizon.steps;
-  return (over ? parts_->horizon.steps + local_steps - 1 : model_.step) / local_steps;
-}
-
-Step Group::last_step_of(std::int64_t exchange) const {
-  return std::min((exchange + 1) * plan().local.local_steps, parts_->horizon.steps) - 1;
-}
-
 // x <- s / S, or (s + x') / (S + 1).
 void Group::mix(Average& average) {
   at::Tensor sum = average.reduce.take_result().sum;
@@ -170,7 +162,9 @@ Group::Average& Group::average_of(std::int64_t exchange) {
   // A global average waits for all, so that nothing else need begin it.
   const Trigger trigger =
       global ? Trigger{}
-             : make_trigger(settings_.activation, plan().seed, exchange, all_ranks(size), size);
+             : make_trigger(settings_.activation, plan().seed, exchange,
+                            parts_->horizon.epoch_of(exchanges().begin_of(exchange)),
+                            all_ranks(size), size);
   auto reduction = std::shared_ptr<Reduction>(
       make_reduction(reduction_settings(*parts_), members, position, model_.x.numel()));
   PartialAllReduce reduce(members, position, exchange, trigger, std::move(reduction));

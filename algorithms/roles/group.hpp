@@ -17,7 +17,7 @@
 //   With pack = difference each rank then takes an outer step along the way from its anchor to the
 //   average (LocalUpdate::step_to_mixed).
 //
-// Groups: see GroupSchedule. No rank can be asked for a step beyond the next global average, so at
+// Groups: see GroupSchedule; lines of a grid are Moshpit's (Ryabinin et al. 2021). No rank can be asked for a step beyond the next global average, so at
 //   most tau results wait for a rank that is behind.
 // Bytes per rank and exchange: 2 (S-1)/S * 4 d, at a global average 2 (P-1)/P * 4 d, or the
 //   compressor's bytes for 4; headers; log2 S activations.
@@ -42,6 +42,7 @@ struct GroupSettings final : RoleData {
   ActivationSettings activation;
   std::int64_t staleness = 10;  // tau: exchanges from one global average to the next, >= 1
   std::int32_t group_size = 0;  // at most; 0: about sqrt(P)
+  Grouping grouping = Grouping::drawn;
 };
 
 struct Groups final : RoleData {
@@ -77,8 +78,8 @@ class Group final : public TrainingRole {
   void mix(Average& average);
 
   bool is_global(std::int64_t exchange) const { return (exchange + 1) % settings_.staleness == 0; }
-  std::int64_t exchange_now() const;
-  Step last_step_of(std::int64_t exchange) const;
+  // The one that this rank's next step leads to.
+  std::int64_t exchange_now() const { return exchanges().index_of(model_.step); }
   Average& average_of(std::int64_t exchange);
 
   // Constant after construction.

@@ -50,8 +50,8 @@ std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts,
 std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                      std::int32_t ranks, ModelState& model) {
   OptimizerConfig config = parts->optimizer;
-  if (parts->plan.compression.momentum_correction) {
-    config.momentum = 0;  // it works before the compression
+  if (parts->plan.compression.momentum_correction || parts->plan.local.quasi_global > 0) {
+    config.momentum = 0;  // it works before the compression, or on the mixed model
     config.nesterov = false;
   }
   auto optimizer = make_optimizer(config);

@@ -23,7 +23,7 @@ void read_partial(KeyReader& keys, Plan& plan) {
   partial->staleness =
       keys.whole("staleness", partial->staleness, 0, "tau: rounds that a gradient may be old");
   keys.where("pack", "difference", [&] {
-    plan.local.local_steps = read_local_steps(keys);
+    plan.local.steps = read_local_steps(keys);
     read_outer(keys, plan.local);
     plan.local.clip = read_clip(keys, false);
   });
@@ -43,11 +43,7 @@ void read_partial(KeyReader& keys, Plan& plan) {
 }
 
 Expected<void> prepare_partial(SharedParts& parts, std::int32_t ranks) {
-  const std::int32_t quorum = data_as<PartialSettings>(parts.plan.settings).activation.quorum;
-  if (quorum > ranks)
-    return bad_input("wiring.quorum = " + std::to_string(quorum) + " of " + std::to_string(ranks) +
-                     " ranks: choose at most as many");
-  return {};
+  return check_quorum(data_as<PartialSettings>(parts.plan.settings).activation, ranks);
 }
 
 }  // namespace
@@ -74,9 +70,9 @@ Partial::Partial(RoleContext context)
       settings_(data_as<PartialSettings>(plan().settings)),
       everybody_(all_ranks(ranks_)),
       reduction_(make_reduction(reduction_settings(*parts_), everybody_, rank_, model_.x.numel())),
-      rounds_(settings_.activation, plan().seed, parts_->horizon.steps, plan().local.local_steps,
+      rounds_(settings_.activation, plan().seed, parts_->horizon.steps, exchanges().count(),
               ranks_),
-      reduce_(everybody_, rank_, 0, rounds_.trigger(), reduction_) {}
+      reduce_(everybody_, rank_, 0, rounds_.trigger(0), reduction_) {}
 
 // ---- training ----
 
@@ -108,7 +104,7 @@ void Partial::on_gradient(Env& env, Gradient gradient) {
     end_step(env);
     return compute_next(env);
   }
-  const bool late = exchanges_done() <= rounds_.regular_rounds_done() && !rounds_.draining();
+  const bool late = exchanges().index_of(produced_) <= rounds_.regular_rounds_done() && !rounds_.draining();
   if (late) {
     end_step(env);
     if (packs_differences()) local_.return_to_anchor(model_);
@@ -153,7 +149,7 @@ at::Tensor Partial::difference() {
   at::Tensor way = pool_.take(model_.x.numel());
   kernels::subtract_into(way, start_.read(), model_.x.read());
   const auto taken = static_cast<double>(steps_.size());
-  const auto local_steps = static_cast<double>(plan().local.local_steps);
+  const auto local_steps = static_cast<double>(exchanges().longest());
   if (settings_.scale == PartialSettings::Scale::samples && taken < local_steps)
     kernels::scale(way, taken / local_steps);
   return way;
@@ -208,7 +204,7 @@ double Partial::divisor(const std::vector<std::int64_t>& tally) const {
   if (settings_.scale == PartialSettings::Scale::ranks) return ranks_;
   if (settings_.scale == PartialSettings::Scale::samples)
     return static_cast<double>(std::accumulate(tally.begin(), tally.end(), std::int64_t{0})) /
-           static_cast<double>(plan().local.local_steps);
+           static_cast<double>(exchanges().longest());
   return static_cast<double>(std::count_if(tally.begin(), tally.end(),
                                            [](std::int64_t gradients) { return gradients > 0; }));
 }
@@ -256,12 +252,8 @@ void Partial::next_round(Env& env) {
 }
 
 void Partial::start_round() {
-  reduce_ = PartialAllReduce(everybody_, rank_, rounds_.now(), rounds_.trigger(), reduction_);
-}
-
-// Of this rank: with a difference or gradient of all its steps.
-std::int64_t Partial::exchanges_done() const {
-  return (produced_ + plan().local.local_steps - 1) / plan().local.local_steps;
+  reduce_ = PartialAllReduce(everybody_, rank_, rounds_.now(), rounds_.trigger(model_.epoch),
+                             reduction_);
 }
 
 void Partial::end_step(Env& env) {

@@ -86,7 +86,6 @@ class Partial final : public TrainingRole {
   void next_round(Env& env);
 
   bool packs_differences() const { return plan().local.pack == Pack::difference; }
-  std::int64_t exchanges_done() const;
   void start_round();
   void hold(Rank from, std::int64_t round, Payload payload);
   void take_early(Env& env);

@@ -6,11 +6,11 @@
 namespace grapevine {
 
 PartialRounds::PartialRounds(const ActivationSettings& settings, std::uint64_t seed, Step steps,
-                             std::int64_t local_steps, std::int32_t ranks)
+                             std::int64_t exchanges, std::int32_t ranks)
     : settings_(&settings),
       seed_(seed),
       steps_(steps),
-      regular_rounds_in_all_((steps + local_steps - 1) / local_steps),
+      regular_rounds_in_all_(exchanges),
       consumed_(static_cast<std::size_t>(ranks), 0) {
   enter_phase();
 }
@@ -28,8 +28,8 @@ std::vector<std::int32_t> PartialRounds::unfinished() const {
   return left;
 }
 
-Trigger PartialRounds::trigger() const {
-  return make_trigger(*settings_, seed_, round_, unfinished(),
+Trigger PartialRounds::trigger(double epoch) const {
+  return make_trigger(*settings_, seed_, round_, epoch, unfinished(),
                       static_cast<std::int32_t>(consumed_.size()));
 }
 

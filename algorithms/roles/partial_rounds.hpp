@@ -1,6 +1,6 @@
 // PartialRounds: the rounds of the partial role and their triggers, the same on all ranks.
 //
-// One for each exchange of a rank, S / H of them, and, at the end, further ones until all gradients
+// One for each exchange of a rank and, at the end, further ones until all gradients
 // of all ranks are consumed. Every sum carries the number of gradients of each rank, so no rank asks another.
 // Not thread-safe.
 #pragma once
@@ -29,10 +29,9 @@ struct PartialSettings final : RoleData {
 
 class PartialRounds {
  public:
-  // `settings` outlives this. `seed`: the same on all ranks. `steps`: S, of each of the ranks;
-  // `local_steps`: H, between two exchanges.
+  // `settings` outlives this. `seed`: the same on all ranks. `steps` and `exchanges`: of each rank.
   PartialRounds(const ActivationSettings& settings, std::uint64_t seed, Step steps,
-                std::int64_t local_steps, std::int32_t ranks);
+                std::int64_t exchanges, std::int32_t ranks);
 
   std::int64_t now() const { return round_; }  // the present one
   std::int64_t regular_rounds_done() const { return regular_rounds_; }
@@ -42,9 +41,9 @@ class PartialRounds {
   std::int64_t consumed_by_all() const;
   bool all_consumed() const;
 
-  // Of the present round. Majority: the initiator is drawn from the seed that all ranks share.
+  // Of the present round, which begins at `epoch`. Majority: the initiator is drawn from the seed that all ranks share.
   // Draws and quorums are among the ranks that still have gradients to contribute.
-  Trigger trigger() const;
+  Trigger trigger(double epoch) const;
 
   // The present round's sum is in the model, with so many gradients of each rank.
   void consume(const std::vector<std::int64_t>& tally);

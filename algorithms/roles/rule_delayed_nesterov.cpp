@@ -47,22 +47,23 @@ class DifferencesClient final : public ClientRule {
 class DelayedNesterovSlice final : public SliceRule {
  public:
   explicit DelayedNesterovSlice(const ServerContext& server)
-      : rate_(server.parts->plan.local.outer_lr),
+      : model_(server.model),
+        rate_(outer_rate(server.parts->plan.local, server.parts->exchanges.epochs())),
         momentum_(server.parts->plan.local.outer_momentum),
         every_(server_settings(*server.parts).outer_every > 0
                    ? server_settings(*server.parts).outer_every
                    : static_cast<std::int64_t>(server.clients.size())) {}
 
   Change change(const FrozenTensor&, const FrozenTensor& offered, std::int64_t) override {
-    const double share = 1 / static_cast<double>(every_);
-    at::Tensor change = offered.read() * -(rate_ * share);
+    const double share = 1 / static_cast<double>(every_), rate = rate_.at(model_.epoch);
+    at::Tensor change = offered.read() * -(rate * share);
     if (momentum_ == 0) return {FrozenTensor::freeze(std::move(change)), 1};
     if (!sum_.defined()) sum_ = at::zeros_like(change);
     kernels::fold(sum_, offered.read());
     if (++count_ == every_) {
       if (!velocity_.defined()) velocity_ = at::zeros_like(change);
       velocity_.mul_(momentum_).add_(sum_, share);
-      change.add_(velocity_, -rate_ * momentum_);
+      change.add_(velocity_, -rate * momentum_);
       sum_.zero_();
       count_ = 0;
     }
@@ -76,7 +77,9 @@ class DelayedNesterovSlice final : public SliceRule {
   }
 
  private:
-  const double rate_, momentum_;
+  const ModelState& model_;  // for its clock
+  const LrSchedule rate_;
+  const double momentum_;
   const std::int64_t every_;  // N
   std::int64_t count_ = 0;    // commits since the last momentum step
   at::Tensor sum_;            // [k]: of them; or undefined
@@ -92,7 +95,7 @@ const ServerRule& delayed_nesterov_rule() {
     nesterov.pack = Pack::difference;
     nesterov.has_optimizer = nesterov.uses_momentum = true;
     nesterov.read = [](KeyReader& keys, Plan& plan, ServerSettings& server) {
-      plan.local.local_steps = read_local_steps(keys);
+      plan.local.steps = read_local_steps(keys);
       read_outer_rates(keys, plan.local, 0.7, 0.9);
       server.outer_every = keys.whole(
           "outer_every", 0, 1, "N: commits of a momentum step; the number of clients by default");

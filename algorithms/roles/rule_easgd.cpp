@@ -65,7 +65,7 @@ const ServerRule& easgd_rule() {
     easgd.pack = Pack::model;
     easgd.has_optimizer = easgd.uses_momentum = true;
     easgd.read = [](KeyReader& keys, Plan& plan, ServerSettings& server) {
-      plan.local.local_steps = read_local_steps(keys);
+      plan.local.steps = read_local_steps(keys);
       server.elasticity =
           keys.number("elasticity", server.elasticity, {}, "beta, workers times alpha");
       server.synchronous =

@@ -25,7 +25,7 @@ class StepsClient final : public ClientRule {
     const double weight_decay = parts_->optimizer.weight_decay;
     if (weight_decay != 0) gradient.add_(model.x.read(), weight_decay);
     kernels::scale(gradient, -model.lr);
-    if (parts_->plan.local.local_steps > 1) {
+    if (parts_->exchanges.longest() > 1) {
       at::Tensor x = std::move(model.x).thaw();
       kernels::fold(x, gradient);
       model.x = FrozenTensor::freeze(std::move(x));
@@ -64,7 +64,7 @@ ServerRule steps_rule(const std::string& name, bool divides) {
   ServerRule rule;
   rule.name = name;
   rule.read = [](KeyReader& keys, Plan& plan, ServerSettings&) {
-    plan.local.local_steps = read_local_steps(keys);
+    plan.local.steps = read_local_steps(keys);
   };
   rule.client = [divides](const RoleContext& client, LocalUpdate&) -> std::unique_ptr<ClientRule> {
     return std::make_unique<StepsClient>(client, divides);

@@ -65,7 +65,7 @@ void Server::on_message(Env& env, Envelope envelope) {
 void Server::receive(Env& env, Rank client, const Stamp& stamp, Commit commit) {
   GRAPEVINE_CHECK(commit.update.numel() == model_.x.numel(), "rank ", client,
                   " sent an update of another size");
-  GRAPEVINE_CHECK(commit.gradients >= 1 && commit.gradients <= parts_->plan.local.local_steps,
+  GRAPEVINE_CHECK(commit.gradients >= 1 && commit.gradients <= parts_->exchanges.longest(),
                   "rank ", client, " sent an update of ", commit.gradients,
                   " gradients, more than local_steps allow");
   if (takes_offers())
@@ -82,7 +82,7 @@ void Server::receive_packed(Env& env, Rank client, const Stamp& stamp, const Pac
 }
 
 std::optional<Commit> Server::unpacked(const PackedChunk& chunk) const {
-  if (chunk.round < 1 || chunk.round > parts_->plan.local.local_steps) return std::nullopt;
+  if (chunk.round < 1 || chunk.round > parts_->exchanges.longest()) return std::nullopt;
   at::Tensor update = at::zeros({model_.x.numel()}, at::kFloat);
   if (!compressor_->fold(update, chunk.data, 1)) return std::nullopt;
   return Commit{chunk.operation, chunk.round, FrozenTensor::freeze(std::move(update))};

@@ -42,7 +42,7 @@ void ServerClient::on_gradient(Env& env, Gradient gradient) {
   if (!settings_.rule->has_optimizer) local_.clip_own(g);
   rule_->step(env, model_, std::move(g), epoch_now());
   ++held_;
-  if (held_ < plan().local.local_steps && model_.step + 1 < parts_->horizon.steps) {
+  if (!local_.exchange_due(model_.step + 1)) {
     step_done(env);
     return compute(env);
   }

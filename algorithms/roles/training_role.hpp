@@ -39,6 +39,7 @@ class TrainingRole : public Role {
   void finish(Env& env);
 
   const Plan& plan() const { return parts_->plan; }
+  const ExchangeSteps& exchanges() const { return parts_->exchanges; }
   bool at_end() const { return model_.step >= parts_->horizon.steps; }
   double epoch_now() const { return parts_->horizon.epoch_of(model_.step); }
   // Of messages and events: this rank's step and version.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "algorithms/compressors/settings.hpp"
+#include "algorithms/exchange_steps.hpp"
 #include "algorithms/graphs/gossip_graph.hpp"
 #include "algorithms/graphs/graph_settings.hpp"
 #include "algorithms/horizon.hpp"
@@ -57,6 +58,7 @@ struct SharedParts {
   Horizon horizon;
   LrSchedule lr;
   OptimizerConfig optimizer;
+  ExchangeSteps exchanges;  // of each rank
   // Of nodes where there is a hierarchy; null where the role has no topology.
   std::shared_ptr<const GossipGraph> graph;
   std::shared_ptr<const RoleData> prepared;  // by the role, for this number of ranks; may be null

@@ -15,7 +15,7 @@ struct Row {
   const char* keys;  // "KEY=VALUE …"; others are as in a new Wiring
 };
 
-constexpr std::array<Row, 23> kTable = {{
+constexpr std::array<Row, 25> kTable = {{
     {"ar", "All-reduce SGD",
      "Patarasuk & Yuan 2009 (ring all-reduce); synchronous data parallelism",
      "exchange=aggregate pack=gradient"},
@@ -74,6 +74,12 @@ constexpr std::array<Row, 23> kTable = {{
      "NoLoCo: Kolehmainen, Blagoev, Donaghy, Ersoy, Nies 2025, equations 1 to 3",
      "exchange=gossip pack=difference averaging=symmetric topology=random-regular peers=1 "
      "local_steps=50 outer=momentum outer_lr=0.7 outer_momentum=0.5"},
+    {"qg-dsgdm", "Gossip with quasi-global momentum",
+     "Lin, Karimireddy, Stich, Jaggi, ICML 2021, Algorithm 1",
+     "exchange=gossip pack=model averaging=symmetric topology=ring peers=2 quasi_global=0.1"},
+    {"gradient-tracking", "Gossip that tracks the mean gradient",
+     "Di Lorenzo & Scutari 2016; Nedic, Olshevsky, Shi 2017",
+     "exchange=gossip pack=model averaging=symmetric topology=ring peers=2 tracking=true"},
     {"decoupled-diloco", "Differences of a quorum of ranks",
      "Decoupled DiLoCo: Douillard et al. 2026, Algorithms 1 and 2",
      "exchange=partial pack=difference activation=quorum grace=0.1 scale=samples local_steps=24 "

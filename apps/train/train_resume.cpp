@@ -52,9 +52,9 @@ bool messages_in_flight(const Checkpoint& checkpoint) {
 // they do not. Where rounds may be skipped, or servers serve, ranks announce their end to each
 // other; the head of a node sends the last parameters; and an exchange follows the last step even
 // where local steps would require none.
-std::optional<Step> end_begins(const Plan& plan, Step end) {
-  const std::int64_t local_steps = plan.local.local_steps;
-  if (plan.role->exchanges_at_the_end && end % local_steps != 0) return end - 1;
+std::optional<Step> end_begins(const SharedParts& longer, Step end) {
+  const Plan& plan = longer.plan;
+  if (plan.role->exchanges_at_the_end && !longer.exchanges.on_schedule(end)) return end - 1;
   const bool tells = plan.role->announces_end(plan) || plan.hierarchy > 1;
   return tells ? std::optional<Step>(end) : std::nullopt;
 }
@@ -97,7 +97,7 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
     return bad_input(checkpoint.path + ": its steps are '" + saved->second +
                      "', which is no number: it is damaged, use an older one");
   if (counts_steps && steps < end && *most >= steps) return too_short;
-  const auto begins = end_begins(plan, end);
+  const auto begins = end_begins(*job.run.parts, end);
   if (!begins) return {};
   const auto at_end =
       std::count_if(behind.begin(), behind.end(), [&](Step step) { return step >= *begins; });

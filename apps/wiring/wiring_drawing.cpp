@@ -40,7 +40,7 @@ Expected<std::shared_ptr<const SharedParts>> parts_for_drawing(const Plan& plan,
     return bad_input("--ranks " + std::to_string(ranks) + ": a drawing has 1.." +
                      std::to_string(kMostDrawnRanks));
   Horizon horizon;
-  horizon.steps = 4 * plan.local.local_steps;
+  horizon.steps = 4 * plan.local.steps.by_epoch.at(0);
   horizon.steps_per_epoch = static_cast<double>(horizon.steps);
   OptimizerConfig optimizer;
   optimizer.momentum = plan.compression.momentum_correction ? 0.9 : 0;

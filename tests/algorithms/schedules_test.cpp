@@ -5,7 +5,11 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 #include <string>
+#include <vector>
+
+#include "algorithms/exchange_steps.hpp"
 
 namespace grapevine {
 namespace schedules_test {
@@ -191,6 +195,77 @@ TEST(CountSchedule, QuotesABadCount) {
     ASSERT_FALSE(schedule.ok());
     EXPECT_EQ(schedule.error().code, Errc::bad_input);
     EXPECT_THAT(schedule.error().message, HasSubstr("'" + std::string(text) + "'"));
+  }
+}
+
+// Gu et al. 2024, with alpha = 0.0175 and H_base = 4: ranges of one rate each.
+TEST(ExchangeSteps, FollowTheQuadraticRule) {
+  const Horizon horizon{4000, 1000};
+  LrConfig rate;
+  rate.lr = 0.008;
+  rate.spec = "step:0.5@1,2,3";
+  LocalSteps steps;
+  steps.by_epoch = CountSchedule::constant(4);
+  steps.alpha = 0.0175;
+  const ExchangeSteps exchanges(steps, horizon, make(rate));
+  const auto h_after = [&](Step step) {
+    Step next = step + 1;
+    while (!exchanges.due(next)) ++next;
+    return next - step;
+  };
+  EXPECT_EQ(h_after(0), 4);
+  EXPECT_EQ(h_after(1000), 19);
+  const Step third = exchanges.end_of(exchanges.index_of(2000)), fourth = exchanges.end_of(exchanges.index_of(3000));
+  EXPECT_EQ(h_after(third), 76);
+  EXPECT_EQ(h_after(fourth), 306);
+  EXPECT_EQ(exchanges.longest(), 306);
+  // (0.6 / 0.2)^2 is 9, not the 8 that floating point has.
+  LocalSteps nine;
+  nine.alpha = 0.6;
+  LrConfig constant;
+  constant.lr = 0.2;
+  EXPECT_EQ(ExchangeSteps(nine, horizon, make(constant)).longest(), 9);
+  // Where the rate is 0 nothing can be gained by an exchange before the end.
+  constant.lr = 0;
+  EXPECT_EQ(ExchangeSteps(nine, horizon, make(constant)).count(), 1);
+}
+
+// Numbers, ends and due steps agree with a walk from step to step; warm-up keeps the base.
+TEST(ExchangeSteps, AreNumberedAlikeHoweverTheyAreAskedFor) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 rng(seed);
+    const auto below = [&rng](std::uint64_t most) { return static_cast<std::int64_t>(rng() % most); };
+    const Horizon horizon{1 + below(60), 5};
+    LrConfig rate;
+    rate.lr = 0.1;
+    rate.warmup_epochs = seed % 3 == 0 ? 2 : 0;
+    LocalSteps steps;
+    steps.by_epoch = *CountSchedule::parse(
+        seed % 2 == 0 ? std::to_string(1 + below(7))
+                      : "0:" + std::to_string(1 + below(5)) + ",3:" + std::to_string(1 + below(7)));
+    steps.alpha = seed % 5 == 0 ? 0.25 : 0;
+    const ExchangeSteps exchanges(steps, horizon, make(rate));
+    std::int64_t index = 0;
+    for (Step step = 0; step < horizon.steps; ++step) {
+      const double epoch = horizon.epoch_of(step);
+      const bool begins = exchanges.due(step);
+      ASSERT_TRUE(begins || step > 0);
+      EXPECT_EQ(exchanges.index_of(step), index);
+      if (begins) {
+        const Step end = exchanges.end_of(index);
+        const std::int64_t base = steps.by_epoch.at(epoch);
+        const bool quadratic = steps.alpha > 0 && epoch >= rate.warmup_epochs;
+        EXPECT_EQ(end, std::min(step + std::max<std::int64_t>(base, quadratic ? 6 : base), horizon.steps));
+        EXPECT_LE(end - step, exchanges.longest());
+      }
+      if (exchanges.due(step + 1)) {
+        EXPECT_EQ(exchanges.end_of(index), step + 1);
+        ++index;
+      }
+    }
+    EXPECT_EQ(exchanges.count(), index);
+    EXPECT_TRUE(exchanges.due(horizon.steps + 1));
   }
 }
 

@@ -372,7 +372,7 @@ class RoleWorld {
   // The saved state of ranks that go on from a whole model, of which they have given a part away.
   template <class F>
   void each_given(F&& f) const {
-    if (config_.plan.local.local_steps == 1) return;
+    if (parts_->exchanges.longest() == 1) return;
     for (const Seat& seat : ranks_) {
       if (!seat.up) continue;
       const StateDict state = seat.role->save();

@@ -301,6 +301,140 @@ TEST(DelayedNesterov, FollowsThePapersEquations) {
   EXPECT_NEAR(models_after(config).front()[0].item<double>(), theta, 1e-5);
 }
 
+// ---- quasi-global momentum (Lin et al. 2021) and gradient tracking ----
+
+// The paper's equations in double precision, on a ring.
+TEST(QuasiGlobalMomentum, FollowsThePapersEquations) {
+  constexpr std::int32_t kRanks = 5;
+  constexpr Step kSteps = 12;
+  constexpr double kBeta = 0.75, kMu = 0.25;
+  for (const bool nesterov : {false, true})
+    for (const char* update : {"before", "after"}) {
+      SCOPED_TRACE(std::string(update) + (nesterov ? ", nesterov" : ""));
+      auto config = make_config({{"exchange", "gossip"},
+                                 {"averaging", "symmetric"},
+                                 {"topology", "ring"},
+                                 {"peers", "2"},
+                                 {"update", update},
+                                 {"quasi_global", "0.25"}},
+                                kRanks, kSteps, 2);
+      config.optimizer.momentum = kBeta;
+      config.optimizer.nesterov = nesterov;
+      const auto mixed = [](const std::vector<double>& x) {
+        std::vector<double> mean(x.size());
+        for (std::size_t i = 0; i < x.size(); ++i)
+          mean[i] = (x[i] + x[(i + 1) % x.size()] + x[(i + x.size() - 1) % x.size()]) / 3;
+        return mean;
+      };
+      std::vector<double> x(kRanks, 0), m(kRanks, 0);
+      for (Step step = 0; step < kSteps; ++step) {
+        std::vector<double> direction(kRanks), half = x;
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          const double g = x[i] - (static_cast<double>(i) + 1), u = kBeta * m[i] + g;
+          direction[i] = nesterov ? g + kBeta * u : u;
+        }
+        std::vector<double> next = x;
+        if (std::string(update) == "after") next = mixed(x);
+        for (std::size_t i = 0; i < x.size(); ++i) next[i] -= kRate * direction[i];
+        if (std::string(update) == "before") next = mixed(next);
+        for (std::size_t i = 0; i < x.size(); ++i)
+          m[i] = (1 - kMu) * m[i] + kMu * (x[i] - next[i]) / kRate;
+        x = next;
+      }
+      const auto models = models_after(config, pull, nesterov ? 9 : 0);
+      for (std::size_t i = 0; i < x.size(); ++i)
+        EXPECT_NEAR(models[i][0].item<double>(), x[i], 1e-4) << "rank " << i;
+    }
+}
+
+// Ranks whose optima differ agree on the optimum of their mean, at a constant rate: gossip without
+// the estimate keeps them apart.
+TEST(GradientTracking, ReachesTheOptimumOfTheMean) {
+  for (const char* averaging : {"symmetric", "push-sum"}) {
+    const Keys ring = {
+        {"exchange", "gossip"}, {"averaging", averaging}, {"topology", "ring"}, {"peers", "1"}};
+    const auto farthest = [&](const Keys& more, std::int64_t checkpoints) {
+      double most = 0;
+      for (const at::Tensor& model :
+           models_after(make_config(ring + more, 5, 300, 3), pull, checkpoints))
+        most = std::max(most, (model - 3).abs().max().item<double>());
+      return most;
+    };
+    EXPECT_LT(farthest({{"tracking", "true"}}, 0), 1e-4);
+    EXPECT_LT(farthest({{"tracking", "true"}}, 17), 1e-4);
+    EXPECT_GT(farthest({}, 0), 0.05);
+  }
+}
+
+// On the complete graph it is synchronous SGD; and the sum of estimates is that of the gradients.
+TEST(GradientTracking, KeepsTheSumOfGradients) {
+  const Keys tracking = {
+      {"exchange", "gossip"}, {"averaging", "symmetric"}, {"tracking", "true"}};
+  const auto tracked =
+      models_after(make_config(tracking + Keys{{"topology", "complete"}}, 4, 12, 1));
+  const auto summed = models_after(make_config({{"exchange", "aggregate"}}, 4, 12, 1));
+  for (std::size_t rank = 0; rank < 4; ++rank) expect_close(tracked[rank], summed[rank]);
+
+  RoleWorld world(make_config(tracking + Keys{{"topology", "ring"}}, 4, 9, 5), constant);
+  world.start();
+  world.run();
+  at::Tensor estimates = at::zeros({7}), newest = at::zeros({7});
+  for (Rank rank = 0; rank < 4; ++rank) {
+    estimates += *world.saved(rank).under("tracker").tensor("y");
+    newest += constant(rank, 8, at::zeros({7}));
+  }
+  expect_close(estimates, newest);
+}
+
+// ---- local steps by a schedule ----
+
+// Post-local SGD (Lin et al. 2020) that begins at once, or never, and the quadratic rule (Gu et al.
+// 2024) at a constant rate, are a constant H.
+TEST(LocalStepsSchedule, ConstantOnesAreAConstantH) {
+  for (const Keys& role :
+       {Keys{{"exchange", "aggregate"}, {"pack", "model"}}, Keys{{"exchange", "group"}},
+        Keys{{"exchange", "gossip"}, {"update", "after"}}, quorum_of(4)}) {
+    const auto after = [&](const Keys& steps) {
+      return models_after(make_config(role + steps, 4, 14, 3));
+    };
+    const auto four = after({{"local_steps", "4"}}), one = after({{"local_steps", "1"}});
+    expect_same_bits(after({{"local_steps", "0:4,1:4"}}), four);
+    expect_same_bits(after({{"qsr", "0.25"}}), four);  // (0.25 / 0.125)^2
+    expect_same_bits(after({{"local_steps", "0:1,90:4"}}), one);
+    expect_same_bits(after({{"qsr", "0.0625"}}), one);
+  }
+}
+
+// Every role with an H that changes, with stragglers and checkpoints amid local steps: all
+// gradients count once, and the models are near the optimum.
+TEST(LocalStepsSchedule, RunsWithEveryRole) {
+  for (const Keys& role : {Keys{{"exchange", "aggregate"}, {"pack", "model"}, {"overlap", "true"}},
+                           Keys{{"exchange", "group"}}, Keys{{"exchange", "gossip"}},
+                           Keys{{"exchange", "gossip"}, {"overlap", "true"}, {"staleness", "1"}},
+                           Keys{{"exchange", "bilateral"}, {"topology", "hypercube"}}, quorum_of(2),
+                           Keys{{"exchange", "server"}, {"rule", "downpour"}}})
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      auto config = make_config(role + Keys{{"local_steps", "0:1,2:3,5:2"}}, 4, 41, seed);
+      config.slowness = {{2, 0.8}};
+      RoleWorld world(config, pull);
+      world.start();
+      std::int64_t events = 0;
+      world.run([&] {
+        if (++events % 11 == 0) world.save_and_load();
+      });
+      double mean = 0;
+      std::int64_t committed = 0, steps = 0;
+      for (Rank rank = 0; rank < 4; ++rank) {
+        mean += world.z(rank).mean().item<double>() / 4;
+        steps += world.model(rank).step;
+        for (const Event& event : world.events(rank)) committed += event.kind == EventKind::committed;
+      }
+      EXPECT_NEAR(mean, 2.5, 1.25);
+      EXPECT_EQ(committed, steps);
+    }
+}
+
 // ---- overlap ----
 
 // Gradients: x_{k+1} = x_k - gamma mean g(x_{k-1}).
@@ -359,13 +493,10 @@ TEST(Overlap, OfDifferencesLosesNone) {
       for (const std::int64_t checkpoints : {0, 5, 11}) {
         if (std::string(pack) == "gradient" && std::string(local_steps) != "1") continue;
         SCOPED_TRACE(std::string(pack) + ", H=" + local_steps);
+        Keys keys = {{"exchange", "aggregate"}, {"overlap", "true"}, {"pack", pack}};
+        if (std::string(pack) != "gradient") keys.emplace_back("local_steps", local_steps);
         const auto models =
-            models_after(make_config({{"exchange", "aggregate"},
-                                      {"overlap", "true"},
-                                      {"pack", pack},
-                                      {"local_steps", local_steps}},
-                                     kRanks, kSteps, 3),
-                         constant, checkpoints);
+            models_after(make_config(keys, kRanks, kSteps, 3), constant, checkpoints);
         for (const at::Tensor& model : models) {
           EXPECT_TRUE(at::equal(model, models.front()));
           EXPECT_NEAR(model[0].item<double>(), -kRate * sum / kRanks, 1e-5);

@@ -1,6 +1,7 @@
 // WAGMA-SGD (Li et al. 2021): groups, wait-avoiding averages, and the global ones in between.
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <set>
 
 #include "algorithms/graphs/groups.hpp"
@@ -18,7 +19,7 @@ using sim::WorldConfig;
 TEST(GroupSchedule, PartitionsAllRanksAtEveryStep) {
   for (const std::int32_t n : {1, 2, 3, 4, 5, 7, 8, 12, 16, 64})
     for (std::int32_t size = 0; size <= n; ++size) {
-      const auto schedule = GroupSchedule::make(n, size, 11);
+      const auto schedule = GroupSchedule::make(Grouping::drawn, n, size, 11);
       ASSERT_TRUE(schedule.ok());
       for (Step step = 0; step < 6; ++step) {
         std::set<Rank> seen;
@@ -37,14 +38,50 @@ TEST(GroupSchedule, PartitionsAllRanksAtEveryStep) {
         EXPECT_EQ(static_cast<double>(*sizes.begin()), std::floor(n / groups));
       }
     }
-  EXPECT_FALSE(GroupSchedule::make(4, 5, 0).ok());
+  EXPECT_FALSE(GroupSchedule::make(Grouping::drawn, 4, 5, 0).ok());
+}
+
+// Lines of a grid partition all ranks at every step, also where the grid has holes; where it is
+// full, the means of as many steps as it has axes are the mean of all.
+TEST(GroupSchedule, LinesOfAGridAverageExactlyWhereItIsFull) {
+  for (const std::int32_t n : {1, 2, 3, 4, 5, 7, 8, 9, 16, 27, 30})
+    for (std::int32_t size = 1; size <= n; ++size) {
+      SCOPED_TRACE("n " + std::to_string(n) + ", size " + std::to_string(size));
+      const auto schedule = GroupSchedule::make(Grouping::grid, n, size, 3);
+      ASSERT_TRUE(schedule.ok());
+      std::int64_t axes = 1, cells = size;
+      while (size > 1 && cells < n) {
+        cells *= size;
+        ++axes;
+      }
+      std::vector<double> x;
+      double sum = 0;
+      for (Rank r = 0; r < n; ++r) sum += x.emplace_back(r * r);
+      for (Step step = 0; step < axes; ++step) {
+        std::vector<double> next(x.size());
+        for (Rank r = 0; r < n; ++r) {
+          const auto group = schedule->members(step, r);
+          EXPECT_EQ(std::count(group.begin(), group.end(), r), 1);
+          EXPECT_LE(static_cast<std::int32_t>(group.size()), size);
+          for (const Rank member : group) {
+            EXPECT_EQ(schedule->members(step, member), group);
+            next[static_cast<std::size_t>(r)] +=
+                x[static_cast<std::size_t>(member)] / static_cast<double>(group.size());
+          }
+        }
+        x = next;
+      }
+      EXPECT_NEAR(std::accumulate(x.begin(), x.end(), 0.0), sum, 1e-9 * (1 + sum));
+      if (cells == n || size == n)
+        for (const double value : x) EXPECT_NEAR(value, sum / n, 1e-9 * (1 + sum));
+    }
 }
 
 // After log_S P steps of the butterfly what one rank knew is known to all.
 TEST(GroupSchedule, SpreadsToAllInLogarithmicSteps) {
   for (const auto& [n, size, steps] : std::vector<std::tuple<std::int32_t, std::int32_t, Step>>{
            {16, 4, 2}, {64, 8, 2}, {8, 2, 3}}) {
-    const auto schedule = GroupSchedule::make(n, size, 0);
+    const auto schedule = GroupSchedule::make(Grouping::drawn, n, size, 0);
     std::set<Rank> know = {3};
     for (Step step = 0; step < steps; ++step) {
       std::set<Rank> next = know;

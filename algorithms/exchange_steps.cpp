@@ -1,0 +1,56 @@
+#include "algorithms/exchange_steps.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "messages/check.hpp"
+
+namespace grapevine {
+namespace {
+
+// Rounding must not take one from a whole number: (0.6 / 0.2)^2 is 9.
+std::int64_t quadratic_steps(double alpha, double lr, std::int64_t most) {
+  constexpr double kTolerance = 1e-9;
+  if (lr <= 0) return most;
+  const double steps = alpha / lr * (alpha / lr) * (1 + kTolerance);
+  return steps >= static_cast<double>(most) ? most : static_cast<std::int64_t>(std::floor(steps));
+}
+
+}  // namespace
+
+ExchangeSteps::ExchangeSteps(const LocalSteps& local_steps, const Horizon& horizon,
+                             const LrSchedule& lr)
+    : steps_(horizon.steps), epochs_(horizon.epoch_of(horizon.steps)) {
+  if (local_steps.by_epoch.values().size() == 1 && local_steps.alpha == 0) {
+    longest_ = local_steps.by_epoch.at(0);
+    return;
+  }
+  for (Step step = 0; step < steps_; step = ends_.back()) {
+    const double epoch = horizon.epoch_of(step);
+    std::int64_t h = local_steps.by_epoch.at(epoch);
+    if (local_steps.alpha > 0 && !lr.warms_up_at(epoch))
+      h = std::max(h, quadratic_steps(local_steps.alpha, lr.at(epoch), steps_ - step));
+    longest_ = std::max(longest_, h);
+    ends_.push_back(std::min(step + h, steps_));
+  }
+}
+
+bool ExchangeSteps::on_schedule(Step steps) const {
+  if (ends_.empty() || steps == 0) return steps % longest_ == 0;
+  if (steps <= steps_) return std::binary_search(ends_.begin(), ends_.end(), steps);
+  const Step last = ends_.size() > 1 ? ends_.back() - ends_[ends_.size() - 2] : ends_.back();
+  return (steps - steps_) % last == 0;
+}
+
+std::int64_t ExchangeSteps::index_of(Step steps) const {
+  if (!ends_.empty()) return std::upper_bound(ends_.begin(), ends_.end(), steps) - ends_.begin();
+  return (steps >= steps_ ? steps_ + longest_ - 1 : steps) / longest_;
+}
+
+Step ExchangeSteps::end_of(std::int64_t index) const {
+  if (ends_.empty()) return std::min((index + 1) * longest_, steps_);
+  const auto last = static_cast<std::int64_t>(ends_.size()) - 1;
+  return ends_[static_cast<std::size_t>(std::min(index, last))];
+}
+
+}  // namespace grapevine
