@@ -170,6 +170,38 @@ struct Wire<Parameters> {
   }
 };
 
+template <>
+struct Wire<Extension> {
+  static constexpr std::uint8_t kKind = 14;
+  static constexpr const char* kName = "Extension";
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("extension.type", p.type);
+    archive("extension.integers", p.integers);
+    archive("extension.reals", p.reals);
+    archive("extension.tensors", p.tensors);
+  }
+};
+
+// The most elements of a list of an Extension.
+template <class Element>
+constexpr std::size_t kMostElements = kMaxExtensionNumbers;
+template <>
+constexpr std::size_t kMostElements<FrozenTensor> = kMaxExtensionTensors;
+
+constexpr std::size_t kLargestExtension = 64 + 4 + kMaxExtensionType +
+                                          2 * 8 * kMaxExtensionNumbers +
+                                          kMaxExtensionTensors * (12 + 8 * kMaxTensorDimensions);
+static_assert(kLargestExtension <= kMaxHeaderBytes, "every Extension within its limits travels");
+
+// Whether `type` may name an Extension: errors and drawings print it.
+bool is_type_name(const std::string& type) {
+  constexpr const char* kCharacters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  return !type.empty() && type.size() <= kMaxExtensionType &&
+         type.find_first_not_of(kCharacters) == std::string::npos;
+}
+
 template <class Archive, class E>
 void envelope_fields(Archive& archive, E& e) {
   archive("from", e.from);
@@ -259,6 +291,19 @@ class Writer {
     (*this)(field, t.nbytes());
     for (std::size_t i = 0; i < dimensions; ++i) (*this)(field, std::int64_t{t.sizes()[i]});
   }
+  void operator()(const char* field, const std::string& type) {
+    GRAPEVINE_CHECK(is_type_name(type), field, " is '", type, "', not 1..", kMaxExtensionType,
+                    " letters, digits, '-', '_' and '.'");
+    (*this)(field, static_cast<std::uint8_t>(type.size()));
+    for (const char c : type) (*this)(field, c);
+  }
+  template <class T>
+  void operator()(const char* field, const std::vector<T>& list) {
+    GRAPEVINE_CHECK(list.size() <= kMostElements<T>, field, " has ", list.size(),
+                    " elements, more than ", kMostElements<T>);
+    (*this)(field, static_cast<std::uint8_t>(list.size()));
+    for (const T& element : list) (*this)(field, element);
+  }
   void zeros(const char*, std::size_t count) { out_.resize(out_.size() + count); }
 
  private:
@@ -276,6 +321,12 @@ class Meter {
     header_ += 12 + (t.defined() ? 8 * t.sizes().size() : 0);
     payload_ += t.nbytes();
   }
+  void operator()(const char*, const std::string& type) { header_ += 1 + type.size(); }
+  template <class T>
+  void operator()(const char* field, const std::vector<T>& list) {
+    header_ += 1;
+    for (const T& element : list) (*this)(field, element);
+  }
   void zeros(const char*, std::size_t count) { header_ += count; }
 
   std::size_t header() const { return header_; }
@@ -291,6 +342,9 @@ class TensorCollector {
   template <class T>
   void operator()(const char*, T&) {}
   void operator()(const char*, const FrozenTensor& t) { tensors.push_back(t); }
+  void operator()(const char*, const std::vector<FrozenTensor>& list) {
+    tensors.insert(tensors.end(), list.begin(), list.end());
+  }
 
   std::vector<FrozenTensor> tensors;
 };
@@ -302,6 +356,9 @@ class TensorFiller {
   template <class T>
   void operator()(const char*, T&) {}
   void operator()(const char*, FrozenTensor& t) { t = std::move(tensors_[next_++]); }
+  void operator()(const char* field, std::vector<FrozenTensor>& list) {
+    for (FrozenTensor& t : list) (*this)(field, t);
+  }
 
  private:
   std::vector<FrozenTensor> tensors_;
@@ -342,6 +399,16 @@ class Reader {
     t = FrozenTensor();
     tensors_.push_back(descriptor(field));
   }
+  void operator()(const char* field, std::string& type) {
+    type.resize(length(field, kMaxExtensionType));
+    for (char& c : type) (*this)(field, c);
+    if (!is_type_name(type)) fail(field, "is no name of a type");
+  }
+  template <class T>
+  void operator()(const char* field, std::vector<T>& list) {
+    list.resize(length(field, kMostElements<T>));
+    for (T& element : list) (*this)(field, element);
+  }
   void zeros(const char* field, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
       std::uint8_t byte = 0;
@@ -367,6 +434,15 @@ class Reader {
   bool take(const char* field, std::size_t count) {
     if (!error_ && size_ - at_ < count) fail(field, "is cut off");
     return !error_;
+  }
+  // Of a text or list.
+  std::size_t length(const char* field, std::size_t most) {
+    std::uint8_t count = 0;
+    (*this)(field, count);
+    if (count > most)
+      fail(field, "has " + std::to_string(count) + " elements, beyond the limit of " +
+                      std::to_string(most));
+    return error_ ? 0 : count;
   }
   TensorDescriptor descriptor(const char* field);
   void check_lengths(const char* field, const TensorDescriptor& t);
@@ -475,7 +551,8 @@ std::vector<FrozenTensor> payload_of(const Envelope& envelope) {
   return std::move(collector.tensors);
 }
 
-const char* payload_name(const Payload& payload) {
+std::string payload_name(const Payload& payload) {
+  if (const auto* extension = std::get_if<Extension>(&payload)) return extension->type;
   return std::visit([](const auto& p) { return Wire<std::decay_t<decltype(p)>>::kName; }, payload);
 }
 

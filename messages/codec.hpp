@@ -5,7 +5,8 @@
 //        0     4  magic "GVNE"
 //        4     2  format version
 //        6     1  payload kind: 1 Share, 2 Leave, 3 Chunk, 4 Marker, 5 Swap, 6 ProgressUpdate,
-//              7 Activate, 8 PackedChunk, 9 Ask, 10 Grant, 11 Commit, 12 Receipt, 13 Parameters
+//              7 Activate, 8 PackedChunk, 9 Ask, 10 Grant, 11 Commit, 12 Receipt, 13 Parameters,
+//              14 Extension
 //        7     1  zero
 //        8     4  bytes of the whole header
 //       12     4  from
@@ -18,7 +19,8 @@
 //       56     2  stamp.hop
 //       58     6  zero
 //       64     …  the payload's fields in the order of protocol.hpp: scalars as themselves, doubles
-//                 as their IEEE 754 bits, flags as 0 or 1 in a byte, a tensor as its descriptor
+//                 as their IEEE 754 bits, flags as 0 or 1 in a byte, a tensor as its descriptor;
+//                 a text or list as its length in a byte, then its characters or elements
 //
 // Descriptor: dtype u8 (0 absent, 1 f32, 2 f64, 3 f16, 4 bf16, 5 i32, 6 i64, 7 u8), dimensions u8,
 // zero u16, bytes u64, then one i64 per dimension. An absent (undefined) tensor has no dimensions
@@ -31,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "messages/envelope.hpp"
@@ -70,12 +73,12 @@ struct DecodedHeader {
 
 // For a transport that sends the payload without a copy: the header, and the tensors whose
 // bytes follow it (undefined ones included: they follow with no bytes). REQUIRES: dtypes of the
-// list above, at most kMaxTensorDimensions dimensions.
+// list above, at most kMaxTensorDimensions dimensions, an Extension within its limits.
 EncodedHeader encode_header(const Envelope& envelope);
 std::vector<FrozenTensor> payload_of(const Envelope& envelope);
 
-// The name of the message's type, for people.
-const char* payload_name(const Payload& payload);
+// The name of the message's type, for people: of an Extension its own.
+std::string payload_name(const Payload& payload);
 
 // Bytes that the message takes on the wire, header and payload; encodes nothing.
 std::uint64_t wire_size(const Envelope& envelope);

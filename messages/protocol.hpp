@@ -1,7 +1,10 @@
 // The messages between ranks. A new exchange adds a struct here and a specialization in codec.cpp.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "messages/frozen_tensor.hpp"
 
@@ -107,7 +110,21 @@ struct Parameters {
   FrozenTensor x;         // [d]
 };
 
+inline constexpr std::size_t kMaxExtensionType = 64;     // characters
+inline constexpr std::size_t kMaxExtensionNumbers = 16;  // integers, and as many reals
+inline constexpr std::size_t kMaxExtensionTensors = 8;
+
+// A message of a role that is not part of the engine (register_role). The role defines the meaning
+// of the numbers and tensors; several kinds of messages of one role differ in `type`. A receiver
+// checks what it reads: the codec checks the limits alone.
+struct Extension {
+  std::string type;  // names it for people: 1..kMaxExtensionType letters, digits, '-', '_', '.'
+  std::vector<std::int64_t> integers;  // at most kMaxExtensionNumbers
+  std::vector<double> reals;           // at most kMaxExtensionNumbers
+  std::vector<FrozenTensor> tensors;   // at most kMaxExtensionTensors, of any shape; may be empty
+};
+
 using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, ProgressUpdate, Activate,
-                             PackedChunk, Ask, Grant, Commit, Receipt, Parameters>;
+                             PackedChunk, Ask, Grant, Commit, Receipt, Parameters, Extension>;
 
 }  // namespace grapevine

@@ -45,6 +45,19 @@ double random_double(Rng& rng) {
   return value;
 }
 
+Extension random_extension(Rng& rng) {
+  Extension e;
+  e.type.resize(1 + rng() % kMaxExtensionType, 'a');
+  for (char& c : e.type) c = "abcXYZ059-_."[rng() % 12];
+  e.integers.resize(rng() % (kMaxExtensionNumbers + 1));
+  for (std::int64_t& number : e.integers) number = static_cast<std::int64_t>(rng());
+  e.reals.resize(rng() % (kMaxExtensionNumbers + 1));
+  for (double& number : e.reals) number = random_double(rng);
+  e.tensors.resize(rng() % (kMaxExtensionTensors + 1));
+  for (FrozenTensor& t : e.tensors) t = random_tensor(rng);
+  return e;
+}
+
 Payload random_payload(Rng& rng) {
   switch (rng() % std::variant_size_v<Payload>) {
     case 0:
@@ -75,6 +88,8 @@ Payload random_payload(Rng& rng) {
                         random_tensor(rng)};
     case 11:
       return Receipt{static_cast<std::int64_t>(rng()), rng() % 2 == 0, random_tensor(rng)};
+    case 12:
+      return random_extension(rng);
     default:
       return PackedChunk{static_cast<std::int64_t>(rng()),
                          static_cast<std::int32_t>(rng()),
@@ -163,6 +178,14 @@ struct ExpectSamePayload {
     EXPECT_EQ(std::tie(a.step, a.last), std::tie(b.step, b.last));
     EXPECT_EQ(bits_of(a.epoch), bits_of(b.epoch));
     expect_same(a.x, b.x);
+  }
+  void operator()(const Extension& a, const Extension& b) const {
+    EXPECT_EQ(std::tie(a.type, a.integers), std::tie(b.type, b.integers));
+    ASSERT_EQ(a.reals.size(), b.reals.size());
+    for (std::size_t i = 0; i < a.reals.size(); ++i)
+      EXPECT_EQ(bits_of(a.reals[i]), bits_of(b.reals[i]));
+    ASSERT_EQ(a.tensors.size(), b.tensors.size());
+    for (std::size_t i = 0; i < a.tensors.size(); ++i) expect_same(a.tensors[i], b.tensors[i]);
   }
   template <class A, class B>
   void operator()(const A&, const B&) const {
@@ -314,6 +337,22 @@ TEST(Codec, GoldenBytesOfAPackedChunk) {
                      "03000000 FFFFFFFF 0000803F 000000C0"));
 }
 
+TEST(Codec, GoldenBytesOfAnExtension) {
+  Extension e;
+  e.type = "mine.1";
+  e.integers = {-1, 2};
+  e.reals = {1.5};
+  e.tensors = {FrozenTensor::copy_of(at::tensor({1.0f, -2.0f})), {}};
+  EXPECT_EQ(encode(golden_envelope(e)),
+            from_hex(std::string("47564E45 0100 0E 00 82000000") + kGoldenMiddle +
+                     "06 6D696E652E31"
+                     "02 FFFFFFFFFFFFFFFF 0200000000000000"
+                     "01 000000000000F83F"
+                     "02 01 01 0000 0800000000000000 0200000000000000"
+                     "00 00 0000 0000000000000000"
+                     "0000803F 000000C0"));
+}
+
 TEST(Codec, GoldenIdsOfTheDtypes) {
   for (std::size_t i = 0; i < kDtypes.size(); ++i) {
     const Bytes bytes = encode(share_of(FrozenTensor::freeze(at::zeros({1}, kDtypes[i]))));
@@ -379,6 +418,70 @@ TEST(Codec, ErrorsNameTheField) {
     EXPECT_NE(refusal(bytes).find(std::string("field ") + lie.field), std::string::npos)
         << refusal(bytes);
   }
+}
+
+Extension largest_extension() {
+  Extension e;
+  e.type = std::string(kMaxExtensionType, 'x');
+  e.integers.resize(kMaxExtensionNumbers, 1);
+  e.reals.resize(kMaxExtensionNumbers, 0.5);
+  const std::vector<std::int64_t> eight(kMaxTensorDimensions, 1);
+  e.tensors.resize(kMaxExtensionTensors, FrozenTensor::freeze(at::zeros(eight)));
+  return e;
+}
+
+TEST(Codec, TheLargestExtensionTravels) {
+  Envelope sent;
+  sent.payload = largest_extension();
+  const Bytes bytes = encode(sent);
+  const auto received = decode(bytes.data(), bytes.size(), fuzz_limits());
+  ASSERT_TRUE(received.ok()) << received.error().message;
+  expect_same(sent, *received);
+}
+
+TEST(Codec, AnExtensionBeyondItsLimitsBreaksAnInvariant) {
+  const auto encoded_with = [](auto change) {
+    Envelope envelope;
+    Extension e = largest_extension();
+    change(e);
+    envelope.payload = std::move(e);
+    return encode(envelope);
+  };
+  EXPECT_NO_THROW(encoded_with([](Extension&) {}));
+  EXPECT_THROW(encoded_with([](Extension& e) { e.type += 'x'; }), InvariantBroken);
+  EXPECT_THROW(encoded_with([](Extension& e) { e.type.clear(); }), InvariantBroken);
+  EXPECT_THROW(encoded_with([](Extension& e) { e.type = "a b"; }), InvariantBroken);
+  EXPECT_THROW(encoded_with([](Extension& e) { e.integers.push_back(0); }), InvariantBroken);
+  EXPECT_THROW(encoded_with([](Extension& e) { e.reals.push_back(0); }), InvariantBroken);
+  EXPECT_THROW(encoded_with([](Extension& e) { e.tensors.emplace_back(); }), InvariantBroken);
+}
+
+TEST(Codec, ErrorsNameTheFieldOfAnExtension) {
+  Envelope envelope;
+  Extension e;
+  e.type = "mine";
+  e.integers = {1};
+  e.reals = {0.5};
+  e.tensors = {FrozenTensor::freeze(at::zeros({2}))};
+  envelope.payload = e;
+  const std::vector<Lie> lies = {
+      {64, 0, 1, "extension.type"},      {64, 65, 1, "extension.type"},
+      {64, 255, 1, "extension.type"},    {66, '\n', 1, "extension.type"},
+      {66, '"', 1, "extension.type"},    {66, 0xC3, 1, "extension.type"},
+      {69, 17, 1, "extension.integers"}, {78, 255, 1, "extension.reals"},
+      {87, 9, 1, "extension.tensors"},   {88, 8, 1, "extension.tensors"}};
+  for (const Lie& lie : lies) {
+    SCOPED_TRACE(testing::Message() << lie.value << " at " << lie.offset);
+    Bytes bytes = encode(envelope);
+    put(bytes, lie.offset, lie.value, lie.width);
+    EXPECT_NE(refusal(bytes).find(std::string("field ") + lie.field), std::string::npos)
+        << refusal(bytes);
+  }
+}
+
+TEST(Codec, AnExtensionHasTheNameOfItsType) {
+  EXPECT_EQ(payload_name(Extension{"mine", {}, {}, {}}), "mine");
+  EXPECT_EQ(payload_name(Leave()), "Leave");
 }
 
 TEST(Codec, EveryTruncationAndEveryTrailingByteIsRefused) {

@@ -33,7 +33,8 @@ TEST(MessageLimits, PayloadIsThatOfAllTensorsTogether) {
   const std::vector<Case> cases = {
       {Swap{1, false, floats(10), floats(6)}, "swap.steps"},
       {PackedChunk{1, 2, 3, {floats(6), floats(6), floats(4)}}, "packed.scales"},
-      {PackedChunk{1, 2, 3, {FrozenTensor(), floats(10), floats(6)}}, "packed.scales"}};
+      {PackedChunk{1, 2, 3, {FrozenTensor(), floats(10), floats(6)}}, "packed.scales"},
+      {Extension{"mine", {}, {}, {floats(10), floats(2), floats(4)}}, "extension.tensors"}};
   for (const Case& c : cases) {
     SCOPED_TRACE(c.last);
     EXPECT_EQ(refusal(c.payload, 64), "");
