@@ -266,6 +266,7 @@ TYPED_TEST_P(TransportSuite, EveryFieldOfEveryKindArrives) {
       Activate{12, true},
       Parameters{13, true, 0.75, random_bits(rng, 64, at::kFloat)},
       PackedChunk{8, 1, 2, {random_bits(rng, 40, at::kInt), random_bits(rng, 40, at::kFloat), {}}},
+      Extension{"mine", {1, -2}, {0.25}, {random_bits(rng, 64, at::kFloat), {}}},
       Share{7, 1.0, {}}};
   std::vector<Envelope> sent;
   for (Payload& payload : payloads) {

@@ -464,18 +464,24 @@ TEST(Codec, ErrorsNameTheFieldOfAnExtension) {
   e.reals = {0.5};
   e.tensors = {FrozenTensor::freeze(at::zeros({2}))};
   envelope.payload = e;
-  const std::vector<Lie> lies = {
-      {64, 0, 1, "extension.type"},      {64, 65, 1, "extension.type"},
-      {64, 255, 1, "extension.type"},    {66, '\n', 1, "extension.type"},
-      {66, '"', 1, "extension.type"},    {66, 0xC3, 1, "extension.type"},
-      {69, 17, 1, "extension.integers"}, {78, 255, 1, "extension.reals"},
-      {87, 9, 1, "extension.tensors"},   {88, 8, 1, "extension.tensors"}};
-  for (const Lie& lie : lies) {
+  const std::vector<std::pair<Lie, std::string>> lies = {
+      {{64, 0, 1, "extension.type"}, "is no name of a type"},
+      {{66, '\n', 1, "extension.type"}, "is no name of a type"},
+      {{66, '"', 1, "extension.type"}, "is no name of a type"},
+      {{66, 0xC3, 1, "extension.type"}, "is no name of a type"},
+      {{64, 65, 1, "extension.type"}, "has 65 elements, beyond the limit of 64"},
+      {{64, 255, 1, "extension.type"}, "has 255 elements, beyond the limit of 64"},
+      {{69, 17, 1, "extension.integers"}, "has 17 elements, beyond the limit of 16"},
+      {{78, 17, 1, "extension.reals"}, "has 17 elements, beyond the limit of 16"},
+      {{87, 9, 1, "extension.tensors"}, "has 9 elements, beyond the limit of 8"},
+      {{87, 2, 1, "extension.tensors"}, "is cut off"},
+      {{88, 8, 1, "extension.tensors"}, "has the unknown dtype 8"}};
+  for (const auto& [lie, what] : lies) {
     SCOPED_TRACE(testing::Message() << lie.value << " at " << lie.offset);
     Bytes bytes = encode(envelope);
     put(bytes, lie.offset, lie.value, lie.width);
-    EXPECT_NE(refusal(bytes).find(std::string("field ") + lie.field), std::string::npos)
-        << refusal(bytes);
+    const std::string sentence = std::string("field ") + lie.field + " " + what;
+    EXPECT_NE(refusal(bytes).find(sentence), std::string::npos) << refusal(bytes);
   }
 }
 
