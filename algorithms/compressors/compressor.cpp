@@ -2,8 +2,7 @@
 
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-
+#include "algorithms/compressors/compressor_type.hpp"
 #include "algorithms/kernels/packed_error.hpp"
 #include "messages/check.hpp"
 
@@ -29,6 +28,30 @@ class Plain final : public Compressor {
   }
 };
 
+const CompressorType& no_compressor() {
+  static const CompressorType type = [] {
+    CompressorType none;
+    none.name = "none";
+    none.make = [](const CompressionSettings&) { return std::make_unique<Plain>(); };
+    return none;
+  }();
+  return type;
+}
+
+// The list of compressors.
+std::vector<const CompressorType*>& all_compressors() {
+  static std::vector<const CompressorType*> types = {
+      &no_compressor(),   &top_k_compressor(), &random_k_compressor(), &fp16_compressor(),
+      &bf16_compressor(), &int8_compressor(),  &sign_compressor()};
+  return types;
+}
+
+const CompressorType& type_of(const CompressionSettings& settings) {
+  for (const CompressorType* type : all_compressors())
+    if (type->name == settings.name) return *type;
+  GRAPEVINE_CHECK(false, "an unknown compressor: ", settings.name);
+}
+
 }  // namespace
 
 Expected<void> Compressor::check(const Packed& packed, std::int64_t d) const {
@@ -36,15 +59,22 @@ Expected<void> Compressor::check(const Packed& packed, std::int64_t d) const {
   return fold(scratch, packed, 1);
 }
 
+const std::vector<const CompressorType*>& compressor_types() { return all_compressors(); }
+
+Expected<void> register_compressor(const CompressorType& type) {
+  for (const CompressorType* known : all_compressors())
+    if (known->name == type.name)
+      return bad_input("compressor '" + type.name + "' exists already: choose another name");
+  all_compressors().push_back(&type);
+  return {};
+}
+
 std::unique_ptr<const Compressor> make_compressor(const CompressionSettings& settings) {
-  if (settings.name == "none") return std::make_unique<Plain>();
-  if (settings.name == "top-k") return make_top_k(settings);
-  if (settings.name == "random-k") return make_random_k(settings);
-  if (settings.name == "fp16") return make_half(at::kHalf);
-  if (settings.name == "bf16") return make_half(at::kBFloat16);
-  if (settings.name == "int8") return make_int8();
-  if (settings.name == "sign") return make_sign();
-  GRAPEVINE_CHECK(false, "an unknown compressor: ", settings.name);
+  const CompressorType& type = type_of(settings);
+  auto compressor = type.make(settings);
+  GRAPEVINE_CHECK(compressor->sparse() == type.sparse, "compressor '", type.name,
+                  "' is not as sparse as its type says");
+  return compressor;
 }
 
 bool is_sparse(const CompressionSettings& settings) { return make_compressor(settings)->sparse(); }
@@ -54,16 +84,14 @@ bool keeps_magnitudes(const CompressionSettings& settings) {
   return make_compressor(settings)->bytes(kNumbers, 0) >= static_cast<std::uint64_t>(kNumbers);
 }
 
-const std::vector<std::string>& compressor_names() {
-  static const std::vector<std::string> names = {"none", "top-k", "random-k", "fp16",
-                                                 "bf16", "int8",  "sign"};
+std::vector<std::string> compressor_names() {
+  std::vector<std::string> names;
+  for (const CompressorType* type : all_compressors()) names.push_back(type->name);
   return names;
 }
 
 double default_consensus_step(const CompressionSettings& settings) {
-  if (settings.name == "top-k") return std::min(1.0, 2 * settings.density.base());
-  if (settings.name == "random-k") return settings.density.base();
-  return settings.name == "sign" ? 0.5 : 1;
+  return type_of(settings).consensus_step(settings);
 }
 
 }  // namespace grapevine

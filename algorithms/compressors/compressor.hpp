@@ -53,18 +53,9 @@ bool is_sparse(const CompressionSettings& settings);
 bool keeps_magnitudes(const CompressionSettings& settings);
 
 // `none` first.
-const std::vector<std::string>& compressor_names();
+std::vector<std::string> compressor_names();
 
-// The consensus step of compressed gossip, where the wiring sets none: 1 for the compressors
-// that keep nearly all, 1/2 for sign, twice the density (at most 1) for top-k, the density for
-// random-k. Top-k at 0.1 and 0.01 of the entries on a ring of 8 is stable up to about 0.3 and 0.05.
+// That of the compressor's type, in (0, 1]. REQUIRES: as make_compressor().
 double default_consensus_step(const CompressionSettings& settings);
-
-// One maker per file; see their heads.
-std::unique_ptr<const Compressor> make_top_k(const CompressionSettings& settings);
-std::unique_ptr<const Compressor> make_random_k(const CompressionSettings& settings);
-std::unique_ptr<const Compressor> make_half(at::ScalarType dtype);
-std::unique_ptr<const Compressor> make_int8();
-std::unique_ptr<const Compressor> make_sign();
 
 }  // namespace grapevine

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "algorithms/compressors/compressor.hpp"
+#include "algorithms/compressors/compressor_type.hpp"
 #include "algorithms/kernels/fused_kernels.hpp"
 #include "algorithms/kernels/packed_error.hpp"
 
@@ -35,10 +35,23 @@ class Half final : public Compressor {
   const at::ScalarType dtype_;
 };
 
+CompressorType half_type(const std::string& name, at::ScalarType dtype) {
+  CompressorType half;
+  half.name = name;
+  half.make = [dtype](const CompressionSettings&) { return std::make_unique<Half>(dtype); };
+  return half;
+}
+
 }  // namespace
 
-std::unique_ptr<const Compressor> make_half(at::ScalarType dtype) {
-  return std::make_unique<Half>(dtype);
+const CompressorType& fp16_compressor() {
+  static const CompressorType type = half_type("fp16", at::kHalf);
+  return type;
+}
+
+const CompressorType& bf16_compressor() {
+  static const CompressorType type = half_type("bf16", at::kBFloat16);
+  return type;
 }
 
 }  // namespace grapevine

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "algorithms/compressors/compressor.hpp"
+#include "algorithms/compressors/compressor_type.hpp"
 #include "algorithms/kernels/fused_kernels.hpp"
 #include "algorithms/kernels/packed_error.hpp"
 
@@ -35,6 +35,14 @@ class Int8 final : public Compressor {
 
 }  // namespace
 
-std::unique_ptr<const Compressor> make_int8() { return std::make_unique<Int8>(); }
+const CompressorType& int8_compressor() {
+  static const CompressorType type = [] {
+    CompressorType int8;
+    int8.name = "int8";
+    int8.make = [](const CompressionSettings&) { return std::make_unique<Int8>(); };
+    return int8;
+  }();
+  return type;
+}
 
 }  // namespace grapevine

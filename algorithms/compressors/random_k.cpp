@@ -5,6 +5,7 @@
 // Without error feedback each value is scaled by the length of its stretch (about d/k): unbiased,
 // but for the rounding of f16. With it unscaled: biased, and a contraction in expectation by
 // 1 - k/d, as error feedback needs it.
+#include "algorithms/compressors/compressor_type.hpp"
 #include "algorithms/compressors/sparse_compressor.hpp"
 
 namespace grapevine {
@@ -36,8 +37,16 @@ class RandomK final : public SparseCompressor {
 
 }  // namespace
 
-std::unique_ptr<const Compressor> make_random_k(const CompressionSettings& settings) {
-  return std::make_unique<RandomK>(settings);
+const CompressorType& random_k_compressor() {
+  static const CompressorType type = [] {
+    CompressorType random_k;
+    random_k.name = "random-k";
+    random_k.sparse = true;
+    random_k.make = [](const CompressionSettings& c) { return std::make_unique<RandomK>(c); };
+    random_k.consensus_step = [](const CompressionSettings& c) { return c.density.base(); };
+    return random_k;
+  }();
+  return type;
 }
 
 }  // namespace grapevine

@@ -1,16 +1,21 @@
 #include "algorithms/compressors/settings.hpp"
 
-#include "algorithms/compressors/compressor.hpp"
+#include "algorithms/compressors/compressor_type.hpp"
 
 namespace grapevine {
 namespace {
 
 // Those that send a list of entries; the others send something for each entry.
-const std::vector<std::string> kSparseNames = {"top-k", "random-k"};
+std::vector<std::string> sparse_names() {
+  std::vector<std::string> names;
+  for (const CompressorType* type : compressor_types())
+    if (type->sparse) names.push_back(type->name);
+  return names;
+}
 
 void read_sparse(KeyReader& keys, const CompressionUse& use, CompressionSettings& c) {
   const std::string density = keys.text("density", "0.001", "a number in (0, 1]",
-                                        "the share of entries that top-k and random-k keep"),
+                                        "the share of entries that are sent"),
                     warmup =
                         keys.text("density_warmup", "none", "none | dgc | D1,D2,…[@EPOCHS]",
                                   "higher densities for the first epochs, one after the other");
@@ -41,7 +46,7 @@ void read_momentum(KeyReader& keys, CompressionSettings& c) {
                   "error_feedback = false: corrected momentum is collected in the residual, choose "
                   "error_feedback = true");
   keys.where("momentum_correction", "true", [&] {
-    keys.where_any("compress", kSparseNames, [&] {
+    keys.where_any("compress", sparse_names(), [&] {
       c.momentum_masking =
           keys.flag("momentum_masking", true, "entries that were sent lose that momentum");
     });
@@ -52,7 +57,7 @@ void read_momentum(KeyReader& keys, CompressionSettings& c) {
 
 CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use) {
   CompressionSettings c;
-  const std::vector<std::string>& names = compressor_names();
+  const std::vector<std::string> names = compressor_names();
   c.name = keys.name("compress", "none", names, "how exchanged vectors are made smaller");
   if (use.whole_models) {
     c.error_feedback = false;
@@ -62,11 +67,9 @@ CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use)
                         "for what is not sent, choose fp16, bf16 or int8");
     return c;
   }
-  keys.where_any("compress", kSparseNames, [&] { read_sparse(keys, use, c); });
-  keys.where("compress", "top-k", [&] {
-    c.sampled = keys.choice<bool>("selection", "exact", {{"exact", false}, {"sampled", true}},
-                                  "exactly k entries, or k/2 to 3k/2 by a threshold from a sample");
-  });
+  keys.where_any("compress", sparse_names(), [&] { read_sparse(keys, use, c); });
+  for (const CompressorType* type : compressor_types())
+    if (type->read) keys.where("compress", type->name, [&] { type->read(keys, c); });
   keys.where_any("compress", {names.begin() + 1, names.end()}, [&] {
     c.error_feedback = keys.flag("error_feedback", true,
                                  "keep the values that were not sent, and send them later");

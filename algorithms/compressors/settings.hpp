@@ -2,6 +2,7 @@
 // compressor.hpp, error_feedback.hpp and collectives/reduction.hpp.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,21 +22,22 @@ enum class SparseReduce {
 
 struct CompressionSettings {
   std::string name = "none";  // see compressor_names()
-  DensitySchedule density;    // top-k, random-k
+  DensitySchedule density;    // of sparse compressors
   // top-k: a threshold from a sample instead of exactly k. Between k/2 and 3k/2 entries are sent:
   // to cut at k would take the selection among candidates that the sample is to save.
   bool sampled = false;
-  // top-k, random-k: the density holds for each layer by itself. `layers` are the sizes of the
+  // Sparse compressors: the density holds for each layer by itself. `layers` are the sizes of the
   // model's parameter tensors, in their order; none: all parameters are one layer.
   bool per_layer = false;
   std::vector<std::int64_t> layers = {};
-  ValueType value_type = ValueType::f32;  // top-k, random-k
+  ValueType value_type = ValueType::f32;  // of sparse compressors
   bool error_feedback = true;             // values that were not sent are kept and sent later
   double residual_decay = 1;              // of what is kept, before each vector is added; in (0, 1]
   bool momentum_correction = false;  // momentum before compression, with the optimizer's factor
   bool momentum_masking = true;      // with it: entries that were sent lose their momentum
   SparseReduce reduce = SparseReduce::all_gather;
-  double consensus_step = 1;  // gossip of differences: gamma, in (0, 1]
+  double consensus_step = 1;               // gossip of differences: gamma, in (0, 1]
+  std::map<std::string, double> own = {};  // of a compressor from outside: the keys that it read
 
   bool enabled() const { return name != "none"; }
 };

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "algorithms/compressors/compressor.hpp"
+#include "algorithms/compressors/compressor_type.hpp"
 #include "algorithms/kernels/packed_error.hpp"
 
 namespace grapevine {
@@ -74,6 +74,15 @@ class Sign final : public Compressor {
 
 }  // namespace
 
-std::unique_ptr<const Compressor> make_sign() { return std::make_unique<Sign>(); }
+const CompressorType& sign_compressor() {
+  static const CompressorType type = [] {
+    CompressorType sign;
+    sign.name = "sign";
+    sign.make = [](const CompressionSettings&) { return std::make_unique<Sign>(); };
+    sign.consensus_step = [](const CompressionSettings&) { return 0.5; };
+    return sign;
+  }();
+  return type;
+}
 
 }  // namespace grapevine
