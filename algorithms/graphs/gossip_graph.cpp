@@ -4,6 +4,8 @@
 #include <deque>
 #include <set>
 
+#include "algorithms/graphs/topology_type.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -102,9 +104,9 @@ std::int32_t GossipGraph::component_count() const {
 }
 
 Expected<void> GossipGraph::check_strongly_connected() const {
-  // Where every rank has as many sources as destinations, as in all graphs but those from files,
-  // each edge has a path back.
-  if (topology_.rfind(kFromFile, 0) != 0) return {};
+  // Where every rank has as many sources as destinations, as in all graphs but those from files and
+  // from outside, each edge has a path back.
+  if (topology_.rfind(kFromFile, 0) != 0 && registered_topology(topology_) == nullptr) return {};
   Reached seen(ranks_);
   for (Rank first = 0; first < ranks_; ++first) {
     if (seen.has(first)) continue;

@@ -4,6 +4,7 @@
 
 #include "algorithms/graphs/topology.hpp"
 #include "algorithms/graphs/topology_graphs.hpp"
+#include "algorithms/graphs/topology_type.hpp"
 #include "messages/text/names.hpp"
 
 namespace grapevine {
@@ -250,6 +251,7 @@ constexpr Entry kEntries[] = {
 std::vector<std::string> topology_names() {
   std::vector<std::string> names;
   for (const Entry& entry : kEntries) names.emplace_back(entry.name);
+  for (const TopologyType& type : registered_topologies()) names.push_back(type.name);
   return names;
 }
 
@@ -259,6 +261,7 @@ Expected<void> check_topology_name(const std::string& name) {
   if (kind == "file" && colon != std::string::npos) return {};
   for (const Entry& entry : kEntries)
     if ((kind == "random-regular" ? kind : name) == entry.name) return {};
+  if (registered_topology(name) != nullptr) return {};
   std::vector<std::string> valid = topology_names();
   valid.emplace_back("file:PATH");
   return unknown_name("topology", name, valid);
@@ -282,6 +285,7 @@ Expected<TopologyPtr> make_topology(const std::string& name, std::int32_t ranks,
     const bool takes_argument = kind == "random-regular";
     if ((takes_argument ? kind : name) == entry.name) return entry.make(request);
   }
+  if (const TopologyType* type = registered_topology(name)) return type->make(ranks, peers);
   return check_topology_name(name).error();
 }
 

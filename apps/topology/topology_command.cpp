@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "algorithms/graphs/topology.hpp"
+#include "algorithms/graphs/topology_type.hpp"
 #include "apps/console/verb_options.hpp"
 
 namespace grapevine {
@@ -35,6 +36,12 @@ std::string padded(std::string text, std::size_t width) {
 
 std::string trimmed(const std::string& text) {
   return text.substr(0, text.find_last_not_of(' ') + 1);
+}
+
+// Of a graph from outside; docs/algorithms.md describes the others.
+std::string meaning_of_peers(const std::string& name) {
+  const TopologyType* type = registered_topology(name);
+  return type == nullptr ? "" : " (peers: " + type->peers + ")";
 }
 
 // NaN, which JSON prints as null, where it would take minutes.
@@ -190,7 +197,8 @@ class TopologyCommand final : public Command {
     add_option(app, "config", config_, "TOML file with options");
     app_ = &app;
     std::string names = "Graphs:";
-    for (const std::string& name : topology_names()) names += "\n  " + name;
+    for (const std::string& name : topology_names())
+      names += "\n  " + name + meaning_of_peers(name);
     app.footer(names +
                "\n  random-regular:SEED\n  file:PATH (a line for each edge: 'i j' or 'i -> j')");
   }
