@@ -1,6 +1,7 @@
 // The presets: wirings with names. Roles do not depend on the names.
 #include <array>
 #include <sstream>
+#include <utility>
 
 #include "algorithms/wiring/wiring.hpp"
 #include "messages/text/names.hpp"
@@ -86,29 +87,50 @@ constexpr std::array<Row, 25> kTable = {{
      "outer=nesterov"},
 }};
 
-Preset make_preset(const Row& row) {
-  Preset preset{row.name, row.title, row.paper, {}};
-  std::istringstream keys(row.keys);
-  for (std::string text; keys >> text;) {
-    const std::size_t at = text.find('=');
-    GRAPEVINE_CHECK(at != std::string::npos, preset.name, ": ", text);
-    const auto set = preset.wiring.set(text.substr(0, at), text.substr(at + 1));
-    GRAPEVINE_CHECK(set.ok(), preset.name, ": ", set.error().message);
+// The wiring of "KEY=VALUE …".
+Expected<Wiring> parse_keys(const std::string& preset, const std::string& text) {
+  Wiring wiring;
+  std::istringstream keys(text);
+  for (std::string assignment; keys >> assignment;) {
+    const std::size_t at = assignment.find('=');
+    if (at == std::string::npos)
+      return bad_input("preset '" + preset + "': '" + assignment + "': expected KEY=VALUE");
+    if (auto set = wiring.set(assignment.substr(0, at), assignment.substr(at + 1)); !set)
+      return bad_input("preset '" + preset + "': " + set.error().message);
   }
-  return preset;
+  return wiring;
 }
 
 std::vector<Preset> make_presets() {
   std::vector<Preset> presets;
-  for (const Row& row : kTable) presets.push_back(make_preset(row));
+  for (const Row& row : kTable) {
+    auto wiring = parse_keys(row.name, row.keys);
+    GRAPEVINE_CHECK(wiring.ok(), wiring.error().message);
+    presets.push_back({row.name, row.title, row.paper, *std::move(wiring)});
+  }
   return presets;
+}
+
+// The list of presets.
+std::vector<Preset>& all_presets() {
+  static std::vector<Preset> all = make_presets();
+  return all;
 }
 
 }  // namespace
 
-const std::vector<Preset>& presets() {
-  static const std::vector<Preset> all = make_presets();
-  return all;
+const std::vector<Preset>& presets() { return all_presets(); }
+
+Expected<void> register_preset(const std::string& name, const std::string& title,
+                               const std::string& paper, const std::string& keys) {
+  if (find_preset(name))
+    return bad_input("preset '" + name + "' exists already: choose another name");
+  auto wiring = parse_keys(name, keys);
+  if (!wiring) return wiring.error();
+  if (auto plan = resolve(*wiring); !plan)
+    return bad_input("preset '" + name + "': " + plan.error().message);
+  all_presets().push_back({name, title, paper, *std::move(wiring)});
+  return {};
 }
 
 Expected<Preset> find_preset(const std::string& name) {

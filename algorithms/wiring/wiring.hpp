@@ -50,7 +50,13 @@ struct Preset {
   std::string paper;
   Wiring wiring;
 };
+// The shipped ones, then those from outside.
 const std::vector<Preset>& presets();
+// Adds a preset from outside; `keys`: "KEY=VALUE …". The roles and compressors of a program are
+// registered before: to set a key is to read which keys there are. Not thread-safe. Errors
+// (bad_input): a name that is taken; keys that do not exist or do not fit each other.
+Expected<void> register_preset(const std::string& name, const std::string& title,
+                               const std::string& paper, const std::string& keys);
 // `custom` is no paper's: it sets no key.
 inline constexpr char kCustomWiring[] = "custom";
 Expected<Preset> find_preset(const std::string& name);
