@@ -1,6 +1,7 @@
 // The data sets that `--data NAME[:PATH]` names. One file each in apps/zoo/data.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,14 @@ struct DataOptions {
 Expected<std::shared_ptr<const DataSet>> make_data_set(const std::string& spec,
                                                        const DataOptions& options);
 // clang-format on
+
+// Makes a data set from what follows `NAME:` in the specification; empty where nothing does.
+using DataSetMaker = std::function<Expected<std::shared_ptr<const DataSet>>(
+    const std::string& path, const DataOptions& options)>;
+
+// Adds a data set from outside. Not thread-safe. Errors (bad_input): a name that is taken or has a
+// colon.
+Expected<void> register_data_set(const std::string& name, DataSetMaker make);
 
 // Names that make_data_set() knows, sorted.
 std::vector<std::string> data_names();
