@@ -6,7 +6,8 @@
 #include <map>
 #include <set>
 
-#include "tests/sim/role_world.hpp"
+#include "algorithms/lockstep/conformance.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 #include "tests/sim/wirings.hpp"
 
 namespace grapevine {
@@ -14,8 +15,6 @@ namespace wiring_sweep_test {
 
 using sim::Keys;
 using sim::operator+;
-using sim::RoleWorld;
-using sim::WorldConfig;
 
 constexpr std::int32_t kRanks = 4;
 constexpr Step kSteps = 40;
@@ -109,40 +108,15 @@ std::string text_of(const std::map<std::string, std::string>& keys) {
   return text;
 }
 
-// A wiring that was accepted: ends, commits or drops each gradient once, survives a save and load
-// amid the run, and comes nearer to the optimum.
-void expect_runs(const Plan& plan, const std::shared_ptr<const SharedParts>& parts) {
-  WorldConfig config;
-  config.plan = plan;
-  config.ranks = kRanks;
-  config.seed = 11;
-  config.dimension = 13;
-  config.horizon = parts->horizon;
-  config.lr = 0.1;
-  config.optimizer = parts->optimizer;
-  if (config.plan.compression.per_layer) config.plan.compression.layers = {4, 6, 3};
-  RoleWorld world(config, [](Rank rank, Step, const at::Tensor& z) { return z - (rank + 1.0); });
-  world.start();
-  std::int64_t events = 0;
-  world.run(
-      [&] {
-        if (++events % 97 == 0) world.save_and_load();
-      },
-      200'000);
-  double mean = 0;
-  for (Rank rank = 0; rank < kRanks; ++rank) {
-    EXPECT_TRUE(world.finished(rank)) << "rank " << rank;
-    mean += world.z(rank).mean().item<double>() / kRanks;
-    std::set<Step> counted;
-    for (const Event& event : world.events(rank)) {
-      const bool ends = event.kind == EventKind::committed || event.kind == EventKind::dropped;
-      if (!ends) continue;
-      EXPECT_TRUE(counted.insert(event.stamp.step).second)
-          << "rank " << rank << ", step " << event.stamp.step;
-    }
-    EXPECT_EQ(static_cast<Step>(counted.size()), world.model(rank).step) << "rank " << rank;
-  }
-  EXPECT_LT(std::abs(mean - 2.5), 1.25);
+// A wiring that was accepted keeps the promises of its role.
+void expect_conforms(const Wiring& wiring) {
+  ConformanceOptions options;
+  options.ranks = {kRanks};
+  options.dimensions = {13};
+  options.steps = kSteps;
+  options.seed = 11;
+  for (const std::string& violation : check_conformance(wiring, options))
+    ADD_FAILURE() << violation;
 }
 
 class WiringSweep : public testing::TestWithParam<std::string> {};
@@ -172,7 +146,7 @@ TEST_P(WiringSweep, EveryPairOfKeysRunsOrIsRefusedWithAReason) {
                   : Expected<std::shared_ptr<const SharedParts>>(plan.error());
     if (parts.ok()) {
       ++ran;
-      return expect_runs(*plan, *parts);
+      return expect_conforms(wiring);
     }
     ++refused;
     const std::string& why = parts.error().message;
