@@ -38,7 +38,7 @@ class Command {
   virtual bool computes() const { return true; }
 };
 
-// Name, one-line description, factory: the table in main.cpp.
+// Name, one-line description, factory: the table in program.cpp.
 struct CommandEntry {
   std::string name;
   std::string description;
