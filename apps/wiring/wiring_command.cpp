@@ -11,6 +11,7 @@
 #include <toml++/toml.h>
 #include <nlohmann/json.hpp>
 
+#include "algorithms/lockstep/conformance.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
@@ -131,11 +132,13 @@ class WiringCommand final : public Command {
     add_switch(app, "json", json_, "print one JSON object");
     add_switch(app, "dot", dot_, "show: print a Graphviz drawing of actors and messages");
     add_switch(app, "markdown", markdown_, "list, keys: print a table of the documentation");
+    add_switch(app, "conformance", conformance_,
+               "check: run the roles on small problems and print the promises that they break");
     app.footer(
         "keys                all keys, with their values and where they count\n"
         "list                presets with their papers\n"
         "show NAME|FILE      all keys that count, with their values and where these come from\n"
-        "check FILE          exit code 0, or 2 and the reason");
+        "check FILE          exit code 0, or 2 and the reason; 1 where roles break promises");
   }
 
   Expected<void> run(Console& console) override {
@@ -147,6 +150,7 @@ class WiringCommand final : public Command {
       return bad_input("wiring " + action_ + ": which one? Give a preset or a TOML file");
     if (dot_ && (json_ || action_ != "show"))
       return bad_input("--dot goes with show, and not with --json");
+    if (conformance_ && action_ != "check") return bad_input("--conformance goes with check");
     const auto named = find_wiring(name_);
     if (!named) return named.error();
     const auto resolved = resolve_keys(named->wiring);
@@ -154,6 +158,8 @@ class WiringCommand final : public Command {
       return named->file.empty()
                  ? resolved.error()
                  : Error{resolved.error().code, named->file + ": " + resolved.error().message};
+    if (conformance_)
+      if (auto kept = check_promises(named->wiring, console.out); !kept) return kept;
     return dot_ ? draw(*named, resolved->plan, console.out) : print(*named, *resolved, console.out);
   }
 
@@ -181,6 +187,17 @@ class WiringCommand final : public Command {
     return {};
   }
 
+  Expected<void> check_promises(const Wiring& wiring, std::ostream& out) const {
+    ConformanceOptions options;
+    if (ranks_option_->count() > 0) options.ranks = {ranks_};
+    const std::vector<std::string> violations = check_conformance(wiring, options);
+    if (violations.empty()) return {};
+    for (const std::string& violation : violations) out << violation << '\n';
+    return Error{Errc::failed,
+                 "wiring check " + name_ + ": the roles break promises to the engine: " +
+                     std::to_string(violations.size()) + " violations, printed above"};
+  }
+
   Expected<void> draw(const NamedWiring& named, const Plan& plan, std::ostream& out) const {
     return draw_wiring(plan, ranks_, named.preset.empty() ? named.file : named.preset, out);
   }
@@ -192,6 +209,7 @@ class WiringCommand final : public Command {
   bool json_ = false;
   bool dot_ = false;
   bool markdown_ = false;
+  bool conformance_ = false;
 };
 
 }  // namespace
