@@ -1,9 +1,13 @@
-# Flags shared by every target: warnings, sanitizers, ccache.
+# Flags shared by every target: warnings, sanitizers, ccache. A program that uses the installed package
+# gets the place of the headers, the standard and the sanitizers of them.
 add_library(grapevine_options INTERFACE)
-target_include_directories(grapevine_options INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(grapevine_options INTERFACE -Wall -Wextra -Wno-unused-parameter
-                       $<$<BOOL:${GRAPEVINE_WERROR}>:-Werror>)
-target_compile_definitions(grapevine_options INTERFACE GRAPEVINE_VERSION="${PROJECT_VERSION}")
+target_include_directories(grapevine_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+target_compile_options(grapevine_options INTERFACE
+    $<BUILD_INTERFACE:-Wall> $<BUILD_INTERFACE:-Wextra> $<BUILD_INTERFACE:-Wno-unused-parameter>
+    $<$<BOOL:${GRAPEVINE_WERROR}>:$<BUILD_INTERFACE:-Werror>>)
+target_compile_definitions(grapevine_options INTERFACE
+                           $<BUILD_INTERFACE:GRAPEVINE_VERSION="${PROJECT_VERSION}">)
+target_compile_features(grapevine_options INTERFACE cxx_std_${GRAPEVINE_CXX_STANDARD})
 
 # No check of null references: CAF 0.17's headers bind one, to the arguments of an actor that is spawned
 # without any. A null pointer that is used ends in a signal, which AddressSanitizer reports.
@@ -20,6 +24,6 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
       ${CCACHE_PROGRAM})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(grapevine_options INTERFACE -fpch-preprocess)
+    target_compile_options(grapevine_options INTERFACE $<BUILD_INTERFACE:-fpch-preprocess>)
   endif()
 endif()

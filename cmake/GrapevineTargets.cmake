@@ -3,7 +3,7 @@
 if(GRAPEVINE_PCH)
   file(WRITE ${CMAKE_BINARY_DIR}/pch_stub.cpp "")
   add_library(grapevine_pch_owner STATIC ${CMAKE_BINARY_DIR}/pch_stub.cpp)
-  target_link_libraries(grapevine_pch_owner PUBLIC grapevine_options torch_interface spdlog::spdlog
+  target_link_libraries(grapevine_pch_owner PUBLIC grapevine_options grapevine::torch spdlog::spdlog
                         nlohmann_json::nlohmann_json caf::core)
   target_precompile_headers(grapevine_pch_owner PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.hpp)
 endif()
@@ -11,7 +11,7 @@ endif()
 function(grapevine_pch target)
   if(GRAPEVINE_PCH)
     # The include paths and definitions must be those that the header was compiled with.
-    target_link_libraries(${target} PRIVATE grapevine_pch_owner)
+    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:grapevine_pch_owner>)
     target_precompile_headers(${target} REUSE_FROM grapevine_pch_owner)
   endif()
 endfunction()
@@ -32,7 +32,7 @@ function(grapevine_proto name file)
   add_library(grapevine_${name} STATIC)
   protobuf_generate_cpp(sources headers ${CMAKE_SOURCE_DIR}/${file})
   target_sources(grapevine_${name} PRIVATE ${sources} ${headers})
-  target_include_directories(grapevine_${name} SYSTEM PUBLIC ${CMAKE_BINARY_DIR})
+  target_include_directories(grapevine_${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}>)
   target_link_libraries(grapevine_${name} PUBLIC protobuf::libprotobuf-lite)
 endfunction()
 
