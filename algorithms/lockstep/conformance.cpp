@@ -185,7 +185,7 @@ class Case {
       const double error = (path[step] - x).abs().max().item<double>();
       if (error > 1e-5)
         return fail("", "one rank alone is at a distance of " + std::to_string(error) +
-                            " from SGD after " + std::to_string(step) + " steps");
+                            " from SGD at step " + std::to_string(step));
       u = parts_->optimizer.momentum * u + (x - 1);
       x -= options_.lr * u;
     }

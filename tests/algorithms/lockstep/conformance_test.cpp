@@ -150,7 +150,7 @@ TEST(Conformance, AFalseClaimIsFound) {
   sgd.one_rank_is_sgd = true;
   EXPECT_THAT(check_conformance(lone(Fault::steps_twice_as_far)), IsEmpty());
   EXPECT_THAT(check_conformance(lone(Fault::steps_twice_as_far), sgd),
-              Contains(HasSubstr("from SGD after 1 steps")));
+              Contains(HasSubstr("from SGD at step 1")));
   ConformanceOptions order;
   order.any_order = true;
   order.ranks = {4};
