@@ -103,6 +103,7 @@ class Trial {
              std::to_string(parts_->horizon.steps) + " steps and not finished");
   }
 
+  // The first violation alone: others of its kind follow from it.
   void check_gradients(const Lockstep& world) {
     std::map<std::pair<Rank, Step>, int> ended;
     for (Rank rank = 0; rank < ranks_; ++rank)
@@ -115,9 +116,10 @@ class Trial {
       const std::string name =
           "the gradient of rank " + std::to_string(rank) + ", step " + std::to_string(step);
       if (answered_.count(gradient) == 0)
-        fail(name + " is committed or dropped and was never computed");
-      else if (times != 1)
-        fail(name + " is committed or dropped " + std::to_string(times) + " times instead of once");
+        return fail(name + " is committed or dropped and was never computed");
+      if (times != 1)
+        return fail(name + " is committed or dropped " + std::to_string(times) +
+                    " times instead of once");
     }
   }
 
@@ -166,8 +168,7 @@ class Case {
 
  private:
   void fail(const std::string& how, const std::string& what) {
-    violations_.push_back(std::to_string(ranks_) + " ranks, " + std::to_string(d_) + " parameters" +
-                          how + ": " + what);
+    violations_.push_back(name_of_case(ranks_, d_) + how + ": " + what);
   }
 
   // None after a violation.
