@@ -1,4 +1,4 @@
-// Routes the messages of a RemoteTransport: to local ranks, or to other processes.
+// Routes the messages of every RemoteTransport: to local ranks, or to other processes.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -55,8 +55,9 @@ class RankRouter {
   void arrived(Envelope envelope) { local_.deliver(std::move(envelope)); }
   // Loss of remote ranks; ignored where it is known already.
   void rank_left(Rank rank) { local_.peer_down(rank, ""); }
-  void process_left(std::int32_t process, const std::string& reason) {
-    local_.process_down(process, reason);
+  // True where the loss is reported to a local rank. `reason` as Inbox::peer_down()'s.
+  bool process_left(std::int32_t process, const std::string& reason) {
+    return local_.process_down(process, reason);
   }
 
   bool has_outgoing() const { return outgoing_count_.load(std::memory_order_relaxed) > 0; }

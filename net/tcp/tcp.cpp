@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "messages/check.hpp"
-#include "net/local_ranks.hpp"
+#include "net/rank_router.hpp"
 #include "net/tcp/tcp_wire.hpp"
 
 namespace grapevine {
@@ -47,24 +47,25 @@ class TcpTransport final : public RemoteTransport {
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
   void detach(Rank rank) override;
   void send(Envelope envelope) override;
-  TransportCounters counters(Rank rank) const override { return ranks().counters(rank); }
+  TransportCounters counters(Rank rank) const override { return router().counters(rank); }
   std::int32_t world_size() const override {
-    return ranks_ == nullptr ? 0 : ranks_->placement().world_size();
+    return router_ == nullptr ? 0 : router_->placement().world_size();
   }
 
  private:
-  LocalRanks& ranks() const {
-    GRAPEVINE_CHECK(ranks_ != nullptr, "a transport is used before connect()");
-    return *ranks_;
+  RankRouter& router() const {
+    GRAPEVINE_CHECK(router_ != nullptr, "a transport is used before connect()");
+    return *router_;
   }
-  const Placement& placement() const { return ranks().placement(); }
+  const Placement& placement() const { return router().placement(); }
+  void send_outgoing();
   Expected<void> dial_lower(const std::vector<std::string>& addresses,
                             const std::vector<std::string>& names, Clock::time_point deadline,
                             Duration patience, const ConnectOptions& options);
 
   const std::string address_;
   // Null until connect(); constant then. What it holds outlives the event loop that delivers to it.
-  std::shared_ptr<LocalRanks> ranks_;
+  std::shared_ptr<RankRouter> router_;
   std::unique_ptr<tcp::Wire> wire_;  // null after a connect() that failed
 };
 
@@ -87,14 +88,14 @@ Expected<void> check(const std::vector<std::string>& addresses, const Placement&
 Expected<void> TcpTransport::connect(const std::vector<std::string>& addresses,
                                      const Placement& placement, Duration patience,
                                      const ConnectOptions& options) {
-  GRAPEVINE_CHECK(ranks_ == nullptr && wire_ != nullptr, "connect() is for once");
+  GRAPEVINE_CHECK(router_ == nullptr && wire_ != nullptr, "connect() is for once");
   Expected<void> result = check(addresses, placement);
   if (!result) return result;
   const Clock::time_point deadline = Clock::now() + patience;
   const std::vector<std::string> names = names_of(placement, addresses);
-  auto ranks = std::make_shared<LocalRanks>(placement);
-  wire_->start(ranks, names, options.token);
-  ranks_ = std::move(ranks);
+  auto router = std::make_shared<RankRouter>(placement);
+  wire_->start(router, names, options.token);
+  router_ = std::move(router);
   result = dial_lower(addresses, names, deadline, patience, options);
   if (result) result = wire_->wait_connected(deadline, seconds(patience), options.cancelled);
   if (!result) wire_.reset();
@@ -121,29 +122,24 @@ Expected<void> TcpTransport::dial_lower(const std::vector<std::string>& addresse
 }
 
 Expected<void> TcpTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
-  if (ranks_ == nullptr || wire_ == nullptr)
+  if (router_ == nullptr || wire_ == nullptr)
     return bad_input("cannot attach rank " + std::to_string(rank) + " before connect() succeeds");
-  return ranks_->attach(rank, std::move(inbox));
+  return router_->attach(rank, std::move(inbox));
 }
 
-// After all messages of the rank: a connection has one queue for messages and control.
 void TcpTransport::detach(Rank rank) {
-  if (!ranks().detach(rank)) return;
-  for (std::int32_t p = 0; p < placement().processes(); ++p)
-    if (p != placement().own_process)
-      wire_->send(p, {tcp::encode_control({tcp::Control::rank_down, rank}), {}});
+  router().detach(rank);
+  send_outgoing();
 }
 
 void TcpTransport::send(Envelope envelope) {
-  LocalRanks& local = ranks();
-  const Placement& where = placement();
-  local.check_ranks(envelope);
-  if (where.is_local(envelope.to)) return local.send(std::move(envelope));
-  if (!local.admit(envelope.from, envelope.to, wire_size(envelope))) return;
-  tcp::OutFrame frame{encode_header(envelope), payload_of(envelope)};
-  for (const FrozenTensor& t : frame.payload)
-    GRAPEVINE_CHECK(!t.defined() || t.device().is_cpu(), "a payload on ", t.device());
-  wire_->send(where.process_of[static_cast<std::size_t>(envelope.to)], std::move(frame));
+  router().send(std::move(envelope));
+  send_outgoing();
+}
+
+// Nothing is outgoing after a connect() that failed: no rank could attach.
+void TcpTransport::send_outgoing() {
+  if (router_->has_outgoing()) wire_->wake();
 }
 
 void TcpTransport::process_down(std::int32_t process) {

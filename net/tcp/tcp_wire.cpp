@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 #include <caf/io/broker.hpp>
@@ -13,6 +14,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -53,12 +55,6 @@ std::size_t index(std::int32_t process) { return static_cast<std::size_t>(proces
 
 enum class Link { awaited, open, lost };
 
-struct Peer {
-  Link link = Link::awaited;
-  std::deque<OutFrame> outbox;  // handed over, not yet seen by the broker
-  bool woken = false;           // the broker knows that there is something in it
-};
-
 // Shared by the broker and the threads that send and wait.
 struct Shared {
   explicit Shared(const TcpOptions& o) : options(o) {}
@@ -66,19 +62,20 @@ struct Shared {
   const TcpOptions options;
   mutable std::mutex mutex;
   std::condition_variable changed;
+  std::atomic<bool> woken{false};  // the broker is about to take the router's outgoing messages
   // Guarded by mutex.
-  std::shared_ptr<LocalRanks> ranks;  // null until start(); then constant
-  std::vector<std::string> names;     // by process; constant after start()
-  JobToken token{};                   // "
-  std::vector<Peer> peers;            // by process
-  std::string duplicate;              // why two processes cannot both take part; else empty
-  std::int32_t own_process = -1;      // constant after start()
-  bool finished = false;              // all connections have ended, and no others follow
+  std::shared_ptr<RankRouter> router;  // null until start(); then constant
+  std::vector<std::string> names;      // by process; constant after start()
+  JobToken token{};                    // "
+  std::vector<Link> links;             // by process
+  std::string duplicate;               // why two processes cannot both take part; else empty
+  std::int32_t own_process = -1;       // constant after start()
+  bool finished = false;               // all connections have ended, and no others follow
 
   // The first other process with that link, or -1. REQUIRES: mutex is held.
   std::int32_t first(Link link) const {
-    for (std::size_t p = 0; p < peers.size(); ++p)
-      if (static_cast<std::int32_t>(p) != own_process && peers[p].link == link)
+    for (std::size_t p = 0; p < links.size(); ++p)
+      if (static_cast<std::int32_t>(p) != own_process && links[p] == link)
         return static_cast<std::int32_t>(p);
     return -1;
   }
@@ -122,6 +119,13 @@ void for_bytes(const OutFrame& frame, std::size_t offset, std::size_t limit, Wri
     if (t.nbytes() > 0) part(t.raw(), t.nbytes());
 }
 
+OutFrame frame_of(std::variant<EncodedMessage, Departure> what) {
+  if (const auto* departure = std::get_if<Departure>(&what))
+    return {encode_control({Control::rank_down, departure->rank}), {}};
+  auto& message = std::get<EncodedMessage>(what);
+  return {std::move(message.header), std::move(message.payload)};
+}
+
 // All of it runs on the event loop.
 class Broker {
  public:
@@ -149,7 +153,9 @@ class Broker {
   Connection* find_process(std::int32_t process);
 
   // ---- frames
-  void wake(std::int32_t process);
+  void on_wake();
+  std::set<connection_handle> queue_outgoing();
+  void pump_each(const std::set<connection_handle>& handles);
   void pump(Connection& c);
   void on_written(const caf::io::data_transferred_msg& message);
   void set_read_size(Connection& c);
@@ -179,10 +185,10 @@ class Broker {
   caf::io::doorman_ptr doorman_;  // until run()
   caf::io::accept_handle acceptor_;
   caf::io::broker* self_ = nullptr;
-  std::shared_ptr<LocalRanks> ranks_;  // null until on_start()
-  CodecLimits limits_;                 // valid from then on
-  std::uint64_t digest_ = 0;           // "
-  JobToken token_{};                   // "
+  std::shared_ptr<RankRouter> router_;  // null until on_start()
+  CodecLimits limits_;                  // valid from then on
+  std::uint64_t digest_ = 0;            // "
+  JobToken token_{};                    // "
   Connections connections_;
   std::uint64_t serials_ = 0;
   LogLimit dropped_;  // lines about unauthenticated connections
@@ -194,25 +200,25 @@ class Broker {
 // The frames of a connection. Checks that its process may send them.
 class Receiver final : public FrameSink {
  public:
-  Receiver(LocalRanks& ranks, std::int32_t process) : ranks_(ranks), process_(process) {}
+  Receiver(RankRouter& router, std::int32_t process) : router_(router), process_(process) {}
 
   Expected<void> admit(Rank from, Rank to) override {
     if (!lives_there(from))
       return Error{Errc::protocol, "a message from rank " + std::to_string(from) +
                                        ", which is not in that process"};
-    if (!ranks_.placement().is_local(to))
+    if (!router_.placement().is_local(to))
       return Error{Errc::protocol,
                    "a message for rank " + std::to_string(to) + ", which is not in this process"};
     return {};
   }
-  void on_message(Envelope envelope) override { ranks_.deliver(std::move(envelope)); }
+  void on_message(Envelope envelope) override { router_.arrived(std::move(envelope)); }
   Expected<void> on_control(const Control& control) override {
     if (control.kind == Control::ping) pings_++;
     if (control.kind != Control::rank_down) return {};
     if (!lives_there(control.rank))
       return Error{Errc::protocol, "the departure of rank " + std::to_string(control.rank) +
                                        ", which is not in that process"};
-    ranks_.peer_down(control.rank, "");
+    router_.rank_left(control.rank);
     return {};
   }
 
@@ -220,12 +226,12 @@ class Receiver final : public FrameSink {
 
  private:
   bool lives_there(Rank rank) const {
-    const Placement& placement = ranks_.placement();
+    const Placement& placement = router_.placement();
     return rank >= 0 && rank < placement.world_size() &&
            placement.process_of[index(rank)] == process_;
   }
 
-  LocalRanks& ranks_;
+  RankRouter& router_;
   const std::int32_t process_;
   int pings_ = 0;
 };
@@ -246,7 +252,7 @@ caf::behavior Broker::run(caf::io::broker* self) {
       [](const caf::io::acceptor_closed_msg&) { spdlog::error("tcp: no longer listening"); },
       [this](StartAtom) { on_start(); },
       [this](AdoptAtom, int descriptor, std::int32_t process) { on_adopt(descriptor, process); },
-      [this](WakeAtom, std::int32_t process) { wake(process); },
+      [this](WakeAtom) { on_wake(); },
       [this](DropAtom, std::int32_t process) { on_drop(process); },
       [this](ExpireAtom, std::uint64_t serial) { on_expired(serial); },
       [this](BeatAtom) { on_beat(); },
@@ -260,12 +266,12 @@ caf::behavior Broker::run(caf::io::broker* self) {
 void Broker::on_start() {
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
-    ranks_ = shared_->ranks;
+    router_ = shared_->router;
     token_ = shared_->token;
   }
   limits_ = options_.limits;
-  limits_.world_size = ranks_->placement().world_size();
-  digest_ = placement_digest(ranks_->placement());
+  limits_.world_size = router_->placement().world_size();
+  digest_ = placement_digest(router_->placement());
   last_beat_ = Clock::now();
   if (options_.heartbeat > Duration::zero())
     self_->delayed_send(self_, options_.heartbeat, BeatAtom::value);
@@ -279,8 +285,9 @@ void Broker::on_start() {
 void Broker::on_adopt(int descriptor, std::int32_t process) {
   Socket socket(descriptor);
   if (finishing_) return;
-  GRAPEVINE_CHECK(ranks_ != nullptr && process >= 0 && process < ranks_->placement().processes() &&
-                      process != ranks_->placement().own_process,
+  GRAPEVINE_CHECK(router_ != nullptr && process >= 0 &&
+                      process < router_->placement().processes() &&
+                      process != router_->placement().own_process,
                   "a connection to process ", process);
   open(add(self_->add_scribe(socket.release())), process);
 }
@@ -329,7 +336,7 @@ void Broker::on_data(const caf::io::new_data_msg& message) {
   const auto* const data = reinterpret_cast<const std::byte*>(message.buf.data());
   if (c->state == Connection::State::greeting) return on_hello(*c, data);
   if (c->state == Connection::State::held) return end(*c, "it did not wait for an answer");
-  Receiver receiver(*ranks_, c->process);
+  Receiver receiver(*router_, c->process);
   const Expected<void> read = c->reader->consume(data, message.buf.size(), receiver);
   if (!read) return end(*c, kMalformed + read.error().message);
   set_read_size(*c);
@@ -348,7 +355,7 @@ void Broker::on_hello(Connection& c, const std::byte* data) {
   // Now, because CAF takes the size of the next read over when this handler returns: an answer that
   // start() gives later would leave it waiting for as many bytes as a greeting has.
   self_->configure_read(c.handle, receive_policy::at_most(kHeaderReadBytes));
-  if (ranks_ != nullptr) answer(c);  // else start() does
+  if (router_ != nullptr) answer(c);  // else start() does
 }
 
 void Broker::answer(Connection& c) {
@@ -362,12 +369,12 @@ void Broker::answer(Connection& c) {
 }
 
 Refusal Broker::judge(const Hello& hello) {
-  const Placement& placement = ranks_->placement();
+  const Placement& placement = router_->placement();
   if (!equal_tokens(hello.job, token_)) return Refusal::other_job;
   if (hello.placement != digest_ || hello.process >= placement.processes())
     return Refusal::other_placement;
   const std::lock_guard<std::mutex> lock(shared_->mutex);
-  const Link link = shared_->peers[index(hello.process)].link;
+  const Link link = shared_->links[index(hello.process)];
   if (hello.process == placement.own_process || link == Link::open) {
     if (shared_->first(Link::awaited) >= 0) {  // still starting: the job is set up wrongly
       shared_->duplicate = "two processes call themselves process " +
@@ -395,8 +402,8 @@ void Broker::open(Connection& c, std::int32_t process) {
   set_read_size(c);
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
-    Peer& peer = shared_->peers[index(process)];
-    if (peer.link == Link::awaited) peer.link = Link::open;
+    Link& link = shared_->links[index(process)];
+    if (link == Link::awaited) link = Link::open;
   }
   shared_->changed.notify_all();
 }
@@ -413,20 +420,29 @@ void Broker::set_read_size(Connection& c) {
     self_->configure_read(c.handle, receive_policy::at_most(kHeaderReadBytes));
 }
 
-void Broker::wake(std::int32_t process) {
-  std::deque<OutFrame> taken;
-  {
-    const std::lock_guard<std::mutex> lock(shared_->mutex);
-    Peer& peer = shared_->peers[index(process)];
-    peer.woken = false;
-    taken.swap(peer.outbox);
+void Broker::on_wake() {
+  shared_->woken = false;  // first: a message that is queued from here on wakes the broker again
+  pump_each(queue_outgoing());
+}
+
+// Returns the connections that have more to send now. Messages for a process that is down are
+// dropped.
+std::set<connection_handle> Broker::queue_outgoing() {
+  std::set<connection_handle> changed;
+  for (Outgoing& outgoing : router_->take_outgoing()) {
+    Connection* const c = find_process(outgoing.process);
+    if (c == nullptr) continue;
+    changed.insert(c->handle);
+    guard(c->handle, [&] { c->queue.push_back(frame_of(std::move(outgoing.what))); });
   }
-  Connection* const c = find_process(process);
-  if (c == nullptr) return;
-  guard(c->handle, [&] {
-    for (OutFrame& frame : taken) c->queue.push_back(std::move(frame));
-    pump(*c);
-  });
+  return changed;
+}
+
+void Broker::pump_each(const std::set<connection_handle>& handles) {
+  for (const connection_handle& handle : handles)
+    guard(handle, [&] {
+      if (Connection* const c = find(handle)) pump(*c);
+    });
 }
 
 void Broker::pump(Connection& c) {
@@ -496,9 +512,9 @@ void Broker::on_exception(const std::exception_ptr& problem) {
     for (const auto& [handle, c] : connections_)
       ::shutdown(static_cast<int>(handle.id()), SHUT_RDWR);
     connections_.clear();
-    if (ranks_ != nullptr)
-      for (std::int32_t p = 0; p < ranks_->placement().processes(); ++p)
-        if (p != ranks_->placement().own_process) lose(p, kErrorHere + why);
+    if (router_ != nullptr)
+      for (std::int32_t p = 0; p < router_->placement().processes(); ++p)
+        if (p != router_->placement().own_process) lose(p, kErrorHere + why);
   } catch (const std::exception&) {
     spdlog::error("tcp: {}", exception_line(std::current_exception()));
   }
@@ -550,16 +566,13 @@ void Broker::abandon(connection_handle handle) {
 }
 
 void Broker::lose(std::int32_t process, const std::string& why) {
-  std::deque<OutFrame> unsent;  // destroyed after the lock is released
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
-    Peer& peer = shared_->peers[index(process)];
-    peer.link = Link::lost;
-    unsent.swap(peer.outbox);
+    shared_->links[index(process)] = Link::lost;
   }
   shared_->changed.notify_all();
   // The loss of a process whose ranks have all left has no effect.
-  if (!finishing_ && ranks_->process_down(process, why) && !why.empty())
+  if (!finishing_ && router_->process_left(process, why) && !why.empty())
     spdlog::warn("tcp: the link to {} is lost: {}", name(process), why);
 }
 
@@ -567,20 +580,17 @@ void Broker::on_finish() {
   finishing_ = true;
   finish_by_ = Clock::now() + options_.flush_limit;
   self_->close(acceptor_);
-  std::vector<std::int32_t> processes;
-  std::vector<connection_handle> unauthenticated;
+  std::set<connection_handle> open, unauthenticated;
   for (auto& [handle, c] : connections_) {
     c.progress = Clock::now();
-    if (c.state == Connection::State::open)
-      processes.push_back(c.process);
-    else
-      unauthenticated.push_back(handle);
+    (c.state == Connection::State::open ? open : unauthenticated).insert(handle);
   }
   for (const connection_handle& handle : unauthenticated) {
     connections_.erase(handle);
     abandon(handle);
   }
-  for (const std::int32_t process : processes) wake(process);
+  if (router_ != nullptr) queue_outgoing();
+  pump_each(open);
   self_->delayed_send(self_, kStallCheck, StallAtom::value);
   check_finished();
 }
@@ -619,7 +629,7 @@ void Broker::check_finished() {
 
 Hello Broker::own_hello(Refusal refusal) const {
   // The token is for those alone that know it.
-  return {ranks_->placement().own_process, refusal,
+  return {router_->placement().own_process, refusal,
           refusal == Refusal::other_job ? JobToken{} : token_, digest_};
 }
 
@@ -711,16 +721,16 @@ Wire::~Wire() {
 
 std::uint16_t Wire::port() const { return impl_->port; }
 
-void Wire::start(std::shared_ptr<LocalRanks> ranks, std::vector<std::string> names,
+void Wire::start(std::shared_ptr<RankRouter> router, std::vector<std::string> names,
                  const JobToken& token) {
   Shared& shared = *impl_->shared;
   {
     const std::lock_guard<std::mutex> lock(shared.mutex);
-    shared.own_process = ranks->placement().own_process;
-    shared.peers.resize(names.size());
+    shared.own_process = router->placement().own_process;
+    shared.links.assign(names.size(), Link::awaited);
     shared.names = std::move(names);
     shared.token = token;
-    shared.ranks = std::move(ranks);
+    shared.router = std::move(router);
   }
   caf::anon_send(impl_->broker, StartAtom::value);
 }
@@ -754,16 +764,8 @@ Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::strin
   return {};
 }
 
-void Wire::send(std::int32_t process, OutFrame frame) {
-  Shared& shared = *impl_->shared;
-  {
-    const std::lock_guard<std::mutex> lock(shared.mutex);
-    Peer& peer = shared.peers[index(process)];
-    if (peer.link == Link::lost) return;
-    peer.outbox.push_back(std::move(frame));
-    if (std::exchange(peer.woken, true)) return;
-  }
-  caf::anon_send(impl_->broker, WakeAtom::value, process);
+void Wire::wake() {
+  if (!impl_->shared->woken.exchange(true)) caf::anon_send(impl_->broker, WakeAtom::value);
 }
 
 void Wire::drop(std::int32_t process) { caf::anon_send(impl_->broker, DropAtom::value, process); }

@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "net/local_ranks.hpp"
+#include "net/rank_router.hpp"
 #include "net/tcp/tcp.hpp"
 #include "net/tcp/tcp_dial.hpp"
-#include "net/tcp/tcp_frames.hpp"
 
 namespace grapevine::tcp {
 
@@ -24,9 +23,9 @@ class Wire {
 
   std::uint16_t port() const;
 
-  // Delivers received messages to `ranks`; `names`: of the processes, for errors and the log;
+  // Delivers received messages to `router`; `names`: of the processes, for errors and the log;
   // `token`: a connection must know it. Called once.
-  void start(std::shared_ptr<LocalRanks> ranks, std::vector<std::string> names,
+  void start(std::shared_ptr<RankRouter> router, std::vector<std::string> names,
              const JobToken& token);
   // The connection to a process of lower index, after the hellos. REQUIRES (GRAPEVINE_CHECK, on the
   // event loop): there is such a process.
@@ -37,8 +36,8 @@ class Wire {
   Expected<void> wait_connected(Clock::time_point deadline, const std::string& patience,
                                 const Cancelled& cancelled);
 
-  // Queues a frame; dropped where the process is down.
-  void send(std::int32_t process, OutFrame frame);
+  // Sends the outgoing messages of the router; those for a process that is down are dropped.
+  void wake();
   // Drops the process: its ranks go down.
   void drop(std::int32_t process);
 

@@ -72,8 +72,8 @@ TEST(RankRouter, ALostProcessTakesAllItsRanksOnce) {
   RankRouter router(three_processes());
   const auto inbox = attach(router, 0);
   router.rank_left(3);
-  router.process_left(1, "silent");
-  router.process_left(1, "silent");
+  EXPECT_TRUE(router.process_left(1, "silent"));
+  EXPECT_FALSE(router.process_left(1, "silent")) << "it is reported once";
   for (const Rank rank : {2, 3}) EXPECT_EQ(inbox->down_count(rank), 1) << rank;
   EXPECT_EQ(inbox->down_reason(2), "silent");
   EXPECT_EQ(inbox->down_reason(3), "") << "it had left before";
