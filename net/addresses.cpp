@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "messages/text/names.hpp"
+#include "net/file_descriptor.hpp"
 #include "net/resolve.hpp"
 
 namespace grapevine {
@@ -86,13 +87,11 @@ Expected<std::uint16_t> free_tcp_port() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   socklen_t size = sizeof address;
-  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool found = descriptor >= 0 && ::bind(descriptor, generic, size) == 0 &&
-                     ::getsockname(descriptor, generic, &size) == 0;
-  const int error = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (!found) return Error{Errc::io, std::string("no free port: ") + std::strerror(error)};
+  const bool found = socket.get() >= 0 && ::bind(socket.get(), generic, size) == 0 &&
+                     ::getsockname(socket.get(), generic, &size) == 0;
+  if (!found) return Error{Errc::io, std::string("no free port: ") + std::strerror(errno)};
   return ntohs(address.sin_port);
 }
 
@@ -114,13 +113,12 @@ std::string own_address_towards(const std::string& host) {
   const auto found = resolve(host, "9", std::chrono::steady_clock::now() + kLookUp);
   if (!found) return "";
   const SocketAddress& to = found->front();
-  const int socket = ::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (socket < 0) return "";
+  const FileDescriptor socket(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0) return "";
   sockaddr_storage own{};
   socklen_t size = sizeof own;
-  const bool routed = ::connect(socket, to.get(), to.size) == 0 &&
-                      ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) == 0;
-  ::close(socket);
+  const bool routed = ::connect(socket.get(), to.get(), to.size) == 0 &&
+                      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0;
   return routed ? numeric_name(reinterpret_cast<sockaddr*>(&own), size) : "";
 }
 
@@ -128,15 +126,13 @@ namespace {
 
 // An errno; 0: this process may listen there.
 int listening_error(const SocketAddress& address, bool also_listen) {
-  const int socket = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (socket < 0) return errno;
+  const FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0) return errno;
   const int on = 1;
-  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const bool done = ::bind(socket, address.get(), address.size) == 0 &&
-                    (!also_listen || ::listen(socket, 1) == 0);
-  const int error = done ? 0 : errno;
-  ::close(socket);
-  return error;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const bool done = ::bind(socket.get(), address.get(), address.size) == 0 &&
+                    (!also_listen || ::listen(socket.get(), 1) == 0);
+  return done ? 0 : errno;
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ Expected<Result> ask_actor(caf::actor_system& system, const Handle& receiver, Du
 // Connections that only tested whether a process listens. The process there uses CAF, which cleans
 // up after a closed connection some time later, by its descriptor: a new connection with the same
 // descriptor would be lost. So they stay open as long as this object lives, while others connect.
-using OpenProbes = std::vector<tcp::Socket>;
+using OpenProbes = std::vector<FileDescriptor>;
 
 struct DialConfig {
   std::string name;  // of the dialled process, for the log: "process 0"

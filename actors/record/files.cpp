@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "messages/check.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace grapevine {
 namespace {
@@ -26,23 +27,6 @@ namespace fs = std::filesystem;
 std::string error_text(int error) {
   return std::error_code(error, std::generic_category()).message();
 }
-
-// Owns a descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int value = -1) : value_(value) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { reset(-1); }
-  int get() const { return value_; }
-  void reset(int value) {
-    if (value_ >= 0) ::close(value_);
-    value_ = value;
-  }
-
- private:
-  int value_;
-};
 
 template <class Call>
 auto retry(Call call) {
@@ -106,7 +90,7 @@ fs::path make_beside(const fs::path& path, const std::function<int(const fs::pat
 // A buffered stream over a descriptor; std::ofstream offers no way to sync.
 class DescriptorBuffer : public std::streambuf {
  public:
-  explicit DescriptorBuffer(const Descriptor& descriptor) : descriptor_(descriptor) {
+  explicit DescriptorBuffer(const FileDescriptor& descriptor) : descriptor_(descriptor) {
     setp(buffer_.data(), buffer_.data() + buffer_.size());
   }
   // errno of the first write that failed, 0 where none did.
@@ -143,7 +127,7 @@ class DescriptorBuffer : public std::streambuf {
     return error_ == 0;
   }
 
-  const Descriptor& descriptor_;
+  const FileDescriptor& descriptor_;
   int error_ = 0;
   std::array<char, 1 << 16> buffer_;
 };
@@ -163,7 +147,7 @@ struct AtomicFile::Impl {
   fs::path path;       // as the user gave it, for messages
   fs::path target;     // the file that is replaced: links resolved
   fs::path temporary;  // equals target where that is written directly
-  Descriptor descriptor;
+  FileDescriptor descriptor;
   DescriptorBuffer buffer{descriptor};
   std::ostream stream{&buffer};
   off_t flushed = 0;  // bytes
@@ -266,7 +250,7 @@ Expected<void> AtomicFile::commit() {
 bool AtomicFile::spent() const { return impl_->spent; }
 
 Expected<void> sync_directory(const fs::path& path) {
-  const Descriptor folder(open_file(path, O_RDONLY | O_DIRECTORY));
+  const FileDescriptor folder(open_file(path, O_RDONLY | O_DIRECTORY));
   if (folder.get() < 0 && errno == EACCES) return {};
   const int error = folder.get() < 0 ? errno : sync_descriptor(folder.get());
   if (error != 0) return file_error("sync the directory", path, error);
@@ -292,7 +276,7 @@ Expected<void> ensure_writable_directory(const fs::path& path) {
   // A trailing slash or a link to a directory is reported as "not created", which is no error.
   if (error) return refused(error.value());
   if (!fs::is_directory(path, error)) return refused(ENOTDIR);
-  Descriptor probe;
+  FileDescriptor probe;
   const fs::path name = make_beside(path / "probe", [&](const fs::path& candidate) {
     probe.reset(open_file(candidate, O_WRONLY | O_CREAT | O_EXCL));
     return probe.get();
@@ -318,7 +302,8 @@ Expected<void> replace_symlink_atomically(const fs::path& target, const fs::path
 }
 
 Expected<FolderLock> lock_folder(const fs::path& folder) {
-  const auto held = std::make_shared<const Descriptor>(open_file(folder, O_RDONLY | O_DIRECTORY));
+  const auto held =
+      std::make_shared<const FileDescriptor>(open_file(folder, O_RDONLY | O_DIRECTORY));
   if (held->get() < 0) return FolderLock();
   if (retry([&] { return ::flock(held->get(), LOCK_EX | LOCK_NB); }) == 0) return FolderLock(held);
   if (errno != EWOULDBLOCK) return FolderLock();

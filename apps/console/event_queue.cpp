@@ -10,22 +10,18 @@ namespace grapevine {
 
 EventQueue::EventQueue() : descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-EventQueue::~EventQueue() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 void EventQueue::post(Event event) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     events_.push_back(std::move(event));
   }
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(descriptor_, &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = ::write(descriptor_.get(), &one, sizeof one);
 }
 
 void EventQueue::run_ready() {
   std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t taken = ::read(descriptor_, &count, sizeof count);
+  [[maybe_unused]] const ssize_t taken = ::read(descriptor_.get(), &count, sizeof count);
   std::vector<Event> ready;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -4,6 +4,8 @@
 #include <mutex>
 #include <vector>
 
+#include "net/file_descriptor.hpp"
+
 namespace grapevine {
 
 // post() is thread-safe; the rest belongs to one thread.
@@ -11,18 +13,15 @@ class EventQueue {
  public:
   using Event = std::function<void()>;
   EventQueue();
-  ~EventQueue();
-  EventQueue(const EventQueue&) = delete;
-  EventQueue& operator=(const EventQueue&) = delete;
 
   void post(Event event);
   // Readable while events wait. Negative where the system had no descriptor left.
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
   // Those that have been posted, in order. Does not wait.
   void run_ready();
 
  private:
-  int descriptor_ = -1;
+  const FileDescriptor descriptor_;
   std::mutex mutex_;  // guards events_
   std::vector<Event> events_;
 };

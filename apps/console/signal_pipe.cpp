@@ -9,41 +9,39 @@
 #include <initializer_list>
 
 #include "apps/console/stop_signals.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace grapevine {
 namespace {
 
-std::array<int, 2> ends = {-1, -1};  // read, write
+DescriptorPair ends;  // read, write
 
 void write_to_pipe(int number) {
   const int saved = errno;
   const auto byte = static_cast<unsigned char>(number == SIGHUP ? SIGTERM : number);
   // A full pipe holds thousands of unread ones: another adds nothing.
-  [[maybe_unused]] const ssize_t written = ::write(ends[1], &byte, 1);
+  [[maybe_unused]] const ssize_t written = ::write(ends[1].get(), &byte, 1);
   errno = saved;
 }
 
 }  // namespace
 
 SignalPipe::SignalPipe() {
-  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) ends = {-1, -1};
+  ends = descriptor_pair([](int* pair) { return ::pipe2(pair, O_CLOEXEC | O_NONBLOCK); });
   handle_stop_signals(write_to_pipe);
 }
 
 SignalPipe::~SignalPipe() {
   handle_stop_signals(SIG_DFL);
-  for (int& end : ends) {
-    if (end >= 0) ::close(end);
-    end = -1;
-  }
+  ends = {};
 }
 
-int SignalPipe::descriptor() const { return ends[0]; }
+int SignalPipe::descriptor() const { return ends[0].get(); }
 
 std::vector<int> SignalPipe::take() {
   std::vector<int> result;
   std::array<unsigned char, 256> bytes;
-  const ssize_t count = ::read(ends[0], bytes.data(), bytes.size());
+  const ssize_t count = ::read(ends[0].get(), bytes.data(), bytes.size());
   for (ssize_t i = 0; i < count; ++i) result.push_back(bytes[static_cast<std::size_t>(i)]);
   return result;
 }

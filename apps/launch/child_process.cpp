@@ -31,32 +31,27 @@ Error failure(const std::string& what, int error) {
   return {Errc::io, what + ": " + std::strerror(error)};
 }
 
-// A pair of descriptors; closes those that were not taken over.
-struct Ends {
-  std::array<int, 2> ends = {-1, -1};
-  Ends() = default;
-  Ends(const Ends&) = delete;
-  Ends& operator=(const Ends&) = delete;
-  ~Ends() {
-    for (const int end : ends)
-      if (end >= 0) ::close(end);
-  }
-  int take(std::size_t which) { return std::exchange(ends[which], -1); }
-  void close(std::size_t which) { ::close(take(which)); }
-};
+DescriptorPair open_input(bool writable) {
+  if (!writable)
+    return {FileDescriptor(), FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC))};
+  return descriptor_pair(
+      [](int* ends) { return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends); });
+}
 
 struct Plumbing {
-  Ends in;     // a socket pair: writing to a dead child must not raise SIGPIPE here
-  Ends out;    // read, write
-  Ends err;    // read, write
-  Ends start;  // the child's errno where it could not become the program
+  DescriptorPair in;     // a socket pair: writing to a dead child must not raise SIGPIPE here
+  DescriptorPair out;    // read, write
+  DescriptorPair err;    // read, write
+  DescriptorPair start;  // the child's errno where it could not become the program
 
   bool open(bool with_input) {
-    if (with_input && ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in.ends.data()) != 0)
-      return false;
-    if (!with_input) in.ends[1] = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return in.ends[1] >= 0 && ::pipe2(out.ends.data(), O_CLOEXEC) == 0 &&
-           ::pipe2(err.ends.data(), O_CLOEXEC) == 0 && ::pipe2(start.ends.data(), O_CLOEXEC) == 0;
+    in = open_input(with_input);
+    if (in[1].get() < 0) return false;
+    for (DescriptorPair* pipe : {&out, &err, &start}) {
+      *pipe = descriptor_pair([](int* ends) { return ::pipe2(ends, O_CLOEXEC); });
+      if ((*pipe)[0].get() < 0) return false;
+    }
+    return true;
   }
 };
 
@@ -88,12 +83,12 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   ::signal(SIGPIPE, SIG_DFL);  // which programs expect
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it died before it could be watched
-  ::dup2(plumbing.in.ends[1], STDIN_FILENO);
-  ::dup2(plumbing.out.ends[1], STDOUT_FILENO);
-  ::dup2(plumbing.err.ends[1], STDERR_FILENO);
+  ::dup2(plumbing.in[1].get(), STDIN_FILENO);
+  ::dup2(plumbing.out[1].get(), STDOUT_FILENO);
+  ::dup2(plumbing.err[1].get(), STDERR_FILENO);
   ::execvpe(arguments[0], arguments, environment);
   const int error = errno;
-  [[maybe_unused]] const ssize_t written = ::write(plumbing.start.ends[1], &error, sizeof error);
+  [[maybe_unused]] const ssize_t written = ::write(plumbing.start[1].get(), &error, sizeof error);
   ::_exit(127);
 }
 
@@ -141,41 +136,38 @@ Expected<std::unique_ptr<ChildProcess>> ChildProcess::start(const ChildCommand& 
   if (pid == 0) become(plumbing, parent, argument_pointers.data(), variable_pointers.data());
   std::unique_ptr<ChildProcess> child(new ChildProcess);
   child->pid_ = pid;
-  plumbing.start.close(1);
-  if (const int error = start_error(plumbing.start.ends[0]); error != 0)
+  plumbing.start[1].reset();
+  if (const int error = start_error(plumbing.start[0].get()); error != 0)
     return failure(what, error);
-  child->end_ = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  if (child->end_ < 0) return failure(what + ": pidfd_open", errno);
+  child->end_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (child->end() < 0) return failure(what + ": pidfd_open", errno);
   if (command.signals_by_input) {
-    child->in_ = plumbing.in.take(0);
+    child->in_ = std::move(plumbing.in[0]);
     child->say(command.first_line);
   }
-  child->out_.descriptor = plumbing.out.take(0);
-  child->err_.descriptor = plumbing.err.take(0);
+  child->out_.descriptor = std::move(plumbing.out[0]);
+  child->err_.descriptor = std::move(plumbing.err[0]);
   for (const int descriptor : {child->out(), child->err()})
     ::fcntl(descriptor, F_SETFL, O_NONBLOCK);
   return child;
 }
 
 ChildProcess::~ChildProcess() {
-  if (pid_ > 0) {
-    kill_group();
-    pollfd ended{end_, POLLIN, 0};
-    int ready = 1;
-    if (end_ >= 0)
-      while ((ready = ::poll(&ended, 1, kReapPatienceMs)) < 0 && errno == EINTR) {
-      }
-    int status = 0;
-    if (ready != 0) wait_for(pid_, status);
-  }
-  for (const int descriptor : {in_, end_, out(), err()})
-    if (descriptor >= 0) ::close(descriptor);
+  if (pid_ < 0) return;
+  kill_group();
+  pollfd ended{end(), POLLIN, 0};
+  int ready = 1;
+  if (end() >= 0)
+    while ((ready = ::poll(&ended, 1, kReapPatienceMs)) < 0 && errno == EINTR) {
+    }
+  int status = 0;
+  if (ready != 0) wait_for(pid_, status);
 }
 
 bool ChildProcess::read(Stream& stream, const LineBuffer::OnLine& on_line) {
   std::array<char, kPiece> piece;
-  if (stream.descriptor < 0) return false;
-  const ssize_t count = ::read(stream.descriptor, piece.data(), piece.size());
+  if (stream.descriptor.get() < 0) return false;
+  const ssize_t count = ::read(stream.descriptor.get(), piece.data(), piece.size());
   if (count > 0) stream.lines.append(piece.data(), static_cast<std::size_t>(count), on_line);
   if (count == 0) finish(stream, on_line);
   return count > 0;
@@ -183,13 +175,12 @@ bool ChildProcess::read(Stream& stream, const LineBuffer::OnLine& on_line) {
 
 void ChildProcess::finish(Stream& stream, const LineBuffer::OnLine& on_line) {
   stream.lines.finish(on_line);
-  if (stream.descriptor >= 0) ::close(stream.descriptor);
-  stream.descriptor = -1;
+  stream.descriptor.reset();
 }
 
 void ChildProcess::signal(int number) {
   if (pid_ < 0) return;
-  if (in_ < 0) {
+  if (in_.get() < 0) {
     ::kill(pid_, number);
     return;
   }
@@ -200,7 +191,7 @@ void ChildProcess::say(const std::string& text) {
   const std::string line = text + "\n";
   // A process that has closed its input or is stuck must end anyway; SIGKILL to the group ends it.
   [[maybe_unused]] const ssize_t sent =
-      ::send(in_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      ::send(in_.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void ChildProcess::kill_group() {
@@ -224,8 +215,8 @@ std::optional<ChildEnd> ChildProcess::reap(const LineBuffer::OnLine& on_out,
   }
   finish(out_, on_out);
   finish(err_, on_err);
-  for (int* descriptor : {&in_, &end_})
-    if (*descriptor >= 0) ::close(std::exchange(*descriptor, -1));
+  in_.reset();
+  end_.reset();
   if (WIFEXITED(status)) return ChildEnd{WEXITSTATUS(status), 0};
   return ChildEnd{-1, WTERMSIG(status)};
 }

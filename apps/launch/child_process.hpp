@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "messages/expected.hpp"
+#include "net/file_descriptor.hpp"
 
 namespace grapevine {
 
@@ -51,9 +52,9 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   // To poll for reading; negative ones are closed. end(): readable once the child has ended.
-  int out() const { return out_.descriptor; }
-  int err() const { return err_.descriptor; }
-  int end() const { return end_; }
+  int out() const { return out_.descriptor.get(); }
+  int err() const { return err_.descriptor.get(); }
+  int end() const { return end_.get(); }
 
   // Reads one piece of its output.
   void read_out(const LineBuffer::OnLine& on_line) { read(out_, on_line); }
@@ -70,7 +71,7 @@ class ChildProcess {
 
  private:
   struct Stream {
-    int descriptor = -1;
+    FileDescriptor descriptor;
     LineBuffer lines;
   };
 
@@ -81,8 +82,8 @@ class ChildProcess {
   static void finish(Stream& stream, const LineBuffer::OnLine& on_line);
 
   pid_t pid_ = -1;  // -1 once reaped
-  int in_ = -1;
-  int end_ = -1;
+  FileDescriptor in_;
+  FileDescriptor end_;
   Stream out_;
   Stream err_;
 };

@@ -110,7 +110,8 @@ Expected<void> TcpTransport::dial_lower(const std::vector<std::string>& addresse
                          tcp::placement_digest(placement())};
   for (std::int32_t p = 0; p < placement().own_process; ++p) {
     const auto i = static_cast<std::size_t>(p);
-    Expected<tcp::Socket> socket = tcp::dial(addresses[i], hello, p, deadline, options.cancelled);
+    Expected<FileDescriptor> socket =
+        tcp::dial(addresses[i], hello, p, deadline, options.cancelled);
     if (!socket) {
       const Error& e = socket.error();
       const std::string within = e.code == Errc::timeout ? " within " + seconds(patience) : "";

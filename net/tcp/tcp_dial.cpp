@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -62,7 +61,7 @@ Expected<void> connect_to(int descriptor, const SocketAddress& to, Clock::time_p
 }
 
 struct Connected {
-  Socket socket;
+  FileDescriptor socket;
   SocketAddress to;
 };
 
@@ -78,7 +77,7 @@ Expected<Connected> connect_to(const std::string& address, Clock::time_point dea
   auto left = static_cast<int>(found->size());
   for (const SocketAddress& to : *found) {
     const int share = left--;
-    Socket socket(::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    FileDescriptor socket(::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket.get() < 0) {  // a machine may be without IPv6
       last = system_error(errno);
       continue;
@@ -125,11 +124,12 @@ Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t 
   return {};
 }
 
-Expected<Socket> dial_once(const std::string& address, const Hello& own, std::int32_t process,
-                           Clock::time_point deadline, const Cancelled& cancelled) {
+Expected<FileDescriptor> dial_once(const std::string& address, const Hello& own,
+                                   std::int32_t process, Clock::time_point deadline,
+                                   const Cancelled& cancelled) {
   Expected<Connected> connected = connect_to(address, deadline, cancelled);
   if (!connected) return connected.error();
-  Socket& socket = connected->socket;
+  FileDescriptor& socket = connected->socket;
   const Expected<Hello> answer = exchange_hellos(socket.get(), own, deadline, cancelled);
   if (!answer) return answer.error();
   const Expected<void> checked = check_answer(*answer, own, process);
@@ -138,10 +138,6 @@ Expected<Socket> dial_once(const std::string& address, const Hello& own, std::in
 }
 
 }  // namespace
-
-Socket::~Socket() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
 
 std::string join_address(const std::string& host, std::uint16_t port) {
   const bool bare_ipv6 = host.find(':') != std::string::npos;
@@ -171,10 +167,10 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
   return Probe{numeric_host(connected->to), std::move(connected->socket)};
 }
 
-Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t process,
-                      Clock::time_point deadline, const Cancelled& cancelled) {
+Expected<FileDescriptor> dial(const std::string& address, const Hello& own, std::int32_t process,
+                              Clock::time_point deadline, const Cancelled& cancelled) {
   for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    Expected<Socket> socket = dial_once(address, own, process, deadline, cancelled);
+    Expected<FileDescriptor> socket = dial_once(address, own, process, deadline, cancelled);
     if (socket) return socket;
     const Errc code = socket.error().code;
     if (code == Errc::protocol || code == Errc::bad_input || code == Errc::failed) return socket;

@@ -7,30 +7,12 @@
 #include <utility>
 
 #include "net/cancelled.hpp"
+#include "net/file_descriptor.hpp"
 #include "net/tcp/tcp_frames.hpp"
 
 namespace grapevine::tcp {
 
 using Clock = std::chrono::steady_clock;
-
-// A file descriptor that closes itself.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(other.release()) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~Socket();
-
-  int get() const { return descriptor_; }
-  int release() { return std::exchange(descriptor_, -1); }
-
- private:
-  int descriptor_ = -1;
-};
 
 // "host:port" and "[host]:port", as address() of the transport gives them.
 std::string join_address(const std::string& host, std::uint16_t port);
@@ -44,7 +26,7 @@ std::string primary_address(bool ipv6);
 // A connection on which nothing is sent.
 struct Probe {
   std::string host;  // where it leads, in numbers
-  Socket socket;
+  FileDescriptor socket;
 };
 
 // Whether `host` accepts connections at `port`. Errors: timeout, io: why not; failed: cancelled.
@@ -54,7 +36,7 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
 // Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
 // that no retry would change end it at once. Errors (timeout, protocol, bad_input; failed:
 // cancelled): the reason alone, without the name of the process.
-Expected<Socket> dial(const std::string& address, const Hello& own, std::int32_t process,
-                      Clock::time_point deadline, const Cancelled& cancelled = nullptr);
+Expected<FileDescriptor> dial(const std::string& address, const Hello& own, std::int32_t process,
+                              Clock::time_point deadline, const Cancelled& cancelled = nullptr);
 
 }  // namespace grapevine::tcp

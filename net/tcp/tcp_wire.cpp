@@ -283,7 +283,7 @@ void Broker::on_start() {
 }
 
 void Broker::on_adopt(int descriptor, std::int32_t process) {
-  Socket socket(descriptor);
+  FileDescriptor socket(descriptor);
   if (finishing_) return;
   GRAPEVINE_CHECK(router_ != nullptr && process >= 0 &&
                       process < router_->placement().processes() &&
@@ -735,7 +735,7 @@ void Wire::start(std::shared_ptr<RankRouter> router, std::vector<std::string> na
   caf::anon_send(impl_->broker, StartAtom::value);
 }
 
-void Wire::adopt(Socket socket, std::int32_t process) {
+void Wire::adopt(FileDescriptor socket, std::int32_t process) {
   caf::anon_send(impl_->broker, AdoptAtom::value, socket.release(), process);
 }
 

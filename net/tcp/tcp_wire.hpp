@@ -29,7 +29,7 @@ class Wire {
              const JobToken& token);
   // The connection to a process of lower index, after the hellos. REQUIRES (GRAPEVINE_CHECK, on the
   // event loop): there is such a process.
-  void adopt(Socket socket, std::int32_t process);
+  void adopt(FileDescriptor socket, std::int32_t process);
   // Until all processes are connected. Errors: `timeout` names one that is missing; `io`, one that
   // was lost again; bad_input, two with the same index; failed: cancelled. `patience` is for the
   // text alone.

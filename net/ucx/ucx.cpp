@@ -31,6 +31,7 @@ Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions&)
 #include <vector>
 
 #include "messages/check.hpp"
+#include "net/file_descriptor.hpp"
 #include "net/rank_router.hpp"
 #include "net/ucx/ucx_engine.hpp"
 
@@ -44,20 +45,6 @@ constexpr std::chrono::milliseconds kLongestSleep{200};
 // Where UCX refuses to arm although nothing moves: another process has to make room first.
 constexpr std::chrono::milliseconds kNap{1};
 constexpr std::chrono::seconds kCloseTime{1};
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 class UcxTransport final : public RemoteTransport {
  public:
@@ -98,8 +85,8 @@ class UcxTransport final : public RemoteTransport {
 
   const UcxOptions options_;
   const std::string address_;
-  const Descriptor wake_;
-  const Descriptor events_;
+  const FileDescriptor wake_;
+  const FileDescriptor events_;
   std::unique_ptr<RankRouter> router_;  // made by connect(), under engine_mutex_
 
   // Held by the progress thread while it works, and by senders that find it asleep. Never waited

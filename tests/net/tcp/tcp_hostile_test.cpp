@@ -48,13 +48,13 @@ void flip_bits(Rng& rng, Bytes& bytes, std::size_t among) {
 // ---- unauthenticated connections
 
 // A connection that greets nobody.
-tcp::Socket plain_connection(const std::string& address) {
+FileDescriptor plain_connection(const std::string& address) {
   const auto parts = tcp::split_address(address);
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(parts->second)));
-  tcp::Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
   EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
   return socket;
 }
@@ -80,7 +80,7 @@ TEST(TcpHostile, UnauthenticatedConnectionsDisturbNoLink) {
   TcpWorld world(2, 1);
   auto a = attach(world.endpoint(0), 0);
   auto b = attach(world.endpoint(1), 1);
-  std::vector<tcp::Socket> open;
+  std::vector<FileDescriptor> open;
   for (std::uint64_t seed = 0; seed < 5 * kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
@@ -101,7 +101,7 @@ TEST(TcpHostile, UnauthenticatedConnectionsDoNotDelayTheStart) {
   auto first = make();
   auto second = make();
   const std::vector<std::string> addresses = {first->address(), second->address()};
-  std::vector<tcp::Socket> open;
+  std::vector<FileDescriptor> open;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     Rng rng(seed);
     open.push_back(plain_connection(addresses[seed % 2]));
@@ -124,7 +124,7 @@ TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
   const auto greeting = [](std::int32_t process, const JobToken& token) {
     return tcp::Hello{process, tcp::Refusal::none, token, tcp::placement_digest(one_each(0, 3))};
   };
-  std::vector<std::future<Expected<tcp::Socket>>> unauthenticated;
+  std::vector<std::future<Expected<FileDescriptor>>> unauthenticated;
   for (const JobToken& token : {JobToken{}, kOtherJob})
     for (std::int32_t process = 0; process < 3; ++process)
       unauthenticated.push_back(std::async(std::launch::async, [&, process, token] {
@@ -145,7 +145,7 @@ TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
         << refused.error().message;
   }
   // The refusal itself holds no token.
-  tcp::Socket curious = plain_connection(addresses[1]);
+  FileDescriptor curious = plain_connection(addresses[1]);
   write_all(curious.get(), tcp::encode_hello(greeting(2, {})));
   Bytes answer(tcp::kHelloBytes);
   ASSERT_EQ(::recv(curious.get(), answer.data(), answer.size(), MSG_WAITALL),
@@ -200,7 +200,7 @@ class WithPuppet {
   }
 
   void send(const Bytes& bytes) { write_all(sockets_[0].get(), bytes); }
-  void hang_up(int from) { sockets_[from] = tcp::Socket(); }
+  void hang_up(int from) { sockets_[from] = FileDescriptor(); }
   RecordingInbox& inbox(Rank rank) { return *inboxes_[static_cast<std::size_t>(rank)]; }
 
   // Rank 2 is down at rank 0, once, and that is all that happened.
@@ -219,7 +219,7 @@ class WithPuppet {
  private:
   std::vector<std::shared_ptr<RecordingInbox>> inboxes_;
   std::vector<std::unique_ptr<RemoteTransport>> transports_;
-  tcp::Socket sockets_[2];
+  FileDescriptor sockets_[2];
 };
 
 Bytes message(Rng& rng, Rank from, Rank to, std::size_t payload) {

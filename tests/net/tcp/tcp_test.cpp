@@ -150,7 +150,7 @@ class DeafPort {
   std::uint16_t port() const { return port_; }
 
  private:
-  tcp::Socket socket_;
+  FileDescriptor socket_;
   std::uint16_t port_ = 0;
 };
 

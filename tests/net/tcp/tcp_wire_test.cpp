@@ -23,8 +23,8 @@ TEST(TcpWire, AnErrorOnTheEventLoopLosesTheOthersAndEnds) {
   ASSERT_TRUE(router->attach(0, inbox).ok());
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  const tcp::Socket other(ends[1]);
-  wire->adopt(tcp::Socket(ends[0]), 99);  // there is no such process
+  const FileDescriptor other(ends[1]);
+  wire->adopt(FileDescriptor(ends[0]), 99);  // there is no such process
   EXPECT_TRUE(inbox->wait_down(1));
   EXPECT_TRUE(inbox->wait_down(2));
   const auto waited = wire->wait_connected(tcp::Clock::now() + kPatience, "", nullptr);
