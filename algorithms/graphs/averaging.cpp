@@ -104,7 +104,9 @@ class SymmetricAverager final : public Averager {
 
   Messages on_message(const AveragingMessage& message) override {
     if (message.round != round_) return {};
-    const double weight = topology_->metropolis_hastings_weight(round_, rank_, message.from);
+    double weight = 0;
+    for (const Shares::Link& link : topology_->symmetric_shares(round_, rank_).links)
+      if (link.peer == message.from) weight = link.weight;
     held_.add(message.mass, weight);
     held_.add(start_, -weight);
     return {};

@@ -174,17 +174,4 @@ Expected<std::vector<bool>> GossipGraph::bipartition() const {
 
 std::int64_t GossipGraph::period(std::int64_t round) const { return topology_at(round).period(); }
 
-Shares GossipGraph::symmetric(std::int64_t round, Rank rank) const {
-  const Topology& topology = topology_at(round);
-  const std::vector<Rank> peers = topology.neighbors(round, rank);
-  Shares shares;
-  for (const Rank peer : peers) {
-    const std::size_t degree = std::max(peers.size(), topology.neighbors(round, peer).size());
-    const double weight = exact_weight(1.0 / (1.0 + static_cast<double>(degree)));
-    shares.links.push_back({peer, weight});
-    shares.kept -= weight;
-  }
-  return shares;
-}
-
 }  // namespace grapevine

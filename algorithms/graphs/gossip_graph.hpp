@@ -1,45 +1,18 @@
 // GossipGraph: the edges between ranks over a whole run, and their weights. A part.
 #pragma once
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "algorithms/graphs/shares.hpp"
 #include "algorithms/graphs/topology.hpp"
 #include "algorithms/schedules.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 
 namespace grapevine {
-
-// A weight rounded down to a multiple of 2^-24. float32 holds all of these up to 1, and double
-// holds their sums: x and w are scaled by the same number, and the shares of a rank sum to
-// exactly 1. A weight that float32 rounds for x alone would change the mean by the same factor in
-// every round.
-inline double exact_weight(double weight) {
-  constexpr double kUnit = 1.0 / (1 << 24);
-  return std::floor(weight / kUnit) * kUnit;
-}
-
-// One rank's column of the mixing matrix of a round: the shares of its mass that it keeps and
-// gives. All are exact weights, and their sum is exactly 1.
-struct Shares {
-  struct Link {
-    Rank peer = 0;
-    double weight = 0;
-  };
-  double kept = 1;
-  std::vector<Link> links;
-
-  // Whether every link's weight equals the kept one.
-  bool even() const {
-    return std::all_of(links.begin(), links.end(),
-                       [this](const Link& link) { return link.weight == kept; });
-  }
-};
 
 // A topology whose number of peers follows a schedule. Everything is a pure function of the round,
 // so that both ends of an edge always agree on it. Immutable, shared by all ranks.
@@ -51,34 +24,26 @@ class GossipGraph {
                                                            std::int32_t ranks,
                                                            double rounds_per_epoch);
 
-  // Even weights for the round's destinations (Assran et al. 2019, section 3); this rank keeps the
-  // rounding: column-stochastic. Destinations for which `takes_part` is false get nothing, the
-  // others more.
+  // For push-sum: column-stochastic. The graph's own weights, where it has any; this rank keeps the
+  // weight of a destination for which `takes_part` is false. Otherwise even weights (Assran et al.
+  // 2019, section 3): destinations that take no part get nothing, the others more.
   template <class F>
   Shares even_shares(std::int64_t round, Rank rank, F&& takes_part) const {
+    const Topology& topology = topology_at(round);
+    if (topology.has_weights(round)) return topology.own_shares(round, rank).among(takes_part);
+    std::vector<Rank> present;
+    for (const Rank peer : topology.out(round, rank))
+      if (takes_part(peer)) present.push_back(peer);
     Shares shares;
-    for (const Rank peer : out(round, rank))
-      if (takes_part(peer)) shares.links.push_back({peer, 0});
-    const auto links = static_cast<double>(shares.links.size());
-    const double weight = exact_weight(1.0 / (links + 1));
-    for (Shares::Link& link : shares.links) link.weight = weight;
-    shares.kept = 1.0 - links * weight;
+    for (const Rank peer : present)
+      shares.give(peer, 1.0 / (static_cast<double>(present.size()) + 1));
     return shares;
   }
-  // Metropolis-Hastings weights over the round's edges, used both ways (Xiao, Boyd 2004): doubly
-  // stochastic and symmetric. This rank keeps the weight of a peer that takes no part.
+  // For symmetric averaging: doubly stochastic and symmetric, every edge of the round used both
+  // ways (see Topology::symmetric_shares). This rank keeps the weight of a peer that takes no part.
   template <class F>
   Shares symmetric_shares(std::int64_t round, Rank rank, F&& takes_part) const {
-    Shares shares = symmetric(round, rank);
-    std::vector<Shares::Link> present;
-    for (const Shares::Link& link : shares.links) {
-      if (takes_part(link.peer))
-        present.push_back(link);
-      else
-        shares.kept += link.weight;
-    }
-    shares.links = std::move(present);
-    return shares;
+    return topology_at(round).symmetric_shares(round, rank).among(takes_part);
   }
 
   const std::vector<Rank>& out(std::int64_t round, Rank rank) const;
@@ -98,7 +63,6 @@ class GossipGraph {
 
  private:
   const Topology& topology_at(std::int64_t round) const;
-  Shares symmetric(std::int64_t round, Rank rank) const;
   // Over all rounds; ascending.
   template <class Lists>
   std::vector<Rank> union_of_rounds(Rank rank, Lists lists) const;

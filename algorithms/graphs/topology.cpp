@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "messages/check.hpp"
@@ -28,6 +30,30 @@ void drop_useless(std::vector<Rank>& list, Rank self, std::vector<Rank>& seen) {
   list.resize(kept);
 }
 
+// Whether both directions of every edge have the same weight.
+bool is_symmetric(const Topology::Edges& edges) {
+  for (std::size_t i = 0; i < edges.to.size(); ++i) {
+    for (std::size_t k = 0; k < edges.to[i].size(); ++k) {
+      const auto j = static_cast<std::size_t>(edges.to[i][k]);
+      const std::vector<Rank>& back = edges.to[j];
+      const auto own = std::lower_bound(back.begin(), back.end(), static_cast<Rank>(i));
+      if (own == back.end() || *own != static_cast<Rank>(i)) return false;
+      if (edges.weights[j][static_cast<std::size_t>(own - back.begin())] != edges.weights[i][k])
+        return false;
+    }
+  }
+  return true;
+}
+
+// What Edges asks for.
+bool is_well_weighted(const std::vector<Rank>& to, Rank self, const std::vector<double>& weights) {
+  const auto repeated = std::adjacent_find(to.begin(), to.end(), std::greater_equal<Rank>());
+  return weights.size() == to.size() && repeated == to.end() &&
+         !std::binary_search(to.begin(), to.end(), self) &&
+         std::all_of(weights.begin(), weights.end(), [](double weight) { return weight > 0; }) &&
+         std::accumulate(weights.begin(), weights.end(), 0.0) < 1;
+}
+
 // Largest |eigenvalue| by Gelfand's formula, lim |M^k|^(1/k), with k = 2^s by repeated squaring.
 // Unlike an eigenvalue solver it does not inflate nilpotent parts: a vanishing power is seen as 0.
 double spectral_radius(at::Tensor m) {
@@ -48,7 +74,7 @@ double spectral_radius(at::Tensor m) {
 }  // namespace
 
 Topology::Topology(std::string name, std::int32_t ranks, std::int32_t peers,
-                   std::vector<Lists> rounds)
+                   std::vector<Edges> rounds)
     : Topology(std::move(name), ranks, peers, static_cast<std::int64_t>(rounds.size()), nullptr) {
   for (std::size_t r = 0; r < rounds.size(); ++r) {
     std::call_once(rounds_[r].built, [&] { fill(rounds_[r], std::move(rounds[r])); });
@@ -56,12 +82,12 @@ Topology::Topology(std::string name, std::int32_t ranks, std::int32_t peers,
 }
 
 Topology::Topology(std::string name, std::int32_t ranks, std::int32_t peers, std::int64_t period,
-                   std::function<Lists(std::int64_t)> destinations)
+                   std::function<Edges(std::int64_t)> edges)
     : name_(std::move(name)),
       ranks_(ranks),
       peers_(peers),
       period_(period),
-      destinations_(std::move(destinations)) {
+      edges_(std::move(edges)) {
   GRAPEVINE_CHECK(ranks >= 1 && peers >= 1 && period >= 1, name_, ": ", ranks, " ranks, ", peers,
                   " peers, ", period, " rounds");
   rounds_ = std::make_unique<Round[]>(static_cast<std::size_t>(period));
@@ -69,7 +95,7 @@ Topology::Topology(std::string name, std::int32_t ranks, std::int32_t peers, std
 
 const std::vector<Rank>& Topology::out(std::int64_t round, Rank rank) const {
   GRAPEVINE_CHECK(rank >= 0 && rank < ranks_, name_, ": rank ", rank, " of ", ranks_);
-  return round_at(round).out[static_cast<std::size_t>(rank)];
+  return round_at(round).edges.to[static_cast<std::size_t>(rank)];
 }
 
 const std::vector<Rank>& Topology::in(std::int64_t round, Rank rank) const {
@@ -87,50 +113,87 @@ std::vector<Rank> Topology::neighbors(std::int64_t round, Rank rank) const {
   return both;
 }
 
+bool Topology::has_weights(std::int64_t round) const {
+  return !round_at(round).edges.weights.empty();
+}
+
+Shares Topology::own_shares(std::int64_t round, Rank rank) const {
+  GRAPEVINE_CHECK(has_weights(round), name_, " has no weights of its own");
+  const std::vector<Rank>& to = out(round, rank);
+  const auto& weights = round_at(round).edges.weights[static_cast<std::size_t>(rank)];
+  Shares shares;
+  for (std::size_t k = 0; k < to.size(); ++k) shares.give(to[k], weights[k]);
+  return shares;
+}
+
+const Shares& Topology::symmetric_shares(std::int64_t round, Rank rank) const {
+  GRAPEVINE_CHECK(rank >= 0 && rank < ranks_, name_, ": rank ", rank, " of ", ranks_);
+  Round& entry = round_at(round);
+  std::call_once(entry.weighed, [&] { entry.symmetric = weigh(round); });
+  return entry.symmetric[static_cast<std::size_t>(rank)];
+}
+
+std::vector<Shares> Topology::weigh(std::int64_t round) const {
+  const auto n = static_cast<std::size_t>(ranks_);
+  std::vector<Shares> shares(n);
+  if (has_weights(round) && is_symmetric(round_at(round).edges)) {
+    for (std::size_t i = 0; i < n; ++i) shares[i] = own_shares(round, static_cast<Rank>(i));
+    return shares;
+  }
+  Lists near(n);
+  for (std::size_t i = 0; i < n; ++i) near[i] = neighbors(round, static_cast<Rank>(i));
+  for (std::size_t i = 0; i < n; ++i) {
+    shares[i].links.reserve(near[i].size());
+    for (const Rank peer : near[i]) {
+      const std::size_t degree =
+          std::max(near[i].size(), near[static_cast<std::size_t>(peer)].size());
+      shares[i].give(peer, 1.0 / (1.0 + static_cast<double>(degree)));
+    }
+  }
+  return shares;
+}
+
+template <class F>
+void Topology::for_each_entry(std::int64_t round, const F& entry) const {
+  const Edges& edges = round_at(round).edges;
+  for (std::size_t j = 0; j < edges.to.size(); ++j) {
+    const double even = 1.0 / static_cast<double>(edges.to[j].size() + 1);
+    double kept = edges.weights.empty() ? even : 1;
+    for (std::size_t k = 0; k < edges.to[j].size(); ++k) {
+      const double weight = edges.weights.empty() ? even : edges.weights[j][k];
+      if (!edges.weights.empty()) kept -= weight;
+      entry(static_cast<std::size_t>(edges.to[j][k]), j, weight);
+    }
+    entry(j, j, kept);
+  }
+}
+
 std::vector<double> Topology::mixing_matrix(std::int64_t round) const {
   const auto n = static_cast<std::size_t>(ranks_);
   std::vector<double> w(n * n, 0.0);
-  for (Rank j = 0; j < ranks_; ++j) {
-    const auto column = static_cast<std::size_t>(j);
-    const double weight = share(round, j);
-    w[column * n + column] = weight;
-    for (const Rank i : out(round, j)) w[static_cast<std::size_t>(i) * n + column] = weight;
-  }
+  for_each_entry(round,
+                 [&](std::size_t i, std::size_t j, double weight) { w[i * n + j] = weight; });
   return w;
-}
-
-double Topology::metropolis_hastings_weight(std::int64_t round, Rank i, Rank j) const {
-  const std::vector<Rank> mine = neighbors(round, i);
-  GRAPEVINE_CHECK(std::binary_search(mine.begin(), mine.end(), j), name_, ": ", i, " and ", j,
-                  " are no neighbours in round ", round);
-  return 1.0 / (1.0 + static_cast<double>(std::max(mine.size(), neighbors(round, j).size())));
 }
 
 std::vector<double> Topology::metropolis_hastings(std::int64_t round) const {
   const auto n = static_cast<std::size_t>(ranks_);
-  Lists around(n);
-  for (std::size_t i = 0; i < n; ++i) around[i] = neighbors(round, static_cast<Rank>(i));
   std::vector<double> w(n * n, 0.0);
-  for (std::size_t i = 0; i < n; ++i) {
-    double rest = 1;
-    for (const Rank neighbor : around[i]) {
-      const auto j = static_cast<std::size_t>(neighbor);
-      w[i * n + j] =
-          1.0 / (1.0 + static_cast<double>(std::max(around[i].size(), around[j].size())));
-      rest -= w[i * n + j];
-    }
-    w[i * n + i] = rest;
+  for (std::size_t j = 0; j < n; ++j) {
+    const Shares& shares = symmetric_shares(round, static_cast<Rank>(j));
+    w[j * n + j] = shares.kept;
+    for (const Shares::Link& link : shares.links)
+      w[static_cast<std::size_t>(link.peer) * n + j] = link.weight;
   }
   return w;
 }
 
 bool Topology::doubly_stochastic() const {
   for (std::int64_t round = 0; round < period_; ++round) {
-    for (Rank i = 0; i < ranks_; ++i) {
-      double row = share(round, i);
-      for (const Rank j : in(round, i)) row += share(round, j);
-      if (std::abs(row - 1) > kExact) return false;
-    }
+    std::vector<double> row(static_cast<std::size_t>(ranks_), 0.0);
+    for_each_entry(round, [&](std::size_t i, std::size_t, double weight) { row[i] += weight; });
+    for (const double sum : row)
+      if (std::abs(sum - 1) > kExact) return false;
   }
   return true;
 }
@@ -156,35 +219,33 @@ double Topology::contraction() const {
   return spectral_radius(p - p.mean(1, true));
 }
 
-const Topology::Round& Topology::round_at(std::int64_t round) const {
+Topology::Round& Topology::round_at(std::int64_t round) const {
   GRAPEVINE_CHECK(round >= 0, name_, ": round ", round);
   const std::int64_t index = round % period_;
   Round& entry = rounds_[static_cast<std::size_t>(index)];
-  std::call_once(entry.built, [&] { fill(entry, destinations_(index)); });
+  std::call_once(entry.built, [&] { fill(entry, edges_(index)); });
   return entry;
 }
 
-void Topology::fill(Round& round, Lists destinations) const {
+void Topology::fill(Round& round, Edges edges) const {
   const auto n = static_cast<std::size_t>(ranks_);
-  GRAPEVINE_CHECK(destinations.size() == n, name_, ": ", destinations.size(), " lists for ", n,
-                  " ranks");
+  const bool weighted = !edges.weights.empty();
+  GRAPEVINE_CHECK(edges.to.size() == n && (!weighted || edges.weights.size() == n), name_, ": ",
+                  edges.to.size(), " lists for ", n, " ranks");
   Lists sources(n);
   std::vector<Rank> seen(n, -1);
   for (std::size_t i = 0; i < n; ++i) {
-    for (const Rank to : destinations[i]) {
+    const auto self = static_cast<Rank>(i);
+    for (const Rank to : edges.to[i]) {
       GRAPEVINE_CHECK(to >= 0 && to < ranks_, name_, ": ", i, " sends to ", to);
     }
-    drop_useless(destinations[i], static_cast<Rank>(i), seen);
-    for (const Rank to : destinations[i]) {
-      sources[static_cast<std::size_t>(to)].push_back(static_cast<Rank>(i));
-    }
+    GRAPEVINE_CHECK(!weighted || is_well_weighted(edges.to[i], self, edges.weights[i]), name_,
+                    ": the weights of rank ", i);
+    drop_useless(edges.to[i], self, seen);
+    for (const Rank to : edges.to[i]) sources[static_cast<std::size_t>(to)].push_back(self);
   }
-  round.out = std::move(destinations);
+  round.edges = std::move(edges);
   round.in = std::move(sources);
-}
-
-double Topology::share(std::int64_t round, Rank rank) const {
-  return 1.0 / static_cast<double>(out(round, rank).size() + 1);
 }
 
 std::vector<double> Topology::period_product() const {
@@ -193,16 +254,12 @@ std::vector<double> Topology::period_product() const {
   for (std::size_t i = 0; i < n; ++i) product[i * n + i] = 1;
   std::vector<double> next(n * n);
   for (std::int64_t round = 0; round < period_; ++round) {
-    for (Rank i = 0; i < ranks_; ++i) {
-      double* row = next.data() + static_cast<std::size_t>(i) * n;
-      const auto add = [&](Rank j, double initial) {
-        const double weight = share(round, j);
-        const double* source = product.data() + static_cast<std::size_t>(j) * n;
-        for (std::size_t c = 0; c < n; ++c) row[c] = initial * row[c] + weight * source[c];
-      };
-      add(i, 0);
-      for (const Rank j : in(round, i)) add(j, 1);
-    }
+    std::fill(next.begin(), next.end(), 0.0);
+    for_each_entry(round, [&](std::size_t i, std::size_t j, double weight) {
+      double* row = next.data() + i * n;
+      const double* source = product.data() + j * n;
+      for (std::size_t c = 0; c < n; ++c) row[c] += weight * source[c];
+    });
     product.swap(next);
   }
   return product;

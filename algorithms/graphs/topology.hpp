@@ -1,12 +1,15 @@
-// Topologies: the destinations of each rank, slot by slot. A part; independent of roles.
+// Topologies: the destinations of each rank, slot by slot, and the weights of these edges. A part;
+// independent of roles.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "algorithms/graphs/shares.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 
@@ -21,16 +24,37 @@ namespace grapevine {
 // mass. So a round has fewer than `peers` destinations where the graph has no more, and asking
 // for more peers than there are slots uses all slots in every round.
 //
+// Every edge has a weight, the fraction of its mass that the rank gives to the destination:
+//   a directed graph     even, 1/(destinations + 1): column-stochastic
+//   used both ways       Metropolis-Hastings (Xiao, Boyd 2004): symmetric, doubly stochastic
+//   a graph's own        where it has any, for both uses; a round whose weights differ between the
+//                        two directions of an edge is Metropolis-Hastings where used both ways
+// Shares have these weights rounded once, so that the numerator and the push-sum weight are scaled
+// by the same number (see exact_weight).
+//
 // A round is built when it is first asked for, in O(ranks * peers): the linear graphs have as many
-// rounds as ranks, and most runs touch few of them.
+// rounds as ranks, and most runs touch few of them. Its symmetric shares are built when those are
+// first asked for.
 class Topology {
  public:
   using Lists = std::vector<std::vector<Rank>>;  // [rank]: destinations or sources
+  // The edges of one round, [rank].
+  struct Edges {
+    Edges() = default;
+    Edges(Lists destinations) : to(std::move(destinations)) {}
+    // REQUIRES: ascending destinations, none of them the rank itself; for each of them a weight,
+    // above 0, those of a rank with a sum below 1.
+    Edges(Lists destinations, std::vector<std::vector<double>> own)
+        : to(std::move(destinations)), weights(std::move(own)) {}
 
-  Topology(std::string name, std::int32_t ranks, std::int32_t peers, std::vector<Lists> rounds);
-  // `destinations(round)`, 0 <= round < period, gives one list for each rank. Must be pure.
+    Lists to;
+    std::vector<std::vector<double>> weights;  // empty: the graph has none of its own
+  };
+
+  Topology(std::string name, std::int32_t ranks, std::int32_t peers, std::vector<Edges> rounds);
+  // `edges(round)`, 0 <= round < period. Must be pure.
   Topology(std::string name, std::int32_t ranks, std::int32_t peers, std::int64_t period,
-           std::function<Lists(std::int64_t)> destinations);
+           std::function<Edges(std::int64_t)> edges);
 
   const std::string& name() const { return name_; }
   std::int32_t ranks() const { return ranks_; }
@@ -46,14 +70,19 @@ class Topology {
   // Both of them, ascending: the neighbours of `rank` where every edge is used both ways.
   std::vector<Rank> neighbors(std::int64_t round, Rank rank) const;
 
-  // Column-stochastic mixing matrix W of a round, row-major [n*n]: x_i' = sum_j W[i*n+j] x_j.
-  // Uniform: W[i][j] = 1/(|out(j)|+1).
+  // Whether the round has weights of its own.
+  bool has_weights(std::int64_t round) const;
+  // What `rank` gives along its edges by the graph's own weights. O(degree). REQUIRES:
+  // has_weights(round).
+  Shares own_shares(std::int64_t round, Rank rank) const;
+  // What `rank` gives to its neighbors, every edge of the round used both ways: the graph's own
+  // weights, or Metropolis-Hastings: 1/(1 + max(degree i, degree j)). Ascending peers.
+  const Shares& symmetric_shares(std::int64_t round, Rank rank) const;
+
+  // Column-stochastic mixing matrix W of a round, row-major [n*n]: x_i' = sum_j W[i*n+j] x_j. Its
+  // weights are not rounded.
   std::vector<double> mixing_matrix(std::int64_t round) const;
-  // Weight of the edge between two neighbours, 1/(1 + max(degree i, degree j)): symmetric, and with
-  // W[i][i] = 1 - sum_j W[i][j] doubly stochastic on any undirected graph (Xiao, Boyd 2004). Equal
-  // to the uniform weight on regular graphs. REQUIRES: j is in neighbors(round, i).
-  double metropolis_hastings_weight(std::int64_t round, Rank i, Rank j) const;
-  // The matrix of these weights, row-major [n*n], each edge used both ways.
+  // The matrix of the symmetric shares, row-major [n*n].
   std::vector<double> metropolis_hastings(std::int64_t round) const;
 
   // Every round's W also has rows that sum to 1: every rank keeps the push-sum weight 1.
@@ -68,13 +97,18 @@ class Topology {
  private:
   struct Round {
     std::once_flag built;
-    Lists out;
+    Edges edges;
     Lists in;
+    std::once_flag weighed;
+    std::vector<Shares> symmetric;  // [rank]
   };
 
-  const Round& round_at(std::int64_t round) const;
-  void fill(Round& round, Lists destinations) const;
-  double share(std::int64_t round, Rank rank) const;
+  Round& round_at(std::int64_t round) const;
+  void fill(Round& round, Edges edges) const;
+  std::vector<Shares> weigh(std::int64_t round) const;
+  // entry(i, j, W[i][j]) for each entry of a round's W that is not 0.
+  template <class F>
+  void for_each_entry(std::int64_t round, const F& entry) const;
   // W_T ... W_1, row-major [n*n].
   std::vector<double> period_product() const;
 
@@ -83,8 +117,8 @@ class Topology {
   std::int32_t ranks_;
   std::int32_t peers_;
   std::int64_t period_;
-  std::function<Lists(std::int64_t)> destinations_;
-  // [period_]; each filled once, guarded by its flag.
+  std::function<Edges(std::int64_t)> edges_;
+  // [period_]; each filled and weighed once, guarded by its flags.
   std::unique_ptr<Round[]> rounds_;
 };
 
@@ -105,7 +139,8 @@ class Topology {
 //   complete, star (hub 0), grid2d, file:PATH   static, undirected: all neighbours in every round,
 //                           `peers` is ignored. grid2d does not wrap; its rows are the largest
 //                           divisor of n up to sqrt(n), so a prime n is a path
-// An edge list holds one edge a line, `i j` (both ways) or `i -> j`; `#` starts a comment.
+// An edge list holds one edge a line, `i j` (both ways) or `i -> j`, with a third column where the
+// graph has weights of its own; `#` starts a comment (see edge_list.hpp).
 // star, grid2d and edge lists are not regular: push-sum's weight or Metropolis-Hastings carries
 // them.
 //

@@ -2,6 +2,7 @@
 #include <numeric>
 #include <utility>
 
+#include "algorithms/graphs/edge_list.hpp"
 #include "algorithms/graphs/topology.hpp"
 #include "algorithms/graphs/topology_graphs.hpp"
 #include "algorithms/graphs/topology_type.hpp"
@@ -81,9 +82,9 @@ Expected<TopologyPtr> rotating(const Request& request, Slots slots) {
       std::make_shared<const Topology>(request.name, ranks, request.peers, period, destinations));
 }
 
-TopologyPtr fixed(const Request& request, Topology::Lists lists) {
-  std::vector<Topology::Lists> rounds;
-  rounds.push_back(std::move(lists));
+TopologyPtr fixed(const Request& request, Topology::Edges edges) {
+  std::vector<Topology::Edges> rounds;
+  rounds.push_back(std::move(edges));
   return std::make_shared<const Topology>(request.name, request.ranks, request.peers,
                                           std::move(rounds));
 }
@@ -222,9 +223,9 @@ Expected<TopologyPtr> make_random_regular(const Request& request) {
 }
 
 Expected<TopologyPtr> make_from_file(const Request& request) {
-  Expected<NeighborLists> lists = read_edge_list(request.argument, request.ranks);
-  if (!lists) return lists.error();
-  return fixed(request, std::move(*lists));
+  Expected<Topology::Edges> edges = read_edge_list(request.argument, request.ranks);
+  if (!edges) return edges.error();
+  return fixed(request, std::move(*edges));
 }
 
 struct Entry {

@@ -1,10 +1,7 @@
 #include "algorithms/graphs/topology_graphs.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <numeric>
-#include <optional>
-#include <sstream>
 #include <unordered_set>
 #include <utility>
 
@@ -141,30 +138,6 @@ bool share_an_edge(const std::vector<Rank>& slot, const std::vector<std::vector<
   return false;
 }
 
-// One line of an edge list without its comment: nothing, or an edge and whether it is one-way.
-struct EdgeLine {
-  std::int64_t from = 0;
-  std::int64_t to = 0;
-  bool one_way = false;
-};
-
-bool is_blank(const std::string& text) {
-  return text.find_first_not_of(" \t\r") == std::string::npos;
-}
-
-std::optional<EdgeLine> parse_edge(std::string text) {
-  EdgeLine edge;
-  const std::size_t arrow = text.find("->");
-  if (arrow != std::string::npos) {
-    edge.one_way = true;
-    text.replace(arrow, 2, " ");
-  }
-  std::istringstream in(text);
-  std::string rest;
-  if (!(in >> edge.from >> edge.to) || (in >> rest)) return std::nullopt;
-  return edge;
-}
-
 }  // namespace
 
 NeighborLists complete_graph(std::int32_t ranks) {
@@ -239,33 +212,6 @@ std::vector<std::vector<Rank>> random_regular_slots(std::int32_t ranks, std::uin
   } while (share_an_edge(second[0], slots));
   slots.insert(slots.end(), second.begin(), second.end());
   return slots;
-}
-
-Expected<NeighborLists> read_edge_list(const std::string& path, std::int32_t ranks) {
-  std::ifstream file(path);
-  if (!file) return bad_input("cannot read the edge list '" + path + "': check the path");
-  NeighborLists lists(static_cast<std::size_t>(ranks));
-  std::string text;
-  for (int line = 1; std::getline(file, text); ++line) {
-    text = text.substr(0, text.find('#'));
-    if (is_blank(text)) continue;
-    const std::string where = path + ":" + std::to_string(line) + ": ";
-    const std::optional<EdgeLine> edge = parse_edge(text);
-    if (!edge) return bad_input(where + "not an edge: write 'i j' or 'i -> j'");
-    for (const std::int64_t end : {edge->from, edge->to}) {
-      if (end >= 0 && end < ranks) continue;
-      return bad_input(where + "rank " + std::to_string(end) + " does not exist: use 0.." +
-                       std::to_string(ranks - 1) + " or more ranks");
-    }
-    const auto a = static_cast<Rank>(edge->from);
-    const auto b = static_cast<Rank>(edge->to);
-    lists[static_cast<std::size_t>(a)].push_back(b);
-    if (!edge->one_way) lists[static_cast<std::size_t>(b)].push_back(a);
-  }
-  // A directory opens but cannot be read.
-  if (file.bad()) return bad_input("cannot read the edge list '" + path + "': not a plain file");
-  for (auto& list : lists) std::sort(list.begin(), list.end());
-  return lists;
 }
 
 }  // namespace grapevine

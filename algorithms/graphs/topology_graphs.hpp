@@ -1,10 +1,8 @@
 // Undirected graphs behind the static topologies, as neighbour lists. Internal to make_topology.
 #pragma once
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "messages/expected.hpp"
 #include "messages/ids.hpp"
 
 namespace grapevine {
@@ -26,9 +24,5 @@ NeighborLists random_regular_graph(std::int32_t ranks, std::int32_t degree, std:
 // time: three perfect matchings for an even number of ranks, two cycles in both directions for an
 // odd one; fewer where so few ranks have no more edges. All slots together are connected.
 std::vector<std::vector<Rank>> random_regular_slots(std::int32_t ranks, std::uint64_t seed);
-
-// Destinations by rank of a file with one edge a line, `i j` (both ways) or `i -> j`; `#` starts a
-// comment. Errors name the file and the line.
-Expected<NeighborLists> read_edge_list(const std::string& path, std::int32_t ranks);
 
 }  // namespace grapevine
