@@ -72,8 +72,12 @@ TEST(GroupSchedule, LinesOfAGridAverageExactlyWhereItIsFull) {
         x = next;
       }
       EXPECT_NEAR(std::accumulate(x.begin(), x.end(), 0.0), sum, 1e-9 * (1 + sum));
-      if (cells == n || size == n)
-        for (const double value : x) EXPECT_NEAR(value, sum / n, 1e-9 * (1 + sum));
+      const bool full = cells == n || size == n;
+      for (const double value : x) {
+        if (full) {
+          EXPECT_NEAR(value, sum / n, 1e-9 * (1 + sum));
+        }
+      }
     }
 }
 

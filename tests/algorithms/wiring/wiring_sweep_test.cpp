@@ -2,8 +2,12 @@
 // reason.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "algorithms/lockstep/conformance.hpp"
@@ -119,11 +123,54 @@ void expect_conforms(const Wiring& wiring) {
     ADD_FAILURE() << violation;
 }
 
+// Why a wiring is refused, without its values: "`KEY` with `OTHER = VALUE`" and the sentence. Empty
+// where a key is merely none of the role's, or of the parts that the wiring has.
+std::pair<std::string, std::string> reason_of(const std::string& message) {
+  if (message.find("it belongs to") != std::string::npos) return {};
+  static const std::regex pattern("wiring\\.(\\w+)(?: = '[^']*')? does not fit (?:(.*?): )?(.*)");
+  std::smatch match;
+  const std::string advice = message.substr(0, message.rfind(", choose "));
+  if (std::regex_match(advice, match, pattern)) {
+    std::string beside = match[2];
+    beside.erase(std::remove(beside.begin(), beside.end(), '\''), beside.end());
+    return {"`" + match[1].str() + "`" + (beside.empty() ? "" : " with `" + beside + "`"), match[3]};
+  }
+  return {"the number of ranks", advice};
+}
+
+// The rows of docs/composition.md on one role: how many wirings ran, and what is refused and why.
+std::string rows_of(const std::string& role, std::int64_t ran,
+                    const std::map<std::string, std::string>& refusals) {
+  std::string rows = "| `" + role + "` | " + std::to_string(ran) + " wirings run | |\n";
+  for (const auto& [sentence, keys] : refusals)
+    rows += "| `" + role + "` | refused: " + keys + " | " + sentence + " |\n";
+  return rows;
+}
+
+// Those that the document has; GRAPEVINE_SWEEP_ROWS=DIR: written to DIR/<role>, for
+// scripts/docs-tables.
+void expect_documented(const std::string& role, const std::string& rows) {
+  if (const char* folder = std::getenv("GRAPEVINE_SWEEP_ROWS")) {
+    std::ofstream(std::string(folder) + "/" + role) << rows;
+    return;
+  }
+  std::ifstream document(GRAPEVINE_SOURCE_DIR "/docs/composition.md");
+  std::string found, line;
+  bool inside = false;
+  while (std::getline(document, line)) {
+    if (line == "<!-- sweep -->") inside = true;
+    if (line == "<!-- end of sweep -->") inside = false;
+    if (inside && line.rfind("| `" + role + "` |", 0) == 0) found += line + "\n";
+  }
+  EXPECT_EQ(found, rows) << "scripts/docs-tables writes the table anew";
+}
+
 class WiringSweep : public testing::TestWithParam<std::string> {};
 
 TEST_P(WiringSweep, EveryPairOfKeysRunsOrIsRefusedWithAReason) {
   std::set<std::string> done;
   std::int64_t ran = 0, refused = 0;
+  std::map<std::string, std::string> refusals;  // the keys, by the sentence
   const auto try_wiring = [&](const Keys& keys) {
     auto all = merged(keys);
     // The default keeps one entry of this small vector.
@@ -155,6 +202,8 @@ TEST_P(WiringSweep, EveryPairOfKeysRunsOrIsRefusedWithAReason) {
                             why.find("choose") != std::string::npos ||
                             why.find("use ") != std::string::npos;
     EXPECT_TRUE(has_reason) << why;
+    const auto [beside, sentence] = reason_of(why);
+    if (!sentence.empty()) refusals.try_emplace(sentence, beside);
   };
   const Keys role = {{"exchange", GetParam()}};
   const auto& all = values();
@@ -168,6 +217,7 @@ TEST_P(WiringSweep, EveryPairOfKeysRunsOrIsRefusedWithAReason) {
   RecordProperty("refused", std::to_string(refused));
   std::cout << GetParam() << ": " << ran << " ran, " << refused << " refused\n";
   EXPECT_GE(ran, 20);
+  expect_documented(GetParam(), rows_of(GetParam(), ran, refusals));
 }
 
 std::vector<std::string> role_names() {
