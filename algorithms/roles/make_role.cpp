@@ -5,11 +5,11 @@
 
 #include "algorithms/roles/aggregate.hpp"
 #include "algorithms/roles/bilateral.hpp"
-#include "algorithms/roles/gossip.hpp"
+#include "algorithms/roles/gossip/gossip.hpp"
 #include "algorithms/roles/group.hpp"
 #include "algorithms/roles/hierarchy.hpp"
 #include "algorithms/roles/partial.hpp"
-#include "algorithms/roles/server_settings.hpp"
+#include "algorithms/roles/server/server_settings.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "algorithms/roles/server_settings.hpp"
+#include "algorithms/roles/server/server_settings.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/wiring.hpp"
 

@@ -1,7 +1,7 @@
 // Gossip with compressed differences: the paper's equations, the conserved mean, consensus.
 #include <gtest/gtest.h>
 
-#include "algorithms/roles/gossip.hpp"
+#include "algorithms/roles/gossip/gossip.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
 

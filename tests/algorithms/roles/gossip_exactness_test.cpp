@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "algorithms/graphs/topology.hpp"
-#include "algorithms/roles/gossip.hpp"
+#include "algorithms/roles/gossip/gossip.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"

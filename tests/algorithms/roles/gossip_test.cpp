@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "algorithms/roles/gossip.hpp"
+#include "algorithms/roles/gossip/gossip.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"

@@ -1,6 +1,6 @@
 // Compressed commits to parameter servers: what clients came to is in theta, on its way, or in a
 // residual, exactly, through refusals, checkpoints and deaths.
-#include "algorithms/roles/packed_commits.hpp"
+#include "algorithms/roles/server/packed_commits.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "algorithms/roles/server_rule.hpp"
+#include "algorithms/roles/server/server_rule.hpp"
 
 namespace grapevine {
 

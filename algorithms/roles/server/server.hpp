@@ -36,7 +36,7 @@
 #include "algorithms/parts/service_meter.hpp"
 #include "algorithms/parts/service_queue.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/roles/server_settings.hpp"
+#include "algorithms/roles/server/server_settings.hpp"
 
 namespace grapevine {
 

@@ -12,8 +12,8 @@
 
 #include <utility>
 
-#include "algorithms/roles/gem_figures.hpp"
-#include "algorithms/roles/server_settings.hpp"
+#include "algorithms/roles/server/gem_figures.hpp"
+#include "algorithms/roles/server/server_settings.hpp"
 
 namespace grapevine {
 namespace {

@@ -48,7 +48,7 @@
 #include <set>
 
 #include "algorithms/parts/gradient_tracker.hpp"
-#include "algorithms/roles/mixer.hpp"
+#include "algorithms/roles/gossip/mixer.hpp"
 #include "algorithms/roles/training_role.hpp"
 
 namespace grapevine {

@@ -1,4 +1,4 @@
-#include "algorithms/roles/server_client.hpp"
+#include "algorithms/roles/server/server_client.hpp"
 
 #include <ATen/ATen.h>
 

@@ -29,7 +29,7 @@
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/compressors/replicas.hpp"
 #include "algorithms/kernels/kernels.hpp"
-#include "algorithms/roles/mixer.hpp"
+#include "algorithms/roles/gossip/mixer.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

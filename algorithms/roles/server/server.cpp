@@ -1,4 +1,4 @@
-#include "algorithms/roles/server.hpp"
+#include "algorithms/roles/server/server.hpp"
 
 #include <ATen/ATen.h>
 

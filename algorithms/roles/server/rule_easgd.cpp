@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
-#include "algorithms/roles/server_settings.hpp"
+#include "algorithms/roles/server/server_settings.hpp"
 
 namespace grapevine {
 namespace {

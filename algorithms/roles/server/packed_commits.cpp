@@ -1,4 +1,4 @@
-#include "algorithms/roles/packed_commits.hpp"
+#include "algorithms/roles/server/packed_commits.hpp"
 
 #include <utility>
 

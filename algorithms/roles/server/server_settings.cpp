@@ -1,10 +1,10 @@
-#include "algorithms/roles/server_settings.hpp"
+#include "algorithms/roles/server/server_settings.hpp"
 
 #include <memory>
 #include <utility>
 
-#include "algorithms/roles/server.hpp"
-#include "algorithms/roles/server_client.hpp"
+#include "algorithms/roles/server/server.hpp"
+#include "algorithms/roles/server/server_client.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

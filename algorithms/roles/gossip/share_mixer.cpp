@@ -18,7 +18,7 @@
 
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/parts/stored_envelope.hpp"
-#include "algorithms/roles/mixer.hpp"
+#include "algorithms/roles/gossip/mixer.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

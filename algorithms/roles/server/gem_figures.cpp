@@ -1,4 +1,4 @@
-#include "algorithms/roles/gem_figures.hpp"
+#include "algorithms/roles/server/gem_figures.hpp"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "algorithms/roles/gossip.hpp"
+#include "algorithms/roles/gossip/gossip.hpp"
 
 #include <ATen/ATen.h>
 

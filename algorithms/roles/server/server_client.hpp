@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "algorithms/parts/outstanding_commits.hpp"
-#include "algorithms/roles/packed_commits.hpp"
-#include "algorithms/roles/server_settings.hpp"
+#include "algorithms/roles/server/packed_commits.hpp"
+#include "algorithms/roles/server/server_settings.hpp"
 
 namespace grapevine {
 
