@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kCheckpointVersion = 1;
+constexpr int kCheckpointVersion = 2;
 constexpr std::int64_t kMaxRanks = 1'000'000;
 
 // Prefixes of a checkpoint's name: one that is being written, and one that it replaces.

@@ -35,6 +35,7 @@ class QuantisedReduction final : public Reduction {
         position_(position),
         d_(d),
         compressor_(make_compressor(settings.compression)),
+        keeps_residuals_(settings.compression.error_feedback),
         total_feedback_(of_totals(settings)) {
     for (std::size_t slice = 0; slice < ranks_.size(); ++slice)
       feedback_.emplace_back(feedback_of(settings));
@@ -43,6 +44,7 @@ class QuantisedReduction final : public Reduction {
   Outgoing start(std::int64_t operation, double epoch, at::Tensor&& vector, Rng& rng) override {
     GRAPEVINE_CHECK(vector.numel() == d_, "a vector of ", vector.numel(), " instead of ", d_);
     operation_ = operation;
+    totalled_ = false;
     epoch_ = epoch;
     draws_ = static_cast<std::int64_t>(rng());
     memory_ = std::move(vector);
@@ -60,6 +62,10 @@ class QuantisedReduction final : public Reduction {
     auto* chunk = std::get_if<PackedChunk>(&payload);
     GRAPEVINE_CHECK(chunk != nullptr && is_from(ranks_, *chunk, from), "rank ", from,
                     " sent compressed all-reduce a message that is not its vector");
+    GRAPEVINE_CHECK((chunk->round == kScatter || chunk->round == kGather) &&
+                        (!running() || chunk->operation >= *operation_),
+                    "rank ", from, " sent a slice of round ", chunk->round, " of operation ",
+                    chunk->operation);
     keep(*chunk);
     Outgoing out;
     send_total_if_complete(out);
@@ -94,6 +100,9 @@ class QuantisedReduction final : public Reduction {
     for (std::int32_t slice = 0; slice < size(); ++slice)
       a.part("feedback." + std::to_string(slice), feedback_of_slice(slice), size_of(slice));
     a.part("total", total_feedback_, size_of(position_));
+    for (std::int32_t slice = 0; runs && keeps_residuals_ && slice < size(); ++slice)
+      a.require(feedback_of_slice(slice).residual().defined(),
+                "feedback." + std::to_string(slice), "has no residual");
   }
 
  private:
@@ -187,6 +196,7 @@ class QuantisedReduction final : public Reduction {
   const std::int32_t position_;
   const std::int64_t d_;
   const std::unique_ptr<const Compressor> compressor_;
+  const bool keeps_residuals_;
 
   std::optional<std::int64_t> operation_;  // that is running
   double epoch_ = 0;                       // of it

@@ -6,7 +6,8 @@
 //               the lists (packed_collective.hpp); the result is a dense vector again
 //   quantised   reduce-scatter and all-gather of packed slices (quantised_reduction.cpp)
 //
-// All ranks get the same bits. With g_i the vectors given, e_i the residuals (error_feedback.hpp):
+// All ranks get the same bits. With g_i the vectors given, e_i the residuals (error_feedback.hpp),
+// those of totals included:
 //   sum of e_i' + result = sum of (beta e_i + g_i), beta: residual_decay, 1 by default
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -70,6 +70,12 @@ void read_outer(KeyReader& keys, LocalUpdateSettings& local) {
     });
 }
 
+void read_mixed(KeyReader& keys, LocalUpdateSettings& local, const std::string& why) {
+  local.pack = read_pack(keys, {Pack::model, Pack::difference}, why);
+  keys.where("pack", "difference", [&] { read_outer(keys, local); });
+  if (local.outer == Outer::none) local.pack = Pack::model;
+}
+
 void read_quasi_global(KeyReader& keys, LocalUpdateSettings& local) {
   local.quasi_global = keys.number(
       "quasi_global", 0, {0, 1},

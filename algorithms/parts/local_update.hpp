@@ -59,7 +59,9 @@ Pack read_pack(KeyReader& keys, const std::vector<Pack>& packs, const std::strin
 LocalSteps read_local_steps(KeyReader& keys);
 // The optimizer that steps along mean differences.
 void read_outer(KeyReader& keys, LocalUpdateSettings& local);
-// For roles that mix models.
+// For roles that mix models: the pack and the outer optimizer. Without one a difference is the model
+// itself, and no anchor is kept.
+void read_mixed(KeyReader& keys, LocalUpdateSettings& local, const std::string& why);
 void read_quasi_global(KeyReader& keys, LocalUpdateSettings& local);
 // The rate of the outer optimizer over a run of that many epochs. REQUIRES: read from keys.
 LrSchedule outer_rate(const LocalUpdateSettings& local, double epochs);

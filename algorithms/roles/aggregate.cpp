@@ -25,6 +25,9 @@ void read_aggregate(KeyReader& keys, Plan& plan) {
   keys.only_where("compress", !is_sparse(plan.compression) || local.pack != Pack::model,
                   "pack = 'model': what is not sent would become 0 in the model, choose pack = "
                   "'difference'");
+  keys.only_where("compress", keeps_magnitudes(plan.compression) || local.pack != Pack::model,
+                  "pack = 'model': gradients would be computed at models of less than 8 bits a "
+                  "number, choose pack = 'difference'");
   keys.where("pack", "gradient", [&] { local.clip = read_clip(keys, true); });
   for (const char* pack : {"model", "difference"})
     keys.where("pack", pack, [&] { local.clip = read_clip(keys, false); });

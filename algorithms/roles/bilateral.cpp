@@ -19,11 +19,9 @@ constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 bool can_be_steps(std::int64_t count) { return count >= 0 && count <= kMostSteps; }
 
 void read_bilateral(KeyReader& keys, Plan& plan) {
-  plan.local.pack = read_pack(keys, {Pack::model, Pack::difference},
-                              "exchange = 'bilateral': pairs average models");
+  read_mixed(keys, plan.local, "exchange = 'bilateral': pairs average models");
   plan.graph = read_graph(keys);
   plan.local.steps = read_local_steps(keys);
-  keys.where("pack", "difference", [&] { read_outer(keys, plan.local); });
   plan.local.clip = read_clip(keys, false);
   CompressionUse use;
   use.mixes = true;
@@ -163,6 +161,8 @@ void Bilateral::on_swap(Env& env, const Envelope& envelope, const Swap& swap) {
 void Bilateral::on_difference(Env& env, const Envelope& envelope, const PackedChunk& chunk) {
   const Rank peer = envelope.from;
   const bool reply = chunk.round == 1;
+  GRAPEVINE_CHECK(chunk.sender == peer && (!reply || (peer == asked_ && chunk.operation == exchange_ - 1)),
+                  "rank ", peer, " sent a difference that is not its own, or that was not asked for");
   record_average(env, envelope);
   replicas_->take_in(peer, chunk.data);
   if (!reply) send_difference(env, peer, chunk.operation, true);

@@ -14,8 +14,7 @@ namespace {
 
 void read_group(KeyReader& keys, Plan& plan) {
   auto group = std::make_shared<GroupSettings>();
-  plan.local.pack = read_pack(keys, {Pack::model, Pack::difference},
-                              "exchange = 'group': groups average models");
+  read_mixed(keys, plan.local, "exchange = 'group': groups average models");
   group->activation = read_activation(keys, "solo");
   group->staleness = keys.whole("staleness", group->staleness, 1,
                                 "tau: exchanges from one global average to the next");
@@ -26,7 +25,6 @@ void read_group(KeyReader& keys, Plan& plan) {
       "groups", "drawn", {{"drawn", Grouping::drawn}, {"grid", Grouping::grid}},
       "groups of a butterfly or drawn anew at each exchange, or the lines of a grid, axis by axis");
   plan.local.steps = read_local_steps(keys);
-  keys.where("pack", "difference", [&] { read_outer(keys, plan.local); });
   plan.local.clip = read_clip(keys, false);
   CompressionUse use;
   use.whole_models = true;
@@ -165,8 +163,10 @@ Group::Average& Group::average_of(std::int64_t exchange) {
              : make_trigger(settings_.activation, plan().seed, exchange,
                             parts_->horizon.epoch_of(exchanges().begin_of(exchange)),
                             all_ranks(size), size);
+  // One rank alone sends nothing that could be compressed.
+  const ReductionSettings settings = size > 1 ? reduction_settings(*parts_) : ReductionSettings();
   auto reduction = std::shared_ptr<Reduction>(
-      make_reduction(reduction_settings(*parts_), members, position, model_.x.numel()));
+      make_reduction(settings, members, position, model_.x.numel()));
   PartialAllReduce reduce(members, position, exchange, trigger, std::move(reduction));
   return averages_.emplace(exchange, Average{std::move(reduce), size, false}).first->second;
 }

@@ -50,7 +50,12 @@ inline std::vector<PressedWiring> pressed_aggregates() {
           {"RandomK", {{"compress", "random-k"}, {"density", "0.3"}}},
           {"Int8", {{"compress", "int8"}}},
           {"Sign", {{"compress", "sign"}}},
-          {"HalfWithoutFeedback", {{"compress", "fp16"}, {"error_feedback", "false"}}, 4}};
+          {"HalfWithoutFeedback", {{"compress", "fp16"}, {"error_feedback", "false"}}, 4},
+          {"OverlappedGradients", {{"overlap", "true"}}},
+          {"OverlappedModels", {{"pack", "model"}, {"local_steps", "3"}, {"overlap", "true"}}},
+          {"OverlappedDifferences", differences + Keys{{"overlap", "true"}, {"compress", "int8"}}},
+          {"LocalStepsBySchedule", {{"pack", "model"}, {"local_steps", "0:1,1:3,3:2"}}},
+          {"HalfModels", {{"pack", "model"}, {"local_steps", "2"}, {"compress", "bf16"}}}};
 }
 
 inline std::vector<PressedWiring> pressed_partials() {
@@ -66,7 +71,16 @@ inline std::vector<PressedWiring> pressed_partials() {
            partial + top_k + Keys{{"activation", "solo"}, {"sparse_reduce", "butterfly"}}},
           {"ClippedSolo",
            partial + Keys{{"activation", "solo"}, {"clip", "0.5"}, {"clip_at", "local"}}},
-          {"MajorityInt8", partial + Keys{{"compress", "int8"}}}};
+          {"MajorityInt8", partial + Keys{{"compress", "int8"}}},
+          {"DecoupledDiLoCo",
+           quorum + Keys{{"pack", "difference"},
+                         {"local_steps", "3"},
+                         {"outer", "nesterov"},
+                         {"scale", "samples"},
+                         {"grace", "0.00000004"}}},
+          {"SoloDifferencesTopK",
+           partial + top_k +
+               Keys{{"activation", "solo"}, {"pack", "difference"}, {"local_steps", "2"}}}};
 }
 
 inline std::vector<PressedWiring> pressed_gossip() {
@@ -75,6 +89,7 @@ inline std::vector<PressedWiring> pressed_gossip() {
   const Keys symmetric = gossip + Keys{{"averaging", "symmetric"}};
   const Keys after = symmetric + Keys{{"update", "after"}};
   const Keys top_k = {{"compress", "top-k"}, {"density", "0.3"}};
+  const Keys outer = {{"pack", "difference"}, {"outer", "momentum"}, {"outer_momentum", "0.5"}};
   return {
       {"Sgp", gossip},
       {"SgpPeersChange", gossip + Keys{{"peers", "0:1,1:2,2:1"}}},
@@ -111,7 +126,23 @@ inline std::vector<PressedWiring> pressed_gossip() {
       {"BilateralPeersChange",
        {{"exchange", "bilateral"}, {"topology", "bipartite-linear"}, {"peers", "0:1,1:3"}},
        8},
-      {"BilateralGrid", {{"exchange", "bilateral"}, {"topology", "grid2d"}}, 5}};
+      {"BilateralGrid", {{"exchange", "bilateral"}, {"topology", "grid2d"}}, 5},
+      {"BilateralInt8",
+       {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}, {"compress", "int8"}},
+       6},
+      {"BilateralDifferences",
+       Keys{{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}, {"local_steps", "2"}} +
+           outer,
+       6},
+      {"NoLoCo", symmetric + outer + Keys{{"topology", "ring"}, {"local_steps", "3"}}},
+      {"OsgpSlowMo", overlap + Keys{{"pack", "difference"}, {"outer", "slowmo"}, {"local_steps", "2"}}},
+      {"DPsgdOuterStar", after + outer + Keys{{"topology", "star"}, {"local_steps", "2"}}},
+      {"SgpStarOuter", gossip + outer + Keys{{"topology", "star"}}},
+      {"PushSumTopK", gossip + top_k},
+      {"PushSumInt8Star", gossip + Keys{{"compress", "int8"}, {"topology", "star"}}},
+      {"GradientTracking", symmetric + Keys{{"tracking", "true"}, {"topology", "ring"}}},
+      {"TrackingPushSumStar", gossip + Keys{{"tracking", "true"}, {"topology", "star"}}},
+      {"QuasiGlobal", after + Keys{{"quasi_global", "0.1"}, {"local_steps", "2"}}}};
 }
 
 inline std::vector<PressedWiring> pressed_groups() {
@@ -120,7 +151,17 @@ inline std::vector<PressedWiring> pressed_groups() {
           {"GroupsOfThree", group + Keys{{"staleness", "50"}, {"group_size", "3"}}, 7},
           {"GroupsLocalSteps",
            group + Keys{{"staleness", "3"}, {"group_size", "2"}, {"local_steps", "3"}}},
-          {"GroupsOfAButterfly", group + Keys{{"staleness", "9"}, {"group_size", "4"}}, 8}};
+          {"GroupsOfAButterfly", group + Keys{{"staleness", "9"}, {"group_size", "4"}}, 8},
+          {"GridOfHalves",
+           group + Keys{{"groups", "grid"}, {"group_size", "3"}, {"compress", "bf16"}}, 7},
+          {"GroupQuorumDifferences",
+           group + Keys{{"activation", "quorum"},
+                        {"grace", "0.00000004"},
+                        {"staleness", "5"},
+                        {"pack", "difference"},
+                        {"outer", "nesterov"},
+                        {"outer_momentum", "0.5"},
+                        {"local_steps", "2"}}}};
 }
 
 inline std::vector<PressedWiring> pressed_servers() {
@@ -140,7 +181,9 @@ inline std::vector<PressedWiring> pressed_servers() {
           {"Agn", server("agn", "1") + Keys{{"local_steps", "4"}}, 5, 0},
           {"AgnTopK", server("agn", "2") + top_k + Keys{{"local_steps", "3"}}, 5, 0},
           {"Easgd", server("easgd", "2") + Keys{{"local_steps", "3"}}},
-          {"EasgdSynchronous", server("easgd", "2") + Keys{{"synchronous", "true"}}}};
+          {"EasgdSynchronous", server("easgd", "2") + Keys{{"synchronous", "true"}}},
+          {"DelayedNesterov",
+           server("delayed-nesterov", "2") + Keys{{"local_steps", "3"}, {"outer_every", "3"}}}};
 }
 
 inline std::vector<PressedWiring> pressed_nodes() {

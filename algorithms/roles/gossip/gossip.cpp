@@ -44,8 +44,7 @@ void check_gossip(KeyReader& keys, const GossipSettings& gossip, const Plan& pla
 
 void read_gossip(KeyReader& keys, Plan& plan) {
   auto gossip = std::make_shared<GossipSettings>();
-  plan.local.pack = read_pack(keys, {Pack::model, Pack::difference},
-                              "exchange = 'gossip': gossip mixes models");
+  read_mixed(keys, plan.local, "exchange = 'gossip': gossip mixes models");
   plan.graph = read_graph(keys);
   gossip->averaging = keys.choice<MixingRule>(
       "averaging", "push-sum",
@@ -66,7 +65,6 @@ void read_gossip(KeyReader& keys, Plan& plan) {
                 "steps follow an estimate of the mean gradient, which is mixed beside the model");
   plan.local.steps = read_local_steps(keys);
   read_quasi_global(keys, plan.local);
-  keys.where("pack", "difference", [&] { read_outer(keys, plan.local); });
   plan.local.clip = read_clip(keys, false);
   CompressionUse use;
   use.mixes = true;
@@ -162,10 +160,9 @@ void Gossip::advance(Env& env) {
       ++skips_;
   }
   if (gradient_.defined()) apply(env, 1);
-  const bool exchanges = settings_.exchanges_first() && local_.exchange_due(model_.step);
-  if (exchanges && steps > 0) outer_step();
+  if (std::exchange(outer_step_due_, false)) outer_step();
   if (at_end()) return leave(env);
-  if (exchanges && !outstanding_) push(env);
+  if (settings_.exchanges_first() && local_.exchange_due(model_.step) && !outstanding_) push(env);
   compute_at_z(env);
 }
 
@@ -179,6 +176,7 @@ void Gossip::apply(Env& env, double kept) {
   local_step(env, std::move(gradient_), epoch_now(), kept);
   gradient_ = at::Tensor();
   count_step();
+  outer_step_due_ = settings_.exchanges_first() && local_.exchange_due(model_.step);
   env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
 }
@@ -306,6 +304,7 @@ void Gossip::fields(Archive& a) {
   a.whole("round", round_, -1, kAllRounds / 2);
   a.flag("outstanding", outstanding_);
   a.require(!outstanding_ || round_ >= 0, "outstanding", "waits for a round before the first");
+  a.flag("outer_step_due", outer_step_due_);
   a.whole("skips", skips_, 0, settings_.staleness);
   a.vector("gradient", gradient_, model_.x.numel());
   if (tracker_) a.part("tracker", *tracker_, model_.x.numel());

@@ -106,6 +106,7 @@ class Gossip final : public TrainingRole {
   std::int64_t round_ = -1;   // newest round pushed
   bool outstanding_ = false;  // round_ is pushed and not folded
   at::Tensor gradient_;       // computed and not applied yet: [d] or undefined
+  bool outer_step_due_ = false;  // after what was due before is folded
   std::int64_t skips_ = 0;    // consecutive exchanges that passed without it
   std::set<Rank> awaited_;    // peers whose part of round_ is missing
   std::map<Rank, std::int64_t> gone_;  // peers that left, with their last round

@@ -82,7 +82,8 @@ class ReplicaMixer final : public Mixer {
     if (const auto* share = std::get_if<Share>(&envelope.payload)) {
       GRAPEVINE_CHECK(directed_ && share->x.numel() == 0 && std::isfinite(share->w) && share->w > 0,
                       "rank ", envelope.from, " sent compressed gossip a share of a model");
-      weights_[{share->round, envelope.from}] = share->w;
+      const bool fresh = weights_.try_emplace({share->round, envelope.from}, share->w).second;
+      GRAPEVINE_CHECK(fresh, "two weights of one round from rank ", envelope.from);
       return -1;
     }
     auto* chunk = std::get_if<PackedChunk>(&envelope.payload);

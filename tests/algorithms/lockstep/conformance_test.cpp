@@ -61,16 +61,12 @@ class Lone final : public Role {
     on_start(env);
   }
   void on_message(Env&, Envelope) override {}
-  void on_timer(Env&, TimerId) override {}
-  void on_peer_down(Env&, Rank) override {}
-  void on_peer_up(Env&, Rank) override {}
   FrozenTensor debiased() const override { return c_.model.x; }
-  StateDict save() const override { return save_state(*this); }
-  Expected<void> load(const StateDict& state) override {
-    if (fault_ == Fault::refuses_state) return bad_input("entry 'optimizer' is missing");
-    return fault_ == Fault::forgets_state ? Expected<void>() : load_state(*this, state);
+  void fields(Archive& a) override {
+    if (fault_ == Fault::refuses_state) a.fail(bad_input("entry 'optimizer' is missing"));
+    if (fault_ == Fault::forgets_state) return;
+    a.part("optimizer", *c_.optimizer, c_.model.x.numel());
   }
-  void fields(Archive& a) { a.part("optimizer", *c_.optimizer, c_.model.x.numel()); }
 
  private:
   void step_along(at::Tensor g) {

@@ -29,6 +29,8 @@ TEST(ExtendedRuns, OfSynchronousWiringsAreTheLongerRuns) {
   const Keys gossip = {{"exchange", "gossip"}};
   const Keys symmetric = gossip + Keys{{"averaging", "symmetric"}, {"update", "after"}};
   const Keys easgd = {{"exchange", "server"}, {"rule", "easgd"}, {"synchronous", "true"}};
+  const Keys outer = {
+      {"pack", "difference"}, {"local_steps", "2"}, {"outer", "momentum"}, {"outer_momentum", "0.5"}};
   const std::vector<PressedWiring> wirings = {
       {"Ring", {{"exchange", "aggregate"}}},
       {"LocalDifferences", {{"pack", "difference"}, {"local_steps", "4"}, {"outer", "nesterov"}}},
@@ -38,6 +40,12 @@ TEST(ExtendedRuns, OfSynchronousWiringsAreTheLongerRuns) {
       {"SgpPeersChange", gossip + Keys{{"peers", "0:1,1:2,4:1"}}},
       {"DPsgdStar", symmetric + Keys{{"topology", "star"}}},
       {"Choco", symmetric + Keys{{"compress", "int8"}}},
+      {"OuterStepsAfter", symmetric + outer},
+      {"OuterStepsBefore", gossip + Keys{{"averaging", "symmetric"}} + outer},
+      {"QuorumOfAllDifferences",
+       Keys{{"exchange", "partial"}, {"activation", "quorum"}, {"quorum", "5"}} + outer},
+      {"Tracking", gossip + Keys{{"averaging", "symmetric"}, {"tracking", "true"}}},
+      {"QuasiGlobal", symmetric + Keys{{"quasi_global", "0.1"}}},
       {"EasgdSynchronous", easgd},
       {"EasgdSynchronousWindow", easgd + Keys{{"local_steps", "4"}, {"servers", "3"}}},
       {"Nodes", gossip + Keys{{"hierarchy", "2"}}, 6}};
