@@ -125,6 +125,10 @@ class Topology {
 // Names and what `peers` means (n = ranks; offsets are mod n; "swap": i sends to j in a slot
 // exactly where j sends to i):
 //   exponential             +j(p+1)^i, j = 1..p, all powers below n
+//   one-peer-exponential    +2^i, all powers below n, one in each round: exponential with peers =
+//   1,
+//                           whatever `peers` is. Exact after p rounds where n = 2^p, from any round
+//                           on; never elsewhere (Ying et al., NeurIPS 2021)
 //   bidirectional-exponential  +2^i, -2^i
 //   bipartite-exponential   1, then 1+2^i, forward and backward; odd ranks active; swap; even n
 //   linear                  +i, -i for odd i < n
@@ -136,6 +140,11 @@ class Topology {
 //                           (n * peers even); peers = 1, whose graph would be separate pairs: one
 //                           edge at a time of a random graph of degree 3 (even n; swap) or 4 (odd
 //                           n)
+//   base                    base-(p+1) graph: undirected, at most `peers` neighbours in a round,
+//   with
+//                           weights of its own; exact after each period of at most
+//                           2 log_(p+1) n + 2 rounds, for any n; one round where n <= p+1 (see
+//                           base_graph.hpp)
 //   complete, star (hub 0), grid2d, file:PATH   static, undirected: all neighbours in every round,
 //                           `peers` is ignored. grid2d does not wrap; its rows are the largest
 //                           divisor of n up to sqrt(n), so a prime n is a path

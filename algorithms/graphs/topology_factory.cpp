@@ -2,6 +2,7 @@
 #include <numeric>
 #include <utility>
 
+#include "algorithms/graphs/base_graph.hpp"
 #include "algorithms/graphs/edge_list.hpp"
 #include "algorithms/graphs/topology.hpp"
 #include "algorithms/graphs/topology_graphs.hpp"
@@ -128,6 +129,13 @@ Expected<TopologyPtr> make_exponential(const Request& request) {
   return rotating(request, circulant_slots(std::move(offsets), request.ranks));
 }
 
+// With one peer the powers of two, one in each round.
+Expected<TopologyPtr> make_one_peer_exponential(const Request& request) {
+  Request one = request;
+  one.peers = 1;
+  return rotating(one, circulant_slots(powers_of_two(request.ranks), request.ranks));
+}
+
 Expected<TopologyPtr> make_bidirectional_exponential(const Request& request) {
   return rotating(request,
                   circulant_slots(both_signs(powers_of_two(request.ranks)), request.ranks));
@@ -143,6 +151,18 @@ Expected<TopologyPtr> make_bipartite_exponential(const Request& request) {
 Expected<TopologyPtr> make_linear(const Request& request) {
   return rotating(request,
                   circulant_slots(both_signs(odd_distances(request.ranks)), request.ranks));
+}
+
+Expected<TopologyPtr> make_base(const Request& request) {
+  if (std::int64_t{request.ranks} * std::min(request.peers, request.ranks - 1) > kMaxListedEdges)
+    return too_many_edges(request);
+  auto rounds = base_graph(request.ranks, request.peers);
+  const auto period = static_cast<std::int64_t>(rounds.size());
+  auto edges = [rounds = std::move(rounds), ranks = request.ranks](std::int64_t round) {
+    return both_directions(ranks, rounds[static_cast<std::size_t>(round)]);
+  };
+  return TopologyPtr(std::make_shared<const Topology>(request.name, request.ranks, request.peers,
+                                                      period, std::move(edges)));
 }
 
 Expected<TopologyPtr> make_bipartite_linear(const Request& request) {
@@ -235,6 +255,7 @@ struct Entry {
 
 constexpr Entry kEntries[] = {
     {"exponential", make_exponential},
+    {"one-peer-exponential", make_one_peer_exponential},
     {"bidirectional-exponential", make_bidirectional_exponential},
     {"bipartite-exponential", make_bipartite_exponential},
     {"linear", make_linear},
@@ -245,6 +266,7 @@ constexpr Entry kEntries[] = {
     {"hypercube", make_hypercube},
     {"random-regular", make_random_regular},
     {"grid2d", make_grid},
+    {"base", make_base},
 };
 
 }  // namespace

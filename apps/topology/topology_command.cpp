@@ -29,6 +29,16 @@ std::string join(const std::vector<Rank>& ranks) {
   return text.empty() ? "-" : text;
 }
 
+// The destinations of a rank, each with the weight of its edge where the graph has weights.
+std::string destinations(const Topology& topology, std::int64_t round, Rank rank) {
+  if (!topology.has_weights(round)) return join(topology.out(round, rank));
+  std::ostringstream text;
+  text << std::setprecision(3);
+  for (const Shares::Link& link : topology.own_shares(round, rank).links)
+    text << (text.tellp() > 0 ? " " : "") << link.peer << ':' << link.weight;
+  return text.tellp() > 0 ? text.str() : "-";
+}
+
 std::string padded(std::string text, std::size_t width) {
   text.resize(std::max(text.size(), width), ' ');
   return text;
@@ -50,6 +60,22 @@ double contraction_of(const Topology& topology) {
   return topology.contraction();
 }
 
+// As they are sent, in the order of the destinations.
+nlohmann::ordered_json weights_of(const Topology& topology) {
+  auto rounds = nlohmann::ordered_json::array();
+  for (std::int64_t round = 0; round < topology.period(); ++round) {
+    auto lists = nlohmann::ordered_json::array();
+    for (Rank i = 0; i < topology.ranks(); ++i) {
+      auto weights = nlohmann::ordered_json::array();
+      for (const Shares::Link& link : topology.own_shares(round, i).links)
+        weights.push_back(link.weight);
+      lists.push_back(std::move(weights));
+    }
+    rounds.push_back(std::move(lists));
+  }
+  return rounds;
+}
+
 void print_json(const Topology& topology, std::ostream& out) {
   auto rounds = nlohmann::ordered_json::array();
   for (std::int64_t round = 0; round < topology.period(); ++round) {
@@ -63,6 +89,7 @@ void print_json(const Topology& topology, std::ostream& out) {
   object["peers"] = topology.peers();
   object["period"] = topology.period();
   object["rounds"] = std::move(rounds);
+  if (topology.has_weights(0)) object["weights"] = weights_of(topology);
   object["doubly_stochastic"] = topology.doubly_stochastic();
   object["contraction"] = contraction_of(topology);
   // The name may be a path, and paths need not be UTF-8.
@@ -157,12 +184,13 @@ void print_rounds(const Topology& topology, std::ostream& out) {
   for (std::size_t width = 4; round < topology.period(); ++round) {
     const std::string title = "round " + std::to_string(round);
     std::size_t column = title.size();
-    for (Rank i = 0; i < shown; ++i) column = std::max(column, join(topology.out(round, i)).size());
+    for (Rank i = 0; i < shown; ++i)
+      column = std::max(column, destinations(topology, round, i).size());
     width += column + 2;
     if (round > 0 && width > kTableWidth) break;
     header += "  " + padded(title, column);
     for (Rank i = 0; i < shown; ++i) {
-      lines[static_cast<std::size_t>(i)] += "  " + padded(join(topology.out(round, i)), column);
+      lines[static_cast<std::size_t>(i)] += "  " + padded(destinations(topology, round, i), column);
     }
   }
   out << '\n' << trimmed(header) << '\n';
@@ -180,6 +208,7 @@ void print_table(const Topology& topology, std::ostream& out) {
   print_row(out, "peers", std::to_string(topology.peers()));
   print_row(out, "period", count_of(topology.period(), "round"));
   print_row(out, "load", describe_messages(topology));
+  print_row(out, "weights", topology.has_weights(0) ? "the graph's own" : "even, 1/(messages + 1)");
   print_row(out, "contraction", describe_contraction(topology));
   print_row(out, "doubly stochastic", topology.doubly_stochastic() ? "yes" : "no");
   print_row(out, "symmetric", topology.symmetric() ? "yes" : "no");
@@ -200,7 +229,8 @@ class TopologyCommand final : public Command {
     for (const std::string& name : topology_names())
       names += "\n  " + name + meaning_of_peers(name);
     app.footer(names +
-               "\n  random-regular:SEED\n  file:PATH (a line for each edge: 'i j' or 'i -> j')");
+               "\n  random-regular:SEED\n  file:PATH (a line for each edge: 'i j' or 'i -> j', "
+               "with or without a weight)");
   }
 
   Expected<void> run(Console& console) override {

@@ -6,7 +6,8 @@
 
 namespace grapevine {
 
-// topology NAME --ranks N --peers P [--json | --dot]. Errors (bad_input): those of make_topology.
+// topology NAME --ranks N --peers P [--json | --dot]. Where the graph has weights of its own,
+// --json has them beside the rounds. Errors (bad_input): those of make_topology.
 std::unique_ptr<Command> make_topology_command();
 
 }  // namespace grapevine

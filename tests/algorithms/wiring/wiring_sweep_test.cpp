@@ -1,5 +1,5 @@
-// Every pair of keys, with two values each, beside every role: it runs, or is refused with a
-// reason.
+// Every pair of keys, with two or more values each, beside every role: it runs, or is refused with
+// a reason.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using sim::operator+;
 constexpr std::int32_t kRanks = 4;
 constexpr Step kSteps = 40;
 
-// Two values of each key that are not its default; `exchange` is swept by itself.
+// Two values or more of each key that are not its default; `exchange` is swept by itself.
 const std::map<std::string, std::vector<std::string>>& values() {
   static const std::map<std::string, std::vector<std::string>> all = {
       {"pack", {"model", "difference"}},
@@ -47,7 +47,7 @@ const std::map<std::string, std::vector<std::string>>& values() {
       {"consensus_step", {"0.5", "0.9"}},
       {"clip", {"20", "100"}},
       {"clip_at", {"sum", "local"}},
-      {"topology", {"ring", "bipartite-exponential"}},
+      {"topology", {"ring", "bipartite-exponential", "base"}},
       {"peers", {"1", "0:1,2:2"}},
       {"averaging", {"symmetric", "biased"}},
       {"update", {"before", "after"}},
@@ -233,7 +233,7 @@ TEST(WiringSweepValues, KnowsTwoValuesOfEveryKey) {
   for (const KeyInfo& key : wiring_keys()) {
     if (key.key == "exchange") continue;
     ASSERT_EQ(values().count(key.key), 1U) << key.key;
-    EXPECT_EQ(values().at(key.key).size(), 2U) << key.key;
+    EXPECT_GE(values().at(key.key).size(), 2U) << key.key;
   }
 }
 

@@ -64,6 +64,21 @@ TEST(TopologyCommand, JsonAgreesWithTheGraphForEveryName) {
   }
 }
 
+TEST(TopologyCommand, WeightsOfTheGraphStandBesideItsDestinations) {
+  const auto object = nlohmann::json::parse(output("base --ranks 5 --json"));
+  ASSERT_EQ(object["weights"].size(), 5U);
+  for (std::size_t round = 0; round < 5; ++round)
+    for (std::size_t i = 0; i < 5; ++i)
+      EXPECT_EQ(object["weights"][round][i].size(), object["rounds"][round][i].size());
+  EXPECT_EQ(object["rounds"][2][4], nlohmann::json::array({3}));
+  EXPECT_NEAR(object["weights"][2][4][0].get<double>(), 0.8, 1e-7);
+  const std::string table = output("base --ranks 5");
+  EXPECT_TRUE(contains(table, "weights            the graph's own\n")) << table;
+  EXPECT_TRUE(contains(table, "\n   4  -        -        3:0.8    -        -\n")) << table;
+  EXPECT_TRUE(contains(table, "0 (a period averages exactly")) << table;
+  EXPECT_TRUE(contains(output("ring"), "weights            even, 1/(messages + 1)\n"));
+}
+
 TEST(TopologyCommand, DotDrawsTwoWayEdgesOnce) {
   const std::string ring = output("ring --ranks 4 --peers 2 --dot");
   EXPECT_TRUE(contains(ring, "digraph \"ring\" {")) << ring;
