@@ -250,10 +250,9 @@ void Topology::fill(Round& round, Edges edges) const {
 
 std::vector<double> Topology::period_product() const {
   const auto n = static_cast<std::size_t>(ranks_);
-  std::vector<double> product(n * n, 0.0);
-  for (std::size_t i = 0; i < n; ++i) product[i * n + i] = 1;
+  std::vector<double> product = mixing_matrix(0);
   std::vector<double> next(n * n);
-  for (std::int64_t round = 0; round < period_; ++round) {
+  for (std::int64_t round = 1; round < period_; ++round) {
     std::fill(next.begin(), next.end(), 0.0);
     for_each_entry(round, [&](std::size_t i, std::size_t j, double weight) {
       double* row = next.data() + i * n;
