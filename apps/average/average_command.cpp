@@ -3,13 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
-#include "algorithms/graphs/averaging.hpp"
-#include "algorithms/graphs/topology.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
+#include "apps/average/averaging_run.hpp"
 #include "apps/console/verb_options.hpp"
+#include "apps/train/train_options.hpp"
+#include "messages/text/names.hpp"
+#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {
@@ -18,6 +24,30 @@ namespace {
 constexpr std::int64_t kMaxValues = std::int64_t{1} << 26;
 
 constexpr std::int64_t kMaxRounds = 10'000'000;
+
+// The keys of a method, and the graph that it takes by default.
+struct Method {
+  const char* name;
+  std::map<std::string, std::string> keys;
+  const char* topology;
+};
+
+const std::vector<Method>& methods() {
+  static const std::vector<Method> all = {
+      {"push-sum", {{"exchange", "gossip"}, {"averaging", "push-sum"}}, "exponential"},
+      {"symmetric", {{"exchange", "gossip"}, {"averaging", "symmetric"}}, "exponential"},
+      {"bilateral", {{"exchange", "bilateral"}}, "bipartite-exponential"}};
+  return all;
+}
+
+Expected<Method> find_method(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Method& method : methods()) {
+    if (name == method.name) return method;
+    names.emplace_back(method.name);
+  }
+  return unknown_name("averaging method", name, names);
+}
 
 void print_json(const AveragingReport& report, std::ostream& out) {
   nlohmann::ordered_json object;
@@ -28,10 +58,10 @@ void print_json(const AveragingReport& report, std::ostream& out) {
   out << object.dump() << '\n';
 }
 
-// Two characters for each decade of the deviation above double precision, relative to the first
+// Four characters for each decade of the deviation above single precision, relative to the first
 // one.
 std::string log_bar(double deviation, double initial) {
-  constexpr double kDecades = 16;
+  constexpr double kDecades = 8;
   constexpr double kWidth = 32;
   if (!(deviation > 0) || !(initial > 0)) return "";
   const double part = 1 + std::log10(deviation / initial) / kDecades;
@@ -51,9 +81,14 @@ class AverageCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
     add_option(app, "method", method_, "push-sum, symmetric or bilateral");
-    add_option(app, "topology", topology_, "graph (see grapevine topology --help)");
+    add_option(app, "topology", topology_,
+               "graph (see grapevine topology --help); by default exponential, for bilateral "
+               "bipartite-exponential");
     add_option(app, "ranks", ranks_, "number of ranks");
     add_option(app, "peers", peers_, "destinations of a rank in a round");
+    app.add_option("--set", set_, "wiring.KEY=VALUE: change a part of the wiring")
+        ->envname(environment_name("set"))
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     add_option(app, "rounds", rounds_, "rounds to run");
     add_option(app, "dim", dim_, "coordinates of a value");
     add_option(app, "seed", seed_, "seed of the dropped messages");
@@ -66,33 +101,11 @@ class AverageCommand final : public Command {
 
   Expected<void> run(Console& console) override {
     if (auto read = read_config_file(*app_, config_); !read) return read;
-    const Expected<void> checked = check();
-    if (!checked) return checked;
-    const auto topology = make_topology(topology_, ranks_, peers_);
-    if (!topology) return topology.error();
-    const auto method = parse_averaging_method(method_);
+    const Expected<Method> method = find_method(method_);
     if (!method) return method.error();
-    if (plain_ && *method != AveragingMethod::push_sum) {
-      return bad_input("--plain: " + method_ + " has no running sums to switch off: leave it out");
-    }
-    std::vector<std::vector<double>> values;
-    for (Rank i = 0; i < ranks_; ++i) values.emplace_back(static_cast<std::size_t>(dim_), i);
-    const auto start = [&](bool running_sums) {
-      return AveragingRun::start(*topology, values,
-                                 {*method, running_sums, drop_, static_cast<std::uint64_t>(seed_)});
-    };
-    auto averaging = start(!plain_);
-    if (!averaging) return averaging.error();
-    // Shows the purpose of the running sums; the same seed loses the same messages.
-    const bool compare = !json_ && !plain_ && drop_ > 0 && *method == AveragingMethod::push_sum;
-    if (!compare) {
-      print(*averaging, console.out);
-      return {};
-    }
-    auto plain = start(false);
-    if (!plain) return plain.error();
-    print_both(*averaging, *plain, console.out);
-    return {};
+    if (topology_.empty()) topology_ = method->topology;
+    if (auto checked = check(); !checked) return checked;
+    return drop_ > 0 ? run_lossy(console) : run_shipped(*method, console);
   }
 
  private:
@@ -101,6 +114,7 @@ class AverageCommand final : public Command {
     if (rounds_ < 0 || rounds_ > kMaxRounds)
       return bad_input("--rounds " + std::to_string(rounds_) + ": use 0.." +
                        std::to_string(kMaxRounds));
+    if (peers_ < 1) return bad_input("--peers " + std::to_string(peers_) + ": use 1 or more");
     if (dim_ < 1) return bad_input("--dim " + std::to_string(dim_) + ": use 1 or more");
     // Read as a signed number: the parser wraps -1 around for unsigned ones.
     if (seed_ < 0) return bad_input("--seed " + std::to_string(seed_) + ": use 0 or more");
@@ -108,6 +122,61 @@ class AverageCommand final : public Command {
       return bad_input("--ranks " + std::to_string(ranks_) + " --dim " + std::to_string(dim_) +
                        ": use at most " + std::to_string(kMaxValues) + " values in all");
     }
+    if (!(drop_ >= 0 && drop_ < 1))
+      return bad_input("--drop " + number_text(drop_) + ": use a probability in [0, 1)");
+    if (drop_ > 0 && !set_.empty())
+      return bad_input(
+          "--set with --drop: the roles of a wiring wait for every message; leave one "
+          "of them out");
+    if (plain_ && method_ != "push-sum")
+      return bad_input("--plain: " + method_ + " has no running sums to switch off: leave it out");
+    return {};
+  }
+
+  // The wiring of the method, with the settings on top.
+  Expected<Wiring> wiring(const Method& method) const {
+    TrainOptions options;
+    options.algorithm = kCustomWiring;
+    options.set = set_;
+    auto keys = method.keys;
+    keys["topology"] = topology_;
+    keys["peers"] = std::to_string(peers_);
+    for (const auto& [key, value] : keys)
+      if (auto set = options.wiring.set(key, value); !set) return set.error();
+    return effective_wiring(options);
+  }
+
+  Expected<void> run_shipped(const Method& method, Console& console) const {
+    const auto keys = wiring(method);
+    if (!keys) return keys.error();
+    auto plan = resolve(*keys);
+    if (!plan) return plan.error();
+    plan->seed = static_cast<std::uint64_t>(seed_);
+    const Horizon horizon{rounds_, 1};
+    const auto parts = make_parts(*plan, horizon, *LrSchedule::make({}), {}, ranks_);
+    if (!parts) return parts.error();
+    AveragingRun averaging(*parts, ranks_, dim_);
+    print(averaging, console.out);
+    return {};
+  }
+
+  Expected<void> run_lossy(Console& console) const {
+    const auto peers = CountSchedule::parse(std::to_string(peers_));
+    if (!peers) return peers.error();
+    LossyAveraging lossy{method_, !plain_, drop_, static_cast<std::uint64_t>(seed_)};
+    const auto parts = make_lossy_parts(lossy, {topology_, *peers}, ranks_);
+    if (!parts) return parts.error();
+    AveragingRun averaging(*parts, ranks_, dim_, lossy);
+    if (json_ || plain_ || method_ != "push-sum") {
+      print(averaging, console.out);
+      return {};
+    }
+    // Shows the purpose of the running sums; the same seed loses the same messages.
+    lossy.running_sums = false;
+    const auto plain_parts = make_lossy_parts(lossy, {topology_, *peers}, ranks_);
+    if (!plain_parts) return plain_parts.error();
+    AveragingRun plain(*plain_parts, ranks_, dim_, lossy);
+    print_both(averaging, plain, console.out);
     return {};
   }
 
@@ -144,7 +213,8 @@ class AverageCommand final : public Command {
   }
 
   std::string method_ = "push-sum";
-  std::string topology_ = "exponential";
+  std::string topology_;  // empty: the method's
+  std::vector<std::string> set_;
   std::int32_t ranks_ = 8;
   std::int32_t peers_ = 1;
   std::int64_t rounds_ = 20;

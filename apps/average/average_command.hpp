@@ -6,10 +6,12 @@
 
 namespace grapevine {
 
-// average --method M --topology NAME --ranks N --peers P --rounds K --dim D --seed S [--drop Q]
-// [--plain] [--json]. Rank i starts with the value i in every coordinate. Errors (bad_input): those
-// of make_topology, parse_averaging_method and AveragingRun::start; numbers out of range; --plain
-// with a method other than push-sum.
+// average --method M --topology NAME --ranks N --peers P --rounds K --dim D --seed S
+// [--set wiring.KEY=VALUE]… [--drop Q] [--plain] [--json]. The roles of the wiring in lockstep,
+// with gradients of zero; rank i starts with the value i in every coordinate. With --drop roles
+// that never wait (lossy_ranks.hpp). Errors (bad_input): an unknown method, those of
+// effective_wiring(), resolve() and make_parts(), numbers out of range; --plain with a method other
+// than push-sum; --set with --drop.
 std::unique_ptr<Command> make_average_command();
 
 }  // namespace grapevine

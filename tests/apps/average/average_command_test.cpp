@@ -9,6 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <ATen/ATen.h>
+
+#include "algorithms/graphs/topology.hpp"
 #include "tests/apps/verb_runner.hpp"
 
 namespace grapevine {
@@ -56,6 +59,74 @@ TEST(AverageCommand, EveryMethodConverges) {
   }
 }
 
+// The oracle: x' = W x, w' = W w in double precision, with the matrices of the graph; the roles
+// compute in single precision.
+TEST(AverageCommand, RolesFollowTheMatricesOfTheirGraph) {
+  for (const std::string topology : {"exponential", "star", "grid2d", "ring", "base", "complete"})
+    for (const std::string method : {"push-sum", "symmetric"})
+      for (const std::int32_t ranks : {2, 5, 6, 8}) {
+        SCOPED_TRACE(method + " on " + topology + ", " + std::to_string(ranks) + " ranks");
+        const auto lines = rounds("--rounds 9 --method " + method + " --topology " + topology +
+                                  " --ranks " + std::to_string(ranks));
+        const auto graph = *make_topology(topology, ranks, 1);
+        const auto n = static_cast<std::int64_t>(ranks);
+        at::Tensor x = at::arange(n, at::kDouble), w = at::ones({n}, at::kDouble);
+        for (std::int64_t round = 0; round < 9; ++round) {
+          const std::vector<double> entries = method == "symmetric"
+                                                  ? graph->metropolis_hastings(round)
+                                                  : graph->mixing_matrix(round);
+          const at::Tensor matrix = at::tensor(entries, at::kDouble).view({n, n});
+          x = matrix.mv(x);
+          w = matrix.mv(w);
+          const at::Tensor z = x / w;
+          const auto& line = lines.at(static_cast<std::size_t>(round) + 1);
+          EXPECT_NEAR(line["max_deviation"], (z - (ranks - 1) / 2.0).abs().max().item<double>(),
+                      1e-5);
+          EXPECT_NEAR(line["mean"], z.mean().item<double>(), 1e-5);
+          EXPECT_NEAR(line["weight_sum"], ranks, 1e-6);
+        }
+      }
+}
+
+TEST(AverageCommand, FiniteTimeGraphsEndAfterOnePeriod) {
+  const auto deviations = [](const std::string& arguments, std::size_t period) {
+    const auto lines = rounds(arguments + " --rounds " + std::to_string(period));
+    return std::make_pair(lines.at(period - 1)["max_deviation"].get<double>(),
+                          lines.at(period)["max_deviation"].get<double>());
+  };
+  for (const std::string method : {"push-sum", "symmetric"}) {
+    const auto seven = deviations("--topology base --ranks 7 --method " + method, 5);
+    EXPECT_GT(seven.first, 0.1);
+    EXPECT_LT(seven.second, 1e-5);
+    const auto twelve = deviations("--topology base --ranks 12 --peers 2 --method " + method, 3);
+    EXPECT_GT(twelve.first, 0.1);
+    EXPECT_LT(twelve.second, 1e-5);
+  }
+  const auto eight = deviations("--topology one-peer-exponential --ranks 8", 3);
+  EXPECT_GT(eight.first, 0.1);
+  EXPECT_LT(eight.second, 1e-6);
+}
+
+TEST(AverageCommand, SettingsReachOtherRolesAndParts) {
+  const auto last = [](const std::string& arguments) {
+    return rounds(arguments).back()["max_deviation"].get<double>();
+  };
+  EXPECT_LT(last("--method bilateral --rounds 3"), 1e-6) << "on bipartite-exponential";
+  EXPECT_LT(last("--set wiring.overlap=true --rounds 60"), 1e-4);
+  EXPECT_LT(last("--ranks 6 --dim 16 --rounds 300 --method symmetric --set wiring.compress=top-k "
+                 "--set wiring.density=0.25"),
+            1e-3);
+  EXPECT_GT(last("--ranks 6 --dim 16 --rounds 12 --method symmetric --set wiring.compress=top-k "
+                 "--set wiring.density=0.25"),
+            1e-3)
+      << "a quarter of each difference takes longer";
+  // With local steps a rank exchanges at every other round only.
+  const auto lines = rounds("--set wiring.local_steps=2 --rounds 6");
+  EXPECT_EQ(lines.at(1)["max_deviation"], 3.5);
+  EXPECT_EQ(lines.at(2)["max_deviation"], lines.at(3)["max_deviation"]);
+  EXPECT_LT(lines.at(6)["max_deviation"], 1e-6);
+}
+
 TEST(AverageCommand, DropsAreSurvivedUnlessPlain) {
   const std::string arguments = "--ranks 8 --rounds 300 --drop 0.3 --seed 11";
   const auto robust = rounds(arguments).back();
@@ -95,7 +166,7 @@ TEST(AverageCommand, OneRankAndNoRounds) {
 
 TEST(AverageCommand, BadInputIsNamed) {
   EXPECT_TRUE(contains(error("--ranks 0"), "0 ranks"));
-  EXPECT_TRUE(contains(error("--peers 0"), "0 peers"));
+  EXPECT_TRUE(contains(error("--peers 0"), "--peers 0"));
   EXPECT_TRUE(contains(error("--rounds -1"), "--rounds"));
   EXPECT_TRUE(contains(error("--dim 0"), "--dim"));
   EXPECT_TRUE(contains(error("--seed -1"), "--seed"));
@@ -107,6 +178,12 @@ TEST(AverageCommand, BadInputIsNamed) {
   EXPECT_TRUE(contains(error("--topology rng"), "'ring'"));
   EXPECT_TRUE(contains(error("--topology bipartite-linear --ranks 5"), "use 4 or 6"));
   EXPECT_TRUE(contains(error("--method symmetric --plain"), "--plain"));
+  EXPECT_TRUE(contains(error("--method bilateral --topology ring --ranks 5"), "not bipartite"));
+  EXPECT_TRUE(
+      contains(error("--method bilateral --topology ring --ranks 5 --drop 0.1"), "not bipartite"));
+  EXPECT_TRUE(contains(error("--set wiring.density=0.1"), "density"));
+  EXPECT_TRUE(contains(error("--set density=0.1"), "wiring.KEY=VALUE"));
+  EXPECT_TRUE(contains(error("--set wiring.overlap=true --drop 0.1"), "--set with --drop"));
 }
 
 TEST(AverageCommand, UsageErrorsAreLeftToTheParser) {
