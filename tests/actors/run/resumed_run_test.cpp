@@ -8,6 +8,7 @@
 #include <set>
 
 #include "actors/run/runtime.hpp"
+#include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc/inproc.hpp"
 
