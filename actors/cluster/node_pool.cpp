@@ -10,7 +10,6 @@
 #include "actors/cluster/node_agent.hpp"
 #include "actors/record/resume_hint.hpp"
 #include "messages/exit_code.hpp"
-#include "messages/text/signal_name.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
@@ -269,7 +268,7 @@ JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
     sessions_.erase(submit.seal.session);
     return answer;
   }
-  Job job;
+  Job job(config_.kill_grace);
   job.id = ++jobs_;
   job.user = shown(submit.user);
   job.submitter = submit.submitter;
@@ -353,16 +352,14 @@ void NodePoolState::on_output(RankOutput& output) {
   if (!trusts(output)) return;
   Process* process = process_of(output.job, output.process);
   if (process == nullptr) return;
-  if (output.to_err) release_held(output.process);
-  if (output.to_err && output.line.rfind(kErrorStart, 0) == 0)
-    process->held = std::move(output.line);
+  if (output.to_err)
+    process->held.add(std::move(output.line), error_writer(output.process));
   else
-    say(output.process, output.to_err, std::move(output.line));
+    say(output.process, false, std::move(output.line));
 }
 
-void NodePoolState::release_held(std::int32_t process) {
-  std::string& held = job_->processes[static_cast<std::size_t>(process)].held;
-  if (!held.empty()) say(process, true, std::exchange(held, ""));
+HeldError::Write NodePoolState::error_writer(std::int32_t process) {
+  return [this, process](std::string line) { say(process, true, std::move(line)); };
 }
 
 void NodePoolState::blame(Cause cause, Error error, std::int32_t process) {
@@ -378,8 +375,7 @@ void NodePoolState::on_exited(const RankExited& exited) {
   if (process == nullptr || process->ended) return;
   process->ended = true;
   const std::string who = where(exited.process);
-  const std::string said =
-      process->held.empty() ? "" : process->held.substr(sizeof kErrorStart - 1);
+  const std::string said = process->held.text();
   // A process that was asked to end before it handled signals ends by the signal.
   const bool asked = job_->ending && (exited.signal == SIGTERM || exited.signal == SIGKILL);
   if (const std::string hint = resume_hint_in(said); !hint.empty()) job_->hint = hint;
@@ -389,8 +385,7 @@ void NodePoolState::on_exited(const RankExited& exited) {
     if (job_->stopping)
       blame(Cause::exited, {Errc::failed, who + " was stopped before it could end by itself"}, -1);
   } else if (exited.signal != 0) {
-    blame(Cause::killed,
-          {Errc::peer_down, who + " was killed by signal " + signal_name(exited.signal)}, -1);
+    blame(Cause::killed, {Errc::peer_down, end_text(who, {-1, exited.signal})}, -1);
   } else if (exited.exit_code != 0) {
     blame_exit(exited, who, said);
   }
@@ -403,7 +398,7 @@ void NodePoolState::on_exited(const RankExited& exited) {
 // of a failed process, that process.
 void NodePoolState::blame_exit(const RankExited& exited, const std::string& who,
                                const std::string& said) {
-  const std::string code = who + " exited with code " + std::to_string(exited.exit_code);
+  const std::string code = end_text(who, {exited.exit_code, 0});
   switch (exited.exit_code) {
     case kExitLost:
       return blame(Cause::lost, {Errc::peer_down, said.empty() ? code : said}, exited.process);
@@ -428,12 +423,13 @@ Duration NodePoolState::grace_after_loss() const {
   return job_->processes.front().ended ? config_.lost_grace : config_.grace;
 }
 
-// The shortest grace counts.
 void NodePoolState::ask_to_end(Duration grace) {
-  const bool hurry = grace < config_.grace && !std::exchange(job_->hurried, true);
-  const bool first = !std::exchange(job_->ending, true);
-  if (first) signal_all(SIGTERM);
-  if (first || hurry) self_->delayed_send(NodePoolActor{self_}, grace, GraceOver{job_->id, false});
+  if (!std::exchange(job_->ending, true)) signal_all(SIGTERM);
+  if (job_->grace.begin(self_->clock().now(), grace)) look_again_after(grace);
+}
+
+void NodePoolState::look_again_after(Duration time) {
+  self_->delayed_send(NodePoolActor{self_}, time, GraceOver{job_->id});
 }
 
 void NodePoolState::stop_job(const std::string& why) {
@@ -444,16 +440,18 @@ void NodePoolState::stop_job(const std::string& why) {
 
 void NodePoolState::on_grace_over(GraceOver over) {
   if (job_of(over.job) == nullptr) return;
-  if (over.killed) return give_up_stuck_nodes();
-  if (job_->killing) return;
+  const GracePeriod::Due due = job_->grace.due(self_->clock().now());
+  if (due == GracePeriod::Due::give_up) return give_up_stuck_nodes();
+  if (due == GracePeriod::Due::nothing) return;
   say(-1, true, "some processes have not ended in time: killing them");
   kill_job();
 }
 
 void NodePoolState::kill_job() {
   signal_all(SIGKILL);
-  if (std::exchange(job_->killing, true)) return;
-  self_->delayed_send(NodePoolActor{self_}, config_.kill_grace, GraceOver{job_->id, true});
+  if (job_->grace.killed()) return;
+  job_->grace.kill(self_->clock().now());
+  look_again_after(config_.kill_grace);
 }
 
 // A process is blocked in the kernel, or a node does not reap its processes.
@@ -513,17 +511,19 @@ void NodePoolState::finish_where_all_ended() {
 
 // The final error of a job, and the remaining error lines of its processes.
 void NodePoolState::conclude() {
-  const auto& processes = job_->processes;
-  const std::string quoted =
-      job_->blamed < 0 ? "" : processes[static_cast<std::size_t>(job_->blamed)].held;
+  auto& processes = job_->processes;
+  const HeldError quoted =
+      job_->blamed < 0 ? HeldError() : processes[static_cast<std::size_t>(job_->blamed)].held;
   const auto same = std::count_if(processes.begin(), processes.end(),
-                                  [&](const Process& p) { return p.held == quoted; });
+                                  [&](const Process& p) { return p.held.line() == quoted.line(); });
   // An error that several processes report is one of the job, not of the first process.
-  if (!quoted.empty() && same > 1) job_->error.message = quoted.substr(sizeof kErrorStart - 1);
+  if (!quoted.line().empty() && same > 1) job_->error.message = quoted.text();
   for (std::size_t i = 0; i < processes.size(); ++i) {
+    HeldError& held = processes[i].held;
     // The line of a process that was stopped before it trained is not an error of its own.
-    const bool quiet = processes[i].held == kErrorStart + std::string(kStoppedBeforeTraining);
-    if (!quiet && processes[i].held != quoted) release_held(static_cast<std::int32_t>(i));
+    const bool quiet = held.text() == kStoppedBeforeTraining;
+    if (!quiet && held.line() != quoted.line())
+      held.release(error_writer(static_cast<std::int32_t>(i)));
   }
   std::string& message = job_->error.message;
   if (job_->error.code != Errc::peer_down || !resume_hint_in(message).empty()) return;

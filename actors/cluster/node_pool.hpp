@@ -9,6 +9,7 @@
 
 #include "actors/cluster/node_protocol.hpp"
 #include "actors/cluster/output_window.hpp"
+#include "actors/cluster/process_supervision.hpp"
 #include "messages/text/log_limit.hpp"
 #include "messages/time.hpp"
 
@@ -45,7 +46,7 @@ struct NodePoolConfig {
   Duration grace{std::chrono::seconds(60)};  // between SIGTERM and SIGKILL
   // The same once a process was lost and process 0 has ended.
   Duration lost_grace{std::chrono::seconds(10)};
-  Duration kill_grace{std::chrono::seconds(15)};    // from SIGKILL to dropping a node
+  Duration kill_grace{kKillPatience};               // from SIGKILL to dropping a node
   Duration end_patience{std::chrono::seconds(10)};  // for the submitter to acknowledge the end
   // Of a job's output, in bytes: sent to the submitter and not acknowledged (more than the
   // LineWriter::kDoneBytes for which an acknowledgement may wait); kept here beyond that.
@@ -87,7 +88,7 @@ class NodePoolState {
     std::optional<LeaveAnswer> leaving;  // answered when its job has ended
   };
   struct Process {
-    std::string held;  // its last "error: " line: equal lines are written once
+    HeldError held;
     bool ended = false;
   };
   struct Share {
@@ -97,6 +98,8 @@ class NodePoolState {
   // Later ones replace earlier ones as the reason for a job's failure.
   enum class Cause { none, stopped, lost, exited, killed, bad_input, node_died };
   struct Job {
+    explicit Job(Duration kill_grace) : grace(kill_grace) {}
+
     std::int64_t id = 0;
     std::string user;
     SubmitterActor submitter;
@@ -109,8 +112,7 @@ class NodePoolState {
     bool ending = false;       // asked to end: how processes end is no longer an error
     bool stopping = false;     // on request: not a failure
     bool interrupted = false;
-    bool hurried = false;  // has the shorter grace
-    bool killing = false;
+    GracePeriod grace;
     std::string hint;  // of resuming, from the error of a process
   };
 
@@ -136,12 +138,13 @@ class NodePoolState {
   void blame_exit(const RankExited& exited, const std::string& who, const std::string& said);
   Duration grace_after_loss() const;
   void ask_to_end(Duration grace);
+  void look_again_after(Duration time);
   void conclude();
   void kill_job();
   void give_up_stuck_nodes();
   bool has_own_node() const;
   void tell_end();
-  void release_held(std::int32_t process);
+  HeldError::Write error_writer(std::int32_t process);
   void say(std::int32_t process, bool to_err, std::string line);
   void send_output(JobLine line);
   void finish_where_all_ended();

@@ -135,10 +135,9 @@ struct OutputWritten {
   std::int64_t job = 0;
   std::int64_t lines = 0;  // JobOutputs since the job began
 };
-// The time that a job has to end is over.
+// The time that a job has to end may be over.
 struct GraceOver {
   std::int64_t job = 0;
-  bool killed = false;  // that after SIGKILL
 };
 // End the running job, announce the end to all nodes, then call on_closed.
 struct ClosePool {};

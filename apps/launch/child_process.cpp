@@ -12,8 +12,11 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 namespace grapevine {
@@ -108,6 +111,14 @@ void wait_for(pid_t pid, int& status) {
 
 }  // namespace
 
+Expected<std::string> job_program() {
+  if (const char* other = std::getenv("GRAPEVINE_LAUNCH_PROGRAM")) return std::string(other);
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return Error{Errc::io, "/proc/self/exe: " + error.message()};
+  return self.string();
+}
+
 void LineBuffer::append(const char* bytes, std::size_t count, const OnLine& on_line) {
   part_.append(bytes, count);
   std::size_t begin = 0;
@@ -198,8 +209,8 @@ void ChildProcess::kill_group() {
   if (pid_ > 0) ::kill(-pid_, SIGKILL);
 }
 
-std::optional<ChildEnd> ChildProcess::reap(const LineBuffer::OnLine& on_out,
-                                           const LineBuffer::OnLine& on_err) {
+std::optional<ProcessEnd> ChildProcess::reap(const LineBuffer::OnLine& on_out,
+                                             const LineBuffer::OnLine& on_err) {
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid != pid_)
@@ -217,8 +228,8 @@ std::optional<ChildEnd> ChildProcess::reap(const LineBuffer::OnLine& on_out,
   finish(err_, on_err);
   in_.reset();
   end_.reset();
-  if (WIFEXITED(status)) return ChildEnd{WEXITSTATUS(status), 0};
-  return ChildEnd{-1, WTERMSIG(status)};
+  if (WIFEXITED(status)) return ProcessEnd{WEXITSTATUS(status), 0};
+  return ProcessEnd{-1, WTERMSIG(status)};
 }
 
 }  // namespace grapevine

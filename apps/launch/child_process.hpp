@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/cluster/process_supervision.hpp"
 #include "messages/expected.hpp"
 #include "net/file_descriptor.hpp"
 
@@ -22,10 +23,9 @@ struct ChildCommand {
   std::string first_line;  // of that input, before any signal
 };
 
-struct ChildEnd {
-  int exit_code = -1;  // -1 where a signal ended it
-  int signal = 0;      // 0 where it exited
-};
+// The program of a job's processes: the executable that runs here, or another one that the variable
+// GRAPEVINE_LAUNCH_PROGRAM names (for tests). Errors (io): the system does not name the executable.
+Expected<std::string> job_program();
 
 // Whole lines of a stream that arrives in pieces.
 class LineBuffer {
@@ -67,7 +67,8 @@ class ChildProcess {
 
   // How it ended, or nothing where it runs still. Then the rest of its group is killed, the
   // rest of its output goes to the callbacks, and all descriptors are closed.
-  std::optional<ChildEnd> reap(const LineBuffer::OnLine& on_out, const LineBuffer::OnLine& on_err);
+  std::optional<ProcessEnd> reap(const LineBuffer::OnLine& on_out,
+                                 const LineBuffer::OnLine& on_err);
 
  private:
   struct Stream {

@@ -234,11 +234,9 @@ class LaunchCommand final : public Command {
     std::vector<std::string> variables;
     if (!interface_.empty()) variables.push_back("GRAPEVINE_NETWORK_INTERFACE=" + interface_);
     if (restarted) resume(arguments, variables, console);
-    const char* program = std::getenv("GRAPEVINE_LAUNCH_PROGRAM");
-    std::error_code error;
-    const fs::path self = fs::read_symlink("/proc/self/exe", error);
-    if (program == nullptr && error) return Error{Errc::io, "/proc/self/exe: " + error.message()};
-    arguments.insert(arguments.begin(), program != nullptr ? program : self.string());
+    const auto program = job_program();
+    if (!program) return program.error();
+    arguments.insert(arguments.begin(), *program);
     const std::string token = random_hex(kJobTokenBytes);
     std::vector<LaunchedCommand> commands;
     for (const LaunchPlace& placement : placements_)

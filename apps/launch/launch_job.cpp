@@ -10,7 +10,6 @@
 
 #include "actors/record/resume_hint.hpp"
 #include "messages/exit_code.hpp"
-#include "messages/text/signal_name.hpp"
 
 namespace grapevine {
 namespace {
@@ -20,31 +19,25 @@ constexpr std::chrono::milliseconds kJobPoll{1000};   // at the latest
 constexpr std::chrono::milliseconds kPollBehind{20};  // while lines wait to be written
 constexpr std::size_t kFull = std::size_t{1} << 20;   // of lines that wait, in bytes
 constexpr std::size_t kFullAtTheEnd = std::size_t{1} << 26;
-constexpr std::chrono::seconds kReapPatience{15};
 constexpr std::size_t kNamed = 3;  // of the processes that are awaited
 
 std::string name_of(const LaunchPlace& placement) {
   return "rank " + std::to_string(placement.rank) + " on " + placement.host;
 }
 
-std::string describe(const LaunchPlace& placement, const ChildEnd& end) {
-  const std::string who = name_of(placement);
-  if (end.signal != 0) return who + " was killed by signal " + signal_name(end.signal);
-  const std::string text = who + " exited with code " + std::to_string(end.exit_code);
+std::string describe(const LaunchPlace& placement, const ProcessEnd& end) {
   const bool unclear = !placement.here && end.exit_code == kSshFailed;
-  const std::string causes =
+  const char* const causes =
       ": ssh could not connect or lost the connection, or a signal ended the process there";
-  return unclear ? text + causes : text;
+  return end_text(name_of(placement), end) + (unclear ? causes : "");
 }
 
 std::string prefix(const LaunchPlace& placement) {
   return "[" + std::to_string(placement.rank) + "] ";
 }
 
-bool is_error(const std::string& line) { return line.rfind(kErrorStart, 0) == 0; }
-
 // A signal ended the process, or the connection to it.
-bool is_cut_off(const LaunchPlace& placement, const ChildEnd& end) {
+bool is_cut_off(const LaunchPlace& placement, const ProcessEnd& end) {
   return end.signal != 0 || (!placement.here && end.exit_code == kSshFailed);
 }
 
@@ -52,21 +45,20 @@ bool is_cut_off(const LaunchPlace& placement, const ChildEnd& end) {
 
 Expected<void> LaunchJob::start(const std::vector<LaunchedCommand>& commands) {
   for (const LaunchedCommand& command : commands) {
-    auto process = ChildProcess::start(command.command);
+    const auto process = children_.start(command.command);
     if (!process)
       return Error{process.error().code,
                    name_of(command.placement) + ": " + process.error().message};
     Member& member = members_.emplace_back();
     member.placement = command.placement;
-    member.process = std::move(*process);
+    member.process = *process;
   }
   return {};
 }
 
 Expected<void> LaunchJob::wait() {
   while (running()) {
-    poll_once();
-    collect_ended();
+    collect(poll_once());
     forward_signals();
     enforce_grace();
   }
@@ -99,45 +91,33 @@ bool LaunchJob::running() const {
                      [](const Member& member) { return !member.end; });
 }
 
-void LaunchJob::poll_once() {
+std::vector<ChildGroup::Ended> LaunchJob::poll_once() {
   // A process that is to end may write something first.
   const bool reads = writer_.waiting_bytes() < (stop_requested_ || ending_ ? kFullAtTheEnd : kFull);
   std::vector<pollfd> waits = {{signals_.descriptor(), POLLIN, 0}};
-  for (const Member& member : members_) {
-    for (const int descriptor : {member.process->out(), member.process->err()})
-      waits.push_back({reads ? descriptor : -1, POLLIN, 0});
-    waits.push_back({member.process->end(), POLLIN, 0});
-  }
+  children_.add_to(waits, reads);
   const auto timeout = reads ? poll_timeout() : std::min(poll_timeout(), kPollBehind);
-  if (::poll(waits.data(), waits.size(), static_cast<int>(timeout.count())) <= 0) return;
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    read_ready(members_[i], waits[3 * i + 1].revents != 0, waits[3 * i + 2].revents != 0);
-    members_[i].ended = waits[3 * i + 3].revents != 0;
-  }
+  ::poll(waits.data(), waits.size(), static_cast<int>(timeout.count()));
+  return children_.handle(waits);
 }
 
 std::chrono::milliseconds LaunchJob::poll_timeout() const {
   auto timeout = kJobPoll;
   for (const Member& member : members_) {
-    if (member.end || !member.kill_at) continue;
-    const auto left = *member.kill_at - Clock::now();
+    if (member.end || !member.grace.kill_at()) continue;
+    const auto left = *member.grace.kill_at() - Clock::now();
     timeout = std::min(timeout, std::chrono::duration_cast<std::chrono::milliseconds>(left));
   }
   return std::max(timeout, std::chrono::milliseconds(0));
 }
 
-void LaunchJob::read_ready(Member& member, bool out, bool err) {
-  if (out) member.process->read_out([&](const std::string& line) { print_out(member, line); });
-  if (err) member.process->read_err([&](const std::string& line) { print_err(member, line); });
-}
-
-void LaunchJob::collect_ended() {
+void LaunchJob::collect(const std::vector<ChildGroup::Ended>& all) {
   std::vector<Member*> ended;
-  for (Member& member : members_) {
-    if (member.end) continue;
-    member.end = member.process->reap([&](const std::string& line) { print_out(member, line); },
-                                      [&](const std::string& line) { print_err(member, line); });
-    if (member.end) ended.push_back(&member);
+  for (const ChildGroup::Ended& one : all) {
+    Member& member = members_[one.child];
+    if (member.end) continue;  // it was given up
+    member.end = one.end;
+    ended.push_back(&member);
   }
   // A process that was killed is the cause; one that then exited has lost a peer.
   std::stable_partition(ended.begin(), ended.end(), [](const Member* member) {
@@ -147,10 +127,10 @@ void LaunchJob::collect_ended() {
 }
 
 void LaunchJob::on_end(Member& member) {
-  const std::string said = member.held.substr(std::min(member.held.size(), sizeof kErrorStart - 1));
+  const std::string said = member.held.text();
   if (const std::string hint = resume_hint_in(said); !hint.empty()) hint_ = hint;
   // main() prints it; a process that found the same may have got SIGTERM before it could exit.
-  if (failure_ && said == failure_->message) member.held.clear();
+  if (failure_ && said == failure_->message) member.held.drop();
   if (said == kStoppedBeforeTraining && (ending_ || stop_requested_))
     return on_quiet_end(member, said);
   const int code = member.end->exit_code;
@@ -163,13 +143,13 @@ void LaunchJob::on_end(Member& member) {
 // The error that all stopped processes report is printed once, or the reason of the stop.
 void LaunchJob::on_quiet_end(Member& member, const std::string& said) {
   if (!failure_) failure_ = Error{Errc::failed, said};
-  member.held.clear();
+  member.held.drop();
 }
 
 void LaunchJob::on_bad_input(Member& member, const std::string& said) {
   if (!failure_)
     failure_ = bad_input(said.empty() ? describe(member.placement, *member.end) : said);
-  if (said == failure_->message) member.held.clear();
+  if (said == failure_->message) member.held.drop();
   release_held(member);
   ask_to_end(false);
 }
@@ -185,7 +165,7 @@ void LaunchJob::on_said_end(Member& member, const std::string& said) {
   if (!failure_ || counts_more)
     failure_ = Error{lost ? Errc::peer_down : Errc::stopped,
                      said.empty() ? describe(member.placement, *member.end) : said};
-  if (said == failure_->message) member.held.clear();
+  if (said == failure_->message) member.held.drop();
   release_held(member);
   if (!lost || !options_.survivors_continue) return ask_to_end(lost);
   if (running()) say(describe(member.placement, *member.end) + ": the others continue");
@@ -195,7 +175,7 @@ void LaunchJob::on_said_end(Member& member, const std::string& said) {
 bool LaunchJob::asked_for(const Member& member) const {
   const int number = member.end->signal;
   if (number == SIGTERM || number == 0) return ending_ || stop_requested_;
-  return (number == SIGINT && stop_requested_) || (number == SIGKILL && member.give_up_at);
+  return (number == SIGINT && stop_requested_) || (number == SIGKILL && member.grace.killed());
 }
 
 void LaunchJob::report_failure(const Member& member) {
@@ -220,34 +200,24 @@ void LaunchJob::report_failure(const Member& member) {
 // `lost`: a process was lost.
 void LaunchJob::ask_to_end(bool lost) {
   const auto lost_grace = std::min(options_.grace, options_.lost_grace);
+  const auto now = Clock::now();
   for (Member& member : members_)
-    kill_within(member, lost && member.placement.rank != 0 ? lost_grace : options_.grace);
+    member.grace.begin(now, lost && member.placement.rank != 0 ? lost_grace : options_.grace);
   if (std::exchange(ending_, true)) return;
-  notice_at_ = Clock::now() + options_.notice;
-  if (!stop_requested_) signal_all(SIGTERM);
-}
-
-// The shortest grace counts.
-void LaunchJob::kill_within(Member& member, std::chrono::milliseconds grace) {
-  const auto at = Clock::now() + grace;
-  if (!member.give_up_at && (!member.kill_at || at < *member.kill_at)) member.kill_at = at;
+  notice_at_ = now + options_.notice;
+  if (!stop_requested_) children_.signal(SIGTERM);
 }
 
 void LaunchJob::forward_signals() {
   for (const int number : signals_.take()) {
-    signal_all(number);
+    children_.signal(number);
     if (number == SIGUSR1) continue;
     stop_requested_ = true;
     const bool twice = number == SIGINT && interrupted_;
     for (Member& member : members_)
-      kill_within(member, twice ? std::chrono::milliseconds(0) : options_.grace);
+      member.grace.begin(Clock::now(), twice ? std::chrono::milliseconds(0) : options_.grace);
     interrupted_ = interrupted_ || number == SIGINT;
   }
-}
-
-void LaunchJob::signal_all(int number) {
-  for (Member& member : members_)
-    if (!member.end) member.process->signal(number);
 }
 
 void LaunchJob::enforce_grace() {
@@ -255,14 +225,17 @@ void LaunchJob::enforce_grace() {
   if (notice_at_ && now >= *notice_at_) say_what_is_awaited(now);
   for (Member& member : members_) {
     if (member.end) continue;
-    if (member.give_up_at && now >= *member.give_up_at) give_up(member);
-    if (!member.kill_at || now < *member.kill_at) continue;
-    say(name_of(member.placement) + " has not ended: killing it");
-    member.process->signal(SIGKILL);  // through ssh too
-    member.process->kill_group();
-    member.kill_at.reset();
-    member.give_up_at = now + kReapPatience;
+    const GracePeriod::Due due = member.grace.due(now);
+    if (due == GracePeriod::Due::give_up) give_up(member);
+    if (due == GracePeriod::Due::kill) kill(member);
   }
+}
+
+void LaunchJob::kill(Member& member) {
+  say(name_of(member.placement) + " has not ended: killing it");
+  member.process->signal(SIGKILL);  // through ssh too
+  member.process->kill_group();
+  member.grace.kill(Clock::now());
 }
 
 // The last line, the reason of the end, follows the end of its last process.
@@ -272,8 +245,9 @@ void LaunchJob::say_what_is_awaited(Clock::time_point now) {
   std::size_t awaited = 0;
   auto until = now;
   for (const Member& member : members_) {
-    if (member.end || !member.kill_at || *member.kill_at <= now) continue;
-    until = std::max(until, *member.kill_at);
+    const auto kill_at = member.grace.kill_at();
+    if (member.end || !kill_at || *kill_at <= now) continue;
+    until = std::max(until, *kill_at);
     if (++awaited <= kNamed) names += (names.empty() ? "" : ", ") + name_of(member.placement);
   }
   if (awaited == 0 || !failure_) return;
@@ -287,7 +261,7 @@ void LaunchJob::say_what_is_awaited(Clock::time_point now) {
 // A process that waits for a dead disk or device cannot be ended: the job ends without it.
 void LaunchJob::give_up(Member& member) {
   say(name_of(member.placement) + " does not end after SIGKILL: check its host");
-  member.end = ChildEnd{-1, SIGKILL};
+  member.end = ProcessEnd{-1, SIGKILL};
   if (!failure_) failure_ = Error{Errc::failed, describe(member.placement, *member.end)};
 }
 
@@ -300,17 +274,11 @@ void LaunchJob::print_out(const Member& member, std::string line) {
 }
 
 void LaunchJob::print_err(Member& member, std::string line) {
-  release_held(member);
-  if (is_error(line)) {
-    member.held = std::move(line);
-  } else {
-    print_prefixed(member, line);
-  }
+  member.held.add(std::move(line), [&](const std::string& text) { print_prefixed(member, text); });
 }
 
 void LaunchJob::release_held(Member& member) {
-  if (!member.held.empty()) print_prefixed(member, member.held);
-  member.held.clear();
+  member.held.release([&](const std::string& line) { print_prefixed(member, line); });
 }
 
 void LaunchJob::print_prefixed(const Member& member, const std::string& line) {

@@ -11,7 +11,7 @@
 #include "apps/console/command.hpp"
 #include "apps/console/line_writer.hpp"
 #include "apps/console/signal_pipe.hpp"
-#include "apps/launch/child_process.hpp"
+#include "apps/launch/child_group.hpp"
 #include "apps/launch/launch_plan.hpp"
 #include "messages/expected.hpp"
 
@@ -42,7 +42,12 @@ struct LaunchedCommand {
 class LaunchJob {
  public:
   LaunchJob(LaunchJobOptions options, SignalPipe& signals, Console& console)
-      : options_(options), signals_(signals), writer_(console, kNoBound, write_line) {}
+      : options_(options),
+        signals_(signals),
+        writer_(console, kNoBound, write_line),
+        children_([this](std::size_t child, bool to_err, const std::string& line) {
+          to_err ? print_err(members_[child], line) : print_out(members_[child], line);
+        }) {}
 
   // Errors (io): a process could not be started; those before it are killed with this object.
   Expected<void> start(const std::vector<LaunchedCommand>& commands);
@@ -66,13 +71,10 @@ class LaunchJob {
   using Clock = std::chrono::steady_clock;
   struct Member {
     LaunchPlace placement;
-    std::unique_ptr<ChildProcess> process;
-    bool ended = false;           // reported by poll(); not reaped yet
-    std::optional<ChildEnd> end;  // once it is reaped
-    // Its last "error: " line. Equal errors of bad input are printed once.
-    std::string held;
-    std::optional<Clock::time_point> kill_at;     // once it was asked to end
-    std::optional<Clock::time_point> give_up_at;  // once it was killed
+    ChildProcess* process = nullptr;
+    std::optional<ProcessEnd> end;  // once it is reaped, or given up
+    HeldError held;
+    GracePeriod grace;
   };
 
   static constexpr std::size_t kNoBound = std::numeric_limits<std::size_t>::max();
@@ -80,9 +82,8 @@ class LaunchJob {
 
   bool running() const;
   Expected<void> result() const;
-  void poll_once();
-  void read_ready(Member& member, bool out, bool err);
-  void collect_ended();
+  std::vector<ChildGroup::Ended> poll_once();
+  void collect(const std::vector<ChildGroup::Ended>& ended);
   void on_end(Member& member);
   void on_quiet_end(Member& member, const std::string& said);
   void on_bad_input(Member& member, const std::string& said);
@@ -90,11 +91,10 @@ class LaunchJob {
   bool asked_for(const Member& member) const;
   void report_failure(const Member& member);
   void forward_signals();
-  void signal_all(int number);
   void ask_to_end(bool lost);
-  static void kill_within(Member& member, std::chrono::milliseconds grace);
   void enforce_grace();
   void say_what_is_awaited(Clock::time_point now);
+  void kill(Member& member);
   void give_up(Member& member);
   std::chrono::milliseconds poll_timeout() const;
 
@@ -107,7 +107,8 @@ class LaunchJob {
   const LaunchJobOptions options_;
   SignalPipe& signals_;
   LineWriter writer_;
-  std::vector<Member> members_;
+  std::vector<Member> members_;  // by rank, which is the number of the child
+  ChildGroup children_;
   std::optional<Error> failure_;                // the first one, or one that counts more
   std::string hint_;                            // of resuming, from the error of a process
   std::optional<Clock::time_point> notice_at_;  // from then on people are to know of the wait

@@ -286,7 +286,7 @@ class Node {
     ::poll(waits.data(), waits.size(), poll_timeout_ms());
     for (const int number : signals_.take()) on_signal(number);
     queue_.run_ready();
-    ranks_->handle_ready();
+    ranks_->handle(waits);
   }
 
   int poll_timeout_ms() const {

@@ -2,9 +2,8 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
+#include <string>
+#include <utility>
 
 #include "apps/launch/launch_plan.hpp"
 #include "apps/node/node_link.hpp"
@@ -15,15 +14,6 @@ namespace grapevine {
 namespace {
 
 constexpr char kPrefix[] = "GRAPEVINE_";
-
-// The executable that runs here; tests replace it.
-std::string program() {
-  const char* other = std::getenv("GRAPEVINE_LAUNCH_PROGRAM");
-  if (other != nullptr) return other;
-  std::error_code ignored;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  return ignored ? "grapevine" : self.string();
-}
 
 // A node's own options are none of a job's, and its secret is its own.
 std::vector<std::string> taken_away() {
@@ -38,6 +28,12 @@ std::vector<std::string> taken_away() {
 }
 
 }  // namespace
+
+NodeRanks::NodeRanks(NodeRanksConfig config)
+    : config_(std::move(config)),
+      children_([this](std::size_t child, bool to_err, const std::string& line) {
+        config_.on_output({Seal{}, job_, processes_[child], to_err, line});
+      }) {}
 
 Expected<std::string> NodeRanks::head_host(const StartRanks& start) const {
   if (!config_.first_host.empty()) return config_.first_host;
@@ -56,10 +52,13 @@ void NodeRanks::refuse(const StartRanks& start, const Error& why) const {
 
 void NodeRanks::start(const StartRanks& start) {
   kill_all();
+  processes_.clear();
   job_ = start.job;
   const auto head = head_host(start);
   if (!head) return refuse(start, head.error());
-  std::vector<std::string> arguments = {program(), "train"};
+  const auto program = job_program();
+  if (!program) return refuse(start, program.error());
+  std::vector<std::string> arguments = {*program, "train"};
   arguments.insert(arguments.end(), start.arguments.begin(), start.arguments.end());
   for (std::int32_t i = 0; i < start.count; ++i) {
     LaunchPlace place;
@@ -70,44 +69,21 @@ void NodeRanks::start(const StartRanks& start) {
     std::vector<std::string> variables = rank_variables(place, {*head, start.port});
     variables.push_back(kJobTokenVariable + ("=" + mac_of(config_.secret, {"job", start.nonce})));
     for (std::string& name : taken_away()) variables.push_back(std::move(name));
-    auto child = ChildProcess::start({arguments, variables, false, ""});
+    const auto child = children_.start({arguments, variables, false, ""});
     if (child)
-      members_.push_back({place.rank, std::move(*child)});
+      processes_.push_back(place.rank);
     else
       config_.on_exited({Seal{}, job_, place.rank, -1, 0, child.error().message});
   }
 }
 
 void NodeRanks::signal(std::int64_t job, int number) {
-  if (job != job_) return;
-  for (Member& member : members_) member.child->signal(number);
+  if (job == job_) children_.signal(number);
 }
 
-void NodeRanks::add_to(std::vector<pollfd>& waits) const {
-  for (const Member& member : members_)
-    for (const int descriptor : {member.child->out(), member.child->err(), member.child->end()})
-      waits.push_back({descriptor, POLLIN, 0});
-}
-
-void NodeRanks::output(std::int32_t process, bool to_err, const std::string& line) const {
-  config_.on_output({Seal{}, job_, process, to_err, line});
-}
-
-// Descriptors do not block, so that idle ones cost one call each.
-void NodeRanks::handle_ready() {
-  for (Member& member : members_) {
-    const auto on_out = [&](const std::string& line) { output(member.process, false, line); };
-    const auto on_err = [&](const std::string& line) { output(member.process, true, line); };
-    member.child->read_out(on_out);
-    member.child->read_err(on_err);
-    const auto end = member.child->reap(on_out, on_err);
-    if (!end) continue;
-    config_.on_exited({Seal{}, job_, member.process, end->exit_code, end->signal, ""});
-    member.child.reset();
-  }
-  members_.erase(std::remove_if(members_.begin(), members_.end(),
-                                [](const Member& member) { return member.child == nullptr; }),
-                 members_.end());
+void NodeRanks::handle(const std::vector<pollfd>& waits) {
+  for (const auto& [child, end] : children_.handle(waits))
+    config_.on_exited({Seal{}, job_, processes_[child], end.exit_code, end.signal, ""});
 }
 
 }  // namespace grapevine

@@ -2,13 +2,14 @@
 #pragma once
 #include <poll.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "actors/cluster/node_protocol.hpp"
-#include "apps/launch/child_process.hpp"
+#include "apps/launch/child_group.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {
@@ -29,32 +30,27 @@ struct NodeRanksConfig {
 // end with this object, and with this process, however that ends. One thread, which polls.
 class NodeRanks {
  public:
-  explicit NodeRanks(NodeRanksConfig config) : config_(std::move(config)) {}
+  explicit NodeRanks(NodeRanksConfig config);
 
   // Remaining processes of an earlier job are killed. A process that cannot be started has exited.
   void start(const StartRanks& start);
   // Nothing happens where that job does not run here.
   void signal(std::int64_t job, int number);
-  void kill_all() { members_.clear(); }
-  bool running() const { return !members_.empty(); }
+  void kill_all() { children_.clear(); }
+  bool running() const { return children_.running(); }
 
-  // Descriptors to poll for reading; then handle_ready() reads them.
-  void add_to(std::vector<pollfd>& waits) const;
-  void handle_ready();
+  // As ChildGroup's.
+  void add_to(std::vector<pollfd>& waits) { children_.add_to(waits, true); }
+  void handle(const std::vector<pollfd>& waits);
 
  private:
-  struct Member {
-    std::int32_t process = 0;
-    std::unique_ptr<ChildProcess> child;
-  };
-
   Expected<std::string> head_host(const StartRanks& start) const;
   void refuse(const StartRanks& start, const Error& why) const;
-  void output(std::int32_t process, bool to_err, const std::string& line) const;
 
   const NodeRanksConfig config_;
   std::int64_t job_ = 0;
-  std::vector<Member> members_;
+  ChildGroup children_;
+  std::vector<std::int32_t> processes_;  // by the number of the child
 };
 
 }  // namespace grapevine

@@ -1,0 +1,69 @@
+// What `launch` and a pool of nodes do alike with the processes of a job: the text of their ends,
+// their last errors, and the time that they have to end.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "messages/time.hpp"
+
+namespace grapevine {
+
+struct ProcessEnd {
+  int exit_code = -1;  // -1 where a signal ended it
+  int signal = 0;      // 0 where it exited
+};
+
+// "<who> was killed by signal 9 (SIGKILL)" or "<who> exited with code 3".
+std::string end_text(const std::string& who, const ProcessEnd& end);
+
+// The last error line of a process, which is held back because other processes may report the same
+// error: equal lines are written once.
+class HeldError {
+ public:
+  using Write = std::function<void(std::string line)>;
+
+  // A line of its stderr. The line that was held so far is written. An error is held now, any
+  // other line is written.
+  void add(std::string line, const Write& write);
+  void release(const Write& write);
+  void drop() { line_.clear(); }
+
+  const std::string& line() const { return line_; }  // empty where none is held
+  std::string text() const;                          // without "error: "
+
+ private:
+  std::string line_;
+};
+
+// From SIGKILL until a process is given up, which waits for a dead disk or device.
+inline constexpr std::chrono::seconds kKillPatience{15};
+
+// The time that a process has to end: a grace period once it was asked to, then SIGKILL, and a last
+// patience. Not thread-safe.
+class GracePeriod {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  enum class Due { nothing, kill, give_up };
+
+  explicit GracePeriod(Duration kill_patience = kKillPatience) : kill_patience_(kill_patience) {}
+
+  // The process was asked to end. The earliest end of a grace counts, and none after SIGKILL.
+  // Returns whether this one ends earlier than those before.
+  bool begin(Time now, Duration grace);
+  // The process was sent SIGKILL.
+  void kill(Time now);
+
+  bool killed() const { return give_up_at_.has_value(); }
+  // When SIGKILL is due; nothing before begin() and after kill().
+  std::optional<Time> kill_at() const { return kill_at_; }
+  Due due(Time now) const;
+
+ private:
+  Duration kill_patience_;
+  std::optional<Time> kill_at_;
+  std::optional<Time> give_up_at_;
+};
+
+}  // namespace grapevine
