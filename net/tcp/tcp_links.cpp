@@ -1,0 +1,96 @@
+#include "net/tcp/tcp_links.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "net/token.hpp"
+
+namespace grapevine::tcp {
+namespace {
+
+std::size_t index(std::int32_t process) { return static_cast<std::size_t>(process); }
+
+}  // namespace
+
+Links::Links(const Placement& placement, std::vector<std::string> names, const JobToken& token)
+    : own_process_(placement.own_process),
+      names_(std::move(names)),
+      token_(token),
+      digest_(placement_digest(placement)),
+      links_(index(placement.processes()), Link::awaited) {}
+
+const std::string& Links::name(std::int32_t process) const { return names_[index(process)]; }
+
+Hello Links::own_hello(Refusal refusal) const {
+  // The token is for those alone that know it.
+  return {own_process_, refusal, refusal == Refusal::other_job ? JobToken{} : token_, digest_};
+}
+
+Refusal Links::judge(const Hello& hello) {
+  if (!equal_tokens(hello.job, token_)) return Refusal::other_job;
+  if (hello.placement != digest_ || index(hello.process) >= links_.size())
+    return Refusal::other_placement;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Link link = links_[index(hello.process)];
+  if (hello.process == own_process_ || link == Link::open) {
+    if (first(Link::awaited) >= 0) {  // still starting: the job is set up wrongly
+      duplicate_ =
+          fmt::format("two processes call themselves process {}: give every process its own index",
+                      hello.process);
+      changed_.notify_all();
+    }
+    return Refusal::duplicate_process;
+  }
+  if (hello.process < own_process_) return Refusal::lower_process;
+  return link == Link::awaited ? Refusal::none : Refusal::too_late;
+}
+
+void Links::open(std::int32_t process) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Link& link = links_[index(process)];
+  if (link == Link::awaited) link = Link::open;
+  changed_.notify_all();
+}
+
+void Links::lose(std::int32_t process) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  links_[index(process)] = Link::lost;
+  changed_.notify_all();
+}
+
+// The first other process with that link, or -1. REQUIRES: mutex_ is held.
+std::int32_t Links::first(Link link) const {
+  for (std::int32_t p = 0; index(p) < links_.size(); ++p)
+    if (p != own_process_ && links_[index(p)] == link) return p;
+  return -1;
+}
+
+// REQUIRES: mutex_ is held.
+bool Links::is_decided() const {
+  return !duplicate_.empty() || first(Link::lost) >= 0 || first(Link::awaited) < 0;
+}
+
+Expected<void> Links::wait_connected(Clock::time_point deadline, const std::string& patience,
+                                     const Cancelled& cancelled) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!changed_.wait_until(lock,
+                              std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll),
+                              [this] { return is_decided(); })) {
+    if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
+    if (Clock::now() >= deadline) break;
+  }
+  if (!duplicate_.empty()) return bad_input(duplicate_);
+  if (const std::int32_t lost = first(Link::lost); lost >= 0)
+    return Error{Errc::peer_down,
+                 name(lost) + " ended while the others were connecting: see its log"};
+  if (const std::int32_t missing = first(Link::awaited); missing >= 0)
+    return Error{Errc::timeout,
+                 fmt::format("{} did not connect within {}: see whether it runs and reaches this "
+                             "host",
+                             name(missing), patience)};
+  return {};
+}
+
+}  // namespace grapevine::tcp

@@ -1,0 +1,52 @@
+// The links of one process to the others of its job: awaited, open or lost.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "net/remote.hpp"
+#include "net/tcp/tcp_dial.hpp"
+#include "net/tcp/tcp_frames.hpp"
+
+namespace grapevine::tcp {
+
+// The broker changes them, connect() waits for them. Decides by them which process may connect.
+// Thread-safe.
+class Links {
+ public:
+  // `names`: of the processes, for errors and the log; `token`: a connection must know it.
+  Links(const Placement& placement, std::vector<std::string> names, const JobToken& token);
+
+  const std::string& name(std::int32_t process) const;
+  Hello own_hello(Refusal refusal = Refusal::none) const;
+
+  // The answer to the greeting of a process that connects.
+  Refusal judge(const Hello& hello);
+  // A lost process stays lost.
+  void open(std::int32_t process);
+  void lose(std::int32_t process);
+
+  // As Wire::wait_connected().
+  Expected<void> wait_connected(Clock::time_point deadline, const std::string& patience,
+                                const Cancelled& cancelled);
+
+ private:
+  enum class Link { awaited, open, lost };
+
+  std::int32_t first(Link link) const;
+  bool is_decided() const;
+
+  const std::int32_t own_process_;
+  const std::vector<std::string> names_;
+  const JobToken token_;
+  const std::uint64_t digest_;  // of the placement
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Link> links_;  // guarded by mutex_; by process
+  std::string duplicate_;    // "; why two processes cannot both take part, else empty
+};
+
+}  // namespace grapevine::tcp
