@@ -1,36 +1,18 @@
 // NodePool: the nodes that joined, and the one job that they run.
 #pragma once
-#include <deque>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "actors/cluster/node_layout.hpp"
 #include "actors/cluster/node_protocol.hpp"
 #include "actors/cluster/output_window.hpp"
-#include "actors/cluster/process_supervision.hpp"
-#include "messages/text/log_limit.hpp"
+#include "actors/cluster/pool_job.hpp"
+#include "actors/cluster/pool_sessions.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
-
-// "1 node", "2 nodes".
-std::string counted(std::int64_t count, const std::string& thing);
-
-// A share of a job's processes on one node.
-struct NodeShare {
-  std::size_t node = 0;  // index into `slots` of lay_out()
-  std::int32_t first = 0, count = 0;
-};
-
-// Processes in order, node after node, each filled before the next one. `processes` = 0: one in
-// every slot. Errors (bad_input): more processes than slots.
-Expected<std::vector<NodeShare>> lay_out(const std::vector<std::int32_t>& slots,
-                                         std::int32_t processes);
-
-// Of a node, and of all nodes of a pool together.
-inline constexpr std::int32_t kMaxSlots = 4096;
 
 struct PoolStatus {
   std::int32_t nodes = 0, slots = 0;
@@ -87,64 +69,29 @@ class NodePoolState {
     Enlist node;
     std::optional<LeaveAnswer> leaving;  // answered when its job has ended
   };
-  struct Process {
-    HeldError held;
-    bool ended = false;
-  };
-  struct Share {
-    Enlist node;
-    std::int32_t first = 0, count = 0;
-  };
-  // Later ones replace earlier ones as the reason for a job's failure.
-  enum class Cause { none, stopped, lost, exited, killed, bad_input, node_died };
-  struct Job {
-    explicit Job(Duration kill_grace) : grace(kill_grace) {}
-
-    std::int64_t id = 0;
-    std::string user;
-    SubmitterActor submitter;
-    std::uint64_t session = 0;  // of the submitter
-    std::vector<Share> shares;
-    std::vector<Process> processes;
-    Cause cause = Cause::none;
-    Error error;
-    std::int32_t blamed = -1;  // the process that `error` quotes
-    bool ending = false;       // asked to end: how processes end is no longer an error
-    bool stopping = false;     // on request: not a failure
-    bool interrupted = false;
-    GracePeriod grace;
-    std::string hint;  // of resuming, from the error of a process
-  };
-
   // Whether its sender knows the secret, and it is not a repetition.
   template <class Message>
   bool trusts(const Message& message);
-  // Whether its session was begun, and is over or was forgotten since.
-  bool is_forgotten(const Seal& seal) const;
+  Error why_distrusted(const Seal& seal) const;
   // Sent to a node that still belongs to the pool.
   template <class Message>
   void send_sealed(const Enlist& node, Message message);
-  void forget_oldest_greeting();
   Expected<void> check_submission(const SubmitJob& submit) const;
   PoolStatus status() const;
   void changed(const std::string& what);
+  void begin_job(const SubmitJob& submit, const std::vector<NodeShare>& shares);
   void start_shares(const std::vector<std::string>& arguments, std::uint16_t port);
-  std::string where(std::int32_t process) const;
-  Job* job_of(std::int64_t id) { return job_ && job_->id == id ? &*job_ : nullptr; }
-  Process* process_of(std::int64_t job, std::int32_t process);
-  void blame(Cause cause, Error error, std::int32_t process);
+  PoolJob* job_of(std::int64_t id);
+  PoolJob::Process* process_of(std::int64_t job, std::int32_t process);
   void signal_all(std::int32_t number);
   void stop_job(const std::string& why);
-  void blame_exit(const RankExited& exited, const std::string& who, const std::string& said);
   Duration grace_after_loss() const;
   void ask_to_end(Duration grace);
   void look_again_after(Duration time);
-  void conclude();
   void kill_job();
   void give_up_stuck_nodes();
   bool has_own_node() const;
   void tell_end();
-  HeldError::Write error_writer(std::int32_t process);
   void say(std::int32_t process, bool to_err, std::string line);
   void send_output(JobLine line);
   void finish_where_all_ended();
@@ -154,21 +101,15 @@ class NodePoolState {
   NodePoolActor::stateful_pointer<NodePoolState> self_ = nullptr;
   NodePoolConfig config_;
   std::vector<Member> members_;  // the first node's own, the others in the order they joined in
-  std::optional<Job> job_;
+  std::optional<PoolJob> job_;
   std::optional<OutputWindow> output_;  // of the job, with it
   std::int64_t jobs_ = 0;
-  std::map<std::uint64_t, SealedSession> sessions_;
-  std::deque<std::uint64_t> greeted_;  // sessions of callers that have not proven the secret yet
-  std::uint64_t last_session_ = 0;
-  LogLimit distrusted_;
-  int unacknowledged_ends_ = 0;  // ends of jobs that the submitter has not acknowledged
+  std::optional<PoolSessions> sessions_;  // from init() on
+  int unacknowledged_ends_ = 0;           // ends of jobs that the submitter has not acknowledged
   bool closing_ = false;
 };
 
 NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolState> self,
                                        NodePoolConfig config);
-
-// Listens in a node that joined: redirects every caller to `first`, "host:port".
-NodePoolActor::behavior_type node_redirector(NodePoolActor::pointer self, std::string first);
 
 }  // namespace grapevine

@@ -17,7 +17,9 @@
 
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/node_agent.hpp"
+#include "actors/cluster/node_layout.hpp"
 #include "actors/cluster/node_pool.hpp"
+#include "actors/cluster/node_redirector.hpp"
 #include "apps/console/event_queue.hpp"
 #include "apps/console/signal_pipe.hpp"
 #include "apps/console/verb_options.hpp"

@@ -1,0 +1,42 @@
+#include "actors/cluster/node_redirector.hpp"
+
+#include <utility>
+
+#include "actors/cluster/node_agent.hpp"
+
+namespace grapevine {
+
+NodePoolActor::behavior_type node_redirector(NodePoolActor::pointer self, std::string first) {
+  ignore_foreign_exits(self);
+  const Error error =
+      bad_input("that node belongs to the nodes of " + first + ": give that address");
+  return {
+      [error](const Greet&) {
+        Greeting greeting;
+        greeting.refused = true;
+        greeting.error = error;
+        return greeting;
+      },
+      [error](const Enlist&) {
+        Enlisted answer;
+        answer.refused = true;
+        answer.error = error;
+        return answer;
+      },
+      [](const LeavePool&) { return Left{}; },
+      [](const RankOutput&) {},
+      [](const RankExited&) {},
+      [error](const SubmitJob&) {
+        JobAccepted answer;
+        answer.refused = true;
+        answer.error = error;
+        return answer;
+      },
+      [](const SignalJob&) {},
+      [](const OutputWritten&) {},
+      [](GraceOver) {},
+      [](ClosePool) {},
+  };
+}
+
+}  // namespace grapevine
