@@ -1,5 +1,6 @@
 #include "net/local_ranks.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <exception>
@@ -26,12 +27,11 @@ Expected<void> LocalRanks::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
   GRAPEVINE_CHECK(inbox != nullptr, "attach of rank ", rank, " without an inbox");
   const std::string what = "cannot attach rank " + std::to_string(rank);
   if (rank < 0 || rank >= placement_.world_size())
-    return bad_input(what + " to a transport of " + std::to_string(placement_.world_size()) +
-                     " ranks: use 0.." + std::to_string(placement_.world_size() - 1));
+    return bad_input(fmt::format("{} to a transport of {} ranks: use 0..{}", what,
+                                 placement_.world_size(), placement_.world_size() - 1));
   if (!placement_.is_local(rank))
-    return bad_input(what + " here: it is in process " +
-                     std::to_string(placement_.process_of[checked(rank)]) + ", this is process " +
-                     std::to_string(placement_.own_process));
+    return bad_input(fmt::format("{} here: it is in process {}, this is process {}", what,
+                                 placement_.process_of[checked(rank)], placement_.own_process));
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (down_[checked(rank)]) return bad_input(what + ": it has left, and a rank cannot return");

@@ -1,5 +1,6 @@
 #include "actors/cluster/rendezvous.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,8 +94,8 @@ Expected<RendezvousActor> open_rendezvous(caf::actor_system& system, const RunCo
 }
 
 Error asked_to_stop(const ClusterConfig& cluster) {
-  return {Errc::failed, "process " + std::to_string(cluster.process) +
-                            " was asked to stop before training began"};
+  return {Errc::failed,
+          fmt::format("process {} was asked to stop before training began", cluster.process)};
 }
 
 bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cluster.cancelled(); }
@@ -106,10 +107,10 @@ Expected<RendezvousActor> find_rendezvous(caf::actor_system& system, const Clust
                                               cluster.patience, cluster.cancelled, probes});
   if (found) return found;
   if (is_cancelled(cluster)) return asked_to_stop(cluster);
-  return Error{Errc::timeout, "process " + std::to_string(cluster.process) +
-                                  " cannot reach process 0 at " + head_of(cluster) + ": " +
-                                  found.error().message +
-                                  ": is it started there, and is the port open?"};
+  return Error{Errc::timeout,
+               fmt::format("process {} cannot reach process 0 at {}: {}: is it started there, and "
+                           "is the port open?",
+                           cluster.process, head_of(cluster), found.error().message)};
 }
 
 void report_failure(const RendezvousActor& rendezvous, const ClusterConfig& cluster,
@@ -189,7 +190,7 @@ Placement placement_of(const RunConfig& config, const std::vector<std::string>& 
 }  // namespace
 
 std::string head_of(const ClusterConfig& cluster) {
-  return cluster.head_host + ":" + std::to_string(cluster.head_port);
+  return fmt::format("{}:{}", cluster.head_host, cluster.head_port);
 }
 
 Heartbeats heartbeats_for(Duration patience) {

@@ -1,5 +1,6 @@
 #include "actors/cluster/rendezvous_host.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -51,7 +52,7 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
 }
 
 std::string RendezvousState::name_of(const Join& join) {
-  return "process " + std::to_string(join.process) + " on " + join.host;
+  return fmt::format("process {} on {}", join.process, join.host);
 }
 
 bool RendezvousState::proves(const Join& join) const {
@@ -84,19 +85,24 @@ Expected<void> RendezvousState::check_membership(const Join& join) const {
 Expected<void> RendezvousState::check_member(const Join& join) const {
   const std::string who = name_of(join);
   if (begun_)
-    return bad_input(who + " joined too late: the run has begun with all its " +
-                     std::to_string(config_.processes) + " processes; is a rank started twice?");
+    return bad_input(
+        fmt::format("{} joined too late: the run has begun with all its {} processes; is a rank "
+                    "started twice?",
+                    who, config_.processes));
   if (join.process < 0 || join.process >= config_.processes || join.processes != config_.processes)
-    return bad_input(who + " of " + std::to_string(join.processes) + " does not fit a job of " +
-                     std::to_string(config_.processes) +
-                     " processes: start all with the same number of processes");
+    return bad_input(
+        fmt::format("{} of {} does not fit a job of {} processes: start all with the same number "
+                    "of processes",
+                    who, join.processes, config_.processes));
   if (join.version != config_.version)
-    return bad_input(who + " runs version " + join.version + ", process 0 version " +
-                     config_.version + ": install the same everywhere");
+    return bad_input(
+        fmt::format("{} runs version {}, process 0 version {}: install the same everywhere", who,
+                    join.version, config_.version));
   if (const auto other = participants_.find(join.process); other != participants_.end())
-    return bad_input("process " + std::to_string(join.process) + " was started twice, on " +
-                     other->second.join.host + " and " + join.host +
-                     ": give each process a rank of its own");
+    return bad_input(
+        fmt::format("process {} was started twice, on {} and {}: give each process a rank of its "
+                    "own",
+                    join.process, other->second.join.host, join.host));
   if (join.process == 0 && self_->current_sender() != nullptr &&
       self_->current_sender()->node() != self_->node())
     return bad_input("process 0 was started twice, here and on " + join.host +
@@ -182,8 +188,8 @@ void RendezvousState::on_ready(Ready& ready) {
   const bool all = std::all_of(ready.peers.begin(), ready.peers.end(),
                                [](const PeerActor& peer) { return static_cast<bool>(peer); });
   if (!all || static_cast<std::int32_t>(ready.peers.size()) != expected)
-    return refuse_all({Errc::failed, who + " has " + std::to_string(ready.peers.size()) +
-                                         " ranks instead of " + std::to_string(expected)});
+    return refuse_all({Errc::failed, fmt::format("{} has {} ranks instead of {}", who,
+                                                 ready.peers.size(), expected)});
   ready_[ready.process] = std::move(ready);
   if (static_cast<std::int32_t>(ready_.size()) == config_.processes) begin_run();
 }
@@ -237,10 +243,11 @@ void RendezvousState::on_deadline(JoinDeadline deadline) {
   const bool late = admitted_ ? static_cast<std::int32_t>(ready_.size()) < config_.processes
                               : static_cast<std::int32_t>(participants_.size()) < config_.processes;
   if (!late) return;
-  const auto seconds = std::to_string(static_cast<int>(to_seconds(config_.patience)));
-  refuse_all({Errc::timeout, "process " + missing() +
-                                 (admitted_ ? " did not connect" : " did not join") + " within " +
-                                 seconds + " s: is it started, and can it reach process 0?"});
+  refuse_all({Errc::timeout,
+              fmt::format("process {} did not {} within {} s: is it started, and can it reach "
+                          "process 0?",
+                          missing(), admitted_ ? "connect" : "join",
+                          static_cast<int>(to_seconds(config_.patience)))});
 }
 
 std::string RendezvousState::missing() const {

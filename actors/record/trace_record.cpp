@@ -1,5 +1,7 @@
 #include "actors/record/trace_record.hpp"
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <iterator>
 
@@ -65,14 +67,12 @@ Expected<std::vector<TraceRecord>> read_trace_file(const std::string& path) {
   if (!file) return Error{Errc::bad_input, path + ": cannot be read: give the folder of a run"};
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   if (bytes.compare(0, kHeaderBytes, encode_trace_header()) != 0)
-    return Error{Errc::bad_input, path + ": byte 0: expected a Grapevine trace header, version " +
-                                      std::to_string(kTraceVersion)};
+    return bad_input(fmt::format("{}: byte 0: expected a Grapevine trace header, version {}", path,
+                                 kTraceVersion));
   const std::size_t body = bytes.size() - kHeaderBytes;
   if (body % kTraceRecordBytes != 0)
-    return Error{Errc::bad_input, path + ": byte " +
-                                      std::to_string(bytes.size() - body % kTraceRecordBytes) +
-                                      ": the last record is cut off: expected " +
-                                      std::to_string(kTraceRecordBytes) + " bytes"};
+    return bad_input(fmt::format("{}: byte {}: the last record is cut off: expected {} bytes", path,
+                                 bytes.size() - body % kTraceRecordBytes, kTraceRecordBytes));
   std::vector<TraceRecord> records;
   records.reserve(body / kTraceRecordBytes);
   for (std::size_t at = kHeaderBytes; at < bytes.size(); at += kTraceRecordBytes)

@@ -1,5 +1,7 @@
 #include "actors/run/peer.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 
@@ -209,8 +211,8 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   const bool served_here = !is_server() && peer >= config_.ranks - config_.parts->plan.servers;
   if (!served_here) return role_->on_peer_down(*this, peer);
   if (lost.reason.empty())
-    fail({Errc::peer_down, "rank " + std::to_string(config_.rank) + " has lost its server, rank " +
-                               std::to_string(peer)});
+    fail(
+        {Errc::peer_down, fmt::format("rank {} has lost its server, rank {}", config_.rank, peer)});
 }
 
 void PeerState::on_collect(bool with_model) {
@@ -289,11 +291,10 @@ void PeerState::finish_cut_if_complete() {
   if (const std::uint64_t bytes = bytes_of(cut_->state); !fits_a_message(bytes)) {
     self_->send(config_.supervisor,
                 SnapshotRefused{cut_->id, config_.rank,
-                                "rank " + std::to_string(config_.rank) + ": its state has " +
-                                    std::to_string(bytes) + " bytes, and at most " +
-                                    std::to_string(kMostMessageBytes) +
-                                    " can be sent to process 0: train in one process, or a "
-                                    "smaller model"});
+                                fmt::format("rank {}: its state has {} bytes, and at most {} can "
+                                            "be sent to process 0: train in one process, or a "
+                                            "smaller model",
+                                            config_.rank, bytes, kMostMessageBytes)});
     return cut_.reset();
   }
   const auto step = cut_->state.integer("model.step");

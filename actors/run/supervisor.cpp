@@ -1,5 +1,7 @@
 #include "actors/run/supervisor.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -495,10 +497,10 @@ void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error
   if (first || sends_much()) since = now();
   if (now() - *since >= config_.silence) return on_process_down(process);
   if (first && error == caf::sec::request_timeout)
-    config_.observer->on_warning("process " + std::to_string(process) + ", to which rank " +
-                                 std::to_string(found->second.lost.reporter) +
-                                 " has lost its link, does not answer: it counts as lost after " +
-                                 in_seconds(config_.silence));
+    config_.observer->on_warning(
+        fmt::format("process {}, to which rank {} has lost its link, does not answer: it counts as "
+                    "lost after {}",
+                    process, found->second.lost.reporter, in_seconds(config_.silence)));
   self_->delayed_send(SupervisorActor{self_}, kAnswerPatience, AskAgain{process});
 }
 
@@ -507,7 +509,7 @@ bool SupervisorState::sends_much() const { return cutting_ || (collecting_ && wi
 
 void SupervisorState::fail_over_link(const LinkLost& lost) {
   const auto name = [this](Rank rank) {
-    return "rank " + std::to_string(rank) + " (process " + std::to_string(process_of(rank)) + ")";
+    return fmt::format("rank {} (process {})", rank, process_of(rank));
   };
   std::string advice = "look at the network between them";
   if (is_error_here(lost.reason))

@@ -1,5 +1,7 @@
 #include "actors/run/thread_headroom.hpp"
 
+#include <fmt/format.h>
+
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -48,13 +50,15 @@ Expected<void> check_thread_headroom(int others, int workers, int each) {
   } catch (...) {
     const std::string why = exception_line(std::current_exception());
     if (started < others)
-      return Error{Errc::failed, "cannot start the threads that a run needs beside its workers, " +
-                                     std::to_string(started + 1) + " of " + std::to_string(others) +
-                                     ": " + why};
+      return Error{Errc::failed,
+                   fmt::format("cannot start the threads that a run needs beside its workers, {} "
+                               "of {}: {}",
+                               started + 1, others, why)};
     const int worker = (started - others) / each;
-    return Error{Errc::failed, "cannot start worker " + std::to_string(worker + 1) + " of " +
-                                   std::to_string(workers) + ": " + why +
-                                   ": use fewer --workers, or raise the limit"};
+    return Error{Errc::failed,
+                 fmt::format("cannot start worker {} of {}: {}: use fewer --workers, or raise the "
+                             "limit",
+                             worker + 1, workers, why)};
   }
   return {};
 }

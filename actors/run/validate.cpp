@@ -1,5 +1,6 @@
 #include "actors/run/validate.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -18,8 +19,7 @@ Error stray(const std::string& what) { return {Errc::protocol, what}; }
 
 Expected<void> check_rank(const char* what, Rank rank, std::int32_t ranks) {
   if (rank >= 0 && rank < ranks) return {};
-  return stray(std::string(what) + " of rank " + std::to_string(rank) + " in a run of " +
-               std::to_string(ranks));
+  return stray(fmt::format("{} of rank {} in a run of {}", what, rank, ranks));
 }
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < ' '; }
@@ -31,9 +31,10 @@ Expected<void> check_text(const char* what, const std::string& text) {
 }
 
 Error unusable(Rank rank, const std::string& what, std::int64_t expected, std::int64_t found) {
-  return {Errc::failed, "rank " + std::to_string(rank) + ": its " + what + " came with " +
-                            std::to_string(found) + " elements instead of " +
-                            std::to_string(expected) + ": is memory short, there or in process 0?"};
+  return {Errc::failed,
+          fmt::format("rank {}: its {} came with {} elements instead of {}: is memory short, there "
+                      "or in process 0?",
+                      rank, what, found, expected)};
 }
 
 // `expected`: elements; -1: not known. An empty tensor may be left out.
@@ -42,8 +43,8 @@ Expected<void> check_tensor(Rank rank, const std::string& what, const FrozenTens
   const bool flat =
       !tensor.defined() || (tensor.sizes().size() == 1 && tensor.dtype() == at::ScalarType::Float);
   if (!flat)
-    return Error{Errc::failed, "rank " + std::to_string(rank) + ": its " + what +
-                                   " is no vector of single precision"};
+    return Error{Errc::failed,
+                 fmt::format("rank {}: its {} is no vector of single precision", rank, what)};
   if (expected >= 0 && tensor.numel() != expected)
     return unusable(rank, what, expected, tensor.numel());
   return {};
@@ -51,8 +52,9 @@ Expected<void> check_tensor(Rank rank, const std::string& what, const FrozenTens
 
 Expected<void> check_read(Rank rank, const std::string& what, const StateDict& state) {
   if (state.entries().count(kUnreadable) == 0) return {};
-  return Error{Errc::failed, "rank " + std::to_string(rank) + ": its " + what +
-                                 " could not be read: is memory short in process 0?"};
+  return Error{
+      Errc::failed,
+      fmt::format("rank {}: its {} could not be read: is memory short in process 0?", rank, what)};
 }
 
 Expected<void> check_model(Rank rank, const FrozenTensor& z, const FrozenTensor& buffers,
@@ -115,8 +117,8 @@ Expected<void> check(const EpochModel& model, const World& world) {
 
 Expected<void> check(const ProcessClosed& closed, const World& world) {
   if (closed.process > 0 && closed.process < world.processes) return {};
-  return stray("the end of process " + std::to_string(closed.process) + " in a run of " +
-               std::to_string(world.processes));
+  return stray(
+      fmt::format("the end of process {} in a run of {}", closed.process, world.processes));
 }
 
 Expected<void> check(const PeerLost& lost, const World& world) {
@@ -161,12 +163,11 @@ Expected<void> check_state_size(const OptimizerConfig& optimizer, std::int64_t p
                                 std::int64_t buffers) {
   const std::uint64_t bytes = least_state_bytes(optimizer, parameters, buffers);
   if (bytes <= kMostMessageBytes) return {};
-  return bad_input("a model of " + std::to_string(parameters) + " parameters with --optimizer " +
-                   optimizer.name + ": the state of a rank takes at least " +
-                   std::to_string(bytes) + " bytes, and at most " +
-                   std::to_string(kMostMessageBytes) +
-                   " can be sent to process 0 for a checkpoint: train in one process, or choose a "
-                   "smaller model or an optimizer with less state");
+  return bad_input(fmt::format(
+      "a model of {} parameters with --optimizer {}: the state of a rank takes at least "
+      "{} bytes, and at most {} can be sent to process 0 for a checkpoint: train in one "
+      "process, or choose a smaller model or an optimizer with less state",
+      parameters, optimizer.name, bytes, kMostMessageBytes));
 }
 
 void Gate::ignore(const std::string& why) {

@@ -1,5 +1,6 @@
 #include "apps/launch/launch_command.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -171,8 +172,8 @@ class LaunchCommand final : public Command {
       return unknown_name("--on-failure", on_failure_, {"stop", "continue", "restart"});
     if (given && (restarts_ < 0 || restarts_ > kMaxRestarts)) return restarts_out_of_range;
     if (given && on_failure_ == "continue" && restarts_ > 0)
-      return bad_input("--restarts " + std::to_string(restarts_) +
-                       ": does not go with --on-failure continue");
+      return bad_input(
+          fmt::format("--restarts {}: does not go with --on-failure continue", restarts_));
     if (!given && on_failure_ == "restart") restarts_ = kDefaultRestarts;
     return {};
   }
@@ -204,8 +205,8 @@ class LaunchCommand final : public Command {
     for (const HostSlots& host : hosts) slots += host.slots;
     if (app_->count("--processes") == 0) {
       if (slots > kMaxProcesses)
-        return bad_input(hostfile_ + ": " + std::to_string(slots) + " slots, of which at most " +
-                         std::to_string(kMaxProcesses) + " can be used: give -n");
+        return bad_input(fmt::format("{}: {} slots, of which at most {} can be used: give -n",
+                                     hostfile_, slots, kMaxProcesses));
       processes_ = static_cast<std::int32_t>(slots);
     }
     auto placed = place_ranks(hosts, processes_, here);

@@ -1,5 +1,6 @@
 #include "apps/launch/launch_job.hpp"
 
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ constexpr std::size_t kFullAtTheEnd = std::size_t{1} << 26;
 constexpr std::size_t kNamed = 3;  // of the processes that are awaited
 
 std::string name_of(const LaunchPlace& placement) {
-  return "rank " + std::to_string(placement.rank) + " on " + placement.host;
+  return fmt::format("rank {} on {}", placement.rank, placement.host);
 }
 
 std::string describe(const LaunchPlace& placement, const ProcessEnd& end) {
@@ -32,9 +33,7 @@ std::string describe(const LaunchPlace& placement, const ProcessEnd& end) {
   return end_text(name_of(placement), end) + (unclear ? causes : "");
 }
 
-std::string prefix(const LaunchPlace& placement) {
-  return "[" + std::to_string(placement.rank) + "] ";
-}
+std::string prefix(const LaunchPlace& placement) { return fmt::format("[{}] ", placement.rank); }
 
 // A signal ended the process, or the connection to it.
 bool is_cut_off(const LaunchPlace& placement, const ProcessEnd& end) {
@@ -251,11 +250,11 @@ void LaunchJob::say_what_is_awaited(Clock::time_point now) {
     if (++awaited <= kNamed) names += (names.empty() ? "" : ", ") + name_of(member.placement);
   }
   if (awaited == 0 || !failure_) return;
-  if (awaited > kNamed) names += " and " + std::to_string(awaited - kNamed) + " more";
+  if (awaited > kNamed) names += fmt::format(" and {} more", awaited - kNamed);
   const std::string& why = failure_->message;
   const auto left = std::chrono::ceil<std::chrono::seconds>(until - now);
-  say(why.substr(0, why.size() - resume_hint_in(why).size()) + ": waiting up to " +
-      std::to_string(left.count()) + " s for " + names + " to end");
+  say(fmt::format("{}: waiting up to {} s for {} to end",
+                  why.substr(0, why.size() - resume_hint_in(why).size()), left.count(), names));
 }
 
 // A process that waits for a dead disk or device cannot be ended: the job ends without it.

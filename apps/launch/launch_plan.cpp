@@ -1,5 +1,7 @@
 #include "apps/launch/launch_plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -71,7 +73,7 @@ Expected<std::vector<HostSlots>> parse_hostfile(const std::string& text, const s
   for (int number = 1; std::getline(lines, line); ++number) {
     const auto words = words_in(line.substr(0, line.find('#')));
     if (words.empty()) continue;
-    const std::string where = path + ":" + std::to_string(number) + ": ";
+    const std::string where = fmt::format("{}:{}: ", path, number);
     const auto host = parse_line(words);
     if (!host) return bad_input(where + "expected 'host slots=N', N at least 1");
     for (const HostSlots& other : hosts)
@@ -97,8 +99,8 @@ Expected<std::vector<LaunchPlace>> place_ranks(const std::vector<HostSlots>& hos
       std::accumulate(hosts.begin(), hosts.end(), std::int64_t{0},
                       [](std::int64_t sum, const HostSlots& host) { return sum + host.slots; });
   if (slots < ranks)
-    return bad_input("-n " + std::to_string(ranks) + ": the hostfile has " + std::to_string(slots) +
-                     " slots: start fewer processes or add hosts");
+    return bad_input(fmt::format(
+        "-n {}: the hostfile has {} slots: start fewer processes or add hosts", ranks, slots));
   return placements;
 }
 
@@ -111,12 +113,12 @@ std::string head_host(const std::vector<LaunchPlace>& placements, const std::str
 }
 
 std::vector<std::string> rank_variables(const LaunchPlace& placement, const Head& head) {
-  return {"RANK=" + std::to_string(placement.rank),
-          "WORLD_SIZE=" + std::to_string(placement.ranks),
-          "LOCAL_RANK=" + std::to_string(placement.local_rank),
-          "LOCAL_WORLD_SIZE=" + std::to_string(placement.local_ranks),
-          "MASTER_ADDR=" + head.host,
-          "MASTER_PORT=" + std::to_string(head.port)};
+  return {fmt::format("RANK={}", placement.rank),
+          fmt::format("WORLD_SIZE={}", placement.ranks),
+          fmt::format("LOCAL_RANK={}", placement.local_rank),
+          fmt::format("LOCAL_WORLD_SIZE={}", placement.local_ranks),
+          fmt::format("MASTER_ADDR={}", head.host),
+          fmt::format("MASTER_PORT={}", head.port)};
 }
 
 std::string shell_quoted(const std::string& text) {

@@ -1,5 +1,6 @@
 #include "apps/node/node_command.hpp"
 
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -57,9 +58,8 @@ struct NodeOptions {
 };
 
 std::string shown_ranks(const StartRanks& start) {
-  if (start.count == 1) return "rank " + std::to_string(start.first);
-  return "ranks " + std::to_string(start.first) + ".." +
-         std::to_string(start.first + start.count - 1);
+  if (start.count == 1) return fmt::format("rank {}", start.first);
+  return fmt::format("ranks {}..{}", start.first, start.first + start.count - 1);
 }
 
 // The log of a node, for people; with --json for programs: one object per line.
@@ -75,8 +75,8 @@ class NodeLog {
     if (json_)
       return put(
           {{"event", "joined"}, {"first", first}, {"nodes", pool.nodes}, {"slots", pool.slots}});
-    console_.out << "joined " << first << ": " << counted(pool.nodes, "node") << ", "
-                 << counted(pool.slots, "slot") << std::endl;
+    note(fmt::format("joined {}: {}, {}", first, counted(pool.nodes, "node"),
+                     counted(pool.slots, "slot")));
   }
   void status(const PoolStatus& status, const std::string& what) {
     if (json_)
@@ -87,12 +87,12 @@ class NodeLog {
                   {"state", status.job > 0 ? "busy" : "idle"},
                   {"job", status.job},
                   {"processes", status.processes}});
-    console_.out << what << "\n"
-                 << counted(status.nodes, "node") << ", " << counted(status.slots, "slot") << ", "
-                 << (status.job == 0 ? std::string("idle")
-                                     : "job " + std::to_string(status.job) + " of " + status.user +
-                                           " on " + counted(status.processes, "slot"))
-                 << std::endl;
+    const std::string job = status.job == 0
+                                ? "idle"
+                                : fmt::format("job {} of {} on {}", status.job, status.user,
+                                              counted(status.processes, "slot"));
+    note(fmt::format("{}\n{}, {}, {}", what, counted(status.nodes, "node"),
+                     counted(status.slots, "slot"), job));
   }
   void note(const std::string& text) {
     if (json_) return put({{"event", "note"}, {"what", text}});
@@ -198,8 +198,8 @@ class Node {
     config.hooks.start = [this](StartRanks start) {
       queue_.post([this, start = std::move(start)] {
         if (!is_first())
-          log_.note("job " + std::to_string(start.job) + ": starting " + shown_ranks(start) +
-                    " of " + std::to_string(start.processes));
+          log_.note(fmt::format("job {}: starting {} of {}", start.job, shown_ranks(start),
+                                start.processes));
         // It was under way when this node asked to leave: it is to stop with a checkpoint.
         if (stop_) end_at_ = Clock::now() + kBusyLeave;
         ranks_->start(start);
@@ -230,11 +230,11 @@ class Node {
                                             session_.to.sealed(*system_, std::move(enlist)),
                                             [this] { return stop_asked(); });
     if (!answer)
-      return Error{Errc::peer_down, "the first node at " + first_text() +
-                                        " does not answer: " + answer.error().message};
+      return Error{Errc::peer_down, fmt::format("the first node at {} does not answer: {}",
+                                                first_text(), answer.error().message)};
     if (answer->refused)
-      return Error{answer->error.code,
-                   "the first node at " + first_text() + " refused: " + answer->error.message};
+      return Error{answer->error.code, fmt::format("the first node at {} refused: {}", first_text(),
+                                                   answer->error.message)};
     caf::anon_send(agent_, JoinedPool{caf::actor_cast<caf::actor_addr>(pool_)});
     if (!is_first()) log_.joined(first_text(), *answer);
     return {};
@@ -245,7 +245,7 @@ class Node {
         greet_pool(*system_, pool_, secret_, kNodePatience, [this] { return stop_asked(); });
     if (!session)
       return Error{session.error().code,
-                   "the first node at " + first_text() + ": " + session.error().message};
+                   fmt::format("the first node at {}: {}", first_text(), session.error().message)};
     session_ = *std::move(session);
     return {};
   }
@@ -258,9 +258,10 @@ class Node {
       pool_ = *std::move(found);
       return {};
     }
-    return Error{found.error().code, "cannot reach the first node at " + first_text() + ": " +
-                                         found.error().message +
-                                         ": is it started there, and is the port open?"};
+    return Error{found.error().code,
+                 fmt::format("cannot reach the first node at {}: {}: is it started there, and is "
+                             "the port open?",
+                             first_text(), found.error().message)};
   }
 
   NodeRanksConfig ranks_config() {
@@ -420,8 +421,7 @@ class NodeCommand final : public Command {
  private:
   Expected<void> check_numbers() const {
     if (options_.slots < 1 || options_.slots > kMaxSlots)
-      return bad_input("--slots " + std::to_string(options_.slots) + ": expected 1.." +
-                       std::to_string(kMaxSlots));
+      return bad_input(fmt::format("--slots {}: expected 1..{}", options_.slots, kMaxSlots));
     if (!(options_.join_timeout_s > 0 && options_.join_timeout_s <= kMaxSeconds))
       return bad_input("--join-timeout " + number_text(options_.join_timeout_s) +
                        ": expected seconds, more than 0 and at most 100000");

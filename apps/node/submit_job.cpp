@@ -1,5 +1,6 @@
 #include "apps/node/submit_job.hpp"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/node_agent.hpp"
+#include "actors/cluster/node_layout.hpp"
 #include "apps/console/event_queue.hpp"
 #include "apps/console/line_writer.hpp"
 #include "apps/console/signal_pipe.hpp"
@@ -103,9 +105,10 @@ class Submitter {
                    [this] { return stop_asked(); }, probes_});
     if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was submitted"};
     if (!found)
-      return Error{found.error().code, "cannot reach the first node at " + text_of(first_) + ": " +
-                                           found.error().message +
-                                           ": is it started there, and is the port open?"};
+      return Error{found.error().code,
+                   fmt::format("cannot reach the first node at {}: {}: is it started there, and "
+                               "is the port open?",
+                               text_of(first_), found.error().message)};
     pool_ = *std::move(found);
     return {};
   }
@@ -114,8 +117,8 @@ class Submitter {
     const auto stop = [this] { return stop_asked(); };
     auto session = greet_pool(*system_, pool_, secret_, kAnswerPatience, stop);
     if (!session)
-      return Error{session.error().code,
-                   "the first node at " + text_of(first_) + ": " + session.error().message};
+      return Error{session.error().code, fmt::format("the first node at {}: {}", text_of(first_),
+                                                     session.error().message)};
     to_pool_ = std::move(session->to);
     const auto from = std::make_shared<SealReader>(std::move(session->from));
     listener_ = system_->spawn([this, from, pool = pool_](SubmitterActor::pointer self) {
@@ -135,19 +138,20 @@ class Submitter {
     auto accepted = ask_actor<JobAccepted>(*system_, pool_, kAnswerPatience,
                                            to_pool_.sealed(*system_, std::move(job)), {});
     if (!accepted)
-      return Error{Errc::peer_down, "the first node at " + text_of(first_) +
-                                        " does not answer: " + accepted.error().message};
+      return Error{Errc::peer_down, fmt::format("the first node at {} does not answer: {}",
+                                                text_of(first_), accepted.error().message)};
     if (accepted->refused)
-      return Error{accepted->error.code,
-                   "the first node at " + text_of(first_) + " refused: " + accepted->error.message};
+      return Error{accepted->error.code, fmt::format("the first node at {} refused: {}",
+                                                     text_of(first_), accepted->error.message)};
     return accepted;
   }
 
   void announce(const JobAccepted& job) {
-    console_.err << "job " << job.job << ": " << job.processes
-                 << (job.processes == 1 ? " process" : " processes") << " on " << job.nodes
-                 << (job.nodes == 1 ? " node" : " nodes") << ", rank 0 on " << job.host << " in "
-                 << job.directory << std::endl;
+    const std::string processes =
+        job.processes == 1 ? "1 process" : fmt::format("{} processes", job.processes);
+    console_.err << fmt::format("job {}: {} on {}, rank 0 on {} in {}", job.job, processes,
+                                counted(job.nodes, "node"), job.host, job.directory)
+                 << std::endl;
   }
 
   void say_where(const JobAccepted& job) {

@@ -1,5 +1,7 @@
 #include "net/inproc/inproc.hpp"
 
+#include <fmt/format.h>
+
 #include <deque>
 #include <mutex>
 #include <string>
@@ -48,9 +50,8 @@ const Mailbox& InprocTransport::mailbox(Rank rank) const {
 Expected<void> InprocTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
   GRAPEVINE_CHECK(inbox != nullptr, "attach of rank ", rank, " without an inbox");
   if (!is_inside(rank))
-    return bad_input("cannot attach rank " + std::to_string(rank) + " to a transport of " +
-                     std::to_string(world_size()) + " ranks: use 0.." +
-                     std::to_string(world_size() - 1));
+    return bad_input(fmt::format("cannot attach rank {} to a transport of {} ranks: use 0..{}",
+                                 rank, world_size(), world_size() - 1));
   const std::lock_guard<std::mutex> lock(mutex_);
   Mailbox& box = mailbox(rank);
   if (box.inbox != nullptr)

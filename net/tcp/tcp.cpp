@@ -1,5 +1,7 @@
 #include "net/tcp/tcp.hpp"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,8 +30,8 @@ std::vector<std::string> names_of(const Placement& placement,
                                   const std::vector<std::string>& addresses) {
   std::vector<std::string> names;
   for (std::size_t p = 0; p < addresses.size(); ++p)
-    names.push_back("process " + std::to_string(p) + " (host " + placement.host_of[p] +
-                    ", address " + addresses[p] + ")");
+    names.push_back(
+        fmt::format("process {} (host {}, address {})", p, placement.host_of[p], addresses[p]));
   return names;
 }
 
@@ -71,17 +73,15 @@ class TcpTransport final : public RemoteTransport {
 
 Expected<void> check(const std::vector<std::string>& addresses, const Placement& placement) {
   const std::int32_t processes = placement.processes();
-  const std::string own = std::to_string(placement.own_process);
   if (placement.own_process < 0 || placement.own_process >= processes)
-    return bad_input("this is process " + own + " of " + std::to_string(processes) +
-                     ": its index must be below their number");
+    return bad_input(fmt::format("this is process {} of {}: its index must be below their number",
+                                 placement.own_process, processes));
   if (static_cast<std::int32_t>(addresses.size()) != processes)
-    return bad_input(std::to_string(addresses.size()) + " addresses for " +
-                     std::to_string(processes) + " processes: give one each");
+    return bad_input(
+        fmt::format("{} addresses for {} processes: give one each", addresses.size(), processes));
   for (const std::int32_t process : placement.process_of)
     if (process < 0 || process >= processes)
-      return bad_input("a rank is placed in process " + std::to_string(process) + " of " +
-                       std::to_string(processes));
+      return bad_input(fmt::format("a rank is placed in process {} of {}", process, processes));
   return {};
 }
 
@@ -124,7 +124,7 @@ Expected<void> TcpTransport::dial_lower(const std::vector<std::string>& addresse
 
 Expected<void> TcpTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
   if (router_ == nullptr || wire_ == nullptr)
-    return bad_input("cannot attach rank " + std::to_string(rank) + " before connect() succeeds");
+    return bad_input(fmt::format("cannot attach rank {} before connect() succeeds", rank));
   return router_->attach(rank, std::move(inbox));
 }
 

@@ -1,8 +1,7 @@
 #include "net/tcp/tcp_dial.hpp"
-#include "net/addresses.hpp"
-#include "net/resolve.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -14,6 +13,9 @@
 #include <memory>
 #include <system_error>
 #include <thread>
+
+#include "net/addresses.hpp"
+#include "net/resolve.hpp"
 
 namespace grapevine::tcp {
 namespace {
@@ -119,8 +121,9 @@ Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t 
   if (answer.placement != own.placement)
     return Error{Errc::protocol, describe(Refusal::other_placement)};
   if (answer.process != process)
-    return Error{Errc::protocol, "process " + std::to_string(answer.process) +
-                                     " answered there: check the list of addresses"};
+    return Error{
+        Errc::protocol,
+        fmt::format("process {} answered there: check the list of addresses", answer.process)};
   return {};
 }
 
@@ -141,7 +144,7 @@ Expected<FileDescriptor> dial_once(const std::string& address, const Hello& own,
 
 std::string join_address(const std::string& host, std::uint16_t port) {
   const bool bare_ipv6 = host.find(':') != std::string::npos;
-  return (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return bare_ipv6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
 Expected<std::pair<std::string, std::string>> split_address(const std::string& address) {

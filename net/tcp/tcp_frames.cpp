@@ -1,5 +1,6 @@
 #include "net/tcp/tcp_frames.hpp"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -91,9 +92,8 @@ Expected<Hello> decode_hello(const std::byte* data) {
   const auto version = get<std::uint16_t>(data + 4);
   const auto codec = get<std::uint16_t>(data + 6);
   if (version != kProtocolVersion || codec != kCodecVersion)
-    return refused("it runs another version (protocol " + std::to_string(version) + ", codec " +
-                   std::to_string(codec) + "; here " + std::to_string(kProtocolVersion) + ", " +
-                   std::to_string(kCodecVersion) + ")");
+    return refused(fmt::format("it runs another version (protocol {}, codec {}; here {}, {})",
+                               version, codec, kProtocolVersion, kCodecVersion));
   Hello hello;
   hello.process = get<std::int32_t>(data + 8);
   hello.refusal = static_cast<Refusal>(get<std::int32_t>(data + 12));

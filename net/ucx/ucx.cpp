@@ -14,6 +14,7 @@ Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions&)
 
 #else
 
+#include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -25,7 +26,6 @@ Expected<std::unique_ptr<RemoteTransport>> make_ucx_transport(const UcxOptions&)
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
-#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -140,8 +140,8 @@ Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
                                      const ConnectOptions& options) {
   GRAPEVINE_CHECK(router_ == nullptr, "connect() twice");
   if (static_cast<std::int32_t>(addresses.size()) != placement.processes())
-    return bad_input(std::to_string(addresses.size()) + " addresses for " +
-                     std::to_string(placement.processes()) + " processes");
+    return bad_input(
+        fmt::format("{} addresses for {} processes", addresses.size(), placement.processes()));
   const auto deadline = Clock::now() + patience;
   std::unique_lock<std::mutex> lock(engine_mutex_);
   router_ = std::make_unique<RankRouter>(placement);
@@ -158,12 +158,12 @@ Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
   connecting_ = false;
   if (engine_->connected()) return {};
   if (cancelled) return Error{Errc::failed, "asked to stop"};
-  std::ostringstream after;
-  after << to_seconds(patience) << " s";
-  return Error{engine_->connect_failed() ? Errc::peer_down : Errc::timeout,
-               "cannot connect to " + engine_->unconnected() +
-                   (engine_->connect_failed() ? "" : " after " + after.str()) +
-                   "; is it running, and can this host reach it over the devices given to UCX?"};
+  const bool failed = engine_->connect_failed();
+  return Error{failed ? Errc::peer_down : Errc::timeout,
+               fmt::format("cannot connect to {}{}; is it running, and can this host reach it over "
+                           "the devices given to UCX?",
+                           engine_->unconnected(),
+                           failed ? "" : fmt::format(" after {:g} s", to_seconds(patience)))};
 }
 
 Expected<void> UcxTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {

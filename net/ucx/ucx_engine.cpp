@@ -1,6 +1,7 @@
 #ifdef GRAPEVINE_UCX
 #include "net/ucx/ucx_engine.hpp"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -106,8 +107,7 @@ struct Engine::Link {
   int receiving = 0;                                      // rendezvous under way
 
   std::string name() const {
-    return "process " + std::to_string(process) + " (host '" + host + "', pid " +
-           std::to_string(peer.pid) + ")";
+    return fmt::format("process {} (host '{}', pid {})", process, host, peer.pid);
   }
 };
 
@@ -413,12 +413,12 @@ Expected<DecodedHeader> Engine::check_header(const Link& link, const std::byte* 
   if (!decoded) return decoded;
   const Envelope& e = decoded->envelope;
   if (placement_.process_of[static_cast<std::size_t>(e.from)] != link.process)
-    return Error{Errc::protocol, "it sent as rank " + std::to_string(e.from) + ", not its own"};
+    return Error{Errc::protocol, fmt::format("it sent as rank {}, not its own", e.from)};
   if (!placement_.is_local(e.to))
-    return Error{Errc::protocol, "it sent to rank " + std::to_string(e.to) + ", not of here"};
+    return Error{Errc::protocol, fmt::format("it sent to rank {}, not of here", e.to)};
   if (decoded->payload_bytes() != length)
-    return Error{Errc::protocol, "it sent " + std::to_string(length) + " bytes of payload for " +
-                                     std::to_string(decoded->payload_bytes())};
+    return Error{Errc::protocol, fmt::format("it sent {} bytes of payload for {}", length,
+                                             decoded->payload_bytes())};
   return decoded;
 }
 
