@@ -6,23 +6,11 @@
 #include <vector>
 
 #include "net/cancelled.hpp"
+#include "net/placement.hpp"
 #include "net/token.hpp"
 #include "net/transport.hpp"
 
 namespace grapevine {
-
-// The process of every rank, and the host of every process.
-struct Placement {
-  std::vector<std::int32_t> process_of;  // by rank, each in 0..processes()-1
-  std::vector<std::string> host_of;      // by process; equal names: the same machine
-  std::int32_t own_process = 0;
-
-  std::int32_t world_size() const { return static_cast<std::int32_t>(process_of.size()); }
-  std::int32_t processes() const { return static_cast<std::int32_t>(host_of.size()); }
-  bool is_local(Rank rank) const {
-    return process_of[static_cast<std::size_t>(rank)] == own_process;
-  }
-};
 
 // Options of connect(), beyond the placement.
 struct ConnectOptions {

@@ -1,6 +1,9 @@
 #include "actors/run/model_average.hpp"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <cmath>
 

@@ -8,7 +8,7 @@
 
 #include "net/cancelled.hpp"
 #include "net/file_descriptor.hpp"
-#include "net/tcp/tcp_frames.hpp"
+#include "net/tcp/tcp_greeting.hpp"
 
 namespace grapevine::tcp {
 

@@ -1,36 +1,18 @@
 #include "net/tcp/tcp_frames.hpp"
 
-#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <exception>
 #include <utility>
 
 #include "messages/check.hpp"
-#include "messages/text/fnv1a.hpp"
+#include "net/little_endian.hpp"
+#include "net/tcp/tcp_greeting.hpp"
 
 namespace grapevine::tcp {
 namespace {
-
-constexpr std::uint32_t kMagic = 0x43545647;  // "GVTC" in memory order
-
-template <class T>
-void put(std::vector<std::byte>& out, T value) {
-  const auto bits = static_cast<std::uint64_t>(value);
-  for (std::size_t i = 0; i < sizeof(T); ++i)
-    out.push_back(static_cast<std::byte>((bits >> (8 * i)) & 0xff));
-}
-
-template <class T>
-T get(const std::byte* data) {
-  std::uint64_t bits = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i)
-    bits |= std::to_integer<std::uint64_t>(data[i]) << (8 * i);
-  return static_cast<T>(bits);
-}
 
 // A large payload is fresh memory from the kernel, which provides it page by page as bytes arrive:
 // half of the time for 100 MB. Only advice: where it is not followed, nothing else
@@ -48,68 +30,11 @@ Error refused(const std::string& what) { return {Errc::protocol, what}; }
 
 }  // namespace
 
-std::string describe(Refusal refusal) {
-  switch (refusal) {
-    case Refusal::none:
-      return "it accepted";
-    case Refusal::duplicate_process:
-      return "another process has this one's index: give every process its own";
-    case Refusal::other_job:
-      return "it belongs to another job: check the address, or end the older job";
-    case Refusal::other_placement:
-      return "it has other ranks in other processes: start all with the same placement";
-    case Refusal::too_late:
-      return "it has started without this process, or has lost it before";
-    case Refusal::lower_process:
-      return "a process dials only processes of lower index: check the list of addresses";
-  }
-  return "it refused for a reason that this version does not know";
-}
-
-std::uint64_t placement_digest(const Placement& placement) {
-  std::vector<std::byte> bytes;
-  put(bytes, placement.processes());
-  for (const std::int32_t process : placement.process_of) put(bytes, process);
-  return fnv1a({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-}
-
-std::vector<std::byte> encode_hello(const Hello& hello) {
-  std::vector<std::byte> out;
-  out.reserve(kHelloBytes);
-  put(out, kMagic);
-  put(out, kProtocolVersion);
-  put(out, kCodecVersion);
-  put(out, hello.process);
-  put(out, static_cast<std::int32_t>(hello.refusal));
-  out.insert(out.end(), hello.job.begin(), hello.job.end());
-  put(out, hello.placement);
-  out.resize(kHelloBytes);
-  return out;
-}
-
-Expected<Hello> decode_hello(const std::byte* data) {
-  if (get<std::uint32_t>(data) != kMagic) return refused("it does not speak this protocol");
-  const auto version = get<std::uint16_t>(data + 4);
-  const auto codec = get<std::uint16_t>(data + 6);
-  if (version != kProtocolVersion || codec != kCodecVersion)
-    return refused(fmt::format("it runs another version (protocol {}, codec {}; here {}, {})",
-                               version, codec, kProtocolVersion, kCodecVersion));
-  Hello hello;
-  hello.process = get<std::int32_t>(data + 8);
-  hello.refusal = static_cast<Refusal>(get<std::int32_t>(data + 12));
-  std::copy_n(data + 16, hello.job.size(), hello.job.begin());
-  hello.placement = get<std::uint64_t>(data + 32);
-  const bool zeros =
-      std::all_of(data + 40, data + kHelloBytes, [](std::byte b) { return b == std::byte{0}; });
-  if (!zeros || hello.process < 0) return refused("its greeting is damaged");
-  return hello;
-}
-
 std::vector<std::byte> encode_control(const Control& control) {
   std::vector<std::byte> out;
-  put(out, kMagic);
-  put(out, static_cast<std::int32_t>(control.kind));
-  put(out, control.rank);
+  little_endian::put(out, kMagic);
+  little_endian::put(out, static_cast<std::int32_t>(control.kind));
+  little_endian::put(out, control.rank);
   GRAPEVINE_CHECK(out.size() == kHeaderPrefixBytes, "a control frame of ", out.size());
   return out;
 }
@@ -164,11 +89,12 @@ Expected<std::size_t> FrameReader::take_header(const std::byte* data, std::size_
 
 // A control frame is complete; a message's header now has a length.
 Expected<void> FrameReader::on_prefix(FrameSink& sink) {
-  if (get<std::uint32_t>(header_.data()) == kMagic) {
-    const auto kind = get<std::int32_t>(header_.data() + 4);
+  if (little_endian::get<std::uint32_t>(header_.data()) == kMagic) {
+    const auto kind = little_endian::get<std::int32_t>(header_.data() + 4);
     if (kind < Control::rank_down || kind > Control::pong)
       return refused("a control frame of the unknown kind " + std::to_string(kind));
-    const Control control{static_cast<Control::Kind>(kind), get<Rank>(header_.data() + 8)};
+    const Control control{static_cast<Control::Kind>(kind),
+                          little_endian::get<Rank>(header_.data() + 8)};
     header_.clear();
     return sink.on_control(control);
   }

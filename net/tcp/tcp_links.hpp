@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "net/remote.hpp"
+#include "messages/expected.hpp"
+#include "net/cancelled.hpp"
+#include "net/placement.hpp"
 #include "net/tcp/tcp_dial.hpp"
-#include "net/tcp/tcp_frames.hpp"
+#include "net/tcp/tcp_greeting.hpp"
 
 namespace grapevine::tcp {
 

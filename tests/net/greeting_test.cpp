@@ -13,6 +13,7 @@
 #include "messages/codec.hpp"
 #include "net/receive_pool.hpp"
 #include "net/tcp/tcp_frames.hpp"
+#include "net/tcp/tcp_greeting.hpp"
 #include "net/ucx/ucx_wire.hpp"
 
 namespace grapevine {
