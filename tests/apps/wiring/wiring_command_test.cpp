@@ -77,12 +77,16 @@ TEST(WiringCommand, SaysWhereEachValueComesFrom) {
   EXPECT_NE(output("show eager-quorum").find("# quorum "), std::string::npos);
 }
 
-// The text of the document between "<!-- NAME -->" and "<!-- end of NAME -->".
-std::string table_in_document(const std::string& name) {
-  std::ifstream file(GRAPEVINE_SOURCE_DIR "/docs/composition.md");
+std::string read_source(const std::string& path) {
+  std::ifstream file(std::string(GRAPEVINE_SOURCE_DIR) + "/" + path);
   std::ostringstream text;
   text << file.rdbuf();
-  const std::string all = text.str(), begin = "<!-- " + name + " -->\n",
+  return text.str();
+}
+
+// The text of a document between "<!-- NAME -->" and "<!-- end of NAME -->".
+std::string part_of_document(const std::string& document, const std::string& name) {
+  const std::string all = read_source(document), begin = "<!-- " + name + " -->\n",
                     end = "<!-- end of " + name + " -->";
   const auto from = all.find(begin), to = all.find(end);
   EXPECT_NE(from, std::string::npos) << begin;
@@ -91,8 +95,25 @@ std::string table_in_document(const std::string& name) {
 }
 
 TEST(WiringCommand, TheDocumentsTablesAreThoseOfTheProgram) {
-  EXPECT_EQ(table_in_document("keys"), output("keys --markdown")) << "run scripts/docs-tables";
-  EXPECT_EQ(table_in_document("presets"), output("list --markdown")) << "run scripts/docs-tables";
+  const std::string document = "docs/composition.md", remedy = "run scripts/docs-tables";
+  EXPECT_EQ(part_of_document(document, "keys"), output("keys --markdown")) << remedy;
+  EXPECT_EQ(part_of_document(document, "presets"), output("list --markdown")) << remedy;
+}
+
+TEST(WiringCommand, TheDocumentQuotesTheExampleThatIsBuilt) {
+  const std::string folder = "apps/examples/own_role/", document = "docs/package.md",
+                    remedy = "run scripts/docs-tables";
+  EXPECT_EQ(part_of_document(document, "own_role"),
+            "```cpp\n" + read_source(folder + "main.cpp") + "```\n")
+      << remedy;
+  EXPECT_EQ(part_of_document(document, "own_role_cmake"),
+            "```cmake\n" + read_source(folder + "CMakeLists.txt") + "```\n")
+      << remedy;
+}
+
+TEST(WiringCommand, ChecksThePromisesOfTheRoles) {
+  EXPECT_EQ(output("check sgp --conformance"), "sgp: valid, exchange = 'gossip'\n");
+  EXPECT_NE(refusal("show sgp --conformance").find("goes with check"), std::string::npos);
 }
 
 TEST(WiringCommand, ListsEveryKeyOnce) {
