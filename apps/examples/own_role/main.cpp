@@ -37,14 +37,8 @@ class Sparta final : public gv::Role {
     values_[sent.integers.at(0)][envelope.from] = sent.tensors.at(0);  // of this step or the next
     mix_if_complete(env);
   }
-  void on_timer(gv::Env&, gv::TimerId) override {}
-  void on_peer_down(gv::Env&, gv::Rank) override {}  // the run ends: every mean needs all ranks
-  void on_peer_up(gv::Env&, gv::Rank) override {}
   gv::FrozenTensor debiased() const override { return x_; }
-  gv::StateDict save() const override { return gv::save_state(*this); }
-  gv::Expected<void> load(const gv::StateDict& s) override { return gv::load_state(*this, s); }
-
-  void fields(gv::Archive& a) {  // the state, listed once
+  void fields(gv::Archive& a) override {  // the state, listed once
     a.part("optimizer", *c_.optimizer, x_.numel());
     a.keyed("steps", "values.", values_, [](gv::Archive& step, auto& by_rank) {
       step.keyed("ranks", "", by_rank, [](gv::Archive& rank, auto& x) { rank.tensor("x", x); });
