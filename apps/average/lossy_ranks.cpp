@@ -39,9 +39,6 @@ class LossyRank : public Role {
     begin_round(env);
     env.compute(model_.step, model_.x);
   }
-  void on_timer(Env&, TimerId) override {}
-  void on_peer_down(Env&, Rank) override {}
-  void on_peer_up(Env&, Rank) override {}
   FrozenTensor debiased() const override { return FrozenTensor::freeze(x() / model_.w); }
   StateDict save() const override { return {}; }
   Expected<void> load(const StateDict&) override {
