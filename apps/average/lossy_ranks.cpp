@@ -40,10 +40,7 @@ class LossyRank : public Role {
     env.compute(model_.step, model_.x);
   }
   FrozenTensor debiased() const override { return FrozenTensor::freeze(x() / model_.w); }
-  StateDict save() const override { return {}; }
-  Expected<void> load(const StateDict&) override {
-    return bad_input("averaging over lossy wires has no checkpoints");
-  }
+  void fields(Archive&) override {}  // averaging over lossy wires has no checkpoints
 
  protected:
   virtual void begin_round(Env& env) = 0;
