@@ -34,13 +34,18 @@ class ExchangeSteps {
   Step end_of(std::int64_t index) const;
   // The steps after which its own begin.
   Step begin_of(std::int64_t index) const { return index == 0 ? 0 : end_of(index - 1); }
+  // H; where it changes, the mean.
+  double mean_local_steps() const {
+    return ends_.empty() ? static_cast<double>(longest_)
+                         : static_cast<double>(steps_) / static_cast<double>(ends_.size());
+  }
   // Of the whole run.
   double epochs() const { return epochs_; }
   // The largest H of the run.
   std::int64_t longest() const { return longest_; }
 
  private:
-  Step steps_;                // of the run
+  Step steps_;  // of the run
   double epochs_;
   std::int64_t longest_ = 1;  // the only H where ends_ is empty
   std::vector<Step> ends_;    // ascending; where H changes

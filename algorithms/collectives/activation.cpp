@@ -64,8 +64,8 @@ Trigger make_trigger(const ActivationSettings& settings, std::uint64_t seed, std
     case ActivationPolicy::quorum:
       trigger.kind = Trigger::Kind::quorum;
       trigger.position = static_cast<std::int32_t>(number % size);
-      trigger.count = settings.quorum ? static_cast<std::int32_t>(settings.quorum->at(epoch))
-                                      : size / 2 + 1;
+      trigger.count =
+          settings.quorum ? static_cast<std::int32_t>(settings.quorum->at(epoch)) : size / 2 + 1;
       trigger.count = std::min(trigger.count, left);
       trigger.all = left;
       trigger.grace = settings.grace > 0;

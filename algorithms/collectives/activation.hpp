@@ -52,8 +52,8 @@ struct Trigger {
   bool grace = false;         // quorum: others may join once `count` ranks are ready
 };
 
-// Of operation `number` at `epoch`, among `size` participants. `candidates`: the positions that will be ready,
-// ascending; `seed`: the same on all ranks, for draws.
+// Of operation `number` at `epoch`, among `size` participants. `candidates`: the positions that
+// will be ready, ascending; `seed`: the same on all ranks, for draws.
 Trigger make_trigger(const ActivationSettings& settings, std::uint64_t seed, std::int64_t number,
                      double epoch, const std::vector<std::int32_t>& candidates, std::int32_t size);
 

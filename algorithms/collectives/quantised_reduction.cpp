@@ -5,8 +5,8 @@
 //
 // Each number is rounded twice, whatever the number of ranks: a ring would round each partial sum.
 // Both roundings are kept (Tang et al. 2019, DoubleSqueeze), unless error feedback is off.
-// Bytes sent per rank: 2(P-1)/P of a packed vector: with b bytes for a number, b/4 of the dense ring
-// at every P. Messages: 2(P-1). Staleness: 0.
+// Bytes sent per rank: 2(P-1)/P of a packed vector: with b bytes for a number, b/4 of the dense
+// ring at every P. Messages: 2(P-1). Staleness: 0.
 #include <ATen/ATen.h>
 
 #include <deque>
@@ -101,8 +101,8 @@ class QuantisedReduction final : public Reduction {
       a.part("feedback." + std::to_string(slice), feedback_of_slice(slice), size_of(slice));
     a.part("total", total_feedback_, size_of(position_));
     for (std::int32_t slice = 0; runs && keeps_residuals_ && slice < size(); ++slice)
-      a.require(feedback_of_slice(slice).residual().defined(),
-                "feedback." + std::to_string(slice), "has no residual");
+      a.require(feedback_of_slice(slice).residual().defined(), "feedback." + std::to_string(slice),
+                "has no residual");
   }
 
  private:
@@ -211,8 +211,8 @@ class QuantisedReduction final : public Reduction {
 }  // namespace
 
 std::unique_ptr<Reduction> make_quantised_reduction(const ReductionSettings& settings,
-                                                    std::vector<Rank> ranks,
-                                                    std::int32_t position, std::int64_t d) {
+                                                    std::vector<Rank> ranks, std::int32_t position,
+                                                    std::int64_t d) {
   return std::make_unique<QuantisedReduction>(settings, std::move(ranks), position, d);
 }
 

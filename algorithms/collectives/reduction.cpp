@@ -71,8 +71,8 @@ class RingReduction final : public Reduction {
 
 class SparseReduction final : public Reduction {
  public:
-  SparseReduction(const ReductionSettings& settings, std::vector<Rank> ranks,
-                  std::int32_t position, std::int64_t d)
+  SparseReduction(const ReductionSettings& settings, std::vector<Rank> ranks, std::int32_t position,
+                  std::int64_t d)
       : compression_(settings.compression),
         position_(position),
         ranks_(std::move(ranks)),
@@ -137,8 +137,8 @@ class SparseReduction final : public Reduction {
 
  private:
   std::unique_ptr<PackedCollective> collective(std::int64_t operation, double epoch) const {
-    return make_packed_collective(compression_.reduce, {ranks_, position_, operation, d_, quotas(epoch),
-                                                        compression_.value_type});
+    return make_packed_collective(compression_.reduce, {ranks_, position_, operation, d_,
+                                                        quotas(epoch), compression_.value_type});
   }
 
   // Where the ranks select from their sum; elsewhere all that was sent is in it.

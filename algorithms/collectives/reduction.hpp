@@ -71,8 +71,8 @@ std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings,
                                           std::vector<Rank> ranks, std::int32_t position,
                                           std::int64_t d);
 std::unique_ptr<Reduction> make_quantised_reduction(const ReductionSettings& settings,
-                                                    std::vector<Rank> ranks,
-                                                    std::int32_t position, std::int64_t d);
+                                                    std::vector<Rank> ranks, std::int32_t position,
+                                                    std::int64_t d);
 
 // Of the residual of each rank.
 ErrorFeedbackSettings feedback_of(const ReductionSettings& settings);

@@ -44,9 +44,9 @@ struct CompressionSettings {
 
 // Which keys of the compression a role has a use for.
 struct CompressionUse {
-  bool sums = false;      // it adds up the vectors of all ranks
-  bool momentum = false;  // it compresses gradients before the optimizer's momentum
-  bool mixes = false;     // it mixes models by the differences that arrive
+  bool sums = false;          // it adds up the vectors of all ranks
+  bool momentum = false;      // it compresses gradients before the optimizer's momentum
+  bool mixes = false;         // it mixes models by the differences that arrive
   bool whole_models = false;  // it sends models, of which nothing may be left out
 };
 CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use);

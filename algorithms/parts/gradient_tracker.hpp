@@ -1,4 +1,5 @@
-// GradientTracker: an estimate of the mean gradient of all ranks, which ranks mix with their models.
+// GradientTracker: an estimate of the mean gradient of all ranks, which ranks mix with their
+// models.
 //
 // Source: gradient tracking: Di Lorenzo & Scutari 2016; with push-sum Nedic, Olshevsky, Shi 2017
 // (push-DIGing). y_0 = g_0;  y <- W y + g(x_new) - g(x). A part.

@@ -85,9 +85,9 @@ void read_quasi_global(KeyReader& keys, LocalUpdateSettings& local) {
 
 void read_outer_rates(KeyReader& keys, LocalUpdateSettings& local, double rate, double momentum) {
   local.outer_lr = keys.number("outer_lr", rate, {}, "the outer optimizer's rate");
-  local.outer_schedule = keys.text("outer_schedule", "constant",
-                                   "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]",
-                                   "of the outer optimizer's rate, by epoch");
+  local.outer_schedule =
+      keys.text("outer_schedule", "constant", "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]",
+                "of the outer optimizer's rate, by epoch");
   if (auto rate = make_outer_rate(local, 1); !rate)
     keys.fail(bad_input("wiring.outer_schedule: " + rate.error().message));
   // With 1 the sum of past steps would never fade.
@@ -121,8 +121,7 @@ std::unique_ptr<Optimizer> make_outer(const LocalUpdateSettings& settings) {
 
 }  // namespace
 
-LocalUpdate::LocalUpdate(const LocalUpdateSettings& settings,
-                         const ExchangeSteps& exchanges,
+LocalUpdate::LocalUpdate(const LocalUpdateSettings& settings, const ExchangeSteps& exchanges,
                          const LrSchedule& lr, std::int32_t ranks,
                          std::unique_ptr<Optimizer> optimizer, double momentum, bool nesterov)
     : settings_(settings),
@@ -217,16 +216,16 @@ FrozenTensor debiased_of(const ModelState& model) {
 // g <- g + beta m, or, as Nesterov, g + beta (g + beta m).
 void LocalUpdate::add_quasi_global(const ModelState& model, at::Tensor& g) {
   if (!before_.defined()) before_ = debiased_of(model);
-  if (!quasi_global_.defined()) return;
+  if (!quasi_global_.defined() || momentum_ == 0) return;
   if (nesterov_) g.mul_(1 + momentum_);
   g.add_(quasi_global_, nesterov_ ? momentum_ * momentum_ : momentum_);
 }
 
-void LocalUpdate::learn_from_mixed(const ModelState& model, std::int64_t steps) {
+void LocalUpdate::learn_from_mixed(const ModelState& model, std::int64_t steps, double epoch) {
   if (settings_.quasi_global == 0 || !before_.defined()) return;
   const FrozenTensor before = std::exchange(before_, debiased_of(model));
-  if (model.lr == 0 || steps == 0) return;  // no step was taken that momentum could continue
-  const double mu = settings_.quasi_global, unit = model.lr * static_cast<double>(steps);
+  const double mu = settings_.quasi_global, unit = lr_.at(epoch) * static_cast<double>(steps);
+  if (unit == 0) return;  // no step was taken that momentum could continue
   if (!quasi_global_.defined()) quasi_global_ = at::zeros_like(before.read());
   quasi_global_.mul_(1 - mu).add_(before.read() - before_.read(), mu / unit);
 }

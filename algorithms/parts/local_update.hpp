@@ -43,13 +43,13 @@ enum class Outer {
 
 struct LocalUpdateSettings {
   Pack pack = Pack::gradient;
-  LocalSteps steps;              // of each rank from one exchange to the next
-  Outer outer = Outer::none;     // of differences
+  LocalSteps steps;           // of each rank from one exchange to the next
+  Outer outer = Outer::none;  // of differences
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
   std::string outer_schedule = "constant";  // of outer_lr, as of the learning rate
-  // Quasi-global momentum (Lin et al. 2021): of what a rank's model does, exchanges included, not of
-  // its own gradients. The part of each new one in its mean, mu; 0: the optimizer's momentum.
+  // Quasi-global momentum (Lin et al. 2021): of what a rank's model does, exchanges included, not
+  // of its own gradients. The part of each new one in its mean, mu; 0: the optimizer's momentum.
   double quasi_global = 0;
   ClipSettings clip;
 };
@@ -59,8 +59,8 @@ Pack read_pack(KeyReader& keys, const std::vector<Pack>& packs, const std::strin
 LocalSteps read_local_steps(KeyReader& keys);
 // The optimizer that steps along mean differences.
 void read_outer(KeyReader& keys, LocalUpdateSettings& local);
-// For roles that mix models: the pack and the outer optimizer. Without one a difference is the model
-// itself, and no anchor is kept.
+// For roles that mix models: the pack and the outer optimizer. Without one a difference is the
+// model itself, and no anchor is kept.
 void read_mixed(KeyReader& keys, LocalUpdateSettings& local, const std::string& why);
 void read_quasi_global(KeyReader& keys, LocalUpdateSettings& local);
 // The rate of the outer optimizer over a run of that many epochs. REQUIRES: read from keys.
@@ -87,9 +87,9 @@ class LocalUpdate {
  public:
   // `ranks`: whose gradients are added up. All references outlive this. `momentum`, `nesterov`: of
   // the quasi-global momentum; `optimizer` has none then.
-  LocalUpdate(const LocalUpdateSettings& settings, const ExchangeSteps& exchanges, const LrSchedule& lr,
-              std::int32_t ranks, std::unique_ptr<Optimizer> optimizer, double momentum = 0,
-              bool nesterov = false);
+  LocalUpdate(const LocalUpdateSettings& settings, const ExchangeSteps& exchanges,
+              const LrSchedule& lr, std::int32_t ranks, std::unique_ptr<Optimizer> optimizer,
+              double momentum = 0, bool nesterov = false);
 
   // Whether an exchange follows `steps` steps.
   bool exchange_due(Step steps) const { return exchanges_.due(steps); }
@@ -108,8 +108,9 @@ class LocalUpdate {
   // Returns memory that is free now, or nothing.
   at::Tensor take_mean(ModelState& model, at::Tensor mean, double epoch);
   // After an exchange that has mixed models, `steps` steps after the one before it:
-  // m <- (1 - mu) m + mu (x/w after that one - x/w) / (gamma steps), quasi-global momentum.
-  void learn_from_mixed(const ModelState& model, std::int64_t steps);
+  // m <- (1 - mu) m + mu (x/w after that one - x/w) / (gamma steps), quasi-global momentum. gamma
+  // is the rate at `epoch`, of the last of them.
+  void learn_from_mixed(const ModelState& model, std::int64_t steps, double epoch);
   // Where an exchange has mixed models, x/w is this rank's and D the way from the anchor to it:
   // a <- outer step along a - x/w;  x <- w a. Without an outer optimizer x stays.
   void step_to_mixed(ModelState& model, double epoch, BufferPool& pool);
@@ -140,8 +141,8 @@ class LocalUpdate {
   FrozenTensor anchor_;               // differences; undefined before the first step
   const double momentum_;             // of the quasi-global one
   const bool nesterov_;
-  FrozenTensor before_;               // x/w after the last exchange
-  at::Tensor quasi_global_;           // m: [d], in units of gradients; undefined at first
+  FrozenTensor before_;      // x/w after the last exchange
+  at::Tensor quasi_global_;  // m: [d], in units of gradients; undefined at first
 };
 
 }  // namespace grapevine

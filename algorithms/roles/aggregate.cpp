@@ -55,8 +55,7 @@ const RoleType& aggregate_role() {
 Aggregate::Aggregate(RoleContext context)
     : TrainingRole(std::move(context), true),
       overlap_(data_as<AggregateSettings>(plan().settings).overlap),
-      reduction_(
-          make_reduction(reduction_settings(*parts_), all_ranks(ranks_), rank_,
+      reduction_(make_reduction(reduction_settings(*parts_), all_ranks(ranks_), rank_,
                                 model_.x.numel())) {}
 
 // Where this rank waits, the messages on their way continue the operation.
@@ -136,16 +135,15 @@ void Aggregate::take_result(Env& env) {
   const FrozenTensor sent = std::exchange(sent_, {});
   const bool has_steps_since = packed_.defined();
   if (sent.defined() && has_steps_since) mean.add_(model_.x.read()).sub_(sent.read());
-  at::Tensor free =
-      local_.take_mean(model_, std::move(mean), parts_->horizon.epoch_of(operation_));
+  at::Tensor free = local_.take_mean(model_, std::move(mean), parts_->horizon.epoch_of(operation_));
   if (free.defined()) env.recycle(FrozenTensor::freeze(std::move(free)));
 
   Stamp done = stamp();
   for (done.step = committed_; done.step <= operation_; ++done.step)
     env.record({EventKind::committed, rank_, done, model_.step, 0, 0});
   --done.step;
-  env.record({EventKind::applied, -1, done, model_.step, model_.step - operation_,
-              model_.x.nbytes()});
+  env.record(
+      {EventKind::applied, -1, done, model_.step, model_.step - operation_, model_.x.nbytes()});
   committed_ = operation_ + 1;
 }
 

@@ -13,7 +13,8 @@
 //   overlap: the sum of an exchange is taken while the next H steps are computed, and used at the
 //   next exchange, on all ranks at once:
 //     gradient (H = 1), difference:  x <- x - gamma u(g of the exchange before), a <- a - D of it
-//     model:  x_i <- mean of what was sent + x_i - what this rank sent  (CoCoD-SGD: Shen et al. 2019)
+//     model:  x_i <- mean of what was sent + x_i - what this rank sent  (CoCoD-SGD: Shen et al.
+//     2019)
 //
 //   reduce: the sum by ring all-reduce, or, compressed: e_i <- e_i + g_i; the sum, or the largest
 //   entries of the sum, of all C(e_i); the rest stays in the e_i.
@@ -60,10 +61,10 @@ class Aggregate final : public TrainingRole {
 
   const bool overlap_;
   const std::unique_ptr<Reduction> reduction_;  // others may be one operation ahead
-  at::Tensor packed_;         // to be reduced once the operation before it is over; or undefined
-  FrozenTensor sent_;         // overlap of models: this rank's part of the running operation
-  Step operation_ = 0;        // the running one: the number of its last step
-  Step committed_ = 0;        // gradients of this rank in results
+  at::Tensor packed_;   // to be reduced once the operation before it is over; or undefined
+  FrozenTensor sent_;   // overlap of models: this rank's part of the running operation
+  Step operation_ = 0;  // the running one: the number of its last step
+  Step committed_ = 0;  // gradients of this rank in results
 };
 
 }  // namespace grapevine

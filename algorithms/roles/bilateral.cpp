@@ -161,8 +161,9 @@ void Bilateral::on_swap(Env& env, const Envelope& envelope, const Swap& swap) {
 void Bilateral::on_difference(Env& env, const Envelope& envelope, const PackedChunk& chunk) {
   const Rank peer = envelope.from;
   const bool reply = chunk.round == 1;
-  GRAPEVINE_CHECK(chunk.sender == peer && (!reply || (peer == asked_ && chunk.operation == exchange_ - 1)),
-                  "rank ", peer, " sent a difference that is not its own, or that was not asked for");
+  GRAPEVINE_CHECK(
+      chunk.sender == peer && (!reply || (peer == asked_ && chunk.operation == exchange_ - 1)),
+      "rank ", peer, " sent a difference that is not its own, or that was not asked for");
   record_average(env, envelope);
   replicas_->take_in(peer, chunk.data);
   if (!reply) send_difference(env, peer, chunk.operation, true);
@@ -182,8 +183,7 @@ void Bilateral::send_difference(Env& env, Rank to, std::int64_t exchange, bool r
 
 void Bilateral::move_along(const FrozenTensor& half, bool towards) {
   update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
-    towards ? kernels::fold_into(out, x, half.read())
-            : kernels::subtract_into(out, x, half.read());
+    towards ? kernels::fold_into(out, x, half.read()) : kernels::subtract_into(out, x, half.read());
   });
 }
 

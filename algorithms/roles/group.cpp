@@ -87,8 +87,7 @@ void Group::on_gradient(Env& env, Gradient gradient) {
 
 // A quorum that is complete gives the others their grace.
 void Group::give_grace(Env& env, const PartialAllReduce& reduce) const {
-  if (reduce.in_grace())
-    env.after(from_seconds(settings_.activation.grace), reduce.operation());
+  if (reduce.in_grace()) env.after(from_seconds(settings_.activation.grace), reduce.operation());
 }
 
 void Group::on_timer(Env& env, TimerId exchange) {
@@ -165,8 +164,8 @@ Group::Average& Group::average_of(std::int64_t exchange) {
                             all_ranks(size), size);
   // One rank alone sends nothing that could be compressed.
   const ReductionSettings settings = size > 1 ? reduction_settings(*parts_) : ReductionSettings();
-  auto reduction = std::shared_ptr<Reduction>(
-      make_reduction(settings, members, position, model_.x.numel()));
+  auto reduction =
+      std::shared_ptr<Reduction>(make_reduction(settings, members, position, model_.x.numel()));
   PartialAllReduce reduce(members, position, exchange, trigger, std::move(reduction));
   return averages_.emplace(exchange, Average{std::move(reduce), size, false}).first->second;
 }

@@ -17,7 +17,8 @@
 //   With pack = difference each rank then takes an outer step along the way from its anchor to the
 //   average (LocalUpdate::step_to_mixed).
 //
-// Groups: see GroupSchedule; lines of a grid are Moshpit's (Ryabinin et al. 2021). No rank can be asked for a step beyond the next global average, so at
+// Groups: see GroupSchedule; lines of a grid are Moshpit's (Ryabinin et al. 2021). No rank can be
+// asked for a step beyond the next global average, so at
 //   most tau results wait for a rank that is behind.
 // Bytes per rank and exchange: 2 (S-1)/S * 4 d, at a global average 2 (P-1)/P * 4 d, or the
 //   compressor's bytes for 4; headers; log2 S activations.

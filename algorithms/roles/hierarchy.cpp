@@ -277,9 +277,8 @@ void Hierarchy::fields(Archive& a) {
         "checkpoint is damaged, resume from another one"));
   a.part("early", early_);
   if (a.present("next", next_))
-    a.nested("next", [this](Archive& inner) {
-      parameters_fields(inner, *next_, model_.x.numel());
-    });
+    a.nested("next",
+             [this](Archive& inner) { parameters_fields(inner, *next_, model_.x.numel()); });
   if (is_head()) a.part("head", *role_);
 }
 

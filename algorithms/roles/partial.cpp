@@ -104,7 +104,8 @@ void Partial::on_gradient(Env& env, Gradient gradient) {
     end_step(env);
     return compute_next(env);
   }
-  const bool late = exchanges().index_of(produced_) <= rounds_.regular_rounds_done() && !rounds_.draining();
+  const bool late =
+      exchanges().index_of(produced_) <= rounds_.regular_rounds_done() && !rounds_.draining();
   if (late) {
     end_step(env);
     if (packs_differences()) local_.return_to_anchor(model_);
@@ -252,8 +253,8 @@ void Partial::next_round(Env& env) {
 }
 
 void Partial::start_round() {
-  reduce_ = PartialAllReduce(everybody_, rank_, rounds_.now(), rounds_.trigger(model_.epoch),
-                             reduction_);
+  reduce_ =
+      PartialAllReduce(everybody_, rank_, rounds_.now(), rounds_.trigger(model_.epoch), reduction_);
 }
 
 void Partial::end_step(Env& env) {

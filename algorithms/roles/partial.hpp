@@ -14,7 +14,8 @@
 //   differences: H steps  x_i <- x_i - gamma u(g) from the common model a;  B <- B + a_start - x_i
 //             round: D = s / P;  a <- outer step along D;  ranks that were in it take x_i <- a, the
 //             others complete their H steps first
-//   end:      once S/H rounds are over, ranks that are behind take their last steps in further rounds
+//   end:      once S/H rounds are over, ranks that are behind take their last steps in further
+//   rounds
 //
 // Every gradient of a rank is consumed in one round: the one that begins next. The release of
 // eager-SGD overwrites late gradients. Where the computation of a gradient has lasted tau rounds,
@@ -98,11 +99,11 @@ class Partial final : public TrainingRole {
   const PartialSettings& settings_;
   const std::vector<Rank> everybody_;
 
-  Step produced_ = 0;          // gradients of this rank
-  Version computing_at_ = 0;   // rounds in the x that the worker's steps began at
-  FrozenTensor start_;         // differences: that x
-  Gradients steps_;            // differences: those of the steps since then
-  at::Tensor pending_sum_;     // [d] or undefined
+  Step produced_ = 0;         // gradients of this rank
+  Version computing_at_ = 0;  // rounds in the x that the worker's steps began at
+  FrozenTensor start_;        // differences: that x
+  Gradients steps_;           // differences: those of the steps since then
+  at::Tensor pending_sum_;    // [d] or undefined
   Gradients pending_, contributed_;
 
   const std::shared_ptr<Reduction> reduction_;  // of all rounds, one after the other

@@ -1,8 +1,8 @@
 // PartialRounds: the rounds of the partial role and their triggers, the same on all ranks.
 //
 // One for each exchange of a rank and, at the end, further ones until all gradients
-// of all ranks are consumed. Every sum carries the number of gradients of each rank, so no rank asks another.
-// Not thread-safe.
+// of all ranks are consumed. Every sum carries the number of gradients of each rank, so no rank
+// asks another. Not thread-safe.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -41,8 +41,9 @@ class PartialRounds {
   std::int64_t consumed_by_all() const;
   bool all_consumed() const;
 
-  // Of the present round, which begins at `epoch`. Majority: the initiator is drawn from the seed that all ranks share.
-  // Draws and quorums are among the ranks that still have gradients to contribute.
+  // Of the present round, which begins at `epoch`. Majority: the initiator is drawn from the seed
+  // that all ranks share. Draws and quorums are among the ranks that still have gradients to
+  // contribute.
   Trigger trigger(double epoch) const;
 
   // The present round's sum is in the model, with so many gradients of each rank.

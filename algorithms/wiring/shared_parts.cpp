@@ -26,26 +26,28 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
         "wiring.momentum_correction = 'true' does not fit optimizer '" + optimizer.name +
         "' without momentum: choose --optimizer sgd with --momentum, or momentum_correction = "
         "'false'");
-  if (plan.local.quasi_global > 0 && (optimizer.name != "sgd" || optimizer.momentum == 0))
+  if (plan.local.quasi_global > 0 && optimizer.name != "sgd")
     return bad_input("wiring.quasi_global does not fit optimizer '" + optimizer.name +
-                     "' without momentum: choose --optimizer sgd with --momentum, or "
+                     "': it takes the place of the momentum of sgd, choose --optimizer sgd or "
                      "quasi_global = 0");
   const auto nodes = count_nodes(plan, ranks);
   if (!nodes) return nodes.error();
-  auto parts = std::make_shared<SharedParts>(
-      SharedParts{plan, horizon, lr, optimizer, ExchangeSteps(plan.local.steps, horizon, lr),
-                  nullptr, nullptr, {}});
+  auto parts =
+      std::make_shared<SharedParts>(SharedParts{plan,
+                                                horizon,
+                                                lr,
+                                                optimizer,
+                                                ExchangeSteps(plan.local.steps, horizon, lr),
+                                                nullptr,
+                                                nullptr,
+                                                {}});
   if (plan.role->prepare)
     if (auto prepared = plan.role->prepare(*parts, *nodes); !prepared) return prepared.error();
   return std::shared_ptr<const SharedParts>(std::move(parts));
 }
 
 Expected<void> make_graph(SharedParts& parts, std::int32_t ranks) {
-  // Peers by epoch: of all exchanges alike, where their distances change.
-  const auto local_steps =
-      parts.horizon.steps > 0 ? static_cast<double>(parts.horizon.steps) /
-                                    static_cast<double>(parts.exchanges.count())
-                              : 1.0;
+  const double local_steps = parts.exchanges.mean_local_steps();
   auto graph = GossipGraph::make(parts.plan.graph.topology, parts.plan.graph.peers, ranks,
                                  parts.horizon.steps_per_epoch / local_steps);
   if (!graph) return graph.error();

@@ -215,7 +215,8 @@ TEST(ExchangeSteps, FollowTheQuadraticRule) {
   };
   EXPECT_EQ(h_after(0), 4);
   EXPECT_EQ(h_after(1000), 19);
-  const Step third = exchanges.end_of(exchanges.index_of(2000)), fourth = exchanges.end_of(exchanges.index_of(3000));
+  const Step third = exchanges.end_of(exchanges.index_of(2000)),
+             fourth = exchanges.end_of(exchanges.index_of(3000));
   EXPECT_EQ(h_after(third), 76);
   EXPECT_EQ(h_after(fourth), 306);
   EXPECT_EQ(exchanges.longest(), 306);
@@ -235,7 +236,9 @@ TEST(ExchangeSteps, AreNumberedAlikeHoweverTheyAreAskedFor) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 rng(seed);
-    const auto below = [&rng](std::uint64_t most) { return static_cast<std::int64_t>(rng() % most); };
+    const auto below = [&rng](std::uint64_t most) {
+      return static_cast<std::int64_t>(rng() % most);
+    };
     const Horizon horizon{1 + below(60), 5};
     LrConfig rate;
     rate.lr = 0.1;
@@ -256,7 +259,8 @@ TEST(ExchangeSteps, AreNumberedAlikeHoweverTheyAreAskedFor) {
         const Step end = exchanges.end_of(index);
         const std::int64_t base = steps.by_epoch.at(epoch);
         const bool quadratic = steps.alpha > 0 && epoch >= rate.warmup_epochs;
-        EXPECT_EQ(end, std::min(step + std::max<std::int64_t>(base, quadratic ? 6 : base), horizon.steps));
+        EXPECT_EQ(end, std::min(step + std::max<std::int64_t>(base, quadratic ? 6 : base),
+                                horizon.steps));
         EXPECT_LE(end - step, exchanges.longest());
       }
       if (exchanges.due(step + 1)) {

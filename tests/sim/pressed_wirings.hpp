@@ -72,12 +72,11 @@ inline std::vector<PressedWiring> pressed_partials() {
           {"ClippedSolo",
            partial + Keys{{"activation", "solo"}, {"clip", "0.5"}, {"clip_at", "local"}}},
           {"MajorityInt8", partial + Keys{{"compress", "int8"}}},
-          {"DecoupledDiLoCo",
-           quorum + Keys{{"pack", "difference"},
-                         {"local_steps", "3"},
-                         {"outer", "nesterov"},
-                         {"scale", "samples"},
-                         {"grace", "0.00000004"}}},
+          {"DecoupledDiLoCo", quorum + Keys{{"pack", "difference"},
+                                            {"local_steps", "3"},
+                                            {"outer", "nesterov"},
+                                            {"scale", "samples"},
+                                            {"grace", "0.00000004"}}},
           {"SoloDifferencesTopK",
            partial + top_k +
                Keys{{"activation", "solo"}, {"pack", "difference"}, {"local_steps", "2"}}}};
@@ -131,11 +130,13 @@ inline std::vector<PressedWiring> pressed_gossip() {
        {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}, {"compress", "int8"}},
        6},
       {"BilateralDifferences",
-       Keys{{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}, {"local_steps", "2"}} +
+       Keys{
+           {"exchange", "bilateral"}, {"topology", "bipartite-exponential"}, {"local_steps", "2"}} +
            outer,
        6},
       {"NoLoCo", symmetric + outer + Keys{{"topology", "ring"}, {"local_steps", "3"}}},
-      {"OsgpSlowMo", overlap + Keys{{"pack", "difference"}, {"outer", "slowmo"}, {"local_steps", "2"}}},
+      {"OsgpSlowMo",
+       overlap + Keys{{"pack", "difference"}, {"outer", "slowmo"}, {"local_steps", "2"}}},
       {"DPsgdOuterStar", after + outer + Keys{{"topology", "star"}, {"local_steps", "2"}}},
       {"SgpStarOuter", gossip + outer + Keys{{"topology", "star"}}},
       {"PushSumTopK", gossip + top_k},
@@ -154,14 +155,13 @@ inline std::vector<PressedWiring> pressed_groups() {
           {"GroupsOfAButterfly", group + Keys{{"staleness", "9"}, {"group_size", "4"}}, 8},
           {"GridOfHalves",
            group + Keys{{"groups", "grid"}, {"group_size", "3"}, {"compress", "bf16"}}, 7},
-          {"GroupQuorumDifferences",
-           group + Keys{{"activation", "quorum"},
-                        {"grace", "0.00000004"},
-                        {"staleness", "5"},
-                        {"pack", "difference"},
-                        {"outer", "nesterov"},
-                        {"outer_momentum", "0.5"},
-                        {"local_steps", "2"}}}};
+          {"GroupQuorumDifferences", group + Keys{{"activation", "quorum"},
+                                                  {"grace", "0.00000004"},
+                                                  {"staleness", "5"},
+                                                  {"pack", "difference"},
+                                                  {"outer", "nesterov"},
+                                                  {"outer_momentum", "0.5"},
+                                                  {"local_steps", "2"}}}};
 }
 
 inline std::vector<PressedWiring> pressed_servers() {

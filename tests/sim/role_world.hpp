@@ -191,7 +191,7 @@ class RoleWorld {
     at::Tensor x = at::zeros({config_.dimension}, at::kDouble);
     for (const Seat& seat : ranks_)
       if (seat.up) x += seat.model.x.read().to(at::kDouble);
-    each_share([&](const Share& share) { x += share.x.read().to(at::kDouble); });
+    each_share([&](const Share& share) { x += model_of(share.x); });
     each_given([&](const StateDict& state) { x -= state.tensor("given.x")->to(at::kDouble); });
     for (const auto& [pair, queue] : wires_)
       for (const Envelope& envelope : queue)
@@ -294,7 +294,8 @@ class RoleWorld {
     if (change_) change_(envelope);
     if (spy_) spy_(envelope, true);
     Seat& seat = at(pair.second);
-    if (const auto* share = share_of(envelope)) seat.arrived[{share->round, envelope.from}] = *share;
+    if (const auto* share = share_of(envelope))
+      seat.arrived[{share->round, envelope.from}] = *share;
     const std::size_t seen = seat.log.size();
     seat.role->on_message(seat, std::move(envelope));
     note_folds(seat, seen);
@@ -353,9 +354,13 @@ class RoleWorld {
   void lose(const Envelope& envelope) {
     if (const auto* share = share_of(envelope)) lose(share->w, share->x);
   }
+  // What is mixed beside a model comes after it.
+  at::Tensor model_of(const FrozenTensor& x) const {
+    return x.read().narrow(0, 0, config_.dimension).to(at::kDouble);
+  }
   void lose(double w, const FrozenTensor& x) {
     lost_w_ += w;
-    const at::Tensor numerator = x.read().to(at::kDouble);
+    const at::Tensor numerator = model_of(x);
     lost_x_ = lost_x_.defined() ? lost_x_ + numerator : numerator;
   }
 

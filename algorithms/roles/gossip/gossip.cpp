@@ -26,16 +26,18 @@ void check_gossip(KeyReader& keys, const GossipSettings& gossip, const Plan& pla
                   "without a weight no receiver can tell, choose averaging = 'push-sum'");
   const bool every_step = plan.local.steps.by_epoch.values() == std::vector<std::int64_t>{1} &&
                           plan.local.steps.alpha == 0;
-  keys.only_where("tracking", !gossip.tracking || (!gossip.exchanges_first() && every_step),
-                  "overlap, update = 'after' or local steps: an estimate is of the gradients at the "
-                  "models that it is mixed with, choose update = 'before' and local_steps = 1");
+  keys.only_where(
+      "tracking", !gossip.tracking || (!gossip.exchanges_first() && every_step),
+      "overlap, update = 'after' or local steps: an estimate is of the gradients at the "
+      "models that it is mixed with, choose update = 'before' and local_steps = 1");
   keys.only_where("tracking", !gossip.tracking || !plan.compression.enabled(),
                   "compress = '" + plan.compression.name +
                       "': replicas are of models alone, choose compress = 'none'");
   if (!plan.compression.enabled()) return;
-  keys.only_where("averaging", gossip.averaging != MixingRule::biased,
-                  "compress = '" + plan.compression.name +
-                      "': the weight travels beside the differences, choose averaging = 'push-sum'");
+  keys.only_where(
+      "averaging", gossip.averaging != MixingRule::biased,
+      "compress = '" + plan.compression.name +
+          "': the weight travels beside the differences, choose averaging = 'push-sum'");
   keys.only_where("compress", gossip.staleness == 0,
                   "staleness = '" + keys.value_of("staleness") +
                       "': a difference counts only beside those of all rounds before it, choose "
@@ -219,8 +221,9 @@ void Gossip::split_tracked() {
 void Gossip::outer_step() {
   const Step begin =
       model_.step == 0 ? 0 : exchanges().begin_of(exchanges().index_of(model_.step - 1));
-  local_.learn_from_mixed(model_, model_.step - begin);
-  local_.step_to_mixed(model_, parts_->horizon.epoch_of(model_.step - 1), pool_);
+  const double epoch = parts_->horizon.epoch_of(model_.step - 1);
+  local_.learn_from_mixed(model_, model_.step - begin, epoch);
+  local_.step_to_mixed(model_, epoch, pool_);
 }
 
 // The peers whose part of the outstanding round is missing: a function of the graph, of what has

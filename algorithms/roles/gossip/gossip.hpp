@@ -23,7 +23,8 @@
 //   differences SPARQ-SGD, Singh et al. 2020, without its trigger). They start from the whole
 //   (x, w). The given mass is subtracted when the round is folded, at the next exchange:
 //   x <- x - given + sum of shares.  tau counts exchanges that were skipped.
-// With gradient tracking (gradient_tracker.hpp) u is taken of y, which a round mixes beside x: twice
+// With gradient tracking (gradient_tracker.hpp) u is taken of y, which a round mixes beside x:
+// twice
 //   the bytes. With quasi-global momentum (Lin et al. 2021) u is of the way of the mixed model.
 // With pack = difference each rank takes an outer step along the way from its anchor to the mixed
 //   model, once for each exchange (LocalUpdate::step_to_mixed).
@@ -103,12 +104,12 @@ class Gossip final : public TrainingRole {
   ModelState tracked_;  // with a tracker, what is mixed: x and y, [2d]
   const std::unique_ptr<Mixer> mixer_;
 
-  std::int64_t round_ = -1;   // newest round pushed
-  bool outstanding_ = false;  // round_ is pushed and not folded
-  at::Tensor gradient_;       // computed and not applied yet: [d] or undefined
-  bool outer_step_due_ = false;  // after what was due before is folded
-  std::int64_t skips_ = 0;    // consecutive exchanges that passed without it
-  std::set<Rank> awaited_;    // peers whose part of round_ is missing
+  std::int64_t round_ = -1;            // newest round pushed
+  bool outstanding_ = false;           // round_ is pushed and not folded
+  at::Tensor gradient_;                // computed and not applied yet: [d] or undefined
+  bool outer_step_due_ = false;        // after what was due before is folded
+  std::int64_t skips_ = 0;             // consecutive exchanges that passed without it
+  std::set<Rank> awaited_;             // peers whose part of round_ is missing
   std::map<Rank, std::int64_t> gone_;  // peers that left, with their last round
   FrozenTensor z_;                     // the parameters of the worker, where they are not x itself
 };

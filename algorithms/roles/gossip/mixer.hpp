@@ -55,8 +55,7 @@ class Mixer {
 // REQUIRES: parts->graph; `model` and `pool` outlive it.
 std::unique_ptr<Mixer> make_share_mixer(std::shared_ptr<const SharedParts> parts, MixingRule rule,
                                         Rank rank, ModelState& model, BufferPool& pool);
-std::unique_ptr<Mixer> make_replica_mixer(std::shared_ptr<const SharedParts> parts,
-                                          MixingRule rule, Rank rank, ModelState& model,
-                                          BufferPool& pool);
+std::unique_ptr<Mixer> make_replica_mixer(std::shared_ptr<const SharedParts> parts, MixingRule rule,
+                                          Rank rank, ModelState& model, BufferPool& pool);
 
 }  // namespace grapevine

@@ -62,13 +62,11 @@ class ReplicaMixer final : public Mixer {
       const Rank key = replica_of(link.peer);
       auto [entry, fresh] = packed.try_emplace(key);
       if (fresh)
-        entry->second =
-            replicas_.difference(model_.x.read(), key, model_.epoch, round.env.rng());
+        entry->second = replicas_.difference(model_.x.read(), key, model_.epoch, round.env.rng());
       pushed_.to.push_back(link.peer);
       if (!lives) continue;
       if (directed_) round.env.send(link.peer, round.stamp, Share{round.number, model_.w, {}});
-      round.env.send(link.peer, round.stamp,
-                     PackedChunk{round.number, 0, rank_, entry->second});
+      round.env.send(link.peer, round.stamp, PackedChunk{round.number, 0, rank_, entry->second});
     }
   }
 
@@ -180,8 +178,9 @@ class ReplicaMixer final : public Mixer {
   // x <- x + factor * way.
   void move_by(at::Tensor way, double factor) {
     way.mul_(factor);
-    update_frozen(model_.x, pool_,
-                  [&way](at::Tensor& out, const at::Tensor& x) { kernels::fold_into(out, x, way); });
+    update_frozen(model_.x, pool_, [&way](at::Tensor& out, const at::Tensor& x) {
+      kernels::fold_into(out, x, way);
+    });
     pool_.give(FrozenTensor::freeze(std::move(way)));
   }
 

@@ -1,6 +1,6 @@
-// Differences, with Nesterov's momentum over N of them: Liu et al.: "Asynchronous Local-SGD Training
-// for Language Modeling", 2024, Algorithm 3 with c = 0.
-// Symbols: D = s - x after H steps of the optimizer on x, nu outer rate, mu outer momentum, N the
+// Differences, with Nesterov's momentum over N of them: Liu et al.: "Asynchronous Local-SGD
+// Training for Language Modeling", 2024, Algorithm 3 with c = 0. Symbols: D = s - x after H steps
+// of the optimizer on x, nu outer rate, mu outer momentum, N the
 //   commits of a momentum step (the clients by default).
 //
 //   client:  H steps of the optimizer on x;  offer D;  x <- theta

@@ -1,6 +1,5 @@
-// Gradient energy matching: Hermans & Louppe: "Gradient Energy Matching for Distributed Asynchronous
-// Gradient Descent", 2018.
-// Symbols: m the proxy, delta a client's step.
+// Gradient energy matching: Hermans & Louppe: "Gradient Energy Matching for Distributed
+// Asynchronous Gradient Descent", 2018. Symbols: m the proxy, delta a client's step.
 //
 //   delta = -eta g;  m <- mu m + delta;  ask; granted theta: commit
 //   clamp((kappa |m| - |theta - s|) / (|delta| + 1e-12), 0, 5) * delta;  s <- theta
@@ -48,8 +47,7 @@ class GemClient final : public ClientRule {
     at::Tensor u = at::empty({slice.size}, at::kFloat);
     kernels::match_energy_into(u, part(delta_), part(proxy_), theta.read(), s,
                                server_settings(*parts_).kappa);
-    if (figures_.measuring())
-      figures_.add(slice, theta.read(), s, part(proxy_), part(delta_), u);
+    if (figures_.measuring()) figures_.add(slice, theta.read(), s, part(proxy_), part(delta_), u);
     return u;
   }
 

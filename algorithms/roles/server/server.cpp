@@ -65,8 +65,8 @@ void Server::on_message(Env& env, Envelope envelope) {
 void Server::receive(Env& env, Rank client, const Stamp& stamp, Commit commit) {
   GRAPEVINE_CHECK(commit.update.numel() == model_.x.numel(), "rank ", client,
                   " sent an update of another size");
-  GRAPEVINE_CHECK(commit.gradients >= 1 && commit.gradients <= parts_->exchanges.longest(),
-                  "rank ", client, " sent an update of ", commit.gradients,
+  GRAPEVINE_CHECK(commit.gradients >= 1 && commit.gradients <= parts_->exchanges.longest(), "rank ",
+                  client, " sent an update of ", commit.gradients,
                   " gradients, more than local_steps allow");
   if (takes_offers())
     enqueue(env, client, stamp, commit.exchange, commit.gradients, std::move(commit.update));

@@ -100,8 +100,8 @@ void ServerClient::on_message(Env& env, Envelope envelope) {
 
 // This client's turn: the commit is made from theta as it is now.
 void ServerClient::on_grant(Env& env, std::int32_t server, const Stamp& stamp, Grant grant) {
-  GRAPEVINE_CHECK(phase_ == Phase::waiting && grant.exchange == exchange_, "rank ",
-                  rank_of(server), " granted exchange ", grant.exchange,
+  GRAPEVINE_CHECK(phase_ == Phase::waiting && grant.exchange == exchange_, "rank ", rank_of(server),
+                  " granted exchange ", grant.exchange,
                   ", for which no request of this client is open");
   GRAPEVINE_CHECK(slice(server).size == grant.theta.numel(), "rank ", rank_of(server),
                   " granted a slice of another size");

@@ -11,9 +11,9 @@ namespace grapevine {
 
 // The list of rules.
 const std::vector<const ServerRule*>& server_rules() {
-  static const std::vector<const ServerRule*> rules = {
-      &gem_rule(), &downpour_rule(), &adaptive_rule(),
-      &agn_rule(), &easgd_rule(),    &delayed_nesterov_rule()};
+  static const std::vector<const ServerRule*> rules = {&gem_rule(),      &downpour_rule(),
+                                                       &adaptive_rule(), &agn_rule(),
+                                                       &easgd_rule(),    &delayed_nesterov_rule()};
   return rules;
 }
 
@@ -57,8 +57,8 @@ void read_server(KeyReader& keys, Plan& plan) {
 Expected<void> prepare_server(SharedParts& parts, std::int32_t) {
   const ServerRule& rule = *server_settings(parts).rule;
   if (rule.has_optimizer) return {};
-  const std::string what = " does not fit rule = '" + rule.name +
-                           "': its clients commit steps along the gradient, ";
+  const std::string what =
+      " does not fit rule = '" + rule.name + "': its clients commit steps along the gradient, ";
   if (parts.optimizer.name != "sgd")
     return bad_input("--optimizer " + parts.optimizer.name + what +
                      "use sgd, or rule = 'easgd' or 'delayed-nesterov'");

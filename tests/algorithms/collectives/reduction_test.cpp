@@ -439,9 +439,9 @@ TEST(Reduction, QuantisersSendTheBytesThatTheySay) {
     world.run(inputs_of(6, 1, 3, kD, fractions));
     const auto compressor = make_compressor(parts->plan.compression);
     // Slices: 3333, 3334, 3334. Rank 0 sends parts of the other two, and the total of its own.
-    const std::uint64_t sent = compressor->sparse()
-                                   ? 2 * compressor->bytes(kD, 0)
-                                   : 2 * compressor->bytes(3334, 0) + 2 * compressor->bytes(3333, 0);
+    const std::uint64_t sent =
+        compressor->sparse() ? 2 * compressor->bytes(kD, 0)
+                             : 2 * compressor->bytes(3334, 0) + 2 * compressor->bytes(3333, 0);
     EXPECT_EQ(world.bytes[0], sent);
     EXPECT_LE(compressor->bytes(kD, 0), static_cast<std::uint64_t>(2 * kD));
   }

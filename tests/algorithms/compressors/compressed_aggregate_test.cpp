@@ -75,8 +75,8 @@ TEST(DenseCompression, SendsItsShareOfThePlainBytesAtEveryNumberOfRanks) {
         plain =
             sim::operator+(plain, {{"activation", "quorum"}, {"quorum", std::to_string(ranks)}});
       const auto without = static_cast<double>(bytes_of(plain, ranks));
-      for (const auto& [name, share] :
-           std::vector<std::pair<std::string, double>>{{"fp16", 0.55}, {"int8", 0.32}, {"sign", 0.1}}) {
+      for (const auto& [name, share] : std::vector<std::pair<std::string, double>>{
+               {"fp16", 0.55}, {"int8", 0.32}, {"sign", 0.1}}) {
         SCOPED_TRACE(exchange + ", " + name + ", P=" + std::to_string(ranks));
         const Keys keys = sim::operator+(plain, {{"compress", name}});
         EXPECT_LE(static_cast<double>(bytes_of(keys, ranks)), share * without);

@@ -102,7 +102,8 @@ TEST(DamagedState, OfReductionsIsRefused) {
       reduction->on_message(from, PackedChunk{1, 0, from, to_packed(list)});
       const StateDict state = reduction->save();
       const auto load = [&](const StateDict& damaged_state) {
-        return make_reduction(reduction_settings(*parts), all_ranks(5), rank, kD)->load(damaged_state, 0, 0);
+        return make_reduction(reduction_settings(*parts), all_ranks(5), rank, kD)
+            ->load(damaged_state, 0, 0);
       };
       ASSERT_TRUE(load(state).ok());
       // Missing entries and those of another type, but for the residuals of a rank that never

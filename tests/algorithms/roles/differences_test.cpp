@@ -65,10 +65,8 @@ void expect_close(const at::Tensor& a, const at::Tensor& b, double tolerance = 1
 
 at::Tensor mean_of(const std::vector<at::Tensor>& models) { return at::stack(models).mean(0); }
 
-const Keys kHeavyBall = {{"pack", "difference"},
-                         {"outer", "momentum"},
-                         {"outer_lr", "0.7"},
-                         {"outer_momentum", "0.5"}};
+const Keys kHeavyBall = {
+    {"pack", "difference"}, {"outer", "momentum"}, {"outer_lr", "0.7"}, {"outer_momentum", "0.5"}};
 const Keys kPairs = {{"exchange", "gossip"},
                      {"averaging", "symmetric"},
                      {"topology", "random-regular"},
@@ -80,8 +78,7 @@ const Keys kPairs = {{"exchange", "gossip"},
 TEST(NoLoCo, AmongAllRanksIsDiLoCoWithHeavyBall) {
   for (const char* local_steps : {"1", "3", "5"}) {
     const Keys steps = {{"local_steps", local_steps}};
-    const Keys all = {
-        {"exchange", "gossip"}, {"averaging", "symmetric"}, {"topology", "complete"}};
+    const Keys all = {{"exchange", "gossip"}, {"averaging", "symmetric"}, {"topology", "complete"}};
     const auto mixed = models_after(make_config(all + kHeavyBall + steps, 4, 15, 1));
     const auto summed =
         models_after(make_config(Keys{{"exchange", "aggregate"}} + kHeavyBall + steps, 4, 15, 1));
@@ -173,8 +170,8 @@ TEST(DecoupledDiLoCo, AQuorumOfAllIsDiLoCoToTheBit) {
                        ", P=" + std::to_string(ranks));
           const Keys steps = {{"local_steps", local_steps}, {"outer", outer}};
           auto some = make_config(quorum_of(ranks) + Keys{{"scale", scale}} + steps, ranks, 12, 6);
-          auto all = make_config(
-              Keys{{"exchange", "aggregate"}, {"pack", "difference"}} + steps, ranks, 12, 6);
+          auto all = make_config(Keys{{"exchange", "aggregate"}, {"pack", "difference"}} + steps,
+                                 ranks, 12, 6);
           some.optimizer.momentum = all.optimizer.momentum = 0.5;
           expect_same_bits(models_after(some), models_after(all));
         }
@@ -187,7 +184,8 @@ TEST(DecoupledDiLoCo, EveryDifferenceCountsOnce) {
   constexpr Step kSteps = 16;
   double sum = 0;
   for (Rank rank = 0; rank < kRanks; ++rank)
-    for (Step step = 0; step < kSteps; ++step) sum += (rank + 1) * 4 + static_cast<double>(step % 4);
+    for (Step step = 0; step < kSteps; ++step)
+      sum += (rank + 1) * 4 + static_cast<double>(step % 4);
   for (const Keys& activation :
        {Keys{{"exchange", "partial"}, {"pack", "difference"}, {"activation", "solo"}},
         Keys{{"exchange", "partial"}, {"pack", "difference"}, {"activation", "majority"}},
@@ -196,9 +194,9 @@ TEST(DecoupledDiLoCo, EveryDifferenceCountsOnce) {
     for (const char* local_steps : {"1", "4", "5"})
       for (std::uint64_t seed = 1; seed <= 6; ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed) + ", H " + local_steps);
-        auto config = make_config(
-            activation + Keys{{"local_steps", local_steps}, {"staleness", "3"}},
-            kRanks, kSteps, seed);
+        auto config =
+            make_config(activation + Keys{{"local_steps", local_steps}, {"staleness", "3"}}, kRanks,
+                        kSteps, seed);
         config.slowness = {{1, 0.9}, {3, 0.6}};
         const auto models = models_after(config, constant, seed % 2 == 0 ? 7 : 0);
         for (const at::Tensor& model : models)
@@ -211,7 +209,8 @@ TEST(DecoupledDiLoCo, EveryDifferenceCountsOnce) {
 // A quorum with a grace window waits for the others, without it it does not.
 TEST(DecoupledDiLoCo, AGraceWindowTakesInTheOthers) {
   const auto in_sums = [](const std::string& grace) {
-    auto config = make_config(quorum_of(1) + Keys{{"grace", grace}, {"local_steps", "2"}}, 4, 40, 8);
+    auto config =
+        make_config(quorum_of(1) + Keys{{"grace", grace}, {"local_steps", "2"}}, 4, 40, 8);
     config.slowness = {{1, 0.8}, {2, 0.8}, {3, 0.8}};
     RoleWorld world(config, pull);
     world.start();
@@ -237,7 +236,8 @@ TEST(DelayedNesterov, OneClientIsDiLoCo) {
   for (const char* local_steps : {"1", "3"})
     for (const char* servers : {"1", "2"}) {
       const Keys steps = {{"local_steps", local_steps}};
-      const Keys rule = {{"exchange", "server"}, {"rule", "delayed-nesterov"}, {"servers", servers}};
+      const Keys rule = {
+          {"exchange", "server"}, {"rule", "delayed-nesterov"}, {"servers", servers}};
       auto client = make_config(rule + steps, 1, 12, 4);
       auto alone = make_config(
           Keys{{"exchange", "aggregate"}, {"pack", "difference"}, {"outer", "nesterov"}} + steps, 1,
@@ -254,7 +254,8 @@ TEST(DelayedNesterov, EveryDifferenceCountsOnce) {
   constexpr Step kSteps = 12;
   double sum = 0;
   for (Rank rank = 0; rank < kRanks; ++rank)
-    for (Step step = 0; step < kSteps; ++step) sum += (rank + 1) * 4 + static_cast<double>(step % 4);
+    for (Step step = 0; step < kSteps; ++step)
+      sum += (rank + 1) * 4 + static_cast<double>(step % 4);
   for (const char* local_steps : {"1", "4", "5"})
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       SCOPED_TRACE("seed " + std::to_string(seed) + ", H " + local_steps);
@@ -347,6 +348,14 @@ TEST(QuasiGlobalMomentum, FollowsThePapersEquations) {
     }
 }
 
+// Without momentum it is gossip, bit for bit.
+TEST(QuasiGlobalMomentum, OfNothingIsGossip) {
+  const Keys ring = {
+      {"exchange", "gossip"}, {"averaging", "symmetric"}, {"topology", "ring"}, {"peers", "2"}};
+  expect_same_bits(models_after(make_config(ring + Keys{{"quasi_global", "0.1"}}, 5, 12, 2)),
+                   models_after(make_config(ring, 5, 12, 2)));
+}
+
 // Ranks whose optima differ agree on the optimum of their mean, at a constant rate: gossip without
 // the estimate keeps them apart.
 TEST(GradientTracking, ReachesTheOptimumOfTheMean) {
@@ -368,8 +377,7 @@ TEST(GradientTracking, ReachesTheOptimumOfTheMean) {
 
 // On the complete graph it is synchronous SGD; and the sum of estimates is that of the gradients.
 TEST(GradientTracking, KeepsTheSumOfGradients) {
-  const Keys tracking = {
-      {"exchange", "gossip"}, {"averaging", "symmetric"}, {"tracking", "true"}};
+  const Keys tracking = {{"exchange", "gossip"}, {"averaging", "symmetric"}, {"tracking", "true"}};
   const auto tracked =
       models_after(make_config(tracking + Keys{{"topology", "complete"}}, 4, 12, 1));
   const auto summed = models_after(make_config({{"exchange", "aggregate"}}, 4, 12, 1));
@@ -428,7 +436,8 @@ TEST(LocalStepsSchedule, RunsWithEveryRole) {
       for (Rank rank = 0; rank < 4; ++rank) {
         mean += world.z(rank).mean().item<double>() / 4;
         steps += world.model(rank).step;
-        for (const Event& event : world.events(rank)) committed += event.kind == EventKind::committed;
+        for (const Event& event : world.events(rank))
+          committed += event.kind == EventKind::committed;
       }
       EXPECT_NEAR(mean, 2.5, 1.25);
       EXPECT_EQ(committed, steps);
@@ -472,9 +481,9 @@ TEST(Overlap, OfModelsIsCoCoD) {
   }
   double mean = 0;
   for (const double s : sent) mean += s / kRanks;
-  const auto models = models_after(
-      make_config({{"exchange", "aggregate"}, {"pack", "model"}, {"overlap", "true"}, {"local_steps", "3"}},
-                  kRanks, kH * kExchanges, 2));
+  const auto models = models_after(make_config(
+      {{"exchange", "aggregate"}, {"pack", "model"}, {"overlap", "true"}, {"local_steps", "3"}},
+      kRanks, kH * kExchanges, 2));
   for (const at::Tensor& model : models) {
     EXPECT_TRUE(at::equal(model, models.front())) << "the last exchange is waited for";
     EXPECT_NEAR(model[0].item<double>(), mean, 1e-5);
@@ -487,7 +496,8 @@ TEST(Overlap, OfDifferencesLosesNone) {
   constexpr Step kSteps = 13;
   double sum = 0;
   for (Rank rank = 0; rank < kRanks; ++rank)
-    for (Step step = 0; step < kSteps; ++step) sum += (rank + 1) * 4 + static_cast<double>(step % 4);
+    for (Step step = 0; step < kSteps; ++step)
+      sum += (rank + 1) * 4 + static_cast<double>(step % 4);
   for (const char* pack : {"gradient", "model", "difference"})
     for (const char* local_steps : {"1", "4"})
       for (const std::int64_t checkpoints : {0, 5, 11}) {
@@ -512,9 +522,9 @@ TEST(CompressedMixing, KeepsTheMeanAndAgrees) {
                            Keys{{"exchange", "gossip"}, {"averaging", "push-sum"}},
                            Keys{{"exchange", "gossip"}, {"overlap", "true"}},
                            Keys{{"exchange", "gossip"}, {"averaging", "symmetric"}}})
-    for (const Keys& compress : {Keys{{"compress", "top-k"}, {"density", "0.3"}},
-                                 Keys{{"compress", "int8"}}, Keys{{"compress", "fp16"}},
-                                 Keys{{"compress", "sign"}, {"consensus_step", "0.3"}}})
+    for (const Keys& compress :
+         {Keys{{"compress", "top-k"}, {"density", "0.3"}}, Keys{{"compress", "int8"}},
+          Keys{{"compress", "fp16"}}, Keys{{"compress", "sign"}, {"consensus_step", "0.3"}}})
       for (const std::int64_t checkpoints : {0, 13}) {
         constexpr std::int32_t kRanks = 4;
         auto config = make_config(role + compress, kRanks, 400, 9);
@@ -529,8 +539,7 @@ TEST(CompressedMixing, KeepsTheMeanAndAgrees) {
         });
         EXPECT_NEAR(world.total_w(), kRanks, 1e-9);
         EXPECT_NEAR(world.total_x().sum().item<double>(), before, 1e-3);
-        for (Rank rank = 1; rank < kRanks; ++rank)
-          expect_close(world.z(rank), world.z(0), 0.05);
+        for (Rank rank = 1; rank < kRanks; ++rank) expect_close(world.z(rank), world.z(0), 0.05);
       }
 }
 

@@ -29,8 +29,10 @@ TEST(ExtendedRuns, OfSynchronousWiringsAreTheLongerRuns) {
   const Keys gossip = {{"exchange", "gossip"}};
   const Keys symmetric = gossip + Keys{{"averaging", "symmetric"}, {"update", "after"}};
   const Keys easgd = {{"exchange", "server"}, {"rule", "easgd"}, {"synchronous", "true"}};
-  const Keys outer = {
-      {"pack", "difference"}, {"local_steps", "2"}, {"outer", "momentum"}, {"outer_momentum", "0.5"}};
+  const Keys outer = {{"pack", "difference"},
+                      {"local_steps", "2"},
+                      {"outer", "momentum"},
+                      {"outer_momentum", "0.5"}};
   const std::vector<PressedWiring> wirings = {
       {"Ring", {{"exchange", "aggregate"}}},
       {"LocalDifferences", {{"pack", "difference"}, {"local_steps", "4"}, {"outer", "nesterov"}}},

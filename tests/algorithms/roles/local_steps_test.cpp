@@ -155,8 +155,7 @@ TEST(LocalSteps, RefusesPartsThatDoNotFit) {
     EXPECT_NE(sim::refusal_of(keys).find(text), std::string::npos) << sim::refusal_of(keys);
   };
   says({{"local_steps", "4"}}, "choose pack = 'model'");
-  says({{"exchange", "partial"}, {"local_steps", "4"}},
-       "choose pack = 'difference'");
+  says({{"exchange", "partial"}, {"local_steps", "4"}}, "choose pack = 'difference'");
   says({{"pack", "model"}, {"outer", "nesterov"}}, "choose pack = 'difference'");
   says({{"pack", "difference"}, {"outer_lr", "0.5"}}, "choose outer = 'nesterov'");
   says({{"exchange", "gossip"}, {"pack", "gradient"}}, "gossip mixes models");

@@ -119,7 +119,8 @@ class Account {
   void add_given(Rank client, std::int32_t server) {
     const Slice part = slice(server);
     const Step first = commits_[{client, server}]++ * config_.plan.local.steps.by_epoch.at(0);
-    for (Step step = first; step < std::min(kSteps, first + config_.plan.local.steps.by_epoch.at(0)); ++step)
+    for (Step step = first;
+         step < std::min(kSteps, first + config_.plan.local.steps.by_epoch.at(0)); ++step)
       given_.narrow(0, part.begin, part.size) +=
           scale_ * -config_.lr *
           whole(client, step, at::empty({kD})).narrow(0, part.begin, part.size).to(at::kDouble);

@@ -133,7 +133,8 @@ std::pair<std::string, std::string> reason_of(const std::string& message) {
   if (std::regex_match(advice, match, pattern)) {
     std::string beside = match[2];
     beside.erase(std::remove(beside.begin(), beside.end(), '\''), beside.end());
-    return {"`" + match[1].str() + "`" + (beside.empty() ? "" : " with `" + beside + "`"), match[3]};
+    return {"`" + match[1].str() + "`" + (beside.empty() ? "" : " with `" + beside + "`"),
+            match[3]};
   }
   return {"the number of ranks", advice};
 }
