@@ -136,6 +136,9 @@ class Topology {
 //   hypercube               rank with one bit flipped; swap; n a power of two
 //   ring                    +1, -1; static: the first `peers` of them in every round, so 1 is a
 //                           directed ring (contraction cos(pi/n)) and 2 the undirected one
+//   round-robin             one peer: every two ranks meet once in a period of n - 1 rounds (n
+//   where
+//                           it is odd, when one rank rests in each); swap; `peers` is ignored
 //   random-regular[:SEED]   peers >= 2: static and undirected, every rank has `peers` neighbours
 //                           (n * peers even); peers = 1, whose graph would be separate pairs: one
 //                           edge at a time of a random graph of degree 3 (even n; swap) or 4 (odd

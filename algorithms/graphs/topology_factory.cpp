@@ -136,6 +136,23 @@ Expected<TopologyPtr> make_one_peer_exponential(const Request& request) {
   return rotating(one, circulant_slots(powers_of_two(request.ranks), request.ranks));
 }
 
+// The circle method: in slot s ranks i and j meet where i + j = s modulo the odd one of n and n -
+// 1; the rank with 2 i = s meets the last one, or, where n is odd, nobody.
+Expected<TopologyPtr> make_round_robin(const Request& request) {
+  Request one = request;
+  one.peers = 1;
+  const Rank ranks = request.ranks, odd = ranks - 1 + ranks % 2, last = ranks - 1;
+  Slots slots;
+  slots.count = ranks > 1 ? odd : 0;
+  slots.destination = [ranks, odd, last](std::int64_t slot, Rank rank) {
+    const bool even = ranks % 2 == 0;
+    if (even && rank == last) return static_cast<Rank>(slot * (odd / 2 + 1) % odd);
+    const auto other = static_cast<Rank>((slot - rank + odd) % odd);
+    return other == rank && even ? last : other;
+  };
+  return rotating(one, std::move(slots));
+}
+
 Expected<TopologyPtr> make_bidirectional_exponential(const Request& request) {
   return rotating(request,
                   circulant_slots(both_signs(powers_of_two(request.ranks)), request.ranks));
@@ -260,6 +277,7 @@ constexpr Entry kEntries[] = {
     {"bipartite-exponential", make_bipartite_exponential},
     {"linear", make_linear},
     {"bipartite-linear", make_bipartite_linear},
+    {"round-robin", make_round_robin},
     {"ring", make_ring},
     {"complete", make_complete},
     {"star", make_star},

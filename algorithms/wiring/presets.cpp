@@ -73,7 +73,7 @@ constexpr std::array<Row, 25> kTable = {{
      "residual_decay=0.95"},
     {"noloco", "Differences between pairs of ranks",
      "NoLoCo: Kolehmainen, Blagoev, Donaghy, Ersoy, Nies 2025, equations 1 to 3",
-     "exchange=gossip pack=difference averaging=symmetric topology=random-regular peers=1 "
+     "exchange=gossip pack=difference averaging=symmetric topology=round-robin peers=1 "
      "local_steps=50 outer=momentum outer_lr=0.7 outer_momentum=0.5"},
     {"qg-dsgdm", "Gossip with quasi-global momentum",
      "Lin, Karimireddy, Stich, Jaggi, ICML 2021, Algorithm 1",

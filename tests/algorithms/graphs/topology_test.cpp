@@ -7,8 +7,10 @@
 #include <complex>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "algorithms/graphs/gossip_graph.hpp"
 
@@ -228,6 +230,31 @@ TEST(Topology, SlotsOfBipartiteGraphsAndHypercubesAreSwaps) {
       }
     }
   });
+}
+
+// Pairs, or one rank that rests; over a period each pair meets once.
+TEST(Topology, RoundRobinJoinsEveryTwoRanksOnceInAPeriod) {
+  for (std::int32_t n = 1; n <= 13; ++n) {
+    SCOPED_TRACE("n " + std::to_string(n));
+    const TopologyPtr topology = make("round-robin", n, 1);
+    EXPECT_EQ(topology->period(), n <= 2 ? 1 : n - 1 + n % 2);
+    std::map<std::pair<Rank, Rank>, int> met;
+    for (std::int64_t round = 0; round < topology->period(); ++round) {
+      std::int32_t resting = 0;
+      for (Rank i = 0; i < n; ++i) {
+        const auto& out = topology->out(round, i);
+        ASSERT_LE(out.size(), 1U);
+        resting += out.empty();
+        if (out.empty()) continue;
+        EXPECT_EQ(topology->out(round, out.front()), std::vector<Rank>{i});
+        ++met[{i, out.front()}];
+      }
+      EXPECT_EQ(resting, n % 2);
+    }
+    EXPECT_EQ(static_cast<std::int32_t>(met.size()), n * (n - 1));
+    for (const auto& [pair, count] : met)
+      EXPECT_EQ(count, 1) << pair.first << " and " << pair.second;
+  }
 }
 
 TEST(Topology, SymmetricTellsTwoWayRoundsFromOneWayOnes) {

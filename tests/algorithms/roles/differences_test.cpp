@@ -69,7 +69,7 @@ const Keys kHeavyBall = {
     {"pack", "difference"}, {"outer", "momentum"}, {"outer_lr", "0.7"}, {"outer_momentum", "0.5"}};
 const Keys kPairs = {{"exchange", "gossip"},
                      {"averaging", "symmetric"},
-                     {"topology", "random-regular"},
+                     {"topology", "round-robin"},
                      {"peers", "1"}};
 
 // ---- NoLoCo (Kolehmainen et al. 2025) ----
