@@ -110,7 +110,7 @@ TopologyType rank_zero_gives() {
     Topology::Lists lists(static_cast<std::size_t>(ranks));
     for (Rank rank = 1; rank < std::min(ranks, peers + 1); ++rank) lists[0].push_back(rank);
     return std::make_shared<const Topology>("rank-zero-gives", ranks, peers,
-                                            std::vector<Topology::Lists>{lists});
+                                            std::vector<Topology::Edges>{lists});
   };
   return type;
 }
