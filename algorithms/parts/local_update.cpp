@@ -216,9 +216,9 @@ FrozenTensor debiased_of(const ModelState& model) {
 // g <- g + beta m, or, as Nesterov, g + beta (g + beta m).
 void LocalUpdate::add_quasi_global(const ModelState& model, at::Tensor& g) {
   if (!before_.defined()) before_ = debiased_of(model);
-  if (!quasi_global_.defined() || momentum_ == 0) return;
+  if (momentum_ == 0) return;
   if (nesterov_) g.mul_(1 + momentum_);
-  g.add_(quasi_global_, nesterov_ ? momentum_ * momentum_ : momentum_);
+  if (quasi_global_.defined()) g.add_(quasi_global_, nesterov_ ? momentum_ * momentum_ : momentum_);
 }
 
 void LocalUpdate::learn_from_mixed(const ModelState& model, std::int64_t steps, double epoch) {

@@ -222,9 +222,8 @@ Expected<std::shared_ptr<const SharedParts>> make_lossy_parts(const LossyAveragi
   plan.settings = std::move(settings);
   const LrSchedule lr = *LrSchedule::make({});
   const OptimizerConfig optimizer;
-  return std::make_shared<const SharedParts>(
-      SharedParts{plan, Horizon{}, lr, optimizer, ExchangeSteps({}, Horizon{}, lr), *made, nullptr,
-                  {}});
+  return std::make_shared<const SharedParts>(SharedParts{
+      plan, Horizon{}, lr, optimizer, ExchangeSteps({}, Horizon{}, lr), *made, nullptr, {}});
 }
 
 LossyWire::LossyWire(const LossyAveraging& averaging)

@@ -129,14 +129,15 @@ std::pair<std::string, std::string> reason_of(const std::string& message) {
   if (message.find("it belongs to") != std::string::npos) return {};
   static const std::regex pattern("wiring\\.(\\w+)(?: = '[^']*')? does not fit (?:(.*?): )?(.*)");
   std::smatch match;
-  const std::string advice = message.substr(0, message.rfind(", choose "));
+  std::string advice = message;
+  for (const char* end : {", choose ", ": choose "}) advice = advice.substr(0, advice.rfind(end));
   if (std::regex_match(advice, match, pattern)) {
     std::string beside = match[2];
     beside.erase(std::remove(beside.begin(), beside.end(), '\''), beside.end());
     return {"`" + match[1].str() + "`" + (beside.empty() ? "" : " with `" + beside + "`"),
             match[3]};
   }
-  return {"the number of ranks", advice};
+  return {"the number of ranks", std::regex_replace(advice, std::regex("[0-9]+\\b"), "N")};
 }
 
 // The rows of docs/composition.md on one role: how many wirings ran, and what is refused and why.
