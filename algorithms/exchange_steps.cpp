@@ -31,15 +31,16 @@ ExchangeSteps::ExchangeSteps(const LocalSteps& local_steps, const Horizon& horiz
     if (local_steps.alpha > 0 && !lr.warms_up_at(epoch))
       h = std::max(h, quadratic_steps(local_steps.alpha, lr.at(epoch), steps_ - step));
     longest_ = std::max(longest_, h);
-    ends_.push_back(std::min(step + h, steps_));
+    last_ = h;
+    beyond_ = step + h;
+    ends_.push_back(std::min(beyond_, steps_));
   }
 }
 
 bool ExchangeSteps::on_schedule(Step steps) const {
   if (ends_.empty() || steps == 0) return steps % longest_ == 0;
-  if (steps <= steps_) return std::binary_search(ends_.begin(), ends_.end(), steps);
-  const Step last = ends_.size() > 1 ? ends_.back() - ends_[ends_.size() - 2] : ends_.back();
-  return (steps - steps_) % last == 0;
+  if (steps < steps_) return std::binary_search(ends_.begin(), ends_.end(), steps);
+  return steps >= beyond_ && (steps - beyond_) % last_ == 0;
 }
 
 std::int64_t ExchangeSteps::index_of(Step steps) const {

@@ -49,6 +49,8 @@ class ExchangeSteps {
   double epochs_;
   std::int64_t longest_ = 1;  // the only H where ends_ is empty
   std::vector<Step> ends_;    // ascending; where H changes
+  std::int64_t last_ = 1;     // where H changes: the last H,
+  Step beyond_ = 0;           // and its end, which may lie beyond the run
 };
 
 }  // namespace grapevine

@@ -36,6 +36,8 @@ class LrSchedule {
   double at(double epoch) const;
   double base() const { return base_; }
   bool warms_up_at(double epoch) const { return epoch < warmup_epochs_; }
+  // Whether the rate at an epoch depends on the length of the run.
+  bool follows_the_end() const { return kind_ == Kind::cosine; }
 
  private:
   LrSchedule() = default;

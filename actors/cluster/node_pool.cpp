@@ -338,7 +338,7 @@ Duration NodePoolState::grace_after_loss() const {
 
 void NodePoolState::ask_to_end(Duration grace) {
   if (!std::exchange(job_->ending, true)) signal_all(SIGTERM);
-  if (job_->grace.begin(self_->clock().now(), grace)) look_again_after(grace);
+  if (job_->grace.begin(self_->clock().now().time_since_epoch(), grace)) look_again_after(grace);
 }
 
 void NodePoolState::look_again_after(Duration time) {
@@ -353,7 +353,7 @@ void NodePoolState::stop_job(const std::string& why) {
 
 void NodePoolState::on_grace_over(GraceOver over) {
   if (job_of(over.job) == nullptr) return;
-  const GracePeriod::Due due = job_->grace.due(self_->clock().now());
+  const GracePeriod::Due due = job_->grace.due(self_->clock().now().time_since_epoch());
   if (due == GracePeriod::Due::give_up) return give_up_stuck_nodes();
   if (due == GracePeriod::Due::nothing) return;
   say(-1, true, "some processes have not ended in time: killing them");
@@ -363,7 +363,7 @@ void NodePoolState::on_grace_over(GraceOver over) {
 void NodePoolState::kill_job() {
   signal_all(SIGKILL);
   if (job_->grace.killed()) return;
-  job_->grace.kill(self_->clock().now());
+  job_->grace.kill(self_->clock().now().time_since_epoch());
   look_again_after(config_.kill_grace);
 }
 

@@ -44,7 +44,7 @@ inline constexpr std::chrono::seconds kKillPatience{15};
 // patience. Not thread-safe.
 class GracePeriod {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = Timestamp;  // of the caller's clock
   enum class Due { nothing, kill, give_up };
 
   explicit GracePeriod(Duration kill_patience = kKillPatience) : kill_patience_(kill_patience) {}

@@ -77,11 +77,12 @@ std::unique_ptr<const Compressor> make_compressor(const CompressionSettings& set
   return compressor;
 }
 
-bool is_sparse(const CompressionSettings& settings) { return make_compressor(settings)->sparse(); }
+bool is_sparse(const CompressionSettings& settings) { return type_of(settings).sparse; }
 
 bool keeps_magnitudes(const CompressionSettings& settings) {
   constexpr std::int64_t kNumbers = 1 << 20;
-  return make_compressor(settings)->bytes(kNumbers, 0) >= static_cast<std::uint64_t>(kNumbers);
+  return type_of(settings).make(settings)->bytes(kNumbers, 0) >=
+         static_cast<std::uint64_t>(kNumbers);
 }
 
 std::vector<std::string> compressor_names() {

@@ -59,6 +59,11 @@ CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use)
   CompressionSettings c;
   const std::vector<std::string> names = compressor_names();
   c.name = keys.name("compress", "none", names, "how exchanged vectors are made smaller");
+  if (!use.whole_models)
+    keys.where_any("compress", sparse_names(), [&] { read_sparse(keys, use, c); });
+  for (const CompressorType* type : compressor_types())
+    if (type->read && !(type->sparse && use.whole_models))
+      keys.where("compress", type->name, [&] { type->read(keys, c); });
   if (use.whole_models) {
     c.error_feedback = false;
     keys.only_where("compress", !is_sparse(c) && keeps_magnitudes(c),
@@ -67,9 +72,6 @@ CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use)
                         "for what is not sent, choose fp16, bf16 or int8");
     return c;
   }
-  keys.where_any("compress", sparse_names(), [&] { read_sparse(keys, use, c); });
-  for (const CompressorType* type : compressor_types())
-    if (type->read) keys.where("compress", type->name, [&] { type->read(keys, c); });
   keys.where_any("compress", {names.begin() + 1, names.end()}, [&] {
     c.error_feedback = keys.flag("error_feedback", true,
                                  "keep the values that were not sent, and send them later");

@@ -3,7 +3,8 @@
 //
 // Source: gradient tracking: Di Lorenzo & Scutari 2016; with push-sum Nedic, Olshevsky, Shi 2017
 // (push-DIGing). y_0 = g_0;  y <- W y + g(x_new) - g(x). A part.
-// Conservation: the sum of y over all ranks, and over shares in flight, is that of the newest g.
+// Conservation: the sum of y over all ranks, and over shares in flight, is that of the newest g, as
+//   long as no rank dies: its y is lost, and the others keep what it had given.
 #pragma once
 #include <ATen/core/Tensor.h>
 

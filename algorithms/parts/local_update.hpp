@@ -1,4 +1,4 @@
-// LocalUpdate: what a rank makes of its gradients between two exchanges, and what it packs. A part.
+// LocalUpdate: the steps of a rank between two exchanges, and the vector that it packs. A part.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -13,8 +13,8 @@
 //   overlap: the sum of an exchange is taken while the next H steps are computed, and used at the
 //   next exchange, on all ranks at once:
 //     gradient (H = 1), difference:  x <- x - gamma u(g of the exchange before), a <- a - D of it
-//     model:  x_i <- mean of what was sent + x_i - what this rank sent  (CoCoD-SGD: Shen et al.
-//     2019)
+//     model:  x_i <- mean of what was sent + x_i - what this rank sent
+//             (CoCoD-SGD: Shen et al. 2019)
 //
 //   reduce: the sum by ring all-reduce, or, compressed: e_i <- e_i + g_i; the sum, or the largest
 //   entries of the sum, of all C(e_i); the rest stays in the e_i.

@@ -86,14 +86,15 @@ void Bilateral::next_step(Env& env) {
 
 // x <- x - gamma u(g): of the model as it is now, not as the worker saw it.
 void Bilateral::on_gradient(Env& env, Gradient gradient) {
-  local_step(env, take(std::move(gradient)), model_.epoch);
+  const double epoch = model_.epoch;
+  local_step(env, take(std::move(gradient)), epoch);
   ++model_.step;
   steps_[rank_] = model_.step;
   update_clock();
   env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
   if (exchanges().on_schedule(model_.step)) {
-    local_.step_to_mixed(model_, model_.epoch, pool_);
+    local_.step_to_mixed(model_, epoch, pool_);
     if (is_active_ && asked_ < 0) start_exchange(env);
   }
   next_step(env);

@@ -8,9 +8,8 @@
 //   active, after H steps: ask the next partner with s = x, unless an answer is outstanding
 //   passive, when asked:   h = (s - x)/2;  x <- x + h;  answer h
 //   active, when answered: x <- x - h, that is x + (x_passive - s)/2
-//   compressed:            s and x are the replicas that the pair keeps (replicas.hpp), which
-//   follow
-//                          the models by the differences that request and answer carry;
+//   compressed:            s and x are the replicas that the pair keeps (replicas.hpp);
+//                          request and answer carry differences, which the replicas follow;
 //                          h = eta (s - x_passive)/2, eta the consensus step, on both ends alike
 //
 // With pack = difference a rank takes an outer step along the way from its anchor to x after each H

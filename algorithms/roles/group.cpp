@@ -36,6 +36,7 @@ Expected<void> prepare_group(SharedParts& parts, std::int32_t ranks) {
   const auto& settings = data_as<GroupSettings>(parts.plan.settings);
   auto groups = GroupSchedule::make(settings.grouping, ranks, settings.group_size, parts.plan.seed);
   if (!groups) return groups.error();
+  if (auto fits = check_quorum(settings.activation, groups->group_size()); !fits) return fits;
   parts.prepared = std::make_shared<Groups>(std::move(*groups));
   return {};
 }

@@ -1,4 +1,4 @@
-// Group: ranks average their models in small groups that change at each step, without waiting.
+// Group: ranks average their models in small groups that change at each exchange.
 //
 // Paper: WAGMA-SGD: Li, Ben-Nun, Nadiradze, Di Girolamo, Dryden, Alistarh, Hoefler: "Breaking
 //   (Global) Barriers in Parallel Stochastic Optimization with Wait-Avoiding Group Averaging", TPDS
@@ -18,8 +18,8 @@
 //   average (LocalUpdate::step_to_mixed).
 //
 // Groups: see GroupSchedule; lines of a grid are Moshpit's (Ryabinin et al. 2021). No rank can be
-// asked for a step beyond the next global average, so at
-//   most tau results wait for a rank that is behind.
+//   asked for a step beyond the next global average, so at most tau results wait for a rank that is
+//   behind.
 // Bytes per rank and exchange: 2 (S-1)/S * 4 d, at a global average 2 (P-1)/P * 4 d, or the
 //   compressor's bytes for 4; headers; log2 S activations.
 // Staleness of a contributed model: own gradients that it lacks, < H tau; 0 for a fresh one.

@@ -80,7 +80,7 @@ void Partial::on_start(Env& env) {
   if (rounds_.all_consumed()) return finish(env);
   if (phase_ == Phase::finished) {
     phase_ = Phase::ready;
-    rounds_.enter_phase();
+    rounds_.extend(exchanges().index_of(produced_));
     start_round();  // the training was extended: its trigger has changed
   }
   give_grace(env);
@@ -192,11 +192,13 @@ bool Partial::must_hold_back() const {
 void Partial::apply(Env& env, PartialAllReduce::Result result) {
   const double by = divisor(result.tally);
   if (by > 0 && by != 1) result.sum.mul_(1.0 / by);
-  take_mean(env, std::move(result.sum));
   rounds_.consume(result.tally);
+  const double steps = static_cast<double>(rounds_.consumed_by_all()) / ranks_;
+  // Of the last of the steps in a difference, the same on every rank.
+  const double last = std::max(0.0, steps - 1) / parts_->horizon.steps_per_epoch;
+  take_mean(env, std::move(result.sum), packs_differences() ? last : model_.epoch);
   model_.step = rounds_.consumed(rank_);
-  model_.epoch = static_cast<double>(rounds_.consumed_by_all()) / static_cast<double>(ranks_) /
-                 parts_->horizon.steps_per_epoch;
+  model_.epoch = steps / parts_->horizon.steps_per_epoch;
   commit_own(env, rounds_.now());
   next_round(env);
 }
@@ -211,14 +213,14 @@ double Partial::divisor(const std::vector<std::int64_t>& tally) const {
 }
 
 // A rank amid its local steps continues from its own model.
-void Partial::take_mean(Env& env, at::Tensor mean) {
+void Partial::take_mean(Env& env, at::Tensor mean, double epoch) {
   if (!packs_differences()) {
-    mean = local_.step_along_mean(model_, std::move(mean), model_.epoch, pool_);
+    mean = local_.step_along_mean(model_, std::move(mean), epoch, pool_);
     return env.recycle(FrozenTensor::freeze(std::move(mean)));
   }
   local_.begin(model_);  // of a rank whose first gradient is still computed
   const FrozenTensor own = phase_ == Phase::computing ? model_.x : FrozenTensor();
-  mean = local_.take_mean(model_, std::move(mean), model_.epoch);
+  mean = local_.take_mean(model_, std::move(mean), epoch);
   if (own.defined()) model_.x = own;
   env.recycle(FrozenTensor::freeze(std::move(mean)));
 }

@@ -14,8 +14,7 @@
 //   differences: H steps  x_i <- x_i - gamma u(g) from the common model a;  B <- B + a_start - x_i
 //             round: D = s / P;  a <- outer step along D;  ranks that were in it take x_i <- a, the
 //             others complete their H steps first
-//   end:      once S/H rounds are over, ranks that are behind take their last steps in further
-//   rounds
+//   end:      once S/H rounds are over, ranks that are behind end in further rounds
 //
 // Every gradient of a rank is consumed in one round: the one that begins next. The release of
 // eager-SGD overwrites late gradients. Where the computation of a gradient has lasted tau rounds,
@@ -82,7 +81,7 @@ class Partial final : public TrainingRole {
   bool must_hold_back() const;
   void apply(Env& env, PartialAllReduce::Result result);
   double divisor(const std::vector<std::int64_t>& tally) const;
-  void take_mean(Env& env, at::Tensor mean);
+  void take_mean(Env& env, at::Tensor mean, double epoch);
   void commit_own(Env& env, Version round);
   void next_round(Env& env);
 

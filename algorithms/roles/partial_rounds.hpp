@@ -50,12 +50,18 @@ class PartialRounds {
   void consume(const std::vector<std::int64_t>& tally);
   // Begins the next round.
   void advance();
-  // Decides whether the present round is regular; called again where the training was extended.
-  void enter_phase() { regular_ = !draining(); }
+  // The training was extended: `exchanges` of the longer run are done, of every rank.
+  void extend(std::int64_t exchanges) {
+    regular_rounds_ = exchanges;
+    enter_phase();
+  }
 
   void fields(Archive& a);
 
  private:
+  // Decides whether the present round is regular.
+  void enter_phase() { regular_ = !draining(); }
+
   std::vector<std::int32_t> unfinished() const;
 
   // Constant after construction.

@@ -18,7 +18,9 @@ namespace {
 constexpr int kSshFailed = 255;  // ssh's, also where a signal ended the process there
 constexpr std::chrono::milliseconds kJobPoll{1000};   // at the latest
 constexpr std::chrono::milliseconds kPollBehind{20};  // while lines wait to be written
-constexpr std::size_t kFull = std::size_t{1} << 20;   // of lines that wait, in bytes
+
+Timestamp now_on_clock() { return std::chrono::steady_clock::now().time_since_epoch(); }
+constexpr std::size_t kFull = std::size_t{1} << 20;  // of lines that wait, in bytes
 constexpr std::size_t kFullAtTheEnd = std::size_t{1} << 26;
 constexpr std::size_t kNamed = 3;  // of the processes that are awaited
 
@@ -104,7 +106,7 @@ std::chrono::milliseconds LaunchJob::poll_timeout() const {
   auto timeout = kJobPoll;
   for (const Member& member : members_) {
     if (member.end || !member.grace.kill_at()) continue;
-    const auto left = *member.grace.kill_at() - Clock::now();
+    const auto left = *member.grace.kill_at() - now_on_clock();
     timeout = std::min(timeout, std::chrono::duration_cast<std::chrono::milliseconds>(left));
   }
   return std::max(timeout, std::chrono::milliseconds(0));
@@ -199,7 +201,7 @@ void LaunchJob::report_failure(const Member& member) {
 // `lost`: a process was lost.
 void LaunchJob::ask_to_end(bool lost) {
   const auto lost_grace = std::min(options_.grace, options_.lost_grace);
-  const auto now = Clock::now();
+  const auto now = now_on_clock();
   for (Member& member : members_)
     member.grace.begin(now, lost && member.placement.rank != 0 ? lost_grace : options_.grace);
   if (std::exchange(ending_, true)) return;
@@ -214,13 +216,13 @@ void LaunchJob::forward_signals() {
     stop_requested_ = true;
     const bool twice = number == SIGINT && interrupted_;
     for (Member& member : members_)
-      member.grace.begin(Clock::now(), twice ? std::chrono::milliseconds(0) : options_.grace);
+      member.grace.begin(now_on_clock(), twice ? std::chrono::milliseconds(0) : options_.grace);
     interrupted_ = interrupted_ || number == SIGINT;
   }
 }
 
 void LaunchJob::enforce_grace() {
-  const auto now = Clock::now();
+  const auto now = now_on_clock();
   if (notice_at_ && now >= *notice_at_) say_what_is_awaited(now);
   for (Member& member : members_) {
     if (member.end) continue;
@@ -234,11 +236,11 @@ void LaunchJob::kill(Member& member) {
   say(name_of(member.placement) + " has not ended: killing it");
   member.process->signal(SIGKILL);  // through ssh too
   member.process->kill_group();
-  member.grace.kill(Clock::now());
+  member.grace.kill(now_on_clock());
 }
 
 // The last line, the reason of the end, follows the end of its last process.
-void LaunchJob::say_what_is_awaited(Clock::time_point now) {
+void LaunchJob::say_what_is_awaited(Timestamp now) {
   notice_at_.reset();
   std::string names;
   std::size_t awaited = 0;

@@ -68,7 +68,6 @@ class LaunchJob {
   bool stop_requested() const { return stop_requested_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Member {
     LaunchPlace placement;
     ChildProcess* process = nullptr;
@@ -93,7 +92,7 @@ class LaunchJob {
   void forward_signals();
   void ask_to_end(bool lost);
   void enforce_grace();
-  void say_what_is_awaited(Clock::time_point now);
+  void say_what_is_awaited(Timestamp now);
   void kill(Member& member);
   void give_up(Member& member);
   std::chrono::milliseconds poll_timeout() const;
@@ -109,9 +108,9 @@ class LaunchJob {
   LineWriter writer_;
   std::vector<Member> members_;  // by rank, which is the number of the child
   ChildGroup children_;
-  std::optional<Error> failure_;                // the first one, or one that counts more
-  std::string hint_;                            // of resuming, from the error of a process
-  std::optional<Clock::time_point> notice_at_;  // from then on people are to know of the wait
+  std::optional<Error> failure_;        // the first one, or one that counts more
+  std::string hint_;                    // of resuming, from the error of a process
+  std::optional<Timestamp> notice_at_;  // from then on people are to know of the wait
   bool killed_ = false;  // `failure_` is the end of a process by a signal that was not this job's
   bool ending_ = false;  // a failure ends the others: how they end is ignored
   bool stop_requested_ = false;

@@ -65,6 +65,10 @@ std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& p
                               std::int32_t workers) {
   std::vector<Step> steps = checkpoint.steps();
   steps.resize(static_cast<std::size_t>(workers));
+  // A rank may have taken its last steps without their being in the common model.
+  const std::vector<Step> reported = checkpoint.reported();
+  for (std::size_t rank = 0; rank < steps.size(); ++rank)
+    steps[rank] = std::max(steps[rank], reported[rank]);
   if (parts.plan.role->plans_each_rank) return steps;
   const std::vector<double> epochs = checkpoint.epochs();
   std::vector<Step> heads;
@@ -72,6 +76,14 @@ std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& p
     heads.push_back(
         whole_epochs(epochs[static_cast<std::size_t>(rank)] * parts.horizon.steps_per_epoch));
   return heads;
+}
+
+// Whether another length of the run moves exchanges that lie behind, or changes their graphs.
+bool length_moves_exchanges(const SharedParts& parts) {
+  const LocalSteps& local = parts.plan.local.steps;
+  const bool changes = local.alpha > 0 || local.by_epoch.values().size() > 1;
+  return (local.alpha > 0 && parts.lr.follows_the_end()) ||
+         (changes && parts.graph != nullptr && parts.plan.graph.peers.values().size() > 1);
 }
 
 // A checkpoint in which only some ranks have reached the planned end can continue to that
@@ -97,6 +109,14 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
     return bad_input(checkpoint.path + ": its steps are '" + saved->second +
                      "', which is no number: it is damaged, use an older one");
   if (counts_steps && steps < end && *most >= steps) return too_short;
+  if (length_moves_exchanges(*job.run.parts))
+    return bad_input("--resume " + job.options.resume + ": with " +
+                     (job.run.parts->plan.local.steps.alpha > 0
+                          ? "wiring.qsr"
+                          : "wiring.local_steps and peers by epoch") +
+                     " another length of the run would move exchanges that lie behind: resume with "
+                     "--steps " +
+                     saved->second);
   const auto begins = end_begins(*job.run.parts, end);
   if (!begins) return {};
   const auto at_end =

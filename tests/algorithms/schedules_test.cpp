@@ -269,7 +269,16 @@ TEST(ExchangeSteps, AreNumberedAlikeHoweverTheyAreAskedFor) {
       }
     }
     EXPECT_EQ(exchanges.count(), index);
-    EXPECT_TRUE(exchanges.due(horizon.steps + 1));
+    EXPECT_TRUE(exchanges.due(horizon.steps));
+    // Beyond the horizon the last H goes on from where it would have ended.
+    const Horizon longer{horizon.steps + 30, 5};
+    const ExchangeSteps all(steps, longer, make(rate));
+    const Step last = exchanges.begin_of(exchanges.count() - 1);
+    Step next = last;
+    while (!all.due(++next)) {
+    }
+    for (Step step = horizon.steps + 1; step <= next; ++step)
+      EXPECT_EQ(exchanges.on_schedule(step), step == next) << "step " << step;
   }
 }
 

@@ -27,6 +27,7 @@ struct WorldConfig {
   Plan plan;
   Horizon horizon;
   double lr = 0;
+  std::string lr_schedule = "constant";
   OptimizerConfig optimizer;
   std::uint64_t seed = 1;
   std::map<Rank, double> slowness;  // chance that a ready gradient is held back, by rank
@@ -41,6 +42,7 @@ class RoleWorld {
       : config_(config), gradient_of_(std::move(gradient_of)), rng_(config.seed) {
     LrConfig rate;
     rate.lr = config.lr;
+    rate.spec = config.lr_schedule;
     auto parts = make_parts(config.plan, config.horizon, *LrSchedule::make(rate), config.optimizer,
                             config.ranks);
     GRAPEVINE_CHECK(parts.ok(), parts.error().message);

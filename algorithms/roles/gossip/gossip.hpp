@@ -23,9 +23,9 @@
 //   differences SPARQ-SGD, Singh et al. 2020, without its trigger). They start from the whole
 //   (x, w). The given mass is subtracted when the round is folded, at the next exchange:
 //   x <- x - given + sum of shares.  tau counts exchanges that were skipped.
-// With gradient tracking (gradient_tracker.hpp) u is taken of y, which a round mixes beside x:
-// twice
-//   the bytes. With quasi-global momentum (Lin et al. 2021) u is of the way of the mixed model.
+// With gradient tracking (gradient_tracker.hpp) u is taken of y, which a round mixes beside x, for
+//   twice the bytes. With quasi-global momentum (Lin et al. 2021) u is of the way of the mixed
+//   model; deviation: weight decay acts beside it, also in Nesterov's form.
 // With pack = difference each rank takes an outer step along the way from its anchor to the mixed
 //   model, once for each exchange (LocalUpdate::step_to_mixed).
 //
@@ -41,7 +41,8 @@
 // Conservation: the mixer's. Sums change by gradients alone, and by outer steps.
 // Deviations: rounds are numbered by exchanges, not by steps, so that after skipped rounds sender
 //   and receiver still agree on the graph; a round is folded when complete and in rank order, so
-//   that results do not depend on arrival order. Momentum is never gossiped.
+//   that results do not depend on arrival order. Momentum is never gossiped. SlowMo's paper takes
+//   a slow step after many rounds and an average of all ranks; here each exchange has one.
 #pragma once
 #include <map>
 #include <memory>

@@ -1,4 +1,4 @@
-// Mixer: what the ranks of a gossip round send each other, and how it enters their models.
+// Mixer: the messages of a gossip round, and their effect on the models.
 //
 //   shares   each rank splits its numerator x and push-sum weight w among itself and its peers
 //   replicas each rank sends compressed differences to replicas of its model that its peers keep

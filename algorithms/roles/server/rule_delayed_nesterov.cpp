@@ -1,6 +1,6 @@
 // Differences, with Nesterov's momentum over N of them: Liu et al.: "Asynchronous Local-SGD
-// Training for Language Modeling", 2024, Algorithm 3 with c = 0. Symbols: D = s - x after H steps
-// of the optimizer on x, nu outer rate, mu outer momentum, N the
+// Training for Language Modeling", 2024, Algorithm 3 with c = 0.
+// Symbols: D = s - x after H steps of the optimizer on x, nu outer rate, mu outer momentum, N the
 //   commits of a momentum step (the clients by default).
 //
 //   client:  H steps of the optimizer on x;  offer D;  x <- theta
@@ -8,7 +8,8 @@
 //            theta <- theta - nu mu u
 //
 // N commits computed at one theta are one step of DiLoCo. N = 1: Nesterov's momentum for each
-//   commit. Memory of a server: 2 d more.
+//   commit. Where nu has a schedule, it is that of the server's clock before the commit. Memory of
+//   a server: 2 d more.
 #include <ATen/ATen.h>
 
 #include <utility>

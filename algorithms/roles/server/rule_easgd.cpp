@@ -1,8 +1,9 @@
 // Elastic averaging: Zhang, Choromanska, LeCun: "Deep learning with Elastic Averaging SGD", NeurIPS
 // 2015, Algorithm 1.
 //
-//   H steps of the optimizer on x;  offer x;  e = alpha (x - theta);  theta <- theta + e;  x <- x -
-//   e synchronous: waits for all clients that take part; every e against the same theta
+//   H steps of the optimizer on x;  offer x
+//   e = alpha (x - theta);  theta <- theta + e;  x <- x - e
+//   synchronous: waits for all clients that take part; every e against the same theta
 //
 // alpha = beta / n, beta the elasticity. The optimizer's momentum is the client's own.
 #include <ATen/ATen.h>

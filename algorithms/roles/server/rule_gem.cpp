@@ -1,5 +1,6 @@
 // Gradient energy matching: Hermans & Louppe: "Gradient Energy Matching for Distributed
-// Asynchronous Gradient Descent", 2018. Symbols: m the proxy, delta a client's step.
+// Asynchronous Gradient Descent", 2018.
+// Symbols: m the proxy, delta a client's step.
 //
 //   delta = -eta g;  m <- mu m + delta;  ask; granted theta: commit
 //   clamp((kappa |m| - |theta - s|) / (|delta| + 1e-12), 0, 5) * delta;  s <- theta

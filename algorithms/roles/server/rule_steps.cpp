@@ -1,8 +1,7 @@
 // Plain steps: the sum of H steps along the gradient.
 //
-//   downpour:  H times s <- s - eta g;  offer u, the sum of -eta g;  theta <- theta + u;  s <-
-//   theta
-//              (Dean et al., NeurIPS 2012)
+//   downpour:  H times s <- s - eta g;  offer u, the sum of -eta g;  theta <- theta + u
+//              s <- theta  (Dean et al., NeurIPS 2012)
 //   agn:       offers u / H  (Hermans et al. 2017)
 //   adaptive:  as downpour;  theta <- theta + u / (tau + 1)  (Zhang et al., IJCAI 2016)
 //

@@ -4,8 +4,8 @@
 // Symbols: s the copy that gradients are computed at, H local steps, theta the slice of a server,
 //   pulled when it is this client's turn.
 //
-//   H times the rule's step at s;  offer;  all answers are there: the rule takes theta, or its
-//   value rules that take turns: ask each server;  granted theta: commit;  s <- theta
+//   offers:  H times the rule's step at s;  offer;  all have answered: the rule takes the answers
+//   turns:   the rule's step at s;  ask each server;  granted theta: commit;  s <- theta
 //
 // With S servers each slice is asked for, granted and committed by itself; the next gradient waits
 // for all.
@@ -17,9 +17,8 @@
 // Ledger: a gradient is committed when all servers have accepted it, dropped where one of
 //   them refused it (its grant had been taken back); m keeps it. With error feedback it is not
 //   dropped: it counts with the next commit, which may hold all of it.
-// Waits: for its turn, or the answers; a client that takes turns does not wait for receipts, but
-// for
-//   the last ones at its end.
+// Waits: for its turn, or for the answers. Clients that take turns wait for receipts at their end
+//   alone.
 #pragma once
 #include <deque>
 #include <memory>

@@ -1,4 +1,4 @@
-// ServerRule: what clients commit to parameter servers, and what servers make of it. One constant
+// ServerRule: the commits of clients to parameter servers, and their use there. One constant
 // in each rule's file and one list; a rule has a half on each side.
 //
 // Symbols: theta central variable, s the copy of it that a client computes at, g gradient, eta lr,

@@ -46,6 +46,8 @@ TEST(ExtendedRuns, OfSynchronousWiringsAreTheLongerRuns) {
       {"OuterStepsBefore", gossip + Keys{{"averaging", "symmetric"}} + outer},
       {"QuorumOfAllDifferences",
        Keys{{"exchange", "partial"}, {"activation", "quorum"}, {"quorum", "5"}} + outer},
+      {"PostLocal", {{"pack", "model"}, {"local_steps", "0:1,2:4"}}},
+      {"NoLoCoBySchedule", symmetric + outer + Keys{{"local_steps", "0:2,1:4"}}},
       {"Tracking", gossip + Keys{{"averaging", "symmetric"}, {"tracking", "true"}}},
       {"QuasiGlobal", symmetric + Keys{{"quasi_global", "0.1"}}},
       {"EasgdSynchronous", easgd},
@@ -70,6 +72,27 @@ TEST(ExtendedRuns, OfSynchronousWiringsAreTheLongerRuns) {
         EXPECT_DOUBLE_EQ(second.model(rank).epoch, whole.model(rank).epoch) << "rank " << rank;
       }
     }
+}
+
+// Where H does not divide the first end, a quorum of all stays the run of all-reduce, extended
+// alike.
+TEST(ExtendedRuns, QuorumsOfAllStayAllReduceAfterAShortLastExchange) {
+  const Keys outer = {{"pack", "difference"}, {"local_steps", "8"}, {"outer", "nesterov"}};
+  const PressedWiring wirings[] = {
+      {"QuorumOfAll",
+       Keys{{"exchange", "partial"}, {"activation", "quorum"}, {"quorum", "5"}} + outer},
+      {"AllReduce", Keys{{"exchange", "aggregate"}} + outer}};
+  std::vector<at::Tensor> ends;
+  for (const PressedWiring& wiring : wirings) {
+    RoleWorld first(config_of(wiring, 2, 12), pull), second(config_of(wiring, 3, 40), pull);
+    first.start();
+    first.run();
+    second.resume(first);
+    second.run();
+    EXPECT_TRUE(second.finished(0));
+    ends.push_back(second.z(0));
+  }
+  EXPECT_TRUE(at::equal(ends[0], ends[1])) << ends[0] << ends[1];
 }
 
 std::int64_t committed(const RoleWorld& world, Rank rank) {

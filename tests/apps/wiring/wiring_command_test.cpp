@@ -127,7 +127,7 @@ TEST(WiringCommand, ListsEveryKeyOnce) {
   }
   EXPECT_EQ(keys[0]["key"], "exchange");
   EXPECT_EQ(keys[0]["counts_where"], "");
-  EXPECT_NE(output("keys").find("counts with exchange: partial; activation: quorum"),
+  EXPECT_NE(output("keys").find("counts with exchange: partial, group; activation: quorum"),
             std::string::npos);
 }
 
@@ -141,10 +141,10 @@ TEST(WiringCommand, RefusesWhatIsNoWiring) {
   EXPECT_NE(refusal("check " + write("none.toml", "steps = 3\n")).find("neither"),
             std::string::npos);
   const std::string bad = write("bad.toml", "[wiring]\nexchange = \"gossip\"\nquorum = 2\n");
-  EXPECT_EQ(refusal("check " + bad),
-            bad +
-                ": wiring.quorum = '2' does not fit exchange = 'gossip': it belongs to partial, "
-                "choose exchange = 'partial'");
+  EXPECT_EQ(refusal("check " + bad), bad +
+                                         ": wiring.quorum = '2' does not fit exchange = 'gossip': "
+                                         "it belongs to partial and group, "
+                                         "choose exchange = 'partial'");
   EXPECT_NE(
       refusal("check " + write("key.toml", "[wiring]\ntopolgy = \"ring\"\n")).find("key.toml:2"),
       std::string::npos);
