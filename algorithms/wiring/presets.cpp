@@ -84,7 +84,7 @@ constexpr std::array<Row, 25> kTable = {{
     {"decoupled-diloco", "Differences of a quorum of ranks",
      "Decoupled DiLoCo: Douillard et al. 2026, Algorithms 1 and 2",
      "exchange=partial pack=difference activation=quorum grace=0.1 scale=samples local_steps=24 "
-     "outer=nesterov"},
+     "outer=nesterov outer_momentum=0.5"},
 }};
 
 // The wiring of "KEY=VALUE …".
