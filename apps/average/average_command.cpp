@@ -151,6 +151,10 @@ class AverageCommand final : public Command {
     if (!keys) return keys.error();
     auto plan = resolve(*keys);
     if (!plan) return plan.error();
+    if (plan->hierarchy != 1)
+      return bad_input(
+          "wiring.hierarchy: of a node's ranks only the head has a value of its own here: leave it "
+          "out");
     plan->seed = static_cast<std::uint64_t>(seed_);
     const Horizon horizon{rounds_, 1};
     const auto parts = make_parts(*plan, horizon, *LrSchedule::make({}), {}, ranks_);
