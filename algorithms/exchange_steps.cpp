@@ -8,12 +8,12 @@
 namespace grapevine {
 namespace {
 
-// Rounding must not take one from a whole number: (0.6 / 0.2)^2 is 9.
-std::int64_t quadratic_steps(double alpha, double lr, std::int64_t most) {
-  constexpr double kTolerance = 1e-9;
-  if (lr <= 0) return most;
+// Rounding must not take one from a whole number: (0.6 / 0.2)^2 is 9. `left`: steps of the run.
+std::int64_t quadratic_steps(double alpha, double lr, std::int64_t left) {
+  constexpr double kTolerance = 1e-9, kMost = 1e12;
+  if (lr <= 0) return left;
   const double steps = alpha / lr * (alpha / lr) * (1 + kTolerance);
-  return steps >= static_cast<double>(most) ? most : static_cast<std::int64_t>(std::floor(steps));
+  return static_cast<std::int64_t>(std::floor(std::min(steps, kMost)));
 }
 
 }  // namespace
@@ -27,10 +27,11 @@ ExchangeSteps::ExchangeSteps(const LocalSteps& local_steps, const Horizon& horiz
   }
   for (Step step = 0; step < steps_; step = ends_.back()) {
     const double epoch = horizon.epoch_of(step);
-    std::int64_t h = local_steps.by_epoch.at(epoch);
+    const std::int64_t base = local_steps.by_epoch.at(epoch), left = steps_ - step;
+    std::int64_t h = base;
     if (local_steps.alpha > 0 && !lr.warms_up_at(epoch))
-      h = std::max(h, quadratic_steps(local_steps.alpha, lr.at(epoch), steps_ - step));
-    longest_ = std::max(longest_, h);
+      h = std::max(h, quadratic_steps(local_steps.alpha, lr.at(epoch), left));
+    longest_ = std::max(longest_, std::min(h, std::max(base, left)));
     last_ = h;
     beyond_ = step + h;
     ends_.push_back(std::min(beyond_, steps_));

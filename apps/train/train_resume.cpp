@@ -65,11 +65,12 @@ std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& p
                               std::int32_t workers) {
   std::vector<Step> steps = checkpoint.steps();
   steps.resize(static_cast<std::size_t>(workers));
+  const RoleType& role = *parts.plan.role;
   // A rank may have taken its last steps without their being in the common model.
   const std::vector<Step> reported = checkpoint.reported();
-  for (std::size_t rank = 0; rank < steps.size(); ++rank)
+  for (std::size_t rank = 0; !role.counts_own_steps && rank < steps.size(); ++rank)
     steps[rank] = std::max(steps[rank], reported[rank]);
-  if (parts.plan.role->plans_each_rank) return steps;
+  if (role.plans_each_rank) return steps;
   const std::vector<double> epochs = checkpoint.epochs();
   std::vector<Step> heads;
   for (std::int32_t rank = 0; rank < workers; rank += parts.plan.hierarchy)
