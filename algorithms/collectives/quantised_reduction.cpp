@@ -19,7 +19,6 @@
 
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/collectives/reduction.hpp"
-#include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {

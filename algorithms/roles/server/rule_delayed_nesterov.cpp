@@ -15,19 +15,15 @@
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
+#include "algorithms/roles/server/optimizer_client.hpp"
 #include "algorithms/roles/server/server_settings.hpp"
 
 namespace grapevine {
 namespace {
 
-class DifferencesClient final : public ClientRule {
+class DifferencesClient final : public OptimizerClient {
  public:
-  explicit DifferencesClient(LocalUpdate& local) : local_(local) {}
-
-  void step(Env& env, ModelState& model, at::Tensor gradient, double epoch) override {
-    gradient = local_.step(model, std::move(gradient), epoch, pool_);
-    env.recycle(FrozenTensor::freeze(std::move(gradient)));
-  }
+  using OptimizerClient::OptimizerClient;
 
   FrozenTensor offer(const ModelState& model, std::int64_t) override {
     return FrozenTensor::freeze(local_.packed(model));
@@ -37,12 +33,6 @@ class DifferencesClient final : public ClientRule {
     model.x = std::move(theta);
     local_.restart(model);
   }
-
-  void fields(Archive&, std::int64_t, bool) override {}
-
- private:
-  LocalUpdate& local_;
-  BufferPool pool_;
 };
 
 class DelayedNesterovSlice final : public SliceRule {

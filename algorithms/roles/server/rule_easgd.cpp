@@ -11,19 +11,15 @@
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
+#include "algorithms/roles/server/optimizer_client.hpp"
 #include "algorithms/roles/server/server_settings.hpp"
 
 namespace grapevine {
 namespace {
 
-class ElasticClient final : public ClientRule {
+class ElasticClient final : public OptimizerClient {
  public:
-  explicit ElasticClient(LocalUpdate& local) : local_(local) {}
-
-  void step(Env& env, ModelState& model, at::Tensor gradient, double epoch) override {
-    gradient = local_.step(model, std::move(gradient), epoch, pool_);
-    env.recycle(FrozenTensor::freeze(std::move(gradient)));
-  }
+  using OptimizerClient::OptimizerClient;
 
   FrozenTensor offer(const ModelState& model, std::int64_t) override { return model.x; }
 
@@ -32,12 +28,6 @@ class ElasticClient final : public ClientRule {
       kernels::subtract_into(out, x, e.read());
     });
   }
-
-  void fields(Archive&, std::int64_t, bool) override {}
-
- private:
-  LocalUpdate& local_;
-  BufferPool pool_;
 };
 
 class ElasticSlice final : public SliceRule {
