@@ -3,54 +3,32 @@
 #include <gtest/gtest.h>
 
 #include "algorithms/graphs/gossip_graph.hpp"
-#include "tests/sim/role_world.hpp"
-#include "tests/sim/wirings.hpp"
+#include "tests/sim/short_runs.hpp"
 
 namespace grapevine {
 namespace differences_test {
 
 using sim::Keys;
+using sim::models_after;
 using sim::operator+;
+using sim::pull_beyond;
 using sim::RoleWorld;
+using sim::short_config;
 using sim::WorldConfig;
 
-constexpr double kRate = 0.125;
+constexpr double kRate = sim::kShortRate;
 
-WorldConfig make_config(const Keys& keys, std::int32_t ranks, Step steps, std::uint64_t seed) {
-  WorldConfig config;
-  config.plan = sim::plan_of(keys);
-  config.ranks = ranks;
-  config.seed = seed;
-  config.dimension = 7;
-  config.horizon.steps = steps;
-  config.horizon.steps_per_epoch = 5;
-  config.lr = kRate;
-  return config;
-}
-
-// Linear: the mean of the models follows from the mean of the models alone.
-at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank + 1); }
 // Of neither the model nor the schedule, and dyadic: sums of them are exact.
 at::Tensor constant(Rank rank, Step step, const at::Tensor& z) {
   return at::full_like(z, static_cast<double>((rank + 1) * 4 + step % 4));
 }
 
-std::vector<at::Tensor> models_after(const WorldConfig& config,
-                                     const sim::GradientOf& gradient_of = pull,
-                                     std::int64_t checkpoint_every = 0) {
-  RoleWorld world(config, gradient_of);
-  world.start();
-  std::int64_t events = 0;
-  world.run([&] {
-    if (checkpoint_every > 0 && ++events % checkpoint_every == 0) world.save_and_load();
-  });
-  std::vector<at::Tensor> models;
-  for (Rank rank = 0; rank < config.ranks; ++rank) {
-    EXPECT_TRUE(world.finished(rank)) << "rank " << rank;
-    EXPECT_EQ(world.model(rank).step, config.horizon.steps) << "rank " << rank;
-    models.push_back(world.z(rank).clone());
-  }
-  return models;
+// Of all of these.
+double sum_of_constants(std::int32_t ranks, Step steps) {
+  double sum = 0;
+  for (Rank rank = 0; rank < ranks; ++rank)
+    for (Step step = 0; step < steps; ++step) sum += (rank + 1) * 4 + static_cast<double>(step % 4);
+  return sum;
 }
 
 void expect_same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
@@ -79,9 +57,9 @@ TEST(NoLoCo, AmongAllRanksIsDiLoCoWithHeavyBall) {
   for (const char* local_steps : {"1", "3", "5"}) {
     const Keys steps = {{"local_steps", local_steps}};
     const Keys all = {{"exchange", "gossip"}, {"averaging", "symmetric"}, {"topology", "complete"}};
-    const auto mixed = models_after(make_config(all + kHeavyBall + steps, 4, 15, 1));
+    const auto mixed = models_after(short_config(all + kHeavyBall + steps, 4, 15, 1));
     const auto summed =
-        models_after(make_config(Keys{{"exchange", "aggregate"}} + kHeavyBall + steps, 4, 15, 1));
+        models_after(short_config(Keys{{"exchange", "aggregate"}} + kHeavyBall + steps, 4, 15, 1));
     for (std::size_t rank = 0; rank < 4; ++rank) expect_close(mixed[rank], summed[rank]);
   }
 }
@@ -93,9 +71,9 @@ TEST(NoLoCo, MeansFollowDiLoCoWhateverThePairs) {
                               kPairs + Keys{{"topology", "exponential"}},
                               kPairs + Keys{{"averaging", "push-sum"}, {"topology", "linear"}}}) {
       const Keys steps = {{"local_steps", local_steps}};
-      const auto mixed = models_after(make_config(graph + kHeavyBall + steps, 8, 20, 2));
-      const auto summed =
-          models_after(make_config(Keys{{"exchange", "aggregate"}} + kHeavyBall + steps, 8, 20, 2));
+      const auto mixed = models_after(short_config(graph + kHeavyBall + steps, 8, 20, 2));
+      const auto summed = models_after(
+          short_config(Keys{{"exchange", "aggregate"}} + kHeavyBall + steps, 8, 20, 2));
       expect_close(mean_of(mixed), summed.front(), 1e-4);
     }
 }
@@ -105,8 +83,8 @@ TEST(NoLoCo, FollowsThePapersEquations) {
   constexpr std::int32_t kRanks = 6;
   constexpr std::int64_t kH = 3, kExchanges = 5;
   const auto config =
-      make_config(kPairs + kHeavyBall + Keys{{"local_steps", "3"}}, kRanks, kH * kExchanges, 4);
-  RoleWorld world(config, pull);
+      short_config(kPairs + kHeavyBall + Keys{{"local_steps", "3"}}, kRanks, kH * kExchanges, 4);
+  RoleWorld world(config, pull_beyond);
   const auto graph = world.parts()->graph;
   std::vector<double> phi(kRanks, 0), m(kRanks, 0);
   for (std::int64_t round = 0; round < kExchanges; ++round) {
@@ -137,8 +115,8 @@ TEST(MixedDifferences, WithoutAnOuterOptimizerAreModels) {
        {kPairs, kPairs + Keys{{"overlap", "true"}}, kPairs + Keys{{"update", "after"}},
         Keys{{"exchange", "group"}}, Keys{{"exchange", "gossip"}}}) {
     const Keys steps = role + Keys{{"local_steps", "2"}};
-    expect_same_bits(models_after(make_config(steps + Keys{{"pack", "difference"}}, 6, 13, 3)),
-                     models_after(make_config(steps + Keys{{"pack", "model"}}, 6, 13, 3)));
+    expect_same_bits(models_after(short_config(steps + Keys{{"pack", "difference"}}, 6, 13, 3)),
+                     models_after(short_config(steps + Keys{{"pack", "model"}}, 6, 13, 3)));
   }
 }
 
@@ -146,9 +124,9 @@ TEST(MixedDifferences, WithoutAnOuterOptimizerAreModels) {
 TEST(MixedDifferences, OfGlobalGroupsAreDiLoCo) {
   const Keys steps = {{"local_steps", "3"}};
   const auto groups = models_after(
-      make_config(Keys{{"exchange", "group"}, {"staleness", "1"}} + kHeavyBall + steps, 4, 13, 5));
+      short_config(Keys{{"exchange", "group"}, {"staleness", "1"}} + kHeavyBall + steps, 4, 13, 5));
   const auto summed =
-      models_after(make_config(Keys{{"exchange", "aggregate"}} + kHeavyBall + steps, 4, 13, 5));
+      models_after(short_config(Keys{{"exchange", "aggregate"}} + kHeavyBall + steps, 4, 13, 5));
   for (std::size_t rank = 0; rank < 4; ++rank) expect_close(groups[rank], summed[rank]);
 }
 
@@ -169,9 +147,9 @@ TEST(DecoupledDiLoCo, AQuorumOfAllIsDiLoCoToTheBit) {
           SCOPED_TRACE(std::string("H=") + local_steps + ", scale=" + scale + ", outer=" + outer +
                        ", P=" + std::to_string(ranks));
           const Keys steps = {{"local_steps", local_steps}, {"outer", outer}};
-          auto some = make_config(quorum_of(ranks) + Keys{{"scale", scale}} + steps, ranks, 12, 6);
-          auto all = make_config(Keys{{"exchange", "aggregate"}, {"pack", "difference"}} + steps,
-                                 ranks, 12, 6);
+          auto some = short_config(quorum_of(ranks) + Keys{{"scale", scale}} + steps, ranks, 12, 6);
+          auto all = short_config(Keys{{"exchange", "aggregate"}, {"pack", "difference"}} + steps,
+                                  ranks, 12, 6);
           some.optimizer.momentum = all.optimizer.momentum = 0.5;
           some.lr_schedule = all.lr_schedule = "step:0.5@0.4,1.4";  // also amid H steps
           expect_same_bits(models_after(some), models_after(all));
@@ -183,10 +161,7 @@ TEST(DecoupledDiLoCo, AQuorumOfAllIsDiLoCoToTheBit) {
 TEST(DecoupledDiLoCo, EveryDifferenceCountsOnce) {
   constexpr std::int32_t kRanks = 4;
   constexpr Step kSteps = 16;
-  double sum = 0;
-  for (Rank rank = 0; rank < kRanks; ++rank)
-    for (Step step = 0; step < kSteps; ++step)
-      sum += (rank + 1) * 4 + static_cast<double>(step % 4);
+  const double sum = sum_of_constants(kRanks, kSteps);
   for (const Keys& activation :
        {Keys{{"exchange", "partial"}, {"pack", "difference"}, {"activation", "solo"}},
         Keys{{"exchange", "partial"}, {"pack", "difference"}, {"activation", "majority"}},
@@ -196,8 +171,8 @@ TEST(DecoupledDiLoCo, EveryDifferenceCountsOnce) {
       for (std::uint64_t seed = 1; seed <= 6; ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed) + ", H " + local_steps);
         auto config =
-            make_config(activation + Keys{{"local_steps", local_steps}, {"staleness", "3"}}, kRanks,
-                        kSteps, seed);
+            short_config(activation + Keys{{"local_steps", local_steps}, {"staleness", "3"}},
+                         kRanks, kSteps, seed);
         config.slowness = {{1, 0.9}, {3, 0.6}};
         const auto models = models_after(config, constant, seed % 2 == 0 ? 7 : 0);
         for (const at::Tensor& model : models)
@@ -211,9 +186,9 @@ TEST(DecoupledDiLoCo, EveryDifferenceCountsOnce) {
 TEST(DecoupledDiLoCo, AGraceWindowTakesInTheOthers) {
   const auto in_sums = [](const std::string& grace) {
     auto config =
-        make_config(quorum_of(1) + Keys{{"grace", grace}, {"local_steps", "2"}}, 4, 40, 8);
+        short_config(quorum_of(1) + Keys{{"grace", grace}, {"local_steps", "2"}}, 4, 40, 8);
     config.slowness = {{1, 0.8}, {2, 0.8}, {3, 0.8}};
-    RoleWorld world(config, pull);
+    RoleWorld world(config, pull_beyond);
     world.start();
     world.run();
     std::int64_t with_own = 0, rounds = 0;
@@ -239,8 +214,8 @@ TEST(DelayedNesterov, OneClientIsDiLoCo) {
       const Keys steps = {{"local_steps", local_steps}};
       const Keys rule = {
           {"exchange", "server"}, {"rule", "delayed-nesterov"}, {"servers", servers}};
-      auto client = make_config(rule + steps, 1, 12, 4);
-      auto alone = make_config(
+      auto client = short_config(rule + steps, 1, 12, 4);
+      auto alone = short_config(
           Keys{{"exchange", "aggregate"}, {"pack", "difference"}, {"outer", "nesterov"}} + steps, 1,
           12, 4);
       client.optimizer.momentum = alone.optimizer.momentum = 0.5;
@@ -253,20 +228,17 @@ TEST(DelayedNesterov, OneClientIsDiLoCo) {
 TEST(DelayedNesterov, EveryDifferenceCountsOnce) {
   constexpr std::int32_t kRanks = 3;
   constexpr Step kSteps = 12;
-  double sum = 0;
-  for (Rank rank = 0; rank < kRanks; ++rank)
-    for (Step step = 0; step < kSteps; ++step)
-      sum += (rank + 1) * 4 + static_cast<double>(step % 4);
+  const double sum = sum_of_constants(kRanks, kSteps);
   for (const char* local_steps : {"1", "4", "5"})
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       SCOPED_TRACE("seed " + std::to_string(seed) + ", H " + local_steps);
-      auto config = make_config({{"exchange", "server"},
-                                 {"rule", "delayed-nesterov"},
-                                 {"servers", "2"},
-                                 {"outer_lr", "1"},
-                                 {"outer_momentum", "0"},
-                                 {"local_steps", local_steps}},
-                                kRanks, kSteps, seed);
+      auto config = short_config({{"exchange", "server"},
+                                  {"rule", "delayed-nesterov"},
+                                  {"servers", "2"},
+                                  {"outer_lr", "1"},
+                                  {"outer_momentum", "0"},
+                                  {"local_steps", local_steps}},
+                                 kRanks, kSteps, seed);
       config.slowness = {{1, 0.9}};
       RoleWorld world(config, constant);
       world.start();
@@ -282,13 +254,13 @@ TEST(DelayedNesterov, EveryDifferenceCountsOnce) {
 
 // Momentum enters at every N-th commit alone.
 TEST(DelayedNesterov, FollowsThePapersEquations) {
-  auto config = make_config({{"exchange", "server"},
-                             {"rule", "delayed-nesterov"},
-                             {"outer_every", "3"},
-                             {"outer_lr", "0.5"},
-                             {"outer_momentum", "0.75"},
-                             {"local_steps", "2"}},
-                            1, 20, 1);
+  auto config = short_config({{"exchange", "server"},
+                              {"rule", "delayed-nesterov"},
+                              {"outer_every", "3"},
+                              {"outer_lr", "0.5"},
+                              {"outer_momentum", "0.75"},
+                              {"local_steps", "2"}},
+                             1, 20, 1);
   double theta = 0, u = 0, sum = 0;
   for (std::int64_t commit = 1; commit <= 10; ++commit) {
     double x = theta;
@@ -314,13 +286,13 @@ TEST(QuasiGlobalMomentum, FollowsThePapersEquations) {
   for (const bool nesterov : {false, true})
     for (const char* update : {"before", "after"}) {
       SCOPED_TRACE(std::string(update) + (nesterov ? ", nesterov" : ""));
-      auto config = make_config({{"exchange", "gossip"},
-                                 {"averaging", "symmetric"},
-                                 {"topology", "ring"},
-                                 {"peers", "2"},
-                                 {"update", update},
-                                 {"quasi_global", "0.25"}},
-                                kRanks, kSteps, 2);
+      auto config = short_config({{"exchange", "gossip"},
+                                  {"averaging", "symmetric"},
+                                  {"topology", "ring"},
+                                  {"peers", "2"},
+                                  {"update", update},
+                                  {"quasi_global", "0.25"}},
+                                 kRanks, kSteps, 2);
       config.optimizer.momentum = kBeta;
       config.optimizer.nesterov = nesterov;
       const auto mixed = [](const std::vector<double>& x) {
@@ -344,7 +316,7 @@ TEST(QuasiGlobalMomentum, FollowsThePapersEquations) {
           m[i] = (1 - kMu) * m[i] + kMu * (x[i] - next[i]) / kRate;
         x = next;
       }
-      const auto models = models_after(config, pull, nesterov ? 9 : 0);
+      const auto models = models_after(config, pull_beyond, nesterov ? 9 : 0);
       for (std::size_t i = 0; i < x.size(); ++i)
         EXPECT_NEAR(models[i][0].item<double>(), x[i], 1e-4) << "rank " << i;
     }
@@ -354,8 +326,8 @@ TEST(QuasiGlobalMomentum, FollowsThePapersEquations) {
 TEST(QuasiGlobalMomentum, OfNothingIsGossip) {
   const Keys ring = {
       {"exchange", "gossip"}, {"averaging", "symmetric"}, {"topology", "ring"}, {"peers", "2"}};
-  expect_same_bits(models_after(make_config(ring + Keys{{"quasi_global", "0.1"}}, 5, 12, 2)),
-                   models_after(make_config(ring, 5, 12, 2)));
+  expect_same_bits(models_after(short_config(ring + Keys{{"quasi_global", "0.1"}}, 5, 12, 2)),
+                   models_after(short_config(ring, 5, 12, 2)));
 }
 
 // Ranks whose optima differ agree on the optimum of their mean, at a constant rate: gossip without
@@ -367,7 +339,7 @@ TEST(GradientTracking, ReachesTheOptimumOfTheMean) {
     const auto farthest = [&](const Keys& more, std::int64_t checkpoints) {
       double most = 0;
       for (const at::Tensor& model :
-           models_after(make_config(ring + more, 5, 300, 3), pull, checkpoints))
+           models_after(short_config(ring + more, 5, 300, 3), pull_beyond, checkpoints))
         most = std::max(most, (model - 3).abs().max().item<double>());
       return most;
     };
@@ -381,11 +353,11 @@ TEST(GradientTracking, ReachesTheOptimumOfTheMean) {
 TEST(GradientTracking, KeepsTheSumOfGradients) {
   const Keys tracking = {{"exchange", "gossip"}, {"averaging", "symmetric"}, {"tracking", "true"}};
   const auto tracked =
-      models_after(make_config(tracking + Keys{{"topology", "complete"}}, 4, 12, 1));
-  const auto summed = models_after(make_config({{"exchange", "aggregate"}}, 4, 12, 1));
+      models_after(short_config(tracking + Keys{{"topology", "complete"}}, 4, 12, 1));
+  const auto summed = models_after(short_config({{"exchange", "aggregate"}}, 4, 12, 1));
   for (std::size_t rank = 0; rank < 4; ++rank) expect_close(tracked[rank], summed[rank]);
 
-  RoleWorld world(make_config(tracking + Keys{{"topology", "ring"}}, 4, 9, 5), constant);
+  RoleWorld world(short_config(tracking + Keys{{"topology", "ring"}}, 4, 9, 5), constant);
   world.start();
   world.run();
   at::Tensor estimates = at::zeros({7}), newest = at::zeros({7});
@@ -405,7 +377,7 @@ TEST(LocalStepsSchedule, ConstantOnesAreAConstantH) {
        {Keys{{"exchange", "aggregate"}, {"pack", "model"}}, Keys{{"exchange", "group"}},
         Keys{{"exchange", "gossip"}, {"update", "after"}}, quorum_of(4)}) {
     const auto after = [&](const Keys& steps) {
-      return models_after(make_config(role + steps, 4, 14, 3));
+      return models_after(short_config(role + steps, 4, 14, 3));
     };
     const auto four = after({{"local_steps", "4"}}), one = after({{"local_steps", "1"}});
     expect_same_bits(after({{"local_steps", "0:4,1:4"}}), four);
@@ -425,9 +397,9 @@ TEST(LocalStepsSchedule, RunsWithEveryRole) {
                            Keys{{"exchange", "server"}, {"rule", "downpour"}}})
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       SCOPED_TRACE("seed " + std::to_string(seed));
-      auto config = make_config(role + Keys{{"local_steps", "0:1,2:3,5:2"}}, 4, 41, seed);
+      auto config = short_config(role + Keys{{"local_steps", "0:1,2:3,5:2"}}, 4, 41, seed);
       config.slowness = {{2, 0.8}};
-      RoleWorld world(config, pull);
+      RoleWorld world(config, pull_beyond);
       world.start();
       std::int64_t events = 0;
       world.run([&] {
@@ -460,7 +432,7 @@ TEST(Overlap, OfGradientsIsOneStepLate) {
     at.push_back(at.back() - kRate * (at[at.size() - 2] - target));
   const double last = at.back() - kRate * (at[at.size() - 2] - target);
   const auto models = models_after(
-      make_config({{"exchange", "aggregate"}, {"overlap", "true"}}, kRanks, kSteps, 1));
+      short_config({{"exchange", "aggregate"}, {"overlap", "true"}}, kRanks, kSteps, 1));
   for (const at::Tensor& model : models) {
     EXPECT_TRUE(at::equal(model, models.front()));
     EXPECT_NEAR(model[0].item<double>(), last, 1e-5);
@@ -484,7 +456,7 @@ TEST(Overlap, OfModelsIsCoCoD) {
   }
   double mean = 0;
   for (const double s : sent) mean += s / kRanks;
-  const auto models = models_after(make_config(
+  const auto models = models_after(short_config(
       {{"exchange", "aggregate"}, {"pack", "model"}, {"overlap", "true"}, {"local_steps", "3"}},
       kRanks, kH * kExchanges, 2));
   for (const at::Tensor& model : models) {
@@ -497,10 +469,7 @@ TEST(Overlap, OfModelsIsCoCoD) {
 TEST(Overlap, OfDifferencesLosesNone) {
   constexpr std::int32_t kRanks = 3;
   constexpr Step kSteps = 13;
-  double sum = 0;
-  for (Rank rank = 0; rank < kRanks; ++rank)
-    for (Step step = 0; step < kSteps; ++step)
-      sum += (rank + 1) * 4 + static_cast<double>(step % 4);
+  const double sum = sum_of_constants(kRanks, kSteps);
   for (const char* pack : {"gradient", "model", "difference"})
     for (const char* local_steps : {"1", "4"})
       for (const std::int64_t checkpoints : {0, 5, 11}) {
@@ -509,7 +478,7 @@ TEST(Overlap, OfDifferencesLosesNone) {
         Keys keys = {{"exchange", "aggregate"}, {"overlap", "true"}, {"pack", pack}};
         if (std::string(pack) != "gradient") keys.emplace_back("local_steps", local_steps);
         const auto models =
-            models_after(make_config(keys, kRanks, kSteps, 3), constant, checkpoints);
+            models_after(short_config(keys, kRanks, kSteps, 3), constant, checkpoints);
         for (const at::Tensor& model : models) {
           EXPECT_TRUE(at::equal(model, models.front()));
           EXPECT_NEAR(model[0].item<double>(), -kRate * sum / kRanks, 1e-5);
@@ -530,7 +499,7 @@ TEST(CompressedMixing, KeepsTheMeanAndAgrees) {
           Keys{{"compress", "fp16"}}, Keys{{"compress", "sign"}, {"consensus_step", "0.3"}}})
       for (const std::int64_t checkpoints : {0, 13}) {
         constexpr std::int32_t kRanks = 4;
-        auto config = make_config(role + compress, kRanks, 400, 9);
+        auto config = short_config(role + compress, kRanks, 400, 9);
         RoleWorld world(config, [](Rank, Step, const at::Tensor& z) { return at::zeros_like(z); });
         for (Rank rank = 0; rank < kRanks; ++rank)
           world.set_x(rank, at::arange(7, at::kFloat) * (rank % 2 == 0 ? 1 : -0.5) + rank);

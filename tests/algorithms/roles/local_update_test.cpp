@@ -1,42 +1,18 @@
 // Local steps, overlap and clipping, with every role that takes them.
 #include <gtest/gtest.h>
 
-#include "tests/sim/role_world.hpp"
-#include "tests/sim/wirings.hpp"
+#include "tests/sim/short_runs.hpp"
 
 namespace grapevine {
 namespace local_update_test {
 
 using sim::Keys;
+using sim::models_after;
 using sim::operator+;
+using sim::pull_beyond;
 using sim::RoleWorld;
+using sim::short_config;
 using sim::WorldConfig;
-
-WorldConfig make_config(const Keys& keys, std::int32_t ranks, Step steps, std::uint64_t seed) {
-  WorldConfig config;
-  config.plan = sim::plan_of(keys);
-  config.ranks = ranks;
-  config.seed = seed;
-  config.dimension = 7;
-  config.horizon.steps = steps;
-  config.horizon.steps_per_epoch = 5;
-  config.lr = 0.125;
-  return config;
-}
-
-at::Tensor pull(Rank rank, Step, const at::Tensor& z) { return z - static_cast<double>(rank + 1); }
-
-std::vector<at::Tensor> models_after(const WorldConfig& config) {
-  RoleWorld world(config, pull);
-  world.start();
-  world.run();
-  std::vector<at::Tensor> models;
-  for (Rank rank = 0; rank < config.ranks; ++rank) {
-    EXPECT_TRUE(world.finished(rank)) << "rank " << rank;
-    models.push_back(world.z(rank).clone());
-  }
-  return models;
-}
 
 void expect_close(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   ASSERT_EQ(a.size(), b.size());
@@ -51,9 +27,9 @@ TEST(LocalUpdate, GroupsWithGlobalAveragesAreLocalSgd) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       SCOPED_TRACE(std::string("H=") + local_steps + ", seed=" + std::to_string(seed));
       const Keys steps = {{"local_steps", local_steps}};
-      expect_close(models_after(make_config(Keys{{"exchange", "group"}, {"staleness", "1"}} + steps,
-                                            4, 13, seed)),
-                   models_after(make_config(
+      expect_close(models_after(short_config(
+                       Keys{{"exchange", "group"}, {"staleness", "1"}} + steps, 4, 13, seed)),
+                   models_after(short_config(
                        Keys{{"exchange", "aggregate"}, {"pack", "model"}} + steps, 4, 13, seed)));
     }
 }
@@ -72,8 +48,8 @@ TEST(LocalUpdate, SlowMoWithoutMomentumIsLocalSgd) {
     const Keys slowmo = {{"outer", "slowmo"}, {"outer_lr", "1"}, {"outer_momentum", "0"}};
     const Keys models = {{"exchange", "aggregate"}, {"pack", "model"}};
     expect_close(
-        models_after(with_momentum(make_config(kDifferences + steps + slowmo, 3, 13, 1), 0.5)),
-        models_after(with_momentum(make_config(models + steps, 3, 13, 1), 0.5)));
+        models_after(with_momentum(short_config(kDifferences + steps + slowmo, 3, 13, 1), 0.5)),
+        models_after(with_momentum(short_config(models + steps, 3, 13, 1), 0.5)));
   }
 }
 
@@ -81,23 +57,23 @@ TEST(LocalUpdate, SlowMoWithoutMomentumIsLocalSgd) {
 TEST(LocalUpdate, SlowMoAfterEveryStepIsMomentumSgd) {
   const Keys slowmo = {{"outer", "slowmo"}, {"outer_lr", "1"}, {"outer_momentum", "0.75"}};
   expect_close(
-      models_after(make_config(kDifferences + slowmo, 4, 12, 2)),
-      models_after(with_momentum(make_config({{"exchange", "aggregate"}}, 4, 12, 2), 0.75)));
+      models_after(short_config(kDifferences + slowmo, 4, 12, 2)),
+      models_after(with_momentum(short_config({{"exchange", "aggregate"}}, 4, 12, 2), 0.75)));
 }
 
 // At a constant learning rate the division by it cancels.
 TEST(LocalUpdate, SlowMoAtAConstantRateIsTheHeavyBall) {
   const Keys numbers = {{"local_steps", "4"}, {"outer_lr", "0.5"}, {"outer_momentum", "0.5"}};
   expect_close(
-      models_after(make_config(kDifferences + numbers + Keys{{"outer", "slowmo"}}, 3, 14, 3)),
-      models_after(make_config(kDifferences + numbers + Keys{{"outer", "momentum"}}, 3, 14, 3)));
+      models_after(short_config(kDifferences + numbers + Keys{{"outer", "slowmo"}}, 3, 14, 3)),
+      models_after(short_config(kDifferences + numbers + Keys{{"outer", "momentum"}}, 3, 14, 3)));
 }
 
 // Zhang et al. 2019: alone and without momentum, a <- a + alpha (x - a) after H steps.
 TEST(LocalUpdate, SlowMoAloneIsLookahead) {
   const Keys slowmo = {
       {"local_steps", "3"}, {"outer", "slowmo"}, {"outer_lr", "0.5"}, {"outer_momentum", "0"}};
-  const WorldConfig config = make_config(kDifferences + slowmo, 1, 12, 4);
+  const WorldConfig config = short_config(kDifferences + slowmo, 1, 12, 4);
   double slow = 0;
   for (int round = 0; round < 4; ++round) {
     double fast = slow;
@@ -112,8 +88,8 @@ TEST(LocalUpdate, SparseDifferencesThatKeepAllAreLocalSgd) {
   for (const char* decay : {"1", "0.9", "0.1"}) {
     const Keys sparse = {
         {"local_steps", "3"}, {"compress", "top-k"}, {"density", "1"}, {"residual_decay", decay}};
-    expect_close(models_after(make_config(kDifferences + sparse, 3, 13, 5)),
-                 models_after(make_config(kDifferences + Keys{{"local_steps", "3"}}, 3, 13, 5)));
+    expect_close(models_after(short_config(kDifferences + sparse, 3, 13, 5)),
+                 models_after(short_config(kDifferences + Keys{{"local_steps", "3"}}, 3, 13, 5)));
   }
 }
 
@@ -130,17 +106,17 @@ TEST(LocalUpdate, DifferencesThatLoseNothingAreGossipOfModels) {
   for (const Keys& use : uses)
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       SCOPED_TRACE(testing::PrintToString(use) + ", seed=" + std::to_string(seed));
-      expect_close(models_after(make_config(symmetric + use + lossless, 6, 14, seed)),
-                   models_after(make_config(symmetric + use, 6, 14, seed)));
+      expect_close(models_after(short_config(symmetric + use + lossless, 6, 14, seed)),
+                   models_after(short_config(symmetric + use, 6, 14, seed)));
     }
 }
 
 // With H local steps pairs exchange at most once for H gradients of the rank that asks.
 TEST(LocalUpdate, PairsExchangeAfterHSteps) {
-  WorldConfig config = make_config(
+  WorldConfig config = short_config(
       {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}, {"local_steps", "4"}}, 6,
       16, 5);
-  RoleWorld world(config, pull);
+  RoleWorld world(config, pull_beyond);
   std::int64_t exchanges = 0;
   world.watch([&](const Envelope& envelope, bool delivered) {
     const auto* swap = std::get_if<Swap>(&envelope.payload);
@@ -175,7 +151,7 @@ TEST(LocalUpdate, ClippingBoundsEveryStep) {
   constexpr double kClip = 0.5;
   for (const Keys& wiring : wirings) {
     SCOPED_TRACE(testing::PrintToString(wiring));
-    WorldConfig config = make_config(wiring + Keys{{"clip", "0.5"}}, 4, 6, 3);
+    WorldConfig config = short_config(wiring + Keys{{"clip", "0.5"}}, 4, 6, 3);
     RoleWorld world(config, [](Rank, Step, const at::Tensor& z) { return at::full_like(z, 1e6); });
     world.start();
     world.run();
