@@ -5,6 +5,7 @@
 
 #include "algorithms/archive.hpp"
 #include "algorithms/env.hpp"
+#include "messages/check.hpp"
 #include "messages/envelope.hpp"
 
 namespace grapevine {
@@ -39,6 +40,14 @@ class Role {
 
   // The de-biased parameters z = x / w, [d]. Shares memory with x where w == 1.
   virtual FrozenTensor debiased() const = 0;
+
+  // Inside a level (roles/level.hpp): x <- z and w <- 1, the same z on all ranks, between two
+  // periods; on_start() follows. REQUIRES: RoleType::synchronous.
+  virtual void restart(FrozenTensor) {
+    GRAPEVINE_CHECK(false, "a role that is not synchronous is inside a level");
+  }
+  // The part of this rank in the sum of all ranks' models, [d]: the x of push-sum.
+  virtual FrozenTensor numerator() const { return debiased(); }
 
   // Everything besides ModelState that a restart needs: optimizer, rotation, arrived shares… The
   // Peer saves ModelState and messages in flight itself.

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "actors/record/checkpoint.hpp"
+#include "algorithms/parts/stored_envelope.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "messages/codec.hpp"
 #include "messages/text/exception_line.hpp"
@@ -24,17 +25,6 @@ std::uint64_t bytes_of(const StateDict& state) {
       bytes += text->size();
   }
   return bytes;
-}
-
-std::string encode_text(const Envelope& envelope) {
-  const std::vector<std::byte> bytes = encode(envelope);
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-}
-
-Expected<Envelope> decode_text(const std::string& text, std::int32_t ranks) {
-  CodecLimits limits;
-  limits.world_size = ranks;
-  return decode(reinterpret_cast<const std::byte*>(text.data()), text.size(), limits);
 }
 
 // Where the transport delivers to: the Peer's mailbox. Any thread.
@@ -287,7 +277,7 @@ void PeerState::finish_cut_if_complete() {
   if (!cut_->open.empty()) return;
   std::int64_t count = 0;
   for (const Envelope& envelope : cut_->in_flight)
-    cut_->state.put("in_flight." + std::to_string(count++), encode_text(envelope));
+    cut_->state.put("in_flight." + std::to_string(count++), stored_text(envelope));
   if (const std::uint64_t bytes = bytes_of(cut_->state); !fits_a_message(bytes)) {
     self_->send(config_.supervisor,
                 SnapshotRefused{cut_->id, config_.rank,
@@ -333,7 +323,7 @@ Expected<void> PeerState::restore(const StateDict& state) {
   for (std::size_t i = 0; i < in_flight.entries().size(); ++i) {
     const auto text = in_flight.text(std::to_string(i));
     if (!text) return text.error();
-    auto envelope = decode_text(*text, config_.ranks);
+    auto envelope = stored_envelope(*text, config_.ranks);
     if (!envelope) return envelope.error();
     undelivered_.push_back(std::move(*envelope));
   }

@@ -133,7 +133,8 @@ class Trial {
     if (std::abs(mean - optimum) < optimum / 2) return;
     std::ostringstream sentence;
     sentence << "the mean model ends at " << mean << ", no nearer to the optimum " << optimum
-             << " than half of the way from 0";
+             << " than half of the way from 0 after " << parts_->horizon.steps
+             << " steps: it goes elsewhere, or too slowly to tell";
     fail(sentence.str());
   }
 

@@ -232,6 +232,7 @@ void LocalUpdate::learn_from_mixed(const ModelState& model, std::int64_t steps, 
 
 void LocalUpdate::restart(const ModelState& model) {
   if (settings_.pack == Pack::difference) anchor_ = model.x;
+  if (before_.defined()) before_ = debiased_of(model);
 }
 
 void LocalUpdate::step_to_mixed(ModelState& model, double epoch, BufferPool& pool) {

@@ -119,7 +119,7 @@ class LocalUpdate {
   const FrozenTensor& anchor() const { return anchor_; }
   // The anchor of the first steps. REQUIRES: w == 1.
   void begin(const ModelState& model);
-  // Pack::difference: a <- x.
+  // The next steps begin at x as after an exchange: a <- x. REQUIRES: w == 1.
   void restart(const ModelState& model);
 
   // For models of d; `begun`: local steps were taken, so that there is an anchor where differences

@@ -1,6 +1,10 @@
 #include "algorithms/parts/stored_envelope.hpp"
 
+#include <cstddef>
 #include <utility>
+#include <vector>
+
+#include "messages/codec.hpp"
 
 namespace grapevine {
 
@@ -17,6 +21,27 @@ void share_fields(Archive& a, Envelope& envelope, Rank to) {
   envelope.to = to;
   envelope.stamp.origin = envelope.from;
   envelope.payload = std::move(share);
+}
+
+std::string stored_text(const Envelope& envelope) {
+  const std::vector<std::byte> bytes = encode(envelope);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Expected<Envelope> stored_envelope(const std::string& text, std::int32_t ranks) {
+  CodecLimits limits;
+  limits.world_size = ranks;
+  return decode(reinterpret_cast<const std::byte*>(text.data()), text.size(), limits);
+}
+
+void envelope_fields(Archive& a, Envelope& envelope, std::int32_t ranks) {
+  std::string bytes = a.loads() ? std::string() : stored_text(envelope);
+  a.text("bytes", bytes);
+  if (!a.loads() || !a.ok()) return;
+  auto stored = stored_envelope(bytes, ranks);
+  if (!stored)
+    return a.fail(bad_input("entry 'bytes' of the saved state: " + stored.error().message));
+  envelope = *std::move(stored);
 }
 
 }  // namespace grapevine

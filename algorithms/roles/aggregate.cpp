@@ -47,6 +47,9 @@ const RoleType& aggregate_role() {
     role.announces_end = [](const Plan& plan) {
       return data_as<AggregateSettings>(plan.settings).overlap;
     };
+    role.synchronous = role.ranks_agree = [](const Plan& plan) {
+      return !data_as<AggregateSettings>(plan.settings).overlap;
+    };
     return role;
   }();
   return type;

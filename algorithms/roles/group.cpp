@@ -52,6 +52,10 @@ const RoleType& group_role() {
     role.prepare = &prepare_group;
     role.make = &make_from_context<Group>;
     role.announces_end = [](const Plan&) { return true; };
+    // Every average is a global one, of fresh models.
+    role.synchronous = [](const Plan& plan) {
+      return data_as<GroupSettings>(plan.settings).staleness == 1;
+    };
     return role;
   }();
   return type;

@@ -8,57 +8,19 @@
 #include <utility>
 
 namespace grapevine {
-namespace {
-
-std::vector<Rank> ranks_of_node(Rank node, std::int32_t size) {
-  std::vector<Rank> ranks;
-  for (Rank r = node * size; r < (node + 1) * size; ++r) ranks.push_back(r);
-  return ranks;
-}
-
-void parameters_fields(Archive& a, Parameters& parameters, std::int64_t d) {
-  a.whole("step", parameters.step, 0, std::numeric_limits<std::int64_t>::max());
-  a.flag("last", parameters.last);
-  a.number("epoch", parameters.epoch);
-  a.needs("x");
-  a.vector("x", parameters.x, d);
-}
-
-}  // namespace
-
 // Rank i * R exchanges for node i; parameter servers follow the nodes. compute() and finished()
 // concern the whole node.
-class Hierarchy::HeadEnv final : public Env {
+class Hierarchy::HeadEnv final : public NestedEnv {
  public:
-  HeadEnv(Hierarchy& node, Env& env) : node_(node), env_(env) {
-    const Membership& ranks = env.membership();
-    for (Rank head = 0; head < node.workers_; head += node.parts_->plan.hierarchy)
-      heads_.alive.push_back(ranks.is_alive(head));
-    for (Rank server = node.workers_; server < ranks.world_size(); ++server)
-      heads_.alive.push_back(ranks.is_alive(server));
-  }
+  HeadEnv(Hierarchy& node, Env& env) : NestedEnv(env, node.heads_, node.node_), node_(node) {}
 
-  Rank rank() const override { return node_.node_; }
-  const Membership& membership() const override { return heads_; }
-  Timestamp now() const override { return env_.now(); }
-  Rng& rng() override { return env_.rng(); }
-  void send(Rank to, Stamp stamp, Payload payload) override {
-    env_.send(node_.rank_of(to), of_rank(stamp), std::move(payload));
-  }
   void compute(Step step, FrozenTensor z) override {
     if (node_.phase_ == Phase::reducing) return;  // resumed from a checkpoint: it is on its way
     node_.begin(step);
     if (step > node_.published_) node_.publish(env_, step, z, false);
     env_.compute(step, std::move(z));
   }
-  void recycle(FrozenTensor buffer) override { env_.recycle(std::move(buffer)); }
   void after(Duration delay, TimerId id) override { env_.after(delay, id); }
-  void record(const Event& event) override {
-    Event of_ranks = event;
-    if (event.peer >= 0) of_ranks.peer = node_.rank_of(event.peer);
-    of_ranks.stamp = of_rank(event.stamp);
-    env_.record(of_ranks);
-  }
   void finished() override {
     node_.phase_ = Phase::finished;
     node_.publish(env_, node_.model_.step, node_.role_->debiased(), true);
@@ -66,14 +28,7 @@ class Hierarchy::HeadEnv final : public Env {
   }
 
  private:
-  Stamp of_rank(Stamp stamp) const {
-    stamp.origin = node_.rank_of(stamp.origin);
-    return stamp;
-  }
-
   Hierarchy& node_;
-  Env& env_;
-  Membership heads_;
 };
 
 Hierarchy::Hierarchy(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
@@ -82,10 +37,12 @@ Hierarchy::Hierarchy(std::shared_ptr<const SharedParts> parts, Rank rank, std::i
       rank_(rank),
       workers_(ranks - parts_->plan.servers),
       node_(rank / parts_->plan.hierarchy),
-      members_(ranks_of_node(node_, parts_->plan.hierarchy)),
+      members_(group_of(rank, parts_->plan.hierarchy)),
+      heads_(heads_and_servers(workers_, parts_->plan)),
       model_(model),
       ring_(ring()) {
-  if (rank_ == members_.front()) role_ = make_flat_role(parts_, node_, node_of(ranks), model_);
+  if (rank_ == members_.front())
+    role_ = make_flat_role(parts_, node_, static_cast<std::int32_t>(heads_.size()), model_);
 }
 
 Hierarchy::~Hierarchy() = default;
@@ -148,16 +105,14 @@ void Hierarchy::on_gradient(Env& env, Gradient gradient) {
 }
 
 void Hierarchy::on_message(Env& env, Envelope envelope) {
-  if (!in_my_node(envelope.from)) {
-    GRAPEVINE_CHECK(is_head() && exchanges_for_node(envelope.from), "rank ", envelope.from,
+  if (!number_in(members_, envelope.from)) {
+    GRAPEVINE_CHECK(is_head() && number_in(heads_, envelope.from), "rank ", envelope.from,
                     " of another node sent a message to rank ", rank_);
+    const bool had_ended = phase_ == Phase::finished;
     HeadEnv head(*this, env);
-    envelope.from = node_of(envelope.from);
-    envelope.to = node_;
-    envelope.stamp.origin = node_of(envelope.stamp.origin);
-    role_->on_message(head, std::move(envelope));
+    role_->on_message(head, head.of_world(std::move(envelope)));
     // Messages after the end still change the model, in the whole node.
-    if (phase_ == Phase::finished) publish(env, model_.step, role_->debiased(), true);
+    if (had_ended && phase_ == Phase::finished) publish(env, model_.step, role_->debiased(), true);
     return;
   }
   if (auto* chunk = std::get_if<Chunk>(&envelope.payload))
@@ -215,35 +170,20 @@ void Hierarchy::on_timer(Env& env, TimerId id) {
 
 // A node without one of its members cannot sum: the supervisor ends the run.
 void Hierarchy::on_peer_down(Env& env, Rank peer) {
-  if (!is_head() || in_my_node(peer) || !exchanges_for_node(peer)) return;
+  const auto node = number_in(heads_, peer);
+  if (!is_head() || !node || peer == rank_) return;
   HeadEnv head(*this, env);
-  role_->on_peer_down(head, node_of(peer));
+  role_->on_peer_down(head, *node);
 }
 
 void Hierarchy::on_peer_up(Env& env, Rank peer) {
-  if (!is_head() || in_my_node(peer) || !exchanges_for_node(peer)) return;
+  const auto node = number_in(heads_, peer);
+  if (!is_head() || !node || peer == rank_) return;
   HeadEnv head(*this, env);
-  role_->on_peer_up(head, node_of(peer));
+  role_->on_peer_up(head, *node);
 }
 
 FrozenTensor Hierarchy::debiased() const { return is_head() ? role_->debiased() : model_.x; }
-
-bool Hierarchy::in_my_node(Rank rank) const { return rank < workers_ && node_of(rank) == node_; }
-
-bool Hierarchy::exchanges_for_node(Rank rank) const {
-  return rank >= workers_ || rank % parts_->plan.hierarchy == 0;
-}
-
-// Server j is node (number of nodes) + j.
-Rank Hierarchy::node_of(Rank rank) const {
-  const std::int32_t size = parts_->plan.hierarchy;
-  return rank < workers_ ? rank / size : workers_ / size + rank - workers_;
-}
-
-Rank Hierarchy::rank_of(Rank node) const {
-  const std::int32_t size = parts_->plan.hierarchy;
-  return node < workers_ / size ? node * size : workers_ + node - workers_ / size;
-}
 
 void Hierarchy::send(Env& env, std::vector<OutgoingChunk> messages) {
   for (OutgoingChunk& message : messages) env.send(message.to, stamp(), std::move(message.chunk));

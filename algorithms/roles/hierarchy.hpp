@@ -21,6 +21,7 @@
 
 #include "algorithms/collectives/ring_all_reduce.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/roles/nested_env.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
@@ -47,10 +48,6 @@ class Hierarchy final : public Role {
   class HeadEnv;  // the environment of the head's role: a world of nodes
 
   bool is_head() const { return role_ != nullptr; }
-  bool in_my_node(Rank rank) const;
-  bool exchanges_for_node(Rank rank) const;
-  Rank node_of(Rank rank) const;
-  Rank rank_of(Rank node) const;  // the head; of a server: itself
   void publish(Env& env, Step step, const FrozenTensor& z, bool last);
   void wait_for_head(Env& env);
   void follow(Env& env, Parameters parameters);
@@ -67,7 +64,8 @@ class Hierarchy final : public Role {
   const Rank rank_;
   const std::int32_t workers_;  // all ranks but servers
   const Rank node_;
-  std::vector<Rank> members_;  // of this node, the head first
+  const std::vector<Rank> members_;  // of this node, the head first
+  const std::vector<Rank> heads_;    // of all nodes, then the servers
   ModelState& model_;
 
   std::unique_ptr<Role> role_;  // of the head; null elsewhere

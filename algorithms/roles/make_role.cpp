@@ -43,7 +43,8 @@ std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts,
       clients.push_back(client);
     return parts->plan.role->make_server({parts, rank, std::move(clients), rank - workers, model});
   }
-  if (parts->plan.hierarchy > 1) return std::make_unique<Hierarchy>(parts, rank, ranks, model);
+  const bool of_nodes = parts->plan.hierarchy > 1 && !parts->plan.role->parts_inside;
+  if (of_nodes) return std::make_unique<Hierarchy>(parts, rank, ranks, model);
   return make_flat_role(parts, rank, ranks, model);
 }
 

@@ -15,6 +15,12 @@ TrainingRole::TrainingRole(RoleContext context, bool sums)
              std::move(context.optimizer), parts_->optimizer.momentum, parts_->optimizer.nesterov) {
 }
 
+void TrainingRole::restart(FrozenTensor z) {
+  model_.x = std::move(z);
+  model_.w = 1;
+  local_.restart(model_);
+}
+
 void TrainingRole::compute(Env& env, FrozenTensor z) {
   phase_ = Phase::computing;
   env.compute(model_.step, std::move(z));

@@ -17,6 +17,8 @@ namespace grapevine {
 class TrainingRole : public Role {
  public:
   FrozenTensor debiased() const override { return model_.x; }
+  FrozenTensor numerator() const override { return model_.x; }
+  void restart(FrozenTensor z) override;
 
  protected:
   // Of this rank between handlers.

@@ -54,12 +54,25 @@ struct RoleType {
   bool allows_ranks_past_the_end = true;
   // Whether the others continue without a rank that is down.
   bool tolerates_lost_peer = false;
+  // Whether a rank that asks for the gradient after an exchange has nothing of it, or of an earlier
+  // one, outstanding, and all ranks have taken part in it: such a role may be inside a level.
+  std::function<bool(const Plan& plan)> synchronous = [](const Plan&) { return false; };
+  // Whether all ranks then have the same model, bit for bit.
+  std::function<bool(const Plan& plan)> ranks_agree = [](const Plan&) { return false; };
+  // Of a role that is made of others, for ranks of the run instead of nodes: their parts. Else
+  // empty.
+  std::function<std::vector<std::shared_ptr<const SharedParts>>(const SharedParts& parts)>
+      parts_inside = nullptr;
   // Whether a rank that has taken its last step says so to others, which then leave it out: such a
   // run cannot be made longer once some of its ranks, but not all, have ended.
   std::function<bool(const Plan& plan)> announces_end = [](const Plan&) { return false; };
   // Whether the optimizer's momentum counts.
   std::function<bool(const Plan& plan)> uses_momentum = [](const Plan&) { return true; };
 };
+
+// Levels: groups of `ranks` ranks each that train as `inside` says, and exchange with each other as
+// `outside` says; `ranks` 0: not known yet. REQUIRES: `inside` is synchronous; at most 8 levels.
+Plan nest(const Plan& inside, std::int32_t ranks, const Plan& outside);
 
 // All roles, the shipped ones first.
 const std::vector<const RoleType*>& role_types();

@@ -10,6 +10,10 @@ Expected<std::int32_t> count_nodes(const Plan& plan, std::int32_t ranks) {
   if (plan.hierarchy < 1)
     return bad_input(
         "wiring.hierarchy = 'node': no launcher says how many ranks a node has: give the number");
+  if (ranks % plan.hierarchy != 0 && plan.role->parts_inside)
+    return bad_input("wiring.level: groups of " + std::to_string(plan.hierarchy) +
+                     " ranks do not divide " + std::to_string(ranks) +
+                     " ranks: give every group the same number");
   if (ranks % plan.hierarchy == 0) return ranks / plan.hierarchy;
   return bad_input("wiring.hierarchy = " + std::to_string(plan.hierarchy) + " does not divide " +
                    std::to_string(ranks) +
@@ -19,7 +23,8 @@ Expected<std::int32_t> count_nodes(const Plan& plan, std::int32_t ranks) {
 Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const Horizon& horizon,
                                                         const LrSchedule& lr,
                                                         const OptimizerConfig& optimizer,
-                                                        std::int32_t ranks) {
+                                                        std::int32_t ranks,
+                                                        std::vector<TensorSpan> layout) {
   if (auto made = make_optimizer(optimizer); !made) return made.error();
   if (plan.compression.momentum_correction && (optimizer.name != "sgd" || optimizer.momentum == 0))
     return bad_input(
@@ -32,15 +37,9 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
                      "quasi_global = 0");
   const auto nodes = count_nodes(plan, ranks);
   if (!nodes) return nodes.error();
-  auto parts =
-      std::make_shared<SharedParts>(SharedParts{plan,
-                                                horizon,
-                                                lr,
-                                                optimizer,
-                                                ExchangeSteps(plan.local.steps, horizon, lr),
-                                                nullptr,
-                                                nullptr,
-                                                {}});
+  auto parts = std::make_shared<SharedParts>(
+      SharedParts{plan, horizon, lr, optimizer, ExchangeSteps(plan.local.steps, horizon, lr),
+                  nullptr, nullptr, std::move(layout)});
   if (plan.role->prepare)
     if (auto prepared = plan.role->prepare(*parts, *nodes); !prepared) return prepared.error();
   return std::shared_ptr<const SharedParts>(std::move(parts));

@@ -12,11 +12,13 @@ namespace grapevine {
 Expected<std::int32_t> count_nodes(const Plan& plan, std::int32_t ranks);
 
 // Checks everything that depends on the number of ranks, so that nothing can fail once training
-// runs. `ranks`: those that train; a plan's servers follow them. Errors: bad_input.
+// runs. `ranks`: those that train; a plan's servers follow them. `layout`: see SharedParts. Errors:
+// bad_input.
 Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const Horizon& horizon,
                                                         const LrSchedule& lr,
                                                         const OptimizerConfig& optimizer,
-                                                        std::int32_t ranks);
+                                                        std::int32_t ranks,
+                                                        std::vector<TensorSpan> layout = {});
 
 // For roles that exchange along a topology: parts.graph.
 Expected<void> make_graph(SharedParts& parts, std::int32_t ranks);

@@ -2,12 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstddef>
 #include <limits>
 #include <optional>
-#include <sstream>
-
-#include <toml++/toml.h>
 
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/ids.hpp"
@@ -20,23 +16,6 @@ std::vector<std::string> key_names() {
   std::vector<std::string> names;
   for (const KeyInfo& info : wiring_keys()) names.push_back(info.key);
   return names;
-}
-
-std::string toml_value(const std::string& value) {
-  const auto is_digits = [](const std::string& text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  };
-  // As TOML has them: no zero in front, 64 bits.
-  const auto is_whole = [&](const std::string& text) {
-    return is_digits(text) && (text == "0" || text.front() != '0') && text.size() <= 18;
-  };
-  const std::size_t point = value.find('.');
-  const bool is_fraction = point != std::string::npos && is_whole(value.substr(0, point)) &&
-                           is_digits(value.substr(point + 1));
-  if (value == "true" || value == "false" || is_whole(value) || is_fraction) return value;
-  std::ostringstream out;
-  out << toml::value<std::string>(value);
-  return out.str();
 }
 
 const RoleType* role_named(const std::string& name) {
@@ -55,7 +34,7 @@ Expected<std::int32_t> ranks_per_node(const std::string& text) {
 }
 
 // The keys of all roles; of the one that the wiring names where it is read.
-void visit_keys(KeyReader& keys, Plan& plan) {
+void visit_role(KeyReader& keys, Plan& plan) {
   std::vector<std::string> names;
   for (const RoleType* role : role_types()) names.push_back(role->name);
   const std::string name =
@@ -63,10 +42,117 @@ void visit_keys(KeyReader& keys, Plan& plan) {
   for (const RoleType* role : role_types())
     keys.where("exchange", role->name, [&] { role->read(keys, plan); });
   plan.role = role_named(name);
+}
+
+void visit_keys(KeyReader& keys, Plan& plan) {
+  visit_role(keys, plan);
   plan.hierarchy = keys.parsed<std::int32_t>(
       "hierarchy", "1", "a whole number, or node: the number that the launcher gives",
       &ranks_per_node,
       "ranks per node: they all-reduce gradients, one of them exchanges with other nodes");
+}
+
+// By level, the outermost last; names without the prefix of the level.
+using KeysByLevel = std::map<std::int32_t, std::map<std::string, std::string>>;
+
+constexpr std::int32_t kOutermost = kMostLevels + 1;
+
+KeysByLevel by_level(const std::map<std::string, std::string>& keys) {
+  KeysByLevel levels = {{kOutermost, {}}};
+  for (const auto& [name, value] : keys) {
+    const LevelKey key = level_key(name);
+    levels[key.level > 0 ? key.level : kOutermost][key.key] = value;
+  }
+  return levels;
+}
+
+std::string prefix_of(std::int32_t level) {
+  return level == kOutermost ? "" : "level." + std::to_string(level) + ".";
+}
+
+// "wiring.pack = …" as "wiring.level.2.pack = …".
+Error in_level(Error error, std::int32_t level) {
+  constexpr char kBegin[] = "wiring.";
+  if (error.message.rfind(kBegin, 0) == 0)
+    error.message.insert(sizeof kBegin - 1, prefix_of(level));
+  return error;
+}
+
+struct ReadLevel {
+  Plan plan;
+  std::int32_t ranks = 0;  // of each group; 0: not known, or all
+  std::vector<ResolvedKey> keys;
+  std::string local_steps;       // as written; empty: the role has none
+  bool has_local_steps = false;  // given
+};
+
+Expected<void> check_effect(const KeyReader& reader,
+                            const std::map<std::string, std::string>& given) {
+  for (const KeyInfo& key : wiring_keys()) {
+    const auto own = given.find(key.key);
+    const auto counts = [&](const ResolvedKey& entry) { return entry.key == key.key; };
+    const auto& resolved = reader.resolved();
+    if (own != given.end() && std::none_of(resolved.begin(), resolved.end(), counts))
+      return key_without_effect(key, own->second, resolved);
+  }
+  return {};
+}
+
+// A group of an inner level consists of whole groups of the level inside it, of `inside` ranks.
+std::int32_t read_group_ranks(KeyReader& keys, std::int32_t inside) {
+  if (!keys.has(kGroupRanksKey))
+    keys.fail(bad_input(
+        "wiring.ranks is missing: give the number of ranks in a group of this level, or 'node'"));
+  const auto ranks = keys.parsed<std::int32_t>(
+      kGroupRanksKey, "1", "a whole number, or node: the number that the launcher gives",
+      &ranks_per_node, "ranks in a group of this level");
+  if (ranks % std::max(1, inside) != 0)
+    keys.fail(bad_input("wiring.ranks = " + std::to_string(ranks) + " is no multiple of the " +
+                        std::to_string(inside) +
+                        " ranks of the level inside, whose groups it joins: choose a multiple"));
+  return ranks;
+}
+
+// What does not fit a level with others inside or around it.
+void check_level(KeyReader& keys, const Plan& plan, bool is_innermost, bool is_outermost) {
+  if (!is_outermost && !plan.role->synchronous(plan))
+    keys.fail(bad_input(
+        "wiring.exchange = '" + plan.role->name +
+        "' does not fit a level inside another as it is: its ranks would end a period with "
+        "exchanges outstanding, choose aggregate, or gossip with update = 'before', both without "
+        "overlap, or group with staleness = 1"));
+  const std::string why =
+      "a level around another: the momentum is the optimizer's, which steps in level 1, choose it "
+      "there";
+  keys.only_where("momentum_correction", is_innermost || !plan.compression.momentum_correction,
+                  why);
+  keys.only_where("quasi_global", is_innermost || plan.local.quasi_global == 0, why);
+}
+
+Expected<ReadLevel> read_level(const std::map<std::string, std::string>& given, std::int32_t level,
+                               std::int32_t ranks_inside, bool is_innermost) {
+  KeyReader reader(given);
+  ReadLevel read;
+  const bool is_outermost = level == kOutermost;
+  if (!is_outermost) read.ranks = read_group_ranks(reader, ranks_inside);
+  is_innermost&& is_outermost ? visit_keys(reader, read.plan) : visit_role(reader, read.plan);
+  if (!reader.error()) check_level(reader, read.plan, is_innermost, is_outermost);
+  if (reader.error()) return *reader.error();
+  if (auto fits = check_effect(reader, given); !fits) return fits.error();
+  read.keys = reader.resolved();
+  read.local_steps = reader.value_of("local_steps");
+  read.has_local_steps = reader.has("local_steps") || reader.has("qsr");
+  return read;
+}
+
+// Where a level does not say how often its groups exchange, they do whenever the ranks inside have.
+void exchange_as_often_as(const ReadLevel& inside, ReadLevel& level) {
+  if (level.has_local_steps) return;
+  level.plan.local.steps = inside.plan.local.steps;
+  if (level.local_steps.empty() || inside.local_steps.empty()) return;
+  level.local_steps = inside.local_steps;
+  for (ResolvedKey& key : level.keys)
+    if (key.key == "local_steps") key.value = inside.local_steps;
 }
 
 }  // namespace
@@ -81,78 +167,72 @@ const std::vector<KeyInfo>& wiring_keys() {
   return keys;
 }
 
+LevelKey level_key(const std::string& name) {
+  constexpr char kPrefix[] = "level.";
+  if (name.rfind(kPrefix, 0) != 0) return {0, name};
+  const char* begin = name.data() + sizeof kPrefix - 1;
+  const char* end = name.data() + name.size();
+  LevelKey key;
+  const auto [stop, error] = std::from_chars(begin, end, key.level);
+  if (error != std::errc() || stop == end || *stop != '.' || key.level < 1) return {0, name};
+  key.key.assign(stop + 1, end);
+  return key;
+}
+
 Expected<void> Wiring::set(const std::string& key, const std::string& value) {
-  const std::vector<std::string> valid = key_names();
-  if (std::find(valid.begin(), valid.end(), key) == valid.end())
+  std::vector<std::string> valid = key_names();
+  const LevelKey of_level = level_key(key);
+  if (of_level.level > kMostLevels)
+    return bad_input("wiring." + key + ": at most " + std::to_string(kMostLevels) + " levels");
+  if (of_level.level > 0) valid.push_back(kGroupRanksKey);
+  if (std::find(valid.begin(), valid.end(), of_level.key) == valid.end())
     return unknown_name("wiring key", key, valid);
   if (value.empty()) return bad_input("wiring." + key + " is empty: give a value");
   keys_[key] = value;
   return {};
 }
 
-Expected<Wiring> Wiring::parse_toml(const std::string& text, const std::string& where) {
-  Wiring wiring;
-  try {
-    const toml::table document = toml::parse(text);
-    const toml::node* node = document.get("wiring");
-    if (node == nullptr) return wiring;
-    if (!node->is_table()) return bad_input(where + ": 'wiring' is not a table");
-    for (const auto& [key, value] : *node->as_table()) {
-      const std::string place = where + ":" + std::to_string(value.source().begin.line);
-      std::string written;
-      if (const auto* string = value.as_string()) {
-        written = string->get();
-      } else if (const auto* integer = value.as_integer()) {
-        written = std::to_string(integer->get());
-      } else if (const auto* real = value.as_floating_point()) {
-        char buffer[32];
-        const auto end = std::to_chars(buffer, buffer + sizeof buffer, real->get()).ptr;
-        written.assign(buffer, end);
-      } else if (const auto* boolean = value.as_boolean()) {
-        written = boolean->get() ? "true" : "false";
-      } else {
-        return bad_input(place + ": wiring." + std::string(key.str()) +
-                         " is neither text, a number nor true/false");
-      }
-      if (auto set = wiring.set(std::string(key.str()), written); !set)
-        return Error{set.error().code, place + ": " + set.error().message};
-    }
-  } catch (const toml::parse_error& error) {
-    std::ostringstream message;
-    message << where << ":" << error.source().begin.line << ":" << error.source().begin.column
-            << ": " << error.description();
-    return bad_input(message.str());
-  }
-  return wiring;
-}
-
-std::string Wiring::to_toml() const {
-  std::string text = "[wiring]\n";
-  for (const KeyInfo& info : wiring_keys()) {
-    const auto it = keys_.find(info.key);
-    if (it != keys_.end()) text += toml_line(info.key, it->second) + "\n";
-  }
-  return text;
-}
-
-std::string toml_line(const std::string& key, const std::string& value) {
-  return key + " = " + toml_value(value);
-}
-
 Expected<Resolved> resolve_keys(const Wiring& wiring) {
-  KeyReader reader(wiring.keys());
+  const KeysByLevel levels = by_level(wiring.keys());
   Resolved resolved;
-  visit_keys(reader, resolved.plan);
-  if (reader.error()) return *reader.error();
-  resolved.keys = reader.resolved();
-  for (const KeyInfo& key : wiring_keys()) {
-    const auto given = wiring.keys().find(key.key);
-    const auto counts = [&](const ResolvedKey& entry) { return entry.key == key.key; };
-    if (given != wiring.keys().end() &&
-        std::none_of(resolved.keys.begin(), resolved.keys.end(), counts))
-      return key_without_effect(key, given->second, resolved.keys);
+  ReadLevel inside;
+  std::int32_t expected = 1;
+  for (const auto& [level, keys] : levels) {
+    if (level != kOutermost && level != expected++)
+      return bad_input("wiring." + prefix_of(expected - 1) +
+                       "ranks is missing: number the levels 1, 2, … from the inside out");
+    const bool is_innermost = level == levels.begin()->first;
+    auto read = read_level(keys, level, inside.ranks, is_innermost);
+    if (!read) return in_level(read.error(), level);
+    if (!is_innermost) {
+      exchange_as_often_as(inside, *read);
+      read->plan = nest(inside.plan, inside.ranks, read->plan);
+    }
+    for (ResolvedKey key : read->keys) {
+      key.key.insert(0, prefix_of(level));
+      resolved.keys.push_back(std::move(key));
+    }
+    inside = *std::move(read);
   }
+  resolved.plan = std::move(inside.plan);
   return resolved;
+}
+
+Wiring on_top_of(const Wiring& preset, const Wiring& own) {
+  std::map<std::string, std::string> all = own.keys();
+  all.insert(preset.keys().begin(), preset.keys().end());
+  const KeysByLevel levels = by_level(all);
+  KeyReader reader(levels.at(kOutermost));
+  Plan plan;
+  visit_keys(reader, plan);
+  Wiring merged;
+  for (const auto& [key, value] : all) {
+    const auto counts = [&key = key](const ResolvedKey& entry) { return entry.key == key; };
+    const auto& resolved = reader.resolved();
+    if (own.keys().count(key) > 0 || std::any_of(resolved.begin(), resolved.end(), counts))
+      merged.keys_[key] = value;
+  }
+  return merged;
 }
 
 Expected<Plan> resolve(const Wiring& wiring) {

@@ -85,13 +85,15 @@ std::string head_comment(const JobOrigin& origin) {
 }
 
 std::string wiring_table(const Wiring& wiring) {
-  std::string text = "[wiring]\n";
   const auto resolved = resolve_keys(wiring);
-  if (!resolved) return text;
-  for (const ResolvedKey& key : resolved->keys) {
-    // Without a value: no clipping, or a number that depends on the ranks.
-    text +=
-        key.value.empty() ? "# " + key.key + ": not given\n" : toml_line(key.key, key.value) + "\n";
+  if (!resolved) return "[wiring]\n";
+  std::string text;
+  for (const WiringTable& table : wiring_tables(resolved->keys)) {
+    text += (text.empty() ? "" : "\n") + table.header + "\n";
+    for (const ResolvedKey& key : table.keys)
+      // Without a value: no clipping, or a number that depends on the ranks.
+      text += key.value.empty() ? "# " + key.key + ": not given\n"
+                                : toml_line(key.key, key.value) + "\n";
   }
   return text;
 }

@@ -110,14 +110,19 @@ Expected<void> add_layout(TrainJob& job) {
   if (job.run.servers() == 0 && !job.run.parts->plan.compression.per_layer) return {};
   auto model = job.model(seed_of(job.options));
   if (!model) return model.error();
-  auto parts = std::make_shared<SharedParts>(*job.run.parts);
+  Plan plan = job.run.parts->plan;
+  std::vector<TensorSpan> layout;
   std::int64_t begin = 0;
   for (const NamedTensor& named : (*model)->parameters()) {
-    parts->layout.push_back({named.name, begin, named.tensor.numel()});
-    parts->plan.compression.layers.push_back(named.tensor.numel());
+    layout.push_back({named.name, begin, named.tensor.numel()});
+    plan.compression.layers.push_back(named.tensor.numel());
     begin += named.tensor.numel();
   }
-  job.run.parts = std::move(parts);
+  const SharedParts& made = *job.run.parts;
+  auto parts =
+      make_parts(plan, made.horizon, made.lr, made.optimizer, job.run.workers(), std::move(layout));
+  if (!parts) return parts.error();
+  job.run.parts = *std::move(parts);
   return {};
 }
 

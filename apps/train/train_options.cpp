@@ -267,9 +267,7 @@ std::string dated_folder(const std::string& algorithm) {
 Expected<Wiring> effective_wiring(const TrainOptions& options) {
   auto preset = find_preset(options.algorithm);
   if (!preset) return preset.error();
-  Wiring wiring = preset->wiring;
-  for (const auto& [key, value] : options.wiring.keys())
-    if (auto set = wiring.set(key, value); !set) return set.error();
+  Wiring wiring = options.wiring;
   for (const std::string& assignment : options.set) {
     const std::string prefix = "wiring.";
     const auto equals = assignment.find('=');
@@ -278,7 +276,7 @@ Expected<Wiring> effective_wiring(const TrainOptions& options) {
     const std::string key = assignment.substr(prefix.size(), equals - prefix.size());
     if (auto set = wiring.set(key, assignment.substr(equals + 1)); !set) return set.error();
   }
-  return wiring;
+  return on_top_of(preset->wiring, wiring);
 }
 
 }  // namespace grapevine

@@ -36,14 +36,19 @@ Expected<void> check_transport(const TrainOptions& o, bool launched, bool severa
   return {};
 }
 
-// wiring.hierarchy = "node": as many ranks as there are on this machine.
+// "node", as the ranks of a node or of an inner level's groups: as many as there are on this
+// machine.
 Expected<void> size_nodes(Wiring& wiring, bool launched, std::int64_t ranks_here) {
-  const auto hierarchy = wiring.keys().find("hierarchy");
-  if (hierarchy == wiring.keys().end() || hierarchy->second != "node") return {};
-  if (!launched)
-    return bad_input(
-        "wiring.hierarchy = 'node': no launcher gives the ranks of a node: give the number");
-  return wiring.set("hierarchy", std::to_string(ranks_here));
+  const std::map<std::string, std::string> keys = wiring.keys();
+  for (const auto& [key, value] : keys) {
+    const bool is_size = key == "hierarchy" || level_key(key).key == kGroupRanksKey;
+    if (!is_size || value != "node") continue;
+    if (!launched)
+      return bad_input("wiring." + key +
+                       " = 'node': no launcher gives the ranks of a node: give the number");
+    if (auto set = wiring.set(key, std::to_string(ranks_here)); !set) return set;
+  }
+  return {};
 }
 
 // Inside one operation; the devices of a worker share its threads. `workers_here`: on this machine.

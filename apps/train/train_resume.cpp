@@ -81,6 +81,9 @@ std::vector<Step> progress_of(const Checkpoint& checkpoint, const SharedParts& p
 
 // Whether another length of the run moves exchanges that lie behind, or changes their graphs.
 bool length_moves_exchanges(const SharedParts& parts) {
+  if (parts.plan.role->parts_inside)
+    for (const auto& level : parts.plan.role->parts_inside(parts))
+      if (length_moves_exchanges(*level)) return true;
   const LocalSteps& local = parts.plan.local.steps;
   const bool changes = local.alpha > 0 || local.by_epoch.values().size() > 1;
   return (local.alpha > 0 && parts.lr.follows_the_end()) ||
@@ -112,9 +115,7 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   if (counts_steps && steps < end && *most >= steps) return too_short;
   if (length_moves_exchanges(*job.run.parts))
     return bad_input("--resume " + job.options.resume + ": with " +
-                     (job.run.parts->plan.local.steps.alpha > 0
-                          ? "wiring.qsr"
-                          : "wiring.local_steps and peers by epoch") +
+                     "wiring.qsr, or wiring.local_steps and peers by epoch," +
                      " another length of the run would move exchanges that lie behind: resume with "
                      "--steps " +
                      saved->second);

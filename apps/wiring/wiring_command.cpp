@@ -69,8 +69,7 @@ Expected<NamedWiring> read_wiring_file(const std::string& path) {
   if (!preset) return bad_input(path + ": " + preset.error().message);
   NamedWiring named = of_preset(*preset);
   named.file = path;
-  for (const auto& [key, value] : own->keys())
-    if (auto set = named.wiring.set(key, value); !set) return set.error();
+  named.wiring = on_top_of(preset->wiring, *own);
   return named;
 }
 
@@ -98,17 +97,21 @@ Expected<void> check_ranks(const Plan& plan, std::int32_t ranks) {
 void print_toml(const NamedWiring& named, const Resolved& resolved, std::ostream& out) {
   if (!named.preset.empty()) out << "# " << named.preset << ": " << named.title << "\n";
   if (!named.paper.empty()) out << "# " << named.paper << "\n";
-  std::vector<std::pair<std::string, std::string>> rows;
+  std::vector<std::pair<std::string, std::string>> rows;  // a header has no comment
   std::size_t width = 0;
-  for (const ResolvedKey& key : resolved.keys) {
-    // Without a value: the explanation says what holds.
-    std::string row = key.value.empty() ? "# " + key.key : toml_line(key.key, key.value);
-    width = std::max(width, row.size());
-    rows.emplace_back(std::move(row), named.source_of(key) + ": " + key.explanation);
+  auto sourced = resolved.keys.begin();
+  for (const WiringTable& table : wiring_tables(resolved.keys)) {
+    rows.emplace_back((rows.empty() ? "" : "\n") + table.header, "");
+    for (const ResolvedKey& key : table.keys) {
+      // Without a value: the explanation says what holds.
+      std::string row = key.value.empty() ? "# " + key.key : toml_line(key.key, key.value);
+      width = std::max(width, row.size());
+      rows.emplace_back(std::move(row), named.source_of(*sourced++) + ": " + key.explanation);
+    }
   }
   if (!named.preset.empty()) out << toml_line("algorithm", named.preset) << "\n";
-  out << "[wiring]\n";
-  for (const auto& [row, comment] : rows) out << fmt::format("{:<{}}  # {}\n", row, width, comment);
+  for (const auto& [row, comment] : rows)
+    out << (comment.empty() ? row + "\n" : fmt::format("{:<{}}  # {}\n", row, width, comment));
 }
 
 void print_json(const NamedWiring& named, const Resolved& resolved, std::ostream& out) {
@@ -159,7 +162,8 @@ class WiringCommand final : public Command {
                  ? resolved.error()
                  : Error{resolved.error().code, named->file + ": " + resolved.error().message};
     if (conformance_)
-      if (auto kept = check_promises(named->wiring, console.out); !kept) return kept;
+      if (auto kept = check_promises(named->wiring, resolved->plan, console.out); !kept)
+        return kept;
     return dot_ ? draw(*named, resolved->plan, console.out) : print(*named, *resolved, console.out);
   }
 
@@ -187,15 +191,22 @@ class WiringCommand final : public Command {
     return {};
   }
 
-  Expected<void> check_promises(const Wiring& wiring, std::ostream& out) const {
+  Expected<void> check_promises(const Wiring& wiring, const Plan& plan, std::ostream& out) const {
     ConformanceOptions options;
     if (ranks_option_->count() > 0) options.ranks = {ranks_};
+    const std::int32_t of_node = std::max(1, plan.hierarchy);
+    if (ranks_option_->count() == 0)
+      for (std::int32_t& ranks : options.ranks) ranks *= of_node;
     const std::vector<std::string> violations = check_conformance(wiring, options);
     if (violations.empty()) return {};
     for (const std::string& violation : violations) out << violation << '\n';
-    return Error{Errc::failed,
-                 "wiring check " + name_ + ": the roles break promises to the engine: " +
-                     std::to_string(violations.size()) + " violations, printed above"};
+    return Error{
+        Errc::failed,
+        fmt::format("wiring check {}: the roles break promises to the engine: {}, printed "
+                    "above",
+                    name_,
+                    violations.size() == 1 ? "a violation"
+                                           : fmt::format("{} violations", violations.size()))};
   }
 
   Expected<void> draw(const NamedWiring& named, const Plan& plan, std::ostream& out) const {

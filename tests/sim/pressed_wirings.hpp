@@ -204,10 +204,44 @@ inline std::vector<PressedWiring> pressed_nodes() {
   return all;
 }
 
+inline std::vector<PressedWiring> pressed_levels() {
+  const auto inside = [](const std::string& level, const std::string& ranks, const Keys& keys) {
+    Keys all = {{"level." + level + ".ranks", ranks}};
+    for (const auto& [key, value] : keys) all.emplace_back("level." + level + "." + key, value);
+    return all;
+  };
+  const Keys gossip = {{"exchange", "gossip"}}, local_steps = {{"local_steps", "2"}};
+  const Keys differences = {
+      {"pack", "difference"}, {"outer", "nesterov"}, {"outer_momentum", "0.5"}};
+  return {{"LevelsRingInOsgp",
+           inside("1", "2", {{"compress", "int8"}}) + gossip +
+               Keys{{"overlap", "true"}, {"staleness", "2"}, {"local_steps", "3"}},
+           6},
+          {"LevelsSgpInDifferences",
+           inside("1", "3", gossip + local_steps) + differences + Keys{{"local_steps", "4"}}, 6},
+          {"LevelsDifferencesInSolo",
+           inside("1", "2", differences + local_steps) +
+               Keys{{"exchange", "partial"}, {"activation", "solo"}, {"staleness", "2"}},
+           6},
+          {"LevelsTrackingInBilateral",
+           inside("1", "2", gossip + Keys{{"averaging", "symmetric"}, {"tracking", "true"}}) +
+               Keys{{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}},
+           8},
+          {"LevelsChocoInGem",
+           inside("1", "2", gossip + Keys{{"averaging", "symmetric"}, {"compress", "int8"}}) +
+               Keys{{"exchange", "server"}, {"rule", "gem"}, {"servers", "2"}},
+           6},
+          {"ThreeLevels",
+           inside("1", "2", gossip + local_steps) +
+               inside("2", "4", gossip + Keys{{"topology", "star"}, {"local_steps", "4"}}) +
+               Keys{{"exchange", "group"}, {"group_size", "2"}, {"local_steps", "4"}},
+           12}};
+}
+
 inline std::vector<PressedWiring> pressed_wirings() {
   std::vector<PressedWiring> all;
   for (const auto& list : {pressed_aggregates(), pressed_partials(), pressed_gossip(),
-                           pressed_groups(), pressed_servers(), pressed_nodes()})
+                           pressed_groups(), pressed_servers(), pressed_nodes(), pressed_levels()})
     all.insert(all.end(), list.begin(), list.end());
   return all;
 }

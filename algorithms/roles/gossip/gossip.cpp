@@ -97,6 +97,9 @@ const RoleType& gossip_role() {
     role.announces_end = [](const Plan& plan) {
       return data_as<GossipSettings>(plan.settings).staleness > 0;
     };
+    role.synchronous = [](const Plan& plan) {
+      return !data_as<GossipSettings>(plan.settings).exchanges_first();
+    };
     return role;
   }();
   return type;

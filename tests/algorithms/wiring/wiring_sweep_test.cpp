@@ -239,5 +239,75 @@ TEST(WiringSweepValues, KnowsTwoValuesOfEveryKey) {
   }
 }
 
+// A role inside a level, and one around it, with parts that change what a period begins or ends
+// with.
+const std::vector<Keys>& inside_a_level() {
+  static const Keys gossip = {{"exchange", "gossip"}};
+  static const Keys aggregate = {{"exchange", "aggregate"}};
+  static const std::vector<Keys> all = {
+      aggregate,
+      aggregate + Keys{{"compress", "top-k"}, {"density", "0.5"}},
+      aggregate + Keys{{"compress", "int8"}, {"pack", "difference"}, {"local_steps", "2"}},
+      aggregate + Keys{{"pack", "model"}, {"local_steps", "2"}},
+      aggregate + Keys{{"pack", "difference"},
+                       {"outer", "nesterov"},
+                       {"outer_momentum", "0.3"},
+                       {"local_steps", "2"}},
+      gossip,
+      gossip + Keys{{"local_steps", "2"}},
+      gossip + Keys{{"averaging", "symmetric"}, {"compress", "int8"}},
+      gossip + Keys{{"averaging", "symmetric"}, {"tracking", "true"}},
+      gossip + Keys{{"averaging", "symmetric"}, {"quasi_global", "0.1"}},
+      {{"exchange", "group"}, {"staleness", "1"}}};
+  return all;
+}
+
+const std::vector<Keys>& around_a_level() {
+  static const Keys gossip = {{"exchange", "gossip"}};
+  static const Keys aggregate = {{"exchange", "aggregate"}};
+  static const Keys partial = {{"exchange", "partial"}};
+  static const Keys server = {{"exchange", "server"}};
+  static const Keys momentum = {
+      {"pack", "difference"}, {"outer", "momentum"}, {"outer_momentum", "0.3"}};
+  static const std::vector<Keys> all = {
+      aggregate,
+      aggregate + Keys{{"overlap", "true"}},
+      aggregate + Keys{{"pack", "model"}, {"local_steps", "4"}},
+      aggregate + momentum + Keys{{"local_steps", "4"}},
+      aggregate + Keys{{"compress", "int8"}},
+      gossip,
+      gossip + Keys{{"overlap", "true"}, {"staleness", "2"}},
+      gossip + Keys{{"averaging", "symmetric"}, {"update", "after"}},
+      gossip + Keys{{"averaging", "symmetric"}, {"compress", "int8"}},
+      gossip + Keys{{"averaging", "symmetric"}, {"local_steps", "4"}} + momentum,
+      {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}},
+      partial + Keys{{"activation", "solo"}},
+      partial,
+      partial + momentum + Keys{{"local_steps", "4"}},
+      {{"exchange", "group"}},
+      server + Keys{{"rule", "gem"}},
+      server + Keys{{"rule", "downpour"}, {"servers", "2"}},
+      server + Keys{{"rule", "easgd"}},
+      server + Keys{{"rule", "delayed-nesterov"}, {"outer_momentum", "0.3"}}};
+  return all;
+}
+
+// Any role that begins and ends a period with all of a group may be inside, any role outside.
+TEST(LevelSweep, EveryRoleRunsAroundEverySynchronousOne) {
+  std::int64_t ran = 0;
+  for (const Keys& inside : inside_a_level())
+    for (const Keys& around : around_a_level()) {
+      Keys keys = {{"level.1.ranks", "2"}};
+      for (const auto& [key, value] : inside) keys.emplace_back("level.1." + key, value);
+      const auto all = merged(keys + around);
+      SCOPED_TRACE(text_of(all));
+      Wiring wiring;
+      for (const auto& [key, value] : all) ASSERT_TRUE(wiring.set(key, value).ok()) << key;
+      expect_conforms(wiring);
+      ++ran;
+    }
+  expect_documented("levels", rows_of("levels", ran, {}));
+}
+
 }  // namespace wiring_sweep_test
 }  // namespace grapevine

@@ -109,6 +109,21 @@ TEST(WiringCommand, TheDocumentQuotesTheExampleThatIsBuilt) {
   EXPECT_EQ(part_of_document(document, "own_role_cmake"),
             "```cmake\n" + read_source(folder + "CMakeLists.txt") + "```\n")
       << remedy;
+  EXPECT_EQ(part_of_document("docs/composition.md", "three_levels"),
+            "```toml\n" + read_source("apps/examples/own_wiring/three_levels.toml") + "```\n")
+      << remedy;
+}
+
+// Each level is a table of its own, and what is shown is the same wiring again.
+TEST(WiringCommand, ShowsLevelsAsTables) {
+  const std::string path = GRAPEVINE_SOURCE_DIR "/apps/examples/own_wiring/three_levels.toml";
+  const std::string toml = output("show " + path + " --ranks 8");
+  const auto again = Wiring::parse_toml(toml, "shown");
+  ASSERT_TRUE(again.ok()) << again.error().message << "\n" << toml;
+  EXPECT_EQ(again->keys().at("level.2.exchange"), "gossip");
+  EXPECT_EQ(again->keys().at("outer_momentum"), "0.5");
+  EXPECT_EQ(again->keys().at("level.2.update"), "before");
+  EXPECT_NE(refusal("check " + path + " --ranks 6").find("groups of 4 ranks"), std::string::npos);
 }
 
 TEST(WiringCommand, ChecksThePromisesOfTheRoles) {

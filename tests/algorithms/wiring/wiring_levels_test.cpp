@@ -1,0 +1,119 @@
+// [[wiring.level]]: from the text of a file to a plan, and back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "algorithms/wiring/wiring.hpp"
+#include "tests/sim/wirings.hpp"
+
+namespace grapevine {
+namespace wiring_levels_test {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+constexpr char kThree[] = R"([[wiring.level]]
+ranks = 'node'
+exchange = 'aggregate'
+
+[[wiring.level]]
+ranks = 8
+exchange = 'gossip'
+local_steps = 2
+
+[[wiring.level]]
+exchange = 'aggregate'
+pack = 'difference'
+local_steps = 8
+outer = 'nesterov'
+)";
+
+TEST(WiringLevels, AreReadFromTheInsideOut) {
+  const auto wiring = Wiring::parse_toml(kThree, "job.toml");
+  ASSERT_TRUE(wiring.ok()) << wiring.error().message;
+  EXPECT_THAT(
+      wiring->keys(),
+      ElementsAre(Pair("exchange", "aggregate"), Pair("level.1.exchange", "aggregate"),
+                  Pair("level.1.ranks", "node"), Pair("level.2.exchange", "gossip"),
+                  Pair("level.2.local_steps", "2"), Pair("level.2.ranks", "8"),
+                  Pair("local_steps", "8"), Pair("outer", "nesterov"), Pair("pack", "difference")));
+  EXPECT_EQ(wiring->to_toml(), kThree);
+}
+
+// What is resolved is the same wiring when it is read again.
+TEST(WiringLevels, AreTheSameWhenTheyAreReadAgain) {
+  auto wiring = Wiring::parse_toml(kThree, "job.toml");
+  ASSERT_TRUE(wiring.ok());
+  ASSERT_TRUE(wiring->set("level.1.ranks", "4").ok());
+  const auto resolved = resolve_keys(*wiring);
+  ASSERT_TRUE(resolved.ok()) << resolved.error().message;
+  std::string text;
+  for (const WiringTable& table : wiring_tables(resolved->keys)) {
+    text += table.header + "\n";
+    for (const ResolvedKey& key : table.keys)
+      if (!key.value.empty()) text += toml_line(key.key, key.value) + "\n";
+  }
+  const auto again = Wiring::parse_toml(text, "again");
+  ASSERT_TRUE(again.ok()) << again.error().message << "\n" << text;
+  const auto keys = resolve_keys(*again);
+  ASSERT_TRUE(keys.ok()) << keys.error().message << "\n" << text;
+  ASSERT_EQ(keys->keys.size(), resolved->keys.size());
+  for (std::size_t i = 0; i < keys->keys.size(); ++i) {
+    EXPECT_EQ(keys->keys[i].key, resolved->keys[i].key);
+    EXPECT_EQ(keys->keys[i].value, resolved->keys[i].value) << keys->keys[i].key;
+  }
+}
+
+// Where every table has ranks, the keys of the preset are those of the outermost level.
+TEST(WiringLevels, GoInsideAPreset) {
+  const auto own = Wiring::parse_toml("[[wiring.level]]\nranks = 2\nexchange = 'aggregate'\n", "f");
+  ASSERT_TRUE(own.ok());
+  const Wiring wiring = on_top_of(find_preset("diloco")->wiring, *own);
+  const auto plan = resolve(wiring);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->hierarchy, 2);
+  EXPECT_EQ(plan->local.steps.by_epoch.at(0), 50);
+}
+
+TEST(WiringLevels, ErrorsNameThePlace) {
+  const auto error_of = [](const std::string& text) {
+    const auto wiring = Wiring::parse_toml(text, "job.toml");
+    if (!wiring) return wiring.error().message;
+    const auto plan = resolve(*wiring);
+    return plan.ok() ? std::string("accepted") : plan.error().message;
+  };
+  EXPECT_THAT(error_of("[wiring]\npeers = 2\n[[wiring.level]]\nranks = 2\n[[wiring.level]]\n"
+                       "exchange = 'gossip'\n"),
+              AllOf(HasSubstr("job.toml:5"), HasSubstr("one of the two")));
+  EXPECT_THAT(error_of("[wiring]\nlevel = 3\n"), HasSubstr("give each level a table"));
+  EXPECT_THAT(error_of("[wiring.level]\nranks = 3\n"), HasSubstr("give each level a table"));
+  EXPECT_THAT(error_of("[[wiring.level]]\nranks = 2\nexchnge = 'gossip'\n"),
+              AllOf(HasSubstr("job.toml:3"), HasSubstr("exchange")));
+  EXPECT_THAT(error_of("[[wiring.level]]\nranks = 0\n"), HasSubstr("wiring.level.1.ranks"));
+  EXPECT_THAT(error_of("[[wiring.level]]\nranks = 'many'\n"), HasSubstr("neither a whole number"));
+  EXPECT_THAT(error_of("[[wiring.level]]\nranks = 2\nquorum = 3\n"),
+              HasSubstr("wiring.level.1.quorum"));
+  EXPECT_THAT(error_of("[[wiring.level]]\nranks = 2\n[[wiring.level]]\nranks = 4\n"
+                       "exchange = 'gossip'\nquasi_global = 0.5\n"),
+              AllOf(HasSubstr("wiring.level.2.quasi_global"), HasSubstr("level 1")));
+}
+
+// A preset's keys serve its own role and parts: beside others they are left out, not refused. What
+// the user sets is never left out.
+TEST(WiringOnTopOfAPreset, LeavesOutWhatCountsForNothing) {
+  Wiring own;
+  ASSERT_TRUE(own.set("rule", "delayed-nesterov").ok());
+  const Wiring easgd = on_top_of(find_preset("easgd")->wiring, own);
+  EXPECT_EQ(easgd.keys().count("elasticity"), 0U);
+  EXPECT_EQ(easgd.keys().at("local_steps"), "4");
+  EXPECT_TRUE(resolve(easgd).ok());
+  ASSERT_TRUE(own.set("elasticity", "0.5").ok());
+  EXPECT_FALSE(resolve(on_top_of(find_preset("easgd")->wiring, own)).ok());
+}
+
+}  // namespace wiring_levels_test
+}  // namespace grapevine
