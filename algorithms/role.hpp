@@ -41,8 +41,8 @@ class Role {
   // The de-biased parameters z = x / w, [d]. Shares memory with x where w == 1.
   virtual FrozenTensor debiased() const = 0;
 
-  // Inside a level (roles/level.hpp): x <- z and w <- 1, the same z on all ranks, between two
-  // periods; on_start() follows. REQUIRES: RoleType::synchronous.
+  // Inside a level (roles/levels/level.hpp): x <- z and w <- 1, the same z on all ranks, between
+  // two periods; on_start() follows. REQUIRES: RoleType::synchronous.
   virtual void restart(FrozenTensor) {
     GRAPEVINE_CHECK(false, "a role that is not synchronous is inside a level");
   }

@@ -147,13 +147,13 @@ double LrSchedule::at(double epoch) const {
 // Counts of ranks or peers, which are 32 bits wide.
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 
-Expected<CountSchedule> CountSchedule::parse(const std::string& text) {
-  const Error bad = bad_input("bad count '" + text +
-                              "': expected a whole number N >= 1, or EPOCH:N,EPOCH:N,… with "
-                              "ascending epochs from 0, like 0:1,30:2");
+Expected<CountSchedule> CountSchedule::parse(const std::string& text, std::int64_t least) {
+  const Error bad =
+      bad_input("bad count '" + text + "': expected a whole number N >= " + std::to_string(least) +
+                ", or EPOCH:N,EPOCH:N,… with ascending epochs from 0, like 0:1,30:2");
   CountSchedule schedule;
   if (const std::optional<std::int64_t> single = parse_integer(text)) {
-    if (*single < 1 || *single > kMaxCount) return bad;
+    if (*single < least || *single > kMaxCount) return bad;
     schedule.entries_ = {{0.0, *single}};
     return schedule;
   }
@@ -162,7 +162,7 @@ Expected<CountSchedule> CountSchedule::parse(const std::string& text) {
     if (colon == std::string_view::npos) return bad;
     const std::optional<double> epoch = parse_number(piece.substr(0, colon));
     const std::optional<std::int64_t> count = parse_integer(piece.substr(colon + 1));
-    if (!epoch || !count || *count < 1 || *count > kMaxCount) return bad;
+    if (!epoch || !count || *count < least || *count > kMaxCount) return bad;
     const bool first = schedule.entries_.empty();
     if (first ? *epoch != 0 : *epoch <= schedule.entries_.back().first) return bad;
     schedule.entries_.emplace_back(*epoch, *count);
@@ -174,6 +174,20 @@ CountSchedule CountSchedule::constant(std::int64_t count) {
   CountSchedule schedule;
   schedule.entries_ = {{0.0, count}};
   return schedule;
+}
+
+CountSchedule read_counts(KeyReader& keys, const std::string& key, const std::string& fallback,
+                          std::int64_t least, const std::string& explanation) {
+  const auto parse = [least](const std::string& text) { return CountSchedule::parse(text, least); };
+  return keys.parsed<CountSchedule>(
+      key, fallback, "a whole number, at least " + std::to_string(least) + ", or EPOCH:N,…", parse,
+      explanation);
+}
+
+std::int64_t CountSchedule::most() const {
+  std::int64_t most = 0;
+  for (const auto& [epoch, count] : entries_) most = std::max(most, count);
+  return most;
 }
 
 std::int64_t CountSchedule::at(double epoch) const {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/keys.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 
@@ -58,18 +59,25 @@ class LrSchedule {
 class CountSchedule {
  public:
   static CountSchedule constant(std::int64_t count);
-  // Errors (bad_input): not the grammar, a count out of range, epochs that do not ascend from 0.
-  static Expected<CountSchedule> parse(const std::string& text);
+  // Counts of at least `least`. Errors (bad_input): not the grammar, a count out of range, epochs
+  // that do not ascend from 0.
+  static Expected<CountSchedule> parse(const std::string& text, std::int64_t least = 1);
   // REQUIRES: epoch >= 0; made by parse().
   std::int64_t at(double epoch) const;
   // All counts that it ever takes, in their order.
   std::vector<std::int64_t> values() const;
+  // The largest of them.
+  std::int64_t most() const;
   // The text that parse() reads as the same schedule.
   std::string to_string() const;
 
  private:
   std::vector<std::pair<double, std::int64_t>> entries_;  // ascending, first at epoch 0
 };
+
+// A key of a wiring with counts of at least `least`, by epoch.
+CountSchedule read_counts(KeyReader& keys, const std::string& key, const std::string& fallback,
+                          std::int64_t least, const std::string& explanation);
 
 // The share of a vector's entries that a sparsifier keeps, in (0, 1]. It may begin higher: the
 // entries of the warm-up hold for an equal number of epochs each, and never fall below `density`.

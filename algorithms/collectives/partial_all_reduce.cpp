@@ -24,7 +24,7 @@ PartialAllReduce::PartialAllReduce(std::vector<Rank> ranks, std::int32_t positio
       reduction_(reduction ? std::move(reduction)
                            : std::shared_ptr<Reduction>(make_ring_reduction(ranks, position))),
       activation_(ranks, position, operation, trigger),
-      tally_(ranks, position, 2 * operation + 1) {}
+      tally_(ranks, position, tally_of(operation)) {}
 
 std::int64_t PartialAllReduce::operation_of(const Payload& payload) {
   if (const auto* activate = std::get_if<Activate>(&payload)) return activate->operation;

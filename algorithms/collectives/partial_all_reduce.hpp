@@ -66,6 +66,8 @@ class PartialAllReduce {
   // The operation that a message belongs to. REQUIRES: it is an activation, a chunk or a compressed
   // vector.
   static std::int64_t operation_of(const Payload& payload);
+  // The number of the chunks of its tally.
+  static std::int64_t tally_of(std::int64_t operation) { return 2 * operation + 1; }
   // Whether a message is for the reduction, not for the tally or the activation.
   static bool is_part_of_sum(const Payload& payload);
 

@@ -18,8 +18,7 @@ inline GraphSettings read_graph(KeyReader& keys) {
   graph.topology = keys.text("topology", graph.topology, "a topology's name",
                              "the graph: the ranks with which a rank exchanges in each round");
   if (auto known = check_topology_name(graph.topology); !known) keys.fail(known.error());
-  graph.peers = keys.parsed<CountSchedule>("peers", "1", "a number, or a schedule EPOCH:NUMBER,…",
-                                           &CountSchedule::parse, "peers per round");
+  graph.peers = read_counts(keys, "peers", "1", 1, "peers per round, by epoch");
   return graph;
 }
 

@@ -29,9 +29,8 @@ Pack read_pack(KeyReader& keys, const std::vector<Pack>& packs, const std::strin
 
 LocalSteps read_local_steps(KeyReader& keys) {
   LocalSteps steps;
-  steps.by_epoch = keys.parsed<CountSchedule>(
-      "local_steps", "1", "a whole number, at least 1, or EPOCH:N,…", &CountSchedule::parse,
-      "H: steps of each rank from one exchange to the next, by epoch");
+  steps.by_epoch = read_counts(keys, "local_steps", "1", 1,
+                               "H: steps of each rank from one exchange to the next, by epoch");
   steps.alpha = keys.number("qsr", 0, {},
                             "alpha of the quadratic synchronization rule: at least (alpha/lr)^2 "
                             "local steps");

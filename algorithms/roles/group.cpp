@@ -16,8 +16,8 @@ void read_group(KeyReader& keys, Plan& plan) {
   auto group = std::make_shared<GroupSettings>();
   read_mixed(keys, plan.local, "exchange = 'group': groups average models");
   group->activation = read_activation(keys, "solo");
-  group->staleness = keys.whole("staleness", group->staleness, 1,
-                                "tau: exchanges from one global average to the next");
+  group->staleness = read_counts(keys, "staleness", "10", 1,
+                                 "tau: exchanges from one global average to the next, by epoch");
   group->group_size = static_cast<std::int32_t>(keys.whole(
       "group_size", 0, 1, "ranks that average, at most; about the root of all by default",
       std::numeric_limits<Rank>::max()));
@@ -54,7 +54,7 @@ const RoleType& group_role() {
     role.announces_end = [](const Plan&) { return true; };
     // Every average is a global one, of fresh models.
     role.synchronous = [](const Plan& plan) {
-      return data_as<GroupSettings>(plan.settings).staleness == 1;
+      return data_as<GroupSettings>(plan.settings).staleness.most() == 1;
     };
     return role;
   }();
@@ -101,6 +101,12 @@ void Group::on_timer(Env& env, TimerId exchange) {
   send(env, found->second.reduce.end_grace());
   contribute_if_begun(env, exchange);
   apply_if_done(env);
+}
+
+// Where tau changes, exchanges are still counted from the first: all ranks agree on the next.
+bool Group::is_global(std::int64_t exchange) const {
+  const double epoch = parts_->horizon.epoch_of(exchanges().begin_of(exchange));
+  return (exchange + 1) % settings_.staleness.at(epoch) == 0;
 }
 
 // Contributes the fresh model where this rank has reached the exchange, else its present one. A

@@ -41,7 +41,7 @@ namespace grapevine {
 
 struct GroupSettings final : RoleData {
   ActivationSettings activation;
-  std::int64_t staleness = 10;  // tau: exchanges from one global average to the next, >= 1
+  CountSchedule staleness;      // tau: exchanges from one global average to the next
   std::int32_t group_size = 0;  // at most; 0: about sqrt(P)
   Grouping grouping = Grouping::drawn;
 };
@@ -78,7 +78,7 @@ class Group final : public TrainingRole {
   void apply_if_done(Env& env);
   void mix(Average& average);
 
-  bool is_global(std::int64_t exchange) const { return (exchange + 1) % settings_.staleness == 0; }
+  bool is_global(std::int64_t exchange) const;
   // The one that this rank's next step leads to.
   std::int64_t exchange_now() const { return exchanges().index_of(model_.step); }
   Average& average_of(std::int64_t exchange);

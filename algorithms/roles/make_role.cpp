@@ -7,8 +7,8 @@
 #include "algorithms/roles/bilateral.hpp"
 #include "algorithms/roles/gossip/gossip.hpp"
 #include "algorithms/roles/group.hpp"
-#include "algorithms/roles/hierarchy.hpp"
-#include "algorithms/roles/partial.hpp"
+#include "algorithms/roles/levels/hierarchy.hpp"
+#include "algorithms/roles/partial/partial.hpp"
 #include "algorithms/roles/server/server_settings.hpp"
 #include "messages/check.hpp"
 

@@ -181,6 +181,9 @@ inline std::vector<PressedWiring> pressed_servers() {
           {"Agn", server("agn", "1") + Keys{{"local_steps", "4"}}, 5, 0},
           {"AgnTopK", server("agn", "2") + top_k + Keys{{"local_steps", "3"}}, 5, 0},
           {"Easgd", server("easgd", "2") + Keys{{"local_steps", "3"}}},
+          {"DownpourOverlap",
+           server("downpour", "2") + Keys{{"overlap", "true"}, {"compress", "int8"}}, 5, 0},
+          {"EasgdOverlap", server("easgd", "2") + Keys{{"overlap", "true"}, {"local_steps", "2"}}},
           {"EasgdSynchronous", server("easgd", "2") + Keys{{"synchronous", "true"}}},
           {"DelayedNesterov",
            server("delayed-nesterov", "2") + Keys{{"local_steps", "3"}, {"outer_every", "3"}}}};

@@ -25,7 +25,7 @@ class StepsClient final : public ClientRule {
     const double weight_decay = parts_->optimizer.weight_decay;
     if (weight_decay != 0) gradient.add_(model.x.read(), weight_decay);
     kernels::scale(gradient, -model.lr);
-    if (parts_->exchanges.longest() > 1) {
+    if (parts_->exchanges.longest() > 1 || server_settings(*parts_).overlap) {
       at::Tensor x = std::move(model.x).thaw();
       kernels::fold(x, gradient);
       model.x = FrozenTensor::freeze(std::move(x));

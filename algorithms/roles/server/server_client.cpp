@@ -18,9 +18,7 @@ ServerClient::ServerClient(RoleContext context)
       settings_(server_settings(*parts_)),
       servers_(plan().servers),
       rule_(settings_.rule->client(context, local_)),
-      version_(static_cast<std::size_t>(servers_), 0),
-      next_version_(version_),
-      pulled_(static_cast<std::size_t>(servers_)) {
+      pulled_(servers_) {
   for (std::int32_t server = 0; plan().compression.enabled() && server < servers_; ++server) {
     const Slice part = slice(server);
     packed_.emplace_back(settings_of_slice(plan().compression, part.begin, part.size), part.size);
@@ -55,34 +53,45 @@ void ServerClient::step_done(Env& env) {
   env.record({EventKind::step_done, -1, done, done.step, 0, 0});
 }
 
+// With overlap the answer to the exchange before this one comes first.
+void ServerClient::exchange(Env& env) {
+  answer_due_ && !pulled_.complete() ? wait(env, ranks_) : offer(env);
+}
+
 // A rule that takes turns asks for one; the other rules commit without theta. A single server
 // receives the whole vector without a copy.
-void ServerClient::exchange(Env& env) {
+void ServerClient::offer(Env& env) {
+  const std::vector<Version> computed_at = pulled_.versions();
+  if (answer_due_) use_answer(env);
   ++exchange_;
   outstanding_.send(exchange_, steps_given(), servers_);
   const std::int64_t gradients = std::exchange(held_, 0);
   const FrozenTensor offered = rule_->offer(model_, gradients);
-  phase_ = Phase::waiting;
-  env.record({EventKind::wait_begin, ranks_, stamp(), model_.step, 0, 0});
+  answer_due_ = true;
+  if (!settings_.overlap) wait(env, ranks_);
   for (std::int32_t server = 0; server < servers_; ++server) {
     const Slice part = slice(server);
+    const Stamp stamp = stamp_at(computed_at[static_cast<std::size_t>(server)]);
     if (takes_turns())
-      env.send(rank_of(server), stamp_for(server), Ask{exchange_});
+      env.send(rank_of(server), stamp, Ask{exchange_});
     else if (servers_ == 1)
-      commit(env, server, gradients, offered);
+      commit(env, server, stamp, gradients, offered);
     else
-      commit(env, server, gradients,
+      commit(env, server, stamp, gradients,
              FrozenTensor::copy_of(offered.read().narrow(0, part.begin, part.size)));
   }
+  if (!settings_.overlap) return;
+  sent_ = model_.x;
+  step_done(env);
+  at_end() ? wait(env, ranks_) : compute(env);
 }
 
-void ServerClient::commit(Env& env, std::int32_t server, std::int64_t gradients,
+void ServerClient::commit(Env& env, std::int32_t server, const Stamp& stamp, std::int64_t gradients,
                           FrozenTensor update) {
   const Rank to = rank_of(server);
-  if (packed_.empty())
-    return env.send(to, stamp_for(server), Commit{exchange_, gradients, std::move(update)});
+  if (packed_.empty()) return env.send(to, stamp, Commit{exchange_, gradients, std::move(update)});
   at::Tensor vector = std::move(update).thaw();
-  env.send(to, stamp_for(server),
+  env.send(to, stamp,
            packed_[static_cast<std::size_t>(server)].commit(exchange_, gradients, rank_, vector,
                                                             model_.epoch, env.rng()));
 }
@@ -106,7 +115,7 @@ void ServerClient::on_grant(Env& env, std::int32_t server, const Stamp& stamp, G
   GRAPEVINE_CHECK(slice(server).size == grant.theta.numel(), "rank ", rank_of(server),
                   " granted a slice of another size");
   at::Tensor update = rule_->commit_at(slice(server), grant.theta, model_);
-  commit(env, server, 1, FrozenTensor::freeze(std::move(update)));
+  commit(env, server, stamp_for(server), 1, FrozenTensor::freeze(std::move(update)));
   pulled(env, server, stamp.version, std::move(grant.theta));
 }
 
@@ -118,30 +127,27 @@ void ServerClient::on_receipt(Env& env, std::int32_t server, const Stamp& stamp,
   if (phase_ == Phase::ready && outstanding_.empty()) leave(env);
 }
 
+// All slices have arrived: at once, or, with overlap, where the client waits for them.
 void ServerClient::pulled(Env& env, std::int32_t server, Version version, FrozenTensor value) {
-  pulled_[static_cast<std::size_t>(server)] = std::move(value);
-  next_version_[static_cast<std::size_t>(server)] = version;
-  if (std::all_of(pulled_.begin(), pulled_.end(),
-                  [](const FrozenTensor& part) { return part.defined(); }))
-    complete(env);
-}
-
-// All slices have arrived.
-void ServerClient::complete(Env& env) {
-  env.record({EventKind::wait_end, ranks_, stamp(), model_.step, 0, 0});
-  phase_ = Phase::ready;
-  rule_->take(env, model_, servers_ == 1 ? std::move(pulled_.front()) : concatenated());
-  for (FrozenTensor& part : pulled_) part = FrozenTensor();
-  version_ = next_version_;
-  step_done(env);
+  pulled_.take_in(server, version, std::move(value));
+  if (!pulled_.complete() || phase_ != Phase::waiting) return;
+  stop_waiting(env);
+  const bool offers = settings_.overlap && !at_end();
+  if (offers) return offer(env);
+  use_answer(env);
+  if (!settings_.overlap) step_done(env);
   if (!at_end()) return compute(env);
   if (outstanding_.empty()) leave(env);
 }
 
-FrozenTensor ServerClient::concatenated() const {
-  std::vector<at::Tensor> slices;
-  for (const FrozenTensor& part : pulled_) slices.push_back(part.read());
-  return FrozenTensor::freeze(at::cat(slices));
+// The steps since the offer, with overlap, are taken from the answer.
+void ServerClient::use_answer(Env& env) {
+  answer_due_ = false;
+  const FrozenTensor now = model_.x, sent = std::exchange(sent_, FrozenTensor());
+  if (sent.defined()) model_.x = sent;
+  rule_->take(env, model_, pulled_.take());
+  if (sent.defined() && sent.read().data_ptr() != now.read().data_ptr())
+    model_.x = FrozenTensor::freeze(model_.x.read() + (now.read() - sent.read()));
 }
 
 // Gradients count as committed or dropped once the receipts of all servers have arrived.
@@ -174,9 +180,9 @@ void ServerClient::leave(Env& env) {
   finish(env);
 }
 
-// Of a commit to one server: computed at version_.
+// Of a commit to one server: the version that its gradients were computed at.
 Stamp ServerClient::stamp_for(std::int32_t server) const {
-  return stamp_of(rank_, model_.step, version_[static_cast<std::size_t>(server)]);
+  return stamp_at(pulled_.versions()[static_cast<std::size_t>(server)]);
 }
 
 void ServerClient::fields(Archive& a) {
@@ -187,14 +193,12 @@ void ServerClient::fields(Archive& a) {
   a.nested("rule", [this](Archive& inner) {
     rule_->fields(inner, model_.x.numel(), phase_ == Phase::waiting);
   });
-  for (std::int32_t server = 0; server < servers_; ++server) {
-    const auto i = static_cast<std::size_t>(server);
-    const std::string name = std::to_string(server);
-    a.whole("version." + name, version_[i], 0, kMost);
-    a.whole("next_version." + name, next_version_[i], 0, kMost);
-    a.vector("pulled." + name, pulled_[i], slice(server).size);
-    if (!packed_.empty()) a.part("packed." + name, packed_[i]);
-  }
+  pulled_.fields(a, [this](std::int32_t server) { return slice(server).size; });
+  for (std::size_t server = 0; server < packed_.size(); ++server)
+    a.part("packed." + std::to_string(server), packed_[server]);
+  a.flag("answer_due", answer_due_);
+  a.vector("sent", sent_, model_.x.numel());
+  a.require(sent_.defined() == (answer_due_ && settings_.overlap), "sent", "does not fit the run");
   a.part("outstanding", outstanding_, servers_);
   a.list("resend", resend_steps_);
 }

@@ -7,6 +7,10 @@
 //   offers:  H times the rule's step at s;  offer;  all have answered: the rule takes the answers
 //   turns:   the rule's step at s;  ask each server;  granted theta: commit;  s <- theta
 //
+//   overlap: an offer travels while the next H steps are taken; the answers are used before the
+//   next
+//     offer: the rule takes them as at the offer, and the steps since then follow
+//
 // With S servers each slice is asked for, granted and committed by itself; the next gradient waits
 // for all.
 // Compressed (packed_commits.hpp): the commit of each slice through error feedback; gem's pi is
@@ -26,6 +30,7 @@
 
 #include "algorithms/parts/outstanding_commits.hpp"
 #include "algorithms/roles/server/packed_commits.hpp"
+#include "algorithms/roles/server/pulled_slices.hpp"
 #include "algorithms/roles/server/server_settings.hpp"
 
 namespace grapevine {
@@ -47,15 +52,17 @@ class ServerClient final : public TrainingRole {
   void on_grant(Env& env, std::int32_t server, const Stamp& stamp, Grant grant);
   void on_receipt(Env& env, std::int32_t server, const Stamp& stamp, Receipt receipt);
   void pulled(Env& env, std::int32_t server, Version version, FrozenTensor value);
-  void complete(Env& env);
-  FrozenTensor concatenated() const;
+  void offer(Env& env);
+  void use_answer(Env& env);
   void record_outcome(Env& env, std::int64_t exchange, bool accepted);
   void leave(Env& env);
 
-  void commit(Env& env, std::int32_t server, std::int64_t gradients, FrozenTensor update);
+  void commit(Env& env, std::int32_t server, const Stamp& stamp, std::int64_t gradients,
+              FrozenTensor update);
   bool takes_turns() const { return settings_.rule->takes_turns; }
   Rank rank_of(std::int32_t server) const { return ranks_ + server; }
   Slice slice(std::int32_t server) const { return slice_of(model_.x.numel(), servers_, server); }
+  Stamp stamp_at(Version version) const { return stamp_of(rank_, model_.step, version); }
   Stamp stamp_for(std::int32_t server) const;
   Stamp stamp() const override { return stamp_for(0); }
   std::vector<Step> steps_given();
@@ -65,11 +72,11 @@ class ServerClient final : public TrainingRole {
   const std::int32_t servers_;
 
   const std::unique_ptr<ClientRule> rule_;
-  std::int64_t held_ = 0;         // gradients that were not offered yet
-  std::int64_t exchange_ = 0;     // the newest
-  std::vector<Version> version_;  // by server: of s
-  std::vector<Version> next_version_;
-  std::vector<FrozenTensor> pulled_;  // by server: received in this exchange
+  std::int64_t held_ = 0;      // gradients that were not offered yet
+  std::int64_t exchange_ = 0;  // the newest
+  PulledSlices pulled_;        // of this exchange
+  bool answer_due_ = false;    // of the newest exchange: not used yet
+  FrozenTensor sent_;          // overlap: x at that exchange
   OutstandingCommits outstanding_;
   std::deque<PackedCommits> packed_;  // by server; none: commits are whole
   std::vector<Step> resend_steps_;    // steps that were refused and are in a residual

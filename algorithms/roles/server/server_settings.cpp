@@ -44,7 +44,11 @@ void read_server(KeyReader& keys, Plan& plan) {
       keys.whole("servers", 1, 1, "ranks that hold a slice of the parameters each", kMaxServers));
   plan.local.clip = read_clip(keys, false);
   for (const ServerRule* rule : server_rules())
-    keys.where("rule", rule->name, [&] { rule->read(keys, plan, *server); });
+    keys.where("rule", rule->name, [&] {
+      rule->read(keys, plan, *server);
+      if (!rule->takes_turns)
+        server->overlap = keys.flag("overlap", false, "exchange while the worker computes");
+    });
   plan.compression = read_compression(keys, {});
   keys.only_where("compress", !plan.compression.enabled() || plan.local.pack != Pack::model,
                   "rule = '" + server->rule->name +

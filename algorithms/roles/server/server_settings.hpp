@@ -8,8 +8,9 @@ namespace grapevine {
 
 struct ServerSettings final : RoleData {
   const ServerRule* rule = nullptr;
-  double kappa = 1;    // gem: how much of the proxy's energy theta may have
-  bool strict = true;  // rules that take turns: one client at a time between pull and commit
+  double kappa = 1;      // gem: how much of the proxy's energy theta may have
+  bool overlap = false;  // rules that offer: compute while an offer is on its way
+  bool strict = true;    // rules that take turns: one client at a time between pull and commit
   double section_timeout = 10;   // the same: seconds after which a grant is taken back
   double elasticity = 0.9;       // easgd: beta = workers * alpha
   bool synchronous = false;      // all clients of a round move against the same centre

@@ -1,4 +1,4 @@
-#include "algorithms/roles/partial_rounds.hpp"
+#include "algorithms/roles/partial/partial_rounds.hpp"
 
 #include <limits>
 #include <numeric>

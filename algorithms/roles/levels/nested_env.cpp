@@ -1,4 +1,4 @@
-#include "algorithms/roles/nested_env.hpp"
+#include "algorithms/roles/levels/nested_env.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -30,12 +30,21 @@
 #include <optional>
 #include <vector>
 
-#include "algorithms/collectives/ring_all_reduce.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/roles/nested_env.hpp"
+#include "algorithms/roles/levels/group_mean.hpp"
+#include "algorithms/roles/levels/nested_env.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
+
+// Messages of a level within its group have a tag: its depth modulo this.
+inline constexpr std::int64_t kLevelTags = 16;
+
+struct LevelSettings final : RoleData {
+  Plan inside;
+  Plan outside;
+  std::int64_t depth = 0;  // levels inside
+};
 
 // What the levels of a plan share.
 struct LevelParts final : RoleData {
@@ -102,6 +111,7 @@ class Level final : public Role {
   const std::int32_t world_size_;       // ranks of the run
   ModelState& model_;                   // of this rank
 
+  GroupMean mean_;  // of the models of a period
   std::unique_ptr<Role> inside_;
   ModelState group_;               // of the head: the model of the role outside
   std::unique_ptr<Role> outside_;  // of the head; null elsewhere
@@ -109,8 +119,6 @@ class Level final : public Role {
   Phase phase_ = Phase::waiting;
   std::int64_t period_ = 0;
   bool period_over_ = false;              // the role inside asks for a gradient of the next one
-  std::optional<RingAllReduce> ring_;     // while the mean is taken
-  CollectiveInbox early_;                 // others may be in the ring already
   std::vector<Envelope> early_messages_;  // for the role inside, from those in the next period
   std::optional<Parameters> next_;  // the newest that arrived before this rank ended its period
 };

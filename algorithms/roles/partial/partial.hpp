@@ -40,12 +40,13 @@
 // Staleness of a gradient: rounds between the x of its computation and its round, <= tau.
 // A rank that dies stops the training: it is part of every sum.
 #pragma once
-#include <map>
 #include <memory>
 #include <vector>
 
 #include "algorithms/collectives/partial_all_reduce.hpp"
-#include "algorithms/roles/partial_rounds.hpp"
+#include "algorithms/roles/partial/early_rounds.hpp"
+#include "algorithms/roles/partial/own_gradients.hpp"
+#include "algorithms/roles/partial/partial_rounds.hpp"
 #include "algorithms/roles/training_role.hpp"
 
 namespace grapevine {
@@ -64,52 +65,33 @@ class Partial final : public TrainingRole {
   void fields(Archive& a) override;
 
  private:
-  // A gradient of this rank that is not in the model yet.
-  struct Pending {
-    Step step = 0;
-    Version version = 0;
-  };
-  using Gradients = std::vector<Pending>;
-
   // Training, in the order of the paper.
   void compute_next(Env& env);
   bool collect(Env& env, at::Tensor g);
-  void add_pending(Env& env, at::Tensor vector);
-  at::Tensor difference();
   void post(Env& env);
   void contribute_if_begun(Env& env);
   bool must_hold_back() const;
   void apply(Env& env, PartialAllReduce::Result result);
-  double divisor(const std::vector<std::int64_t>& tally) const;
   void take_mean(Env& env, at::Tensor mean, double epoch);
-  void commit_own(Env& env, Version round);
   void next_round(Env& env);
 
   bool packs_differences() const { return plan().local.pack == Pack::difference; }
   void start_round();
-  void hold(Rank from, std::int64_t round, Payload payload);
-  void take_early(Env& env);
   void give_grace(Env& env);
   void end_step(Env& env);
   Stamp stamp() const override;
-  static void gradients_fields(Archive& a, const std::string& name, Gradients& gradients);
 
   // Constant after construction.
   const PartialSettings& settings_;
   const std::vector<Rank> everybody_;
 
-  Step produced_ = 0;         // gradients of this rank
-  Version computing_at_ = 0;  // rounds in the x that the worker's steps began at
-  FrozenTensor start_;        // differences: that x
-  Gradients steps_;           // differences: those of the steps since then
-  at::Tensor pending_sum_;    // [d] or undefined
-  Gradients pending_, contributed_;
+  Step produced_ = 0;  // gradients of this rank
+  OwnGradients own_;
 
   const std::shared_ptr<Reduction> reduction_;  // of all rounds, one after the other
   PartialRounds rounds_;
   PartialAllReduce reduce_;  // of the present round
-  CollectiveInbox early_;    // tallies of rounds that this rank has not reached
-  std::map<std::int64_t, std::vector<Activate>> early_activations_;  // the same, by round
+  EarlyRounds early_;
 };
 
 }  // namespace grapevine

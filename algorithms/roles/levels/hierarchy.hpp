@@ -19,9 +19,9 @@
 #include <optional>
 #include <vector>
 
-#include "algorithms/collectives/ring_all_reduce.hpp"
 #include "algorithms/role.hpp"
-#include "algorithms/roles/nested_env.hpp"
+#include "algorithms/roles/levels/group_mean.hpp"
+#include "algorithms/roles/levels/nested_env.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
@@ -56,7 +56,6 @@ class Hierarchy final : public Role {
   void send(Env& env, std::vector<OutgoingChunk> messages);
   void use_if_reduced(Env& env);
   void step_done(Env& env);
-  RingAllReduce ring() const;
   Stamp stamp() const;
 
   // Constant after construction.
@@ -73,8 +72,7 @@ class Hierarchy final : public Role {
   Step step_ = 0;                   // the step of the gradient that is computed or reduced
   Step published_ = -1;             // the newest step whose parameters were sent to the node
   Gradient gradient_;               // of this rank and step, without its tensor
-  RingAllReduce ring_;              // of step_: operation == step_
-  CollectiveInbox early_;           // a neighbour may be one step ahead
+  GroupMean mean_;                  // of the gradients of step_
   std::optional<Parameters> next_;  // the newest that arrived before this rank finished step_
 };
 

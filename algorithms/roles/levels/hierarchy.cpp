@@ -1,4 +1,4 @@
-#include "algorithms/roles/hierarchy.hpp"
+#include "algorithms/roles/levels/hierarchy.hpp"
 
 #include "algorithms/roles/make_role.hpp"
 
@@ -40,7 +40,7 @@ Hierarchy::Hierarchy(std::shared_ptr<const SharedParts> parts, Rank rank, std::i
       members_(group_of(rank, parts_->plan.hierarchy)),
       heads_(heads_and_servers(workers_, parts_->plan)),
       model_(model),
-      ring_(ring()) {
+      mean_(members_, rank_) {
   if (rank_ == members_.front())
     role_ = make_flat_role(parts_, node_, static_cast<std::int32_t>(heads_.size()), model_);
 }
@@ -89,7 +89,6 @@ void Hierarchy::follow(Env& env, Parameters parameters) {
 void Hierarchy::begin(Step step) {
   step_ = step;
   phase_ = Phase::computing;
-  ring_ = ring();
 }
 
 void Hierarchy::on_gradient(Env& env, Gradient gradient) {
@@ -98,9 +97,8 @@ void Hierarchy::on_gradient(Env& env, Gradient gradient) {
   at::Tensor value = std::move(gradient.value).thaw();
   gradient_ = std::move(gradient);
   gradient_.value = FrozenTensor();
-  send(env, ring_.start(std::move(value)));
-  for (Chunk& chunk : early_.take(step_)) send(env, ring_.on_chunk(std::move(chunk)));
-  if (!ring_.done()) env.record({EventKind::wait_begin, -1, stamp(), step_, 0, 0});
+  send(env, mean_.start(step_, std::move(value)));
+  if (!mean_.done()) env.record({EventKind::wait_begin, -1, stamp(), step_, 0, 0});
   use_if_reduced(env);
 }
 
@@ -128,19 +126,15 @@ void Hierarchy::on_message(Env& env, Envelope envelope) {
 }
 
 void Hierarchy::on_ring_chunk(Env& env, Chunk chunk) {
-  if (phase_ != Phase::reducing || chunk.operation != step_) return early_.hold(std::move(chunk));
-  send(env, ring_.on_chunk(std::move(chunk)));
-  if (ring_.done()) env.record({EventKind::wait_end, -1, stamp(), step_, 0, 0});
+  send(env, mean_.on_chunk(std::move(chunk)));
+  if (mean_.done()) env.record({EventKind::wait_end, -1, stamp(), step_, 0, 0});
   use_if_reduced(env);
 }
 
 // g = 1/R sum_i g_i: to the role where this is the head; elsewhere the step is done.
 void Hierarchy::use_if_reduced(Env& env) {
-  if (!ring_.done()) return;
-  at::Tensor mean = ring_.take_result();
-  mean.mul_(1.0 / static_cast<double>(members_.size()));
-  ring_ = ring();
-  FrozenTensor value = FrozenTensor::freeze(std::move(mean));
+  if (!mean_.done()) return;
+  FrozenTensor value = FrozenTensor::freeze(mean_.take());
   if (is_head()) {
     phase_ = Phase::waiting;
     gradient_.value = std::move(value);
@@ -189,10 +183,6 @@ void Hierarchy::send(Env& env, std::vector<OutgoingChunk> messages) {
   for (OutgoingChunk& message : messages) env.send(message.to, stamp(), std::move(message.chunk));
 }
 
-RingAllReduce Hierarchy::ring() const {
-  return RingAllReduce(members_, rank_ - members_.front(), step_);
-}
-
 Stamp Hierarchy::stamp() const {
   Stamp stamp;
   stamp.origin = rank_;
@@ -208,14 +198,8 @@ void Hierarchy::fields(Archive& a) {
   a.one_of("phase", phase_, Phase::finished);
   a.whole("step", step_, 0, kMost);
   a.whole("published", published_, -1, kMost);
-  if (a.loads()) ring_ = ring();
-  a.part("ring", ring_);
-  if (ring_.started() != (phase_ == Phase::reducing) ||
-      (ring_.started() && ring_.elements() != model_.x.numel()))
-    a.fail(bad_input(
-        "entries 'phase' and 'ring' of the saved state do not fit each other or the model: the "
-        "checkpoint is damaged, resume from another one"));
-  a.part("early", early_);
+  mean_.fields(a, step_, model_.x.numel());
+  a.require(mean_.running() == (phase_ == Phase::reducing), "phase", "does not fit the ring");
   if (a.present("next", next_))
     a.nested("next",
              [this](Archive& inner) { parameters_fields(inner, *next_, model_.x.numel()); });

@@ -23,8 +23,11 @@ struct PartialSettings final : RoleData {
   };
 
   ActivationSettings activation;
-  std::int64_t staleness = 10;  // tau: the age that a gradient may have, in rounds
+  CountSchedule staleness;  // tau: the age that a gradient may have, in rounds
   Scale scale = Scale::ranks;
+
+  // Of a sum with this tally, the gradients of each rank in it; `local_steps`: of a difference.
+  double divisor(const std::vector<std::int64_t>& tally, std::int64_t local_steps) const;
 };
 
 class PartialRounds {

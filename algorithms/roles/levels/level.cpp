@@ -1,4 +1,4 @@
-#include "algorithms/roles/level.hpp"
+#include "algorithms/roles/levels/level.hpp"
 
 #include <ATen/ATen.h>
 
@@ -14,114 +14,6 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kMostLevels = 16;
-
-struct LevelSettings final : RoleData {
-  Plan inside;
-  Plan outside;
-  std::int64_t depth = 0;  // levels inside
-};
-
-bool is_level(const Plan& plan);
-
-// The last period may be shorter where groups take the planned steps. Where fast ones take over
-// from slow ones, all are whole, however many a group takes.
-ExchangeSteps periods_of(const SharedParts& parts, const Horizon& horizon) {
-  return {parts.plan.local.steps, horizon, parts.lr};
-}
-
-Expected<void> check_nesting(const ExchangeSteps& periods, const ExchangeSteps& inside) {
-  for (std::int64_t i = 0; i < periods.count(); ++i)
-    if (!inside.due(periods.end_of(i)))
-      return bad_input("wiring.level: after " + std::to_string(periods.end_of(i)) +
-                       " steps groups would exchange amid the local steps of the level inside: "
-                       "choose a multiple of its local_steps");
-  return {};
-}
-
-Expected<std::shared_ptr<const SharedParts>> parts_inside(const SharedParts& parts,
-                                                          const Horizon& horizon) {
-  Plan plan = data_as<LevelSettings>(parts.plan.settings).inside;
-  plan.seed = parts.plan.seed;
-  if (plan.compression.per_layer) plan.compression.layers = parts.plan.compression.layers;
-  return make_parts(plan, horizon, parts.lr, parts.optimizer, parts.plan.hierarchy, parts.layout);
-}
-
-// A step of the role outside is a period, and its rate 1.
-Expected<std::shared_ptr<const SharedParts>> parts_outside(const SharedParts& parts,
-                                                           std::int32_t groups) {
-  Plan plan = data_as<LevelSettings>(parts.plan.settings).outside;
-  plan.seed = parts.plan.seed;
-  plan.local.steps = LocalSteps();
-  if (plan.compression.per_layer) plan.compression.layers = parts.plan.compression.layers;
-  Horizon horizon;
-  horizon.steps = parts.exchanges.count();
-  horizon.steps_per_epoch = parts.horizon.steps_per_epoch / parts.exchanges.mean_local_steps();
-  LrConfig rate;
-  rate.lr = 1;
-  return make_parts(plan, horizon, *LrSchedule::make(rate), OptimizerConfig(), groups,
-                    parts.layout);
-}
-
-Expected<void> prepare_levels(SharedParts& parts, std::int32_t groups) {
-  Horizon horizon = parts.horizon;
-  if (!parts.plan.role->plans_each_rank) horizon.steps *= groups;
-  auto inside = parts_inside(parts, horizon);
-  if (!inside) return inside.error();
-  auto outside = parts_outside(parts, groups);
-  if (!outside) return outside.error();
-  ExchangeSteps periods = periods_of(parts, horizon);
-  if (auto fits = check_nesting(periods, (*inside)->exchanges); !fits) return fits;
-  parts.graph = (*outside)->graph;
-  parts.prepared =
-      std::make_shared<LevelParts>(*std::move(inside), *std::move(outside), std::move(periods));
-  return {};
-}
-
-std::unique_ptr<Role> make_server_of_levels(ServerContext context) {
-  context.parts = data_as<LevelParts>(context.parts->prepared).outside;
-  const RoleType& role = *context.parts->plan.role;
-  return role.make_server(std::move(context));
-}
-
-RoleType level_type(bool plans_each_rank) {
-  RoleType role;
-  role.name = "levels";
-  role.summary = "groups of ranks exchange as one rank does";
-  role.prepare = &prepare_levels;
-  role.make = [](RoleContext context) { return std::make_unique<Level>(std::move(context)); };
-  role.make_server = &make_server_of_levels;
-  role.plans_each_rank = plans_each_rank;
-  role.allows_ranks_past_the_end = false;
-  role.announces_end = [](const Plan&) { return true; };
-  role.uses_momentum = [](const Plan& plan) {
-    const Plan& inside = data_as<LevelSettings>(plan.settings).inside;
-    return inside.role->uses_momentum(inside);
-  };
-  role.synchronous = [](const Plan& plan) {
-    const Plan& outside = data_as<LevelSettings>(plan.settings).outside;
-    return outside.role->synchronous(outside);
-  };
-  role.ranks_agree = [](const Plan& plan) {
-    const Plan& outside = data_as<LevelSettings>(plan.settings).outside;
-    return outside.role->ranks_agree(outside);
-  };
-  role.parts_inside = [](const SharedParts& parts) {
-    const auto& levels = data_as<LevelParts>(parts.prepared);
-    return std::vector<std::shared_ptr<const SharedParts>>{levels.inside, levels.outside};
-  };
-  return role;
-}
-
-const RoleType& level_role(bool plans_each_rank) {
-  static const RoleType planned = level_type(true), unplanned = level_type(false);
-  return plans_each_rank ? planned : unplanned;
-}
-
-bool is_level(const Plan& plan) {
-  return plan.role == &level_role(true) || plan.role == &level_role(false);
-}
-
 void model_fields(Archive& a, ModelState& model, std::int64_t d) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
   a.needs("x");
@@ -133,24 +25,6 @@ void model_fields(Archive& a, ModelState& model, std::int64_t d) {
 }
 
 }  // namespace
-
-Plan nest(const Plan& inside, std::int32_t ranks, const Plan& outside) {
-  GRAPEVINE_CHECK(inside.role->synchronous(inside), "ranks would not end a period together");
-  auto settings = std::make_shared<LevelSettings>();
-  settings->inside = inside;
-  settings->outside = outside;
-  settings->depth = is_level(inside) ? data_as<LevelSettings>(inside.settings).depth + 1 : 0;
-  GRAPEVINE_CHECK(settings->depth < kMostLevels, "more than ", kMostLevels, " levels");
-  Plan plan;
-  plan.role = &level_role(outside.role->plans_each_rank);
-  plan.graph = outside.graph;
-  plan.local.steps = outside.local.steps;
-  plan.compression.per_layer = inside.compression.per_layer || outside.compression.per_layer;
-  plan.servers = outside.servers;
-  plan.hierarchy = ranks;
-  plan.settings = std::move(settings);
-  return plan;
-}
 
 // ---- the two worlds of a rank ----
 
@@ -214,6 +88,7 @@ Level::Level(RoleContext context)
       exchangers_(heads_and_servers(context.ranks, parts_->plan)),
       world_size_(context.ranks + parts_->plan.servers),
       model_(context.model),
+      mean_(members_, rank_),
       inside_(make_role(levels_.inside, rank_ - members_.front(), parts_->plan.hierarchy, model_)),
       group_(model_) {
   if (rank_ != members_.front()) return;
@@ -266,20 +141,13 @@ void Level::end_period_if_due(Env& env) {
   if (!std::exchange(period_over_, false)) return;
   if (ranks_agree_) return give_difference(env, inside_->debiased());
   phase_ = Phase::reducing;
-  const auto size = static_cast<double>(members_.size());
-  at::Tensor part = inside_->numerator().read() / size;
-  ring_.emplace(members_, rank_ - members_.front(), operation());
-  send(env, ring_->start(std::move(part)));
-  for (Chunk& chunk : early_.take(operation())) send(env, ring_->on_chunk(std::move(chunk)));
-  if (!ring_->done()) env.record({EventKind::wait_begin, -1, stamp(), model_.step, 0, 0});
+  send(env, mean_.start(operation(), inside_->numerator().read().clone()));
+  if (!mean_.done()) env.record({EventKind::wait_begin, -1, stamp(), model_.step, 0, 0});
   take_mean(env);
 }
 
 void Level::take_mean(Env& env) {
-  if (!ring_->done()) return;
-  const FrozenTensor mean = FrozenTensor::freeze(ring_->take_result());
-  ring_.reset();
-  give_difference(env, mean);
+  if (mean_.done()) give_difference(env, FrozenTensor::freeze(mean_.take()));
 }
 
 // z - mean is the gradient of the role outside; the others wait for the next z.
@@ -327,7 +195,7 @@ void Level::follow(Env& env, Parameters parameters) {
   }
   if (phase_ == Phase::waiting)
     env.record({EventKind::wait_end, members_.front(), stamp(), model_.step, 0, 0});
-  if (!parameters.last) return begin_period(env, parameters.step / kMostLevels, parameters.x);
+  if (!parameters.last) return begin_period(env, parameters.step / kLevelTags, parameters.x);
   model_.x = std::move(parameters.x);
   model_.w = 1;
   if (std::exchange(phase_, Phase::finished) != Phase::finished) env.finished();
@@ -360,9 +228,8 @@ void Level::on_outside_message(Env& env, Envelope envelope) {
 
 void Level::on_own_message(Env& env, Envelope envelope) {
   if (auto* chunk = std::get_if<Chunk>(&envelope.payload)) {
-    if (!ring_ || chunk->operation != ring_->operation()) return early_.hold(std::move(*chunk));
-    send(env, ring_->on_chunk(std::move(*chunk)));
-    if (ring_->done()) env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
+    send(env, mean_.on_chunk(std::move(*chunk)));
+    if (mean_.done()) env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
     return take_mean(env);
   }
   auto& parameters = std::get<Parameters>(envelope.payload);
@@ -374,15 +241,15 @@ void Level::on_own_message(Env& env, Envelope envelope) {
 
 // Of what this level sends within its group: levels inside have other tags, and their roles number
 // their operations from 0.
-std::int64_t Level::tag(std::int64_t period) const { return period * kMostLevels + depth_; }
+std::int64_t Level::tag(std::int64_t period) const { return period * kLevelTags + depth_; }
 
 std::int64_t Level::operation() const { return -1 - tag(period_); }
 
 bool Level::is_own(const Payload& payload) const {
   if (const auto* chunk = std::get_if<Chunk>(&payload))
-    return chunk->operation < 0 && (-1 - chunk->operation) % kMostLevels == depth_;
+    return chunk->operation < 0 && (-1 - chunk->operation) % kLevelTags == depth_;
   const auto* parameters = std::get_if<Parameters>(&payload);
-  return parameters != nullptr && parameters->step % kMostLevels == depth_;
+  return parameters != nullptr && parameters->step % kLevelTags == depth_;
 }
 
 void Level::send(Env& env, std::vector<OutgoingChunk> chunks) {
@@ -442,7 +309,7 @@ FrozenTensor Level::debiased() const {
 StateDict Level::measures() const { return is_head() ? outside_->measures() : StateDict{}; }
 
 void Level::fields(Archive& a) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / (2 * kMostLevels);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / (2 * kLevelTags);
   const std::int64_t d = model_.x.numel();
   a.one_of("phase", phase_, Phase::finished);
   a.whole("period", period_, 0, kMost);
@@ -454,10 +321,8 @@ void Level::fields(Archive& a) {
     a.nested("group", [&](Archive& inner) { model_fields(inner, group_, d); });
     a.part("outside", *outside_);
   }
-  if (a.present("ring", ring_, members_, rank_ - members_.front(), operation()))
-    a.part("ring", *ring_);
-  a.require(ring_.has_value() == (phase_ == Phase::reducing), "phase", "does not fit the ring");
-  a.part("early", early_);
+  mean_.fields(a, operation(), d);
+  a.require(mean_.running() == (phase_ == Phase::reducing), "phase", "does not fit the ring");
   a.items("early_messages", early_messages_, [&](Archive& inner, Envelope& envelope) {
     envelope_fields(inner, envelope, world_size_);
     inner.require(number_in(members_, envelope.from).has_value(), "bytes", "is of another group");

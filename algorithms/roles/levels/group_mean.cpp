@@ -1,0 +1,42 @@
+#include "algorithms/roles/levels/group_mean.hpp"
+
+#include <ATen/ATen.h>
+
+#include <iterator>
+#include <utility>
+
+namespace grapevine {
+
+std::vector<OutgoingChunk> GroupMean::start(std::int64_t operation, at::Tensor vector) {
+  ring_.emplace(members_, position_, operation);
+  std::vector<OutgoingChunk> out = ring_->start(std::move(vector));
+  for (Chunk& chunk : early_.take(operation)) {
+    auto more = ring_->on_chunk(std::move(chunk));
+    std::move(more.begin(), more.end(), std::back_inserter(out));
+  }
+  return out;
+}
+
+std::vector<OutgoingChunk> GroupMean::on_chunk(Chunk chunk) {
+  if (ring_ && chunk.operation == ring_->operation()) return ring_->on_chunk(std::move(chunk));
+  early_.hold(std::move(chunk));
+  return {};
+}
+
+at::Tensor GroupMean::take() {
+  at::Tensor mean = ring_->take_result();
+  mean.mul_(1.0 / static_cast<double>(members_.size()));
+  ring_.reset();
+  return mean;
+}
+
+void GroupMean::fields(Archive& a, std::int64_t operation, std::int64_t d) {
+  if (a.present("ring", ring_, members_, position_, operation)) {
+    a.part("ring", *ring_);
+    a.require(!a.ok() || (ring_->started() && ring_->elements() == d), "ring",
+              "does not fit the model");
+  }
+  a.part("early", early_);
+}
+
+}  // namespace grapevine

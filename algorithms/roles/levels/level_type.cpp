@@ -1,0 +1,129 @@
+// The plan of levels, what their ranks share, and their entry as a role.
+#include <utility>
+
+#include "algorithms/roles/levels/level.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
+#include "messages/check.hpp"
+
+namespace grapevine {
+namespace {
+
+// The last period may be shorter where groups take the planned steps. Where fast ones take over
+// from slow ones, all are whole, however many a group takes.
+ExchangeSteps periods_of(const SharedParts& parts, const Horizon& horizon) {
+  return {parts.plan.local.steps, horizon, parts.lr};
+}
+
+Expected<void> check_nesting(const ExchangeSteps& periods, const ExchangeSteps& inside) {
+  for (std::int64_t i = 0; i < periods.count(); ++i)
+    if (!inside.due(periods.end_of(i)))
+      return bad_input("wiring.level: after " + std::to_string(periods.end_of(i)) +
+                       " steps groups would exchange amid the local steps of the level inside: "
+                       "choose a multiple of its local_steps");
+  return {};
+}
+
+Expected<std::shared_ptr<const SharedParts>> parts_inside(const SharedParts& parts,
+                                                          const Horizon& horizon) {
+  Plan plan = data_as<LevelSettings>(parts.plan.settings).inside;
+  plan.seed = parts.plan.seed;
+  if (plan.compression.per_layer) plan.compression.layers = parts.plan.compression.layers;
+  return make_parts(plan, horizon, parts.lr, parts.optimizer, parts.plan.hierarchy, parts.layout);
+}
+
+// A step of the role outside is a period, and its rate 1.
+Expected<std::shared_ptr<const SharedParts>> parts_outside(const SharedParts& parts,
+                                                           std::int32_t groups) {
+  Plan plan = data_as<LevelSettings>(parts.plan.settings).outside;
+  plan.seed = parts.plan.seed;
+  plan.local.steps = LocalSteps();
+  if (plan.compression.per_layer) plan.compression.layers = parts.plan.compression.layers;
+  Horizon horizon;
+  horizon.steps = parts.exchanges.count();
+  horizon.steps_per_epoch = parts.horizon.steps_per_epoch / parts.exchanges.mean_local_steps();
+  LrConfig rate;
+  rate.lr = 1;
+  return make_parts(plan, horizon, *LrSchedule::make(rate), OptimizerConfig(), groups,
+                    parts.layout);
+}
+
+Expected<void> prepare_levels(SharedParts& parts, std::int32_t groups) {
+  Horizon horizon = parts.horizon;
+  if (!parts.plan.role->plans_each_rank) horizon.steps *= groups;
+  auto inside = parts_inside(parts, horizon);
+  if (!inside) return inside.error();
+  auto outside = parts_outside(parts, groups);
+  if (!outside) return outside.error();
+  ExchangeSteps periods = periods_of(parts, horizon);
+  if (auto fits = check_nesting(periods, (*inside)->exchanges); !fits) return fits;
+  parts.graph = (*outside)->graph;
+  parts.prepared =
+      std::make_shared<LevelParts>(*std::move(inside), *std::move(outside), std::move(periods));
+  return {};
+}
+
+std::unique_ptr<Role> make_server_of_levels(ServerContext context) {
+  context.parts = data_as<LevelParts>(context.parts->prepared).outside;
+  const RoleType& role = *context.parts->plan.role;
+  return role.make_server(std::move(context));
+}
+
+RoleType level_type(bool plans_each_rank) {
+  RoleType role;
+  role.name = "levels";
+  role.summary = "groups of ranks exchange as one rank does";
+  role.prepare = &prepare_levels;
+  role.make = [](RoleContext context) { return std::make_unique<Level>(std::move(context)); };
+  role.make_server = &make_server_of_levels;
+  role.plans_each_rank = plans_each_rank;
+  role.allows_ranks_past_the_end = false;
+  role.announces_end = [](const Plan&) { return true; };
+  role.uses_momentum = [](const Plan& plan) {
+    const Plan& inside = data_as<LevelSettings>(plan.settings).inside;
+    return inside.role->uses_momentum(inside);
+  };
+  role.synchronous = [](const Plan& plan) {
+    const Plan& outside = data_as<LevelSettings>(plan.settings).outside;
+    return outside.role->synchronous(outside);
+  };
+  role.ranks_agree = [](const Plan& plan) {
+    const Plan& outside = data_as<LevelSettings>(plan.settings).outside;
+    return outside.role->ranks_agree(outside);
+  };
+  role.parts_inside = [](const SharedParts& parts) {
+    const auto& levels = data_as<LevelParts>(parts.prepared);
+    return std::vector<std::shared_ptr<const SharedParts>>{levels.inside, levels.outside};
+  };
+  return role;
+}
+
+const RoleType& level_role(bool plans_each_rank) {
+  static const RoleType planned = level_type(true), unplanned = level_type(false);
+  return plans_each_rank ? planned : unplanned;
+}
+
+bool is_level(const Plan& plan) {
+  return plan.role == &level_role(true) || plan.role == &level_role(false);
+}
+
+}  // namespace
+
+Plan nest(const Plan& inside, std::int32_t ranks, const Plan& outside) {
+  GRAPEVINE_CHECK(inside.role->synchronous(inside), "ranks would not end a period together");
+  auto settings = std::make_shared<LevelSettings>();
+  settings->inside = inside;
+  settings->outside = outside;
+  settings->depth = is_level(inside) ? data_as<LevelSettings>(inside.settings).depth + 1 : 0;
+  GRAPEVINE_CHECK(settings->depth < kLevelTags, "more than ", kLevelTags, " levels");
+  Plan plan;
+  plan.role = &level_role(outside.role->plans_each_rank);
+  plan.graph = outside.graph;
+  plan.local.steps = outside.local.steps;
+  plan.compression.per_layer = inside.compression.per_layer || outside.compression.per_layer;
+  plan.servers = outside.servers;
+  plan.hierarchy = ranks;
+  plan.settings = std::move(settings);
+  return plan;
+}
+
+}  // namespace grapevine

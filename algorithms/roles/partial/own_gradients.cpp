@@ -1,0 +1,79 @@
+#include "algorithms/roles/partial/own_gradients.hpp"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "algorithms/kernels/kernels.hpp"
+
+namespace grapevine {
+
+void OwnGradients::begin(Version version, const FrozenTensor& x) {
+  if (!steps_.empty()) return;
+  begun_at_ = version;
+  start_ = x;
+}
+
+void OwnGradients::add(Env& env, Step step, at::Tensor gradient) {
+  waiting_.push_back({step, begun_at_});
+  sum(env, std::move(gradient));
+}
+
+void OwnGradients::add_difference(Env& env, const FrozenTensor& x, std::int64_t full,
+                                  BufferPool& pool) {
+  at::Tensor way = pool.take(x.numel());
+  kernels::subtract_into(way, start_.read(), x.read());
+  const auto taken = static_cast<std::int64_t>(steps_.size());
+  if (taken < full) kernels::scale(way, static_cast<double>(taken) / static_cast<double>(full));
+  const Gradients done = std::exchange(steps_, {});
+  waiting_.insert(waiting_.end(), done.begin(), done.end());
+  sum(env, std::move(way));
+}
+
+void OwnGradients::sum(Env& env, at::Tensor vector) {
+  if (!sum_.defined()) {
+    sum_ = std::move(vector);
+    return;
+  }
+  kernels::fold(sum_, vector);
+  env.recycle(FrozenTensor::freeze(std::move(vector)));
+}
+
+OwnGradients::Contribution OwnGradients::contribute(std::int64_t d) {
+  at::Tensor sum = std::exchange(sum_, at::Tensor());
+  if (!sum.defined()) sum = at::zeros({d});
+  contributed_ = std::exchange(waiting_, {});
+  return {std::move(sum), static_cast<std::int64_t>(contributed_.size())};
+}
+
+void OwnGradients::commit(Env& env, const Stamp& stamp, const ModelState& model) {
+  const Version round = stamp.version;
+  for (const Gradient& gradient : contributed_) {
+    Stamp own = stamp;
+    own.step = gradient.step;
+    own.version = gradient.version;
+    env.record({EventKind::committed, own.origin, own, own.step, 0, 0});
+    env.record({EventKind::applied, -1, own, own.step, round - own.version, model.x.nbytes()});
+  }
+  const Version newest = contributed_.empty() ? round + 1 : contributed_.back().version;
+  env.record({EventKind::contributed, -1, stamp, model.step, round - newest, 0});
+  contributed_.clear();
+}
+
+void OwnGradients::fields(Archive& a, std::int64_t d) {
+  a.whole("computing_at", begun_at_);
+  a.vector("start", start_, d);
+  a.vector("pending_sum", sum_, d);
+  list_fields(a, "steps", steps_);
+  list_fields(a, "pending", waiting_);
+  list_fields(a, "contributed", contributed_);
+}
+
+void OwnGradients::list_fields(Archive& a, const std::string& name, Gradients& gradients) {
+  a.items(name, gradients, [](Archive& inner, Gradient& gradient) {
+    inner.whole("step", gradient.step);
+    inner.whole("version", gradient.version);
+  });
+}
+
+}  // namespace grapevine

@@ -1,0 +1,65 @@
+// OwnGradients: the gradients of one rank on their way into partial sums. A part of the partial
+// role: each is in one contribution, and is committed once.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "algorithms/archive.hpp"
+#include "algorithms/env.hpp"
+#include "algorithms/parts/buffer_pool.hpp"
+#include "algorithms/role.hpp"
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+// Not thread-safe: belongs to one role.
+class OwnGradients {
+ public:
+  // The next gradient is computed at x of `version` rounds, or is one more of local steps that
+  // began there.
+  void begin(Version version, const FrozenTensor& x);
+  Version begun_at() const { return begun_at_; }
+
+  // The gradient of `step`, [d], for the next contribution.
+  void add(Env& env, Step step, at::Tensor gradient);
+  // One more local step towards a difference.
+  void note_step(Step step) { steps_.push_back({step, begun_at_}); }
+  // The way from the x where the steps began to `x`, for the next contribution. `full`: steps that
+  // weigh 1; fewer weigh less; 0: any number weighs 1.
+  void add_difference(Env& env, const FrozenTensor& x, std::int64_t full, BufferPool& pool);
+  bool waiting() const { return !waiting_.empty(); }
+
+  // The sum of what waits, and how many gradients are in it; zeros of d where nothing does.
+  struct Contribution {
+    at::Tensor sum;
+    std::int64_t gradients = 0;
+  };
+  Contribution contribute(std::int64_t d);
+  // The contribution is in the model, after the round of `stamp`, this rank's: the events of its
+  // gradients.
+  void commit(Env& env, const Stamp& stamp, const ModelState& model);
+
+  void fields(Archive& a, std::int64_t d);
+
+ private:
+  // Of `step`, at the x of `version` rounds.
+  struct Gradient {
+    Step step = 0;
+    Version version = 0;
+  };
+  using Gradients = std::vector<Gradient>;
+
+  void sum(Env& env, at::Tensor vector);
+  static void list_fields(Archive& a, const std::string& name, Gradients& gradients);
+
+  Version begun_at_ = 0;
+  FrozenTensor start_;  // where the steps began
+  Gradients steps_;     // differences: those of the steps since then
+  at::Tensor sum_;      // [d] or undefined: of those that wait
+  Gradients waiting_, contributed_;
+};
+
+}  // namespace grapevine

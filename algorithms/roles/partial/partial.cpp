@@ -1,0 +1,211 @@
+#include "algorithms/roles/partial/partial.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "algorithms/kernels/kernels.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
+#include "messages/check.hpp"
+
+namespace grapevine {
+Partial::Partial(RoleContext context)
+    : TrainingRole(std::move(context), true),
+      settings_(data_as<PartialSettings>(plan().settings)),
+      everybody_(all_ranks(ranks_)),
+      reduction_(make_reduction(reduction_settings(*parts_), everybody_, rank_, model_.x.numel())),
+      rounds_(settings_.activation, plan().seed, parts_->horizon.steps, exchanges().count(),
+              ranks_),
+      reduce_(everybody_, rank_, 0, rounds_.trigger(0), reduction_),
+      early_(reduction_) {}
+
+// ---- training ----
+
+void Partial::on_start(Env& env) {
+  if (rounds_.all_consumed()) return finish(env);
+  if (phase_ == Phase::finished) {
+    phase_ = Phase::ready;
+    rounds_.extend(exchanges().index_of(produced_));
+    start_round();  // the training was extended: its trigger has changed
+  }
+  give_grace(env);
+  // A node's workers may have begun at an older x: its age is unchanged.
+  if (phase_ == Phase::computing) env.compute(produced_, model_.x);
+  if (phase_ == Phase::ready) compute_next(env);
+}
+
+// Asks for a gradient where this rank has steps left.
+void Partial::compute_next(Env& env) {
+  phase_ = Phase::ready;
+  if (produced_ >= parts_->horizon.steps) return;
+  phase_ = Phase::computing;
+  own_.begin(rounds_.now(), packs_differences() ? model_.x : FrozenTensor());
+  env.compute(produced_, model_.x);
+}
+
+void Partial::on_gradient(Env& env, Gradient gradient) {
+  if (!collect(env, take(std::move(gradient)))) {
+    end_step(env);
+    return compute_next(env);
+  }
+  const bool late =
+      exchanges().index_of(produced_) <= rounds_.regular_rounds_done() && !rounds_.draining();
+  if (late) {
+    end_step(env);
+    if (packs_differences()) local_.return_to_anchor(model_);
+    compute_next(env);
+  } else {
+    phase_ = Phase::waiting;
+    env.record({EventKind::wait_begin, -1, stamp(), produced_ - 1, 0, 0});
+    post(env);
+  }
+  contribute_if_begun(env);
+}
+
+// Adds a gradient to those of this rank; false where a difference has local steps left.
+bool Partial::collect(Env& env, at::Tensor g) {
+  const Step step = produced_++;
+  if (!packs_differences()) {
+    local_.clip_own(g);
+    own_.add(env, step, std::move(g));
+    return true;
+  }
+  own_.note_step(step);
+  local_step(env, std::move(g), parts_->horizon.epoch_of(step));
+  if (!local_.exchange_due(produced_)) return false;
+  const bool by_samples = settings_.scale == PartialSettings::Scale::samples;
+  own_.add_difference(env, model_.x, by_samples ? exchanges().longest() : 0, pool_);
+  return true;
+}
+
+void Partial::post(Env& env) {
+  if (reduce_.contributed()) return;
+  send(env, reduce_.post());
+  give_grace(env);
+}
+
+// A quorum that is complete gives the others their grace.
+void Partial::give_grace(Env& env) {
+  if (reduce_.in_grace()) env.after(from_seconds(settings_.activation.grace), rounds_.now());
+}
+
+void Partial::on_timer(Env& env, TimerId round) {
+  if (round != rounds_.now()) return;
+  send(env, reduce_.end_grace());
+  contribute_if_begun(env);
+}
+
+void Partial::contribute_if_begun(Env& env) {
+  if (!reduce_.begun() || reduce_.contributed() || must_hold_back()) return;
+  OwnGradients::Contribution own = own_.contribute(model_.x.numel());
+  send(env, reduce_.contribute(std::move(own.sum), own.gradients, model_.epoch, env.rng()));
+  if (reduce_.done()) apply(env, reduce_.take_result());
+}
+
+// Whether the steps that are computed would be consumed more than tau rounds after their x.
+bool Partial::must_hold_back() const {
+  return phase_ == Phase::computing &&
+         rounds_.now() - own_.begun_at() >= settings_.staleness.at(model_.epoch);
+}
+
+// x <- x - gamma u(s / P), or a <- outer step along s / P, the same on every rank.
+void Partial::apply(Env& env, PartialAllReduce::Result result) {
+  const double by = settings_.divisor(result.tally, exchanges().longest());
+  if (by > 0 && by != 1) result.sum.mul_(1.0 / by);
+  rounds_.consume(result.tally);
+  const double steps = static_cast<double>(rounds_.consumed_by_all()) / ranks_;
+  // Of the last of the steps in a difference, the same on every rank.
+  const double last = std::max(0.0, steps - 1) / parts_->horizon.steps_per_epoch;
+  take_mean(env, std::move(result.sum), packs_differences() ? last : model_.epoch);
+  model_.step = rounds_.consumed(rank_);
+  model_.epoch = steps / parts_->horizon.steps_per_epoch;
+  own_.commit(env, stamp(), model_);
+  next_round(env);
+}
+
+// A rank amid its local steps continues from its own model.
+void Partial::take_mean(Env& env, at::Tensor mean, double epoch) {
+  if (!packs_differences()) {
+    mean = local_.step_along_mean(model_, std::move(mean), epoch, pool_);
+    return env.recycle(FrozenTensor::freeze(std::move(mean)));
+  }
+  local_.begin(model_);  // of a rank whose first gradient is still computed
+  const FrozenTensor own = phase_ == Phase::computing ? model_.x : FrozenTensor();
+  mean = local_.take_mean(model_, std::move(mean), epoch);
+  if (own.defined()) model_.x = own;
+  env.recycle(FrozenTensor::freeze(std::move(mean)));
+}
+
+void Partial::next_round(Env& env) {
+  rounds_.advance();
+  if (phase_ == Phase::waiting) {
+    env.record({EventKind::wait_end, -1, stamp(), produced_ - 1, 0, 0});
+    end_step(env);
+    phase_ = Phase::ready;
+  }
+  start_round();
+  if (rounds_.all_consumed()) return finish(env);
+  if (phase_ == Phase::ready) compute_next(env);
+  if (rounds_.draining() && own_.waiting()) post(env);
+  send(env, early_.pass_to(reduce_, rank_));
+  give_grace(env);
+  contribute_if_begun(env);
+}
+
+void Partial::start_round() {
+  reduce_ =
+      PartialAllReduce(everybody_, rank_, rounds_.now(), rounds_.trigger(model_.epoch), reduction_);
+}
+
+void Partial::end_step(Env& env) {
+  env.record({EventKind::step_done, -1, stamp(), produced_ - 1, 0, 0});
+}
+
+// ---- messages ----
+
+// An activation of a round that has begun comes too late.
+void Partial::on_message(Env& env, Envelope envelope) {
+  const std::int64_t round = PartialAllReduce::operation_of(envelope.payload);
+  const auto* activate = std::get_if<Activate>(&envelope.payload);
+  if (round > rounds_.now()) return early_.hold(envelope.from, round, std::move(envelope.payload));
+  if (round < rounds_.now() && activate != nullptr) return;
+  GRAPEVINE_CHECK(round == rounds_.now(), "a part of round ", round, " that is over, from rank ",
+                  envelope.from);
+  if (activate != nullptr) {
+    send(env, reduce_.on_activate(*activate));
+    give_grace(env);
+  } else {
+    send(env, reduce_.on_message(envelope.from, std::move(envelope.payload)));
+    if (reduce_.done()) return apply(env, reduce_.take_result());
+  }
+  contribute_if_begun(env);
+}
+
+// ---- the model ----
+
+// Differences: the common model, also amid local steps.
+FrozenTensor Partial::debiased() const {
+  return packs_differences() && local_.anchor().defined() ? local_.anchor() : model_.x;
+}
+
+Stamp Partial::stamp() const {
+  return stamp_of(rank_, std::max<Step>(0, produced_ - 1), rounds_.now());
+}
+
+void Partial::fields(Archive& a) {
+  common_fields(a);
+  const std::int64_t d = model_.x.numel();
+  a.whole("produced", produced_, 0, std::numeric_limits<Step>::max() / 4);
+  a.part("rounds", rounds_);
+  own_.fields(a, d);
+  early_.fields(a);
+  if (a.loads() && a.ok()) start_round();
+  a.part("reduce", reduce_, model_.epoch);
+  a.require(!packs_differences() || phase_ != Phase::computing || a.has("start", true), "start",
+            "is missing");
+}
+
+}  // namespace grapevine

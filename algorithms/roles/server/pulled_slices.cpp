@@ -1,0 +1,41 @@
+#include "algorithms/roles/server/pulled_slices.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace grapevine {
+
+void PulledSlices::take_in(std::int32_t server, Version version, FrozenTensor slice) {
+  slices_[static_cast<std::size_t>(server)] = std::move(slice);
+  next_[static_cast<std::size_t>(server)] = version;
+}
+
+bool PulledSlices::complete() const {
+  return std::all_of(slices_.begin(), slices_.end(),
+                     [](const FrozenTensor& slice) { return slice.defined(); });
+}
+
+FrozenTensor PulledSlices::take() {
+  versions_ = next_;
+  if (slices_.size() == 1) return std::exchange(slices_.front(), FrozenTensor());
+  std::vector<at::Tensor> parts;
+  for (FrozenTensor& slice : slices_) parts.push_back(std::exchange(slice, FrozenTensor()).read());
+  return FrozenTensor::freeze(at::cat(parts));
+}
+
+void PulledSlices::fields(Archive& a,
+                          const std::function<std::int64_t(std::int32_t server)>& size_of) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  for (std::size_t i = 0; i < slices_.size(); ++i) {
+    const std::string server = std::to_string(i);
+    a.whole("version." + server, versions_[i], 0, kMost);
+    a.whole("next_version." + server, next_[i], 0, kMost);
+    a.vector("pulled." + server, slices_[i], size_of(static_cast<std::int32_t>(i)));
+  }
+}
+
+}  // namespace grapevine
