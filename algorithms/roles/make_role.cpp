@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "algorithms/roles/aggregate.hpp"
-#include "algorithms/roles/bilateral.hpp"
+#include "algorithms/roles/bilateral/bilateral.hpp"
 #include "algorithms/roles/gossip/gossip.hpp"
-#include "algorithms/roles/group.hpp"
+#include "algorithms/roles/group/group.hpp"
 #include "algorithms/roles/levels/hierarchy.hpp"
 #include "algorithms/roles/partial/partial.hpp"
 #include "algorithms/roles/server/server_settings.hpp"

@@ -2,25 +2,25 @@
 
 #include <ATen/ATen.h>
 
-#include <iterator>
 #include <utility>
 
 namespace grapevine {
 
-std::vector<OutgoingChunk> GroupMean::start(std::int64_t operation, at::Tensor vector) {
+std::vector<OutgoingMessage> GroupMean::start(std::int64_t operation, at::Tensor vector) {
   ring_.emplace(members_, position_, operation);
-  std::vector<OutgoingChunk> out = ring_->start(std::move(vector));
-  for (Chunk& chunk : early_.take(operation)) {
-    auto more = ring_->on_chunk(std::move(chunk));
-    std::move(more.begin(), more.end(), std::back_inserter(out));
-  }
+  std::vector<OutgoingMessage> out;
+  append(out, ring_->start(std::move(vector)));
+  for (Chunk& chunk : early_.take(operation)) append(out, ring_->on_chunk(std::move(chunk)));
   return out;
 }
 
-std::vector<OutgoingChunk> GroupMean::on_chunk(Chunk chunk) {
-  if (ring_ && chunk.operation == ring_->operation()) return ring_->on_chunk(std::move(chunk));
-  early_.hold(std::move(chunk));
-  return {};
+std::vector<OutgoingMessage> GroupMean::on_chunk(Chunk chunk) {
+  std::vector<OutgoingMessage> out;
+  if (ring_ && chunk.operation == ring_->operation())
+    append(out, ring_->on_chunk(std::move(chunk)));
+  else
+    early_.hold(std::move(chunk));
+  return out;
 }
 
 at::Tensor GroupMean::take() {

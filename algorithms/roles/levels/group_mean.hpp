@@ -20,9 +20,9 @@ class GroupMean {
 
   // Takes this rank's vector, [d], the memory of the result. `operation`: another one for each
   // mean, the same on all ranks. REQUIRES: !running().
-  std::vector<OutgoingChunk> start(std::int64_t operation, at::Tensor vector);
+  std::vector<OutgoingMessage> start(std::int64_t operation, at::Tensor vector);
   // Chunks of a later mean are kept until it starts here.
-  std::vector<OutgoingChunk> on_chunk(Chunk chunk);
+  std::vector<OutgoingMessage> on_chunk(Chunk chunk);
 
   bool running() const { return ring_.has_value(); }
   bool done() const { return ring_ && ring_->done(); }

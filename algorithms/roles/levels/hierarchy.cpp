@@ -1,6 +1,7 @@
 #include "algorithms/roles/levels/hierarchy.hpp"
 
 #include "algorithms/roles/make_role.hpp"
+#include "algorithms/roles/messages_of.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -97,7 +98,7 @@ void Hierarchy::on_gradient(Env& env, Gradient gradient) {
   at::Tensor value = std::move(gradient.value).thaw();
   gradient_ = std::move(gradient);
   gradient_.value = FrozenTensor();
-  send(env, mean_.start(step_, std::move(value)));
+  send_all(env, stamp(), mean_.start(step_, std::move(value)));
   if (!mean_.done()) env.record({EventKind::wait_begin, -1, stamp(), step_, 0, 0});
   use_if_reduced(env);
 }
@@ -126,7 +127,7 @@ void Hierarchy::on_message(Env& env, Envelope envelope) {
 }
 
 void Hierarchy::on_ring_chunk(Env& env, Chunk chunk) {
-  send(env, mean_.on_chunk(std::move(chunk)));
+  send_all(env, stamp(), mean_.on_chunk(std::move(chunk)));
   if (mean_.done()) env.record({EventKind::wait_end, -1, stamp(), step_, 0, 0});
   use_if_reduced(env);
 }
@@ -178,18 +179,6 @@ void Hierarchy::on_peer_up(Env& env, Rank peer) {
 }
 
 FrozenTensor Hierarchy::debiased() const { return is_head() ? role_->debiased() : model_.x; }
-
-void Hierarchy::send(Env& env, std::vector<OutgoingChunk> messages) {
-  for (OutgoingChunk& message : messages) env.send(message.to, stamp(), std::move(message.chunk));
-}
-
-Stamp Hierarchy::stamp() const {
-  Stamp stamp;
-  stamp.origin = rank_;
-  stamp.step = step_;
-  stamp.version = step_;
-  return stamp;
-}
 
 // ---- checkpoints ----
 

@@ -22,6 +22,7 @@
 #include "algorithms/role.hpp"
 #include "algorithms/roles/levels/group_mean.hpp"
 #include "algorithms/roles/levels/nested_env.hpp"
+#include "algorithms/roles/messages_of.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
@@ -53,10 +54,9 @@ class Hierarchy final : public Role {
   void follow(Env& env, Parameters parameters);
   void begin(Step step);
   void on_ring_chunk(Env& env, Chunk chunk);
-  void send(Env& env, std::vector<OutgoingChunk> messages);
   void use_if_reduced(Env& env);
   void step_done(Env& env);
-  Stamp stamp() const;
+  Stamp stamp() const { return stamp_of(rank_, step_, step_); }
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;

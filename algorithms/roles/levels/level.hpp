@@ -31,35 +31,15 @@
 #include <vector>
 
 #include "algorithms/role.hpp"
+#include "algorithms/roles/levels/group_head.hpp"
 #include "algorithms/roles/levels/group_mean.hpp"
+#include "algorithms/roles/levels/level_parts.hpp"
 #include "algorithms/roles/levels/nested_env.hpp"
-#include "algorithms/wiring/role_type.hpp"
+#include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {
 
-// Messages of a level within its group have a tag: its depth modulo this.
-inline constexpr std::int64_t kLevelTags = 16;
-
-struct LevelSettings final : RoleData {
-  Plan inside;
-  Plan outside;
-  std::int64_t depth = 0;  // levels inside
-};
-
-// What the levels of a plan share.
-struct LevelParts final : RoleData {
-  std::shared_ptr<const SharedParts> inside;
-  std::shared_ptr<const SharedParts> outside;  // its steps are periods
-  ExchangeSteps periods;                       // in gradients of each rank
-
-  LevelParts(std::shared_ptr<const SharedParts> of_inside,
-             std::shared_ptr<const SharedParts> of_outside, ExchangeSteps of_level)
-      : inside(std::move(of_inside)),
-        outside(std::move(of_outside)),
-        periods(std::move(of_level)) {}
-};
-
-class Level final : public Role {
+class Level final : public Role, private GroupHead::Group {
  public:
   // context.rank is one of the run.
   explicit Level(RoleContext context);
@@ -80,42 +60,41 @@ class Level final : public Role {
  private:
   enum class Phase : std::int64_t { waiting, running, reducing, finished };
   class InsideEnv;
-  class OutsideEnv;
 
-  bool is_head() const { return outside_ != nullptr; }
+  // Of the head.
+  bool runs() const override { return phase_ == Phase::running || phase_ == Phase::reducing; }
+  void begin(Env& env, std::int64_t period, const FrozenTensor& z) override;
+  void end(Env& env) override;
+  Step step() const override { return model_.step; }
+
   void begin_period(Env& env, std::int64_t period, FrozenTensor z);
   void end_period_if_due(Env& env);
   void take_mean(Env& env);
-  void give_difference(Env& env, const FrozenTensor& mean);
-  void finish(Env& env);
+  void on_mean(Env& env, const FrozenTensor& mean);
   void publish_last(Env& env);
   void publish(Env& env, std::int64_t period, const FrozenTensor& z, bool last);
   void follow(Env& env, Parameters parameters);
   void wait_for_head(Env& env);
   void on_own_message(Env& env, Envelope envelope);
   void on_outside_message(Env& env, Envelope envelope);
-  void send(Env& env, std::vector<OutgoingChunk> chunks);
   std::int64_t tag(std::int64_t period) const;
   std::int64_t operation() const;  // of the ring of this period
   bool is_own(const Payload& payload) const;
-  Stamp stamp() const;
+  Stamp stamp() const { return stamp_of(rank_, model_.step, model_.step); }
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
   const LevelParts& levels_;
   const Rank rank_;
-  const std::int64_t depth_;            // levels inside this one
-  const bool ranks_agree_;              // at the end of a period, without a mean
-  const std::vector<Rank> members_;     // of this group, the head first
-  const std::vector<Rank> exchangers_;  // the heads of all groups, then the servers
-  const std::int32_t world_size_;       // ranks of the run
-  ModelState& model_;                   // of this rank
+  const std::int64_t depth_;         // levels inside this one
+  const bool ranks_agree_;           // at the end of a period, without a mean
+  const std::vector<Rank> members_;  // of this group, the head first
+  const std::int32_t world_size_;    // ranks of the run
+  ModelState& model_;                // of this rank
 
   GroupMean mean_;  // of the models of a period
   std::unique_ptr<Role> inside_;
-  ModelState group_;               // of the head: the model of the role outside
-  std::unique_ptr<Role> outside_;  // of the head; null elsewhere
-  FrozenTensor z_;                 // of the head: where the period began
+  std::optional<GroupHead> head_;  // on the first rank of the group
   Phase phase_ = Phase::waiting;
   std::int64_t period_ = 0;
   bool period_over_ = false;              // the role inside asks for a gradient of the next one

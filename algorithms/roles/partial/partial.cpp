@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
@@ -160,10 +159,6 @@ void Partial::start_round() {
       PartialAllReduce(everybody_, rank_, rounds_.now(), rounds_.trigger(model_.epoch), reduction_);
 }
 
-void Partial::end_step(Env& env) {
-  env.record({EventKind::step_done, -1, stamp(), produced_ - 1, 0, 0});
-}
-
 // ---- messages ----
 
 // An activation of a round that has begun comes too late.
@@ -189,10 +184,6 @@ void Partial::on_message(Env& env, Envelope envelope) {
 // Differences: the common model, also amid local steps.
 FrozenTensor Partial::debiased() const {
   return packs_differences() && local_.anchor().defined() ? local_.anchor() : model_.x;
-}
-
-Stamp Partial::stamp() const {
-  return stamp_of(rank_, std::max<Step>(0, produced_ - 1), rounds_.now());
 }
 
 void Partial::fields(Archive& a) {

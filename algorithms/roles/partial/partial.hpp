@@ -78,8 +78,10 @@ class Partial final : public TrainingRole {
   bool packs_differences() const { return plan().local.pack == Pack::difference; }
   void start_round();
   void give_grace(Env& env);
-  void end_step(Env& env);
-  Stamp stamp() const override;
+  void end_step(Env& env) { env.record({EventKind::step_done, -1, stamp(), produced_ - 1, 0, 0}); }
+  Stamp stamp() const override {
+    return stamp_of(rank_, std::max<Step>(0, produced_ - 1), rounds_.now());
+  }
 
   // Constant after construction.
   const PartialSettings& settings_;

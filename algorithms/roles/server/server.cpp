@@ -14,11 +14,11 @@ Server::Server(ServerContext context)
     : parts_(context.parts),
       settings_(server_settings(*parts_)),
       rank_(context.rank),
-      clients_(context.clients),
       compressor_(make_compressor(parts_->plan.compression)),
       model_(context.model),
       rule_(settings_.rule->slice(context)),
-      meter_(static_cast<std::int32_t>(clients_.size())) {
+      clients_(context.clients),
+      meter_(clients_.count()) {
   const Slice slice = slice_of(model_.x.numel(), parts_->plan.servers, context.index);
   model_.x = FrozenTensor::copy_of(model_.x.read().narrow(0, slice.begin, slice.size));
 }
@@ -30,7 +30,7 @@ void Server::on_start(Env& env) {
     env.after(from_seconds(settings_.section_timeout), grant);
   busy_since_ = env.now();
   queue_.restart(env.now());
-  if (std::exchange(finished_, false)) left_.clear();
+  if (std::exchange(finished_, false)) clients_.return_all();
 }
 
 void Server::on_gradient(Env&, Gradient) {
@@ -53,10 +53,7 @@ void Server::on_message(Env& env, Envelope envelope) {
                     " sent a commit that is compressed");
     receive_packed(env, client, envelope.stamp, *chunk);
   } else if (std::holds_alternative<Leave>(envelope.payload)) {
-    left_.insert(client);
-    meter_.client_left();
-    serve(env);
-    finish_if_all_left(env);
+    client_left(env, client);
   } else {
     GRAPEVINE_CHECK(false, "rank ", client, " sent a server neither a request nor a commit");
   }
@@ -96,7 +93,7 @@ void Server::refuse(Env& env, Rank client, std::int64_t exchange) {
 
 void Server::enqueue(Env& env, Rank client, const Stamp& stamp, std::int64_t exchange,
                      std::int64_t gradients, FrozenTensor update) {
-  left_.erase(client);
+  clients_.returns(client);
   queue_.push({exchange, 0, env.now(), client, stamp, gradients, std::move(update)});
   serve(env);
 }
@@ -117,7 +114,7 @@ void Server::serve(Env& env) {
 }
 
 void Server::meter(Env& env, const Request& request) {
-  meter_.served(number_of(request.client), request.arrival, env.now() - request.since);
+  meter_.served(clients_.number_of(request.client), request.arrival, env.now() - request.since);
 }
 
 // ---- sections: pull, rescale, commit ----
@@ -166,7 +163,7 @@ void Server::serve_offer(Env& env, const Request& request) {
 }
 
 bool Server::round_is_complete() const {
-  return !queue_.empty() && queue_.size() + left_.size() >= clients_.size();
+  return !queue_.empty() && static_cast<std::int32_t>(queue_.size()) >= clients_.present();
 }
 
 // In rank order, so that the sum does not depend on the order of arrival.
@@ -196,7 +193,7 @@ void Server::apply(Env& env, Rank client, const Stamp& stamp, const FrozenTensor
   update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& theta) {
     kernels::commit_into(out, theta, update.read(), a);
   });
-  own_commit_[client] = ++version_;
+  clients_.committed(client, ++version_);
   env.record({EventKind::applied, client, stamp, version_, tau, update.nbytes()});
 }
 
@@ -209,39 +206,26 @@ void Server::committed(Env& env, const Request& request, FrozenTensor value) {
 void Server::advance_clock(std::int64_t gradients) {
   gradients_ += gradients;
   model_.epoch = std::max(
-      model_.epoch, parts_->horizon.epoch_of(gradients_) / static_cast<double>(clients_.size()));
-}
-
-// Of an update computed from the version in `stamp`: the versions since then, without the client's
-// own one.
-std::int64_t Server::staleness(Rank client, const Stamp& stamp) const {
-  const auto own = own_commit_.find(client);
-  const bool counts = own != own_commit_.end() && own->second > stamp.version;
-  return version_ - stamp.version - (counts ? 1 : 0);
+      model_.epoch, parts_->horizon.epoch_of(gradients_) / static_cast<double>(clients_.count()));
 }
 
 // ---- membership ----
 
 void Server::on_peer_down(Env& env, Rank peer) {
-  if (std::find(clients_.begin(), clients_.end(), peer) == clients_.end()) return;
+  if (!clients_.has(peer)) return;
   queue_.remove(peer);
   if (open_.is_open(peer)) close_section(env, peer);
-  left_.insert(peer);
+  client_left(env, peer);
+}
+
+// It has finished or died. The last one ends the run.
+void Server::client_left(Env& env, Rank client) {
+  clients_.leaves(client);
   meter_.client_left();
   serve(env);
-  finish_if_all_left(env);
-}
-
-void Server::finish_if_all_left(Env& env) {
-  if (left_.size() < clients_.size() || std::exchange(finished_, true)) return;
+  if (clients_.present() > 0 || std::exchange(finished_, true)) return;
   model_.epoch = std::max(model_.epoch, parts_->horizon.epoch_of(parts_->horizon.steps));
   env.finished();
-}
-
-std::int32_t Server::number_of(Rank client) const {
-  const auto it = std::lower_bound(clients_.begin(), clients_.end(), client);
-  GRAPEVINE_CHECK(it != clients_.end() && *it == client, "rank ", client, " is no client");
-  return static_cast<std::int32_t>(it - clients_.begin());
 }
 
 Stamp Server::stamp() const { return stamp_of(rank_, version_, version_); }
@@ -265,18 +249,10 @@ void Server::fields(Archive& a) {
   a.flag("finished", finished_);
   a.nested("rule", [this](Archive& inner) { rule_->fields(inner, model_.x.numel()); });
   a.part("queue", queue_,
-         takes_offers() ? std::optional<std::int64_t>(model_.x.numel()) : std::nullopt, clients_);
-  a.part("sections", open_, clients_);
-  std::vector<std::int64_t> own, left(left_.begin(), left_.end());
-  for (const auto& [client, version] : own_commit_) own.insert(own.end(), {client, version});
-  client_rows(a, "own", own, 2, clients_);
-  client_rows(a, "left", left, 1, clients_);
-  if (!a.loads() || !a.ok()) return;
-  own_commit_.clear();
-  for (std::size_t i = 0; i < own.size(); i += 2)
-    own_commit_[static_cast<Rank>(own[i])] = own[i + 1];
-  left_.clear();
-  for (const std::int64_t client : left) left_.insert(static_cast<Rank>(client));
+         takes_offers() ? std::optional<std::int64_t>(model_.x.numel()) : std::nullopt,
+         clients_.ranks());
+  a.part("sections", open_, clients_.ranks());
+  a.part("clients", clients_);
 }
 
 }  // namespace grapevine

@@ -25,10 +25,8 @@
 // Clock: gradients committed by all clients, over their number; once all have left, the run's end.
 // Deviations: sockets polled in rank order served low ranks first; here the mailbox is the order.
 #pragma once
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "algorithms/compressors/compressor.hpp"
@@ -36,6 +34,7 @@
 #include "algorithms/parts/service_meter.hpp"
 #include "algorithms/parts/service_queue.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/roles/server/served_clients.hpp"
 #include "algorithms/roles/server/server_settings.hpp"
 
 namespace grapevine {
@@ -76,9 +75,10 @@ class Server final : public Role {
   void committed(Env& env, const Request& request, FrozenTensor value);
   void advance_clock(std::int64_t gradients);
   void meter(Env& env, const Request& request);
-  void finish_if_all_left(Env& env);
-  std::int64_t staleness(Rank client, const Stamp& stamp) const;
-  std::int32_t number_of(Rank client) const;
+  void client_left(Env& env, Rank client);
+  std::int64_t staleness(Rank client, const Stamp& stamp) const {
+    return clients_.staleness(client, version_, stamp.version);
+  }
   bool takes_offers() const { return !settings_.rule->takes_turns; }
   Stamp stamp() const;
 
@@ -86,19 +86,17 @@ class Server final : public Role {
   const std::shared_ptr<const SharedParts> parts_;
   const ServerSettings& settings_;
   const Rank rank_;
-  const std::vector<Rank> clients_;
   const std::unique_ptr<const Compressor> compressor_;  // of commits
   ModelState& model_;
 
   const std::unique_ptr<SliceRule> rule_;
   Version version_ = 0;
   ServiceQueue queue_;
-  CriticalSections open_;               // at most one where they are strict
-  std::map<Rank, Version> own_commit_;  // version that a client's newest commit led to
-  std::set<Rank> left_;                 // clients that have finished or died
-  std::int64_t gradients_ = 0;          // committed
-  std::int64_t taken_back_ = 0;         // grants
-  std::int64_t refused_ = 0;            // commits
+  CriticalSections open_;  // at most one where they are strict
+  ServedClients clients_;
+  std::int64_t gradients_ = 0;   // committed
+  std::int64_t taken_back_ = 0;  // grants
+  std::int64_t refused_ = 0;     // commits
   bool finished_ = false;
   Timestamp busy_since_{0};  // a section has been open
   ServiceMeter meter_;

@@ -180,11 +180,6 @@ void ServerClient::leave(Env& env) {
   finish(env);
 }
 
-// Of a commit to one server: the version that its gradients were computed at.
-Stamp ServerClient::stamp_for(std::int32_t server) const {
-  return stamp_at(pulled_.versions()[static_cast<std::size_t>(server)]);
-}
-
 void ServerClient::fields(Archive& a) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
   common_fields(a);

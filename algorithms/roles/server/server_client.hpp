@@ -63,7 +63,10 @@ class ServerClient final : public TrainingRole {
   Rank rank_of(std::int32_t server) const { return ranks_ + server; }
   Slice slice(std::int32_t server) const { return slice_of(model_.x.numel(), servers_, server); }
   Stamp stamp_at(Version version) const { return stamp_of(rank_, model_.step, version); }
-  Stamp stamp_for(std::int32_t server) const;
+  // Of a commit to one server: the version that its gradients were computed at.
+  Stamp stamp_for(std::int32_t server) const {
+    return stamp_at(pulled_.versions()[static_cast<std::size_t>(server)]);
+  }
   Stamp stamp() const override { return stamp_for(0); }
   std::vector<Step> steps_given();
 

@@ -1,4 +1,4 @@
-#include "algorithms/roles/bilateral.hpp"
+#include "algorithms/roles/bilateral/bilateral.hpp"
 
 #include <ATen/ATen.h>
 
@@ -11,58 +11,10 @@
 #include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
-namespace {
-
-// Of one rank: more is damage, and the sum over ranks would overflow.
-constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
-
-bool can_be_steps(std::int64_t count) { return count >= 0 && count <= kMostSteps; }
-
-void read_bilateral(KeyReader& keys, Plan& plan) {
-  read_mixed(keys, plan.local, "exchange = 'bilateral': pairs average models");
-  plan.graph = read_graph(keys);
-  plan.local.steps = read_local_steps(keys);
-  plan.local.clip = read_clip(keys, false);
-  CompressionUse use;
-  use.mixes = true;
-  plan.compression = read_compression(keys, use);
-}
-
-Expected<void> prepare_bilateral(SharedParts& parts, std::int32_t ranks) {
-  if (auto made = make_graph(parts, ranks); !made) return made;
-  auto sides = parts.graph->bipartition();
-  if (!sides)
-    return bad_input("exchange = 'bilateral' pairs ranks that ask with ranks that answer: " +
-                     sides.error().message);
-  auto prepared = std::make_shared<BilateralSides>();
-  prepared->active = std::move(*sides);
-  parts.prepared = std::move(prepared);
-  return {};
-}
-
-}  // namespace
-
-const RoleType& bilateral_role() {
-  static const RoleType type = [] {
-    RoleType role;
-    role.name = "bilateral";
-    role.summary = "pairs of ranks move their models to the middle beside the workers";
-    role.read = &read_bilateral;
-    role.prepare = &prepare_bilateral;
-    role.make = &make_from_context<Bilateral>;
-    role.plans_each_rank = false;
-    role.counts_own_steps = false;
-    role.tolerates_lost_peer = true;
-    role.exchanges_at_the_end = false;
-    return role;
-  }();
-  return type;
-}
-
 Bilateral::Bilateral(RoleContext context)
     : TrainingRole(std::move(context)),
       is_active_(data_as<BilateralSides>(parts_->prepared).active[static_cast<std::size_t>(rank_)]),
-      steps_(at::zeros({ranks_}, at::kLong)) {
+      steps_(ranks_) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "bilateral averaging needs a graph");
   if (plan().compression.enabled()) replicas_.emplace(plan().compression, model_.x.numel());
 }
@@ -79,7 +31,7 @@ void Bilateral::on_start(Env& env) {
 
 // Active ranks may still ask a finished one: it continues to answer.
 void Bilateral::next_step(Env& env) {
-  if (total() < goal()) return compute(env);
+  if (steps_.total() < goal()) return compute(env);
   send_progress_update(env);
   finish(env);
 }
@@ -89,7 +41,7 @@ void Bilateral::on_gradient(Env& env, Gradient gradient) {
   const double epoch = model_.epoch;
   local_step(env, take(std::move(gradient)), epoch);
   ++model_.step;
-  steps_[rank_] = model_.step;
+  steps_.set(rank_, model_.step);
   update_clock();
   env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
@@ -108,7 +60,7 @@ void Bilateral::start_exchange(Env& env) {
   asked_ = *partner;
   const std::int64_t exchange = exchange_++;
   if (compressed()) return send_difference(env, asked_, exchange, false);
-  env.send(asked_, stamp(), Swap{exchange, false, model_.x, FrozenTensor::copy_of(steps_)});
+  env.send(asked_, stamp(), Swap{exchange, false, model_.x, steps_.counts()});
 }
 
 // In the order of the graph's rounds.
@@ -153,8 +105,7 @@ void Bilateral::on_swap(Env& env, const Envelope& envelope, const Swap& swap) {
     kernels::meet_into(out, half, x, swap.x.read());
   });
   env.send(envelope.from, stamp(),
-           Swap{swap.exchange, true, FrozenTensor::freeze(std::move(half)),
-                FrozenTensor::copy_of(steps_)});
+           Swap{swap.exchange, true, FrozenTensor::freeze(std::move(half)), steps_.counts()});
 }
 
 // The same with the pair's replicas in the place of s and x. The passive rank's replica follows its
@@ -178,7 +129,7 @@ void Bilateral::on_difference(Env& env, const Envelope& envelope, const PackedCh
 
 void Bilateral::send_difference(Env& env, Rank to, std::int64_t exchange, bool reply) {
   Packed packed = replicas_->difference(model_.x.read(), to, model_.epoch, env.rng());
-  env.send(to, stamp(), ProgressUpdate{FrozenTensor::copy_of(steps_)});
+  env.send(to, stamp(), ProgressUpdate{steps_.counts()});
   env.send(to, stamp(), PackedChunk{exchange, reply ? 1 : 0, rank_, std::move(packed)});
 }
 
@@ -205,7 +156,7 @@ void Bilateral::send_progress_update(Env& env) const {
   const std::int64_t period = parts_->graph->period(round_);
   for (std::int64_t round = round_; round < round_ + period; ++round)
     for (const Rank peer : parts_->graph->neighbors(round, rank_)) near.insert(peer);
-  const FrozenTensor steps = FrozenTensor::copy_of(steps_);
+  const FrozenTensor steps = steps_.counts();
   for (const Rank peer : near)
     if (env.membership().is_alive(peer)) env.send(peer, stamp(), ProgressUpdate{steps});
 }
@@ -217,32 +168,19 @@ void Bilateral::on_peer_down(Env&, Rank peer) {
 
 // ---- the clock ----
 
-void Bilateral::learn(const FrozenTensor& steps) {
-  GRAPEVINE_CHECK(steps.defined() && steps.dtype() == at::kLong && steps.read().dim() == 1 &&
-                      steps.numel() == ranks_,
-                  "a peer sent counts of gradients that are not one for each of ", ranks_,
-                  " ranks");
-  const auto* counts = steps.read().data_ptr<std::int64_t>();
-  GRAPEVINE_CHECK(std::all_of(counts, counts + ranks_, can_be_steps),
-                  "a peer sent a count of gradients outside 0..", kMostSteps);
-  at::maximum_out(steps_, steps_, steps.read());
+void Bilateral::learn(const FrozenTensor& counts) {
+  steps_.learn(counts);
   update_clock();
 }
 
 void Bilateral::update_clock() {
-  model_.epoch = parts_->horizon.epoch_of(total()) / static_cast<double>(ranks_);
+  model_.epoch = parts_->horizon.epoch_of(steps_.total()) / static_cast<double>(ranks_);
 }
-
-std::int64_t Bilateral::total() const { return steps_.sum().item<std::int64_t>(); }
 
 void Bilateral::fields(Archive& a) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   common_fields(a);
-  const auto* known = steps_.data_ptr<std::int64_t>();
-  std::vector<std::int64_t> steps(known, known + ranks_);
-  a.list("steps", steps, 0, kMostSteps);
-  a.require(static_cast<std::int32_t>(steps.size()) == ranks_, "steps",
-            "is of another number of ranks");
+  steps_.fields(a);
   a.whole("exchange", exchange_, 0, kMost);
   a.whole("asked", asked_, -1, ranks_ - 1);
   a.whole("round", round_, 0, kMost);
@@ -252,7 +190,6 @@ void Bilateral::fields(Archive& a) {
             "names this rank");
   if (compressed()) a.part("replicas", *replicas_);
   if (!a.loads() || !a.ok()) return;
-  steps_ = at::tensor(steps, at::kLong);
   partners_.assign(partners.begin(), partners.end());
   update_clock();
 }

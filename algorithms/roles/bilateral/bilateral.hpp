@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "algorithms/compressors/replicas.hpp"
+#include "algorithms/roles/bilateral/step_counts.hpp"
 #include "algorithms/roles/training_role.hpp"
 
 namespace grapevine {
@@ -73,15 +74,14 @@ class Bilateral final : public TrainingRole {
   void exchange_over(Rank passive, std::int64_t exchange);
 
   bool compressed() const { return replicas_.has_value(); }
-  void learn(const FrozenTensor& steps);
+  void learn(const FrozenTensor& counts);
   void update_clock();
-  std::int64_t total() const;
   std::int64_t goal() const { return parts_->horizon.steps * ranks_; }
   Stamp stamp() const override { return stamp_of(rank_, model_.step - 1, model_.step); }
 
   const bool is_active_;  // it asks; else it answers
 
-  at::Tensor steps_;           // [ranks] int64: gradients of each rank, as far as known here
+  StepCounts steps_;           // gradients of each rank, as far as known here
   std::int64_t exchange_ = 0;  // the next one that this rank starts
   Rank asked_ = -1;            // the partner whose answer is outstanding; -1: none
   std::int64_t round_ = 0;     // of the graph, the next to take partners from
