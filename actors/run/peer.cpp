@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "actors/record/checkpoint.hpp"
+#include "actors/run/whole_epochs.hpp"
 #include "algorithms/parts/stored_envelope.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "messages/codec.hpp"

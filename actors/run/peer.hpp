@@ -1,6 +1,5 @@
 // Peer: the actor that owns one rank's model and hosts its role.
 #pragma once
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,9 +15,6 @@
 #include "net/transport.hpp"
 
 namespace grapevine {
-
-// Epochs that are over, with a margin for rounding: a whole number must stay whole.
-inline Epoch whole_epochs(double epochs) { return static_cast<Epoch>(std::floor(epochs + 1e-9)); }
 
 struct PeerConfig {
   Rank rank = 0;

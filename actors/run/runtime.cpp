@@ -13,6 +13,7 @@
 #include "actors/record/resume_hint.hpp"
 #include "actors/record/tracer.hpp"
 #include "actors/run/evaluator.hpp"
+#include "actors/run/peer.hpp"
 #include "actors/run/scheduling.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/text/exception_line.hpp"

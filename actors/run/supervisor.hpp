@@ -1,40 +1,22 @@
 // Supervisor: starts the ranks of a run, watches them, and ends it.
 #pragma once
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <vector>
 
 #include "actors/protocol.hpp"
-#include "actors/run/model_average.hpp"
-#include "actors/run/peer.hpp"
+#include "actors/run/supervision/checkpoint_rounds.hpp"
+#include "actors/run/supervision/crew.hpp"
+#include "actors/run/supervision/final_reports.hpp"
+#include "actors/run/supervision/link_suspects.hpp"
+#include "actors/run/supervision/run_closing.hpp"
+#include "actors/run/supervision/run_members.hpp"
+#include "actors/run/supervision/run_result.hpp"
+#include "actors/run/supervision/training_progress.hpp"
 #include "actors/run/validate.hpp"
 
 namespace grapevine {
-
-struct RunResult {
-  std::optional<Error> error;        // the run failed; the other members give its progress
-  bool interrupted = false;          // stopped by request, with a checkpoint
-  FrozenTensor z;                    // [d] mean of the ranks' de-biased models, or the servers' one
-  FrozenTensor buffers;              // [b] mean, or empty
-  double consensus_distance = 0;     // mean over ranks of |z_i - z|_2 / |z|_2
-  double weight_sum = 0;             // of push-sum
-  std::vector<Step> steps;           // by rank, of those that train
-  Ledger ledger;                     // of all ranks
-  std::vector<double> step_seconds;  // of all ranks; of long runs a sample
-  std::map<Rank, StateDict> measures;  // of roles, by rank; none where a role has none
-  std::vector<Rank> lost;              // ranks that died while the others continued
-  // Of training, also before the checkpoint of a resumed run: to the last change of a model,
-  // without the validations and the writing that follow.
-  double seconds = 0;
-  std::uint64_t trace_hash = 0;
-  std::uint64_t trace_records = 0;  // behind that hash
-  std::string checkpoint;           // the newest one written, or empty
-  bool writing = false;             // one is still being written
-};
 
 // Receives the events of a run from the Supervisor, one call at a time, on any thread.
 class RunObserver {
@@ -71,13 +53,16 @@ struct SupervisorConfig {
   std::int64_t run_start_ns = 0;
 };
 
+// The actor connects state machines, each in a file of actors/run/supervision/, which decide and
+// send nothing. The messages of checkpoints and of losses are handled in supervisor_checkpoints.cpp
+// and supervisor_losses.cpp there.
 class SupervisorState {
  public:
   const char* name = "supervisor";
 
   void init(SupervisorActor::stateful_pointer<SupervisorState> self, SupervisorConfig config);
 
-  void begin(BeginRun crew);
+  void begin(BeginRun actors);
   void on_step(const StepReport& report);
   void on_finished(RankFinished finished);
   void on_snapshot(RankSnapshot& snapshot);
@@ -87,7 +72,6 @@ class SupervisorState {
   void on_progress();
   void on_link_lost(LinkLost lost);
   void ask_whether_alive(std::int32_t process);
-  void on_no_answer(std::int32_t process, const caf::error& error);
   void on_evaluated(const EpochEvaluated& evaluated);
   void on_written(const CheckpointWritten& written);
   void on_stop_requested();
@@ -110,85 +94,51 @@ class SupervisorState {
 
   Timestamp now() const;
   bool preserves_previous_run() const;
-  void begin_cut(std::string name);
-  void give_up_cut();
-  void drain();
+  void begin_checkpoint(std::int64_t cut);
+  void begin_final_checkpoint(const std::string& name);
+  void give_up_checkpoint();
+  void drain_if_finished();
+  void evaluate_reports();
   void end_if_finished();
   void fail(Error error);
   void close();
-  std::string unclosed() const;
   void end_if_closed();
   void end();
   World world() const;
-  std::int32_t workers() const { return config_.ranks - config_.servers; }
-  std::int32_t process_of(Rank rank) const;
-  std::int32_t process_behind(const caf::actor_addr& agent) const;
-  std::string last_steps() const;
   std::string missing_states() const;
-  template <class Answers>
-  std::string without(const Answers& answers) const;
   std::string resume_hint_now() const;
-  void tell_resume_from(const std::string& path);
-  bool sends_much() const;
+  void report_resume_from(const std::string& path);
+
+  void on_answer(std::int32_t process);
+  void on_no_answer(std::int32_t process, const caf::error& error);
+  bool answers_late() const;
   void fail_over_link(const LinkLost& lost);
-  std::int32_t dispensable_process(const LinkLost& lost) const;
   void drop_process(std::int32_t process, const Error& error);
   void on_process_down(std::int32_t process);
-  void tell_process_lost(std::int32_t process);
+  void on_peer_down(Rank rank, const caf::error& reason);
+  void report_process_lost(std::int32_t process);
   bool on_rank_down(Rank rank, const std::string& why);
   void lose(Rank rank);
-  void weigh_reports();
-  void drain_if_finished();
-  template <class Handle>
-  void dismiss(const Handle& actor);
-  RunResult average() const;
+  RunResult conclude() const;
 
   SupervisorActor::stateful_pointer<SupervisorState> self_ = nullptr;
   SupervisorConfig config_;
-  BeginRun crew_;
+  Crew crew_;
+
   Stage stage_ = Stage::running;
-  RunResult result_;
-
-  std::map<Rank, Step> steps_;            // newest step reported
-  std::map<Rank, double> epochs_;         // behind each rank then
-  std::map<Rank, std::int64_t> samples_;  // of the steps reported
-  std::set<Rank> finished_;               // or lost
-  std::set<Rank> lost_;
-  std::set<std::int32_t> lost_processes_;
-  // Processes to which another one has lost its link, as first reported: each is asked whether it
-  // lives, until it answers (then only the link broke) or is lost: its connection to the head ends,
-  // or it answers no question for a whole `silence`.
-  struct Suspect {
-    LinkLost lost;
-    std::optional<Timestamp> silent_since;  // none: all questions were answered
-  };
-  std::map<std::int32_t, Suspect> suspects_;
-  Timestamp last_news_{0};
-  std::int64_t epochs_checkpointed_ = 0;
-  std::int64_t evaluations_due_ = 0;
-
-  // The cut in progress; one at a time.
-  std::int64_t cut_id_ = 0;
-  std::string cut_name_;  // empty: named after the slowest rank's steps
-  bool cutting_ = false;
-  Timestamp cut_news_{0};  // its beginning, or its newest snapshot
-  bool writing_ = false;
   bool stopping_ = false;
   bool stop_early_ = false;  // requested before the run began
-  std::map<Rank, RankSnapshot> snapshots_;
-
-  bool final_cut_begun_ = false;
-  std::map<Rank, RankReport> reports_;
-  bool collecting_ = false;
-  std::int64_t last_sent_ = -1;  // messages in all, where all had been received
-  bool with_models_ = false;     // nothing is in flight any more: the next reports are the last
-  bool balanced_ = false;
+  Timestamp last_news_{0};
+  std::int64_t evaluations_due_ = 0;
   std::optional<Timestamp> trained_at_;  // when models changed no more
+  RunResult result_;
 
-  bool trace_open_ = false;
-  std::set<std::int32_t> open_processes_;  // that still close down
-  Timestamp closing_since_{0};
-
+  RunMembers members_;
+  TrainingProgress progress_;
+  CheckpointRounds checkpoints_;
+  FinalReports reports_;
+  LinkSuspects suspects_;
+  RunClosing closing_;
   Gate gate_;
 };
 

@@ -17,6 +17,7 @@
 #include "actors/record/files.hpp"
 #include "actors/run/scheduling.hpp"
 #include "actors/run/thread_headroom.hpp"
+#include "actors/run/whole_epochs.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/console/console.hpp"
 #include "apps/console/run_display.hpp"

@@ -9,6 +9,7 @@
 
 #include <zlib.h>
 
+#include "actors/run/whole_epochs.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/zoo/models.hpp"
 #include "messages/text/number_text.hpp"

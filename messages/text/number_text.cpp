@@ -13,4 +13,8 @@ std::string number_text(double value) {
   return std::string(buffer, end);
 }
 
+std::string seconds_text(Duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
+}
+
 }  // namespace grapevine

@@ -11,6 +11,7 @@
 
 #include "actors/cluster/process_agent.hpp"
 #include "actors/record/resume_hint.hpp"
+#include "actors/run/peer.hpp"
 #include "actors/run/supervisor.hpp"
 #include "gpu/quadratic_compute.hpp"
 

@@ -1,0 +1,77 @@
+#include "actors/run/supervision/checkpoint_rounds.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "actors/run/whole_epochs.hpp"
+
+namespace grapevine {
+namespace {
+
+// A checkpoint is as far as its slowest worker.
+std::string step_name(const std::map<Rank, RankSnapshot>& snapshots, std::int32_t workers) {
+  Step slowest = std::numeric_limits<Step>::max();
+  for (const auto& [rank, snapshot] : snapshots)
+    if (rank < workers) slowest = std::min(slowest, snapshot.step);
+  return fmt::format("step-{:08d}", slowest);
+}
+
+}  // namespace
+
+CheckpointRounds::CheckpointRounds(const CheckpointPlan& plan) : plan_(plan) {
+  if (plan_.every_epochs > 0) done_ = whole_epochs(plan_.resumed_least / plan_.every_epochs);
+}
+
+void CheckpointRounds::disable() {
+  plan_.enabled = false;
+  cancel();
+}
+
+void CheckpointRounds::cancel() {
+  cutting_ = false;
+  snapshots_.clear();
+}
+
+std::optional<std::string> CheckpointRounds::due(double epochs) {
+  if (!may_be_due()) return std::nullopt;
+  const std::int64_t multiples = whole_epochs(epochs / plan_.every_epochs);
+  if (multiples <= done_ || whole_epochs(epochs) >= plan_.total_epochs) return std::nullopt;
+  done_ = multiples;
+  // More than one checkpoint in an epoch: its number does not name one.
+  if (plan_.every_epochs < 1) return "";
+  return fmt::format("epoch-{:04d}", whole_epochs(epochs));
+}
+
+std::int64_t CheckpointRounds::begin(std::string name, Timestamp now) {
+  cutting_ = true;
+  name_ = std::move(name);
+  news_ = now;
+  snapshots_.clear();
+  return ++id_;
+}
+
+std::int64_t CheckpointRounds::begin_final(std::string name, Timestamp now) {
+  final_begun_ = true;
+  return begin(std::move(name), now);
+}
+
+std::optional<WriteCheckpoint> CheckpointRounds::add(RankSnapshot& snapshot,
+                                                     const RunMembers& members, Timestamp now) {
+  if (!awaits(snapshot.id)) return std::nullopt;
+  news_ = now;
+  const Rank rank = snapshot.rank;
+  snapshots_.emplace(rank, std::move(snapshot));
+  // Of all ranks, lost ones included: without one of them the checkpoint could not be resumed.
+  if (static_cast<std::int32_t>(snapshots_.size()) < members.ranks()) return std::nullopt;
+  cutting_ = false;
+  writing_ = true;
+  if (name_.empty()) name_ = step_name(snapshots_, members.workers());
+  WriteCheckpoint write{id_, name_, {}};
+  for (auto& [by, one] : std::exchange(snapshots_, {})) write.ranks.push_back(std::move(one));
+  return write;
+}
+
+}  // namespace grapevine

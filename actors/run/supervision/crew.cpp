@@ -1,0 +1,60 @@
+#include "actors/run/supervision/crew.hpp"
+
+#include "actors/record/close_trace.hpp"
+
+namespace grapevine {
+namespace {
+
+template <class Handle>
+void monitor(SupervisorActor::pointer supervisor, const Handle& actor) {
+  if (actor) supervisor->monitor(actor);
+}
+
+template <class Handle>
+void dismiss_one(SupervisorActor::pointer supervisor, const Handle& actor) {
+  if (!actor) return;
+  supervisor->demonitor(actor.address());
+  supervisor->send_exit(actor, caf::exit_reason::user_shutdown);
+}
+
+}  // namespace
+
+Crew::Crew(SupervisorActor::pointer supervisor, BeginRun actors)
+    : supervisor_(supervisor), actors_(std::move(actors)) {
+  for (const PeerActor& peer : actors_.peers) monitor(supervisor, peer);
+  for (const ProcessAgentActor& agent : actors_.agents) monitor(supervisor, agent);
+  monitor(supervisor, actors_.evaluator);
+  monitor(supervisor, actors_.writer);
+  monitor(supervisor, actors_.tracer);
+}
+
+Rank Crew::rank_behind(const caf::actor_addr& peer) const {
+  for (std::size_t i = 0; i < actors_.peers.size(); ++i)
+    if (actors_.peers[i].address() == peer) return static_cast<Rank>(i);
+  return -1;
+}
+
+std::int32_t Crew::process_behind(const caf::actor_addr& agent) const {
+  for (std::size_t i = 0; i < actors_.agents.size(); ++i)
+    if (actors_.agents[i].address() == agent) return static_cast<std::int32_t>(i) + 1;
+  return 0;
+}
+
+void Crew::close_trace(bool failed) const {
+  grapevine::close_trace(supervisor_, actors_.tracer, actors_.peers, failed);
+}
+
+void Crew::end_ranks() const {
+  for (const PeerActor& peer : actors_.peers)
+    supervisor_->send_exit(peer, caf::exit_reason::user_shutdown);
+}
+
+void Crew::dismiss() const {
+  for (const PeerActor& peer : actors_.peers) dismiss_one(supervisor_, peer);
+  // Other processes may hold references to these actors, so they would not end by themselves.
+  dismiss_one(supervisor_, actors_.evaluator);
+  dismiss_one(supervisor_, actors_.writer);
+  dismiss_one(supervisor_, actors_.tracer);
+}
+
+}  // namespace grapevine

@@ -1,0 +1,61 @@
+// Crew: the actors of a run, as its supervisor addresses them.
+#pragma once
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "actors/protocol.hpp"
+
+namespace grapevine {
+
+// Used only in its supervisor.
+class Crew {
+ public:
+  Crew() = default;  // of a run that has not begun
+  // Monitors all of them.
+  Crew(SupervisorActor::pointer supervisor, BeginRun actors);
+
+  bool empty() const { return actors_.peers.empty(); }
+  std::int32_t processes() const { return static_cast<std::int32_t>(actors_.agents.size()) + 1; }
+  bool evaluates() const { return static_cast<bool>(actors_.evaluator); }
+  bool traces() const { return static_cast<bool>(actors_.tracer); }
+
+  // The rank of that peer; -1: it is none.
+  Rank rank_behind(const caf::actor_addr& peer) const;
+  // The process of that agent; 0: it is none.
+  std::int32_t process_behind(const caf::actor_addr& agent) const;
+  // REQUIRES: a process other than the coordinator's.
+  const ProcessAgentActor& agent_of(std::int32_t process) const {
+    return actors_.agents[static_cast<std::size_t>(process) - 1];
+  }
+
+  template <class Message>
+  void send_to_ranks(const Message& message) const {
+    for (const PeerActor& peer : actors_.peers) supervisor_->send(peer, message);
+  }
+  // REQUIRES: processes other than the coordinator's.
+  template <class Message>
+  void send_to(const std::vector<std::int32_t>& processes, const Message& message) const {
+    for (const std::int32_t process : processes) supervisor_->send(agent_of(process), message);
+  }
+  template <class Message>
+  void send_to_processes(const Message& message) const {
+    for (const ProcessAgentActor& agent : actors_.agents) supervisor_->send(agent, message);
+  }
+  // REQUIRES: the run has checkpoints.
+  void write(WriteCheckpoint checkpoint) const {
+    supervisor_->send(actors_.writer, std::move(checkpoint));
+  }
+  // REQUIRES: traces().
+  void close_trace(bool failed) const;
+
+  void end_ranks() const;
+  // Ends the ranks, the evaluator, the writer and the tracer, without an answer.
+  void dismiss() const;
+
+ private:
+  SupervisorActor::pointer supervisor_ = nullptr;
+  BeginRun actors_;
+};
+
+}  // namespace grapevine

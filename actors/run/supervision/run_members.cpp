@@ -1,0 +1,25 @@
+#include "actors/run/supervision/run_members.hpp"
+
+#include <algorithm>
+
+namespace grapevine {
+
+std::int32_t RunMembers::process_of(Rank rank) const {
+  return std::min(rank / std::max(1, workers() / processes_), processes_ - 1);
+}
+
+std::vector<Rank> RunMembers::remaining_ranks_of(std::int32_t process) const {
+  std::vector<Rank> ranks;
+  for (Rank rank = 0; rank < ranks_; ++rank)
+    if (process_of(rank) == process && !is_lost(rank)) ranks.push_back(rank);
+  return ranks;
+}
+
+std::vector<std::int32_t> RunMembers::remaining_processes() const {
+  std::vector<std::int32_t> processes;
+  for (std::int32_t process = 1; process < processes_; ++process)
+    if (!is_process_lost(process)) processes.push_back(process);
+  return processes;
+}
+
+}  // namespace grapevine

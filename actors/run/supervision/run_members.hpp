@@ -1,0 +1,63 @@
+// RunMembers: the ranks and processes of a run, and those of them that are lost.
+#pragma once
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+// The workers are the first ranks and lie evenly on the processes; the servers are the last ranks
+// and belong to the last process. A lost rank or process does not return. Not thread-safe.
+class RunMembers {
+ public:
+  // REQUIRES: 0 <= servers < ranks.
+  explicit RunMembers(std::int32_t ranks = 1, std::int32_t servers = 0)
+      : ranks_(ranks), servers_(servers) {}
+
+  // All processes have joined. REQUIRES: processes >= 1.
+  void set_processes(std::int32_t processes) { processes_ = processes; }
+
+  std::int32_t ranks() const { return ranks_; }
+  std::int32_t servers() const { return servers_; }
+  std::int32_t workers() const { return ranks_ - servers_; }
+  std::int32_t processes() const { return processes_; }
+  std::int32_t process_of(Rank rank) const;
+
+  // Whether the rank, or the process, is lost by this call only.
+  bool lose(Rank rank) { return lost_.insert(rank).second; }
+  bool lose_process(std::int32_t process) { return lost_processes_.insert(process).second; }
+
+  bool is_lost(Rank rank) const { return lost_.count(rank) > 0; }
+  bool is_process_lost(std::int32_t process) const { return lost_processes_.count(process) > 0; }
+  const std::set<Rank>& lost() const { return lost_; }
+  std::vector<Rank> remaining_ranks_of(std::int32_t process) const;
+  // The remaining processes other than the coordinator's.
+  std::vector<std::int32_t> remaining_processes() const;
+
+  // `answers`: a map by rank, without lost ranks.
+  // Whether all remaining ranks are in it.
+  template <class Answers>
+  bool all_in(const Answers& answers) const {
+    return static_cast<std::int32_t>(answers.size() + lost_.size()) >= ranks_;
+  }
+  // The remaining ranks that are not in it: "rank 1, 3".
+  template <class Answers>
+  std::string missing_in(const Answers& answers) const {
+    std::string list;
+    for (Rank rank = 0; rank < ranks_; ++rank)
+      if (answers.count(rank) == 0 && !is_lost(rank))
+        list += (list.empty() ? "rank " : ", ") + std::to_string(rank);
+    return list;
+  }
+
+ private:
+  std::int32_t ranks_, servers_;
+  std::int32_t processes_ = 1;
+  std::set<Rank> lost_;
+  std::set<std::int32_t> lost_processes_;
+};
+
+}  // namespace grapevine

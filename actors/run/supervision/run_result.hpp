@@ -1,0 +1,41 @@
+// RunResult: what a run has come to, from the last reports of its ranks.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/protocol.hpp"
+#include "actors/run/supervision/run_members.hpp"
+#include "actors/run/supervision/training_progress.hpp"
+
+namespace grapevine {
+
+struct RunResult {
+  std::optional<Error> error;        // the run failed; the other members give its progress
+  bool interrupted = false;          // stopped by request, with a checkpoint
+  FrozenTensor z;                    // [d] mean of the ranks' de-biased models, or the servers' one
+  FrozenTensor buffers;              // [b] mean, or empty
+  double consensus_distance = 0;     // mean over ranks of |z_i - z|_2 / |z|_2
+  double weight_sum = 0;             // of push-sum
+  std::vector<Step> steps;           // by rank, of those that train
+  Ledger ledger;                     // of all ranks
+  std::vector<double> step_seconds;  // of all ranks; of long runs a sample
+  std::map<Rank, StateDict> measures;  // of roles, by rank; none where a role has none
+  std::vector<Rank> lost;              // ranks that died while the others continued
+  // Of training, also before the checkpoint of a resumed run: to the last change of a model,
+  // without the validations and the writing that follow.
+  double seconds = 0;
+  std::uint64_t trace_hash = 0;
+  std::uint64_t trace_records = 0;  // behind that hash
+  std::string checkpoint;           // the newest one written, or empty
+  bool writing = false;             // one is still being written
+};
+
+// Adds models, steps, ledgers and measures of the remaining ranks; of lost ranks their steps and
+// samples up to their last report. REQUIRES: a report with its model of each remaining rank.
+void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
+                 const TrainingProgress& progress, const RunMembers& members);
+
+}  // namespace grapevine

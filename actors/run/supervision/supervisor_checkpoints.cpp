@@ -1,0 +1,80 @@
+// The checkpoints of a run: the messages of the supervisor's CheckpointRounds.
+#include "actors/record/resume_hint.hpp"
+#include "actors/run/supervisor.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+
+// `cut`: that checkpoints_ has begun.
+void SupervisorState::begin_checkpoint(std::int64_t cut) {
+  // Progress is no longer measured in steps: the cut has its own patience.
+  if (stage_ == Stage::draining) last_news_ = now();
+  crew_.send_to_ranks(TakeSnapshot{cut});
+}
+
+void SupervisorState::begin_final_checkpoint(const std::string& name) {
+  begin_checkpoint(checkpoints_.begin_final(name, now()));
+}
+
+void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
+  last_news_ = now();
+  if (auto write = checkpoints_.add(snapshot, members_, last_news_)) crew_.write(std::move(*write));
+}
+
+// A lost snapshot must not prevent later checkpoints.
+void SupervisorState::give_up_checkpoint() {
+  config_.observer->on_warning("a checkpoint is given up: no state came from " +
+                               checkpoints_.missing(members_) + " for " +
+                               seconds_text(config_.patience));
+  checkpoints_.cancel();
+  end_if_finished();
+}
+
+// A failed checkpoint does not end training.
+void SupervisorState::on_snapshot_refused(const SnapshotRefused& refused) {
+  if (!checkpoints_.awaits(refused.id)) return;
+  config_.observer->on_warning("no further checkpoints: " + one_line(refused.reason));
+  checkpoints_.disable();
+  end_if_finished();
+}
+
+void SupervisorState::on_written(const CheckpointWritten& written) {
+  last_news_ = now();
+  checkpoints_.end_writing();
+  if (!written.error.empty()) return fail({Errc::io, "checkpoint: " + written.error});
+  result_.checkpoint = written.path;
+  report_resume_from(run_folder_of(written.path));
+  config_.observer->on_checkpoint(written.path);
+  // The next run must not resume from a checkpoint after a failure.
+  if (stage_ == Stage::draining && stopping_ && checkpoints_.final_due())
+    return begin_final_checkpoint("");
+  end_if_finished();
+}
+
+// Other processes need the path if process 0 is lost.
+void SupervisorState::report_resume_from(const std::string& path) {
+  crew_.send_to_processes(ResumeFrom{path});
+}
+
+void SupervisorState::on_checkpoint_requested() {
+  if (crew_.empty()) return;  // no rank trains yet: there is no state to save
+  if (stage_ != Stage::running) return;
+  if (!checkpoints_.enabled())
+    return config_.observer->on_warning("no checkpoint: the run has no output folder");
+  if (preserves_previous_run())
+    return config_.observer->on_warning(
+        "no checkpoint: no step was taken yet, and the folder holds another run's");
+  if (checkpoints_.idle()) begin_checkpoint(checkpoints_.begin("", now()));
+}
+
+// A run without a step must not replace the results of another run.
+bool SupervisorState::preserves_previous_run() const {
+  return config_.output_in_use && !progress_.has_steps();
+}
+
+std::string SupervisorState::resume_hint_now() const {
+  if (!result_.checkpoint.empty()) return resume_hint(run_folder_of(result_.checkpoint));
+  return checkpoints_.writing() ? writing_hint(config_.out) : resume_hint(config_.resumed_from);
+}
+
+}  // namespace grapevine

@@ -1,0 +1,143 @@
+// Lost links, ranks and processes: the messages of the supervisor's RunMembers and LinkSuspects.
+#include <fmt/format.h>
+
+#include "actors/run/supervisor.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr Duration kAnswerPatience = std::chrono::seconds(2);  // of a process that may be gone
+
+constexpr char kProcessEnded[] = "it ended or cannot be reached any more; its own output says why";
+
+}  // namespace
+
+// An actor of this process, or another process, has ended.
+void SupervisorState::on_down(const caf::down_msg& down) {
+  if (const std::int32_t process = crew_.process_behind(down.source); process > 0)
+    return on_process_down(process);
+  if (stage_ == Stage::closing) return;
+  if (const Rank rank = crew_.rank_behind(down.source); rank >= 0)
+    return on_peer_down(rank, down.reason);
+  fail({Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)});
+}
+
+void SupervisorState::on_peer_down(Rank rank, const caf::error& reason) {
+  const std::int32_t process = members_.process_of(rank);
+  if (members_.is_process_lost(process)) return;  // the transports have reported it
+  const std::string why =
+      process == 0 ? "its actor ended: " + caf::to_string(reason) : std::string(kProcessEnded);
+  if (on_rank_down(rank, why)) crew_.send_to_ranks(PeerLost{rank, ""});
+}
+
+void SupervisorState::on_process_down(std::int32_t process) {
+  // A process that has announced its end ended as it should.
+  if (stage_ == Stage::closing && !closing_.close_process(process)) return;
+  report_process_lost(process);
+  if (stage_ == Stage::closing) return end_if_closed();
+  for (const Rank rank : members_.remaining_ranks_of(process))
+    if (!on_rank_down(rank, kProcessEnded)) return;
+}
+
+// Reports to every transport, so that none waits for the process. Transports report to their ranks,
+// after the messages of the lost ranks that have arrived.
+void SupervisorState::report_process_lost(std::int32_t process) {
+  if (!members_.lose_process(process)) return;
+  suspects_.remove(process);
+  if (config_.process_down) config_.process_down(process);
+  crew_.send_to(members_.remaining_processes(), ProcessLost{process});
+}
+
+// False where that ends the run.
+bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
+  if (members_.is_lost(rank)) return true;
+  const std::string process =
+      members_.processes() == 1 ? "" : " of process " + std::to_string(members_.process_of(rank));
+  const std::string gone = "rank " + std::to_string(rank) + process + " is gone: ";
+  if (!config_.tolerates_worker_loss || rank >= members_.workers()) {
+    fail({Errc::peer_down, gone + why});
+    return false;
+  }
+  config_.observer->on_warning(gone +
+                               "the other ranks continue without it and write no more checkpoints");
+  lose(rank);
+  return true;
+}
+
+// A checkpoint without one of the ranks could not be resumed: the ones before its end stay.
+void SupervisorState::lose(Rank rank) {
+  last_news_ = now();
+  members_.lose(rank);
+  progress_.lose(rank);
+  reports_.remove(rank);
+  checkpoints_.disable();
+  drain_if_finished();
+  if (stage_ != Stage::draining) return;
+  if (reports_.in_round())
+    evaluate_reports();
+  else
+    end_if_finished();
+}
+
+// ---- links ----
+
+void SupervisorState::on_link_lost(LinkLost lost) {
+  if (stage_ != Stage::running && stage_ != Stage::draining) return;
+  for (const Rank rank : {lost.reporter, lost.peer})
+    if (members_.is_lost(rank) || members_.is_process_lost(members_.process_of(rank))) return;
+  const std::int32_t process = members_.process_of(lost.peer);
+  lost.reason = one_line(std::move(lost.reason));
+  if (process == 0) return fail_over_link(lost);  // this one
+  if (suspects_.add(process, std::move(lost))) ask_whether_alive(process);
+}
+
+// Repeated until the process answers or is lost.
+void SupervisorState::ask_whether_alive(std::int32_t process) {
+  if (stage_ == Stage::closing || !suspects_.has(process)) return;
+  self_->request(crew_.agent_of(process), kAnswerPatience, Ping{})
+      .then([this, process](Pong) { on_answer(process); },
+            [this, process](const caf::error& error) { on_no_answer(process, error); });
+}
+
+void SupervisorState::on_answer(std::int32_t process) {
+  if (stage_ == Stage::closing) return;
+  const auto lost = suspects_.on_answer(process);
+  if (lost && !members_.is_process_lost(members_.process_of(lost->reporter))) fail_over_link(*lost);
+}
+
+void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error) {
+  if (stage_ == Stage::closing) return;
+  const auto silence = suspects_.on_no_answer(process, now(), answers_late());
+  if (!silence) return;
+  if (silence->over) return on_process_down(process);
+  if (silence->first && error == caf::sec::request_timeout)
+    config_.observer->on_warning(
+        fmt::format("process {}, to which rank {} has lost its link, does not answer: it counts as "
+                    "lost after {}",
+                    process, silence->reporter, seconds_text(config_.silence)));
+  self_->delayed_send(SupervisorActor{self_}, kAnswerPatience, AskAgain{process});
+}
+
+// An answer may wait behind states and models.
+bool SupervisorState::answers_late() const {
+  return checkpoints_.cutting() || (reports_.in_round() && reports_.with_models());
+}
+
+void SupervisorState::fail_over_link(const LinkLost& lost) {
+  const Error error = link_error(lost, members_);
+  const std::int32_t process =
+      config_.tolerates_worker_loss ? dispensable_process(lost, members_) : 0;
+  if (process > 0) return drop_process(process, error);
+  fail(error);
+}
+
+// The process lives; it ends when it receives this.
+void SupervisorState::drop_process(std::int32_t process, const Error& error) {
+  config_.observer->on_warning("process " + std::to_string(process) +
+                               " is dropped: " + error.message);
+  crew_.send_to({process}, RunEnded{true, error, false, result_.checkpoint});
+  on_process_down(process);
+}
+
+}  // namespace grapevine

@@ -1,0 +1,47 @@
+#include "actors/run/supervision/training_progress.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace grapevine {
+
+void TrainingProgress::add(const StepReport& report) {
+  steps_[report.rank] = report.step;
+  epochs_[report.rank] = report.epochs_done;
+  samples_[report.rank] += report.samples;
+}
+
+void TrainingProgress::lose(Rank rank) {
+  finished_.insert(rank);
+  epochs_.erase(rank);
+}
+
+std::int64_t TrainingProgress::samples_of(Rank rank) const {
+  const auto found = samples_.find(rank);
+  return found == samples_.end() ? 0 : found->second;
+}
+
+std::optional<double> TrainingProgress::slowest_epochs(const RunMembers& members) const {
+  double slowest = std::numeric_limits<double>::infinity();
+  for (Rank rank = 0; rank < members.workers(); ++rank) {
+    if (members.is_lost(rank)) continue;
+    const auto found = epochs_.find(rank);
+    if (found == epochs_.end()) return std::nullopt;
+    slowest = std::min(slowest, found->second);
+  }
+  if (slowest == std::numeric_limits<double>::infinity()) return std::nullopt;
+  return slowest;
+}
+
+std::string TrainingProgress::last_steps(std::int32_t workers) const {
+  if (steps_.empty()) return "none has finished a step";
+  std::string list = "last steps by rank: ";
+  for (Rank rank = 0; rank < workers; ++rank) {
+    const auto step = steps_.find(rank);
+    list += (rank == 0 ? "" : ", ") + std::to_string(rank) + ":" +
+            (step == steps_.end() ? "none" : std::to_string(step->second));
+  }
+  return list;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,43 @@
+// TrainingProgress: how far each rank of a run is.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "actors/protocol.hpp"
+#include "actors/run/supervision/run_members.hpp"
+
+namespace grapevine {
+
+// From the reports of the ranks' steps. Not thread-safe.
+class TrainingProgress {
+ public:
+  void add(const StepReport& report);
+  // The rank has taken its last step.
+  void finish(Rank rank) { finished_.insert(rank); }
+  // The rank takes no further step; its steps so far remain.
+  void lose(Rank rank);
+
+  bool has_steps() const { return !steps_.empty(); }
+  bool all_finished(const RunMembers& members) const {
+    return static_cast<std::int32_t>(finished_.size()) == members.ranks();
+  }
+  // The newest step reported, by rank.
+  const std::map<Rank, Step>& steps() const { return steps_; }
+  // Samples of the rank's steps that were reported.
+  std::int64_t samples_of(Rank rank) const;
+  // The epochs of the slowest remaining worker. None until each of them has reported a step.
+  std::optional<double> slowest_epochs(const RunMembers& members) const;
+  // "last steps by rank: 0:7, 1:none", or that there is none.
+  std::string last_steps(std::int32_t workers) const;
+
+ private:
+  std::map<Rank, Step> steps_;
+  std::map<Rank, double> epochs_;  // done after that step
+  std::map<Rank, std::int64_t> samples_;
+  std::set<Rank> finished_;  // or lost
+};
+
+}  // namespace grapevine
