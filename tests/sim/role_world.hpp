@@ -59,10 +59,9 @@ class RoleWorld {
 
   // One event: a message or a gradient arrives. False where nothing is left to happen.
   bool step() {
-    std::vector<std::function<void()>> choices;
+    choices_.clear();
     for (auto& [pair, queue] : wires_)
-      if ((!queue.empty() || news_.count(pair) > 0) && stalled_.count(pair.second) == 0)
-        choices.push_back([this, pair = pair] { deliver(pair); });
+      if (has_arrivals(pair, queue)) choices_.push_back({pair, nullptr});
     bool held_back = false;
     for (Seat& seat : ranks_) {
       if (!seat.request || !seat.up || stalled_.count(seat.number) > 0) continue;
@@ -70,15 +69,15 @@ class RoleWorld {
       if (slow != config_.slowness.end() && chance() < slow->second)
         held_back = true;
       else
-        choices.push_back([this, &seat] { give_gradient(seat); });
+        choices_.push_back({{}, &seat});
     }
     // Timers fire when they are due; where nothing else is left to happen, time jumps to the next.
     const bool due = !timers_.empty() && timers_.begin()->first <= clock_;
-    if (!due && choices.empty() && (held_back || timers_.empty())) return held_back;
-    if (due || choices.empty())
+    if (!due && choices_.empty() && (held_back || timers_.empty())) return held_back;
+    if (due || choices_.empty())
       fire_timer();
     else
-      choices[rng_() % choices.size()]();
+      happen(choices_[rng_() % choices_.size()]);
     ++events_;
     ++clock_;
     return true;
@@ -87,8 +86,7 @@ class RoleWorld {
   // Whether nothing happens before a timer is due.
   bool waits_for_a_timer() const {
     for (const auto& [pair, queue] : wires_)
-      if ((!queue.empty() || news_.count(pair) > 0) && stalled_.count(pair.second) == 0)
-        return false;
+      if (has_arrivals(pair, queue)) return false;
     for (const Seat& seat : ranks_)
       if (seat.request && seat.up && stalled_.count(seat.number) == 0) return false;
     return !timers_.empty();
@@ -192,13 +190,13 @@ class RoleWorld {
   at::Tensor total_x() const {
     at::Tensor x = at::zeros({config_.dimension}, at::kDouble);
     for (const Seat& seat : ranks_)
-      if (seat.up) x += seat.model.x.read().to(at::kDouble);
-    each_share([&](const Share& share) { x += model_of(share.x); });
-    each_given([&](const StateDict& state) { x -= state.tensor("given.x")->to(at::kDouble); });
+      if (seat.up) add(x, seat.model.x.read(), 1);
+    each_share([&](const Share& share) { add(x, share.x.read(), 1); });
+    each_given([&](const StateDict& state) { add(x, *state.tensor("given.x"), -1); });
     for (const auto& [pair, queue] : wires_)
       for (const Envelope& envelope : queue)
         if (const auto* swap = std::get_if<Swap>(&envelope.payload); swap && swap->reply)
-          x -= swap->x.read().to(at::kDouble);
+          add(x, swap->x.read(), -1);
     return x;
   }
 
@@ -208,11 +206,13 @@ class RoleWorld {
   // The model that a rank will have once the answers on their way to it are in.
   at::Tensor answered_z(Rank rank) const {
     at::Tensor z = this->z(rank);
-    for (const auto& [pair, queue] : wires_)
-      for (const Envelope& envelope : queue)
-        if (const auto* swap = std::get_if<Swap>(&envelope.payload);
-            swap && swap->reply && pair.second == rank)
+    for (const Seat& from : ranks_) {
+      const auto wire = wires_.find({from.number, rank});
+      if (wire == wires_.end()) continue;
+      for (const Envelope& envelope : wire->second)
+        if (const auto* swap = std::get_if<Swap>(&envelope.payload); swap && swap->reply)
           z -= swap->x.read();
+    }
     return z;
   }
   const ModelState& model(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].model; }
@@ -274,6 +274,32 @@ class RoleWorld {
     std::map<Step, at::Tensor> computed;  // gradients that the role has and did not commit
     std::map<std::pair<std::int64_t, Rank>, Share> arrived;  // delivered, not folded yet
   };
+
+  // What may happen next: a message or news arrive, or a gradient.
+  struct Choice {
+    Pair arrival;
+    Seat* gradient = nullptr;  // null: the arrival
+  };
+
+  bool has_arrivals(Pair pair, const std::deque<Envelope>& queue) const {
+    return (!queue.empty() || news_.count(pair) > 0) && stalled_.count(pair.second) == 0;
+  }
+  void happen(const Choice& choice) {
+    if (choice.gradient != nullptr)
+      give_gradient(*choice.gradient);
+    else
+      deliver(choice.arrival);
+  }
+
+  // sum += sign * x, of which only the model counts: what is mixed beside it comes after it. By
+  // hand: LibTorch takes a microsecond for each of these few numbers. Called between all events.
+  static void add(at::Tensor& sum, const at::Tensor& x, double sign) {
+    const at::Tensor values = x.contiguous();
+    const float* from = values.data_ptr<float>();
+    double* to = sum.data_ptr<double>();
+    GRAPEVINE_CHECK(values.numel() >= sum.numel(), "a model is too short");
+    for (std::int64_t i = 0; i < sum.numel(); ++i) to[i] += sign * static_cast<double>(from[i]);
+  }
 
   Seat& at(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   std::int32_t everybody() const { return all_ranks_of(config_.plan, config_.ranks); }
@@ -397,6 +423,7 @@ class RoleWorld {
   std::multimap<std::int64_t, std::pair<Rank, TimerId>> timers_;  // by the time when they are due
   std::int64_t clock_ = 0;                                        // ns: one for each event
   std::set<Rank> stalled_;
+  std::vector<Choice> choices_;  // of one step
   Spy spy_;
   std::function<void(Envelope&)> change_;
   at::Tensor gradient_sum_;

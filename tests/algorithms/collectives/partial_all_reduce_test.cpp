@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <map>
@@ -123,9 +124,9 @@ class PartialWorld {
     }
   }
 
+  // Until nothing is in flight and no rank may produce: the end, or ranks that wait for ever.
   void run() {
-    for (std::int64_t idle = 0; idle < 100'000; ++idle)
-      if (step()) idle = 0;
+    while (in_flight_ > 0 || can_produce()) step();
   }
 
   // Ranks come one after the other, from rank 0, until the round is over: who is later stays away.
@@ -162,18 +163,18 @@ class PartialWorld {
   std::int64_t late() const { return late_; }
 
  private:
-  bool step() {
+  void step() {
     const Rank r = static_cast<Rank>(rng_() % static_cast<std::uint64_t>(ranks_));
     // Ranks differ in speed by a factor of 8.
-    if (rng_() % 8 <= static_cast<std::uint64_t>(r) % 8) return produce(r);
-    return deliver_any() || produce(r);
+    const bool ready = rng_() % 8 <= static_cast<std::uint64_t>(r) % 8;
+    if (ready || !deliver_any()) produce(r);
   }
 
   bool deliver_any() {
+    if (in_flight_ == 0) return false;
     std::vector<std::pair<Rank, Rank>> ready;
     for (auto& [pair, queue] : wires_)
       if (!queue.empty()) ready.push_back(pair);
-    if (ready.empty()) return false;
     deliver(ready[rng_() % ready.size()]);
     return true;
   }
@@ -196,10 +197,15 @@ class PartialWorld {
   }
 
   bool over(const Node& node) const { return node.round >= rounds_; }
+  bool may_produce(const Node& node) const { return !over(node) && node.produced_in != node.round; }
+  bool can_produce() const {
+    return std::any_of(nodes_.begin(), nodes_.end(),
+                       [this](const Node& node) { return may_produce(node); });
+  }
 
-  bool produce(Rank r) {
+  void produce(Rank r) {
     Node& node = nodes_[static_cast<std::size_t>(r)];
-    if (over(node) || node.produced_in == node.round) return false;
+    if (!may_produce(node)) return;
     node.produced_in = node.round;
     late_ += node.reduce->contributed();
     const auto value = static_cast<double>(rng_() % 1000);
@@ -209,12 +215,12 @@ class PartialWorld {
     ++node.produced_count;
     if (!node.reduce->contributed()) send(r, node.reduce->post());
     contribute(r);
-    return true;
   }
 
   void deliver(std::pair<Rank, Rank> pair) {
     Payload payload = std::move(wires_[pair].front());
     wires_[pair].pop_front();
+    --in_flight_;
     const Rank r = pair.second;
     Node& node = nodes_[static_cast<std::size_t>(r)];
     if (restore_) save_and_load(r);
@@ -261,6 +267,7 @@ class PartialWorld {
   }
 
   void send(Rank from, std::vector<OutgoingMessage> messages) {
+    in_flight_ += static_cast<std::int64_t>(messages.size());
     for (OutgoingMessage& m : messages) wires_[{from, m.to}].push_back(std::move(m.payload));
   }
 
@@ -273,6 +280,7 @@ class PartialWorld {
   std::int64_t late_ = 0;
   std::deque<Node> nodes_;
   std::map<std::pair<Rank, Rank>, std::deque<Payload>> wires_;
+  std::int64_t in_flight_ = 0;  // messages on the wires
 };
 
 std::vector<Policy> policies(std::int32_t n) {
