@@ -1,5 +1,7 @@
 #include "actors/run/supervisor.hpp"
 
+#include <algorithm>
+
 #include "actors/record/close_trace.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "messages/text/exception_line.hpp"
@@ -40,7 +42,7 @@ void SupervisorState::begin(BeginRun actors) {
   last_news_ = now();
   crew_.send_to_ranks(StartTraining{});
   if (!config_.resumed_from.empty()) report_resume_from(config_.resumed_from);
-  self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
+  watch_later();
   if (stop_early_) on_stop_requested();
 }
 
@@ -74,10 +76,6 @@ void SupervisorState::on_evaluated(const EpochEvaluated& evaluated) {
   end_if_finished();
 }
 
-void SupervisorState::on_progress() { last_news_ = now(); }
-
-void SupervisorState::on_failed(const RankFailed& failed) { fail(failed.error); }
-
 // The last resort: the observer still receives the end of the run.
 void SupervisorState::on_exception(const std::exception_ptr& problem) {
   if (std::exchange(stage_, Stage::ended) == Stage::ended) return;
@@ -87,6 +85,12 @@ void SupervisorState::on_exception(const std::exception_ptr& problem) {
   crew_.end_ranks();
 }
 
+// A patience that is shorter than the usual interval is kept, too.
+void SupervisorState::watch_later() {
+  self_->delayed_send(SupervisorActor{self_}, std::min(kWatchInterval, config_.patience),
+                      Watchdog{});
+}
+
 // No wait is unbounded: a run in which no rank takes a step has failed.
 void SupervisorState::on_watchdog() {
   if (stage_ == Stage::ended) return;
@@ -94,7 +98,7 @@ void SupervisorState::on_watchdog() {
     config_.observer->on_warning(closing_.unclosed());
     return end();
   }
-  self_->delayed_send(SupervisorActor{self_}, kWatchInterval, Watchdog{});
+  watch_later();
   if (checkpoints_.overdue(now(), config_.patience)) give_up_checkpoint();
   if (stage_ != Stage::closing && now() - last_news_ > config_.patience)
     return fail({Errc::timeout, "no rank made progress for " + seconds_text(config_.patience) +

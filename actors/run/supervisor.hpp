@@ -68,8 +68,8 @@ class SupervisorState {
   void on_snapshot(RankSnapshot& snapshot);
   void on_snapshot_refused(const SnapshotRefused& refused);
   void on_report(RankReport& report);
-  void on_failed(const RankFailed& failed);
-  void on_progress();
+  void on_failed(const RankFailed& failed) { fail(failed.error); }
+  void on_progress() { last_news_ = now(); }
   void on_link_lost(LinkLost lost);
   void ask_whether_alive(std::int32_t process);
   void on_evaluated(const EpochEvaluated& evaluated);
@@ -93,6 +93,7 @@ class SupervisorState {
   enum class Stage { running, draining, closing, ended };
 
   Timestamp now() const;
+  void watch_later();
   bool preserves_previous_run() const;
   void begin_checkpoint(std::int64_t cut);
   void begin_final_checkpoint(const std::string& name);

@@ -29,14 +29,14 @@ class Ending : public RunObserver {
 // A supervisor in virtual time; its ranks, the writer of checkpoints and the tracer are this test.
 class SupervisorTest : public VirtualActors {
  protected:
-  explicit SupervisorTest(std::int32_t ranks = 1) {
+  explicit SupervisorTest(std::int32_t ranks = 1, Duration patience = std::chrono::seconds(60)) {
     SupervisorConfig config;
     config.ranks = ranks;
     config.observer = observer_;
     config.checkpoints = true;
     config.checkpoint_every_epochs = 1;
     config.total_epochs = 9;
-    config.patience = std::chrono::seconds(60);
+    config.patience = patience;
     supervisor_ = system_.spawn(grapevine::supervisor, config);
     BeginRun crew;
     crew.peers.assign(static_cast<std::size_t>(ranks), played<PeerActor>());
@@ -192,6 +192,17 @@ class TwoRanks : public SupervisorTest {
  protected:
   TwoRanks() : SupervisorTest(2) {}
 };
+
+class ShortPatience : public SupervisorTest {
+ protected:
+  ShortPatience() : SupervisorTest(1, std::chrono::seconds(1)) {}
+};
+
+// Shorter than the usual interval of the watchdog.
+TEST_F(ShortPatience, IsKept) {
+  EXPECT_NE(failure_after(3).find("no rank made progress for 1 s; none has finished a step"),
+            std::string::npos);
+}
 
 // Large states over a slow link come one after the other.
 TEST_F(TwoRanks, ACutThatGetsOnIsNotGivenUp) {
