@@ -30,7 +30,7 @@ class SlowLinks : public testing::TestWithParam<std::string> {
   std::vector<std::string> arguments(const std::string& algorithm,
                                      const std::filesystem::path& out) const {
     return {"train",   "--algorithm", algorithm,    "--model",   "mlp",
-            "--data",  "glyphs",      "--steps",    "8",         "--batch-size",
+            "--data",  "glyphs:1200", "--steps",    "8",         "--batch-size",
             "8",       "--out",       out.string(), "--threads", "1",
             "--trace", "off",         "--validate", "end"};
   }

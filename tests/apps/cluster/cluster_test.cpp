@@ -65,8 +65,24 @@ class Cluster : public testing::TestWithParam<std::string> {
   void SetUp() override {
     if (GetParam() == "ucx" && !ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
   }
+  static void TearDownTestSuite() { alone_.reset(); }
+  // The folder of that run in one process, which is the same for all transports.
+  static fs::path alone(const std::string& algorithm) {
+    if (!alone_) alone_ = std::make_unique<TemporaryDirectory>();
+    const fs::path out = alone_->path() / algorithm;
+    if (fs::exists(out)) return out;
+    const auto run =
+        run_process(with(small_run(algorithm, out), {"--workers", std::to_string(kProcesses)}));
+    EXPECT_EQ(run.exit_code, 0) << run.describe();
+    return out;
+  }
+
   TemporaryDirectory folder_;
+
+ private:
+  static std::unique_ptr<TemporaryDirectory> alone_;
 };
+std::unique_ptr<TemporaryDirectory> Cluster::alone_;
 
 const std::set<std::string> kDependOnTime = {"ad-psgd",      "eager-solo", "eager-majority",
                                              "eager-quorum", "wagma",      "gem",
@@ -79,11 +95,8 @@ TEST_P(Cluster, TrainsEveryPresetAsOneProcessDoes) {
         "wagma", "topk", "topk2", "gtopk", "choco-sgd", "gem", "downpour", "adaptive", "easgd",
         "local-sgd", "diloco"}) {
     SCOPED_TRACE(algorithm);
-    const fs::path one = folder_.path() / (algorithm + "-one");
-    const fs::path many = folder_.path() / (algorithm + "-many");
-    const auto alone =
-        run_process(with(small_run(algorithm, one), {"--workers", std::to_string(kProcesses)}));
-    ASSERT_EQ(alone.exit_code, 0) << alone.describe();
+    const fs::path one = alone(algorithm);
+    const fs::path many = folder_.path() / algorithm;
     const auto together = run_process(
         launched(kProcesses, with(small_run(algorithm, many), {"--transport", GetParam()})));
     ASSERT_EQ(together.exit_code, 0) << together.describe();
@@ -151,7 +164,7 @@ TEST_P(Cluster, ADeadProcessEndsTheRunEverywhere) {
     const fs::path out = folder_.path() / ("dead-" + std::to_string(dead));
     const std::uint16_t port = free_port();
     const auto arguments = with(small_run("osgp", out), {"--transport", GetParam(), "--steps",
-                                                         "1000000", "--checkpoint-every", "0.05"});
+                                                         "1000000", "--checkpoint-every", "0.5"});
     std::vector<std::unique_ptr<Process>> processes;
     for (int process = 0; process < 3; ++process)
       processes.emplace_back(new Process(start("torchrun", process, 3, port, arguments)));
@@ -194,7 +207,7 @@ TEST(ClusterOverTcp, TheOthersGoOnWhereAClientOfServersDies) {
   const std::uint16_t port = free_port();
   const auto arguments =
       with(small_run("gem", out), {"--transport", "tcp", "--steps", "1500", "--checkpoint-every",
-                                   "0.05", "--set", "wiring.servers=2"});
+                                   "0.5", "--set", "wiring.servers=2"});
   std::vector<std::unique_ptr<Process>> processes;
   for (int process = 0; process < 4; ++process)
     processes.emplace_back(new Process(start("torchrun", process, 4, port, arguments)));
@@ -223,7 +236,7 @@ TEST(ClusterOverTcp, TheOthersGoOnWhereAClientOfServersDies) {
 TEST_P(Cluster, StopsEverywhereOnASignalWithACheckpoint) {
   const fs::path out = folder_.path() / "stop";
   Process job(launched(2, with(small_run("sgp", out), {"--transport", GetParam(), "--steps",
-                                                       "1000000", "--checkpoint-every", "0.05"})));
+                                                       "1000000", "--checkpoint-every", "0.5"})));
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   while (!fs::exists(out / "checkpoint" / "latest") && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -243,7 +256,7 @@ TEST(ClusterOverTcp, OnlyProcessZeroSaysThatItWasStopped) {
   const fs::path out = folder.path() / "stop";
   const std::uint16_t port = free_port();
   const auto arguments = with(small_run("sgp", out), {"--transport", "tcp", "--steps", "1000000",
-                                                      "--checkpoint-every", "0.05"});
+                                                      "--checkpoint-every", "0.5"});
   Process head = start("torchrun", 0, 2, port, arguments);
   Process other = start("torchrun", 1, 2, port, arguments);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
@@ -289,7 +302,7 @@ TEST_P(Cluster, LaunchBlamesTheRankThatIsLost) {
     const fs::path out = folder_.path() / ("lost-" + std::to_string(number));
     Process job(
         launched(3, with(small_run("sgp", out), {"--transport", GetParam(), "--steps", "1000000",
-                                                 "--timeout", "5", "--checkpoint-every", "0.05"})));
+                                                 "--timeout", "5", "--checkpoint-every", "0.5"})));
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     while (!fs::exists(out / "checkpoint" / "latest") &&
            std::chrono::steady_clock::now() < deadline)
@@ -315,7 +328,7 @@ TEST(ClusterOverUcx, ADeadClientOfServersEndsTheRun) {
   const fs::path out = folder.path() / "ended";
   const std::uint16_t port = free_port();
   const auto arguments = with(small_run("gem", out), {"--transport", "ucx", "--steps", "1000000",
-                                                      "--checkpoint-every", "0.05"});
+                                                      "--checkpoint-every", "0.5"});
   std::vector<std::unique_ptr<Process>> processes;
   for (int process = 0; process < 3; ++process)
     processes.emplace_back(new Process(start("torchrun", process, 3, port, arguments)));
@@ -457,7 +470,7 @@ TEST_F(ClusterErrors, AProcessThatFallsSilentEndsTheRun) {
     const std::uint16_t port = free_port();
     const auto arguments =
         with(small_run("sgp", out), {"--transport", "tcp", "--steps", "1000000",
-                                     "--checkpoint-every", "0.05", "--timeout", "6"});
+                                     "--checkpoint-every", "0.5", "--timeout", "6"});
     Process head = start("torchrun", 0, 2, port, arguments);
     Process other = start("torchrun", 1, 2, port, arguments);
     ASSERT_TRUE(appears(out / "checkpoint" / "latest", std::chrono::seconds(120)))

@@ -69,7 +69,7 @@ class Job : public testing::Test {
   }
   fs::path out() const { return folder_.path() / "run"; }
   static std::vector<std::string> endless() {
-    return {"--steps", "1000000", "--checkpoint-every", "0.05"};
+    return {"--steps", "1000000", "--checkpoint-every", "0.5"};
   }
   bool trains() const {
     for (const auto deadline = std::chrono::steady_clock::now() + kDeadline;

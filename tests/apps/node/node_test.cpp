@@ -85,7 +85,7 @@ class Nodes : public testing::Test {
   // A job that goes on until something ends it; returns once it trains.
   std::unique_ptr<Process> endless_job(const fs::path& out) {
     auto process = std::make_unique<Process>(
-        with(job("sgp", out), {"--steps", "1000000", "--checkpoint-every", "0.05"}), options());
+        with(job("sgp", out), {"--steps", "1000000", "--checkpoint-every", "0.5"}), options());
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!fs::exists(out / "checkpoint" / "latest") &&
            std::chrono::steady_clock::now() < deadline)

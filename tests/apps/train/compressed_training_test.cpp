@@ -99,21 +99,21 @@ TEST(CompressedTraining, CommitsAreCompressedOverTcp) {
       const TemporaryDirectory folder;
       ProcessOptions options;
       options.timeout = std::chrono::seconds(300);
-      const ProcessResult result = run_process({"launch", "-n",
-                                                "2",      "--",
-                                                "train",  "--algorithm",
-                                                preset,   "--model",
-                                                "mlp",    "--data",
-                                                "glyphs", "--steps",
-                                                "12",     "--batch-size",
-                                                "8",      "--threads",
-                                                "1",      "--transport",
-                                                "tcp",    "--checkpoint-every",
-                                                "0",      "--validate",
-                                                "end",    "--json",
-                                                "--set",  "wiring.compress=top-k",
-                                                "--set",  "wiring.density=" + density,
-                                                "--out",  (folder.path() / "run").string()},
+      const ProcessResult result = run_process({"launch",      "-n",
+                                                "2",           "--",
+                                                "train",       "--algorithm",
+                                                preset,        "--model",
+                                                "mlp",         "--data",
+                                                "glyphs:1200", "--steps",
+                                                "12",          "--batch-size",
+                                                "8",           "--threads",
+                                                "1",           "--transport",
+                                                "tcp",         "--checkpoint-every",
+                                                "0",           "--validate",
+                                                "end",         "--json",
+                                                "--set",       "wiring.compress=top-k",
+                                                "--set",       "wiring.density=" + density,
+                                                "--out",       (folder.path() / "run").string()},
                                                options);
       ASSERT_EQ(result.exit_code, 0) << result.describe();
       std::ifstream file(folder.path() / "run" / "summary.json");

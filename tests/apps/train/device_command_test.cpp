@@ -95,7 +95,7 @@ TEST(TrainDevice, SeveralDevicesTrainAsOneDoes) {
     EXPECT_EQ(one["contributions"], four["contributions"]);
     const ProcessResult resumed =
         run_process({"train", "--resume", (folder.path() / (algorithm + "4")).string(),
-                     "--algorithm", algorithm, "--model", "mlp", "--data", "glyphs", "--steps",
+                     "--algorithm", algorithm, "--model", "mlp", "--data", "glyphs:1200", "--steps",
                      "14", "--batch-size", "8", "--workers", "2"});
     EXPECT_EQ(resumed.exit_code, 2) << resumed.describe();
     EXPECT_NE(resumed.err.find("devices-per-worker was 4"), std::string::npos) << resumed.err;
