@@ -48,8 +48,12 @@ constexpr Duration kShutDownPatience = std::chrono::seconds(10);
 constexpr Duration kLostPatience = std::chrono::milliseconds(300);
 constexpr Duration kWritingPatience = std::chrono::seconds(5);
 
-Duration shut_down_patience(const RunResult& result) {
-  if (!result.error || result.error->code != Errc::peer_down) return kShutDownPatience;
+// `patience`: of the run, with its steps.
+Duration shut_down_patience(const RunResult& result, Duration patience) {
+  if (!result.error) return kShutDownPatience;
+  // A step has already taken longer than the user allows.
+  if (result.error->code == Errc::timeout) return std::min(kShutDownPatience, patience);
+  if (result.error->code != Errc::peer_down) return kShutDownPatience;
   return result.writing ? kWritingPatience : kLostPatience;
 }
 
@@ -323,11 +327,12 @@ class TrainCommand : public Command {
                                   const std::shared_ptr<RunReport>& files, SignalFlags& signals,
                                   bool* requeue, Console& console) {
     if (config.cluster) config.cluster->cancelled = [&signals] { return signals.stop_requested(); };
+    const Duration patience = config.patience;
     auto runtime = std::make_unique<Runtime>(std::move(config), end, files);
     bool stopping = false;
     for (;;) {
       if (auto result = end->wait_for(kPollInterval)) {
-        if (!runtime->shut_down(shut_down_patience(*result))) {
+        if (!runtime->shut_down(shut_down_patience(*result, patience))) {
           // The objects of a thread that does not return must stay.
           console.thread_left_behind = true;
           static_cast<void>(runtime.release());
