@@ -267,8 +267,9 @@ void Gossip::on_message(Env& env, Envelope envelope) {
   if (const auto* left = std::get_if<Leave>(&envelope.payload)) {
     gone_[from] = left->last_round;
     if (!expects(from, round_)) awaited_.erase(from);
-  } else if (mixer_->take(std::move(envelope)) == round_) {
-    awaited_.erase(from);
+  } else {
+    mixer_->take(std::move(envelope));
+    if (mixer_->has(round_, from)) awaited_.erase(from);
   }
   resume_if_complete(env);
 }

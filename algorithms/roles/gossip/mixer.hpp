@@ -44,9 +44,10 @@ class Mixer {
   // What has arrived up to `round` enters x and w, in an order that does not depend on arrival.
   virtual void fold(Env& env, std::int64_t round) = 0;
 
-  // Keeps a message until it is folded and returns its round. A message of another kind, or a
-  // second one of a peer and round, is a broken invariant.
-  virtual std::int64_t take(Envelope envelope) = 0;
+  // Keeps a message until it is folded. A message of another kind, or a second one of a peer and
+  // round, is a broken invariant.
+  virtual void take(Envelope envelope) = 0;
+  // Whether the peer's message of the round has arrived.
   virtual bool has(std::int64_t round, Rank peer) const = 0;
 
   virtual void fields(Archive& a) = 0;

@@ -76,13 +76,13 @@ class ReplicaMixer final : public Mixer {
     pushed_ = {};
   }
 
-  std::int64_t take(Envelope envelope) override {
+  void take(Envelope envelope) override {
     if (const auto* share = std::get_if<Share>(&envelope.payload)) {
       GRAPEVINE_CHECK(directed_ && share->x.numel() == 0 && std::isfinite(share->w) && share->w > 0,
                       "rank ", envelope.from, " sent compressed gossip a share of a model");
       const bool fresh = weights_.try_emplace({share->round, envelope.from}, share->w).second;
       GRAPEVINE_CHECK(fresh, "two weights of one round from rank ", envelope.from);
-      return -1;
+      return;
     }
     auto* chunk = std::get_if<PackedChunk>(&envelope.payload);
     GRAPEVINE_CHECK(chunk != nullptr && chunk->sender == envelope.from, "rank ", envelope.from,
@@ -92,7 +92,6 @@ class ReplicaMixer final : public Mixer {
                     " sent a difference without the weight of its model");
     const bool fresh = arrived_.try_emplace(key, Difference{envelope.stamp, chunk->data}).second;
     GRAPEVINE_CHECK(fresh, "two differences of one round from rank ", envelope.from);
-    return key.first;
   }
 
   bool has(std::int64_t round, Rank peer) const override {

@@ -2,9 +2,6 @@
 //
 //   give W_k[j][i] (x, w) to each j;  keep W_k[i][i] (x, w);  x <- x + sum of x_j, w <- w + sum w_j
 //
-// An averaging weight is a multiple of 2^-24, so that x and w are scaled by the same number and the
-//   weights of a round add up to exactly 1 (w itself is rounded on irregular directed graphs);
-//   where weights differ, a tensor of d and a pass for each.
 // Conservation: sum of x and of w over ranks and shares in flight. Hence w travels with every
 //   share, for symmetric weights too: the published code leaves it out and corrupts parameters when
 //   the number of peers changes.
@@ -13,12 +10,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/parts/stored_envelope.hpp"
-#include "algorithms/roles/gossip/mixer.hpp"
+#include "algorithms/roles/gossip/share_split.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
@@ -28,36 +24,23 @@ class ShareMixer final : public Mixer {
  public:
   ShareMixer(std::shared_ptr<const SharedParts> parts, MixingRule rule, Rank rank,
              ModelState& model, BufferPool& pool)
-      : parts_(std::move(parts)), rule_(rule), rank_(rank), model_(model), pool_(pool) {}
+      : rule_(rule),
+        rank_(rank),
+        model_(model),
+        pool_(pool),
+        split_(std::move(parts), rule, rank, model, pool) {}
 
-  std::vector<Rank> sources(std::int64_t round) const override {
-    return rule_ == MixingRule::symmetric ? parts_->graph->neighbors(round, rank_)
-                                          : parts_->graph->in(round, rank_);
-  }
+  std::vector<Rank> sources(std::int64_t round) const override { return split_.sources(round); }
 
-  double scale_in_step(const Round& round) override {
-    const Shares shares = shares_of(round);
-    if (!shares.even()) return 1;
-    w_before_ = model_.w;
-    return shares.kept;
-  }
+  double scale_in_step(const Round& round) override { return split_.scale_in_step(round); }
 
   void push(const Round& round, bool whole) override {
-    const Shares shares = shares_of(round);
-    const bool in_step = w_before_.has_value();
-    const double w = in_step ? *std::exchange(w_before_, std::nullopt) : model_.w;
-    std::map<double, FrozenTensor> scaled;  // x times each weight
-    if (in_step)
-      scaled[shares.kept] = model_.x;
-    else
-      split(shares, whole, scaled);
-    for (const Shares::Link& link : shares.links)
-      round.env.send(link.peer, round.stamp,
-                     Share{round.number, w * link.weight, scaled.at(link.weight)});
+    for (ShareSplit::Gift& gift : split_.give(round, whole))
+      round.env.send(gift.to, round.stamp, Share{round.number, gift.w, std::move(gift.x)});
   }
 
   void fold(Env& env, std::int64_t round) override {
-    take_given();
+    split_.take_given();
     while (!arrived_.empty() && arrived_.begin()->first <= round) {
       for (const auto& [from, envelope] : arrived_.begin()->second) add(env, from, envelope);
       arrived_.erase(arrived_.begin());
@@ -65,7 +48,7 @@ class ShareMixer final : public Mixer {
     if (rule_ == MixingRule::biased) model_.w = 1;
   }
 
-  std::int64_t take(Envelope envelope) override {
+  void take(Envelope envelope) override {
     const Rank from = envelope.from;
     const auto* share = std::get_if<Share>(&envelope.payload);
     GRAPEVINE_CHECK(share != nullptr && share->x.numel() == model_.x.numel(), "rank ", from,
@@ -75,7 +58,6 @@ class ShareMixer final : public Mixer {
     const std::int64_t round = share->round;
     const bool fresh = arrived_[round].emplace(from, std::move(envelope)).second;
     GRAPEVINE_CHECK(fresh, "two shares of one round from rank ", from);
-    return round;
   }
 
   bool has(std::int64_t round, Rank peer) const override {
@@ -84,11 +66,7 @@ class ShareMixer final : public Mixer {
   }
 
   void fields(Archive& a) override {
-    if (a.has("given.x", given_.x.defined())) {
-      a.vector("given.x", given_.x, model_.x.numel());
-      a.number("given.w", given_.w);
-      a.require(given_.w > 0, "given.w", "is not above 0");
-    }
+    split_.fields(a);
     std::vector<Envelope> list;
     for (const auto& of_round : arrived_)
       for (const auto& of_rank : of_round.second) list.push_back(of_rank.second);
@@ -100,59 +78,6 @@ class ShareMixer final : public Mixer {
   }
 
  private:
-  // The mass (x, w) that was given away and that local steps still use; x undefined: none.
-  struct Given {
-    FrozenTensor x;
-    double w = 0;
-  };
-
-  // Among the peers that take part.
-  Shares shares_of(const Round& round) const {
-    const auto takes_part = [&round](Rank peer) {
-      return round.env.membership().is_alive(peer) && round.expects(peer);
-    };
-    return rule_ == MixingRule::symmetric
-               ? parts_->graph->symmetric_shares(round.number, rank_, takes_part)
-               : parts_->graph->even_shares(round.number, rank_, takes_part);
-  }
-
-  // Where the weights are even, peers receive the kept tensor. Each other weight takes its own pass
-  // and tensor, from the unscaled x: a product of two roundings would not match the share of w.
-  void split(const Shares& shares, bool whole, std::map<double, FrozenTensor>& scaled) {
-    for (const Shares::Link& link : shares.links) {
-      if (!whole && link.weight == shares.kept) continue;
-      FrozenTensor& share = scaled[link.weight];
-      if (!share.defined()) share = scaled_copy(link.weight);
-    }
-    if (shares.links.empty()) return;
-    if (whole) {
-      const double given = 1 - shares.kept;
-      const auto same = scaled.find(given);
-      given_ = {same == scaled.end() ? scaled_copy(given) : same->second, model_.w * given};
-      return;
-    }
-    update_frozen(model_.x, pool_, [&shares](at::Tensor& out, const at::Tensor& x) {
-      kernels::scale_into(out, x, shares.kept);
-    });
-    model_.w *= shares.kept;
-    scaled[shares.kept] = model_.x;
-  }
-
-  FrozenTensor scaled_copy(double weight) {
-    at::Tensor x = pool_.take(model_.x.numel());
-    kernels::scale_into(x, model_.x.read(), weight);
-    return FrozenTensor::freeze(std::move(x));
-  }
-
-  void take_given() {
-    if (!given_.x.defined()) return;
-    update_frozen(model_.x, pool_, [this](at::Tensor& out, const at::Tensor& x) {
-      kernels::subtract_into(out, x, given_.x.read());
-    });
-    model_.w -= given_.w;
-    given_ = {};
-  }
-
   void add(Env& env, Rank from, const Envelope& envelope) {
     const Share& share = std::get<Share>(envelope.payload);
     update_frozen(model_.x, pool_, [&share](at::Tensor& out, const at::Tensor& x) {
@@ -174,14 +99,12 @@ class ShareMixer final : public Mixer {
               "has two shares of one round from one rank");
   }
 
-  const std::shared_ptr<const SharedParts> parts_;
   const MixingRule rule_;
   const Rank rank_;
   ModelState& model_;
   BufferPool& pool_;
 
-  Given given_;
-  std::optional<double> w_before_;  // of a round whose kept share the step has scaled
+  ShareSplit split_;
   std::map<std::int64_t, std::map<Rank, Envelope>> arrived_;  // by round, then sender
 };
 
