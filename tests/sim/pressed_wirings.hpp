@@ -85,6 +85,7 @@ inline std::vector<PressedWiring> pressed_partials() {
 inline std::vector<PressedWiring> pressed_gossip() {
   const Keys gossip = {{"exchange", "gossip"}};
   const Keys overlap = gossip + Keys{{"overlap", "true"}};
+  const Keys sums = overlap + Keys{{"running_sums", "true"}};
   const Keys symmetric = gossip + Keys{{"averaging", "symmetric"}};
   const Keys after = symmetric + Keys{{"update", "after"}};
   const Keys top_k = {{"compress", "top-k"}, {"density", "0.3"}};
@@ -98,6 +99,12 @@ inline std::vector<PressedWiring> pressed_gossip() {
       {"OsgpTau2", overlap + Keys{{"staleness", "2"}}},
       {"OsgpTau3PeersChange", overlap + Keys{{"staleness", "3"}, {"peers", "0:1,1:3"}}},
       {"OsgpLocalSteps", overlap + Keys{{"local_steps", "2"}}},
+      {"RunningSums", sums},
+      {"RunningSumsTau2PeersChange", sums + Keys{{"staleness", "2"}, {"peers", "0:1,1:3"}}},
+      {"RunningSumsStarLocalSteps",
+       sums + Keys{{"topology", "star"}, {"local_steps", "3"}, {"staleness", "1"}}},
+      {"RunningSumsSlowMo",
+       sums + Keys{{"pack", "difference"}, {"outer", "slowmo"}, {"local_steps", "2"}}},
       {"SymmetricTau2", symmetric + Keys{{"overlap", "true"}, {"staleness", "2"}}},
       {"DPsgd", after},
       {"DPsgdStar", after + Keys{{"topology", "star"}}},

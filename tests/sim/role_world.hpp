@@ -12,6 +12,7 @@
 #include <set>
 #include <vector>
 
+#include "algorithms/roles/gossip/gossip.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "messages/random.hpp"
@@ -115,6 +116,9 @@ class RoleWorld {
   void watch(Spy spy) { spy_ = std::move(spy); }
   // Changes messages when they are delivered, as somebody who speaks wrongly would.
   void tamper(std::function<void(Envelope&)> change) { change_ = std::move(change); }
+  // Asked for each message when its turn comes: true loses it on the wire. Shares that it loses are
+  // in no sum of this world; running sums are.
+  void lose_where(std::function<bool(const Envelope&)> loses) { loses_ = std::move(loses); }
   const Role& role(Rank rank) const { return *ranks_[static_cast<std::size_t>(rank)].role; }
 
   // The rank is gone with everything it holds; messages to it are lost. Each other rank hears of it
@@ -136,6 +140,8 @@ class RoleWorld {
     }
     lose(at(dead).model.w, at(dead).model.x);
     for (const auto& [key, share] : at(dead).arrived) lose(share.w, share.x);
+    const OwedMass owed = owed_by(at(dead));
+    lose(owed.w, FrozenTensor::copy_of(owed.x));
   }
 
   // Whether the news of a death have come to `told`.
@@ -179,12 +185,15 @@ class RoleWorld {
 
   // Sums over ranks that are up and over what is on the wire or has arrived, unfolded: shares, and
   // what the askers of bilateral exchanges and local steps that hide a round are still to give up.
+  // With running sums: and over what was given on an edge and not folded, lost messages included.
   double total_w() const {
     double w = 0;
     for (const Seat& seat : ranks_)
       if (seat.up) w += seat.model.w;
     each_share([&](const Share& share) { w += share.w; });
     each_given([&](const StateDict& state) { w -= *state.number("given.w"); });
+    for (const Seat& seat : ranks_)
+      if (seat.up) w += owed_by(seat).w;
     return w;
   }
   at::Tensor total_x() const {
@@ -193,6 +202,8 @@ class RoleWorld {
       if (seat.up) add(x, seat.model.x.read(), 1);
     each_share([&](const Share& share) { add(x, share.x.read(), 1); });
     each_given([&](const StateDict& state) { add(x, *state.tensor("given.x"), -1); });
+    for (const Seat& seat : ranks_)
+      if (seat.up) x += owed_by(seat).x;
     for (const auto& [pair, queue] : wires_)
       for (const Envelope& envelope : queue)
         if (const auto* swap = std::get_if<Swap>(&envelope.payload); swap && swap->reply)
@@ -319,6 +330,7 @@ class RoleWorld {
     if (wires_[pair].empty()) return tell_of_death(pair);
     Envelope envelope = std::move(wires_[pair].front());
     wires_[pair].pop_front();
+    if (loses_ && loses_(envelope)) return;
     if (change_) change_(envelope);
     if (spy_) spy_(envelope, true);
     Seat& seat = at(pair.second);
@@ -373,10 +385,19 @@ class RoleWorld {
     }
   }
 
-  // Of a model; weights that travel beside compressed differences are none.
+  // Of a model; weights that travel beside compressed differences are none, nor are running sums.
   static const Share* share_of(const Envelope& envelope) {
     const auto* share = std::get_if<Share>(&envelope.payload);
-    return share != nullptr && share->x.numel() > 0 ? share : nullptr;
+    const bool is_of_model = share != nullptr && share->x.numel() > 0;
+    return is_of_model && share->x.dtype() == at::kFloat ? share : nullptr;
+  }
+
+  OwedMass owed_by(const Seat& seat) const {
+    OwedMass owed;
+    const auto* gossip = dynamic_cast<const GossipSettings*>(config_.plan.settings.get());
+    if (gossip != nullptr && gossip->running_sums) owed = owed_mass(seat.role->save());
+    if (!owed.x.defined()) owed.x = zeros().to(at::kDouble);
+    return owed;
   }
 
   void lose(const Envelope& envelope) {
@@ -426,6 +447,7 @@ class RoleWorld {
   std::vector<Choice> choices_;  // of one step
   Spy spy_;
   std::function<void(Envelope&)> change_;
+  std::function<bool(const Envelope&)> loses_;
   at::Tensor gradient_sum_;
   double lost_w_ = 0;
   at::Tensor lost_x_;

@@ -14,6 +14,25 @@ namespace {
 
 constexpr std::int64_t kAllRounds = std::numeric_limits<std::int64_t>::max();
 
+void check_running_sums(KeyReader& keys, const GossipSettings& gossip, const Plan& plan) {
+  if (!gossip.running_sums) return;
+  keys.only_where("running_sums", gossip.averaging == MixingRule::push_sum,
+                  "averaging = '" + keys.value_of("averaging") +
+                      "': shares that come late leave ranks with weights other than 1, which "
+                      "push-sum alone allows, choose averaging = 'push-sum'");
+  keys.only_where("running_sums", gossip.overlap,
+                  "overlap = false: a step that waits for its round waits for ever for a message "
+                  "that is lost, choose overlap = true");
+  keys.only_where("running_sums", !plan.compression.enabled(),
+                  "compress = '" + plan.compression.name +
+                      "': a difference that is lost leaves the two replicas of its edge apart, "
+                      "choose compress = 'none'");
+  keys.only_where("running_sums", plan.local.quasi_global == 0,
+                  "quasi_global = '" + keys.value_of("quasi_global") +
+                      "': the model of a light rank jumps when late shares come, and this momentum "
+                      "repeats the jump 1/w times as far, choose quasi_global = 0");
+}
+
 void check_gossip(KeyReader& keys, const GossipSettings& gossip, const Plan& plan) {
   keys.only_where("staleness", gossip.overlap || gossip.staleness == 0,
                   "overlap = false: a round that is waited for at once cannot be skipped, choose "
@@ -61,7 +80,11 @@ void read_gossip(KeyReader& keys, Plan& plan) {
   gossip->staleness =
       keys.whole("staleness", 0, 0,
                  "tau: exchanges running in which an outstanding round may be skipped "
-                 "before it is waited for");
+                 "before it is waited for, or with running sums folded as it is");
+  gossip->running_sums =
+      keys.flag("running_sums", false,
+                "each message carries all that was ever given on its edge, so that a lost one "
+                "loses nothing");
   gossip->tracking =
       keys.flag("tracking", false,
                 "steps follow an estimate of the mean gradient, which is mixed beside the model");
@@ -71,6 +94,7 @@ void read_gossip(KeyReader& keys, Plan& plan) {
   CompressionUse use;
   use.mixes = true;
   plan.compression = read_compression(keys, use);
+  check_running_sums(keys, *gossip, plan);
   check_gossip(keys, *gossip, plan);
   plan.settings = std::move(gossip);
 }
@@ -95,7 +119,7 @@ const RoleType& gossip_role() {
     role.make = &make_from_context<Gossip>;
     role.tolerates_lost_peer = true;
     role.announces_end = [](const Plan& plan) {
-      return data_as<GossipSettings>(plan.settings).staleness > 0;
+      return data_as<GossipSettings>(plan.settings).rounds_differ();
     };
     role.synchronous = [](const Plan& plan) {
       return !data_as<GossipSettings>(plan.settings).exchanges_first();
@@ -108,7 +132,9 @@ const RoleType& gossip_role() {
 Gossip::Gossip(RoleContext context)
     : TrainingRole(std::move(context)),
       settings_(data_as<GossipSettings>(plan().settings)),
-      mixer_((plan().compression.enabled() ? make_replica_mixer : make_share_mixer)(
+      mixer_((plan().compression.enabled() ? make_replica_mixer
+              : settings_.running_sums     ? make_sums_mixer
+                                           : make_share_mixer)(
           parts_, settings_.averaging, rank_, settings_.tracking ? tracked_ : model_, pool_)) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "gossip needs a graph");
   if (!settings_.tracking) return;
@@ -151,15 +177,16 @@ void Gossip::on_gradient(Env& env, Gradient gradient) {
 
 // Finishes the outstanding round, then takes the next step. A round is due at once, or, where local
 // steps hide it, at the next exchange. It is folded then if it is complete, skipped at most tau
-// times running where gossip overlaps, and waited for otherwise. It is not folded earlier: results
-// do not depend on when its parts arrive.
+// times running where gossip overlaps, and waited for otherwise; with running sums it is folded as
+// it is. It is not folded earlier: results do not depend on when its parts arrive.
 void Gossip::advance(Env& env) {
   const Step steps = model_.step + (gradient_.defined() ? 1 : 0);
   if (outstanding_ && (!hides_exchanges() || local_.exchange_due(steps))) {
     const bool last = steps >= parts_->horizon.steps;
-    if (awaited_.empty())
+    const bool skips = !last && settings_.overlap && skips_ < settings_.staleness;
+    if (awaited_.empty() || (settings_.running_sums && !skips))
       fold(env, round_);
-    else if (last || !settings_.overlap || skips_ == settings_.staleness)
+    else if (!skips)
       return wait(env, *awaited_.begin());
     else
       ++skips_;
@@ -252,10 +279,14 @@ void Gossip::compute_at_z(Env& env) {
 void Gossip::leave(Env& env) {
   phase_ = Phase::finished;
   fold(env, kAllRounds);
-  // Ranks that skipped other rounds may still expect this one to take part.
-  if (settings_.staleness > 0) {
+  const auto expected = [this](Rank peer) { return expects(peer, round_); };
+  mixer_->flush({env, round_, stamp(), expected});
+  // Ranks that skipped other rounds may still expect this one to take part. With running sums it
+  // gives nothing any more in any round, and so gets nothing.
+  if (settings_.rounds_differ()) {
+    const Leave left{settings_.running_sums ? -1 : round_};
     for (Rank peer = 0; peer < env.membership().world_size(); ++peer)
-      if (peer != rank_ && env.membership().is_alive(peer)) env.send(peer, stamp(), Leave{round_});
+      if (peer != rank_ && env.membership().is_alive(peer)) env.send(peer, stamp(), left);
   }
   finish(env);
 }

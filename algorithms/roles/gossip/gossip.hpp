@@ -3,10 +3,10 @@
 // Papers: SGP, OSGP: Assran, Loizou, Ballas, Rabbat: "Stochastic Gradient Push for Distributed Deep
 //   Learning", ICML 2019, Algorithms 1 and 2; push-sum: Kempe, Dobra, Gehrke 2003. D-PSGD: Lian et
 //   al.: "Can Decentralized Algorithms Outperform Centralized Algorithms?", NeurIPS 2017, Alg. 1.
-//   CHOCO-SGD: Koloskova, Stich, Jaggi, ICML 2019, Algorithm 2.
+//   CHOCO-SGD: Koloskova, Stich, Jaggi, ICML 2019, Algorithm 2. Running sums: sums_mixer.cpp.
 // Symbols: x numerator, w push-sum weight, z = x/w de-biased model, W_k the mixing matrix of round
 //   k, gamma lr, u the optimizer's direction. A mixer (mixer.hpp) gives and folds: shares
-//   W_k (x, w), or compressed differences.
+//   W_k (x, w), their sums over all rounds, or compressed differences.
 //
 //   update before, step k:  x <- x - gamma u(z);  give;  wait for in(k);  fold;  z = x/w
 //   (SGP)
@@ -23,6 +23,9 @@
 //   differences SPARQ-SGD, Singh et al. 2020, without its trigger). They start from the whole
 //   (x, w). The given mass is subtracted when the round is folded, at the next exchange:
 //   x <- x - given + sum of shares.  tau counts exchanges that were skipped.
+// With running sums messages may be lost, and no rank waits: a round that is still incomplete after
+//   tau skipped exchanges is folded as it is, and the sums of later rounds contain what it lacks.
+//   A rank sends its newest sums once more at its end.
 // With gradient tracking (gradient_tracker.hpp) u is taken of y, which a round mixes beside x, for
 //   twice the bytes. With quasi-global momentum (Lin et al. 2021) u is of the way of the mixed
 //   model; deviation: weight decay acts beside it, also in Nesterov's form.
@@ -37,7 +40,7 @@
 //   that where compressed differences travel with a push-sum weight.
 // Staleness of what is folded: without overlap 0, or H - 1 where the update comes after the
 //   exchange, which H local steps hide; with overlap H (1 + rounds skipped), so at most
-//   H (1 + tau) against a peer of equal speed.
+//   H (1 + tau) against a peer of equal speed. With running sums nothing bounds it.
 // Conservation: the mixer's. Sums change by gradients alone, and by outer steps.
 // Deviations: rounds are numbered by exchanges, not by steps, so that after skipped rounds sender
 //   and receiver still agree on the graph; a round is folded when complete and in rank order, so
@@ -63,8 +66,11 @@ struct GossipSettings final : RoleData {
   Update update = Update::before_exchange;
   bool overlap = false;        // exchange while the worker computes
   std::int64_t staleness = 0;  // tau: exchanges running that may be skipped, with overlap
+  bool running_sums = false;   // messages may be lost: no round is waited for
   bool tracking = false;       // steps follow an estimate of the mean gradient, mixed with x
 
+  // Whether ranks may exchange different numbers of rounds.
+  bool rounds_differ() const { return staleness > 0 || running_sums; }
   // Whether a round is given before the step whose gradient it meets.
   bool exchanges_first() const { return overlap || update == Update::after_exchange; }
 };

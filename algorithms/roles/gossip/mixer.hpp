@@ -1,6 +1,8 @@
 // Mixer: the messages of a gossip round, and their effect on the models.
 //
 //   shares   each rank splits its numerator x and push-sum weight w among itself and its peers
+//   sums     each rank sends the sum of all shares that it ever gave to the peer: a lost message
+//            loses nothing
 //   replicas each rank sends compressed differences to replicas of its model that its peers keep
 #pragma once
 #include <cstdint>
@@ -47,8 +49,10 @@ class Mixer {
   // Keeps a message until it is folded. A message of another kind, or a second one of a peer and
   // round, is a broken invariant.
   virtual void take(Envelope envelope) = 0;
-  // Whether the peer's message of the round has arrived.
+  // Whether the peer's message of the round has arrived, or one that stands for it.
   virtual bool has(std::int64_t round, Rank peer) const = 0;
+  // The final flush of a rank that begins no round after this one: repeats what may be lost.
+  virtual void flush(const Round&) {}
 
   virtual void fields(Archive& a) = 0;
 };
@@ -56,7 +60,19 @@ class Mixer {
 // REQUIRES: parts->graph; `model` and `pool` outlive it.
 std::unique_ptr<Mixer> make_share_mixer(std::shared_ptr<const SharedParts> parts, MixingRule rule,
                                         Rank rank, ModelState& model, BufferPool& pool);
+// REQUIRES besides: push-sum, and that this rank waits for no round.
+std::unique_ptr<Mixer> make_sums_mixer(std::shared_ptr<const SharedParts> parts, MixingRule rule,
+                                       Rank rank, ModelState& model, BufferPool& pool);
 std::unique_ptr<Mixer> make_replica_mixer(std::shared_ptr<const SharedParts> parts, MixingRule rule,
                                           Rank rank, ModelState& model, BufferPool& pool);
+
+// Running sums, of the saved state of one rank's role: all that it ever gave, less all that it
+// folded of others'. The sum over all ranks is the mass that edges owe. Without running sums:
+// w = 0, x undefined.
+struct OwedMass {
+  at::Tensor x;  // [d] float64
+  double w = 0;
+};
+OwedMass owed_mass(const StateDict& role);
 
 }  // namespace grapevine

@@ -216,6 +216,7 @@ TEST(DamagedState, OfRolesIsRefusedWithoutThrowing) {
        {"density", "0.3"},
        {"topology", "ring"}},
       {{"exchange", "gossip"}, {"overlap", "true"}, {"staleness", "1"}},
+      {{"exchange", "gossip"}, {"overlap", "true"}, {"running_sums", "true"}},
       {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}},
       {{"exchange", "group"}, {"staleness", "4"}},
       {{"exchange", "aggregate"}, {"hierarchy", "2"}},

@@ -52,6 +52,7 @@ const std::map<std::string, std::vector<std::string>>& values() {
       {"averaging", {"symmetric", "biased"}},
       {"update", {"before", "after"}},
       {"overlap", {"true", "false"}},
+      {"running_sums", {"true", "false"}},
       {"tracking", {"true", "false"}},
       {"quasi_global", {"0.1", "0.5"}},
       {"staleness", {"1", "3"}},
@@ -95,6 +96,7 @@ Keys needs(const std::string& key) {
       {"quorum", {{"activation", "quorum"}}},
       {"grace", {{"activation", "quorum"}}},
       {"elasticity", {{"rule", "easgd"}}},
+      {"running_sums", {{"overlap", "true"}}},
       {"outer_every", {{"rule", "delayed-nesterov"}}},
       {"synchronous", {{"rule", "easgd"}}}};
   const auto found = all.find(key);
