@@ -105,7 +105,8 @@ class AverageCommand final : public Command {
     if (!method) return method.error();
     if (topology_.empty()) topology_ = method->topology;
     if (auto checked = check(); !checked) return checked;
-    return drop_ > 0 ? run_lossy(console) : run_shipped(*method, console);
+    if (drop_ == 0) return run_shipped(*method, console);
+    return plain_ || method_ != "push-sum" ? run_lossy(console) : run_sums(*method, console);
   }
 
  private:
@@ -124,10 +125,10 @@ class AverageCommand final : public Command {
     }
     if (!(drop_ >= 0 && drop_ < 1))
       return bad_input("--drop " + number_text(drop_) + ": use a probability in [0, 1)");
-    if (drop_ > 0 && !set_.empty())
+    if (drop_ > 0 && !set_.empty() && (plain_ || method_ != "push-sum"))
       return bad_input(
-          "--set with --drop: the roles of a wiring wait for every message; leave one "
-          "of them out");
+          "--set with --drop: push-sum with running sums alone is a wiring that does not wait for "
+          "lost messages; leave one of them out");
     if (plain_ && method_ != "push-sum")
       return bad_input("--plain: " + method_ + " has no running sums to switch off: leave it out");
     return {};
@@ -147,6 +148,14 @@ class AverageCommand final : public Command {
   }
 
   Expected<void> run_shipped(const Method& method, Console& console) const {
+    const auto parts = shipped_parts(method);
+    if (!parts) return parts.error();
+    AveragingRun averaging(*parts, ranks_, dim_);
+    print(averaging, console.out);
+    return {};
+  }
+
+  Expected<std::shared_ptr<const SharedParts>> shipped_parts(const Method& method) const {
     const auto keys = wiring(method);
     if (!keys) return keys.error();
     auto plan = resolve(*keys);
@@ -157,30 +166,40 @@ class AverageCommand final : public Command {
           "out");
     plan->seed = static_cast<std::uint64_t>(seed_);
     const Horizon horizon{rounds_, 1};
-    const auto parts = make_parts(*plan, horizon, *LrSchedule::make({}), {}, ranks_);
+    return make_parts(*plan, horizon, *LrSchedule::make({}), {}, ranks_);
+  }
+
+  LossyWire wire() const { return {drop_, static_cast<std::uint64_t>(seed_)}; }
+
+  // Roles that never wait.
+  Expected<void> run_lossy(Console& console) const {
+    const auto parts = lossy_parts();
     if (!parts) return parts.error();
-    AveragingRun averaging(*parts, ranks_, dim_);
+    AveragingRun averaging(*parts, ranks_, dim_, wire(), at::kDouble);
     print(averaging, console.out);
     return {};
   }
 
-  Expected<void> run_lossy(Console& console) const {
+  Expected<std::shared_ptr<const SharedParts>> lossy_parts() const {
     const auto peers = CountSchedule::parse(std::to_string(peers_));
     if (!peers) return peers.error();
-    LossyAveraging lossy{method_, !plain_, drop_, static_cast<std::uint64_t>(seed_)};
-    const auto parts = make_lossy_parts(lossy, {topology_, *peers}, ranks_);
+    return make_lossy_parts(method_, {topology_, *peers}, ranks_);
+  }
+
+  // Gossip with running sums; beside it shares alone, which show the purpose of the sums.
+  Expected<void> run_sums(Method method, Console& console) const {
+    method.keys.insert({{"overlap", "true"}, {"running_sums", "true"}});
+    const auto parts = shipped_parts(method);
     if (!parts) return parts.error();
-    AveragingRun averaging(*parts, ranks_, dim_, lossy);
-    if (json_ || plain_ || method_ != "push-sum") {
-      print(averaging, console.out);
+    AveragingRun robust(*parts, ranks_, dim_, wire());
+    if (json_ || !set_.empty()) {
+      print(robust, console.out);
       return {};
     }
-    // Shows the purpose of the running sums; the same seed loses the same messages.
-    lossy.running_sums = false;
-    const auto plain_parts = make_lossy_parts(lossy, {topology_, *peers}, ranks_);
+    const auto plain_parts = lossy_parts();
     if (!plain_parts) return plain_parts.error();
-    AveragingRun plain(*plain_parts, ranks_, dim_, lossy);
-    print_both(averaging, plain, console.out);
+    AveragingRun plain(*plain_parts, ranks_, dim_, wire(), at::kDouble);
+    print_both(robust, plain, console.out);
     return {};
   }
 

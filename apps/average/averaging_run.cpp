@@ -4,34 +4,33 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+
+#include "algorithms/roles/gossip/gossip.hpp"
 
 namespace grapevine {
 namespace {
 
-Lockstep::OnMessage carried_by(LossyWire* wire) {
-  if (wire == nullptr) return nullptr;
-  return [wire](const Envelope& message) { return wire->carry(message); };
+Lockstep::OnMessage carried_by(std::optional<LossyWire>& wire) {
+  if (!wire) return nullptr;
+  return [&wire](const Envelope&) { return wire->carries(); };
+}
+
+bool has_running_sums(const Plan& plan) {
+  const auto* gossip = dynamic_cast<const GossipSettings*>(plan.settings.get());
+  return gossip != nullptr && gossip->running_sums;
 }
 
 }  // namespace
 
 AveragingRun::AveragingRun(const std::shared_ptr<const SharedParts>& parts, std::int32_t ranks,
-                           std::int64_t dim)
-    : AveragingRun(parts, ranks, dim, at::kFloat, nullptr) {}
-
-AveragingRun::AveragingRun(const std::shared_ptr<const SharedParts>& parts, std::int32_t ranks,
-                           std::int64_t dim, const LossyAveraging& averaging)
-    : AveragingRun(parts, ranks, dim, at::kDouble, std::make_unique<LossyWire>(averaging)) {}
-
-AveragingRun::AveragingRun(const std::shared_ptr<const SharedParts>& parts, std::int32_t ranks,
-                           std::int64_t dim, at::ScalarType type, std::unique_ptr<LossyWire> wire)
+                           std::int64_t dim, const std::optional<LossyWire>& wire,
+                           at::ScalarType type)
     : ranks_(ranks),
-      wire_(std::move(wire)),
+      has_sums_(has_running_sums(parts->plan)),
+      wire_(wire),
       world_(
           parts, ranks, [=](Rank rank) { return at::full({dim}, rank, type); },
-          [](Rank, Step, const at::Tensor& z) { return at::zeros_like(z); },
-          carried_by(wire_.get())) {}
+          [](Rank, Step, const at::Tensor& z) { return at::zeros_like(z); }, carried_by(wire_)) {}
 
 void AveragingRun::advance() {
   world_.sweep();
@@ -50,8 +49,8 @@ AveragingReport AveragingRun::report() const {
     if (!(deviation <= report.max_deviation) && !std::isnan(report.max_deviation))
       report.max_deviation = deviation;
     report.weight_sum += world_.model(rank).w;
+    if (has_sums_) report.weight_sum += owed_mass(world_.role(rank).save()).w;
   }
-  if (wire_) report.weight_sum += wire_->owed_weight();
   return report;
 }
 

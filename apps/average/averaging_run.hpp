@@ -14,31 +14,28 @@ struct AveragingReport {
   std::int64_t round = 0;    // rounds done
   double mean = 0;           // over ranks, of the estimates' coordinate 0
   double max_deviation = 0;  // over ranks and coordinates, of |estimate - mean of the start|
-  double weight_sum = 0;     // over ranks, with the weight that running sums still owe
+  double weight_sum = 0;     // over ranks, with the weight that running sums owe
 };
 
 // Rank i starts with the value i in each of `dim` coordinates. Same arguments, same numbers. Not
 // thread-safe.
 class AveragingRun {
  public:
-  // `ranks`: those that train; `parts` were made for them. float32.
+  // `ranks`: those that train; `parts` were made for them. `wire`: none: no message is lost.
+  // `type`: of the values, float64 where `parts` are from make_lossy_parts.
   AveragingRun(const std::shared_ptr<const SharedParts>& parts, std::int32_t ranks,
-               std::int64_t dim);
-  // Over wires that lose messages; `parts` from make_lossy_parts. float64.
-  AveragingRun(const std::shared_ptr<const SharedParts>& parts, std::int32_t ranks,
-               std::int64_t dim, const LossyAveraging& averaging);
+               std::int64_t dim, const std::optional<LossyWire>& wire = std::nullopt,
+               at::ScalarType type = at::kFloat);
 
   // A gradient of zero for every rank that asks for one, and all messages that follow.
   void advance();
   AveragingReport report() const;
 
  private:
-  AveragingRun(const std::shared_ptr<const SharedParts>& parts, std::int32_t ranks,
-               std::int64_t dim, at::ScalarType type, std::unique_ptr<LossyWire> wire);
-
   const std::int32_t ranks_;
+  const bool has_sums_;
   std::int64_t round_ = 0;
-  const std::unique_ptr<LossyWire> wire_;  // null: no message is lost
+  std::optional<LossyWire> wire_;
   Lockstep world_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "algorithms/wiring/role_type.hpp"
@@ -14,14 +15,7 @@ namespace grapevine {
 namespace {
 
 struct LossySettings final : RoleData {
-  bool running_sums = true;
   std::vector<bool> active;  // bilateral: by rank, whether it asks
-};
-
-// A numerator [d] and its weight. They move together or not at all.
-struct Mass {
-  at::Tensor x;
-  double w = 0;
 };
 
 bool everyone(Rank) { return true; }
@@ -69,36 +63,19 @@ class LossyPushSum final : public LossyRank {
 
   void on_message(Env&, Envelope envelope) override {
     const auto& share = std::get<Share>(envelope.payload);
-    if (!settings().running_sums) return add(share.x.read(), share.w);
-    Mass& sum = received_[envelope.from];
-    add(sum.x.defined() ? share.x.read() - sum.x : share.x.read(), share.w - sum.w);
-    sum = {share.x.read(), share.w};
+    set_x(x() + share.x.read());
+    model_.w += share.w;
   }
 
  private:
   void begin_round(Env& env) override {
     const Shares shares = graph().even_shares(round_, rank_, everyone);
-    for (const Shares::Link& link : shares.links) {
-      const Mass given = to_send(link.peer, {x() * link.weight, model_.w * link.weight});
-      env.send(link.peer, stamp(), Share{round_, given.w, FrozenTensor::copy_of(given.x)});
-    }
+    for (const Shares::Link& link : shares.links)
+      env.send(link.peer, stamp(),
+               Share{round_, model_.w * link.weight, FrozenTensor::freeze(x() * link.weight)});
     set_x(x() * shares.kept);
     model_.w *= shares.kept;
   }
-
-  Mass to_send(Rank to, Mass share) {
-    if (!settings().running_sums) return share;
-    Mass& sum = sent_[to];
-    sum = {sum.x.defined() ? sum.x + share.x : share.x, sum.w + share.w};
-    return sum;
-  }
-
-  void add(const at::Tensor& x, double w) {
-    set_x(this->x() + x);
-    model_.w += w;
-  }
-
-  std::map<Rank, Mass> sent_, received_;  // running sums by edge
 };
 
 class LossySymmetric final : public LossyRank {
@@ -202,22 +179,21 @@ const RoleType& role_of(const std::string& method) {
 
 }  // namespace
 
-Expected<std::shared_ptr<const SharedParts>> make_lossy_parts(const LossyAveraging& averaging,
+Expected<std::shared_ptr<const SharedParts>> make_lossy_parts(const std::string& method,
                                                               const GraphSettings& graph,
                                                               std::int32_t ranks) {
   auto made = GossipGraph::make(graph.topology, graph.peers, ranks, 1);
   if (!made) return made.error();
-  if (averaging.method == "push-sum")
+  if (method == "push-sum")
     if (auto paths = (*made)->check_strongly_connected(); !paths) return paths.error();
   auto settings = std::make_shared<LossySettings>();
-  settings->running_sums = averaging.running_sums;
-  if (averaging.method == "bilateral") {
+  if (method == "bilateral") {
     auto sides = (*made)->bipartition();
     if (!sides) return sides.error();
     settings->active = std::move(*sides);
   }
   Plan plan;
-  plan.role = &role_of(averaging.method);
+  plan.role = &role_of(method);
   plan.graph = graph;
   plan.settings = std::move(settings);
   const LrSchedule lr = *LrSchedule::make({});
@@ -226,26 +202,7 @@ Expected<std::shared_ptr<const SharedParts>> make_lossy_parts(const LossyAveragi
       plan, Horizon{}, lr, optimizer, ExchangeSteps({}, Horizon{}, lr), *made, nullptr, {}});
 }
 
-LossyWire::LossyWire(const LossyAveraging& averaging)
-    : drop_(averaging.drop),
-      running_sums_(averaging.method == "push-sum" && averaging.running_sums),
-      rng_(mix_seed(averaging.seed, 0)) {}
-
-bool LossyWire::carry(const Envelope& message) {
-  // 53 random bits, so that the same seed loses the same messages with every standard library.
-  const bool arrives = std::ldexp(static_cast<double>(rng_() >> 11), -53) >= drop_;
-  if (running_sums_) {
-    Sums& edge = edges_[{message.from, message.to}];
-    edge.sent = std::get<Share>(message.payload).w;
-    if (arrives) edge.arrived = edge.sent;
-  }
-  return arrives;
-}
-
-double LossyWire::owed_weight() const {
-  double owed = 0;
-  for (const auto& [edge, sums] : edges_) owed += sums.sent - sums.arrived;
-  return owed;
-}
+// 53 random bits, so that the same seed loses the same messages with every standard library.
+bool LossyWire::carries() { return std::ldexp(static_cast<double>(rng_() >> 11), -53) >= drop_; }
 
 }  // namespace grapevine

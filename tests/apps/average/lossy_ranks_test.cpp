@@ -1,4 +1,4 @@
-// Averaging over wires that lose messages.
+// Averaging over wires that lose messages, by roles that are no wiring's.
 #include "apps/average/lossy_ranks.hpp"
 
 #include <gtest/gtest.h>
@@ -13,10 +13,10 @@
 namespace grapevine {
 namespace lossy_ranks_test {
 
-std::shared_ptr<const SharedParts> parts_of(const LossyAveraging& averaging,
-                                            const std::string& topology, std::int32_t ranks) {
+std::shared_ptr<const SharedParts> parts_of(const std::string& method, const std::string& topology,
+                                            std::int32_t ranks) {
   const GraphSettings graph{topology, *CountSchedule::parse("1")};
-  const auto parts = make_lossy_parts(averaging, graph, ranks);
+  const auto parts = make_lossy_parts(method, graph, ranks);
   EXPECT_TRUE(parts.ok()) << parts.error().message;
   return *parts;
 }
@@ -42,15 +42,15 @@ at::Tensor random_values(std::int32_t ranks, std::uint64_t seed) {
 }
 
 struct World {
-  World(const LossyAveraging& averaging, const std::string& topology, std::int32_t ranks,
-        const at::Tensor& start)
-      : wire(averaging),
+  World(const std::string& method, const LossyWire& lossy, const std::string& topology,
+        std::int32_t ranks, const at::Tensor& start)
+      : wire(lossy),
         lockstep(
-            parts_of(averaging, topology, ranks), ranks, [&](Rank rank) { return start[rank]; },
-            &no_gradient, [this](const Envelope& message) { return wire.carry(message); }) {}
+            parts_of(method, topology, ranks), ranks, [&](Rank rank) { return start[rank]; },
+            &no_gradient, [this](const Envelope&) { return wire.carries(); }) {}
 
   double weight() const {
-    double sum = wire.owed_weight();
+    double sum = 0;
     for (Rank rank = 0; rank < lockstep.ranks(); ++rank) sum += lockstep.model(rank).w;
     return sum;
   }
@@ -63,26 +63,22 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
-TEST(LossyRanks, RunningSumsAndPairsFindTheMeanInSpiteOfLosses) {
-  for (const std::string method : {"push-sum", "bilateral"})
-    for (const std::string topology : {"bipartite-exponential", "star", "hypercube", "ring"})
-      for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-        SCOPED_TRACE(method + " on " + topology + ", seed " + std::to_string(seed));
-        const at::Tensor start = random_values(8, seed);
-        World world({method, true, 0.3, seed}, topology, 8, start);
-        for (int round = 0; round < 800; ++round) {
-          world.lockstep.sweep();
-          ASSERT_NEAR(world.weight(), 8, 1e-9) << "round " << round;
-        }
-        EXPECT_LT(distance(values_of(world.lockstep), start.mean(0)), 1e-9);
-      }
+TEST(LossyRanks, PairsFindTheMeanInSpiteOfLosses) {
+  for (const std::string topology : {"bipartite-exponential", "star", "hypercube", "ring"})
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      SCOPED_TRACE(topology + ", seed " + std::to_string(seed));
+      const at::Tensor start = random_values(8, seed);
+      World world("bilateral", {0.3, seed}, topology, 8, start);
+      for (int round = 0; round < 800; ++round) world.lockstep.sweep();
+      EXPECT_LT(distance(values_of(world.lockstep), start.mean(0)), 1e-9);
+    }
 }
 
 TEST(LossyRanks, PlainSharesAreLostForGood) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const at::Tensor start = random_values(8, seed);
-    World world({"push-sum", false, 0.3, seed}, "exponential", 8, start);
+    World world("push-sum", {0.3, seed}, "exponential", 8, start);
     for (int round = 0; round < 150; ++round) world.lockstep.sweep();
     const at::Tensor values = values_of(world.lockstep);
     EXPECT_LT(distance(values, values[0]), 1e-9) << "agreement";
@@ -95,7 +91,7 @@ TEST(LossyRanks, SymmetricLossesKeepConsensusButMoveTheMean) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const at::Tensor start = random_values(8, seed);
-    World world({"symmetric", true, 0.3, seed}, "ring", 8, start);
+    World world("symmetric", {0.3, seed}, "ring", 8, start);
     for (int round = 0; round < 600; ++round) world.lockstep.sweep();
     const at::Tensor values = values_of(world.lockstep);
     EXPECT_LT(distance(values, values[0]), 1e-9);
@@ -106,30 +102,29 @@ TEST(LossyRanks, SymmetricLossesKeepConsensusButMoveTheMean) {
 // Without losses they are the matrices of the graph, in double precision.
 TEST(LossyRanks, WithoutLossesFollowTheMatrices) {
   for (const std::string method : {"push-sum", "symmetric"})
-    for (const std::string topology : {"exponential", "star", "grid2d", "base"})
-      for (const bool running_sums : {true, false}) {
-        SCOPED_TRACE(method + " on " + topology);
-        const at::Tensor start = random_values(6, 17);
-        World world({method, running_sums, 0, 1}, topology, 6, start);
-        const auto graph = *make_topology(topology, 6, 1);
-        at::Tensor x = start, w = at::ones({6, 1}, at::kDouble);
-        for (std::int64_t round = 0; round < 10; ++round) {
-          world.lockstep.sweep();
-          const at::Tensor matrix =
-              at::tensor(method == "symmetric" ? graph->metropolis_hastings(round)
-                                               : graph->mixing_matrix(round),
-                         at::kDouble)
-                  .view({6, 6});
-          x = matrix.mm(x);
-          w = matrix.mm(w);
-          EXPECT_LT(distance(values_of(world.lockstep), x / w), 1e-5) << "round " << round;
-        }
+    for (const std::string topology : {"exponential", "star", "grid2d", "base"}) {
+      SCOPED_TRACE(method + " on " + topology);
+      const at::Tensor start = random_values(6, 17);
+      World world(method, {0, 1}, topology, 6, start);
+      const auto graph = *make_topology(topology, 6, 1);
+      at::Tensor x = start, w = at::ones({6, 1}, at::kDouble);
+      for (std::int64_t round = 0; round < 10; ++round) {
+        world.lockstep.sweep();
+        const at::Tensor matrix =
+            at::tensor(method == "symmetric" ? graph->metropolis_hastings(round)
+                                             : graph->mixing_matrix(round),
+                       at::kDouble)
+                .view({6, 6});
+        x = matrix.mm(x);
+        w = matrix.mm(w);
+        EXPECT_LT(distance(values_of(world.lockstep), x / w), 1e-5) << "round " << round;
       }
+    }
 }
 
 TEST(LossyRanks, PairsMoveToTheirMean) {
   const at::Tensor start = at::arange(8, at::kDouble).unsqueeze(1);
-  World world({"bilateral", true, 0, 1}, "bipartite-exponential", 8, start);
+  World world("bilateral", {0, 1}, "bipartite-exponential", 8, start);
   const auto graph = *make_topology("bipartite-exponential", 8, 1);
   world.lockstep.sweep();
   for (Rank rank = 0; rank < 8; ++rank)
@@ -143,11 +138,10 @@ TEST(LossyRanks, PairsMoveToTheirMean) {
 
 // The only message of a round, the reply to rank 1, is lost; the next reply makes up for it.
 TEST(LossyRanks, ALostReplyIsMadeGoodByTheNext) {
-  const LossyAveraging averaging{"bilateral", true, 0, 1};
   const at::Tensor start = at::tensor({2.0, 10.0}, at::kDouble).unsqueeze(1);
   bool lose = true;
   Lockstep world(
-      parts_of(averaging, "bipartite-linear", 2), 2, [&](Rank rank) { return start[rank]; },
+      parts_of("bilateral", "bipartite-linear", 2), 2, [&](Rank rank) { return start[rank]; },
       &no_gradient,
       [&lose](const Envelope& message) {
         const auto* swap = std::get_if<Swap>(&message.payload);
@@ -163,7 +157,7 @@ TEST(LossyRanks, ALostReplyIsMadeGoodByTheNext) {
 TEST(LossyRanks, TheSameSeedLosesTheSameMessages) {
   const at::Tensor start = random_values(8, 3);
   const auto values = [&](std::uint64_t seed) {
-    World world({"push-sum", true, 0.5, seed}, "exponential", 8, start);
+    World world("push-sum", {0.5, seed}, "exponential", 8, start);
     for (int round = 0; round < 10; ++round) world.lockstep.sweep();
     return values_of(world.lockstep);
   };
