@@ -293,6 +293,7 @@ const std::vector<Keys>& around_a_level() {
       aggregate + Keys{{"compress", "int8"}},
       gossip,
       gossip + Keys{{"overlap", "true"}, {"staleness", "2"}},
+      gossip + Keys{{"overlap", "true"}, {"running_sums", "true"}},
       gossip + Keys{{"averaging", "symmetric"}, {"update", "after"}},
       gossip + Keys{{"averaging", "symmetric"}, {"compress", "int8"}},
       gossip + Keys{{"averaging", "symmetric"}, {"local_steps", "4"}} + momentum,
