@@ -59,6 +59,8 @@ struct RoleType {
   std::function<bool(const Plan& plan)> synchronous = [](const Plan&) { return false; };
   // Whether all ranks then have the same model, bit for bit.
   std::function<bool(const Plan& plan)> ranks_agree = [](const Plan&) { return false; };
+  // Whether a gradient may come to nothing, e.g. because its commit is refused.
+  std::function<bool(const Plan& plan)> drops_gradients = [](const Plan&) { return false; };
   // Of a role that is made of others, for ranks of the run instead of nodes: their parts. Else
   // empty.
   std::function<std::vector<std::shared_ptr<const SharedParts>>(const SharedParts& parts)>
@@ -71,7 +73,8 @@ struct RoleType {
 };
 
 // Levels: groups of `ranks` ranks each that train as `inside` says, and exchange with each other as
-// `outside` says; `ranks` 0: not known yet. REQUIRES: `inside` is synchronous; at most 8 levels.
+// `outside` says; `ranks` 0: not known yet. REQUIRES: `inside` is synchronous, `outside` plans each
+// rank and drops no gradient.
 Plan nest(const Plan& inside, std::int32_t ranks, const Plan& outside);
 
 // All roles, the shipped ones first.

@@ -9,7 +9,8 @@ namespace grapevine {
 Expected<std::int32_t> count_nodes(const Plan& plan, std::int32_t ranks) {
   if (plan.hierarchy < 1)
     return bad_input(
-        "wiring.hierarchy = 'node': no launcher says how many ranks a node has: give the number");
+        std::string(plan.role->parts_inside ? "ranks of a wiring.level" : "wiring.hierarchy") +
+        " = 'node': no launcher says how many ranks a node has: give the number");
   if (ranks % plan.hierarchy != 0 && plan.role->parts_inside)
     return bad_input("wiring.level: groups of " + std::to_string(plan.hierarchy) +
                      " ranks do not divide " + std::to_string(ranks) +

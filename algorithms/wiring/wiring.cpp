@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
-#include <optional>
 
 #include "algorithms/wiring/role_type.hpp"
-#include "messages/ids.hpp"
 #include "messages/text/names.hpp"
 
 namespace grapevine {
@@ -82,8 +79,8 @@ struct ReadLevel {
   Plan plan;
   std::int32_t ranks = 0;  // of each group; 0: not known, or all
   std::vector<ResolvedKey> keys;
-  std::string local_steps;       // as written; empty: the role has none
-  bool has_local_steps = false;  // given
+  std::map<std::string, std::string> pace;  // local_steps and qsr, as written
+  bool has_pace = false;                    // one of them was given
 };
 
 Expected<void> check_effect(const KeyReader& reader,
@@ -115,18 +112,25 @@ std::int32_t read_group_ranks(KeyReader& keys, std::int32_t inside) {
 
 // What does not fit a level with others inside or around it.
 void check_level(KeyReader& keys, const Plan& plan, bool is_innermost, bool is_outermost) {
+  const std::string role = "wiring.exchange = '" + plan.role->name + "' does not fit a level ";
   if (!is_outermost && !plan.role->synchronous(plan))
-    keys.fail(bad_input(
-        "wiring.exchange = '" + plan.role->name +
-        "' does not fit a level inside another as it is: its ranks would end a period with "
-        "exchanges outstanding, choose aggregate, or gossip with update = 'before', both without "
-        "overlap, or group with staleness = 1"));
+    keys.fail(bad_input(role +
+                        "inside another as it is: its ranks would end a period with exchanges "
+                        "outstanding, choose parts whose ranks wait for each exchange"));
+  if (is_innermost) return;
+  if (!plan.role->plans_each_rank)
+    keys.fail(bad_input(role +
+                        "around another: its fast ranks take steps over from slow ones, and a "
+                        "period has a set number, choose another role, or wiring.hierarchy"));
+  if (plan.role->drops_gradients(plan))
+    keys.fail(bad_input(role +
+                        "around another as it is: it may drop a period, whose gradients have been "
+                        "committed inside, choose another rule, or wiring.hierarchy"));
   const std::string why =
       "a level around another: the momentum is the optimizer's, which steps in level 1, choose it "
       "there";
-  keys.only_where("momentum_correction", is_innermost || !plan.compression.momentum_correction,
-                  why);
-  keys.only_where("quasi_global", is_innermost || plan.local.quasi_global == 0, why);
+  keys.only_where("momentum_correction", !plan.compression.momentum_correction, why);
+  keys.only_where("quasi_global", plan.local.quasi_global == 0, why);
 }
 
 Expected<ReadLevel> read_level(const std::map<std::string, std::string>& given, std::int32_t level,
@@ -140,19 +144,21 @@ Expected<ReadLevel> read_level(const std::map<std::string, std::string>& given, 
   if (reader.error()) return *reader.error();
   if (auto fits = check_effect(reader, given); !fits) return fits.error();
   read.keys = reader.resolved();
-  read.local_steps = reader.value_of("local_steps");
-  read.has_local_steps = reader.has("local_steps") || reader.has("qsr");
+  for (const auto& [key, fallback] : {std::pair("local_steps", "1"), std::pair("qsr", "0")}) {
+    const std::string value = reader.value_of(key);
+    read.pace[key] = value.empty() ? fallback : value;
+    read.has_pace = read.has_pace || reader.has(key);
+  }
   return read;
 }
 
 // Where a level does not say how often its groups exchange, they do whenever the ranks inside have.
 void exchange_as_often_as(const ReadLevel& inside, ReadLevel& level) {
-  if (level.has_local_steps) return;
+  if (level.has_pace) return;
   level.plan.local.steps = inside.plan.local.steps;
-  if (level.local_steps.empty() || inside.local_steps.empty()) return;
-  level.local_steps = inside.local_steps;
+  level.pace = inside.pace;
   for (ResolvedKey& key : level.keys)
-    if (key.key == "local_steps") key.value = inside.local_steps;
+    if (const auto own = level.pace.find(key.key); own != level.pace.end()) key.value = own->second;
 }
 
 }  // namespace
@@ -174,7 +180,8 @@ LevelKey level_key(const std::string& name) {
   const char* end = name.data() + name.size();
   LevelKey key;
   const auto [stop, error] = std::from_chars(begin, end, key.level);
-  if (error != std::errc() || stop == end || *stop != '.' || key.level < 1) return {0, name};
+  const bool is_number = error == std::errc() && stop != end && *stop == '.' && *begin != '0';
+  if (!is_number || key.level < 1) return {0, name};
   key.key.assign(stop + 1, end);
   return key;
 }
@@ -221,16 +228,19 @@ Expected<Resolved> resolve_keys(const Wiring& wiring) {
 Wiring on_top_of(const Wiring& preset, const Wiring& own) {
   std::map<std::string, std::string> all = own.keys();
   all.insert(preset.keys().begin(), preset.keys().end());
-  const KeysByLevel levels = by_level(all);
-  KeyReader reader(levels.at(kOutermost));
-  Plan plan;
-  visit_keys(reader, plan);
   Wiring merged;
-  for (const auto& [key, value] : all) {
-    const auto counts = [&key = key](const ResolvedKey& entry) { return entry.key == key; };
-    const auto& resolved = reader.resolved();
-    if (own.keys().count(key) > 0 || std::any_of(resolved.begin(), resolved.end(), counts))
-      merged.keys_[key] = value;
+  for (const auto& [level, keys] : by_level(all)) {
+    KeyReader reader(keys);
+    Plan plan;
+    visit_keys(reader, plan);
+    for (const auto& [key, value] : keys) {
+      const std::string name = prefix_of(level) + key;
+      const auto counts = [&key = key](const ResolvedKey& entry) { return entry.key == key; };
+      const auto& resolved = reader.resolved();
+      if (own.keys().count(name) > 0 || key == kGroupRanksKey ||
+          std::any_of(resolved.begin(), resolved.end(), counts))
+        merged.keys_[name] = value;
+    }
   }
   return merged;
 }

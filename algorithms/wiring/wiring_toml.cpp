@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstddef>
 #include <sstream>
+#include <utility>
 
 #include <toml++/toml.h>
 
@@ -39,12 +40,12 @@ Expected<std::string> text_of(const toml::node& value) {
   return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, real->get()).ptr);
 }
 
-// Sets the keys of a table; `prefix`: of its level.
+// Sets the keys of a table but `level`, where that is [wiring] itself; `prefix`: of its level.
 Expected<void> set_keys(Wiring& wiring, const toml::table& table, const std::string& prefix,
-                        const std::string& where) {
+                        const std::string& where, bool may_have_levels) {
   for (const auto& [key, value] : table) {
     const std::string name = prefix + std::string(key.str());
-    if (name == "level") continue;
+    if (may_have_levels && name == "level") continue;
     const std::string place = where + ":" + std::to_string(value.source().begin.line);
     const auto text = text_of(value);
     if (!text) return bad_input(place + ": wiring." + name + " " + text.error().message);
@@ -68,8 +69,12 @@ Expected<void> set_levels(Wiring& wiring, const toml::node& node, bool has_other
       return bad_input(where + ":" + std::to_string(level.source().begin.line) +
                        ": the last [[wiring.level]] is the outermost, and [wiring] has keys as "
                        "well: give them in one of the two");
+    if (outermost && i == 0)
+      return bad_input(where + ":" + std::to_string(level.source().begin.line) +
+                       ": the only [[wiring.level]] has no `ranks`: give the ranks in a group, or "
+                       "use [wiring]");
     const std::string prefix = outermost ? "" : "level." + std::to_string(i + 1) + ".";
-    if (auto set = set_keys(wiring, level, prefix, where); !set) return set;
+    if (auto set = set_keys(wiring, level, prefix, where, false); !set) return set;
   }
   return {};
 }
@@ -102,7 +107,7 @@ Expected<Wiring> Wiring::parse_toml(const std::string& text, const std::string& 
     const toml::table* table = node->as_table();
     if (table == nullptr) return bad_input(where + ": 'wiring' is not a table");
     const toml::node* levels = table->get("level");
-    if (auto set = set_keys(wiring, *table, "", where); !set) return set.error();
+    if (auto set = set_keys(wiring, *table, "", where, true); !set) return set.error();
     if (levels != nullptr)
       if (auto set = set_levels(wiring, *levels, table->size() > 1, where); !set)
         return set.error();

@@ -162,8 +162,8 @@ class AverageCommand final : public Command {
     if (!plan) return plan.error();
     if (plan->hierarchy != 1)
       return bad_input(
-          "wiring.hierarchy: of a node's ranks only the head has a value of its own here: leave it "
-          "out");
+          "wiring.hierarchy and levels: of a group's ranks only the head has a value of its own "
+          "here: leave them out");
     plan->seed = static_cast<std::uint64_t>(seed_);
     const Horizon horizon{rounds_, 1};
     return make_parts(*plan, horizon, *LrSchedule::make({}), {}, ranks_);

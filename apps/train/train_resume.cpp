@@ -128,6 +128,14 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
       std::all_of(behind.begin(), behind.end(), [&](Step step) { return step >= end; }) &&
       servers_had_ended(checkpoint, static_cast<std::size_t>(job.run.workers())) &&
       !messages_in_flight(checkpoint);
+  // Roles outside a level count periods, and the last one was shorter.
+  const bool ended_amid_a_period =
+      all_ended && plan.role->parts_inside && !job.run.parts->exchanges.on_schedule(end);
+  if (ended_amid_a_period)
+    return bad_input("--resume " + job.options.resume + ": the run ended at step " +
+                     std::to_string(end) +
+                     ", amid a period of its outermost level, and cannot be made longer: begin "
+                     "with --steps that its local_steps divide");
   if (at_end == 0 || all_ended) return {};
   return bad_input("--resume " + job.options.resume + ": the run was about to end (" +
                    std::to_string(at_end) + " of " + std::to_string(behind.size()) +

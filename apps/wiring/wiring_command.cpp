@@ -89,8 +89,17 @@ Expected<void> check_ranks(const Plan& plan, std::int32_t ranks) {
   if (ranks < 1) return bad_input("--ranks " + std::to_string(ranks) + ": use 1 or more");
   OptimizerConfig optimizer;
   optimizer.momentum = plan.role->uses_momentum(plan) ? 0.9 : 0;
-  const auto parts = make_parts(plan, Horizon{1, 1}, *LrSchedule::make({}), optimizer, ranks);
+  const auto parts = make_parts(plan, Horizon{1000, 100}, *LrSchedule::make({}), optimizer, ranks);
   return parts ? Expected<void>{} : parts.error();
+}
+
+// Of each level, the innermost first.
+std::string exchanges_of(const Resolved& resolved) {
+  std::string text;
+  for (const ResolvedKey& key : resolved.keys)
+    if (level_key(key.key).key == "exchange")
+      text += (text.empty() ? "exchange = '" : " inside '") + key.value + "'";
+  return text;
 }
 
 // A comment in front of the table, and one behind each value.
@@ -187,7 +196,7 @@ class WiringCommand final : public Command {
     else if (action_ == "show")
       print_toml(named, resolved, out);
     else
-      out << name_ << ": valid, exchange = '" << resolved.plan.role->name << "'\n";
+      out << name_ << ": valid, " << exchanges_of(resolved) << "\n";
     return {};
   }
 

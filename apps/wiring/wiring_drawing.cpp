@@ -43,7 +43,7 @@ Expected<std::shared_ptr<const SharedParts>> parts_for_drawing(const Plan& plan,
   horizon.steps = 4 * plan.local.steps.by_epoch.at(0);
   horizon.steps_per_epoch = static_cast<double>(horizon.steps);
   OptimizerConfig optimizer;
-  optimizer.momentum = plan.compression.momentum_correction ? 0.9 : 0;
+  optimizer.momentum = plan.role->uses_momentum(plan) ? 0.9 : 0;
   return make_parts(plan, horizon, *LrSchedule::make({}), optimizer, ranks);
 }
 

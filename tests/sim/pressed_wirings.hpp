@@ -233,13 +233,13 @@ inline std::vector<PressedWiring> pressed_levels() {
            inside("1", "2", differences + local_steps) +
                Keys{{"exchange", "partial"}, {"activation", "solo"}, {"staleness", "2"}},
            6},
-          {"LevelsTrackingInBilateral",
+          {"LevelsTrackingInGroups",
            inside("1", "2", gossip + Keys{{"averaging", "symmetric"}, {"tracking", "true"}}) +
-               Keys{{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}},
+               Keys{{"exchange", "group"}, {"group_size", "2"}, {"staleness", "4"}},
            8},
-          {"LevelsChocoInGem",
+          {"LevelsChocoInDownpour",
            inside("1", "2", gossip + Keys{{"averaging", "symmetric"}, {"compress", "int8"}}) +
-               Keys{{"exchange", "server"}, {"rule", "gem"}, {"servers", "2"}},
+               Keys{{"exchange", "server"}, {"rule", "downpour"}, {"servers", "2"}},
            6},
           {"ThreeLevels",
            inside("1", "2", gossip + local_steps) +

@@ -64,13 +64,14 @@ enum class Update { before_exchange, after_exchange };
 struct GossipSettings final : RoleData {
   MixingRule averaging = MixingRule::push_sum;
   Update update = Update::before_exchange;
-  bool overlap = false;        // exchange while the worker computes
-  std::int64_t staleness = 0;  // tau: exchanges running that may be skipped, with overlap
-  bool running_sums = false;   // messages may be lost: no round is waited for
-  bool tracking = false;       // steps follow an estimate of the mean gradient, mixed with x
+  bool overlap = false;  // exchange while the worker computes
+  // tau: exchanges running that may be skipped, with overlap
+  CountSchedule staleness = CountSchedule::constant(0);
+  bool running_sums = false;  // messages may be lost: no round is waited for
+  bool tracking = false;      // steps follow an estimate of the mean gradient, mixed with x
 
   // Whether ranks may exchange different numbers of rounds.
-  bool rounds_differ() const { return staleness > 0 || running_sums; }
+  bool rounds_differ() const { return staleness.most() > 0 || running_sums; }
   // Whether a round is given before the step whose gradient it meets.
   bool exchanges_first() const { return overlap || update == Update::after_exchange; }
 };

@@ -41,7 +41,8 @@ namespace grapevine {
 
 struct GroupSettings final : RoleData {
   ActivationSettings activation;
-  CountSchedule staleness;      // tau: exchanges from one global average to the next
+  // tau: exchanges from one global average to the next; where it changes, at most both
+  CountSchedule staleness = CountSchedule::constant(10);
   std::int32_t group_size = 0;  // at most; 0: about sqrt(P)
   Grouping grouping = Grouping::drawn;
 };

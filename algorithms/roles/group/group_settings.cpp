@@ -50,7 +50,7 @@ const RoleType& group_role() {
     role.make = &make_from_context<Group>;
     role.announces_end = [](const Plan&) { return true; };
     // Every average is a global one, of fresh models.
-    role.synchronous = [](const Plan& plan) {
+    role.synchronous = role.ranks_agree = [](const Plan& plan) {
       return data_as<GroupSettings>(plan.settings).staleness.most() == 1;
     };
     return role;

@@ -32,7 +32,7 @@ class GroupHead::OutsideEnv final : public NestedEnv {
     Event in_gradients = of_run(event);
     in_gradients.step = head_.group_.step();
     if (event.stamp.step >= 0) in_gradients.stamp.step = periods.end_of(event.stamp.step) - 1;
-    in_gradients.staleness *= periods.longest();
+    if (event.staleness > 0) in_gradients.staleness *= periods.longest();
     env_.record(in_gradients);
   }
 
@@ -43,7 +43,7 @@ class GroupHead::OutsideEnv final : public NestedEnv {
 GroupHead::GroupHead(Group& group, const SharedParts& parts, Rank rank, std::int32_t ranks,
                      const ModelState& model)
     : group_(group),
-      periods_(data_as<LevelParts>(parts.prepared).periods),
+      periods_(parts.exchanges),
       number_(rank / parts.plan.hierarchy),
       world_(heads_and_servers(ranks, parts.plan)),
       model_(model),
@@ -76,20 +76,6 @@ void GroupHead::on_timer(Env& env, TimerId id) {
   role_->on_timer(outside, id);
 }
 
-void GroupHead::on_peer_down(Env& env, Rank peer) {
-  const auto number = number_in(world_, peer);
-  if (!number || number == number_) return;
-  OutsideEnv outside(*this, env);
-  role_->on_peer_down(outside, *number);
-}
-
-void GroupHead::on_peer_up(Env& env, Rank peer) {
-  const auto number = number_in(world_, peer);
-  if (!number || number == number_) return;
-  OutsideEnv outside(*this, env);
-  role_->on_peer_up(outside, *number);
-}
-
 void GroupHead::restart(const FrozenTensor& z) {
   z_ = z;
   role_->restart(z);
@@ -104,6 +90,7 @@ void GroupHead::fields(Archive& a, std::int64_t d) {
     inner.require(model_.w > 0, "w", "is not positive");
     inner.whole("step", model_.step, 0, kMost);
     inner.number("epoch", model_.epoch);
+    inner.require(model_.epoch >= 0, "epoch", "is negative");
   });
   a.vector("z", z_, d);
   a.require(z_.defined(), "z", "is missing");

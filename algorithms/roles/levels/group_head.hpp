@@ -41,8 +41,6 @@ class GroupHead {
   // From another head, or a server.
   void on_message(Env& env, Envelope envelope);
   void on_timer(Env& env, TimerId id);
-  void on_peer_down(Env& env, Rank peer);
-  void on_peer_up(Env& env, Rank peer);
 
   // Where the group continues from z, in a level around it.
   void restart(const FrozenTensor& z);

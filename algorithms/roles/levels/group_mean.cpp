@@ -25,7 +25,8 @@ std::vector<OutgoingMessage> GroupMean::on_chunk(Chunk chunk) {
 
 at::Tensor GroupMean::take() {
   at::Tensor mean = ring_->take_result();
-  mean.mul_(1.0 / static_cast<double>(members_.size()));
+  // Divided: the rounding of 1/R would move models by one factor in every mean.
+  mean.div_(static_cast<double>(members_.size()));
   ring_.reset();
   return mean;
 }

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "algorithms/parts/stored_envelope.hpp"
@@ -19,7 +18,7 @@ class Level::InsideEnv final : public NestedEnv {
       : NestedEnv(env, level.members_, level.rank_ - level.members_.front()), level_(level) {}
 
   void compute(Step step, FrozenTensor z) override {
-    if (step < level_.levels_.periods.end_of(level_.period_)) return env_.compute(step, z);
+    if (step < level_.parts_->exchanges.end_of(level_.period_)) return env_.compute(step, z);
     level_.period_over_ = true;
   }
   void after(Duration delay, TimerId id) override { env_.after(delay, 2 * id + 1); }
@@ -206,14 +205,6 @@ void Level::on_timer(Env& env, TimerId id) {
   end_period_if_due(env);
 }
 
-void Level::on_peer_down(Env& env, Rank peer) {
-  if (head_) head_->on_peer_down(env, peer);
-}
-
-void Level::on_peer_up(Env& env, Rank peer) {
-  if (head_) head_->on_peer_up(env, peer);
-}
-
 // ---- inside another level ----
 
 void Level::restart(FrozenTensor z) {
@@ -237,20 +228,25 @@ FrozenTensor Level::debiased() const {
 StateDict Level::measures() const { return head_ ? head_->measures() : StateDict{}; }
 
 void Level::fields(Archive& a) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / (2 * kLevelTags);
   const std::int64_t d = model_.x.numel();
   a.one_of("phase", phase_, Phase::finished);
-  a.whole("period", period_, 0, kMost);
+  a.whole("period", period_, 0, parts_->exchanges.count());
   a.part("inside", *inside_);
   if (head_) head_->fields(a, d);
   mean_.fields(a, operation(), d);
   a.require(mean_.running() == (phase_ == Phase::reducing), "phase", "does not fit the ring");
   a.items("early_messages", early_messages_, [&](Archive& inner, Envelope& envelope) {
     envelope_fields(inner, envelope, world_size_);
-    inner.require(number_in(members_, envelope.from).has_value(), "bytes", "is of another group");
+    const bool is_of_group = number_in(members_, envelope.from) &&
+                             number_in(members_, envelope.stamp.origin) &&
+                             !is_own(envelope.payload);
+    inner.require(is_of_group, "bytes", "is not for the role inside");
   });
   if (a.present("next", next_))
-    a.nested("next", [&](Archive& inner) { parameters_fields(inner, *next_, d); });
+    a.nested("next", [&](Archive& inner) {
+      parameters_fields(inner, *next_, d);
+      inner.require(next_->step % kLevelTags == depth_, "step", "is of another level");
+    });
 }
 
 }  // namespace grapevine

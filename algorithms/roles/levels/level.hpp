@@ -1,28 +1,27 @@
 // Level: the ranks of a group exchange among themselves, and the group exchanges with others as one
 // rank does.
 //
-// Papers: hierarchical local SGD: Lin, Stich, Patel, Jaggi: "Don't Use Large Mini-Batches, Use
-// Local
-//   SGD", ICLR 2020, section 5; several levels: Castiglia, Das, Patterson: "Multi-Level Local SGD",
-//   ICLR 2021.
+// Papers: hierarchical local SGD: Lin, Stich, Patel, Jaggi, ICLR 2020, section 5; several levels:
+//   Castiglia, Das, Patterson: "Multi-Level Local SGD", ICLR 2021.
 // Symbols: R ranks of a group, the first of them its head; H gradients of each rank from one
 //   exchange of groups to the next, a period; z the model of a group.
 //
-//   inside:   x_i <- z;  H gradients by the role inside, among the R ranks, with the run's
-//   optimizer outside:  the role of the heads, among groups; where it asks for a gradient, it
-//   receives
-//             z - mean, mean = 1/R sum_i x_i, and its rate is 1: its own step leads to the mean
-//             (push-sum: x moves by as much, as by any gradient)
+//   inside:   x_i <- z;  H gradients by the role inside, with the run's optimizer
+//             mean = 1/R sum_i x_i, left out where the ranks agree after their exchange
+//   outside:  the role of the heads, among groups, asks for a gradient at z and gets z - mean;
+//             its rate is 1, so that its step leads to the mean (push-sum: x moves by as much)
 //
-// Groups may be nested: the role inside may be a level. The role outside may be any; the one inside
-// must be synchronous, so that the ranks of a group end a period with the same exchange.
+// Groups may be nested: the role inside may be a level. It must be synchronous, so that the ranks
+// of a group end a period with the same exchange. The role outside may be any that plans the steps
+// of each rank and drops no gradient: a period has a set number of gradients, which are committed
+// inside.
 //
 // Bytes per rank and period: those of the role inside; 2 (R-1)/R * 4 d for the mean, by ring
-//   all-reduce, where ranks differ after an exchange; of the head (R-1) * 4 d for z and the
-//   messages of its role.
-// Staleness: that of the role outside, in periods; the trace has it in gradients of a rank.
+//   all-reduce; of the head (R-1) * 4 d for z, and the messages of its role.
+// Staleness: that of the role outside, in periods; its events have it in gradients of a rank, its
+//   messages carry the number of the period.
 // Conservation: the mean of all models changes by the gradients and by what the role outside does:
-//   mean is taken of the x of push-sum, whose weights add up to R.
+//   the mean is taken of the x of push-sum, whose weights add up to R.
 // Memory: the head has two models, its own and the group's, and the state of two roles.
 // A rank that dies stops its group, and with it the run: its model is part of every mean.
 #pragma once
@@ -49,8 +48,6 @@ class Level final : public Role, private GroupHead::Group {
   void on_gradient(Env& env, Gradient gradient) override;
   void on_message(Env& env, Envelope envelope) override;
   void on_timer(Env& env, TimerId id) override;
-  void on_peer_down(Env& env, Rank peer) override;
-  void on_peer_up(Env& env, Rank peer) override;
   void restart(FrozenTensor z) override;
   FrozenTensor debiased() const override;
   FrozenTensor numerator() const override;

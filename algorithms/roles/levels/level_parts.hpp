@@ -4,7 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "algorithms/exchange_steps.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
@@ -22,13 +21,10 @@ struct LevelSettings final : RoleData {
 struct LevelParts final : RoleData {
   std::shared_ptr<const SharedParts> inside;
   std::shared_ptr<const SharedParts> outside;  // its steps are periods
-  ExchangeSteps periods;                       // in gradients of each rank
 
   LevelParts(std::shared_ptr<const SharedParts> of_inside,
-             std::shared_ptr<const SharedParts> of_outside, ExchangeSteps of_level)
-      : inside(std::move(of_inside)),
-        outside(std::move(of_outside)),
-        periods(std::move(of_level)) {}
+             std::shared_ptr<const SharedParts> of_outside)
+      : inside(std::move(of_inside)), outside(std::move(of_outside)) {}
 };
 
 }  // namespace grapevine

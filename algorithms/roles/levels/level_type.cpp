@@ -8,27 +8,34 @@
 namespace grapevine {
 namespace {
 
-// The last period may be shorter where groups take the planned steps. Where fast ones take over
-// from slow ones, all are whole, however many a group takes.
-ExchangeSteps periods_of(const SharedParts& parts, const Horizon& horizon) {
-  return {parts.plan.local.steps, horizon, parts.lr};
-}
-
-Expected<void> check_nesting(const ExchangeSteps& periods, const ExchangeSteps& inside) {
-  for (std::int64_t i = 0; i < periods.count(); ++i)
-    if (!inside.due(periods.end_of(i)))
-      return bad_input("wiring.level: after " + std::to_string(periods.end_of(i)) +
-                       " steps groups would exchange amid the local steps of the level inside: "
-                       "choose a multiple of its local_steps");
+// The last period may be shorter.
+Expected<void> check_nesting(const ExchangeSteps& periods, const SharedParts& inside) {
+  const ExchangeSteps& exchanges = inside.exchanges;
+  for (std::int64_t i = 0; i < periods.count(); ++i) {
+    if (exchanges.due(periods.end_of(i))) continue;
+    return bad_input("wiring.local_steps = " + std::to_string(periods.longest()) +
+                     " of a level around another does not fit it: after " +
+                     std::to_string(periods.end_of(i)) +
+                     " steps its groups would exchange amid the local steps inside, choose a "
+                     "multiple of those");
+  }
   return {};
 }
 
-Expected<std::shared_ptr<const SharedParts>> parts_inside(const SharedParts& parts,
-                                                          const Horizon& horizon) {
+// The schedules of the role outside count periods.
+Expected<void> check_lengths(const LocalSteps& steps) {
+  if (steps.alpha == 0 && steps.by_epoch.values().size() == 1) return {};
+  return bad_input(
+      "wiring.local_steps by epoch, or qsr, does not fit a level around another: its epochs are "
+      "counted in periods, which must have one length, choose a whole number");
+}
+
+Expected<std::shared_ptr<const SharedParts>> parts_inside(const SharedParts& parts) {
   Plan plan = data_as<LevelSettings>(parts.plan.settings).inside;
   plan.seed = parts.plan.seed;
   if (plan.compression.per_layer) plan.compression.layers = parts.plan.compression.layers;
-  return make_parts(plan, horizon, parts.lr, parts.optimizer, parts.plan.hierarchy, parts.layout);
+  return make_parts(plan, parts.horizon, parts.lr, parts.optimizer, parts.plan.hierarchy,
+                    parts.layout);
 }
 
 // A step of the role outside is a period, and its rate 1.
@@ -48,17 +55,14 @@ Expected<std::shared_ptr<const SharedParts>> parts_outside(const SharedParts& pa
 }
 
 Expected<void> prepare_levels(SharedParts& parts, std::int32_t groups) {
-  Horizon horizon = parts.horizon;
-  if (!parts.plan.role->plans_each_rank) horizon.steps *= groups;
-  auto inside = parts_inside(parts, horizon);
+  if (auto fits = check_lengths(parts.plan.local.steps); !fits) return fits;
+  auto inside = parts_inside(parts);
   if (!inside) return inside.error();
   auto outside = parts_outside(parts, groups);
   if (!outside) return outside.error();
-  ExchangeSteps periods = periods_of(parts, horizon);
-  if (auto fits = check_nesting(periods, (*inside)->exchanges); !fits) return fits;
+  if (auto fits = check_nesting(parts.exchanges, **inside); !fits) return fits;
   parts.graph = (*outside)->graph;
-  parts.prepared =
-      std::make_shared<LevelParts>(*std::move(inside), *std::move(outside), std::move(periods));
+  parts.prepared = std::make_shared<LevelParts>(*std::move(inside), *std::move(outside));
   return {};
 }
 
@@ -68,55 +72,51 @@ std::unique_ptr<Role> make_server_of_levels(ServerContext context) {
   return role.make_server(std::move(context));
 }
 
-RoleType level_type(bool plans_each_rank) {
-  RoleType role;
-  role.name = "levels";
-  role.summary = "groups of ranks exchange as one rank does";
-  role.prepare = &prepare_levels;
-  role.make = [](RoleContext context) { return std::make_unique<Level>(std::move(context)); };
-  role.make_server = &make_server_of_levels;
-  role.plans_each_rank = plans_each_rank;
-  role.allows_ranks_past_the_end = false;
-  role.announces_end = [](const Plan&) { return true; };
-  role.uses_momentum = [](const Plan& plan) {
-    const Plan& inside = data_as<LevelSettings>(plan.settings).inside;
-    return inside.role->uses_momentum(inside);
-  };
-  role.synchronous = [](const Plan& plan) {
-    const Plan& outside = data_as<LevelSettings>(plan.settings).outside;
-    return outside.role->synchronous(outside);
-  };
-  role.ranks_agree = [](const Plan& plan) {
-    const Plan& outside = data_as<LevelSettings>(plan.settings).outside;
-    return outside.role->ranks_agree(outside);
-  };
-  role.parts_inside = [](const SharedParts& parts) {
-    const auto& levels = data_as<LevelParts>(parts.prepared);
-    return std::vector<std::shared_ptr<const SharedParts>>{levels.inside, levels.outside};
-  };
-  return role;
-}
-
-const RoleType& level_role(bool plans_each_rank) {
-  static const RoleType planned = level_type(true), unplanned = level_type(false);
-  return plans_each_rank ? planned : unplanned;
-}
-
-bool is_level(const Plan& plan) {
-  return plan.role == &level_role(true) || plan.role == &level_role(false);
+const RoleType& level_role() {
+  static const RoleType type = [] {
+    RoleType role;
+    role.name = "levels";
+    role.summary = "groups of ranks exchange as one rank does";
+    role.prepare = &prepare_levels;
+    role.make = [](RoleContext context) { return std::make_unique<Level>(std::move(context)); };
+    role.make_server = &make_server_of_levels;
+    role.allows_ranks_past_the_end = false;
+    role.announces_end = [](const Plan&) { return true; };
+    role.uses_momentum = [](const Plan& plan) {
+      const Plan& inside = data_as<LevelSettings>(plan.settings).inside;
+      return inside.role->uses_momentum(inside);
+    };
+    role.synchronous = [](const Plan& plan) {
+      const Plan& outside = data_as<LevelSettings>(plan.settings).outside;
+      return outside.role->synchronous(outside);
+    };
+    role.ranks_agree = [](const Plan& plan) {
+      const Plan& outside = data_as<LevelSettings>(plan.settings).outside;
+      return outside.role->ranks_agree(outside);
+    };
+    role.parts_inside = [](const SharedParts& parts) {
+      const auto& levels = data_as<LevelParts>(parts.prepared);
+      return std::vector<std::shared_ptr<const SharedParts>>{levels.inside, levels.outside};
+    };
+    return role;
+  }();
+  return type;
 }
 
 }  // namespace
 
 Plan nest(const Plan& inside, std::int32_t ranks, const Plan& outside) {
   GRAPEVINE_CHECK(inside.role->synchronous(inside), "ranks would not end a period together");
+  GRAPEVINE_CHECK(outside.role->plans_each_rank && !outside.role->drops_gradients(outside),
+                  "periods would have no account");
   auto settings = std::make_shared<LevelSettings>();
   settings->inside = inside;
   settings->outside = outside;
-  settings->depth = is_level(inside) ? data_as<LevelSettings>(inside.settings).depth + 1 : 0;
+  settings->depth =
+      inside.role == &level_role() ? data_as<LevelSettings>(inside.settings).depth + 1 : 0;
   GRAPEVINE_CHECK(settings->depth < kLevelTags, "more than ", kLevelTags, " levels");
   Plan plan;
-  plan.role = &level_role(outside.role->plans_each_rank);
+  plan.role = &level_role();
   plan.graph = outside.graph;
   plan.local.steps = outside.local.steps;
   plan.compression.per_layer = inside.compression.per_layer || outside.compression.per_layer;

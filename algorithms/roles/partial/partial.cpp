@@ -1,12 +1,9 @@
 #include "algorithms/roles/partial/partial.hpp"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "algorithms/kernels/kernels.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "messages/check.hpp"
 

@@ -23,7 +23,8 @@ struct PartialSettings final : RoleData {
   };
 
   ActivationSettings activation;
-  CountSchedule staleness;  // tau: the age that a gradient may have, in rounds
+  // tau: the age that a gradient may have when its round begins, in rounds
+  CountSchedule staleness = CountSchedule::constant(10);
   Scale scale = Scale::ranks;
 
   // Of a sum with this tally, the gradients of each rank in it; `local_steps`: of a difference.

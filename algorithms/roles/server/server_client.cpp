@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -70,15 +69,11 @@ void ServerClient::offer(Env& env) {
   answer_due_ = true;
   if (!settings_.overlap) wait(env, ranks_);
   for (std::int32_t server = 0; server < servers_; ++server) {
-    const Slice part = slice(server);
     const Stamp stamp = stamp_at(computed_at[static_cast<std::size_t>(server)]);
     if (takes_turns())
       env.send(rank_of(server), stamp, Ask{exchange_});
-    else if (servers_ == 1)
-      commit(env, server, stamp, gradients, offered);
     else
-      commit(env, server, stamp, gradients,
-             FrozenTensor::copy_of(offered.read().narrow(0, part.begin, part.size)));
+      commit(env, server, stamp, gradients, slice_of_offer(offered, server));
   }
   if (!settings_.overlap) return;
   sent_ = model_.x;
@@ -86,14 +81,19 @@ void ServerClient::offer(Env& env) {
   at_end() ? wait(env, ranks_) : compute(env);
 }
 
+FrozenTensor ServerClient::slice_of_offer(const FrozenTensor& offered, std::int32_t server) const {
+  if (servers_ == 1) return offered;
+  const Slice part = slice(server);
+  return FrozenTensor::copy_of(offered.read().narrow(0, part.begin, part.size));
+}
+
 void ServerClient::commit(Env& env, std::int32_t server, const Stamp& stamp, std::int64_t gradients,
                           FrozenTensor update) {
   const Rank to = rank_of(server);
   if (packed_.empty()) return env.send(to, stamp, Commit{exchange_, gradients, std::move(update)});
   at::Tensor vector = std::move(update).thaw();
-  env.send(to, stamp,
-           packed_[static_cast<std::size_t>(server)].commit(exchange_, gradients, rank_, vector,
-                                                            model_.epoch, env.rng()));
+  PackedCommits& packed = packed_[static_cast<std::size_t>(server)];
+  env.send(to, stamp, packed.commit(exchange_, gradients, rank_, vector, model_.epoch, env.rng()));
 }
 
 void ServerClient::on_message(Env& env, Envelope envelope) {
@@ -127,7 +127,7 @@ void ServerClient::on_receipt(Env& env, std::int32_t server, const Stamp& stamp,
   if (phase_ == Phase::ready && outstanding_.empty()) leave(env);
 }
 
-// All slices have arrived: at once, or, with overlap, where the client waits for them.
+// Uses the answers once all have arrived; with overlap only where this client waits for them.
 void ServerClient::pulled(Env& env, std::int32_t server, Version version, FrozenTensor value) {
   pulled_.take_in(server, version, std::move(value));
   if (!pulled_.complete() || phase_ != Phase::waiting) return;
@@ -194,6 +194,8 @@ void ServerClient::fields(Archive& a) {
   a.flag("answer_due", answer_due_);
   a.vector("sent", sent_, model_.x.numel());
   a.require(sent_.defined() == (answer_due_ && settings_.overlap), "sent", "does not fit the run");
+  a.require(settings_.overlap || answer_due_ == (phase_ == Phase::waiting), "answer_due",
+            "does not fit the phase");
   a.part("outstanding", outstanding_, servers_);
   a.list("resend", resend_steps_);
 }

@@ -7,9 +7,8 @@
 //   offers:  H times the rule's step at s;  offer;  all have answered: the rule takes the answers
 //   turns:   the rule's step at s;  ask each server;  granted theta: commit;  s <- theta
 //
-//   overlap: an offer travels while the next H steps are taken; the answers are used before the
-//   next
-//     offer: the rule takes them as at the offer, and the steps since then follow
+//   overlap: an offer travels while the next H steps are taken; before the next offer the rule
+//            takes the answers as at this one, and the steps since then follow
 //
 // With S servers each slice is asked for, granted and committed by itself; the next gradient waits
 // for all.
@@ -17,7 +16,7 @@
 //   that of the step before compression, so that a commit, with the residual, may exceed
 //   kappa |m|. Servers send whole slices.
 // Bytes per exchange: 8 d, or 4 d and the compressor's, + headers. Memory: the rule's and the
-//   optimizer's, compressed d more.
+//   optimizer's; compressed d more, with overlap 2 d more.
 // Ledger: a gradient is committed when all servers have accepted it, dropped where one of
 //   them refused it (its grant had been taken back); m keeps it. With error feedback it is not
 //   dropped: it counts with the next commit, which may hold all of it.
@@ -57,6 +56,7 @@ class ServerClient final : public TrainingRole {
   void record_outcome(Env& env, std::int64_t exchange, bool accepted);
   void leave(Env& env);
 
+  FrozenTensor slice_of_offer(const FrozenTensor& offered, std::int32_t server) const;
   void commit(Env& env, std::int32_t server, const Stamp& stamp, std::int64_t gradients,
               FrozenTensor update);
   bool takes_turns() const { return settings_.rule->takes_turns; }

@@ -87,6 +87,9 @@ const RoleType& server_role() {
     role.tolerates_lost_peer = true;
     role.allows_ranks_past_the_end = false;
     role.announces_end = [](const Plan&) { return true; };
+    role.drops_gradients = [](const Plan& plan) {
+      return data_as<ServerSettings>(plan.settings).rule->takes_turns;
+    };
     role.uses_momentum = [](const Plan& plan) {
       return data_as<ServerSettings>(plan.settings).rule->uses_momentum;
     };

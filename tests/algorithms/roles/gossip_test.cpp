@@ -137,7 +137,7 @@ TEST(Gossip, EqualRanksStayEqual) {
       const bool uneven =
           mode.plan.graph.topology == "star" &&
           data_as<GossipSettings>(mode.plan.settings).averaging == MixingRule::push_sum;
-      if (data_as<GossipSettings>(mode.plan.settings).staleness > 0 || uneven) continue;
+      if (data_as<GossipSettings>(mode.plan.settings).staleness.most() > 0 || uneven) continue;
       SCOPED_TRACE(std::string(mode.name) + ", n=" + std::to_string(n));
       WorldConfig config = make_config(mode.plan, n, 3);
       config.lr = 0.1;

@@ -60,12 +60,11 @@ const std::vector<Named> kOutside = {
 // And others.
 std::vector<Named> all_outside() {
   std::vector<Named> all = kOutside;
-  for (const Named& other : std::vector<Named>{
-           {"ad-psgd", {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}}},
-           {"osgp", kGossip + Keys{{"overlap", "true"}, {"staleness", "2"}}},
-           {"solo", {{"exchange", "partial"}, {"activation", "solo"}}},
-           {"wagma", {{"exchange", "group"}}},
-           {"gem", {{"exchange", "server"}, {"rule", "gem"}}}})
+  for (const Named& other :
+       std::vector<Named>{{"osgp", kGossip + Keys{{"overlap", "true"}, {"staleness", "2"}}},
+                          {"solo", {{"exchange", "partial"}, {"activation", "solo"}}},
+                          {"wagma", {{"exchange", "group"}}},
+                          {"downpour", {{"exchange", "server"}, {"rule", "downpour"}}}})
     all.push_back(other);
   return all;
 }
@@ -110,7 +109,7 @@ TEST(Level, MeanOfAllModelsMovesByTheGradientsAlone) {
         }
 }
 
-// Also where the ranks inside have not agreed when a period ends, and whoever is slow.
+// Also where the ranks inside have not agreed when a period ends, and one of them is slow.
 TEST(Level, RanksOfAGroupEndWithTheSameModel) {
   for (const Named& inside : kInside)
     for (const Named& outside : all_outside()) {
@@ -127,7 +126,7 @@ TEST(Level, RanksOfAGroupEndWithTheSameModel) {
     }
 }
 
-// A group of all ranks: the outer level has nobody to exchange with.
+// A group of all ranks: the outer level has no other to exchange with.
 TEST(Level, OneGroupDoesWhatTheRoleInsideDoes) {
   for (const auto& [name, keys] : std::vector<Named>{kInside[0],
                                                      kInside[1],
@@ -200,10 +199,10 @@ TEST(Level, ThreeLevelsEndAlikeInEveryOrderAndAfterEveryCheckpoint) {
   }
 }
 
-// Every gradient counts once, and is nobody else's: the exchange of groups is no gradient.
+// Every gradient counts once, for its own rank: the exchange of groups is no gradient.
 TEST(Level, CommitsEveryGradientOnce) {
-  auto config = short_config(inner(1, 2, kGossip) + Keys{{"exchange", "server"}, {"rule", "gem"}},
-                             6, kSteps, 4);
+  auto config = short_config(
+      inner(1, 2, kGossip) + Keys{{"exchange", "server"}, {"rule", "downpour"}}, 6, kSteps, 4);
   RoleWorld world(config, sim::pull_beyond);
   world.start();
   world.run();
@@ -253,7 +252,7 @@ TEST(Level, RefusesWhatDoesNotNest) {
            {inner(1, 2, {{"exchange", "partial"}}), "wiring.level.1.exchange = 'partial'"},
            {inner(1, 2, {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}}),
             "exchanges outstanding"},
-           {inner(1, 2, {{"exchange", "group"}}), "staleness = 1"},
+           {inner(1, 2, {{"exchange", "group"}}), "exchanges outstanding"},
            {inner(1, 4, {}) + inner(2, 6, {}), "no multiple of the 4 ranks"},
            {inner(2, 2, {}), "wiring.level.1.ranks is missing"},
            {Keys{{"level.1.exchange", "aggregate"}}, "wiring.level.1.ranks is missing"},
@@ -261,6 +260,11 @@ TEST(Level, RefusesWhatDoesNotNest) {
            {inner(1, 2, {{"topology", "ring"}}), "wiring.level.1.topology"},
            {inner(1, 2, {{"local_steps", "2"}}), "wiring.level.1.local_steps"}})
     EXPECT_THAT(refusal_of(keys + outside), HasSubstr(why));
+  EXPECT_THAT(refusal_of(inner(1, 2, {}) +
+                         Keys{{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}}),
+              HasSubstr("take steps over"));
+  EXPECT_THAT(refusal_of(inner(1, 2, {}) + Keys{{"exchange", "server"}, {"rule", "gem"}}),
+              HasSubstr("may drop a period"));
   EXPECT_THAT(refusal_of(inner(1, 2, {{"qq", "1"}})), HasSubstr("level.1.qq"));
 }
 
@@ -278,6 +282,9 @@ TEST(Level, PeriodsEndWithAnExchangeInside) {
   const auto amid = parts_of("4");
   ASSERT_FALSE(amid.ok());
   EXPECT_THAT(amid.error().message, AllOf(HasSubstr("after 4 steps"), HasSubstr("multiple")));
+  const auto by_epoch = parts_of("0:3,1:6");
+  ASSERT_FALSE(by_epoch.ok());
+  EXPECT_THAT(by_epoch.error().message, HasSubstr("periods, which must have one length"));
 }
 
 // Without a number of its own a level exchanges whenever the ranks inside have.

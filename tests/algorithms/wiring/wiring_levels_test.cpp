@@ -93,6 +93,10 @@ TEST(WiringLevels, ErrorsNameThePlace) {
   EXPECT_THAT(error_of("[wiring.level]\nranks = 3\n"), HasSubstr("give each level a table"));
   EXPECT_THAT(error_of("[[wiring.level]]\nranks = 2\nexchnge = 'gossip'\n"),
               AllOf(HasSubstr("job.toml:3"), HasSubstr("exchange")));
+  EXPECT_THAT(error_of("[[wiring.level]]\nexchange = 'gossip'\n"), HasSubstr("has no `ranks`"));
+  EXPECT_THAT(error_of("[[wiring.level]]\nranks = 2\n[[wiring.level]]\nlevel = 5\n"),
+              HasSubstr("level"));
+  EXPECT_FALSE(Wiring().set("level.01.ranks", "2").ok());
   EXPECT_THAT(error_of("[[wiring.level]]\nranks = 0\n"), HasSubstr("wiring.level.1.ranks"));
   EXPECT_THAT(error_of("[[wiring.level]]\nranks = 'many'\n"), HasSubstr("neither a whole number"));
   EXPECT_THAT(error_of("[[wiring.level]]\nranks = 2\nquorum = 3\n"),
@@ -100,6 +104,32 @@ TEST(WiringLevels, ErrorsNameThePlace) {
   EXPECT_THAT(error_of("[[wiring.level]]\nranks = 2\n[[wiring.level]]\nranks = 4\n"
                        "exchange = 'gossip'\nquasi_global = 0.5\n"),
               AllOf(HasSubstr("wiring.level.2.quasi_global"), HasSubstr("level 1")));
+}
+
+// Where a level has no pace of its own, what is resolved states that of the level inside, so that
+// it is the same plan when it is read again.
+TEST(WiringLevels, StateThePaceThatTheyInherit) {
+  for (const std::string text :
+       {"[[wiring.level]]\nranks = 2\npack = 'model'\nlocal_steps = 3\n[[wiring.level]]\nranks = "
+        "4\n"
+        "[[wiring.level]]\nexchange = 'gossip'\n",
+        "[[wiring.level]]\nranks = 2\npack = 'model'\nqsr = 0.2\n[[wiring.level]]\n"
+        "exchange = 'gossip'\n"}) {
+    const auto wiring = Wiring::parse_toml(text, "job.toml");
+    ASSERT_TRUE(wiring.ok()) << wiring.error().message;
+    const auto first = resolve_keys(*wiring);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    Wiring again;
+    for (const ResolvedKey& key : first->keys)
+      if (!key.value.empty()) {
+        ASSERT_TRUE(again.set(key.key, key.value).ok()) << key.key;
+      }
+    const auto second = resolve(again);
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    const LocalSteps &one = first->plan.local.steps, &other = second->local.steps;
+    EXPECT_EQ(one.by_epoch.to_string(), other.by_epoch.to_string()) << text;
+    EXPECT_EQ(one.alpha, other.alpha) << text;
+  }
 }
 
 // A preset's keys serve its own role and parts: beside others they are left out, not refused. What
@@ -111,6 +141,10 @@ TEST(WiringOnTopOfAPreset, LeavesOutWhatCountsForNothing) {
   EXPECT_EQ(easgd.keys().count("elasticity"), 0U);
   EXPECT_EQ(easgd.keys().at("local_steps"), "4");
   EXPECT_TRUE(resolve(easgd).ok());
+  Wiring nested = find_preset("sgp")->wiring;
+  ASSERT_TRUE(nested.set("level.1.ranks", "2").ok());
+  ASSERT_TRUE(nested.set("level.1.exchange", "aggregate").ok());
+  EXPECT_EQ(on_top_of(nested, Wiring()).keys(), nested.keys());
   ASSERT_TRUE(own.set("elasticity", "0.5").ok());
   EXPECT_FALSE(resolve(on_top_of(find_preset("easgd")->wiring, own)).ok());
 }

@@ -55,7 +55,7 @@ const std::map<std::string, std::vector<std::string>>& values() {
       {"running_sums", {"true", "false"}},
       {"tracking", {"true", "false"}},
       {"quasi_global", {"0.1", "0.5"}},
-      {"staleness", {"1", "3"}},
+      {"staleness", {"1", "0:3,2:2"}},
       {"activation", {"solo", "quorum"}},
       {"quorum", {"2", "0:4,2:1"}},
       {"grace", {"0.1", "2"}},
@@ -297,13 +297,12 @@ const std::vector<Keys>& around_a_level() {
       gossip + Keys{{"averaging", "symmetric"}, {"update", "after"}},
       gossip + Keys{{"averaging", "symmetric"}, {"compress", "int8"}},
       gossip + Keys{{"averaging", "symmetric"}, {"local_steps", "4"}} + momentum,
-      {{"exchange", "bilateral"}, {"topology", "bipartite-exponential"}},
       partial + Keys{{"activation", "solo"}},
       partial,
       partial + momentum + Keys{{"local_steps", "4"}},
       {{"exchange", "group"}},
-      server + Keys{{"rule", "gem"}},
       server + Keys{{"rule", "downpour"}, {"servers", "2"}},
+      server + Keys{{"rule", "downpour"}, {"overlap", "true"}},
       server + Keys{{"rule", "easgd"}},
       server + Keys{{"rule", "delayed-nesterov"}, {"outer_momentum", "0.3"}}};
   return all;
