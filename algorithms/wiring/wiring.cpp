@@ -70,8 +70,8 @@ std::string prefix_of(std::int32_t level) {
 // "wiring.pack = …" as "wiring.level.2.pack = …".
 Error in_level(Error error, std::int32_t level) {
   constexpr char kBegin[] = "wiring.";
-  if (error.message.rfind(kBegin, 0) == 0)
-    error.message.insert(sizeof kBegin - 1, prefix_of(level));
+  const std::size_t at = error.message.find(kBegin);
+  if (at != std::string::npos) error.message.insert(at + sizeof kBegin - 1, prefix_of(level));
   return error;
 }
 
@@ -98,8 +98,10 @@ Expected<void> check_effect(const KeyReader& reader,
 // A group of an inner level consists of whole groups of the level inside it, of `inside` ranks.
 std::int32_t read_group_ranks(KeyReader& keys, std::int32_t inside) {
   if (!keys.has(kGroupRanksKey))
-    keys.fail(bad_input(
-        "wiring.ranks is missing: give the number of ranks in a group of this level, or 'node'"));
+    keys.fail(
+        bad_input("wiring.ranks is missing: give the number of ranks in a group of this level, or "
+                  "'node'; the "
+                  "keys of the outermost level have no number"));
   const auto ranks = keys.parsed<std::int32_t>(
       kGroupRanksKey, "1", "a whole number, or node: the number that the launcher gives",
       &ranks_per_node, "ranks in a group of this level");
@@ -139,7 +141,8 @@ Expected<ReadLevel> read_level(const std::map<std::string, std::string>& given, 
   ReadLevel read;
   const bool is_outermost = level == kOutermost;
   if (!is_outermost) read.ranks = read_group_ranks(reader, ranks_inside);
-  is_innermost&& is_outermost ? visit_keys(reader, read.plan) : visit_role(reader, read.plan);
+  const bool is_alone = is_innermost && is_outermost;
+  is_alone ? visit_keys(reader, read.plan) : visit_role(reader, read.plan);
   if (!reader.error()) check_level(reader, read.plan, is_innermost, is_outermost);
   if (reader.error()) return *reader.error();
   if (auto fits = check_effect(reader, given); !fits) return fits.error();
@@ -223,6 +226,10 @@ Expected<Resolved> resolve_keys(const Wiring& wiring) {
   }
   resolved.plan = std::move(inside.plan);
   return resolved;
+}
+
+bool lacks_outermost_level(const Wiring& wiring) {
+  return by_level(wiring.keys()).size() > 1 && wiring.keys().count("exchange") == 0;
 }
 
 Wiring on_top_of(const Wiring& preset, const Wiring& own) {

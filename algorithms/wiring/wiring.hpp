@@ -47,6 +47,9 @@ struct LevelKey {
 };
 LevelKey level_key(const std::string& name);
 
+// Whether it has levels inside, and does not name the exchange around them.
+bool lacks_outermost_level(const Wiring& wiring);
+
 struct Resolved {
   Plan plan;
   std::vector<ResolvedKey> keys;  // every key that counts in this wiring, the innermost level first

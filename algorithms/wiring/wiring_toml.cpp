@@ -69,10 +69,13 @@ Expected<void> set_levels(Wiring& wiring, const toml::node& node, bool has_other
       return bad_input(where + ":" + std::to_string(level.source().begin.line) +
                        ": the last [[wiring.level]] is the outermost, and [wiring] has keys as "
                        "well: give them in one of the two");
-    if (outermost && i == 0)
-      return bad_input(where + ":" + std::to_string(level.source().begin.line) +
-                       ": the only [[wiring.level]] has no `ranks`: give the ranks in a group, or "
-                       "use [wiring]");
+    const std::string place = where + ":" + std::to_string(level.source().begin.line);
+    if (level.empty())
+      return bad_input(place + ": a [[wiring.level]] without keys: give its exchange");
+    if (!level.contains(kGroupRanksKey) && (!outermost || i == 0))
+      return bad_input(place +
+                       ": a [[wiring.level]] has no `ranks`, which the last of several alone may "
+                       "leave out: give the ranks in a group");
     const std::string prefix = outermost ? "" : "level." + std::to_string(i + 1) + ".";
     if (auto set = set_keys(wiring, level, prefix, where, false); !set) return set;
   }

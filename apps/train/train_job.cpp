@@ -126,8 +126,27 @@ Expected<void> add_layout(TrainJob& job) {
   return {};
 }
 
+// What a preset's name no longer says.
+void warn_of_left_out_keys(const TrainJob& job) {
+  const auto preset = find_preset(job.options.algorithm);
+  if (!preset) return;
+  std::string left_out;
+  for (const auto& [key, value] : preset->wiring.keys())
+    if (job.wiring.keys().count(key) == 0) left_out += (left_out.empty() ? "" : ", ") + key;
+  if (!left_out.empty())
+    spdlog::warn("keys of the preset {} that count for nothing beside yours are left out: {}",
+                 preset->name, left_out);
+}
+
 void warn_of_parts(const TrainJob& job) {
   const SharedParts& parts = *job.run.parts;
+  warn_of_left_out_keys(job);
+  const auto sums = job.wiring.keys().find("running_sums");
+  if (sums != job.wiring.keys().end() && sums->second == "true" && parts.optimizer.momentum > 0)
+    spdlog::warn(
+        "wiring.running_sums = 'true' waits for no round: the weights of ranks vary, and with "
+        "momentum the run may diverge; use --momentum 0 or a lower --lr, or, where the transport "
+        "loses nothing, running_sums = 'false'");
   if (!parts.graph) return;
   const std::int32_t nodes = job.run.workers() / std::max(1, parts.plan.hierarchy);
   const std::int32_t groups = parts.graph->component_count();

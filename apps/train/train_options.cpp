@@ -8,6 +8,8 @@
 
 #include <fmt/ranges.h>
 
+#include <toml++/toml.h>
+
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/console/help_format.hpp"
 #include "apps/console/verb_options.hpp"
@@ -152,6 +154,10 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   auto wiring = Wiring::parse_toml(*text, path);
   if (!wiring) return wiring.error();
   options.wiring = std::move(*wiring);
+  const bool names_algorithm =
+      app.get_option("--algorithm")->count() > 0 || toml::parse(*text).contains("algorithm");
+  if (!names_algorithm && options.set.empty() && lacks_outermost_level(options.wiring))
+    return level_missing(path);
   // --epochs beside a file with steps, or the other way round: the file does not count.
   std::set<std::string> others = {"wiring"};
   if (says_length(app)) others.insert({"epochs", "steps"});
@@ -262,6 +268,12 @@ std::string dated_folder(const std::string& algorithm) {
   char date[32];
   std::strftime(date, sizeof date, "%Y%m%d-%H%M%S", &local);
   return "runs/" + std::string(date) + "-" + algorithm;
+}
+
+Error level_missing(const std::string& path) {
+  return bad_input(path +
+                   ": the last [[wiring.level]] has `ranks`, so that another level is around it: "
+                   "name its algorithm, or leave the ranks out, for the last level has all groups");
 }
 
 Expected<Wiring> effective_wiring(const TrainOptions& options) {

@@ -111,5 +111,7 @@ std::string dated_folder(const std::string& algorithm);
 
 // The preset, changed by the job file's wiring and then by --set.
 Expected<Wiring> effective_wiring(const TrainOptions& options);
+// A file with levels that does not say what is around them.
+Error level_missing(const std::string& path);
 
 }  // namespace grapevine

@@ -61,6 +61,7 @@ Expected<NamedWiring> read_wiring_file(const std::string& path) {
   const auto algorithm = toml::parse(*text)["algorithm"].value<std::string>();
   if (own->keys().empty() && !algorithm)
     return bad_input(path + ": has neither a table [wiring] nor an algorithm: give one of them");
+  if (!algorithm && lacks_outermost_level(*own)) return level_missing(path);
   // As train has it: a wiring that names its exchange needs no preset.
   const bool complete = own->keys().count("exchange") > 0;
   const auto preset = find_preset(algorithm  ? *algorithm
@@ -201,6 +202,7 @@ class WiringCommand final : public Command {
   }
 
   Expected<void> check_promises(const Wiring& wiring, const Plan& plan, std::ostream& out) const {
+    if (plan.hierarchy == 0) return count_nodes(plan, 1).error();
     ConformanceOptions options;
     if (ranks_option_->count() > 0) options.ranks = {ranks_};
     const std::int32_t of_node = std::max(1, plan.hierarchy);

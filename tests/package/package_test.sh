@@ -101,7 +101,7 @@ say "own_wiring: run by the installed program"
 expect_code 0 "$kGrapevine" wiring check own_wiring/rare_gossip.toml --ranks 8
 expect_code 0 "$kGrapevine" train own_wiring/rare_gossip.toml --data glyphs:640 --steps 8 --threads 1 --out rare
 [[ -s rare/model.pt ]] || fail "a model of the run"
-expect_code 0 "$kGrapevine" train own_wiring/three_levels.toml --workers 8 --data glyphs:640 --steps 8 --threads 1 \
+expect_code 0 "$kGrapevine" train own_wiring/three_levels.toml --data glyphs:640 --steps 8 --threads 1 \
   --out levels
 [[ -s levels/model.pt ]] || fail "a model of the run"
 

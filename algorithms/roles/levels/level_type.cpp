@@ -14,10 +14,10 @@ Expected<void> check_nesting(const ExchangeSteps& periods, const SharedParts& in
   for (std::int64_t i = 0; i < periods.count(); ++i) {
     if (exchanges.due(periods.end_of(i))) continue;
     return bad_input("wiring.local_steps = " + std::to_string(periods.longest()) +
-                     " of a level around another does not fit it: after " +
+                     " of a level around another does not fit the level inside: after " +
                      std::to_string(periods.end_of(i)) +
-                     " steps its groups would exchange amid the local steps inside, choose a "
-                     "multiple of those");
+                     " steps its groups would exchange amid the local steps of their ranks, choose "
+                     "a multiple of the local_steps inside");
   }
   return {};
 }
@@ -26,8 +26,9 @@ Expected<void> check_nesting(const ExchangeSteps& periods, const SharedParts& in
 Expected<void> check_lengths(const LocalSteps& steps) {
   if (steps.alpha == 0 && steps.by_epoch.values().size() == 1) return {};
   return bad_input(
-      "wiring.local_steps by epoch, or qsr, does not fit a level around another: its epochs are "
-      "counted in periods, which must have one length, choose a whole number");
+      "wiring.local_steps by epoch, or qsr, does not fit a level around another, which takes them "
+      "from the level inside where it has none: its epochs are counted in periods, which must have "
+      "one length, give the level around a whole number");
 }
 
 Expected<std::shared_ptr<const SharedParts>> parts_inside(const SharedParts& parts) {

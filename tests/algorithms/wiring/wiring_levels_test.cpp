@@ -94,6 +94,13 @@ TEST(WiringLevels, ErrorsNameThePlace) {
   EXPECT_THAT(error_of("[[wiring.level]]\nranks = 2\nexchnge = 'gossip'\n"),
               AllOf(HasSubstr("job.toml:3"), HasSubstr("exchange")));
   EXPECT_THAT(error_of("[[wiring.level]]\nexchange = 'gossip'\n"), HasSubstr("has no `ranks`"));
+  EXPECT_THAT(error_of("[[wiring.level]]\nranks = 2\n[[wiring.level]]\n"),
+              AllOf(HasSubstr("job.toml:3"), HasSubstr("without keys")));
+  EXPECT_THAT(error_of("[[wiring.level]]\nexchange = 'aggregate'\n[[wiring.level]]\n"
+                       "exchange = 'gossip'\n"),
+              AllOf(HasSubstr("job.toml:1"), HasSubstr("has no `ranks`")));
+  EXPECT_THAT(error_of("[[wiring.level]]\nranks = 2\nexchange = 'agregate'\n"),
+              HasSubstr("wiring.level.1.exchange"));
   EXPECT_THAT(error_of("[[wiring.level]]\nranks = 2\n[[wiring.level]]\nlevel = 5\n"),
               HasSubstr("level"));
   EXPECT_FALSE(Wiring().set("level.01.ranks", "2").ok());
