@@ -41,6 +41,28 @@ TEST(ServerOverlap, OneClientAloneIsSgd) {
         }
 }
 
+// x <- x - gamma g; at each exchange x <- x - e of the exchange before, offer x:
+// e = alpha (x - theta), theta <- theta + e. In double precision.
+TEST(ServerOverlap, EasgdOfOneClientFollowsItsEquation) {
+  constexpr Step kSteps = 20;
+  constexpr double kAlpha = 0.9;
+  for (const std::int64_t local_steps : {1, 4}) {
+    SCOPED_TRACE("local_steps=" + std::to_string(local_steps));
+    double x = 0, theta = 0, e = 0;
+    for (Step step = 1; step <= kSteps; ++step) {
+      x -= sim::kShortRate * (x - 1);
+      if (step % local_steps != 0) continue;
+      x -= e;
+      e = kAlpha * (x - theta);
+      theta += e;
+    }
+    x -= e;
+    const auto found = models_after(short_config(
+        server("easgd", {{"local_steps", std::to_string(local_steps)}}), 1, kSteps, 3));
+    EXPECT_NEAR(found.front()[0].item<double>(), x, 1e-5);
+  }
+}
+
 // Gradients that do not depend on the model: theta is the start and the steps of all, each once.
 TEST(ServerOverlap, ThetaHoldsEveryStepOnce) {
   const auto given = [](Rank rank, Step step, const at::Tensor& z) {
