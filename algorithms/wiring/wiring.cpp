@@ -83,14 +83,18 @@ struct ReadLevel {
   bool has_pace = false;                    // one of them was given
 };
 
+bool counts(const KeyReader& reader, const std::string& key) {
+  const auto& resolved = reader.resolved();
+  return std::any_of(resolved.begin(), resolved.end(),
+                     [&key](const ResolvedKey& entry) { return entry.key == key; });
+}
+
 Expected<void> check_effect(const KeyReader& reader,
                             const std::map<std::string, std::string>& given) {
   for (const KeyInfo& key : wiring_keys()) {
     const auto own = given.find(key.key);
-    const auto counts = [&](const ResolvedKey& entry) { return entry.key == key.key; };
-    const auto& resolved = reader.resolved();
-    if (own != given.end() && std::none_of(resolved.begin(), resolved.end(), counts))
-      return key_without_effect(key, own->second, resolved);
+    if (own != given.end() && !counts(reader, key.key))
+      return key_without_effect(key, own->second, reader.resolved());
   }
   return {};
 }
@@ -242,10 +246,7 @@ Wiring on_top_of(const Wiring& preset, const Wiring& own) {
     visit_keys(reader, plan);
     for (const auto& [key, value] : keys) {
       const std::string name = prefix_of(level) + key;
-      const auto counts = [&key = key](const ResolvedKey& entry) { return entry.key == key; };
-      const auto& resolved = reader.resolved();
-      if (own.keys().count(name) > 0 || key == kGroupRanksKey ||
-          std::any_of(resolved.begin(), resolved.end(), counts))
+      if (own.keys().count(name) > 0 || key == kGroupRanksKey || counts(reader, key))
         merged.keys_[name] = value;
     }
   }

@@ -8,8 +8,6 @@
 
 #include <fmt/ranges.h>
 
-#include <toml++/toml.h>
-
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/console/help_format.hpp"
 #include "apps/console/verb_options.hpp"
@@ -154,14 +152,13 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   auto wiring = Wiring::parse_toml(*text, path);
   if (!wiring) return wiring.error();
   options.wiring = std::move(*wiring);
-  const bool names_algorithm =
-      app.get_option("--algorithm")->count() > 0 || toml::parse(*text).contains("algorithm");
-  if (!names_algorithm && options.set.empty() && lacks_outermost_level(options.wiring))
-    return level_missing(path);
   // --epochs beside a file with steps, or the other way round: the file does not count.
   std::set<std::string> others = {"wiring"};
   if (says_length(app)) others.insert({"epochs", "steps"});
   if (auto read = read_options(app, *text, path, others, options.places); !read) return read;
+  if (app.get_option("--algorithm")->count() == 0 && options.set.empty() &&
+      lacks_outermost_level(options.wiring))
+    return level_missing(path);
   // A value of the command line replaces that of the file.
   for (const std::string& assignment : options.set)
     options.places.erase(assignment.substr(0, assignment.find('=')));

@@ -1,4 +1,5 @@
 // The plan of levels, what their ranks share, and their entry as a role.
+#include <algorithm>
 #include <utility>
 
 #include "algorithms/roles/levels/level.hpp"
@@ -8,10 +9,14 @@
 namespace grapevine {
 namespace {
 
-// The last period may be shorter.
+// Periods have one length but for the last, which ends with the run. Where the exchanges inside
+// have one, too, the first period stands for all: a run may have very many.
 Expected<void> check_nesting(const ExchangeSteps& periods, const SharedParts& inside) {
   const ExchangeSteps& exchanges = inside.exchanges;
-  for (std::int64_t i = 0; i < periods.count(); ++i) {
+  const bool one_length = exchanges.mean_local_steps() == static_cast<double>(exchanges.longest());
+  const std::int64_t differing =
+      one_length ? std::min<std::int64_t>(1, periods.count()) : periods.count();
+  for (std::int64_t i = 0; i < differing; ++i) {
     if (exchanges.due(periods.end_of(i))) continue;
     return bad_input("wiring.local_steps = " + std::to_string(periods.longest()) +
                      " of a level around another does not fit the level inside: after " +
