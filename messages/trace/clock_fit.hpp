@@ -1,0 +1,31 @@
+// ClockFit: the clock of one process in terms of another's.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "messages/trace/trace_record.hpp"
+
+namespace grapevine {
+
+// remote -> head: the offset is that of the fastest answer of each burst of questions (Cristian
+// 1989: the error is at most half of its round trip), and linear between bursts, so that drift is
+// followed.
+class ClockFit {
+ public:
+  ClockFit() = default;                       // the same clock
+  explicit ClockFit(std::int64_t offset_ns);  // head = remote + offset
+  // Of one process, in the order of time. REQUIRES: not empty.
+  explicit ClockFit(const std::vector<ClockSample>& samples);
+
+  std::int64_t to_head(std::int64_t remote_ns) const;
+  // Where the head's clock itself is `offset_ns` behind a common one.
+  void shift_by(std::int64_t offset_ns);
+
+ private:
+  struct Knot {
+    std::int64_t remote_ns = 0, offset_ns = 0;
+  };
+  std::vector<Knot> knots_;  // by increasing remote_ns; none: offset 0
+};
+
+}  // namespace grapevine

@@ -1,0 +1,345 @@
+#include "messages/trace/merged_trace.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kAllOfFrame = static_cast<std::size_t>(-1);
+
+bool same_machine(const TraceHeader& a, const TraceHeader& b) {
+  return !a.boot.empty() && a.boot == b.boot;
+}
+
+// a's zero minus b's.
+std::int64_t zero_difference(const TraceHeader& a, const TraceHeader& b) {
+  return same_machine(a, b) ? a.zero_monotonic_ns - b.zero_monotonic_ns
+                            : a.zero_realtime_ns - b.zero_realtime_ns;
+}
+
+std::string name_in_trace(const std::string& path) { return fs::path(path).filename().string(); }
+
+double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+}  // namespace
+
+// ---- opening ----
+
+Expected<MergedTrace> MergedTrace::open(const std::string& run) {
+  MergedTrace trace;
+  std::error_code ignored;
+  const fs::path inside = fs::path(run) / "trace";
+  const std::string folder = fs::is_directory(inside, ignored) ? inside.string() : run;
+  if (auto added = trace.add_files(folder); !added) return added.error();
+  if (auto checked = trace.check_one_job(); !checked) return checked.error();
+  trace.align_clocks();
+  trace.index_ranks();
+  trace.drop_undone();
+  trace.find_zero();
+  trace.note_missing();
+  trace.rewind();
+  return trace;
+}
+
+Expected<void> MergedTrace::add_files(const std::string& folder) {
+  std::error_code failure;
+  std::vector<std::string> paths;
+  for (const auto& entry : fs::directory_iterator(folder, failure))
+    if (entry.path().extension() == ".gvtrace") paths.push_back(entry.path().string());
+  if (failure) return bad_input(fmt::format("{}: {}", folder, failure.message()));
+  if (paths.empty())
+    return bad_input(folder + ": no trace there: give the folder of a run with --trace on");
+  std::sort(paths.begin(), paths.end());
+  std::optional<Error> unreadable;
+  for (const std::string& path : paths) {
+    auto index = index_trace_file(path);
+    if (index) {
+      files_.push_back(*std::move(index));
+      continue;
+    }
+    missing_.push_back(index.error().message);
+    unreadable = index.error();
+  }
+  if (files_.empty()) return *unreadable;
+  std::sort(files_.begin(), files_.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.header.process, a.header.part, a.header.segment) <
+           std::tie(b.header.process, b.header.part, b.header.segment);
+  });
+  return {};
+}
+
+Expected<void> MergedTrace::check_one_job() {
+  const TraceHeader& first = files_.front().header;
+  workers_ = first.workers;
+  servers_ = first.servers;
+  for (const TraceFileIndex& file : files_) {
+    if (file.header.workers != workers_ || file.header.servers != servers_)
+      return bad_input(fmt::format("{} and {} are of different jobs: remove one of them",
+                                   files_.front().path, file.path));
+    processes_ = std::max(processes_, file.header.processes);
+    sampled_ = std::max(sampled_, file.header.sampled);
+  }
+  return {};
+}
+
+void MergedTrace::align_clocks() {
+  for (const TraceFileIndex& file : files_) {
+    clocks_.push_back(clock_of(file));
+    for (const Pause& pause : file.pauses)
+      pauses_.push_back(
+          {file.header.process,
+           {clocks_.back().to_head(pause.begin_ns), clocks_.back().to_head(pause.end_ns)}});
+  }
+}
+
+// To the clock of the first file. Machines that share a monotonic clock need no samples of it.
+ClockFit MergedTrace::clock_of(const TraceFileIndex& file) const {
+  const TraceHeader& reference = files_.front().header;
+  if (same_machine(file.header, reference))
+    return ClockFit(zero_difference(file.header, reference));
+  std::vector<ClockSample> samples;
+  const TraceHeader* head = nullptr;
+  for (const TraceFileIndex& other : files_) {
+    if (other.header.process != 0 || other.header.part != file.header.part) continue;
+    head = &other.header;
+    for (const ClockSample& sample : other.clocks)
+      if (sample.process == file.header.process) samples.push_back(sample);
+  }
+  if (samples.empty()) return ClockFit(zero_difference(file.header, reference));
+  ClockFit fit(samples);
+  fit.shift_by(zero_difference(*head, reference));
+  return fit;
+}
+
+void MergedTrace::index_ranks() {
+  cursors_.resize(static_cast<std::size_t>(ranks()));
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    for (const RecordsFrame& frame : files_[i].records) {
+      Cursor& cursor = cursors_[static_cast<std::size_t>(frame.head.rank)];
+      cursor.frames.push_back({i, frame});
+      cursor.undone_from.push_back(kAllOfFrame);
+      records_ += frame.head.count;
+    }
+  // A rank may be in another process after a resumption.
+  for (Cursor& cursor : cursors_)
+    std::stable_sort(cursor.frames.begin(), cursor.frames.end(),
+                     [this](const Frame& a, const Frame& b) {
+                       return files_[a.file].header.part < files_[b.file].header.part;
+                     });
+  open_.resize(files_.size());
+}
+
+void MergedTrace::drop_undone() {
+  for (Cursor& cursor : cursors_) drop_undone(cursor);
+}
+
+// Keeps what came before the cut from which the rank was resumed.
+void MergedTrace::drop_undone(Cursor& cursor) {
+  struct Mark {
+    std::size_t frame, at;
+    TraceRecord record;
+  };
+  std::vector<Mark> cuts;
+  for (std::size_t f = 0; f < cursor.frames.size(); ++f) {
+    if (!cursor.frames[f].frame.marked) continue;
+    cursor.next_frame = f;
+    if (!load(cursor)) continue;
+    for (std::size_t i = 0; i < cursor.records.size(); ++i) {
+      const TraceRecord& record = cursor.records[i];
+      if (record.kind == EventKind::cut) cuts.push_back({f, i, record});
+      if (record.kind != EventKind::resumed) continue;
+      const auto cut = std::find_if(cuts.rbegin(), cuts.rend(), [&record](const Mark& mark) {
+        return mark.record.operation == record.operation && mark.record.sequence == record.sequence;
+      });
+      if (cut == cuts.rend()) continue;
+      cursor.undone_from[cut->frame] = std::min(cursor.undone_from[cut->frame], cut->at + 1);
+      for (std::size_t g = cut->frame + 1; g < f; ++g) cursor.undone_from[g] = 0;
+    }
+  }
+}
+
+void MergedTrace::find_zero() {
+  std::optional<std::int64_t> first;
+  for (const Cursor& cursor : cursors_)
+    if (!cursor.frames.empty()) {
+      const Frame& frame = cursor.frames.front();
+      const std::int64_t time = clocks_[frame.file].to_head(frame.frame.head.first_ns);
+      first = first ? std::min(*first, time) : time;
+    }
+  zero_ns_ = first.value_or(0);
+  for (ProcessPause& of_process : pauses_) {
+    of_process.pause.begin_ns -= zero_ns_;
+    of_process.pause.end_ns -= zero_ns_;
+  }
+}
+
+void MergedTrace::note_missing() {
+  std::set<std::int32_t> present, opened;
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    const TraceFileIndex& file = files_[i];
+    const TraceHeader& header = file.header;
+    present.insert(header.process);
+    const bool first_of_part = i == 0 || files_[i - 1].header.process != header.process ||
+                               files_[i - 1].header.part != header.part;
+    if (first_of_part && header.segment > 0)
+      missing_.push_back(
+          fmt::format("process {}: its first {} trace file{} removed to keep --trace-limit",
+                      header.process, header.segment, header.segment == 1 ? " was" : "s were"));
+    const bool last_of_part = i + 1 == files_.size() ||
+                              files_[i + 1].header.process != header.process ||
+                              files_[i + 1].header.part != header.part;
+    const double until = seconds(clocks_[i].to_head(file.last_ns) - zero_ns_);
+    if (!file.problem.empty())
+      missing_.push_back(name_in_trace(file.path) + ": " + file.problem);
+    else if (last_of_part && !file.closed)
+      missing_.push_back(fmt::format(
+          "process {} has not closed its trace: it was killed, or still runs; its last records are "
+          "of {:.3f} s",
+          header.process, until));
+    if (file.left_out > 0)
+      missing_.push_back(fmt::format("{}: {} records were left out, the disk was too slow",
+                                     name_in_trace(file.path), file.left_out));
+  }
+  for (std::int32_t process = 0; process < processes_; ++process)
+    if (present.count(process) == 0)
+      missing_.push_back(fmt::format("process {} has left no trace", process));
+  if (sampled_ > 1)
+    missing_.push_back(fmt::format("only every {}th step is recorded (--trace-sample)", sampled_));
+}
+
+std::int32_t MergedTrace::process_of(Rank rank) const {
+  for (auto file = files_.rbegin(); file != files_.rend(); ++file) {
+    const auto& own = file->header.ranks;
+    if (std::find(own.begin(), own.end(), rank) != own.end()) return file->header.process;
+  }
+  return -1;
+}
+
+const TraceHeader& MergedTrace::header(std::int32_t process) const {
+  for (auto file = files_.rbegin(); file != files_.rend(); ++file)
+    if (file->header.process == process) return file->header;
+  return files_.front().header;
+}
+
+// ---- merging ----
+
+void MergedTrace::rewind() {
+  heap_.clear();
+  held_.assign(cursors_.size(), {});
+  now_ns_ = 0;
+  current_ = -1;
+  for (Rank rank = 0; rank < ranks(); ++rank) {
+    Cursor& cursor = cursors_[static_cast<std::size_t>(rank)];
+    cursor.next_frame = 0;
+    cursor.records.clear();
+    cursor.at = 0;
+    cursor.last_sent = 0;
+    cursor.ended = false;
+    push(rank);
+  }
+}
+
+const TraceRecord* MergedTrace::next() {
+  if (current_ >= 0) advance(std::exchange(current_, -1));
+  while (!heap_.empty() || release_any()) {
+    std::pop_heap(heap_.begin(), heap_.end());
+    const Due due = heap_.back();
+    heap_.pop_back();
+    Cursor& cursor = cursors_[static_cast<std::size_t>(due.rank)];
+    TraceRecord& record = cursor.records[cursor.at];
+    if (is_held(record)) {
+      held_[static_cast<std::size_t>(record.peer)].push_back(due.rank);
+      continue;
+    }
+    record.time_ns = now_ns_ = due.time_ns;
+    current_ = due.rank;
+    return &record;
+  }
+  return nullptr;
+}
+
+void MergedTrace::advance(Rank rank) {
+  Cursor& cursor = cursors_[static_cast<std::size_t>(rank)];
+  const TraceRecord& record = cursor.record();
+  const bool sent = record.kind == EventKind::sent;
+  if (sent) cursor.last_sent = std::max(cursor.last_sent, record.sequence);
+  ++cursor.at;
+  push(rank);
+  if (sent || cursor.ended) release(held_[static_cast<std::size_t>(rank)]);
+}
+
+// The rank's next record, not before what was returned last.
+void MergedTrace::push(Rank rank) {
+  Cursor& cursor = cursors_[static_cast<std::size_t>(rank)];
+  while (cursor.at >= cursor.records.size())
+    if (!load(cursor)) {
+      cursor.ended = true;
+      return;
+    }
+  heap_.push_back({std::max(cursor.record().time_ns, now_ns_), rank});
+  std::push_heap(heap_.begin(), heap_.end());
+}
+
+// The next frame of a rank that can be read; false: there is none.
+bool MergedTrace::load(Cursor& cursor) {
+  cursor.records.clear();
+  cursor.at = 0;
+  if (cursor.next_frame >= cursor.frames.size()) return false;
+  const std::size_t number = cursor.next_frame++;
+  const Frame& frame = cursor.frames[number];
+  OpenFile& file = open_[frame.file];
+  if (!file) file.reset(std::fopen(files_[frame.file].path.c_str(), "rb"));
+  const auto gone = [&](const std::string& why) {
+    missing_.push_back(name_in_trace(files_[frame.file].path) + ": " + why);
+    cursor.records.clear();
+    cursor.next_frame = cursor.frames.size();
+    return false;
+  };
+  if (!file) return gone("it cannot be opened any more");
+  if (auto read = read_frame(file.get(), frame.frame, body_); !read)
+    return gone(read.error().message);
+  if (auto decoded = decode_records(body_, cursor.records); !decoded)
+    return gone(decoded.error().message);
+  if (cursor.undone_from[number] < cursor.records.size())
+    cursor.records.resize(cursor.undone_from[number]);
+  for (TraceRecord& record : cursor.records)
+    record.time_ns = clocks_[frame.file].to_head(record.time_ns) - zero_ns_;
+  return true;
+}
+
+// Whether the record of the sending is still to come.
+bool MergedTrace::is_held(const TraceRecord& record) const {
+  if (record.kind != EventKind::received || record.peer < 0 || record.peer >= ranks()) return false;
+  const Cursor& sender = cursors_[static_cast<std::size_t>(record.peer)];
+  return !sender.ended && sender.last_sent < record.sequence;
+}
+
+void MergedTrace::release(std::vector<Rank>& ranks) {
+  for (const Rank rank : std::exchange(ranks, {})) push(rank);
+}
+
+// Only where records are missing: receipts that wait for each other.
+bool MergedTrace::release_any() {
+  for (auto& ranks : held_)
+    if (!ranks.empty()) {
+      const Rank rank = ranks.back();
+      ranks.pop_back();
+      Cursor& sender = cursors_[static_cast<std::size_t>(
+          cursors_[static_cast<std::size_t>(rank)].record().peer)];
+      sender.last_sent = cursors_[static_cast<std::size_t>(rank)].record().sequence;
+      push(rank);
+      return true;
+    }
+  return false;
+}
+
+}  // namespace grapevine

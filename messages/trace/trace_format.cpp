@@ -1,0 +1,456 @@
+#include "messages/trace/trace_format.hpp"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+namespace grapevine {
+namespace {
+
+constexpr char kMagic[8] = {'G', 'V', 'T', 'R', 'A', 'C', 'E', '\0'};
+
+// ---- integers ----
+
+void put_u32(std::string& out, std::uint32_t value) {
+  for (int i = 0; i < 4; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
+}
+
+std::uint32_t take_u32(const char* in) {
+  std::uint32_t value = 0;
+  for (int i = 0; i < 4; ++i)
+    value |= static_cast<std::uint32_t>(static_cast<unsigned char>(in[i])) << (8 * i);
+  return value;
+}
+
+// Seven bits a byte, the lowest first; the top bit: more follow.
+void put(std::string& out, std::uint64_t value) {
+  while (value >= 0x80) {
+    out.push_back(static_cast<char>(value | 0x80));
+    value >>= 7;
+  }
+  out.push_back(static_cast<char>(value));
+}
+
+// Small magnitudes become small numbers: 0, -1, 1, -2, …
+void put_signed(std::string& out, std::int64_t value) {
+  put(out, (static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63));
+}
+
+// a - b and its inverse, without overflow for any values.
+std::int64_t difference(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
+}
+std::int64_t sum(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+
+// Reads until the bytes end or make no sense; then ok() is false and all else is 0.
+class Cursor {
+ public:
+  explicit Cursor(std::string_view bytes) : bytes_(bytes) {}
+
+  std::uint64_t whole() {
+    std::uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (at_ >= bytes_.size()) return fail();
+      const auto byte = static_cast<unsigned char>(bytes_[at_++]);
+      value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    return fail();
+  }
+  std::int64_t number() {
+    const std::uint64_t bits = whole();
+    return static_cast<std::int64_t>(bits >> 1) ^ -static_cast<std::int64_t>(bits & 1);
+  }
+  template <class Int>
+  Int narrow() {
+    const std::int64_t value = number();
+    if (value < std::numeric_limits<Int>::min() || value > std::numeric_limits<Int>::max())
+      return static_cast<Int>(fail());
+    return static_cast<Int>(value);
+  }
+  std::uint8_t byte(std::uint8_t least, std::uint8_t most) {
+    const std::uint8_t value =
+        at_ < bytes_.size() ? static_cast<std::uint8_t>(bytes_[at_++]) : std::uint8_t{0xff};
+    return value >= least && value <= most ? value : static_cast<std::uint8_t>(fail());
+  }
+
+  bool ok() const { return ok_; }
+  std::size_t left() const { return bytes_.size() - at_; }
+  std::uint64_t fail() {
+    ok_ = false;
+    at_ = bytes_.size();
+    return 0;
+  }
+
+ private:
+  std::string_view bytes_;
+  std::size_t at_ = 0;
+  bool ok_ = true;
+};
+
+// ---- frames ----
+
+std::uint32_t checksum(FrameType type, std::string_view body) {
+  const auto first = static_cast<Bytef>(type);
+  const uLong crc = crc32(crc32(0, nullptr, 0), &first, 1);
+  return static_cast<std::uint32_t>(
+      crc32(crc, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size())));
+}
+
+// Appends the body by `write(out)`, and the head in front of it.
+template <class Write>
+void append_frame(std::string& out, FrameType type, Write write) {
+  const std::size_t at = out.size();
+  out.append(kFrameHeadBytes, '\0');
+  write(out);
+  const std::string_view body = std::string_view(out).substr(at + kFrameHeadBytes);
+  std::string head;
+  put_u32(head, static_cast<std::uint32_t>(body.size()));
+  put_u32(head, checksum(type, body));
+  head.push_back(static_cast<char>(type));
+  out.replace(at, kFrameHeadBytes, head);
+}
+
+Error damaged(const char* what) { return {Errc::protocol, std::string("damaged ") + what}; }
+
+// ---- records ----
+
+// Which fields differ from what they usually are; the order in which they follow.
+enum Field : std::uint64_t {
+  kPeer = 1 << 0,
+  kStep = 1 << 1,
+  kOrigin = 1 << 2,
+  kOriginStep = 1 << 3,
+  kVersion = 1 << 4,
+  kSequence = 1 << 5,
+  kStaleness = 1 << 6,
+  kBytes = 1 << 7,
+  kPayload = 1 << 8,
+  kOperation = 1 << 9,
+  kRound = 1 << 10,
+  kIndex = 1 << 11,
+  kDuration = 1 << 12,
+  kHop = 1 << 13,
+  kView = 1 << 14,
+  kMembers = 1 << 15
+};
+
+// Of the records before, in the same frame: what the next one is written as a difference to.
+struct Previous {
+  std::int64_t time_ns = 0;
+  Step step = 0;
+  std::int64_t sequence = 0;
+  std::int64_t operation = -1;
+  std::uint32_t view = 0;
+
+  void follow(const TraceRecord& record) {
+    time_ns = record.time_ns;
+    step = record.step;
+    if (record.sequence != 0) sequence = static_cast<std::int64_t>(record.sequence);
+    if (record.operation != -1) operation = record.operation;
+    view = record.view;
+  }
+};
+
+std::uint64_t fields_of(const TraceRecord& r, const Previous& last) {
+  std::uint64_t fields = 0;
+  const auto mark = [&fields](bool present, Field field) {
+    if (present) fields |= field;
+  };
+  mark(r.peer != -1, kPeer);
+  mark(r.step != last.step, kStep);
+  mark(r.origin != r.rank, kOrigin);
+  mark(r.origin_step != r.step, kOriginStep);
+  mark(r.version != r.origin_step, kVersion);
+  mark(r.sequence != 0, kSequence);
+  mark(r.staleness != 0, kStaleness);
+  mark(r.bytes != 0, kBytes);
+  mark(r.payload != PayloadKind::none, kPayload);
+  mark(r.operation != -1, kOperation);
+  mark(r.round != -1, kRound);
+  mark(r.index != -1, kIndex);
+  mark(r.duration_ns != 0, kDuration);
+  mark(r.hop != 0, kHop);
+  mark(r.view != last.view, kView);
+  mark(!r.members.empty(), kMembers);
+  return fields;
+}
+
+// Runs of ranks: how many, and of each the gap to the one before it and its length.
+void put_members(std::string& out, const std::vector<Rank>& members) {
+  std::vector<std::pair<Rank, std::uint64_t>> runs;
+  for (const Rank rank : members)
+    if (runs.empty() || rank != runs.back().first + static_cast<Rank>(runs.back().second))
+      runs.emplace_back(rank, 1);
+    else
+      ++runs.back().second;
+  put(out, runs.size());
+  Rank end = 0;
+  for (const auto& [first, length] : runs) {
+    put_signed(out, difference(first, end));
+    put(out, length);
+    end = first + static_cast<Rank>(length);
+  }
+}
+
+// A few bytes may stand for a long run: more members than a job can have ranks are damage.
+void take_members(Cursor& in, std::vector<Rank>& members) {
+  constexpr std::uint64_t kMostMembers = 1 << 20;
+  std::int64_t end = 0;
+  for (std::uint64_t runs = in.whole(); runs > 0 && in.ok(); --runs) {
+    const std::int64_t first = sum(end, in.narrow<Rank>());
+    const std::uint64_t length = in.whole();
+    if (length == 0 || length > kMostMembers || members.size() + length > kMostMembers ||
+        first < end || first > std::numeric_limits<Rank>::max() - static_cast<Rank>(length)) {
+      in.fail();
+      return;
+    }
+    end = first + static_cast<std::int64_t>(length);
+    for (std::int64_t rank = first; rank < end; ++rank) members.push_back(static_cast<Rank>(rank));
+  }
+}
+
+void put_record(std::string& out, const TraceRecord& r, const Previous& last) {
+  const std::uint64_t fields = fields_of(r, last);
+  out.push_back(static_cast<char>(r.kind));
+  put(out, fields);
+  put_signed(out, difference(r.time_ns, last.time_ns));
+  if (fields & kPeer) put_signed(out, r.peer);
+  if (fields & kStep) put_signed(out, difference(r.step, last.step));
+  if (fields & kOrigin) put_signed(out, r.origin);
+  if (fields & kOriginStep) put_signed(out, difference(r.origin_step, r.step));
+  if (fields & kVersion) put_signed(out, difference(r.version, r.origin_step));
+  if (fields & kSequence)
+    put_signed(out, difference(static_cast<std::int64_t>(r.sequence), last.sequence));
+  if (fields & kStaleness) put_signed(out, r.staleness);
+  if (fields & kBytes) put(out, r.bytes);
+  if (fields & kPayload) out.push_back(static_cast<char>(r.payload));
+  if (fields & kOperation) put_signed(out, difference(r.operation, last.operation));
+  if (fields & kRound) put_signed(out, r.round);
+  if (fields & kIndex) put_signed(out, r.index);
+  if (fields & kDuration) put_signed(out, r.duration_ns);
+  if (fields & kHop) put(out, r.hop);
+  if (fields & kView) put_signed(out, std::int64_t{r.view} - last.view);
+  if (fields & kMembers) put_members(out, r.members);
+}
+
+void take_record(Cursor& in, const Previous& last, TraceRecord& r) {
+  r.kind = static_cast<EventKind>(in.byte(1, kLastEventKind));
+  const std::uint64_t fields = in.whole();
+  if (fields >= 2 * kMembers) in.fail();
+  r.time_ns = sum(last.time_ns, in.number());
+  r.peer = fields & kPeer ? in.narrow<Rank>() : -1;
+  r.step = fields & kStep ? sum(last.step, in.number()) : last.step;
+  r.origin = fields & kOrigin ? in.narrow<Rank>() : r.rank;
+  r.origin_step = fields & kOriginStep ? sum(r.step, in.number()) : r.step;
+  r.version = fields & kVersion ? sum(r.origin_step, in.number()) : r.origin_step;
+  r.sequence = fields & kSequence ? static_cast<std::uint64_t>(sum(last.sequence, in.number())) : 0;
+  r.staleness = fields & kStaleness ? in.number() : 0;
+  r.bytes = fields & kBytes ? in.whole() : 0;
+  r.payload = fields & kPayload ? static_cast<PayloadKind>(in.byte(1, kLastPayloadKind))
+                                : PayloadKind::none;
+  r.operation = fields & kOperation ? sum(last.operation, in.number()) : -1;
+  r.round = fields & kRound ? in.narrow<std::int32_t>() : -1;
+  r.index = fields & kIndex ? in.narrow<std::int32_t>() : -1;
+  r.duration_ns = fields & kDuration ? in.number() : 0;
+  r.hop = fields & kHop ? static_cast<std::uint16_t>(in.whole()) : std::uint16_t{0};
+  r.view = fields & kView ? static_cast<std::uint32_t>(sum(last.view, in.number())) : last.view;
+  r.members.clear();
+  if (fields & kMembers) take_members(in, r.members);
+}
+
+RecordsHead take_records_head(Cursor& in) {
+  RecordsHead head;
+  head.rank = in.narrow<Rank>();
+  head.first_ns = in.number();
+  head.count = in.whole();
+  return head;
+}
+
+bool is_mark(const TraceRecord& record) {
+  return record.kind == EventKind::cut || record.kind == EventKind::resumed;
+}
+
+}  // namespace
+
+std::string trace_magic() {
+  std::string magic(kMagic, sizeof kMagic);
+  put_u32(magic, kTraceVersion);
+  return magic;
+}
+
+std::string wrong_magic(std::string_view bytes) {
+  if (bytes.size() < kTraceMagicBytes) return "it ends before its header";
+  if (bytes.substr(0, sizeof kMagic) != std::string_view(kMagic, sizeof kMagic))
+    return "it is not a Grapevine trace";
+  const std::uint32_t version = take_u32(bytes.data() + sizeof kMagic);
+  if (version == kTraceVersion) return "";
+  return "it has format " + std::to_string(version) + ", this program reads format " +
+         std::to_string(kTraceVersion);
+}
+
+void append_header(std::string& out, const TraceHeader& h) {
+  const nlohmann::json json = {{"process", h.process},
+                               {"processes", h.processes},
+                               {"ranks", h.ranks},
+                               {"workers", h.workers},
+                               {"servers", h.servers},
+                               {"host", h.host},
+                               {"boot", h.boot},
+                               {"pid", h.pid},
+                               {"zero_monotonic_ns", h.zero_monotonic_ns},
+                               {"zero_realtime_ns", h.zero_realtime_ns},
+                               {"part", h.part},
+                               {"segment", h.segment},
+                               {"sampled", h.sampled},
+                               {"version", h.version},
+                               {"wiring", h.wiring}};
+  // A host's name may hold any bytes.
+  const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  append_frame(out, FrameType::header, [&](std::string& body) { body += text; });
+}
+
+void append_records(std::string& out, const std::vector<TraceRecord>& records) {
+  if (records.empty()) return;
+  const bool marked = std::any_of(records.begin(), records.end(), &is_mark);
+  append_frame(out, marked ? FrameType::marked : FrameType::records, [&](std::string& body) {
+    put_signed(body, records.front().rank);
+    put_signed(body, records.front().time_ns);
+    put(body, records.size());
+    Previous last;
+    last.time_ns = records.front().time_ns;
+    for (const TraceRecord& record : records) {
+      put_record(body, record, last);
+      last.follow(record);
+    }
+  });
+}
+
+void append_clock(std::string& out, const ClockSample& sample) {
+  append_frame(out, FrameType::clock, [&](std::string& body) {
+    put_signed(body, sample.process);
+    put_signed(body, sample.sent_ns);
+    put_signed(body, sample.remote_ns);
+    put_signed(body, sample.received_ns);
+  });
+}
+
+void append_pulse(std::string& out, std::int64_t time_ns) {
+  append_frame(out, FrameType::pulse, [&](std::string& body) { put_signed(body, time_ns); });
+}
+
+void append_left_out(std::string& out, std::uint64_t records) {
+  append_frame(out, FrameType::left_out, [&](std::string& body) { put(body, records); });
+}
+
+void append_end(std::string& out) {
+  append_frame(out, FrameType::end, [](std::string&) {});
+}
+
+std::optional<FrameHead> decode_frame_head(std::string_view bytes) {
+  FrameHead head;
+  head.length = take_u32(bytes.data());
+  head.crc = take_u32(bytes.data() + 4);
+  const auto type = static_cast<std::uint8_t>(bytes[8]);
+  if (type < static_cast<std::uint8_t>(FrameType::header) ||
+      type > static_cast<std::uint8_t>(FrameType::end) || head.length > kMostFrameBytes)
+    return std::nullopt;
+  head.type = static_cast<FrameType>(type);
+  return head;
+}
+
+bool is_intact(const FrameHead& head, std::string_view body) {
+  return body.size() == head.length && checksum(head.type, body) == head.crc;
+}
+
+Expected<RecordsHead> decode_records_head(std::string_view body) {
+  Cursor in(body);
+  const RecordsHead head = take_records_head(in);
+  if (!in.ok() || head.rank < 0) return damaged("records");
+  return head;
+}
+
+Expected<void> decode_records(std::string_view body, std::vector<TraceRecord>& records) {
+  Cursor in(body);
+  const RecordsHead head = take_records_head(in);
+  constexpr std::size_t kLeastRecordBytes = 3;  // kind, fields, time
+  if (!in.ok() || head.rank < 0 || head.count > in.left() / kLeastRecordBytes)
+    return damaged("records");
+  records.resize(head.count);
+  Previous last;
+  last.time_ns = head.first_ns;
+  for (TraceRecord& record : records) {
+    record.rank = head.rank;
+    take_record(in, last, record);
+    if (!in.ok()) return damaged("records");
+    last.follow(record);
+  }
+  if (in.left() > 0) return damaged("records");
+  return {};
+}
+
+Expected<TraceHeader> decode_header(std::string_view body) {
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  if (!json.is_object()) return damaged("header");
+  TraceHeader h;
+  try {
+    json.at("process").get_to(h.process);
+    json.at("processes").get_to(h.processes);
+    json.at("ranks").get_to(h.ranks);
+    json.at("workers").get_to(h.workers);
+    json.at("servers").get_to(h.servers);
+    json.at("host").get_to(h.host);
+    json.at("boot").get_to(h.boot);
+    json.at("pid").get_to(h.pid);
+    json.at("zero_monotonic_ns").get_to(h.zero_monotonic_ns);
+    json.at("zero_realtime_ns").get_to(h.zero_realtime_ns);
+    json.at("part").get_to(h.part);
+    json.at("segment").get_to(h.segment);
+    json.at("sampled").get_to(h.sampled);
+    json.at("version").get_to(h.version);
+    json.at("wiring").get_to(h.wiring);
+  } catch (const nlohmann::json::exception&) {
+    return damaged("header");
+  }
+  constexpr std::int32_t kMostRanks = 1 << 20;
+  const bool sane = h.process >= 0 && h.processes > h.process && h.workers >= 0 &&
+                    h.workers <= kMostRanks && h.servers >= 0 && h.servers <= kMostRanks &&
+                    h.part >= 0 && h.segment >= 0 && h.sampled >= 1 &&
+                    std::all_of(h.ranks.begin(), h.ranks.end(), [&h](Rank rank) {
+                      return rank >= 0 && rank < h.workers + h.servers;
+                    });
+  if (!sane) return damaged("header");
+  return h;
+}
+
+Expected<ClockSample> decode_clock(std::string_view body) {
+  Cursor in(body);
+  ClockSample sample;
+  sample.process = in.narrow<std::int32_t>();
+  sample.sent_ns = in.number();
+  sample.remote_ns = in.number();
+  sample.received_ns = in.number();
+  if (!in.ok()) return damaged("clock sample");
+  return sample;
+}
+
+Expected<std::int64_t> decode_pulse(std::string_view body) {
+  Cursor in(body);
+  const std::int64_t time_ns = in.number();
+  if (!in.ok()) return damaged("pulse");
+  return time_ns;
+}
+
+Expected<std::uint64_t> decode_left_out(std::string_view body) {
+  Cursor in(body);
+  const std::uint64_t records = in.whole();
+  if (!in.ok()) return damaged("number of records left out");
+  return records;
+}
+
+}  // namespace grapevine
