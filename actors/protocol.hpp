@@ -13,11 +13,11 @@
 #include "actors/double_bits.hpp"
 #include "actors/protocol_wire.hpp"
 #include "actors/record/ledger.hpp"
-#include "actors/record/trace_record.hpp"
 #include "algorithms/env.hpp"
 #include "algorithms/state_dict.hpp"
 #include "gpu/compute.hpp"
 #include "messages/caf_types.hpp"
+#include "messages/trace/trace_record.hpp"
 
 namespace grapevine {
 
@@ -26,6 +26,12 @@ namespace grapevine {
 struct StartTraining {};
 struct TimerFired {
   TimerId id = 0;
+};
+// Records for the tracer have waited long enough.
+struct FlushTrace {};
+// An injected stall of the messages from this rank is over.
+struct StallOver {
+  Rank from = 0;
 };
 // From the transport, after the messages that had arrived before; from the supervisor only where a
 // rank's actor has died and its process has not.
@@ -119,6 +125,11 @@ struct CollectAgain {};
 struct AskAgain {
   std::int32_t process = 0;
 };
+// The time to compare the clock of a process with this one's; `left`: more times in this burst.
+struct CompareClocks {
+  std::int32_t process = 0;
+  int left = 0;
+};
 // A validation has finished a batch, or a checkpoint the file of a rank.
 struct Progress {};
 
@@ -138,6 +149,7 @@ struct WriteCheckpoint {
 struct TraceBatch {
   std::vector<TraceRecord> records;
 };
+struct TracePulse {};
 struct CloseTrace {};
 struct TraceClosed {
   std::uint64_t hash = 0;
@@ -167,6 +179,11 @@ struct ProcessLost {
 // Asks the agent of a process whether the process lives; and the answer.
 struct Ping {};
 struct Pong {};
+// Asks for the clock of a process, as its trace has it; and the answer.
+struct AskClock {};
+struct ClockReading {
+  std::int64_t time_ns = 0;
+};
 
 // ---- interfaces ----
 
@@ -175,18 +192,19 @@ using WorkerActor = caf::typed_actor<caf::reacts_to<GradientRequest>>;
 using PeerActor =
     caf::typed_actor<caf::reacts_to<StartTraining>, caf::reacts_to<Gradient>,
                      caf::reacts_to<Envelope>, caf::reacts_to<TimerFired>, caf::reacts_to<PeerLost>,
-                     caf::reacts_to<TakeSnapshot>, caf::reacts_to<Collect>>;
+                     caf::reacts_to<TakeSnapshot>, caf::reacts_to<Collect>,
+                     caf::reacts_to<FlushTrace>, caf::reacts_to<StallOver>>;
 
 using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>>;
 using CheckpointWriterActor = caf::typed_actor<caf::reacts_to<WriteCheckpoint>>;
-using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<CloseTrace>>;
+using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<ClockSample>,
+                                     caf::reacts_to<TracePulse>, caf::reacts_to<CloseTrace>>;
 
 // The agent of the head's supervisor in every other process.
-using ProcessAgentActor =
-    caf::typed_actor<caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>,
-                     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>,
-                     caf::reacts_to<ResumeFrom>, caf::reacts_to<ProcessLost>,
-                     caf::replies_to<Ping>::with<Pong>>;
+using ProcessAgentActor = caf::typed_actor<
+    caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>, caf::reacts_to<StopRequested>,
+    caf::reacts_to<CheckpointRequested>, caf::reacts_to<ResumeFrom>, caf::reacts_to<ProcessLost>,
+    caf::replies_to<Ping>::with<Pong>, caf::replies_to<AskClock>::with<ClockReading>>;
 
 // The actor that closes a trace.
 using TraceOwner = caf::typed_actor<caf::reacts_to<TraceClosed>>;
@@ -206,7 +224,8 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<EpochEvaluated>, caf::reacts_to<Progress>, caf::reacts_to<CheckpointWritten>,
     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>,
     caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<ProcessClosed>,
-    caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>, caf::reacts_to<SnapshotRefused>>;
+    caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>, caf::reacts_to<SnapshotRefused>,
+    caf::reacts_to<CompareClocks>>;
 
 // ---- rendezvous ----
 
@@ -287,6 +306,14 @@ typename Inspector::result_type inspect(Inspector& f, Pong&) {
   return f(caf::meta::type_name("grapevine::Pong"));
 }
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, AskClock&) {
+  return f(caf::meta::type_name("grapevine::AskClock"));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ClockReading& m) {
+  return f(caf::meta::type_name("grapevine::ClockReading"), m.time_ns);
+}
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, TakeSnapshot& m) {
   return f(caf::meta::type_name("grapevine::TakeSnapshot"), m.id);
 }
@@ -364,6 +391,11 @@ typename Inspector::result_type inspect(Inspector& f, StepReport& m) {
 }  // namespace grapevine
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TimerFired)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::FlushTrace)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StallOver)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::ClockSample)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TracePulse)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CompareClocks)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EpochEvaluated)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Progress)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskAgain)

@@ -9,6 +9,7 @@
 #include "messages/random.hpp"
 #include "messages/stamp.hpp"
 #include "messages/time.hpp"
+#include "messages/trace/trace_record.hpp"
 
 namespace grapevine {
 
@@ -25,20 +26,8 @@ struct Membership {
   }
 };
 
-// Events that a role records in the trace. The Peer itself records sends, receipts and gradients.
-enum class EventKind : std::uint8_t {
-  produced = 1,  // the worker returned a gradient
-  sent,          // a message was handed to the transport
-  received,      // a message reached the peer
-  applied,       // an update entered the model of this rank; `staleness` is set
-  committed,     // this rank's own contribution `stamp` counts: it is in the model or common result
-  dropped,       // this rank's own contribution `stamp` was given up
-  wait_begin,    // the role waits for a message of `peer` (-1: any)
-  wait_end,
-  step_done,   // the model of this rank finished a step
-  contributed  // a partial sum began; `staleness`: age of the newest own contribution, -1: none
-};
-
+// An event that a role records in the trace. The Peer itself records messages, gradients and cuts,
+// and which message has ended a wait.
 struct Event {
   EventKind kind = EventKind::applied;
   Rank peer = -1;  // the other end; -1: none
@@ -46,6 +35,8 @@ struct Event {
   Step step = 0;   // this rank's step
   std::int64_t staleness = 0;
   std::uint64_t bytes = 0;
+  std::int64_t operation = -1;     // collective, round or exchange of the role; -1: none
+  std::vector<Rank> members = {};  // of `reduced`: the ranks whose contributions are in, increasing
 };
 
 using TimerId = std::int64_t;

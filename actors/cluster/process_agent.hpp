@@ -17,6 +17,7 @@ struct ProcessAgentConfig {
   std::shared_ptr<RunObserver> observer;  // receives the end, and errors of the trace
   // Reports a lost process to the transport of this process. Must not block.
   std::function<void(std::int32_t process)> process_down;
+  std::int64_t trace_zero_ns = 0;  // of the actor system's clock
 };
 
 // Its process takes part in this run from now on.
@@ -44,6 +45,7 @@ class ProcessAgentState {
   void on_resume_from(const std::string& path) { resume_from_ = path; }
   void on_process_lost(std::int32_t process);
   void on_down(const caf::down_msg& down);
+  ClockReading clock() const;
   SupervisorActor& supervisor() { return run_.supervisor; }
 
  private:

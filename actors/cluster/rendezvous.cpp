@@ -25,16 +25,6 @@ constexpr Duration kBehindSilence = std::chrono::seconds(10);
 constexpr double kSlowestLink = 12.5e6;   // bytes/s
 constexpr double kLongestTransfer = 600;  // s
 
-// By rank. Servers: in the last process.
-std::vector<std::int32_t> processes_of(const RunConfig& config) {
-  const std::int32_t last = config.cluster->processes - 1;
-  const std::int32_t each = config.workers() / config.cluster->processes;
-  std::vector<std::int32_t> process_of;
-  for (Rank rank = 0; rank < config.ranks; ++rank)
-    process_of.push_back(std::min(rank / each, last));
-  return process_of;
-}
-
 // The options that must be equal in all processes.
 JobIdentity identity_of(const RunConfig& config) {
   JobIdentity identity = config.identity;
@@ -55,8 +45,8 @@ RendezvousConfig rendezvous_config(const RunConfig& config, const SupervisorActo
   RendezvousConfig rendezvous;
   rendezvous.processes = cluster.processes;
   rendezvous.peers.assign(static_cast<std::size_t>(cluster.processes), 0);
-  for (const std::int32_t process : processes_of(config))
-    ++rendezvous.peers[static_cast<std::size_t>(process)];
+  for (Rank rank = 0; rank < config.ranks; ++rank)
+    ++rendezvous.peers[static_cast<std::size_t>(config.process_of(rank))];
   rendezvous.where = head_of(cluster);
   rendezvous.secret = cluster.secret;
   rendezvous.job = cluster.job;
@@ -183,7 +173,8 @@ Placement placement_of(const RunConfig& config, const std::vector<std::string>& 
   Placement placement;
   placement.host_of = hosts;
   placement.own_process = config.cluster->process;
-  placement.process_of = processes_of(config);
+  for (Rank rank = 0; rank < config.ranks; ++rank)
+    placement.process_of.push_back(config.process_of(rank));
   return placement;
 }
 
@@ -222,6 +213,8 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<ProcessLost>("grapevine::ProcessLost");
   config.add_message_type<Ping>("grapevine::Ping");
   config.add_message_type<Pong>("grapevine::Pong");
+  config.add_message_type<AskClock>("grapevine::AskClock");
+  config.add_message_type<ClockReading>("grapevine::ClockReading");
   config.add_message_type<TakeSnapshot>("grapevine::TakeSnapshot");
   config.add_message_type<Collect>("grapevine::Collect");
   config.add_message_type<StepReport>("grapevine::StepReport");

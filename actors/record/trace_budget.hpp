@@ -10,8 +10,8 @@ namespace grapevine {
 // Thread-safe.
 class TraceBudget {
  public:
-  // About 75 MB of records in messages.
-  static constexpr std::size_t kUsual = std::size_t{1} << 20;
+  // About 80 MB of records in messages.
+  static constexpr std::size_t kUsual = std::size_t{1} << 19;
 
   explicit TraceBudget(std::size_t most = kUsual) : free_(static_cast<std::int64_t>(most)) {}
 

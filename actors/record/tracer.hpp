@@ -1,37 +1,68 @@
-// Tracer: writes the message trace of one process and hashes it.
+// Tracer: writes the message trace of one process as it comes, and hashes it.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "actors/protocol.hpp"
-#include "actors/record/files.hpp"
 #include "actors/record/trace_budget.hpp"
+#include "messages/text/fnv1a.hpp"
+#include "messages/trace/trace_file.hpp"
 
 namespace grapevine {
 
+// What a run records, and where.
+struct TraceSettings {
+  bool on = true;
+  std::string folder;  // exists; empty: hash only
+  // Of this process. The runtime sets ranks and zeros; until then zero_realtime_ns is the real time
+  // at the zero of the monotonic clock.
+  TraceHeader header;
+  std::uint64_t limit = 0;  // bytes of this process's files, the oldest are removed; 0: none
+  std::uint64_t run = 0;    // random: names the run in the cuts from which others resume
+};
+
 struct TracerConfig {
-  std::string path;  // empty: hash only
+  TraceSettings settings;
   TraceOwner owner;  // receives TraceClosed
-  // Regains the bytes that were written; may be null.
+  // Regains the records that were written; may be null.
   std::shared_ptr<TraceBudget> budget = nullptr;
+  // Whether the trace shows that the process runs, every kPulseIntervalNs: not in virtual time.
+  bool pulses = false;
 };
 
-struct TracerState {
+class TracerState {
+ public:
   const char* name = "tracer";
-  TracerConfig config;
-  std::unique_ptr<AtomicFile> file;
-  TraceHash hash;
-  std::uint64_t records = 0;
-  bool stepped = false;  // a rank has taken a step
-  std::string error;
-  std::string encoded;  // scratch
 
-  void open();
+  void init(TracerActor::stateful_pointer<TracerState> self, TracerConfig config);
   void add(const TraceBatch& batch);
+  void add(const ClockSample& sample);
+  void pulse();
   TraceClosed close();
+  const TraceOwner& owner() const { return config_.owner; }
+
+ private:
+  void write(const std::string& frames, bool for_all_segments = false);
+  void note(const Expected<void>& written);
+  bool holds_back() const;
+  std::int64_t now_ns() const;
+
+  TracerActor::stateful_pointer<TracerState> self_ = nullptr;
+  TracerConfig config_;
+  std::optional<TraceFileWriter> file_;
+  // A run that takes no step leaves the trace of the one before it in its folder.
+  bool other_run_there_ = false;
+  bool stepped_ = false;  // a rank has taken a step
+  std::string held_back_;
+  std::uint64_t hash_ = kFnv1aStart;  // over the records' frames: equal runs have equal hashes
+  std::uint64_t records_ = 0;
+  std::uint64_t left_out_ = 0;  // that the file tells of
+  std::string error_;
+  std::string encoded_;  // scratch
 };
 
-// Takes TraceBatches until CloseTrace, which it answers with TraceClosed.
+// Takes records and clock samples until CloseTrace, which it answers with TraceClosed.
 TracerActor::behavior_type tracer(TracerActor::stateful_pointer<TracerState> self,
                                   TracerConfig config);
 

@@ -111,17 +111,72 @@ Expected<void> add_length(DelayModel& model, const std::string& term, const std:
   return {};
 }
 
+std::optional<std::int64_t> parse_whole(const std::string& text, std::int64_t below) {
+  const auto number = parse_number(text);
+  if (!number || *number < 0 || *number >= static_cast<double>(below) ||
+      *number != std::floor(*number))
+    return std::nullopt;
+  return static_cast<std::int64_t>(*number);
+}
+
+// "KIND:WHO@STEP:DUR"
+Expected<Stall> parse_stall(const std::string& term, const std::string& value, std::int32_t ranks,
+                            std::int32_t servers) {
+  const Error wrong =
+      bad_term(term,
+               "stall=compute:R@STEP:DUR, stall=data:R@STEP:DUR, stall=link:FROM-TO@STEP:DUR or "
+               "stall=server:R@STEP:DUR, with ranks in 0.." +
+                   std::to_string(ranks + servers - 1) +
+                   (servers > 0 ? ", servers from " + std::to_string(ranks) : ", no servers"));
+  constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
+  const auto kind = split(value, ":");
+  const auto place = kind ? split(kind->second, "@") : std::nullopt;
+  const auto time = place ? split(place->second, ":") : std::nullopt;
+  const auto step = time ? parse_whole(time->first, kMostSteps) : std::nullopt;
+  if (!step) return wrong;
+  const auto length = parse_duration(time->second);
+  if (!length) return bad_term(term, length.error().message);
+  Stall stall;
+  stall.step = *step;
+  stall.length = *length;
+  const auto ends = split(place->first, "-");
+  const auto rank = parse_whole(ends ? ends->first : place->first, ranks + servers);
+  const auto peer = ends ? parse_whole(ends->second, ranks + servers) : std::nullopt;
+  if (!rank || (kind->first == "link") != peer.has_value()) return wrong;
+  stall.rank = static_cast<Rank>(*rank);
+  stall.peer = static_cast<Rank>(peer.value_or(-1));
+  if (kind->first == "compute" && *rank < ranks)
+    stall.kind = Stall::Kind::compute;
+  else if (kind->first == "data" && *rank < ranks)
+    stall.kind = Stall::Kind::data;
+  else if (kind->first == "link" && stall.rank != stall.peer)
+    stall.kind = Stall::Kind::link;
+  else if (kind->first == "server" && *rank >= ranks)
+    stall.kind = Stall::Kind::server;
+  else
+    return wrong;
+  return stall;
+}
+
 Expected<void> add_term(DelayModel& model, const std::string& term, std::int32_t ranks,
-                        std::uint64_t seed) {
+                        std::uint64_t seed, std::int32_t servers) {
   if (term == "length") return add_length(model, term, kUsualPerTimeStep);
   const auto parts = split(term, "=");
   if (!parts)
     return bad_term(
-        term, "rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] or lognormal=MU:SIGMA");
+        term,
+        "rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR], lognormal=MU:SIGMA or "
+        "stall=KIND:R@STEP:DUR");
   const auto& [name, value] = *parts;
   if (name == "length") return add_length(model, term, value);
-  Expected<DelayModel::Term> parsed =
-      unknown_name("--delay kind", name, {"rank", "random", "rotate", "length", "lognormal"});
+  if (name == "stall") {
+    const auto stall = parse_stall(term, value, ranks, servers);
+    if (!stall) return stall.error();
+    model.add(*stall);
+    return {};
+  }
+  Expected<DelayModel::Term> parsed = unknown_name(
+      "--delay kind", name, {"rank", "random", "rotate", "length", "lognormal", "stall"});
   if (name == "rank") parsed = rank_term(term, value, ranks);
   if (name == "random") parsed = random_term(term, value, ranks, seed);
   if (name == "rotate") parsed = rotate_term(term, value, ranks);
@@ -146,14 +201,26 @@ Expected<Duration> parse_duration(const std::string& text) {
 Duration DelayModel::operator()(Rank rank, Step step, std::int64_t length) const {
   Duration sum = per_time_step_ * length;
   for (const Term& term : terms_) sum += term(rank, step);
+  return sum + stalled(Stall::Kind::compute, rank, step);
+}
+
+Duration DelayModel::of_data(Rank rank, Step step) const {
+  return stalled(Stall::Kind::data, rank, step);
+}
+
+Duration DelayModel::stalled(Stall::Kind kind, Rank rank, Step step) const {
+  Duration sum{0};
+  for (const Stall& stall : stalls_)
+    if (stall.kind == kind && stall.rank == rank && stall.step == step) sum += stall.length;
   return sum;
 }
 
-Expected<DelayModel> parse_delay(const std::string& spec, std::int32_t ranks, std::uint64_t seed) {
+Expected<DelayModel> parse_delay(const std::string& spec, std::int32_t ranks, std::uint64_t seed,
+                                 std::int32_t servers) {
   DelayModel model;
   std::istringstream in(spec);
   for (std::string term; std::getline(in, term, ',');)
-    if (auto added = add_term(model, term, ranks, seed); !added) return added.error();
+    if (auto added = add_term(model, term, ranks, seed, servers); !added) return added.error();
   return model;
 }
 

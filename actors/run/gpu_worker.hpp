@@ -13,6 +13,7 @@ struct WorkerConfig {
   std::shared_ptr<Compute> compute;  // owned by this worker alone once spawned
   DelayModel delay;                  // how much later than computed a gradient is handed over
   int threads = 1;                   // intra-op threads of this worker
+  bool measures = true;  // false, in virtual time: what a gradient took on this machine is not told
 };
 
 struct WorkerState {

@@ -15,7 +15,8 @@
 namespace grapevine {
 namespace {
 
-constexpr std::size_t kTraceBatch = 512;  // records per message to the tracer
+// Records reach the tracer after this at most: a process that is killed leaves all older ones.
+constexpr Duration kTraceDelay = std::chrono::milliseconds(200);
 
 std::uint64_t bytes_of(const StateDict& state) {
   std::uint64_t bytes = 0;
@@ -59,6 +60,10 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   step_times_ = StepTimes(static_cast<std::uint64_t>(config_.rank));
   model_.x = std::move(config_.parameters);
   buffers_ = std::move(config_.buffers);
+  trace_zero_ns_ = config_.run_start_ns;
+  if (config_.tracer)
+    trace_ = TraceRecorder(config_.rank, config_.trace_sampled, config_.trace_run);
+  stalls_ = MessageStalls(config_.rank, config_.stalls);
   role_ = make_role(config_.parts, config_.rank, config_.ranks, model_);
   if (is_server()) return;
   worker_ =
@@ -81,7 +86,12 @@ void PeerState::start() {
   config_.run_start_ns += now().count();  // training begins
   step_began_ = now();
   role_->on_start(*this);
-  for (Envelope& envelope : std::exchange(undelivered_, {})) deliver(std::move(envelope));
+  for (Envelope& envelope : std::exchange(undelivered_, {})) {
+    trace_.message(trace_now(),
+                   {EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0},
+                   envelope.payload);
+    deliver(std::move(envelope));
+  }
   started_ = true;
   for (auto& event : std::exchange(before_start_, {}))
     if (auto* envelope = std::get_if<Envelope>(&event))
@@ -101,7 +111,9 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   stamp.sent = now();
   stamp.sequence = ++sequence_;
   Envelope envelope{config_.rank, to, stamp, std::move(payload)};
-  record({EventKind::sent, to, stamp, model_.step, 0, wire_size(envelope)});
+  const Event event{EventKind::sent, to, stamp, model_.step, 0, wire_size(envelope)};
+  count(event);
+  trace_.message(trace_now(), event, envelope.payload);
   ++sent_to_[static_cast<std::size_t>(to)];
   config_.transport->send(std::move(envelope));
 }
@@ -113,6 +125,7 @@ void PeerState::compute(Step step, FrozenTensor z) {
   request.buffers = buffers_;
   request.recycled = std::move(recycled_);
   recycled_ = FrozenTensor();
+  trace_.asked(trace_now(), step, model_.step);
   self_->send(worker_, std::move(request));
 }
 
@@ -121,8 +134,16 @@ void PeerState::after(Duration delay, TimerId id) {
 }
 
 void PeerState::record(const Event& event) {
+  if (event.kind == EventKind::wait_end)
+    trace_.wait_end(trace_now(), event, handling_from_, handling_sequence_);
+  else
+    trace_.event(trace_now(), event);
+  count(event);
+}
+
+void PeerState::count(const Event& event) {
   ledger_.count(event);
-  trace(event);
+  flush_trace_in_time();
   if (event.kind == EventKind::applied) {
     staleness_sum_ += static_cast<double>(event.staleness);
     ++staleness_count_;
@@ -152,7 +173,10 @@ void PeerState::on_gradient(Gradient& gradient) {
   Stamp stamp;
   stamp.origin = config_.rank;
   stamp.step = gradient.step;
-  record({EventKind::produced, -1, stamp, gradient.step, 0, gradient.value.nbytes()});
+  const Event event{EventKind::produced, -1, stamp, gradient.step, 0, gradient.value.nbytes()};
+  count(event);
+  trace_.produced(trace_now(), event, gradient.data_seconds, gradient.compute_seconds);
+  handling_from_ = -1;
   role_->on_gradient(*this, std::move(gradient));
 }
 
@@ -163,20 +187,48 @@ void PeerState::on_envelope(Envelope& envelope) {
   }
   // After the report of its end, which follows all messages that had arrived by then.
   if (!membership_.is_alive(envelope.from)) return;
+  const Rank from = envelope.from;
+  if (!is_held(stalls_.on_link(envelope), from)) arrive(std::move(envelope));
+}
+
+void PeerState::on_timer(TimerId id) {
+  handling_from_ = -1;
+  role_->on_timer(*this, id);
+}
+
+// Whether a message is kept for later: see MessageStalls.
+bool PeerState::is_held(const std::optional<Duration>& stall, Rank from) {
+  if (stall && *stall > Duration::zero())
+    self_->delayed_send(PeerActor{self_}, *stall, StallOver{from});
+  return stall.has_value();
+}
+
+void PeerState::on_stall_over(Rank from) {
+  for (Envelope& envelope : stalls_.release(from))
+    from == MessageStalls::kAny ? deliver(std::move(envelope)) : arrive(std::move(envelope));
+}
+
+void PeerState::arrive(Envelope envelope) {
   if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
     if (marker->id > last_cut_) cut(marker->id);
     close_channel(envelope.from, marker->id);
     return;
   }
   if (cut_ && cut_->open.count(envelope.from) > 0) cut_->in_flight.push_back(envelope);
-  record({EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0});
+  const Event event{EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0};
+  count(event);
+  trace_.message(trace_now(), event, envelope.payload);
   ++received_from_[static_cast<std::size_t>(envelope.from)];
-  deliver(std::move(envelope));
+  const bool held = is_server() && is_held(stalls_.at_server(envelope), MessageStalls::kAny);
+  if (!held) deliver(std::move(envelope));
 }
 
 // A message may complete an epoch while the worker computes.
 void PeerState::deliver(Envelope envelope) {
+  handling_from_ = envelope.from;
+  handling_sequence_ = envelope.stamp.sequence;
   role_->on_message(*this, std::move(envelope));
+  handling_from_ = -1;
   send_epoch_models();
 }
 
@@ -188,7 +240,10 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   const Rank peer = lost.peer;
   auto alive = membership_.alive[static_cast<std::size_t>(peer)];
   if (!alive) return;
+  on_stall_over(peer);
   alive = false;
+  handling_from_ = -1;
+  trace_.view(trace_now(), model_.step, peer);
   // The counts between the two ranks cannot balance any more: the lost rank does not report its
   // own.
   const std::int64_t sent = std::exchange(sent_to_[static_cast<std::size_t>(peer)], 0);
@@ -255,6 +310,8 @@ void PeerState::cut(std::int64_t id) {
   cut_.emplace();
   cut_->id = id;
   cut_->state = snapshot();
+  for (const Envelope& envelope : stalls_.undelivered()) cut_->in_flight.push_back(envelope);
+  trace_.cut(trace_now(), model_.step, id);
   for (Rank peer = 0; peer < config_.ranks; ++peer) {
     if (peer == config_.rank || !membership_.is_alive(peer)) continue;
     cut_->open.insert(peer);
@@ -307,6 +364,8 @@ StateDict PeerState::snapshot() const {
   state.put("rng", rng.str());
   state.put("elapsed_ns", (elapsed_before_ + now()).count());
   state.put("reported", reported_);
+  state.put("trace.run", static_cast<std::int64_t>(config_.trace_run));
+  state.put("trace.cut", last_cut_);
   state.put("last.step", last_gradient_.step);
   state.put("last.samples", last_gradient_.samples);
   state.put("last.loss", last_gradient_.loss);
@@ -329,6 +388,9 @@ Expected<void> PeerState::restore(const StateDict& state) {
     undelivered_.push_back(std::move(*envelope));
   }
   if (auto loaded = ledger_.load(state.under("ledger")); !loaded) return loaded;
+  // Checkpoints of runs without a trace have no such cut.
+  const auto run = state.integer("trace.run"), cut = state.integer("trace.cut");
+  if (run && cut) trace_.resumed(trace_now(), model_.step, static_cast<std::uint64_t>(*run), *cut);
   return role_->load(state.under("role"));
 }
 
@@ -378,26 +440,26 @@ Expected<void> PeerState::restore_progress(const StateDict& state) {
 
 // ---- reports ----
 
-void PeerState::trace(const Event& event) {
-  if (!config_.tracer) return;
-  TraceRecord record;
-  record.time_ns = now().count();
-  record.kind = event.kind;
-  record.rank = config_.rank;
-  record.peer = event.peer;
-  record.step = event.step;
-  record.origin = event.stamp.origin;
-  record.origin_step = event.stamp.step;
-  record.sequence = event.stamp.sequence;
-  record.staleness = event.staleness;
-  record.bytes = event.bytes;
-  trace_.push_back(record);
-  if (trace_.size() >= kTraceBatch) flush_trace();
+// By the clock of the process's trace, which began before training.
+std::int64_t PeerState::trace_now() const {
+  const auto since_epoch = self_->clock().now().time_since_epoch();
+  return std::chrono::duration_cast<Duration>(since_epoch).count() - trace_zero_ns_;
+}
+
+void PeerState::flush_trace_in_time() {
+  if (trace_.full()) return flush_trace();
+  if (trace_.empty() || std::exchange(flush_is_due_, true)) return;
+  self_->delayed_send(PeerActor{self_}, kTraceDelay, FlushTrace{});
+}
+
+void PeerState::on_flush_trace() {
+  flush_is_due_ = false;
+  flush_trace();
 }
 
 void PeerState::flush_trace() {
-  if (!config_.tracer || trace_.empty()) return;
-  std::vector<TraceRecord> records = std::exchange(trace_, {});
+  if (trace_.empty()) return;
+  std::vector<TraceRecord> records = trace_.take();
   if (!config_.trace_budget || config_.trace_budget->take(records.size()))
     self_->send(config_.tracer, TraceBatch{std::move(records)});
 }
@@ -425,7 +487,6 @@ void PeerState::report_step() {
                                           : std::numeric_limits<double>::quiet_NaN();
   report.samples = last_gradient_.samples;
   self_->send(config_.supervisor, report);
-  flush_trace();  // a run that is killed has traced what it reported
   send_epoch_models();
   step_times_.add(report.batch_time_s);
   waited_ = Duration::zero();
@@ -474,6 +535,8 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
       },
       [&state](TakeSnapshot snapshot) { state.on_snapshot(snapshot.id); },
       [&state](Collect collect) { state.on_collect(collect.with_model); },
+      [&state](FlushTrace) { state.on_flush_trace(); },
+      [&state](StallOver stall) { state.on_stall_over(stall.from); },
   };
 }
 

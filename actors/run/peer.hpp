@@ -7,7 +7,9 @@
 
 #include "actors/protocol.hpp"
 #include "actors/record/trace_budget.hpp"
+#include "actors/record/trace_recorder.hpp"
 #include "actors/run/gpu_worker.hpp"
+#include "actors/run/stalls.hpp"
 #include "actors/run/step_times.hpp"
 #include "actors/run/validate.hpp"
 #include "algorithms/role.hpp"
@@ -23,6 +25,7 @@ struct PeerConfig {
   std::shared_ptr<const SharedParts> parts;
   std::shared_ptr<Transport> transport;
   WorkerConfig worker;                // of no use to a server
+  std::vector<Stall> stalls;          // of the run's messages
   FrozenTensor parameters;            // [d] at the start
   FrozenTensor buffers;               // [b] at the start, or empty
   std::optional<StateDict> restored;  // a RankSnapshot's state instead
@@ -30,8 +33,10 @@ struct PeerConfig {
   EvaluatorActor evaluator;                   // null: no validation beside training
   TracerActor tracer;                         // null: no trace
   std::shared_ptr<TraceBudget> trace_budget;  // the tracer's; null: without a bound
+  std::uint64_t trace_run = 0;                // names this run in its cuts
+  std::int64_t trace_sampled = 1;             // only every so many-th step is recorded
   bool detach_worker = true;
-  std::int64_t run_start_ns = 0;  // of the actor system's clock
+  std::int64_t run_start_ns = 0;  // of the actor system's clock; the zero of the trace's times
   Step log_every = 1;
 };
 
@@ -67,8 +72,10 @@ class PeerState : public Env {
   void start();
   void on_gradient(Gradient& gradient);
   void on_envelope(Envelope& envelope);
+  void on_stall_over(Rank from);
+  void on_flush_trace();
   bool admits(const PeerLost& lost) { return gate_.admits(check(lost, world())); }
-  void on_timer(TimerId id) { role_->on_timer(*this, id); }
+  void on_timer(TimerId id);
   void on_peer_lost(const PeerLost& lost);
   void on_snapshot(std::int64_t id);
   void on_collect(bool with_model);
@@ -82,8 +89,12 @@ class PeerState : public Env {
   void cut(std::int64_t id);
   void close_channel(Rank from, std::int64_t id);
   void finish_cut_if_complete();
+  void arrive(Envelope envelope);
+  bool is_held(const std::optional<Duration>& stall, Rank from);
   void deliver(Envelope envelope);
-  void trace(const Event& event);
+  void count(const Event& event);
+  std::int64_t trace_now() const;
+  void flush_trace_in_time();
   void flush_trace();
   void report_step();
   void send_epoch_models();
@@ -125,7 +136,13 @@ class PeerState : public Env {
   std::int64_t staleness_count_ = 0;
   Epoch epochs_sent_ = 0;  // to the Evaluator
   StepTimes step_times_;
-  std::vector<TraceRecord> trace_;
+  TraceRecorder trace_;
+  std::int64_t trace_zero_ns_ = 0;
+  bool flush_is_due_ = false;  // a FlushTrace is on its way
+  // The message that the role handles at the moment, for traces of what it causes; from -1: none.
+  Rank handling_from_ = -1;
+  std::uint64_t handling_sequence_ = 0;
+  MessageStalls stalls_;
   Gate gate_;
 };
 

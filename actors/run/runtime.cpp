@@ -68,7 +68,7 @@ class CrewBuilder {
   // The supervisor, evaluator, writer and tracer, without the ranks.
   SupervisorActor spawn_head(std::shared_ptr<RunObserver> observer) {
     SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
-    if (config_.trace) crew_.tracer = spawn_tracer(config_.trace_file, head);
+    if (config_.trace.on) crew_.tracer = spawn_tracer(head);
     if (!config_.checkpoint_folder.empty())
       crew_.writer = spawn_aside(checkpoint_writer,
                                  CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
@@ -81,8 +81,19 @@ class CrewBuilder {
     return head;
   }
 
-  TracerActor spawn_tracer(std::string path, TraceOwner owner) {
-    return spawn_aside(tracer, TracerConfig{std::move(path), std::move(owner), trace_budget_});
+  // Of the ranks of this process.
+  TracerActor spawn_tracer(TraceOwner owner) {
+    TraceSettings settings = config_.trace;
+    TraceHeader& header = settings.header;
+    header.workers = config_.workers();
+    header.servers = config_.servers();
+    if (config_.cluster) header.processes = config_.cluster->processes;
+    for (Rank rank = 0; rank < config_.ranks; ++rank)
+      if (config_.process_of(rank) == header.process) header.ranks.push_back(rank);
+    header.zero_monotonic_ns = run_start_ns_;
+    header.zero_realtime_ns += run_start_ns_;
+    return spawn_aside(tracer,
+                       TracerConfig{std::move(settings), std::move(owner), trace_budget_, detach_});
   }
 
   PeerActor spawn_peer(Rank rank, const SupervisorActor& supervisor,
@@ -94,6 +105,7 @@ class CrewBuilder {
   }
 
   const BeginRun& crew() const { return crew_; }
+  std::int64_t trace_zero_ns() const { return run_start_ns_; }
 
  private:
   SupervisorConfig supervisor_config(std::shared_ptr<RunObserver> observer) const {
@@ -120,7 +132,7 @@ class CrewBuilder {
           patience_behind_silence(config_.patience, bytes_of_a_checkpoint(config_));
     const Horizon& horizon = config_.parts->horizon;
     supervision.total_epochs = horizon.epoch_of(horizon.steps);
-    supervision.run_start_ns = run_start_ns_;
+    supervision.run_start_ns = supervision.trace_zero_ns = run_start_ns_;
     if (config_.resume) {
       const std::vector<double> epochs = config_.resume->epochs();
       supervision.resumed_least =
@@ -142,8 +154,9 @@ class CrewBuilder {
     peer.transport = config_.transport;
     if (rank < config_.workers()) {
       const auto& compute = config_.computes[static_cast<std::size_t>(rank)];
-      peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads};
+      peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads, detach_};
     }
+    peer.stalls = config_.delay.stalls();
     // All ranks start from the same parameters: models are initialised from the job's seed.
     const auto& first = first_compute(config_);
     peer.parameters = first->initial_parameters();
@@ -153,6 +166,8 @@ class CrewBuilder {
     peer.evaluator = evaluator;
     peer.tracer = tracer;
     peer.trace_budget = trace_budget_;
+    peer.trace_run = config_.trace.run;
+    peer.trace_sampled = config_.trace.header.sampled;
     peer.detach_worker = detach_;
     peer.run_start_ns = run_start_ns_;
     peer.log_every = config_.log_every;
@@ -209,9 +224,10 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   if (is_head)
     supervisor = builder.spawn_head(observer);
   else
-    agent = system->spawn(grapevine::process_agent,
-                          ProcessAgentConfig{cluster.process, cluster.processes, head_of(cluster),
-                                             observer, process_down_of(cluster)});
+    agent = system->spawn(
+        grapevine::process_agent,
+        ProcessAgentConfig{cluster.process, cluster.processes, head_of(cluster), observer,
+                           process_down_of(cluster), builder.trace_zero_ns()});
   keep(builder.crew().tracer);
   keep(builder.crew().writer);
   keep(builder.crew().evaluator);
@@ -223,10 +239,10 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   }
   const Admission& admission = joined->admission;
   TracerActor tracer = builder.crew().tracer;
-  if (!is_head && config.trace && cluster.trace_file) {
-    auto path = cluster.trace_file(admission.out);
-    if (!path) observer->on_warning("no trace of this process: " + path.error().message);
-    tracer = builder.spawn_tracer(path ? *path : std::string(), agent);
+  if (!is_head && config.trace.on && cluster.place_trace) {
+    if (auto placed = cluster.place_trace(admission.out, config.trace); !placed)
+      observer->on_warning("no trace of this process: " + placed.error().message);
+    tracer = builder.spawn_tracer(agent);
     keep(tracer);
   }
   Ready ready;
@@ -242,6 +258,12 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   if (!is_head)
     caf::anon_send(agent, AssignRun{admission.supervisor, ready.peers, tracer, admission.out});
   caf::anon_send(joined->rendezvous, std::move(ready));
+}
+
+std::int32_t RunConfig::process_of(Rank rank) const {
+  if (!cluster) return 0;
+  const std::int32_t each = workers() / cluster->processes;
+  return std::min(rank / each, cluster->processes - 1);
 }
 
 double RunConfig::resumed_most() const {

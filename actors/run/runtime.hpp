@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/record/checkpoint.hpp"
+#include "actors/record/tracer.hpp"
 #include "actors/run/delay.hpp"
 #include "actors/run/reporter.hpp"
 #include "actors/run/supervisor.hpp"
@@ -35,8 +36,8 @@ struct ClusterConfig {
   // Polled while this process waits for the others; true ends the run before it begins. Null:
   // never.
   std::function<bool()> cancelled;
-  // The trace of this process in the head's output folder; null: none is written.
-  std::function<Expected<std::string>(const std::string& out)> trace_file;
+  // Places the trace of this process in the head's output folder; null: none is written.
+  std::function<Expected<void>(const std::string& out, TraceSettings& trace)> place_trace;
   Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect
 };
 
@@ -53,8 +54,7 @@ struct RunConfig {
   bool tolerates_worker_loss = true;   // where there are servers: see Supervision
   int threads = 1;                     // intra-op threads per worker
   Step log_every = 1;
-  bool trace = true;
-  std::string trace_file;         // empty: hash the trace, write nothing
+  TraceSettings trace;
   std::string checkpoint_folder;  // empty: no checkpoints
   double checkpoint_every_epochs = 1;
   bool keep_checkpoints = true;  // false: a new one replaces the one before it
@@ -68,6 +68,8 @@ struct RunConfig {
 
   std::int32_t servers() const { return parts->plan.servers; }
   std::int32_t workers() const { return ranks - servers(); }
+  // Servers are in the last process.
+  std::int32_t process_of(Rank rank) const;
   // Epochs of the checkpoint's fastest rank: they are not validated again.
   double resumed_most() const;
 };

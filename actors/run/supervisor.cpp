@@ -42,6 +42,7 @@ void SupervisorState::begin(BeginRun actors) {
   last_news_ = now();
   crew_.send_to_ranks(StartTraining{});
   if (!config_.resumed_from.empty()) report_resume_from(config_.resumed_from);
+  compare_all_clocks();
   watch_later();
   if (stop_early_) on_stop_requested();
 }
@@ -293,6 +294,7 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](const SnapshotRefused& refused) {
         if (state.admits(refused)) state.on_snapshot_refused(refused);
       },
+      [&state](CompareClocks again) { state.compare_clocks(again); },
   };
 }
 

@@ -51,6 +51,7 @@ struct SupervisorConfig {
   std::string out;                               // the output folder, for messages
   Duration silence{std::chrono::seconds(60)};    // of a process to which a link is lost: it is lost
   std::int64_t run_start_ns = 0;
+  std::int64_t trace_zero_ns = 0;  // of the actor system's clock
 };
 
 // The actor connects state machines, each in a file of actors/run/supervision/, which decide and
@@ -72,6 +73,7 @@ class SupervisorState {
   void on_progress() { last_news_ = now(); }
   void on_link_lost(LinkLost lost);
   void ask_whether_alive(std::int32_t process);
+  void compare_clocks(CompareClocks again);
   void on_evaluated(const EpochEvaluated& evaluated);
   void on_written(const CheckpointWritten& written);
   void on_stop_requested();
@@ -93,6 +95,8 @@ class SupervisorState {
   enum class Stage { running, draining, closing, ended };
 
   Timestamp now() const;
+  std::int64_t trace_now() const;
+  void compare_all_clocks();
   void watch_later();
   bool preserves_previous_run() const;
   void begin_checkpoint(std::int64_t cut);

@@ -74,6 +74,13 @@ std::vector<OutgoingMessage> PartialAllReduce::contribute(at::Tensor&& value, st
   return out;
 }
 
+std::vector<std::int32_t> PartialAllReduce::Result::contributors() const {
+  std::vector<std::int32_t> positions;
+  for (std::size_t position = 0; position < tally.size(); ++position)
+    if (tally[position] > 0) positions.push_back(static_cast<std::int32_t>(position));
+  return positions;
+}
+
 PartialAllReduce::Result PartialAllReduce::take_result() {
   const at::Tensor tally = tally_.take_result();
   const auto* entries = tally.data_ptr<std::int64_t>();

@@ -58,6 +58,8 @@ class PartialAllReduce {
   struct Result {
     at::Tensor sum;                   // [d]
     std::vector<std::int64_t> tally;  // by position
+    // The positions whose entries are above 0.
+    std::vector<std::int32_t> contributors() const;
   };
   // REQUIRES: done(), once.
   Result take_result();

@@ -143,10 +143,11 @@ void Aggregate::take_result(Env& env) {
 
   Stamp done = stamp();
   for (done.step = committed_; done.step <= operation_; ++done.step)
-    env.record({EventKind::committed, rank_, done, model_.step, 0, 0});
+    env.record({EventKind::committed, rank_, done, model_.step, 0, 0, operation_});
   --done.step;
-  env.record(
-      {EventKind::applied, -1, done, model_.step, model_.step - operation_, model_.x.nbytes()});
+  env.record({EventKind::reduced, -1, done, model_.step, 0, 0, operation_, all_ranks(ranks_)});
+  env.record({EventKind::applied, -1, done, model_.step, model_.step - operation_,
+              model_.x.nbytes(), operation_});
   committed_ = operation_ + 1;
 }
 

@@ -2,11 +2,11 @@
 
 #include <sys/stat.h>
 
-#include <cstdio>
 #include <optional>
 
 #include "actors/record/files.hpp"
 #include "apps/train/job_file.hpp"
+#include "apps/train/train_trace.hpp"
 
 namespace grapevine {
 namespace {
@@ -81,19 +81,6 @@ bool has_checkpoint(const std::string& out) {
   return std::filesystem::exists(std::filesystem::path(out) / "checkpoint" / "latest", ignored);
 }
 
-std::string trace_file(const std::string& out, std::int32_t process, bool resumed) {
-  char name[64];
-  for (int part = 0;; ++part) {
-    if (part == 0)
-      std::snprintf(name, sizeof name, "process-%04d.gvtrace", process);
-    else
-      std::snprintf(name, sizeof name, "process-%04d.%d.gvtrace", process, part);
-    const std::string path = out + "/trace/" + name;
-    std::error_code ignored;
-    if (!resumed || !std::filesystem::exists(path, ignored)) return path;
-  }
-}
-
 Expected<void> make_folders(TrainJob& job) {
   const TrainOptions& o = job.options;
   job.out = given_folder(o);
@@ -105,10 +92,9 @@ Expected<void> make_folders(TrainJob& job) {
   job.run.checkpoint_folder = job.out + "/checkpoint";
   job.run.checkpoint_every_epochs = o.checkpoint_every;
   job.run.keep_checkpoints = o.checkpoint_keep == "all";
-  if (job.run.trace) {
-    if (auto made = ensure_writable_directory(job.out + "/trace"); !made) return made;
-    job.run.trace_file = trace_file(job.out, 0, job.run.resume.has_value());
-  }
+  if (job.run.trace.on)
+    if (auto placed = place_trace(job.out, job.run.resume.has_value(), job.run.trace); !placed)
+      return placed;
   return ensure_writable_directory(job.run.checkpoint_folder);
 }
 

@@ -19,9 +19,6 @@ bool has_checkpoint(const std::string& out);
 // Errors (bad_input): it cannot be written to, or another run writes there.
 Expected<void> make_folders(TrainJob& job);
 
-// The trace of one process; a resumed run adds a file to those of the runs before it.
-std::string trace_file(const std::string& out, std::int32_t process, bool resumed);
-
 // Whether the job continues in the folder of the run that it resumes.
 bool continues_in_place(const TrainJob& job);
 

@@ -13,6 +13,7 @@
 #include "apps/train/train_folder.hpp"
 #include "apps/train/train_place.hpp"
 #include "apps/train/train_resume.hpp"
+#include "apps/train/train_trace.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
 #include "gpu/data/sampler.hpp"
@@ -65,12 +66,10 @@ Expected<void> check_numbers(const TrainOptions& o) {
     return unknown_name("--checkpoint-keep", o.checkpoint_keep, {"all", "latest"});
   if (!o.metrics_port.empty())
     if (auto place = parse_metrics_place(o.metrics_port); !place) return place.error();
-  if (o.trace != "on" && o.trace != "off")
-    return bad_input("--trace " + o.trace + ": expected on or off");
   if (!std::isfinite(o.join_timeout_s) || o.join_timeout_s <= 0 || o.join_timeout_s > 1e5)
     return bad_input("--join-timeout " + number(o.join_timeout_s) +
                      ": expected seconds, more than 0 and at most 100000");
-  return {};
+  return check_trace_options(o);
 }
 
 Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
@@ -203,7 +202,7 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   if (!parts) return parts.error();
   job.run.parts = std::move(*parts);
   job.run.ranks = all_ranks_of(job.run.parts->plan, static_cast<std::int32_t>(o.workers));
-  auto delay = parse_delay(o.delay, job.run.workers(), seed_of(o));
+  auto delay = parse_delay(o.delay, job.run.workers(), seed_of(o), job.run.servers());
   if (!delay) return delay.error();
   if (delay->by_length() && !job.data->info().by_length)
     return bad_input("--delay " + o.delay + ": the samples of data '" + job.data->info().name +
@@ -228,7 +227,7 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   job.run.tolerates_worker_loss = o.transport != "ucx";
   job.run.seed = seed_of(o);
   job.run.log_every = o.log_every;
-  job.run.trace = o.trace == "on";
+  describe_trace(job);
   job.run.patience = from_seconds(o.patience_s);
   if (job.is_head()) warn_of_parts(job);
   if (auto made = make_folders(job); !made) return made.error();

@@ -46,7 +46,8 @@ void arrange(CLI::App& app) {
       app, "Device",
       {"devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
   show_in_help_all(app, "Checkpoints and records",
-                   {"checkpoint-keep", "requeue-command", "trace", "tensorboard", "log-every"});
+                   {"checkpoint-keep", "requeue-command", "trace", "trace-limit", "trace-sample",
+                    "tensorboard", "log-every"});
   show_in_help_all(app, "Stragglers", {"delay"});
 }
 
@@ -63,6 +64,9 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
   add_option(app, "resume", options.resume, "a run's folder, or one of its checkpoints");
   add_option(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
   add_option(app, "trace", options.trace, "record every message: on | off");
+  add_option(app, "trace-limit", options.trace_limit,
+             "bytes of the trace of each process: its oldest files are removed; 0: no limit");
+  add_option(app, "trace-sample", options.trace_sample, "record every so many-th step only");
   add_option(
       app, "metrics-port", options.metrics_port,
       "[HOST:]PORT for Prometheus, path /metrics; without HOST on this machine only, 0.0.0.0: on "

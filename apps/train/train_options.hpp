@@ -56,7 +56,9 @@ struct TrainOptions {
   std::string resume;
   std::string out;
   std::string trace = "on";
-  std::string metrics_port;  // [HOST:]PORT; empty: none
+  std::int64_t trace_limit = 0;   // bytes of each process's trace; 0: no limit
+  std::int64_t trace_sample = 1;  // every so many-th step is recorded
+  std::string metrics_port;       // [HOST:]PORT; empty: none
   bool tensorboard = false;
   std::int64_t log_every = 1;
   double patience_s = 300;

@@ -6,7 +6,7 @@
 
 #include "actors/cluster/rendezvous.hpp"
 #include "apps/launch/launch_plan.hpp"
-#include "apps/train/train_folder.hpp"
+#include "apps/train/train_trace.hpp"
 #include "messages/text/names.hpp"
 #include "net/addresses.hpp"
 #include "net/inproc/inproc.hpp"
@@ -160,10 +160,9 @@ Expected<void> make_transport(TrainJob& job) {
   cluster.version = GRAPEVINE_VERSION;
   cluster.out = job.out;
   cluster.patience = from_seconds(job.options.join_timeout_s);
-  cluster.trace_file = [process = cluster.process, resumed = job.run.resume.has_value()](
-                           const std::string& out) -> Expected<std::string> {
-    if (auto made = ensure_writable_directory(out + "/trace"); !made) return made.error();
-    return trace_file(out, process, resumed);
+  cluster.place_trace = [resumed = job.run.resume.has_value()](const std::string& out,
+                                                               TraceSettings& trace) {
+    return place_trace(out, resumed, trace);
   };
   job.run.transport = cluster.transport;
   job.run.cluster = std::move(cluster);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <regex>
 
 #include <fmt/format.h>
 
@@ -129,6 +130,16 @@ std::string trace_file_name(std::int32_t process, std::int32_t part, std::int32_
   return name + ".gvtrace";
 }
 
+std::optional<TraceFileName> read_trace_file_name(const std::string& name) {
+  static const std::regex kPattern(R"(process-(\d{1,9})(?:\.(\d{1,9}))?(?:-(\d{1,9}))?\.gvtrace)");
+  std::smatch match;
+  if (!std::regex_match(name, match, kPattern)) return std::nullopt;
+  const auto number = [&match](std::size_t i) {
+    return match[i].matched ? std::stoi(match[i]) : 0;
+  };
+  return TraceFileName{number(1), number(2), number(3)};
+}
+
 // ---- writing ----
 
 TraceFileWriter::TraceFileWriter(std::string folder, TraceHeader header, std::uint64_t limit)
@@ -153,6 +164,8 @@ Expected<void> TraceFileWriter::begin_segment() {
   file_.reset();
   segments_.push_back(
       {folder_ + "/" + trace_file_name(header_.process, header_.part, header_.segment), 0});
+  // A reader of an earlier run's file keeps what it has opened.
+  std::remove(segments_.back().path.c_str());
   file_.reset(std::fopen(segments_.back().path.c_str(), "wb"));
   if (!file_) return failed("open");
   remove_oldest();

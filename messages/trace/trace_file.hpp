@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,11 @@ using OpenFile = std::unique_ptr<std::FILE, CloseFile>;
 
 // "process-0001.gvtrace"; ".2" for the third part of a training, "-0003" for the fourth segment.
 std::string trace_file_name(std::int32_t process, std::int32_t part, std::int32_t segment);
+// The same back; nothing: no name of a trace.
+struct TraceFileName {
+  std::int32_t process = 0, part = 0, segment = 0;
+};
+std::optional<TraceFileName> read_trace_file_name(const std::string& name);
 
 // Appends frames to a file of one process. Every write reaches the operating system at once: a
 // process that is killed leaves its trace. Not thread-safe.

@@ -47,7 +47,7 @@ RunConfig make_run(const std::string& preset, std::int32_t workers) {
                           *LrSchedule::make(rate), optimizer, workers);
   run.transport = make_inproc_transport(run.ranks);
   run.delay.add([](Rank, Step) { return kGradientTime; });
-  run.trace = false;
+  run.trace.on = false;
   for (Rank r = 0; r < workers; ++r) {
     QuadraticConfig quadratic;
     quadratic.dimension = kParameters;

@@ -47,6 +47,8 @@ class Crew {
     supervisor_->send(actors_.writer, std::move(checkpoint));
   }
   // REQUIRES: traces().
+  void trace(const ClockSample& sample) const { supervisor_->send(actors_.tracer, sample); }
+  // REQUIRES: traces().
   void close_trace(bool failed) const;
 
   void end_ranks() const;

@@ -69,8 +69,8 @@ void Group::contribute_if_begun(Env& env, std::int64_t exchange) {
   // The number of own gradients that the model lacks.
   const std::int64_t age =
       exchanges().end_of(exchange) - 1 - model_.step + (phase_ == Phase::waiting ? 0 : 1);
-  env.record({EventKind::contributed, -1, stamp(), model_.step, fresh ? 0 : age, 0});
-  if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, age, 0});
+  env.record({EventKind::contributed, -1, stamp(), model_.step, fresh ? 0 : age, 0, exchange});
+  if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, age, 0, exchange});
   at::Tensor copy = pool_.take(model_.x.numel());
   copy.copy_(model_.x.read());
   send(env, average.reduce.contribute(std::move(copy), fresh, model_.epoch, env.rng()));
@@ -81,6 +81,8 @@ void Group::apply_if_done(Env& env) {
   const auto found = averages_.find(exchange_now());
   if (found == averages_.end() || !found->second.reduce.done()) return;
   mix(found->second);
+  env.record(
+      {EventKind::reduced, -1, stamp(), model_.step, 0, 0, exchange_now(), found->second.members});
   const bool fresh = found->second.fresh;
   averages_.erase(found);
   stop_waiting(env);
@@ -101,7 +103,7 @@ void Group::step_done(Env& env, bool averaged) {
 void Group::mix(Average& average) {
   at::Tensor sum = average.reduce.take_result().sum;
   if (!average.fresh) kernels::fold(sum, model_.x.read());
-  const std::int32_t models = average.size + (average.fresh ? 0 : 1);
+  const auto models = static_cast<std::int32_t>(average.members.size()) + (average.fresh ? 0 : 1);
   if (models > 1) sum.div_(models);  // not times 1/S, whose rounding would scale every mean
   pool_.give(std::move(model_.x));
   model_.x = FrozenTensor::freeze(std::move(sum));
@@ -127,7 +129,7 @@ Group::Average& Group::average_of(std::int64_t exchange) {
   auto reduction =
       std::shared_ptr<Reduction>(make_reduction(settings, members, position, model_.x.numel()));
   PartialAllReduce reduce(members, position, exchange, trigger, std::move(reduction));
-  return averages_.emplace(exchange, Average{std::move(reduce), size, false}).first->second;
+  return averages_.emplace(exchange, Average{std::move(reduce), members, false}).first->second;
 }
 
 // ---- messages ----

@@ -68,8 +68,8 @@ class Group final : public TrainingRole {
   // The average of one exchange, as this rank takes part in it.
   struct Average {
     PartialAllReduce reduce;
-    std::int32_t size = 1;  // ranks in the sum
-    bool fresh = false;     // this rank's model of that exchange is in the sum
+    std::vector<Rank> members;  // in the sum
+    bool fresh = false;         // this rank's model of that exchange is in the sum
   };
 
   void begin_step(Env& env);

@@ -46,17 +46,20 @@ OwnGradients::Contribution OwnGradients::contribute(std::int64_t d) {
   return {std::move(sum), static_cast<std::int64_t>(contributed_.size())};
 }
 
-void OwnGradients::commit(Env& env, const Stamp& stamp, const ModelState& model) {
+void OwnGradients::commit(Env& env, const Stamp& stamp, const ModelState& model,
+                          std::vector<Rank> contributors) {
   const Version round = stamp.version;
+  env.record({EventKind::reduced, -1, stamp, model.step, 0, 0, round, std::move(contributors)});
   for (const Gradient& gradient : contributed_) {
     Stamp own = stamp;
     own.step = gradient.step;
     own.version = gradient.version;
-    env.record({EventKind::committed, own.origin, own, own.step, 0, 0});
-    env.record({EventKind::applied, -1, own, own.step, round - own.version, model.x.nbytes()});
+    env.record({EventKind::committed, own.origin, own, own.step, 0, 0, round});
+    env.record(
+        {EventKind::applied, -1, own, own.step, round - own.version, model.x.nbytes(), round});
   }
   const Version newest = contributed_.empty() ? round + 1 : contributed_.back().version;
-  env.record({EventKind::contributed, -1, stamp, model.step, round - newest, 0});
+  env.record({EventKind::contributed, -1, stamp, model.step, round - newest, 0, round});
   contributed_.clear();
 }
 

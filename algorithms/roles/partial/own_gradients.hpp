@@ -39,8 +39,9 @@ class OwnGradients {
   };
   Contribution contribute(std::int64_t d);
   // The contribution is in the model, after the round of `stamp`, this rank's: the events of its
-  // gradients.
-  void commit(Env& env, const Stamp& stamp, const ModelState& model);
+  // gradients, and of the round. `contributors`: the ranks that have gradients in it.
+  void commit(Env& env, const Stamp& stamp, const ModelState& model,
+              std::vector<Rank> contributors);
 
   void fields(Archive& a, std::int64_t d);
 

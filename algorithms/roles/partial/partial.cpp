@@ -118,7 +118,7 @@ void Partial::apply(Env& env, PartialAllReduce::Result result) {
   take_mean(env, std::move(result.sum), packs_differences() ? last : model_.epoch);
   model_.step = rounds_.consumed(rank_);
   model_.epoch = steps / parts_->horizon.steps_per_epoch;
-  own_.commit(env, stamp(), model_);
+  own_.commit(env, stamp(), model_, result.contributors());
   next_round(env);
 }
 

@@ -162,7 +162,7 @@ void ServerClient::record_outcome(Env& env, std::int64_t exchange, bool accepted
     Stamp of_gradient = stamp();
     of_gradient.step = step;
     env.record({outcome->refused ? EventKind::dropped : EventKind::committed, ranks_, of_gradient,
-                model_.step, 0, 0});
+                model_.step, 0, 0, exchange});
   }
 }
 

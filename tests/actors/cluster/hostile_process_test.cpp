@@ -90,7 +90,9 @@ PeerActor::behavior_type stand_in(PeerActor::pointer self, Rank rank, Supervisor
             report.step = 1;
             if (collect.with_model) report.z = FrozenTensor::freeze(at::ones({4}));
             self->send(supervisor, std::move(report));
-          }};
+          },
+          [](FlushTrace) {},
+          [](StallOver) {}};
 }
 
 class HostileProcess : public testing::Test {

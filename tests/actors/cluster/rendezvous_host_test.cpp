@@ -40,14 +40,16 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](ProcessClosed) {},
           [](const LinkLost&) {},
           [](AskAgain) {},
-          [](const SnapshotRefused&) {}};
+          [](const SnapshotRefused&) {},
+          [](CompareClocks) {}};
 }
 
 // The agent of a process; ignores the end of the run.
 ProcessAgentActor::behavior_type stand_in(ProcessAgentActor::pointer) {
-  return {[](const RunEnded&) {},     [](const TraceClosed&) {}, [](StopRequested) {},
-          [](CheckpointRequested) {}, [](const ResumeFrom&) {},  [](ProcessLost) {},
-          [](Ping) { return Pong{}; }};
+  return {[](const RunEnded&) {},      [](const TraceClosed&) {},
+          [](StopRequested) {},        [](CheckpointRequested) {},
+          [](const ResumeFrom&) {},    [](ProcessLost) {},
+          [](Ping) { return Pong{}; }, [](AskClock) { return ClockReading{}; }};
 }
 
 class RendezvousHostTest : public testing::Test {

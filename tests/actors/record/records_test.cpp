@@ -2,15 +2,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <fstream>
-#include <limits>
 #include <tuple>
 
 #include "actors/cluster/node_pool.hpp"
 #include "actors/record/checkpoint.hpp"
 #include "actors/record/ledger.hpp"
-#include "actors/record/trace_record.hpp"
 #include "actors/run/delay.hpp"
 #include "actors/run/model_average.hpp"
 
@@ -79,41 +75,6 @@ TEST(Ledger, PercentilesAreOfTheNearestRank) {
   EXPECT_EQ(summarize({{0, 98}, {7, 2}}).p99, 7);
   EXPECT_EQ(summarize({{4, 1}}).p50, 4);
   EXPECT_EQ(summarize({}).p99, 0);
-}
-
-// ---- the trace ----
-
-TEST(TraceRecord, KeepsEveryFieldWhateverItsSize) {
-  TraceRecord large;
-  large.time_ns = std::numeric_limits<std::int64_t>::max() - 1;
-  large.kind = EventKind::contributed;
-  large.rank = std::numeric_limits<Rank>::max() - 2;
-  large.peer = std::numeric_limits<Rank>::max() - 3;
-  large.step = std::numeric_limits<std::int64_t>::max() - 4;
-  large.origin = std::numeric_limits<Rank>::max() - 5;
-  large.origin_step = std::numeric_limits<std::int64_t>::max() - 6;
-  large.sequence = std::numeric_limits<std::uint64_t>::max() - 7;
-  large.staleness = std::numeric_limits<std::int64_t>::max() - 8;
-  large.bytes = std::numeric_limits<std::uint64_t>::max() - 9;
-  TraceRecord negative;
-  negative.peer = -1;
-  negative.step = -2;
-  negative.origin_step = -3;
-  negative.staleness = -4;
-  std::string bytes = encode_trace_header();
-  append_encoded(bytes, large);
-  append_encoded(bytes, negative);
-  const std::string path = testing::TempDir() + "/records_test.gvt";
-  std::ofstream(path, std::ios::binary) << bytes;
-  const auto read = read_trace_file(path);
-  ASSERT_TRUE(read.ok()) << read.error().message;
-  ASSERT_EQ(read->size(), 2U);
-  std::string again = encode_trace_header();
-  for (const TraceRecord& record : *read) append_encoded(again, record);
-  EXPECT_EQ(again, bytes);
-  EXPECT_EQ(read->front().origin_step, large.origin_step);
-  EXPECT_EQ(read->back().staleness, -4);
-  std::remove(path.c_str());
 }
 
 // ---- checkpoints ----

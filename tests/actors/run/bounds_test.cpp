@@ -70,7 +70,7 @@ TEST(Bounds, ATracerGivesBackWhatItHasWrittenAndSaysWhatIsMissing) {
   ASSERT_TRUE(budget->take(2));
   ASSERT_FALSE(budget->take(3));
   const auto tracer =
-      system.spawn(grapevine::tracer, TracerConfig{"", handle_of<TraceOwner>(self), budget});
+      system.spawn(grapevine::tracer, TracerConfig{{}, handle_of<TraceOwner>(self), budget});
   self->send(tracer, TraceBatch{std::vector<TraceRecord>(2)});
   self->send(tracer, CloseTrace{});
   self->receive(

@@ -93,7 +93,8 @@ class PeerCut : public VirtualActors {
 // Batches of trace records that came.
 class PeerTrace : public PeerCut {
  protected:
-  explicit PeerTrace(std::size_t room) : PeerCut(room) {}
+  // Records wait for more of them, a fraction of a second.
+  explicit PeerTrace(std::size_t room) : PeerCut(room) { advance(std::chrono::seconds(1)); }
   int batches() {
     int count = 0;
     bool empty = false;

@@ -158,6 +158,8 @@ const std::map<std::string, std::string> kSamples = {
     {"checkpoint-keep", "latest"},
     {"validate", "end"},
     {"trace", "off"},
+    {"trace-limit", "2000000"},
+    {"trace-sample", "3"},
     {"tensorboard", "true"},
     {"log-every", "7"},
     {"timeout", "12.5"},

@@ -1,0 +1,44 @@
+#include "actors/run/stalls.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace grapevine {
+
+MessageStalls::MessageStalls(Rank rank, const std::vector<Stall>& stalls) {
+  for (const Stall& stall : stalls)
+    if ((stall.kind == Stall::Kind::link && stall.peer == rank) ||
+        (stall.kind == Stall::Kind::server && stall.rank == rank))
+      stalls_.push_back(stall);
+}
+
+std::optional<Duration> MessageStalls::on_link(Envelope& envelope) {
+  return keep(envelope.from, envelope, Stall::Kind::link);
+}
+
+std::optional<Duration> MessageStalls::at_server(Envelope& envelope) {
+  return keep(kAny, envelope, Stall::Kind::server);
+}
+
+// What follows a message that is held back stays behind it.
+std::optional<Duration> MessageStalls::keep(Rank from, Envelope& envelope, Stall::Kind kind) {
+  if (stalls_.empty() && held_.empty()) return std::nullopt;
+  const auto begins = std::find_if(stalls_.begin(), stalls_.end(), [&](const Stall& stall) {
+    return stall.kind == kind && (kind == Stall::Kind::server || stall.rank == from) &&
+           envelope.stamp.step >= stall.step;
+  });
+  const auto held = held_.find(from);
+  const bool behind = held != held_.end() && !held->second.empty();
+  if (!behind && begins == stalls_.end()) return std::nullopt;
+  held_[from].push_back(std::move(envelope));
+  if (behind) return Duration::zero();
+  const Duration length = begins->length;
+  stalls_.erase(begins);
+  return length;
+}
+
+std::deque<Envelope> MessageStalls::release(Rank from) {
+  return std::exchange(held_[from], std::deque<Envelope>());
+}
+
+}  // namespace grapevine

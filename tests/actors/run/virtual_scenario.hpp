@@ -1,0 +1,143 @@
+// A training run of a quadratic in virtual time, as tests vary it.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/run/runtime.hpp"
+#include "algorithms/wiring/wiring.hpp"
+#include "gpu/quadratic_compute.hpp"
+#include "net/inproc/inproc.hpp"
+
+namespace grapevine {
+namespace virtual_run_test {
+
+struct Quiet : RunObserver {
+  void on_step(const StepReport& report) override { steps.push_back(report); }
+  void on_validation(Epoch epoch, const Evaluation& evaluation) override {
+    validations[epoch] = evaluation;
+  }
+  void on_checkpoint(const std::string& path) override { checkpoints.push_back(path); }
+  void on_warning(const std::string& message) override { warnings.push_back(message); }
+  void on_end(RunResult) override { ++ends; }
+
+  std::vector<StepReport> steps;
+  std::map<Epoch, Evaluation> validations;
+  std::vector<std::string> checkpoints;
+  std::vector<std::string> warnings;
+  int ends = 0;
+};
+
+struct Scenario {
+  std::string preset = "sgp";
+  std::vector<std::pair<std::string, std::string>> set;
+  std::int32_t ranks = 4;
+  std::int64_t dimension = 16;
+  Step steps = 20;
+  double steps_per_epoch = 10;
+  double lr = 0.1;
+  double momentum = 0;
+  double heterogeneity = 1;
+  double noise = 0;
+  std::uint64_t seed = 1;
+  std::string delay = "lognormal=-4:1";
+  std::string folder;
+};
+
+inline RunConfig make_run(const Scenario& scenario) {
+  auto wiring = find_preset(scenario.preset)->wiring;
+  for (const auto& [key, value] : scenario.set) EXPECT_TRUE(wiring.set(key, value));
+  LrConfig rate;
+  rate.lr = scenario.lr;
+  OptimizerConfig optimizer;
+  optimizer.momentum = scenario.momentum;
+  RunConfig run;
+  const Plan plan = *resolve(wiring);
+  run.ranks = all_ranks_of(plan, scenario.ranks);
+  run.seed = scenario.seed;
+  run.parts = *make_parts(plan, {scenario.steps, scenario.steps_per_epoch}, *LrSchedule::make(rate),
+                          optimizer, scenario.ranks);
+  run.transport = make_inproc_transport(run.ranks);
+  for (Rank r = 0; r < scenario.ranks; ++r) {
+    QuadraticConfig quadratic;
+    quadratic.dimension = scenario.dimension;
+    quadratic.rank = r;
+    quadratic.ranks = scenario.ranks;
+    quadratic.seed = scenario.seed;
+    quadratic.heterogeneity = scenario.heterogeneity;
+    quadratic.noise = scenario.noise;
+    run.computes.push_back(std::move(*QuadraticCompute::make(quadratic)));
+  }
+  QuadraticConfig global;
+  global.dimension = scenario.dimension;
+  global.ranks = scenario.ranks;
+  global.seed = scenario.seed;
+  run.evaluator = std::move(*QuadraticCompute::make(global));
+  run.delay = *parse_delay(scenario.delay, scenario.ranks, scenario.seed, plan.servers);
+  run.checkpoint_folder = scenario.folder;
+  run.checkpoint_every_epochs = 1;
+  return run;
+}
+
+inline RunResult run(const Scenario& scenario,
+                     std::shared_ptr<Quiet> observer = std::make_shared<Quiet>()) {
+  return run_virtual(make_run(scenario), observer);
+}
+
+// The run ends well, or the test says why not.
+inline RunResult run_well(const Scenario& scenario,
+                          std::shared_ptr<Quiet> observer = std::make_shared<Quiet>()) {
+  RunResult result = run(scenario, observer);
+  EXPECT_FALSE(result.error) << result.error->message;
+  return result;
+}
+
+inline const std::vector<std::string> kPresets = {"ar",
+                                                  "sgp",
+                                                  "osgp",
+                                                  "d-psgd",
+                                                  "ad-psgd",
+                                                  "eager-solo",
+                                                  "eager-majority",
+                                                  "topk",
+                                                  "topk2",
+                                                  "gtopk",
+                                                  "choco-sgd",
+                                                  "eager-quorum",
+                                                  "wagma",
+                                                  "gem",
+                                                  "downpour",
+                                                  "adaptive",
+                                                  "easgd",
+                                                  "local-sgd",
+                                                  "diloco",
+                                                  "slowmo",
+                                                  "noloco",
+                                                  "qg-dsgdm",
+                                                  "gradient-tracking",
+                                                  "decoupled-diloco"};
+// Those whose ranks wait for each other: their result does not depend on time.
+inline const std::vector<std::string> kSynchronous = {
+    "ar",    "sgp",   "osgp",      "d-psgd", "local-sgd", "diloco",   "topk",
+    "topk2", "gtopk", "choco-sgd", "slowmo", "noloco",    "qg-dsgdm", "gradient-tracking"};
+inline const std::vector<std::string> kServers = {"gem", "downpour", "adaptive", "easgd"};
+
+// bipartite-exponential, the graph of ad-psgd, has an even number of ranks.
+inline bool allows(const std::string& preset, std::int32_t ranks) {
+  return preset != "ad-psgd" || ranks == 1 || ranks % 2 == 0;
+}
+
+inline std::string fresh_folder(const std::string& name) {
+  const auto path = std::filesystem::path(GRAPEVINE_BINARY_DIR) / "testdata" / name;
+  std::filesystem::remove_all(path);
+  std::filesystem::create_directories(path);
+  return path.string();
+}
+
+}  // namespace virtual_run_test
+}  // namespace grapevine
