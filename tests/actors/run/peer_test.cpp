@@ -94,7 +94,7 @@ class PeerCut : public VirtualActors {
 class PeerTrace : public PeerCut {
  protected:
   // Records wait for more of them, a fraction of a second.
-  explicit PeerTrace(std::size_t room) : PeerCut(room) { advance(std::chrono::seconds(1)); }
+  explicit PeerTrace(std::size_t room) : PeerCut(room) { pass(1); }
   int batches() {
     int count = 0;
     bool empty = false;
