@@ -19,6 +19,7 @@
 #include "apps/launch/launch_command.hpp"
 #include "apps/node/node_command.hpp"
 #include "apps/topology/topology_command.hpp"
+#include "apps/trace/trace_command.hpp"
 #include "apps/train/train_command.hpp"
 #include "apps/wiring/wiring_command.hpp"
 #include "gpu/device.hpp"
@@ -69,6 +70,7 @@ const std::vector<CommandEntry>& verbs() {
       {"topology", "a communication graph: its rounds and how fast it mixes",
        make_topology_command},
       {"wiring", "presets, and what a wiring consists of", make_wiring_command},
+      {"trace", "a run's message trace: staleness, provenance, contributions", make_trace_command},
       {"bench", "micro-benchmarks of transports and collectives", make_bench_command},
   };
   return table;

@@ -1,0 +1,42 @@
+#include "apps/trace/wait_tracker.hpp"
+
+#include <utility>
+
+namespace grapevine {
+
+std::optional<TracedWait> WaitTracker::add(const TraceRecord& record) {
+  OfRank& of = ranks_[static_cast<std::size_t>(record.rank)];
+  switch (record.kind) {
+    case EventKind::received:
+      of.sender = record.peer;
+      of.sequence = record.sequence;
+      of.payload = record.payload;
+      return std::nullopt;
+    case EventKind::wait_begin:
+      if (of.open) return std::nullopt;  // the role of a level waits inside another wait
+      of.open.emplace();
+      of.open->rank = record.rank;
+      of.open->step = record.step;
+      of.open->begin_ns = record.time_ns;
+      of.open->awaited = record.peer;
+      return std::nullopt;
+    case EventKind::resumed:
+      if (of.open) of.open->begin_ns = record.time_ns;
+      return std::nullopt;
+    case EventKind::wait_end:
+      break;
+    default:
+      return std::nullopt;
+  }
+  if (!of.open) return std::nullopt;
+  TracedWait wait = *std::exchange(of.open, std::nullopt);
+  wait.end_ns = record.time_ns;
+  wait.released_by = record.peer;
+  wait.sequence = record.sequence;
+  wait.payload = record.payload;
+  const bool newest = record.peer == of.sender && record.sequence == of.sequence;
+  if (newest && wait.payload == PayloadKind::none) wait.payload = of.payload;
+  return wait;
+}
+
+}  // namespace grapevine

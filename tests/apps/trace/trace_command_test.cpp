@@ -1,0 +1,126 @@
+#include "apps/trace/trace_command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/trace/trace_folder.hpp"
+#include "tests/apps/verb_runner.hpp"
+
+namespace grapevine {
+namespace trace_command_test {
+
+using testing_apps::TestFolder;
+using testing_apps::TraceFolder;
+
+const testing_apps::VerbRunner kVerb(make_trace_command);
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Two ranks that exchange shares for three steps; a message a step arrives 40 us later and is
+// applied in the next step.
+void add_gossip(TraceFolder& folder) {
+  std::uint64_t before[2] = {};
+  for (Step step = 0; step < 3; ++step) {
+    const std::int64_t at = 1000000 * step;
+    std::uint64_t now[2] = {};
+    for (const Rank rank : {0, 1}) {
+      folder.add(EventKind::asked, at, rank, step);
+      folder.add(EventKind::produced, at + 500000, rank, step).duration_ns = 500000;
+      if (step > 0) {
+        TraceRecord& applied = folder.add(EventKind::applied, at + 500001, rank, step);
+        applied.peer = applied.origin = 1 - rank;
+        applied.origin_step = applied.version = step - 1;
+        applied.sequence = before[1 - rank];
+        applied.staleness = 1;
+        applied.bytes = 64;
+      }
+      folder.add(EventKind::committed, at + 500002, rank, step);
+      folder.add(EventKind::step_done, at + 500002, rank, step);
+    }
+    for (const Rank rank : {0, 1})
+      now[rank] = folder.message(rank, step, at + 510000, 1 - rank, step, at + 550000,
+                                 PayloadKind::share, step, 100);
+    std::copy(now, now + 2, before);
+  }
+}
+
+TEST(TraceCommand, JsonHasTheContract) {
+  TraceFolder folder(2);
+  add_gossip(folder);
+  folder.write();
+  const std::string text = kVerb.output(folder.path() + " --json");
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << "one object, one line";
+  const auto object = nlohmann::json::parse(text);
+  EXPECT_EQ(object["messages"], 6);
+  EXPECT_EQ(object["bytes"], 600);
+  EXPECT_EQ(object["applied"], 4);
+  EXPECT_EQ(object["staleness"],
+            nlohmann::json::parse(
+                R"({"mean": 1.0, "p50": 1, "p99": 1, "max": 1, "histogram": {"1": 4}})"));
+  EXPECT_EQ(object["contributions"],
+            nlohmann::json::parse(
+                R"({"produced": 6, "applied": 6, "pending": 0, "dropped": 0, "destroyed": 0})"));
+  EXPECT_EQ(object["kinds"], nlohmann::json::parse(R"({"share": {"messages": 6, "bytes": 600}})"));
+  ASSERT_EQ(object["edges"].size(), 2U);
+  const auto edge = object["edges"][0];
+  EXPECT_EQ(edge["from"], 0);
+  EXPECT_EQ(edge["to"], 1);
+  EXPECT_EQ(edge["messages"], 3);
+  EXPECT_EQ(edge["bytes"], 300);
+  EXPECT_EQ(edge["mean_staleness"], 1.0);
+  EXPECT_NEAR(edge["p99_latency_s"].get<double>(), 40e-6, 40e-6 / 128);
+  ASSERT_EQ(object["ranks"].size(), 2U);
+  EXPECT_EQ(object["ranks"][1]["steps"], 3);
+  EXPECT_EQ(object["ranks"][1]["staleness"]["histogram"]["1"], 2);
+  EXPECT_EQ(object["missing"], nlohmann::json::array());
+}
+
+TEST(TraceCommand, FiguresThatWereNotMeasuredAreNull) {
+  TraceFolder folder(2);
+  TraceRecord& sent = folder.add(EventKind::sent, 0, 0, 0);
+  sent.peer = 1;
+  sent.sequence = 1;
+  folder.write();
+  const auto edge = nlohmann::json::parse(kVerb.output(folder.path() + " --json"))["edges"][0];
+  EXPECT_TRUE(edge["mean_staleness"].is_null());
+  EXPECT_TRUE(edge["p99_latency_s"].is_null());
+}
+
+TEST(TraceCommand, TakesTheFolderOfTheTraceToo) {
+  TraceFolder folder(2);
+  add_gossip(folder);
+  folder.write();
+  EXPECT_EQ(kVerb.output(folder.path("trace") + " --json"),
+            kVerb.output(folder.path() + " --json"));
+}
+
+// A job that was killed, or still runs.
+TEST(TraceCommand, WhatIsMissingIsANote) {
+  TraceFolder folder(2);
+  add_gossip(folder);
+  folder.write(false);
+  const auto people = kVerb.run(folder.path(), false);
+  ASSERT_TRUE(people.result.ok());
+  EXPECT_TRUE(has(people.out, "6 produced: 6 applied")) << people.out;
+  EXPECT_EQ(people.err.rfind("note: process 0 has not closed its trace", 0), 0U) << people.err;
+  const auto json = nlohmann::json::parse(kVerb.output(folder.path() + " --json"));
+  ASSERT_EQ(json["missing"].size(), 1U);
+  EXPECT_TRUE(has(json["missing"][0], "has not closed its trace"));
+}
+
+TEST(TraceCommand, ErrorsGiveTheFolder) {
+  const TestFolder empty;
+  EXPECT_TRUE(has(kVerb.error(empty.path()), empty.path() + ": no trace there"));
+  EXPECT_TRUE(has(kVerb.error(empty.path("absent")), empty.path("absent")));
+  std::ofstream(empty.path("process-0000.gvtrace")) << "no trace";
+  EXPECT_TRUE(has(kVerb.error(empty.path()), "process-0000.gvtrace"));
+}
+
+}  // namespace trace_command_test
+}  // namespace grapevine
