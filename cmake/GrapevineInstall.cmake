@@ -11,7 +11,7 @@ set(GRAPEVINE_PACKAGE ${CMAKE_INSTALL_LIBDIR}/cmake/grapevine)
 install(TARGETS grapevine RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 
-set(libraries options messages algorithms gpu net actors apps event_proto)
+set(libraries options messages algorithms gpu net actors apps event_proto perfetto_proto)
 if(GRAPEVINE_HAVE_TORCH_CUDA)
   list(APPEND libraries cuda torch_cuda)
 endif()
