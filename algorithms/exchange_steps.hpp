@@ -15,6 +15,9 @@ struct LocalSteps {
   // Quadratic synchronization rule (Gu et al. 2024): H = max(by_epoch, floor((alpha / lr)^2)) once
   // the learning rate has warmed up; 0: none. All steps that are left where lr is 0.
   double alpha = 0;
+
+  // Whether H may change during a run.
+  bool changes() const { return alpha > 0 || by_epoch.values().size() > 1; }
 };
 
 class ExchangeSteps {

@@ -86,9 +86,8 @@ bool length_moves_exchanges(const SharedParts& parts) {
     for (const auto& level : parts.plan.role->parts_inside(parts))
       if (length_moves_exchanges(*level)) return true;
   const LocalSteps& local = parts.plan.local.steps;
-  const bool changes = local.alpha > 0 || local.by_epoch.values().size() > 1;
   return (local.alpha > 0 && parts.lr.follows_the_end()) ||
-         (changes && parts.graph != nullptr && parts.plan.graph.peers.values().size() > 1);
+         (local.changes() && parts.graph != nullptr && parts.plan.graph.peers.values().size() > 1);
 }
 
 // A checkpoint in which only some ranks have reached the planned end can continue to that

@@ -1,7 +1,6 @@
 // The keys of the gossip role, and its entry in the list of roles.
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "algorithms/roles/gossip/gossip.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
@@ -39,8 +38,8 @@ void check_gossip(KeyReader& keys, const GossipSettings& gossip, const Plan& pla
                   gossip.averaging != MixingRule::biased || gossip.staleness.most() == 0,
                   "staleness > 0: a rank that skipped a round has not halved its model for it, and "
                   "without a weight no receiver can tell, choose averaging = 'push-sum'");
-  const bool every_step = plan.local.steps.by_epoch.values() == std::vector<std::int64_t>{1} &&
-                          plan.local.steps.alpha == 0;
+  const LocalSteps& steps = plan.local.steps;
+  const bool every_step = !steps.changes() && steps.by_epoch.at(0) == 1;
   keys.only_where(
       "tracking", !gossip.tracking || (!gossip.exchanges_first() && every_step),
       "overlap, update = 'after' or local steps: an estimate is of the gradients at the "

@@ -29,7 +29,7 @@ Expected<void> check_nesting(const ExchangeSteps& periods, const SharedParts& in
 
 // The schedules of the role outside count periods.
 Expected<void> check_lengths(const LocalSteps& steps) {
-  if (steps.alpha == 0 && steps.by_epoch.values().size() == 1) return {};
+  if (!steps.changes()) return {};
   return bad_input(
       "wiring.local_steps by epoch, or qsr, does not fit a level around another, which takes them "
       "from the level inside where it has none: its epochs are counted in periods, which must have "
