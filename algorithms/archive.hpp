@@ -47,6 +47,11 @@ class Archive {
   void whole(const std::string& name, Whole& value) {
     whole(name, value, std::numeric_limits<Whole>::min(), std::numeric_limits<Whole>::max());
   }
+  // A number that only grows during a run.
+  template <class Whole>
+  void count(const std::string& name, Whole& value, std::int64_t least = 0) {
+    whole(name, value, least, std::numeric_limits<std::int64_t>::max() / 2);
+  }
   // The last enumerator of a list that begins with 0.
   template <class Enum>
   void one_of(const std::string& name, Enum& value, Enum last) {
@@ -128,6 +133,19 @@ class Archive {
       nested(prefix + std::to_string(keys[i]),
              [&](Archive& inner) { visit(inner, values[keys[i]]); });
     }
+  }
+  // A map whose keys are more than a number: visit(inner, key, value) lists the fields of each
+  // entry; under "<name>.<i>.". `twice`: the error of a key that is there twice.
+  template <class Key, class Value, class Visit>
+  void entries(const std::string& name, std::map<Key, Value>& values, const std::string& twice,
+               Visit visit) {
+    std::vector<std::pair<Key, Value>> list(values.begin(), values.end());
+    items(name, list, [&visit](Archive& inner, std::pair<Key, Value>& entry) {
+      visit(inner, entry.first, entry.second);
+    });
+    if (!loads() || !ok()) return;
+    values.clear();
+    for (auto& entry : list) require(values.insert(std::move(entry)).second, name, twice);
   }
   // Fields that a function lists, under "<name>.".
   template <class Visit>

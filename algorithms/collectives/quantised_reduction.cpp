@@ -171,21 +171,17 @@ class QuantisedReduction final : public Reduction {
   }
 
   void parts_fields(Archive& a) {
-    std::vector<std::pair<Key, Packed>> list(parts_.begin(), parts_.end());
-    a.items("parts", list, [this](Archive& inner, std::pair<Key, Packed>& part) {
-      inner.whole("operation", part.first.operation);
-      inner.whole("round", part.first.round, kScatter, kGather);
-      inner.whole("sender", part.first.sender, 0, size() - 1);
-      const std::int32_t slice = part.first.round == kScatter ? position_ : part.first.sender;
-      packed_fields(inner, part.second, [this, slice](const Packed& packed) {
+    const auto visit = [this](Archive& inner, Key& key, Packed& part) {
+      inner.whole("operation", key.operation);
+      inner.whole("round", key.round, kScatter, kGather);
+      inner.whole("sender", key.sender, 0, size() - 1);
+      const std::int32_t slice = key.round == kScatter ? position_ : key.sender;
+      packed_fields(inner, part, [this, slice](const Packed& packed) {
         return compressor_->check(packed, size_of(slice));
       });
-    });
-    if (!a.loads() || !a.ok()) return;
-    parts_.clear();
-    for (auto& part : list)
-      a.require(parts_.insert(std::move(part)).second, "parts", "has one slice twice");
-    if (running() && a.ok())
+    };
+    a.entries("parts", parts_, "has one slice twice", visit);
+    if (a.loads() && running() && a.ok())
       a.require(!totalled_ || parts_.count({*operation_, kGather, position_}) > 0, "totalled",
                 "has no total");
   }

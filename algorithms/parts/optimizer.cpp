@@ -9,7 +9,6 @@
 #include <torch/optim/adamw.h>
 
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
@@ -79,7 +78,6 @@ class TorchOptimizer : public Optimizer {
   }
 
   void fields(Archive& a, std::int64_t d) override {
-    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
     const State* state = a.loads() ? nullptr : current();
     auto step = state ? static_cast<std::int64_t>(state->step()) : 0;
     at::Tensor mean = state ? state->exp_avg() : at::Tensor();
@@ -87,7 +85,7 @@ class TorchOptimizer : public Optimizer {
     name_field(a, name_);
     if (a.has("step", state != nullptr)) {
       for (const char* name : {"exp_avg", "exp_avg_sq"}) a.needs(name);
-      a.whole("step", step, 1, kMost);
+      a.count("step", step, 1);
       a.vector("exp_avg", mean, d);
       a.vector("exp_avg_sq", square, d);
     }

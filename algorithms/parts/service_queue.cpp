@@ -10,8 +10,6 @@
 namespace grapevine {
 namespace {
 
-constexpr std::int64_t kMostArrivals = std::numeric_limits<std::int64_t>::max() / 2;
-
 void request_fields(Archive& a, ServiceRequest& request, std::optional<std::int64_t> offered) {
   a.whole("client", request.client, 0, std::numeric_limits<Rank>::max());
   a.whole("exchange", request.exchange);
@@ -78,7 +76,7 @@ void ServiceQueue::restart(Timestamp now) {
 
 void ServiceQueue::fields(Archive& a, std::optional<std::int64_t> offered,
                           const std::vector<Rank>& clients) {
-  a.whole("arrivals", arrivals_, 0, kMostArrivals);
+  a.count("arrivals", arrivals_);
   a.counted(
       "waiting", "", waiting_,
       [offered](Archive& inner, ServiceRequest& request) {
@@ -116,7 +114,7 @@ void CriticalSections::fields(Archive& a, const std::vector<Rank>& clients) {
   std::vector<std::int64_t> open;
   for (const auto& [client, section] : open_)
     open.insert(open.end(), {client, section.exchange, section.grant});
-  a.whole("grants", grants_, 0, kMostArrivals);
+  a.count("grants", grants_);
   client_rows(a, "open", open, 3, clients);
   if (!a.loads() || !a.ok()) return;
   open_.clear();
