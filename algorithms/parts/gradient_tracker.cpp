@@ -6,6 +6,10 @@
 
 namespace grapevine {
 
+GradientTracker::GradientTracker(std::int64_t d) : d_(d) {
+  mixed_.x = FrozenTensor::freeze(at::zeros({2 * d}));
+}
+
 const at::Tensor& GradientTracker::add(at::Tensor gradient) {
   if (!y_.defined())
     y_ = gradient.clone();
@@ -15,9 +19,22 @@ const at::Tensor& GradientTracker::add(at::Tensor gradient) {
   return y_;
 }
 
-void GradientTracker::fields(Archive& a, std::int64_t d) {
-  a.vector("y", y_, d);
-  a.vector("newest", newest_, d);
+void GradientTracker::join(const ModelState& model) {
+  if (!y_.defined()) return;
+  mixed_ = model;
+  mixed_.x = FrozenTensor::freeze(at::cat({model.x.read(), y_}));
+}
+
+void GradientTracker::split(ModelState& model) {
+  if (!y_.defined()) return;
+  model.x = FrozenTensor::copy_of(mixed_.x.read().narrow(0, 0, d_));
+  model.w = mixed_.w;
+  y_ = mixed_.x.read().narrow(0, d_, d_).clone();
+}
+
+void GradientTracker::fields(Archive& a) {
+  a.vector("y", y_, d_);
+  a.vector("newest", newest_, d_);
   a.require(y_.defined() == newest_.defined(), "y", "has no gradient beside it");
 }
 

@@ -8,22 +8,31 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "algorithms/archive.hpp"
+#include "algorithms/role.hpp"
 
 namespace grapevine {
 
-// Not thread-safe: belongs to one role. Memory: 2 d floats.
+// Not thread-safe: belongs to one role. Memory: 2 d floats, and 2 d for what is mixed.
 class GradientTracker {
  public:
+  // Of models of d.
+  explicit GradientTracker(std::int64_t d);
+
   // A new gradient, [d]; its memory is kept. Returns y, [d].
   const at::Tensor& add(at::Tensor gradient);
-  const at::Tensor& estimate() const { return y_; }
-  // y after a round of mixing, [d].
-  void take_mixed(at::Tensor y) { y_ = std::move(y); }
-  void fields(Archive& a, std::int64_t d);
+
+  // x and y lie in one vector, [2d], while they are mixed: from join() to split(). Before the first
+  // gradient both do nothing.
+  ModelState& mixed() { return mixed_; }
+  void join(const ModelState& model);
+  void split(ModelState& model);
+
+  void fields(Archive& a);
 
  private:
+  const std::int64_t d_;
   at::Tensor y_, newest_;  // [d]; undefined before the first gradient
+  ModelState mixed_;
 };
 
 }  // namespace grapevine

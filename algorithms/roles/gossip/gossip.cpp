@@ -2,45 +2,35 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <limits>
-#include <vector>
+#include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
-namespace {
-
-constexpr std::int64_t kAllRounds = std::numeric_limits<std::int64_t>::max();
-
-}  // namespace
 
 Gossip::Gossip(RoleContext context)
     : TrainingRole(std::move(context)),
       settings_(data_as<GossipSettings>(plan().settings)),
+      tracker_(settings_.tracking ? std::make_unique<GradientTracker>(model_.x.numel()) : nullptr),
       mixer_((plan().compression.enabled() ? make_replica_mixer
               : settings_.running_sums     ? make_sums_mixer
                                            : make_share_mixer)(
-          parts_, settings_.averaging, rank_, settings_.tracking ? tracked_ : model_, pool_)) {
+          parts_, settings_.averaging, rank_, tracker_ ? tracker_->mixed() : model_, pool_)) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "gossip needs a graph");
-  if (!settings_.tracking) return;
-  tracker_.emplace();
-  tracked_.x = FrozenTensor::freeze(at::zeros({2 * model_.x.numel()}));
 }
 
 // ---- training ----
 
 void Gossip::on_start(Env& env) {
   if (round_ < 0 && model_.step == 0) local_.begin(model_);
-  await_round(env);
+  if (outstanding_) peers_.await(*mixer_, round_, env.membership());
   if (phase_ == Phase::computing) return compute_at_z(env);
   if (phase_ == Phase::finished) {
     if (at_end()) return leave(env);
     // The run is extended. All ranks continue from the round after the newest one in which any rank
     // took part; they know it from each other's Leave.
-    for (const auto& [peer, last_round] : gone_) round_ = std::max(round_, last_round);
-    gone_.clear();
+    round_ = peers_.return_all(round_);
   }
   phase_ = Phase::ready;
   advance(env);
@@ -54,9 +44,8 @@ void Gossip::on_gradient(Env& env, Gradient gradient) {
   if (tracker_) gradient_ = tracker_->add(std::move(gradient_)).clone();
   if (settings_.update == Update::before_exchange) {
     const bool exchanges = !settings_.overlap && local_.exchange_due(model_.step + 1);
-    const auto expected = [this](Rank peer) { return expects(peer, round_ + 1); };
     const bool in_one_pass = exchanges && !tracker_;
-    apply(env, in_one_pass ? mixer_->scale_in_step({env, round_ + 1, stamp(), expected}) : 1);
+    apply(env, in_one_pass ? mixer_->scale_in_step({env, round_ + 1, stamp(), peers_}) : 1);
     if (exchanges) push(env);
   }
   advance(env);
@@ -71,10 +60,10 @@ void Gossip::advance(Env& env) {
   if (outstanding_ && (!hides_exchanges() || local_.exchange_due(steps))) {
     const bool last = steps >= parts_->horizon.steps;
     const bool skips = !last && settings_.overlap && skips_ < settings_.staleness.at(epoch_now());
-    if (awaited_.empty() || (settings_.running_sums && !skips))
+    if (peers_.awaited().empty() || (settings_.running_sums && !skips))
       fold(env, round_);
     else if (!skips)
-      return wait(env, *awaited_.begin());
+      return wait(env, *peers_.awaited().begin());
     else
       ++skips_;
   }
@@ -104,34 +93,18 @@ void Gossip::push(Env& env) {
   ++round_;
   outstanding_ = true;
   skips_ = 0;
-  const auto expected = [this](Rank peer) { return expects(peer, round_); };
-  join_tracked();
-  mixer_->push({env, round_, stamp(), expected}, hides_exchanges());
-  split_tracked();
-  await_round(env);
+  if (tracker_) tracker_->join(model_);
+  mixer_->push({env, round_, stamp(), peers_}, hides_exchanges());
+  if (tracker_) tracker_->split(model_);
+  peers_.await(*mixer_, round_, env.membership());
 }
 
 void Gossip::fold(Env& env, std::int64_t round) {
-  join_tracked();
+  if (tracker_) tracker_->join(model_);
   mixer_->fold(env, round);
-  split_tracked();
+  if (tracker_) tracker_->split(model_);
   outstanding_ = false;
   if (!settings_.exchanges_first() && round == round_) outer_step();
-}
-
-// x and y lie in one vector while they are mixed.
-void Gossip::join_tracked() {
-  if (!tracker_ || !tracker_->estimate().defined()) return;
-  tracked_ = model_;
-  tracked_.x = FrozenTensor::freeze(at::cat({model_.x.read(), tracker_->estimate()}));
-}
-
-void Gossip::split_tracked() {
-  if (!tracker_ || !tracker_->estimate().defined()) return;
-  const std::int64_t d = model_.x.numel();
-  model_.x = FrozenTensor::copy_of(tracked_.x.read().narrow(0, 0, d));
-  model_.w = tracked_.w;
-  tracker_->take_mixed(tracked_.x.read().narrow(0, d, d).clone());
 }
 
 // What the exchange amounts to enters the quasi-global momentum, or is an outer step's direction.
@@ -141,16 +114,6 @@ void Gossip::outer_step() {
   const double epoch = parts_->horizon.epoch_of(model_.step - 1);
   local_.learn_from_mixed(model_, model_.step - begin, epoch);
   local_.step_to_mixed(model_, epoch, pool_);
-}
-
-// The peers whose part of the outstanding round is missing: a function of the graph, of what has
-// arrived and of the peers that have left.
-void Gossip::await_round(const Env& env) {
-  awaited_.clear();
-  if (!outstanding_) return;
-  for (const Rank peer : mixer_->sources(round_))
-    if (!mixer_->has(round_, peer) && expects(peer, round_) && env.membership().is_alive(peer))
-      awaited_.insert(peer);
 }
 
 void Gossip::compute_at_z(Env& env) {
@@ -165,9 +128,8 @@ void Gossip::compute_at_z(Env& env) {
 
 void Gossip::leave(Env& env) {
   phase_ = Phase::finished;
-  fold(env, kAllRounds);
-  const auto expected = [this](Rank peer) { return expects(peer, round_); };
-  mixer_->flush({env, round_, stamp(), expected});
+  fold(env, Mixer::kAllRounds);
+  mixer_->flush({env, round_, stamp(), peers_});
   // Ranks that skipped other rounds may still expect this one to take part. With running sums it
   // gives nothing any more in any round, and so gets nothing.
   if (settings_.rounds_differ()) {
@@ -182,34 +144,26 @@ void Gossip::leave(Env& env) {
 
 void Gossip::on_message(Env& env, Envelope envelope) {
   const Rank from = envelope.from;
-  if (const auto* left = std::get_if<Leave>(&envelope.payload)) {
-    gone_[from] = left->last_round;
-    if (!expects(from, round_)) awaited_.erase(from);
-  } else {
+  if (const auto* left = std::get_if<Leave>(&envelope.payload))
+    peers_.leaves(from, left->last_round);
+  else
     mixer_->take(std::move(envelope));
-    if (mixer_->has(round_, from)) awaited_.erase(from);
-  }
-  resume_if_complete(env);
+  resume_if_complete(env, from);
 }
 
 void Gossip::on_peer_down(Env& env, Rank peer) {
-  gone_[peer] = -1;  // what has arrived is folded, no more is expected
-  awaited_.erase(peer);
-  resume_if_complete(env);
+  peers_.leaves(peer, -1);
+  resume_if_complete(env, peer);
 }
 
 // Called when a message arrived or a peer left. A waiting rank continues once its round is
 // complete; a finished rank folds what is late, so that no mass is lost.
-void Gossip::resume_if_complete(Env& env) {
-  if (phase_ == Phase::finished) return fold(env, kAllRounds);
-  if (phase_ != Phase::waiting || !awaited_.empty()) return;
+void Gossip::resume_if_complete(Env& env, Rank peer) {
+  peers_.heard_of(*mixer_, round_, peer);
+  if (phase_ == Phase::finished) return fold(env, Mixer::kAllRounds);
+  if (phase_ != Phase::waiting || !peers_.awaited().empty()) return;
   stop_waiting(env);
   advance(env);
-}
-
-bool Gossip::expects(Rank peer, std::int64_t round) const {
-  const auto it = gone_.find(peer);
-  return it == gone_.end() || round <= it->second;
 }
 
 // ---- the model ----
@@ -226,16 +180,15 @@ Stamp Gossip::stamp() const { return stamp_of(rank_, model_.step - 1, model_.ste
 
 void Gossip::fields(Archive& a) {
   common_fields(a);
-  a.whole("round", round_, -1, kAllRounds / 2);
+  a.count("round", round_, -1);
   a.flag("outstanding", outstanding_);
   a.require(!outstanding_ || round_ >= 0, "outstanding", "waits for a round before the first");
   a.flag("outer_step_due", outer_step_due_);
   a.whole("skips", skips_, 0, settings_.staleness.most());
   a.vector("gradient", gradient_, model_.x.numel());
-  if (tracker_) a.part("tracker", *tracker_, model_.x.numel());
+  if (tracker_) a.part("tracker", *tracker_);
   mixer_->fields(a);
-  a.keyed("gone", "gone.", gone_,
-          [](Archive& inner, std::int64_t& last_round) { inner.whole("last_round", last_round); });
+  peers_.fields(a);
 }
 
 }  // namespace grapevine

@@ -47,13 +47,11 @@
 //   that results do not depend on arrival order. Momentum is never gossiped. SlowMo's paper takes
 //   a slow step after many rounds and an average of all ranks; here each exchange has one.
 #pragma once
-#include <map>
 #include <memory>
-#include <optional>
-#include <set>
 
 #include "algorithms/parts/gradient_tracker.hpp"
 #include "algorithms/roles/gossip/mixer.hpp"
+#include "algorithms/roles/gossip/round_peers.hpp"
 #include "algorithms/roles/training_role.hpp"
 
 namespace grapevine {
@@ -98,28 +96,22 @@ class Gossip final : public TrainingRole {
   void leave(Env& env);
   void fold(Env& env, std::int64_t round);
   void outer_step();
-  void join_tracked();
-  void split_tracked();
-  void resume_if_complete(Env& env);
+  void resume_if_complete(Env& env, Rank peer);
 
   bool hides_exchanges() const;
-  bool expects(Rank peer, std::int64_t round) const;
-  void await_round(const Env& env);
   Stamp stamp() const override;
 
-  const GossipSettings& settings_;  // constant after construction
-  std::optional<GradientTracker> tracker_;
-  ModelState tracked_;  // with a tracker, what is mixed: x and y, [2d]
+  const GossipSettings& settings_;                  // constant after construction
+  const std::unique_ptr<GradientTracker> tracker_;  // or null
   const std::unique_ptr<Mixer> mixer_;
 
-  std::int64_t round_ = -1;            // newest round pushed
-  bool outstanding_ = false;           // round_ is pushed and not folded
-  at::Tensor gradient_;                // computed and not applied yet: [d] or undefined
-  bool outer_step_due_ = false;        // after what was due before is folded
-  std::int64_t skips_ = 0;             // consecutive exchanges that passed without it
-  std::set<Rank> awaited_;             // peers whose part of round_ is missing
-  std::map<Rank, std::int64_t> gone_;  // peers that left, with their last round
-  FrozenTensor z_;                     // the parameters of the worker, where they are not x itself
+  std::int64_t round_ = -1;      // newest round pushed
+  bool outstanding_ = false;     // round_ is pushed and not folded
+  at::Tensor gradient_;          // computed and not applied yet: [d] or undefined
+  bool outer_step_due_ = false;  // after what was due before is folded
+  std::int64_t skips_ = 0;       // consecutive exchanges that passed without it
+  RoundPeers peers_;
+  FrozenTensor z_;  // the parameters of the worker, where they are not x itself
 };
 
 }  // namespace grapevine

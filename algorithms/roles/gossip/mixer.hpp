@@ -5,8 +5,9 @@
 //            loses nothing
 //   replicas each rank sends compressed differences to replicas of its model that its peers keep
 #pragma once
+#include <algorithm>
 #include <cstdint>
-#include <functional>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -23,15 +24,19 @@ enum class MixingRule {
   biased      // as push_sum, but the weight is ignored
 };
 
+class RoundPeers;
+
 // Not thread-safe: belongs to one role.
 class Mixer {
  public:
-  // A round that this rank begins. `expects`: whether a peer takes part in it.
+  static constexpr std::int64_t kAllRounds = std::numeric_limits<std::int64_t>::max();
+
+  // A round that this rank begins.
   struct Round {
     Env& env;
     std::int64_t number;
     Stamp stamp;
-    const std::function<bool(Rank)>& expects;
+    const RoundPeers& peers;
   };
 
   virtual ~Mixer() = default;
@@ -55,6 +60,15 @@ class Mixer {
   virtual void flush(const Round&) {}
 
   virtual void fields(Archive& a) = 0;
+
+ protected:
+  // The message of `from` with this stamp has entered the model.
+  static void record_applied(Env& env, Rank from, const Stamp& stamp, const ModelState& model,
+                             std::uint64_t bytes) {
+    const std::int64_t age = model.step - 1 - stamp.step;
+    env.record(
+        {EventKind::applied, from, stamp, model.step, std::max<std::int64_t>(0, age), bytes});
+  }
 };
 
 // REQUIRES: parts->graph; `model` and `pool` outlive it.

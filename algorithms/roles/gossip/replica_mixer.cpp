@@ -20,17 +20,15 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
-#include <string>
+#include <optional>
 #include <utility>
 
-#include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/compressors/replicas.hpp"
 #include "algorithms/kernels/kernels.hpp"
+#include "algorithms/roles/gossip/difference_inbox.hpp"
 #include "algorithms/roles/gossip/mixer.hpp"
-#include "messages/check.hpp"
 
 namespace grapevine {
 namespace {
@@ -46,7 +44,8 @@ class ReplicaMixer final : public Mixer {
                      parts_->graph->period(0) == 1),
         model_(model),
         pool_(pool),
-        replicas_(parts_->plan.compression, model.x.numel()) {}
+        replicas_(parts_->plan.compression, model.x.numel()),
+        inbox_(directed_) {}
 
   std::vector<Rank> sources(std::int64_t round) const override {
     return directed_ ? parts_->graph->in(round, rank_) : parts_->graph->neighbors(round, rank_);
@@ -76,42 +75,19 @@ class ReplicaMixer final : public Mixer {
     pushed_ = {};
   }
 
-  void take(Envelope envelope) override {
-    if (const auto* share = std::get_if<Share>(&envelope.payload)) {
-      GRAPEVINE_CHECK(directed_ && share->x.numel() == 0 && std::isfinite(share->w) && share->w > 0,
-                      "rank ", envelope.from, " sent compressed gossip a share of a model");
-      const bool fresh = weights_.try_emplace({share->round, envelope.from}, share->w).second;
-      GRAPEVINE_CHECK(fresh, "two weights of one round from rank ", envelope.from);
-      return;
-    }
-    auto* chunk = std::get_if<PackedChunk>(&envelope.payload);
-    GRAPEVINE_CHECK(chunk != nullptr && chunk->sender == envelope.from, "rank ", envelope.from,
-                    " sent compressed gossip a message that is not its own difference");
-    const Key key{chunk->operation, envelope.from};
-    GRAPEVINE_CHECK(!directed_ || weights_.count(key) > 0, "rank ", envelope.from,
-                    " sent a difference without the weight of its model");
-    const bool fresh = arrived_.try_emplace(key, Difference{envelope.stamp, chunk->data}).second;
-    GRAPEVINE_CHECK(fresh, "two differences of one round from rank ", envelope.from);
-  }
+  void take(Envelope envelope) override { inbox_.put(std::move(envelope)); }
 
-  bool has(std::int64_t round, Rank peer) const override {
-    return arrived_.count({round, peer}) > 0;
-  }
+  bool has(std::int64_t round, Rank peer) const override { return inbox_.has(round, peer); }
 
   void fields(Archive& a) override {
-    a.whole("pushed.round", pushed_.round, -1, std::numeric_limits<std::int64_t>::max() / 2);
+    a.count("pushed.round", pushed_.round, -1);
     a.number("pushed.w", pushed_.w);
     a.list("pushed.to", pushed_.to, 0, std::numeric_limits<Rank>::max());
     a.part("replicas", replicas_);
-    arrived_fields(a);
+    inbox_.fields(a, [this](const Packed& packed) { return replicas_.check(packed); });
   }
 
  private:
-  using Key = std::pair<std::int64_t, Rank>;  // round and sender
-  struct Difference {
-    Stamp stamp;
-    Packed packed;
-  };
   // The round whose differences were sent and not folded; round < 0: none.
   struct Pushed {
     std::int64_t round = -1;
@@ -152,26 +128,24 @@ class ReplicaMixer final : public Mixer {
       model_.w -= step_along(link.weight) * pushed_.w;
     }
     for (const Rank source : sources(pushed_.round)) {
-      const auto weight = weights_.extract({pushed_.round, source});
-      if (!take_in(env, source)) continue;
+      const auto weight = take_in(env, source);
+      if (!weight) continue;
       for (const Shares::Link& link : links_of(pushed_.round, source)) {
         if (link.peer != rank_) continue;
         move_by(replicas_.of_peer(source).clone(), step_along(link.weight));
-        model_.w += step_along(link.weight) * weight.mapped();
+        model_.w += step_along(link.weight) * *weight;
       }
     }
   }
 
-  // Whether the peer's difference of the pushed round is there; its replica then has it.
-  bool take_in(Env& env, Rank peer) {
-    const auto arrived = arrived_.extract({pushed_.round, peer});
-    if (arrived.empty()) return false;
-    replicas_.take_in(peer, arrived.mapped().packed);
-    const Stamp& stamp = arrived.mapped().stamp;
-    const std::int64_t age = model_.step - 1 - stamp.step;
-    env.record({EventKind::applied, peer, stamp, model_.step, std::max<std::int64_t>(0, age),
-                replicas_.bytes(model_.epoch)});
-    return true;
+  // The peer's difference of the pushed round enters its replica. Returns the weight of its model;
+  // none: there is no difference.
+  std::optional<double> take_in(Env& env, Rank peer) {
+    const auto arrived = inbox_.take(pushed_.round, peer);
+    if (!arrived) return std::nullopt;
+    replicas_.take_in(peer, arrived->packed);
+    record_applied(env, peer, arrived->stamp, model_, replicas_.bytes(model_.epoch));
+    return arrived->w;
   }
 
   // x <- x + factor * way.
@@ -181,36 +155,6 @@ class ReplicaMixer final : public Mixer {
       kernels::fold_into(out, x, way);
     });
     pool_.give(FrozenTensor::freeze(std::move(way)));
-  }
-
-  void arrived_fields(Archive& a) {
-    const PackedCheck check = [this](const Packed& packed) { return replicas_.check(packed); };
-    pairs_fields(a, "arrived", arrived_, [&check](Archive& inner, Difference& difference) {
-      inner.whole("step", difference.stamp.step);
-      inner.whole("version", difference.stamp.version);
-      packed_fields(inner, difference.packed, check);
-    });
-    pairs_fields(a, "weights", weights_, [](Archive& inner, double& w) { inner.number("w", w); });
-    for (auto& [key, difference] : arrived_) {
-      difference.stamp.origin = key.second;
-      a.require(!directed_ || weights_.count(key) > 0, "weights", "lacks that of a difference");
-    }
-  }
-
-  // A map by round and sender.
-  template <class Value, class Visit>
-  static void pairs_fields(Archive& a, const std::string& name, std::map<Key, Value>& values,
-                           Visit visit) {
-    std::vector<std::pair<Key, Value>> list(values.begin(), values.end());
-    a.items(name, list, [&visit](Archive& inner, std::pair<Key, Value>& entry) {
-      inner.whole("round", entry.first.first);
-      inner.whole("from", entry.first.second);
-      visit(inner, entry.second);
-    });
-    if (!a.loads() || !a.ok()) return;
-    values.clear();
-    for (auto& entry : list)
-      a.require(values.insert(std::move(entry)).second, name, "has one round and rank twice");
   }
 
   // Constant after construction.
@@ -223,8 +167,7 @@ class ReplicaMixer final : public Mixer {
 
   Replicas replicas_;
   Pushed pushed_;
-  std::map<Key, Difference> arrived_;
-  std::map<Key, double> weights_;  // push-sum: w of the sender of each difference
+  DifferenceInbox inbox_;
 };
 
 }  // namespace

@@ -7,7 +7,6 @@
 //   the number of peers changes.
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -41,10 +40,9 @@ class ShareMixer final : public Mixer {
 
   void fold(Env& env, std::int64_t round) override {
     split_.take_given();
-    while (!arrived_.empty() && arrived_.begin()->first <= round) {
-      for (const auto& [from, envelope] : arrived_.begin()->second) add(env, from, envelope);
-      arrived_.erase(arrived_.begin());
-    }
+    for (; !arrived_.empty() && arrived_.begin()->first.first <= round;
+         arrived_.erase(arrived_.begin()))
+      add(env, arrived_.begin()->second);
     if (rule_ == MixingRule::biased) model_.w = 1;
   }
 
@@ -55,48 +53,37 @@ class ShareMixer final : public Mixer {
                     " sent gossip a message that is not a share of this model");
     GRAPEVINE_CHECK(share->round >= 0 && std::isfinite(share->w) && share->w > 0, "rank ", from,
                     " sent a share of weight ", share->w, " for round ", share->round);
-    const std::int64_t round = share->round;
-    const bool fresh = arrived_[round].emplace(from, std::move(envelope)).second;
+    const Key key{share->round, from};
+    const bool fresh = arrived_.emplace(key, std::move(envelope)).second;
     GRAPEVINE_CHECK(fresh, "two shares of one round from rank ", from);
   }
 
   bool has(std::int64_t round, Rank peer) const override {
-    const auto found = arrived_.find(round);
-    return found != arrived_.end() && found->second.count(peer) > 0;
+    return arrived_.count({round, peer}) > 0;
   }
 
   void fields(Archive& a) override {
     split_.fields(a);
-    std::vector<Envelope> list;
-    for (const auto& of_round : arrived_)
-      for (const auto& of_rank : of_round.second) list.push_back(of_rank.second);
-    a.counted("arrived.count", "arrived.", list,
-              [this](Archive& inner, Envelope& share) { share_fields(inner, share, rank_); });
-    if (!a.loads() || !a.ok()) return;
-    arrived_.clear();
-    for (Envelope& envelope : list) restore(a, std::move(envelope));
+    a.entries("arrived", arrived_, "has two shares of one round from one rank",
+              [this](Archive& inner, Key& key, Envelope& envelope) {
+                share_fields(inner, envelope, rank_);
+                const Share& share = std::get<Share>(envelope.payload);
+                key = {share.round, envelope.from};
+                inner.require(share.x.numel() == model_.x.numel() && share.w > 0, "arrived",
+                              "has a share that is of another model, or weighs nothing");
+              });
   }
 
  private:
-  void add(Env& env, Rank from, const Envelope& envelope) {
+  using Key = std::pair<std::int64_t, Rank>;  // round and sender
+
+  void add(Env& env, const Envelope& envelope) {
     const Share& share = std::get<Share>(envelope.payload);
     update_frozen(model_.x, pool_, [&share](at::Tensor& out, const at::Tensor& x) {
       kernels::fold_into(out, x, share.x.read());
     });
     model_.w += share.w;
-    const std::int64_t age = model_.step - 1 - envelope.stamp.step;
-    env.record({EventKind::applied, from, envelope.stamp, model_.step,
-                std::max<std::int64_t>(0, age), share.x.nbytes()});
-  }
-
-  void restore(Archive& a, Envelope envelope) {
-    const Share& share = std::get<Share>(envelope.payload);
-    const std::int64_t round = share.round;
-    const Rank from = envelope.from;
-    a.require(share.x.numel() == model_.x.numel() && share.w > 0, "arrived",
-              "has a share that is of another model, or weighs nothing");
-    a.require(arrived_[round].emplace(from, std::move(envelope)).second, "arrived",
-              "has two shares of one round from one rank");
+    record_applied(env, envelope.from, envelope.stamp, model_, share.x.nbytes());
   }
 
   const MixingRule rule_;
@@ -105,7 +92,7 @@ class ShareMixer final : public Mixer {
   BufferPool& pool_;
 
   ShareSplit split_;
-  std::map<std::int64_t, std::map<Rank, Envelope>> arrived_;  // by round, then sender
+  std::map<Key, Envelope> arrived_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
+#include "algorithms/roles/gossip/round_peers.hpp"
 
 namespace grapevine {
 
@@ -15,7 +16,7 @@ std::vector<Rank> ShareSplit::sources(std::int64_t round) const {
 
 Shares ShareSplit::shares_of(const Mixer::Round& round) const {
   const auto takes_part = [&round](Rank peer) {
-    return round.env.membership().is_alive(peer) && round.expects(peer);
+    return round.env.membership().is_alive(peer) && round.peers.expects(peer, round.number);
   };
   return rule_ == MixingRule::symmetric
              ? parts_->graph->symmetric_shares(round.number, rank_, takes_part)

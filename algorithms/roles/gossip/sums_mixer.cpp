@@ -29,7 +29,6 @@
 //   in every round in which nothing arrives, and a gradient moves z = x/w by gamma/w.
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -37,7 +36,7 @@
 #include <utility>
 
 #include "algorithms/parts/stored_envelope.hpp"
-#include "algorithms/roles/gossip/share_split.hpp"
+#include "algorithms/roles/gossip/running_sum.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
@@ -62,7 +61,7 @@ class SumsMixer final : public Mixer {
 
   void push(const Round& round, bool whole) override {
     if (model_.w >= kLeastWeight)
-      for (const ShareSplit::Gift& gift : split_.give(round, whole)) add_to(given_[gift.to], gift);
+      for (const ShareSplit::Gift& gift : split_.give(round, whole)) given_[gift.to].add(gift);
     for (const Shares::Link& link : split_.shares_of(round).links) send_sum(round, link.peer);
   }
 
@@ -82,7 +81,7 @@ class SumsMixer final : public Mixer {
   void take(Envelope envelope) override {
     const Rank from = envelope.from;
     const auto* sum = std::get_if<Share>(&envelope.payload);
-    GRAPEVINE_CHECK(sum != nullptr && fits(sum->x), "rank ", from,
+    GRAPEVINE_CHECK(sum != nullptr && RunningSum::fits(sum->x, model_.x), "rank ", from,
                     " sent gossip a message that is not a running sum of this model's shares");
     GRAPEVINE_CHECK(sum->round >= 0 && std::isfinite(sum->w) && sum->w > 0, "rank ", from,
                     " sent a running sum of weight ", sum->w, " for round ", sum->round);
@@ -94,90 +93,58 @@ class SumsMixer final : public Mixer {
   bool has(std::int64_t round, Rank peer) const override {
     if (const auto it = arrived_.find(peer); it != arrived_.end())
       return round <= std::get<Share>(it->second.payload).round;
-    const auto it = folded_.find(peer);
-    return it != folded_.end() && round <= it->second.round;
+    return has_folded(round, peer);
   }
 
   void fields(Archive& a) override {
     split_.fields(a);
     a.keyed(kGiven, std::string(kGiven) + ".", given_,
-            [this](Archive& inner, Sum& sum) { sum_fields(inner, sum); });
+            [this](Archive& inner, RunningSum& sum) { sum.fields(inner, model_.x); });
     a.keyed(kFolded, std::string(kFolded) + ".", folded_, [this](Archive& inner, Folded& folded) {
-      sum_fields(inner, folded.sum);
+      folded.sum.fields(inner, model_.x);
       inner.whole("round", folded.round, 0, std::numeric_limits<std::int64_t>::max());
     });
-    std::vector<Envelope> list;
-    for (const auto& [from, envelope] : arrived_) list.push_back(envelope);
-    a.counted("arrived.count", "arrived.", list,
-              [this](Archive& inner, Envelope& sum) { share_fields(inner, sum, rank_); });
-    if (!a.loads() || !a.ok()) return;
-    arrived_.clear();
-    for (Envelope& envelope : list) restore(a, std::move(envelope));
+    a.entries("arrived", arrived_, "has two running sums of one rank",
+              [this](Archive& inner, Rank& from, Envelope& envelope) {
+                share_fields(inner, envelope, rank_);
+                from = envelope.from;
+                const Share& sum = std::get<Share>(envelope.payload);
+                inner.require(
+                    RunningSum::fits(sum.x, model_.x) && sum.w > 0 && !has_folded(sum.round, from),
+                    "arrived", "has a running sum that is of another model, or is folded already");
+              });
   }
 
  private:
-  // Of all shares on an edge.
-  struct Sum {
-    FrozenTensor x;  // [d] float64
-    double w = 0;
-  };
   struct Folded {
-    Sum sum;
+    RunningSum sum;
     std::int64_t round = 0;  // of the message that carried it
   };
 
-  bool fits(const FrozenTensor& x) const {
-    return x.defined() && x.dtype() == at::kDouble && x.sizes() == model_.x.sizes();
-  }
-
-  // In place where no message with the sum is on its way.
-  static void add_to(Sum& sum, const ShareSplit::Gift& gift) {
-    at::Tensor x;
-    if (!sum.x.defined())
-      x = gift.x.read().to(at::kDouble);
-    else if (sum.x.sole_owner())
-      x = std::move(sum.x).thaw().add_(gift.x.read());
-    else
-      x = at::add(sum.x.read(), gift.x.read());
-    sum.x = FrozenTensor::freeze(std::move(x));
-    sum.w += gift.w;
+  bool has_folded(std::int64_t round, Rank peer) const {
+    const auto it = folded_.find(peer);
+    return it != folded_.end() && round <= it->second.round;
   }
 
   // Nothing to a peer that was never given a share.
   void send_sum(const Round& round, Rank peer) {
     const auto it = given_.find(peer);
     if (it == given_.end()) return;
-    const Sum& sum = it->second;
+    const RunningSum& sum = it->second;
     round.env.send(peer, round.stamp, Share{round.number, sum.w, sum.x});
   }
 
   // In float64, rounded once.
   void add(Env& env, Rank from, const Envelope& envelope) {
     const Share& share = std::get<Share>(envelope.payload);
-    Sum& folded = folded_[from].sum;
+    RunningSum& folded = folded_[from].sum;
     const at::Tensor more =
         folded.x.defined() ? at::sub(share.x.read(), folded.x.read()) : share.x.read();
     update_frozen(model_.x, pool_,
                   [&more](at::Tensor& out, const at::Tensor& x) { at::add_out(out, x, more); });
     model_.w += share.w - folded.w;
     folded_[from] = {{share.x, share.w}, share.round};
-    const std::int64_t age = model_.step - 1 - envelope.stamp.step;
-    env.record({EventKind::applied, from, envelope.stamp, model_.step,
-                std::max<std::int64_t>(0, age), share.x.nbytes()});
-  }
-
-  void sum_fields(Archive& a, Sum& sum) const {
-    a.number("w", sum.w);
-    a.tensor("x", sum.x);
-    a.require(fits(sum.x) && sum.w > 0, "x", "is not a running sum of this model's shares");
-  }
-
-  void restore(Archive& a, Envelope envelope) {
-    const Share& sum = std::get<Share>(envelope.payload);
-    const Rank from = envelope.from;
-    a.require(fits(sum.x) && sum.w > 0 && !has(sum.round, from), "arrived",
-              "has a running sum that is of another model, or not the newest of its rank");
-    arrived_.insert_or_assign(from, std::move(envelope));
+    record_applied(env, from, envelope.stamp, model_, share.x.nbytes());
   }
 
   const Rank rank_;
@@ -185,7 +152,7 @@ class SumsMixer final : public Mixer {
   BufferPool& pool_;
 
   ShareSplit split_;
-  std::map<Rank, Sum> given_;         // by destination
+  std::map<Rank, RunningSum> given_;  // by destination
   std::map<Rank, Folded> folded_;     // by source: the newest that is in the model
   std::map<Rank, Envelope> arrived_;  // by source: the newest that is not
 };

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "algorithms/lockstep/lockstep.hpp"
-#include "algorithms/roles/gossip/mixer.hpp"
+#include "algorithms/roles/gossip/round_peers.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
@@ -241,16 +241,13 @@ struct End {
     model.x = FrozenTensor::freeze(std::move(x));
     mixer = make_sums_mixer(parts, MixingRule::push_sum, rank, model, pool);
   }
-  void push(bool whole = false) {
-    mixer->push({env, ++round, {}, [](Rank) { return true; }}, whole);
-  }
-  void flush() {
-    mixer->flush({env, round, {}, [](Rank) { return true; }});
-  }
+  void push(bool whole = false) { mixer->push({env, ++round, {}, peers}, whole); }
+  void flush() { mixer->flush({env, round, {}, peers}); }
 
   Outbox env;
   ModelState model;
   BufferPool pool;
+  RoundPeers peers;  // all take part
   std::unique_ptr<Mixer> mixer;
   std::int64_t round = -1;
 };
