@@ -20,19 +20,18 @@
 #include <vector>
 
 #include "algorithms/role.hpp"
-#include "algorithms/roles/levels/group_mean.hpp"
-#include "algorithms/roles/levels/nested_env.hpp"
+#include "algorithms/roles/levels/group_exchange.hpp"
+#include "algorithms/roles/levels/nested_role.hpp"
 #include "algorithms/roles/messages_of.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
 
-class Hierarchy final : public Role {
+class Hierarchy final : public Role, private NestedRole::Around {
  public:
   // `ranks`: servers included. REQUIRES: plan.hierarchy divides the others; `model` outlives this.
   Hierarchy(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
             ModelState& model);
-  ~Hierarchy() override;
 
   void on_start(Env& env) override;
   void on_gradient(Env& env, Gradient gradient) override;
@@ -42,18 +41,17 @@ class Hierarchy final : public Role {
   void on_peer_up(Env& env, Rank peer) override;
   FrozenTensor debiased() const override;
   void fields(Archive& a) override;
-  StateDict measures() const override { return is_head() ? role_->measures() : StateDict{}; }
+  StateDict measures() const override { return head_ ? head_->role().measures() : StateDict{}; }
 
  private:
   enum class Phase : std::int64_t { waiting, computing, reducing, finished };
-  class HeadEnv;  // the environment of the head's role: a world of nodes
 
-  bool is_head() const { return role_ != nullptr; }
-  void publish(Env& env, Step step, const FrozenTensor& z, bool last);
-  void wait_for_head(Env& env);
+  // Of the head's role: compute() and finished() concern the whole node.
+  void compute(Env& env, Step step, FrozenTensor z) override;
+  void finished(Env& env) override;
+
+  void publish_last(Env& env);
   void follow(Env& env, Parameters parameters);
-  void begin(Step step);
-  void on_ring_chunk(Env& env, Chunk chunk);
   void use_if_reduced(Env& env);
   void step_done(Env& env);
   Stamp stamp() const { return stamp_of(rank_, step_, step_); }
@@ -61,19 +59,14 @@ class Hierarchy final : public Role {
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
   const Rank rank_;
-  const std::int32_t workers_;  // all ranks but servers
-  const Rank node_;
-  const std::vector<Rank> members_;  // of this node, the head first
-  const std::vector<Rank> heads_;    // of all nodes, then the servers
   ModelState& model_;
 
-  std::unique_ptr<Role> role_;  // of the head; null elsewhere
+  GroupExchange node_;              // its means are of the gradients of step_
+  std::optional<NestedRole> head_;  // among the heads of all nodes, then the servers
   Phase phase_ = Phase::waiting;
-  Step step_ = 0;                   // the step of the gradient that is computed or reduced
-  Step published_ = -1;             // the newest step whose parameters were sent to the node
-  Gradient gradient_;               // of this rank and step, without its tensor
-  GroupMean mean_;                  // of the gradients of step_
-  std::optional<Parameters> next_;  // the newest that arrived before this rank finished step_
+  Step step_ = 0;        // the step of the gradient that is computed or reduced
+  Step published_ = -1;  // the newest step whose parameters were sent to the node
+  Gradient gradient_;    // of this rank and step, without its tensor
 };
 
 }  // namespace grapevine

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <utility>
 
 #include "algorithms/parts/stored_envelope.hpp"
@@ -11,39 +10,20 @@
 
 namespace grapevine {
 
-// Where the role inside asks for a gradient of the next period, or ends, this one is over.
-class Level::InsideEnv final : public NestedEnv {
- public:
-  InsideEnv(Level& level, Env& env)
-      : NestedEnv(env, level.members_, level.rank_ - level.members_.front()), level_(level) {}
-
-  void compute(Step step, FrozenTensor z) override {
-    if (step < level_.parts_->exchanges.end_of(level_.period_)) return env_.compute(step, z);
-    level_.period_over_ = true;
-  }
-  void after(Duration delay, TimerId id) override { env_.after(delay, 2 * id + 1); }
-  void finished() override { level_.period_over_ = true; }
-
- private:
-  Level& level_;
-};
-
 Level::Level(RoleContext context)
     : parts_(std::move(context.parts)),
       levels_(data_as<LevelParts>(parts_->prepared)),
       rank_(context.rank),
-      depth_(data_as<LevelSettings>(parts_->plan.settings).depth),
+      tag_{data_as<LevelSettings>(parts_->plan.settings).depth},
       ranks_agree_(levels_.inside->plan.role->ranks_agree(levels_.inside->plan)),
-      members_(group_of(rank_, parts_->plan.hierarchy)),
       world_size_(context.ranks + parts_->plan.servers),
       model_(context.model),
-      mean_(members_, rank_),
-      inside_(make_role(levels_.inside, rank_ - members_.front(), parts_->plan.hierarchy, model_)) {
-  if (rank_ == members_.front())
+      group_(rank_, parts_->plan.hierarchy),
+      inside_(*this, group_.members(), group_.position(),
+              make_role(levels_.inside, group_.position(), parts_->plan.hierarchy, model_)) {
+  if (rank_ == group_.head())
     head_.emplace(static_cast<Group&>(*this), *parts_, rank_, context.ranks, model_);
 }
-
-Level::~Level() = default;
 
 // ---- a period ----
 
@@ -55,11 +35,10 @@ void Level::on_start(Env& env) {
     env.finished();
   } else if (phase_ == Phase::finished || phase_ == Phase::waiting) {
     phase_ = Phase::waiting;
-    wait_for_head(env);
+    group_.wait_for_head(env, stamp(), model_.step);
   }
   if (!was_running) return;
-  InsideEnv inside(*this, env);
-  inside_->on_start(inside);
+  inside_.on_start(env);
   end_period_if_due(env);
 }
 
@@ -67,52 +46,50 @@ void Level::on_start(Env& env) {
 void Level::begin_period(Env& env, std::int64_t period, FrozenTensor z) {
   period_ = period;
   phase_ = Phase::running;
-  InsideEnv inside(*this, env);
-  inside_->restart(std::move(z));
-  inside_->on_start(inside);
+  inside_.role().restart(std::move(z));
+  inside_.on_start(env);
   for (Envelope& envelope : std::exchange(early_messages_, {}))
-    inside_->on_message(inside, inside.of_world(std::move(envelope)));
+    inside_.on_message(env, std::move(envelope));
   GRAPEVINE_CHECK(!period_over_, "a period without a gradient of rank ", rank_);
 }
 
 void Level::on_gradient(Env& env, Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::running, "a gradient arrived without a request");
-  InsideEnv inside(*this, env);
-  inside_->on_gradient(inside, std::move(gradient));
+  inside_.on_gradient(env, std::move(gradient));
   end_period_if_due(env);
+}
+
+// Where the role inside asks for a gradient of the next period, or ends, this one is over.
+void Level::compute(Env& env, Step step, FrozenTensor z) {
+  if (step < parts_->exchanges.end_of(period_)) return env.compute(step, std::move(z));
+  period_over_ = true;
 }
 
 // Called after the role inside, not by it: what follows may call it again.
 void Level::end_period_if_due(Env& env) {
   if (!std::exchange(period_over_, false)) return;
-  if (ranks_agree_) return on_mean(env, inside_->debiased());
+  if (ranks_agree_) return on_mean(env, inside_.role().debiased());
   phase_ = Phase::reducing;
-  send_all(env, stamp(), mean_.start(operation(), inside_->numerator().read().clone()));
-  if (!mean_.done()) env.record({EventKind::wait_begin, -1, stamp(), model_.step, 0, 0});
+  group_.start(env, stamp(), tag_.operation(period_), inside_.role().numerator().read().clone());
   take_mean(env);
 }
 
 void Level::take_mean(Env& env) {
-  if (mean_.done()) on_mean(env, FrozenTensor::freeze(mean_.take()));
+  if (group_.done()) on_mean(env, FrozenTensor::freeze(group_.take()));
 }
 
 // The head exchanges the mean; the others wait for the next z.
 void Level::on_mean(Env& env, const FrozenTensor& mean) {
   phase_ = Phase::waiting;
   if (head_) return head_->on_mean(env, period_, mean);
-  wait_for_head(env);
-  if (next_) follow(env, *std::exchange(next_, std::nullopt));
+  group_.wait_for_head(env, stamp(), model_.step);
+  if (auto next = group_.take_kept()) follow(env, *std::move(next));
 }
 
 // ---- the head and its group ----
 
-void Level::publish(Env& env, std::int64_t period, const FrozenTensor& z, bool last) {
-  for (const Rank member : members_)
-    if (member != rank_) env.send(member, stamp(), Parameters{tag(period), last, model_.epoch, z});
-}
-
 void Level::begin(Env& env, std::int64_t period, const FrozenTensor& z) {
-  publish(env, period, z, false);
+  group_.publish(env, stamp(), {tag_.of(period), false, model_.epoch, z});
   begin_period(env, period, z);
 }
 
@@ -128,35 +105,26 @@ void Level::end(Env& env) {
 void Level::publish_last(Env& env) {
   model_.x = head_->debiased();
   model_.w = 1;
-  publish(env, period_, model_.x, true);
+  group_.publish(env, stamp(), {tag_.of(period_), true, model_.epoch, model_.x});
 }
 
 void Level::follow(Env& env, Parameters parameters) {
-  if (runs()) {
-    next_ = std::move(parameters);
-    return;
-  }
-  if (phase_ == Phase::waiting)
-    env.record({EventKind::wait_end, members_.front(), stamp(), model_.step, 0, 0});
+  if (runs()) return group_.keep(std::move(parameters));
+  if (phase_ == Phase::waiting) group_.stop_waiting(env, stamp(), model_.step);
   if (!parameters.last) return begin_period(env, parameters.step / kLevelTags, parameters.x);
   model_.x = std::move(parameters.x);
   model_.w = 1;
   if (std::exchange(phase_, Phase::finished) != Phase::finished) env.finished();
 }
 
-void Level::wait_for_head(Env& env) {
-  env.record({EventKind::wait_begin, members_.front(), stamp(), model_.step, 0, 0});
-}
-
 // ---- messages ----
 
 void Level::on_message(Env& env, Envelope envelope) {
-  if (!number_in(members_, envelope.from)) return on_outside_message(env, std::move(envelope));
-  if (is_own(envelope.payload)) return on_own_message(env, std::move(envelope));
+  if (!group_.has(envelope.from)) return on_outside_message(env, std::move(envelope));
+  if (tag_.is_on(envelope.payload)) return on_own_message(env, std::move(envelope));
   // Others have begun the next period: the role inside must not, before it has the same z.
   if (phase_ != Phase::running) return early_messages_.push_back(std::move(envelope));
-  InsideEnv inside(*this, env);
-  inside_->on_message(inside, inside.of_world(std::move(envelope)));
+  inside_.on_message(env, std::move(envelope));
   end_period_if_due(env);
 }
 
@@ -170,28 +138,13 @@ void Level::on_outside_message(Env& env, Envelope envelope) {
 
 void Level::on_own_message(Env& env, Envelope envelope) {
   if (auto* chunk = std::get_if<Chunk>(&envelope.payload)) {
-    send_all(env, stamp(), mean_.on_chunk(std::move(*chunk)));
-    if (mean_.done()) env.record({EventKind::wait_end, -1, stamp(), model_.step, 0, 0});
+    group_.on_chunk(env, stamp(), std::move(*chunk));
     return take_mean(env);
   }
   auto& parameters = std::get<Parameters>(envelope.payload);
-  GRAPEVINE_CHECK(envelope.from == members_.front() && !head_ && parameters.step >= 0 &&
-                      parameters.x.numel() == model_.x.numel() && std::isfinite(parameters.epoch),
-                  "rank ", envelope.from, " sent its group parameters that are not the head's");
+  GRAPEVINE_CHECK(group_.is_from_head(envelope, model_.x.numel()) && parameters.step >= 0, "rank ",
+                  envelope.from, " sent its group parameters that are not the head's");
   follow(env, std::move(parameters));
-}
-
-// Of what this level sends within its group: levels inside have other tags, and their roles number
-// their operations from 0.
-std::int64_t Level::tag(std::int64_t period) const { return period * kLevelTags + depth_; }
-
-std::int64_t Level::operation() const { return -1 - tag(period_); }
-
-bool Level::is_own(const Payload& payload) const {
-  if (const auto* chunk = std::get_if<Chunk>(&payload))
-    return chunk->operation < 0 && (-1 - chunk->operation) % kLevelTags == depth_;
-  const auto* parameters = std::get_if<Parameters>(&payload);
-  return parameters != nullptr && parameters->step % kLevelTags == depth_;
 }
 
 // The two worlds share the timers of a rank: even ones are of the head.
@@ -200,8 +153,7 @@ void Level::on_timer(Env& env, TimerId id) {
     if (head_) head_->on_timer(env, id / 2);
     return;
   }
-  InsideEnv inside(*this, env);
-  inside_->on_timer(inside, id / 2);
+  inside_.on_timer(env, id / 2);
   end_period_if_due(env);
 }
 
@@ -209,44 +161,33 @@ void Level::on_timer(Env& env, TimerId id) {
 
 void Level::restart(FrozenTensor z) {
   if (head_) head_->restart(z);
-  inside_->restart(std::move(z));
+  inside_.role().restart(std::move(z));
 }
 
 // The head stands for its group, whose model may have a weight.
 FrozenTensor Level::numerator() const {
   if (!head_) return FrozenTensor::freeze(at::zeros_like(model_.x.read()));
-  const auto size = static_cast<double>(members_.size());
+  const auto size = static_cast<double>(group_.members().size());
   return FrozenTensor::freeze(head_->numerator().read() * size);
 }
 
-// ---- the model ----
-
-FrozenTensor Level::debiased() const {
-  return phase_ == Phase::finished ? model_.x : inside_->debiased();
-}
-
-StateDict Level::measures() const { return head_ ? head_->measures() : StateDict{}; }
+// ---- checkpoints ----
 
 void Level::fields(Archive& a) {
   const std::int64_t d = model_.x.numel();
   a.one_of("phase", phase_, Phase::finished);
   a.whole("period", period_, 0, parts_->exchanges.count());
-  a.part("inside", *inside_);
+  a.part("inside", inside_.role());
   if (head_) head_->fields(a, d);
-  mean_.fields(a, operation(), d);
-  a.require(mean_.running() == (phase_ == Phase::reducing), "phase", "does not fit the ring");
+  group_.fields(a, tag_.operation(period_), d);
+  a.require(group_.running() == (phase_ == Phase::reducing), "phase", "does not fit the ring");
+  a.require(!group_.kept() || tag_.is_on(*group_.kept()), "next", "is of another level");
   a.items("early_messages", early_messages_, [&](Archive& inner, Envelope& envelope) {
     envelope_fields(inner, envelope, world_size_);
-    const bool is_of_group = number_in(members_, envelope.from) &&
-                             number_in(members_, envelope.stamp.origin) &&
-                             !is_own(envelope.payload);
+    const bool is_of_group = group_.has(envelope.from) && group_.has(envelope.stamp.origin) &&
+                             !tag_.is_on(envelope.payload);
     inner.require(is_of_group, "bytes", "is not for the role inside");
   });
-  if (a.present("next", next_))
-    a.nested("next", [&](Archive& inner) {
-      parameters_fields(inner, *next_, d);
-      inner.require(next_->step % kLevelTags == depth_, "step", "is of another level");
-    });
 }
 
 }  // namespace grapevine

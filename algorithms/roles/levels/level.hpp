@@ -30,33 +30,33 @@
 #include <vector>
 
 #include "algorithms/role.hpp"
+#include "algorithms/roles/levels/group_exchange.hpp"
 #include "algorithms/roles/levels/group_head.hpp"
-#include "algorithms/roles/levels/group_mean.hpp"
 #include "algorithms/roles/levels/level_parts.hpp"
-#include "algorithms/roles/levels/nested_env.hpp"
+#include "algorithms/roles/levels/nested_role.hpp"
 #include "algorithms/roles/messages_of.hpp"
 
 namespace grapevine {
 
-class Level final : public Role, private GroupHead::Group {
+class Level final : public Role, private GroupHead::Group, private NestedRole::Around {
  public:
   // context.rank is one of the run.
   explicit Level(RoleContext context);
-  ~Level() override;
 
   void on_start(Env& env) override;
   void on_gradient(Env& env, Gradient gradient) override;
   void on_message(Env& env, Envelope envelope) override;
   void on_timer(Env& env, TimerId id) override;
   void restart(FrozenTensor z) override;
-  FrozenTensor debiased() const override;
+  FrozenTensor debiased() const override {
+    return phase_ == Phase::finished ? model_.x : inside_.role().debiased();
+  }
   FrozenTensor numerator() const override;
   void fields(Archive& a) override;
-  StateDict measures() const override;
+  StateDict measures() const override { return head_ ? head_->measures() : StateDict{}; }
 
  private:
   enum class Phase : std::int64_t { waiting, running, reducing, finished };
-  class InsideEnv;
 
   // Of the head.
   bool runs() const override { return phase_ == Phase::running || phase_ == Phase::reducing; }
@@ -64,39 +64,37 @@ class Level final : public Role, private GroupHead::Group {
   void end(Env& env) override;
   Step step() const override { return model_.step; }
 
+  // Of the role inside.
+  void compute(Env& env, Step step, FrozenTensor z) override;
+  void finished(Env&) override { period_over_ = true; }
+  TimerId timer_of_run(TimerId id) const override { return 2 * id + 1; }
+
   void begin_period(Env& env, std::int64_t period, FrozenTensor z);
   void end_period_if_due(Env& env);
   void take_mean(Env& env);
   void on_mean(Env& env, const FrozenTensor& mean);
   void publish_last(Env& env);
-  void publish(Env& env, std::int64_t period, const FrozenTensor& z, bool last);
   void follow(Env& env, Parameters parameters);
-  void wait_for_head(Env& env);
   void on_own_message(Env& env, Envelope envelope);
   void on_outside_message(Env& env, Envelope envelope);
-  std::int64_t tag(std::int64_t period) const;
-  std::int64_t operation() const;  // of the ring of this period
-  bool is_own(const Payload& payload) const;
   Stamp stamp() const { return stamp_of(rank_, model_.step, model_.step); }
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
   const LevelParts& levels_;
   const Rank rank_;
-  const std::int64_t depth_;         // levels inside this one
-  const bool ranks_agree_;           // at the end of a period, without a mean
-  const std::vector<Rank> members_;  // of this group, the head first
-  const std::int32_t world_size_;    // ranks of the run
-  ModelState& model_;                // of this rank
+  const LevelTag tag_;
+  const bool ranks_agree_;         // at the end of a period, without a mean
+  const std::int32_t world_size_;  // ranks of the run
+  ModelState& model_;              // of this rank
 
-  GroupMean mean_;  // of the models of a period
-  std::unique_ptr<Role> inside_;
+  GroupExchange group_;  // its means are of the models of a period
+  NestedRole inside_;
   std::optional<GroupHead> head_;  // on the first rank of the group
   Phase phase_ = Phase::waiting;
   std::int64_t period_ = 0;
   bool period_over_ = false;              // the role inside asks for a gradient of the next one
   std::vector<Envelope> early_messages_;  // for the role inside, from those in the next period
-  std::optional<Parameters> next_;  // the newest that arrived before this rank ended its period
 };
 
 }  // namespace grapevine

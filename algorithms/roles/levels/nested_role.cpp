@@ -1,0 +1,109 @@
+#include "algorithms/roles/levels/nested_role.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "algorithms/roles/make_role.hpp"
+#include "messages/check.hpp"
+
+namespace grapevine {
+
+namespace {
+
+std::vector<Rank> heads_and_servers(std::int32_t workers, const Plan& plan) {
+  std::vector<Rank> world;
+  for (Rank head = 0; head < workers; head += plan.hierarchy) world.push_back(head);
+  for (Rank server = workers; server < workers + plan.servers; ++server) world.push_back(server);
+  return world;
+}
+
+}  // namespace
+
+class NestedRole::NestedEnv final : public Env {
+ public:
+  NestedEnv(const NestedRole& nested, Env& env) : nested_(nested), env_(env) {}
+
+  Rank rank() const override { return nested_.own_; }
+  const Membership& membership() const override {
+    if (members_) return *members_;
+    members_.emplace();
+    for (const Rank rank : nested_.world_)
+      members_->alive.push_back(env_.membership().is_alive(rank));
+    return *members_;
+  }
+  Timestamp now() const override { return env_.now(); }
+  Rng& rng() override { return env_.rng(); }
+  void send(Rank to, Stamp stamp, Payload payload) override {
+    stamp.origin = rank_of(stamp.origin);
+    env_.send(rank_of(to), stamp, std::move(payload));
+  }
+  void compute(Step step, FrozenTensor z) override {
+    nested_.around_.compute(env_, step, std::move(z));
+  }
+  void recycle(FrozenTensor buffer) override { env_.recycle(std::move(buffer)); }
+  void after(Duration delay, TimerId id) override {
+    env_.after(delay, nested_.around_.timer_of_run(id));
+  }
+  void record(const Event& event) override {
+    Event of_run = event;
+    if (event.peer >= 0) of_run.peer = rank_of(event.peer);
+    of_run.stamp.origin = rank_of(event.stamp.origin);
+    nested_.around_.record(env_, of_run);
+  }
+  void finished() override { nested_.around_.finished(env_); }
+
+ private:
+  Rank rank_of(Rank number) const { return nested_.world_[static_cast<std::size_t>(number)]; }
+
+  const NestedRole& nested_;
+  Env& env_;
+  mutable std::optional<Membership> members_;  // made when it is asked for
+};
+
+NestedRole::NestedRole(Around& around, const Plan& plan, Rank rank, std::int32_t workers,
+                       const std::shared_ptr<const SharedParts>& parts, ModelState& model)
+    : around_(around),
+      world_(heads_and_servers(workers, plan)),
+      own_(rank / plan.hierarchy),
+      role_(make_flat_role(parts, own_, static_cast<std::int32_t>(world_.size()), model)) {}
+
+std::optional<Rank> NestedRole::number_of(Rank rank) const {
+  const auto at = std::lower_bound(world_.begin(), world_.end(), rank);
+  if (at == world_.end() || *at != rank) return std::nullopt;
+  return static_cast<Rank>(at - world_.begin());
+}
+
+void NestedRole::on_start(Env& env) {
+  NestedEnv nested(*this, env);
+  role_->on_start(nested);
+}
+
+void NestedRole::on_gradient(Env& env, Gradient gradient) {
+  NestedEnv nested(*this, env);
+  role_->on_gradient(nested, std::move(gradient));
+}
+
+void NestedRole::on_message(Env& env, Envelope envelope) {
+  const auto from = number_of(envelope.from);
+  const auto origin = number_of(envelope.stamp.origin);
+  GRAPEVINE_CHECK(from && origin, "rank ", envelope.from, " sent a message into a group of others");
+  envelope.from = *from;
+  envelope.to = own_;
+  envelope.stamp.origin = *origin;
+  NestedEnv nested(*this, env);
+  role_->on_message(nested, std::move(envelope));
+}
+
+void NestedRole::on_timer(Env& env, TimerId id) {
+  NestedEnv nested(*this, env);
+  role_->on_timer(nested, id);
+}
+
+void NestedRole::on_peer(Env& env, Rank peer, void (Role::*handler)(Env&, Rank)) {
+  const auto number = number_of(peer);
+  if (!number || *number == own_) return;
+  NestedEnv nested(*this, env);
+  (*role_.*handler)(nested, *number);
+}
+
+}  // namespace grapevine

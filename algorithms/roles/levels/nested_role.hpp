@@ -1,0 +1,64 @@
+// NestedRole: a role whose world is a part of the run: some of its ranks, under numbers of their
+// own.
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "algorithms/role.hpp"
+#include "algorithms/wiring/plan.hpp"
+
+namespace grapevine {
+
+// Not thread-safe: belongs to one role.
+class NestedRole {
+ public:
+  // The role around it, which answers its requests for gradients, timers and the end. `env` is that
+  // of the run.
+  class Around {
+   public:
+    virtual ~Around() = default;
+    virtual void compute(Env& env, Step step, FrozenTensor z) = 0;
+    virtual void finished(Env& env) = 0;
+    // The number in the run of a timer of the role.
+    virtual TimerId timer_of_run(TimerId id) const { return id; }
+    virtual void record(Env& env, const Event& event) { env.record(event); }
+  };
+
+  // `world`: the run's ranks, ascending; `own`: this rank's number. `around` outlives this.
+  NestedRole(Around& around, std::vector<Rank> world, Rank own, std::unique_ptr<Role> role)
+      : around_(around), world_(std::move(world)), own_(own), role_(std::move(role)) {}
+
+  // Of a head: its world are the heads of all nodes or groups of the plan, then its servers.
+  // `rank`: of the run; `workers`: of the run, those that train; `parts`: of the role.
+  NestedRole(Around& around, const Plan& plan, Rank rank, std::int32_t workers,
+             const std::shared_ptr<const SharedParts>& parts, ModelState& model);
+
+  Role& role() { return *role_; }
+  const Role& role() const { return *role_; }
+
+  void on_start(Env& env);
+  void on_gradient(Env& env, Gradient gradient);
+  // Of the run. REQUIRES: its sender is in this world.
+  void on_message(Env& env, Envelope envelope);
+  // `id`: the role's.
+  void on_timer(Env& env, TimerId id);
+  // A rank of the run; nothing where it is outside, or this one.
+  void on_peer_down(Env& env, Rank peer) { on_peer(env, peer, &Role::on_peer_down); }
+  void on_peer_up(Env& env, Rank peer) { on_peer(env, peer, &Role::on_peer_up); }
+
+ private:
+  class NestedEnv;
+
+  std::optional<Rank> number_of(Rank rank) const;
+  void on_peer(Env& env, Rank peer, void (Role::*handler)(Env&, Rank));
+
+  // Constant after construction.
+  Around& around_;
+  const std::vector<Rank> world_;
+  const Rank own_;
+
+  const std::unique_ptr<Role> role_;
+};
+
+}  // namespace grapevine
