@@ -18,6 +18,11 @@ Slice slice_of(std::int64_t dimension, std::int32_t servers, std::int32_t index)
   return {index * least + std::min<std::int64_t>(index, longer), least + (index < longer ? 1 : 0)};
 }
 
+FrozenTensor part_of(const FrozenTensor& vector, const Slice& slice) {
+  if (slice.size == vector.numel()) return vector;
+  return FrozenTensor::copy_of(vector.read().narrow(0, slice.begin, slice.size));
+}
+
 namespace kernels {
 namespace {
 

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "messages/frozen_tensor.hpp"
+
 namespace grapevine {
 
 // Elements [begin, begin + size) of the flat parameters: the slice of server `index` of `servers`.
@@ -17,6 +19,8 @@ struct Slice {
   std::int64_t size = 0;
 };
 Slice slice_of(std::int64_t dimension, std::int32_t servers, std::int32_t index);
+// That of a vector; the vector itself, without a copy, where the slice is all of it.
+FrozenTensor part_of(const FrozenTensor& vector, const Slice& slice);
 
 namespace kernels {
 

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -29,11 +28,10 @@ FrozenTensor PulledSlices::take() {
 
 void PulledSlices::fields(Archive& a,
                           const std::function<std::int64_t(std::int32_t server)>& size_of) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
   for (std::size_t i = 0; i < slices_.size(); ++i) {
     const std::string server = std::to_string(i);
-    a.whole("version." + server, versions_[i], 0, kMost);
-    a.whole("next_version." + server, next_[i], 0, kMost);
+    a.count("version." + server, versions_[i]);
+    a.count("next_version." + server, next_[i]);
     a.vector("pulled." + server, slices_[i], size_of(static_cast<std::int32_t>(i)));
   }
 }

@@ -3,10 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
-#include "algorithms/roles/messages_of.hpp"
+#include "algorithms/roles/server/read_request.hpp"
+#include "messages/check.hpp"
 
 namespace grapevine {
 
@@ -19,8 +20,7 @@ Server::Server(ServerContext context)
       rule_(settings_.rule->slice(context)),
       clients_(context.clients),
       meter_(clients_.count()) {
-  const Slice slice = slice_of(model_.x.numel(), parts_->plan.servers, context.index);
-  model_.x = FrozenTensor::copy_of(model_.x.read().narrow(0, slice.begin, slice.size));
+  model_.x = part_of(model_.x, slice_of(model_.x.numel(), parts_->plan.servers, context.index));
 }
 
 // After a checkpoint the timeouts of grants start anew. Finished clients send Leave again; where
@@ -42,75 +42,24 @@ void Server::on_gradient(Env&, Gradient) {
 void Server::on_message(Env& env, Envelope envelope) {
   const Rank client = envelope.from;
   if (!env.membership().is_alive(client)) return;  // an answer has no receiver
-  if (const auto* ask = std::get_if<Ask>(&envelope.payload)) {
-    enqueue(env, client, envelope.stamp, ask->exchange, 0, {});
-  } else if (auto* commit = std::get_if<Commit>(&envelope.payload)) {
-    GRAPEVINE_CHECK(!parts_->plan.compression.enabled(), "rank ", client,
-                    " sent a commit that is not compressed");
-    receive(env, client, envelope.stamp, std::move(*commit));
-  } else if (const auto* chunk = std::get_if<PackedChunk>(&envelope.payload)) {
-    GRAPEVINE_CHECK(parts_->plan.compression.enabled(), "rank ", client,
-                    " sent a commit that is compressed");
-    receive_packed(env, client, envelope.stamp, *chunk);
-  } else if (std::holds_alternative<Leave>(envelope.payload)) {
-    client_left(env, client);
-  } else {
-    GRAPEVINE_CHECK(false, "rank ", client, " sent a server neither a request nor a commit");
-  }
-}
-
-void Server::receive(Env& env, Rank client, const Stamp& stamp, Commit commit) {
-  GRAPEVINE_CHECK(commit.update.numel() == model_.x.numel(), "rank ", client,
-                  " sent an update of another size");
-  GRAPEVINE_CHECK(commit.gradients >= 1 && commit.gradients <= parts_->exchanges.longest(), "rank ",
-                  client, " sent an update of ", commit.gradients,
-                  " gradients, more than local_steps allow");
-  if (takes_offers())
-    enqueue(env, client, stamp, commit.exchange, commit.gradients, std::move(commit.update));
-  else
-    take_commit(env, client, stamp, std::move(commit));
-}
-
-void Server::receive_packed(Env& env, Rank client, const Stamp& stamp, const PackedChunk& chunk) {
-  if (auto commit = unpacked(chunk)) return receive(env, client, stamp, std::move(*commit));
-  if (open_.is_open(client, chunk.operation)) close_section(env, client);
-  refuse(env, client, chunk.operation);
-  serve(env);
-}
-
-std::optional<Commit> Server::unpacked(const PackedChunk& chunk) const {
-  if (chunk.round < 1 || chunk.round > parts_->exchanges.longest()) return std::nullopt;
-  at::Tensor update = at::zeros({model_.x.numel()}, at::kFloat);
-  if (!compressor_->fold(update, chunk.data, 1)) return std::nullopt;
-  return Commit{chunk.operation, chunk.round, FrozenTensor::freeze(std::move(update))};
-}
-
-// A client that offers continues from theta, also after a refusal.
-void Server::refuse(Env& env, Rank client, std::int64_t exchange) {
-  ++refused_;
-  env.send(client, stamp(), Receipt{exchange, false, takes_offers() ? model_.x : FrozenTensor()});
-}
-
-void Server::enqueue(Env& env, Rank client, const Stamp& stamp, std::int64_t exchange,
-                     std::int64_t gradients, FrozenTensor update) {
+  if (std::holds_alternative<Leave>(envelope.payload)) return client_left(env, client);
+  const bool asks = std::holds_alternative<Ask>(envelope.payload);
+  Request request = read_request(envelope, *parts_, *compressor_, model_.x.numel());
+  if (!asks && !(takes_offers() && request.update.defined())) return take_commit(env, request);
   clients_.returns(client);
-  queue_.push({exchange, 0, env.now(), client, stamp, gradients, std::move(update)});
+  request.since = env.now();
+  queue_.push(std::move(request));
   serve(env);
 }
 
 void Server::serve(Env& env) {
   if (settings_.synchronous) {
-    if (round_is_complete()) close_round(env);
+    const auto waiting = static_cast<std::int32_t>(queue_.size());
+    if (waiting > 0 && waiting >= clients_.present()) take_offers(env, queue_.take_all());
     return;
   }
-  while (!queue_.empty() && (!settings_.strict || open_.empty())) {
-    const Request request = queue_.pop();
-    meter(env, request);
-    if (takes_offers())
-      serve_offer(env, request);
-    else
-      grant(env, request);
-  }
+  while (!queue_.empty() && (!settings_.strict || open_.empty()))
+    takes_offers() ? take_offers(env, {queue_.pop()}) : grant(env, queue_.pop());
 }
 
 void Server::meter(Env& env, const Request& request) {
@@ -120,6 +69,7 @@ void Server::meter(Env& env, const Request& request) {
 // ---- sections: pull, rescale, commit ----
 
 void Server::grant(Env& env, const Request& request) {
+  meter(env, request);
   if (open_.empty()) busy_since_ = env.now();
   const TimerId id = open_.open(request.client, request.exchange);
   env.after(from_seconds(settings_.section_timeout), id);
@@ -131,16 +81,19 @@ void Server::close_section(Env& env, Rank client) {
   if (open_.empty()) meter_.occupied(busy_since_, env.now());
 }
 
-void Server::take_commit(Env& env, Rank client, const Stamp& stamp, Commit commit) {
-  if (!open_.is_open(client, commit.exchange)) return refuse(env, client, commit.exchange);
-  close_section(env, client);
-  Request request;
-  request.client = client;
-  request.exchange = commit.exchange;
-  request.stamp = stamp;
-  request.gradients = commit.gradients;
-  apply(env, client, stamp, commit.update, 1);
-  committed(env, request, {});
+// Refused: one that is late, and one that cannot be unpacked. An offer may be that, too: its client
+// continues from theta.
+void Server::take_commit(Env& env, const Request& request) {
+  const bool in_time = open_.is_open(request.client, request.exchange);
+  if (in_time) close_section(env, request.client);
+  if (in_time && request.update.defined()) {
+    apply(env, request.client, request.stamp, request.update, 1);
+    committed(env, request, {});
+  } else {
+    ++refused_;
+    env.send(request.client, stamp(),
+             Receipt{request.exchange, false, takes_offers() ? model_.x : FrozenTensor()});
+  }
   serve(env);
 }
 
@@ -155,20 +108,9 @@ void Server::on_timer(Env& env, TimerId id) {
 
 // ---- offers ----
 
-void Server::serve_offer(Env& env, const Request& request) {
-  const SliceRule::Change change =
-      rule_->change(model_.x, request.update, staleness(request.client, request.stamp));
-  apply(env, request.client, request.stamp, change.update, change.factor);
-  committed(env, request, rule_->answers_change() ? change.update : model_.x);
-}
-
-bool Server::round_is_complete() const {
-  return !queue_.empty() && static_cast<std::int32_t>(queue_.size()) >= clients_.present();
-}
-
-// In rank order, so that the sum does not depend on the order of arrival.
-void Server::close_round(Env& env) {
-  std::vector<Request> round = queue_.take_all();
+// Of a synchronous round, or one. In rank order, so that the sum does not depend on the order of
+// arrival.
+void Server::take_offers(Env& env, std::vector<Request> round) {
   for (const Request& request : round) meter(env, request);
   std::sort(round.begin(), round.end(),
             [](const Request& a, const Request& b) { return a.client < b.client; });
@@ -198,15 +140,11 @@ void Server::apply(Env& env, Rank client, const Stamp& stamp, const FrozenTensor
 }
 
 void Server::committed(Env& env, const Request& request, FrozenTensor value) {
-  advance_clock(request.gradients);
-  if (env.membership().is_alive(request.client))
-    env.send(request.client, stamp(), Receipt{request.exchange, true, std::move(value)});
-}
-
-void Server::advance_clock(std::int64_t gradients) {
-  gradients_ += gradients;
+  gradients_ += request.gradients;
   model_.epoch = std::max(
       model_.epoch, parts_->horizon.epoch_of(gradients_) / static_cast<double>(clients_.count()));
+  if (env.membership().is_alive(request.client))
+    env.send(request.client, stamp(), Receipt{request.exchange, true, std::move(value)});
 }
 
 // ---- membership ----
@@ -228,8 +166,6 @@ void Server::client_left(Env& env, Rank client) {
   env.finished();
 }
 
-Stamp Server::stamp() const { return stamp_of(rank_, version_, version_); }
-
 StateDict Server::measures() const {
   StateDict state = meter_.measures();
   state.put("commits", version_);
@@ -241,16 +177,14 @@ StateDict Server::measures() const {
 // ---- checkpoints ----
 
 void Server::fields(Archive& a) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
-  a.whole("version", version_, 0, kMost);
-  a.whole("gradients", gradients_, 0, kMost);
-  a.whole("taken_back", taken_back_, 0, kMost);
-  a.whole("refused", refused_, 0, kMost);
+  a.count("version", version_);
+  a.count("gradients", gradients_);
+  a.count("taken_back", taken_back_);
+  a.count("refused", refused_);
   a.flag("finished", finished_);
   a.nested("rule", [this](Archive& inner) { rule_->fields(inner, model_.x.numel()); });
-  a.part("queue", queue_,
-         takes_offers() ? std::optional<std::int64_t>(model_.x.numel()) : std::nullopt,
-         clients_.ranks());
+  const auto offered = takes_offers() ? std::optional(model_.x.numel()) : std::nullopt;
+  a.part("queue", queue_, offered, clients_.ranks());
   a.part("sections", open_, clients_.ranks());
   a.part("clients", clients_);
 }

@@ -26,7 +26,6 @@
 // Deviations: sockets polled in rank order served low ranks first; here the mailbox is the order.
 #pragma once
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "algorithms/compressors/compressor.hpp"
@@ -34,6 +33,7 @@
 #include "algorithms/parts/service_meter.hpp"
 #include "algorithms/parts/service_queue.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/roles/messages_of.hpp"
 #include "algorithms/roles/server/served_clients.hpp"
 #include "algorithms/roles/server/server_settings.hpp"
 
@@ -57,30 +57,20 @@ class Server final : public Role {
  private:
   using Request = ServiceRequest;
 
-  void enqueue(Env& env, Rank client, const Stamp& stamp, std::int64_t exchange,
-               std::int64_t gradients, FrozenTensor update);
   void serve(Env& env);
   void grant(Env& env, const Request& request);
   void close_section(Env& env, Rank client);
-  void receive(Env& env, Rank client, const Stamp& stamp, Commit commit);
-  void receive_packed(Env& env, Rank client, const Stamp& stamp, const PackedChunk& chunk);
-  // None where no client of this wiring can have packed it.
-  std::optional<Commit> unpacked(const PackedChunk& chunk) const;
-  void refuse(Env& env, Rank client, std::int64_t exchange);
-  void take_commit(Env& env, Rank client, const Stamp& stamp, Commit commit);
-  void serve_offer(Env& env, const Request& request);
-  void close_round(Env& env);
-  bool round_is_complete() const;
+  void take_commit(Env& env, const Request& request);
+  void take_offers(Env& env, std::vector<Request> round);
   void apply(Env& env, Rank client, const Stamp& stamp, const FrozenTensor& update, double a);
   void committed(Env& env, const Request& request, FrozenTensor value);
-  void advance_clock(std::int64_t gradients);
   void meter(Env& env, const Request& request);
   void client_left(Env& env, Rank client);
   std::int64_t staleness(Rank client, const Stamp& stamp) const {
     return clients_.staleness(client, version_, stamp.version);
   }
   bool takes_offers() const { return !settings_.rule->takes_turns; }
-  Stamp stamp() const;
+  Stamp stamp() const { return stamp_of(rank_, version_, version_); }
 
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -73,18 +72,12 @@ void ServerClient::offer(Env& env) {
     if (takes_turns())
       env.send(rank_of(server), stamp, Ask{exchange_});
     else
-      commit(env, server, stamp, gradients, slice_of_offer(offered, server));
+      commit(env, server, stamp, gradients, part_of(offered, slice(server)));
   }
   if (!settings_.overlap) return;
   sent_ = model_.x;
   step_done(env);
   at_end() ? wait(env, ranks_) : compute(env);
-}
-
-FrozenTensor ServerClient::slice_of_offer(const FrozenTensor& offered, std::int32_t server) const {
-  if (servers_ == 1) return offered;
-  const Slice part = slice(server);
-  return FrozenTensor::copy_of(offered.read().narrow(0, part.begin, part.size));
 }
 
 void ServerClient::commit(Env& env, std::int32_t server, const Stamp& stamp, std::int64_t gradients,
@@ -181,10 +174,9 @@ void ServerClient::leave(Env& env) {
 }
 
 void ServerClient::fields(Archive& a) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
   common_fields(a);
   a.whole("held", held_, 0, model_.step);
-  a.whole("exchange", exchange_, 0, kMost);
+  a.count("exchange", exchange_);
   a.nested("rule", [this](Archive& inner) {
     rule_->fields(inner, model_.x.numel(), phase_ == Phase::waiting);
   });

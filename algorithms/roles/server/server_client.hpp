@@ -56,7 +56,6 @@ class ServerClient final : public TrainingRole {
   void record_outcome(Env& env, std::int64_t exchange, bool accepted);
   void leave(Env& env);
 
-  FrozenTensor slice_of_offer(const FrozenTensor& offered, std::int32_t server) const;
   void commit(Env& env, std::int32_t server, const Stamp& stamp, std::int64_t gradients,
               FrozenTensor update);
   bool takes_turns() const { return settings_.rule->takes_turns; }

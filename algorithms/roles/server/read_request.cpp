@@ -1,0 +1,53 @@
+#include "algorithms/roles/server/read_request.hpp"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "messages/check.hpp"
+
+namespace grapevine {
+namespace {
+
+FrozenTensor unpacked(const PackedChunk& chunk, const SharedParts& parts,
+                      const Compressor& compressor, std::int64_t d) {
+  if (chunk.round < 1 || chunk.round > parts.exchanges.longest()) return {};
+  at::Tensor update = at::zeros({d}, at::kFloat);
+  if (!compressor.fold(update, chunk.data, 1)) return {};
+  return FrozenTensor::freeze(std::move(update));
+}
+
+}  // namespace
+
+ServiceRequest read_request(const Envelope& envelope, const SharedParts& parts,
+                            const Compressor& compressor, std::int64_t d) {
+  const Rank client = envelope.from;
+  const bool packs = parts.plan.compression.enabled();
+  ServiceRequest request;
+  request.client = client;
+  request.stamp = envelope.stamp;
+  if (const auto* ask = std::get_if<Ask>(&envelope.payload)) {
+    request.exchange = ask->exchange;
+  } else if (const auto* commit = std::get_if<Commit>(&envelope.payload)) {
+    GRAPEVINE_CHECK(!packs, "rank ", client, " sent a commit that is not compressed");
+    GRAPEVINE_CHECK(commit->update.numel() == d, "rank ", client,
+                    " sent an update of another size");
+    GRAPEVINE_CHECK(commit->gradients >= 1 && commit->gradients <= parts.exchanges.longest(),
+                    "rank ", client, " sent an update of ", commit->gradients,
+                    " gradients, more than local_steps allow");
+    request.exchange = commit->exchange;
+    request.gradients = commit->gradients;
+    request.update = commit->update;
+  } else {
+    const auto* chunk = std::get_if<PackedChunk>(&envelope.payload);
+    GRAPEVINE_CHECK(chunk != nullptr, "rank ", client,
+                    " sent a server neither a request nor a commit");
+    GRAPEVINE_CHECK(packs, "rank ", client, " sent a commit that is compressed");
+    request.exchange = chunk->operation;
+    request.gradients = chunk->round;
+    request.update = unpacked(*chunk, parts, compressor, d);
+  }
+  return request;
+}
+
+}  // namespace grapevine
