@@ -22,7 +22,8 @@ void GroupExchange::start(Env& env, const Stamp& stamp, std::int64_t operation, 
   append(out, ring_->start(std::move(vector)));
   for (Chunk& chunk : early_.take(operation)) append(out, ring_->on_chunk(std::move(chunk)));
   send_all(env, stamp, std::move(out));
-  if (!done()) env.record({EventKind::wait_begin, -1, stamp, stamp.step, 0, 0});
+  done() ? record_mean(env, stamp)
+         : env.record({EventKind::wait_begin, -1, stamp, stamp.step, 0, 0});
 }
 
 void GroupExchange::on_chunk(Env& env, const Stamp& stamp, Chunk chunk) {
@@ -30,7 +31,13 @@ void GroupExchange::on_chunk(Env& env, const Stamp& stamp, Chunk chunk) {
   std::vector<OutgoingMessage> out;
   append(out, ring_->on_chunk(std::move(chunk)));
   send_all(env, stamp, std::move(out));
-  if (done()) env.record({EventKind::wait_end, -1, stamp, stamp.step, 0, 0});
+  if (!done()) return;
+  env.record({EventKind::wait_end, -1, stamp, stamp.step, 0, 0});
+  record_mean(env, stamp);
+}
+
+void GroupExchange::record_mean(Env& env, const Stamp& stamp) const {
+  env.record({EventKind::reduced, -1, stamp, stamp.step, 0, 0, ring_->operation(), members_});
 }
 
 at::Tensor GroupExchange::take() {

@@ -55,6 +55,8 @@ class GroupExchange {
   void fields(Archive& a, std::int64_t operation, std::int64_t d);
 
  private:
+  void record_mean(Env& env, const Stamp& stamp) const;
+
   // Constant after construction.
   std::vector<Rank> members_;
   const std::int32_t position_;

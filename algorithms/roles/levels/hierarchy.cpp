@@ -108,7 +108,7 @@ void Hierarchy::step_done(Env& env) {
   model_.step = step_ + 1;
   model_.lr = parts_->lr.at(model_.epoch);
   if (parts_->plan.role->counts_own_steps) model_.epoch = parts_->horizon.epoch_of(model_.step);
-  env.record({EventKind::committed, rank_, stamp(), step_, 0, 0});
+  env.record({EventKind::committed, rank_, stamp(), step_, 0, 0, step_});
   env.record({EventKind::step_done, -1, stamp(), step_, 0, 0});
   if (auto next = node_.take_kept()) follow(env, *std::move(next));
   if (phase_ == Phase::waiting) node_.wait_for_head(env, stamp(), model_.step);

@@ -48,6 +48,7 @@ class NestedRole::NestedEnv final : public Env {
     Event of_run = event;
     if (event.peer >= 0) of_run.peer = rank_of(event.peer);
     of_run.stamp.origin = rank_of(event.stamp.origin);
+    for (Rank& member : of_run.members) member = rank_of(member);
     nested_.around_.record(env_, of_run);
   }
   void finished() override { nested_.around_.finished(env_); }
