@@ -13,6 +13,7 @@
 #include "actors/double_bits.hpp"
 #include "actors/protocol_wire.hpp"
 #include "actors/record/ledger.hpp"
+#include "actors/record/rank_figures.hpp"
 #include "algorithms/env.hpp"
 #include "algorithms/state_dict.hpp"
 #include "gpu/compute.hpp"
@@ -92,6 +93,9 @@ struct RankReport {
   std::vector<double> step_seconds;  // of its steps, or a sample of them: see StepTimes
   StateDict measures;                // of its role
 };
+// Also to the Supervisor: RankFigures (actors/record/rank_figures.hpp), at most once a second while
+// the rank trains, with its last step and before its RankReport with a model.
+
 // A rank cannot continue.
 struct RankFailed {
   Error error;  // names the rank
@@ -225,7 +229,7 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>,
     caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<ProcessClosed>,
     caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>, caf::reacts_to<SnapshotRefused>,
-    caf::reacts_to<CompareClocks>>;
+    caf::reacts_to<CompareClocks>, caf::reacts_to<RankFigures>>;
 
 // ---- rendezvous ----
 
@@ -355,6 +359,11 @@ typename Inspector::result_type inspect(Inspector& f, RankReport& m) {
   return f(caf::meta::type_name("grapevine::RankReport"), m.rank, m.step, m.z, m.buffers, m.ledger,
            m.step_seconds, m.measures, w.bits,
            caf::meta::load_callback([&w] { return w.restore(); }));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, RankFigures& m) {
+  return f(caf::meta::type_name("grapevine::RankFigures"), m.rank, m.view, m.ledger, m.waited_ns,
+           m.sent_bytes);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, EpochModel& m) {

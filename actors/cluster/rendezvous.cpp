@@ -222,6 +222,7 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<RankSnapshot>("grapevine::RankSnapshot");
   config.add_message_type<SnapshotRefused>("grapevine::SnapshotRefused");
   config.add_message_type<RankReport>("grapevine::RankReport");
+  config.add_message_type<RankFigures>("grapevine::RankFigures");
   config.add_message_type<RankFailed>("grapevine::RankFailed");
   config.add_message_type<EpochModel>("grapevine::EpochModel");
   config.add_message_type<StopRequested>("grapevine::StopRequested");

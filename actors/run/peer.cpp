@@ -57,6 +57,7 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   sent_to_.assign(static_cast<std::size_t>(config_.ranks), 0);
   received_from_ = sent_to_;
   rng_.seed(mix_seed(config_.seed, static_cast<std::uint64_t>(config_.rank)));
+  figures_ = LiveFigures(config_.rank, config_.ranks);
   step_times_ = StepTimes(static_cast<std::uint64_t>(config_.rank));
   model_.x = std::move(config_.parameters);
   buffers_ = std::move(config_.buffers);
@@ -115,6 +116,7 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   count(event);
   trace_.message(trace_now(), event, envelope.payload);
   ++sent_to_[static_cast<std::size_t>(to)];
+  figures_.add_sent(to, event.bytes);
   config_.transport->send(std::move(envelope));
 }
 
@@ -149,13 +151,21 @@ void PeerState::count(const Event& event) {
     ++staleness_count_;
   }
   if (event.kind == EventKind::wait_begin) wait_began_ = now();
-  if (event.kind == EventKind::wait_end) waited_ += now() - wait_began_;
+  if (event.kind == EventKind::wait_end) {
+    const Duration wait = now() - wait_began_;
+    waited_ += wait;
+    figures_.add_wait(handling_from_, wait);
+  }
   if (event.kind == EventKind::step_done) report_step();
+  // A server takes no steps.
+  const EventKind work = is_server() ? EventKind::applied : EventKind::step_done;
+  if (event.kind == work && figures_.due(now())) report_figures();
 }
 
 void PeerState::finished() {
   send_epoch_models();
   flush_trace();
+  report_figures();
   self_->send(config_.supervisor, RankFinished{config_.rank});
 }
 
@@ -242,6 +252,7 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   if (!alive) return;
   on_stall_over(peer);
   alive = false;
+  figures_.add_view();
   handling_from_ = -1;
   trace_.view(trace_now(), model_.step, peer);
   // The counts between the two ranks cannot balance any more: the lost rank does not report its
@@ -269,6 +280,7 @@ void PeerState::on_collect(bool with_model) {
   report.ledger = ledger_;
   flush_trace();
   if (with_model) {
+    report_figures();
     report.measures = role_->measures();
     report.z = role_->debiased();
     report.buffers = buffers_;
@@ -320,6 +332,7 @@ void PeerState::cut(std::int64_t id) {
     envelope.to = peer;
     envelope.payload = Marker{id};
     ledger_.bytes_sent += wire_size(envelope);
+    figures_.add_sent(peer, wire_size(envelope));
     config_.transport->send(std::move(envelope));
   }
   finish_cut_if_complete();
@@ -494,6 +507,8 @@ void PeerState::report_step() {
   staleness_count_ = 0;
   step_began_ = done;
 }
+
+void PeerState::report_figures() { self_->send(config_.supervisor, figures_.with(ledger_)); }
 
 // A worker beside servers whose model has buffers.
 bool PeerState::serves_with_buffers() const {

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "actors/protocol.hpp"
+#include "actors/record/rank_figures.hpp"
 #include "actors/record/trace_budget.hpp"
 #include "actors/record/trace_recorder.hpp"
 #include "actors/run/gpu_worker.hpp"
@@ -97,6 +98,7 @@ class PeerState : public Env {
   void flush_trace_in_time();
   void flush_trace();
   void report_step();
+  void report_figures();
   void send_epoch_models();
   bool serves_with_buffers() const;
   World world() const;
@@ -136,6 +138,7 @@ class PeerState : public Env {
   std::int64_t staleness_count_ = 0;
   Epoch epochs_sent_ = 0;  // to the Evaluator
   StepTimes step_times_;
+  LiveFigures figures_;
   TraceRecorder trace_;
   std::int64_t trace_zero_ns_ = 0;
   bool flush_is_due_ = false;  // a FlushTrace is on its way

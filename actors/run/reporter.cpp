@@ -7,6 +7,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "actors/run/newest_figures.hpp"
 #include "messages/text/exception_line.hpp"
 
 namespace grapevine {
@@ -21,6 +22,12 @@ struct CheckpointReport {
 struct WarningReport {
   std::string message;
 };
+struct FiguresReady {  // in NewestFigures
+  Rank rank = 0;
+};
+struct RankLost {
+  Rank rank = 0;
+};
 struct StepsLost {
   std::int64_t count = 0;
 };
@@ -30,6 +37,8 @@ struct StepsLost {
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::ValidationReport)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CheckpointReport)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::WarningReport)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::FiguresReady)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankLost)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StepsLost)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RunResult)
 
@@ -39,6 +48,7 @@ namespace {
 using ReporterActor =
     caf::typed_actor<caf::reacts_to<StepReport>, caf::reacts_to<ValidationReport>,
                      caf::reacts_to<CheckpointReport>, caf::reacts_to<WarningReport>,
+                     caf::reacts_to<FiguresReady>, caf::reacts_to<RankLost>,
                      caf::reacts_to<StepsLost>, caf::reacts_to<RunResult>>;
 
 // Messages on their way to the Reporter. CAF's mailboxes have no bound of their own.
@@ -46,7 +56,8 @@ using Waiting = std::shared_ptr<std::atomic<std::int64_t>>;
 
 ReporterActor::behavior_type reporter(ReporterActor::pointer self,
                                       const std::shared_ptr<RunReport>& report,
-                                      const Waiting& waiting) {
+                                      const Waiting& waiting,
+                                      const std::shared_ptr<NewestFigures>& newest) {
   const auto done = [report, waiting] {
     if (waiting->fetch_sub(1) == 1) report->on_idle();
   };
@@ -73,6 +84,14 @@ ReporterActor::behavior_type reporter(ReporterActor::pointer self,
         report->on_warning(warning.message);
         done();
       },
+      [=](FiguresReady ready) {
+        if (const auto figures = newest->take(ready.rank)) report->on_figures(*figures);
+        done();
+      },
+      [=](RankLost lost) {
+        report->on_rank_lost(lost.rank);
+        done();
+      },
       [=](StepsLost lost) {
         report->on_steps_lost(lost.count);
         done();
@@ -88,10 +107,11 @@ ReporterActor::behavior_type reporter(ReporterActor::pointer self,
 class AsideObserver : public RunObserver {
  public:
   AsideObserver(std::shared_ptr<RunObserver> observer, ReporterActor reporter, Waiting waiting,
-                std::int64_t backlog)
+                std::shared_ptr<NewestFigures> newest, std::int64_t backlog)
       : observer_(std::move(observer)),
         reporter_(std::move(reporter)),
         waiting_(std::move(waiting)),
+        newest_(std::move(newest)),
         backlog_(backlog) {}
 
   void on_step(const StepReport& report) override {
@@ -102,6 +122,14 @@ class AsideObserver : public RunObserver {
     }
     tell_loss();
     tell(report);
+  }
+  void on_figures(const RankFigures& figures) override {
+    observer_->on_figures(figures);
+    if (newest_->put(figures)) tell(FiguresReady{figures.rank});
+  }
+  void on_rank_lost(Rank rank) override {
+    observer_->on_rank_lost(rank);
+    tell(RankLost{rank});
   }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
     observer_->on_validation(epoch, evaluation);
@@ -134,6 +162,7 @@ class AsideObserver : public RunObserver {
   const std::shared_ptr<RunObserver> observer_;
   const ReporterActor reporter_;
   const Waiting waiting_;
+  const std::shared_ptr<NewestFigures> newest_;
   const std::int64_t backlog_;
   std::int64_t lost_ = 0;  // steps, since the last one that was passed on
 };
@@ -144,8 +173,10 @@ std::shared_ptr<RunObserver> report_aside(caf::actor_system& system,
                                           std::shared_ptr<RunObserver> observer,
                                           std::shared_ptr<RunReport> report, std::int64_t backlog) {
   const auto waiting = std::make_shared<std::atomic<std::int64_t>>(0);
-  ReporterActor actor = system.spawn<caf::detached>(reporter, std::move(report), waiting);
-  return std::make_shared<AsideObserver>(std::move(observer), std::move(actor), waiting, backlog);
+  const auto newest = std::make_shared<NewestFigures>();
+  ReporterActor actor = system.spawn<caf::detached>(reporter, std::move(report), waiting, newest);
+  return std::make_shared<AsideObserver>(std::move(observer), std::move(actor), waiting, newest,
+                                         backlog);
 }
 
 }  // namespace grapevine

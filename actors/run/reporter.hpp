@@ -26,7 +26,8 @@ class RunReport : public RunObserver {
 inline constexpr std::int64_t kLongestReportBacklog = 100'000;
 
 // An observer that passes everything on to `observer`, at once, and to `report`, which a detached
-// actor of `system` calls. Its calls never wait for `report`. After on_end() the actor ends as soon
+// actor of `system` calls. Its calls never wait for `report`; of
+// the figures of a rank only the newest wait. After on_end() the actor ends as soon
 // as `report` has received all calls; `backlog`: of steps that wait meanwhile.
 std::shared_ptr<RunObserver> report_aside(caf::actor_system& system,
                                           std::shared_ptr<RunObserver> observer,

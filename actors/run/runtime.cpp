@@ -345,6 +345,8 @@ class Recorder : public RunObserver {
  public:
   explicit Recorder(std::shared_ptr<RunObserver> inner) : inner_(std::move(inner)) {}
   void on_step(const StepReport& report) override { inner_->on_step(report); }
+  void on_figures(const RankFigures& figures) override { inner_->on_figures(figures); }
+  void on_rank_lost(Rank rank) override { inner_->on_rank_lost(rank); }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
     inner_->on_validation(epoch, evaluation);
   }

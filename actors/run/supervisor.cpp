@@ -60,6 +60,11 @@ void SupervisorState::on_step(const StepReport& report) {
     begin_checkpoint(checkpoints_.begin(std::move(*name), now()));
 }
 
+void SupervisorState::on_figures(const RankFigures& figures) {
+  if (stage_ != Stage::ended && !members_.is_lost(figures.rank))
+    config_.observer->on_figures(figures);
+}
+
 void SupervisorState::on_finished(RankFinished finished) {
   last_news_ = now();
   progress_.finish(finished.rank);
@@ -295,6 +300,9 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
         if (state.admits(refused)) state.on_snapshot_refused(refused);
       },
       [&state](CompareClocks again) { state.compare_clocks(again); },
+      [&state](const RankFigures& figures) {
+        if (state.admits(figures)) state.on_figures(figures);
+      },
   };
 }
 

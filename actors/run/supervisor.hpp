@@ -23,6 +23,10 @@ class RunObserver {
  public:
   virtual ~RunObserver() = default;
   virtual void on_step(const StepReport& report) = 0;
+  // A rank's figures so far, at most once a second of each rank, and its last ones.
+  virtual void on_figures(const RankFigures& /*figures*/) {}
+  // The run continues without the rank; no figures of it follow.
+  virtual void on_rank_lost(Rank /*rank*/) {}
   virtual void on_validation(Epoch epoch, const Evaluation& evaluation) = 0;
   virtual void on_checkpoint(const std::string& path) = 0;
   virtual void on_warning(const std::string& message) = 0;
@@ -65,6 +69,7 @@ class SupervisorState {
 
   void begin(BeginRun actors);
   void on_step(const StepReport& report);
+  void on_figures(const RankFigures& figures);
   void on_finished(RankFinished finished);
   void on_snapshot(RankSnapshot& snapshot);
   void on_snapshot_refused(const SnapshotRefused& refused);

@@ -13,6 +13,9 @@ namespace {
 constexpr std::size_t kLongestText = 4096;      // of a name or a version
 constexpr std::size_t kLongestAddress = 65536;  // of a transport
 constexpr std::size_t kMostOptions = 4096;
+// Of a figure, so that the sums over all ranks stay exact in the output for Prometheus.
+constexpr std::int64_t kMostCount = std::int64_t{1} << 50;
+constexpr std::size_t kMostAges = 1 << 16;  // different ones in a histogram
 constexpr double kMostEpochs = 1e12;  // so that whole numbers of them, and of parts, can be counted
 
 Error stray(const std::string& what) { return {Errc::protocol, what}; }
@@ -20,6 +23,19 @@ Error stray(const std::string& what) { return {Errc::protocol, what}; }
 Expected<void> check_rank(const char* what, Rank rank, std::int32_t ranks) {
   if (rank >= 0 && rank < ranks) return {};
   return stray(fmt::format("{} of rank {} in a run of {}", what, rank, ranks));
+}
+
+bool counts_well(const Ledger& ledger) {
+  const auto is_count = [](std::int64_t count) { return count >= 0 && count <= kMostCount; };
+  for (const std::int64_t count :
+       {ledger.produced, ledger.committed, ledger.dropped, ledger.samples, ledger.sent_before})
+    if (!is_count(count)) return false;
+  for (const auto* histogram : {&ledger.staleness, &ledger.contributed}) {
+    if (histogram->size() > kMostAges) return false;
+    for (const auto& [age, count] : *histogram)
+      if (age < -1 || age > kMostCount || !is_count(count)) return false;
+  }
+  return true;
 }
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < ' '; }
@@ -76,6 +92,19 @@ Expected<void> check(const StepReport& report, const World& world) {
   const auto counts = [](double epochs) { return epochs >= 0 && epochs <= kMostEpochs; };
   if (report.step < 0 || report.samples < 0 || !counts(report.epoch) || !counts(report.epochs_done))
     return stray("a step of rank " + std::to_string(report.rank) + " with invalid numbers");
+  return {};
+}
+
+Expected<void> check(const RankFigures& figures, const World& world) {
+  if (auto checked = check_rank("figures", figures.rank, world.ranks); !checked) return checked;
+  const Error invalid = stray(fmt::format("figures of rank {} with invalid numbers", figures.rank));
+  if (!counts_well(figures.ledger) || figures.view < 0 || figures.view > world.ranks)
+    return invalid;
+  for (const auto& [awaited, time_ns] : figures.waited_ns)
+    if ((awaited != RankFigures::kNobody && !world.has_rank(awaited)) || time_ns < 0)
+      return invalid;
+  for (const auto& [receiver, bytes] : figures.sent_bytes)
+    if (!world.has_rank(receiver)) return invalid;
   return {};
 }
 

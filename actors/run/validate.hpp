@@ -27,6 +27,7 @@ struct World {
 // Errors: protocol: no rank or process of this run sends that message: it is to be ignored; failed:
 // a rank of this run, named by the text, sent an unusable message: the run is to end.
 Expected<void> check(const StepReport& report, const World& world);
+Expected<void> check(const RankFigures& figures, const World& world);
 Expected<void> check(const RankFinished& finished, const World& world);
 Expected<void> check(const RankSnapshot& snapshot, const World& world);
 Expected<void> check(const SnapshotRefused& refused, const World& world);

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::size_t kShownEdges = 16;
-constexpr std::size_t kShownRanks = 64;
+constexpr std::size_t kReportedRanks = 64;
 constexpr std::size_t kShownStaleness = 12;  // lines of the histogram
 constexpr int kHistogramColumns = 40;
 
@@ -61,9 +61,9 @@ ordered_json edges_json(const TraceFigures& figures) {
 
 ordered_json ranks_json(const MergedTrace& trace, const TraceFigures& figures) {
   ordered_json list = ordered_json::array();
-  const std::vector<RankFigures> ranks = figures.ranks();
+  const std::vector<TracedRank> ranks = figures.ranks();
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const RankFigures& of = ranks[rank];
+    const TracedRank& of = ranks[rank];
     const bool serves = static_cast<std::int32_t>(rank) >= trace.workers();
     list.push_back({{"rank", rank},
                     {"role", serves ? "server" : "worker"},
@@ -154,9 +154,9 @@ void print_staleness(const StalenessCounts& counts, const TerminalStyle& style, 
 
 void print_ranks(const MergedTrace& trace, const TraceFigures& figures, std::ostream& out) {
   Table table({"rank", "role", "steps", "messages", "waited", "staleness mean", "p99", "pending"});
-  const std::vector<RankFigures> ranks = figures.ranks();
-  for (std::size_t rank = 0; rank < std::min(kShownRanks, ranks.size()); ++rank) {
-    const RankFigures& of = ranks[rank];
+  const std::vector<TracedRank> ranks = figures.ranks();
+  for (std::size_t rank = 0; rank < std::min(kReportedRanks, ranks.size()); ++rank) {
+    const TracedRank& of = ranks[rank];
     const StalenessFigures staleness = figures_of(of.staleness);
     const bool lost = figures.lost().count(static_cast<Rank>(rank)) > 0;
     const bool serves = static_cast<std::int32_t>(rank) >= trace.workers();
@@ -171,8 +171,9 @@ void print_ranks(const MergedTrace& trace, const TraceFigures& figures, std::ost
                    serves ? "-" : format_count(of.contributions.pending)});
   }
   out << "\nRanks\n" << table;
-  if (ranks.size() > kShownRanks)
-    out << "and " << of_several(static_cast<std::int64_t>(ranks.size() - kShownRanks), "more rank")
+  if (ranks.size() > kReportedRanks)
+    out << "and "
+        << of_several(static_cast<std::int64_t>(ranks.size() - kReportedRanks), "more rank")
         << " (--json has all)\n";
 }
 

@@ -33,7 +33,7 @@ TraceFigures::TraceFigures(std::int32_t ranks)
 
 void TraceFigures::add(const TraceRecord& record) {
   last_ns_ = std::max(last_ns_, record.time_ns);
-  RankFigures& of_rank = ranks_[static_cast<std::size_t>(record.rank)];
+  TracedRank& of_rank = ranks_[static_cast<std::size_t>(record.rank)];
   if (const auto wait = waits_.add(record)) of_rank.waited_ns += wait->duration_ns();
   switch (record.kind) {
     case EventKind::produced:
@@ -103,21 +103,21 @@ std::uint64_t TraceFigures::bytes() const {
 
 std::int64_t TraceFigures::applied() const {
   std::int64_t sum = 0;
-  for (const RankFigures& rank : ranks_)
+  for (const TracedRank& rank : ranks_)
     for (const auto& [value, count] : rank.staleness) sum += count;
   return sum;
 }
 
 StalenessCounts TraceFigures::staleness() const {
   StalenessCounts all;
-  for (const RankFigures& rank : ranks_)
+  for (const TracedRank& rank : ranks_)
     for (const auto& [value, count] : rank.staleness) all[value] += count;
   return all;
 }
 
 ContributionFigures TraceFigures::contributions() const {
   ContributionFigures all;
-  for (const RankFigures& rank : ranks()) {
+  for (const TracedRank& rank : ranks()) {
     all.produced += rank.contributions.produced;
     all.applied += rank.contributions.applied;
     all.pending += rank.contributions.pending;
@@ -127,8 +127,8 @@ ContributionFigures TraceFigures::contributions() const {
   return all;
 }
 
-std::vector<RankFigures> TraceFigures::ranks() const {
-  std::vector<RankFigures> all = ranks_;
+std::vector<TracedRank> TraceFigures::ranks() const {
+  std::vector<TracedRank> all = ranks_;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     ContributionFigures& of = all[rank].contributions;
     const bool lost = lost_.count(static_cast<Rank>(rank)) > 0;

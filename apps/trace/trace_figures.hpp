@@ -48,7 +48,7 @@ struct KindFigures {
   std::uint64_t bytes = 0;
 };
 
-struct RankFigures {
+struct TracedRank {
   std::int64_t steps = 0, messages = 0;
   std::int64_t waited_ns = 0;
   StalenessCounts staleness;
@@ -69,7 +69,7 @@ class TraceFigures {
   std::int64_t last_ns() const { return last_ns_; }  // since the first record
   StalenessCounts staleness() const;                 // of all ranks
   ContributionFigures contributions() const;         // of all ranks
-  std::vector<RankFigures> ranks() const;
+  std::vector<TracedRank> ranks() const;
   std::vector<EdgeFigures> edges() const;  // by sender, then receiver
   // By kind; those that occur.
   std::vector<std::pair<PayloadKind, KindFigures>> kinds() const;
@@ -79,7 +79,7 @@ class TraceFigures {
   void add_sent(const TraceRecord& record);
   EdgeFigures& edge(Rank from, Rank to);
 
-  std::vector<RankFigures> ranks_;
+  std::vector<TracedRank> ranks_;
   std::unordered_map<std::uint64_t, EdgeFigures> edges_;
   std::array<KindFigures, kLastPayloadKind + 1> kinds_;
   std::set<Rank> lost_;

@@ -120,6 +120,14 @@ void RunOutput::on_step(const StepReport& report) {
   for (const auto& follower : followers_) follower->on_step(report);
 }
 
+void RunOutput::on_figures(const RankFigures& figures) {
+  for (const auto& follower : followers_) follower->on_figures(figures);
+}
+
+void RunOutput::on_rank_lost(Rank rank) {
+  for (const auto& follower : followers_) follower->on_rank_lost(rank);
+}
+
 void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
   // Where ranks do not wait for each other, rank 0 may not have ended the epoch.
   const auto end = epoch_ends_.find(epoch);

@@ -41,6 +41,8 @@ class RunOutput : public RunReport {
   const RecentLosses& kept_losses() const { return kept_losses_; }
 
   void on_step(const StepReport& report) override;
+  void on_figures(const RankFigures& figures) override;
+  void on_rank_lost(Rank rank) override;
   void on_validation(Epoch epoch, const Evaluation& evaluation) override;
   void on_checkpoint(const std::string& path) override;
   void on_warning(const std::string& message) override;

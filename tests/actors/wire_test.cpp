@@ -53,6 +53,21 @@ TEST(Wire, ALedgerKeepsAllItsFigures) {
   EXPECT_EQ(copy.contributed, ledger.contributed);
 }
 
+TEST(Wire, FiguresKeepTheirMaps) {
+  RankFigures figures;
+  figures.rank = 2;
+  figures.view = 1;
+  figures.ledger.produced = 9;
+  figures.waited_ns = {{RankFigures::kNobody, 5}, {0, std::int64_t{1} << 60}};
+  figures.sent_bytes = {{1, 1ULL << 63U}};
+  const RankFigures copy = through_the_wire(figures);
+  EXPECT_EQ(copy.rank, 2);
+  EXPECT_EQ(copy.view, 1);
+  EXPECT_EQ(copy.ledger.produced, 9);
+  EXPECT_EQ(copy.waited_ns, figures.waited_ns);
+  EXPECT_EQ(copy.sent_bytes, figures.sent_bytes);
+}
+
 TEST(Wire, ARankReportKeepsItsModelAndTimes) {
   RankReport report;
   report.rank = 3;

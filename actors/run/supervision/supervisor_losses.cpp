@@ -69,6 +69,7 @@ bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
 void SupervisorState::lose(Rank rank) {
   last_news_ = now();
   members_.lose(rank);
+  config_.observer->on_rank_lost(rank);
   progress_.lose(rank);
   reports_.remove(rank);
   checkpoints_.disable();

@@ -67,12 +67,13 @@ typename Inspector::result_type inspect(Inspector& f, LyingSnapshot& m) {
 class Heard : public RunObserver {
  public:
   void on_step(const StepReport& report) override { steps.push_back(report.rank); }
+  void on_figures(const RankFigures& figures) override { figures_of.push_back(figures.rank); }
   void on_validation(Epoch, const Evaluation&) override {}
   void on_checkpoint(const std::string&) override {}
   void on_warning(const std::string&) override {}
   void on_end(RunResult result) override { end.set_value(std::move(result)); }
 
-  std::vector<Rank> steps;  // before end alone
+  std::vector<Rank> steps, figures_of;  // before end alone
   std::promise<RunResult> end;
 };
 
@@ -172,6 +173,12 @@ TEST_F(HostileProcess, RanksOutsideTheRunAreIgnored) {
     step.rank = rank;
     attack(step);
     attack(RankFinished{rank});
+    RankFigures figures;
+    figures.rank = rank;
+    attack(figures);
+    figures.rank = 0;
+    figures.sent_bytes[rank] = 1;
+    attack(figures);
     RankReport report;
     report.rank = rank;
     attack(report);
@@ -181,6 +188,7 @@ TEST_F(HostileProcess, RanksOutsideTheRunAreIgnored) {
   const RunResult result = end_in_order();
   EXPECT_FALSE(result.error) << result.error->message;
   EXPECT_EQ(result.steps, (std::vector<Step>{1, 1}));
+  EXPECT_TRUE(heard_->figures_of.empty());
   for (const Rank rank : heard_->steps) EXPECT_TRUE(rank == 0 || rank == 1) << rank;
 }
 

@@ -41,7 +41,8 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](const LinkLost&) {},
           [](AskAgain) {},
           [](const SnapshotRefused&) {},
-          [](CompareClocks) {}};
+          [](CompareClocks) {},
+          [](const RankFigures&) {}};
 }
 
 // The agent of a process; ignores the end of the run.

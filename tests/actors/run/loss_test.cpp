@@ -13,6 +13,7 @@
 #include "actors/record/resume_hint.hpp"
 #include "actors/run/peer.hpp"
 #include "actors/run/supervisor.hpp"
+#include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 
 namespace grapevine {
@@ -23,6 +24,8 @@ constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 class Ending : public RunObserver {
  public:
   void on_step(const StepReport&) override {}
+  void on_figures(const RankFigures& figures) override { figures_of_.push_back(figures.rank); }
+  void on_rank_lost(Rank rank) override { lost_.push_back(rank); }
   void on_validation(Epoch, const Evaluation&) override {}
   void on_checkpoint(const std::string&) override {}
   void on_warning(const std::string& message) override { warnings_.push_back(message); }
@@ -34,6 +37,8 @@ class Ending : public RunObserver {
     return {};
   }
   // Once the run has ended.
+  const std::vector<Rank>& figures_of() const { return figures_of_; }
+  const std::vector<Rank>& lost() const { return lost_; }
   std::string warnings() const {
     std::string all;
     for (const std::string& warning : warnings_) all += warning + "\n";
@@ -42,6 +47,7 @@ class Ending : public RunObserver {
 
  private:
   std::vector<std::string> warnings_;
+  std::vector<Rank> figures_of_, lost_;
   std::promise<RunResult> end_;
   std::future<RunResult> future_ = end_.get_future();
 };
@@ -355,9 +361,13 @@ TEST_F(LossTest, LinksOfTheDeadAndOfNobodySayNothing) {
   for (const auto& [reporter, peer] :
        std::vector<std::pair<Rank, Rank>>{{0, 1}, {1, 2}, {-1, 0}, {0, 99}})
     lose_link(reporter, peer);
+  RankFigures figures;
+  for (figures.rank = 0; figures.rank < 3; ++figures.rank) peers_.send(supervisor_, figures);
   peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
   EXPECT_EQ(end_of(2).message, "the end of this test");
   EXPECT_EQ(observer_->result().lost, std::vector<Rank>{1});
+  EXPECT_EQ(observer_->lost(), std::vector<Rank>{1});
+  EXPECT_EQ(observer_->figures_of(), (std::vector<Rank>{0, 2})) << "late ones are left out";
   EXPECT_EQ(told_.processes(), Processes{1});
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc/inproc.hpp"
 #include "net/inproc/mailbox.hpp"

@@ -26,6 +26,8 @@ class Disk : public RunReport {
     wait();
     steps.push_back(report.step);
   }
+  void on_figures(const RankFigures& figures) override { this->figures.push_back(figures); }
+  void on_rank_lost(Rank) override { others.push_back(-3); }
   void on_validation(Epoch epoch, const Evaluation&) override { others.push_back(epoch); }
   void on_checkpoint(const std::string&) override {
     if (!fails.empty()) throw std::runtime_error(fails);
@@ -54,6 +56,7 @@ class Disk : public RunReport {
 
   // After the end.
   std::vector<Step> steps;
+  std::vector<RankFigures> figures;
   std::vector<std::int64_t> others, lost_at;
   std::int64_t lost = 0;
   int idle = 0;
@@ -128,6 +131,26 @@ TEST_F(ReporterTest, ADiskThatStandsStillHoldsNobodyUp) {
   EXPECT_EQ(disk_->lost, kSteps - static_cast<std::int64_t>(disk_->steps.size())) << "all or told";
   for (std::size_t i = 0; i < disk_->steps.size(); ++i)
     EXPECT_EQ(disk_->steps[i], static_cast<Step>(i)) << "the oldest stay, in order";
+}
+
+TEST_F(ReporterTest, OnlyTheNewestFiguresOfARankWait) {
+  const auto observer = report_aside(system_, heard_, disk_);
+  observer->on_step(step(0));  // it stands still from here
+  for (std::int64_t view = 0; view < 100; ++view)
+    for (const Rank rank : {0, 1}) {
+      RankFigures figures;
+      figures.rank = rank;
+      figures.view = view;
+      observer->on_figures(figures);
+    }
+  observer->on_rank_lost(1);
+  observer->on_end({});
+  disk_->let_go();
+  ASSERT_TRUE(disk_->ended());
+  system_.await_all_actors_done();
+  ASSERT_EQ(disk_->figures.size(), 2U);
+  for (const RankFigures& figures : disk_->figures) EXPECT_EQ(figures.view, 99);
+  EXPECT_EQ(disk_->others, std::vector<std::int64_t>{-3});
 }
 
 // Loss is told where it happened, before the next step.

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "actors/cluster/rendezvous.hpp"
 
@@ -94,6 +96,50 @@ TEST(Validate, NumbersOfAStepAreThoseThatAStepHas) {
   expect_ignored(check(step, world()));
   expect_ignored(check(RankSnapshot{1, 0, -1, {}}, world()));
   expect_ignored(check(EpochModel{0, -1, zeros(5), zeros(2)}, world()));
+}
+
+RankFigures figures() {
+  RankFigures figures;
+  figures.rank = 4;  // a server
+  figures.view = 1;
+  figures.ledger.produced = 3;
+  figures.ledger.staleness = {{0, 2}, {7, 1}};
+  figures.ledger.contributed = {{-1, 1}};
+  figures.waited_ns = {{RankFigures::kNobody, 1}, {0, 5}, {4, 0}};
+  figures.sent_bytes = {{3, 1}};
+  return figures;
+}
+
+TEST(Validate, FiguresCountRanksOfTheRunUpwards) {
+  EXPECT_TRUE(check(figures(), world()).ok());
+  static constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+  const std::vector<std::function<void(RankFigures&)>> damages = {
+      [](RankFigures& f) { f.rank = -1; },
+      [](RankFigures& f) { f.rank = 5; },
+      [](RankFigures& f) { f.view = -1; },
+      [](RankFigures& f) { f.view = 6; },
+      [](RankFigures& f) { f.ledger.produced = -1; },
+      [](RankFigures& f) { f.ledger.committed = kHuge; },
+      [](RankFigures& f) { f.ledger.dropped = -1; },
+      [](RankFigures& f) { f.ledger.samples = kHuge; },
+      [](RankFigures& f) { f.ledger.staleness[-2] = 1; },
+      [](RankFigures& f) { f.ledger.staleness[kHuge] = 1; },
+      [](RankFigures& f) { f.ledger.staleness[1] = -1; },
+      [](RankFigures& f) { f.ledger.contributed[1] = kHuge; },
+      [](RankFigures& f) { f.waited_ns[-2] = 1; },
+      [](RankFigures& f) { f.waited_ns[5] = 1; },
+      [](RankFigures& f) { f.waited_ns[0] = -1; },
+      [](RankFigures& f) { f.sent_bytes[-1] = 1; },
+      [](RankFigures& f) { f.sent_bytes[5] = 1; },
+      [](RankFigures& f) {
+        for (std::int64_t age = 0; age < 70'000; ++age) f.ledger.staleness[age] = 1;
+      }};
+  for (std::size_t i = 0; i < damages.size(); ++i) {
+    SCOPED_TRACE(i);
+    RankFigures damaged = figures();
+    damages[i](damaged);
+    expect_ignored(check(damaged, world()));
+  }
 }
 
 RankReport report(Rank rank, FrozenTensor z, FrozenTensor buffers) {
