@@ -28,6 +28,8 @@
 #include <thread>
 #include <utility>
 
+#include "apps/monitoring/live_metrics.hpp"
+#include "apps/monitoring/metric_families.hpp"
 #include "net/addresses.hpp"
 
 namespace grapevine {
@@ -43,14 +45,6 @@ using prometheus::Registry;
 // the last.
 const Histogram::BucketBoundaries kStepSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                                   0.25,  0.5,    1,     2.5,  5,     10,   30};
-
-Family<Counter>& counter(Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
-}
-
-Family<Gauge>& gauge(Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
-}
 
 // A gauge without a value that was measured keeps the last one.
 void set(Gauge& gauge, double value) {
@@ -238,7 +232,7 @@ struct MetricsEndpoint::Impl {
   }
 
   // The figures of one rank, made when its first step is reported.
-  struct RankFigures {
+  struct RankMetrics {
     Counter& steps;
     Counter& samples;
     Counter& exchange_wait;
@@ -251,53 +245,59 @@ struct MetricsEndpoint::Impl {
     Gauge& staleness;
   };
 
-  RankFigures& of(Rank rank) {
+  RankMetrics& of(Rank rank) {
     const auto found = ranks.find(rank);
     if (found != ranks.end()) return found->second;
     const prometheus::Labels label = {{"rank", std::to_string(rank)}};
     return ranks
         .emplace(rank,
-                 RankFigures{steps.Add(label), samples.Add(label), exchange_wait.Add(label),
+                 RankMetrics{steps.Add(label), samples.Add(label), exchange_wait.Add(label),
                              data_wait.Add(label), step.Add(label), epoch.Add(label),
                              loss.Add(label), top1.Add(label), lr.Add(label), staleness.Add(label)})
         .first->second;
   }
 
   std::shared_ptr<Registry> registry = std::make_shared<Registry>();
-  Family<Counter>& steps =
-      counter(*registry, "grapevine_steps_total", "Steps that the rank has finished in this run.");
-  Family<Counter>& samples = counter(*registry, "grapevine_samples_total",
-                                     "Samples that the rank has trained on in this run.");
+  Family<Counter>& steps = counter_family(*registry, "grapevine_steps_total",
+                                          "Steps that the rank has finished in this run.");
+  Family<Counter>& samples = counter_family(*registry, "grapevine_samples_total",
+                                            "Samples that the rank has trained on in this run.");
   Family<Counter>& exchange_wait =
-      counter(*registry, "grapevine_exchange_wait_seconds_total",
-              "Time that the rank has waited for other ranks between steps.");
-  Family<Counter>& data_wait = counter(*registry, "grapevine_data_wait_seconds_total",
-                                       "Time that the rank's worker has waited for its batches.");
+      counter_family(*registry, "grapevine_exchange_wait_seconds_total",
+                     "Time that the rank has waited for other ranks between steps.");
+  Family<Counter>& data_wait =
+      counter_family(*registry, "grapevine_data_wait_seconds_total",
+                     "Time that the rank's worker has waited for its batches.");
   Family<Gauge>& step =
-      gauge(*registry, "grapevine_step", "The step that the rank finished last, from 0.");
-  Family<Gauge>& epoch = gauge(*registry, "grapevine_epoch", "The epoch in which that step began.");
-  Family<Gauge>& loss = gauge(*registry, "grapevine_loss", "Training loss in that step.");
+      gauge_family(*registry, "grapevine_step", "The step that the rank finished last, from 0.");
+  Family<Gauge>& epoch =
+      gauge_family(*registry, "grapevine_epoch", "The epoch in which that step began.");
+  Family<Gauge>& loss = gauge_family(*registry, "grapevine_loss", "Training loss in that step.");
   Family<Gauge>& top1 =
-      gauge(*registry, "grapevine_top1_ratio", "Training accuracy in that step, 0 to 1.");
-  Family<Gauge>& lr = gauge(*registry, "grapevine_learning_rate", "Learning rate in that step.");
-  Family<Gauge>& staleness = gauge(*registry, "grapevine_staleness_steps",
-                                   "Mean staleness of the updates that were applied in that step.");
+      gauge_family(*registry, "grapevine_top1_ratio", "Training accuracy in that step, 0 to 1.");
+  Family<Gauge>& lr =
+      gauge_family(*registry, "grapevine_learning_rate", "Learning rate in that step.");
+  Family<Gauge>& staleness =
+      gauge_family(*registry, "grapevine_staleness_steps",
+                   "Mean staleness of the updates that were applied in that step.");
   Histogram& step_seconds = prometheus::BuildHistogram()
                                 .Name("grapevine_step_seconds")
                                 .Help("Time from one step of a rank to its next, all ranks.")
                                 .Register(*registry)
                                 .Add({}, kStepSeconds);
-  Family<Gauge>& validation_loss =
-      gauge(*registry, "grapevine_validation_loss", "Of the averaged model, last validation.");
-  Family<Gauge>& validation_top1 = gauge(*registry, "grapevine_validation_top1_ratio",
-                                         "Of the averaged model, last validation, 0 to 1.");
+  Family<Gauge>& validation_loss = gauge_family(*registry, "grapevine_validation_loss",
+                                                "Of the averaged model, last validation.");
+  Family<Gauge>& validation_top1 = gauge_family(*registry, "grapevine_validation_top1_ratio",
+                                                "Of the averaged model, last validation, 0 to 1.");
   Family<Gauge>& validation_epochs =
-      gauge(*registry, "grapevine_validation_epochs", "Epochs before the last validation.");
+      gauge_family(*registry, "grapevine_validation_epochs", "Epochs before the last validation.");
   Counter& checkpoints =
-      counter(*registry, "grapevine_checkpoints_total", "Checkpoints written in this run.").Add({});
+      counter_family(*registry, "grapevine_checkpoints_total", "Checkpoints written in this run.")
+          .Add({});
   Counter& warnings =
-      counter(*registry, "grapevine_warnings_total", "Warnings logged in this run.").Add({});
-  std::map<Rank, RankFigures> ranks;
+      counter_family(*registry, "grapevine_warnings_total", "Warnings logged in this run.").Add({});
+  std::map<Rank, RankMetrics> ranks;
+  std::optional<LiveMetrics> live;  // set by create()
 
   BoundedServer server;
   MetricsPlace place;       // with the port that it has
@@ -308,16 +308,17 @@ struct MetricsEndpoint::Impl {
 Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const MetricsPlace& place,
                                                                    const RunLabels& labels) {
   auto impl = std::make_unique<Impl>();
-  gauge(*impl->registry, "grapevine_run_info", "1; the labels describe the run.")
+  gauge_family(*impl->registry, "grapevine_run_info", "1; the labels describe the run.")
       .Add({{"algorithm", labels.algorithm},
             {"model", labels.model},
             {"data", labels.data},
             {"transport", labels.transport},
             {"version", labels.version}})
       .Set(1);
-  gauge(*impl->registry, "grapevine_workers", "Ranks that train.")
+  gauge_family(*impl->registry, "grapevine_workers", "Ranks that train.")
       .Add({})
       .Set(static_cast<double>(labels.workers));
+  impl->live.emplace(*impl->registry, labels.workers, std::max(labels.workers, labels.ranks));
   const std::optional<int> bound = impl->bind(place.host, place.port);
   if (!bound)
     return bad_input("--metrics-port " + std::to_string(place.port) + ": cannot listen at " +
@@ -348,7 +349,7 @@ std::string MetricsEndpoint::url() const {
 }
 
 void MetricsEndpoint::on_step(const StepReport& report) {
-  Impl::RankFigures& figures = impl_->of(report.rank);
+  Impl::RankMetrics& figures = impl_->of(report.rank);
   figures.steps.Increment();
   add(figures.samples, static_cast<double>(report.samples));
   add(figures.exchange_wait, report.exchange_time_s);
@@ -361,7 +362,11 @@ void MetricsEndpoint::on_step(const StepReport& report) {
   set(figures.lr, report.lr);
   set(figures.staleness, report.staleness);
   if (std::isfinite(report.batch_time_s)) impl_->step_seconds.Observe(report.batch_time_s);
+  impl_->live->on_step(report);
 }
+
+void MetricsEndpoint::on_figures(const RankFigures& figures) { impl_->live->on_figures(figures); }
+void MetricsEndpoint::on_rank_lost(Rank rank) { impl_->live->on_rank_lost(rank); }
 
 void MetricsEndpoint::on_validation(Epoch epoch, Step /*step*/, const Evaluation& evaluation) {
   impl_->validation_loss.Add({}).Set(evaluation.loss);

@@ -12,6 +12,7 @@ namespace grapevine {
 struct RunLabels {
   std::string algorithm, model, data, transport, version;
   std::int64_t workers = 0;
+  std::int64_t ranks = 0;  // servers included; at least workers
 };
 
 struct MetricsPlace {
@@ -20,6 +21,10 @@ struct MetricsPlace {
 };
 // "PORT", "HOST:PORT" or "[IPV6]:PORT". Errors (bad_input) name --metrics-port.
 Expected<MetricsPlace> parse_metrics_place(const std::string& text);
+
+// Figures of pairs of ranks have a series for each pair up to this number of ranks, servers
+// included; above that one for each rank, whose other label is "all".
+inline constexpr std::int64_t kMostRanksWithPairs = 64;
 
 // Answers GET /metrics in Prometheus' text format, in threads of its own, as long as it lives. It
 // has no other function: a client that can reach the port may read the figures. A request
@@ -37,6 +42,8 @@ class MetricsEndpoint final : public RunFollower {
   std::string url() const;
 
   void on_step(const StepReport& report) override;
+  void on_figures(const RankFigures& figures) override;
+  void on_rank_lost(Rank rank) override;
   void on_validation(Epoch epoch, Step step, const Evaluation& evaluation) override;
   void on_checkpoint() override;
   void on_warning() override;

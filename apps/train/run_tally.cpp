@@ -32,6 +32,7 @@ double RecentLosses::mean() const {
 void RunTally::on_step(const StepReport& report) {
   begun_ = true;
   if (report.logged) losses_.add(report.rank, report.loss);
+  goodput_.add(report.rank, report.samples, report.batch_time_s);
   ++progress_.step;
   // Ranks that go at their own pace may take more steps than were planned.
   progress_.steps = std::max(progress_.steps, progress_.step);

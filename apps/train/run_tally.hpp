@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "actors/record/goodput.hpp"
 #include "apps/console/console.hpp"
 #include "apps/train/run_end.hpp"
 
@@ -40,12 +41,15 @@ class RunTally : public RunEnd {
 
   // After the run. Whether any rank has finished a step.
   bool begun() const { return begun_; }
+  // After the run. Of the steps of this run, without those before a resumed checkpoint.
+  const Goodput& goodput() const { return goodput_; }
   // After the run.
   const RecentLosses& losses() const { return losses_; }
 
  private:
   RunProgress progress_;
   RecentLosses losses_;
+  Goodput goodput_;
   const Show show_;
   bool begun_ = false;
 };

@@ -148,7 +148,7 @@ std::string caf_version() {
 }  // namespace
 
 ordered_json make_summary(const TrainJob& job, const RunResult& result, double final_loss,
-                          const std::optional<Evaluation>& test) {
+                          double goodput, const std::optional<Evaluation>& test) {
   const double nan = std::nan("");
   const std::int64_t samples = result.ledger.samples;
   // A run that failed has no reports of its ranks: it omits the figures instead of printing zero.
@@ -185,6 +185,8 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
                               {"dropped", if_known(result.ledger.dropped)}};
   if (!result.ledger.contributed.empty()) summary["partial"] = partial_shares(result.ledger);
   if (!result.lost.empty()) summary["lost_ranks"] = result.lost;
+  summary["views"] = 1 + result.lost.size();  // each loss of a rank makes a new one
+  summary["goodput"] = figure(known ? goodput : nan);
   if (job.parts->plan.servers > 0 && known) summary["server"] = server_block(job, result);
   summary["step_seconds"] = step_seconds(result.step_seconds);
   summary["interrupted"] = result.interrupted;

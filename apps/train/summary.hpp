@@ -11,9 +11,9 @@
 
 namespace grapevine {
 
-// NaN and infinities become null.
+// NaN and infinities become null. `goodput`: see actors/record/goodput.hpp.
 nlohmann::ordered_json make_summary(const TrainJob& job, const RunResult& result, double final_loss,
-                                    const std::optional<Evaluation>& test);
+                                    double goodput, const std::optional<Evaluation>& test);
 
 // The key of the first figure that is not finite where it should be, or empty. `final_loss`:
 // nothing where no step was logged.

@@ -153,7 +153,7 @@ class TrainCommand : public Command {
       return Error{Errc::failed,
                    "stopped by a signal before the first step: " + job.out + " stays as it was"};
     // The model matters more than the curve to it.
-    auto reported = report(job, result, tally->losses(), display, console);
+    auto reported = report(job, result, *tally, display, console);
     if (const auto rows = (*output)->finished(); reported && !rows) return rows;
     if (!reported || !result.interrupted) return reported;
     const bool saved = has_checkpoint(job.out);
@@ -259,8 +259,8 @@ class TrainCommand : public Command {
     if (o.metrics_port.empty()) return {};
     const auto place = parse_metrics_place(o.metrics_port);
     if (!place) return place.error();
-    auto endpoint = MetricsEndpoint::create(
-        *place, {o.algorithm, o.model, o.data, o.transport, GRAPEVINE_VERSION, o.workers});
+    auto endpoint = MetricsEndpoint::create(*place, {o.algorithm, o.model, o.data, o.transport,
+                                                     GRAPEVINE_VERSION, o.workers, job.run.ranks});
     if (!endpoint) return endpoint.error();
     display.say_error("metrics: " + (*endpoint)->url() + "\n");
     output.add_follower(*std::move(endpoint));
@@ -368,8 +368,9 @@ class TrainCommand : public Command {
                                    ": continue by hand with --resume " + job.out};
   }
 
-  static Expected<void> report(const TrainJob& job, const RunResult& result,
-                               const RecentLosses& losses, RunDisplay& display, Console& console) {
+  static Expected<void> report(const TrainJob& job, const RunResult& result, const RunTally& tally,
+                               RunDisplay& display, Console& console) {
+    const RecentLosses& losses = tally.losses();
     std::optional<Evaluation> test;
     Error evaluation_error;
     // An abandoned thread may still evaluate.
@@ -383,7 +384,8 @@ class TrainCommand : public Command {
       else if (job.data->info().test_size > 0)
         evaluation_error = evaluated.error();
     }
-    auto summary = make_summary(job, result, losses.mean(), test);
+    auto summary = make_summary(job, result, losses.mean(),
+                                tally.goodput().ratio(result.ledger, job.options.workers), test);
     if (!saved && !result.error) summary["error"] = saved.error().message;
     const std::string text = json_text(summary, 2) + "\n";
     const auto written = write_file_atomically(job.out + "/summary.json", text);

@@ -226,6 +226,7 @@ TEST(ClusterOverTcp, TheOthersGoOnWhereAClientOfServersDies) {
   }
   const json summary = summary_of(out);
   EXPECT_EQ(summary["lost_ranks"], json({1}));
+  EXPECT_EQ(summary["views"], 2);
   EXPECT_EQ(summary["steps"], 1500);
   EXPECT_EQ(summary["contributions"]["produced"], 3 * 1500);
   EXPECT_EQ(summary["contributions"]["pending"], 0);

@@ -118,12 +118,17 @@ TEST(TrainCommand, WritesWhatTheContractSays) {
                           "staleness",
                           "contributions",
                           "step_seconds",
+                          "views",
+                          "goodput",
                           "versions"})
     EXPECT_TRUE(summary.contains(key)) << key;
   EXPECT_EQ(summary["algorithm"], "sgp");
   EXPECT_EQ(summary["samples"], 2 * 12 * 16);
   EXPECT_EQ(summary["contributions"]["produced"], 24);
   EXPECT_EQ(summary["contributions"]["applied"], 24);
+  EXPECT_EQ(summary["views"], 1);
+  EXPECT_GT(summary["goodput"], 0);
+  EXPECT_LE(summary["goodput"], 1);
   EXPECT_EQ(summary["parameters"], 7850);
 
   std::ifstream metrics(out / "metrics.csv");
