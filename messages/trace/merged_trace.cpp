@@ -115,6 +115,9 @@ ClockFit MergedTrace::clock_of(const TraceFileIndex& file) const {
       if (sample.process == file.header.process) samples.push_back(sample);
   }
   if (samples.empty()) return ClockFit(zero_difference(file.header, reference));
+  // Each segment of a file repeats those of the segments before it.
+  std::sort(samples.begin(), samples.end(),
+            [](const ClockSample& a, const ClockSample& b) { return a.sent_ns < b.sent_ns; });
   ClockFit fit(samples);
   fit.shift_by(zero_difference(*head, reference));
   return fit;
@@ -244,6 +247,7 @@ void MergedTrace::rewind() {
     cursor.at = 0;
     cursor.last_sent = 0;
     cursor.ended = false;
+    cursor.sent_ahead.clear();
     push(rank);
   }
 }
@@ -274,7 +278,7 @@ void MergedTrace::advance(Rank rank) {
   if (sent) cursor.last_sent = std::max(cursor.last_sent, record.sequence);
   ++cursor.at;
   push(rank);
-  if (sent || cursor.ended) release(held_[static_cast<std::size_t>(rank)]);
+  if (sent || cursor.ended) release(rank);
 }
 
 // The rank's next record, not before what was returned last.
@@ -295,36 +299,84 @@ bool MergedTrace::load(Cursor& cursor) {
   cursor.at = 0;
   if (cursor.next_frame >= cursor.frames.size()) return false;
   const std::size_t number = cursor.next_frame++;
+  cursor.sent_ahead.erase(number);
+  if (read(cursor, number, cursor.records)) return true;
+  cursor.next_frame = cursor.frames.size();
+  return false;
+}
+
+// The records of a frame that count, by the common clock.
+bool MergedTrace::read(Cursor& cursor, std::size_t number, std::vector<TraceRecord>& records) {
   const Frame& frame = cursor.frames[number];
   OpenFile& file = open_[frame.file];
   if (!file) file.reset(std::fopen(files_[frame.file].path.c_str(), "rb"));
   const auto gone = [&](const std::string& why) {
-    missing_.push_back(name_in_trace(files_[frame.file].path) + ": " + why);
-    cursor.records.clear();
-    cursor.next_frame = cursor.frames.size();
+    note(name_in_trace(files_[frame.file].path) + ": " + why);
+    records.clear();
     return false;
   };
   if (!file) return gone("it cannot be opened any more");
   if (auto read = read_frame(file.get(), frame.frame, body_); !read)
     return gone(read.error().message);
-  if (auto decoded = decode_records(body_, cursor.records); !decoded)
-    return gone(decoded.error().message);
-  if (cursor.undone_from[number] < cursor.records.size())
-    cursor.records.resize(cursor.undone_from[number]);
-  for (TraceRecord& record : cursor.records)
+  if (auto decoded = decode_records(body_, records); !decoded) return gone(decoded.error().message);
+  if (cursor.undone_from[number] < records.size()) records.resize(cursor.undone_from[number]);
+  for (TraceRecord& record : records)
     record.time_ns = clocks_[frame.file].to_head(record.time_ns) - zero_ns_;
   return true;
 }
 
-// Whether the record of the sending is still to come.
-bool MergedTrace::is_held(const TraceRecord& record) const {
-  if (record.kind != EventKind::received || record.peer < 0 || record.peer >= ranks()) return false;
-  const Cursor& sender = cursors_[static_cast<std::size_t>(record.peer)];
-  return !sender.ended && sender.last_sent < record.sequence;
+// Once, however often the trace is read.
+void MergedTrace::note(const std::string& missing) {
+  if (std::find(missing_.begin(), missing_.end(), missing) == missing_.end())
+    missing_.push_back(missing);
 }
 
-void MergedTrace::release(std::vector<Rank>& ranks) {
-  for (const Rank rank : std::exchange(ranks, {})) push(rank);
+// Whether the record of the sending is still to come.
+bool MergedTrace::is_held(const TraceRecord& record) {
+  if (record.kind != EventKind::received || record.peer < 0 || record.peer >= ranks()) return false;
+  Cursor& sender = cursors_[static_cast<std::size_t>(record.peer)];
+  return !sender.ended && sender.last_sent < record.sequence &&
+         is_sent_later(sender, record.sequence);
+}
+
+// Not every sending is recorded: those of other steps than the sampled ones are not, and those of
+// files that --trace-limit has removed. A rank sends by increasing sequence.
+bool MergedTrace::is_sent_later(Cursor& sender, std::uint64_t sequence) {
+  for (std::size_t i = sender.at; i < sender.records.size(); ++i) {
+    const TraceRecord& record = sender.records[i];
+    if (record.kind == EventKind::sent && record.sequence >= sequence)
+      return record.sequence == sequence;
+  }
+  for (std::size_t frame = sender.next_frame; frame < sender.frames.size(); ++frame) {
+    const std::vector<std::uint64_t>& sent = sent_in(sender, frame);
+    const auto found = std::lower_bound(sent.begin(), sent.end(), sequence);
+    if (found != sent.end()) return *found == sequence;
+  }
+  return false;
+}
+
+const std::vector<std::uint64_t>& MergedTrace::sent_in(Cursor& sender, std::size_t frame) {
+  const auto [entry, is_new] = sender.sent_ahead.try_emplace(frame);
+  if (!is_new) return entry->second;
+  std::vector<TraceRecord> records;
+  if (read(sender, frame, records))
+    for (const TraceRecord& record : records)
+      if (record.kind == EventKind::sent) entry->second.push_back(record.sequence);
+  return entry->second;
+}
+
+// The receipts whose sending has been returned.
+void MergedTrace::release(Rank sender) {
+  const Cursor& cursor = cursors_[static_cast<std::size_t>(sender)];
+  std::vector<Rank>& held = held_[static_cast<std::size_t>(sender)];
+  const auto waits = [&](Rank rank) {
+    const TraceRecord& receipt = cursors_[static_cast<std::size_t>(rank)].record();
+    return !cursor.ended && cursor.last_sent < receipt.sequence;
+  };
+  const auto due = std::stable_partition(held.begin(), held.end(), waits);
+  const std::vector<Rank> released(due, held.end());
+  held.erase(due, held.end());
+  for (const Rank rank : released) push(rank);
 }
 
 // Only where records are missing: receipts that wait for each other.

@@ -1,6 +1,7 @@
 // MergedTrace: the records of all ranks of a run, in one order and by one clock.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,8 @@ class MergedTrace {
     bool ended = false;
     // Undone by a resumption: records of these frames from this index on.
     std::vector<std::size_t> undone_from;  // by frame; its size: none
+    // The messages sent in frames that were looked at before their turn.
+    std::map<std::size_t, std::vector<std::uint64_t>> sent_ahead;
 
     const TraceRecord& record() const { return records[at]; }
   };
@@ -82,11 +85,15 @@ class MergedTrace {
   void find_zero();
   void note_missing();
 
+  void note(const std::string& missing);
+  bool read(Cursor& cursor, std::size_t frame, std::vector<TraceRecord>& records);
   bool load(Cursor& cursor);
   void advance(Rank rank);
   void push(Rank rank);
-  bool is_held(const TraceRecord& record) const;
-  void release(std::vector<Rank>& ranks);
+  bool is_held(const TraceRecord& record);
+  bool is_sent_later(Cursor& sender, std::uint64_t sequence);
+  const std::vector<std::uint64_t>& sent_in(Cursor& sender, std::size_t frame);
+  void release(Rank sender);
   bool release_any();
 
   std::vector<TraceFileIndex> files_;  // by process, part and segment

@@ -1,0 +1,223 @@
+#include "messages/trace/trace_file.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "messages/trace/merged_trace.hpp"
+#include "tests/apps/trace/trace_folder.hpp"
+#include "tests/messages/trace/random_records.hpp"
+
+namespace grapevine {
+namespace trace_file_test {
+
+using testing_apps::TestFolder;
+using testing_trace::random_records;
+using testing_trace::Rng;
+
+TraceHeader header_of(Rank ranks) {
+  TraceHeader header;
+  for (Rank rank = 0; rank < ranks; ++rank) header.ranks.push_back(rank);
+  header.workers = ranks;
+  return header;
+}
+
+// A file of random frames, and what is to be read from it.
+struct RandomFile {
+  explicit RandomFile(std::uint64_t seed) {
+    Rng rng(seed);
+    bytes = trace_magic();
+    append_header(bytes, header_of(3));
+    frame_ends.push_back(bytes.size());
+    records_before.push_back(0);
+    for (int frame = 0; frame < 8; ++frame) {
+      if (rng() % 3 == 0) {
+        append_pulse(bytes, frame * kPulseIntervalNs);
+      } else {
+        const auto some = random_records(rng, static_cast<Rank>(rng() % 3), 1 + rng() % 6);
+        append_records(bytes, some);
+        records.insert(records.end(), some.begin(), some.end());
+      }
+      frame_ends.push_back(bytes.size());
+      records_before.push_back(records.size());
+    }
+    append_end(bytes);
+    frame_ends.push_back(bytes.size());
+    records_before.push_back(records.size());
+  }
+
+  // How many records stand in the frames that end at or before this byte.
+  std::size_t records_until(std::size_t byte) const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < frame_ends.size(); ++i)
+      if (frame_ends[i] <= byte) count = records_before[i];
+    return count;
+  }
+
+  std::string bytes;
+  std::vector<TraceRecord> records;
+  std::vector<std::size_t> frame_ends;  // the header's first
+  std::vector<std::size_t> records_before;
+};
+
+void put(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+void expect_prefix(const std::string& path, const RandomFile& file, std::size_t count) {
+  const auto records = read_trace_file(path);
+  ASSERT_TRUE(records.ok()) << records.error().message;
+  ASSERT_EQ(records->size(), count);
+  EXPECT_TRUE(std::equal(records->begin(), records->end(), file.records.begin()));
+}
+
+// As a process leaves it that is killed in any moment.
+TEST(TraceFile, IsReadableUpToAnyByte) {
+  const TestFolder folder;
+  const std::string path = folder.path("process-0000.gvtrace");
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    const RandomFile file(seed);
+    for (std::size_t length = 0; length <= file.bytes.size(); ++length) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", cut at " + std::to_string(length));
+      put(path, file.bytes.substr(0, length));
+      const auto index = index_trace_file(path);
+      if (length < file.frame_ends.front()) {
+        ASSERT_FALSE(index.ok());
+        EXPECT_EQ(index.error().code, Errc::bad_input);
+        EXPECT_NE(index.error().message.find(path), std::string::npos);
+        continue;
+      }
+      ASSERT_TRUE(index.ok()) << index.error().message;
+      const auto& ends = file.frame_ends;
+      const bool at_frame = std::find(ends.begin(), ends.end(), length) != ends.end();
+      EXPECT_EQ(index->problem.empty(), at_frame);
+      EXPECT_EQ(index->closed, length == file.bytes.size());
+      expect_prefix(path, file, file.records_until(length));
+    }
+  }
+}
+
+TEST(TraceFile, ADamagedByteEndsItThere) {
+  const TestFolder folder;
+  const std::string path = folder.path("process-0000.gvtrace");
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    const RandomFile file(seed);
+    Rng rng(seed);
+    for (std::size_t at = 0; at < file.bytes.size(); ++at) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", damaged at " + std::to_string(at));
+      std::string bytes = file.bytes;
+      bytes[at] = static_cast<char>(bytes[at] ^ static_cast<char>(1 + rng() % 255));
+      put(path, bytes);
+      const auto index = index_trace_file(path);
+      ASSERT_EQ(index.ok(), at >= file.frame_ends.front());
+      if (!index.ok()) continue;
+      EXPECT_FALSE(index->problem.empty());
+      EXPECT_FALSE(index->closed);
+      expect_prefix(path, file, file.records_until(at));
+    }
+  }
+}
+
+TEST(TraceFile, RecordsOfARankThatTheRunLacksAreDamage) {
+  const TestFolder folder;
+  const std::string path = folder.path("process-0000.gvtrace");
+  std::string bytes = trace_magic();
+  append_header(bytes, header_of(2));
+  std::vector<TraceRecord> records(1);
+  records[0].rank = 2;
+  append_records(bytes, records);
+  put(path, bytes);
+  const auto index = index_trace_file(path);
+  ASSERT_TRUE(index.ok());
+  EXPECT_NE(index->problem.find("records of a rank that the run does not have"), std::string::npos);
+  EXPECT_TRUE(index->records.empty());
+}
+
+TEST(TraceFile, MissingPulsesAreAPause) {
+  const TestFolder folder;
+  std::string bytes = trace_magic();
+  append_header(bytes, header_of(1));
+  for (const std::int64_t ms : {0, 50, 105, 150, 900, 950}) append_pulse(bytes, ms * 1000000);
+  const std::string path = folder.path("process-0000.gvtrace");
+  put(path, bytes);
+  const auto index = index_trace_file(path);
+  ASSERT_TRUE(index.ok());
+  ASSERT_EQ(index->pauses.size(), 1U);
+  EXPECT_EQ(index->pauses[0].begin_ns, 200000000);
+  EXPECT_EQ(index->pauses[0].end_ns, 900000000);
+  EXPECT_EQ(index->last_ns, 950000000);
+}
+
+TEST(TraceFile, NamesSayProcessPartAndSegment) {
+  EXPECT_EQ(trace_file_name(1, 0, 0), "process-0001.gvtrace");
+  EXPECT_EQ(trace_file_name(12, 2, 0), "process-0012.2.gvtrace");
+  EXPECT_EQ(trace_file_name(0, 0, 3), "process-0000-0003.gvtrace");
+  EXPECT_EQ(trace_file_name(0, 1, 10000), "process-0000.1-10000.gvtrace");
+}
+
+// ---- --trace-limit ----
+
+std::uint64_t bytes_in(const std::string& folder) {
+  std::uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) bytes += entry.file_size();
+  return bytes;
+}
+
+TEST(TraceFile, ALimitKeepsTheNewest) {
+  constexpr std::uint64_t kLimit = 64 << 10;
+  constexpr int kFrames = 3000;
+  const TestFolder folder;
+  TraceFileWriter writer(folder.path(), header_of(1), kLimit);
+  std::string clock;
+  append_clock(clock, {1, 10, 20, 30});
+  ASSERT_TRUE(writer.write_for_all_segments(clock).ok());
+  for (int i = 0; i < kFrames; ++i) {
+    std::vector<TraceRecord> records;
+    for (int j = 0; j < 10; ++j)
+      records.push_back(
+          testing_apps::record_of(EventKind::step_done, 10 * i + j, 0, Step{10} * i + j));
+    std::string frame;
+    append_records(frame, records);
+    ASSERT_TRUE(writer.write(frame).ok());
+    ASSERT_LE(bytes_in(folder.path()), kLimit) << "at frame " << i;
+  }
+  ASSERT_TRUE(writer.close().ok());
+
+  auto trace = MergedTrace::open(folder.path());
+  ASSERT_TRUE(trace.ok()) << trace.error().message;
+  std::vector<Step> steps;
+  while (const TraceRecord* record = trace->next()) steps.push_back(record->step);
+  ASSERT_FALSE(steps.empty());
+  EXPECT_EQ(steps.back(), 10 * kFrames - 1);
+  EXPECT_GT(steps.front(), 0) << "more was written than the limit holds";
+  for (std::size_t i = 1; i < steps.size(); ++i) ASSERT_EQ(steps[i], steps[i - 1] + 1);
+  EXPECT_GT(bytes_in(folder.path()), kLimit / 2) << "no more is removed than has to be";
+  ASSERT_EQ(trace->missing().size(), 1U);
+  EXPECT_EQ(trace->missing()[0].rfind("process 0: its first ", 0), 0U) << trace->missing()[0];
+  EXPECT_NE(trace->missing()[0].find("removed to keep --trace-limit"), std::string::npos);
+
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    const auto index = index_trace_file(entry.path().string());
+    ASSERT_TRUE(index.ok());
+    EXPECT_EQ(index->clocks.size(), 1U) << "no segment can be read without it: " << entry.path();
+  }
+}
+
+TEST(TraceFile, AFolderThatIsMissingIsAnErrorOfTheFirstWrite) {
+  const TestFolder folder;
+  TraceFileWriter writer(folder.path("absent"), header_of(1), 0);
+  std::string frame;
+  append_pulse(frame, 1);
+  const auto written = writer.write(frame);
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error().code, Errc::io);
+  EXPECT_NE(written.error().message.find("absent/process-0000.gvtrace"), std::string::npos);
+  EXPECT_TRUE(writer.write(frame).ok()) << "said once";
+  EXPECT_TRUE(writer.close().ok());
+}
+
+}  // namespace trace_file_test
+}  // namespace grapevine
