@@ -59,7 +59,6 @@ void PathFinder::follow_message(const TraceRecord& record) {
   if (found == wanted_.end()) return;
   for (const std::size_t number : found->second) {
     TracedUpdate& update = found_.updates[number];
-    if ((sent ? record.peer : record.rank) != update.at) continue;
     if (!sent) {
       update.hops.back().received_ns = record.time_ns;
       continue;

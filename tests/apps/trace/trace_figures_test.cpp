@@ -43,6 +43,21 @@ TEST(TraceFigures, StalenessIsExact) {
   EXPECT_EQ(figures.applied(), 3001);
 }
 
+// Nearest rank: half of the values reach the lower of two.
+TEST(TraceFigures, TheMedianOfTwoIsTheLower) {
+  EXPECT_EQ(figures_of({{3, 1}, {9, 1}}).p50, 3);
+  EXPECT_EQ(figures_of({{0, 99}, {9, 1}}).p99, 0);
+  EXPECT_EQ(figures_of({{0, 98}, {9, 2}}).p99, 9);
+}
+
+// --trace-limit: the gradient was produced in a file that is gone.
+TEST(TraceFigures, NoContributionIsPendingTwice) {
+  TraceFigures figures(2);
+  figures.add(record_of(EventKind::committed, 0, 0, 0));
+  figures.add(record_of(EventKind::produced, 0, 1, 0));
+  EXPECT_EQ(figures.contributions().pending, 1) << "that of rank 1";
+}
+
 TEST(TraceFigures, NothingAppliedIsAllZero) {
   const StalenessFigures none = figures_of({});
   EXPECT_EQ(none.mean, 0);

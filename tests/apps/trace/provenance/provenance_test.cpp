@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <tuple>
 
 #include "apps/trace/provenance/provenance_report.hpp"
 #include "messages/trace/merged_trace.hpp"
@@ -233,6 +234,8 @@ void add_commit(TraceFolder& folder) {
                    PayloadKind::grant, version, 50);
   }
   add_gradient(folder, 0, 3, 3, 530);
+  // It arrives while the gradient of version 5 is computed.
+  folder.message(2, 6, 640, 0, 3, 650, PayloadKind::receipt, 4, 50);
   const auto commit = folder.message(0, 3, 700, 2, 6, 730, PayloadKind::commit, 5, 60);
   TraceRecord& applied = folder.add(EventKind::applied, 740, 2, 7);
   applied.peer = applied.origin = 0;
@@ -293,6 +296,22 @@ TEST(Provenance, ALocalStepIsInTheNextCommit) {
   EXPECT_EQ(p.updates[0].gradient.step, 5);
   EXPECT_EQ(p.updates[0].at, 1);
   EXPECT_EQ(p.updates[1].at, 2);
+}
+
+// Server 1 has refused the commit with step 0, and applied the next one before server 2 came to it.
+TEST(Provenance, TheOldestCommitWithTheGradientCounts) {
+  TraceFolder folder(1, 2);
+  add_gradient(folder, 0, 0, 0, 0);
+  for (const auto& [server, step, at] :
+       {std::tuple{1, 5, 1000}, std::tuple{2, 2, 2000}, std::tuple{2, 5, 3000}}) {
+    TraceRecord& applied = folder.add(EventKind::applied, at, server, step);
+    applied.peer = applied.origin = 0;
+    applied.origin_step = step;
+  }
+  const Provenance p = found(folder, 0, 0);
+  ASSERT_EQ(p.updates.size(), 1U);
+  EXPECT_EQ(p.updates[0].at, 2);
+  EXPECT_EQ(p.updates[0].gradient.step, 2);
 }
 
 TEST(Provenance, ADroppedGradientIsSaidToBe) {
