@@ -87,7 +87,7 @@ ordered_json kinds_json(const TraceFigures& figures) {
 
 // ---- for people ----
 
-std::string seconds_text(std::int64_t ns) { return format_duration(Duration(ns)); }
+std::string latency_text(std::int64_t ns) { return format_duration(Duration(ns)); }
 
 std::string of_several(std::int64_t count, const std::string& noun) {
   return format_count(count) + " " + noun + (count == 1 ? "" : "s");
@@ -166,7 +166,7 @@ void print_ranks(const MergedTrace& trace, const TraceFigures& figures, std::ost
                    : serves ? "server"
                             : "worker",
                    serves ? "-" : format_count(of.steps), format_count(of.messages),
-                   seconds_text(of.waited_ns), any ? format_number(staleness.mean, 2) : "-",
+                   latency_text(of.waited_ns), any ? format_number(staleness.mean, 2) : "-",
                    any ? std::to_string(staleness.p99) : "-",
                    serves ? "-" : format_count(of.contributions.pending)});
   }
@@ -189,7 +189,7 @@ void print_edges(const TraceFigures& figures, std::ostream& out) {
     const EdgeFigures& edge = edges[i];
     const auto latency = [&edge](double q) {
       const bool measured = edge.latency_ns.count() > 0;
-      return measured ? seconds_text(static_cast<std::int64_t>(edge.latency_ns.quantile(q))) : "-";
+      return measured ? latency_text(static_cast<std::int64_t>(edge.latency_ns.quantile(q))) : "-";
     };
     shown_bytes += edge.bytes;
     table.add_row({std::to_string(edge.from), std::to_string(edge.to), format_count(edge.messages),
@@ -204,7 +204,7 @@ void print_edges(const TraceFigures& figures, std::ostream& out) {
                        format_bytes(figures.bytes() - shown_bytes));
 }
 
-void print_overview(const MergedTrace& trace, const TraceFigures& figures, std::ostream& out) {
+void print_run_figures(const MergedTrace& trace, const TraceFigures& figures, std::ostream& out) {
   const auto& keys = trace.header(0).wiring;
   const auto exchange = keys.find("exchange");
   std::string title = exchange == keys.end() ? "" : exchange->second + ", ";
@@ -212,7 +212,7 @@ void print_overview(const MergedTrace& trace, const TraceFigures& figures, std::
   if (trace.servers() > 0) title += ", " + of_several(trace.servers(), "server");
   title += trace.processes() == 1 ? " in one process"
                                   : fmt::format(" in {} processes", trace.processes());
-  out << title << ", " << seconds_text(figures.last_ns()) << "\n\n";
+  out << title << ", " << latency_text(figures.last_ns()) << "\n\n";
   std::string kinds;
   for (const auto& [kind, of] : figures.kinds())
     kinds += (kinds.empty() ? ": " : ", ") + format_count(of.messages) + " " +
@@ -246,7 +246,7 @@ ordered_json figures_json(const MergedTrace& trace, const TraceFigures& figures)
 
 void print_figures(const MergedTrace& trace, const TraceFigures& figures,
                    const TerminalStyle& style, std::ostream& out) {
-  print_overview(trace, figures, out);
+  print_run_figures(trace, figures, out);
   print_staleness(figures.staleness(), style, out);
   print_ranks(trace, figures, out);
   print_edges(figures, out);

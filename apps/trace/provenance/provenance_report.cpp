@@ -120,7 +120,7 @@ void print_operation(const TracedOperation& operation, const TerminalStyle& styl
   out << '\n';
 }
 
-void print_head(const Provenance& provenance, bool serves, std::ostream& out) {
+void print_step_line(const Provenance& provenance, bool serves, std::ostream& out) {
   const auto [rank, step] = provenance.step;
   out << (serves ? fmt::format("Version {} of rank {}, a server", step, rank)
                  : fmt::format("Step {} of rank {}", step, rank));
@@ -161,7 +161,7 @@ ordered_json provenance_json(const Provenance& provenance,
 
 void print_provenance(const Provenance& provenance, std::int32_t workers,
                       const TerminalStyle& style, std::ostream& out) {
-  print_head(provenance, provenance.step.rank >= workers, out);
+  print_step_line(provenance, provenance.step.rank >= workers, out);
   if (provenance.updates.empty()) return;
   Table table({"worker", "step", "batch", "version", "staleness", "asked", "computed in", "applied",
                "path"});
