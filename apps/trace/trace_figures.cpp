@@ -52,14 +52,16 @@ void TraceFigures::add(const TraceRecord& record) {
       add_sent(record);
       break;
     case EventKind::received:
-      if (const auto message = table_.received(record))
-        edge(record.peer, record.rank).latency_ns.add(message->latency_ns());
+      add_receipt(record);
       break;
     case EventKind::applied:
       ++of_rank.staleness[record.staleness];
       if (record.peer < 0) break;
       ++edge(record.peer, record.rank).applied;
       edge(record.peer, record.rank).staleness_sum += static_cast<double>(record.staleness);
+      break;
+    case EventKind::resumed:
+      resumed_ns_[record.rank] = record.time_ns;
       break;
     case EventKind::view:
       if (record.peer >= 0) lost_.insert(record.peer);
@@ -78,6 +80,15 @@ void TraceFigures::add_sent(const TraceRecord& record) {
   ++of_kind.messages;
   of_edge.bytes += record.bytes;
   of_kind.bytes += record.bytes;
+}
+
+// Messages of a checkpoint arrive in the resumed run: the time between the runs is no latency.
+void TraceFigures::add_receipt(const TraceRecord& record) {
+  const auto message = table_.received(record);
+  if (!message) return;
+  const auto resumed = resumed_ns_.find(record.rank);
+  if (resumed != resumed_ns_.end() && message->sent_ns < resumed->second) return;
+  edge(record.peer, record.rank).latency_ns.add(message->latency_ns());
 }
 
 EdgeFigures& TraceFigures::edge(Rank from, Rank to) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -55,6 +56,20 @@ class GradientFinder {
   std::map<std::pair<Rank, Step>, TracedGradient> gradients_;  // by worker and step
 };
 
+// A rank records its own gradient, and the model that it entered, beside the operation with it.
+void remove_repeated_own(Provenance& found) {
+  std::set<std::pair<Rank, Step>> seen;
+  for (const TracedUpdate& update : found.updates)
+    if (update.path == PathKind::operation)
+      seen.insert({update.gradient.worker, update.gradient.step});
+  const auto repeated = [&seen](const TracedUpdate& update) {
+    return update.path == PathKind::own &&
+           !seen.insert({update.gradient.worker, update.gradient.step}).second;
+  };
+  found.updates.erase(std::remove_if(found.updates.begin(), found.updates.end(), repeated),
+                      found.updates.end());
+}
+
 template <class Int>
 bool parse_whole(const std::string& text, Int& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -84,6 +99,7 @@ Expected<Provenance> find_provenance(StepName step, std::int32_t workers, std::i
   PathFinder paths(found, workers);
   pass([&](const TraceRecord& record) { paths.add(record); });
   paths.finish(updates.of_operation);
+  remove_repeated_own(found);
   GradientFinder gradients(found);
   pass([&](const TraceRecord& record) { gradients.add(record); });
   gradients.finish();

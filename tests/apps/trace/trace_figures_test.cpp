@@ -121,6 +121,23 @@ TEST(TraceFigures, EdgesHaveWhatTheirMessagesHad) {
   EXPECT_EQ(kinds[1].second.bytes, 250U);
 }
 
+TEST(TraceFigures, ARunBetweenIsNoLatency) {
+  TraceFigures figures(2);
+  for (const std::int64_t sent : {100, 5000}) {
+    TraceRecord message = record_of(EventKind::sent, sent, 0, 0);
+    message.peer = 1;
+    message.sequence = static_cast<std::uint64_t>(sent);
+    figures.add(message);
+    figures.add(record_of(EventKind::resumed, 4000, 1, 0));
+    message = record_of(EventKind::received, sent == 100 ? 4001 : 5010, 1, 0);
+    message.peer = 0;
+    message.sequence = static_cast<std::uint64_t>(sent);
+    figures.add(message);
+  }
+  ASSERT_EQ(figures.edges()[0].latency_ns.count(), 1U);
+  EXPECT_EQ(figures.edges()[0].latency_ns.quantile(1), 10);
+}
+
 // ---- for people ----
 
 std::string printed(const TraceFolder& folder, bool unicode) {

@@ -225,6 +225,30 @@ TEST(Provenance, AnOlderModelIsAContribution) {
   EXPECT_EQ(ages, (std::map<Rank, std::int64_t>{{0, 0}, {1, 4}}));
 }
 
+// As a group records it: the gradient and the mean without their operation.
+TEST(Provenance, TheOwnGradientInAnOperationIsOnce) {
+  TraceFolder folder(2);
+  for (const Rank rank : {0, 1}) {
+    TraceRecord& contributed = folder.add(EventKind::contributed, 100, rank, 6 + rank);
+    contributed.operation = 2;
+    contributed.staleness = rank;
+    TraceRecord& reduced = folder.add(EventKind::reduced, 200, rank, 6 + rank);
+    reduced.operation = 2;
+    reduced.members = {0, 1};
+    folder.add(EventKind::committed, 201, rank, 6 + rank).peer = rank;
+    folder.add(EventKind::applied, 201, rank, 6 + rank);
+  }
+  const Provenance p = found(folder, 0, 6);
+  ASSERT_EQ(p.updates.size(), 2U);
+  for (const Rank rank : {0, 1}) {
+    const TracedUpdate& update = p.updates[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(update.path, PathKind::operation);
+    EXPECT_EQ(update.gradient.worker, rank);
+    EXPECT_EQ(update.gradient.step, 6 + rank);
+    EXPECT_EQ(update.staleness, rank);
+  }
+}
+
 // ---- servers ----
 
 // Client 0 pulls version 5 of server 2, and commits the gradient of step 3 as version 7.
