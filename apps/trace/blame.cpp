@@ -283,7 +283,9 @@ void Blame::Window::take(std::int64_t ns) {
 }
 
 // The part of the span inside the window: the pauses of its ranks, and what is more than usual.
-BlamedSpan Blame::charge(const Span& span, Window& window) {
+BlamedSpan Blame::charge(const Span& span, Window& whole) {
+  Window window = whole;
+  window.begin_ns = std::max(window.begin_ns, span.from_ns);
   BlamedSpan blamed;
   blamed.span = span;
   blamed.inside_ns = overlap(span.begin_ns, span.end_ns, window.begin_ns, window.end_ns);
@@ -292,6 +294,7 @@ BlamedSpan Blame::charge(const Span& span, Window& window) {
   blamed.usual_ns = excess.usual_ns;
   if (excess.is_unusual || excess.ordinary_ns < excess.usual_ns)
     charge_active(span, excess, window, blamed);
+  whole.take(whole.left_ns - window.left_ns);
   return blamed;
 }
 

@@ -132,7 +132,7 @@ class Blame {
   void note_own_gradient(const Span& span);
 
   void judge_wait(BlamedWait& wait);
-  BlamedSpan charge(const Span& span, Window& window);
+  BlamedSpan charge(const Span& span, Window& whole);
   void charge_stall(CulpritKey key, std::int64_t begin_ns, std::int64_t ns, const Window& window);
   void charge_active(const Span& span, const Excess& excess, Window& window, BlamedSpan& blamed);
   std::int64_t charge_pauses(const Span& span, Window& window, BlamedSpan& blamed);

@@ -100,7 +100,9 @@ void Causes::add(const TraceRecord& record) {
   } else if (record.kind == EventKind::sent) {
     on_sent(rank, record);
   }
-  rank.last_ns = record.time_ns;
+  // Checkpoints and changes of the membership come between the handlers.
+  if (record.kind != EventKind::cut && record.kind != EventKind::view)
+    rank.last_ns = record.time_ns;
 }
 
 // ---- gradients ----
@@ -124,6 +126,7 @@ void Causes::on_produced(OfRank& rank, const TraceRecord& record) {
   node.first = !std::exchange(rank.has_produced, true);
   if (rank.early_data_step == record.step) node.data_ns = rank.early_data_ns;
   rank.early_data_step = -1;
+  note_busy(rank);
   if (rank.asked_ns >= 0) {
     node.begin_ns = std::min(rank.asked_ns, record.time_ns);
     node.cause = rank.asked_by;
@@ -174,7 +177,10 @@ void Causes::on_sent(OfRank& rank, const TraceRecord& record) {
   sent.operation = record.operation;
   sent.index = record.index;
   sent.payload = record.payload;
-  if (layout_.is_server(record.rank)) sent.cause = cause_of_answer(rank, record);
+  if (layout_.is_server(record.rank)) {
+    sent.cause = cause_of_answer(rank, record);
+    sent.request = request_of_answer(rank, record);
+  }
   keep(rank, sent);
   const Node* cause = find(record.rank, sent.cause);
   if (cause == nullptr) return;
@@ -203,6 +209,14 @@ Causes::NodeId Causes::cause_of_answer(const OfRank& rank, const TraceRecord& an
   return newest;
 }
 
+Causes::NodeId Causes::request_of_answer(const OfRank& rank, const TraceRecord& answer) const {
+  if (answer.peer < 0 || answer.peer >= layout_.workers) return -1;
+  const auto client = static_cast<std::size_t>(answer.peer);
+  return answer.payload == PayloadKind::grant     ? rank.asked_of[client]
+         : answer.payload == PayloadKind::receipt ? rank.committed_of[client]
+                                                  : -1;
+}
+
 void Causes::on_received(OfRank& rank, const TraceRecord& record) {
   Node node;
   node.kind = Node::Kind::message;
@@ -215,15 +229,24 @@ void Causes::on_received(OfRank& rank, const TraceRecord& record) {
   if (const Sent* sent = find_sent(record.peer, record.sequence)) {
     node.begin_ns = std::min(sent->time_ns, record.time_ns);
     node.cause = sent->cause;
-    const std::int64_t handler_ns = newest(rank)->time_ns;
-    if (rank.last_ns - handler_ns >= kShortHandlerNs && rank.last_ns > node.begin_ns) {
-      node.busy_begin_ns = std::max(node.begin_ns, handler_ns);
-      node.busy_end_ns = rank.last_ns;
+    node.request = sent->request;
+    note_busy(rank);
+    if (rank.busy_end_ns > node.begin_ns) {
+      node.busy_begin_ns = std::max(node.begin_ns, rank.busy_begin_ns);
+      node.busy_end_ns = rank.busy_end_ns;
     }
   }
   push(rank, node);
   note_request(rank, record);
   if (node.cause >= 0) message_spans(record.rank, node, completed_);
+}
+
+// The messages that arrived during a long handler are handled one after the other behind it.
+void Causes::note_busy(OfRank& rank) {
+  const std::int64_t handler_ns = newest(rank)->time_ns;
+  if (rank.last_ns - handler_ns < kShortHandlerNs) return;
+  if (handler_ns - rank.busy_end_ns > kShortHandlerNs) rank.busy_begin_ns = handler_ns;
+  rank.busy_end_ns = rank.last_ns;
 }
 
 void Causes::note_request(OfRank& rank, const TraceRecord& record) {
@@ -298,53 +321,71 @@ void Causes::trace_back(const TraceRecord& record, std::int64_t begin_ns, std::v
     message.operation = sent->operation;
     message.index = sent->index;
     message_spans(rank, message, path);
-    return follow(record.peer, sent->cause, message.begin_ns, rank, begin_ns, path);
+    return follow({record.peer, sent->cause, message.begin_ns}, rank, begin_ns, path);
   }
   Span last = handling(rank, node != nullptr ? node->time_ns : begin_ns, end_ns);
   if (record.peer >= 0 || node == nullptr || last.length_ns() <= kShortHandlerNs)
-    return follow(rank, id, end_ns, rank, begin_ns, path);
+    return follow({rank, id, end_ns}, rank, begin_ns, path);
   last.kind = SpanKind::timer;
   path.push_back(last);
-  follow(rank, id, node->time_ns, rank, begin_ns, path);
+  follow({rank, id, node->time_ns}, rank, begin_ns, path);
 }
 
-// From `until_ns`, in a handler of `rank` or soon after it, to `begin_ns`.
-void Causes::follow(Rank rank, NodeId id, std::int64_t until_ns, Rank waiter, std::int64_t begin_ns,
-                    std::vector<Span>& path) {
+// To `begin_ns`. While a request was under way, its own path counts, and not that of the clients
+// that were served in the meantime.
+void Causes::follow(At at, Rank waiter, std::int64_t begin_ns, std::vector<Span>& path) {
+  At request;                               // on the path of another reason; id -1: on its own
   PayloadKind payload = PayloadKind::none;  // of the message that the path came from
   std::size_t beyond = 0;
   for (;;) {
-    const Node* node = find(rank, id);
-    const bool is_over = until_ns <= begin_ns;
-    if (is_over && (rank == waiter || node == nullptr || ++beyond > kHandlersBeyond)) return;
+    if (request.id >= 0 && at.until_ns <= request.until_ns) at = std::exchange(request, {});
+    const Node* node = find(at.rank, at.id);
+    const bool is_over = at.until_ns <= begin_ns;
+    if (is_over && (at.rank == waiter || node == nullptr || ++beyond > kHandlersBeyond)) return;
     if (node == nullptr) {
-      cut_short_ += id >= 0 ? 1 : 0;
+      cut_short_ += at.id >= 0 ? 1 : 0;
       break;
     }
-    if (node->time_ns < until_ns) {
-      path.push_back(handling(rank, node->time_ns, until_ns));
+    const std::size_t before = path.size();
+    if (node->time_ns < at.until_ns) {
+      path.push_back(handling(at.rank, node->time_ns, at.until_ns));
       path.back().payload = payload;
-      until_ns = node->time_ns;
-      if (until_ns <= begin_ns && rank == waiter) return;
-    }
-    if (node->kind == Node::Kind::start) break;
-    if (node->kind == Node::Kind::gradient) {
-      gradient_spans(rank, *node, path);
+      at.until_ns = node->time_ns;
     } else {
-      if (node->cause < 0) break;  // a message whose sending is not in the trace
-      message_spans(rank, *node, path);
-      rank = node->peer;
-      payload = node->payload;
+      if (node->kind == Node::Kind::message) payload = node->payload;
+      if (node->kind == Node::Kind::message && request.id < 0) request = request_of(*node);
+      if (!step_back(*node, at, path)) break;
     }
-    until_ns = node->begin_ns;
-    id = node->cause;
+    for (std::size_t i = before; request.id >= 0 && i < path.size(); ++i)
+      path[i].from_ns = request.until_ns;
   }
-  if (until_ns <= begin_ns) return;
+  if (at.until_ns <= begin_ns) return;
   Span start;
-  start.rank = rank;
+  start.rank = at.rank;
   start.begin_ns = begin_ns;
-  start.end_ns = until_ns;
+  start.end_ns = at.until_ns;
   path.push_back(start);
+}
+
+Causes::At Causes::request_of(const Node& message) const {
+  const Node* request =
+      message.request < message.cause ? find(message.peer, message.request) : nullptr;
+  if (request == nullptr) return {};
+  return {message.peer, message.request, request->time_ns};
+}
+
+bool Causes::step_back(const Node& node, At& at, std::vector<Span>& path) const {
+  if (node.kind == Node::Kind::start) return false;
+  if (node.kind == Node::Kind::gradient) {
+    gradient_spans(at.rank, node, path);
+  } else {
+    if (node.cause < 0) return false;  // a message whose sending is not in the trace
+    message_spans(at.rank, node, path);
+    at.rank = node.peer;
+  }
+  at.until_ns = node.begin_ns;
+  at.id = node.cause;
+  return true;
 }
 
 }  // namespace grapevine

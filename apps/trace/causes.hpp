@@ -30,6 +30,7 @@ struct Span {
   Rank rank = 0;
   Rank peer = -1;
   std::int64_t begin_ns = 0, end_ns = 0;
+  std::int64_t from_ns = 0;                 // what of the span is earlier is not on the path
   bool first = false;                       // of a rank's first gradient: includes its warm-up
   Step step = -1;                           // of `rank`, of a gradient
   PayloadKind payload = PayloadKind::none;  // of link, server and handling: of the message
@@ -71,15 +72,22 @@ class Causes {
     std::int64_t time_ns = 0;
     std::int64_t begin_ns = 0;  // the gradient was asked for, the message was sent
     NodeId cause = -1;          // of that: of this rank, or of `peer`
+    NodeId request = -1;        // of `peer`, a server: what the message answers
     std::int64_t data_ns = 0;
     std::int64_t busy_begin_ns = 0, busy_end_ns = 0;  // the rank handled something else
     std::int64_t operation = -1;                      // of the message; of a gradient its step
     std::uint64_t sequence = 0;
   };
+  // A place on a path.
+  struct At {
+    Rank rank = 0;
+    NodeId id = -1;  // the newest handler that may be the reason
+    std::int64_t until_ns = 0;
+  };
   struct Sent {
     std::uint64_t sequence = 0;  // 0: none
     std::int64_t time_ns = 0;
-    NodeId cause = -1;
+    NodeId cause = -1, request = -1;
     std::int64_t operation = -1;
     std::int32_t index = -1;
     PayloadKind payload = PayloadKind::none;
@@ -90,7 +98,8 @@ class Causes {
     std::vector<Sent> sent;   // a ring, by sequence; grows to its bound
     std::size_t sent_count = 0;
     std::int64_t first_ns = 0, last_ns = 0;
-    std::int64_t asked_ns = -1;  // -1: no gradient is being computed
+    std::int64_t busy_begin_ns = 0, busy_end_ns = 0;  // its last long handlers without a break
+    std::int64_t asked_ns = -1;                       // -1: no gradient is being computed
     NodeId asked_by = -1;
     std::int64_t early_data_ns = 0;  // of a gradient whose record follows
     Step early_data_step = -1;
@@ -107,14 +116,19 @@ class Causes {
   const Sent* find_sent(Rank rank, std::uint64_t sequence) const;
   void push(OfRank& rank, const Node& node);
   void keep(OfRank& rank, const Sent& sent);
-  void follow(Rank rank, NodeId id, std::int64_t until_ns, Rank waiter, std::int64_t begin_ns,
-              std::vector<Span>& path);
+  void follow(At at, Rank waiter, std::int64_t begin_ns, std::vector<Span>& path);
+  // The request that `message` of a server has answered, if there was another reason for its time.
+  At request_of(const Node& message) const;
+  // Adds what led to `node`; false: the trace does not tell.
+  bool step_back(const Node& node, At& at, std::vector<Span>& path) const;
   void on_produced(OfRank& rank, const TraceRecord& record);
   void on_data_wait(OfRank& rank, const TraceRecord& record);
   void on_received(OfRank& rank, const TraceRecord& record);
+  void note_busy(OfRank& rank);
   void note_request(OfRank& rank, const TraceRecord& record);
   void on_sent(OfRank& rank, const TraceRecord& record);
   NodeId cause_of_answer(const OfRank& rank, const TraceRecord& answer) const;
+  NodeId request_of_answer(const OfRank& rank, const TraceRecord& answer) const;
   void complete_gradient(OfRank& rank, Rank number);
   void gradient_spans(Rank rank, const Node& node, std::vector<Span>& out) const;
   void message_spans(Rank rank, const Node& node, std::vector<Span>& out) const;

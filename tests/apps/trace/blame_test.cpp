@@ -269,6 +269,37 @@ TEST(Blame, AServerThatKeepsItsGrantBackIsToBlameForAllWhoWait) {
   EXPECT_NEAR(static_cast<double>(culprit.waited_ns), 2 * 300. * kMs, 2 * kNear);
 }
 
+// Client 1's request is late, and meanwhile client 0's commit: each is to blame for its own part.
+TEST(Blame, UntilARequestHasArrivedItsOwnPathCounts) {
+  TraceText trace(2, 1);
+  std::int64_t begin = 0;
+  for (Step step = 0; step < 20; ++step) {
+    const bool is_late = step == 9;
+    trace.compute(begin, begin + 8, 0, step);
+    trace.compute(begin, begin + 8, 1, step);
+    const std::int64_t asked = begin + 9, first = asked + 1,
+                       committed = first + (is_late ? 300 : 1),
+                       asked_1 = asked + (is_late ? 201 : 1);
+    trace.message(begin + 8, asked, 0, 2, step, PayloadKind::ask);
+    const auto grant = trace.message(asked, first, 2, 0, step, PayloadKind::grant);
+    trace.wait(begin + 8, first, 0, step, 2, grant);
+    trace.message(begin + 8, asked_1, 1, 2, step, PayloadKind::ask);
+    trace.message(first, committed, 0, 2, step, PayloadKind::commit);
+    const auto next = trace.message(committed, committed + 1, 2, 1, step, PayloadKind::grant);
+    trace.wait(begin + 8, committed + 1, 1, step, 2, next);
+    trace.message(committed + 1, committed + 2, 1, 2, step, PayloadKind::commit);
+    begin += std::max<std::int64_t>(20, committed + 5 - begin);
+  }
+  const BlameReport report = trace.blame();
+  ASSERT_EQ(report.culprits.size(), 2u) << text_of(report);
+  EXPECT_EQ(report.culprits[0].rank, 1);  // its request: 200 ms
+  EXPECT_EQ(report.culprits[0].peer, 2);
+  EXPECT_NEAR(static_cast<double>(report.culprits[0].waited_ns), 200. * kMs, 2 * kNear);
+  EXPECT_EQ(report.culprits[1].rank, 0);  // its commit: the 100 ms after that
+  EXPECT_EQ(report.culprits[1].peer, 2);
+  EXPECT_NEAR(static_cast<double>(report.culprits[1].waited_ns), 100. * kMs, 2 * kNear);
+}
+
 TEST(Blame, AClientWhoseCommitIsLateIsToBlameForTheNext) {
   const BlameReport report = turns({0, 300}).blame();
   const Culprit& culprit = only_culprit(report);
@@ -276,6 +307,33 @@ TEST(Blame, AClientWhoseCommitIsLateIsToBlameForTheNext) {
   EXPECT_EQ(culprit.rank, 0);
   EXPECT_EQ(culprit.peer, 2);
   EXPECT_NEAR(static_cast<double>(culprit.waited_ns), 299. * kMs, kNear);
+}
+
+// ---- levels ----
+
+// Two groups, of heads 0 and 2: rank 3 gives its gradient to rank 2, the heads exchange, and rank 0
+// gives rank 1 the result.
+TEST(Blame, AMemberOfAnotherGroupIsToBlameOverBothHeads) {
+  TraceText trace(4);
+  std::int64_t begin = 0;
+  for (Step step = 0; step < 20; ++step) {
+    const std::int64_t computed = begin + (step == 9 ? 308 : 8);
+    for (Rank rank = 0; rank < 3; ++rank) trace.compute(begin, begin + 8, rank, step);
+    trace.compute(begin, computed, 3, step);
+    const auto up = trace.message(computed, computed + 1, 3, 2, step);
+    trace.wait(begin + 8, computed + 1, 2, step, 3, up);
+    const auto across = trace.message(computed + 1, computed + 2, 2, 0, step);
+    trace.wait(begin + 8, computed + 2, 0, step, 2, across);
+    const auto down =
+        trace.message(computed + 2, computed + 3, 0, 1, step, PayloadKind::parameters);
+    trace.wait(begin + 8, computed + 3, 1, step, 0, down);
+    begin += std::max<std::int64_t>(20, computed + 5 - begin);
+  }
+  const BlameReport report = trace.blame();
+  const Culprit& culprit = only_culprit(report);
+  EXPECT_EQ(culprit.kind, CulpritKind::compute);
+  EXPECT_EQ(culprit.rank, 3);
+  EXPECT_NEAR(static_cast<double>(culprit.waited_ns), 3 * 300. * kMs, 3 * kNear);
 }
 
 // ---- what it answers ----
