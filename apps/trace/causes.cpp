@@ -126,7 +126,7 @@ void Causes::on_produced(OfRank& rank, const TraceRecord& record) {
   node.first = !std::exchange(rank.has_produced, true);
   if (rank.early_data_step == record.step) node.data_ns = rank.early_data_ns;
   rank.early_data_step = -1;
-  note_busy(rank);
+  end_handler(rank, record.rank);
   if (rank.asked_ns >= 0) {
     node.begin_ns = std::min(rank.asked_ns, record.time_ns);
     node.cause = rank.asked_by;
@@ -226,11 +226,11 @@ void Causes::on_received(OfRank& rank, const TraceRecord& record) {
   node.operation = record.operation;
   node.index = record.index;
   node.sequence = record.sequence;
+  end_handler(rank, record.rank);
   if (const Sent* sent = find_sent(record.peer, record.sequence)) {
     node.begin_ns = std::min(sent->time_ns, record.time_ns);
     node.cause = sent->cause;
     node.request = sent->request;
-    note_busy(rank);
     if (rank.busy_end_ns > node.begin_ns) {
       node.busy_begin_ns = std::max(node.begin_ns, rank.busy_begin_ns);
       node.busy_end_ns = rank.busy_end_ns;
@@ -238,12 +238,17 @@ void Causes::on_received(OfRank& rank, const TraceRecord& record) {
   }
   push(rank, node);
   note_request(rank, record);
+  const std::size_t before = completed_.size();
   if (node.cause >= 0) message_spans(record.rank, node, completed_);
+  for (std::size_t i = completed_.size(); i-- > before;)
+    if (completed_[i].kind != SpanKind::link)
+      completed_.erase(completed_.begin() + static_cast<std::ptrdiff_t>(i));
 }
 
 // The messages that arrived during a long handler are handled one after the other behind it.
-void Causes::note_busy(OfRank& rank) {
+void Causes::end_handler(OfRank& rank, Rank number) {
   const std::int64_t handler_ns = newest(rank)->time_ns;
+  completed_.push_back(handling(number, handler_ns, std::max(handler_ns, rank.last_ns)));
   if (rank.last_ns - handler_ns < kShortHandlerNs) return;
   if (handler_ns - rank.busy_end_ns > kShortHandlerNs) rank.busy_begin_ns = handler_ns;
   rank.busy_end_ns = rank.last_ns;

@@ -50,7 +50,8 @@ class Causes {
   // REQUIRES: layout.is_rank(record.rank).
   void add(const TraceRecord& record);
   // The spans that ended with the last record, or with the one before it of the same rank: of
-  // gradients, links, servers and handlers. Valid until the next add().
+  // gradients, links, servers and handlers; those of handlers as a whole are without a payload.
+  // Valid until the next add().
   const std::vector<Span>& completed() const { return completed_; }
   // The path that led to `record`, backwards to `begin_ns`, where its last span may begin earlier,
   // and on to the first handler of record.rank before `begin_ns`, where that is near.
@@ -124,7 +125,7 @@ class Causes {
   void on_produced(OfRank& rank, const TraceRecord& record);
   void on_data_wait(OfRank& rank, const TraceRecord& record);
   void on_received(OfRank& rank, const TraceRecord& record);
-  void note_busy(OfRank& rank);
+  void end_handler(OfRank& rank, Rank number);
   void note_request(OfRank& rank, const TraceRecord& record);
   void on_sent(OfRank& rank, const TraceRecord& record);
   NodeId cause_of_answer(const OfRank& rank, const TraceRecord& answer) const;

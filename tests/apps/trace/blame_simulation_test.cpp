@@ -127,6 +127,28 @@ void tally_run(const SimulationSettings& settings, const std::string& name, Tall
   }
 }
 
+// All kinds in one run, one after the other or at once.
+TEST(BlameSimulation, NamesStallsOfSeveralKindsInOneRun) {
+  for (const auto& [exchange, name] : kExchanges) {
+    Tally all;
+    for (std::uint64_t seed = 2001; seed <= 2020; ++seed) {
+      SimulationSettings settings = random_settings(exchange, seed);
+      std::mt19937_64 rng(seed);
+      Step step = 8;
+      for (const CulpritKind kind :
+           {CulpritKind::compute, CulpritKind::link, CulpritKind::data, CulpritKind::pause}) {
+        settings.stalls.push_back(random_stall(settings, kind, step, rng));
+        step += 1 + static_cast<Step>(rng() % 12);
+      }
+      tally_run(settings, name, all);
+    }
+    fmt::print("{}: {}/{} ({} harmless, {} wrong)\n", name, all.named, all.stalls, all.harmless,
+               all.wrong);
+    EXPECT_GE(all.named, 0.95 * all.stalls) << all.misses.substr(0, 6000);
+    EXPECT_LE(all.wrong, 0.05 * all.stalls) << all.misses.substr(0, 6000);
+  }
+}
+
 TEST(BlameSimulation, NamesAtLeast95PercentOf200StallsInEachExchange) {
   for (const auto& [exchange, name] : kExchanges) {
     Kinds kinds = {CulpritKind::compute, CulpritKind::data, CulpritKind::link, CulpritKind::pause};

@@ -122,11 +122,11 @@ struct Step9 {
 };
 
 // 0 -> 1 -> 2 in each of 20 steps, of 20 ms; step 9 begins at 180 ms and lasts as long as it must.
-TraceText chain(const Step9& other) {
+TraceText chain(const Step9& other, const Step9& usual = {}) {
   TraceText trace(3);
   std::int64_t begin = 0;
   for (Step step = 0; step < 20; ++step) {
-    const Step9 times = step == 9 ? other : Step9{};
+    const Step9 times = step == 9 ? other : usual;
     const std::int64_t computed = begin + times.compute_0, at_1 = computed + times.link_0_1,
                        at_2 = at_1 + times.link_1_2;
     trace.compute(begin, computed, 0, step, times.data_0);
@@ -212,7 +212,38 @@ TEST(Blame, AShorterExcessThanTheLeastIsNobodysFault) {
   EXPECT_FALSE(chain({57, 0, 1, 1}).blame(question).culprits.empty());
 }
 
+// The waits of later steps, whose paths also lead back to the stall, are as long as ever.
+TEST(Blame, UsualWaitsAfterAStallAreNotDueToIt) {
+  const BlameReport report = chain({505, 0, 15, 15}, {8, 0, 15, 15}).blame();
+  const Culprit& culprit = only_culprit(report);
+  EXPECT_NEAR(static_cast<double>(culprit.waited_ns), 2 * 497. * kMs, 2 * kNear);
+}
+
+// Its only message has no time of its own to be compared with, but those of the other links.
+TEST(Blame, ALinkThatIsUsedOnceIsComparedWithTheOthers) {
+  TraceText trace = chain({});
+  const auto message = trace.message(5000, 5400, 2, 0, 20);
+  trace.wait(5000, 5400, 0, 20, 2, message);
+  const BlameReport report = trace.blame();
+  const Culprit& culprit = only_culprit(report);
+  EXPECT_EQ(culprit.kind, CulpritKind::link);
+  EXPECT_EQ(culprit.rank, 2);
+  EXPECT_EQ(culprit.peer, 0);
+}
+
 // ---- pauses ----
+
+TEST(Blame, AGradientMayBePausedAndLate) {
+  TraceText trace = chain({705, 0, 1, 1});
+  trace.pause(0, 200, 400);
+  const BlameReport report = trace.blame();
+  ASSERT_EQ(report.culprits.size(), 2u) << text_of(report);
+  EXPECT_EQ(report.culprits[0].kind, CulpritKind::compute);
+  EXPECT_NEAR(static_cast<double>(report.culprits[0].own_ns), 497. * kMs, kNear);
+  EXPECT_EQ(report.culprits[1].kind, CulpritKind::pause);
+  EXPECT_EQ(report.culprits[1].own_ns, 200 * kMs);
+  EXPECT_EQ(report.culprits[1].waited_ns, 400 * kMs);
+}
 
 // The message reached a process that stood still: neither the link nor the sender is to blame.
 TEST(Blame, APauseOfTheReceiverIsNotTheFaultOfTheLink) {
@@ -243,30 +274,31 @@ TraceText turns(const Turn& other) {
   std::int64_t begin = 0;
   for (Step step = 0; step < 20; ++step) {
     const Turn turn = step == 9 ? other : Turn{};
+    const std::int64_t half = turn.kept / 2;
     trace.compute(begin, begin + 8, 0, step);
-    trace.compute(begin, begin + 8, 1, step);
+    trace.compute(begin, begin + 8 + half, 1, step);
     const std::int64_t asked = begin + 9, granted = asked + turn.kept, first = granted + 1,
                        committed = first + turn.in_turn;
     trace.message(begin + 8, asked, 0, 2, step, PayloadKind::ask);
     const auto grant = trace.message(granted, first, 2, 0, step, PayloadKind::grant);
     trace.wait(begin + 8, first, 0, step, 2, grant);
-    trace.message(begin + 8, asked + 1, 1, 2, step, PayloadKind::ask);
+    trace.message(begin + 8 + half, asked + 1 + half, 1, 2, step, PayloadKind::ask);
     trace.message(first, committed, 0, 2, step, PayloadKind::commit);
     const auto next = trace.message(committed, committed + 1, 2, 1, step, PayloadKind::grant);
-    trace.wait(begin + 8, committed + 1, 1, step, 2, next);
+    trace.wait(begin + 8 + half, committed + 1, 1, step, 2, next);
     trace.message(committed + 1, committed + 2, 1, 2, step, PayloadKind::commit);
     begin += std::max<std::int64_t>(20, committed + 5 - begin);
   }
   return trace;
 }
 
-// The other client has asked in the meantime: that is not why the grant was sent then.
+// The other client asks in the meantime, 40 ms later: that is not why the grant was sent then.
 TEST(Blame, AServerThatKeepsItsGrantBackIsToBlameForAllWhoWait) {
-  const BlameReport report = turns({300, 1}).blame();
+  const BlameReport report = turns({80, 1}).blame();
   const Culprit& culprit = only_culprit(report);
   EXPECT_EQ(culprit.kind, CulpritKind::server);
   EXPECT_EQ(culprit.rank, 2);
-  EXPECT_NEAR(static_cast<double>(culprit.waited_ns), 2 * 300. * kMs, 2 * kNear);
+  EXPECT_NEAR(static_cast<double>(culprit.waited_ns), (80. + 39) * kMs, 2 * kNear);
 }
 
 // Client 1's request is late, and meanwhile client 0's commit: each is to blame for its own part.
@@ -307,6 +339,30 @@ TEST(Blame, AClientWhoseCommitIsLateIsToBlameForTheNext) {
   EXPECT_EQ(culprit.rank, 0);
   EXPECT_EQ(culprit.peer, 2);
   EXPECT_NEAR(static_cast<double>(culprit.waited_ns), 299. * kMs, kNear);
+}
+
+// ---- long handlers ----
+
+// Two handlers of 100 ms in succession: the message on its way meanwhile has waited for both.
+TEST(Blame, AReceiverThatIsBusyIsToBlameAndNotTheLink) {
+  TraceText trace(2);
+  for (Step step = 0; step < 20; ++step) {
+    const std::int64_t begin = 300 * step, busy = step == 9 ? 100 : 0;
+    trace.compute(begin, begin + 8, 0, step);
+    trace.compute(begin, begin + 8, 1, step);
+    const std::int64_t first = begin + 9, second = first + busy + 1, third = second + busy + 1;
+    trace.message(begin + 8, first, 0, 1, step);
+    trace.message(first + busy, first + busy + 1, 1, 0, step);  // the handler's last record
+    trace.message(begin + 8, second, 0, 1, step);
+    trace.message(second + busy, second + busy + 2, 1, 0, step);
+    const auto last = trace.message(begin + 8, third, 0, 1, step);
+    trace.wait(begin + 8, third, 1, step, 0, last);
+  }
+  const BlameReport report = trace.blame();
+  const Culprit& culprit = only_culprit(report);
+  EXPECT_EQ(culprit.kind, CulpritKind::compute);
+  EXPECT_EQ(culprit.rank, 1);
+  EXPECT_NEAR(static_cast<double>(culprit.waited_ns), 200. * kMs, 2 * kNear);
 }
 
 // ---- levels ----

@@ -56,7 +56,8 @@ void SimulatedRun::at(std::int64_t time_ns, Rank rank, Action action) {
 
 void SimulatedRun::run() {
   for (Rank rank = 0; rank < settings_.workers; ++rank) {
-    const auto late = static_cast<std::int64_t>(30 * kSimulatedMs *
+    const double most_ms = settings_.warms_up ? 300 : 30;
+    const auto late = static_cast<std::int64_t>(most_ms * kSimulatedMs *
                                                 uniform(90, static_cast<std::uint64_t>(rank), 0));
     at(late, rank, [this, rank] { compute(rank); });
   }
@@ -97,8 +98,10 @@ void SimulatedRun::compute(Rank rank) {
   if (const auto* known = stall(CulpritKind::compute, rank, own.step)) time += known->ns;
   const std::int64_t end = now_ + data + time;
   at(end + pause_in(rank, end), rank, [this, rank, data, time] {
+    const bool data_first = settings_.seed % 2 == 0;
+    if (data_first) record(EventKind::data_wait, rank).duration_ns = data;
     record(EventKind::produced, rank).duration_ns = time;
-    record(EventKind::data_wait, rank).duration_ns = data;
+    if (!data_first) record(EventKind::data_wait, rank).duration_ns = data;
     of(rank).computing = false;
     on_gradient(rank);
   });
