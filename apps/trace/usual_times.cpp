@@ -7,7 +7,7 @@ namespace grapevine {
 namespace {
 
 constexpr std::int64_t kLeastSlowNs = 1'000'000;
-constexpr std::int64_t kSpreads = 8;
+constexpr std::int64_t kSpreads = 16;
 // With fewer times of its own, a rank or link is compared with the others.
 constexpr std::int64_t kEnoughTimes = 8;
 
@@ -64,7 +64,7 @@ void UsualTimes::add_wait(Rank rank, std::int64_t length_ns) {
 }
 
 std::int64_t UsualTimes::limit_of(std::int64_t usual_ns, std::int64_t spread_ns) const {
-  return std::max({least_ns_, usual_ns / 2, kSpreads * spread_ns});
+  return std::max({least_ns_, usual_ns, kSpreads * spread_ns});
 }
 
 // 0: one process, 1: one host, 2: two hosts.
@@ -79,15 +79,24 @@ int UsualTimes::distance(const Part& part) const {
 
 void UsualTimes::finish() {
   usual_first_ns_ = median_of_times(first_computes_);
-  const auto finish = [this](Usual& usual, const TimeHistogram& times) {
-    usual.usual_ns = usual.ordinary_ns = times.median_ns();
-    usual.limit_ns = limit_of(usual.usual_ns, spread_of(times));
-  };
   for (const auto& [key, usual] : usual_) alike_[alike(part_of(key))].times.add(usual.times);
-  for (auto& [kind, usual] : alike_) finish(usual, usual.times);
+  // In 1/1000 of the median; the quartile of a few times varies, the median of them all less.
+  std::map<Alike, std::vector<std::int64_t>> spreads;
+  for (const auto& [key, usual] : usual_)
+    if (const std::int64_t median = usual.times.median_ns();
+        median > 0 && usual.times.count() >= kEnoughTimes)
+      spreads[alike(part_of(key))].push_back(1000 * spread_of(usual.times) / median);
+  const auto finish = [this, &spreads](Usual& usual, const TimeHistogram& times,
+                                       const Alike& kind) {
+    usual.usual_ns = usual.ordinary_ns = times.median_ns();
+    const std::int64_t common = usual.usual_ns * median_of_times(spreads[kind]) / 1000;
+    usual.limit_ns = limit_of(usual.usual_ns, std::max(spread_of(times), common));
+  };
+  for (auto& [kind, usual] : alike_) finish(usual, usual.times, kind);
   for (auto& [key, usual] : usual_) {
     const bool has_enough = usual.times.count() >= kEnoughTimes;
-    finish(usual, has_enough ? usual.times : alike_[alike(part_of(key))].times);
+    const Alike kind = alike(part_of(key));
+    finish(usual, has_enough ? usual.times : alike_[kind].times, kind);
   }
   find_slow();
 }

@@ -21,7 +21,7 @@ struct Excess {
 
 // The spans of one rank (compute, data, handling, server) or link that carry one kind of message
 // have a usual time: their median. A span is unusual where it exceeds it by more than
-//   max(least, median / 2, 8 (median - lower quartile)).
+//   max(least, median, 16 (median - lower quartile)).
 // The lower half of the times is not changed by stalls, which are in the upper half.
 // A rank is always slow where its median exceeds the median of the other ranks' medians by more
 // than half of it and 1 ms; a link where its own is more than three times as long, and 1 ms longer,

@@ -183,7 +183,8 @@ TEST(BlameSimulation, NamesNobodyIn50RunsWithoutAStall) {
   for (const auto& [exchange, name] : kExchanges)
     for (std::uint64_t seed = 1001; seed <= 1050; ++seed) {
       SimulationSettings settings = random_settings(exchange, seed);
-      settings.compute_jitter = 0.05 + 0.3 * static_cast<double>(seed % 5) / 4;
+      settings.compute_ms = seed % 2 == 0 ? 10 : 150;
+      settings.compute_jitter = 0.05 + 0.25 * static_cast<double>(seed % 5) / 4;
       SimulatedRun run(settings);
       run.run();
       const BlameReport report = blame_of(run);

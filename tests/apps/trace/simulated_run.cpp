@@ -59,6 +59,7 @@ void SimulatedRun::run() {
     const double most_ms = settings_.warms_up ? 300 : 30;
     const auto late = static_cast<std::int64_t>(most_ms * kSimulatedMs *
                                                 uniform(90, static_cast<std::uint64_t>(rank), 0));
+    of(rank).paused_until = late;  // messages wait for its begin
     at(late, rank, [this, rank] { compute(rank); });
   }
   while (!events_.empty()) {
@@ -92,7 +93,8 @@ void SimulatedRun::compute(Rank rank) {
   record(EventKind::asked, rank);
   const double factor = rank == 0 ? settings_.slow_rank_factor : 1;
   std::int64_t data = vary(0.1 * kSimulatedMs, 0.3, 1, rank, own.step);
-  std::int64_t time = vary(10 * kSimulatedMs * factor, settings_.compute_jitter, 2, rank, own.step);
+  std::int64_t time = vary(settings_.compute_ms * kSimulatedMs * factor, settings_.compute_jitter,
+                           2, rank, own.step);
   if (settings_.warms_up && own.step == 0) time += vary(400 * kSimulatedMs, 0.05, 3, rank, 0);
   if (const auto* known = stall(CulpritKind::data, rank, own.step)) data += known->ns;
   if (const auto* known = stall(CulpritKind::compute, rank, own.step)) time += known->ns;

@@ -29,6 +29,7 @@ struct SimulationSettings {
   std::int32_t workers = 4;
   Step steps = 60;
   std::uint64_t seed = 1;
+  double compute_ms = 10;
   double compute_jitter = 0.1;  // sigma of the logarithm
   double slow_rank_factor = 1;  // of rank 0's computing
   bool warms_up = false;        // the first gradient of each rank takes long
