@@ -231,6 +231,19 @@ TEST(Blame, ALinkThatIsUsedOnceIsComparedWithTheOthers) {
   EXPECT_EQ(culprit.peer, 0);
 }
 
+// Rank 1 begins 400 ms after the others: the message to it was not slow.
+TEST(Blame, ARankThatBeginsLaterIsNotASlowLink) {
+  TraceText trace(3);
+  for (Step step = 0; step < 20; ++step) {
+    const std::int64_t begin = 1000 * step, first = begin + (step == 0 ? 400 : 9);
+    trace.message(begin + 8, first, 0, 1, step);
+    const auto second = trace.message(first, first + 1, 1, 2, step);
+    trace.wait(begin + 8, first + 1, 2, step, 1, second);
+  }
+  const BlameReport report = trace.blame();
+  EXPECT_TRUE(report.culprits.empty()) << text_of(report);
+}
+
 // ---- pauses ----
 
 TEST(Blame, AGradientMayBePausedAndLate) {
