@@ -144,6 +144,11 @@ bool WorkerTrack::belongs(const TraceRecord& record) const {
 
 void WorkerTrack::add(const TraceRecord& record) {
   if (gradient_ && !belongs(record)) flush();
+  take(record);
+  newest_ns_ = record.time_ns;
+}
+
+void WorkerTrack::take(const TraceRecord& record) {
   switch (record.kind) {
     case EventKind::asked:
       asked_ = record;
@@ -158,7 +163,7 @@ void WorkerTrack::add(const TraceRecord& record) {
       gradient_->waited_ns = record.duration_ns;
       return;
     case EventKind::resumed:
-      return give_up(track_.last_ns());
+      return give_up(newest_ns_);
     default:
       return;
   }

@@ -50,12 +50,14 @@ class WorkerTrack {
     std::int64_t computed_ns = 0, waited_ns = 0;
   };
   bool belongs(const TraceRecord& record) const;
+  void take(const TraceRecord& record);
   void flush();
   void give_up(std::int64_t time_ns);
 
   TimelineTrack track_;
   std::optional<TraceRecord> asked_;  // not answered yet
   std::optional<Gradient> gradient_;  // not written yet
+  std::int64_t newest_ns_ = 0;        // of any record of the rank
 };
 
 // The exchange: a slice for each operation whose result the model takes, from the first message

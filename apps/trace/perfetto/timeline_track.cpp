@@ -33,7 +33,10 @@ void TimelineTrack::end_all(std::int64_t time_ns) {
 
 void TimelineTrack::instant(TimelineEvent event) {
   event.time_ns = at(event.time_ns);
-  sink_->instant(name_, event);
+  if (std::exchange(instant_ns_, event.time_ns) != event.time_ns)
+    return sink_->instant(name_, event);
+  sink_->begin(name_, event);
+  sink_->end(name_, event.time_ns);
 }
 
 void TimelineTrack::count(std::int64_t time_ns, std::int64_t value) {

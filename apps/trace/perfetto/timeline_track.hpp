@@ -22,7 +22,6 @@ class TimelineTrack {
 
   int open() const { return open_; }                 // slices
   std::int64_t last_ns() const { return last_ns_; }  // the newest time
-  bool used() const { return described_; }
 
  private:
   std::int64_t at(std::int64_t time_ns);
@@ -32,6 +31,7 @@ class TimelineTrack {
   bool described_ = false;
   int open_ = 0;
   std::int64_t last_ns_ = 0;
+  std::int64_t instant_ns_ = -1;  // of the newest instant; -1: none yet
 };
 
 }  // namespace grapevine

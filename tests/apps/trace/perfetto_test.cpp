@@ -20,6 +20,7 @@
 #include "tests/apps/trace/chrome_reader.hpp"
 #include "tests/apps/trace/perfetto_reader.hpp"
 #include "tests/apps/trace/random_run.hpp"
+#include "tests/file_size_limit.hpp"
 
 namespace grapevine {
 namespace perfetto_test {
@@ -165,10 +166,10 @@ class Expectations {
   std::int64_t waited_ns_ = 0, bytes_ = 0, staleness_ = 0, last_ns_ = 0;
 };
 
-class RandomRuns : public testing::TestWithParam<std::tuple<RunPattern, const char*>> {};
+class PerfettoRandomRuns : public testing::TestWithParam<std::tuple<RunPattern, const char*>> {};
 
 // Several processes, clocks that differ, messages lost, waits longer than steps, files cut off.
-TEST_P(RandomRuns, KeepTheRulesAndShowEachRecord) {
+TEST_P(PerfettoRandomRuns, KeepTheRulesAndShowEachRecord) {
   const auto [pattern, extension] = GetParam();
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -198,7 +199,7 @@ TEST_P(RandomRuns, KeepTheRulesAndShowEachRecord) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Perfetto, RandomRuns,
+INSTANTIATE_TEST_SUITE_P(Files, PerfettoRandomRuns,
                          testing::Combine(testing::Values(RunPattern::ring, RunPattern::gossip,
                                                           RunPattern::server),
                                           testing::Values(".pftrace", ".json")));
@@ -295,11 +296,11 @@ TraceRecord made(std::int64_t time_ns, EventKind kind, Rank rank, Rank peer = -1
   return record;
 }
 
-class ByHand : public testing::Test {
+class PerfettoByHand : public testing::Test {
  protected:
   // Of one process; a frame for each record.
   MergedTrace trace_of(const std::vector<TraceRecord>& records, std::int32_t workers,
-                       std::int64_t sampled = 1) {
+                       std::int64_t sampled = 1, const std::vector<std::int64_t>& pulses = {}) {
     TraceHeader header;
     header.workers = workers;
     header.sampled = sampled;
@@ -309,6 +310,7 @@ class ByHand : public testing::Test {
     std::string bytes = trace_magic();
     append_header(bytes, header);
     for (const TraceRecord& record : records) append_records(bytes, {record});
+    for (const std::int64_t pulse : pulses) append_pulse(bytes, pulse);
     append_end(bytes);
     std::ofstream(folder_.path() / trace_file_name(0, 0, 0), std::ios::binary) << bytes;
     auto trace = MergedTrace::open(folder_.path().string());
@@ -339,7 +341,7 @@ class ByHand : public testing::Test {
 
 using Slices = std::vector<std::string>;
 
-TEST_F(ByHand, StepsFollowEachOtherAndAWaitIsCutAtTheirEnd) {
+TEST_F(PerfettoByHand, StepsFollowEachOtherAndAWaitIsCutAtTheirEnd) {
   std::vector<TraceRecord> records = {
       made(0, EventKind::asked, 0),          made(10, EventKind::wait_begin, 0, 3),
       made(20, EventKind::step_done, 0),     made(35, EventKind::wait_end, 0),
@@ -352,7 +354,7 @@ TEST_F(ByHand, StepsFollowEachOtherAndAWaitIsCutAtTheirEnd) {
                     "step 8 20-40", "waiting 50-60", "waiting for rank 1 60-70"}));
 }
 
-TEST_F(ByHand, SampledStepsBeginWithTheirFirstRecord) {
+TEST_F(PerfettoByHand, SampledStepsBeginWithTheirFirstRecord) {
   std::vector<TraceRecord> records = {
       made(0, EventKind::asked, 0), made(10, EventKind::step_done, 0),
       made(90, EventKind::asked, 0), made(100, EventKind::step_done, 0)};
@@ -361,7 +363,7 @@ TEST_F(ByHand, SampledStepsBeginWithTheirFirstRecord) {
             (Slices{"step 0 0-10", "step 10 90-100"}));
 }
 
-TEST_F(ByHand, TheWorkerComputesAfterItWasAsked) {
+TEST_F(PerfettoByHand, TheWorkerComputesAfterItWasAsked) {
   std::vector<TraceRecord> records = {
       made(0, EventKind::asked, 0),      made(100, EventKind::data_wait, 0),
       made(100, EventKind::produced, 0), made(200, EventKind::asked, 0),
@@ -378,7 +380,7 @@ TEST_F(ByHand, TheWorkerComputesAfterItWasAsked) {
                     "computing step 1 200-250", "computing step 2, not finished 300-400"}));
 }
 
-TEST_F(ByHand, AnOperationLastsFromItsFirstMessageToItsResult) {
+TEST_F(PerfettoByHand, AnOperationLastsFromItsFirstMessageToItsResult) {
   std::vector<TraceRecord> records = {
       made(0, EventKind::sent, 0, 1, 1), made(5, EventKind::sent, 0, 1, 2),
       made(9, EventKind::reduced, 0), made(12, EventKind::sent, 0, 1, 3)};
@@ -387,7 +389,33 @@ TEST_F(ByHand, AnOperationLastsFromItsFirstMessageToItsResult) {
   EXPECT_EQ(slices(seen(trace_of(records, 2)), "rank 0 exchange"), Slices{"operation 4 0-9"});
 }
 
-TEST_F(ByHand, AFlowLeadsToTheLastUseOfItsMessage) {
+TEST_F(PerfettoByHand, WhatWasOpenBeforeAResumptionEndsThere) {
+  std::vector<TraceRecord> records = {
+      made(0, EventKind::asked, 0), made(5, EventKind::cut, 0), made(10, EventKind::wait_begin, 0),
+      made(900, EventKind::resumed, 0), made(950, EventKind::step_done, 0)};
+  records[1].operation = 1;  // the resumption is of another checkpoint, so nothing is undone
+  records[3].operation = 2;
+  const SeenTimeline timeline = seen(trace_of(records, 1));
+  EXPECT_EQ(slices(timeline, "rank 0 peer"),
+            (Slices{"waiting 10-10", "step 0 0-10", "step 0 900-950"}));
+  EXPECT_EQ(slices(timeline, "rank 0 worker"), Slices{"computing step 0, not finished 0-10"});
+}
+
+TEST_F(PerfettoByHand, AProcessThatStoodStillShows) {
+  const std::int64_t ms = 1'000'000;
+  const std::vector<std::int64_t> pulses = {0, 300 * ms, 350 * ms, 900 * ms};
+  EXPECT_EQ(
+      slices(seen(trace_of({made(100 * ms, EventKind::committed, 0)}, 1, 1, pulses)), "process"),
+      (Slices{"stood still 0-200000000", "stood still 300000000-800000000"}));
+}
+
+TEST_F(PerfettoByHand, RecordsOfOneTimeAreNotStacked) {
+  const std::vector<TraceRecord> records(1000, made(5, EventKind::committed, 0));
+  const SeenTimeline timeline = seen(trace_of(records, 1));
+  EXPECT_EQ(slices(timeline, "rank 0 peer").size(), 999U);
+}
+
+TEST_F(PerfettoByHand, AFlowLeadsToTheLastUseOfItsMessage) {
   std::vector<TraceRecord> records = {
       made(0, EventKind::sent, 0, 1, 1),      made(1, EventKind::sent, 0, 1, 2),
       made(2, EventKind::sent, 0, 1, 3),      made(3, EventKind::sent, 0, 1, 4),
@@ -410,7 +438,7 @@ TEST_F(ByHand, AFlowLeadsToTheLastUseOfItsMessage) {
                        {"0:3", "sent 2, received 17."}}));
 }
 
-TEST_F(ByHand, DetailsAreTheRecordsOwn) {
+TEST_F(PerfettoByHand, DetailsAreTheRecordsOwn) {
   TraceRecord sent = made(1, EventKind::sent, 0, 1, 9);
   sent.payload = PayloadKind::packed_chunk;
   sent.operation = 0;
@@ -444,7 +472,7 @@ TEST_F(ByHand, DetailsAreTheRecordsOwn) {
   EXPECT_EQ(timeline.processes.begin()->second, "h pid 4, ranks 0-1");
 }
 
-TEST_F(ByHand, ATraceWithoutRecordsIsAFileToo) {
+TEST_F(PerfettoByHand, ATraceWithoutRecordsIsAFileToo) {
   MergedTrace trace = trace_of({}, 2);
   EXPECT_EQ(all_problems(export_and_read(trace, folder_.path() / "run.pftrace")), "");
   EXPECT_EQ(all_problems(export_and_read(trace, folder_.path() / "run.json")), "");
@@ -452,7 +480,7 @@ TEST_F(ByHand, ATraceWithoutRecordsIsAFileToo) {
 
 // ---- errors
 
-TEST_F(ByHand, OtherNamesAreRefused) {
+TEST_F(PerfettoByHand, OtherNamesAreRefused) {
   MergedTrace trace = trace_of({made(0, EventKind::committed, 0)}, 1);
   const fs::path path = folder_.path() / "run.txt";
   const auto exported = export_perfetto(trace, path.string());
@@ -465,7 +493,7 @@ TEST_F(ByHand, OtherNamesAreRefused) {
   EXPECT_FALSE(fs::exists(path));
 }
 
-TEST_F(ByHand, LongRunsAreRefusedAsJson) {
+TEST_F(PerfettoByHand, LongRunsAreRefusedAsJson) {
   MergedTrace trace = trace_of({}, 1);
   std::string bytes = text_of(folder_.path() / trace_file_name(0, 0, 0));
   std::vector<TraceRecord> frame(kMostChromeRecords / 100 + 1, made(0, EventKind::committed, 0));
@@ -481,13 +509,33 @@ TEST_F(ByHand, LongRunsAreRefusedAsJson) {
   EXPECT_NE(exported.error().message.find("run.pftrace"), std::string::npos);
 }
 
-TEST_F(ByHand, AFileThatCannotBeMadeIsNamed) {
+TEST_F(PerfettoByHand, AFileThatCannotBeMadeIsNamed) {
   MergedTrace trace = trace_of({made(0, EventKind::committed, 0)}, 1);
   const auto exported =
       export_perfetto(trace, (folder_.path() / "not there" / "run.pftrace").string());
   ASSERT_FALSE(exported.ok());
   EXPECT_EQ(exported.error().code, Errc::io);
   EXPECT_NE(exported.error().message.find("not there"), std::string::npos);
+}
+
+TEST_F(PerfettoByHand, AFullDiskLeavesNoFile) {
+  RandomRunOptions options;
+  options.steps = 400;
+  RandomRun(options).write(folder_.path() / "long");
+  auto trace = MergedTrace::open((folder_.path() / "long").string());
+  ASSERT_TRUE(trace.ok());
+  for (const char* name : {"run.pftrace", "run.json"}) {
+    const fs::path path = folder_.path() / name;
+    Expected<void> exported;
+    {
+      const FileSizeLimit full(100'000);
+      exported = export_perfetto(*trace, path.string());
+    }
+    ASSERT_FALSE(exported.ok());
+    EXPECT_EQ(exported.error().code, Errc::io);
+    EXPECT_NE(exported.error().message.find(name), std::string::npos) << exported.error().message;
+    EXPECT_FALSE(fs::exists(path));
+  }
 }
 
 TEST(NumberRunsTest, GivesBackWhatWasAdded) {

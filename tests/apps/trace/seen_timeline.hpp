@@ -68,6 +68,14 @@ class TimelineRules {
     last_[event.track] = event.time_ns;
     if ((event.type == SeenType::counter) != track->second.is_counter)
       problem("counter and slices on one track: " + where);
+    const bool is_instant = event.type == SeenType::instant;
+    const auto instant = instant_.find(event.track);
+    if (is_instant && instant != instant_.end() && instant->second == event.time_ns)
+      problem("instants of one time, which are stacked: " + where);
+    if (is_instant)
+      instant_[event.track] = event.time_ns;
+    else
+      instant_.erase(event.track);
     auto& open = open_[event.track];
     if (event.type == SeenType::begin) open.push_back(event.name);
     if (event.type == SeenType::end && open.empty())
@@ -115,6 +123,7 @@ class TimelineRules {
 
   std::vector<std::string> problems_;
   std::map<std::uint64_t, std::int64_t> last_;
+  std::map<std::uint64_t, std::int64_t> instant_;  // where the newest event of a track is one
   std::map<std::uint64_t, std::vector<std::string>> open_;
 };
 
