@@ -154,12 +154,12 @@ void WorkerTrack::take(const TraceRecord& record) {
       asked_ = record;
       return;
     case EventKind::produced:
-      if (!gradient_) gradient_.emplace();
+      if (!gradient_) gradient_ = Gradient{record, 0, 0};
       gradient_->record = record;
       gradient_->computed_ns = record.duration_ns;
       return;
     case EventKind::data_wait:
-      if (!gradient_) gradient_.emplace(Gradient{record, 0, 0});
+      if (!gradient_) gradient_ = Gradient{record, 0, 0};
       gradient_->waited_ns = record.duration_ns;
       return;
     case EventKind::resumed:
@@ -185,8 +185,8 @@ void WorkerTrack::flush() {
   computing.recurs = false;
   track_.begin(computing);
   if (gradient.waited_ns > 0) {
-    static const std::string kDataWait = "data wait";
-    track_.begin(slice(begin, TimelineCategory::wait, kDataWait, gradient.record));
+    const std::string data_wait = "data wait";
+    track_.begin(slice(begin, TimelineCategory::wait, data_wait, gradient.record));
     track_.end(begin + waited);
   }
   track_.end(end);
