@@ -14,6 +14,7 @@ find_package(prometheus-cpp REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)
 find_package(ISAL REQUIRED)
+find_package(ChartJs 3 REQUIRED)
 # Optional: without it the ucx transport says at run time that it is not built in.
 find_package(UCX QUIET)
 if(GRAPEVINE_BUILD_TESTS)

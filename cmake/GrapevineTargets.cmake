@@ -36,6 +36,19 @@ function(grapevine_proto name file)
   target_link_libraries(grapevine_${name} PUBLIC protobuf::libprotobuf-lite)
 endfunction()
 
+# grapevine_texts(<target> <header> <constant>=<file>…): the contents of text files in a target, as the
+# constants that the header declares.
+function(grapevine_texts target header)
+  get_filename_component(name ${header} NAME_WE)
+  set(output ${CMAKE_BINARY_DIR}/${name}.cpp)
+  list(TRANSFORM ARGN REPLACE "^[^=]+=" "" OUTPUT_VARIABLE files)
+  list(JOIN ARGN "|" texts)
+  set(script ${CMAKE_SOURCE_DIR}/cmake/embed_texts.cmake)
+  add_custom_command(OUTPUT ${output} DEPENDS ${script} ${files} VERBATIM
+      COMMAND ${CMAKE_COMMAND} -D OUTPUT=${output} -D HEADER=${header} -D "TEXTS=${texts}" -P ${script})
+  target_sources(${target} PRIVATE ${output})
+endfunction()
+
 # grapevine_sources(<variable> <folder> [file or sub-folder…]): all sources in a folder and its
 # sub-folders but those.
 function(grapevine_sources variable root)

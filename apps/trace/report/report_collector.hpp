@@ -1,0 +1,53 @@
+// ReportCollector: what the page of a run shows of its trace, gathered in one pass.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "apps/trace/report/heat_map.hpp"
+#include "apps/trace/report/slow_steps.hpp"
+#include "messages/trace/trace_record.hpp"
+
+namespace grapevine {
+
+// Sums of one rank.
+struct RankFigures {
+  std::uint64_t steps = 0;    // finished ones, of those that are in the trace
+  std::uint64_t applied = 0;  // updates
+  double staleness = 0;       // sum over them
+  std::int64_t computed_ns = 0;
+  std::int64_t waited_ns = 0;       // for messages
+  std::int64_t data_waited_ns = 0;  // for batches
+};
+
+// About 10 KB of memory for each of the first 256 ranks and 3 KB for each rank, whatever the length
+// of the run. Not thread-safe.
+class ReportCollector {
+ public:
+  static constexpr std::size_t kSlowSteps = 16;
+
+  // `ranks`: workers and servers. REQUIRES: ranks > 0.
+  explicit ReportCollector(std::int32_t ranks);
+
+  // In the order of MergedTrace: that of the times.
+  void add(const TraceRecord& record);
+  // REQUIRES: no add() after it.
+  void finish();
+
+  std::uint64_t records() const { return records_; }
+  std::int64_t last_ns() const { return last_ns_; }
+  const std::vector<RankFigures>& ranks() const { return ranks_; }
+  const HeatMap& heat_map() const { return heat_map_; }
+  const std::vector<StepLane>& slowest_steps() const { return slow_steps_.slowest(); }
+
+ private:
+  void end_wait(Rank rank, std::int64_t time_ns);
+
+  HeatMap heat_map_;
+  SlowSteps slow_steps_;
+  std::vector<RankFigures> ranks_;
+  std::vector<std::int64_t> wait_began_ns_;  // by rank; -1: does not wait
+  std::uint64_t records_ = 0;
+  std::int64_t last_ns_ = 0;
+};
+
+}  // namespace grapevine
