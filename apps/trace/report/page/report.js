@@ -230,7 +230,7 @@
     pointRadius: points.length < 3 ? 3 : 0, pointHitRadius: 8, tension: 0, pointStyle: 'line', ...more
   });
   const dots = (label, points, shade) => line(label, points, shade,
-    { pointRadius: 4, pointStyle: 'rectRot', borderWidth: 1.5, borderDash: [5, 4], clip: 8 });
+    { pointRadius: points.length > 40 ? 2 : 4, pointStyle: 'rectRot', borderWidth: 1.5, borderDash: [5, 4], clip: 8 });
 
   const noCurve = () => data.curves.problem || 'metrics.csv has no row: no step was logged';
 
@@ -618,7 +618,7 @@
       value: (row, column) => values.get(row * matrix.side + column),
       share: (size) => high === low ? kOnlyValue : log ? Math.log(Math.max(size, low) / low) / Math.log(high / low) : 0.15 + 0.85 * (size / high),
       height: (width) => Math.min(width, Math.max(60, 74 * matrix.side)),
-      rowTicks: rankTicks(ranks, matrix.ranks_per_cell),
+      rowTicks: (height) => rankTicks(ranks, matrix.ranks_per_cell)(height, 34),
       columnTicks: (width) => rankTicks(ranks, matrix.ranks_per_cell)(width, 34),
       rowTitle: 'from rank', columnTitle: 'to rank', onTop: true, inside: bytes,
       describe: (row, column) => {
