@@ -18,6 +18,7 @@
 #include "apps/launch/inherited_signals.hpp"
 #include "apps/launch/launch_command.hpp"
 #include "apps/node/node_command.hpp"
+#include "apps/plot/plot_command.hpp"
 #include "apps/topology/topology_command.hpp"
 #include "apps/trace/trace_command.hpp"
 #include "apps/train/train_command.hpp"
@@ -71,6 +72,7 @@ const std::vector<CommandEntry>& verbs() {
        make_topology_command},
       {"wiring", "presets, and what a wiring consists of", make_wiring_command},
       {"trace", "a run's message trace: staleness, provenance, contributions", make_trace_command},
+      {"plot", "curves of runs as a figure", make_plot_command},
       {"bench", "micro-benchmarks of transports and collectives", make_bench_command},
   };
   return table;
