@@ -2,13 +2,20 @@
 
 #include <unistd.h>
 
+#include <charconv>
+#include <cmath>
 #include <ostream>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "apps/console/console.hpp"
 #include "apps/console/verb_options.hpp"
+#include "apps/trace/blame_report.hpp"
 #include "apps/trace/figures_report.hpp"
+#include "apps/trace/perfetto/perfetto_export.hpp"
 #include "apps/trace/provenance/provenance_report.hpp"
+#include "apps/trace/report/report_page.hpp"
 #include "apps/trace/trace_csv.hpp"
 #include "apps/trace/trace_figures.hpp"
 #include "apps/trace/trace_scan.hpp"
@@ -17,6 +24,23 @@
 namespace grapevine {
 namespace {
 
+// "all", "slowest" or a step.
+Expected<BlameQuestion> parse_blame(const std::string& text, double at_least_s) {
+  BlameQuestion question;
+  if (!std::isfinite(at_least_s) || at_least_s < 0 || at_least_s > 1e6)
+    return bad_input(fmt::format("--at-least {}: expected seconds, 0 to 1000000", at_least_s));
+  question.least_ns = from_seconds(at_least_s).count();
+  if (text == "all") return question;
+  question.about = BlameQuestion::About::slowest;
+  if (text == "slowest") return question;
+  question.about = BlameQuestion::About::step;
+  const char* end = text.data() + text.size();
+  const auto [stopped, wrong] = std::from_chars(text.data(), end, question.step);
+  if (wrong != std::errc() || stopped != end || question.step < 0)
+    return bad_input("--blame " + text + ": expected all, slowest or the number of a step");
+  return question;
+}
+
 class TraceCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
@@ -24,6 +48,12 @@ class TraceCommand final : public Command {
     add_switch(app, "json", json_, "print one JSON object");
     add_option(app, "csv", csv_, "write tables of updates, waits and edges to this folder");
     add_option(app, "why", why_, "RANK:STEP: the updates that were applied there, and their paths");
+    add_option(app, "blame", blame_,
+               "all | slowest | STEP: what made ranks wait, back to its cause");
+    add_option(app, "at-least", at_least_s_, "with --blame: seconds; shorter stalls are left out");
+    add_option(app, "perfetto", perfetto_,
+               "write a timeline: FILE.pftrace for Perfetto, or FILE.json for Chrome");
+    add_option(app, "html", html_, "write the run as one page to this file");
     add_option(app, "config", config_, "TOML file with options");
     app_ = &app;
   }
@@ -33,6 +63,12 @@ class TraceCommand final : public Command {
     if (auto read = read_config_file(*app_, config_); !read) return read;
     if (!why_.empty())
       if (auto step = parse_step_name(why_); !step) return step.error();
+    if (!blame_.empty())
+      if (auto question = parse_blame(blame_, at_least_s_); !question) return question.error();
+    if (!why_.empty() && !blame_.empty())
+      return bad_input("--why and --blame: one question at a time, give one of them");
+    if (!perfetto_.empty())
+      if (auto path = check_perfetto_path(perfetto_); !path) return path;
     auto trace = MergedTrace::open(run_);
     if (!trace) return trace.error();
     const auto answered = answer(*trace, console);
@@ -47,14 +83,17 @@ class TraceCommand final : public Command {
   Expected<void> answer(MergedTrace& trace, Console& console) const {
     if (auto written = write_files(trace, console); !written) return written;
     if (!why_.empty()) return explain(trace, console);
-    const bool files_only = !csv_.empty() && !json_;
+    if (!blame_.empty()) return blame_ranks(trace, console);
+    const bool files_only = !(csv_ + perfetto_ + html_).empty() && !json_;
     return files_only ? Expected<void>{} : show_figures(trace, console);
   }
 
   Expected<void> write_files(MergedTrace& trace, Console& console) const {
     if (!csv_.empty())
       if (auto written = write_csv(trace, console); !written) return written;
-    return {};
+    if (!perfetto_.empty())
+      if (auto written = export_perfetto(trace, perfetto_); !written) return written;
+    return html_.empty() ? Expected<void>{} : write_page(trace, console);
   }
 
   Expected<void> write_csv(MergedTrace& trace, Console& console) const {
@@ -62,6 +101,43 @@ class TraceCommand final : public Command {
     if (!csv) return csv.error();
     read_records(trace, console, [&](const TraceRecord& record) { csv->add(record); });
     return csv->commit();
+  }
+
+  Expected<void> write_page(MergedTrace& trace, Console& console) const {
+    TraceFigures figures(trace.ranks());
+    ReportCollector collector(trace.ranks());
+    read_records(trace, console, [&](const TraceRecord& record) {
+      figures.add(record);
+      collector.add(record);
+    });
+    collector.finish();
+    ReportInputs inputs;
+    inputs.run = run_;
+    inputs.collector = &collector;
+    inputs.workers = trace.workers();
+    inputs.servers = trace.servers();
+    inputs.processes = trace.processes();
+    inputs.figures = figures_json(trace, figures);
+    BlameQuestion question = *parse_blame("all", at_least_s_);
+    inputs.culprits = json_of(blame(trace, question))["culprits"];
+    question.about = BlameQuestion::About::slowest;
+    for (const BlamedStep& step : blame(trace, question).steps)
+      inputs.chains.push_back(sentence_of(step));
+    return write_report(html_, inputs);
+  }
+
+  Expected<void> blame_ranks(MergedTrace& trace, Console& console) const {
+    const auto question = parse_blame(blame_, at_least_s_);
+    if (!question) return question.error();
+    const BlameReport report = blame(trace, *question);
+    if (question->about == BlameQuestion::About::step && report.steps.empty())
+      return bad_input(
+          fmt::format("--blame {}: no rank has taken that step in this trace", blame_));
+    if (json_)
+      print_object(json_of(report), console.out);
+    else
+      console.out << text_of(report);
+    return {};
   }
 
   Expected<void> explain(MergedTrace& trace, Console& console) const {
@@ -95,7 +171,8 @@ class TraceCommand final : public Command {
 
   std::string run_;
   CLI::App* app_ = nullptr;
-  std::string csv_, why_;
+  std::string csv_, why_, blame_, perfetto_, html_;
+  double at_least_s_ = 0.05;
   std::string config_;
   bool json_ = false;
 };

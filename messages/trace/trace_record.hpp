@@ -56,8 +56,8 @@ struct TraceRecord {
   std::vector<Rank> members;    // increasing
 };
 
-// The clock of a process beside the head's: it asked at `sent_ns` and had the answer at
-// `received_ns`, both by its own clock; the other one answered at `remote_ns` by its own.
+// A comparison of two clocks: the head asked `process` at `sent_ns` and had the answer at
+// `received_ns`, both by the head's clock; the process read its own as `remote_ns` in between.
 struct ClockSample {
   std::int32_t process = 0;
   std::int64_t sent_ns = 0;
