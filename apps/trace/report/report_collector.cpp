@@ -16,7 +16,7 @@ void ReportCollector::add(const TraceRecord& record) {
   ++records_;
   last_ns_ = std::max(last_ns_, record.time_ns);
   slow_steps_.add(record);
-  RankFigures& rank = ranks_[index];
+  RankTimes& rank = ranks_[index];
   switch (record.kind) {
     case EventKind::produced:
       rank.computed_ns += record.duration_ns;

@@ -10,7 +10,7 @@
 namespace grapevine {
 
 // Sums of one rank.
-struct RankFigures {
+struct RankTimes {
   std::uint64_t steps = 0;    // finished ones, of those that are in the trace
   std::uint64_t applied = 0;  // updates
   double staleness = 0;       // sum over them
@@ -35,7 +35,7 @@ class ReportCollector {
 
   std::uint64_t records() const { return records_; }
   std::int64_t last_ns() const { return last_ns_; }
-  const std::vector<RankFigures>& ranks() const { return ranks_; }
+  const std::vector<RankTimes>& ranks() const { return ranks_; }
   const HeatMap& heat_map() const { return heat_map_; }
   const std::vector<StepLane>& slowest_steps() const { return slow_steps_.slowest(); }
 
@@ -44,7 +44,7 @@ class ReportCollector {
 
   HeatMap heat_map_;
   SlowSteps slow_steps_;
-  std::vector<RankFigures> ranks_;
+  std::vector<RankTimes> ranks_;
   std::vector<std::int64_t> wait_began_ns_;  // by rank; -1: does not wait
   std::uint64_t records_ = 0;
   std::int64_t last_ns_ = 0;

@@ -43,7 +43,7 @@ ordered_json rounded_finely(double value) {
   return std::strtod(text, nullptr);
 }
 
-double in_seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+double seconds_of_ns(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 double quotient(double part, double whole) { return whole > 0 ? part / whole : std::nan(""); }
 
@@ -111,8 +111,8 @@ ordered_json heat_of(const ReportCollector& collector) {
           {"ranks_per_row", map.ranks_per_row()},
           {"rows", map.rows()},
           {"bins", map.bins()},
-          {"bin_s", in_seconds(map.bin_width_ns())},
-          {"end_s", in_seconds(collector.last_ns())},
+          {"bin_s", seconds_of_ns(map.bin_width_ns())},
+          {"end_s", seconds_of_ns(collector.last_ns())},
           {"staleness", staleness},
           {"waited", waited}};
 }
@@ -128,11 +128,12 @@ ordered_json ranks_of(const ReportCollector& collector) {
   }
   ordered_json list = ordered_json::array();
   for (const std::size_t i : order) {
-    const RankFigures& rank = collector.ranks()[i];
+    const RankTimes& rank = collector.ranks()[i];
     list.push_back({i, rank.steps, rank.applied,
                     rounded(quotient(rank.staleness, static_cast<double>(rank.applied))),
-                    rounded(in_seconds(rank.computed_ns)), rounded(in_seconds(rank.waited_ns)),
-                    rounded(in_seconds(rank.data_waited_ns))});
+                    rounded(seconds_of_ns(rank.computed_ns)),
+                    rounded(seconds_of_ns(rank.waited_ns)),
+                    rounded(seconds_of_ns(rank.data_waited_ns))});
   }
   return list;
 }
@@ -154,12 +155,12 @@ ordered_json slow_steps_of(const ReportCollector& collector) {
   for (const StepLane& lane : collector.slowest_steps()) {
     ordered_json segments = ordered_json::array();
     for (const StepSegment& s : lane.segments)
-      segments.push_back({kind_name(s.kind), rounded(in_seconds(s.begin_ns - lane.begin_ns)),
-                          rounded(in_seconds(s.end_ns - lane.begin_ns)), s.peer});
+      segments.push_back({kind_name(s.kind), rounded(seconds_of_ns(s.begin_ns - lane.begin_ns)),
+                          rounded(seconds_of_ns(s.end_ns - lane.begin_ns)), s.peer});
     list.push_back({{"rank", lane.rank},
                     {"step", lane.step},
-                    {"begin_s", rounded_finely(in_seconds(lane.begin_ns))},
-                    {"seconds", rounded(in_seconds(lane.duration_ns()))},
+                    {"begin_s", rounded_finely(seconds_of_ns(lane.begin_ns))},
+                    {"seconds", rounded(seconds_of_ns(lane.duration_ns()))},
                     {"finished", lane.finished},
                     {"segments", segments},
                     {"left_out", lane.left_out}});
