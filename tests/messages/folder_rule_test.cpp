@@ -239,6 +239,27 @@ struct Snippet {
   const char* expected;  // start of the only violation; empty: none
 };
 
+// Two types of one name in two headers are one to the linker: whichever functions it keeps serve
+// both.
+TEST(FolderRule, NoTwoHeadersDefineOneType) {
+  const fs::path root(GRAPEVINE_SOURCE_DIR);
+  const std::regex definition(R"((?:^|\n)(?:struct|class) ([A-Z]\w*)(?: final)?\s*(?::[^;{]*)?\{)");
+  std::map<std::string, std::string> defined_in;
+  for (const auto& [folder, allowed] : allowed_includes())
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (!entry.is_regular_file() || entry.path().extension() != ".hpp") continue;
+      std::ifstream in(entry.path(), std::ios::binary);
+      const std::string text((std::istreambuf_iterator<char>(in)), {});
+      const std::string path = fs::relative(entry.path(), root).generic_string();
+      for (std::sregex_iterator it(text.begin(), text.end(), definition), end; it != end; ++it) {
+        const auto [first, is_new] = defined_in.emplace((*it)[1], path);
+        EXPECT_TRUE(is_new || first->second == path)
+            << (*it)[1] << ": in " << first->second << " and in " << path;
+      }
+    }
+  EXPECT_GE(defined_in.size(), 200U);
+}
+
 TEST(FolderRule, ScannerFindsForbiddenIncludes) {
   const std::vector<Snippet> snippets = {
       {"algorithms/a.cpp", "#include \"messages/ids.hpp\"\n#include <vector>\n", ""},

@@ -10,7 +10,7 @@
 #include <optional>
 #include <utility>
 
-#include "apps/trace/report/run_curves.hpp"
+#include "apps/trace/report/page_curves.hpp"
 #include "apps/trace/report/run_facts.hpp"
 #include "messages/check.hpp"
 
@@ -60,16 +60,16 @@ ordered_json entry_of(const ordered_json& object, const char* key) {
   return entry == object.end() ? ordered_json(nullptr) : *entry;
 }
 
-ordered_json curve(const std::vector<CurvePoint>& points) {
+ordered_json curve(const std::vector<PagePoint>& points) {
   ordered_json list = ordered_json::array();
-  for (const CurvePoint& p : points)
+  for (const PagePoint& p : points)
     list.push_back({rounded_finely(p.step), rounded_finely(p.time_s), rounded(p.loss),
                     rounded(p.lowest_loss), rounded(p.highest_loss), rounded(p.top1)});
   return list;
 }
 
 ordered_json curves_of(const std::string& run) {
-  const RunCurves curves = read_run_curves((std::filesystem::path(run) / "metrics.csv").string());
+  const PageCurves curves = read_page_curves((std::filesystem::path(run) / "metrics.csv").string());
   ordered_json validations = ordered_json::array();
   for (const ValidationPoint& v : curves.validations)
     validations.push_back(

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/trace/report/page_curves.hpp"
 #include "apps/trace/report/report_page.hpp"
-#include "apps/trace/report/run_curves.hpp"
 #include "apps/trace/report/run_facts.hpp"
 
 namespace grapevine {
@@ -239,7 +239,7 @@ TEST(HistogramBars, TakeWhatIsNoNumberForNothing) {
   EXPECT_EQ(histogram_bars({{"-2", 3}}).dump(), "[[-2,-2,3.0]]");
 }
 
-// ---- RunCurves
+// ---- PageCurves
 
 constexpr char kHeader[] =
     "rank,epoch,step,time_s,batch_time_s,exchange_time_s,data_time_s,loss,top1,top5,lr,staleness,"
@@ -253,12 +253,12 @@ TEST_F(ReportFiles, CurvesAreMeansOverRanks) {
               std::to_string(0.5 * (step + 1)) + ",,,," + std::to_string(10 * step + rank) +
               ",0.25,1,0.1,0,,,\n";
   rows += "0,1,19,,,,,,,,,,3.5,0.75,1\n";
-  const RunCurves curves = read_run_curves(write("metrics.csv", rows));
+  const PageCurves curves = read_page_curves(write("metrics.csv", rows));
   EXPECT_EQ(curves.problem, "");
   EXPECT_EQ(curves.rows, 80u);
   ASSERT_EQ(curves.by_step.size(), 20u);
   for (std::size_t i = 0; i < 20; ++i) {
-    const CurvePoint& point = curves.by_step[i];
+    const PagePoint& point = curves.by_step[i];
     EXPECT_DOUBLE_EQ(point.step, static_cast<double>(i));
     EXPECT_DOUBLE_EQ(point.loss, 10.0 * static_cast<double>(i) + 1.5);
     EXPECT_DOUBLE_EQ(point.highest_loss - point.lowest_loss, 3);
@@ -277,11 +277,11 @@ TEST_F(ReportFiles, CurvesOfALongRunAreBounded) {
             std::to_string(step % 7) + ",,,,,,,\n0,0," + std::to_string(step) + ",,,,,,,,,,1,1,1\n";
     sum += step % 7;
   }
-  const RunCurves curves = read_run_curves(write("metrics.csv", rows));
-  EXPECT_EQ(curves.by_step.size(), RunCurves::kMostPoints);
-  EXPECT_LE(curves.validations.size(), RunCurves::kMostPoints);
+  const PageCurves curves = read_page_curves(write("metrics.csv", rows));
+  EXPECT_EQ(curves.by_step.size(), PageCurves::kMostPoints);
+  EXPECT_LE(curves.validations.size(), PageCurves::kMostPoints);
   double weighted = 0;
-  for (const CurvePoint& point : curves.by_time) {
+  for (const PagePoint& point : curves.by_time) {
     weighted += point.loss * static_cast<double>(point.rows);
     EXPECT_TRUE(std::isnan(point.top1));
   }
@@ -289,7 +289,7 @@ TEST_F(ReportFiles, CurvesOfALongRunAreBounded) {
 }
 
 TEST_F(ReportFiles, CurvesLeaveOutWhatIsDamaged) {
-  const RunCurves curves = read_run_curves(
+  const PageCurves curves = read_page_curves(
       write("metrics.csv", std::string(kHeader) + "0,0,0,0.1,,,,2.5,,,,,,,\n" + "garbage\n" +
                                "0,0,x,0.1,,,,2.5,,,,,,,\n" + "0,0,1,0.2,,,,nan,,,,,,,\n" +
                                "0,0,2,0.3,,,,1.5,,"));  // cut off: no newline
@@ -301,11 +301,11 @@ TEST_F(ReportFiles, CurvesLeaveOutWhatIsDamaged) {
 }
 
 TEST_F(ReportFiles, CurvesSayWhyThereAreNone) {
-  EXPECT_THAT(read_run_curves((folder_ / "none.csv").string()).problem, HasSubstr("none.csv"));
-  EXPECT_THAT(read_run_curves(write("metrics.csv", "rank,step\n0,1\n")).problem,
+  EXPECT_THAT(read_page_curves((folder_ / "none.csv").string()).problem, HasSubstr("none.csv"));
+  EXPECT_THAT(read_page_curves(write("metrics.csv", "rank,step\n0,1\n")).problem,
               HasSubstr("has no column"));
-  EXPECT_THAT(read_run_curves(write("metrics.csv", "")).problem, HasSubstr("has no column"));
-  EXPECT_EQ(read_run_curves(write("metrics.csv", kHeader)).problem, "");
+  EXPECT_THAT(read_page_curves(write("metrics.csv", "")).problem, HasSubstr("has no column"));
+  EXPECT_EQ(read_page_curves(write("metrics.csv", kHeader)).problem, "");
 }
 
 // ---- RunFacts

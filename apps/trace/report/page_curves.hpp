@@ -1,4 +1,4 @@
-// RunCurves: loss and accuracy of a run, from its metrics.csv.
+// PageCurves: loss and accuracy of a run, from its metrics.csv.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@
 namespace grapevine {
 
 // The rows of some neighbouring steps, or of a span of time, of all ranks.
-struct CurvePoint {
+struct PagePoint {
   double step = 0;    // mean over the rows
   double time_s = 0;  // the same
   double loss = 0, lowest_loss = 0, highest_loss = 0;
@@ -22,10 +22,10 @@ struct ValidationPoint {
   double top1 = 0;
 };
 
-struct RunCurves {
+struct PageCurves {
   static constexpr std::size_t kMostPoints = 300;  // in each list
 
-  std::vector<CurvePoint> by_step, by_time;  // increasing
+  std::vector<PagePoint> by_step, by_time;  // increasing
   std::vector<ValidationPoint> validations;
   std::uint64_t rows = 0;          // of steps
   std::uint64_t damaged_rows = 0;  // left out
@@ -33,6 +33,6 @@ struct RunCurves {
 };
 
 // Reads the file twice, and keeps no row. An incomplete last row is left out.
-RunCurves read_run_curves(const std::string& path);
+PageCurves read_page_curves(const std::string& path);
 
 }  // namespace grapevine

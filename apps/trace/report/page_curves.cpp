@@ -1,4 +1,4 @@
-#include "apps/trace/report/run_curves.hpp"
+#include "apps/trace/report/page_curves.hpp"
 
 #include <algorithm>
 #include <array>
@@ -105,7 +105,7 @@ struct RowExtent {
   std::size_t points() const {
     const auto most = std::max_element(rows_of_rank.begin(), rows_of_rank.end());
     const std::uint64_t rows = most == rows_of_rank.end() ? 0 : *most;
-    return static_cast<std::size_t>(std::min<std::uint64_t>(rows, RunCurves::kMostPoints));
+    return static_cast<std::size_t>(std::min<std::uint64_t>(rows, PageCurves::kMostPoints));
   }
 };
 
@@ -122,7 +122,7 @@ class CurveBins {
     bin.point.step += row[Column::step];
     bin.point.time_s += row[Column::time_s];
     if (std::isfinite(row[Column::loss])) {
-      CurvePoint& point = bin.point;
+      PagePoint& point = bin.point;
       point.lowest_loss =
           bin.losses == 0 ? row[Column::loss] : std::min(point.lowest_loss, row[Column::loss]);
       point.highest_loss =
@@ -136,11 +136,11 @@ class CurveBins {
     }
   }
 
-  std::vector<CurvePoint> take() const {
-    std::vector<CurvePoint> points;
+  std::vector<PagePoint> take() const {
+    std::vector<PagePoint> points;
     for (const Bin& bin : points_) {
       if (bin.point.rows == 0) continue;
-      CurvePoint point = bin.point;
+      PagePoint point = bin.point;
       point.step /= static_cast<double>(point.rows);
       point.time_s /= static_cast<double>(point.rows);
       point.loss = bin.losses > 0 ? point.loss / static_cast<double>(bin.losses) : kNotMeasured;
@@ -153,7 +153,7 @@ class CurveBins {
 
  private:
   struct Bin {
-    CurvePoint point;  // sums, until take()
+    PagePoint point;  // sums, until take()
     std::uint64_t losses = 0, top1s = 0;
   };
   std::vector<Bin> points_;
@@ -162,8 +162,8 @@ class CurveBins {
 
 }  // namespace
 
-RunCurves read_run_curves(const std::string& path) {
-  RunCurves curves;
+PageCurves read_page_curves(const std::string& path) {
+  PageCurves curves;
   RowExtent extent;
   MetricsReader first(path);
   while (const auto row = first.next()) extent.add(*row);
@@ -173,7 +173,7 @@ RunCurves read_run_curves(const std::string& path) {
 
   CurveBins by_step(extent.points(), extent.last_step),
       by_time(extent.points(), extent.last_time_s);
-  const std::size_t every = extent.validations / RunCurves::kMostPoints + 1;
+  const std::size_t every = extent.validations / PageCurves::kMostPoints + 1;
   std::size_t validation = 0;
   double head_time_s = kNotMeasured;  // of rank 0's newest row
   MetricsReader second(path);
