@@ -61,7 +61,7 @@ void ProcessAgentState::on_down(const caf::down_msg& down) {
   on_run_ended(ended);
 }
 
-ClockReading ProcessAgentState::clock() const {
+ClockReading ProcessAgentState::read_clock() const {
   const auto since_epoch = self_->clock().now().time_since_epoch();
   return {std::chrono::duration_cast<Duration>(since_epoch).count() - config_.trace_zero_ns};
 }
@@ -98,7 +98,7 @@ LocalProcessAgent::behavior_type process_agent(
       [&state](const ResumeFrom& from) { state.on_resume_from(from.path); },
       [&state](ProcessLost lost) { state.on_process_lost(lost.process); },
       [](Ping) { return Pong{}; },
-      [&state](AskClock) { return state.clock(); },
+      [&state](AskClock) { return state.read_clock(); },
       [&state](AssignRun& run) { state.assign(std::move(run)); },
   };
 }

@@ -45,7 +45,7 @@ class ProcessAgentState {
   void on_resume_from(const std::string& path) { resume_from_ = path; }
   void on_process_lost(std::int32_t process);
   void on_down(const caf::down_msg& down);
-  ClockReading clock() const;
+  ClockReading read_clock() const;
   SupervisorActor& supervisor() { return run_.supervisor; }
 
  private:

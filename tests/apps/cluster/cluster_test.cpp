@@ -106,6 +106,14 @@ TEST_P(Cluster, TrainsEveryPresetAsOneProcessDoes) {
     EXPECT_EQ(summary["workers"], kProcesses);
     EXPECT_EQ(summary["contributions"]["pending"], 0);
     EXPECT_EQ(summary["contributions"]["applied"], summary["contributions"]["produced"]);
+    const auto traced = run_process({"trace", many.string(), "--json"});
+    ASSERT_EQ(traced.exit_code, 0) << traced.describe();
+    const json figures = json::parse(ProcessResult::last_line(traced.out));
+    for (const char* figure : {"mean", "p50", "p99", "max"})
+      EXPECT_EQ(figures["staleness"][figure], summary["staleness"][figure]) << figure;
+    for (const char* state : {"produced", "applied", "pending", "dropped"})
+      EXPECT_EQ(figures["contributions"][state], summary["contributions"][state]) << state;
+    EXPECT_EQ(figures["missing"], json::array());
     for (int process = 0; process < kProcesses; ++process)
       EXPECT_TRUE(
           fs::exists(many / "trace" / ("process-000" + std::to_string(process) + ".gvtrace")))

@@ -30,7 +30,7 @@ TEST(LegendNames, AreUnique) {
   EXPECT_EQ(legend({{"ar", "/run"}, {"ar", "/a/run"}}), (Names{"ar: /run", "ar: a/run"}));
 }
 
-class RunFolder : public testing::Test {
+class PlottedFolder : public testing::Test {
  protected:
   void SetUp() override {
     root_ = fs::path(testing::TempDir()) / "run_folder_test";
@@ -55,7 +55,7 @@ class RunFolder : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(RunFolder, TheAlgorithmComesFromTheSummaryOrTheJob) {
+TEST_F(PlottedFolder, TheAlgorithmComesFromTheSummaryOrTheJob) {
   const auto runs = find_runs({make("a", "summary.json", R"({"algorithm":"sgp"})"),
                                make("b", "job.toml", "algorithm = 'osgp'\n"), make("c", "", ""),
                                make("d", "summary.json", "{\"algorithm\": 1"),
@@ -66,7 +66,7 @@ TEST_F(RunFolder, TheAlgorithmComesFromTheSummaryOrTheJob) {
   EXPECT_EQ(names, (Names{"sgp: a", "osgp: b", "c", "d", "e"}));
 }
 
-TEST_F(RunFolder, OtherFoldersAreRefused) {
+TEST_F(PlottedFolder, OtherFoldersAreRefused) {
   const std::string run = make("a", "", "");
   EXPECT_NE(refusal({run + "/none"}).find("no such run"), std::string::npos);
   EXPECT_NE(refusal({run + "/metrics.csv"}).find("is a file"), std::string::npos);

@@ -16,6 +16,7 @@
 #include "apps/trace/perfetto/message_flows.hpp"
 #include "apps/trace/perfetto/perfetto_export.hpp"
 #include "apps/trace/perfetto/trace_survey.hpp"
+#include "net/ucx/ucx.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/trace/chrome_reader.hpp"
 #include "tests/apps/trace/perfetto_reader.hpp"
@@ -203,6 +204,26 @@ INSTANTIATE_TEST_SUITE_P(Files, PerfettoRandomRuns,
                          testing::Combine(testing::Values(RunPattern::ring, RunPattern::gossip,
                                                           RunPattern::server),
                                           testing::Values(".pftrace", ".json")));
+
+TEST(PerfettoRealRun, OfFourProcessesOverUcxKeepsTheRules) {
+  if (!ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
+  const TemporaryDirectory folder;
+  const std::string out = (folder.path() / "run").string();
+  const ProcessResult run = run_process({"launch", "-n", "4", "--", "train", "--algorithm", "osgp",
+                                         "--model", "linear", "--steps", "40", "--transport", "ucx",
+                                         "--threads", "1", "--validate", "end", "--out", out});
+  ASSERT_EQ(run.exit_code, 0) << run.describe();
+  for (const char* name : {"run.pftrace", "run.json"}) {
+    SCOPED_TRACE(name);
+    auto trace = MergedTrace::open(out);
+    ASSERT_TRUE(trace.ok()) << trace.error().message;
+    EXPECT_EQ(trace->processes(), 4);
+    EXPECT_EQ(trace->missing(), std::vector<std::string>{});
+    const SeenTimeline seen = export_and_read(*trace, folder.path() / name);
+    EXPECT_EQ(all_problems(seen), "");
+    Expectations(*trace).compare(seen);
+  }
+}
 
 // ---- the rules themselves
 
