@@ -197,13 +197,13 @@ void MergedTrace::note_missing() {
       missing_.push_back(
           fmt::format("process {}: its first {} trace file{} removed to keep --trace-limit",
                       header.process, header.segment, header.segment == 1 ? " was" : "s were"));
-    const bool last_of_part = i + 1 == files_.size() ||
-                              files_[i + 1].header.process != header.process ||
-                              files_[i + 1].header.part != header.part;
+    // A part that another one continues has been told of by that.
+    const bool last_of_process =
+        i + 1 == files_.size() || files_[i + 1].header.process != header.process;
     const double until = seconds(clocks_[i].to_head(file.last_ns) - zero_ns_);
     if (!file.problem.empty())
       missing_.push_back(name_in_trace(file.path) + ": " + file.problem);
-    else if (last_of_part && !file.closed)
+    else if (last_of_process && !file.closed)
       missing_.push_back(fmt::format(
           "process {} has not closed its trace: it was killed, or still runs; its last records are "
           "of {:.3f} s",

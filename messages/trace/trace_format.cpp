@@ -418,9 +418,9 @@ Expected<TraceHeader> decode_header(std::string_view body) {
     return damaged("header");
   }
   constexpr std::int32_t kMostRanks = 1 << 20;
-  const bool sane = h.process >= 0 && h.processes > h.process && h.workers >= 0 &&
-                    h.workers <= kMostRanks && h.servers >= 0 && h.servers <= kMostRanks &&
-                    h.part >= 0 && h.segment >= 0 && h.sampled >= 1 &&
+  const bool sane = h.process >= 0 && h.processes > h.process && h.processes <= kMostRanks &&
+                    h.workers >= 0 && h.workers <= kMostRanks && h.servers >= 0 &&
+                    h.servers <= kMostRanks && h.part >= 0 && h.segment >= 0 && h.sampled >= 1 &&
                     std::all_of(h.ranks.begin(), h.ranks.end(), [&h](Rank rank) {
                       return rank >= 0 && rank < h.workers + h.servers;
                     });
