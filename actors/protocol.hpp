@@ -255,6 +255,7 @@ struct Admission {
   std::vector<std::string> hosts;      // by process
   std::vector<std::string> addresses;  // by process
   std::string out;                     // the head's output folder
+  std::uint64_t trace_run = 0;         // names the run in its traces
   SupervisorActor supervisor;
   EvaluatorActor evaluator;
   bool validates = false;  // whether `evaluator` is there
@@ -382,7 +383,7 @@ typename Inspector::result_type inspect(Inspector& f, Join& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Admission& m) {
   return f(caf::meta::type_name("grapevine::Welcome"), m.nonce, m.proof, m.refused, m.error,
-           m.hosts, m.addresses, m.out, m.supervisor, m.evaluator, m.validates);
+           m.hosts, m.addresses, m.out, m.trace_run, m.supervisor, m.evaluator, m.validates);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ready& m) {

@@ -18,7 +18,8 @@ inline std::string proof_of_admission(const std::string& secret, const std::stri
                                       const Admission& admission) {
   std::string all;
   for (const std::string& address : admission.addresses) all += mac_of("", {address});
-  return mac_of(secret, {"welcome", nonce, admission.nonce, all, admission.out});
+  return mac_of(secret, {"welcome", nonce, admission.nonce, all, admission.out,
+                         std::to_string(admission.trace_run)});
 }
 
 }  // namespace grapevine

@@ -148,6 +148,7 @@ void RendezvousState::admit_all() {
     admission.addresses.push_back(participant.join.address);
   }
   admission.out = config_.out;
+  admission.trace_run = config_.trace_run;
   admission.supervisor = config_.supervisor;
   admission.validates = static_cast<bool>(config_.evaluator);
   admission.evaluator = config_.evaluator;

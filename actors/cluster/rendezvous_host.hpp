@@ -19,6 +19,7 @@ struct RendezvousConfig {
   std::string version;                          // of this program: all run the same
   std::map<std::string, std::string> identity;  // of the head's job: all train the same
   std::string out;
+  std::uint64_t trace_run = 0;
   Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect
   SupervisorActor supervisor;
   EvaluatorActor evaluator;  // null: no validation beside training

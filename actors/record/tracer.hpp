@@ -19,7 +19,6 @@ struct TraceSettings {
   // at the zero of the monotonic clock.
   TraceHeader header;
   std::uint64_t limit = 0;  // bytes of this process's files, the oldest are removed; 0: none
-  std::uint64_t run = 0;    // random: names the run in the cuts from which others resume
 };
 
 struct TracerConfig {

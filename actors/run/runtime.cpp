@@ -166,7 +166,7 @@ class CrewBuilder {
     peer.evaluator = evaluator;
     peer.tracer = tracer;
     peer.trace_budget = trace_budget_;
-    peer.trace_run = config_.trace.run;
+    peer.trace_run = config_.trace.header.run;
     peer.trace_sampled = config_.trace.header.sampled;
     peer.detach_worker = detach_;
     peer.run_start_ns = run_start_ns_;
@@ -238,6 +238,7 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
     return caf::anon_send(agent, RunEnded{true, joined.error(), false, ""});
   }
   const Admission& admission = joined->admission;
+  config.trace.header.run = admission.trace_run;
   TracerActor tracer = builder.crew().tracer;
   if (!is_head && config.trace.on && cluster.place_trace) {
     if (auto placed = cluster.place_trace(admission.out, config.trace); !placed)

@@ -61,8 +61,9 @@ void SupervisorState::on_step(const StepReport& report) {
 }
 
 void SupervisorState::on_figures(const RankFigures& figures) {
-  if (stage_ != Stage::ended && !members_.is_lost(figures.rank))
-    config_.observer->on_figures(figures);
+  if (stage_ == Stage::ended || members_.is_lost(figures.rank)) return;
+  progress_.add(figures);
+  config_.observer->on_figures(figures);
 }
 
 void SupervisorState::on_finished(RankFinished finished) {

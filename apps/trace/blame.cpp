@@ -238,6 +238,7 @@ void Blame::judge_wait(BlamedWait& wait) {
 void Blame::end_step(const TraceRecord& record) {
   OfRank& rank = of(record.rank);
   BlamedStep step = std::exchange(rank.step, {});
+  last_step_ = std::max(last_step_, record.step);
   step.rank = record.rank;
   step.step = record.step;
   step.begin_ns = std::exchange(rank.step_begin_ns, record.time_ns);
@@ -431,6 +432,7 @@ BlameReport Blame::report() {
   report.run_ns = first_ns_ < 0 ? 0 : last_ns_ - first_ns_;
   report.waited_ns = waited_ns_;
   report.waits = waits_;
+  report.last_step = last_step_;
   report.culprits = culprits();
   report.steps = std::move(steps_);
   if (question_.about == BlameQuestion::About::step)

@@ -76,6 +76,7 @@ struct BlameReport {
   std::int64_t run_ns = 0;     // from the first record to the last
   std::int64_t waited_ns = 0;  // by all ranks together
   std::int64_t waits = 0;
+  Step last_step = -1;            // that a rank has taken; -1: none
   std::vector<Culprit> culprits;  // the greatest first
   std::vector<BlamedStep> steps;  // the slowest first; of About::step: by rank
   std::vector<std::string> notes;
@@ -154,6 +155,7 @@ class Blame {
   std::vector<BlamedStep> steps_;
   std::int64_t first_ns_ = -1, last_ns_ = 0;
   std::int64_t waited_ns_ = 0, waits_ = 0;
+  Step last_step_ = -1;
 };
 
 // Reads `trace` twice, from its first record.

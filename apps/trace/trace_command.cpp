@@ -6,6 +6,7 @@
 #include <cmath>
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,6 +14,7 @@
 #include "apps/console/verb_options.hpp"
 #include "apps/trace/blame_report.hpp"
 #include "apps/trace/figures_report.hpp"
+#include "apps/trace/output_file.hpp"
 #include "apps/trace/perfetto/perfetto_export.hpp"
 #include "apps/trace/provenance/provenance_report.hpp"
 #include "apps/trace/report/report_page.hpp"
@@ -50,7 +52,8 @@ class TraceCommand final : public Command {
     add_option(app, "why", why_, "RANK:STEP: the updates that were applied there, and their paths");
     add_option(app, "blame", blame_,
                "all | slowest | STEP: what made ranks wait, back to its cause");
-    add_option(app, "at-least", at_least_s_, "with --blame: seconds; shorter stalls are left out");
+    add_option(app, "at-least", at_least_s_,
+               "with --blame or --html: seconds; shorter stalls are left out");
     add_option(app, "perfetto", perfetto_,
                "write a timeline: FILE.pftrace for Perfetto, or FILE.json for Chrome");
     add_option(app, "html", html_, "write the run as one page to this file");
@@ -61,16 +64,12 @@ class TraceCommand final : public Command {
 
   Expected<void> run(Console& console) override {
     if (auto read = read_config_file(*app_, config_); !read) return read;
-    if (!why_.empty())
-      if (auto step = parse_step_name(why_); !step) return step.error();
-    if (!blame_.empty())
-      if (auto question = parse_blame(blame_, at_least_s_); !question) return question.error();
-    if (!why_.empty() && !blame_.empty())
-      return bad_input("--why and --blame: one question at a time, give one of them");
-    if (!perfetto_.empty())
-      if (auto path = check_perfetto_path(perfetto_); !path) return path;
+    if (auto checked = check_options(); !checked) return checked;
     auto trace = MergedTrace::open(run_);
     if (!trace) return trace.error();
+    for (const auto& [option, path] : {std::pair("--perfetto", perfetto_), {"--html", html_}})
+      if (!path.empty())
+        if (auto prepared = prepare_output_file(option, path, run_); !prepared) return prepared;
     const auto answered = answer(*trace, console);
     if (answered && !json_)
       for (const std::string& missing : trace->missing())
@@ -79,6 +78,23 @@ class TraceCommand final : public Command {
   }
 
  private:
+  Expected<void> check_options() const {
+    if (run_.empty()) return bad_input("trace '': give the folder of a run");
+    if (!why_.empty())
+      if (auto step = parse_step_name(why_); !step) return step.error();
+    if (!blame_.empty())
+      if (auto question = parse_blame(blame_, at_least_s_); !question) return question.error();
+    if (!why_.empty() && !blame_.empty())
+      return bad_input("--why and --blame: one question at a time, give one of them");
+    if (!perfetto_.empty())
+      if (auto path = check_perfetto_path(perfetto_); !path) return path;
+    if (!html_.empty())
+      if (auto path = check_page_path(html_); !path) return path;
+    if (blame_.empty() && html_.empty() && app_->count("--at-least") > 0)
+      return bad_input("--at-least is for --blame and --html: give one of them too");
+    return {};
+  }
+
   // Files first, then one answer.
   Expected<void> answer(MergedTrace& trace, Console& console) const {
     if (auto written = write_files(trace, console); !written) return written;
@@ -132,7 +148,9 @@ class TraceCommand final : public Command {
     const BlameReport report = blame(trace, *question);
     if (question->about == BlameQuestion::About::step && report.steps.empty())
       return bad_input(
-          fmt::format("--blame {}: no rank has taken that step in this trace", blame_));
+          fmt::format("--blame {}: no rank has taken that step in this trace: {}", blame_,
+                      report.last_step < 0 ? "it has no step"
+                                           : fmt::format("its last one is {}", report.last_step)));
     if (json_)
       print_object(json_of(report), console.out);
     else

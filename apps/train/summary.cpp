@@ -181,10 +181,11 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
   for (auto& value : summary["staleness"]) value = if_known(value);
   summary["contributions"] = {{"produced", if_known(result.ledger.produced)},
                               {"applied", if_known(result.ledger.committed)},
-                              {"pending", if_known(result.ledger.pending())},
-                              {"dropped", if_known(result.ledger.dropped)}};
+                              {"pending", if_known(result.ledger.pending() - result.destroyed)},
+                              {"dropped", if_known(result.ledger.dropped)},
+                              {"destroyed", if_known(result.destroyed)}};
   if (!result.ledger.contributed.empty()) summary["partial"] = partial_shares(result.ledger);
-  if (!result.lost.empty()) summary["lost_ranks"] = result.lost;
+  summary["lost_ranks"] = result.lost;
   summary["views"] = 1 + result.lost.size();  // each loss of a rank makes a new one
   summary["goodput"] = figure(known ? goodput : nan);
   if (job.parts->plan.servers > 0 && known) summary["server"] = server_block(job, result);

@@ -50,8 +50,8 @@ void describe_trace(TrainJob& job) {
   TraceSettings& trace = job.run.trace;
   trace.on = job.options.trace == "on";
   trace.limit = static_cast<std::uint64_t>(job.options.trace_limit);
-  trace.run = std::stoull(random_hex(sizeof trace.run), nullptr, 16);
   TraceHeader& header = trace.header;
+  header.run = std::stoull(random_hex(sizeof header.run), nullptr, 16);
   header.process = job.launched ? job.launched->process : 0;
   header.host = machine_name();
   header.boot = boot_name();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -40,7 +41,7 @@ Expected<MergedTrace> MergedTrace::open(const std::string& run) {
   const fs::path inside = fs::path(run) / "trace";
   const std::string folder = fs::is_directory(inside, ignored) ? inside.string() : run;
   if (auto added = trace.add_files(folder); !added) return added.error();
-  if (auto checked = trace.check_one_job(); !checked) return checked.error();
+  if (auto checked = trace.check_one_run(); !checked) return checked.error();
   trace.align_clocks();
   trace.index_ranks();
   trace.drop_undone();
@@ -77,14 +78,19 @@ Expected<void> MergedTrace::add_files(const std::string& folder) {
   return {};
 }
 
-Expected<void> MergedTrace::check_one_job() {
+Expected<void> MergedTrace::check_one_run() {
   const TraceHeader& first = files_.front().header;
   workers_ = first.workers;
   servers_ = first.servers;
+  std::map<std::int32_t, const TraceFileIndex*> runs;  // by part: one file of it
   for (const TraceFileIndex& file : files_) {
     if (file.header.workers != workers_ || file.header.servers != servers_)
       return bad_input(fmt::format("{} and {} are of different jobs: remove one of them",
                                    files_.front().path, file.path));
+    const auto [run, begun] = runs.try_emplace(file.header.part, &file);
+    if (!begun && file.header.run != run->second->header.run)
+      return bad_input(fmt::format("{} and {} are of different runs: remove the older one",
+                                   run->second->path, file.path));
     processes_ = std::max(processes_, file.header.processes);
     sampled_ = std::max(sampled_, file.header.sampled);
   }

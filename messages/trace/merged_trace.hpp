@@ -76,7 +76,7 @@ class MergedTrace {
   };
 
   Expected<void> add_files(const std::string& folder);
-  Expected<void> check_one_job();
+  Expected<void> check_one_run();
   void align_clocks();
   ClockFit clock_of(const TraceFileIndex& file) const;
   void index_ranks();

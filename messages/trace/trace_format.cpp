@@ -295,7 +295,8 @@ std::string wrong_magic(std::string_view bytes) {
 }
 
 void append_header(std::string& out, const TraceHeader& h) {
-  const nlohmann::json json = {{"process", h.process},
+  const nlohmann::json json = {{"run", h.run},
+                               {"process", h.process},
                                {"processes", h.processes},
                                {"ranks", h.ranks},
                                {"workers", h.workers},
@@ -399,6 +400,7 @@ Expected<TraceHeader> decode_header(std::string_view body) {
   if (!json.is_object()) return damaged("header");
   TraceHeader h;
   try {
+    json.at("run").get_to(h.run);
     json.at("process").get_to(h.process);
     json.at("processes").get_to(h.processes);
     json.at("ranks").get_to(h.ranks);

@@ -67,6 +67,7 @@ struct ClockSample {
 
 // The first thing in each file.
 struct TraceHeader {
+  std::uint64_t run = 0;  // random: the same in all processes of one run, another one once resumed
   std::int32_t process = 0;
   std::int32_t processes = 1;
   std::vector<Rank> ranks;   // of this process

@@ -26,7 +26,7 @@ EXCHANGES = {
     "server": ["--algorithm", "downpour", "--set", "wiring.local_steps=1"],
 }
 WORKERS = 4
-STEPS = 360
+STEPS = 460
 PACE = "lognormal=-4.2:0.15"  # 15 ms a step
 LENGTH = 0.6  # seconds
 
@@ -65,18 +65,41 @@ def children_of(pid):
         return [int(child) for child in file.read().split()]
 
 
-def run(command, pause, rng, transport):
-    """True where a process was stopped for a while, in the last quarter of the run."""
+def rank_in(pid):
+    """Of a process of a launched job: the launcher names it."""
+    with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
+        for entry in file.read().split("\0"):
+            if entry.startswith("RANK="):
+                return int(entry[5:])
+    raise RuntimeError(f"process {pid} has no RANK")
+
+
+def wait_for_training(out):
+    """Until the first records of the run are in its trace."""
+    trace = os.path.join(out, "trace", "process-0000.gvtrace")
+    deadline = time.monotonic() + 120
+    while not os.path.exists(trace) or os.path.getsize(trace) < 4000:
+        if time.monotonic() > deadline:
+            sys.exit(f"{trace}: no record after two minutes")
+        time.sleep(0.02)
+
+
+def run(command, pause, rng, transport, out):
+    """The ranks of the process that was stopped for a while, after the other stalls; or nothing."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    paused = False
+    paused = set()
     if pause:
-        time.sleep(2.0 + rng.random())
-        targets = [process.pid] if transport == "inproc" else children_of(process.pid)
-        target = rng.choice(targets)
+        wait_for_training(out)
+        time.sleep(6.6 + 0.6 * rng.random())
+        target = process.pid
+        if transport != "inproc":
+            target = rng.choice(children_of(process.pid))
+        paused = set(range(WORKERS + 1)) if transport == "inproc" else {rank_in(target)}
+        if WORKERS - 1 in paused:
+            paused.add(WORKERS)  # the server is in the last process
         os.kill(target, signal.SIGSTOP)
         time.sleep(LENGTH)
         os.kill(target, signal.SIGCONT)
-        paused = True
     _, error = process.communicate(timeout=300)
     if process.returncode != 0:
         sys.exit(f"{' '.join(command)}\nfailed: {error.decode()}")
@@ -112,7 +135,7 @@ def main():
                 wanted = stalls_of(exchange, rng) if with_stalls else {}
                 command = command_of(options.grapevine, exchange, transport, out, number + 1,
                                      wanted.values())
-                paused = run(command, with_stalls, rng, transport)
+                paused = run(command, with_stalls, rng, transport, out)
                 culprits = blame(options.grapevine, out)
                 found = {(c["kind"], c["rank"], c["peer"]) for c in culprits}
                 for name in wanted:
@@ -120,12 +143,13 @@ def main():
                     named += name in found
                     if name not in found:
                         missed.append((name, sorted(found)))
+                pauses = {f for f in found if f[0] == "pause" and f[1] in paused}
                 if paused:
                     stalls += 1
-                    named += any(kind == "pause" for kind, _, _ in found)
-                    if not any(kind == "pause" for kind, _, _ in found):
-                        missed.append(("pause", sorted(found)))
-                extra = {f for f in found if f not in wanted and not (paused and f[0] == "pause")}
+                    named += bool(pauses)
+                    if not pauses:
+                        missed.append((f"pause of {sorted(paused)}", sorted(found)))
+                extra = found - set(wanted) - pauses
                 if with_stalls:
                     wrong += len(extra)
                     if extra:

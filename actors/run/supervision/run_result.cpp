@@ -26,6 +26,16 @@ void average(RunResult& result, const Models& models) {
         relative_distance(model, result.z) / static_cast<double>(models.workers.size());
 }
 
+// What a lost rank had produced and not applied is gone with it.
+void add_lost(RunResult& result, Rank rank, const TrainingProgress& progress) {
+  const Ledger last = progress.ledger_of(rank);
+  result.ledger.produced += last.produced;
+  result.ledger.committed += last.committed;
+  result.ledger.dropped += last.dropped;
+  result.destroyed += last.pending();
+  result.ledger.samples += progress.samples_of(rank);
+}
+
 }  // namespace
 
 void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
@@ -33,7 +43,7 @@ void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
   result.steps.assign(static_cast<std::size_t>(members.workers()), 0);
   for (const auto& [rank, step] : progress.steps())
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
-  for (const Rank rank : members.lost()) result.ledger.samples += progress.samples_of(rank);
+  for (const Rank rank : members.lost()) add_lost(result, rank, progress);
   Models models;
   for (const auto& [rank, report] : reports) {
     result.ledger.merge(report.ledger);

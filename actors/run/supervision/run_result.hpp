@@ -21,6 +21,7 @@ struct RunResult {
   double weight_sum = 0;             // of push-sum
   std::vector<Step> steps;           // by rank, of those that train
   Ledger ledger;                     // of all ranks
+  std::int64_t destroyed = 0;        // of the ledger's pending ones: of lost ranks
   std::vector<double> step_seconds;  // of all ranks; of long runs a sample
   std::map<Rank, StateDict> measures;  // of roles, by rank; none where a role has none
   std::vector<Rank> lost;              // ranks that died while the others continued
@@ -33,8 +34,9 @@ struct RunResult {
   bool writing = false;             // one is still being written
 };
 
-// Adds models, steps, ledgers and measures of the remaining ranks; of lost ranks their steps and
-// samples up to their last report. REQUIRES: a report with its model of each remaining rank.
+// Adds models, steps, ledgers and measures of the remaining ranks; of lost ranks their steps,
+// samples and contributions up to their last report. REQUIRES: a report with its model of each
+// remaining rank.
 void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
                  const TrainingProgress& progress, const RunMembers& members);
 

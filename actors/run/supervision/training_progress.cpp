@@ -21,6 +21,11 @@ std::int64_t TrainingProgress::samples_of(Rank rank) const {
   return found == samples_.end() ? 0 : found->second;
 }
 
+Ledger TrainingProgress::ledger_of(Rank rank) const {
+  const auto found = ledgers_.find(rank);
+  return found == ledgers_.end() ? Ledger() : found->second;
+}
+
 std::optional<double> TrainingProgress::slowest_epochs(const RunMembers& members) const {
   double slowest = std::numeric_limits<double>::infinity();
   for (Rank rank = 0; rank < members.workers(); ++rank) {

@@ -11,10 +11,11 @@
 
 namespace grapevine {
 
-// From the reports of the ranks' steps. Not thread-safe.
+// From the reports of the ranks' steps, and from their figures. Not thread-safe.
 class TrainingProgress {
  public:
   void add(const StepReport& report);
+  void add(const RankFigures& figures) { ledgers_[figures.rank] = figures.ledger; }
   // The rank has taken its last step.
   void finish(Rank rank) { finished_.insert(rank); }
   // The rank takes no further step; its steps so far remain.
@@ -28,6 +29,8 @@ class TrainingProgress {
   const std::map<Rank, Step>& steps() const { return steps_; }
   // Samples of the rank's steps that were reported.
   std::int64_t samples_of(Rank rank) const;
+  // Of the rank's newest figures; empty: none has come.
+  Ledger ledger_of(Rank rank) const;
   // The epochs of the slowest remaining worker. None until each of them has reported a step.
   std::optional<double> slowest_epochs(const RunMembers& members) const;
   // "last steps by rank: 0:7, 1:none", or that there is none.
@@ -37,6 +40,7 @@ class TrainingProgress {
   std::map<Rank, Step> steps_;
   std::map<Rank, double> epochs_;  // done after that step
   std::map<Rank, std::int64_t> samples_;
+  std::map<Rank, Ledger> ledgers_;
   std::set<Rank> finished_;  // or lost
 };
 

@@ -389,7 +389,7 @@ TEST_F(LossTest, ARunThatToleratesWorkerLossDropsTheWorkersOfABrokenLink) {
 }
 
 // What a lost rank has computed counts as far as it was heard of.
-TEST_F(LossTest, TheSamplesOfALostRankStayInTheTotal) {
+TEST_F(LossTest, SamplesAndContributionsOfALostRankStayInTheTotal) {
   begin([](SupervisorConfig& config) {
     config.ranks = 4;
     config.servers = 1;
@@ -400,6 +400,11 @@ TEST_F(LossTest, TheSamplesOfALostRankStayInTheTotal) {
   step.rank = 1;
   step.samples = 32;
   for (step.step = 0; step.step < 3; ++step.step) peers_.send(supervisor_, step);
+  RankFigures figures;
+  figures.rank = 1;
+  figures.ledger.produced = 3;
+  figures.ledger.committed = 1;
+  peers_.send(supervisor_, figures);
   peers_.send(supervisor_, RankFinished{0});
   peers_.send(supervisor_, RankFinished{2});
   peers_.send(supervisor_, RankFinished{3});
@@ -413,6 +418,7 @@ TEST_F(LossTest, TheSamplesOfALostRankStayInTheTotal) {
       report.rank = rank;
       report.z = FrozenTensor::copy_of(at::zeros({1}));
       report.ledger.samples = rank == 3 ? 0 : 1000;
+      report.ledger.produced = report.ledger.committed = rank == 3 ? 0 : 7;
       peers_.send(supervisor_, report);
     }
   }
@@ -422,6 +428,9 @@ TEST_F(LossTest, TheSamplesOfALostRankStayInTheTotal) {
   EXPECT_FALSE(result.error) << result.error->message;
   EXPECT_EQ(result.lost, std::vector<Rank>{1});
   EXPECT_EQ(result.ledger.samples, 2 * 1000 + 3 * 32);
+  EXPECT_EQ(result.ledger.produced, 2 * 7 + 3);
+  EXPECT_EQ(result.ledger.committed, 2 * 7 + 1);
+  EXPECT_EQ(result.destroyed, 2) << "produced, and never applied";
 }
 
 // Nobody can do without the servers, or without the supervisor.

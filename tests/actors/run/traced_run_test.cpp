@@ -18,7 +18,7 @@ RunConfig traced(const Scenario& scenario, std::int32_t part = 0) {
   run.trace.folder = scenario.folder + "/trace";
   std::filesystem::create_directories(run.trace.folder);
   run.trace.header.part = part;
-  run.trace.run = 100 + static_cast<std::uint64_t>(part);
+  run.trace.header.run = 100 + static_cast<std::uint64_t>(part);
   return run;
 }
 

@@ -111,7 +111,7 @@ TEST_P(Cluster, TrainsEveryPresetAsOneProcessDoes) {
     const json figures = json::parse(ProcessResult::last_line(traced.out));
     for (const char* figure : {"mean", "p50", "p99", "max"})
       EXPECT_EQ(figures["staleness"][figure], summary["staleness"][figure]) << figure;
-    for (const char* state : {"produced", "applied", "pending", "dropped"})
+    for (const char* state : {"produced", "applied", "pending", "dropped", "destroyed"})
       EXPECT_EQ(figures["contributions"][state], summary["contributions"][state]) << state;
     EXPECT_EQ(figures["missing"], json::array());
     for (int process = 0; process < kProcesses; ++process)
@@ -236,8 +236,12 @@ TEST(ClusterOverTcp, TheOthersGoOnWhereAClientOfServersDies) {
   EXPECT_EQ(summary["lost_ranks"], json({1}));
   EXPECT_EQ(summary["views"], 2);
   EXPECT_EQ(summary["steps"], 1500);
-  EXPECT_EQ(summary["contributions"]["produced"], 3 * 1500);
-  EXPECT_EQ(summary["contributions"]["pending"], 0);
+  const json& counts = summary["contributions"];
+  EXPECT_GE(counts["produced"], 3 * 1500) << "those of the lost rank count too";
+  EXPECT_EQ(counts["pending"], 0);
+  EXPECT_EQ(
+      counts["produced"].get<int>(),
+      counts["applied"].get<int>() + counts["dropped"].get<int>() + counts["destroyed"].get<int>());
   EXPECT_EQ(summary["server"]["servers"].size(), 2U);
   EXPECT_TRUE(fs::exists(out / "model.pt"));
 }

@@ -120,6 +120,43 @@ TEST(TraceCommand, ErrorsGiveTheFolder) {
   EXPECT_TRUE(has(kVerb.error(empty.path("absent")), empty.path("absent")));
   std::ofstream(empty.path("process-0000.gvtrace")) << "no trace";
   EXPECT_TRUE(has(kVerb.error(empty.path()), "process-0000.gvtrace"));
+  EXPECT_EQ(kVerb.error("''"), "trace '': give the folder of a run");
+}
+
+TEST(TraceCommand, FilesOfTheRunStay) {
+  TraceFolder folder(2);
+  add_gossip(folder);
+  folder.write();
+  const std::string summary = folder.path("summary.json");
+  std::ofstream(summary) << "{}";
+  std::filesystem::create_symlink(summary, folder.path("other.json"));
+  for (const std::string& run : {folder.path(), folder.path("trace")})
+    for (const std::string& name : {summary, folder.path("other.json")})
+      EXPECT_TRUE(has(kVerb.error(run + " --perfetto " + name), "is a file of the run")) << name;
+  EXPECT_EQ(std::filesystem::file_size(summary), 2U);
+}
+
+// Missing folders are made, as for --csv; what cannot be is bad input for all of them.
+TEST(TraceCommand, OutputFilesAreTreatedAlike) {
+  TraceFolder folder(2);
+  add_gossip(folder);
+  folder.write();
+  const std::string file = folder.path("a-file");
+  std::ofstream(file) << "x";
+  for (const auto& [option, ending] : {std::pair<std::string, std::string>{"--html", ".html"},
+                                       {"--perfetto", ".pftrace"},
+                                       {"--perfetto", ".json"}}) {
+    const std::string written = folder.path("new/folder/x") + ending;
+    kVerb.output(folder.path() + " " + option + " " + written);
+    EXPECT_TRUE(std::filesystem::exists(written)) << written;
+    const auto refused =
+        kVerb.run(folder.path() + " " + option + " " + file + "/x" + ending, false).result;
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Errc::bad_input) << option;
+  }
+  EXPECT_TRUE(has(kVerb.error(folder.path() + " --html x.png"), "must end in .html"));
+  EXPECT_TRUE(has(kVerb.error(folder.path() + " --at-least 1"), "--blame"));
+  EXPECT_TRUE(has(kVerb.error(folder.path() + " --blame 3"), "its last one is 2"));
 }
 
 }  // namespace trace_command_test

@@ -90,7 +90,8 @@ TEST(Limits, ThreadsThatCannotBeStartedEndTheRun) {
 }
 
 // Of address space, for tensors of 40 MB and more. (Where LibTorch's convolutions find no memory
-// they crash, and no program can help it.)
+// they crash, and no program can help it. Where OpenBLAS finds none for its buffers it asks again
+// for ever: --timeout ends that.)
 TEST(Limits, MemoryThatIsShortEndsTheRun) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer needs more address space than the limit leaves";
@@ -100,7 +101,7 @@ TEST(Limits, MemoryThatIsShortEndsTheRun) {
     SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(kilobytes) + " kB");
     const std::vector<std::string> run =
         with(run_of(workers, folder.path() / "run"),
-             {"--model", "linear", "--data", "hyperplane:10000000"});
+             {"--model", "linear", "--data", "hyperplane:10000000", "--timeout", "10"});
     error_of(run_limited("-v " + std::to_string(kilobytes), run));
   }
 }

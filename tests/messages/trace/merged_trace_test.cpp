@@ -323,6 +323,34 @@ TEST(MergedTrace, AFileThatIsGoneIsANoteNotACrash) {
   EXPECT_NE(trace->missing()[0].find("process-0001.gvtrace"), std::string::npos);
 }
 
+// Two runs of one job, whose files were put together by hand.
+TEST(MergedTrace, FilesOfTwoRunsAreRefused) {
+  const TestFolder folder;
+  for (const std::int32_t number : {0, 1}) {
+    Process process(number, 2);
+    process.header.run = 7;
+    process.add(EventKind::step_done, 0, 0);
+    write(folder, process);
+  }
+  EXPECT_TRUE(MergedTrace::open(folder.path()).ok());
+  Process other(1, 2);
+  other.header.run = 8;
+  other.add(EventKind::step_done, 0, 0);
+  write(folder, other);
+  const auto trace = MergedTrace::open(folder.path());
+  ASSERT_FALSE(trace.ok());
+  EXPECT_NE(trace.error().message.find("of different runs"), std::string::npos);
+  // A resumption has a name of its own.
+  Process second(1, 2);
+  second.header.run = 7;
+  second.add(EventKind::step_done, 0, 0);
+  write(folder, second);
+  second.header.run = 9;
+  second.header.part = 1;
+  write(folder, second);
+  EXPECT_TRUE(MergedTrace::open(folder.path()).ok());
+}
+
 TEST(MergedTrace, FilesOfTwoJobsAreRefused) {
   const TestFolder folder;
   write(folder, Process(0, 2));
