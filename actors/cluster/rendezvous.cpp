@@ -54,6 +54,7 @@ RendezvousConfig rendezvous_config(const RunConfig& config, const SupervisorActo
   rendezvous.version = cluster.version;
   rendezvous.identity = identity_of(config);
   rendezvous.out = cluster.out;
+  rendezvous.trace_run = config.trace.header.run;
   rendezvous.patience = cluster.patience;
   rendezvous.supervisor = supervisor;
   rendezvous.evaluator = crew.evaluator;

@@ -120,7 +120,6 @@ TEST(TraceCommand, ErrorsGiveTheFolder) {
   EXPECT_TRUE(has(kVerb.error(empty.path("absent")), empty.path("absent")));
   std::ofstream(empty.path("process-0000.gvtrace")) << "no trace";
   EXPECT_TRUE(has(kVerb.error(empty.path()), "process-0000.gvtrace"));
-  EXPECT_EQ(kVerb.error("''"), "trace '': give the folder of a run");
 }
 
 TEST(TraceCommand, FilesOfTheRunStay) {
