@@ -118,6 +118,8 @@ class CrewBuilder {
     supervision.tolerates_worker_loss = config_.tolerates_worker_loss && config_.servers() > 0 &&
                                         config_.parts->plan.role->tolerates_lost_peer &&
                                         config_.parts->plan.hierarchy == 1;
+    supervision.min_workers =
+        config_.min_workers > 0 ? config_.min_workers : config_.workers() / 2 + 1;
     supervision.observer = std::move(observer);
     if (config_.cluster) supervision.process_down = process_down_of(*config_.cluster);
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;

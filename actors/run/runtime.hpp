@@ -52,6 +52,7 @@ struct RunConfig {
   std::shared_ptr<Compute> evaluator;  // null: no validation beside training
   DelayModel delay;                    // stragglers
   bool tolerates_worker_loss = true;   // where there are servers: see Supervision
+  std::int32_t min_workers = 0;        // 0: more than half of them
   int threads = 1;                     // intra-op threads per worker
   Step log_every = 1;
   TraceSettings trace;

@@ -38,7 +38,8 @@ struct SupervisorConfig {
   std::int32_t ranks = 1;                      // servers included
   std::int32_t servers = 0;                    // the last ranks: they take no steps
   std::int64_t parameters = -1, buffers = -1;  // of the model; -1: not checked
-  bool tolerates_worker_loss = false;          // a run continues without lost workers
+  bool tolerates_worker_loss = false;          // a run continues without lost workers,
+  std::int32_t min_workers = 1;                // as long as so many of them remain
   // Reports a lost process to the transport of this process; null: single process. Must not block.
   std::function<void(std::int32_t process)> process_down;
   std::shared_ptr<RunObserver> observer;

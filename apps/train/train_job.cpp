@@ -54,6 +54,9 @@ Expected<void> check_numbers(const TrainOptions& o) {
                      std::to_string(kMaxThreads));
   if (o.log_every < 1)
     return bad_input("--log-every " + std::to_string(o.log_every) + ": expected at least 1");
+  if (o.min_ranks < 0)
+    return bad_input("--min-ranks " + std::to_string(o.min_ranks) +
+                     ": expected 0, for more than half of the ranks that train, or more");
   if (!std::isfinite(o.patience_s) || o.patience_s <= 0 || o.patience_s > 1e6)
     return bad_input("--timeout " + number(o.patience_s) +
                      ": expected seconds, more than 0 and at most 1000000");
@@ -202,6 +205,10 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   if (!parts) return parts.error();
   job.run.parts = std::move(*parts);
   job.run.ranks = all_ranks_of(job.run.parts->plan, static_cast<std::int32_t>(o.workers));
+  if (o.min_ranks > job.run.workers())
+    return bad_input("--min-ranks " + std::to_string(o.min_ranks) + ": the job has only " +
+                     std::to_string(job.run.workers()) + " ranks that train");
+  if (o.min_ranks > 0) job.run.min_workers = static_cast<std::int32_t>(o.min_ranks);
   auto delay = parse_delay(o.delay, job.run.workers(), seed_of(o), job.run.servers());
   if (!delay) return delay.error();
   if (delay->by_length() && !job.data->info().by_length)

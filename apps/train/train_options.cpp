@@ -40,8 +40,9 @@ bool from_environment(const CLI::Option& option) {
 void arrange(CLI::App& app) {
   show_in_help_all(app, "Optimizer",
                    {"lr-per-256", "lr-schedule", "warmup-epochs", "nesterov", "weight-decay"});
-  show_in_help_all(app, "Processes and nodes",
-                   {"network-interface", "join-timeout", "processes", "secret-file", "timeout"});
+  show_in_help_all(
+      app, "Processes and nodes",
+      {"network-interface", "join-timeout", "processes", "secret-file", "timeout", "min-ranks"});
   show_in_help_all(
       app, "Device",
       {"devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
@@ -78,6 +79,9 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
       "seconds in which no rank makes a step, after which the run fails; of a checkpoint without "
       "any rank's state, after which it is given up; and of silence, 2 to 60, after which another "
       "process is lost");
+  add_option(
+      app, "min-ranks", options.min_ranks,
+      "ranks that train, below which a run that loses ranks ends; 0: more than half of them");
   add_switch(app, "json", options.json, "print the summary as one JSON object");
 }
 

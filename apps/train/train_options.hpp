@@ -61,6 +61,7 @@ struct TrainOptions {
   std::string metrics_port;       // [HOST:]PORT; empty: none
   bool tensorboard = false;
   std::int64_t log_every = 1;
+  std::int64_t min_ranks = 0;
   double patience_s = 300;
   bool json = false;
 

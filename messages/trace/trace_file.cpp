@@ -98,8 +98,7 @@ class Indexer {
   Expected<void> take_pulse(const FrameReader& frame) {
     const auto now = decode_pulse(frame.body());
     if (!now) return now.error();
-    if (has_pulse_ && *now - pulse_ns_ >= kLeastPauseNs)
-      index_.pauses.push_back({pulse_ns_ + kPulseIntervalNs, *now});
+    if (has_pulse_ && *now - pulse_ns_ >= kLeastPauseNs) index_.pauses.push_back({pulse_ns_, *now});
     has_pulse_ = true;
     pulse_ns_ = *now;
     index_.last_ns = std::max(index_.last_ns, *now);

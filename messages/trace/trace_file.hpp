@@ -69,7 +69,8 @@ struct RecordsFrame {
   RecordsHead head;
 };
 
-// The process stood still between these times of its clock: no pulse, although one was due.
+// The process stood still between these times of its clock, those of two pulses: none came between,
+// although several were due.
 struct Pause {
   std::int64_t begin_ns = 0, end_ns = 0;
 };

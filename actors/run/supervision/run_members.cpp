@@ -15,6 +15,12 @@ std::vector<Rank> RunMembers::remaining_ranks_of(std::int32_t process) const {
   return ranks;
 }
 
+std::int32_t RunMembers::remaining_workers() const {
+  const auto lost =
+      std::count_if(lost_.begin(), lost_.end(), [this](Rank rank) { return rank < workers(); });
+  return workers() - static_cast<std::int32_t>(lost);
+}
+
 std::vector<std::int32_t> RunMembers::remaining_processes() const {
   std::vector<std::int32_t> processes;
   for (std::int32_t process = 1; process < processes_; ++process)

@@ -59,6 +59,13 @@ bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
     fail({Errc::peer_down, gone + why});
     return false;
   }
+  const std::int32_t remaining = members_.remaining_workers() - 1;
+  if (remaining < config_.min_workers) {
+    fail({Errc::peer_down,
+          fmt::format("{}{}; {} of {} ranks that train remain, and --min-ranks needs {}", gone, why,
+                      remaining, members_.workers(), config_.min_workers)});
+    return false;
+  }
   config_.observer->on_warning(gone +
                                "the other ranks continue without it and write no more checkpoints");
   lose(rank);

@@ -433,6 +433,22 @@ TEST_F(LossTest, SamplesAndContributionsOfALostRankStayInTheTotal) {
   EXPECT_EQ(result.destroyed, 2) << "produced, and never applied";
 }
 
+TEST_F(LossTest, ARunEndsBelowItsLeastNumberOfWorkers) {
+  begin([](SupervisorConfig& config) {
+    config.ranks = 4;
+    config.servers = 1;
+    config.tolerates_worker_loss = true;
+    config.min_workers = 3;
+  });
+  kill(1);
+  const Error error = end_of(2);
+  EXPECT_EQ(error.code, Errc::peer_down) << "the process ends with 3: a restart may help";
+  EXPECT_NE(error.message.find("2 of 3 ranks that train remain, and --min-ranks needs 3"),
+            std::string::npos)
+      << error.message;
+  EXPECT_TRUE(observer_->lost().empty());
+}
+
 // Nobody can do without the servers, or without the supervisor.
 TEST_F(LossTest, NoRunToleratesTheLossOfALinkBetweenTheServersAndProcess0) {
   begin([](SupervisorConfig& config) {

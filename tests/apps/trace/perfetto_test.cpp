@@ -427,7 +427,7 @@ TEST_F(PerfettoByHand, AProcessThatStoodStillShows) {
   const std::vector<std::int64_t> pulses = {0, 300 * ms, 350 * ms, 900 * ms};
   EXPECT_EQ(
       slices(seen(trace_of({made(100 * ms, EventKind::committed, 0)}, 1, 1, pulses)), "process"),
-      (Slices{"stood still 0-200000000", "stood still 300000000-800000000"}));
+      (Slices{"stood still 0-200000000", "stood still 250000000-800000000"}));
 }
 
 TEST_F(PerfettoByHand, RecordsOfOneTimeAreNotStacked) {

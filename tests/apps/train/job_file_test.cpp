@@ -163,6 +163,7 @@ const std::map<std::string, std::string> kSamples = {
     {"tensorboard", "true"},
     {"log-every", "7"},
     {"timeout", "12.5"},
+    {"min-ranks", "2"},
 };
 
 struct Parsed {

@@ -146,7 +146,7 @@ TEST(TraceFile, MissingPulsesAreAPause) {
   const auto index = index_trace_file(path);
   ASSERT_TRUE(index.ok());
   ASSERT_EQ(index->pauses.size(), 1U);
-  EXPECT_EQ(index->pauses[0].begin_ns, 200000000);
+  EXPECT_EQ(index->pauses[0].begin_ns, 150000000);
   EXPECT_EQ(index->pauses[0].end_ns, 900000000);
   EXPECT_EQ(index->last_ns, 950000000);
 }

@@ -66,5 +66,14 @@ TEST(RunMembers, NamesWhatRemainsAfterLosses) {
   EXPECT_EQ(members.lost(), std::set<Rank>{2});
 }
 
+TEST(RunMembers, ServersAreNoWorkersThatRemain) {
+  RunMembers members(5, 2);
+  EXPECT_EQ(members.remaining_workers(), 3);
+  members.lose(1);
+  EXPECT_EQ(members.remaining_workers(), 2);
+  members.lose(4);
+  EXPECT_EQ(members.remaining_workers(), 2);
+}
+
 }  // namespace run_members_test
 }  // namespace grapevine
