@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -82,18 +81,21 @@ Expected<void> MergedTrace::check_one_run() {
   const TraceHeader& first = files_.front().header;
   workers_ = first.workers;
   servers_ = first.servers;
-  std::map<std::int32_t, const TraceFileIndex*> runs;  // by part: one file of it
+  std::set<std::uint64_t> runs, with_head;
   for (const TraceFileIndex& file : files_) {
     if (file.header.workers != workers_ || file.header.servers != servers_)
       return bad_input(fmt::format("{} and {} are of different jobs: remove one of them",
                                    files_.front().path, file.path));
-    const auto [run, begun] = runs.try_emplace(file.header.part, &file);
-    if (!begun && file.header.run != run->second->header.run)
-      return bad_input(fmt::format("{} and {} are of different runs: remove the older one",
-                                   run->second->path, file.path));
+    runs.insert(file.header.run);
+    if (file.header.process == 0) with_head.insert(file.header.run);
     processes_ = std::max(processes_, file.header.processes);
     sampled_ = std::max(sampled_, file.header.sampled);
   }
+  // A resumption is a run of its own, and has a process 0 of its own, too.
+  for (const TraceFileIndex& file : files_)
+    if (runs.size() > 1 && with_head.count(file.header.run) == 0)
+      return bad_input(fmt::format("{} and {} are of different runs: remove one of them",
+                                   files_.front().path, file.path));
   return {};
 }
 
@@ -115,7 +117,7 @@ ClockFit MergedTrace::clock_of(const TraceFileIndex& file) const {
   std::vector<ClockSample> samples;
   const TraceHeader* head = nullptr;
   for (const TraceFileIndex& other : files_) {
-    if (other.header.process != 0 || other.header.part != file.header.part) continue;
+    if (other.header.process != 0 || other.header.run != file.header.run) continue;
     head = &other.header;
     for (const ClockSample& sample : other.clocks)
       if (sample.process == file.header.process) samples.push_back(sample);

@@ -340,15 +340,27 @@ TEST(MergedTrace, FilesOfTwoRunsAreRefused) {
   const auto trace = MergedTrace::open(folder.path());
   ASSERT_FALSE(trace.ok());
   EXPECT_NE(trace.error().message.find("of different runs"), std::string::npos);
-  // A resumption has a name of its own.
-  Process second(1, 2);
-  second.header.run = 7;
-  second.add(EventKind::step_done, 0, 0);
-  write(folder, second);
-  second.header.run = 9;
-  second.header.part = 1;
-  write(folder, second);
-  EXPECT_TRUE(MergedTrace::open(folder.path()).ok());
+}
+
+// A resumption has a name of its own, and may have other processes.
+TEST(MergedTrace, AResumptionInMoreProcessesIsReadWithTheFirstRun) {
+  const TestFolder folder;
+  Process first(0, 1);
+  first.header.run = 7;
+  first.header.workers = 2;
+  first.header.ranks = {0, 1};
+  first.add(EventKind::step_done, 0, 0);
+  write(folder, first);
+  for (const std::int32_t number : {0, 1}) {
+    Process process(number, 2);
+    process.header.run = 8;
+    process.header.part = number == 0 ? 1 : 0;
+    process.add(EventKind::step_done, 10, 1);
+    write(folder, process);
+  }
+  auto trace = MergedTrace::open(folder.path());
+  ASSERT_TRUE(trace.ok()) << trace.error().message;
+  EXPECT_EQ(all(*trace).size(), 3U);
 }
 
 TEST(MergedTrace, FilesOfTwoJobsAreRefused) {
