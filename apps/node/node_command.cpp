@@ -22,6 +22,7 @@
 #include "actors/cluster/node_pool.hpp"
 #include "actors/cluster/node_redirector.hpp"
 #include "apps/console/event_queue.hpp"
+#include "apps/console/json_text.hpp"
 #include "apps/console/signal_pipe.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/node/node_link.hpp"
@@ -100,11 +101,7 @@ class NodeLog {
   }
 
  private:
-  // Text of other processes may not be UTF-8.
-  void put(const nlohmann::ordered_json& line) {
-    console_.out << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-                 << std::endl;
-  }
+  void put(const nlohmann::ordered_json& line) { console_.out << json_text(line) << std::endl; }
   Console& console_;
   const bool json_;
 };

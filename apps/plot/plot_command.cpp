@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/record/files.hpp"
+#include "apps/console/json_text.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/plot/bytes_over_time.hpp"
 #include "apps/plot/figure.hpp"
@@ -211,8 +212,7 @@ void report_figure(const PlotPlan& plan, const PlotOptions& options,
                               {"points", std::move(points)},
                               {"damaged_lines", runs[i].skipped}});
   }
-  // Paths need not be UTF-8.
-  out << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  out << json_text(object) << '\n';
 }
 
 class PlotCommand final : public Command {

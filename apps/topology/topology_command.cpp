@@ -12,6 +12,7 @@
 
 #include "algorithms/graphs/topology.hpp"
 #include "algorithms/graphs/topology_type.hpp"
+#include "apps/console/json_text.hpp"
 #include "apps/console/verb_options.hpp"
 
 namespace grapevine {
@@ -92,8 +93,7 @@ void print_json(const Topology& topology, std::ostream& out) {
   if (topology.has_weights(0)) object["weights"] = weights_of(topology);
   object["doubly_stochastic"] = topology.doubly_stochastic();
   object["contraction"] = contraction_of(topology);
-  // The name may be a path, and paths need not be UTF-8.
-  out << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  out << json_text(object) << '\n';
 }
 
 std::string quoted(const std::string& text) {

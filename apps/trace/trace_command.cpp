@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "apps/console/console.hpp"
+#include "apps/console/json_text.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/trace/blame_report.hpp"
 #include "apps/trace/figures_report.hpp"
@@ -152,7 +153,7 @@ class TraceCommand final : public Command {
                       report.last_step < 0 ? "it has no step"
                                            : fmt::format("its last one is {}", report.last_step)));
     if (json_)
-      print_object(json_of(report), console.out);
+      console.out << json_text(json_of(report)) << '\n';
     else
       console.out << text_of(report);
     return {};
@@ -166,7 +167,7 @@ class TraceCommand final : public Command {
                         [&](const auto& take) { read_records(trace, console, take); });
     if (!provenance) return provenance.error();
     if (json_)
-      print_object(provenance_json(*provenance, trace.missing()), console.out);
+      console.out << json_text(provenance_json(*provenance, trace.missing())) << '\n';
     else
       print_provenance(*provenance, trace.workers(), detect_terminal(STDOUT_FILENO), console.out);
     return {};
@@ -176,15 +177,10 @@ class TraceCommand final : public Command {
     TraceFigures figures(trace.ranks());
     read_records(trace, console, [&](const TraceRecord& record) { figures.add(record); });
     if (json_)
-      print_object(figures_json(trace, figures), console.out);
+      console.out << json_text(figures_json(trace, figures)) << '\n';
     else
       print_figures(trace, figures, detect_terminal(STDOUT_FILENO), console.out);
     return {};
-  }
-
-  // Names of files need not be UTF-8.
-  static void print_object(const nlohmann::ordered_json& object, std::ostream& out) {
-    out << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   }
 
   std::string run_;

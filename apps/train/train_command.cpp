@@ -20,6 +20,7 @@
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/console/console.hpp"
+#include "apps/console/json_text.hpp"
 #include "apps/console/run_display.hpp"
 #include "apps/console/signals.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
@@ -401,11 +402,6 @@ class TrainCommand : public Command {
                    broken + " is not finite: try a smaller --lr; see " + job.out + "/metrics.csv"};
     print(job, result, summary, display);
     return {};
-  }
-
-  // A path may hold bytes that are no text.
-  static std::string json_text(const nlohmann::ordered_json& object, int indent) {
-    return object.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }
 
   static Expected<void> save_model(const TrainJob& job, const RunResult& result) {

@@ -15,6 +15,7 @@
 #include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "algorithms/wiring/wiring.hpp"
+#include "apps/console/json_text.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/train/train_options.hpp"
 #include "apps/wiring/wiring_drawing.hpp"
@@ -133,7 +134,7 @@ void print_json(const NamedWiring& named, const Resolved& resolved, std::ostream
   for (const ResolvedKey& key : resolved.keys)
     object["keys"][key.key] = {
         {"value", key.value}, {"source", named.source_of(key)}, {"explanation", key.explanation}};
-  out << object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+  out << json_text(object) << '\n';
 }
 
 class WiringCommand final : public Command {

@@ -15,6 +15,7 @@
 #include "apps/trace/report/page_curves.hpp"
 #include "apps/trace/report/report_page.hpp"
 #include "apps/trace/report/run_facts.hpp"
+#include "tests/apps/trace/trace_folder.hpp"
 
 namespace grapevine {
 namespace report_data_test {
@@ -23,15 +24,7 @@ using nlohmann::ordered_json;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-TraceRecord record_of(EventKind kind, Rank rank, Step step, std::int64_t time_ns) {
-  TraceRecord record;
-  record.kind = kind;
-  record.rank = rank;
-  record.step = step;
-  record.time_ns = time_ns;
-  return record;
-}
+using testing_apps::record_of;
 
 class ReportFiles : public testing::Test {
  protected:
@@ -117,11 +110,11 @@ TEST(SlowSteps, AreTheSlowestOfAllRanks) {
       auto& clock = clocks[static_cast<std::size_t>(rank)];
       const std::int64_t begin = clock;
       const auto compute = static_cast<std::int64_t>(random() % 1'000'000) + 1;
-      TraceRecord produced = record_of(EventKind::produced, rank, step, clock += compute);
+      TraceRecord produced = record_of(EventKind::produced, clock += compute, rank, step);
       produced.duration_ns = compute;
       slow.add(produced);
       clock += static_cast<std::int64_t>(random() % 1'000'000);
-      slow.add(record_of(EventKind::step_done, rank, step, clock));
+      slow.add(record_of(EventKind::step_done, clock, rank, step));
       durations.push_back(clock - begin);
     }
   slow.finish(1'000'000'000'000);
@@ -138,13 +131,13 @@ TEST(SlowSteps, AreTheSlowestOfAllRanks) {
 
 TEST(SlowSteps, AWaitThatOutlivesItsStepBelongsToBoth) {
   SlowSteps slow(1, 4);
-  TraceRecord begin = record_of(EventKind::wait_begin, 0, 0, 10);
+  TraceRecord begin = record_of(EventKind::wait_begin, 10, 0, 0);
   slow.add(begin);
-  slow.add(record_of(EventKind::step_done, 0, 0, 40));
-  TraceRecord end = record_of(EventKind::wait_end, 0, 1, 100);
+  slow.add(record_of(EventKind::step_done, 40, 0, 0));
+  TraceRecord end = record_of(EventKind::wait_end, 100, 0, 1);
   end.peer = 6;
   slow.add(end);
-  slow.add(record_of(EventKind::step_done, 0, 1, 130));
+  slow.add(record_of(EventKind::step_done, 130, 0, 1));
   ASSERT_EQ(slow.slowest().size(), 2u);
   const StepLane& second = slow.slowest()[0];
   EXPECT_EQ(second.step, 1);
@@ -158,8 +151,8 @@ TEST(SlowSteps, AWaitThatOutlivesItsStepBelongsToBoth) {
 
 TEST(SlowSteps, AStepThatTheTraceCutsOffIsNotEnded) {
   SlowSteps slow(2, 4);
-  for (Rank rank = 0; rank < 2; ++rank) slow.add(record_of(EventKind::step_done, rank, 0, 10));
-  slow.add(record_of(EventKind::wait_begin, 1, 1, 20));
+  for (Rank rank = 0; rank < 2; ++rank) slow.add(record_of(EventKind::step_done, 10, rank, 0));
+  slow.add(record_of(EventKind::wait_begin, 20, 1, 1));
   slow.finish(5000);
   ASSERT_FALSE(slow.slowest().empty());
   const StepLane& lane = slow.slowest()[0];
@@ -172,21 +165,21 @@ TEST(SlowSteps, AStepThatTheTraceCutsOffIsNotEnded) {
 
 TEST(SlowSteps, WithoutTheStepBeforeBeginsWithItsFirstRecord) {
   SlowSteps slow(1, 4);
-  slow.add(record_of(EventKind::step_done, 0, 10, 1000));
-  TraceRecord produced = record_of(EventKind::produced, 0, 20, 90'000);
+  slow.add(record_of(EventKind::step_done, 1000, 0, 10));
+  TraceRecord produced = record_of(EventKind::produced, 90'000, 0, 20);
   produced.duration_ns = 5000;
   slow.add(produced);
-  slow.add(record_of(EventKind::step_done, 0, 20, 91'000));
+  slow.add(record_of(EventKind::step_done, 91'000, 0, 20));
   EXPECT_EQ(slow.slowest()[0].begin_ns, 85'000);
 }
 
 TEST(SlowSteps, KeepABoundedNumberOfSegments) {
   SlowSteps slow(1, 4);
   for (int i = 0; i < 1000; ++i) {
-    slow.add(record_of(EventKind::wait_begin, 0, 0, 10 * i));
-    slow.add(record_of(EventKind::wait_end, 0, 0, 10 * i + 5));
+    slow.add(record_of(EventKind::wait_begin, 10 * i, 0, 0));
+    slow.add(record_of(EventKind::wait_end, 10 * i + 5, 0, 0));
   }
-  slow.add(record_of(EventKind::step_done, 0, 0, 20'000));
+  slow.add(record_of(EventKind::step_done, 20'000, 0, 0));
   EXPECT_EQ(slow.slowest()[0].segments.size(), SlowSteps::kMostSegments);
   EXPECT_EQ(slow.slowest()[0].left_out, 1000 - SlowSteps::kMostSegments);
 }
@@ -195,8 +188,8 @@ TEST(SlowSteps, KeepABoundedNumberOfSegments) {
 
 TEST(ReportCollector, CountsAWaitThatTheTraceCutsOff) {
   ReportCollector collector(2);
-  collector.add(record_of(EventKind::wait_begin, 0, 0, 1'000'000));
-  collector.add(record_of(EventKind::step_done, 1, 0, 900'000'000));
+  collector.add(record_of(EventKind::wait_begin, 1'000'000, 0, 0));
+  collector.add(record_of(EventKind::step_done, 900'000'000, 1, 0));
   collector.finish();
   EXPECT_EQ(collector.ranks()[0].waited_ns, 899'000'000);
   EXPECT_EQ(collector.ranks()[1].waited_ns, 0);

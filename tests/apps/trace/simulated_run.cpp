@@ -162,16 +162,21 @@ void SimulatedRun::end_step(Rank rank, bool computes) {
 
 // ---- messages ----
 
+void SimulatedRun::record_message(EventKind kind, Rank rank, Rank peer, std::uint64_t sequence,
+                                  const Message& message) {
+  TraceRecord& made = record(kind, rank);
+  made.peer = peer;
+  made.sequence = sequence;
+  made.payload = message.payload;
+  made.operation = message.operation;
+  made.round = message.round;
+  made.index = message.index;
+}
+
 void SimulatedRun::send(Rank from, Rank to, Message message) {
   OfRank& sender = of(from);
   const std::uint64_t sequence = ++sender.sequence;
-  TraceRecord& sent = record(EventKind::sent, from);
-  sent.peer = to;
-  sent.sequence = sequence;
-  sent.payload = message.payload;
-  sent.operation = message.operation;
-  sent.round = message.round;
-  sent.index = message.index;
+  record_message(EventKind::sent, from, to, sequence, message);
   std::int64_t arrival =
       now_ + vary(0.2 * kSimulatedMs, 0.3, 4, from, static_cast<std::int64_t>(sequence));
   for (const KnownStall& known : settings_.stalls) {
@@ -182,13 +187,7 @@ void SimulatedRun::send(Rank from, Rank to, Message message) {
   auto& last = last_arrival_[{from, to}];
   arrival = last = std::max(arrival, last + 1000);
   at(arrival, to, [this, from, to, sequence, message] {
-    TraceRecord& received = record(EventKind::received, to);
-    received.peer = from;
-    received.sequence = sequence;
-    received.payload = message.payload;
-    received.operation = message.operation;
-    received.round = message.round;
-    received.index = message.index;
+    record_message(EventKind::received, to, from, sequence, message);
     current_ = {from, sequence};
     on_message(to, from, message);
   });

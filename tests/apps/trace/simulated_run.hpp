@@ -93,6 +93,8 @@ class SimulatedRun {
   void compute(Rank rank);
   std::int64_t pause_in(Rank rank, std::int64_t end_ns);
   void on_gradient(Rank rank);
+  void record_message(EventKind kind, Rank rank, Rank peer, std::uint64_t sequence,
+                      const Message& message);
   void send(Rank from, Rank to, Message message);
   void on_message(Rank rank, Rank from, const Message& message);
   void wait(Rank rank);
