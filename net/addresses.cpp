@@ -83,16 +83,24 @@ Expected<void> check_network_devices(const std::string& devices) {
   return {};
 }
 
-Expected<std::uint16_t> free_tcp_port() {
+// Linux gives a port to two sockets with SO_REUSEADDR while neither listens, but to no caller that
+// left the choice open.
+Expected<ReservedPort> reserve_tcp_port() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   socklen_t size = sizeof address;
-  const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ReservedPort port;
+  port.holder.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int socket = port.holder.get();
   auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool found = socket.get() >= 0 && ::bind(socket.get(), generic, size) == 0 &&
-                     ::getsockname(socket.get(), generic, &size) == 0;
+  const int on = 1;
+  const bool found = socket >= 0 &&
+                     ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                     ::bind(socket, generic, size) == 0 &&
+                     ::getsockname(socket, generic, &size) == 0;
   if (!found) return Error{Errc::io, std::string("no free port: ") + std::strerror(errno)};
-  return ntohs(address.sin_port);
+  port.number = ntohs(address.sin_port);
+  return port;
 }
 
 std::string machine_name() {

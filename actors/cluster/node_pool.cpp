@@ -224,14 +224,15 @@ JobAccepted NodePoolState::on_submit(SubmitJob& submit) {
   std::vector<std::int32_t> slots;
   for (const Member& member : members_) slots.push_back(member.node.slots);
   const auto shares = lay_out(slots, submit.processes);
-  const auto port = config_.free_port();
+  auto port = config_.reserve_port();
   if (!shares || !port) {
     answer.error = !shares ? shares.error() : port.error();
     sessions_->end(submit.seal.session);
     return answer;
   }
   begin_job(submit, *shares);
-  start_shares(submit.arguments, *port);
+  job_->port = *std::move(port);
+  start_shares(submit.arguments);
   changed(fmt::format("job {} of {} begins", job_->id, job_->user));
   answer.refused = false;
   answer.job = job_->id;
@@ -256,7 +257,7 @@ void NodePoolState::begin_job(const SubmitJob& submit, const std::vector<NodeSha
   self_->monitor(job_->submitter);
 }
 
-void NodePoolState::start_shares(const std::vector<std::string>& arguments, std::uint16_t port) {
+void NodePoolState::start_shares(const std::vector<std::string>& arguments) {
   std::string other_host;  // the first that is not on this machine, else any
   for (std::size_t i = 1; i < job_->shares.size(); ++i) {
     if (!other_host.empty() && !is_loopback_host(other_host)) break;
@@ -273,7 +274,7 @@ void NodePoolState::start_shares(const std::vector<std::string>& arguments, std:
     start.first = share.first;
     start.count = share.count;
     start.processes = static_cast<std::int32_t>(job_->processes.size());
-    start.port = port;
+    start.port = job_->port.number;
     start.other_host = other_host;
     send_sealed(share.node, std::move(start));
   }

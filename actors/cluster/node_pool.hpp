@@ -11,6 +11,7 @@
 #include "actors/cluster/pool_job.hpp"
 #include "actors/cluster/pool_sessions.hpp"
 #include "messages/time.hpp"
+#include "net/addresses.hpp"
 
 namespace grapevine {
 
@@ -34,7 +35,7 @@ struct NodePoolConfig {
   // LineWriter::kDoneBytes for which an acknowledgement may wait); kept here beyond that.
   std::size_t output_window = std::size_t{1} << 20;
   std::size_t output_backlog = std::size_t{8} << 20;
-  std::function<Expected<std::uint16_t>()> free_port;  // of the first node
+  std::function<Expected<ReservedPort>()> reserve_port;  // of the first node, for process 0
   // Both on a thread of the scheduler, where they must not block. `what`: one line, the reason.
   std::function<void(const PoolStatus&, const std::string& what)> on_change;
   std::function<void()> on_closed;  // after ClosePool
@@ -80,7 +81,7 @@ class NodePoolState {
   PoolStatus status() const;
   void changed(const std::string& what);
   void begin_job(const SubmitJob& submit, const std::vector<NodeShare>& shares);
-  void start_shares(const std::vector<std::string>& arguments, std::uint16_t port);
+  void start_shares(const std::vector<std::string>& arguments);
   PoolJob* job_of(std::int64_t id);
   PoolJob::Process* process_of(std::int64_t job, std::int32_t process);
   void signal_all(std::int32_t number);

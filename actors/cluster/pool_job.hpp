@@ -8,6 +8,7 @@
 #include "actors/cluster/node_protocol.hpp"
 #include "actors/cluster/process_supervision.hpp"
 #include "messages/expected.hpp"
+#include "net/addresses.hpp"
 
 namespace grapevine {
 
@@ -46,6 +47,7 @@ struct PoolJob {
   std::uint64_t session = 0;  // of the submitter
   std::vector<Share> shares;
   std::vector<Process> processes;
+  ReservedPort port;  // where process 0 listens
   Cause cause = Cause::none;
   Error error;
   std::int32_t blamed = -1;  // the process that `error` quotes

@@ -224,12 +224,13 @@ class LaunchCommand final : public Command {
     return {};
   }
 
-  Expected<std::vector<LaunchedCommand>> make_commands(bool restarted, Console& console) const {
+  Expected<std::vector<LaunchedCommand>> make_commands(bool restarted, Console& console) {
     Head head{head_host_, static_cast<std::uint16_t>(port_)};
     if (port_ == 0) {
-      const auto port = free_tcp_port();
+      auto port = reserve_tcp_port();
       if (!port) return Error{port.error().code, port.error().message + ": use --port"};
-      head.port = *port;
+      reserved_ = *std::move(port);
+      head.port = reserved_.number;
     }
     std::vector<std::string> arguments = verb_;
     std::vector<std::string> variables;
@@ -333,6 +334,7 @@ class LaunchCommand final : public Command {
   CheckpointMark found_;  // there, before the job began
   std::vector<LaunchPlace> placements_;
   std::string head_host_;
+  ReservedPort reserved_;  // of rank 0, without --port
 };
 
 }  // namespace

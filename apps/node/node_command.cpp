@@ -181,7 +181,7 @@ class Node {
     std::error_code ignored;
     config.directory = std::filesystem::current_path(ignored).string();
     config.grace = kGrace;
-    config.free_port = free_tcp_port;
+    config.reserve_port = reserve_tcp_port;
     config.on_change = [this](const PoolStatus& status, const std::string& what) {
       queue_.post([=] { log_.status(status, what); });
     };

@@ -186,7 +186,7 @@ class NodePoolTest : public testing::Test {
     config.kill_grace = kill_grace_;
     config.output_window = output_window_;
     config.output_backlog = output_backlog_;
-    config.free_port = [] { return Expected<std::uint16_t>(std::uint16_t{4711}); };
+    config.reserve_port = [] { return Expected<ReservedPort>(ReservedPort{4711, {}}); };
     config.on_change = [heard = heard_](const PoolStatus& status, const std::string&) {
       heard->add([&] { heard->statuses.push_back(status); });
     };

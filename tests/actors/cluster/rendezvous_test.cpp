@@ -49,7 +49,8 @@ Expected<Joined> join(const std::string& secret, const std::shared_ptr<ToldTrans
   config.cluster.emplace();
   ClusterConfig& cluster = *config.cluster;
   cluster.head_host = cluster.listen_host = "127.0.0.1";
-  cluster.head_port = *free_tcp_port();
+  const ReservedPort port = *reserve_tcp_port();
+  cluster.head_port = port.number;
   cluster.secret = secret;
   cluster.transport = transport;
   cluster.cancelled = cancelled;

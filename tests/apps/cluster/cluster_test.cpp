@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -34,7 +35,12 @@ std::vector<std::string> launched(int processes, const std::vector<std::string>&
 }
 
 // A port that was free a moment ago.
-std::uint16_t free_port() { return *free_tcp_port(); }
+// Reserved until this program ends.
+std::uint16_t free_port() {
+  static std::vector<ReservedPort> reserved;
+  reserved.push_back(*reserve_tcp_port());
+  return reserved.back().number;
+}
 
 // One process of a job, with the variables of a launcher.
 Process start(const std::string& launcher, int process, int processes, std::uint16_t port,

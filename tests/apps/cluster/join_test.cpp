@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "net/addresses.hpp"
 #include "tests/apps/cluster/network.hpp"
@@ -25,7 +26,12 @@ using namespace std::chrono_literals;
 
 constexpr auto kDeadline = 120s;  // only a hang reaches it
 
-std::uint16_t free_port() { return *free_tcp_port(); }
+// Reserved until this program ends.
+std::uint16_t free_port() {
+  static std::vector<ReservedPort> reserved;
+  reserved.push_back(*reserve_tcp_port());
+  return reserved.back().number;
+}
 
 class Job : public testing::Test {
  protected:
