@@ -1,5 +1,9 @@
 // Horizon: the length of training.
 #pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
 #include "messages/ids.hpp"
 
 namespace grapevine {
@@ -9,8 +13,34 @@ namespace grapevine {
 struct Horizon {
   Step steps = 0;              // gradients of each rank, >= 0
   double steps_per_epoch = 1;  // > 0
+  bool by_samples = false;     // training ends after a number of samples; else of own steps
+  // Where the present members took over: a step, and the training behind it in epochs.
+  Step first_step = 0;
+  double first_epoch = 0;
 
-  double epoch_of(Step step) const { return static_cast<double>(step) / steps_per_epoch; }
+  double epoch_of(Step step) const { return epoch_at(static_cast<double>(step)); }
+  // Of a mean of steps.
+  double epoch_at(double step) const {
+    const double first = static_cast<double>(first_step);
+    return std::max(0.0, first_epoch + (step - first) / steps_per_epoch);
+  }
+  // After a number of steps of all `ranks` members together since first_step.
+  double epoch_after(std::int64_t total, std::int32_t ranks) const {
+    return first_epoch + static_cast<double>(total) / steps_per_epoch / ranks;
+  }
+  // Of `now` ranks in the place of `before`, from `step` on, with `epoch` epochs behind all of
+  // them: the samples that are left are dealt among them.
+  Horizon among(std::int32_t before, std::int32_t now, Step step, double epoch) const {
+    Horizon horizon = *this;
+    const double epochs = epoch_of(steps);
+    horizon.steps_per_epoch = steps_per_epoch * before / now;
+    horizon.first_step = step;
+    horizon.first_epoch = epoch;
+    if (by_samples)
+      horizon.steps =
+          step + std::max<Step>(0, std::llround((epochs - epoch) * horizon.steps_per_epoch));
+    return horizon;
+  }
 };
 
 }  // namespace grapevine

@@ -56,8 +56,52 @@ class Role {
   // Errors (bad_input): entries that are missing or damaged; the role must not be used then.
   Expected<void> load(const StateDict& state) { return load_state(*this, state); }
 
+  // ---- a change of members (RoleType::changes_members) ----
+  //
+  // The ranks that train change: some are lost, others join. Then this role is replaced by one
+  // among the new members, in three calls: close(); take_back() or count_as_done(); and, on the new
+  // role, load_kept(), before on_start(). No message among the present members is on its way then,
+  // and a gradient that was asked for comes to nothing: the new role asks for it again.
+
+  // Ends what is open, as far as it can be ended: what has arrived enters the model. Returns how
+  // many operations are complete here: of roles whose ranks agree on their results
+  // (RoleType::replicates) the number of results in the model; of others any that their take_back()
+  // compares.
+  virtual std::int64_t close(Env&) {
+    GRAPEVINE_CHECK(false, "the members of a role changed that does not allow it");
+  }
+  // The open operation is complete nowhere. What this rank gave to it is given again by the new
+  // role, or its gradient computed again. `operations`: the most that close() returned on any rank.
+  virtual void take_back(Env&, std::int64_t /*operations*/) {}
+  // The open operation is complete on another rank: what this rank gave to it counts. Its result
+  // comes with that rank's shared_fields() and model.
+  virtual void count_as_done(Env&) {}
+  // The part of the state that does not depend on the number of ranks, after the calls above:
+  // shared by all, or in place of a rank's own where it joins or is behind;
+  virtual void shared_fields(Archive&) {}
+  // and of this rank alone.
+  virtual void own_fields(Archive&) {}
+  // Of a new role. Errors as of load().
+  Expected<void> load_kept(const StateDict& shared, const StateDict& own) {
+    Archive from_shared = Archive::loader(shared), from_own = Archive::loader(own);
+    shared_fields(from_shared);
+    own_fields(from_own);
+    if (auto loaded = from_shared.result(); !loaded) return loaded;
+    return from_own.result();
+  }
+  StateDict save_shared() { return save_fields(&Role::shared_fields); }
+  StateDict save_own() { return save_fields(&Role::own_fields); }
+
   // Figures about the algorithm for the summary, gathered since on_start; optional.
   virtual StateDict measures() const { return {}; }
+
+ private:
+  StateDict save_fields(void (Role::*fields)(Archive&)) {
+    StateDict state;
+    Archive archive = Archive::saver(state);
+    (this->*fields)(archive);
+    return state;
+  }
 };
 
 }  // namespace grapevine

@@ -41,6 +41,8 @@ class QuantisedReduction final : public Reduction {
   }
 
   Outgoing start(std::int64_t operation, double epoch, at::Tensor&& vector, Rng& rng) override {
+    const bool from_residual = !vector.defined();
+    if (from_residual) vector = at::empty({d_}, at::kFloat);
     GRAPEVINE_CHECK(vector.numel() == d_, "a vector of ", vector.numel(), " instead of ", d_);
     operation_ = operation;
     totalled_ = false;
@@ -49,9 +51,11 @@ class QuantisedReduction final : public Reduction {
     memory_ = std::move(vector);
     vector = at::Tensor();
     Outgoing out;
+    given_.clear();
     for (std::int32_t slice = 0; slice < size(); ++slice) {
-      at::Tensor part = part_of(slice);
-      send(out, slice, kScatter, feedback_of_slice(slice).pack(part, *compressor_, epoch, rng));
+      at::Tensor part = from_residual ? at::Tensor() : part_of(slice);
+      given_.push_back(feedback_of_slice(slice).pack(part, *compressor_, epoch, rng));
+      send(out, slice, kScatter, given_.back());
     }
     send_total_if_complete(out);
     return out;
@@ -79,9 +83,34 @@ class QuantisedReduction final : public Reduction {
       at::Tensor part = part_of(slice).zero_();
       unpack(part, kGather, slice);
     }
-    operation_.reset();
-    totalled_ = false;
-    return std::exchange(memory_, at::Tensor());
+    return take_sum_memory();
+  }
+
+  bool take_back() override {
+    const bool runs = running();
+    parts_.clear();
+    if (!runs) return false;
+    for (std::int32_t slice = 0; slice < size(); ++slice)
+      feedback_of_slice(slice).give_back(given_[static_cast<std::size_t>(slice)], *compressor_);
+    if (totalled_ && keeps_residuals_) total_feedback_.set_residual(before_total_);
+    static_cast<void>(take_sum_memory());
+    return keeps_residuals_;
+  }
+
+  // As one vector: slices depend on the number of ranks. What this rank owes of its slice's total
+  // is given with its own values from now on.
+  void kept_fields(Archive& a) override {
+    at::Tensor residual = joined(&ErrorFeedback::residual);
+    at::Tensor velocity = joined(&ErrorFeedback::velocity);
+    if (!a.loads() && total_feedback_.residual().defined() && residual.defined())
+      residual.narrow(0, begin_of(position_), size_of(position_)).add_(total_feedback_.residual());
+    a.vector("residual", residual, d_);
+    a.vector("velocity", velocity, d_);
+    if (!a.loads() || !a.ok()) return;
+    for (std::int32_t slice = 0; slice < size(); ++slice) {
+      feedback_of_slice(slice).set_residual(slice_of(residual, slice));
+      feedback_of_slice(slice).set_velocity(slice_of(velocity, slice));
+    }
   }
 
   void fields(Archive& a, std::int64_t operation, double epoch) override {
@@ -95,6 +124,8 @@ class QuantisedReduction final : public Reduction {
     }
     a.flag("totalled", totalled_);
     a.whole("draws", draws_);
+    if (runs) given_fields(a);
+    a.vector("before_total", before_total_, size_of(position_));
     parts_fields(a);
     for (std::int32_t slice = 0; slice < size(); ++slice)
       a.part("feedback." + std::to_string(slice), feedback_of_slice(slice), size_of(slice));
@@ -120,6 +151,38 @@ class QuantisedReduction final : public Reduction {
     ErrorFeedbackSettings feedback = feedback_of(settings);
     feedback.momentum = 0;
     return feedback;
+  }
+
+  at::Tensor take_sum_memory() {
+    operation_.reset();
+    totalled_ = false;
+    given_.clear();
+    before_total_ = at::Tensor();
+    return std::exchange(memory_, at::Tensor());
+  }
+
+  void given_fields(Archive& a) {
+    given_.resize(static_cast<std::size_t>(size()));
+    for (std::int32_t slice = 0; slice < size(); ++slice)
+      a.nested("given." + std::to_string(slice), [&](Archive& inner) {
+        packed_fields(inner, given_[static_cast<std::size_t>(slice)],
+                      [this, slice](const Packed& packed) {
+                        return compressor_->check(packed, size_of(slice));
+                      });
+      });
+  }
+
+  // [d], of all slices; undefined where one is.
+  at::Tensor joined(const at::Tensor& (ErrorFeedback::*part)() const) const {
+    std::vector<at::Tensor> slices;
+    for (const ErrorFeedback& feedback : feedback_) {
+      if (!(feedback.*part)().defined()) return {};
+      slices.push_back((feedback.*part)());
+    }
+    return at::cat(slices);
+  }
+  at::Tensor slice_of(const at::Tensor& vector, std::int32_t slice) const {
+    return vector.defined() ? vector.narrow(0, begin_of(slice), size_of(slice)).clone() : vector;
   }
 
   std::int32_t size() const { return static_cast<std::int32_t>(ranks_.size()); }
@@ -158,6 +221,8 @@ class QuantisedReduction final : public Reduction {
     at::Tensor total = at::zeros({size_of(position_)}, at::kFloat);
     for (std::int32_t sender = 0; sender < size(); ++sender) unpack(total, kScatter, sender);
     Rng rng(static_cast<std::uint64_t>(draws_));
+    before_total_ =
+        total_feedback_.residual().defined() ? total_feedback_.residual().clone() : at::Tensor();
     const Packed packed = total_feedback_.pack(total, *compressor_, epoch_, rng);
     for (std::int32_t to = 0; to < size(); ++to) send(out, to, kGather, packed);
   }
@@ -198,6 +263,8 @@ class QuantisedReduction final : public Reduction {
   std::int64_t draws_ = 0;                 // of it: the seed for the total
   bool totalled_ = false;                  // the total of this rank's slice was sent
   at::Tensor memory_;                      // [d], of the vector that was given: for the sum
+  std::vector<Packed> given_;              // by this rank to the operation, by slice
+  at::Tensor before_total_;                // E before the operation; undefined: none
   std::map<Key, Packed> parts_;            // that have arrived, of this operation and later ones
   std::deque<ErrorFeedback> feedback_;     // e, by slice
   ErrorFeedback total_feedback_;           // E, of this rank's slice

@@ -50,6 +50,12 @@ class RingReduction final : public Reduction {
     return sum;
   }
 
+  bool take_back() override {
+    ring_.reset();
+    early_ = {};
+    return false;
+  }
+
   void fields(Archive& a, std::int64_t operation, double) override {
     if (a.present("ring", ring_, ranks_, position_, operation)) {
       a.part("ring", *ring_);
@@ -81,13 +87,14 @@ class SparseReduction final : public Reduction {
         feedback_(feedback_of(settings)) {}
 
   Outgoing start(std::int64_t operation, double epoch, at::Tensor&& vector, Rng& rng) override {
-    GRAPEVINE_CHECK(vector.numel() == d_, "a vector of ", vector.numel(), " instead of ", d_);
+    GRAPEVINE_CHECK(!vector.defined() || vector.numel() == d_, "a vector of ", vector.numel(),
+                    " instead of ", d_);
     memory_ = std::move(vector);
     vector = at::Tensor();
     collective_ = collective(operation, epoch);
-    Packed packed = feedback_.pack(memory_, *compressor_, epoch, rng);
+    given_ = feedback_.pack(memory_, *compressor_, epoch, rng);
     Outgoing out;
-    append(out, collective_->start(std::move(packed), inbox_));
+    append(out, collective_->start(given_, inbox_));
     return out;
   }
 
@@ -116,8 +123,19 @@ class SparseReduction final : public Reduction {
       GRAPEVINE_CHECK(folded.ok(), folded.error().message);
     }
     collective_.reset();
+    given_ = {};
     return sum;
   }
+
+  bool take_back() override {
+    inbox_ = {};
+    if (std::exchange(collective_, nullptr) == nullptr) return false;
+    memory_ = at::Tensor();
+    feedback_.give_back(std::exchange(given_, {}), *compressor_);
+    return compression_.error_feedback;
+  }
+
+  void kept_fields(Archive& a) override { a.part("feedback", feedback_, d_); }
 
   void fields(Archive& a, std::int64_t operation, double epoch) override {
     const PackedCheck check = [this](const Packed& packed) {
@@ -127,6 +145,7 @@ class SparseReduction final : public Reduction {
     a.flag("running", runs);
     if (a.loads()) collective_ = runs ? collective(operation, epoch) : nullptr;
     if (runs) a.part("collective", *collective_, check);
+    if (runs) a.nested("given", [&](Archive& inner) { packed_fields(inner, given_, check); });
     a.part("inbox", inbox_, check);
     a.part("feedback", feedback_, d_);
     if (runs && compression_.error_feedback && !feedback_.residual().defined())
@@ -163,6 +182,7 @@ class SparseReduction final : public Reduction {
   ErrorFeedback feedback_;
   PackedInbox inbox_;
   std::unique_ptr<PackedCollective> collective_;  // of the operation that is running
+  Packed given_;                                  // to it, by this rank
   at::Tensor memory_;                             // [d], of the vector that was given: for the sum
 };
 

@@ -33,7 +33,8 @@ class Reduction {
   virtual ~Reduction() = default;
 
   // Gives `vector`, [d] float32, contiguous, whose memory is taken. `epoch`: the training behind
-  // it, the same on all ranks, for schedules. REQUIRES: not running().
+  // it, the same on all ranks, for schedules. Undefined: what take_back() has returned to the
+  // residual. REQUIRES: not running().
   virtual std::vector<OutgoingMessage> start(std::int64_t operation, double epoch,
                                              at::Tensor&& vector, Rng& rng) = 0;
   // Of any operation from the present one on. Another payload is a broken invariant.
@@ -44,6 +45,13 @@ class Reduction {
   virtual bool done() const = 0;
   // [d], the sum; sole owner of its bytes. REQUIRES: done().
   virtual at::Tensor take_sum() = 0;
+
+  // Gives the running operation up, if there is one, with all that has arrived of any. Returns
+  // whether what this rank gave is in its residual again; else it is lost.
+  virtual bool take_back() = 0;
+  // The residuals, which do not depend on the ranks. REQUIRES: !running(). Errors (bad_input):
+  // damaged entries.
+  virtual void kept_fields(Archive&) {}
 
   virtual void fields(Archive& a, std::int64_t operation, double epoch) = 0;
   StateDict save() const { return save_state(*this, std::int64_t{0}, 0.0); }

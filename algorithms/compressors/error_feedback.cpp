@@ -14,7 +14,7 @@ namespace grapevine {
 
 Packed ErrorFeedback::pack(at::Tensor& g, const Compressor& compressor, double epoch, Rng& rng) {
   if (!settings_.enabled) return compressor.pack(g, epoch, rng);
-  accumulate(g);
+  if (g.defined()) accumulate(g);
   Packed sent = compressor.pack(residual_, epoch, rng);
   const auto taken = compressor.fold(residual_, sent, -1);
   GRAPEVINE_CHECK(taken.ok(), taken.error().message);
@@ -70,6 +70,7 @@ void ErrorFeedback::give_back(const Packed& packed, const Compressor& compressor
   if (!settings_.enabled) return;
   const auto returned = compressor.fold(residual_, packed, 1);
   GRAPEVINE_CHECK(returned.ok(), returned.error().message);
+  sent_ = {};  // they keep their momentum
 }
 
 void ErrorFeedback::fields(Archive& a, std::int64_t d) {

@@ -39,6 +39,7 @@ class ErrorFeedback {
   explicit ErrorFeedback(const ErrorFeedbackSettings& settings) : settings_(settings) {}
 
   // `g`: [d] float32, contiguous, this step's vector; its values are unspecified afterwards.
+  // Undefined: none, the residual alone, which is not empty then.
   // All calls give the same d. The state does not depend on the density.
   Packed pack(at::Tensor& g, const Compressor& compressor, double epoch, Rng& rng);
   // Once the result is known, before the next pack(): returns `rejected`, the sent entries that are
@@ -52,6 +53,11 @@ class ErrorFeedback {
 
   // e, [d]; undefined before the first pack() and without error feedback.
   const at::Tensor& residual() const { return residual_; }
+  // u, [d]; undefined before the first pack() and without momentum correction.
+  const at::Tensor& velocity() const { return velocity_; }
+  // [d] of the calls of pack(), or undefined.
+  void set_residual(at::Tensor residual) { residual_ = std::move(residual); }
+  void set_velocity(at::Tensor velocity) { velocity_ = std::move(velocity); }
 
   void fields(Archive& a, std::int64_t d);
   StateDict save() const { return save_state(*this, std::int64_t{0}); }

@@ -130,9 +130,10 @@ class Topology {
 //                           whatever `peers` is. Exact after p rounds where n = 2^p, from any round
 //                           on; never elsewhere (Ying et al., NeurIPS 2021)
 //   bidirectional-exponential  +2^i, -2^i
-//   bipartite-exponential   1, then 1+2^i, forward and backward; odd ranks active; swap; even n
+//   bipartite-exponential   1, then 1+2^i, forward and backward; odd ranks active; swap; where n is
+//                           odd, as for n + 1, and the partner of the missing rank rests
 //   linear                  +i, -i for odd i < n
-//   bipartite-linear        odd i < n, forward and backward; odd ranks active; swap; even n
+//   bipartite-linear        odd i < n, forward and backward; odd ranks active; swap; odd n: "
 //   hypercube               rank with one bit flipped; swap; n a power of two
 //   ring                    +1, -1; static: the first `peers` of them in every round, so 1 is a
 //                           directed ring (contraction cos(pi/n)) and 2 the undirected one
@@ -156,9 +157,8 @@ class Topology {
 // star, grid2d and edge lists are not regular: push-sum's weight or Metropolis-Hastings carries
 // them.
 //
-// n == 1 works for every name. Errors (bad_input): unknown name with the nearest guess, odd `ranks`
-// where the graph is bipartite, ranks < 1, peers < 1, a graph too large to list, a damaged edge
-// list (file and line).
+// n == 1 works for every name. Errors (bad_input): unknown name with the nearest guess, ranks < 1,
+// peers < 1, a graph too large to list, a damaged edge list (file and line).
 Expected<std::shared_ptr<const Topology>> make_topology(const std::string& name, std::int32_t ranks,
                                                         std::int32_t peers);
 // Whether make_topology() knows the name, for any numbers. Errors (bad_input): the nearest guess.

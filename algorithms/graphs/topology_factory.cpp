@@ -48,13 +48,17 @@ Slots circulant_slots(std::vector<std::int64_t> offsets, std::int32_t ranks) {
           }};
 }
 
+// Ranks on a circle of even length; where their number is odd, one place on it is empty.
+std::int32_t even_circle(std::int32_t ranks) { return ranks > 1 ? ranks + ranks % 2 : ranks; }
+
 // Odd ranks go by the offset where even ones go against it. All offsets are odd, so the two ends of
-// an edge differ in parity and each slot is a swap.
+// an edge differ in parity and each slot is a swap. A rank that meets the empty place rests.
 Slots bipartite_slots(std::vector<std::int64_t> offsets, std::int32_t ranks) {
   const auto count = static_cast<std::int64_t>(offsets.size());
   return {count, [offsets = std::move(offsets), ranks](std::int64_t slot, Rank rank) {
             const std::int64_t offset = offsets[static_cast<std::size_t>(slot)];
-            return shifted(rank, rank % 2 != 0 ? offset : -offset, ranks);
+            const Rank to = shifted(rank, rank % 2 != 0 ? offset : -offset, even_circle(ranks));
+            return to < ranks ? to : rank;
           }};
 }
 
@@ -111,13 +115,6 @@ std::vector<std::int64_t> odd_distances(std::int32_t ranks) {
   return distances;
 }
 
-Error needs_even(const Request& request) {
-  return bad_input(describe(request) +
-                   ": the graph is bipartite and needs an even number of ranks: use " +
-                   std::to_string(request.ranks - 1) + " or " + std::to_string(request.ranks + 1) +
-                   " ranks, or star or grid2d, which are bipartite with any number");
-}
-
 Expected<TopologyPtr> make_exponential(const Request& request) {
   std::vector<std::int64_t> offsets;
   const std::int64_t base = std::int64_t{request.peers} + 1;
@@ -159,8 +156,7 @@ Expected<TopologyPtr> make_bidirectional_exponential(const Request& request) {
 }
 
 Expected<TopologyPtr> make_bipartite_exponential(const Request& request) {
-  if (request.ranks > 1 && request.ranks % 2 != 0) return needs_even(request);
-  std::vector<std::int64_t> distances = powers_of_two(request.ranks);
+  std::vector<std::int64_t> distances = powers_of_two(even_circle(request.ranks));
   for (std::size_t i = 1; i < distances.size(); ++i) distances[i] += 1;
   return rotating(request, bipartite_slots(both_signs(distances), request.ranks));
 }
@@ -183,9 +179,8 @@ Expected<TopologyPtr> make_base(const Request& request) {
 }
 
 Expected<TopologyPtr> make_bipartite_linear(const Request& request) {
-  if (request.ranks > 1 && request.ranks % 2 != 0) return needs_even(request);
-  return rotating(request,
-                  bipartite_slots(both_signs(odd_distances(request.ranks)), request.ranks));
+  const std::vector<std::int64_t> distances = odd_distances(even_circle(request.ranks));
+  return rotating(request, bipartite_slots(both_signs(distances), request.ranks));
 }
 
 Expected<TopologyPtr> make_ring(const Request& request) {

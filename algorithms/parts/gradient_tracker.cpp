@@ -19,6 +19,12 @@ const at::Tensor& GradientTracker::add(at::Tensor gradient) {
   return y_;
 }
 
+void GradientTracker::begin_at_zero() {
+  if (y_.defined()) return;
+  y_ = at::zeros({d_});
+  newest_ = at::zeros({d_});
+}
+
 void GradientTracker::join(const ModelState& model) {
   if (!y_.defined()) return;
   mixed_ = model;

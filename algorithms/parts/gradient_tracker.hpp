@@ -21,6 +21,9 @@ class GradientTracker {
   // A new gradient, [d]; its memory is kept. Returns y, [d].
   const at::Tensor& add(at::Tensor gradient);
 
+  // Before the first gradient, where what others gave is mixed already: y_0 = 0.
+  void begin_at_zero();
+
   // x and y lie in one vector, [2d], while they are mixed: from join() to split(). Before the first
   // gradient both do nothing.
   ModelState& mixed() { return mixed_; }

@@ -47,6 +47,8 @@ const RoleType& aggregate_role() {
     role.announces_end = [](const Plan& plan) {
       return data_as<AggregateSettings>(plan.settings).overlap;
     };
+    role.changes_members = [](const Plan&) { return true; };
+    role.replicates = true;
     role.synchronous = role.ranks_agree = [](const Plan& plan) {
       return !data_as<AggregateSettings>(plan.settings).overlap;
     };
@@ -63,7 +65,9 @@ Aggregate::Aggregate(RoleContext context)
 
 // Where this rank waits, the messages on their way continue the operation.
 void Aggregate::on_start(Env& env) {
-  if (phase_ != Phase::waiting) begin_step(env);
+  if (redo_ != Redo::no) return give_again(env);
+  if (phase_ == Phase::waiting) return;
+  packed_.defined() ? exchange(env) : begin_step(env);
 }
 
 void Aggregate::begin_step(Env& env) {
@@ -102,6 +106,8 @@ void Aggregate::reduce(Env& env) {
   if (overlap_ && packs(Pack::model)) {
     packed_.copy_(model_.x.read());
     sent_ = model_.x;
+  } else if (overlap_ && !has_residual()) {
+    sent_ = FrozenTensor::copy_of(packed_);
   }
   send(env, reduction_->start(operation_, epoch_now(), std::move(packed_), env.rng()));
   packed_ = at::Tensor();
@@ -137,7 +143,8 @@ void Aggregate::take_result(Env& env) {
     mean.mul_(1.0 / ranks);
   const FrozenTensor sent = std::exchange(sent_, {});
   const bool has_steps_since = packed_.defined();
-  if (sent.defined() && has_steps_since) mean.add_(model_.x.read()).sub_(sent.read());
+  if (packs(Pack::model) && sent.defined() && has_steps_since)
+    mean.add_(model_.x.read()).sub_(sent.read());
   at::Tensor free = local_.take_mean(model_, std::move(mean), parts_->horizon.epoch_of(operation_));
   if (free.defined()) env.recycle(FrozenTensor::freeze(std::move(free)));
 
@@ -157,6 +164,68 @@ void Aggregate::step_done(Env& env) {
   env.record({EventKind::step_done, -1, done, done.step, 0, 0});
 }
 
+// ---- a change of members ----
+
+std::int64_t Aggregate::close(Env& env) {
+  if (phase_ == Phase::waiting) stop_waiting(env);
+  if (reduction_->done()) take_result(env);
+  return committed_;
+}
+
+// Without overlap models and differences are packed again from x; a gradient whose sum kept no copy
+// of it is computed again.
+void Aggregate::take_back(Env& env, std::int64_t) {
+  const bool runs = reduction_->running();
+  const bool kept = reduction_->take_back();
+  if (!runs) return;
+  const bool lost = !kept && !overlap_ && packs(Pack::gradient);
+  redo_ = lost ? Redo::no : kept ? Redo::from_residual : Redo::packed_again;
+  if (!lost) return;
+  Stamp dropped = stamp();
+  dropped.step = operation_;
+  env.record({EventKind::dropped, rank_, dropped, model_.step, 0, 0, operation_});
+}
+
+// With overlap, local steps since then are of a model that is given up; a gradient enters the next
+// sum.
+void Aggregate::count_as_done(Env& env) {
+  Stamp done = stamp();
+  for (done.step = committed_; done.step <= operation_; ++done.step)
+    env.record({EventKind::committed, rank_, done, model_.step, 0, 0, operation_});
+  committed_ = operation_ + 1;
+  static_cast<void>(reduction_->take_back());
+  sent_ = {};
+  if (!overlap_) return step_done(env);
+  if (packs(Pack::gradient)) return;
+  const Step computed = model_.step + (packed_.defined() ? 1 : 0);
+  for (done.step = committed_; done.step < computed; ++done.step)
+    env.record({EventKind::dropped, rank_, done, model_.step, 0, 0, operation_});
+  committed_ = model_.step;
+  packed_ = at::Tensor();
+}
+
+void Aggregate::own_fields(Archive& a) {
+  a.count("operation", operation_);
+  a.count("committed", committed_);
+  a.one_of("redo", redo_, Redo::packed_again);
+  a.vector("packed", packed_, model_.x.numel());
+  a.vector("sent", sent_, model_.x.numel());
+  a.nested("reduction", [this](Archive& inner) { reduction_->kept_fields(inner); });
+}
+
+// The operation that was given up, among the new members. Without overlap this rank stands before
+// it, else behind it.
+void Aggregate::give_again(Env& env) {
+  const bool from_residual = std::exchange(redo_, Redo::no) == Redo::from_residual;
+  at::Tensor next = std::exchange(packed_, at::Tensor());  // overlap: of the operation after it
+  packed_ = from_residual ? at::Tensor() : overlap_ ? sent_.read().clone() : local_.packed(model_);
+  if (!overlap_) return reduce(env);
+  const double epoch = parts_->horizon.epoch_of(operation_);
+  send(env, reduction_->start(operation_, epoch, std::move(packed_), env.rng()));
+  packed_ = std::move(next);
+  packed_.defined() ? exchange(env) : begin_step(env);
+}
+
 void Aggregate::fields(Archive& a) {
   common_fields(a);
   const Step latest = model_.step;
@@ -166,8 +235,9 @@ void Aggregate::fields(Archive& a) {
   a.vector("sent", sent_, model_.x.numel());
   a.part("reduction", *reduction_, operation_, parts_->horizon.epoch_of(operation_));
   const bool running = reduction_->running(), waits = phase_ == Phase::waiting;
+  const bool keeps = packs(Pack::model) || !has_residual();
   if ((waits && !running) || (running && !waits && !overlap_) ||
-      sent_.defined() != (running && overlap_ && packs(Pack::model)))
+      sent_.defined() != (running && overlap_ && keeps))
     a.fail(bad_input(
         "entries 'phase' and 'reduction' of the saved state do not fit each other: the checkpoint "
         "is damaged, resume from another one"));

@@ -25,7 +25,8 @@
 // Staleness: 0, with overlap H; values in a residual enter later, and are not counted as staleness.
 // After an exchange the replicas stay bitwise identical: every sum has a fixed order. With overlap
 //   of models they differ by their own last H steps until the end, which waits for everything.
-// A rank that dies stops the training: its contribution is part of every sum.
+// Where members change, an operation is complete on all that remain, or is done again by them: with
+//   what each gave, or, without overlap, with the gradient computed again at the same x.
 // Deviations: those of the collectives; clipping ignores layers.
 #pragma once
 #include <memory>
@@ -50,21 +51,34 @@ class Aggregate final : public TrainingRole {
   void on_message(Env& env, Envelope envelope) override;
   void fields(Archive& a) override;
 
+  std::int64_t close(Env& env) override;
+  void take_back(Env& env, std::int64_t operations) override;
+  void count_as_done(Env& env) override;
+  void own_fields(Archive& a) override;
+
  private:
   void begin_step(Env& env);
   void exchange(Env& env);
   void reduce(Env& env);
   void take_result(Env& env);
   void step_done(Env& env);
+  void give_again(Env& env);
 
   bool packs(Pack pack) const { return plan().local.pack == pack; }
+
+  bool has_residual() const {
+    return plan().compression.enabled() && plan().compression.error_feedback;
+  }
 
   const bool overlap_;
   const std::unique_ptr<Reduction> reduction_;  // others may be one operation ahead
   at::Tensor packed_;   // to be reduced once the operation before it is over; or undefined
-  FrozenTensor sent_;   // overlap of models: this rank's part of the running operation
+  FrozenTensor sent_;   // overlap: this rank's part of the running operation
   Step operation_ = 0;  // the running one: the number of its last step
   Step committed_ = 0;  // gradients of this rank in results
+  // The operation was given up when members changed, and is done again: what this rank gave to it
+  // is in its residual, or in sent_, or is packed anew.
+  enum class Redo : std::int64_t { no, from_residual, packed_again } redo_ = Redo::no;
 };
 
 }  // namespace grapevine

@@ -62,4 +62,7 @@ void TrainingRole::common_fields(Archive& a) {
   local_.fields(a, model_.x.numel(), model_.step > 0 || phase_ == Phase::waiting);
 }
 
+// What the local steps have learned; those of a rank that joins begin with another's.
+void TrainingRole::shared_fields(Archive& a) { local_.fields(a, model_.x.numel(), false); }
+
 }  // namespace grapevine

@@ -19,6 +19,7 @@ class TrainingRole : public Role {
   FrozenTensor debiased() const override { return model_.x; }
   FrozenTensor numerator() const override { return model_.x; }
   void restart(FrozenTensor z) override;
+  void shared_fields(Archive& a) override;
 
  protected:
   // Of this rank between handlers.

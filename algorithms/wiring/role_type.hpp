@@ -52,8 +52,13 @@ struct RoleType {
   bool exchanges_at_the_end = true;
   // Whether a run may end at a step that some of its ranks have passed already.
   bool allows_ranks_past_the_end = true;
-  // Whether the others continue without a rank that is down.
+  // Whether the others continue without a rank that is down, by on_peer_down() alone.
   bool tolerates_lost_peer = false;
+  // Whether ranks may be lost, and others join, by Role::close() and what follows it.
+  std::function<bool(const Plan& plan)> changes_members = [](const Plan&) { return false; };
+  // Whether ranks that have completed the same operations have the same model, so that one that is
+  // behind when members change takes it from another.
+  bool replicates = false;
   // Whether a rank that asks for the gradient after an exchange has nothing of it, or of an earlier
   // one, outstanding, and all ranks have taken part in it: such a role may be inside a level.
   std::function<bool(const Plan& plan)> synchronous = [](const Plan&) { return false; };

@@ -46,6 +46,19 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
   return std::shared_ptr<const SharedParts>(std::move(parts));
 }
 
+Expected<std::shared_ptr<const SharedParts>> parts_among(const SharedParts& parts,
+                                                         std::int32_t ranks_before,
+                                                         const MemberChange& change) {
+  const auto ranks = static_cast<std::int32_t>(change.before.size());
+  auto made = make_parts(
+      parts.plan, parts.horizon.among(ranks_before, ranks, change.first_step, change.first_epoch),
+      parts.lr, parts.optimizer, ranks, parts.layout);
+  if (!made) return made.error();
+  auto changed = std::make_shared<SharedParts>(**made);
+  changed->before = change.before;
+  return std::shared_ptr<const SharedParts>(std::move(changed));
+}
+
 Expected<void> make_graph(SharedParts& parts, std::int32_t ranks) {
   const double local_steps = parts.exchanges.mean_local_steps();
   auto graph = GossipGraph::make(parts.plan.graph.topology, parts.plan.graph.peers, ranks,

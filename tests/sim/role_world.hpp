@@ -4,6 +4,7 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <map>
@@ -14,6 +15,7 @@
 
 #include "algorithms/roles/gossip/gossip.hpp"
 #include "algorithms/roles/make_role.hpp"
+#include "algorithms/roles/member_role.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "messages/random.hpp"
 
@@ -49,6 +51,7 @@ class RoleWorld {
     GRAPEVINE_CHECK(parts.ok(), parts.error().message);
     parts_ = *parts;
     for (Rank rank = 0; rank < everybody(); ++rank) ranks_.emplace_back(*this, rank);
+    members_ = all_ranks(config.ranks);
   }
 
   // Before start(): the parameters of a rank.
@@ -139,10 +142,70 @@ class RoleWorld {
       news_.insert({dead, seat.number});
     }
     lose(at(dead).model.w, at(dead).model.x);
+    if (const StateDict state = at(dead).role->save(); state.entries().count("given.x") > 0)
+      lose(-*state.number("given.w"), FrozenTensor::copy_of(-*state.tensor("given.x")));
     for (const auto& [key, share] : at(dead).arrived) lose(share.w, share.x);
     const OwedMass owed = owed_by(at(dead));
     lose(owed.w, FrozenTensor::copy_of(owed.x));
   }
+
+  // The ranks that are up continue among themselves: everything that is on the wire arrives, then
+  // each role is replaced by one among them, as the actors do it.
+  void change_members() {
+    news_.clear();
+    timers_.clear();
+    while (deliver_any()) {
+    }
+    std::vector<Rank> members;
+    for (Seat& seat : ranks_)
+      if (seat.up) members.push_back(seat.number);
+    const RoleType& role = *parts_->plan.role;
+    std::map<Rank, std::int64_t> operations;
+    std::int64_t most = 0;
+    for (const Rank rank : members) {
+      const std::size_t seen = at(rank).log.size();
+      operations[rank] = at(rank).role->close(at(rank));
+      most = std::max(most, operations[rank]);
+      note_folds(at(rank), seen);
+      GRAPEVINE_CHECK(at(rank).arrived.empty(), "a share has arrived and is not folded");
+    }
+    Seat* donor = nullptr;
+    MemberChange change;
+    for (const Rank rank : members) {
+      Seat& seat = at(rank);
+      const std::size_t seen = seat.log.size();
+      const bool behind = role.replicates && operations[rank] < most;
+      behind ? seat.role->count_as_done(seat) : seat.role->take_back(seat, most);
+      note_folds(seat, seen);
+      if (!behind && donor == nullptr) donor = &seat;
+      if (!behind) change.first_step = std::max(change.first_step, seat.model.step);
+      if (!behind) change.first_epoch = std::max(change.first_epoch, seat.model.epoch);
+      change.before.push_back(position_of(rank));
+    }
+    const ModelState model_ahead = donor->model;
+    const StateDict ahead = donor->role->save_shared();
+    auto parts = parts_among(*parts_, static_cast<std::int32_t>(members_.size()), change);
+    GRAPEVINE_CHECK(parts.ok(), parts.error().message);
+    parts_ = *parts;
+    members_ = members;
+    for (const Rank rank : members) {
+      Seat& seat = at(rank);
+      const bool behind = role.replicates && operations[rank] < most;
+      const StateDict own = seat.role->save_own();
+      const StateDict shared = behind ? ahead : seat.role->save_shared();
+      if (behind) seat.model.x = model_ahead.x;
+      if (behind) seat.model.w = model_ahead.w;
+      seat.role = make_member_role(parts_, members, rank, seat.model);
+      const auto loaded = seat.role->load_kept(shared, own);
+      GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
+      seat.request.reset();
+      caught_up_ += behind;
+    }
+    for (const Rank rank : members) at(rank).role->on_start(at(rank));
+  }
+  // How often a rank took the model of another when members changed.
+  std::int64_t caught_up() const { return caught_up_; }
+  const std::vector<Rank>& members() const { return members_; }
 
   // Whether the news of a death have come to `told`.
   bool has_heard(Rank told, Rank dead) const {
@@ -294,6 +357,20 @@ class RoleWorld {
 
   bool has_arrivals(Pair pair, const std::deque<Envelope>& queue) const {
     return (!queue.empty() || news_.count(pair) > 0) && stalled_.count(pair.second) == 0;
+  }
+  // Where among the members.
+  std::int32_t position_of(Rank rank) const {
+    return static_cast<std::int32_t>(std::find(members_.begin(), members_.end(), rank) -
+                                     members_.begin());
+  }
+  // One message that is on the wire, of a random pair; false where there is none.
+  bool deliver_any() {
+    choices_.clear();
+    for (auto& [pair, queue] : wires_)
+      if (!queue.empty()) choices_.push_back({pair, nullptr});
+    if (choices_.empty()) return false;
+    deliver(choices_[rng_() % choices_.size()].arrival);
+    return true;
   }
   void happen(const Choice& choice) {
     if (choice.gradient != nullptr)
@@ -450,6 +527,8 @@ class RoleWorld {
   std::function<bool(const Envelope&)> loses_;
   at::Tensor gradient_sum_;
   double lost_w_ = 0;
+  std::vector<Rank> members_;
+  std::int64_t caught_up_ = 0;
   at::Tensor lost_x_;
   std::int64_t events_ = 0;
 };

@@ -41,7 +41,7 @@ void Bilateral::on_gradient(Env& env, Gradient gradient) {
   const double epoch = model_.epoch;
   local_step(env, take(std::move(gradient)), epoch);
   ++model_.step;
-  steps_.set(rank_, model_.step);
+  steps_.set(rank_, model_.step - first_step_);
   update_clock();
   env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
@@ -55,7 +55,7 @@ void Bilateral::on_gradient(Env& env, Gradient gradient) {
 // ---- the exchange ----
 
 void Bilateral::start_exchange(Env& env) {
-  const std::optional<Rank> partner = next_partner(env);
+  const std::optional<Rank> partner = next_partner();
   if (!partner) return;
   asked_ = *partner;
   const std::int64_t exchange = exchange_++;
@@ -64,18 +64,16 @@ void Bilateral::start_exchange(Env& env) {
 }
 
 // In the order of the graph's rounds.
-std::optional<Rank> Bilateral::next_partner(const Env& env) {
+std::optional<Rank> Bilateral::next_partner() {
   const std::int64_t last = round_ + parts_->graph->period(round_);
-  for (;;) {
-    while (!partners_.empty()) {
-      const Rank partner = partners_.front();
-      partners_.pop_front();
-      if (env.membership().is_alive(partner)) return partner;
-    }
-    if (round_ == last) return std::nullopt;
-    const std::vector<Rank> near = parts_->graph->neighbors(round_++, rank_);
+  for (; partners_.empty() && round_ < last; ++round_) {
+    const std::vector<Rank> near = parts_->graph->neighbors(round_, rank_);
     partners_.assign(near.begin(), near.end());
   }
+  if (partners_.empty()) return std::nullopt;
+  const Rank partner = partners_.front();
+  partners_.pop_front();
+  return partner;
 }
 
 void Bilateral::on_message(Env& env, Envelope envelope) {
@@ -157,13 +155,21 @@ void Bilateral::send_progress_update(Env& env) const {
   for (std::int64_t round = round_; round < round_ + period; ++round)
     for (const Rank peer : parts_->graph->neighbors(round, rank_)) near.insert(peer);
   const FrozenTensor steps = steps_.counts();
-  for (const Rank peer : near)
-    if (env.membership().is_alive(peer)) env.send(peer, stamp(), ProgressUpdate{steps});
+  for (const Rank peer : near) env.send(peer, stamp(), ProgressUpdate{steps});
 }
 
-// The half of the exchange that the dead peer took is lost; the next exchange has another partner.
-void Bilateral::on_peer_down(Env&, Rank peer) {
-  if (peer == asked_) asked_ = -1;
+// ---- a change of members ----
+
+// All answers have arrived but that of a lost partner: the half that it took is lost with it. Pairs
+// and replicas begin anew.
+std::int64_t Bilateral::close(Env&) {
+  asked_ = -1;
+  return 0;
+}
+
+void Bilateral::own_fields(Archive& a) {
+  a.count("exchange", exchange_);
+  if (a.loads()) first_step_ = model_.step;
 }
 
 // ---- the clock ----
@@ -174,12 +180,13 @@ void Bilateral::learn(const FrozenTensor& counts) {
 }
 
 void Bilateral::update_clock() {
-  model_.epoch = parts_->horizon.epoch_of(steps_.total()) / static_cast<double>(ranks_);
+  model_.epoch = parts_->horizon.epoch_after(steps_.total(), ranks_);
 }
 
 void Bilateral::fields(Archive& a) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   common_fields(a);
+  a.count("first_step", first_step_);
   steps_.fields(a);
   a.whole("exchange", exchange_, 0, kMost);
   a.whole("asked", asked_, -1, ranks_ - 1);

@@ -58,13 +58,15 @@ class Bilateral final : public TrainingRole {
   void on_start(Env& env) override;
   void on_gradient(Env& env, Gradient gradient) override;
   void on_message(Env& env, Envelope envelope) override;
-  void on_peer_down(Env& env, Rank peer) override;
   void fields(Archive& a) override;
+
+  std::int64_t close(Env& env) override;
+  void own_fields(Archive& a) override;
 
  private:
   void next_step(Env& env);
   void start_exchange(Env& env);
-  std::optional<Rank> next_partner(const Env& env);
+  std::optional<Rank> next_partner();
   void on_swap(Env& env, const Envelope& envelope, const Swap& swap);
   void on_difference(Env& env, const Envelope& envelope, const PackedChunk& chunk);
   void send_difference(Env& env, Rank to, std::int64_t exchange, bool reply);
@@ -76,12 +78,16 @@ class Bilateral final : public TrainingRole {
   bool compressed() const { return replicas_.has_value(); }
   void learn(const FrozenTensor& counts);
   void update_clock();
-  std::int64_t goal() const { return parts_->horizon.steps * ranks_; }
+  // Of the present members together.
+  std::int64_t goal() const {
+    return (parts_->horizon.steps - parts_->horizon.first_step) * ranks_;
+  }
   Stamp stamp() const override { return stamp_of(rank_, model_.step - 1, model_.step); }
 
   const bool is_active_;  // it asks; else it answers
 
-  StepCounts steps_;           // gradients of each rank, as far as known here
+  Step first_step_ = 0;        // of this rank among the present members
+  StepCounts steps_;           // gradients of each rank since then, as far as known here
   std::int64_t exchange_ = 0;  // the next one that this rank starts
   Rank asked_ = -1;            // the partner whose answer is outstanding; -1: none
   std::int64_t round_ = 0;     // of the graph, the next to take partners from

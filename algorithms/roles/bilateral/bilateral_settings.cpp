@@ -42,7 +42,7 @@ const RoleType& bilateral_role() {
     role.make = &make_from_context<Bilateral>;
     role.plans_each_rank = false;
     role.counts_own_steps = false;
-    role.tolerates_lost_peer = true;
+    role.changes_members = [](const Plan&) { return true; };
     role.exchanges_at_the_end = false;
     return role;
   }();

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "algorithms/collectives/packed_collective.hpp"
 #include "messages/check.hpp"
@@ -43,6 +44,12 @@ class DifferenceInbox {
                     " sent a difference without the weight of its model");
     const bool fresh = arrived_.try_emplace(key, Difference{envelope.stamp, chunk->data}).second;
     GRAPEVINE_CHECK(fresh, "two differences of one round from rank ", from);
+  }
+  // Round and sender of all that have arrived, ascending.
+  std::vector<std::pair<std::int64_t, Rank>> keys() const {
+    std::vector<std::pair<std::int64_t, Rank>> keys;
+    for (const auto& entry : arrived_) keys.push_back(entry.first);
+    return keys;
   }
   bool has(std::int64_t round, Rank from) const { return arrived_.count({round, from}) > 0; }
   // None where it has not arrived; its weight is kept no longer either way.

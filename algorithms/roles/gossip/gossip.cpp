@@ -132,7 +132,7 @@ void Gossip::leave(Env& env) {
   mixer_->flush({env, round_, stamp(), peers_});
   // Ranks that skipped other rounds may still expect this one to take part. With running sums it
   // gives nothing any more in any round, and so gets nothing.
-  if (settings_.rounds_differ()) {
+  if (settings_.rounds_differ() || !parts_->began_together()) {
     const Leave left{settings_.running_sums ? -1 : round_};
     for (Rank peer = 0; peer < env.membership().world_size(); ++peer)
       if (peer != rank_ && env.membership().is_alive(peer)) env.send(peer, stamp(), left);
@@ -177,6 +177,22 @@ FrozenTensor Gossip::debiased() const {
 
 // The age of this rank's messages is that of its last gradient.
 Stamp Gossip::stamp() const { return stamp_of(rank_, model_.step - 1, model_.step); }
+
+// ---- a change of members ----
+
+// Rounds, replicas and the tracker's estimate begin anew; what a rank gave to a lost one is lost
+// with it.
+std::int64_t Gossip::close(Env& env) {
+  if (phase_ == Phase::waiting) stop_waiting(env);
+  if (tracker_) tracker_->begin_at_zero();
+  if (tracker_) tracker_->join(model_);
+  mixer_->close(env);
+  if (tracker_) tracker_->split(model_);
+  if (outstanding_ && !settings_.exchanges_first()) outer_step();
+  if (gradient_.defined()) apply(env, 1);
+  if (std::exchange(outer_step_due_, false)) outer_step();
+  return 0;
+}
 
 void Gossip::fields(Archive& a) {
   common_fields(a);

@@ -88,6 +88,8 @@ class Gossip final : public TrainingRole {
   FrozenTensor debiased() const override;
   void fields(Archive& a) override;
 
+  std::int64_t close(Env& env) override;
+
  private:
   void advance(Env& env);
   void push(Env& env);

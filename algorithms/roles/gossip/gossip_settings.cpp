@@ -113,6 +113,7 @@ const RoleType& gossip_role() {
     role.prepare = &prepare_gossip;
     role.make = &make_from_context<Gossip>;
     role.tolerates_lost_peer = true;
+    role.changes_members = [](const Plan&) { return true; };
     role.announces_end = [](const Plan& plan) {
       return data_as<GossipSettings>(plan.settings).rounds_differ();
     };

@@ -51,6 +51,10 @@ class Mixer {
   // What has arrived up to `round` enters x and w, in an order that does not depend on arrival.
   virtual void fold(Env& env, std::int64_t round) = 0;
 
+  // Members change, and no message is on its way: all that has arrived enters the model, and what
+  // this rank gave leaves it, so that their sum over all ranks is kept.
+  virtual void close(Env& env) { fold(env, kAllRounds); }
+
   // Keeps a message until it is folded. A message of another kind, or a second one of a peer and
   // round, is a broken invariant.
   virtual void take(Envelope envelope) = 0;

@@ -75,6 +75,18 @@ class ReplicaMixer final : public Mixer {
     pushed_ = {};
   }
 
+  // An edge counts where both its ends have pushed; with a weight each end's part by itself, also
+  // of a round that this rank has not pushed.
+  void close(Env& env) override {
+    fold(env, kAllRounds);
+    if (!directed_) return;
+    for (const auto& [round, source] : inbox_.keys()) {
+      pushed_.round = round;
+      fold_source(env, source);
+    }
+    pushed_ = {};
+  }
+
   void take(Envelope envelope) override { inbox_.put(std::move(envelope)); }
 
   bool has(std::int64_t round, Rank peer) const override { return inbox_.has(round, peer); }
@@ -127,14 +139,16 @@ class ReplicaMixer final : public Mixer {
       move_by(replicas_.own(replica_of(link.peer)).clone(), -step_along(link.weight));
       model_.w -= step_along(link.weight) * pushed_.w;
     }
-    for (const Rank source : sources(pushed_.round)) {
-      const auto weight = take_in(env, source);
-      if (!weight) continue;
-      for (const Shares::Link& link : links_of(pushed_.round, source)) {
-        if (link.peer != rank_) continue;
-        move_by(replicas_.of_peer(source).clone(), step_along(link.weight));
-        model_.w += step_along(link.weight) * *weight;
-      }
+    for (const Rank source : sources(pushed_.round)) fold_source(env, source);
+  }
+
+  void fold_source(Env& env, Rank source) {
+    const auto weight = take_in(env, source);
+    if (!weight) return;
+    for (const Shares::Link& link : links_of(pushed_.round, source)) {
+      if (link.peer != rank_) continue;
+      move_by(replicas_.of_peer(source).clone(), step_along(link.weight));
+      model_.w += step_along(link.weight) * *weight;
     }
   }
 

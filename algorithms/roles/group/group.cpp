@@ -30,6 +30,7 @@ void Group::begin_step(Env& env) { at_end() ? finish(env) : compute(env); }
 void Group::on_gradient(Env& env, Gradient gradient) {
   local_step(env, take(std::move(gradient)), epoch_now());
   if (!local_.exchange_due(model_.step + 1)) return step_done(env, false);
+  if (exchange_now() < first_) return average_alone(env);
   wait(env);
   const std::int64_t exchange = exchange_now();
   PartialAllReduce& reduce = average_of(exchange).reduce;
@@ -91,12 +92,16 @@ void Group::apply_if_done(Env& env) {
 
 // The gradient of this step is in the model, and, where `averaged`, in a common one.
 void Group::step_done(Env& env, bool averaged) {
+  count_done(env, averaged);
+  begin_step(env);
+}
+
+void Group::count_done(Env& env, bool averaged) {
   const Stamp done = stamp();
   env.record({EventKind::committed, rank_, done, done.step, 0, 0});
   if (averaged) env.record({EventKind::applied, -1, done, done.step, 0, model_.x.nbytes()});
   count_step();
   env.record({EventKind::step_done, -1, done, done.step, 0, 0});
-  begin_step(env);
 }
 
 // x <- s / S, or (s + x') / (S + 1).
@@ -108,6 +113,11 @@ void Group::mix(Average& average) {
   pool_.give(std::move(model_.x));
   model_.x = FrozenTensor::freeze(std::move(sum));
   local_.step_to_mixed(model_, epoch_now(), pool_);
+}
+
+void Group::average_alone(Env& env) {
+  local_.step_to_mixed(model_, epoch_now(), pool_);
+  step_done(env, false);
 }
 
 Group::Average& Group::average_of(std::int64_t exchange) {
@@ -150,8 +160,24 @@ void Group::on_message(Env& env, Envelope envelope) {
   apply_if_done(env);
 }
 
+// ---- a change of members ----
+
+std::int64_t Group::close(Env& env) {
+  if (phase_ == Phase::waiting) {
+    stop_waiting(env);
+    local_.step_to_mixed(model_, epoch_now(), pool_);
+    count_done(env, false);
+  }
+  return exchange_now();
+}
+
+void Group::take_back(Env&, std::int64_t operations) { first_ = operations; }
+
+void Group::own_fields(Archive& a) { a.count("first", first_); }
+
 void Group::fields(Archive& a) {
   common_fields(a);
+  a.count("first", first_);
   std::vector<std::int64_t> exchanges;
   for (const auto& average : averages_) exchanges.push_back(average.first);
   a.list("exchanges", exchanges, 0, std::numeric_limits<std::int64_t>::max() / 4);

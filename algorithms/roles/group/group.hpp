@@ -25,7 +25,8 @@
 // Staleness of a contributed model: own gradients that it lacks, < H tau; 0 for a fresh one.
 // The average of all models changes by more than gradients: a late model counts twice. This is
 //   the algorithm's own error, bounded by the global averages.
-// A rank that dies stops the training: others wait for its part of a sum.
+// Where members change, an exchange that is open is one of this rank alone, and so are those that
+//   any rank has behind it.
 // Compressed models have no residual: groups change, and each average is of models by itself.
 // Deviation: the paper's release asks for powers of two; other numbers get drawn groups.
 #pragma once
@@ -64,6 +65,10 @@ class Group final : public TrainingRole {
   void on_timer(Env& env, TimerId exchange) override;
   void fields(Archive& a) override;
 
+  std::int64_t close(Env& env) override;
+  void take_back(Env& env, std::int64_t operations) override;
+  void own_fields(Archive& a) override;
+
  private:
   // The average of one exchange, as this rank takes part in it.
   struct Average {
@@ -76,7 +81,9 @@ class Group final : public TrainingRole {
   void contribute_if_begun(Env& env, std::int64_t exchange);
   void give_grace(Env& env, const PartialAllReduce& reduce) const;
   void step_done(Env& env, bool averaged);
+  void count_done(Env& env, bool averaged);
   void apply_if_done(Env& env);
+  void average_alone(Env& env);
   void mix(Average& average);
 
   bool is_global(std::int64_t exchange) const;
@@ -90,6 +97,7 @@ class Group final : public TrainingRole {
   const std::vector<Rank> everybody_;
 
   std::map<std::int64_t, Average> averages_;  // of this exchange and later ones
+  std::int64_t first_ = 0;                    // of the present members together
 };
 
 }  // namespace grapevine

@@ -48,6 +48,7 @@ const RoleType& group_role() {
     role.read = &read_group;
     role.prepare = &prepare_group;
     role.make = &make_from_context<Group>;
+    role.changes_members = [](const Plan&) { return true; };
     role.announces_end = [](const Plan&) { return true; };
     // Every average is a global one, of fresh models.
     role.synchronous = role.ranks_agree = [](const Plan& plan) {

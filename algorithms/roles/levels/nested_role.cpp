@@ -100,6 +100,21 @@ void NestedRole::on_timer(Env& env, TimerId id) {
   role_->on_timer(nested, id);
 }
 
+std::int64_t NestedRole::close(Env& env) {
+  NestedEnv nested(*this, env);
+  return role_->close(nested);
+}
+
+void NestedRole::take_back(Env& env, std::int64_t operations) {
+  NestedEnv nested(*this, env);
+  role_->take_back(nested, operations);
+}
+
+void NestedRole::count_as_done(Env& env) {
+  NestedEnv nested(*this, env);
+  role_->count_as_done(nested);
+}
+
 void NestedRole::on_peer(Env& env, Rank peer, void (Role::*handler)(Env&, Rank)) {
   const auto number = number_of(peer);
   if (!number || *number == own_) return;

@@ -43,6 +43,10 @@ class NestedRole {
   void on_message(Env& env, Envelope envelope);
   // `id`: the role's.
   void on_timer(Env& env, TimerId id);
+  // See Role, "a change of members".
+  std::int64_t close(Env& env);
+  void take_back(Env& env, std::int64_t operations);
+  void count_as_done(Env& env);
   // A rank of the run; nothing where it is outside, or this one.
   void on_peer_down(Env& env, Rank peer) { on_peer(env, peer, &Role::on_peer_down); }
   void on_peer_up(Env& env, Rank peer) { on_peer(env, peer, &Role::on_peer_up); }

@@ -39,11 +39,20 @@ void OwnGradients::sum(Env& env, at::Tensor vector) {
   env.recycle(FrozenTensor::freeze(std::move(vector)));
 }
 
-OwnGradients::Contribution OwnGradients::contribute(std::int64_t d) {
+OwnGradients::Contribution OwnGradients::contribute(std::int64_t d, bool from_residual) {
   at::Tensor sum = std::exchange(sum_, at::Tensor());
-  if (!sum.defined()) sum = at::zeros({d});
+  if (!sum.defined() && !from_residual) sum = at::zeros({d});
   contributed_ = std::exchange(waiting_, {});
   return {std::move(sum), static_cast<std::int64_t>(contributed_.size())};
+}
+
+void OwnGradients::take_back(at::Tensor sum) {
+  if (sum.defined() && sum_.defined())
+    kernels::fold(sum_, sum);
+  else if (sum.defined())
+    sum_ = std::move(sum);
+  waiting_.insert(waiting_.begin(), contributed_.begin(), contributed_.end());
+  contributed_.clear();
 }
 
 void OwnGradients::commit(Env& env, const Stamp& stamp, const ModelState& model,

@@ -32,12 +32,16 @@ class OwnGradients {
   void add_difference(Env& env, const FrozenTensor& x, std::int64_t full, BufferPool& pool);
   bool waiting() const { return !waiting_.empty(); }
 
-  // The sum of what waits, and how many gradients are in it; zeros of d where nothing does.
+  // The sum of what waits, and how many gradients are in it; zeros of d where nothing does, or
+  // undefined, `from_residual`: the residual has what waits.
   struct Contribution {
     at::Tensor sum;
     std::int64_t gradients = 0;
   };
-  Contribution contribute(std::int64_t d);
+  Contribution contribute(std::int64_t d, bool from_residual);
+  // The round of the contribution is given up: its gradients wait again. `sum`: theirs; undefined:
+  // it is in the residual.
+  void take_back(at::Tensor sum);
   // The contribution is in the model, after the round of `stamp`, this rank's: the events of its
   // gradients, and of the round. `contributors`: the ranks that have gradients in it.
   void commit(Env& env, const Stamp& stamp, const ModelState& model,

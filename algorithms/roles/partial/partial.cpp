@@ -22,6 +22,7 @@ Partial::Partial(RoleContext context)
 
 void Partial::on_start(Env& env) {
   if (rounds_.all_consumed()) return finish(env);
+  if (std::exchange(waits_, false)) return wait_for_round(env);
   if (phase_ == Phase::finished) {
     phase_ = Phase::ready;
     rounds_.extend(exchanges().index_of(produced_));
@@ -31,6 +32,8 @@ void Partial::on_start(Env& env) {
   // A node's workers may have begun at an older x: its age is unchanged.
   if (phase_ == Phase::computing) env.compute(produced_, model_.x);
   if (phase_ == Phase::ready) compute_next(env);
+  if (rounds_.draining() && own_.waiting()) post(env);
+  contribute_if_begun(env);
 }
 
 // Asks for a gradient where this rank has steps left.
@@ -53,11 +56,16 @@ void Partial::on_gradient(Env& env, Gradient gradient) {
     end_step(env);
     if (packs_differences()) local_.return_to_anchor(model_);
     compute_next(env);
+    contribute_if_begun(env);
   } else {
-    phase_ = Phase::waiting;
-    env.record({EventKind::wait_begin, -1, stamp(), produced_ - 1, 0, 0});
-    post(env);
+    wait_for_round(env);
   }
+}
+
+void Partial::wait_for_round(Env& env) {
+  phase_ = Phase::waiting;
+  env.record({EventKind::wait_begin, -1, stamp(), produced_ - 1, 0, 0});
+  post(env);
   contribute_if_begun(env);
 }
 
@@ -96,7 +104,11 @@ void Partial::on_timer(Env& env, TimerId round) {
 
 void Partial::contribute_if_begun(Env& env) {
   if (!reduce_.begun() || reduce_.contributed() || must_hold_back()) return;
-  OwnGradients::Contribution own = own_.contribute(model_.x.numel());
+  OwnGradients::Contribution own = own_.contribute(model_.x.numel(), from_residual_);
+  from_residual_ = false;
+  const CompressionSettings& compression = plan().compression;
+  const bool kept = compression.enabled() && compression.error_feedback;
+  given_ = own.gradients > 0 && !kept ? own.sum.clone() : at::Tensor();
   send(env, reduce_.contribute(std::move(own.sum), own.gradients, model_.epoch, env.rng()));
   if (reduce_.done()) apply(env, reduce_.take_result());
 }
@@ -114,10 +126,10 @@ void Partial::apply(Env& env, PartialAllReduce::Result result) {
   rounds_.consume(result.tally);
   const double steps = static_cast<double>(rounds_.consumed_by_all()) / ranks_;
   // Of the last of the steps in a difference, the same on every rank.
-  const double last = std::max(0.0, steps - 1) / parts_->horizon.steps_per_epoch;
+  const double last = parts_->horizon.epoch_at(std::max(0.0, steps - 1));
   take_mean(env, std::move(result.sum), packs_differences() ? last : model_.epoch);
   model_.step = rounds_.consumed(rank_);
-  model_.epoch = steps / parts_->horizon.steps_per_epoch;
+  model_.epoch = parts_->horizon.epoch_at(steps);
   own_.commit(env, stamp(), model_, result.contributors());
   next_round(env);
 }
@@ -181,6 +193,42 @@ void Partial::on_message(Env& env, Envelope envelope) {
 // Differences: the common model, also amid local steps.
 FrozenTensor Partial::debiased() const {
   return packs_differences() && local_.anchor().defined() ? local_.anchor() : model_.x;
+}
+
+// ---- a change of members ----
+
+std::int64_t Partial::close(Env& env) {
+  waits_ = phase_ == Phase::waiting;
+  if (waits_) env.record({EventKind::wait_end, -1, stamp(), produced_ - 1, 0, 0});
+  return rounds_.now();
+}
+
+void Partial::take_back(Env&, std::int64_t) {
+  const bool contributed = reduce_.contributed();
+  from_residual_ = reduction_->take_back();
+  if (contributed) own_.take_back(std::exchange(given_, at::Tensor()));
+}
+
+void Partial::count_as_done(Env& env) {
+  own_.commit(env, stamp(), model_, {});
+  static_cast<void>(reduction_->take_back());
+  if (std::exchange(waits_, false)) end_step(env);
+}
+
+void Partial::shared_fields(Archive& a) {
+  TrainingRole::shared_fields(a);
+  a.nested("rounds", [this](Archive& inner) { rounds_.kept_fields(inner, parts_->before); });
+  if (a.loads() && a.ok()) model_.step = rounds_.consumed(rank_);
+}
+
+void Partial::own_fields(Archive& a) {
+  if (a.loads()) produced_ = model_.step;
+  a.count("produced", produced_);
+  a.flag("waits", waits_);
+  a.flag("from_residual", from_residual_);
+  own_.fields(a, model_.x.numel());
+  a.nested("reduction", [this](Archive& inner) { reduction_->kept_fields(inner); });
+  if (a.loads() && a.ok()) start_round();
 }
 
 void Partial::fields(Archive& a) {

@@ -38,7 +38,8 @@
 // Bytes per rank and round: 2 (P-1)/P * 4 d and headers, or those of the reduction; a tally of
 //   8 P log2 P; log2 P activations.
 // Staleness of a gradient: rounds between the x of its computation and its round, <= tau.
-// A rank that dies stops the training: it is part of every sum.
+// Where members change, a round is complete on all that remain, or what they gave to it waits
+// again.
 #pragma once
 #include <memory>
 #include <vector>
@@ -64,10 +65,17 @@ class Partial final : public TrainingRole {
   FrozenTensor debiased() const override;
   void fields(Archive& a) override;
 
+  std::int64_t close(Env& env) override;
+  void take_back(Env& env, std::int64_t operations) override;
+  void count_as_done(Env& env) override;
+  void shared_fields(Archive& a) override;
+  void own_fields(Archive& a) override;
+
  private:
   // Training, in the order of the paper.
   void compute_next(Env& env);
   bool collect(Env& env, at::Tensor g);
+  void wait_for_round(Env& env);
   void post(Env& env);
   void contribute_if_begun(Env& env);
   bool must_hold_back() const;
@@ -87,12 +95,15 @@ class Partial final : public TrainingRole {
   const PartialSettings& settings_;
   const std::vector<Rank> everybody_;
 
-  Step produced_ = 0;  // gradients of this rank
+  Step produced_ = 0;           // gradients of this rank
+  bool waits_ = false;          // when members changed: for the round that its last gradient is of
+  bool from_residual_ = false;  // gradients that wait are in the residual
   OwnGradients own_;
 
   const std::shared_ptr<Reduction> reduction_;  // of all rounds, one after the other
   PartialRounds rounds_;
   PartialAllReduce reduce_;  // of the present round
+  at::Tensor given_;         // to it, where no residual keeps it; or undefined: nothing was
   EarlyRounds early_;
 };
 

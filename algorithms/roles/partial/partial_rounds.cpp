@@ -1,5 +1,6 @@
 #include "algorithms/roles/partial/partial_rounds.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 
@@ -40,6 +41,25 @@ void PartialRounds::consume(const std::vector<std::int64_t>& tally) {
 void PartialRounds::advance() {
   if (regular_) ++regular_rounds_;
   ++round_;
+  enter_phase();
+}
+
+// A rank that joins stands where the one stands that is furthest.
+void PartialRounds::kept_fields(Archive& a, const std::vector<std::int32_t>& before) {
+  std::vector<std::int64_t> consumed = consumed_;
+  a.count("now", round_);
+  a.count("regular_over", regular_rounds_);
+  a.list("consumed", consumed);
+  if (!a.loads() || !a.ok()) return;
+  const auto known = static_cast<std::int32_t>(consumed.size());
+  const bool fits = before.size() == consumed_.size() &&
+                    std::all_of(before.begin(), before.end(),
+                                [known](std::int32_t at) { return at >= -1 && at < known; });
+  a.require(fits && known > 0, "consumed", "is of other ranks");
+  if (!a.ok()) return;
+  const std::int64_t most = *std::max_element(consumed.begin(), consumed.end());
+  for (std::size_t i = 0; i < before.size(); ++i)
+    consumed_[i] = before[i] < 0 ? most : consumed[static_cast<std::size_t>(before[i])];
   enter_phase();
 }
 

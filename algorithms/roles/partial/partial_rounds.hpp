@@ -61,6 +61,8 @@ class PartialRounds {
   }
 
   void fields(Archive& a);
+  // Among other members; `before`: see SharedParts.
+  void kept_fields(Archive& a, const std::vector<std::int32_t>& before);
 
  private:
   // Decides whether the present round is regular.

@@ -63,6 +63,8 @@ const RoleType& partial_role() {
     role.prepare = &prepare_partial;
     role.make = &make_from_context<Partial>;
     role.counts_own_steps = false;
+    role.changes_members = [](const Plan&) { return true; };
+    role.replicates = true;
     role.announces_end = [](const Plan& plan) {
       return data_as<PartialSettings>(plan.settings).staleness.most() > 0;
     };

@@ -127,11 +127,6 @@ inline const std::vector<std::string> kSynchronous = {
     "topk2", "gtopk", "choco-sgd", "slowmo", "noloco",    "qg-dsgdm", "gradient-tracking"};
 inline const std::vector<std::string> kServers = {"gem", "downpour", "adaptive", "easgd"};
 
-// bipartite-exponential, the graph of ad-psgd, has an even number of ranks.
-inline bool allows(const std::string& preset, std::int32_t ranks) {
-  return preset != "ad-psgd" || ranks == 1 || ranks % 2 == 0;
-}
-
 inline std::string fresh_folder(const std::string& name) {
   const auto path = std::filesystem::path(GRAPEVINE_BINARY_DIR) / "testdata" / name;
   std::filesystem::remove_all(path);

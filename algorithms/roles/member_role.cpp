@@ -1,0 +1,60 @@
+#include "algorithms/roles/member_role.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "algorithms/roles/levels/nested_role.hpp"
+#include "algorithms/roles/make_role.hpp"
+#include "messages/check.hpp"
+
+namespace grapevine {
+namespace {
+
+Rank position_of(Rank rank, const std::vector<Rank>& members) {
+  const auto at = std::lower_bound(members.begin(), members.end(), rank);
+  GRAPEVINE_CHECK(at != members.end() && *at == rank, "rank ", rank, " is no member");
+  return static_cast<Rank>(at - members.begin());
+}
+
+class MemberRole final : public Role, private NestedRole::Around {
+ public:
+  MemberRole(const std::shared_ptr<const SharedParts>& parts, std::vector<Rank> members, Rank rank,
+             ModelState& model)
+      : nested_(*this, members, position_of(rank, members),
+                make_flat_role(parts, position_of(rank, members),
+                               static_cast<std::int32_t>(members.size()), model)) {}
+
+  void on_start(Env& env) override { nested_.on_start(env); }
+  void on_gradient(Env& env, Gradient gradient) override {
+    nested_.on_gradient(env, std::move(gradient));
+  }
+  void on_message(Env& env, Envelope envelope) override {
+    nested_.on_message(env, std::move(envelope));
+  }
+  void on_timer(Env& env, TimerId id) override { nested_.on_timer(env, id); }
+  FrozenTensor debiased() const override { return nested_.role().debiased(); }
+  FrozenTensor numerator() const override { return nested_.role().numerator(); }
+  void fields(Archive& a) override { nested_.role().fields(a); }
+  StateDict measures() const override { return nested_.role().measures(); }
+
+  std::int64_t close(Env& env) override { return nested_.close(env); }
+  void take_back(Env& env, std::int64_t operations) override { nested_.take_back(env, operations); }
+  void count_as_done(Env& env) override { nested_.count_as_done(env); }
+  void shared_fields(Archive& a) override { nested_.role().shared_fields(a); }
+  void own_fields(Archive& a) override { nested_.role().own_fields(a); }
+
+ private:
+  void compute(Env& env, Step step, FrozenTensor z) override { env.compute(step, std::move(z)); }
+  void finished(Env& env) override { env.finished(); }
+
+  NestedRole nested_;
+};
+
+}  // namespace
+
+std::unique_ptr<Role> make_member_role(const std::shared_ptr<const SharedParts>& parts,
+                                       std::vector<Rank> members, Rank rank, ModelState& model) {
+  return std::make_unique<MemberRole>(parts, std::move(members), rank, model);
+}
+
+}  // namespace grapevine

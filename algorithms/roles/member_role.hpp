@@ -1,0 +1,17 @@
+// MemberRole: a role among the present members of a run, some of its ranks. The role knows them by
+// their positions, ascending by rank; everything outside knows them by their ranks.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "algorithms/role.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
+
+namespace grapevine {
+
+// `parts`: of that many members (parts_among); `members`: the run's ranks that train, ascending;
+// `rank`: one of them. `model` must outlive it.
+std::unique_ptr<Role> make_member_role(const std::shared_ptr<const SharedParts>& parts,
+                                       std::vector<Rank> members, Rank rank, ModelState& model);
+
+}  // namespace grapevine

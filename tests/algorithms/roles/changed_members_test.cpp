@@ -1,0 +1,229 @@
+// Ranks are lost at any moment, and the others continue among themselves: by Role::close() and what
+// follows it, as the actors call them.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/pulled_ranks.hpp"
+#include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
+
+namespace grapevine {
+namespace changed_members_test {
+
+using sim::distance;
+using sim::Keys;
+using sim::OnTheWire;
+using sim::pull;
+using sim::RoleWorld;
+using sim::scatter;
+using sim::WorldConfig;
+
+constexpr std::int64_t kDimension = 9;
+constexpr double kRate = 0.05;
+
+WorldConfig make_config(const Keys& keys, std::int32_t ranks, std::uint64_t seed) {
+  WorldConfig config;
+  config.plan = sim::plan_of(keys);
+  config.ranks = ranks;
+  config.seed = seed;
+  config.horizon = {24, 6};
+  config.horizon.by_samples = seed % 2 == 0;
+  config.dimension = kDimension;
+  config.lr = kRate;
+  config.optimizer.momentum = 0;
+  return config;
+}
+
+bool can_change(const Plan& plan) {
+  return plan.role->changes_members(plan) && plan.servers == 0 && plan.hierarchy == 1;
+}
+
+// Every shipped preset that can, and what changes how its role exchanges.
+std::vector<Keys> wirings() {
+  const Keys top_k = {{"compress", "top-k"}, {"density", "0.3"}};
+  const auto aggregate = [](const Keys& keys) {
+    return sim::operator+({{"exchange", "aggregate"}}, keys);
+  };
+  const auto gossip = [](const Keys& keys) {
+    return sim::operator+({{"exchange", "gossip"}}, keys);
+  };
+  const auto partial = [](const Keys& keys) {
+    return sim::operator+({{"exchange", "partial"}}, keys);
+  };
+  std::vector<Keys> all = {
+      aggregate({{"overlap", "true"}}),
+      aggregate(sim::operator+({{"overlap", "true"}}, top_k)),
+      aggregate({{"pack", "model"}, {"local_steps", "3"}}),
+      aggregate({{"pack", "model"}, {"local_steps", "3"}, {"overlap", "true"}}),
+      aggregate({{"pack", "difference"}, {"local_steps", "2"}, {"overlap", "true"}}),
+      aggregate(sim::operator+({{"pack", "difference"}, {"local_steps", "2"}}, top_k)),
+      aggregate({{"compress", "int8"}}),
+      aggregate({{"compress", "int8"}, {"error_feedback", "false"}}),
+      aggregate(sim::operator+({{"error_feedback", "false"}}, top_k)),
+      gossip({{"overlap", "true"}, {"staleness", "3"}, {"peers", "2"}}),
+      gossip({{"overlap", "true"}, {"local_steps", "3"}}),
+      gossip({{"overlap", "true"}, {"staleness", "2"}, {"running_sums", "true"}}),
+      gossip({{"tracking", "true"}}),
+      gossip({{"averaging", "symmetric"}, {"topology", "ring"}, {"update", "after"}}),
+      gossip(sim::operator+({{"averaging", "symmetric"}, {"topology", "ring"}}, top_k)),
+      gossip(top_k),
+      gossip({{"pack", "difference"}, {"local_steps", "2"}, {"outer", "nesterov"}}),
+      {{"exchange", "bilateral"},
+       {"topology", "bipartite-exponential"},
+       {"compress", "top-k"},
+       {"density", "0.3"}},
+      partial({{"activation", "majority"}}),
+      partial(sim::operator+({{"activation", "solo"}}, top_k)),
+      partial({{"activation", "quorum"},
+               {"quorum", "2"},
+               {"pack", "difference"},
+               {"local_steps", "2"}}),
+      {{"exchange", "group"}, {"staleness", "4"}, {"local_steps", "2"}},
+  };
+  for (const Preset& preset : presets()) {
+    const Keys keys = sim::keys_of(preset.name);
+    if (preset.name != kCustomWiring && can_change(sim::plan_of(keys))) all.push_back(keys);
+  }
+  return all;
+}
+
+std::string name_of(const Keys& keys) {
+  std::string name;
+  for (const auto& [key, value] : keys) name += key + "=" + value + " ";
+  return name;
+}
+
+// What came of the gradients of a rank.
+std::map<EventKind, std::int64_t> counts_of(const RoleWorld& world, Rank rank) {
+  std::map<EventKind, std::int64_t> counts;
+  for (const Event& event : world.events(rank)) ++counts[event.kind];
+  return counts;
+}
+
+// The others finish, each gradient that their workers gave is committed or dropped once (RoleWorld
+// checks that none is twice), and where ranks replicate one model they end with the same bits.
+TEST(ChangedMembers, RemainingRanksFinishAndAccountForTheirGradients) {
+  std::int64_t caught_up = 0;
+  for (const Keys& keys : wirings())
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      SCOPED_TRACE(name_of(keys) + ", seed=" + std::to_string(seed));
+      const std::int32_t n = 4 + static_cast<std::int32_t>(seed % 3);
+      WorldConfig config = make_config(keys, n, seed);
+      if (seed % 4 == 0) config.slowness[1] = 0.9;
+      std::map<Rank, std::int64_t> given;
+      RoleWorld world(config, [&](Rank rank, Step step, const at::Tensor& z) {
+        ++given[rank];
+        return pull(rank, step, z);
+      });
+      scatter(world, config.plan.role->replicates ? 1 : n, kDimension);
+      if (config.plan.role->replicates)
+        for (Rank r = 1; r < n; ++r) world.set_x(r, world.model(0).x.read());
+      world.start();
+      std::int64_t before = 0;
+      for (std::int32_t deaths = 0; deaths < 1 + static_cast<std::int32_t>(seed % 2); ++deaths) {
+        before += static_cast<std::int64_t>(world.rng()() % 250);
+        world.run_until(before);
+        const std::vector<Rank>& up = world.members();
+        world.kill(up[world.rng()() % up.size()],
+                   seed % 3 == 0 ? OnTheWire::lost : OnTheWire::delivered);
+        world.run_until(before += static_cast<std::int64_t>(world.rng()() % 20));
+        world.change_members();
+      }
+      world.run();
+      caught_up += world.caught_up();
+      const Rank first = world.members().front();
+      for (const Rank r : world.members()) {
+        ASSERT_TRUE(world.finished(r)) << "rank " << r;
+        const auto counts = counts_of(world, r);
+        const auto of = [&counts](EventKind kind) {
+          const auto found = counts.find(kind);
+          return found == counts.end() ? 0 : found->second;
+        };
+        EXPECT_EQ(of(EventKind::committed) + of(EventKind::dropped), given[r]) << "rank " << r;
+        EXPECT_EQ(of(EventKind::wait_begin), of(EventKind::wait_end)) << "rank " << r;
+        EXPECT_TRUE(at::isfinite(world.z(r)).all().item<bool>()) << "rank " << r;
+        if (config.plan.role->replicates) {
+          EXPECT_EQ(distance(world.z(r), world.z(first)), 0) << "rank " << r;
+        }
+      }
+    }
+  EXPECT_GT(caught_up, 10) << "no rank was behind: nothing was tested";
+}
+
+// Push-sum: what the others lack is what the dead ranks had, and what was lost on the way from them
+// and to them.
+TEST(ChangedMembers, GossipKeepsAllMassButThatOfTheDead) {
+  for (const Keys& keys : std::vector<Keys>{{},
+                                            {{"overlap", "true"}},
+                                            {{"overlap", "true"}, {"staleness", "2"}},
+                                            {{"overlap", "true"}, {"local_steps", "3"}},
+                                            {{"peers", "2"}},
+                                            {{"averaging", "symmetric"}, {"update", "after"}}})
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      SCOPED_TRACE(name_of(keys) + ", seed=" + std::to_string(seed));
+      const std::int32_t n = 6;
+      RoleWorld world(make_config(sim::operator+({{"exchange", "gossip"}}, keys), n, seed), pull);
+      scatter(world, n, kDimension);
+      const at::Tensor x0 = world.total_x();
+      const auto check = [&] {
+        ASSERT_NEAR(world.total_w() + world.lost_w(), n, 1e-9);
+        at::Tensor x = world.total_x() + world.lost_x();
+        if (world.gradients().defined()) x += world.gradients() * kRate;
+        ASSERT_LT((x - x0).abs().max().item<double>(), 1e-3 * n);
+      };
+      world.start();
+      std::int64_t events = 0;
+      for (int deaths = 0; deaths < 3; ++deaths) {
+        world.run_until(events += static_cast<std::int64_t>(10 + world.rng()() % 60));
+        const std::vector<Rank>& up = world.members();
+        world.kill(up[world.rng()() % up.size()]);
+        world.change_members();
+        check();
+      }
+      world.run(check);
+    }
+}
+
+// A naive oracle: x <- x - lr * mean of the gradients at x of the members of that step.
+TEST(ChangedMembers, AggregateTakesTheMeanOfThePresentMembers) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    const std::int32_t n = 5;
+    const WorldConfig config = make_config({{"exchange", "aggregate"}}, n, seed);
+    RoleWorld world(config, pull);
+    world.start();
+    std::vector<std::pair<Step, std::vector<Rank>>> views = {{0, world.members()}};
+    std::int64_t events = 0;
+    for (int deaths = 0; deaths < 2; ++deaths) {
+      world.run_until(events += static_cast<std::int64_t>(world.rng()() % 400));
+      const std::vector<Rank>& up = world.members();
+      world.kill(up[world.rng()() % up.size()]);
+      world.change_members();
+      views.emplace_back(world.parts()->horizon.first_step, world.members());
+    }
+    world.run();
+    const Step steps = world.parts()->horizon.steps;
+    double x = 0, samples = 0;
+    std::size_t view = 0;
+    for (Step step = 0; step < steps; ++step) {
+      while (view + 1 < views.size() && views[view + 1].first <= step) ++view;
+      double sum = 0;
+      for (const Rank r : views[view].second) sum += x - r;
+      x -= kRate * sum / static_cast<double>(views[view].second.size());
+      samples += static_cast<double>(views[view].second.size());
+    }
+    EXPECT_NEAR(world.z(world.members().front())[0].item<double>(), x, 1e-5);
+    if (config.horizon.by_samples) {
+      EXPECT_NEAR(samples, 24.0 * n, n) << "the samples of lost ranks are not dealt anew";
+    } else {
+      EXPECT_EQ(steps, 24);
+    }
+  }
+}
+
+}  // namespace changed_members_test
+}  // namespace grapevine
