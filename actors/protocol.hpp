@@ -27,6 +27,7 @@ namespace grapevine {
 struct StartTraining {};
 struct TimerFired {
   TimerId id = 0;
+  std::int64_t view = 0;  // whose role has set it
 };
 // Records for the tracer have waited long enough.
 struct FlushTrace {};
@@ -47,6 +48,48 @@ struct TakeSnapshot {
 // Answer with a RankReport; without the model only to check whether messages are still in flight.
 struct Collect {
   bool with_model = true;
+};
+
+// ---- a change of members: see ViewChange ----
+
+// From now on no gradient and no timer reaches the role.
+struct HoldForView {
+  std::int64_t view = 0;      // its number, from 1
+  std::vector<Rank> members;  // that train, ascending
+};
+// Answer with the messages that were sent and received among the members.
+struct AskTraffic {
+  std::int64_t view = 0;
+  std::int64_t round = 0;  // of questions
+};
+struct Traffic {
+  std::int64_t view = 0;
+  std::int64_t round = 0;
+  Rank rank = 0;
+  std::int64_t sent = 0, received = 0;
+};
+// No message is on its way: end what is open.
+struct CloseView {
+  std::int64_t view = 0;
+};
+// After Role::close().
+struct ViewClosed {
+  std::int64_t view = 0;
+  Rank rank = 0;
+  std::int64_t operations = 0;
+  Step step = 0;
+  double epoch = 0;
+};
+// Continue among the members.
+struct InstallView {
+  std::int64_t view = 0;
+  std::vector<Rank> members;    // ascending
+  std::int64_t operations = 0;  // the most that are complete on any rank
+  Step first_step = 0;          // of the rank that is furthest
+  double first_epoch = 0;       // behind it
+  std::int64_t last_cut = 0;    // checkpoints up to it are given up
+  Rank donor = -1;              // sends its state
+  std::vector<Rank> behind;     // to these
 };
 
 // ---- to the Supervisor ----
@@ -125,6 +168,7 @@ struct ProcessClosed {
 };
 struct Watchdog {};
 struct CollectAgain {};
+struct AskTrafficAgain {};
 // The time to ask a process again whether it lives.
 struct AskAgain {
   std::int32_t process = 0;
@@ -144,6 +188,10 @@ struct EpochModel {
   Epoch epoch = 0;
   FrozenTensor z;
   FrozenTensor buffers;
+};
+// The ranks that train from now on.
+struct MembersChanged {
+  std::vector<Rank> members;
 };
 struct WriteCheckpoint {
   std::int64_t id = 0;
@@ -197,9 +245,11 @@ using PeerActor =
     caf::typed_actor<caf::reacts_to<StartTraining>, caf::reacts_to<Gradient>,
                      caf::reacts_to<Envelope>, caf::reacts_to<TimerFired>, caf::reacts_to<PeerLost>,
                      caf::reacts_to<TakeSnapshot>, caf::reacts_to<Collect>,
-                     caf::reacts_to<FlushTrace>, caf::reacts_to<StallOver>>;
+                     caf::reacts_to<FlushTrace>, caf::reacts_to<StallOver>,
+                     caf::reacts_to<HoldForView>, caf::reacts_to<AskTraffic>,
+                     caf::reacts_to<CloseView>, caf::reacts_to<InstallView>>;
 
-using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>>;
+using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>, caf::reacts_to<MembersChanged>>;
 using CheckpointWriterActor = caf::typed_actor<caf::reacts_to<WriteCheckpoint>>;
 using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<ClockSample>,
                                      caf::reacts_to<TracePulse>, caf::reacts_to<CloseTrace>>;
@@ -229,7 +279,8 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>, caf::reacts_to<Watchdog>,
     caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<ProcessClosed>,
     caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>, caf::reacts_to<SnapshotRefused>,
-    caf::reacts_to<CompareClocks>, caf::reacts_to<RankFigures>>;
+    caf::reacts_to<CompareClocks>, caf::reacts_to<RankFigures>, caf::reacts_to<Traffic>,
+    caf::reacts_to<ViewClosed>, caf::reacts_to<AskTrafficAgain>>;
 
 // ---- rendezvous ----
 
@@ -327,6 +378,35 @@ typename Inspector::result_type inspect(Inspector& f, Collect& m) {
   return f(caf::meta::type_name("grapevine::Collect"), m.with_model);
 }
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, HoldForView& m) {
+  return f(caf::meta::type_name("grapevine::HoldForView"), m.view, m.members);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, AskTraffic& m) {
+  return f(caf::meta::type_name("grapevine::AskTraffic"), m.view, m.round);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Traffic& m) {
+  return f(caf::meta::type_name("grapevine::Traffic"), m.view, m.round, m.rank, m.sent, m.received);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, CloseView& m) {
+  return f(caf::meta::type_name("grapevine::CloseView"), m.view);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ViewClosed& m) {
+  DoubleBits epoch(m.epoch);
+  return f(caf::meta::type_name("grapevine::ViewClosed"), m.view, m.rank, m.operations, m.step,
+           epoch.bits, caf::meta::load_callback([&epoch] { return epoch.restore(); }));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
+  DoubleBits epoch(m.first_epoch);
+  return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.members, m.operations,
+           m.first_step, m.last_cut, m.donor, m.behind, epoch.bits,
+           caf::meta::load_callback([&epoch] { return epoch.restore(); }));
+}
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankFinished& m) {
   return f(caf::meta::type_name("grapevine::RankFinished"), m.rank);
 }
@@ -412,6 +492,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskAgain)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CheckpointWritten)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Watchdog)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CollectAgain)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskTrafficAgain)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::MembersChanged)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::BeginRun)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::WriteCheckpoint)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceBatch)

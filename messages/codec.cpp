@@ -183,6 +183,19 @@ struct Wire<Extension> {
   }
 };
 
+template <>
+struct Wire<StateChunk> {
+  static constexpr std::uint8_t kKind = 15;
+  static constexpr const char* kName = "StateChunk";
+  template <class Archive, class P>
+  static void fields(Archive& archive, P& p) {
+    archive("state.transfer", p.transfer);
+    archive("state.offset", p.offset);
+    archive("state.total", p.total);
+    archive("state.data", p.data);
+  }
+};
+
 // The most elements of a list of an Extension.
 template <class Element>
 constexpr std::size_t kMostElements = kMaxExtensionNumbers;

@@ -6,7 +6,7 @@
 //        4     2  format version
 //        6     1  payload kind: 1 Share, 2 Leave, 3 Chunk, 4 Marker, 5 Swap, 6 ProgressUpdate,
 //              7 Activate, 8 PackedChunk, 9 Ask, 10 Grant, 11 Commit, 12 Receipt, 13 Parameters,
-//              14 Extension
+//              14 Extension, 15 StateChunk
 //        7     1  zero
 //        8     4  bytes of the whole header
 //       12     4  from

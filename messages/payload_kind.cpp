@@ -34,6 +34,8 @@ const char* name_of(PayloadKind kind) {
       return "parameters";
     case PayloadKind::extension:
       return "extension";
+    case PayloadKind::state_chunk:
+      return "state chunk";
   }
   return "";
 }

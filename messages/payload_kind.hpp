@@ -20,9 +20,11 @@ enum class PayloadKind : std::uint8_t {
   commit,
   receipt,
   parameters,
-  extension
+  extension,
+  state_chunk
 };
-inline constexpr std::uint8_t kLastPayloadKind = static_cast<std::uint8_t>(PayloadKind::extension);
+inline constexpr std::uint8_t kLastPayloadKind =
+    static_cast<std::uint8_t>(PayloadKind::state_chunk);
 
 // The kind in words, as in "packed chunk"; "" for none.
 const char* name_of(PayloadKind kind);

@@ -124,7 +124,16 @@ struct Extension {
   std::vector<FrozenTensor> tensors;   // at most kMaxExtensionTensors, of any shape; may be empty
 };
 
-using Payload = std::variant<Share, Leave, Chunk, Marker, Swap, ProgressUpdate, Activate,
-                             PackedChunk, Ask, Grant, Commit, Receipt, Parameters, Extension>;
+// A part of a rank's state on its way to another rank. Roles never see it.
+struct StateChunk {
+  std::int64_t transfer = 0;  // which state: the number of the view that it is for
+  std::int64_t offset = 0;    // of these bytes
+  std::int64_t total = 0;     // of the state, in bytes
+  FrozenTensor data;          // [n] u8
+};
+
+using Payload =
+    std::variant<Share, Leave, Chunk, Marker, Swap, ProgressUpdate, Activate, PackedChunk, Ask,
+                 Grant, Commit, Receipt, Parameters, Extension, StateChunk>;
 
 }  // namespace grapevine

@@ -94,10 +94,9 @@ Expected<ReservedPort> reserve_tcp_port() {
   const int socket = port.holder.get();
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   const int on = 1;
-  const bool found = socket >= 0 &&
-                     ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-                     ::bind(socket, generic, size) == 0 &&
-                     ::getsockname(socket, generic, &size) == 0;
+  const bool found =
+      socket >= 0 && ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+      ::bind(socket, generic, size) == 0 && ::getsockname(socket, generic, &size) == 0;
   if (!found) return Error{Errc::io, std::string("no free port: ") + std::strerror(errno)};
   port.number = ntohs(address.sin_port);
   return port;

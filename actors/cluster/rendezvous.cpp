@@ -218,6 +218,12 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<ClockReading>("grapevine::ClockReading");
   config.add_message_type<TakeSnapshot>("grapevine::TakeSnapshot");
   config.add_message_type<Collect>("grapevine::Collect");
+  config.add_message_type<HoldForView>("grapevine::HoldForView");
+  config.add_message_type<AskTraffic>("grapevine::AskTraffic");
+  config.add_message_type<Traffic>("grapevine::Traffic");
+  config.add_message_type<CloseView>("grapevine::CloseView");
+  config.add_message_type<ViewClosed>("grapevine::ViewClosed");
+  config.add_message_type<InstallView>("grapevine::InstallView");
   config.add_message_type<StepReport>("grapevine::StepReport");
   config.add_message_type<RankFinished>("grapevine::RankFinished");
   config.add_message_type<RankSnapshot>("grapevine::RankSnapshot");

@@ -1,5 +1,6 @@
 #include "actors/run/evaluator.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "messages/text/exception_line.hpp"
@@ -36,11 +37,24 @@ EvaluationActor::behavior_type evaluation(EvaluationActor::pointer self,
 }
 
 void take_model(EvaluatorState& state, const EpochModel& model) {
-  ModelAverage& average = state.epochs[model.epoch];
-  average.add(model.z, model.buffers);
-  if (average.count() < state.config.ranks) return;
-  state.waiting.push_back({model.epoch, average.z(), average.buffers()});
-  state.epochs.erase(model.epoch);
+  state.epochs[model.epoch].add(model.z, model.buffers);
+  state.senders[model.epoch].insert(model.rank);
+}
+
+// Epochs whose models all members have sent; one of a rank that was lost since counts, too.
+void take_complete_epochs(EvaluatorState& state) {
+  for (auto it = state.epochs.begin(); it != state.epochs.end();) {
+    const std::set<Rank>& senders = state.senders[it->first];
+    const bool complete =
+        std::includes(senders.begin(), senders.end(), state.members.begin(), state.members.end());
+    if (!complete) {
+      ++it;
+      continue;
+    }
+    state.waiting.push_back({it->first, it->second.z(), it->second.buffers()});
+    state.senders.erase(it->first);
+    it = state.epochs.erase(it);
+  }
 }
 
 FrozenTensor mean_buffers(const EvaluatorState& state) {
@@ -103,6 +117,8 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
   state.config = std::move(config);
   const std::shared_ptr<Compute> compute = std::move(state.config.compute);
   state.needs_buffers = compute->initial_buffers().numel() > 0;
+  for (Rank rank = 0; rank < state.config.ranks - state.config.servers; ++rank)
+    state.members.push_back(rank);
   state.world.ranks = state.config.ranks;
   state.world.servers = state.config.servers;
   state.world.parameters = compute->dimension();
@@ -113,18 +129,25 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
                          : self->spawn(evaluation, compute, supervisor);
   self->link_to(state.evaluation);  // they end together
   return {[self](const EpochModel& model) {
-    EvaluatorState& state = self->state;
-    const auto fail = [&](const Error& error) {
-      self->send(state.config.supervisor, RankFailed{error});
-    };
-    if (!state.gate.admits(check(model, state.world), fail)) return;
-    if (state.config.servers > 0)
-      take_part(state, model);
-    else
-      take_model(state, model);
-    evaluate_next(self);
-    leave_out_oldest(self);
-  }};
+            EvaluatorState& state = self->state;
+            const auto fail = [&](const Error& error) {
+              self->send(state.config.supervisor, RankFailed{error});
+            };
+            if (!state.gate.admits(check(model, state.world), fail)) return;
+            if (state.config.servers > 0)
+              take_part(state, model);
+            else
+              take_model(state, model);
+            take_complete_epochs(state);
+            evaluate_next(self);
+            leave_out_oldest(self);
+          },
+          [self](MembersChanged& changed) {
+            self->state.members = std::move(changed.members);
+            take_complete_epochs(self->state);
+            evaluate_next(self);
+            leave_out_oldest(self);
+          }};
 }
 
 }  // namespace grapevine

@@ -3,6 +3,8 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
+#include <vector>
 
 #include "actors/protocol.hpp"
 #include "actors/run/model_average.hpp"
@@ -35,6 +37,8 @@ struct EvaluatorState {
   const char* name = "evaluator";
   EvaluatorConfig config;
   std::map<Epoch, ModelAverage> epochs;                  // not complete yet
+  std::map<Epoch, std::set<Rank>> senders;               // of their models
+  std::vector<Rank> members;                             // that train
   std::map<Epoch, std::map<Rank, FrozenTensor>> slices;  // from servers, not complete yet
   std::map<Rank, FrozenTensor> buffers;                  // beside servers: each worker's newest
   std::deque<AveragedModel> waiting;                     // complete, kMostWaiting of them

@@ -56,6 +56,8 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   membership_.alive.assign(static_cast<std::size_t>(config_.ranks), true);
   sent_to_.assign(static_cast<std::size_t>(config_.ranks), 0);
   received_from_ = sent_to_;
+  for (Rank rank = 0; rank < config_.ranks - config_.parts->plan.servers; ++rank)
+    view_.members.push_back(rank);
   rng_.seed(mix_seed(config_.seed, static_cast<std::uint64_t>(config_.rank)));
   figures_ = LiveFigures(config_.rank, config_.ranks);
   step_times_ = StepTimes(static_cast<std::uint64_t>(config_.rank));
@@ -115,12 +117,26 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   const Event event{EventKind::sent, to, stamp, model_.step, 0, wire_size(envelope)};
   count(event);
   trace_.message(trace_now(), event, envelope.payload);
-  ++sent_to_[static_cast<std::size_t>(to)];
+  if (membership_.is_alive(to)) {
+    ++sent_to_[static_cast<std::size_t>(to)];
+  } else {  // a role that has not heard of the loss; nothing balances this message
+    --ledger_.sent;
+    ++ledger_.sent_before;
+  }
   figures_.add_sent(to, event.bytes);
   config_.transport->send(std::move(envelope));
 }
 
+// A role that takes over at the same step and parameters gets the answer to the role before it.
 void PeerState::compute(Step step, FrozenTensor z) {
+  if (asked_) {
+    const bool same = asked_->step == step && asked_->z.raw() == z.raw();
+    std::optional<Gradient> held = std::exchange(held_, std::nullopt);
+    if (same && held) return self_->send(PeerActor{self_}, *std::move(held));
+    if (same) return;
+    if (!held) ++stale_;
+  }
+  asked_ = OpenRequest{step, z};
   GradientRequest request;
   request.step = step;
   request.z = std::move(z);
@@ -132,7 +148,7 @@ void PeerState::compute(Step step, FrozenTensor z) {
 }
 
 void PeerState::after(Duration delay, TimerId id) {
-  self_->delayed_send(PeerActor{self_}, delay, TimerFired{id});
+  self_->delayed_send(PeerActor{self_}, delay, TimerFired{id, view_.number});
 }
 
 void PeerState::record(const Event& event) {
@@ -175,6 +191,15 @@ void PeerState::on_gradient(Gradient& gradient) {
   if (!gradient.error.empty()) {
     return fail({Errc::failed, gradient.error});
   }
+  if (stale_ > 0) {
+    --stale_;
+    return;
+  }
+  if (is_holding()) {
+    held_ = std::move(gradient);
+    return;
+  }
+  asked_.reset();
   buffers_ = gradient.buffers;
   last_gradient_ = gradient;
   last_gradient_.value = FrozenTensor();
@@ -201,9 +226,11 @@ void PeerState::on_envelope(Envelope& envelope) {
   if (!is_held(stalls_.on_link(envelope), from)) arrive(std::move(envelope));
 }
 
-void PeerState::on_timer(TimerId id) {
+// A role that was replaced waits no longer.
+void PeerState::on_timer(const TimerFired& timer) {
+  if (timer.view != view_.number || is_holding()) return;
   handling_from_ = -1;
-  role_->on_timer(*this, id);
+  role_->on_timer(*this, timer.id);
 }
 
 // Whether a message is kept for later: see MessageStalls.
@@ -229,6 +256,8 @@ void PeerState::arrive(Envelope envelope) {
   count(event);
   trace_.message(trace_now(), event, envelope.payload);
   ++received_from_[static_cast<std::size_t>(envelope.from)];
+  if (const auto* chunk = std::get_if<StateChunk>(&envelope.payload)) return on_state_chunk(*chunk);
+  if (view_.stage == ViewStage::closed) return view_.early.push_back(std::move(envelope));
   const bool held = is_server() && is_held(stalls_.at_server(envelope), MessageStalls::kAny);
   if (!held) deliver(std::move(envelope));
 }
@@ -265,6 +294,7 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   // The supervisor finds out whether the other process has ended or only the link to it.
   if (!lost.reason.empty())
     self_->send(config_.supervisor, LinkLost{config_.rank, peer, lost.reason});
+  if (changes_members()) return answer_traffic();
   const bool served_here = !is_server() && peer >= config_.ranks - config_.parts->plan.servers;
   if (!served_here) return role_->on_peer_down(*this, peer);
   if (lost.reason.empty())
@@ -544,7 +574,7 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
       [&state](StartTraining) { state.start(); },
       [&state](Gradient& gradient) { state.on_gradient(gradient); },
       [&state](Envelope& envelope) { state.on_envelope(envelope); },
-      [&state](TimerFired timer) { state.on_timer(timer.id); },
+      [&state](const TimerFired& timer) { state.on_timer(timer); },
       [&state](const PeerLost& lost) {
         if (state.admits(lost)) state.on_peer_lost(lost);
       },
@@ -552,6 +582,14 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
       [&state](Collect collect) { state.on_collect(collect.with_model); },
       [&state](FlushTrace) { state.on_flush_trace(); },
       [&state](StallOver stall) { state.on_stall_over(stall.from); },
+      [&state](HoldForView& hold) {
+        if (state.fits(hold)) state.on_hold(std::move(hold));
+      },
+      [&state](AskTraffic ask) { state.on_ask_traffic(ask); },
+      [&state](CloseView close) { state.on_close_view(close); },
+      [&state](const InstallView& view) {
+        if (state.fits(view)) state.on_install(view);
+      },
   };
 }
 

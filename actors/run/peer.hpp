@@ -49,6 +49,30 @@ struct Cut {
   std::vector<Envelope> in_flight;  // received on open channels since the cut
 };
 
+// The request to the worker that no role has had the answer to.
+struct OpenRequest {
+  Step step = 0;
+  FrozenTensor z;
+};
+
+// Of a change of members: no gradient and no timer reaches the role, messages do (draining); its
+// role is closed, and messages are those of the view to come.
+enum class ViewStage { stable, draining, closed };
+
+// Of the members, as one rank takes part.
+struct PeerView {
+  std::int64_t number = 0;     // the newest that was proposed
+  std::vector<Rank> members;   // of the role
+  std::vector<Rank> proposed;  // of the view to come
+  ViewStage stage = ViewStage::stable;
+  std::int64_t asked = -1;      // round of a question about traffic that is not answered; -1: none
+  std::int64_t operations = 0;  // that Role::close() has returned
+  bool settled = false;         // what was open is taken back, or counts
+  InstallView install;          // in progress
+  std::optional<std::vector<char>> transfer;  // the state of a rank that is ahead, so far
+  std::vector<Envelope> early;                // of the view to come
+};
+
 // Env for the role: the only place where its effects become CAF calls. All members belong to the
 // Peer's actor.
 class PeerState : public Env {
@@ -76,10 +100,18 @@ class PeerState : public Env {
   void on_stall_over(Rank from);
   void on_flush_trace();
   bool admits(const PeerLost& lost) { return gate_.admits(check(lost, world())); }
-  void on_timer(TimerId id);
+  void on_timer(const TimerFired& timer);
   void on_peer_lost(const PeerLost& lost);
   void on_snapshot(std::int64_t id);
   void on_collect(bool with_model);
+  void on_hold(HoldForView hold);
+  void on_ask_traffic(AskTraffic ask);
+  void on_close_view(CloseView close);
+  void on_install(const InstallView& view);
+  template <class Message>
+  bool fits(const Message& message) {
+    return gate_.admits(check(message, world()));
+  }
   void on_exception(const std::exception_ptr& problem);
 
  private:
@@ -102,6 +134,13 @@ class PeerState : public Env {
   void send_epoch_models();
   bool serves_with_buffers() const;
   World world() const;
+  bool changes_members() const;
+  bool is_holding() const;
+  void answer_traffic();
+  void seat(const StateDict& shared);
+  void send_state(const std::vector<Rank>& behind);
+  void on_state_chunk(const StateChunk& chunk);
+  Expected<void> take_model(const StateDict& state);
   bool fits_a_message(std::uint64_t bytes) const;
   bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
   void fail(Error error);
@@ -113,6 +152,10 @@ class PeerState : public Env {
   std::unique_ptr<Role> role_;
 
   Membership membership_;
+  PeerView view_;
+  std::optional<OpenRequest> asked_;
+  std::optional<Gradient> held_;  // the answer to asked_, while members change
+  std::int64_t stale_ = 0;        // answers on their way for roles that were replaced
   Rng rng_;
   ModelState model_;
   FrozenTensor buffers_;

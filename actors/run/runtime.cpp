@@ -115,9 +115,15 @@ class CrewBuilder {
     const Compute& compute = *first_compute(config_);
     supervision.parameters = compute.dimension();
     supervision.buffers = compute.initial_buffers().numel();
-    supervision.tolerates_worker_loss = config_.tolerates_worker_loss && config_.servers() > 0 &&
-                                        config_.parts->plan.role->tolerates_lost_peer &&
-                                        config_.parts->plan.hierarchy == 1;
+    const Plan& plan = config_.parts->plan;
+    supervision.changes_members =
+        plan.servers == 0 && plan.hierarchy == 1 && plan.role->changes_members(plan);
+    const bool continues_alone =
+        plan.servers > 0 && plan.hierarchy == 1 && plan.role->tolerates_lost_peer;
+    supervision.tolerates_worker_loss =
+        config_.tolerates_worker_loss && (supervision.changes_members || continues_alone);
+    supervision.replicates = plan.role->replicates;
+    supervision.horizon = config_.parts->horizon;
     supervision.min_workers =
         config_.min_workers > 0 ? config_.min_workers : config_.workers() / 2 + 1;
     supervision.observer = std::move(observer);
@@ -368,13 +374,32 @@ class Recorder : public RunObserver {
 
 }  // namespace
 
+namespace {
+
+// Ends a rank as the end of its process would.
+caf::behavior rank_killer(caf::event_based_actor* self, std::shared_ptr<Transport> transport,
+                          Death death, PeerActor peer) {
+  self->delayed_send(self, death.at, caf::ok_atom::value);
+  return {[=](caf::ok_atom) {
+    transport->detach(death.rank);
+    self->send_exit(peer, caf::exit_reason::kill);
+    self->quit();
+  }};
+}
+
+}  // namespace
+
 RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
   auto recorder = std::make_shared<Recorder>(std::move(observer));
   caf::actor_system_config system_config;
   system_config.set("scheduler.policy", caf::atom("testing"));
   caf::actor_system system{system_config};
   auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
-  CrewBuilder(system, config, false).build(recorder);
+  CrewBuilder builder(system, config, false);
+  builder.build(recorder);
+  for (const Death& death : config.deaths)
+    system.spawn(rank_killer, config.transport, death,
+                 builder.crew().peers[static_cast<std::size_t>(death.rank)]);
   // One event at a time; where nothing is ready the clock jumps to the next timer.
   while (!recorder->result()) {
     if (scheduler.try_run_once()) continue;

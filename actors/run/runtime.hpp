@@ -41,6 +41,12 @@ struct ClusterConfig {
   Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect
 };
 
+// A rank that is lost during a run in virtual time.
+struct Death {
+  Rank rank = 0;
+  Duration at{0};  // since the start
+};
+
 struct RunConfig {
   std::int32_t ranks = 1;  // those that train, then the servers of the plan, if any
   std::uint64_t seed = 1;
@@ -51,7 +57,8 @@ struct RunConfig {
   std::vector<std::shared_ptr<Compute>> computes;
   std::shared_ptr<Compute> evaluator;  // null: no validation beside training
   DelayModel delay;                    // stragglers
-  bool tolerates_worker_loss = true;   // where there are servers: see Supervision
+  std::vector<Death> deaths;           // of run_virtual() alone
+  bool tolerates_worker_loss = true;   // where the wiring does: see SupervisorConfig
   std::int32_t min_workers = 0;        // 0: more than half of them
   int threads = 1;                     // intra-op threads per worker
   Step log_every = 1;

@@ -20,6 +20,7 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
   self_ = self;
   config_ = std::move(config);
   members_ = RunMembers(config_.ranks, config_.servers);
+  view_workers_ = members_.workers();
   checkpoints_ = CheckpointRounds({config_.checkpoints, config_.checkpoint_every_epochs,
                                    config_.total_epochs, config_.resumed_least});
   suspects_ = LinkSuspects(config_.silence);
@@ -289,6 +290,13 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](CheckpointRequested) { state.on_checkpoint_requested(); },
       [&state](Watchdog) { state.on_watchdog(); },
       [&state](CollectAgain) { state.collect(); },
+      [&state](const Traffic& traffic) {
+        if (state.admits(traffic)) state.on_traffic(traffic);
+      },
+      [&state](const ViewClosed& closed) {
+        if (state.admits(closed)) state.on_view_closed(closed);
+      },
+      [&state](AskTrafficAgain) { state.ask_for_traffic(); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
       [&state](ProcessClosed closed) {
         if (state.admits(closed)) state.on_process_closed(closed);

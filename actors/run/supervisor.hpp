@@ -14,7 +14,9 @@
 #include "actors/run/supervision/run_members.hpp"
 #include "actors/run/supervision/run_result.hpp"
 #include "actors/run/supervision/training_progress.hpp"
+#include "actors/run/supervision/view_change.hpp"
 #include "actors/run/validate.hpp"
+#include "algorithms/horizon.hpp"
 
 namespace grapevine {
 
@@ -40,6 +42,9 @@ struct SupervisorConfig {
   std::int64_t parameters = -1, buffers = -1;  // of the model; -1: not checked
   bool tolerates_worker_loss = false;          // a run continues without lost workers,
   std::int32_t min_workers = 1;                // as long as so many of them remain
+  bool changes_members = false;  // by views, see ViewChange; else roles continue alone
+  bool replicates = false;       // see RoleType
+  Horizon horizon;
   // Reports a lost process to the transport of this process; null: single process. Must not block.
   std::function<void(std::int32_t process)> process_down;
   std::shared_ptr<RunObserver> observer;
@@ -60,8 +65,8 @@ struct SupervisorConfig {
 };
 
 // The actor connects state machines, each in a file of actors/run/supervision/, which decide and
-// send nothing. The messages of checkpoints and of losses are handled in supervisor_checkpoints.cpp
-// and supervisor_losses.cpp there.
+// send nothing. The messages of checkpoints, of losses and of changes of members are handled in
+// supervisor_checkpoints.cpp, supervisor_losses.cpp and supervisor_views.cpp there.
 class SupervisorState {
  public:
   const char* name = "supervisor";
@@ -85,6 +90,9 @@ class SupervisorState {
   void on_stop_requested();
   void on_checkpoint_requested();
   void on_watchdog();
+  void on_traffic(const Traffic& traffic);
+  void on_view_closed(const ViewClosed& closed);
+  void ask_for_traffic();
   void on_trace_closed(const TraceClosed& closed);
   void on_process_closed(ProcessClosed closed);
   void on_down(const caf::down_msg& down);
@@ -130,6 +138,9 @@ class SupervisorState {
   void report_process_lost(std::int32_t process);
   bool on_rank_down(Rank rank, const std::string& why);
   void lose(Rank rank);
+  void begin_view_change();
+  void continue_view_change(ViewChange::Next next);
+  void install_view();
   RunResult conclude() const;
 
   SupervisorActor::stateful_pointer<SupervisorState> self_ = nullptr;
@@ -149,6 +160,8 @@ class SupervisorState {
   CheckpointRounds checkpoints_;
   FinalReports reports_;
   LinkSuspects suspects_;
+  ViewChange view_;
+  std::int32_t view_workers_ = 0;  // of the installed one
   RunClosing closing_;
   Gate gate_;
 };

@@ -161,6 +161,49 @@ Expected<void> check(const LinkLost& lost, const World& world) {
   return {};
 }
 
+namespace {
+
+// Ranks that train, ascending.
+Expected<void> check_members(const char* what, const std::vector<Rank>& members,
+                             const World& world) {
+  for (const Rank rank : members)
+    if (auto checked = check_rank(what, rank, world.workers()); !checked) return checked;
+  const bool ascend =
+      std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) == members.end();
+  return ascend && !members.empty()
+             ? Expected<void>()
+             : Expected<void>(stray(std::string(what) + " of ranks without order"));
+}
+
+}  // namespace
+
+Expected<void> check(const HoldForView& hold, const World& world) {
+  return check_members("a proposed view", hold.members, world);
+}
+
+Expected<void> check(const Traffic& traffic, const World& world) {
+  return check_rank("counts of messages", traffic.rank, world.workers());
+}
+
+Expected<void> check(const ViewClosed& closed, const World& world) {
+  if (auto checked = check_rank("a closed view", closed.rank, world.workers()); !checked)
+    return checked;
+  if (closed.operations >= 0 && closed.step >= 0 && closed.epoch >= 0 &&
+      closed.epoch <= kMostEpochs)
+    return {};
+  return stray(fmt::format("a closed view of rank {} with invalid numbers", closed.rank));
+}
+
+Expected<void> check(const InstallView& view, const World& world) {
+  if (auto checked = check_members("a view", view.members, world); !checked) return checked;
+  for (const Rank rank : view.behind)
+    if (auto checked = check_rank("a view", rank, world.workers()); !checked) return checked;
+  const bool counts = view.operations >= 0 && view.first_step >= 0 && view.first_epoch >= 0 &&
+                      view.first_epoch <= kMostEpochs && view.donor >= 0 &&
+                      view.donor < world.workers();
+  return counts ? Expected<void>() : Expected<void>(stray("a view with invalid numbers"));
+}
+
 Expected<void> check(const Join& join) {
   for (const std::string* text : {&join.job, &join.version, &join.host, &join.nonce, &join.proof})
     if (auto checked = check_text("a process", *text); !checked) return checked;

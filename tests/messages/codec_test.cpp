@@ -90,6 +90,9 @@ Payload random_payload(Rng& rng) {
       return Receipt{static_cast<std::int64_t>(rng()), rng() % 2 == 0, random_tensor(rng)};
     case 12:
       return random_extension(rng);
+    case 13:
+      return StateChunk{static_cast<std::int64_t>(rng()), static_cast<std::int64_t>(rng()),
+                        static_cast<std::int64_t>(rng()), random_tensor(rng)};
     default:
       return PackedChunk{static_cast<std::int64_t>(rng()),
                          static_cast<std::int32_t>(rng()),
@@ -178,6 +181,10 @@ struct ExpectSamePayload {
     EXPECT_EQ(std::tie(a.step, a.last), std::tie(b.step, b.last));
     EXPECT_EQ(bits_of(a.epoch), bits_of(b.epoch));
     expect_same(a.x, b.x);
+  }
+  void operator()(const StateChunk& a, const StateChunk& b) const {
+    EXPECT_EQ(std::tie(a.transfer, a.offset, a.total), std::tie(b.transfer, b.offset, b.total));
+    expect_same(a.data, b.data);
   }
   void operator()(const Extension& a, const Extension& b) const {
     EXPECT_EQ(std::tie(a.type, a.integers), std::tie(b.type, b.integers));

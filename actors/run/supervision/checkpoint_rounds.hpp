@@ -55,6 +55,8 @@ class CheckpointRounds {
     return cutting_ && now - news_ > patience;
   }
   void cancel();
+  // The id of the newest cut; 0: none.
+  std::int64_t newest() const { return id_; }
   // The remaining ranks without a state in this cut: "rank 1, 3".
   std::string missing(const RunMembers& members) const { return members.missing_in(snapshots_); }
   void end_writing() { writing_ = false; }

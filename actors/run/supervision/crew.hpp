@@ -42,6 +42,10 @@ class Crew {
   void send_to_processes(const Message& message) const {
     for (const ProcessAgentActor& agent : actors_.agents) supervisor_->send(agent, message);
   }
+  // To the evaluator, where there is one.
+  void report_members(const std::vector<Rank>& members) const {
+    if (actors_.evaluator) supervisor_->send(actors_.evaluator, MembersChanged{members});
+  }
   // REQUIRES: the run has checkpoints.
   void write(WriteCheckpoint checkpoint) const {
     supervisor_->send(actors_.writer, std::move(checkpoint));

@@ -15,6 +15,13 @@ std::vector<Rank> RunMembers::remaining_ranks_of(std::int32_t process) const {
   return ranks;
 }
 
+std::vector<Rank> RunMembers::remaining_ranks() const {
+  std::vector<Rank> ranks;
+  for (Rank rank = 0; rank < ranks_; ++rank)
+    if (!is_lost(rank)) ranks.push_back(rank);
+  return ranks;
+}
+
 std::int32_t RunMembers::remaining_workers() const {
   const auto lost =
       std::count_if(lost_.begin(), lost_.end(), [this](Rank rank) { return rank < workers(); });

@@ -34,6 +34,7 @@ class RunMembers {
   bool is_process_lost(std::int32_t process) const { return lost_processes_.count(process) > 0; }
   const std::set<Rank>& lost() const { return lost_; }
   std::vector<Rank> remaining_ranks_of(std::int32_t process) const;
+  std::vector<Rank> remaining_ranks() const;
   std::int32_t remaining_workers() const;  // without servers
   // The remaining processes other than the coordinator's.
   std::vector<std::int32_t> remaining_processes() const;

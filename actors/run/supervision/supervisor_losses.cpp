@@ -28,7 +28,9 @@ void SupervisorState::on_peer_down(Rank rank, const caf::error& reason) {
   if (members_.is_process_lost(process)) return;  // the transports have reported it
   const std::string why =
       process == 0 ? "its actor ended: " + caf::to_string(reason) : std::string(kProcessEnded);
-  if (on_rank_down(rank, why)) crew_.send_to_ranks(PeerLost{rank, ""});
+  if (!on_rank_down(rank, why)) return;
+  crew_.send_to_ranks(PeerLost{rank, ""});
+  begin_view_change();
 }
 
 void SupervisorState::on_process_down(std::int32_t process) {
@@ -38,6 +40,7 @@ void SupervisorState::on_process_down(std::int32_t process) {
   if (stage_ == Stage::closing) return end_if_closed();
   for (const Rank rank : members_.remaining_ranks_of(process))
     if (!on_rank_down(rank, kProcessEnded)) return;
+  begin_view_change();
 }
 
 // Reports to every transport, so that none waits for the process. Transports report to their ranks,

@@ -13,6 +13,7 @@ void TrainingProgress::add(const StepReport& report) {
 
 void TrainingProgress::lose(Rank rank) {
   finished_.insert(rank);
+  lost_.insert(rank);
   epochs_.erase(rank);
 }
 

@@ -18,6 +18,8 @@ class TrainingProgress {
   void add(const RankFigures& figures) { ledgers_[figures.rank] = figures.ledger; }
   // The rank has taken its last step.
   void finish(Rank rank) { finished_.insert(rank); }
+  // Ranks that had taken their last step, and are not lost, say so again.
+  void continue_all() { finished_ = lost_; }
   // The rank takes no further step; its steps so far remain.
   void lose(Rank rank);
 
@@ -42,6 +44,7 @@ class TrainingProgress {
   std::map<Rank, std::int64_t> samples_;
   std::map<Rank, Ledger> ledgers_;
   std::set<Rank> finished_;  // or lost
+  std::set<Rank> lost_;
 };
 
 }  // namespace grapevine

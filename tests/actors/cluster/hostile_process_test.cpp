@@ -93,7 +93,11 @@ PeerActor::behavior_type stand_in(PeerActor::pointer self, Rank rank, Supervisor
             self->send(supervisor, std::move(report));
           },
           [](FlushTrace) {},
-          [](StallOver) {}};
+          [](StallOver) {},
+          [](const HoldForView&) {},
+          [](AskTraffic) {},
+          [](CloseView) {},
+          [](const InstallView&) {}};
 }
 
 class HostileProcess : public testing::Test {

@@ -42,7 +42,10 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](AskAgain) {},
           [](const SnapshotRefused&) {},
           [](CompareClocks) {},
-          [](const RankFigures&) {}};
+          [](const RankFigures&) {},
+          [](const Traffic&) {},
+          [](const ViewClosed&) {},
+          [](AskTrafficAgain) {}};
 }
 
 // The agent of a process; ignores the end of the run.

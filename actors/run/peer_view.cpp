@@ -1,0 +1,173 @@
+// Changes of members, as one rank takes part in them: see ViewChange.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "actors/run/peer.hpp"
+#include "actors/run/state_bytes.hpp"
+#include "algorithms/roles/member_role.hpp"
+#include "algorithms/wiring/role_type.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr std::int64_t kChunkBytes = std::int64_t{4} << 20;
+
+std::int32_t position_of(Rank rank, const std::vector<Rank>& members) {
+  const auto at = std::lower_bound(members.begin(), members.end(), rank);
+  return at == members.end() || *at != rank ? -1 : static_cast<std::int32_t>(at - members.begin());
+}
+
+}  // namespace
+
+bool PeerState::changes_members() const {
+  const Plan& plan = config_.parts->plan;
+  return plan.servers == 0 && plan.hierarchy == 1 && plan.role->changes_members(plan);
+}
+
+bool PeerState::is_holding() const { return view_.stage != ViewStage::stable; }
+
+void PeerState::on_hold(HoldForView hold) {
+  if (hold.view <= view_.number) return;
+  view_.number = hold.view;
+  view_.proposed = std::move(hold.members);
+  view_.transfer.reset();
+  view_.asked = -1;
+  if (view_.stage == ViewStage::stable) view_.stage = ViewStage::draining;
+}
+
+// Answered once this rank has heard of the end of all that are no members: their messages have
+// arrived then.
+void PeerState::on_ask_traffic(AskTraffic ask) {
+  if (ask.view != view_.number) return;
+  view_.asked = ask.round;
+  answer_traffic();
+}
+
+void PeerState::answer_traffic() {
+  if (view_.asked < 0) return;
+  Traffic traffic{view_.number, view_.asked, config_.rank, 0, 0};
+  for (const Rank rank : view_.members) {
+    const bool proposed = position_of(rank, view_.proposed) >= 0;
+    if (!proposed && membership_.is_alive(rank)) return;
+    if (!proposed) continue;
+    traffic.sent += sent_to_[static_cast<std::size_t>(rank)];
+    traffic.received += received_from_[static_cast<std::size_t>(rank)];
+  }
+  view_.asked = -1;
+  self_->send(config_.supervisor, traffic);
+}
+
+// A role that was closed for a view that was never installed stays so.
+void PeerState::on_close_view(CloseView close) {
+  if (close.view != view_.number || !is_holding()) return;
+  if (view_.stage == ViewStage::draining) {
+    handling_from_ = -1;
+    view_.operations = role_->close(*this);
+    view_.stage = ViewStage::closed;
+    send_epoch_models();
+  }
+  self_->send(config_.supervisor,
+              ViewClosed{view_.number, config_.rank, view_.operations, model_.step, model_.epoch});
+}
+
+void PeerState::on_install(const InstallView& view) {
+  if (view.view != view_.number || !is_holding()) return;
+  const bool behind = position_of(config_.rank, view.behind) >= 0;
+  if (!view_.settled) {
+    behind ? role_->count_as_done(*this) : role_->take_back(*this, view.operations);
+    view_.settled = true;
+  }
+  view_.install = view;
+  if (!behind) return seat(role_->save_shared());
+  view_.transfer.emplace();
+}
+
+// The new role begins, with what this rank keeps of the old one.
+void PeerState::seat(const StateDict& shared) {
+  const InstallView view = std::exchange(view_.install, {});
+  MemberChange change;
+  for (const Rank rank : view.members) change.before.push_back(position_of(rank, view_.members));
+  change.first_step = view.first_step;
+  change.first_epoch = view.first_epoch;
+  auto parts = parts_among(*config_.parts, static_cast<std::int32_t>(view_.members.size()), change);
+  if (!parts)
+    return fail({Errc::peer_down, fmt::format("{} ranks remain, and cannot continue by themselves: "
+                                              "{}",
+                                              view.members.size(), parts.error().message)});
+  const StateDict own = role_->save_own();
+  config_.parts = *std::move(parts);
+  role_ = make_member_role(config_.parts, view.members, config_.rank, model_);
+  if (auto loaded = role_->load_kept(shared, own); !loaded)
+    return fail({Errc::failed, fmt::format("rank {}: the state of the view before: {}",
+                                           config_.rank, loaded.error().message)});
+  view_.members = view.members;
+  view_.stage = ViewStage::stable;
+  view_.settled = false;
+  view_.transfer.reset();
+  cut_.reset();
+  last_cut_ = std::max(last_cut_, view.last_cut);
+  if (view.donor == config_.rank && !view.behind.empty()) send_state(view.behind);
+  send_epoch_models();
+  role_->on_start(*this);
+  for (Envelope& envelope : std::exchange(view_.early, {})) deliver(std::move(envelope));
+}
+
+// ---- the state of a rank that is ahead ----
+
+void PeerState::send_state(const std::vector<Rank>& behind) {
+  StateDict state;
+  state.put("model.x", model_.x.read());
+  state.put("model.w", model_.w);
+  state.put_all("role", role_->save_shared());
+  const std::vector<char> bytes = to_bytes(state);
+  const auto total = static_cast<std::int64_t>(bytes.size());
+  at::Tensor all = at::empty({total}, at::kByte);
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(all.data_ptr<std::uint8_t>()));
+  Stamp stamp;
+  stamp.origin = config_.rank;
+  stamp.step = stamp.version = model_.step;
+  for (std::int64_t offset = 0; offset < total; offset += kChunkBytes) {
+    const std::int64_t length = std::min(kChunkBytes, total - offset);
+    const FrozenTensor part = FrozenTensor::copy_of(all.narrow(0, offset, length));
+    for (const Rank rank : behind) send(rank, stamp, StateChunk{view_.number, offset, total, part});
+  }
+}
+
+// In order: links are FIFO. Those of a view that was never completed are ignored.
+void PeerState::on_state_chunk(const StateChunk& chunk) {
+  if (!view_.transfer || chunk.transfer != view_.number) return;
+  std::vector<char>& bytes = *view_.transfer;
+  const at::Tensor& data = chunk.data.read();
+  const bool fits = data.defined() && data.scalar_type() == at::kByte && data.is_contiguous() &&
+                    chunk.offset == static_cast<std::int64_t>(bytes.size()) &&
+                    data.numel() <= chunk.total - chunk.offset && data.numel() > 0;
+  if (!fits)
+    return fail({Errc::failed, fmt::format("rank {}: a part of a state does not follow the one "
+                                           "before it",
+                                           config_.rank)});
+  const auto* begin = reinterpret_cast<const char*>(data.data_ptr<std::uint8_t>());
+  bytes.insert(bytes.end(), begin, begin + data.numel());
+  if (static_cast<std::int64_t>(bytes.size()) < chunk.total) return;
+  const auto state = from_bytes(bytes);
+  auto taken = state ? take_model(*state) : Expected<void>(state.error());
+  if (!taken)
+    return fail({Errc::failed, fmt::format("rank {}: the state of another rank: {}", config_.rank,
+                                           taken.error().message)});
+  seat(state->under("role"));
+}
+
+// Steps are this rank's own: its part of the operation that it lacked has counted.
+Expected<void> PeerState::take_model(const StateDict& state) {
+  auto x = state.tensor("model.x");
+  const auto w = state.number("model.w");
+  if (!x) return x.error();
+  if (!w) return w.error();
+  if (x->sizes() != model_.x.sizes() || x->scalar_type() != at::kFloat)
+    return bad_input("model.x is not of this model");
+  model_.x = FrozenTensor::copy_of(*x);
+  model_.w = *w;
+  return {};
+}
+
+}  // namespace grapevine

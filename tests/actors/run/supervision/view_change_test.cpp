@@ -1,0 +1,109 @@
+#include "actors/run/supervision/view_change.hpp"
+
+#include <gtest/gtest.h>
+
+namespace grapevine {
+namespace view_change_test {
+
+using Next = ViewChange::Next;
+
+Next answer(ViewChange& change, std::int64_t round, Rank rank, std::int64_t sent,
+            std::int64_t received) {
+  return change.add(Traffic{change.number(), round, rank, sent, received});
+}
+
+Next close(ViewChange& change, Rank rank, std::int64_t operations, Step step, double epoch) {
+  return change.add(ViewClosed{change.number(), rank, operations, step, epoch});
+}
+
+// Until every member has answered, twice, with the same balanced counts.
+TEST(ViewChange, ClosesOnceNoMessageIsOnItsWay) {
+  ViewChange change;
+  EXPECT_FALSE(change.in_progress());
+  change.begin({0, 2, 5});
+  EXPECT_EQ(change.number(), 1);
+  std::int64_t round = change.begin_round();
+  EXPECT_EQ(answer(change, round, 0, 5, 3), Next::wait);
+  EXPECT_EQ(answer(change, round, 2, 4, 4), Next::wait);
+  EXPECT_EQ(answer(change, round, 5, 1, 2), Next::ask_later) << "one message is on its way";
+  const auto all = [&](std::int64_t sent) {
+    round = change.begin_round();
+    EXPECT_EQ(answer(change, round, 0, sent, 3), Next::wait);
+    EXPECT_EQ(answer(change, round, 2, 4, 4), Next::wait);
+    return answer(change, round, 5, 1, sent - 2);
+  };
+  EXPECT_EQ(all(5), Next::ask_later) << "balanced once";
+  EXPECT_EQ(all(6), Next::ask_later) << "a message was sent and received in between";
+  EXPECT_EQ(all(6), Next::close);
+  EXPECT_FALSE(change.draining());
+}
+
+TEST(ViewChange, IgnoresAnswersToEarlierQuestionsAndOfOthers) {
+  ViewChange change;
+  change.begin({0, 1});
+  const std::int64_t old = change.begin_round();
+  change.begin_round();
+  EXPECT_EQ(answer(change, old, 0, 0, 0), Next::wait);
+  EXPECT_EQ(answer(change, old, 1, 0, 0), Next::wait);
+  EXPECT_EQ(answer(change, old + 1, 0, 0, 0), Next::wait);
+  EXPECT_EQ(answer(change, old + 1, 3, 0, 0), Next::wait) << "no member";
+  EXPECT_EQ(change.add(Traffic{7, old + 1, 1, 0, 0}), Next::wait) << "of another view";
+  EXPECT_EQ(answer(change, old + 1, 1, 0, 0), Next::ask_later);
+  EXPECT_EQ(close(change, 0, 0, 0, 0), Next::wait) << "nobody was asked to close";
+}
+
+ViewChange closing(std::vector<Rank> members) {
+  ViewChange change;
+  change.begin(members);
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t round = change.begin_round();
+    for (const Rank rank : members) answer(change, round, rank, 0, 0);
+  }
+  return change;
+}
+
+TEST(ViewChange, ARankThatIsAheadGivesItsStateToThoseBehind) {
+  ViewChange change = closing({0, 1, 3});
+  EXPECT_EQ(close(change, 0, 7, 7, 0.7), Next::wait);
+  EXPECT_EQ(close(change, 1, 8, 8, 0.8), Next::wait);
+  EXPECT_EQ(close(change, 3, 7, 9, 0.9), Next::install);
+  const InstallView view = change.conclude(true);
+  EXPECT_EQ(view.view, 1);
+  EXPECT_EQ(view.members, (std::vector<Rank>{0, 1, 3}));
+  EXPECT_EQ(view.operations, 8);
+  EXPECT_EQ(view.donor, 1);
+  EXPECT_EQ(view.behind, (std::vector<Rank>{0, 3}));
+  EXPECT_EQ(view.first_step, 8) << "steps of ranks that are behind do not count";
+  EXPECT_EQ(view.first_epoch, 0.8);
+  EXPECT_FALSE(change.in_progress());
+}
+
+TEST(ViewChange, NobodyIsBehindWhereModelsAreEachRanksOwn) {
+  ViewChange change = closing({0, 1});
+  close(change, 0, 7, 7, 0.7);
+  ASSERT_EQ(close(change, 1, 8, 6, 0.9), Next::install);
+  const InstallView view = change.conclude(false);
+  EXPECT_TRUE(view.behind.empty());
+  EXPECT_EQ(view.operations, 8);
+  EXPECT_EQ(view.first_step, 7);
+  EXPECT_EQ(view.first_epoch, 0.9);
+}
+
+// A member that is lost while members change.
+TEST(ViewChange, BeginsAnewWithoutALostMember) {
+  ViewChange change = closing({0, 1, 2});
+  close(change, 0, 3, 3, 0);
+  change.begin({0, 1});
+  EXPECT_EQ(change.number(), 2);
+  EXPECT_TRUE(change.draining());
+  EXPECT_EQ(change.add(ViewClosed{1, 1, 3, 3, 0}), Next::wait) << "of the view before";
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t round = change.begin_round();
+    for (const Rank rank : {0, 1}) answer(change, round, rank, 2, 2);
+  }
+  EXPECT_EQ(close(change, 0, 3, 3, 0), Next::wait);
+  EXPECT_EQ(close(change, 1, 3, 3, 0), Next::install);
+}
+
+}  // namespace view_change_test
+}  // namespace grapevine
