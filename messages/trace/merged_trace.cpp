@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "messages/trace/wrapping.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -22,8 +24,8 @@ bool same_machine(const TraceHeader& a, const TraceHeader& b) {
 
 // a's zero minus b's.
 std::int64_t zero_difference(const TraceHeader& a, const TraceHeader& b) {
-  return same_machine(a, b) ? a.zero_monotonic_ns - b.zero_monotonic_ns
-                            : a.zero_realtime_ns - b.zero_realtime_ns;
+  return same_machine(a, b) ? wrapped_difference(a.zero_monotonic_ns, b.zero_monotonic_ns)
+                            : wrapped_difference(a.zero_realtime_ns, b.zero_realtime_ns);
 }
 
 std::string name_in_trace(const std::string& path) { return fs::path(path).filename().string(); }
@@ -131,11 +133,19 @@ ClockFit MergedTrace::clock_of(const TraceFileIndex& file) const {
   return fit;
 }
 
+// A header may state many ranks: memory is taken for those alone that have records.
 void MergedTrace::index_ranks() {
-  cursors_.resize(static_cast<std::size_t>(ranks()));
+  cursor_at_.assign(static_cast<std::size_t>(ranks()), -1);
+  std::set<Rank> with_records;
+  for (const TraceFileIndex& file : files_)
+    for (const RecordsFrame& frame : file.records) with_records.insert(frame.head.rank);
+  for (const Rank rank : with_records) {
+    cursor_at_[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(cursors_.size());
+    cursors_.emplace_back().rank = rank;
+  }
   for (std::size_t i = 0; i < files_.size(); ++i)
     for (const RecordsFrame& frame : files_[i].records) {
-      Cursor& cursor = cursors_[static_cast<std::size_t>(frame.head.rank)];
+      Cursor& cursor = cursor_of(frame.head.rank);
       cursor.frames.push_back({i, frame});
       cursor.undone_from.push_back(kAllOfFrame);
       records_ += frame.head.count;
@@ -188,8 +198,8 @@ void MergedTrace::find_zero() {
     }
   zero_ns_ = first.value_or(0);
   for (ProcessPause& of_process : pauses_) {
-    of_process.pause.begin_ns -= zero_ns_;
-    of_process.pause.end_ns -= zero_ns_;
+    of_process.pause.begin_ns = wrapped_difference(of_process.pause.begin_ns, zero_ns_);
+    of_process.pause.end_ns = wrapped_difference(of_process.pause.end_ns, zero_ns_);
   }
 }
 
@@ -208,7 +218,7 @@ void MergedTrace::note_missing() {
     // A part that another one continues has been told of by that.
     const bool last_of_process =
         i + 1 == files_.size() || files_[i + 1].header.process != header.process;
-    const double until = seconds(clocks_[i].to_head(file.last_ns) - zero_ns_);
+    const double until = seconds(wrapped_difference(clocks_[i].to_head(file.last_ns), zero_ns_));
     if (!file.problem.empty())
       missing_.push_back(name_in_trace(file.path) + ": " + file.problem);
     else if (last_of_process && !file.closed)
@@ -220,11 +230,23 @@ void MergedTrace::note_missing() {
       missing_.push_back(fmt::format("{}: {} records were left out, the disk was too slow",
                                      name_in_trace(file.path), file.left_out));
   }
-  for (std::int32_t process = 0; process < processes_; ++process)
-    if (present.count(process) == 0)
-      missing_.push_back(fmt::format("process {} has left no trace", process));
+  note_missing_processes(present);
   if (sampled_ > 1)
     missing_.push_back(fmt::format("only every {}th step is recorded (--trace-sample)", sampled_));
+}
+
+// Neighbours in one sentence.
+void MergedTrace::note_missing_processes(const std::set<std::int32_t>& present) {
+  std::int32_t first = 0;
+  const auto note_until = [&](std::int32_t end) {
+    if (end - first == 1)
+      missing_.push_back(fmt::format("process {} has left no trace", first));
+    else if (end > first)
+      missing_.push_back(fmt::format("processes {} to {} have left no trace", first, end - 1));
+    first = end + 1;
+  };
+  for (const std::int32_t process : present) note_until(process);
+  note_until(processes_);
 }
 
 std::int32_t MergedTrace::process_of(Rank rank) const {
@@ -245,18 +267,17 @@ const TraceHeader& MergedTrace::header(std::int32_t process) const {
 
 void MergedTrace::rewind() {
   heap_.clear();
-  held_.assign(cursors_.size(), {});
   now_ns_ = 0;
   current_ = -1;
-  for (Rank rank = 0; rank < ranks(); ++rank) {
-    Cursor& cursor = cursors_[static_cast<std::size_t>(rank)];
+  for (Cursor& cursor : cursors_) {
+    cursor.held.clear();
     cursor.next_frame = 0;
     cursor.records.clear();
     cursor.at = 0;
     cursor.last_sent = 0;
     cursor.ended = false;
     cursor.sent_ahead.clear();
-    push(rank);
+    push(cursor.rank);
   }
 }
 
@@ -266,10 +287,10 @@ const TraceRecord* MergedTrace::next() {
     std::pop_heap(heap_.begin(), heap_.end());
     const Due due = heap_.back();
     heap_.pop_back();
-    Cursor& cursor = cursors_[static_cast<std::size_t>(due.rank)];
+    Cursor& cursor = cursor_of(due.rank);
     TraceRecord& record = cursor.records[cursor.at];
     if (is_held(record)) {
-      held_[static_cast<std::size_t>(record.peer)].push_back(due.rank);
+      cursor_of(record.peer).held.push_back(due.rank);
       continue;
     }
     record.time_ns = now_ns_ = due.time_ns;
@@ -280,7 +301,7 @@ const TraceRecord* MergedTrace::next() {
 }
 
 void MergedTrace::advance(Rank rank) {
-  Cursor& cursor = cursors_[static_cast<std::size_t>(rank)];
+  Cursor& cursor = cursor_of(rank);
   const TraceRecord& record = cursor.record();
   const bool sent = record.kind == EventKind::sent;
   if (sent) cursor.last_sent = std::max(cursor.last_sent, record.sequence);
@@ -291,7 +312,7 @@ void MergedTrace::advance(Rank rank) {
 
 // The rank's next record, not before what was returned last.
 void MergedTrace::push(Rank rank) {
-  Cursor& cursor = cursors_[static_cast<std::size_t>(rank)];
+  Cursor& cursor = cursor_of(rank);
   while (cursor.at >= cursor.records.size())
     if (!load(cursor)) {
       cursor.ended = true;
@@ -299,6 +320,14 @@ void MergedTrace::push(Rank rank) {
     }
   heap_.push_back({std::max(cursor.record().time_ns, now_ns_), rank});
   std::push_heap(heap_.begin(), heap_.end());
+}
+
+MergedTrace::Cursor& MergedTrace::cursor_of(Rank rank) {
+  return cursors_[static_cast<std::size_t>(cursor_at_[static_cast<std::size_t>(rank)])];
+}
+
+bool MergedTrace::has_records(Rank rank) const {
+  return rank >= 0 && rank < ranks() && cursor_at_[static_cast<std::size_t>(rank)] >= 0;
 }
 
 // The next frame of a rank that can be read; false: there is none.
@@ -326,10 +355,11 @@ bool MergedTrace::read(Cursor& cursor, std::size_t number, std::vector<TraceReco
   if (!file) return gone("it cannot be opened any more");
   if (auto read = read_frame(file.get(), frame.frame, body_); !read)
     return gone(read.error().message);
-  if (auto decoded = decode_records(body_, records); !decoded) return gone(decoded.error().message);
+  if (auto decoded = decode_records(body_, records, ranks()); !decoded)
+    return gone(decoded.error().message);
   if (cursor.undone_from[number] < records.size()) records.resize(cursor.undone_from[number]);
   for (TraceRecord& record : records)
-    record.time_ns = clocks_[frame.file].to_head(record.time_ns) - zero_ns_;
+    record.time_ns = wrapped_difference(clocks_[frame.file].to_head(record.time_ns), zero_ns_);
   return true;
 }
 
@@ -341,8 +371,8 @@ void MergedTrace::note(const std::string& missing) {
 
 // Whether the record of the sending is still to come.
 bool MergedTrace::is_held(const TraceRecord& record) {
-  if (record.kind != EventKind::received || record.peer < 0 || record.peer >= ranks()) return false;
-  Cursor& sender = cursors_[static_cast<std::size_t>(record.peer)];
+  if (record.kind != EventKind::received || !has_records(record.peer)) return false;
+  Cursor& sender = cursor_of(record.peer);
   return !sender.ended && sender.last_sent < record.sequence &&
          is_sent_later(sender, record.sequence);
 }
@@ -375,10 +405,10 @@ const std::vector<std::uint64_t>& MergedTrace::sent_in(Cursor& sender, std::size
 
 // The receipts whose sending has been returned.
 void MergedTrace::release(Rank sender) {
-  const Cursor& cursor = cursors_[static_cast<std::size_t>(sender)];
-  std::vector<Rank>& held = held_[static_cast<std::size_t>(sender)];
+  Cursor& cursor = cursor_of(sender);
+  std::vector<Rank>& held = cursor.held;
   const auto waits = [&](Rank rank) {
-    const TraceRecord& receipt = cursors_[static_cast<std::size_t>(rank)].record();
+    const TraceRecord& receipt = cursor_of(rank).record();
     return !cursor.ended && cursor.last_sent < receipt.sequence;
   };
   const auto due = std::stable_partition(held.begin(), held.end(), waits);
@@ -389,13 +419,11 @@ void MergedTrace::release(Rank sender) {
 
 // Only where records are missing: receipts that wait for each other.
 bool MergedTrace::release_any() {
-  for (auto& ranks : held_)
-    if (!ranks.empty()) {
-      const Rank rank = ranks.back();
-      ranks.pop_back();
-      Cursor& sender = cursors_[static_cast<std::size_t>(
-          cursors_[static_cast<std::size_t>(rank)].record().peer)];
-      sender.last_sent = cursors_[static_cast<std::size_t>(rank)].record().sequence;
+  for (Cursor& sender : cursors_)
+    if (!sender.held.empty()) {
+      const Rank rank = sender.held.back();
+      sender.held.pop_back();
+      sender.last_sent = cursor_of(rank).record().sequence;
       push(rank);
       return true;
     }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,7 @@ class MergedTrace {
   };
   // Where the stream of one rank stands.
   struct Cursor {
+    Rank rank = 0;
     std::vector<Frame> frames;
     std::size_t next_frame = 0;
     std::vector<TraceRecord> records;
@@ -63,6 +65,7 @@ class MergedTrace {
     std::vector<std::size_t> undone_from;  // by frame; its size: none
     // The messages sent in frames that were looked at before their turn.
     std::map<std::size_t, std::vector<std::uint64_t>> sent_ahead;
+    std::vector<Rank> held;  // the ranks whose receipts wait for this one
 
     const TraceRecord& record() const { return records[at]; }
   };
@@ -84,7 +87,10 @@ class MergedTrace {
   void drop_undone(Cursor& cursor);
   void find_zero();
   void note_missing();
+  void note_missing_processes(const std::set<std::int32_t>& present);
 
+  Cursor& cursor_of(Rank rank);  // REQUIRES: the rank has records
+  bool has_records(Rank rank) const;
   void note(const std::string& missing);
   bool read(Cursor& cursor, std::size_t frame, std::vector<TraceRecord>& records);
   bool load(Cursor& cursor);
@@ -106,12 +112,12 @@ class MergedTrace {
   std::vector<ProcessPause> pauses_;
   std::vector<std::string> missing_;
 
-  std::vector<Cursor> cursors_;  // by rank
+  std::vector<Cursor> cursors_;          // of the ranks that have records, by rank
+  std::vector<std::int32_t> cursor_at_;  // by rank: in cursors_; -1: the rank has no records
   std::vector<Due> heap_;
-  std::vector<std::vector<Rank>> held_;  // by sender: the ranks whose receipts wait for it
-  std::int64_t now_ns_ = 0;              // of the record that next() has returned
-  Rank current_ = -1;                    // and its rank
-  std::string body_;                     // scratch
+  std::int64_t now_ns_ = 0;  // of the record that next() has returned
+  Rank current_ = -1;        // and its rank
+  std::string body_;         // scratch
 };
 
 }  // namespace grapevine

@@ -1,5 +1,6 @@
 #include "messages/trace/trace_file.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "messages/trace/wrapping.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -18,7 +21,8 @@ constexpr std::uint64_t kSegmentsWithinLimit = 8;
 // Reads a file from its beginning, a frame at a time.
 class FrameReader {
  public:
-  FrameReader(std::FILE* file, TraceFileIndex& index) : file_(file), index_(index) {}
+  FrameReader(std::FILE* file, TraceFileIndex& index)
+      : file_(file), bytes_(bytes_of(file)), index_(index) {}
 
   // The next frame that is whole; false at the end of the file or of its readable part.
   bool next() {
@@ -30,6 +34,9 @@ class FrameReader {
     const auto head = decode_frame_head(std::string_view(bytes, sizeof bytes));
     if (!head) return stop("the file is damaged");
     head_ = *head;
+    // Before memory is taken for it.
+    if (head_.length > bytes_ - std::min(bytes_, body_at()))
+      return stop("the last frame is cut off");
     body_.resize(head_.length);
     if (std::fread(body_.data(), 1, body_.size(), file_) < body_.size())
       return stop("the last frame is cut off");
@@ -46,7 +53,13 @@ class FrameReader {
   }
 
  private:
+  static std::uint64_t bytes_of(std::FILE* file) {
+    struct stat state {};
+    return ::fstat(::fileno(file), &state) == 0 ? static_cast<std::uint64_t>(state.st_size) : 0;
+  }
+
   std::FILE* file_;
+  const std::uint64_t bytes_;  // of the file, when it was opened
   TraceFileIndex& index_;
   FrameHead head_;
   std::uint64_t offset_ = kTraceMagicBytes - kFrameHeadBytes;  // the first frame follows the magic
@@ -98,7 +111,8 @@ class Indexer {
   Expected<void> take_pulse(const FrameReader& frame) {
     const auto now = decode_pulse(frame.body());
     if (!now) return now.error();
-    if (has_pulse_ && *now - pulse_ns_ >= kLeastPauseNs) index_.pauses.push_back({pulse_ns_, *now});
+    if (has_pulse_ && wrapped_difference(*now, pulse_ns_) >= kLeastPauseNs)
+      index_.pauses.push_back({pulse_ns_, *now});
     has_pulse_ = true;
     pulse_ns_ = *now;
     index_.last_ns = std::max(index_.last_ns, *now);
@@ -250,9 +264,10 @@ Expected<std::vector<TraceRecord>> read_trace_file(const std::string& path) {
   if (!file) return cannot_read(path, std::strerror(errno));
   std::vector<TraceRecord> all, some;
   std::string body;
+  const std::int32_t ranks = index->header.workers + index->header.servers;
   for (const RecordsFrame& frame : index->records) {
     if (auto read = read_frame(file.get(), frame, body); !read) return read.error();
-    if (auto decoded = decode_records(body, some); !decoded) return decoded.error();
+    if (auto decoded = decode_records(body, some, ranks); !decoded) return decoded.error();
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }
   return all;

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include <nlohmann/json.hpp>
+
+#include "messages/trace/wrapping.hpp"
 
 namespace grapevine {
 namespace {
@@ -37,14 +40,6 @@ void put(std::string& out, std::uint64_t value) {
 // Small magnitudes become small numbers: 0, -1, 1, -2, …
 void put_signed(std::string& out, std::int64_t value) {
   put(out, (static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63));
-}
-
-// a - b and its inverse, without overflow for any values.
-std::int64_t difference(std::int64_t a, std::int64_t b) {
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
-}
-std::int64_t sum(std::int64_t a, std::int64_t b) {
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
 // Reads until the bytes end or make no sense; then ok() is false and all else is 0.
@@ -120,6 +115,8 @@ Error damaged(const char* what) { return {Errc::protocol, std::string("damaged "
 
 // ---- records ----
 
+constexpr std::uint64_t kMostMembersOfFrame = 1 << 24;
+
 // Which fields differ from what they usually are; the order in which they follow.
 enum Field : std::uint64_t {
   kPeer = 1 << 0,
@@ -192,26 +189,34 @@ void put_members(std::string& out, const std::vector<Rank>& members) {
   put(out, runs.size());
   Rank end = 0;
   for (const auto& [first, length] : runs) {
-    put_signed(out, difference(first, end));
+    put_signed(out, wrapped_difference(first, end));
     put(out, length);
     end = first + static_cast<Rank>(length);
   }
 }
 
-// A few bytes may stand for a long run: more members than a job can have ranks are damage.
-void take_members(Cursor& in, std::vector<Rank>& members) {
-  constexpr std::uint64_t kMostMembers = 1 << 20;
-  std::int64_t end = 0;
+// What the records of a frame may have.
+struct MembersLimit {
+  Rank ranks = 0;          // members are below
+  std::uint64_t room = 0;  // for members of the records to come
+};
+
+// A few bytes may stand for a long run: more members than the limit allows are damage.
+void take_members(Cursor& in, MembersLimit& limit, std::vector<Rank>& members) {
+  Rank end = 0;
   for (std::uint64_t runs = in.whole(); runs > 0 && in.ok(); --runs) {
-    const std::int64_t first = sum(end, in.narrow<Rank>());
+    const std::int64_t first = std::int64_t{end} + in.narrow<Rank>();
     const std::uint64_t length = in.whole();
-    if (length == 0 || length > kMostMembers || members.size() + length > kMostMembers ||
-        first < end || first > std::numeric_limits<Rank>::max() - static_cast<Rank>(length)) {
+    if (first < end || first > limit.ranks || length == 0 || length > limit.room ||
+        length > static_cast<std::uint64_t>(limit.ranks - first)) {
       in.fail();
       return;
     }
-    end = first + static_cast<std::int64_t>(length);
-    for (std::int64_t rank = first; rank < end; ++rank) members.push_back(static_cast<Rank>(rank));
+    limit.room -= length;
+    members.resize(members.size() + length);
+    std::iota(members.end() - static_cast<std::ptrdiff_t>(length), members.end(),
+              static_cast<Rank>(first));
+    end = static_cast<Rank>(first) + static_cast<Rank>(length);
   }
 }
 
@@ -219,18 +224,18 @@ void put_record(std::string& out, const TraceRecord& r, const Previous& last) {
   const std::uint64_t fields = fields_of(r, last);
   out.push_back(static_cast<char>(r.kind));
   put(out, fields);
-  put_signed(out, difference(r.time_ns, last.time_ns));
+  put_signed(out, wrapped_difference(r.time_ns, last.time_ns));
   if (fields & kPeer) put_signed(out, r.peer);
-  if (fields & kStep) put_signed(out, difference(r.step, last.step));
+  if (fields & kStep) put_signed(out, wrapped_difference(r.step, last.step));
   if (fields & kOrigin) put_signed(out, r.origin);
-  if (fields & kOriginStep) put_signed(out, difference(r.origin_step, r.step));
-  if (fields & kVersion) put_signed(out, difference(r.version, r.origin_step));
+  if (fields & kOriginStep) put_signed(out, wrapped_difference(r.origin_step, r.step));
+  if (fields & kVersion) put_signed(out, wrapped_difference(r.version, r.origin_step));
   if (fields & kSequence)
-    put_signed(out, difference(static_cast<std::int64_t>(r.sequence), last.sequence));
+    put_signed(out, wrapped_difference(static_cast<std::int64_t>(r.sequence), last.sequence));
   if (fields & kStaleness) put_signed(out, r.staleness);
   if (fields & kBytes) put(out, r.bytes);
   if (fields & kPayload) out.push_back(static_cast<char>(r.payload));
-  if (fields & kOperation) put_signed(out, difference(r.operation, last.operation));
+  if (fields & kOperation) put_signed(out, wrapped_difference(r.operation, last.operation));
   if (fields & kRound) put_signed(out, r.round);
   if (fields & kIndex) put_signed(out, r.index);
   if (fields & kDuration) put_signed(out, r.duration_ns);
@@ -239,37 +244,50 @@ void put_record(std::string& out, const TraceRecord& r, const Previous& last) {
   if (fields & kMembers) put_members(out, r.members);
 }
 
-void take_record(Cursor& in, const Previous& last, TraceRecord& r) {
+void take_record(Cursor& in, const Previous& last, MembersLimit& limit, TraceRecord& r) {
   r.kind = static_cast<EventKind>(in.byte(1, kLastEventKind));
   const std::uint64_t fields = in.whole();
   if (fields >= 2 * kMembers) in.fail();
-  r.time_ns = sum(last.time_ns, in.number());
+  r.time_ns = wrapped_sum(last.time_ns, in.number());
   r.peer = fields & kPeer ? in.narrow<Rank>() : -1;
-  r.step = fields & kStep ? sum(last.step, in.number()) : last.step;
+  r.step = fields & kStep ? wrapped_sum(last.step, in.number()) : last.step;
   r.origin = fields & kOrigin ? in.narrow<Rank>() : r.rank;
-  r.origin_step = fields & kOriginStep ? sum(r.step, in.number()) : r.step;
-  r.version = fields & kVersion ? sum(r.origin_step, in.number()) : r.origin_step;
-  r.sequence = fields & kSequence ? static_cast<std::uint64_t>(sum(last.sequence, in.number())) : 0;
+  r.origin_step = fields & kOriginStep ? wrapped_sum(r.step, in.number()) : r.step;
+  r.version = fields & kVersion ? wrapped_sum(r.origin_step, in.number()) : r.origin_step;
+  r.sequence =
+      fields & kSequence ? static_cast<std::uint64_t>(wrapped_sum(last.sequence, in.number())) : 0;
   r.staleness = fields & kStaleness ? in.number() : 0;
   r.bytes = fields & kBytes ? in.whole() : 0;
   r.payload = fields & kPayload ? static_cast<PayloadKind>(in.byte(1, kLastPayloadKind))
                                 : PayloadKind::none;
-  r.operation = fields & kOperation ? sum(last.operation, in.number()) : -1;
+  r.operation = fields & kOperation ? wrapped_sum(last.operation, in.number()) : -1;
   r.round = fields & kRound ? in.narrow<std::int32_t>() : -1;
   r.index = fields & kIndex ? in.narrow<std::int32_t>() : -1;
   r.duration_ns = fields & kDuration ? in.number() : 0;
   r.hop = fields & kHop ? static_cast<std::uint16_t>(in.whole()) : std::uint16_t{0};
-  r.view = fields & kView ? static_cast<std::uint32_t>(sum(last.view, in.number())) : last.view;
+  r.view =
+      fields & kView ? static_cast<std::uint32_t>(wrapped_sum(last.view, in.number())) : last.view;
   r.members.clear();
-  if (fields & kMembers) take_members(in, r.members);
+  if (fields & kMembers) take_members(in, limit, r.members);
 }
 
+// Fails where the records cannot be in the bytes that follow.
 RecordsHead take_records_head(Cursor& in) {
+  constexpr std::size_t kLeastRecordBytes = 3;  // kind, fields, time
   RecordsHead head;
   head.rank = in.narrow<Rank>();
   head.first_ns = in.number();
   head.count = in.whole();
+  if (head.rank < 0 || head.count > in.left() / kLeastRecordBytes) in.fail();
   return head;
+}
+
+// False: it is no whole number, or beyond the range of `number`.
+template <class Int>
+bool take_whole(const nlohmann::json& value, Int& number) {
+  if (!value.is_number_integer()) return false;
+  value.get_to(number);
+  return value == number;
 }
 
 bool is_mark(const TraceRecord& record) {
@@ -372,22 +390,22 @@ bool is_intact(const FrameHead& head, std::string_view body) {
 Expected<RecordsHead> decode_records_head(std::string_view body) {
   Cursor in(body);
   const RecordsHead head = take_records_head(in);
-  if (!in.ok() || head.rank < 0) return damaged("records");
+  if (!in.ok()) return damaged("records");
   return head;
 }
 
-Expected<void> decode_records(std::string_view body, std::vector<TraceRecord>& records) {
+Expected<void> decode_records(std::string_view body, std::vector<TraceRecord>& records,
+                              std::int32_t ranks) {
   Cursor in(body);
   const RecordsHead head = take_records_head(in);
-  constexpr std::size_t kLeastRecordBytes = 3;  // kind, fields, time
-  if (!in.ok() || head.rank < 0 || head.count > in.left() / kLeastRecordBytes)
-    return damaged("records");
+  if (!in.ok()) return damaged("records");
   records.resize(head.count);
   Previous last;
   last.time_ns = head.first_ns;
+  MembersLimit limit{ranks, kMostMembersOfFrame};
   for (TraceRecord& record : records) {
     record.rank = head.rank;
-    take_record(in, last, record);
+    take_record(in, last, limit, record);
     if (!in.ok()) return damaged("records");
     last.follow(record);
   }
@@ -399,33 +417,37 @@ Expected<TraceHeader> decode_header(std::string_view body) {
   const auto json = nlohmann::json::parse(body, nullptr, false);
   if (!json.is_object()) return damaged("header");
   TraceHeader h;
+  bool whole = true;
+  const auto take = [&](const char* key, auto& number) {
+    whole = whole && take_whole(json.at(key), number);
+  };
   try {
-    json.at("run").get_to(h.run);
-    json.at("process").get_to(h.process);
-    json.at("processes").get_to(h.processes);
-    json.at("ranks").get_to(h.ranks);
-    json.at("workers").get_to(h.workers);
-    json.at("servers").get_to(h.servers);
+    take("run", h.run);
+    take("process", h.process);
+    take("processes", h.processes);
+    for (const auto& rank : json.at("ranks").get_ref<const nlohmann::json::array_t&>())
+      whole = whole && take_whole(rank, h.ranks.emplace_back());
+    take("workers", h.workers);
+    take("servers", h.servers);
     json.at("host").get_to(h.host);
     json.at("boot").get_to(h.boot);
-    json.at("pid").get_to(h.pid);
-    json.at("zero_monotonic_ns").get_to(h.zero_monotonic_ns);
-    json.at("zero_realtime_ns").get_to(h.zero_realtime_ns);
-    json.at("part").get_to(h.part);
-    json.at("segment").get_to(h.segment);
-    json.at("sampled").get_to(h.sampled);
+    take("pid", h.pid);
+    take("zero_monotonic_ns", h.zero_monotonic_ns);
+    take("zero_realtime_ns", h.zero_realtime_ns);
+    take("part", h.part);
+    take("segment", h.segment);
+    take("sampled", h.sampled);
     json.at("version").get_to(h.version);
     json.at("wiring").get_to(h.wiring);
   } catch (const nlohmann::json::exception&) {
     return damaged("header");
   }
-  constexpr std::int32_t kMostRanks = 1 << 20;
-  const bool sane = h.process >= 0 && h.processes > h.process && h.processes <= kMostRanks &&
-                    h.workers >= 0 && h.workers <= kMostRanks && h.servers >= 0 &&
-                    h.servers <= kMostRanks && h.part >= 0 && h.segment >= 0 && h.sampled >= 1 &&
-                    std::all_of(h.ranks.begin(), h.ranks.end(), [&h](Rank rank) {
-                      return rank >= 0 && rank < h.workers + h.servers;
-                    });
+  const bool sane =
+      whole && h.process >= 0 && h.processes > h.process && h.processes <= kMostTraceRanks &&
+      h.workers >= 0 && h.workers <= kMostTraceRanks && h.servers >= 0 &&
+      h.servers <= kMostTraceRanks - h.workers && h.part >= 0 && h.segment >= 0 && h.sampled >= 1 &&
+      std::all_of(h.ranks.begin(), h.ranks.end(),
+                  [&h](Rank rank) { return rank >= 0 && rank < h.workers + h.servers; });
   if (!sane) return damaged("header");
   return h;
 }

@@ -15,6 +15,7 @@ inline constexpr std::uint32_t kTraceVersion = 2;
 inline constexpr std::size_t kTraceMagicBytes = 12;  // "GVTRACE" 0, u32 version
 inline constexpr std::size_t kFrameHeadBytes = 9;    // u32 length of the body, u32 CRC-32, u8 type
 inline constexpr std::uint32_t kMostFrameBytes = 64u << 20;
+inline constexpr std::int32_t kMostTraceRanks = 1 << 20;  // of a run
 
 // Part of the file format.
 enum class FrameType : std::uint8_t {
@@ -58,7 +59,9 @@ struct RecordsHead {
 // Errors (protocol) of the decoders: the body is damaged. They allocate nothing for what is not
 // there.
 Expected<RecordsHead> decode_records_head(std::string_view body);
-Expected<void> decode_records(std::string_view body, std::vector<TraceRecord>& records);
+// `ranks`: of the run; the members of a record are among them.
+Expected<void> decode_records(std::string_view body, std::vector<TraceRecord>& records,
+                              std::int32_t ranks = kMostTraceRanks);
 Expected<TraceHeader> decode_header(std::string_view body);
 Expected<ClockSample> decode_clock(std::string_view body);
 Expected<std::int64_t> decode_pulse(std::string_view body);

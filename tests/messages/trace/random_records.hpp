@@ -12,6 +12,8 @@ namespace grapevine::testing_trace {
 
 using Rng = std::mt19937_64;
 
+inline constexpr Rank kRandomMembers = 100;  // members of a record are below
+
 // Mostly small, sometimes of any size, sometimes an end of the range.
 template <class Int>
 Int random_whole(Rng& rng, Int least = std::numeric_limits<Int>::min()) {
@@ -56,7 +58,7 @@ inline TraceRecord random_record(Rng& rng, Rank rank) {
   sometimes(r.hop, random_whole<std::uint16_t>(rng));
   sometimes(r.view, random_whole<std::uint32_t>(rng));
   if (rng() % 4 == 0)
-    for (Rank member = 0; member < 100; ++member)
+    for (Rank member = 0; member < kRandomMembers; ++member)
       if (rng() % 3 != 0) r.members.push_back(member);
   return r;
 }

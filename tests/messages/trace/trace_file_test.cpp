@@ -30,7 +30,9 @@ struct RandomFile {
   explicit RandomFile(std::uint64_t seed) {
     Rng rng(seed);
     bytes = trace_magic();
-    append_header(bytes, header_of(3));
+    TraceHeader header = header_of(3);
+    header.workers = testing_trace::kRandomMembers;
+    append_header(bytes, header);
     frame_ends.push_back(bytes.size());
     records_before.push_back(0);
     for (int frame = 0; frame < 8; ++frame) {

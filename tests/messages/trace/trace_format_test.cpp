@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "tests/messages/trace/random_records.hpp"
@@ -208,6 +209,27 @@ TEST(TraceFormat, CountsAreBoundedByTheBytes) {
   std::vector<TraceRecord> records;
   EXPECT_FALSE(decode_records(body, records).ok());
   EXPECT_EQ(records.capacity(), 0U);
+}
+
+// A run of members takes three bytes, however long it is.
+TEST(TraceFormat, MembersAreRanksOfTheRun) {
+  std::vector<TraceRecord> records(1), again;
+  records[0].members = {0, 1, 2, 5};
+  std::string bytes;
+  append_records(bytes, records);
+  const std::string body = bytes.substr(kFrameHeadBytes);
+  EXPECT_TRUE(decode_records(body, again, 6).ok());
+  EXPECT_EQ(again[0].members, records[0].members);
+  EXPECT_FALSE(decode_records(body, again, 5).ok());
+  // Of all records of a frame together, too.
+  records.assign(17, TraceRecord());
+  records[0].members.resize(kMostTraceRanks);
+  std::iota(records[0].members.begin(), records[0].members.end(), 0);
+  for (TraceRecord& record : records) record.members = records[0].members;
+  bytes.clear();
+  append_records(bytes, records);
+  EXPECT_LT(bytes.size(), 300U);
+  EXPECT_FALSE(decode_records(bytes.substr(kFrameHeadBytes), again).ok());
 }
 
 }  // namespace trace_format_test
