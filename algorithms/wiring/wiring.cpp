@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "algorithms/wiring/role_type.hpp"
+#include "messages/text/control_characters.hpp"
 #include "messages/text/names.hpp"
 
 namespace grapevine {
@@ -194,6 +195,8 @@ LevelKey level_key(const std::string& name) {
 }
 
 Expected<void> Wiring::set(const std::string& key, const std::string& value) {
+  if (has_control_characters(key))
+    return bad_input("the name of a wiring key has control characters: give a name without them");
   std::vector<std::string> valid = key_names();
   const LevelKey of_level = level_key(key);
   if (of_level.level > kMostLevels)
@@ -202,6 +205,8 @@ Expected<void> Wiring::set(const std::string& key, const std::string& value) {
   if (std::find(valid.begin(), valid.end(), of_level.key) == valid.end())
     return unknown_name("wiring key", key, valid);
   if (value.empty()) return bad_input("wiring." + key + " is empty: give a value");
+  if (has_control_characters(value))
+    return bad_input("wiring." + key + " has control characters: give a value without them");
   keys_[key] = value;
   return {};
 }

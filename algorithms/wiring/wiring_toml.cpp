@@ -8,6 +8,7 @@
 #include <toml++/toml.h>
 
 #include "algorithms/wiring/wiring.hpp"
+#include "messages/text/control_characters.hpp"
 
 namespace grapevine {
 namespace {
@@ -48,8 +49,9 @@ Expected<void> set_keys(Wiring& wiring, const toml::table& table, const std::str
     if (may_have_levels && name == "level") continue;
     const std::string place = where + ":" + std::to_string(value.source().begin.line);
     const auto text = text_of(value);
-    if (!text) return bad_input(place + ": wiring." + name + " " + text.error().message);
-    if (auto set = wiring.set(name, *text); !set)
+    if (!text && !has_control_characters(name))
+      return bad_input(place + ": wiring." + name + " " + text.error().message);
+    if (auto set = wiring.set(name, text ? *text : ""); !set)
       return Error{set.error().code, place + ": " + set.error().message};
   }
   return {};
@@ -117,7 +119,7 @@ Expected<Wiring> Wiring::parse_toml(const std::string& text, const std::string& 
   } catch (const toml::parse_error& error) {
     std::ostringstream message;
     message << where << ":" << error.source().begin.line << ":" << error.source().begin.column
-            << ": " << error.description();
+            << ": " << without_control_characters(std::string(error.description()));
     return bad_input(message.str());
   }
   return wiring;

@@ -13,6 +13,7 @@
 #include <toml++/toml.h>
 
 #include "apps/console/read_up_to.hpp"
+#include "messages/text/control_characters.hpp"
 #include "messages/text/names.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -182,7 +183,7 @@ Expected<void> read_options(CLI::App& app, const std::string& text, const std::s
     document = toml::parse(text);
   } catch (const toml::parse_error& error) {
     return bad_input(path + ":" + std::to_string(error.source().begin.line) + ": " +
-                     std::string(error.description()));
+                     without_control_characters(std::string(error.description())));
   }
   std::map<std::string, FileKey> seen;  // by the option's name
   for (const auto& [written, value] : document) {
@@ -197,7 +198,9 @@ Expected<void> read_options(CLI::App& app, const std::string& text, const std::s
     if (!first)
       return bad_input(key.place + ": " + key.key + " is the same option as " + other->second.key +
                        " at " + other->second.place + ": give one of them");
-    if (auto applied = apply(app, key, value, places); !applied) return applied;
+    // Which quotes the name or the value.
+    if (auto applied = apply(app, key, value, places); !applied)
+      return bad_input(without_control_characters(applied.error().message));
   }
   return {};
 }

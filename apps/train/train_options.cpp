@@ -13,6 +13,7 @@
 #include "apps/console/verb_options.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
+#include "messages/text/control_characters.hpp"
 #include "messages/text/names.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -289,7 +290,8 @@ Expected<Wiring> effective_wiring(const TrainOptions& options) {
     const std::string prefix = "wiring.";
     const auto equals = assignment.find('=');
     if (assignment.rfind(prefix, 0) != 0 || equals == std::string::npos)
-      return bad_input("--set '" + assignment + "': expected wiring.KEY=VALUE");
+      return bad_input("--set '" + without_control_characters(assignment) +
+                       "': expected wiring.KEY=VALUE");
     const std::string key = assignment.substr(prefix.size(), equals - prefix.size());
     if (auto set = wiring.set(key, assignment.substr(equals + 1)); !set) return set.error();
   }

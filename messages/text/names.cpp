@@ -1,12 +1,13 @@
 #include "messages/text/names.hpp"
 
+#include "messages/text/control_characters.hpp"
 #include "messages/text/nearest_name.hpp"
 
 namespace grapevine {
 
 Error unknown_name(const std::string& what, const std::string& name,
                    const std::vector<std::string>& valid) {
-  std::string message = "unknown " + what + " '" + name + "'";
+  std::string message = "unknown " + what + " '" + without_control_characters(name) + "'";
   const auto nearest = nearest_name(name, valid);
   if (nearest) message += ": did you mean '" + *nearest + "'?";
   message += nearest ? " valid: " : ": valid: ";

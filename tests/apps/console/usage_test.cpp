@@ -126,6 +126,11 @@ TEST(Usage, NamesTheLineOfTheJobFile) {
   expect("\nvalidate = \"never\"\n", ":2: unknown --validate 'never'");
   expect("steps = 4\n\n[wiring]\nstaleness = -1\n", ":4: wiring.staleness");
   expect("steps = 4\n\n[wiring]\ntopolgy = \"ring\"\n", ":4: unknown wiring key 'topolgy'");
+  // Values and names that would break the line.
+  expect("steps = 4\nlr = \"a\\nb\"\n", ":2: lr 'a?b': expected a number");
+  expect("steps = 4\n\"a\\nb\" = 1\n", ":2: unknown option 'a?b'");
+  expect("[wiring]\nstaleness = \"a\\nb\"\n", ":2: wiring.staleness has control characters");
+  expect("[wiring]\n\"a\\nb\" = [1]\n", ":2: the name of a wiring key has control characters");
   // Twice the same option: both places.
   std::ofstream(path) << "batch_size = 16\nsteps = 4\nbatch-size = 8\n";
   const ProcessResult twice = run_process({"train", path});

@@ -1,0 +1,25 @@
+// Texts of files and command lines that error messages quote: a message is one line.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+namespace grapevine {
+
+// Line breaks and all else that steers a terminal; not what UTF-8 encodes beyond ASCII.
+inline bool is_control_character(char c) {
+  constexpr char kDelete = 0x7f;
+  return static_cast<unsigned char>(c) < ' ' || c == kDelete;
+}
+
+inline bool has_control_characters(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), &is_control_character);
+}
+
+// With '?' for each of them.
+inline std::string without_control_characters(std::string text) {
+  std::replace_if(text.begin(), text.end(), &is_control_character, '?');
+  return text;
+}
+
+}  // namespace grapevine
