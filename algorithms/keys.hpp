@@ -87,7 +87,8 @@ class KeyReader {
     auto value = parse(text(key, fallback, values, explanation));
     if (value) return std::move(*value);
     fail(bad_input("wiring." + key + ": " + value.error().message));
-    return Value();
+    auto usual = parse(fallback);  // for what is read until the error is
+    return usual ? std::move(*usual) : Value();
   }
 
   // Keys that count only where `key` is `value`: `body` declares them. It is visited where the
