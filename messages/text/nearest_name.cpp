@@ -55,7 +55,11 @@ std::optional<std::string> nearest_name(const std::string& name,
   if (best != nullptr) return *best;
   std::size_t best_distance = std::max<std::size_t>(1, typed.size() / 2) + 1;
   for (const std::string& candidate : valid) {
-    const std::size_t distance = edit_distance(typed, without_dashes(candidate));
+    const std::string other = without_dashes(candidate);
+    // As many insertions or deletions at least; without a table for a name of a mebibyte.
+    const std::size_t longer = std::max(typed.size(), other.size());
+    if (longer - std::min(typed.size(), other.size()) >= best_distance) continue;
+    const std::size_t distance = edit_distance(typed, other);
     if (distance >= best_distance) continue;
     best = &candidate;
     best_distance = distance;

@@ -69,6 +69,14 @@ TEST(UnknownName, OneTypoAlwaysFindsTheName) {
 
 TEST(UnknownName, IsOneLine) {
   EXPECT_EQ(unknown_name("model", "x", kValid).message.find('\n'), std::string::npos);
+  EXPECT_EQ(unknown_name("model", "x\n\x1by", {"z"}).message, "unknown model 'x??y': valid: z");
+}
+
+// A table of distances would take gigabytes.
+TEST(UnknownName, TakesALongNameQuickly) {
+  const std::string name(100 << 20, 'x');
+  EXPECT_EQ(unknown_name("model", name, {"exponential"}).message.size(),
+            std::string("unknown model '': valid: exponential").size() + name.size());
 }
 
 }  // namespace names_test
