@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include <caf/error.hpp>
 #include <caf/meta/load_callback.hpp>
@@ -29,6 +30,26 @@ class DoubleBits {
 
  private:
   std::array<double*, N> doubles_;
+};
+
+// The same for a list.
+class DoubleListBits {
+ public:
+  explicit DoubleListBits(std::vector<double>& doubles) : bits(doubles.size()), doubles_(doubles) {
+    for (std::size_t i = 0; i < bits.size(); ++i)
+      std::memcpy(&bits[i], &doubles_[i], sizeof(double));
+  }
+  caf::error restore() {
+    doubles_.resize(bits.size());
+    for (std::size_t i = 0; i < bits.size(); ++i)
+      std::memcpy(&doubles_[i], &bits[i], sizeof(double));
+    return {};
+  }
+
+  std::vector<std::uint64_t> bits;
+
+ private:
+  std::vector<double>& doubles_;
 };
 
 template <class... Doubles>

@@ -437,9 +437,12 @@ typename Inspector::result_type inspect(Inspector& f, SnapshotRefused& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankReport& m) {
   DoubleBits w(m.w);
+  DoubleListBits seconds(m.step_seconds);
   return f(caf::meta::type_name("grapevine::RankReport"), m.rank, m.step, m.z, m.buffers, m.ledger,
-           m.step_seconds, m.measures, w.bits,
-           caf::meta::load_callback([&w] { return w.restore(); }));
+           seconds.bits, m.measures, w.bits, caf::meta::load_callback([&w, &seconds] {
+             seconds.restore();
+             return w.restore();
+           }));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankFigures& m) {

@@ -14,6 +14,7 @@
 
 #include "actors/record/files.hpp"
 #include "actors/run/state_bytes.hpp"
+#include "messages/text/control_characters.hpp"
 #include "messages/text/exception_line.hpp"
 
 namespace grapevine {
@@ -94,9 +95,12 @@ Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
   return write_file_atomically(folder / "job.json", text + "\n");
 }
 
+// Throws json::exception for any other number, such as 1e300, which no whole number has room for.
+std::int64_t whole(const json& number) { return number.get_ref<const json::number_integer_t&>(); }
+
 // By rank. Throws json::exception where the document is not one of write_files().
 Expected<std::vector<std::optional<FileMark>>> marks_of(const json& job) {
-  const auto ranks = job.at("ranks").get<std::int64_t>();
+  const std::int64_t ranks = whole(job.at("ranks"));
   if (ranks < 1 || ranks > kMaxRanks)
     return bad_input("ranks is " + std::to_string(ranks) + ", expected 1.." +
                      std::to_string(kMaxRanks));
@@ -104,8 +108,8 @@ Expected<std::vector<std::optional<FileMark>>> marks_of(const json& job) {
   if (job.count("files") == 0) return marks;
   for (std::size_t rank = 0; rank < marks.size(); ++rank) {
     const json& file = job["files"].at(rank_file(rank));
-    marks[rank] =
-        FileMark{file.at("bytes").get<std::uint64_t>(), file.at("crc32").get<std::uint32_t>()};
+    marks[rank] = FileMark{static_cast<std::uint64_t>(whole(file.at("bytes"))),
+                           static_cast<std::uint32_t>(whole(file.at("crc32")))};
   }
   return marks;
 }
@@ -177,7 +181,7 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
   std::vector<std::optional<FileMark>> marks;
   try {
     const json job = json::parse(std::ifstream(*folder / "job.json"));
-    if (job.at("version").get<int>() != kCheckpointVersion)
+    if (whole(job.at("version")) != kCheckpointVersion)
       return bad_input((*folder / "job.json").string() + ": version " + job.at("version").dump() +
                        ", expected " + std::to_string(kCheckpointVersion) +
                        ": use the program that wrote it");
@@ -262,18 +266,19 @@ const std::set<std::string> kNewerKeys = {"classes", "model-crc32", "sample-shap
 
 Expected<void> check_same_job(const JobIdentity& saved, const JobIdentity& present,
                               const std::string& path) {
+  const auto differs = [&path](const std::string& key, const std::string& before,
+                               const std::string& now) {
+    return bad_input(without_control_characters("--resume " + path + ": " + key + " was " + before +
+                                                ", now it is " + now + ": give the same options"));
+  };
   for (const auto& [key, value] : present) {
     const auto it = saved.find(key);
     if (it == saved.end() && kNewerKeys.count(key) > 0) continue;
     const std::string before = it == saved.end() ? "(nothing)" : it->second;
-    if (before != value)
-      return bad_input("--resume " + path + ": " + key + " was " + before + ", now it is " + value +
-                       ": give the same options");
+    if (before != value) return differs(key, before, value);
   }
   for (const auto& [key, before] : saved)
-    if (key != kStepsKey && present.count(key) == 0)
-      return bad_input("--resume " + path + ": " + key + " was " + before +
-                       ", now it is (nothing): give the same options");
+    if (key != kStepsKey && present.count(key) == 0) return differs(key, before, "(nothing)");
   return {};
 }
 

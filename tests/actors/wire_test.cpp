@@ -187,8 +187,11 @@ TEST(Wire, EveryDoubleArrivesWithItsBits) {
     RankReport last;
     last.w = value;
     last.measures.put("energy", value);
+    last.step_seconds = {1, value};
     const RankReport last_copy = through_the_wire(last);
     EXPECT_TRUE(same(last_copy.w)) << value;
+    ASSERT_EQ(last_copy.step_seconds.size(), 2U);
+    EXPECT_TRUE(same(last_copy.step_seconds[1])) << value;
     EXPECT_TRUE(same(*last_copy.measures.number("energy"))) << value;
   }
 }
