@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "messages/codec.hpp"
+#include "messages/text/control_characters.hpp"
 
 namespace grapevine {
 
@@ -30,7 +31,7 @@ inline CodecVerdict check_codec(const std::byte* data, std::size_t size) {
   if (!decoded) {
     const Error& error = decoded.error();
     if (error.code != Errc::protocol) return {false, "another error code: " + error.message};
-    if (error.message.empty() || error.message.find('\n') != std::string::npos)
+    if (error.message.empty() || has_control_characters(error.message))
       return {false, "not one line: " + error.message};
     return {};
   }

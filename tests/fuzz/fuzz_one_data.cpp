@@ -1,0 +1,103 @@
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "apps/zoo/data/images/image_file.hpp"
+#include "apps/zoo/data/makers.hpp"
+#include "tests/fuzz/fuzz_targets.hpp"
+#include "tests/fuzz/scratch_file.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Two files in memory under all names that the readers look for.
+class DataFolder {
+ public:
+  DataFolder()
+      : path_(fs::temp_directory_path() / ("grapevine-fuzz-data-" + std::to_string(::getpid()))) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+    for (const std::string split : {"train", "t10k"}) {
+      fs::create_symlink(first.path(), path_ / (split + "-images-idx3-ubyte"));
+      fs::create_symlink(second.path(), path_ / (split + "-labels-idx1-ubyte"));
+    }
+    for (const char* batch : {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4",
+                              "data_batch_5", "test_batch"})
+      fs::create_symlink(first.path(), path_ / (std::string(batch) + ".bin"));
+  }
+  ~DataFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  DataFolder(const DataFolder&) = delete;
+  DataFolder& operator=(const DataFolder&) = delete;
+
+  std::string path() const { return path_.string(); }
+
+  fuzzing::ScratchFile first, second;
+
+ private:
+  const fs::path path_;
+};
+
+void check_data_set(const MadeDataSet& made) {
+  if (!made) return check_one_line(made.error());
+  const DataInfo& info = (*made)->info();
+  const auto batch = (*made)->batch(Split::train, {0, info.train_size - 1}, 1);
+  GRAPEVINE_CHECK(batch.ok(), batch.error().message);
+  std::vector<std::int64_t> shape = {2};
+  shape.insert(shape.end(), info.sample_shape.begin(), info.sample_shape.end());
+  GRAPEVINE_CHECK(batch->input.sizes() == shape, "a batch of another shape");
+  GRAPEVINE_CHECK(batch->target.min().item<std::int64_t>() >= 0 &&
+                      batch->target.max().item<std::int64_t>() < info.classes,
+                  "a label beyond the classes");
+}
+
+// Small ones alone: the size that a header states is bounded by ImageFile::kMaxPixels.
+void check_image(const std::string& path) {
+  constexpr std::int64_t kMostPixels = 1 << 16;
+  const auto file = ImageFile::open(path);
+  if (!file) return check_one_line(file.error());
+  if (std::int64_t{file->extent().width} * file->extent().height > kMostPixels) return;
+  for (const int reduction : {1, 8}) {
+    const auto image = file->decode(reduction);
+    if (!image) return check_one_line(image.error());
+    GRAPEVINE_CHECK(
+        image->rgb.size() ==
+            std::size_t{3} * static_cast<unsigned>(image->extent.width * image->extent.height),
+        "pixels of another size");
+  }
+}
+
+}  // namespace
+
+void fuzz_one_data(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return;
+  static const DataFolder folder;
+  std::string_view bytes = fuzzing::text_of(data, size).substr(1);
+  switch (data[0] % 4) {
+    case 0:
+      folder.first.fill(bytes);
+      return check_data_set(make_text(folder.first.path(), {}));
+    case 1: {
+      // The images, then eight bytes and one for each image.
+      const std::size_t labels = bytes.size() <= 24 ? 0 : 8 + (bytes.size() - 24) / 785;
+      folder.first.fill(bytes.substr(0, bytes.size() - labels));
+      folder.second.fill(bytes.substr(bytes.size() - labels));
+      return check_data_set(make_mnist(folder.path(), {}));
+    }
+    case 2:
+      folder.first.fill(bytes);
+      return check_data_set(make_cifar10(folder.path(), {}));
+    default:
+      folder.first.fill(bytes);
+      return check_image(folder.first.path());
+  }
+}
+
+}  // namespace grapevine

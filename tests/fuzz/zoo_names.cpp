@@ -1,0 +1,10 @@
+// What the options of `train` ask of the zoo, for a fuzzer that is built without it.
+#include "apps/zoo/data.hpp"
+#include "apps/zoo/models.hpp"
+
+namespace grapevine {
+
+std::vector<std::string> data_names() { return {"glyphs"}; }
+std::vector<std::string> model_names() { return {"lenet"}; }
+
+}  // namespace grapevine
