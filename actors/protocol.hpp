@@ -79,6 +79,7 @@ struct ViewClosed {
   std::int64_t operations = 0;
   Step step = 0;
   double epoch = 0;
+  double w = 1;  // of its model
 };
 // Continue among the members.
 struct InstallView {
@@ -87,6 +88,7 @@ struct InstallView {
   std::int64_t operations = 0;  // the most that are complete on any rank
   Step first_step = 0;          // of the rank that is furthest
   double first_epoch = 0;       // behind it
+  double scale = 1;             // of x and w, so that the weights of all add up to their number
   std::int64_t last_cut = 0;    // checkpoints up to it are given up
   Rank donor = -1;              // sends its state
   std::vector<Rank> behind;     // to these
@@ -395,16 +397,16 @@ typename Inspector::result_type inspect(Inspector& f, CloseView& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, ViewClosed& m) {
-  DoubleBits epoch(m.epoch);
+  DoubleBits reals(m.epoch, m.w);
   return f(caf::meta::type_name("grapevine::ViewClosed"), m.view, m.rank, m.operations, m.step,
-           epoch.bits, caf::meta::load_callback([&epoch] { return epoch.restore(); }));
+           reals.bits, caf::meta::load_callback([&reals] { return reals.restore(); }));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
-  DoubleBits epoch(m.first_epoch);
+  DoubleBits reals(m.first_epoch, m.scale);
   return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.members, m.operations,
-           m.first_step, m.last_cut, m.donor, m.behind, epoch.bits,
-           caf::meta::load_callback([&epoch] { return epoch.restore(); }));
+           m.first_step, m.last_cut, m.donor, m.behind, reals.bits,
+           caf::meta::load_callback([&reals] { return reals.restore(); }));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankFinished& m) {

@@ -137,6 +137,7 @@ class PeerState : public Env {
   bool changes_members() const;
   bool is_holding() const;
   void answer_traffic();
+  void scale_model(double scale);
   void seat(const StateDict& shared);
   void send_state(const std::vector<Rank>& behind);
   void on_state_chunk(const StateChunk& chunk);

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "actors/run/peer.hpp"
 #include "actors/run/state_bytes.hpp"
+#include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/member_role.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
@@ -67,8 +69,8 @@ void PeerState::on_close_view(CloseView close) {
     view_.stage = ViewStage::closed;
     send_epoch_models();
   }
-  self_->send(config_.supervisor,
-              ViewClosed{view_.number, config_.rank, view_.operations, model_.step, model_.epoch});
+  self_->send(config_.supervisor, ViewClosed{view_.number, config_.rank, view_.operations,
+                                             model_.step, model_.epoch, model_.w});
 }
 
 void PeerState::on_install(const InstallView& view) {
@@ -79,8 +81,19 @@ void PeerState::on_install(const InstallView& view) {
     view_.settled = true;
   }
   view_.install = view;
+  scale_model(view.scale);
   if (!behind) return seat(role_->save_shared());
   view_.transfer.emplace();
+}
+
+// The model x / w stays. What lost ranks had of the weights, or gave, would change the meaning of a
+// gradient's step in x from then on.
+void PeerState::scale_model(double scale) {
+  if (std::abs(scale - 1) < 1e-12) return;
+  at::Tensor x = std::move(model_.x).thaw();
+  kernels::scale(x, scale);
+  model_.x = FrozenTensor::freeze(std::move(x));
+  model_.w *= scale;
 }
 
 // The new role begins, with what this rank keeps of the old one.

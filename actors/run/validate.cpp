@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "algorithms/parts/server_rules.hpp"
 
@@ -189,7 +190,7 @@ Expected<void> check(const ViewClosed& closed, const World& world) {
   if (auto checked = check_rank("a closed view", closed.rank, world.workers()); !checked)
     return checked;
   if (closed.operations >= 0 && closed.step >= 0 && closed.epoch >= 0 &&
-      closed.epoch <= kMostEpochs)
+      closed.epoch <= kMostEpochs && closed.w > 0 && std::isfinite(closed.w))
     return {};
   return stray(fmt::format("a closed view of rank {} with invalid numbers", closed.rank));
 }
@@ -200,7 +201,7 @@ Expected<void> check(const InstallView& view, const World& world) {
     if (auto checked = check_rank("a view", rank, world.workers()); !checked) return checked;
   const bool counts = view.operations >= 0 && view.first_step >= 0 && view.first_epoch >= 0 &&
                       view.first_epoch <= kMostEpochs && view.donor >= 0 &&
-                      view.donor < world.workers();
+                      view.donor < world.workers() && view.scale > 0 && std::isfinite(view.scale);
   return counts ? Expected<void>() : Expected<void>(stray("a view with invalid numbers"));
 }
 

@@ -83,6 +83,7 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   plan->seed = seed_of(o);
   Horizon horizon;
   horizon.steps_per_epoch = static_cast<double>(steps_per_epoch);
+  horizon.by_samples = o.steps <= 0;
   if (o.epochs * horizon.steps_per_epoch > kMaxSteps)
     return bad_input("--epochs " + number_text(o.epochs) + ": more than " +
                      std::to_string(kMaxSteps) + " steps of each worker: use fewer");

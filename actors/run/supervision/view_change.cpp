@@ -51,8 +51,12 @@ InstallView ViewChange::conclude(bool replicates) {
   InstallView view;
   view.view = number_;
   view.members = members_;
-  for (const auto& [rank, closed] : closed_)
+  double w = 0;
+  for (const auto& [rank, closed] : closed_) {
     view.operations = std::max(view.operations, closed.operations);
+    w += closed.w;
+  }
+  view.scale = static_cast<double>(closed_.size()) / w;
   for (const auto& [rank, closed] : closed_) {
     if (replicates && closed.operations < view.operations) {
       view.behind.push_back(rank);

@@ -186,7 +186,7 @@ std::int64_t Gossip::close(Env& env) {
   if (phase_ == Phase::waiting) stop_waiting(env);
   if (tracker_) tracker_->begin_at_zero();
   if (tracker_) tracker_->join(model_);
-  mixer_->close(env);
+  mixer_->close(env, peers_);
   if (tracker_) tracker_->split(model_);
   if (outstanding_ && !settings_.exchanges_first()) outer_step();
   if (gradient_.defined()) apply(env, 1);

@@ -53,7 +53,7 @@ class Mixer {
 
   // Members change, and no message is on its way: all that has arrived enters the model, and what
   // this rank gave leaves it, so that their sum over all ranks is kept.
-  virtual void close(Env& env) { fold(env, kAllRounds); }
+  virtual void close(Env& env, const RoundPeers&) { fold(env, kAllRounds); }
 
   // Keeps a message until it is folded. A message of another kind, or a second one of a peer and
   // round, is a broken invariant.

@@ -77,7 +77,7 @@ class ReplicaMixer final : public Mixer {
 
   // An edge counts where both its ends have pushed; with a weight each end's part by itself, also
   // of a round that this rank has not pushed.
-  void close(Env& env) override {
+  void close(Env& env, const RoundPeers&) override {
     fold(env, kAllRounds);
     if (!directed_) return;
     for (const auto& [round, source] : inbox_.keys()) {

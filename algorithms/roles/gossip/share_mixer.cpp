@@ -8,11 +8,14 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/parts/stored_envelope.hpp"
+#include "algorithms/roles/gossip/round_peers.hpp"
 #include "algorithms/roles/gossip/share_split.hpp"
 #include "messages/check.hpp"
 
@@ -34,8 +37,11 @@ class ShareMixer final : public Mixer {
   double scale_in_step(const Round& round) override { return split_.scale_in_step(round); }
 
   void push(const Round& round, bool whole) override {
-    for (ShareSplit::Gift& gift : split_.give(round, whole))
-      round.env.send(gift.to, round.stamp, Share{round.number, gift.w, std::move(gift.x)});
+    std::vector<ShareSplit::Gift> gifts = split_.give(round, whole);
+    for (const ShareSplit::Gift& gift : gifts)
+      round.env.send(gift.to, round.stamp, Share{round.number, gift.w, gift.x});
+    pushed_ = round.number;
+    if (rule_ == MixingRule::symmetric) gifts_ = std::move(gifts);
   }
 
   void fold(Env& env, std::int64_t round) override {
@@ -44,6 +50,19 @@ class ShareMixer final : public Mixer {
          arrived_.erase(arrived_.begin()))
       add(env, arrived_.begin()->second);
     if (rule_ == MixingRule::biased) model_.w = 1;
+    if (round >= pushed_) gifts_.clear();
+  }
+
+  // Symmetric weights: an edge counts where both its ends have pushed the round, which each end
+  // sees by itself, so that w stays 1. A rank that has taken its last step has folded all that it
+  // was given, as every rank does with other weights.
+  void close(Env& env, const RoundPeers& peers) override {
+    if (rule_ == MixingRule::symmetric) {
+      arrived_.erase(arrived_.lower_bound({pushed_ + 1, 0}), arrived_.end());
+      for (const ShareSplit::Gift& gift : gifts_)
+        if (!has(pushed_, gift.to) && peers.expects(gift.to, pushed_)) add(gift.w, gift.x);
+    }
+    fold(env, kAllRounds);
   }
 
   void take(Envelope envelope) override {
@@ -64,6 +83,13 @@ class ShareMixer final : public Mixer {
 
   void fields(Archive& a) override {
     split_.fields(a);
+    a.count("pushed_round", pushed_, -1);
+    a.items("gifts", gifts_, [this](Archive& inner, ShareSplit::Gift& gift) {
+      inner.whole("to", gift.to, 0, std::numeric_limits<Rank>::max());
+      inner.number("w", gift.w);
+      inner.vector("x", gift.x, model_.x.numel());
+      inner.require(gift.x.defined(), "x", "is missing");
+    });
     a.entries("arrived", arrived_, "has two shares of one round from one rank",
               [this](Archive& inner, Key& key, Envelope& envelope) {
                 share_fields(inner, envelope, rank_);
@@ -79,11 +105,15 @@ class ShareMixer final : public Mixer {
 
   void add(Env& env, const Envelope& envelope) {
     const Share& share = std::get<Share>(envelope.payload);
-    update_frozen(model_.x, pool_, [&share](at::Tensor& out, const at::Tensor& x) {
-      kernels::fold_into(out, x, share.x.read());
-    });
-    model_.w += share.w;
+    add(share.w, share.x);
     record_applied(env, envelope.from, envelope.stamp, model_, share.x.nbytes());
+  }
+
+  void add(double w, const FrozenTensor& more) {
+    update_frozen(model_.x, pool_, [&more](at::Tensor& out, const at::Tensor& x) {
+      kernels::fold_into(out, x, more.read());
+    });
+    model_.w += w;
   }
 
   const MixingRule rule_;
@@ -93,6 +123,8 @@ class ShareMixer final : public Mixer {
 
   ShareSplit split_;
   std::map<Key, Envelope> arrived_;
+  std::int64_t pushed_ = -1;             // the newest round
+  std::vector<ShareSplit::Gift> gifts_;  // of it, until it is folded: symmetric weights
 };
 
 }  // namespace

@@ -61,6 +61,7 @@ TEST(ChangedMembersRun, EveryPresetContinuesWithoutTheDead) {
       EXPECT_EQ(result.ledger.produced,
                 result.ledger.committed + result.ledger.dropped + result.destroyed);
       EXPECT_EQ(result.ledger.sent, result.ledger.received);
+      EXPECT_NEAR(result.weight_sum, static_cast<double>(5 - dead.size()), 1e-6);
       EXPECT_TRUE(at::isfinite(result.z.read()).all().item<bool>());
       for (Rank rank = 0; rank < 5; ++rank)
         if (std::count(dead.begin(), dead.end(), rank) == 0)

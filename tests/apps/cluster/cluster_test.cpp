@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <filesystem>
 #include <fstream>
@@ -34,12 +35,20 @@ std::vector<std::string> launched(int processes, const std::vector<std::string>&
   return with({"launch", "-n", std::to_string(processes), "--"}, arguments);
 }
 
-// A port that was free a moment ago.
 // Reserved until this program ends.
 std::uint16_t free_port() {
   static std::vector<ReservedPort> reserved;
   reserved.push_back(*reserve_tcp_port());
   return reserved.back().number;
+}
+
+// Waits for the first checkpoint; false where none comes in time.
+bool has_begun(const fs::path& out) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  const auto written = [&out] { return fs::exists(out / "checkpoint" / "latest"); };
+  while (!written() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return written();
 }
 
 // One process of a job, with the variables of a launcher.
@@ -177,17 +186,13 @@ TEST_P(Cluster, ADeadProcessEndsTheRunEverywhere) {
     SCOPED_TRACE("process " + std::to_string(dead) + " dies");
     const fs::path out = folder_.path() / ("dead-" + std::to_string(dead));
     const std::uint16_t port = free_port();
-    const auto arguments = with(small_run("osgp", out), {"--transport", GetParam(), "--steps",
-                                                         "1000000", "--checkpoint-every", "0.5"});
+    const auto arguments =
+        with(small_run("osgp", out), {"--transport", GetParam(), "--steps", "1000000",
+                                      "--checkpoint-every", "0.5", "--min-ranks", "3"});
     std::vector<std::unique_ptr<Process>> processes;
     for (int process = 0; process < 3; ++process)
       processes.emplace_back(new Process(start("torchrun", process, 3, port, arguments)));
-    // Training has begun once the head has written something.
-    const auto begun = [&] { return fs::exists(out / "checkpoint" / "latest"); };
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-    while (!begun() && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    ASSERT_TRUE(begun());
+    ASSERT_TRUE(has_begun(out));
     processes[static_cast<std::size_t>(dead)]->signal(SIGKILL);
     for (int process = 0; process < 3; ++process) {
       const auto result = processes[static_cast<std::size_t>(process)]->wait();
@@ -214,6 +219,44 @@ TEST_P(Cluster, ADeadProcessEndsTheRunEverywhere) {
   }
 }
 
+// One process for each kind of exchange dies, of four.
+TEST(ClusterOverTcp, TheOthersContinueWhereAProcessDies) {
+  int dead = 0;
+  for (const std::string algorithm :
+       {"ar", "sgp", "d-psgd", "ad-psgd", "eager-majority", "wagma", "topk", "local-sgd"}) {
+    dead = dead % 3 + 1;
+    SCOPED_TRACE(algorithm + ", process " + std::to_string(dead));
+    const TemporaryDirectory folder;
+    const fs::path out = folder.path() / algorithm;
+    const std::uint16_t port = free_port();
+    const auto arguments = with(small_run(algorithm, out), {"--transport", "tcp", "--steps", "1200",
+                                                            "--checkpoint-every", "0.5"});
+    std::vector<std::unique_ptr<Process>> processes;
+    for (int process = 0; process < 4; ++process)
+      processes.emplace_back(new Process(start("torchrun", process, 4, port, arguments)));
+    ASSERT_TRUE(has_begun(out));
+    processes[static_cast<std::size_t>(dead)]->signal(SIGKILL);
+    for (int process = 0; process < 4; ++process) {
+      if (process == dead) continue;
+      const auto result = processes[static_cast<std::size_t>(process)]->wait();
+      ASSERT_EQ(result.exit_code, 0) << "process " << process << result.describe();
+      if (process > 0) continue;
+      const std::string gone = fmt::format("rank {} of process {} is gone", dead, dead);
+      EXPECT_NE(result.err.find(gone), std::string::npos) << result.err;
+    }
+    const json summary = summary_of(out);
+    EXPECT_EQ(summary["lost_ranks"], json({dead}));
+    EXPECT_EQ(summary["views"], 2);
+    const json& counts = summary["contributions"];
+    EXPECT_GE(counts["applied"].get<int>(), 3 * 1200);
+    EXPECT_EQ(counts["pending"], 0);
+    EXPECT_EQ(counts["produced"].get<int>(), counts["applied"].get<int>() +
+                                                 counts["dropped"].get<int>() +
+                                                 counts["destroyed"].get<int>());
+    EXPECT_TRUE(fs::exists(out / "model.pt"));
+  }
+}
+
 // Servers are in the last process. A worker that dies takes its own share with it, and no more.
 TEST(ClusterOverTcp, TheOthersGoOnWhereAClientOfServersDies) {
   const TemporaryDirectory folder;
@@ -225,11 +268,7 @@ TEST(ClusterOverTcp, TheOthersGoOnWhereAClientOfServersDies) {
   std::vector<std::unique_ptr<Process>> processes;
   for (int process = 0; process < 4; ++process)
     processes.emplace_back(new Process(start("torchrun", process, 4, port, arguments)));
-  const auto begun = [&] { return fs::exists(out / "checkpoint" / "latest"); };
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  while (!begun() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  ASSERT_TRUE(begun());
+  ASSERT_TRUE(has_begun(out));
   processes[1]->signal(SIGKILL);
   for (const std::size_t process : {0U, 2U, 3U}) {
     const auto result = processes[process]->wait();
@@ -256,9 +295,7 @@ TEST_P(Cluster, StopsEverywhereOnASignalWithACheckpoint) {
   const fs::path out = folder_.path() / "stop";
   Process job(launched(2, with(small_run("sgp", out), {"--transport", GetParam(), "--steps",
                                                        "1000000", "--checkpoint-every", "0.5"})));
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  while (!fs::exists(out / "checkpoint" / "latest") && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(has_begun(out));
   job.signal(SIGTERM);
   const auto result = job.wait();
   EXPECT_EQ(result.exit_code, 4) << result.describe();
@@ -278,9 +315,7 @@ TEST(ClusterOverTcp, OnlyProcessZeroSaysThatItWasStopped) {
                                                       "--checkpoint-every", "0.5"});
   Process head = start("torchrun", 0, 2, port, arguments);
   Process other = start("torchrun", 1, 2, port, arguments);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  while (!fs::exists(out / "checkpoint" / "latest") && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(has_begun(out));
   other.signal(SIGTERM);
   const auto ended = other.wait();
   EXPECT_EQ(ended.exit_code, 0) << ended.describe();
@@ -319,13 +354,10 @@ TEST_P(Cluster, LaunchBlamesTheRankThatIsLost) {
     SCOPED_TRACE("signal " + std::to_string(number));
     if (number == SIGSTOP && GetParam() == "ucx") continue;  // shows by CAF's connection as well
     const fs::path out = folder_.path() / ("lost-" + std::to_string(number));
-    Process job(
-        launched(3, with(small_run("sgp", out), {"--transport", GetParam(), "--steps", "1000000",
-                                                 "--timeout", "5", "--checkpoint-every", "0.5"})));
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-    while (!fs::exists(out / "checkpoint" / "latest") &&
-           std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    Process job(launched(3, with(small_run("sgp", out),
+                                 {"--transport", GetParam(), "--steps", "1000000", "--timeout", "5",
+                                  "--checkpoint-every", "0.5", "--min-ranks", "3"})));
+    ASSERT_TRUE(has_begun(out));
     const pid_t lost = child_of(job.pid(), 2);
     ASSERT_GT(lost, 0) << job.so_far().describe();
     ASSERT_EQ(::kill(lost, number), 0);
@@ -351,9 +383,7 @@ TEST(ClusterOverUcx, ADeadClientOfServersEndsTheRun) {
   std::vector<std::unique_ptr<Process>> processes;
   for (int process = 0; process < 3; ++process)
     processes.emplace_back(new Process(start("torchrun", process, 3, port, arguments)));
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  while (!fs::exists(out / "checkpoint" / "latest") && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(has_begun(out));
   processes[1]->signal(SIGKILL);
   for (const std::size_t process : {0U, 2U}) {
     const auto result = processes[process]->wait();

@@ -78,6 +78,13 @@ TEST(ViewChange, ARankThatIsAheadGivesItsStateToThoseBehind) {
   EXPECT_FALSE(change.in_progress());
 }
 
+TEST(ViewChange, WeightsAddUpToTheNumberOfMembers) {
+  ViewChange change = closing({0, 1, 2});
+  for (const Rank rank : {0, 1, 2})
+    change.add(ViewClosed{change.number(), rank, 0, 0, 0, rank == 0 ? 0.5 : 1.0});
+  EXPECT_EQ(change.conclude(false).scale, 1.2);
+}
+
 TEST(ViewChange, NobodyIsBehindWhereModelsAreEachRanksOwn) {
   ViewChange change = closing({0, 1});
   close(change, 0, 7, 7, 0.7);

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""How long the others stand still when a process of a run over tcp is killed.
+
+Usage: lost_rank.py GRAPEVINE [--rounds N] [--processes N] [--steps N] [--algorithm NAME…]
+
+In each round a random process other than the first is killed by SIGKILL after the first checkpoint;
+undisturbed runs take turns with these. The standstill is the longest time between two steps of a
+remaining rank, from metrics.csv, after the kill's run has left its first tenth behind. Each run has
+to end well, with produced = applied + pending + dropped + destroyed.
+"""
+import argparse
+import csv
+import json
+import os
+import random
+import secrets
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def start(options, algorithm, out, rank, port, token):
+    environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(options.processes),
+                       MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GRAPEVINE_JOB_TOKEN=token)
+    command = [options.grapevine, "train", "--algorithm", algorithm, "--model", "mlp", "--data",
+               "glyphs", "--batch-size", "16", "--steps", str(options.steps), "--transport", "tcp",
+               "--checkpoint-every", "0.2", "--validate", "end", "--threads", "1", "--out", out]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(path, process):
+    deadline = time.monotonic() + 120
+    while not os.path.exists(path):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit("no checkpoint: " + process.communicate()[1])
+        time.sleep(0.002)
+
+
+def longest_gap(out, lost):
+    times = {}
+    with open(os.path.join(out, "metrics.csv"), encoding="utf-8") as table:
+        for row in csv.DictReader(table):
+            if row["rank"] and int(row["rank"]) not in lost and row["time_s"]:
+                times.setdefault(int(row["rank"]), []).append(float(row["time_s"]))
+    gaps = []
+    for steps in times.values():
+        steps = steps[len(steps) // 10:]
+        gaps += [after - before for before, after in zip(steps, steps[1:])]
+    return max(gaps)
+
+
+def run(options, algorithm, kills):
+    folder = tempfile.mkdtemp(prefix="lost-")
+    out, port, token = os.path.join(folder, "run"), free_port(), secrets.token_hex(32)
+    processes = [start(options, algorithm, out, rank, port, token)
+                 for rank in range(options.processes)]
+    lost = []
+    if kills:
+        wait_for(os.path.join(out, "checkpoint", "latest"), processes[0])
+        time.sleep(random.uniform(0, 0.3))
+        lost = [random.randrange(1, options.processes)]
+        processes[lost[0]].kill()
+    for rank, process in enumerate(processes):
+        _, err = process.communicate(timeout=300)
+        if rank not in lost and process.returncode != 0:
+            raise SystemExit(f"{algorithm}, process {rank} of {lost}: {process.returncode}\n{err}")
+    with open(os.path.join(out, "summary.json"), encoding="utf-8") as file:
+        summary = json.load(file)
+    counts = summary["contributions"]
+    parts = sum(counts[key] for key in ("applied", "pending", "dropped", "destroyed"))
+    if counts["produced"] != parts or summary["lost_ranks"] != lost:
+        raise SystemExit(f"{algorithm}: {counts}, lost {summary['lost_ranks']} instead of {lost}")
+    gap = longest_gap(out, lost)
+    shutil.rmtree(folder)
+    return gap, counts["dropped"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("grapevine")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--algorithm", nargs="+",
+                        default=["ar", "topk", "local-sgd", "sgp", "d-psgd", "choco-sgd", "ad-psgd",
+                                 "eager-majority", "wagma"])
+    options = parser.parse_args()
+    print("longest time between two steps, ms: median (most)")
+    print("preset           undisturbed      a process killed   gradients dropped")
+    for algorithm in options.algorithm:
+        calm, killed, dropped = [], [], []
+        for _ in range(options.rounds):
+            calm.append(run(options, algorithm, False)[0])
+            gap, count = run(options, algorithm, True)
+            killed.append(gap)
+            dropped.append(count)
+        shown = [f"{1000 * statistics.median(gaps):6.0f} ({1000 * max(gaps):4.0f})"
+                 for gaps in (calm, killed)]
+        print(f"{algorithm:16} {shown[0]}      {shown[1]}     {max(dropped)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
