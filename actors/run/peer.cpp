@@ -9,6 +9,7 @@
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/parts/stored_envelope.hpp"
 #include "algorithms/roles/make_role.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "messages/codec.hpp"
 #include "messages/text/exception_line.hpp"
 
@@ -148,7 +149,7 @@ void PeerState::compute(Step step, FrozenTensor z) {
 }
 
 void PeerState::after(Duration delay, TimerId id) {
-  self_->delayed_send(PeerActor{self_}, delay, TimerFired{id, view_.number});
+  self_->delayed_send(PeerActor{self_}, delay, TimerFired{id, view_.installed});
 }
 
 void PeerState::record(const Event& event) {
@@ -228,7 +229,7 @@ void PeerState::on_envelope(Envelope& envelope) {
 
 // A role that was replaced waits no longer.
 void PeerState::on_timer(const TimerFired& timer) {
-  if (timer.view != view_.number || is_holding()) return;
+  if (timer.view != view_.installed || is_holding()) return;
   handling_from_ = -1;
   role_->on_timer(*this, timer.id);
 }
@@ -294,7 +295,7 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   // The supervisor finds out whether the other process has ended or only the link to it.
   if (!lost.reason.empty())
     self_->send(config_.supervisor, LinkLost{config_.rank, peer, lost.reason});
-  if (changes_members()) return answer_traffic();
+  if (changes_members(config_.parts->plan)) return answer_traffic();
   const bool served_here = !is_server() && peer >= config_.ranks - config_.parts->plan.servers;
   if (!served_here) return role_->on_peer_down(*this, peer);
   if (lost.reason.empty())

@@ -62,15 +62,18 @@ enum class ViewStage { stable, draining, closed };
 // Of the members, as one rank takes part.
 struct PeerView {
   std::int64_t number = 0;     // the newest that was proposed
+  std::int64_t installed = 0;  // of the role
   std::vector<Rank> members;   // of the role
   std::vector<Rank> proposed;  // of the view to come
   ViewStage stage = ViewStage::stable;
-  std::int64_t asked = -1;      // round of a question about traffic that is not answered; -1: none
-  std::int64_t operations = 0;  // that Role::close() has returned
-  bool settled = false;         // what was open is taken back, or counts
-  InstallView install;          // in progress
-  std::optional<std::vector<char>> transfer;  // the state of a rank that is ahead, so far
-  std::vector<Envelope> early;                // of the view to come
+  std::int64_t asked = -1;       // round of a question about traffic that is not answered; -1: none
+  std::int64_t operations = 0;   // that Role::close() has returned
+  bool settled = false;          // what was open is taken back, or counts
+  InstallView install;           // in progress
+  bool awaits_state = false;     // of a rank that is ahead
+  std::vector<char> state;       // of it, as far as it has arrived
+  std::int64_t state_bytes = 0;  // of the whole
+  std::vector<Envelope> early;   // of the view to come
 };
 
 // Env for the role: the only place where its effects become CAF calls. All members belong to the
@@ -134,13 +137,13 @@ class PeerState : public Env {
   void send_epoch_models();
   bool serves_with_buffers() const;
   World world() const;
-  bool changes_members() const;
   bool is_holding() const;
   void answer_traffic();
   void scale_model(double scale);
   void seat(const StateDict& shared);
   void send_state(const std::vector<Rank>& behind);
   void on_state_chunk(const StateChunk& chunk);
+  void take_state_if_complete();
   Expected<void> take_model(const StateDict& state);
   bool fits_a_message(std::uint64_t bytes) const;
   bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }

@@ -8,7 +8,6 @@
 #include "actors/run/state_bytes.hpp"
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/member_role.hpp"
-#include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
 namespace {
@@ -22,18 +21,14 @@ std::int32_t position_of(Rank rank, const std::vector<Rank>& members) {
 
 }  // namespace
 
-bool PeerState::changes_members() const {
-  const Plan& plan = config_.parts->plan;
-  return plan.servers == 0 && plan.hierarchy == 1 && plan.role->changes_members(plan);
-}
-
 bool PeerState::is_holding() const { return view_.stage != ViewStage::stable; }
 
 void PeerState::on_hold(HoldForView hold) {
   if (hold.view <= view_.number) return;
   view_.number = hold.view;
   view_.proposed = std::move(hold.members);
-  view_.transfer.reset();
+  view_.state.clear();
+  view_.awaits_state = false;
   view_.asked = -1;
   if (view_.stage == ViewStage::stable) view_.stage = ViewStage::draining;
 }
@@ -83,7 +78,8 @@ void PeerState::on_install(const InstallView& view) {
   view_.install = view;
   scale_model(view.scale);
   if (!behind) return seat(role_->save_shared());
-  view_.transfer.emplace();
+  view_.awaits_state = true;
+  take_state_if_complete();
 }
 
 // The model x / w stays. What lost ranks had of the weights, or gave, would change the meaning of a
@@ -115,9 +111,11 @@ void PeerState::seat(const StateDict& shared) {
     return fail({Errc::failed, fmt::format("rank {}: the state of the view before: {}",
                                            config_.rank, loaded.error().message)});
   view_.members = view.members;
+  view_.installed = view_.number;
   view_.stage = ViewStage::stable;
   view_.settled = false;
-  view_.transfer.reset();
+  view_.awaits_state = false;
+  view_.state.clear();
   cut_.reset();
   last_cut_ = std::max(last_cut_, view.last_cut);
   if (view.donor == config_.rank && !view.behind.empty()) send_state(view.behind);
@@ -147,10 +145,11 @@ void PeerState::send_state(const std::vector<Rank>& behind) {
   }
 }
 
-// In order: links are FIFO. Those of a view that was never completed are ignored.
+// In order: links are FIFO. The donor may have heard of the view before this rank. Those of a view
+// that was never completed are ignored.
 void PeerState::on_state_chunk(const StateChunk& chunk) {
-  if (!view_.transfer || chunk.transfer != view_.number) return;
-  std::vector<char>& bytes = *view_.transfer;
+  if (view_.stage != ViewStage::closed || chunk.transfer != view_.number) return;
+  std::vector<char>& bytes = view_.state;
   const at::Tensor& data = chunk.data.read();
   const bool fits = data.defined() && data.scalar_type() == at::kByte && data.is_contiguous() &&
                     chunk.offset == static_cast<std::int64_t>(bytes.size()) &&
@@ -161,8 +160,14 @@ void PeerState::on_state_chunk(const StateChunk& chunk) {
                                            config_.rank)});
   const auto* begin = reinterpret_cast<const char*>(data.data_ptr<std::uint8_t>());
   bytes.insert(bytes.end(), begin, begin + data.numel());
-  if (static_cast<std::int64_t>(bytes.size()) < chunk.total) return;
-  const auto state = from_bytes(bytes);
+  view_.state_bytes = chunk.total;
+  take_state_if_complete();
+}
+
+void PeerState::take_state_if_complete() {
+  const auto arrived = static_cast<std::int64_t>(view_.state.size());
+  if (!view_.awaits_state || arrived == 0 || arrived < view_.state_bytes) return;
+  const auto state = from_bytes(view_.state);
   auto taken = state ? take_model(*state) : Expected<void>(state.error());
   if (!taken)
     return fail({Errc::failed, fmt::format("rank {}: the state of another rank: {}", config_.rank,

@@ -116,8 +116,7 @@ class CrewBuilder {
     supervision.parameters = compute.dimension();
     supervision.buffers = compute.initial_buffers().numel();
     const Plan& plan = config_.parts->plan;
-    supervision.changes_members =
-        plan.servers == 0 && plan.hierarchy == 1 && plan.role->changes_members(plan);
+    supervision.changes_members = changes_members(plan);
     const bool continues_alone =
         plan.servers > 0 && plan.hierarchy == 1 && plan.role->tolerates_lost_peer;
     supervision.tolerates_worker_loss =

@@ -77,6 +77,11 @@ struct RoleType {
   std::function<bool(const Plan& plan)> uses_momentum = [](const Plan&) { return true; };
 };
 
+// Whether ranks of such a run may be lost, and others join, by Role::close() and what follows it.
+inline bool changes_members(const Plan& plan) {
+  return plan.servers == 0 && plan.hierarchy == 1 && plan.role->changes_members(plan);
+}
+
 // Levels: groups of `ranks` ranks each that train as `inside` says, and exchange with each other as
 // `outside` says; `ranks` 0: not known yet. REQUIRES: `inside` is synchronous, `outside` plans each
 // rank and drops no gradient.

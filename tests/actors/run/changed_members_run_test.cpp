@@ -18,8 +18,7 @@ using virtual_run_test::Quiet;
 using virtual_run_test::Scenario;
 
 bool can_change(const std::string& preset) {
-  const Plan plan = *resolve(find_preset(preset)->wiring);
-  return plan.servers == 0 && plan.hierarchy == 1 && plan.role->changes_members(plan);
+  return changes_members(*resolve(find_preset(preset)->wiring));
 }
 
 // The run ends well, with each gradient of the remaining ranks in a model, or dropped by name, and

@@ -1,12 +1,17 @@
 // The Peer by itself, in virtual time: the supervisor and the other rank are the test.
 #include "actors/run/peer.hpp"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "actors/run/state_bytes.hpp"
+#include "algorithms/roles/make_role.hpp"
 #include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc/inproc.hpp"
@@ -27,16 +32,17 @@ struct Received : Inbox {
 class PeerCut : public VirtualActors {
  protected:
   // `room`: records of its trace that may wait for the disk; none: it does not trace.
-  explicit PeerCut(std::optional<std::size_t> room = {}) {
+  explicit PeerCut(std::optional<std::size_t> room = {}, const std::string& preset = "sgp") {
     QuadraticConfig quadratic;
     quadratic.dimension = 4;
     quadratic.ranks = 2;
     std::shared_ptr<Compute> compute = std::move(*QuadraticCompute::make(quadratic));
     PeerConfig config;
     config.ranks = 2;
-    config.parts = *make_parts(*resolve(find_preset("sgp")->wiring), {40, 10},
+    config.parts = *make_parts(*resolve(find_preset(preset)->wiring), {40, 10},
                                *LrSchedule::make(LrConfig{}), OptimizerConfig{}, 2);
     config.transport = transport_;
+    parts_ = config.parts;
     config.parameters = compute->initial_parameters();
     config.buffers = compute->initial_buffers();
     config.worker.compute = std::move(compute);
@@ -87,6 +93,7 @@ class PeerCut : public VirtualActors {
 
   const std::shared_ptr<Transport> transport_ = make_inproc_transport(2);
   const std::shared_ptr<Received> other_ = std::make_shared<Received>();
+  std::shared_ptr<const SharedParts> parts_;
   std::shared_ptr<TraceBudget> budget_;
   PeerActor peer_;
 };
@@ -144,6 +151,86 @@ TEST_F(PeerCut, EndsWithTheMarkerOfTheLastChannel) {
   EXPECT_EQ(markers(), std::vector<std::int64_t>{1});
   send(Marker{1});
   EXPECT_EQ(snapshots(), std::vector<std::int64_t>{1});
+}
+
+// Rank 0 of two that do all-reduce: it waits for the other's part of the first sum.
+class PeerBehind : public PeerCut {
+ protected:
+  PeerBehind() : PeerCut({}, "ar") {}
+
+  template <class Answer, class Question>
+  Answer ask(const Question& question) {
+    self_->send(peer_, question);
+    settle();
+    std::optional<Answer> found;
+    bool empty = false;
+    while (!found && !empty)
+      self_->receive([&](const Answer& answer) { found = answer; }, [](const StepReport&) {},
+                     [](const RankFigures&) {}, [](Progress) {},
+                     [](const RankFailed& failed) { ADD_FAILURE() << failed.error.message; },
+                     caf::after(std::chrono::seconds(0)) >> [&] { empty = true; });
+    EXPECT_TRUE(found) << "no answer";
+    return found.value_or(Answer());
+  }
+
+  // Holds and closes; the other rank has completed the first sum.
+  InstallView close() {
+    self_->send(peer_, HoldForView{1, {0, 1}});
+    ask<Traffic>(AskTraffic{1, 1});
+    const auto closed = ask<ViewClosed>(CloseView{1});
+    EXPECT_EQ(closed.operations, 0);
+    InstallView view;
+    view.view = 1;
+    view.members = {0, 1};
+    view.operations = view.first_step = 1;
+    view.first_epoch = 0.1;
+    view.donor = 1;
+    view.behind = {0};
+    return view;
+  }
+
+  // Of the other rank, in so many messages.
+  void send_state(std::int64_t parts) {
+    ModelState model;
+    model.x = FrozenTensor::copy_of(at::full({4}, 7.0));
+    const auto role = make_role(parts_, 1, 2, model);
+    StateDict state;
+    state.put("model.x", model.x.read());
+    state.put("model.w", 1.0);
+    state.put_all("role", role->save_shared());
+    const std::vector<char> bytes = to_bytes(state);
+    const auto total = static_cast<std::int64_t>(bytes.size());
+    at::Tensor all = at::empty({total}, at::kByte);
+    std::memcpy(all.data_ptr(), bytes.data(), bytes.size());
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const std::int64_t begin = total * part / parts, end = total * (part + 1) / parts;
+      send(StateChunk{1, begin, total, FrozenTensor::copy_of(all.narrow(0, begin, end - begin))});
+    }
+  }
+
+  void expect_model_of_the_other() {
+    const auto report = ask<RankReport>(Collect{true});
+    EXPECT_TRUE(at::equal(report.z.read(), at::full({4}, 7.0))) << report.z.read();
+    EXPECT_EQ(report.step, 1) << "its gradient is in the sum that it lacked";
+    EXPECT_EQ(report.ledger.committed, 1);
+  }
+};
+
+TEST_F(PeerBehind, TakesTheModelOfARankThatIsAhead) {
+  const InstallView view = close();
+  self_->send(peer_, view);
+  settle();
+  send_state(3);
+  expect_model_of_the_other();
+}
+
+// Links and the supervisor's messages take different ways.
+TEST_F(PeerBehind, TheModelMayComeBeforeTheView) {
+  const InstallView view = close();
+  send_state(2);
+  self_->send(peer_, view);
+  settle();
+  expect_model_of_the_other();
 }
 
 }  // namespace peer_test

@@ -38,10 +38,6 @@ WorldConfig make_config(const Keys& keys, std::int32_t ranks, std::uint64_t seed
   return config;
 }
 
-bool can_change(const Plan& plan) {
-  return plan.role->changes_members(plan) && plan.servers == 0 && plan.hierarchy == 1;
-}
-
 // Every shipped preset that can, and what changes how its role exchanges.
 std::vector<Keys> wirings() {
   const Keys top_k = {{"compress", "top-k"}, {"density", "0.3"}};
@@ -86,7 +82,7 @@ std::vector<Keys> wirings() {
   };
   for (const Preset& preset : presets()) {
     const Keys keys = sim::keys_of(preset.name);
-    if (preset.name != kCustomWiring && can_change(sim::plan_of(keys))) all.push_back(keys);
+    if (preset.name != kCustomWiring && changes_members(sim::plan_of(keys))) all.push_back(keys);
   }
   return all;
 }
