@@ -36,9 +36,9 @@ struct Horizon {
     horizon.steps_per_epoch = steps_per_epoch * before / now;
     horizon.first_step = step;
     horizon.first_epoch = epoch;
-    if (by_samples)
-      horizon.steps =
-          step + std::max<Step>(0, std::llround((epochs - epoch) * horizon.steps_per_epoch));
+    // Rounded up, so that the last epoch is complete.
+    const double left = std::max(0.0, epochs - epoch) * horizon.steps_per_epoch;
+    if (by_samples) horizon.steps = step + static_cast<Step>(std::ceil(left - 1e-9));
     return horizon;
   }
 };
