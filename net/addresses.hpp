@@ -19,7 +19,7 @@ Expected<std::string> interface_address(const std::string& interface);
 Expected<void> check_network_devices(const std::string& devices);
 
 // A TCP port on which no program listens. For as long as this object lives, the system gives the
-// port to nobody that asks for any free one; a program that asks for this very port, with
+// port to no program that asks for any free one; a program that asks for this very port, with
 // SO_REUSEADDR as can_listen() and the head of a job do, may listen on it. Without one, a
 // connection or a listener of any process could take the port between its choice and its use.
 struct ReservedPort {

@@ -42,6 +42,8 @@
 //   exchange, which H local steps hide; with overlap H (1 + rounds skipped), so at most
 //   H (1 + tau) against a peer of equal speed. With running sums nothing bounds it.
 // Conservation: the mixer's. Sums change by gradients alone, and by outer steps.
+// Where members change, what has arrived is folded and rounds begin anew (Mixer::close): the others
+//   lack the mass that lost ranks had, or were given.
 // Deviations: rounds are numbered by exchanges, not by steps, so that after skipped rounds sender
 //   and receiver still agree on the graph; a round is folded when complete and in rank order, so
 //   that results do not depend on arrival order. Momentum is never gossiped. SlowMo's paper takes
