@@ -200,7 +200,7 @@ TEST(AverageCommand, BadInputIsNamed) {
   EXPECT_TRUE(contains(error("--drop nan"), "[0, 1)"));
   EXPECT_TRUE(contains(error("--method pushsum"), "'push-sum'"));
   EXPECT_TRUE(contains(error("--topology rng"), "'ring'"));
-  EXPECT_TRUE(contains(error("--topology bipartite-linear --ranks 5"), "use 4 or 6"));
+  EXPECT_TRUE(contains(error("--topology hypercube --ranks 5"), "use 4 or 8"));
   EXPECT_TRUE(contains(error("--method symmetric --plain"), "--plain"));
   EXPECT_TRUE(contains(error("--method bilateral --topology ring --ranks 5"), "not bipartite"));
   EXPECT_TRUE(

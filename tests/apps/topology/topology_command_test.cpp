@@ -130,7 +130,7 @@ TEST(TopologyCommand, BadInputIsNamed) {
   EXPECT_TRUE(contains(error("ring --ranks -1 --json"), "-1 ranks"));
   EXPECT_TRUE(contains(error("ring --peers 0"), "0 peers"));
   EXPECT_TRUE(contains(error("expnential"), "'exponential'"));
-  EXPECT_TRUE(contains(error("bipartite-exponential --ranks 7 --json"), "use 6 or 8 ranks"));
+  EXPECT_TRUE(contains(error("hypercube --ranks 7 --json"), "use 4 or 8 ranks"));
   EXPECT_TRUE(contains(error("file:/no/such/file --ranks 4"), "/no/such/file"));
 }
 

@@ -248,8 +248,8 @@ TEST(TrainCommand, BadInputIsOneClearLineAndExitCode2) {
   expect_bad_input(run({"--set", "wiring.topologie=ring"}), {"'topologie'", "'topology'"});
   expect_bad_input(run({"--set", "wiring.topology=rnig"}), {"'rnig'", "'ring'"});
   expect_bad_input(run({"--set", "wiring.staleness=2"}), {"staleness", "overlap"});
-  expect_bad_input(run({"--workers", "3", "--set", "wiring.topology=bipartite-exponential"}),
-                   {"bipartite-exponential", "3"});
+  expect_bad_input(run({"--workers", "3", "--set", "wiring.topology=hypercube"}),
+                   {"hypercube", "3"});
   expect_bad_input(run({"--no-such-option"}), {"no-such-option", "--help"});
   expect_bad_input(run({"--resume", folder.path().string()}), {"no checkpoint"});
   expect_bad_input(run({(folder.path() / "missing.toml").string()}), {"missing.toml"});
