@@ -15,6 +15,7 @@
 #include "actors/record/ledger.hpp"
 #include "actors/record/rank_figures.hpp"
 #include "algorithms/env.hpp"
+#include "algorithms/horizon.hpp"
 #include "algorithms/state_dict.hpp"
 #include "gpu/compute.hpp"
 #include "messages/caf_types.hpp"
@@ -76,22 +77,26 @@ struct CloseView {
 struct ViewClosed {
   std::int64_t view = 0;
   Rank rank = 0;
-  std::int64_t operations = 0;
+  std::int64_t operations = 0;  // that are complete here; kJoins: the rank has no model yet
   Step step = 0;
   double epoch = 0;
   double w = 1;  // of its model
+
+  static constexpr std::int64_t kJoins = -1;
 };
 // Continue among the members.
 struct InstallView {
   std::int64_t view = 0;
-  std::vector<Rank> members;    // ascending
-  std::int64_t operations = 0;  // the most that are complete on any rank
-  Step first_step = 0;          // of the rank that is furthest
-  double first_epoch = 0;       // behind it
-  double scale = 1;             // of x and w, so that the weights of all add up to their number
-  std::int64_t last_cut = 0;    // checkpoints up to it are given up
-  Rank donor = -1;              // sends its state
-  std::vector<Rank> behind;     // to these
+  std::vector<Rank> members;          // ascending
+  std::vector<std::int32_t> before;   // of each, its position in the view before; -1: it joins
+  Horizon horizon;                    // from the step of the rank that is furthest on
+  std::int64_t first_batch = 0;       // of the members, who share the batches from there on
+  std::int64_t operations = 0;        // the most that are complete on any rank
+  double scale = 1;                   // of x and w, so that all weights add up to their number
+  std::int64_t last_cut = 0;          // checkpoints up to it are given up
+  std::int64_t elapsed_ns = 0;        // training time so far
+  Rank donor = -1;                    // sends its state
+  std::vector<Rank> behind, joining;  // to these
 };
 
 // ---- to the Supervisor ----
@@ -179,6 +184,7 @@ struct AskAgain {
 struct CompareClocks {
   std::int32_t process = 0;
   int left = 0;
+  std::int64_t incarnation = 0;  // of the process: another one is compared by itself
 };
 // A validation has finished a batch, or a checkpoint the file of a rank.
 struct Progress {};
@@ -191,9 +197,11 @@ struct EpochModel {
   FrozenTensor z;
   FrozenTensor buffers;
 };
-// The ranks that train from now on.
+// The ranks that train from now on; those that join send no models of earlier epochs.
 struct MembersChanged {
   std::vector<Rank> members;
+  std::vector<Rank> joining;
+  Epoch first_epoch = 0;
 };
 struct WriteCheckpoint {
   std::int64_t id = 0;
@@ -230,6 +238,10 @@ struct ResumeFrom {
 struct ProcessLost {
   std::int32_t process = 0;
 };
+// The lost process is about to return: its connection is to be accepted.
+struct ExpectProcess {
+  std::int32_t process = 0;
+};
 // Asks the agent of a process whether the process lives; and the answer.
 struct Ping {};
 struct Pong {};
@@ -257,10 +269,12 @@ using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<
                                      caf::reacts_to<TracePulse>, caf::reacts_to<CloseTrace>>;
 
 // The agent of the head's supervisor in every other process.
-using ProcessAgentActor = caf::typed_actor<
-    caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>, caf::reacts_to<StopRequested>,
-    caf::reacts_to<CheckpointRequested>, caf::reacts_to<ResumeFrom>, caf::reacts_to<ProcessLost>,
-    caf::replies_to<Ping>::with<Pong>, caf::replies_to<AskClock>::with<ClockReading>>;
+using ProcessAgentActor =
+    caf::typed_actor<caf::reacts_to<RunEnded>, caf::reacts_to<TraceClosed>,
+                     caf::reacts_to<StopRequested>, caf::reacts_to<CheckpointRequested>,
+                     caf::reacts_to<ResumeFrom>, caf::reacts_to<ProcessLost>,
+                     caf::reacts_to<ExpectProcess>, caf::replies_to<Ping>::with<Pong>,
+                     caf::replies_to<AskClock>::with<ClockReading>>;
 
 // The actor that closes a trace.
 using TraceOwner = caf::typed_actor<caf::reacts_to<TraceClosed>>;
@@ -274,6 +288,33 @@ struct BeginRun {
   TracerActor tracer;                     // null: no trace
 };
 
+// May a process take the place of a lost one while the run goes on? And the answer.
+struct AskPlace {
+  std::int32_t process = 0;
+  Rank rank = -1;  // of process 0, if its actor alone has ended
+};
+struct Place {
+  bool granted = false;
+  bool later = false;                // not granted yet: ask again
+  std::string reason;                // where it is not granted, a phrase after the process's name
+  std::vector<std::int32_t> absent;  // where it is granted: the other processes that are lost
+};
+// Which process is lost, so that another may take its place? And the answer.
+struct AskVacancy {};
+struct Vacancy {
+  std::int32_t process = 0;  // 0: none is
+  bool later = false;        // where none is: one may be
+  std::string reason;        // where none is
+};
+// A process to which a place was granted is connected to the others, and its ranks wait for a view;
+// or it has failed.
+struct ProcessReturned {
+  std::int32_t process = 0;
+  Rank rank = -1;  // of process 0, if it alone returns
+  ProcessAgentActor agent;
+  std::vector<PeerActor> peers;  // of its ranks; empty: it has failed
+};
+
 using SupervisorActor = caf::typed_actor<
     caf::reacts_to<BeginRun>, caf::reacts_to<StepReport>, caf::reacts_to<RankFinished>,
     caf::reacts_to<RankSnapshot>, caf::reacts_to<RankReport>, caf::reacts_to<RankFailed>,
@@ -282,7 +323,9 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<CollectAgain>, caf::reacts_to<TraceClosed>, caf::reacts_to<ProcessClosed>,
     caf::reacts_to<LinkLost>, caf::reacts_to<AskAgain>, caf::reacts_to<SnapshotRefused>,
     caf::reacts_to<CompareClocks>, caf::reacts_to<RankFigures>, caf::reacts_to<Traffic>,
-    caf::reacts_to<ViewClosed>, caf::reacts_to<AskTrafficAgain>>;
+    caf::reacts_to<ViewClosed>, caf::reacts_to<AskTrafficAgain>,
+    caf::replies_to<AskPlace>::with<Place>, caf::replies_to<AskVacancy>::with<Vacancy>,
+    caf::reacts_to<ProcessReturned>>;
 
 // ---- rendezvous ----
 
@@ -311,7 +354,26 @@ struct Admission {
   std::uint64_t trace_run = 0;         // names the run in its traces
   SupervisorActor supervisor;
   EvaluatorActor evaluator;
-  bool validates = false;  // whether `evaluator` is there
+  bool validates = false;            // whether `evaluator` is there
+  bool joins = false;                // a run that has begun, in the place of a lost process
+  std::vector<std::int32_t> absent;  // other processes that are lost
+};
+// A process that knows the address of the head alone asks for the place of a lost process and for
+// its job. And the answer.
+struct AskJob {
+  std::string version;  // of the program
+  std::string nonce;    // random
+  std::string proof;    // that it knows the job's secret; empty: it knows none
+};
+struct JobOffer {
+  bool refused = false;
+  bool later = false;  // where refused: ask again
+  Error error;         // where refused
+  std::int32_t process = 0, processes = 0;
+  std::string job;        // the launcher's name for it
+  std::string transport;  // of all processes
+  std::string text;       // the resolved job, as job.toml has it
+  std::string proof;      // that the head knows the job's secret
 };
 // Its transport is connected and its peers wait for StartTraining; or it could not.
 struct Ready {
@@ -326,10 +388,15 @@ struct JoinDeadline {
 };
 // Time to report the missing processes to the user.
 struct JoinNotice {};
+// Time to ask again for a place for the process that joined with `nonce`.
+struct AskPlaceAgain {
+  std::string nonce;
+};
 
-using RendezvousActor =
-    caf::typed_actor<caf::replies_to<Join>::with<Admission>, caf::reacts_to<Ready>,
-                     caf::reacts_to<JoinDeadline>, caf::reacts_to<JoinNotice>>;
+using RendezvousActor = caf::typed_actor<caf::replies_to<Join>::with<Admission>,
+                                         caf::replies_to<AskJob>::with<JobOffer>,
+                                         caf::reacts_to<Ready>, caf::reacts_to<JoinDeadline>,
+                                         caf::reacts_to<JoinNotice>, caf::reacts_to<AskPlaceAgain>>;
 
 // ---- how they are written ----
 //
@@ -354,6 +421,10 @@ typename Inspector::result_type inspect(Inspector& f, ResumeFrom& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, ProcessLost& m) {
   return f(caf::meta::type_name("grapevine::ProcessLost"), m.process);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ExpectProcess& m) {
+  return f(caf::meta::type_name("grapevine::ExpectProcess"), m.process);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ping&) {
@@ -403,9 +474,11 @@ typename Inspector::result_type inspect(Inspector& f, ViewClosed& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
-  DoubleBits reals(m.first_epoch, m.scale);
-  return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.members, m.operations,
-           m.first_step, m.last_cut, m.donor, m.behind, reals.bits,
+  Horizon& h = m.horizon;
+  DoubleBits reals(h.steps_per_epoch, h.first_epoch, h.planned_epochs, m.scale);
+  return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.members, m.before, h.steps,
+           h.by_samples, h.first_step, m.first_batch, m.operations, m.last_cut, m.elapsed_ns,
+           m.donor, m.behind, m.joining, reals.bits,
            caf::meta::load_callback([&reals] { return reals.restore(); }));
 }
 template <class Inspector>
@@ -468,7 +541,17 @@ typename Inspector::result_type inspect(Inspector& f, Join& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Admission& m) {
   return f(caf::meta::type_name("grapevine::Welcome"), m.nonce, m.proof, m.refused, m.error,
-           m.hosts, m.addresses, m.out, m.trace_run, m.supervisor, m.evaluator, m.validates);
+           m.hosts, m.addresses, m.out, m.trace_run, m.supervisor, m.evaluator, m.validates,
+           m.joins, m.absent);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, AskJob& m) {
+  return f(caf::meta::type_name("grapevine::AskJob"), m.version, m.nonce, m.proof);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, JobOffer& m) {
+  return f(caf::meta::type_name("grapevine::JobOffer"), m.refused, m.later, m.error, m.process,
+           m.processes, m.job, m.transport, m.text, m.proof);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Ready& m) {
@@ -506,3 +589,9 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CloseTrace)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceClosed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinDeadline)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinNotice)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskPlaceAgain)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskPlace)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Place)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskVacancy)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Vacancy)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::ProcessReturned)

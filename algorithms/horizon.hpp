@@ -17,6 +17,7 @@ struct Horizon {
   // Where the present members took over: a step, and the training behind it in epochs.
   Step first_step = 0;
   double first_epoch = 0;
+  double planned_epochs = 0;  // where members have changed: as planned at the start
 
   double epoch_of(Step step) const { return epoch_at(static_cast<double>(step)); }
   // Of a mean of steps.
@@ -32,7 +33,8 @@ struct Horizon {
   // them: the samples that are left are dealt among them.
   Horizon among(std::int32_t before, std::int32_t now, Step step, double epoch) const {
     Horizon horizon = *this;
-    const double epochs = epoch_of(steps);
+    const double epochs = planned_epochs > 0 ? planned_epochs : epoch_of(steps);
+    horizon.planned_epochs = epochs;
     horizon.steps_per_epoch = steps_per_epoch * before / now;
     horizon.first_step = step;
     horizon.first_epoch = epoch;

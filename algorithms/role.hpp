@@ -60,8 +60,9 @@ class Role {
   //
   // The ranks that train change: some are lost, others join. Then this role is replaced by one
   // among the new members, in three calls: close(); take_back() or count_as_done(); and, on the new
-  // role, load_kept(), before on_start(). No message among the present members is on its way then,
-  // and a gradient that was asked for comes to nothing: the new role asks for it again.
+  // role, load_kept(), or load_joined() where the rank joins, before on_start(). No message among
+  // the present members is on its way then, and a gradient that was asked for comes to nothing: the
+  // new role asks for it again.
 
   // Ends what is open, as far as it can be ended: what has arrived enters the model. Returns how
   // many operations are complete here: of roles whose ranks agree on their results
@@ -81,22 +82,34 @@ class Role {
   virtual void shared_fields(Archive&) {}
   // and of this rank alone.
   virtual void own_fields(Archive&) {}
+  // In its place for a rank that joins: saved by the role of the rank whose shared_fields() and
+  // model it takes, loaded after them. It has given nothing to what is open.
+  virtual void joiner_fields(Archive&) {}
   // Of a new role. Errors as of load().
   Expected<void> load_kept(const StateDict& shared, const StateDict& own) {
-    Archive from_shared = Archive::loader(shared), from_own = Archive::loader(own);
-    shared_fields(from_shared);
-    own_fields(from_own);
-    if (auto loaded = from_shared.result(); !loaded) return loaded;
-    return from_own.result();
+    return load_fields(shared, own, &Role::own_fields);
+  }
+  Expected<void> load_joined(const StateDict& shared, const StateDict& joiner) {
+    return load_fields(shared, joiner, &Role::joiner_fields);
   }
   StateDict save_shared() { return save_fields(&Role::shared_fields); }
   StateDict save_own() { return save_fields(&Role::own_fields); }
+  StateDict save_joiner() { return save_fields(&Role::joiner_fields); }
 
   // Figures about the algorithm for the summary, gathered since on_start; optional.
   virtual StateDict measures() const { return {}; }
 
  private:
-  StateDict save_fields(void (Role::*fields)(Archive&)) {
+  using Fields = void (Role::*)(Archive&);
+
+  Expected<void> load_fields(const StateDict& shared, const StateDict& other, Fields fields) {
+    Archive from_shared = Archive::loader(shared), from_other = Archive::loader(other);
+    shared_fields(from_shared);
+    (this->*fields)(from_other);
+    if (auto loaded = from_shared.result(); !loaded) return loaded;
+    return from_other.result();
+  }
+  StateDict save_fields(Fields fields) {
     StateDict state;
     Archive archive = Archive::saver(state);
     (this->*fields)(archive);

@@ -199,6 +199,7 @@ Expected<Gradient> TorchCompute::try_gradient(GradientRequest& request) {
 
   Gradient result;
   result.step = request.step;
+  if (request.deal.ranks > 0 && loader_.deal(request.deal)) next_.reset();
   const Expected<Batch> batch = batch_of(request.step, result);
   if (!batch) return batch.error();
   const auto start = Clock::now();

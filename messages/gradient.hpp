@@ -9,12 +9,30 @@
 
 namespace grapevine {
 
+// Which batches a rank takes of the sequence that all ranks share: as many in each step as there
+// are ranks, one each.
+struct Deal {
+  std::int32_t ranks = 0;        // that share them; 0: those with which training began
+  std::int32_t position = 0;     // of this rank among them
+  std::int64_t first_batch = 0;  // that of position 0 in first_step
+  Step first_step = 0;           // of this rank, with which the deal begins
+
+  std::int64_t batch_of(Step step) const {
+    return first_batch + (step - first_step) * ranks + position;
+  }
+  bool operator==(const Deal& other) const {
+    return ranks == other.ranks && position == other.position && first_batch == other.first_batch &&
+           first_step == other.first_step;
+  }
+};
+
 // Ask for the gradient of the batch of `step` at parameters `z`.
 struct GradientRequest {
   Step step = 0;
   FrozenTensor z;         // [d], de-biased parameters
   FrozenTensor buffers;   // [b], batch-norm statistics and the like; empty where the model has none
   FrozenTensor recycled;  // optional [d]: memory for the result, so that a step allocates nothing
+  Deal deal = {};         // to which `step` belongs
 };
 
 // REQUIRES: the producer has dropped z, so that the Peer can thaw its own handle.

@@ -79,6 +79,17 @@ bool LocalRanks::process_down(std::int32_t process, const std::string& reason) {
   return notified;
 }
 
+void LocalRanks::process_up(std::int32_t process) { set_down(process, false); }
+
+void LocalRanks::process_absent(std::int32_t process) { set_down(process, true); }
+
+void LocalRanks::set_down(std::int32_t process, bool down) {
+  GRAPEVINE_CHECK(process != placement_.own_process, "the ranks of this process");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (Rank rank = 0; rank < placement_.world_size(); ++rank)
+    if (placement_.process_of[checked(rank)] == process) down_[checked(rank)] = down;
+}
+
 // The local ranks to which it is reported now. REQUIRES: mutex_ is held.
 std::vector<Rank> LocalRanks::announce(Rank peer, const std::string& reason) {
   std::vector<Rank> notified;

@@ -34,6 +34,12 @@ class LocalRanks {
   bool peer_down(Rank peer, const std::string& reason);
   // As peer_down() of all ranks of another process.
   bool process_down(std::int32_t process, const std::string& reason);
+  // The ranks of another process are up again: what they send is delivered after the reports of
+  // their loss.
+  void process_up(std::int32_t process);
+  // The ranks of another process are down, which nobody is told: it was lost before this process
+  // joined.
+  void process_absent(std::int32_t process);
 
   // REQUIRES (GRAPEVINE_CHECK) of a message that is to be sent: from a local rank to one that
   // exists.
@@ -53,6 +59,7 @@ class LocalRanks {
 
  private:
   std::size_t checked(Rank rank) const;
+  void set_down(std::int32_t process, bool down);
   void check_local(Rank rank) const;
   bool may_send(Rank from, Rank to, std::uint64_t bytes);
   std::vector<Rank> announce(Rank peer, const std::string& reason);

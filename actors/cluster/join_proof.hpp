@@ -22,4 +22,12 @@ inline std::string proof_of_admission(const std::string& secret, const std::stri
                          std::to_string(admission.trace_run)});
 }
 
+// Of a process that asks for a job to join, and of the head's answer.
+inline std::string proof_of_question(const std::string& secret, const std::string& nonce) {
+  return mac_of(secret, {"ask job", nonce});
+}
+inline std::string proof_of_offer(const std::string& secret, const std::string& nonce) {
+  return mac_of(secret, {"offer job", nonce});
+}
+
 }  // namespace grapevine

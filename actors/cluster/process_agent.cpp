@@ -41,8 +41,11 @@ void ProcessAgentState::on_trace_closed(const TraceClosed& closed) {
 }
 
 void ProcessAgentState::on_process_lost(std::int32_t process) {
-  const bool other = process >= 0 && process < config_.processes && process != config_.process;
-  if (other && config_.process_down) config_.process_down(process);
+  if (is_other(process) && config_.process_down) config_.process_down(process);
+}
+
+void ProcessAgentState::on_expect_process(std::int32_t process) {
+  if (is_other(process) && config_.expect_process) config_.expect_process(process);
 }
 
 // The head announces its end: without that message it died, or the network failed.
@@ -97,6 +100,7 @@ LocalProcessAgent::behavior_type process_agent(
       },
       [&state](const ResumeFrom& from) { state.on_resume_from(from.path); },
       [&state](ProcessLost lost) { state.on_process_lost(lost.process); },
+      [&state](ExpectProcess expected) { state.on_expect_process(expected.process); },
       [](Ping) { return Pong{}; },
       [&state](AskClock) { return state.read_clock(); },
       [&state](AssignRun& run) { state.assign(std::move(run)); },

@@ -17,6 +17,8 @@ struct ProcessAgentConfig {
   std::shared_ptr<RunObserver> observer;  // receives the end, and errors of the trace
   // Reports a lost process to the transport of this process. Must not block.
   std::function<void(std::int32_t process)> process_down;
+  // The same for a lost process that is about to return.
+  std::function<void(std::int32_t process)> expect_process = nullptr;
   std::int64_t trace_zero_ns = 0;  // of the actor system's clock
 };
 
@@ -44,11 +46,15 @@ class ProcessAgentState {
   void on_trace_closed(const TraceClosed& closed);
   void on_resume_from(const std::string& path) { resume_from_ = path; }
   void on_process_lost(std::int32_t process);
+  void on_expect_process(std::int32_t process);
   void on_down(const caf::down_msg& down);
   ClockReading read_clock() const;
   SupervisorActor& supervisor() { return run_.supervisor; }
 
  private:
+  bool is_other(std::int32_t process) const {
+    return process >= 0 && process < config_.processes && process != config_.process;
+  }
   void end();
   std::string hint_without_head() const;
 

@@ -27,14 +27,14 @@ constexpr double kLongestTransfer = 600;  // s
 
 // The options that must be equal in all processes.
 JobIdentity identity_of(const RunConfig& config) {
-  JobIdentity identity = config.identity;
+  JobIdentity identity = config.cluster->identity;
   identity["transport"] = config.cluster->transport_name;
   identity["timeout"] = number_text(to_seconds(config.patience));  // heartbeats depend on it
-  identity["resumed from step"] = "none";
+  identity[kResumedKey] = "none";
   if (config.resume) {
     std::vector<Step> steps = config.resume->steps();
     steps.resize(static_cast<std::size_t>(config.workers()));
-    identity["resumed from step"] = std::to_string(*std::min_element(steps.begin(), steps.end()));
+    identity[kResumedKey] = std::to_string(*std::min_element(steps.begin(), steps.end()));
   }
   return identity;
 }
@@ -54,6 +54,8 @@ RendezvousConfig rendezvous_config(const RunConfig& config, const SupervisorActo
   rendezvous.version = cluster.version;
   rendezvous.identity = identity_of(config);
   rendezvous.out = cluster.out;
+  rendezvous.transport = cluster.transport_name;
+  rendezvous.job_text = cluster.job_text;
   rendezvous.trace_run = config.trace.header.run;
   rendezvous.patience = cluster.patience;
   rendezvous.supervisor = supervisor;
@@ -212,6 +214,7 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<LinkLost>("grapevine::LinkLost");
   config.add_message_type<ResumeFrom>("grapevine::ResumeFrom");
   config.add_message_type<ProcessLost>("grapevine::ProcessLost");
+  config.add_message_type<ExpectProcess>("grapevine::ExpectProcess");
   config.add_message_type<Ping>("grapevine::Ping");
   config.add_message_type<Pong>("grapevine::Pong");
   config.add_message_type<AskClock>("grapevine::AskClock");
@@ -239,6 +242,8 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<Join>("grapevine::Join");
   config.add_message_type<Admission>("grapevine::Welcome");
   config.add_message_type<Ready>("grapevine::Ready");
+  config.add_message_type<AskJob>("grapevine::AskJob");
+  config.add_message_type<JobOffer>("grapevine::JobOffer");
 }
 
 Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
@@ -253,7 +258,8 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
   auto admission = ask(system, config, *found, agent, nonce);
   if (!admission) return admission.error();
   Placement placement = placement_of(config, admission->hosts);
-  const ConnectOptions options{job_token(cluster.secret, admission->nonce), cluster.cancelled};
+  const ConnectOptions options{job_token(cluster.secret, admission->nonce), cluster.cancelled,
+                               admission->joins, admission->absent};
   auto connected =
       cluster.transport->connect(admission->addresses, placement, cluster.patience, options);
   if (!connected) {

@@ -11,6 +11,12 @@
 #include "actors/run/validate.hpp"
 
 namespace grapevine {
+namespace {
+
+constexpr Duration kPlaceInterval = std::chrono::milliseconds(100);
+constexpr Duration kPlacePatience = std::chrono::seconds(10);  // of an answer in this process
+
+}  // namespace
 
 void RendezvousState::init(RendezvousActor::stateful_pointer<RendezvousState> self,
                            RendezvousConfig config) {
@@ -41,6 +47,10 @@ caf::result<Admission> RendezvousState::on_join(Join& join) {
   if (const auto checked = check_member(join); !checked) {
     answer.deliver(refusal(checked.error()));
     if (!begun_) refuse_all(checked.error());
+    return answer;
+  }
+  if (begun_) {
+    on_late_join(join, answer);
     return answer;
   }
   if (join.agent) self_->monitor(join.agent);
@@ -84,11 +94,6 @@ Expected<void> RendezvousState::check_membership(const Join& join) const {
 
 Expected<void> RendezvousState::check_member(const Join& join) const {
   const std::string who = name_of(join);
-  if (begun_)
-    return bad_input(
-        fmt::format("{} joined too late: the run has begun with all its {} processes; is a rank "
-                    "started twice?",
-                    who, config_.processes));
   if (join.process < 0 || join.process >= config_.processes || join.processes != config_.processes)
     return bad_input(
         fmt::format("{} of {} does not fit a job of {} processes: start all with the same number "
@@ -98,7 +103,7 @@ Expected<void> RendezvousState::check_member(const Join& join) const {
     return bad_input(
         fmt::format("{} runs version {}, process 0 version {}: install the same everywhere", who,
                     join.version, config_.version));
-  if (const auto other = participants_.find(join.process); other != participants_.end())
+  if (const auto other = participants_.find(join.process); !begun_ && other != participants_.end())
     return bad_input(
         fmt::format("process {} was started twice, on {} and {}: give each process a rank of its "
                     "own",
@@ -108,7 +113,8 @@ Expected<void> RendezvousState::check_member(const Join& join) const {
     return bad_input("process 0 was started twice, here and on " + join.host +
                      ": give each process a rank of its own");
   if (auto same = check_identity(join); !same) return same;
-  if (refused_) return bad_input("the job that " + who + " belongs to was refused already");
+  if (refused_ && !begun_)
+    return bad_input("the job that " + who + " belongs to was refused already");
   return {};
 }
 
@@ -120,6 +126,7 @@ Expected<void> RendezvousState::check_identity(const Join& join) const {
     const auto it = identity.find(key);
     return it == identity.end() ? std::string("nothing") : it->second;
   };
+  if (begun_) keys.erase(kResumedKey);  // the state comes from another rank
   for (const std::string& key : keys) {
     const std::string here = value_of(config_.identity, key), there = value_of(join.identity, key);
     if (there != here)
@@ -141,7 +148,7 @@ void RendezvousState::ignore(const std::string& what) {
   if (const auto more = refusals_.admit()) spdlog::warn("{}{}", what, *more);
 }
 
-void RendezvousState::admit_all() {
+Admission RendezvousState::admission_to_all() const {
   Admission admission;
   for (const auto& [process, participant] : participants_) {
     admission.hosts.push_back(participant.join.host);
@@ -152,7 +159,13 @@ void RendezvousState::admit_all() {
   admission.supervisor = config_.supervisor;
   admission.validates = static_cast<bool>(config_.evaluator);
   admission.evaluator = config_.evaluator;
-  admission.nonce = random_hex(kNonceBytes);
+  admission.nonce = run_nonce_;
+  return admission;
+}
+
+void RendezvousState::admit_all() {
+  run_nonce_ = random_hex(kNonceBytes);
+  const Admission admission = admission_to_all();
   for (auto& [process, participant] : participants_)
     participant.answer.deliver(admission_for(admission, participant.join));
   admitted_ = true;
@@ -175,7 +188,8 @@ void RendezvousState::refuse_all(const Error& error) {
 // ---- connecting ----
 
 void RendezvousState::on_ready(Ready& ready) {
-  if (refused_ || begun_) return;
+  if (begun_) return on_late_ready(ready);
+  if (refused_) return;
   const auto participant = participants_.find(ready.process);
   if (participant == participants_.end() ||
       !equal_secrets(participant->second.join.nonce, ready.nonce))
@@ -208,12 +222,153 @@ void RendezvousState::begin_run() {
   begun_ = true;
 }
 
+// ---- processes that take the place of a lost one ----
+
+Expected<void> RendezvousState::check_asker(const AskJob& ask) const {
+  const std::string where = "the job at " + config_.where;
+  if (!config_.secret.empty() &&
+      !equal_secrets(ask.proof, proof_of_question(config_.secret, ask.nonce)))
+    return bad_input("this process does not know the secret of " + where +
+                     ": set GRAPEVINE_JOB_TOKEN to that of the job");
+  if (config_.secret.empty() && !ask.proof.empty())
+    return bad_input(where + " has no secret, this process has one: unset GRAPEVINE_JOB_TOKEN");
+  if (ask.version != config_.version)
+    return bad_input(
+        fmt::format("this process runs version {}, process 0 version {}: install the "
+                    "same everywhere",
+                    one_line(ask.version), config_.version));
+  return {};
+}
+
+caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
+  auto answer = self_->make_response_promise<JobOffer>();
+  JobOffer offer;
+  offer.refused = true;
+  if (const auto checked = check_asker(ask); !checked) {
+    offer.error = checked.error();
+    ignore("refused: " + offer.error.message);
+    answer.deliver(std::move(offer));
+    return answer;
+  }
+  if (!config_.secret.empty()) offer.proof = proof_of_offer(config_.secret, ask.nonce);
+  if (!begun_) {
+    offer.later = true;
+    offer.error = bad_input("the job at " + config_.where + " has not begun: start its processes");
+    answer.deliver(std::move(offer));
+    return answer;
+  }
+  self_->request(config_.supervisor, kPlacePatience, AskVacancy{})
+      .then(
+          [this, answer, offer](const Vacancy& vacancy) mutable {
+            offer.refused = vacancy.process == 0;
+            offer.later = vacancy.later;
+            if (offer.refused) offer.error = bad_input("this process " + vacancy.reason);
+            offer.process = vacancy.process;
+            offer.processes = config_.processes;
+            offer.job = config_.job;
+            offer.transport = config_.transport;
+            offer.text = config_.job_text;
+            answer.deliver(std::move(offer));
+          },
+          [answer, offer](const caf::error&) mutable {
+            offer.error = Error{Errc::timeout, "process 0 does not answer"};
+            answer.deliver(std::move(offer));
+          });
+  return answer;
+}
+
+void RendezvousState::on_late_join(Join& join, Answer answer) {
+  if (!join.agent) {
+    answer.deliver(
+        refusal(bad_input(name_of(join) + " joined a run that has begun: is it started twice?")));
+    return;
+  }
+  self_->monitor(join.agent);
+  const std::string nonce = join.nonce;
+  const Timestamp until = self_->clock().now().time_since_epoch() + config_.patience;
+  waiting_[nonce] = Waiting{Participant{std::move(join), std::move(answer)}, until};
+  ask_for_place(nonce);
+}
+
+void RendezvousState::ask_for_place(const std::string& nonce) {
+  const auto waiting = waiting_.find(nonce);
+  if (waiting == waiting_.end()) return;
+  const std::int32_t process = waiting->second.participant.join.process;
+  self_->request(config_.supervisor, kPlacePatience, AskPlace{process})
+      .then([this, nonce, process](const Place& place) { on_place(nonce, process, place); },
+            [this, nonce, process](const caf::error&) {
+              on_place(nonce, process, {false, true, "got no answer from the supervisor", {}});
+            });
+}
+
+// A place that is not free yet, e.g. because the loss is not known here, may become so.
+void RendezvousState::on_place(const std::string& nonce, std::int32_t process, const Place& place) {
+  const auto waiting = waiting_.find(nonce);
+  if (waiting == waiting_.end())  // it has gone meanwhile
+  {
+    if (place.granted) end_return(process, {});
+    return;
+  }
+  const bool late = self_->clock().now().time_since_epoch() >= waiting->second.until;
+  if (!place.granted && place.later && !late)
+    return self_->delayed_send(RendezvousActor{self_}, kPlaceInterval, AskPlaceAgain{nonce});
+  Participant participant = std::move(waiting->second.participant);
+  waiting_.erase(waiting);
+  if (place.granted) return admit_late(std::move(participant), place);
+  const Error error = bad_input(name_of(participant.join) + " " + place.reason);
+  ignore("refused: " + error.message);
+  participant.answer.deliver(refusal(error));
+}
+
+void RendezvousState::admit_late(Participant late, const Place& place) {
+  const std::int32_t process = late.join.process;
+  returning_.insert(process);
+  Participant& participant = participants_[process];
+  participant = std::move(late);
+  Admission admission = admission_to_all();
+  admission.joins = true;
+  admission.absent = place.absent;
+  participant.answer.deliver(admission_for(admission, participant.join));
+}
+
+void RendezvousState::on_late_ready(Ready& ready) {
+  const auto participant = participants_.find(ready.process);
+  const bool known = returning_.count(ready.process) > 0 && participant != participants_.end() &&
+                     equal_secrets(participant->second.join.nonce, ready.nonce);
+  if (!known)
+    return ignore("ignored an unauthenticated message for process " +
+                  std::to_string(ready.process));
+  if (ready.failed)
+    spdlog::warn("{} could not join: {}", name_of(participant->second.join), ready.error.message);
+  const bool complete = static_cast<std::int32_t>(ready.peers.size()) ==
+                            config_.peers.at(static_cast<std::size_t>(ready.process)) &&
+                        std::all_of(ready.peers.begin(), ready.peers.end(),
+                                    [](const PeerActor& peer) { return static_cast<bool>(peer); });
+  end_return(ready.process,
+             ready.failed || !complete ? std::vector<PeerActor>() : std::move(ready.peers));
+}
+
+void RendezvousState::on_late_down(const caf::actor_addr& agent) {
+  for (auto it = waiting_.begin(); it != waiting_.end();)
+    it = it->second.participant.join.agent.address() == agent ? waiting_.erase(it) : std::next(it);
+  for (const std::int32_t process : returning_)
+    if (participants_.at(process).join.agent.address() == agent) return end_return(process, {});
+}
+
+// `peers`: none where the process has failed.
+void RendezvousState::end_return(std::int32_t process, std::vector<PeerActor> peers) {
+  returning_.erase(process);
+  self_->send(config_.supervisor,
+              ProcessReturned{process, -1, participants_.at(process).join.agent, std::move(peers)});
+}
+
 // ---- losses and deadlines ----
 
 // Once the run has begun, the supervisor watches its processes.
 void RendezvousState::on_down(const caf::down_msg& down) {
   if (down.source == config_.supervisor.address()) return self_->quit();
-  if (begun_ || refused_) return;
+  if (begun_) return on_late_down(down.source);
+  if (refused_) return;
   const auto participant =
       std::find_if(participants_.begin(), participants_.end(), [&](const auto& entry) {
         return entry.second.join.agent && entry.second.join.agent.address() == down.source;
@@ -266,9 +421,11 @@ RendezvousActor::behavior_type rendezvous_host(
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
   return {
       [&state](Join& join) { return state.on_join(join); },
+      [&state](const AskJob& ask) { return state.on_ask_job(ask); },
       [&state](Ready& ready) { state.on_ready(ready); },
       [&state](JoinDeadline deadline) { state.on_deadline(deadline); },
       [&state](JoinNotice) { state.on_notice(); },
+      [&state](const AskPlaceAgain& again) { state.ask_for_place(again.nonce); },
   };
 }
 

@@ -1,6 +1,7 @@
 // RendezvousHost: collects the processes of a run before it begins.
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,9 @@
 #include "messages/text/log_limit.hpp"
 
 namespace grapevine {
+
+// In the identity of a job: the step that it was resumed from.
+inline constexpr char kResumedKey[] = "resumed from step";
 
 struct RendezvousConfig {
   std::int32_t processes = 1;
@@ -19,6 +23,8 @@ struct RendezvousConfig {
   std::string version;                          // of this program: all run the same
   std::map<std::string, std::string> identity;  // of the head's job: all train the same
   std::string out;
+  std::string transport;
+  std::string job_text;  // of the head's job, as job.toml has it
   std::uint64_t trace_run = 0;
   Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect
   SupervisorActor supervisor;
@@ -31,8 +37,10 @@ struct RendezvousConfig {
 // answers all of them together, collects one Ready of every process and gives their actors to the
 // supervisor. An error of a process of this job (a number claimed twice, other options, a process
 // that is missing at the deadline or dies after all have joined) is reported to all participants
-// and to the supervisor, once. A process that dies while others are missing may be replaced. Later
-// processes are refused.
+// and to the supervisor, once. A process that dies while others are missing may be replaced.
+//
+// Once the run has begun, a process of the job may take the place of a lost one: the supervisor
+// grants it, the process connects to the others, and its Ready gives its actors to the supervisor.
 //
 // A process that does not belong to this job is refused, without an effect on the job. It belongs
 // if it proves that it knows the job's secret. Where the job has none, its launcher's name for the
@@ -44,10 +52,12 @@ class RendezvousState {
 
   void init(RendezvousActor::stateful_pointer<RendezvousState> self, RendezvousConfig config);
   caf::result<Admission> on_join(Join& join);
+  caf::result<JobOffer> on_ask_job(const AskJob& ask);
   void on_ready(Ready& ready);
   void on_deadline(JoinDeadline deadline);
   void on_notice();
   void on_down(const caf::down_msg& down);
+  void ask_for_place(const std::string& nonce);
 
  private:
   using Answer = caf::typed_response_promise<Admission>;
@@ -66,6 +76,14 @@ class RendezvousState {
   Admission admission_for(const Admission& all, const Join& join) const;
   void ignore(const std::string& what);
   void admit_all();
+  Admission admission_to_all() const;
+  Expected<void> check_asker(const AskJob& ask) const;
+  void on_late_join(Join& join, Answer answer);
+  void on_place(const std::string& nonce, std::int32_t process, const Place& place);
+  void admit_late(Participant late, const Place& place);
+  void on_late_ready(Ready& ready);
+  void on_late_down(const caf::actor_addr& agent);
+  void end_return(std::int32_t process, std::vector<PeerActor> peers);
   void refuse_all(const Error& error);
   static Admission refusal(const Error& error);
   void begin_run();
@@ -75,6 +93,15 @@ class RendezvousState {
   RendezvousConfig config_;
   std::map<std::int32_t, Participant> participants_;  // by process
   std::map<std::int32_t, Ready> ready_;
+  std::string run_nonce_;  // random: of all links of the run
+  // Once the run has begun: processes that wait for a place, by nonce, and until when; and those
+  // that were granted one and are connecting.
+  struct Waiting {
+    Participant participant;
+    Timestamp until{0};
+  };
+  std::map<std::string, Waiting> waiting_;
+  std::set<std::int32_t> returning_;
   LogLimit refusals_;
   bool admitted_ = false;
   bool begun_ = false;

@@ -45,8 +45,11 @@ void take_model(EvaluatorState& state, const EpochModel& model) {
 void take_complete_epochs(EvaluatorState& state) {
   for (auto it = state.epochs.begin(); it != state.epochs.end();) {
     const std::set<Rank>& senders = state.senders[it->first];
-    const bool complete =
-        std::includes(senders.begin(), senders.end(), state.members.begin(), state.members.end());
+    const bool complete = std::all_of(state.members.begin(), state.members.end(), [&](Rank rank) {
+      const auto joined = state.joined.find(rank);
+      return senders.count(rank) > 0 ||
+             (joined != state.joined.end() && it->first < joined->second);
+    });
     if (!complete) {
       ++it;
       continue;
@@ -144,6 +147,7 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
           },
           [self](MembersChanged& changed) {
             self->state.members = std::move(changed.members);
+            for (const Rank rank : changed.joining) self->state.joined[rank] = changed.first_epoch;
             take_complete_epochs(self->state);
             evaluate_next(self);
             leave_out_oldest(self);

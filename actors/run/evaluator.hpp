@@ -39,6 +39,7 @@ struct EvaluatorState {
   std::map<Epoch, ModelAverage> epochs;                  // not complete yet
   std::map<Epoch, std::set<Rank>> senders;               // of their models
   std::vector<Rank> members;                             // that train
+  std::map<Rank, Epoch> joined;                          // the first epoch of those that joined
   std::map<Epoch, std::map<Rank, FrozenTensor>> slices;  // from servers, not complete yet
   std::map<Rank, FrozenTensor> buffers;                  // beside servers: each worker's newest
   std::deque<AveragedModel> waiting;                     // complete, kMostWaiting of them

@@ -128,18 +128,11 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   config_.transport->send(std::move(envelope));
 }
 
-// A role that takes over at the same step and parameters gets the answer to the role before it.
 void PeerState::compute(Step step, FrozenTensor z) {
-  if (asked_) {
-    const bool same = asked_->step == step && asked_->z.raw() == z.raw();
-    std::optional<Gradient> held = std::exchange(held_, std::nullopt);
-    if (same && held) return self_->send(PeerActor{self_}, *std::move(held));
-    if (same) return;
-    if (!held) ++stale_;
-  }
-  asked_ = OpenRequest{step, z};
+  asked_ = true;
   GradientRequest request;
   request.step = step;
+  request.deal = deal_;
   request.z = std::move(z);
   request.buffers = buffers_;
   request.recycled = std::move(recycled_);
@@ -196,11 +189,8 @@ void PeerState::on_gradient(Gradient& gradient) {
     --stale_;
     return;
   }
-  if (is_holding()) {
-    held_ = std::move(gradient);
-    return;
-  }
-  asked_.reset();
+  asked_ = false;
+  if (is_holding()) return;  // the role after this one asks again
   buffers_ = gradient.buffers;
   last_gradient_ = gradient;
   last_gradient_.value = FrozenTensor();

@@ -49,12 +49,6 @@ struct Cut {
   std::vector<Envelope> in_flight;  // received on open channels since the cut
 };
 
-// The request to the worker that no role has had the answer to.
-struct OpenRequest {
-  Step step = 0;
-  FrozenTensor z;
-};
-
 // Of a change of members: no gradient and no timer reaches the role, messages do (draining); its
 // role is closed, and messages are those of the view to come.
 enum class ViewStage { stable, draining, closed };
@@ -70,6 +64,7 @@ struct PeerView {
   std::int64_t operations = 0;   // that Role::close() has returned
   bool settled = false;          // what was open is taken back, or counts
   InstallView install;           // in progress
+  bool joins = false;            // this rank has no model of the run yet
   bool awaits_state = false;     // of a rank that is ahead
   std::vector<char> state;       // of it, as far as it has arrived
   std::int64_t state_bytes = 0;  // of the whole
@@ -139,9 +134,13 @@ class PeerState : public Env {
   World world() const;
   bool is_holding() const;
   void answer_traffic();
+  void begin_to_join();
   void scale_model(double scale);
-  void seat(const StateDict& shared);
-  void send_state(const StateDict& shared, const std::vector<Rank>& behind);
+  void seat(const StateDict& shared, const StateDict& own);
+  bool make_member(const InstallView& view);
+  void begin_new_life(const InstallView& view);
+  void share_batches(const InstallView& view);
+  void send_state(const InstallView& view, const StateDict& shared, const StateDict& joiner);
   void on_state_chunk(const StateChunk& chunk);
   void take_state_if_complete();
   Expected<void> take_model(const StateDict& state);
@@ -157,9 +156,9 @@ class PeerState : public Env {
 
   Membership membership_;
   PeerView view_;
-  std::optional<OpenRequest> asked_;
-  std::optional<Gradient> held_;  // the answer to asked_, while members change
-  std::int64_t stale_ = 0;        // answers on their way for roles that were replaced
+  bool asked_ = false;      // the worker computes for the role
+  std::int64_t stale_ = 0;  // answers on their way for roles that were replaced
+  Deal deal_;               // of the batches
   Rng rng_;
   ModelState model_;
   FrozenTensor buffers_;

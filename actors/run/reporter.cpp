@@ -28,6 +28,9 @@ struct FiguresReady {  // in NewestFigures
 struct RankLost {
   Rank rank = 0;
 };
+struct RankReturned {
+  Rank rank = 0;
+};
 struct StepsLost {
   std::int64_t count = 0;
 };
@@ -39,17 +42,17 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CheckpointReport)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::WarningReport)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::FiguresReady)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankLost)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankReturned)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StepsLost)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RunResult)
 
 namespace grapevine {
 namespace {
 
-using ReporterActor =
-    caf::typed_actor<caf::reacts_to<StepReport>, caf::reacts_to<ValidationReport>,
-                     caf::reacts_to<CheckpointReport>, caf::reacts_to<WarningReport>,
-                     caf::reacts_to<FiguresReady>, caf::reacts_to<RankLost>,
-                     caf::reacts_to<StepsLost>, caf::reacts_to<RunResult>>;
+using ReporterActor = caf::typed_actor<
+    caf::reacts_to<StepReport>, caf::reacts_to<ValidationReport>, caf::reacts_to<CheckpointReport>,
+    caf::reacts_to<WarningReport>, caf::reacts_to<FiguresReady>, caf::reacts_to<RankLost>,
+    caf::reacts_to<RankReturned>, caf::reacts_to<StepsLost>, caf::reacts_to<RunResult>>;
 
 // Messages on their way to the Reporter. CAF's mailboxes have no bound of their own.
 using Waiting = std::shared_ptr<std::atomic<std::int64_t>>;
@@ -92,6 +95,10 @@ ReporterActor::behavior_type reporter(ReporterActor::pointer self,
         report->on_rank_lost(lost.rank);
         done();
       },
+      [=](RankReturned returned) {
+        report->on_rank_returned(returned.rank);
+        done();
+      },
       [=](StepsLost lost) {
         report->on_steps_lost(lost.count);
         done();
@@ -130,6 +137,10 @@ class AsideObserver : public RunObserver {
   void on_rank_lost(Rank rank) override {
     observer_->on_rank_lost(rank);
     tell(RankLost{rank});
+  }
+  void on_rank_returned(Rank rank) override {
+    observer_->on_rank_returned(rank);
+    tell(RankReturned{rank});
   }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
     observer_->on_validation(epoch, evaluation);

@@ -26,6 +26,11 @@ std::function<void(std::int32_t)> process_down_of(const ClusterConfig& cluster) 
       [transport = cluster.transport](std::int32_t process) { transport->process_down(process); };
 }
 
+std::function<void(std::int32_t)> expect_process_of(const ClusterConfig& cluster) {
+  return
+      [transport = cluster.transport](std::int32_t process) { transport->expect_process(process); };
+}
+
 const std::shared_ptr<Compute>& first_compute(const RunConfig& config) {
   return *std::find_if(config.computes.begin(), config.computes.end(),
                        [](const auto& compute) { return compute != nullptr; });
@@ -121,12 +126,15 @@ class CrewBuilder {
         plan.servers > 0 && plan.hierarchy == 1 && plan.role->tolerates_lost_peer;
     supervision.tolerates_worker_loss =
         config_.tolerates_worker_loss && (supervision.changes_members || continues_alone);
-    supervision.replicates = plan.role->replicates;
+    supervision.models = {plan.role->replicates, plan.role->keeps_mass(plan)};
     supervision.horizon = config_.parts->horizon;
     supervision.min_workers =
         config_.min_workers > 0 ? config_.min_workers : config_.workers() / 2 + 1;
     supervision.observer = std::move(observer);
-    if (config_.cluster) supervision.process_down = process_down_of(*config_.cluster);
+    if (config_.cluster) {
+      supervision.process_down = process_down_of(*config_.cluster);
+      supervision.expect_process = expect_process_of(*config_.cluster);
+    }
     supervision.checkpoint_every_epochs = config_.checkpoint_every_epochs;
     supervision.checkpoints = !config_.checkpoint_folder.empty();
     supervision.output_in_use = config_.output_in_use;
@@ -231,10 +239,10 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   if (is_head)
     supervisor = builder.spawn_head(observer);
   else
-    agent = system->spawn(
-        grapevine::process_agent,
-        ProcessAgentConfig{cluster.process, cluster.processes, head_of(cluster), observer,
-                           process_down_of(cluster), builder.trace_zero_ns()});
+    agent = system->spawn(grapevine::process_agent,
+                          ProcessAgentConfig{cluster.process, cluster.processes, head_of(cluster),
+                                             observer, process_down_of(cluster),
+                                             expect_process_of(cluster), builder.trace_zero_ns()});
   keep(builder.crew().tracer);
   keep(builder.crew().writer);
   keep(builder.crew().evaluator);
@@ -248,7 +256,7 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   config.trace.header.run = admission.trace_run;
   TracerActor tracer = builder.crew().tracer;
   if (!is_head && config.trace.on && cluster.place_trace) {
-    if (auto placed = cluster.place_trace(admission.out, config.trace); !placed)
+    if (auto placed = cluster.place_trace(admission.out, admission.joins, config.trace); !placed)
       observer->on_warning("no trace of this process: " + placed.error().message);
     tracer = builder.spawn_tracer(agent);
     keep(tracer);
@@ -355,6 +363,7 @@ class Recorder : public RunObserver {
   void on_step(const StepReport& report) override { inner_->on_step(report); }
   void on_figures(const RankFigures& figures) override { inner_->on_figures(figures); }
   void on_rank_lost(Rank rank) override { inner_->on_rank_lost(rank); }
+  void on_rank_returned(Rank rank) override { inner_->on_rank_returned(rank); }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
     inner_->on_validation(epoch, evaluation);
   }
@@ -377,12 +386,35 @@ namespace {
 
 // Ends a rank as the end of its process would.
 caf::behavior rank_killer(caf::event_based_actor* self, std::shared_ptr<Transport> transport,
-                          Death death, PeerActor peer) {
+                          Death death, std::shared_ptr<const std::vector<PeerActor>> peers) {
   self->delayed_send(self, death.at, caf::ok_atom::value);
   return {[=](caf::ok_atom) {
     transport->detach(death.rank);
-    self->send_exit(peer, caf::exit_reason::kill);
+    self->send_exit((*peers)[static_cast<std::size_t>(death.rank)], caf::exit_reason::kill);
     self->quit();
+  }};
+}
+
+}  // namespace
+
+namespace {
+
+constexpr Duration kPlaceInterval = std::chrono::milliseconds(10);
+constexpr Duration kPlacePatience = std::chrono::seconds(10);
+
+// As a process that takes the place of a lost one; `spawn`: the actor of its rank.
+caf::behavior rank_restarter(caf::event_based_actor* self, const SupervisorActor& head, Return back,
+                             std::function<PeerActor()> spawn) {
+  self->delayed_send(self, back.at, caf::ok_atom::value);
+  return {[=](caf::ok_atom) {
+    self->request(head, kPlacePatience, AskPlace{0, back.rank})
+        .then(
+            [=](const Place& place) {
+              if (place.granted) self->send(head, ProcessReturned{0, back.rank, {}, {spawn()}});
+              if (place.granted || !place.later) return self->quit();
+              self->delayed_send(self, kPlaceInterval, caf::ok_atom::value);
+            },
+            [=](const caf::error&) { self->quit(); });
   }};
 }
 
@@ -395,10 +427,15 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
   caf::actor_system system{system_config};
   auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
   CrewBuilder builder(system, config, false);
-  builder.build(recorder);
+  const SupervisorActor head = builder.build(recorder);
+  const auto peers = std::make_shared<std::vector<PeerActor>>(builder.crew().peers);
+  for (const Return& back : config.returns)
+    system.spawn(rank_restarter, head, back, [&builder, head, peers, rank = back.rank] {
+      return (*peers)[static_cast<std::size_t>(rank)] =
+                 builder.spawn_peer(rank, head, builder.crew().evaluator, builder.crew().tracer);
+    });
   for (const Death& death : config.deaths)
-    system.spawn(rank_killer, config.transport, death,
-                 builder.crew().peers[static_cast<std::size_t>(death.rank)]);
+    system.spawn(rank_killer, config.transport, death, peers);
   // One event at a time; where nothing is ready the clock jumps to the next timer.
   while (!recorder->result()) {
     if (scheduler.try_run_once()) continue;

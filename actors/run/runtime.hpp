@@ -33,16 +33,26 @@ struct ClusterConfig {
   bool own_address_unknown =
       false;                   // when that was made: its host is to be found at the rendezvous
   std::string transport_name;  // must be the same in all processes
+  JobIdentity identity;  // of the job, with the defaults of its wiring: equal in all processes
+  std::string job_text;  // of the head: for processes that join later, as job.toml has it
   // Polled while this process waits for the others; true ends the run before it begins. Null:
   // never.
   std::function<bool()> cancelled;
-  // Places the trace of this process in the head's output folder; null: none is written.
-  std::function<Expected<void>(const std::string& out, TraceSettings& trace)> place_trace;
+  // Places the trace of this process in the head's output folder; `joins`: the run has begun, with
+  // an earlier process of this number. Null: none is written.
+  std::function<Expected<void>(const std::string& out, bool joins, TraceSettings& trace)>
+      place_trace;
   Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect
 };
 
 // A rank that is lost during a run in virtual time.
 struct Death {
+  Rank rank = 0;
+  Duration at{0};  // since the start
+};
+
+// Later it takes part again, without what it had: as soon as the others have agreed on its loss.
+struct Return {
   Rank rank = 0;
   Duration at{0};  // since the start
 };
@@ -58,6 +68,7 @@ struct RunConfig {
   std::shared_ptr<Compute> evaluator;  // null: no validation beside training
   DelayModel delay;                    // stragglers
   std::vector<Death> deaths;           // of run_virtual() alone
+  std::vector<Return> returns;         // "
   bool tolerates_worker_loss = true;   // where the wiring does: see SupervisorConfig
   std::int32_t min_workers = 0;        // 0: more than half of them
   int threads = 1;                     // intra-op threads per worker

@@ -1,6 +1,7 @@
 #include "actors/run/supervisor.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "actors/record/close_trace.hpp"
 #include "actors/run/whole_epochs.hpp"
@@ -20,7 +21,9 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
   self_ = self;
   config_ = std::move(config);
   members_ = RunMembers(config_.ranks, config_.servers);
-  view_workers_ = members_.workers();
+  std::vector<Rank> workers(static_cast<std::size_t>(members_.workers()));
+  std::iota(workers.begin(), workers.end(), 0);
+  view_ = ViewChange(std::move(workers));
   checkpoints_ = CheckpointRounds({config_.checkpoints, config_.checkpoint_every_epochs,
                                    config_.total_epochs, config_.resumed_least});
   suspects_ = LinkSuspects(config_.silence);
@@ -238,6 +241,9 @@ RunResult SupervisorState::conclude() const {
   result.writing = checkpoints_.writing();
   result.seconds = to_seconds(config_.elapsed_before + trained_at_.value_or(now()));
   result.lost.assign(members_.lost().begin(), members_.lost().end());
+  result.returned = static_cast<std::int64_t>(progress_.former_lives().size());
+  const auto losses = static_cast<std::int64_t>(result.lost.size());
+  result.views = 1 + (config_.changes_members ? view_.installed() : losses);
   if (reports_.has_models(members_)) add_reports(result, reports_.reports(), progress_, members_);
   return result;
 }
@@ -297,6 +303,9 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
         if (state.admits(closed)) state.on_view_closed(closed);
       },
       [&state](AskTrafficAgain) { state.ask_for_traffic(); },
+      [&state](AskPlace ask) { return state.on_ask_place(ask); },
+      [&state](AskVacancy) { return state.on_ask_vacancy(); },
+      [&state](ProcessReturned& returned) { state.on_process_returned(returned); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
       [&state](ProcessClosed closed) {
         if (state.admits(closed)) state.on_process_closed(closed);

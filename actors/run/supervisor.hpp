@@ -29,6 +29,8 @@ class RunObserver {
   virtual void on_figures(const RankFigures& /*figures*/) {}
   // The run continues without the rank; no figures of it follow.
   virtual void on_rank_lost(Rank /*rank*/) {}
+  // A lost rank takes part again; its figures begin anew.
+  virtual void on_rank_returned(Rank /*rank*/) {}
   virtual void on_validation(Epoch epoch, const Evaluation& evaluation) = 0;
   virtual void on_checkpoint(const std::string& path) = 0;
   virtual void on_warning(const std::string& message) = 0;
@@ -43,10 +45,12 @@ struct SupervisorConfig {
   bool tolerates_worker_loss = false;          // a run continues without lost workers,
   std::int32_t min_workers = 1;                // as long as so many of them remain
   bool changes_members = false;  // by views, see ViewChange; else roles continue alone
-  bool replicates = false;       // see RoleType
+  ViewChange::Models models;     // of the wiring
   Horizon horizon;
   // Reports a lost process to the transport of this process; null: single process. Must not block.
   std::function<void(std::int32_t process)> process_down;
+  // The same for a lost process that is about to return.
+  std::function<void(std::int32_t process)> expect_process;
   std::shared_ptr<RunObserver> observer;
   double checkpoint_every_epochs = 0;  // 0: only at the end and on request
   bool checkpoints = false;            // false: no folder to write to
@@ -93,6 +97,9 @@ class SupervisorState {
   void on_traffic(const Traffic& traffic);
   void on_view_closed(const ViewClosed& closed);
   void ask_for_traffic();
+  Place on_ask_place(AskPlace ask);
+  Vacancy on_ask_vacancy() const;
+  void on_process_returned(ProcessReturned& returned);
   void on_trace_closed(const TraceClosed& closed);
   void on_process_closed(ProcessClosed closed);
   void on_down(const caf::down_msg& down);
@@ -111,6 +118,7 @@ class SupervisorState {
   Timestamp now() const;
   std::int64_t trace_now() const;
   void compare_all_clocks();
+  void compare_clock_of(std::int32_t process);
   void watch_later();
   bool preserves_previous_run() const;
   void begin_checkpoint(std::int64_t cut);
@@ -139,6 +147,10 @@ class SupervisorState {
   bool on_rank_down(Rank rank, const std::string& why);
   void lose(Rank rank);
   void begin_view_change();
+  const char* why_nobody_joins() const;
+  void expect_process(std::int32_t process, Place& place);
+  void dismiss_late(const ProcessReturned& late);
+  void greet(std::int32_t process);
   void continue_view_change(ViewChange::Next next);
   void install_view();
   RunResult conclude() const;
@@ -161,7 +173,7 @@ class SupervisorState {
   FinalReports reports_;
   LinkSuspects suspects_;
   ViewChange view_;
-  std::int32_t view_workers_ = 0;  // of the installed one
+  std::optional<AskPlace> returning_;  // what was granted, until it is there
   RunClosing closing_;
   Gate gate_;
 };

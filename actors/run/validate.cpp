@@ -99,8 +99,7 @@ Expected<void> check(const StepReport& report, const World& world) {
 Expected<void> check(const RankFigures& figures, const World& world) {
   if (auto checked = check_rank("figures", figures.rank, world.ranks); !checked) return checked;
   const Error invalid = stray(fmt::format("figures of rank {} with invalid numbers", figures.rank));
-  if (!counts_well(figures.ledger) || figures.view < 0 || figures.view > world.ranks)
-    return invalid;
+  if (!counts_well(figures.ledger) || figures.view < 0 || figures.view > kMostCount) return invalid;
   for (const auto& [awaited, time_ns] : figures.waited_ns)
     if ((awaited != RankFigures::kNobody && !world.has_rank(awaited)) || time_ns < 0)
       return invalid;
@@ -189,7 +188,7 @@ Expected<void> check(const Traffic& traffic, const World& world) {
 Expected<void> check(const ViewClosed& closed, const World& world) {
   if (auto checked = check_rank("a closed view", closed.rank, world.workers()); !checked)
     return checked;
-  if (closed.operations >= 0 && closed.step >= 0 && closed.epoch >= 0 &&
+  if (closed.operations >= ViewClosed::kJoins && closed.step >= 0 && closed.epoch >= 0 &&
       closed.epoch <= kMostEpochs && closed.w > 0 && std::isfinite(closed.w))
     return {};
   return stray(fmt::format("a closed view of rank {} with invalid numbers", closed.rank));
@@ -197,11 +196,21 @@ Expected<void> check(const ViewClosed& closed, const World& world) {
 
 Expected<void> check(const InstallView& view, const World& world) {
   if (auto checked = check_members("a view", view.members, world); !checked) return checked;
-  for (const Rank rank : view.behind)
-    if (auto checked = check_rank("a view", rank, world.workers()); !checked) return checked;
-  const bool counts = view.operations >= 0 && view.first_step >= 0 && view.first_epoch >= 0 &&
-                      view.first_epoch <= kMostEpochs && view.donor >= 0 &&
-                      view.donor < world.workers() && view.scale > 0 && std::isfinite(view.scale);
+  for (const auto* ranks : {&view.behind, &view.joining})
+    for (const Rank rank : *ranks)
+      if (auto checked = check_rank("a view", rank, world.workers()); !checked) return checked;
+  const bool placed = view.before.size() == view.members.size() &&
+                      std::all_of(view.before.begin(), view.before.end(), [&](std::int32_t at) {
+                        return at >= -1 && at < world.workers();
+                      });
+  const Horizon& h = view.horizon;
+  const bool lasts = h.steps >= 0 && h.first_step >= 0 && h.first_epoch >= 0 &&
+                     h.first_epoch <= kMostEpochs && h.steps_per_epoch > 0 &&
+                     std::isfinite(h.steps_per_epoch) && h.planned_epochs >= 0 &&
+                     h.planned_epochs <= kMostEpochs;
+  const bool counts = placed && lasts && view.operations >= 0 && view.first_batch >= 0 &&
+                      view.elapsed_ns >= 0 && view.donor >= 0 && view.donor < world.workers() &&
+                      view.scale > 0 && std::isfinite(view.scale);
   return counts ? Expected<void>() : Expected<void>(stray("a view with invalid numbers"));
 }
 

@@ -149,9 +149,9 @@ void Aggregate::take_result(Env& env) {
   if (free.defined()) env.recycle(FrozenTensor::freeze(std::move(free)));
 
   Stamp done = stamp();
-  for (done.step = committed_; done.step <= operation_; ++done.step)
+  for (done.step = first_uncommitted(); done.step <= operation_; ++done.step)
     env.record({EventKind::committed, rank_, done, model_.step, 0, 0, operation_});
-  --done.step;
+  done.step = operation_;
   env.record({EventKind::reduced, -1, done, model_.step, 0, 0, operation_, all_ranks(ranks_)});
   env.record({EventKind::applied, -1, done, model_.step, model_.step - operation_,
               model_.x.nbytes(), operation_});
@@ -190,7 +190,7 @@ void Aggregate::take_back(Env& env, std::int64_t) {
 // sum.
 void Aggregate::count_as_done(Env& env) {
   Stamp done = stamp();
-  for (done.step = committed_; done.step <= operation_; ++done.step)
+  for (done.step = first_uncommitted(); done.step <= operation_; ++done.step)
     env.record({EventKind::committed, rank_, done, model_.step, 0, 0, operation_});
   committed_ = operation_ + 1;
   static_cast<void>(reduction_->take_back());
@@ -198,7 +198,7 @@ void Aggregate::count_as_done(Env& env) {
   if (!overlap_) return step_done(env);
   if (packs(Pack::gradient)) return;
   const Step computed = model_.step + (packed_.defined() ? 1 : 0);
-  for (done.step = committed_; done.step < computed; ++done.step)
+  for (done.step = first_uncommitted(); done.step < computed; ++done.step)
     env.record({EventKind::dropped, rank_, done, model_.step, 0, 0, operation_});
   committed_ = model_.step;
   packed_ = at::Tensor();
@@ -207,10 +207,25 @@ void Aggregate::count_as_done(Env& env) {
 void Aggregate::own_fields(Archive& a) {
   a.count("operation", operation_);
   a.count("committed", committed_);
+  a.count("first_own", first_own_);
   a.one_of("redo", redo_, Redo::packed_again);
   a.vector("packed", packed_, model_.x.numel());
   a.vector("sent", sent_, model_.x.numel());
   a.nested("reduction", [this](Archive& inner) { reduction_->kept_fields(inner); });
+}
+
+// With overlap all ranks give again what was taken back: this one adds nothing to a sum, and to
+// models the one that it took. Without, it computes its own part.
+void Aggregate::joiner_fields(Archive& a) {
+  bool again = overlap_ && redo_ != Redo::no;
+  a.flag("again", again);
+  a.count("operation", operation_);
+  a.count("committed", committed_);
+  if (!a.loads()) return;
+  first_own_ = model_.step;
+  if (!again) return;
+  redo_ = Redo::packed_again;
+  sent_ = packs(Pack::model) ? model_.x : FrozenTensor::freeze(at::zeros_like(model_.x.read()));
 }
 
 // The operation that was given up, among the new members. Without overlap this rank stands before
@@ -222,6 +237,7 @@ void Aggregate::give_again(Env& env) {
   if (!overlap_) return reduce(env);
   const double epoch = parts_->horizon.epoch_of(operation_);
   send(env, reduction_->start(operation_, epoch, std::move(packed_), env.rng()));
+  if (has_residual() && !packs(Pack::model)) sent_ = {};  // the residual has it
   packed_ = std::move(next);
   packed_.defined() ? exchange(env) : begin_step(env);
 }
@@ -231,6 +247,7 @@ void Aggregate::fields(Archive& a) {
   const Step latest = model_.step;
   a.whole("operation", operation_, 0, latest);
   a.whole("committed", committed_, 0, latest);
+  if (a.has("first_own", first_own_ > 0)) a.whole("first_own", first_own_, 0, latest);
   a.vector("packed", packed_, model_.x.numel());
   a.vector("sent", sent_, model_.x.numel());
   a.part("reduction", *reduction_, operation_, parts_->horizon.epoch_of(operation_));

@@ -29,6 +29,7 @@
 //   what each gave, or, without overlap, with the gradient computed again at the same x.
 // Deviations: those of the collectives; clipping ignores layers.
 #pragma once
+#include <algorithm>
 #include <memory>
 
 #include "algorithms/collectives/reduction.hpp"
@@ -55,6 +56,7 @@ class Aggregate final : public TrainingRole {
   void take_back(Env& env, std::int64_t operations) override;
   void count_as_done(Env& env) override;
   void own_fields(Archive& a) override;
+  void joiner_fields(Archive& a) override;
 
  private:
   void begin_step(Env& env);
@@ -63,6 +65,8 @@ class Aggregate final : public TrainingRole {
   void take_result(Env& env);
   void step_done(Env& env);
   void give_again(Env& env);
+
+  Step first_uncommitted() const { return std::max(committed_, first_own_); }
 
   bool packs(Pack pack) const { return plan().local.pack == pack; }
 
@@ -75,7 +79,8 @@ class Aggregate final : public TrainingRole {
   at::Tensor packed_;   // to be reduced once the operation before it is over; or undefined
   FrozenTensor sent_;   // overlap: this rank's part of the running operation
   Step operation_ = 0;  // the running one: the number of its last step
-  Step committed_ = 0;  // gradients of this rank in results
+  Step committed_ = 0;  // the results of all operations before this step are in the model
+  Step first_own_ = 0;  // of the gradients of this rank: those before are of the rank it took over
   // The operation was given up when members changed, and is done again: what this rank gave to it
   // is in its residual, or in sent_, or is packed anew.
   enum class Redo : std::int64_t { no, from_residual, packed_again } redo_ = Redo::no;

@@ -42,6 +42,7 @@ class MemberRole final : public Role, private NestedRole::Around {
   void count_as_done(Env& env) override { nested_.count_as_done(env); }
   void shared_fields(Archive& a) override { nested_.role().shared_fields(a); }
   void own_fields(Archive& a) override { nested_.role().own_fields(a); }
+  void joiner_fields(Archive& a) override { nested_.role().joiner_fields(a); }
 
  private:
   void compute(Env& env, Step step, FrozenTensor z) override { env.compute(step, std::move(z)); }

@@ -59,6 +59,9 @@ struct RoleType {
   // Whether ranks that have completed the same operations have the same model, so that one that is
   // behind when members change takes it from another.
   bool replicates = false;
+  // Whether the weights of the models carry a mass that all ranks together keep (push-sum): a rank
+  // that joins then takes a part of another's x and w; else a copy.
+  std::function<bool(const Plan& plan)> keeps_mass = [](const Plan&) { return false; };
   // Whether a rank that asks for the gradient after an exchange has nothing of it, or of an earlier
   // one, outstanding, and all ranks have taken part in it: such a role may be inside a level.
   std::function<bool(const Plan& plan)> synchronous = [](const Plan&) { return false; };

@@ -47,12 +47,10 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
 }
 
 Expected<std::shared_ptr<const SharedParts>> parts_among(const SharedParts& parts,
-                                                         std::int32_t ranks_before,
                                                          const MemberChange& change) {
   const auto ranks = static_cast<std::int32_t>(change.before.size());
-  auto made = make_parts(
-      parts.plan, parts.horizon.among(ranks_before, ranks, change.first_step, change.first_epoch),
-      parts.lr, parts.optimizer, ranks, parts.layout);
+  auto made =
+      make_parts(parts.plan, change.horizon, parts.lr, parts.optimizer, ranks, parts.layout);
   if (!made) return made.error();
   auto changed = std::make_shared<SharedParts>(**made);
   changed->before = change.before;

@@ -22,14 +22,12 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
 
 // Who takes part from a step on.
 struct MemberChange {
-  // Where each member that trains was among those before, ascending; -1, at the end: it joins.
+  // Where each member that trains was among those before; -1: it joins.
   std::vector<std::int32_t> before;
-  Step first_step = 0;     // of the rank that is furthest
-  double first_epoch = 0;  // behind it
+  Horizon horizon;  // of the members, from then on
 };
 // The same parts for other members. Errors (bad_input): the wiring does not fit their number.
 Expected<std::shared_ptr<const SharedParts>> parts_among(const SharedParts& parts,
-                                                         std::int32_t ranks_before,
                                                          const MemberChange& change);
 
 // For roles that exchange along a topology: parts.graph.

@@ -97,6 +97,12 @@ void LiveMetrics::on_rank_lost(Rank rank) {
   show_pending();
 }
 
+void LiveMetrics::on_rank_returned(Rank rank) {
+  if (lost_.erase(rank) == 0) return;
+  lost_ranks_.Set(static_cast<double>(lost_.size()));
+  newest_.erase(rank);
+}
+
 void LiveMetrics::add_staleness(const Ledger& before, const Ledger& now) {
   std::vector<double> buckets(kStaleness.size() + 1);
   double sum = 0;

@@ -25,6 +25,7 @@ class LiveMetrics {
   // A second figure of a rank replaces the first. Not called for a lost rank.
   void on_figures(const RankFigures& figures);
   void on_rank_lost(Rank rank);
+  void on_rank_returned(Rank rank);
 
  private:
   using Counters = prometheus::Family<prometheus::Counter>;

@@ -368,6 +368,8 @@ void MetricsEndpoint::on_step(const StepReport& report) {
 void MetricsEndpoint::on_figures(const RankFigures& figures) { impl_->live->on_figures(figures); }
 void MetricsEndpoint::on_rank_lost(Rank rank) { impl_->live->on_rank_lost(rank); }
 
+void MetricsEndpoint::on_rank_returned(Rank rank) { impl_->live->on_rank_returned(rank); }
+
 void MetricsEndpoint::on_validation(Epoch epoch, Step /*step*/, const Evaluation& evaluation) {
   impl_->validation_loss.Add({}).Set(evaluation.loss);
   if (std::isfinite(evaluation.top1)) impl_->validation_top1.Add({}).Set(evaluation.top1);

@@ -14,9 +14,11 @@ class RunFollower {
   virtual ~RunFollower() = default;
   // Every step of every rank; report.logged: metrics.csv has a row for it.
   virtual void on_step(const StepReport& report) = 0;
-  // A rank's newest figures; not called again for that rank after on_rank_lost().
+  // A rank's newest figures; not called for that rank between on_rank_lost() and
+  // on_rank_returned(), from which on they are of its new life.
   virtual void on_figures(const RankFigures& /*figures*/) {}
   virtual void on_rank_lost(Rank /*rank*/) {}
+  virtual void on_rank_returned(Rank /*rank*/) {}
   // Of the averaged model after `epoch`, from 0. `step`: rank 0's last of that epoch, or its newest
   // one where it is not that far.
   virtual void on_validation(Epoch epoch, Step step, const Evaluation& evaluation) = 0;

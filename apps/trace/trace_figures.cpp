@@ -64,11 +64,20 @@ void TraceFigures::add(const TraceRecord& record) {
       resumed_ns_[record.rank] = record.time_ns;
       break;
     case EventKind::view:
-      if (record.peer >= 0) lost_.insert(record.peer);
+      add_view(record);
       break;
     default:
       break;
   }
+}
+
+// A rank that takes part again does so without what it had.
+void TraceFigures::add_view(const TraceRecord& record) {
+  if (record.peer >= 0 && record.peer != record.rank) lost_.insert(record.peer);
+  if (record.peer != record.rank) return;
+  lost_.erase(record.rank);
+  ContributionFigures& of = ranks_[static_cast<std::size_t>(record.rank)].contributions;
+  of.destroyed += of.open();
 }
 
 void TraceFigures::add_sent(const TraceRecord& record) {
@@ -143,9 +152,7 @@ std::vector<TracedRank> TraceFigures::ranks() const {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     ContributionFigures& of = all[rank].contributions;
     const bool lost = lost_.count(static_cast<Rank>(rank)) > 0;
-    // Where the beginning of a trace is missing, gradients of it are applied later.
-    const std::int64_t open = std::max<std::int64_t>(0, of.produced - of.applied - of.dropped);
-    (lost ? of.destroyed : of.pending) = open;
+    (lost ? of.destroyed : of.pending) += of.open();
   }
   return all;
 }

@@ -1,5 +1,6 @@
 // TraceFigures: what a trace says of its whole run.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -31,6 +32,12 @@ struct ContributionFigures {
   std::int64_t pending = 0;
   std::int64_t dropped = 0;
   std::int64_t destroyed = 0;  // neither applied nor dropped, and their rank is lost
+
+  // Produced, and nothing else yet. Where the beginning of a trace is missing, gradients of it are
+  // applied later.
+  std::int64_t open() const {
+    return std::max<std::int64_t>(0, produced - applied - dropped - destroyed);
+  }
 };
 
 // The messages of one rank to another.
@@ -77,6 +84,7 @@ class TraceFigures {
 
  private:
   void add_sent(const TraceRecord& record);
+  void add_view(const TraceRecord& record);
   void add_receipt(const TraceRecord& record);
   EdgeFigures& edge(Rank from, Rank to);
 

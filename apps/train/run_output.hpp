@@ -43,6 +43,7 @@ class RunOutput : public RunReport {
   void on_step(const StepReport& report) override;
   void on_figures(const RankFigures& figures) override;
   void on_rank_lost(Rank rank) override;
+  void on_rank_returned(Rank rank) override;
   void on_validation(Epoch epoch, const Evaluation& evaluation) override;
   void on_checkpoint(const std::string& path) override;
   void on_warning(const std::string& message) override;

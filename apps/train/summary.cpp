@@ -186,7 +186,7 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
                               {"destroyed", if_known(result.destroyed)}};
   if (!result.ledger.contributed.empty()) summary["partial"] = partial_shares(result.ledger);
   summary["lost_ranks"] = result.lost;
-  summary["views"] = 1 + result.lost.size();  // each loss of a rank makes a new one
+  summary["views"] = result.views;
   summary["goodput"] = figure(known ? goodput : nan);
   if (job.parts->plan.servers > 0 && known) summary["server"] = server_block(job, result);
   summary["step_seconds"] = step_seconds(result.step_seconds);

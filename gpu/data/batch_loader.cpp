@@ -12,7 +12,10 @@ namespace grapevine {
 
 BatchLoader::BatchLoader(std::shared_ptr<const DataSet> data, Sampler sampler, Rank rank,
                          LoaderOptions options)
-    : data_(std::move(data)), sampler_(sampler), rank_(rank), options_(options) {}
+    : data_(std::move(data)), sampler_(sampler), options_(options) {
+  deal_.ranks = static_cast<std::int32_t>(sampler_.ranks());
+  deal_.position = rank;
+}
 
 BatchLoader::~BatchLoader() {
   {
@@ -24,7 +27,7 @@ BatchLoader::~BatchLoader() {
 }
 
 Expected<Batch> BatchLoader::next(Step step) {
-  if (!reads_ahead()) return read(step);
+  if (!reads_ahead()) return read(deal_.batch_of(step));
   std::unique_lock<std::mutex> lock(mutex_);
   // Started by the first call: a resumed run must not read the batches of step 0 first.
   window_ = step;
@@ -49,6 +52,15 @@ Expected<Batch> BatchLoader::next(Step step) {
   return batch;
 }
 
+// Batches that are being read go to nobody.
+bool BatchLoader::deal(const Deal& deal) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (deal == deal_) return false;
+  deal_ = deal;
+  slots_.clear();
+  return true;
+}
+
 bool BatchLoader::ready(Step step) {
   if (!reads_ahead()) return !data_->info().slow;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -56,17 +68,17 @@ bool BatchLoader::ready(Step step) {
   return found != slots_.end() && found->second->has_value();
 }
 
-std::vector<std::int64_t> BatchLoader::indices(Step step) const {
-  const std::vector<std::int64_t> all = sampler_.indices(rank_, step);
+std::vector<std::int64_t> BatchLoader::indices(std::int64_t batch) const {
+  const std::vector<std::int64_t> all = sampler_.samples_of(batch);
   const auto size = static_cast<std::int64_t>(all.size()) / options_.slices;
   const auto begin = all.begin() + options_.slice * size;
   return {begin, begin + size};
 }
 
-Expected<Batch> BatchLoader::read(Step step) const {
-  const std::uint64_t augment = options_.augment ? sampler_.augment_seed(step) : 0;
+Expected<Batch> BatchLoader::read(std::int64_t batch) const {
+  const std::uint64_t augment = options_.augment ? sampler_.augment_seed_of(batch) : 0;
   try {
-    return data_->batch(Split::train, indices(step), augment);
+    return data_->batch(Split::train, indices(batch), augment);
   } catch (const std::exception& e) {
     return Error{Errc::failed, "reading data '" + data_->info().name + "': " + one_line(e)};
   }
@@ -86,8 +98,9 @@ void BatchLoader::read_ahead() {
     }
     const auto slot = std::make_shared<Slot>();
     slots_[*step] = slot;
+    const std::int64_t dealt = deal_.batch_of(*step);
     lock.unlock();
-    Expected<Batch> batch = read(*step);
+    Expected<Batch> batch = read(dealt);
     lock.lock();
     *slot = std::move(batch);
     ready_.notify_all();

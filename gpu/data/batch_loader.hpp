@@ -12,6 +12,7 @@
 #include "gpu/data/data_set.hpp"
 #include "gpu/data/sampler.hpp"
 #include "messages/expected.hpp"
+#include "messages/gradient.hpp"
 #include "messages/ids.hpp"
 #include "messages/time.hpp"
 
@@ -45,6 +46,10 @@ class BatchLoader {
   // Errors: those of the data set, at the step whose batch they spoil; timeout after `patience`.
   Expected<Batch> next(Step step);
 
+  // From now on, steps have the batches of this deal. At first: those of the sampler's ranks. For
+  // the thread of next(). False: it was so before.
+  bool deal(const Deal& deal);
+
   // Whether next(step) would give it without waiting for another thread. Where nothing is read
   // ahead: whether reading is fast. For the thread of next().
   bool ready(Step step);
@@ -54,8 +59,8 @@ class BatchLoader {
   using Slot = std::optional<Expected<Batch>>;
 
   bool reads_ahead() const { return data_->info().slow && options_.threads > 0; }
-  std::vector<std::int64_t> indices(Step step) const;
-  Expected<Batch> read(Step step) const;
+  std::vector<std::int64_t> indices(std::int64_t batch) const;
+  Expected<Batch> read(std::int64_t batch) const;
   void start_threads();
   void read_ahead();
   std::optional<Step> wanted() const;
@@ -63,7 +68,6 @@ class BatchLoader {
   // Constant after construction.
   const std::shared_ptr<const DataSet> data_;
   const Sampler sampler_;
-  const Rank rank_;
   const LoaderOptions options_;
   std::vector<std::thread> threads_;
 
@@ -71,6 +75,7 @@ class BatchLoader {
   std::mutex mutex_;
   std::condition_variable work_;   // the window moved, or stop
   std::condition_variable ready_;  // a slot was filled
+  Deal deal_;
   std::map<Step, std::shared_ptr<Slot>> slots_;
   Step window_ = 0;  // the slots of [window_, window_ + depth) are wanted
   bool stop_ = false;

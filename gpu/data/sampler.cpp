@@ -48,9 +48,15 @@ Expected<Sampler> Sampler::make(std::uint64_t seed, std::int64_t train_size, std
 
 std::vector<std::int64_t> Sampler::indices(Rank rank, Step step) const {
   GRAPEVINE_CHECK(rank >= 0 && rank < ranks_ && step >= 0, "rank ", rank, ", step ", step);
+  return samples_of(step * ranks_ + rank);
+}
+
+std::vector<std::int64_t> Sampler::samples_of(std::int64_t batch) const {
+  GRAPEVINE_CHECK(batch >= 0, "batch ", batch);
+  const std::int64_t epoch = batch / batches_per_epoch();
+  batch %= batches_per_epoch();
   const std::uint64_t key =
-      mix_seed(mix_seed(seed_, kOrderStream), static_cast<std::uint64_t>(epoch_of(step)));
-  const std::int64_t batch = (step % steps_per_epoch()) * ranks_ + rank;
+      mix_seed(mix_seed(seed_, kOrderStream), static_cast<std::uint64_t>(epoch));
   if (batching_ == Batching::by_length) return indices_by_length(batch, key);
   const RoundKeys keys = round_keys(key);
   std::vector<std::int64_t> samples(static_cast<std::size_t>(batch_size_));
@@ -82,8 +88,8 @@ std::vector<std::int64_t> Sampler::indices_by_length(std::int64_t batch,
   return samples;
 }
 
-std::uint64_t Sampler::augment_seed(Step step) const {
-  const auto epoch = static_cast<std::uint64_t>(epoch_of(step));
+std::uint64_t Sampler::augment_seed_of(std::int64_t batch) const {
+  const auto epoch = static_cast<std::uint64_t>(batch / batches_per_epoch());
   return std::max<std::uint64_t>(1, mix_seed(mix_seed(seed_, kAugmentStream), epoch));
 }
 

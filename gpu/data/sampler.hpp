@@ -44,8 +44,17 @@ class Sampler {
   // REQUIRES: 0 <= rank < ranks, step >= 0.
   std::vector<std::int64_t> indices(Rank rank, Step step) const;
 
+  // All batches of training in one sequence: that of `rank` at `step` is step·n + rank. Where the
+  // number of ranks changes, others share the rest of it (Deal).
+  std::int64_t ranks() const { return ranks_; }
+  std::int64_t batches_per_epoch() const { return steps_per_epoch() * ranks_; }
+  // The samples of a batch, from 0. [batch_size()]
+  std::vector<std::int64_t> samples_of(std::int64_t batch) const;
+
   // The seed of the epoch's augmentations, the same on all ranks. Never 0.
-  std::uint64_t augment_seed(Step step) const;
+  std::uint64_t augment_seed(Step step) const { return augment_seed_of(step * ranks_); }
+  // Of the epoch of a batch.
+  std::uint64_t augment_seed_of(std::int64_t batch) const;
 
  private:
   static constexpr int kFeistelRounds = 6;

@@ -27,7 +27,7 @@ enum class EventKind : std::uint8_t {
   reduced,       // the result of `operation` is in the model; `members` have contributed to it
   cut,           // the state of this rank for checkpoint `operation` of run `sequence` was taken
   resumed,       // training continues from that checkpoint of that run
-  view           // `peer` takes part no more; `view` is the number of the changes
+  view           // `peer` takes part no more, or this rank itself again; `view`: number of changes
 };
 inline constexpr std::uint8_t kLastEventKind = static_cast<std::uint8_t>(EventKind::view);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,7 @@ class TcpTransport final : public RemoteTransport {
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
                          Duration patience, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override;
+  void expect_process(std::int32_t process) override;
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
   void detach(Rank rank) override;
   void send(Envelope envelope) override;
@@ -61,9 +63,9 @@ class TcpTransport final : public RemoteTransport {
   }
   const Placement& placement() const { return router().placement(); }
   void send_outgoing();
-  Expected<void> dial_lower(const std::vector<std::string>& addresses,
-                            const std::vector<std::string>& names, Clock::time_point deadline,
-                            Duration patience, const ConnectOptions& options);
+  Expected<void> dial_others(const std::vector<std::string>& addresses,
+                             const std::vector<std::string>& names, Clock::time_point deadline,
+                             Duration patience, const ConnectOptions& options);
 
   const std::string address_;
   // Null until connect(); constant then. What it holds outlives the event loop that delivers to it.
@@ -94,24 +96,29 @@ Expected<void> TcpTransport::connect(const std::vector<std::string>& addresses,
   const Clock::time_point deadline = Clock::now() + patience;
   const std::vector<std::string> names = names_of(placement, addresses);
   auto router = std::make_shared<RankRouter>(placement);
-  wire_->start(router, names, options.token);
+  for (const std::int32_t process : options.absent) router->process_absent(process);
+  wire_->start(router, names, options.token, options.absent);
   router_ = std::move(router);
-  result = dial_lower(addresses, names, deadline, patience, options);
+  result = dial_others(addresses, names, deadline, patience, options);
   if (result) result = wire_->wait_connected(deadline, seconds(patience), options.cancelled);
   if (!result) wire_.reset();
   return result;
 }
 
-Expected<void> TcpTransport::dial_lower(const std::vector<std::string>& addresses,
-                                        const std::vector<std::string>& names,
-                                        Clock::time_point deadline, Duration patience,
-                                        const ConnectOptions& options) {
+Expected<void> TcpTransport::dial_others(const std::vector<std::string>& addresses,
+                                         const std::vector<std::string>& names,
+                                         Clock::time_point deadline, Duration patience,
+                                         const ConnectOptions& options) {
   const tcp::Hello hello{placement().own_process, tcp::Refusal::none, options.token,
                          tcp::placement_digest(placement())};
-  for (std::int32_t p = 0; p < placement().own_process; ++p) {
+  const std::int32_t end = options.joins ? placement().processes() : placement().own_process;
+  for (std::int32_t p = 0; p < end; ++p) {
+    const bool absent =
+        std::find(options.absent.begin(), options.absent.end(), p) != options.absent.end();
+    if (p == placement().own_process || absent) continue;
     const auto i = static_cast<std::size_t>(p);
     Expected<FileDescriptor> socket =
-        tcp::dial(addresses[i], hello, p, deadline, options.cancelled);
+        tcp::dial(addresses[i], hello, p, deadline, options.cancelled, options.joins);
     if (!socket) {
       const Error& e = socket.error();
       const std::string within = e.code == Errc::timeout ? " within " + seconds(patience) : "";
@@ -141,6 +148,11 @@ void TcpTransport::send(Envelope envelope) {
 // Nothing is outgoing after a connect() that failed: no rank could attach.
 void TcpTransport::send_outgoing() {
   if (router_->has_outgoing()) wire_->wake();
+}
+
+void TcpTransport::expect_process(std::int32_t process) {
+  GRAPEVINE_CHECK(process >= 0 && process < placement().processes(), "process ", process);
+  if (process != placement().own_process && wire_ != nullptr) wire_->expect(process);
 }
 
 void TcpTransport::process_down(std::int32_t process) {

@@ -51,6 +51,7 @@ caf::behavior Broker::run(caf::io::broker* self) {
       [this](AdoptAtom, int descriptor, std::int32_t process) { on_adopt(descriptor, process); },
       [this](WakeAtom) { on_wake(); },
       [this](DropAtom, std::int32_t process) { on_drop(process); },
+      [this](ExpectAtom, std::int32_t process) { on_expect(process); },
       [this](ExpireAtom, std::uint64_t serial) { on_expired(serial); },
       [this](BeatAtom) { on_beat(); },
       [this](FinishAtom) { on_finish(); },
@@ -161,7 +162,7 @@ void Broker::answer(Connection& c) {
   self_->write(c.handle, hello.size(), hello.data());
   self_->flush(c.handle);
   c.unsent += hello.size();
-  open(c, c.hello.process);
+  open(c, c.hello.process);  // in the same handler: nothing is read before
 }
 
 void Broker::refuse(Connection& c, Refusal why) {
@@ -177,7 +178,7 @@ void Broker::open(Connection& c, std::int32_t process) {
   c.reader = std::make_unique<FrameReader>(limits_);
   self_->ack_writes(c.handle, true);
   set_read_size(c);
-  links_->open(process);
+  if (links_->open(process)) router_->process_up(process);
 }
 
 // ---- frames
@@ -299,6 +300,10 @@ void Broker::on_closed(connection_handle handle) {
 void Broker::on_drop(std::int32_t process) {
   if (Connection* c = find_process(process)) return end(*c, "");
   lose(process, "");
+}
+
+void Broker::on_expect(std::int32_t process) {
+  if (!finishing_) links_->expect(process);
 }
 
 // Ends the connection because of the other side; an empty `why`: because of a report from

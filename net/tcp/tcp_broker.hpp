@@ -22,7 +22,8 @@ namespace grapevine::tcp {
 using StartAtom = caf::atom_constant<caf::atom("start")>;
 using AdoptAtom = caf::atom_constant<caf::atom("adopt")>;  // a descriptor, its process
 using WakeAtom = caf::atom_constant<caf::atom("wake")>;
-using DropAtom = caf::atom_constant<caf::atom("drop")>;  // a process
+using DropAtom = caf::atom_constant<caf::atom("drop")>;      // a process
+using ExpectAtom = caf::atom_constant<caf::atom("expect")>;  // a process
 using FinishAtom = caf::atom_constant<caf::atom("finish")>;
 
 // Shared by the broker and the threads that send and wait.
@@ -77,6 +78,7 @@ class Broker {
   void on_exception(const std::exception_ptr& problem);
   void on_closed(caf::io::connection_handle handle);
   void on_drop(std::int32_t process);
+  void on_expect(std::int32_t process);
   void end(Connection& c, const std::string& why);
   void abandon(caf::io::connection_handle handle);
   void lose(std::int32_t process, const std::string& why);

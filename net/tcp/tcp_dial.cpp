@@ -114,8 +114,18 @@ Expected<Hello> exchange_hellos(int descriptor, const Hello& own, Clock::time_po
   return decode_hello(answer.data());
 }
 
-Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t process) {
-  if (answer.refusal != Refusal::none) return Error{Errc::protocol, describe(answer.refusal)};
+// Whether a process that refuses so may accept once it has learnt that this one returns.
+bool may_pass(Refusal refusal) {
+  return refusal == Refusal::too_late || refusal == Refusal::duplicate_process ||
+         refusal == Refusal::lower_process;
+}
+
+// `joins`: see dial().
+Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t process,
+                            bool joins) {
+  if (answer.refusal != Refusal::none)
+    return Error{joins && may_pass(answer.refusal) ? Errc::io : Errc::protocol,
+                 describe(answer.refusal)};
   if (!equal_tokens(answer.job, own.job))
     return Error{Errc::protocol, describe(Refusal::other_job)};
   if (answer.placement != own.placement)
@@ -129,13 +139,13 @@ Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t 
 
 Expected<FileDescriptor> dial_once(const std::string& address, const Hello& own,
                                    std::int32_t process, Clock::time_point deadline,
-                                   const Cancelled& cancelled) {
+                                   const Cancelled& cancelled, bool joins) {
   Expected<Connected> connected = connect_to(address, deadline, cancelled);
   if (!connected) return connected.error();
   FileDescriptor& socket = connected->socket;
   const Expected<Hello> answer = exchange_hellos(socket.get(), own, deadline, cancelled);
   if (!answer) return answer.error();
-  const Expected<void> checked = check_answer(*answer, own, process);
+  const Expected<void> checked = check_answer(*answer, own, process, joins);
   if (!checked) return checked.error();
   return std::move(socket);
 }
@@ -171,9 +181,9 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
 }
 
 Expected<FileDescriptor> dial(const std::string& address, const Hello& own, std::int32_t process,
-                              Clock::time_point deadline, const Cancelled& cancelled) {
+                              Clock::time_point deadline, const Cancelled& cancelled, bool joins) {
   for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    Expected<FileDescriptor> socket = dial_once(address, own, process, deadline, cancelled);
+    Expected<FileDescriptor> socket = dial_once(address, own, process, deadline, cancelled, joins);
     if (socket) return socket;
     const Errc code = socket.error().code;
     if (code == Errc::protocol || code == Errc::bad_input || code == Errc::failed) return socket;

@@ -34,9 +34,11 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
                       const Cancelled& cancelled = nullptr);
 
 // Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
-// that no retry would change end it at once. Errors (timeout, protocol, bad_input; failed:
+// that no retry would change end it at once; `joins`: the others may have yet to learn that this
+// process returns, so their refusals change. Errors (timeout, protocol, bad_input; failed:
 // cancelled): the reason alone, without the name of the process.
 Expected<FileDescriptor> dial(const std::string& address, const Hello& own, std::int32_t process,
-                              Clock::time_point deadline, const Cancelled& cancelled = nullptr);
+                              Clock::time_point deadline, const Cancelled& cancelled = nullptr,
+                              bool joins = false);
 
 }  // namespace grapevine::tcp

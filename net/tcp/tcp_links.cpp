@@ -14,12 +14,16 @@ std::size_t index(std::int32_t process) { return static_cast<std::size_t>(proces
 
 }  // namespace
 
-Links::Links(const Placement& placement, std::vector<std::string> names, const JobToken& token)
+Links::Links(const Placement& placement, std::vector<std::string> names, const JobToken& token,
+             const std::vector<std::int32_t>& absent)
     : own_process_(placement.own_process),
       names_(std::move(names)),
       token_(token),
       digest_(placement_digest(placement)),
-      links_(index(placement.processes()), Link::awaited) {}
+      links_(index(placement.processes()), Link::awaited),
+      absent_(absent.begin(), absent.end()) {
+  for (const std::int32_t process : absent) links_[index(process)] = Link::lost;
+}
 
 const std::string& Links::name(std::int32_t process) const { return names_[index(process)]; }
 
@@ -34,6 +38,7 @@ Refusal Links::judge(const Hello& hello) {
     return Refusal::other_placement;
   const std::lock_guard<std::mutex> lock(mutex_);
   const Link link = links_[index(hello.process)];
+  if (link == Link::returning) return Refusal::none;
   if (hello.process == own_process_ || link == Link::open) {
     if (first(Link::awaited) >= 0) {  // still starting: the job is set up wrongly
       duplicate_ =
@@ -47,11 +52,13 @@ Refusal Links::judge(const Hello& hello) {
   return link == Link::awaited ? Refusal::none : Refusal::too_late;
 }
 
-void Links::open(std::int32_t process) {
+bool Links::open(std::int32_t process) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Link& link = links_[index(process)];
-  if (link == Link::awaited) link = Link::open;
+  const bool returns = link == Link::returning;
+  if (link == Link::awaited || returns) link = Link::open;
   changed_.notify_all();
+  return returns;
 }
 
 void Links::lose(std::int32_t process) {
@@ -60,10 +67,19 @@ void Links::lose(std::int32_t process) {
   changed_.notify_all();
 }
 
-// The first other process with that link, or -1. REQUIRES: mutex_ is held.
+void Links::expect(std::int32_t process) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Link& link = links_[index(process)];
+  if (link != Link::lost) return;
+  link = Link::returning;
+  absent_.erase(process);
+}
+
+// The first other process with that link, or -1; of lost ones, only those that were present.
+// REQUIRES: mutex_ is held.
 std::int32_t Links::first(Link link) const {
   for (std::int32_t p = 0; index(p) < links_.size(); ++p)
-    if (p != own_process_ && links_[index(p)] == link) return p;
+    if (p != own_process_ && links_[index(p)] == link && absent_.count(p) == 0) return p;
   return -1;
 }
 

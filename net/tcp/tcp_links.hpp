@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,24 +19,28 @@ namespace grapevine::tcp {
 // Thread-safe.
 class Links {
  public:
-  // `names`: of the processes, for errors and the log; `token`: a connection must know it.
-  Links(const Placement& placement, std::vector<std::string> names, const JobToken& token);
+  // `names`: of the processes, for errors and the log; `token`: a connection must know it;
+  // `absent`: processes that are lost.
+  Links(const Placement& placement, std::vector<std::string> names, const JobToken& token,
+        const std::vector<std::int32_t>& absent = {});
 
   const std::string& name(std::int32_t process) const;
   Hello own_hello(Refusal refusal = Refusal::none) const;
 
   // The answer to the greeting of a process that connects.
   Refusal judge(const Hello& hello);
-  // A lost process stays lost.
-  void open(std::int32_t process);
+  // A lost process stays lost until it is expected again. True: it has returned.
+  bool open(std::int32_t process);
   void lose(std::int32_t process);
+  // A lost process may connect again, whatever its index.
+  void expect(std::int32_t process);
 
   // As Wire::wait_connected().
   Expected<void> wait_connected(Clock::time_point deadline, const std::string& patience,
                                 const Cancelled& cancelled);
 
  private:
-  enum class Link { awaited, open, lost };
+  enum class Link { awaited, open, lost, returning };
 
   std::int32_t first(Link link) const;
   bool is_decided() const;
@@ -47,8 +52,9 @@ class Links {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Link> links_;  // guarded by mutex_; by process
-  std::string duplicate_;    // "; why two processes cannot both take part, else empty
+  std::vector<Link> links_;        // guarded by mutex_; by process
+  std::set<std::int32_t> absent_;  // "; lost before this process joined
+  std::string duplicate_;          // "; why two processes cannot both take part, else empty
 };
 
 }  // namespace grapevine::tcp

@@ -99,11 +99,11 @@ Wire::~Wire() {
 std::uint16_t Wire::port() const { return impl_->port; }
 
 void Wire::start(std::shared_ptr<RankRouter> router, std::vector<std::string> names,
-                 const JobToken& token) {
+                 const JobToken& token, const std::vector<std::int32_t>& absent) {
   Shared& shared = *impl_->shared;
   {
     const std::lock_guard<std::mutex> lock(shared.mutex);
-    shared.links = std::make_shared<Links>(router->placement(), std::move(names), token);
+    shared.links = std::make_shared<Links>(router->placement(), std::move(names), token, absent);
     shared.router = std::move(router);
   }
   caf::anon_send(impl_->broker, StartAtom::value);
@@ -125,6 +125,10 @@ Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::strin
 
 void Wire::wake() {
   if (!impl_->shared->woken.exchange(true)) caf::anon_send(impl_->broker, WakeAtom::value);
+}
+
+void Wire::expect(std::int32_t process) {
+  caf::anon_send(impl_->broker, ExpectAtom::value, process);
 }
 
 void Wire::drop(std::int32_t process) { caf::anon_send(impl_->broker, DropAtom::value, process); }

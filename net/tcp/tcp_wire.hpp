@@ -24,11 +24,11 @@ class Wire {
   std::uint16_t port() const;
 
   // Delivers received messages to `router`; `names`: of the processes, for errors and the log;
-  // `token`: a connection must know it. Called once.
+  // `token`: a connection must know it; `absent`: processes that are lost. Called once.
   void start(std::shared_ptr<RankRouter> router, std::vector<std::string> names,
-             const JobToken& token);
-  // The connection to a process of lower index, after the hellos. REQUIRES (GRAPEVINE_CHECK, on the
-  // event loop): there is such a process.
+             const JobToken& token, const std::vector<std::int32_t>& absent = {});
+  // The connection to a process that was dialled, after the hellos. REQUIRES (GRAPEVINE_CHECK, on
+  // the event loop): there is such a process.
   void adopt(FileDescriptor socket, std::int32_t process);
   // Until all processes are connected. Errors: `timeout` names one that is missing; `io`, one that
   // was lost again; bad_input, two with the same index; failed: cancelled. `patience` is for the
@@ -40,6 +40,8 @@ class Wire {
   void wake();
   // Drops the process: its ranks go down.
   void drop(std::int32_t process);
+  // A process that is lost may connect again.
+  void expect(std::int32_t process);
 
  private:
   struct Impl;

@@ -59,6 +59,8 @@ class UcxTransport final : public RemoteTransport {
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
                          Duration patience, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override;
+  // Not supported: runs over UCX do not continue without a lost process.
+  void expect_process(std::int32_t) override {}
 
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
   void detach(Rank rank) override;

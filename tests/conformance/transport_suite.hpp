@@ -102,11 +102,11 @@ class RecordingInbox final : public Inbox {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_for(lock, kHangDeadline, [&] { return messages_ >= count; });
   }
-  bool wait_down(Rank peer) {
+  bool wait_down(Rank peer, std::ptrdiff_t times = 1) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_for(lock, kHangDeadline, [&] {
-      return std::any_of(arrivals_.begin(), arrivals_.end(),
-                         [&](const Arrival& a) { return a.is_down && a.peer == peer; });
+      return std::count_if(arrivals_.begin(), arrivals_.end(),
+                           [&](const Arrival& a) { return a.is_down && a.peer == peer; }) >= times;
     });
   }
 

@@ -149,20 +149,20 @@ class RoleWorld {
     lose(owed.w, FrozenTensor::copy_of(owed.x));
   }
 
-  // The ranks that are up continue among themselves: everything that is on the wire arrives, then
-  // each role is replaced by one among them, as the actors do it.
-  void change_members() {
+  // The ranks that are up continue among themselves and with `joining`, which are not: everything
+  // that is on the wire arrives, then each role is replaced by one among them, as the actors do it.
+  void change_members(const std::vector<Rank>& joining = {}) {
     news_.clear();
     timers_.clear();
     while (deliver_any()) {
     }
-    std::vector<Rank> members;
+    std::vector<Rank> remaining;
     for (Seat& seat : ranks_)
-      if (seat.up) members.push_back(seat.number);
+      if (seat.up) remaining.push_back(seat.number);
     const RoleType& role = *parts_->plan.role;
     std::map<Rank, std::int64_t> operations;
     std::int64_t most = 0;
-    for (const Rank rank : members) {
+    for (const Rank rank : remaining) {
       const std::size_t seen = at(rank).log.size();
       operations[rank] = at(rank).role->close(at(rank));
       most = std::max(most, operations[rank]);
@@ -170,36 +170,41 @@ class RoleWorld {
       at(rank).arrived.clear();  // what is not folded was taken back by its sender
     }
     Seat* donor = nullptr;
-    MemberChange change;
-    for (const Rank rank : members) {
+    Step first_step = 0;
+    double first_epoch = 0;
+    for (const Rank rank : remaining) {
       Seat& seat = at(rank);
       const std::size_t seen = seat.log.size();
       const bool behind = role.replicates && operations[rank] < most;
       behind ? seat.role->count_as_done(seat) : seat.role->take_back(seat, most);
       note_folds(seat, seen);
       if (!behind && donor == nullptr) donor = &seat;
-      if (!behind) change.first_step = std::max(change.first_step, seat.model.step);
-      if (!behind) change.first_epoch = std::max(change.first_epoch, seat.model.epoch);
-      change.before.push_back(position_of(rank));
+      if (!behind) first_step = std::max(first_step, seat.model.step);
+      if (!behind) first_epoch = std::max(first_epoch, seat.model.epoch);
     }
+    if (role.keeps_mass(parts_->plan)) share_mass(donor->model, joining.size() + 1);
     const ModelState model_ahead = donor->model;
-    const StateDict ahead = donor->role->save_shared();
-    auto parts = parts_among(*parts_, static_cast<std::int32_t>(members_.size()), change);
-    GRAPEVINE_CHECK(parts.ok(), parts.error().message);
-    parts_ = *parts;
-    members_ = members;
+    const StateDict ahead = donor->role->save_shared(), joiner = donor->role->save_joiner();
+    std::vector<Rank> members = remaining;
+    members.insert(members.end(), joining.begin(), joining.end());
+    std::sort(members.begin(), members.end());
+    change_parts(members, joining, first_step, first_epoch);
     for (const Rank rank : members) {
       Seat& seat = at(rank);
-      const bool behind = role.replicates && operations[rank] < most;
-      const StateDict own = seat.role->save_own();
-      const StateDict shared = behind ? ahead : seat.role->save_shared();
+      const bool joins = contains(joining, rank);
+      const bool behind = !joins && role.replicates && operations[rank] < most;
+      const StateDict own = joins ? joiner : seat.role->save_own();
+      const StateDict shared = behind || joins ? ahead : seat.role->save_shared();
+      if (joins) revive(seat, model_ahead);
       if (behind) seat.model.x = model_ahead.x;
       if (behind) seat.model.w = model_ahead.w;
       seat.role = make_member_role(parts_, members, rank, seat.model);
-      const auto loaded = seat.role->load_kept(shared, own);
+      const auto loaded =
+          joins ? seat.role->load_joined(shared, own) : seat.role->load_kept(shared, own);
       GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
       seat.request.reset();
       caught_up_ += behind;
+      for (const Rank other : members) seat.members.alive[static_cast<std::size_t>(other)] = true;
     }
     for (const Rank rank : members) at(rank).role->on_start(at(rank));
   }
@@ -305,6 +310,40 @@ class RoleWorld {
 
  private:
   using Pair = std::pair<Rank, Rank>;
+  struct Seat;
+
+  static bool contains(const std::vector<Rank>& ranks, Rank rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  }
+
+  static void share_mass(ModelState& model, std::size_t shares) {
+    const auto parts = static_cast<double>(shares);
+    model.x = FrozenTensor::freeze(model.x.read() / parts);
+    model.w /= parts;
+  }
+
+  void change_parts(const std::vector<Rank>& members, const std::vector<Rank>& joining, Step step,
+                    double epoch) {
+    MemberChange change;
+    for (const Rank rank : members)
+      change.before.push_back(contains(joining, rank) ? -1 : position_of(rank));
+    change.horizon = parts_->horizon.among(static_cast<std::int32_t>(members_.size()),
+                                           static_cast<std::int32_t>(members.size()), step, epoch);
+    auto parts = parts_among(*parts_, change);
+    GRAPEVINE_CHECK(parts.ok(), parts.error().message);
+    parts_ = *parts;
+    members_ = members;
+  }
+
+  // A new life of the rank, which begins with another's model.
+  static void revive(Seat& seat, const ModelState& model) {
+    seat.up = true;
+    seat.is_finished = false;
+    seat.model = model;
+    seat.log.clear();
+    seat.computed.clear();
+    seat.arrived.clear();
+  }
 
   struct Seat : Env {
     Seat(RoleWorld& owner, Rank seat) : world(&owner), number(seat), own_rng(owner.config_.seed) {

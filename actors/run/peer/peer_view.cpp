@@ -6,13 +6,16 @@
 
 #include "actors/run/peer.hpp"
 #include "actors/run/state_bytes.hpp"
+#include "actors/run/whole_epochs.hpp"
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/roles/member_role.hpp"
+#include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
 namespace {
 
 constexpr std::int64_t kChunkBytes = std::int64_t{4} << 20;
+constexpr int kSequenceBits = 40;  // of the messages of one life of a rank
 
 std::int32_t position_of(Rank rank, const std::vector<Rank>& members) {
   const auto at = std::lower_bound(members.begin(), members.end(), rank);
@@ -23,15 +26,30 @@ std::int32_t position_of(Rank rank, const std::vector<Rank>& members) {
 
 bool PeerState::is_holding() const { return view_.stage != ViewStage::stable; }
 
-// A rank that was dropped alive ends when its process is told so.
+// A rank that was dropped alive ends when its process is told so. The first view of a rank that has
+// not been started is one that it joins. A rank that returns has had its loss reported by all links
+// before anybody is asked to hold for it.
 void PeerState::on_hold(HoldForView hold) {
   if (hold.view <= view_.number || position_of(config_.rank, hold.members) < 0) return;
+  if (!started_) begin_to_join();
+  for (const Rank rank : hold.members) membership_.alive[static_cast<std::size_t>(rank)] = true;
   view_.number = hold.view;
   view_.proposed = std::move(hold.members);
   view_.state.clear();
   view_.awaits_state = false;
   view_.asked = -1;
   if (view_.stage == ViewStage::stable) view_.stage = ViewStage::draining;
+}
+
+void PeerState::begin_to_join() {
+  started_ = true;
+  view_.joins = true;
+  view_.stage = ViewStage::closed;
+  view_.members.clear();
+  membership_.alive.assign(membership_.alive.size(), false);
+  membership_.alive[static_cast<std::size_t>(config_.rank)] = true;
+  for (auto& event : std::exchange(before_start_, {}))
+    if (auto* envelope = std::get_if<Envelope>(&event)) on_envelope(*envelope);
 }
 
 // Answered once this rank has heard of the end of all that are no members: their messages have
@@ -65,22 +83,27 @@ void PeerState::on_close_view(CloseView close) {
     view_.stage = ViewStage::closed;
     send_epoch_models();
   }
-  self_->send(config_.supervisor, ViewClosed{view_.number, config_.rank, view_.operations,
-                                             model_.step, model_.epoch, model_.w});
+  const std::int64_t operations = view_.joins ? ViewClosed::kJoins : view_.operations;
+  self_->send(config_.supervisor, ViewClosed{view_.number, config_.rank, operations, model_.step,
+                                             model_.epoch, model_.w});
 }
 
 void PeerState::on_install(const InstallView& view) {
   if (view.view != view_.number || !is_holding()) return;
   const bool behind = position_of(config_.rank, view.behind) >= 0;
-  if (!view_.settled) {
+  if (!view_.settled && !view_.joins) {
     behind ? role_->count_as_done(*this) : role_->take_back(*this, view.operations);
     view_.settled = true;
   }
   view_.install = view;
+  if (behind || view_.joins) {
+    view_.awaits_state = true;
+    return take_state_if_complete();
+  }
   scale_model(view.scale);
-  if (!behind) return seat(role_->save_shared());
-  view_.awaits_state = true;
-  take_state_if_complete();
+  const StateDict shared = role_->save_shared(), own = role_->save_own();
+  if (view.donor == config_.rank) send_state(view, shared, role_->save_joiner());
+  seat(shared, own);
 }
 
 // The model x / w stays. What lost ranks had of the weights, or gave, would change the meaning of a
@@ -93,22 +116,13 @@ void PeerState::scale_model(double scale) {
   model_.w *= scale;
 }
 
-// The new role begins, with what this rank keeps of the old one.
-void PeerState::seat(const StateDict& shared) {
+// The new role begins, with what this rank keeps of the old one, or takes of another's.
+void PeerState::seat(const StateDict& shared, const StateDict& own) {
   const InstallView view = std::exchange(view_.install, {});
-  MemberChange change;
-  for (const Rank rank : view.members) change.before.push_back(position_of(rank, view_.members));
-  change.first_step = view.first_step;
-  change.first_epoch = view.first_epoch;
-  auto parts = parts_among(*config_.parts, static_cast<std::int32_t>(view_.members.size()), change);
-  if (!parts)
-    return fail({Errc::peer_down, fmt::format("{} ranks remain, and cannot continue by themselves: "
-                                              "{}",
-                                              view.members.size(), parts.error().message)});
-  const StateDict own = role_->save_own();
-  config_.parts = *std::move(parts);
-  role_ = make_member_role(config_.parts, view.members, config_.rank, model_);
-  if (auto loaded = role_->load_kept(shared, own); !loaded)
+  const bool joins = std::exchange(view_.joins, false);
+  if (!make_member(view)) return;
+  const auto loaded = joins ? role_->load_joined(shared, own) : role_->load_kept(shared, own);
+  if (!loaded)
     return fail({Errc::failed, fmt::format("rank {}: the state of the view before: {}",
                                            config_.rank, loaded.error().message)});
   view_.members = view.members;
@@ -119,20 +133,65 @@ void PeerState::seat(const StateDict& shared) {
   view_.state.clear();
   cut_.reset();
   last_cut_ = std::max(last_cut_, view.last_cut);
-  if (view.donor == config_.rank && !view.behind.empty()) send_state(shared, view.behind);
+  share_batches(view);
+  if (joins) begin_new_life(view);
   send_epoch_models();
   role_->on_start(*this);
   for (Envelope& envelope : std::exchange(view_.early, {})) deliver(std::move(envelope));
 }
 
+// Messages of this life have numbers of their own.
+void PeerState::begin_new_life(const InstallView& view) {
+  config_.run_start_ns += now().count();
+  elapsed_before_ = Duration(view.elapsed_ns);
+  epochs_sent_ = whole_epochs(view.horizon.first_epoch);
+  step_began_ = now();
+  sequence_ = static_cast<std::uint64_t>(view.view) << kSequenceBits;
+  trace_.view(trace_now(), model_.step, config_.rank);
+}
+
+bool PeerState::make_member(const InstallView& view) {
+  auto parts = parts_among(*config_.parts, {view.before, view.horizon});
+  if (parts) {
+    config_.parts = *std::move(parts);
+    role_ = make_member_role(config_.parts, view.members, config_.rank, model_);
+    return true;
+  }
+  fail({Errc::peer_down, fmt::format("{} ranks remain, and cannot continue by themselves: {}",
+                                     view.members.size(), parts.error().message)});
+  return false;
+}
+
+// The batches that nobody has taken are shared by the members. A gradient that was asked for is of
+// a batch that is dealt anew.
+void PeerState::share_batches(const InstallView& view) {
+  deal_.ranks = static_cast<std::int32_t>(view.members.size());
+  deal_.position = position_of(config_.rank, view.members);
+  deal_.first_batch = view.first_batch;
+  deal_.first_step = model_.step;
+  if (std::exchange(asked_, false)) ++stale_;
+}
+
 // ---- the state of a rank that is ahead ----
 
-// `shared`: of the role before, as that of the rank behind.
-void PeerState::send_state(const StateDict& shared, const std::vector<Rank>& behind) {
+// `shared`, `joiner`: of the role before. Where weights carry mass, this rank and those that join
+// share its x and w evenly, so that nothing is added; else they take copies.
+void PeerState::send_state(const InstallView& view, const StateDict& shared,
+                           const StateDict& joiner) {
+  std::vector<Rank> takers = view.behind;
+  takers.insert(takers.end(), view.joining.begin(), view.joining.end());
+  if (takers.empty()) return;
+  const RoleType& role = *config_.parts->plan.role;
+  if (role.keeps_mass(config_.parts->plan))
+    scale_model(1 / static_cast<double>(view.joining.size() + 1));
   StateDict state;
   state.put("model.x", model_.x.read());
   state.put("model.w", model_.w);
+  state.put("model.step", model_.step);
+  state.put("model.epoch", model_.epoch);
+  if (buffers_.defined()) state.put("model.buffers", buffers_.read());
   state.put_all("role", shared);
+  state.put_all("joiner", joiner);
   const std::vector<char> bytes = to_bytes(state);
   const auto total = static_cast<std::int64_t>(bytes.size());
   at::Tensor all = at::empty({total}, at::kByte);
@@ -143,7 +202,7 @@ void PeerState::send_state(const StateDict& shared, const std::vector<Rank>& beh
   for (std::int64_t offset = 0; offset < total; offset += kChunkBytes) {
     const std::int64_t length = std::min(kChunkBytes, total - offset);
     const FrozenTensor part = FrozenTensor::copy_of(all.narrow(0, offset, length));
-    for (const Rank rank : behind) send(rank, stamp, StateChunk{view_.number, offset, total, part});
+    for (const Rank rank : takers) send(rank, stamp, StateChunk{view_.number, offset, total, part});
   }
 }
 
@@ -174,11 +233,13 @@ void PeerState::take_state_if_complete() {
   if (!taken)
     return fail({Errc::failed, fmt::format("rank {}: the state of another rank: {}", config_.rank,
                                            taken.error().message)});
-  seat(state->under("role"));
+  seat(state->under("role"), view_.joins ? state->under("joiner") : role_->save_own());
 }
 
-// Steps are this rank's own: its part of the operation that it lacked has counted.
+// Steps are a rank's own, but of one that joins: the part of one that is behind in the operation
+// that it lacked has counted.
 Expected<void> PeerState::take_model(const StateDict& state) {
+  if (view_.joins) return restore_model(state);
   auto x = state.tensor("model.x");
   const auto w = state.number("model.w");
   if (!x) return x.error();

@@ -40,6 +40,19 @@ std::int32_t Crew::process_behind(const caf::actor_addr& agent) const {
   return 0;
 }
 
+void Crew::replace(std::int32_t process, ProcessAgentActor agent, const std::vector<Rank>& ranks,
+                   std::vector<PeerActor> peers) {
+  const auto take_over = [this](auto& place, auto&& actor) {
+    former_.insert(place.address());
+    monitor(supervisor_, actor);
+    place = std::move(actor);
+  };
+  if (process > 0)
+    take_over(actors_.agents[static_cast<std::size_t>(process) - 1], std::move(agent));
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    take_over(actors_.peers[static_cast<std::size_t>(ranks[i])], std::move(peers[i]));
+}
+
 void Crew::close_trace(bool failed) const {
   grapevine::close_trace(supervisor_, actors_.tracer, actors_.peers, failed);
 }

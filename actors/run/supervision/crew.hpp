@@ -1,6 +1,7 @@
 // Crew: the actors of a run, as its supervisor addresses them.
 #pragma once
 #include <cstdint>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,8 @@ class Crew {
 
   // The rank of that peer; -1: it is none.
   Rank rank_behind(const caf::actor_addr& peer) const;
+  // Whether it was an actor of a process that has returned since.
+  bool is_former(const caf::actor_addr& actor) const { return former_.count(actor) > 0; }
   // The process of that agent; 0: it is none.
   std::int32_t process_behind(const caf::actor_addr& agent) const;
   // REQUIRES: a process other than the coordinator's.
@@ -43,8 +46,8 @@ class Crew {
     for (const ProcessAgentActor& agent : actors_.agents) supervisor_->send(agent, message);
   }
   // To the evaluator, where there is one.
-  void report_members(const std::vector<Rank>& members) const {
-    if (actors_.evaluator) supervisor_->send(actors_.evaluator, MembersChanged{members});
+  void report_members(MembersChanged changed) const {
+    if (actors_.evaluator) supervisor_->send(actors_.evaluator, std::move(changed));
   }
   // REQUIRES: the run has checkpoints.
   void write(WriteCheckpoint checkpoint) const {
@@ -55,6 +58,11 @@ class Crew {
   // REQUIRES: traces().
   void close_trace(bool failed) const;
 
+  // The actors of a process that has returned, in the place of those that have ended; process 0:
+  // peers alone. REQUIRES: a peer for each of `ranks`.
+  void replace(std::int32_t process, ProcessAgentActor agent, const std::vector<Rank>& ranks,
+               std::vector<PeerActor> peers);
+
   void end_ranks() const;
   // Ends the ranks, the evaluator, the writer and the tracer, without an answer.
   void dismiss() const;
@@ -62,6 +70,7 @@ class Crew {
  private:
   SupervisorActor::pointer supervisor_ = nullptr;
   BeginRun actors_;
+  std::set<caf::actor_addr> former_;
 };
 
 }  // namespace grapevine

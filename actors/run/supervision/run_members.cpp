@@ -8,6 +8,14 @@ std::int32_t RunMembers::process_of(Rank rank) const {
   return std::min(rank / std::max(1, workers() / processes_), processes_ - 1);
 }
 
+std::vector<Rank> RunMembers::bring_back(std::int32_t process) {
+  lost_processes_.erase(process);
+  ++incarnations_[process];
+  for (Rank rank = 0; rank < ranks_; ++rank)
+    if (process_of(rank) == process) lost_.erase(rank);
+  return remaining_ranks_of(process);
+}
+
 std::vector<Rank> RunMembers::remaining_ranks_of(std::int32_t process) const {
   std::vector<Rank> ranks;
   for (Rank rank = 0; rank < ranks_; ++rank)

@@ -1,6 +1,7 @@
 // RunMembers: the ranks and processes of a run, and those of them that are lost.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 namespace grapevine {
 
 // The workers are the first ranks and lie evenly on the processes; the servers are the last ranks
-// and belong to the last process. A lost rank or process does not return. Not thread-safe.
+// and belong to the last process. Not thread-safe.
 class RunMembers {
  public:
   // REQUIRES: 0 <= servers < ranks.
@@ -29,9 +30,22 @@ class RunMembers {
   // Whether the rank, or the process, is lost by this call only.
   bool lose(Rank rank) { return lost_.insert(rank).second; }
   bool lose_process(std::int32_t process) { return lost_processes_.insert(process).second; }
+  // A lost process has returned, with all its ranks, which are returned.
+  std::vector<Rank> bring_back(std::int32_t process);
+  // A lost rank of a process that lives.
+  std::vector<Rank> bring_back_rank(Rank rank) {
+    lost_.erase(rank);
+    return {rank};
+  }
+  // How often the process has returned.
+  std::int64_t incarnation(std::int32_t process) const {
+    const auto found = incarnations_.find(process);
+    return found == incarnations_.end() ? 0 : found->second;
+  }
 
   bool is_lost(Rank rank) const { return lost_.count(rank) > 0; }
   bool is_process_lost(std::int32_t process) const { return lost_processes_.count(process) > 0; }
+  const std::set<std::int32_t>& lost_processes() const { return lost_processes_; }
   const std::set<Rank>& lost() const { return lost_; }
   std::vector<Rank> remaining_ranks_of(std::int32_t process) const;
   std::vector<Rank> remaining_ranks() const;
@@ -60,6 +74,7 @@ class RunMembers {
   std::int32_t processes_ = 1;
   std::set<Rank> lost_;
   std::set<std::int32_t> lost_processes_;
+  std::map<std::int32_t, std::int64_t> incarnations_;  // by process
 };
 
 }  // namespace grapevine

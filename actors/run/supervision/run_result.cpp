@@ -27,13 +27,12 @@ void average(RunResult& result, const Models& models) {
 }
 
 // What a lost rank had produced and not applied is gone with it.
-void add_lost(RunResult& result, Rank rank, const TrainingProgress& progress) {
-  const Ledger last = progress.ledger_of(rank);
+void add_lost(RunResult& result, const Ledger& last, std::int64_t samples) {
   result.ledger.produced += last.produced;
   result.ledger.committed += last.committed;
   result.ledger.dropped += last.dropped;
   result.destroyed += last.pending();
-  result.ledger.samples += progress.samples_of(rank);
+  result.ledger.samples += samples;
 }
 
 }  // namespace
@@ -43,7 +42,10 @@ void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
   result.steps.assign(static_cast<std::size_t>(members.workers()), 0);
   for (const auto& [rank, step] : progress.steps())
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
-  for (const Rank rank : members.lost()) add_lost(result, rank, progress);
+  for (const Rank rank : members.lost())
+    add_lost(result, progress.ledger_of(rank), progress.samples_of(rank));
+  for (const TrainingProgress::Life& life : progress.former_lives())
+    add_lost(result, life.ledger, life.samples);
   Models models;
   for (const auto& [rank, report] : reports) {
     result.ledger.merge(report.ledger);

@@ -24,7 +24,9 @@ struct RunResult {
   std::int64_t destroyed = 0;        // of the ledger's pending ones: of lost ranks
   std::vector<double> step_seconds;  // of all ranks; of long runs a sample
   std::map<Rank, StateDict> measures;  // of roles, by rank; none where a role has none
-  std::vector<Rank> lost;              // ranks that died while the others continued
+  std::vector<Rank> lost;              // ranks that died while the others continued, and are so
+  std::int64_t views = 1;              // sets of members, one after the other
+  std::int64_t returned = 0;           // how often a rank that was lost has joined again
   // Of training, also before the checkpoint of a resumed run: to the last change of a model,
   // without the validations and the writing that follow.
   double seconds = 0;

@@ -18,14 +18,19 @@ std::int64_t SupervisorState::trace_now() const {
 
 void SupervisorState::compare_all_clocks() {
   if (!crew_.traces()) return;
-  for (std::int32_t process = 1; process < crew_.processes(); ++process)
-    compare_clocks({process, kBurst});
+  for (std::int32_t process = 1; process < crew_.processes(); ++process) compare_clock_of(process);
+}
+
+void SupervisorState::compare_clock_of(std::int32_t process) {
+  compare_clocks({process, kBurst, members_.incarnation(process)});
 }
 
 // A question that is not answered ends its burst.
 void SupervisorState::compare_clocks(CompareClocks again) {
   if (stage_ == Stage::closing || stage_ == Stage::ended) return;
-  if (members_.is_process_lost(again.process)) return;
+  const bool ended = members_.is_process_lost(again.process) ||
+                     members_.incarnation(again.process) != again.incarnation;
+  if (ended) return;
   if (again.left == 0) {
     again.left = kBurst;
     return self_->delayed_send(SupervisorActor{self_}, kBetweenBursts, again);
@@ -36,10 +41,10 @@ void SupervisorState::compare_clocks(CompareClocks again) {
           [this, again, sent](const ClockReading& reading) {
             if (stage_ == Stage::closing || stage_ == Stage::ended) return;
             crew_.trace({again.process, sent, reading.time_ns, trace_now()});
-            compare_clocks({again.process, again.left - 1});
+            compare_clocks({again.process, again.left - 1, again.incarnation});
           },
           [this, again](const caf::error&) {
-            compare_clocks({again.process, 0});
+            compare_clocks({again.process, 0, again.incarnation});
           });
 }
 

@@ -17,7 +17,7 @@ constexpr char kProcessEnded[] = "it ended or cannot be reached any more; its ow
 void SupervisorState::on_down(const caf::down_msg& down) {
   if (const std::int32_t process = crew_.process_behind(down.source); process > 0)
     return on_process_down(process);
-  if (stage_ == Stage::closing) return;
+  if (stage_ == Stage::closing || crew_.is_former(down.source)) return;
   if (const Rank rank = crew_.rank_behind(down.source); rank >= 0)
     return on_peer_down(rank, down.reason);
   fail({Errc::failed, "an actor ended unexpectedly: " + caf::to_string(down.reason)});

@@ -1,4 +1,7 @@
 // Changes of members: the messages of the supervisor's ViewChange.
+#include <fmt/format.h>
+
+#include "actors/record/resume_hint.hpp"
 #include "actors/run/supervisor.hpp"
 #include "actors/run/whole_epochs.hpp"
 
@@ -46,19 +49,94 @@ void SupervisorState::continue_view_change(ViewChange::Next next) {
 }
 
 void SupervisorState::install_view() {
-  InstallView view = view_.conclude(config_.replicates);
+  InstallView view = view_.conclude(config_.models, config_.horizon);
   view.last_cut = checkpoints_.newest();
+  view.elapsed_ns = (config_.elapsed_before + now()).count();
   last_news_ = now();
   progress_.continue_all();
-  const std::int32_t before = view_workers_;
-  view_workers_ = static_cast<std::int32_t>(view.members.size());
-  config_.horizon = config_.horizon.among(before, view_workers_, view.first_step, view.first_epoch);
+  config_.horizon = view.horizon;
   const double epochs = config_.horizon.epoch_of(config_.horizon.steps);
   if (crew_.evaluates() && evaluations_due_ > 0)
     evaluations_due_ += whole_epochs(epochs) - whole_epochs(config_.total_epochs);
   config_.total_epochs = epochs;
-  crew_.report_members(view.members);
+  crew_.report_members({view.members, view.joining, whole_epochs(view.horizon.first_epoch)});
   crew_.send_to_ranks(view);
+}
+
+// ---- a process that returns ----
+
+// One at a time, and only among members who have agreed on its loss: every rank has then had the
+// report of it, and the next one is of the new life.
+Place SupervisorState::on_ask_place(AskPlace ask) {
+  Place place;
+  const auto refuse = [&place](bool later, const char* reason) {
+    place.later = later;
+    place.reason = reason;
+    return place;
+  };
+  const bool alone = ask.process == 0 && ask.rank >= 0 && ask.rank < members_.workers();
+  const bool known = alone || (ask.process > 0 && ask.process < members_.processes());
+  if (!known) return refuse(false, "is not of this run");
+  if (const char* why = why_nobody_joins()) return refuse(false, why);
+  const bool lost = alone ? members_.is_lost(ask.rank) : members_.is_process_lost(ask.process);
+  if (!lost) return refuse(true, "is not lost: is a rank started twice?");
+  if (returning_ || view_.in_progress()) return refuse(true, "has to wait for another change");
+  returning_ = ask;
+  place.granted = true;
+  if (!alone) expect_process(ask.process, place);
+  return place;
+}
+
+// A phrase after the name of a process; null: processes may join.
+const char* SupervisorState::why_nobody_joins() const {
+  if (stage_ != Stage::running || stopping_) return "is too late: the run is ending";
+  if (config_.changes_members && config_.tolerates_worker_loss) return nullptr;
+  return "cannot join: this wiring, or this transport, does not continue without lost ranks";
+}
+
+Vacancy SupervisorState::on_ask_vacancy() const {
+  if (const char* why = why_nobody_joins()) return {0, false, why};
+  for (const std::int32_t process : members_.lost_processes())
+    if (!returning_ || returning_->process != process) return {process, false, ""};
+  return {0, true, "finds no place: no process of the job is lost"};
+}
+
+void SupervisorState::expect_process(std::int32_t process, Place& place) {
+  if (config_.expect_process) config_.expect_process(process);
+  crew_.send_to(members_.remaining_processes(), ExpectProcess{process});
+  for (const std::int32_t other : members_.lost_processes())
+    if (other != process) place.absent.push_back(other);
+}
+
+void SupervisorState::on_process_returned(ProcessReturned& returned) {
+  const bool expected =
+      returning_ && returning_->process == returned.process && returning_->rank == returned.rank;
+  if (!expected) return;
+  returning_.reset();
+  if (returned.peers.empty()) return;  // it has failed: others may come
+  if (stage_ != Stage::running || stopping_) return dismiss_late(returned);
+  const std::vector<Rank> ranks = returned.rank >= 0 ? members_.bring_back_rank(returned.rank)
+                                                     : members_.bring_back(returned.process);
+  crew_.replace(returned.process, std::move(returned.agent), ranks, std::move(returned.peers));
+  for (const Rank rank : ranks) {
+    progress_.bring_back(rank);
+    config_.observer->on_rank_returned(rank);
+  }
+  if (returned.process > 0) greet(returned.process);
+  begin_view_change();
+}
+
+void SupervisorState::dismiss_late(const ProcessReturned& late) {
+  const Error error{Errc::peer_down, "the run ended while this process joined"};
+  if (late.agent) self_->send(late.agent, RunEnded{true, error, false, result_.checkpoint});
+}
+
+// What the other processes know already.
+void SupervisorState::greet(std::int32_t process) {
+  config_.observer->on_warning(fmt::format("process {} has joined again", process));
+  if (!result_.checkpoint.empty())
+    self_->send(crew_.agent_of(process), ResumeFrom{run_folder_of(result_.checkpoint)});
+  if (crew_.traces()) compare_clock_of(process);
 }
 
 }  // namespace grapevine

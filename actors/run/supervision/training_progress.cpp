@@ -17,6 +17,14 @@ void TrainingProgress::lose(Rank rank) {
   epochs_.erase(rank);
 }
 
+void TrainingProgress::bring_back(Rank rank) {
+  former_lives_.push_back({rank, ledger_of(rank), samples_of(rank)});
+  ledgers_.erase(rank);
+  samples_.erase(rank);
+  finished_.erase(rank);
+  lost_.erase(rank);
+}
+
 std::int64_t TrainingProgress::samples_of(Rank rank) const {
   const auto found = samples_.find(rank);
   return found == samples_.end() ? 0 : found->second;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "actors/protocol.hpp"
 #include "actors/run/supervision/run_members.hpp"
@@ -22,6 +23,8 @@ class TrainingProgress {
   void continue_all() { finished_ = lost_; }
   // The rank takes no further step; its steps so far remain.
   void lose(Rank rank);
+  // A lost rank trains again: what it reports from now on is of its new life.
+  void bring_back(Rank rank);
 
   bool has_steps() const { return !steps_.empty(); }
   bool all_finished(const RunMembers& members) const {
@@ -33,6 +36,13 @@ class TrainingProgress {
   std::int64_t samples_of(Rank rank) const;
   // Of the rank's newest figures; empty: none has come.
   Ledger ledger_of(Rank rank) const;
+  // Of lost ranks that train again: what they had done.
+  struct Life {
+    Rank rank = 0;
+    Ledger ledger;  // of its newest figures
+    std::int64_t samples = 0;
+  };
+  const std::vector<Life>& former_lives() const { return former_lives_; }
   // The epochs of the slowest remaining worker. None until each of them has reported a step.
   std::optional<double> slowest_epochs(const RunMembers& members) const;
   // "last steps by rank: 0:7, 1:none", or that there is none.
@@ -45,6 +55,7 @@ class TrainingProgress {
   std::map<Rank, Ledger> ledgers_;
   std::set<Rank> finished_;  // or lost
   std::set<Rank> lost_;
+  std::vector<Life> former_lives_;
 };
 
 }  // namespace grapevine

@@ -46,7 +46,7 @@ ViewChange::Next ViewChange::add(const ViewClosed& closed) {
   return closed_.size() < members_.size() ? Next::wait : Next::install;
 }
 
-InstallView ViewChange::conclude(bool replicates) {
+InstallView ViewChange::conclude(const Models& models, const Horizon& horizon) {
   stage_ = Stage::none;
   InstallView view;
   view.view = number_;
@@ -54,19 +54,49 @@ InstallView ViewChange::conclude(bool replicates) {
   double w = 0;
   for (const auto& [rank, closed] : closed_) {
     view.operations = std::max(view.operations, closed.operations);
-    w += closed.w;
+    if (closed.operations == ViewClosed::kJoins)
+      view.joining.push_back(rank);
+    else
+      w += closed.w;
   }
-  view.scale = static_cast<double>(closed_.size()) / w;
+  // Ranks that join share the mass of the others, or bring a weight of 1 each.
+  const std::size_t sharers = closed_.size() - (models.keeps_mass ? 0 : view.joining.size());
+  view.scale = static_cast<double>(sharers) / w;
+  Step first_step = 0;
+  double first_epoch = 0;
   for (const auto& [rank, closed] : closed_) {
-    if (replicates && closed.operations < view.operations) {
+    if (closed.operations == ViewClosed::kJoins) continue;
+    if (models.replicates && closed.operations < view.operations) {
       view.behind.push_back(rank);
       continue;
     }
     if (view.donor < 0) view.donor = rank;
-    view.first_step = std::max(view.first_step, closed.step);
-    view.first_epoch = std::max(view.first_epoch, closed.epoch);
+    first_step = std::max(first_step, closed.step);
+    first_epoch = std::max(first_epoch, closed.epoch);
   }
+  view.before = positions_before(view.joining);
+  const auto before = static_cast<std::int32_t>(installed_.size());
+  const auto now = static_cast<std::int32_t>(members_.size());
+  // All members together have taken the batches before that step; those that a slower rank has not
+  // taken are left out.
+  first_batch_ += (first_step - horizon.first_step) * before;
+  view.first_batch = first_batch_;
+  view.horizon = horizon.among(before, now, first_step, first_epoch);
+  installed_ = members_;
+  ++count_;
   return view;
+}
+
+// A member of the view before may join, too: it had not received its state yet.
+std::vector<std::int32_t> ViewChange::positions_before(const std::vector<Rank>& joining) const {
+  std::vector<std::int32_t> positions;
+  for (const Rank rank : members_) {
+    const auto at = std::lower_bound(installed_.begin(), installed_.end(), rank);
+    const bool known = at != installed_.end() && *at == rank &&
+                       std::find(joining.begin(), joining.end(), rank) == joining.end();
+    positions.push_back(known ? static_cast<std::int32_t>(at - installed_.begin()) : -1);
+  }
+  return positions;
 }
 
 }  // namespace grapevine

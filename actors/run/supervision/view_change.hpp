@@ -2,13 +2,15 @@
 //
 //   hold     no gradient and no timer reaches a role; messages still do
 //   drain    until no message is on its way: all members together have received what they have
-//   sent,
-//            in two rounds of questions without a message in between (Mattern 1987)
+//            sent, in two rounds of questions without a message in between (Mattern 1987)
 //   close    every role ends what it can (Role::close)
 //   install  every role is replaced by one among the members
+//
+// Ranks that join take part in all steps, and have nothing to send and to close.
 #pragma once
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "actors/protocol.hpp"
@@ -18,7 +20,16 @@ namespace grapevine {
 // Not thread-safe.
 class ViewChange {
  public:
+  // What RoleType says of the models of the ranks.
+  struct Models {
+    bool replicates = false;
+    bool keeps_mass = false;
+  };
   enum class Next { wait, ask_later, close, install };
+
+  ViewChange() = default;
+  // `members`: of the start.
+  explicit ViewChange(std::vector<Rank> members) : installed_(std::move(members)) {}
 
   // Begins, or begins anew where a member is lost meanwhile.
   void begin(std::vector<Rank> members);
@@ -26,6 +37,8 @@ class ViewChange {
   bool draining() const { return stage_ == Stage::draining; }
   // Of the view to come, else the present one; 0: that of the start.
   std::int64_t number() const { return number_; }
+  // How many were installed.
+  std::int64_t installed() const { return count_; }
   // The ranks of that view, ascending.
   const std::vector<Rank>& members() const { return members_; }
 
@@ -34,16 +47,19 @@ class ViewChange {
   Next add(const Traffic& traffic);
   Next add(const ViewClosed& closed);
 
-  // `replicates`: see RoleType. REQUIRES: Next::install.
-  InstallView conclude(bool replicates);
+  // `horizon`: of the view before. REQUIRES: Next::install, and that not all members join.
+  InstallView conclude(const Models& models, const Horizon& horizon);
 
  private:
   enum class Stage { none, draining, closing };
   bool is_member(Rank rank) const;
+  std::vector<std::int32_t> positions_before(const std::vector<Rank>& joining) const;
 
   Stage stage_ = Stage::none;
-  std::int64_t number_ = 0, round_ = 0;
+  std::int64_t number_ = 0, round_ = 0, count_ = 0;
   std::vector<Rank> members_;
+  std::vector<Rank> installed_;      // of the view before
+  std::int64_t first_batch_ = 0;     // of it, at the first step of its horizon
   std::map<Rank, Traffic> traffic_;  // of this round
   std::int64_t last_sent_ = -1;      // in the round before, where it balanced
   std::map<Rank, ViewClosed> closed_;

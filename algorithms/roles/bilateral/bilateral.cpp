@@ -172,6 +172,10 @@ void Bilateral::own_fields(Archive& a) {
   if (a.loads()) first_step_ = model_.step;
 }
 
+void Bilateral::joiner_fields(Archive& a) {
+  if (a.loads()) first_step_ = model_.step;
+}
+
 // ---- the clock ----
 
 void Bilateral::learn(const FrozenTensor& counts) {

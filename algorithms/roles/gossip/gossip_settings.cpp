@@ -114,6 +114,9 @@ const RoleType& gossip_role() {
     role.make = &make_from_context<Gossip>;
     role.tolerates_lost_peer = true;
     role.changes_members = [](const Plan&) { return true; };
+    role.keeps_mass = [](const Plan& plan) {
+      return data_as<GossipSettings>(plan.settings).averaging == MixingRule::push_sum;
+    };
     role.announces_end = [](const Plan& plan) {
       return data_as<GossipSettings>(plan.settings).rounds_differ();
     };

@@ -68,6 +68,7 @@ class Group final : public TrainingRole {
   std::int64_t close(Env& env) override;
   void take_back(Env& env, std::int64_t operations) override;
   void own_fields(Archive& a) override;
+  void joiner_fields(Archive& a) override { own_fields(a); }
 
  private:
   // The average of one exchange, as this rank takes part in it.

@@ -231,6 +231,12 @@ void Partial::own_fields(Archive& a) {
   if (a.loads() && a.ok()) start_round();
 }
 
+void Partial::joiner_fields(Archive& a) {
+  if (!a.loads()) return;
+  produced_ = model_.step;
+  start_round();
+}
+
 void Partial::fields(Archive& a) {
   common_fields(a);
   const std::int64_t d = model_.x.numel();

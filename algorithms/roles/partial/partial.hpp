@@ -70,6 +70,7 @@ class Partial final : public TrainingRole {
   void count_as_done(Env& env) override;
   void shared_fields(Archive& a) override;
   void own_fields(Archive& a) override;
+  void joiner_fields(Archive& a) override;
 
  private:
   // Training, in the order of the paper.

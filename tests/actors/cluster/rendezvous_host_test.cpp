@@ -20,6 +20,17 @@ constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 struct Told {
   std::promise<std::size_t> crew;  // its peers
   std::promise<Error> failed;
+  std::promise<ProcessReturned> returned;
+
+  // Granted once it has been asked for often enough, if it is at all.
+  Place place(AskPlace ask) {
+    if (!refusal.empty()) return {false, false, refusal, {}};
+    if (++asked < grants_at) return {false, true, "waits", {}};
+    return {true, false, "", {3 - ask.process}};
+  }
+  std::string refusal;
+  int asked = 0, grants_at = 1;
+  Vacancy vacancy;
 };
 
 SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_ptr<Told> told) {
@@ -45,15 +56,30 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](const RankFigures&) {},
           [](const Traffic&) {},
           [](const ViewClosed&) {},
-          [](AskTrafficAgain) {}};
+          [](AskTrafficAgain) {},
+          [told](AskPlace ask) { return told->place(ask); },
+          [told](AskVacancy) { return told->vacancy; },
+          [told](ProcessReturned& returned) { told->returned.set_value(std::move(returned)); }};
 }
 
 // The agent of a process; ignores the end of the run.
 ProcessAgentActor::behavior_type stand_in(ProcessAgentActor::pointer) {
-  return {[](const RunEnded&) {},      [](const TraceClosed&) {},
-          [](StopRequested) {},        [](CheckpointRequested) {},
-          [](const ResumeFrom&) {},    [](ProcessLost) {},
-          [](Ping) { return Pong{}; }, [](AskClock) { return ClockReading{}; }};
+  return {[](const RunEnded&) {},
+          [](const TraceClosed&) {},
+          [](StopRequested) {},
+          [](CheckpointRequested) {},
+          [](const ResumeFrom&) {},
+          [](ProcessLost) {},
+          [](ExpectProcess) {},
+          [](Ping) { return Pong{}; },
+          [](AskClock) { return ClockReading{}; }};
+}
+
+PeerActor::behavior_type idle_peer(PeerActor::pointer) {
+  return {[](StartTraining) {},     [](Gradient&) {},          [](Envelope&) {},  [](TimerFired) {},
+          [](const PeerLost&) {},   [](TakeSnapshot) {},       [](Collect) {},    [](FlushTrace) {},
+          [](StallOver) {},         [](const HoldForView&) {}, [](AskTraffic) {}, [](CloseView) {},
+          [](const InstallView&) {}};
 }
 
 class RendezvousHostTest : public testing::Test {
@@ -63,7 +89,7 @@ class RendezvousHostTest : public testing::Test {
     supervisor_ = system_.spawn(listener, told_);
     RendezvousConfig config;
     config.processes = processes;
-    config.peers.assign(static_cast<std::size_t>(processes), 0);
+    config.peers.assign(static_cast<std::size_t>(processes), peers_);
     config.where = "here:1";
     config.secret = secret_;
     config.job = job;
@@ -71,6 +97,7 @@ class RendezvousHostTest : public testing::Test {
     config.version = "1";
     config.identity = {{"lr", "0.1"}, {"model", "mlp"}};
     config.out = "runs/x";
+    config.job_text = "lr = 0.1";
     config.patience = patience;
     config.supervisor = supervisor_;
     rendezvous_ = system_.spawn(rendezvous_host, config);
@@ -93,10 +120,12 @@ class RendezvousHostTest : public testing::Test {
     if (!secret_.empty()) join.proof = proof_of_join(secret_, join);
     return join;
   }
-  static Ready ready(std::int32_t process) {
+  Ready ready(std::int32_t process) {
     Ready ready;
     ready.process = process;
     ready.nonce = "nonce" + std::to_string(process);
+    for (std::int32_t i = 0; i < peers_; ++i)
+      ready.peers.push_back(peer_actors_.emplace_back(system_.spawn(idle_peer)));
     return ready;
   }
   // The error of a Join that must be refused.
@@ -144,6 +173,9 @@ class RendezvousHostTest : public testing::Test {
     for (const ProcessAgentActor& agent : agents_)
       caf::anon_send_exit(agent, caf::exit_reason::user_shutdown);
     agents_.clear();
+    for (const PeerActor& peer : peer_actors_)
+      caf::anon_send_exit(peer, caf::exit_reason::user_shutdown);
+    peer_actors_.clear();
     rendezvous_ = RendezvousActor{};
   }
 
@@ -153,6 +185,8 @@ class RendezvousHostTest : public testing::Test {
   SupervisorActor supervisor_;
   RendezvousActor rendezvous_;
   std::vector<ProcessAgentActor> agents_;
+  std::vector<PeerActor> peer_actors_;
+  std::int32_t peers_ = 0;  // of each process
   std::string secret_;
 };
 
@@ -171,10 +205,92 @@ TEST_F(RendezvousHostTest, AdmitsAllOnceAllHaveJoined) {
     caf::anon_send(rendezvous_, ready(process));
   auto crew = told_->crew.get_future();
   ASSERT_EQ(crew.wait_for(kDeadline), std::future_status::ready);
-  // Who comes after the beginning is sent away and disturbs nobody.
-  const Admission late = ask(join(1)).get();
-  EXPECT_TRUE(late.refused);
-  EXPECT_NE(late.error.message.find("joined too late"), std::string::npos) << late.error.message;
+}
+
+// The place of a lost process: with the addresses of all, and which of them are lost.
+TEST_F(RendezvousHostTest, AProcessTakesThePlaceOfALostOne) {
+  told_->grants_at = 3;  // its loss becomes known later
+  peers_ = 1;
+  open(3);
+  expect_start();
+  Join late = join(1);
+  late.address = "elsewhere";
+  late.nonce = "another";
+  const Admission admission = ask(proven(late)).get();
+  EXPECT_FALSE(admission.refused) << admission.error.message;
+  EXPECT_TRUE(admission.joins);
+  EXPECT_EQ(admission.absent, std::vector<std::int32_t>{2});
+  EXPECT_EQ(admission.addresses, (std::vector<std::string>{"address0", "elsewhere", "address2"}));
+  EXPECT_EQ(told_->asked, 3);
+  caf::anon_send(rendezvous_, ready(1));  // with the nonce of the lost process
+  Ready now = ready(1);
+  now.nonce = "another";
+  caf::anon_send(rendezvous_, now);
+  auto returned = told_->returned.get_future();
+  ASSERT_EQ(returned.wait_for(kDeadline), std::future_status::ready);
+  const ProcessReturned back = returned.get();
+  EXPECT_EQ(back.process, 1);
+  EXPECT_EQ(back.peers.size(), 1U);
+  EXPECT_EQ(back.agent, late.agent);
+}
+
+TEST_F(RendezvousHostTest, AProcessThatMayNotReturnIsSentAwayAlone) {
+  told_->refusal = "cannot join: for a reason";
+  open(3);
+  expect_start();
+  EXPECT_NE(refusal_of(join(1)).find("process 1 on host1 cannot join: for a reason"),
+            std::string::npos);
+  Join other = join(2);
+  other.identity["lr"] = "0.2";
+  EXPECT_NE(refusal_of(proven(other)).find("was started with lr = 0.2"), std::string::npos);
+}
+
+// The job and a place for a process that knows the address and the secret alone.
+TEST_F(RendezvousHostTest, OffersItsJobToAProcessThatKnowsTheSecret) {
+  secret_ = "x";
+  told_->vacancy = {2, false, ""};
+  open(3);
+  const auto offer_for = [&](const AskJob& ask) {
+    caf::scoped_actor self{system_};
+    JobOffer result;
+    self->request(rendezvous_, kDeadline, ask)
+        .receive([&](JobOffer& offer) { result = offer; },
+                 [](const caf::error& error) { ADD_FAILURE() << caf::to_string(error); });
+    return result;
+  };
+  AskJob ask{"1", "mine", proof_of_question("x", "mine")};
+  EXPECT_TRUE(offer_for(ask).later) << "it has not begun";
+  expect_start();
+  const JobOffer offer = offer_for(ask);
+  EXPECT_FALSE(offer.refused) << offer.error.message;
+  EXPECT_EQ(offer.process, 2);
+  EXPECT_EQ(offer.processes, 3);
+  EXPECT_EQ(offer.text, "lr = 0.1");
+  EXPECT_EQ(offer.proof, proof_of_offer("x", "mine"));
+  told_->vacancy = {0, true, "finds no place: none is lost"};
+  EXPECT_TRUE(offer_for(ask).later);
+  for (const auto& [spoilt, why] : std::vector<std::pair<AskJob, std::string>>{
+           {{"1", "mine", ""}, "does not know the secret"},
+           {{"1", "other", ask.proof}, "does not know the secret"},
+           {{"2", "mine", ask.proof}, "runs version 2"}}) {
+    const JobOffer refused = offer_for(spoilt);
+    EXPECT_TRUE(refused.refused);
+    EXPECT_FALSE(refused.later);
+    EXPECT_NE(refused.error.message.find(why), std::string::npos) << refused.error.message;
+    EXPECT_TRUE(refused.text.empty()) << "the job was told to a stranger";
+  }
+}
+
+// Others may come in its place.
+TEST_F(RendezvousHostTest, AProcessThatFailsToReturnFreesThePlace) {
+  open(3);
+  expect_start();
+  Join late = join(2);
+  EXPECT_TRUE(ask(late).get().joins);
+  caf::anon_send_exit(late.agent, caf::exit_reason::kill);
+  auto returned = told_->returned.get_future();
+  ASSERT_EQ(returned.wait_for(kDeadline), std::future_status::ready);
+  EXPECT_TRUE(returned.get().peers.empty());
 }
 
 struct Case {

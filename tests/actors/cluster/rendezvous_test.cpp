@@ -30,6 +30,7 @@ class ToldTransport final : public RemoteTransport {
     return {};
   }
   void process_down(std::int32_t) override {}
+  void expect_process(std::int32_t) override {}
   Expected<void> attach(Rank, std::shared_ptr<Inbox>) override { return {}; }
   void detach(Rank) override {}
   void send(Envelope) override {}

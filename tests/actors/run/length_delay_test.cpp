@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "actors/run/runtime.hpp"
+#include "algorithms/wiring/wiring.hpp"
 #include "gpu/quadratic_compute.hpp"
 #include "net/inproc/inproc.hpp"
 

@@ -182,8 +182,9 @@ class PeerBehind : public PeerCut {
     InstallView view;
     view.view = 1;
     view.members = {0, 1};
-    view.operations = view.first_step = 1;
-    view.first_epoch = 0.1;
+    view.before = {0, 1};
+    view.operations = 1;
+    view.horizon = parts_->horizon.among(2, 2, 1, 0.1);
     view.donor = 1;
     view.behind = {0};
     return view;

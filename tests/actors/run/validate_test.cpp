@@ -117,7 +117,7 @@ TEST(Validate, FiguresCountRanksOfTheRunUpwards) {
       [](RankFigures& f) { f.rank = -1; },
       [](RankFigures& f) { f.rank = 5; },
       [](RankFigures& f) { f.view = -1; },
-      [](RankFigures& f) { f.view = 6; },
+      [](RankFigures& f) { f.view = kHuge; },
       [](RankFigures& f) { f.ledger.produced = -1; },
       [](RankFigures& f) { f.ledger.committed = kHuge; },
       [](RankFigures& f) { f.ledger.dropped = -1; },

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/sim/changing_wirings.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
@@ -22,89 +23,22 @@ using sim::RoleWorld;
 using sim::scatter;
 using sim::WorldConfig;
 
-constexpr std::int64_t kDimension = 9;
-constexpr double kRate = 0.05;
+using sim::changing_wirings;
+using sim::counts_of;
+using sim::name_of;
+
+constexpr std::int64_t kDimension = sim::kChangingDimension;
+constexpr double kRate = sim::kChangingRate;
 
 WorldConfig make_config(const Keys& keys, std::int32_t ranks, std::uint64_t seed) {
-  WorldConfig config;
-  config.plan = sim::plan_of(keys);
-  config.ranks = ranks;
-  config.seed = seed;
-  config.horizon = {24, 6};
-  config.horizon.by_samples = seed % 2 == 0;
-  config.dimension = kDimension;
-  config.lr = kRate;
-  config.optimizer.momentum = 0;
-  return config;
-}
-
-// Every shipped preset that can, and what changes how its role exchanges.
-std::vector<Keys> wirings() {
-  const Keys top_k = {{"compress", "top-k"}, {"density", "0.3"}};
-  const auto aggregate = [](const Keys& keys) {
-    return sim::operator+({{"exchange", "aggregate"}}, keys);
-  };
-  const auto gossip = [](const Keys& keys) {
-    return sim::operator+({{"exchange", "gossip"}}, keys);
-  };
-  const auto partial = [](const Keys& keys) {
-    return sim::operator+({{"exchange", "partial"}}, keys);
-  };
-  std::vector<Keys> all = {
-      aggregate({{"overlap", "true"}}),
-      aggregate(sim::operator+({{"overlap", "true"}}, top_k)),
-      aggregate({{"pack", "model"}, {"local_steps", "3"}}),
-      aggregate({{"pack", "model"}, {"local_steps", "3"}, {"overlap", "true"}}),
-      aggregate({{"pack", "difference"}, {"local_steps", "2"}, {"overlap", "true"}}),
-      aggregate(sim::operator+({{"pack", "difference"}, {"local_steps", "2"}}, top_k)),
-      aggregate({{"compress", "int8"}}),
-      aggregate({{"compress", "int8"}, {"error_feedback", "false"}}),
-      aggregate(sim::operator+({{"error_feedback", "false"}}, top_k)),
-      gossip({{"overlap", "true"}, {"staleness", "3"}, {"peers", "2"}}),
-      gossip({{"overlap", "true"}, {"local_steps", "3"}}),
-      gossip({{"overlap", "true"}, {"staleness", "2"}, {"running_sums", "true"}}),
-      gossip({{"tracking", "true"}}),
-      gossip({{"averaging", "symmetric"}, {"topology", "ring"}, {"update", "after"}}),
-      gossip(sim::operator+({{"averaging", "symmetric"}, {"topology", "ring"}}, top_k)),
-      gossip(top_k),
-      gossip({{"pack", "difference"}, {"local_steps", "2"}, {"outer", "nesterov"}}),
-      {{"exchange", "bilateral"},
-       {"topology", "bipartite-exponential"},
-       {"compress", "top-k"},
-       {"density", "0.3"}},
-      partial({{"activation", "majority"}}),
-      partial(sim::operator+({{"activation", "solo"}}, top_k)),
-      partial({{"activation", "quorum"},
-               {"quorum", "2"},
-               {"pack", "difference"},
-               {"local_steps", "2"}}),
-      {{"exchange", "group"}, {"staleness", "4"}, {"local_steps", "2"}},
-  };
-  for (const Preset& preset : presets()) {
-    const Keys keys = sim::keys_of(preset.name);
-    if (preset.name != kCustomWiring && changes_members(sim::plan_of(keys))) all.push_back(keys);
-  }
-  return all;
-}
-
-std::string name_of(const Keys& keys) {
-  std::string name;
-  for (const auto& [key, value] : keys) name += key + "=" + value + " ";
-  return name;
-}
-
-// What came of the gradients of a rank.
-std::map<EventKind, std::int64_t> counts_of(const RoleWorld& world, Rank rank) {
-  std::map<EventKind, std::int64_t> counts;
-  for (const Event& event : world.events(rank)) ++counts[event.kind];
-  return counts;
+  return sim::changing_config(keys, ranks, seed);
 }
 
 // The others finish, each gradient that their workers gave is committed or dropped once (RoleWorld
 // checks that none is twice), and where ranks replicate one model they end with the same bits.
 TEST(ChangedMembers, RemainingRanksFinishAndAccountForTheirGradients) {
   std::int64_t caught_up = 0;
-  for (const Keys& keys : wirings())
+  for (const Keys& keys : changing_wirings())
     for (std::uint64_t seed = 1; seed <= 12; ++seed) {
       SCOPED_TRACE(name_of(keys) + ", seed=" + std::to_string(seed));
       const std::int32_t n = 4 + static_cast<std::int32_t>(seed % 3);

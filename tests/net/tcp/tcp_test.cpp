@@ -197,6 +197,51 @@ TEST(Tcp, AProcessThatNeverDialsIsAClearError) {
   expect_mentions(error, {"process 1", "host1", "127.0.0.1:9", "300 ms"});
 }
 
+// ---- Returning
+
+// Under the same index, after its loss: at every other process its ranks are up again, and the next
+// loss is reported anew. Process 3 was lost before, and is not awaited.
+TEST(Tcp, ALostProcessReturns) {
+  for (const std::int32_t back : {1, 0}) {
+    TcpWorld world(4, 1);
+    std::map<Rank, std::shared_ptr<RecordingInbox>> inboxes;
+    for (Rank r = 0; r < 4; ++r) inboxes[r] = attach(world.endpoint(r), r);
+    const Rank near = back == 0 ? 1 : 0;
+    world.end(3);
+    world.end(back);
+    for (const Rank r : {near, 2}) {
+      for (const Rank lost : {3, back}) ASSERT_TRUE(inboxes[r]->wait_down(lost));
+      for (const Rank lost : {3, back}) world.endpoint(r).process_down(lost);
+      world.endpoint(r).expect_process(back);
+    }
+    world.make_again(back, {3});
+    auto returned = attach(world.endpoint(back), back);
+    for (const Rank r : {near, 2}) {
+      world.endpoint(back).send(numbered(back, r, 7));
+      ASSERT_TRUE(inboxes[r]->wait_messages(1)) << "rank " << r;
+      world.endpoint(r).send(numbered(r, back, 8));
+    }
+    ASSERT_TRUE(returned->wait_messages(2));
+    EXPECT_EQ(returned->down_count(3), 0) << "its loss was known before";
+    for (const Rank r : {near, 2}) EXPECT_EQ(inboxes[r]->down_count(back), 1);
+    world.end(back);
+    for (const Rank r : {near, 2}) ASSERT_TRUE(inboxes[r]->wait_down(back, 2)) << "rank " << r;
+  }
+}
+
+// Not before the others expect it.
+TEST(Tcp, ALostProcessThatIsNotExpectedIsRefused) {
+  TcpWorld world(3, 1);
+  auto inbox = attach(world.endpoint(0), 0);
+  attach(world.endpoint(1), 1);
+  attach(world.endpoint(2), 2);
+  world.end(1);
+  ASSERT_TRUE(inbox->wait_down(1));
+  const Error error = error_of(world.try_again(1, {}, 500ms));
+  EXPECT_EQ(error.code, Errc::timeout);
+  expect_mentions(error, {"process 0", "500 ms"});
+}
+
 // Killed while the third one is still waited for: a loss, after which a restart may help.
 TEST(Tcp, AProcessThatIsLostWhileTheOthersConnectIsALoss) {
   auto first = make();

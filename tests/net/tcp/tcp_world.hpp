@@ -60,14 +60,13 @@ class TcpWorld {
            const TcpOptions& options = loopback()) {
     for (Rank r = 0; r < world_size; ++r) process_of_.push_back(r / ranks_each);
     const std::int32_t processes = process_of_.back() + 1;
-    std::vector<std::string> addresses;
     for (std::int32_t p = 0; p < processes; ++p) {
       transports_.push_back(make(options));
-      addresses.push_back(transports_.back()->address());
+      addresses_.push_back(transports_.back()->address());
     }
     run_threads(processes, [&](int p) {
       const Expected<void> connected = process(p).connect(
-          addresses, place(process_of_, p, processes), kPatience, {kJob, nullptr});
+          addresses_, place(process_of_, p, processes), kPatience, {kJob, nullptr});
       EXPECT_TRUE(connected.ok()) << (connected.ok() ? "" : connected.error().message);
     });
   }
@@ -77,9 +76,23 @@ class TcpWorld {
     return process(process_of_[static_cast<std::size_t>(rank)]);
   }
   void end(std::int32_t p) { transports_[static_cast<std::size_t>(p)].reset(); }
+  // A process that has ended joins the others again, which are connected; `absent` are lost.
+  void make_again(std::int32_t p, const std::vector<std::int32_t>& absent) {
+    const Expected<void> joined = try_again(p, absent, kPatience);
+    EXPECT_TRUE(joined.ok()) << (joined.ok() ? "" : joined.error().message);
+  }
+  Expected<void> try_again(std::int32_t p, const std::vector<std::int32_t>& absent,
+                           Duration patience) {
+    const auto processes = static_cast<std::int32_t>(transports_.size());
+    auto& transport = transports_[static_cast<std::size_t>(p)] = make(loopback());
+    addresses_[static_cast<std::size_t>(p)] = transport->address();
+    return transport->connect(addresses_, place(process_of_, p, processes), patience,
+                              {kJob, nullptr, true, absent});
+  }
 
  private:
   std::vector<std::int32_t> process_of_;
+  std::vector<std::string> addresses_;  // by process
   std::vector<std::unique_ptr<RemoteTransport>> transports_;
 };
 

@@ -75,5 +75,19 @@ TEST(RunMembers, ServersAreNoWorkersThatRemain) {
   EXPECT_EQ(members.remaining_workers(), 2);
 }
 
+TEST(RunMembers, AProcessReturnsWithItsRanks) {
+  RunMembers members(6, 0);
+  members.set_processes(3);
+  for (const Rank rank : {2, 3}) members.lose(rank);
+  members.lose_process(1);
+  EXPECT_EQ(members.remaining_workers(), 4);
+  EXPECT_EQ(members.bring_back(1), (std::vector<Rank>{2, 3}));
+  EXPECT_EQ(members.remaining_workers(), 6);
+  EXPECT_FALSE(members.is_process_lost(1));
+  EXPECT_EQ(members.incarnation(1), 1);
+  EXPECT_EQ(members.incarnation(2), 0);
+  EXPECT_TRUE(members.lose_process(1)) << "it may be lost again";
+}
+
 }  // namespace run_members_test
 }  // namespace grapevine

@@ -52,8 +52,12 @@ TEST(ViewChange, IgnoresAnswersToEarlierQuestionsAndOfOthers) {
   EXPECT_EQ(close(change, 0, 0, 0, 0), Next::wait) << "nobody was asked to close";
 }
 
+const Horizon kHorizon = {100, 10};
+const ViewChange::Models kReplicates = {true, false}, kOwn = {false, false}, kMass = {false, true};
+
+// Of ranks 0 to 3 at the start.
 ViewChange closing(std::vector<Rank> members) {
-  ViewChange change;
+  ViewChange change({0, 1, 2, 3});
   change.begin(members);
   for (int i = 0; i < 2; ++i) {
     const std::int64_t round = change.begin_round();
@@ -67,14 +71,14 @@ TEST(ViewChange, ARankThatIsAheadGivesItsStateToThoseBehind) {
   EXPECT_EQ(close(change, 0, 7, 7, 0.7), Next::wait);
   EXPECT_EQ(close(change, 1, 8, 8, 0.8), Next::wait);
   EXPECT_EQ(close(change, 3, 7, 9, 0.9), Next::install);
-  const InstallView view = change.conclude(true);
+  const InstallView view = change.conclude(kReplicates, kHorizon);
   EXPECT_EQ(view.view, 1);
   EXPECT_EQ(view.members, (std::vector<Rank>{0, 1, 3}));
   EXPECT_EQ(view.operations, 8);
   EXPECT_EQ(view.donor, 1);
   EXPECT_EQ(view.behind, (std::vector<Rank>{0, 3}));
-  EXPECT_EQ(view.first_step, 8) << "steps of ranks that are behind do not count";
-  EXPECT_EQ(view.first_epoch, 0.8);
+  EXPECT_EQ(view.horizon.first_step, 8) << "steps of ranks that are behind do not count";
+  EXPECT_EQ(view.horizon.first_epoch, 0.8);
   EXPECT_FALSE(change.in_progress());
 }
 
@@ -82,18 +86,57 @@ TEST(ViewChange, WeightsAddUpToTheNumberOfMembers) {
   ViewChange change = closing({0, 1, 2});
   for (const Rank rank : {0, 1, 2})
     change.add(ViewClosed{change.number(), rank, 0, 0, 0, rank == 0 ? 0.5 : 1.0});
-  EXPECT_EQ(change.conclude(false).scale, 1.2);
+  EXPECT_EQ(change.conclude(kOwn, kHorizon).scale, 1.2);
 }
 
 TEST(ViewChange, NobodyIsBehindWhereModelsAreEachRanksOwn) {
   ViewChange change = closing({0, 1});
   close(change, 0, 7, 7, 0.7);
   ASSERT_EQ(close(change, 1, 8, 6, 0.9), Next::install);
-  const InstallView view = change.conclude(false);
+  const InstallView view = change.conclude(kOwn, kHorizon);
   EXPECT_TRUE(view.behind.empty());
   EXPECT_EQ(view.operations, 8);
-  EXPECT_EQ(view.first_step, 7);
-  EXPECT_EQ(view.first_epoch, 0.9);
+  EXPECT_EQ(view.horizon.first_step, 7);
+  EXPECT_EQ(view.horizon.first_epoch, 0.9);
+}
+
+// Three of four ranks share what the four have left: ten epochs of 40 batches.
+TEST(ViewChange, TheRestOfTheBatchesIsSharedByTheMembers) {
+  ViewChange change = closing({0, 1, 3});
+  for (const Rank rank : {0, 1, 3}) close(change, rank, 20, 20, 2.0);
+  const InstallView view = change.conclude(kReplicates, kHorizon);
+  EXPECT_EQ(view.before, (std::vector<std::int32_t>{0, 1, 3}));
+  EXPECT_EQ(view.first_batch, 80);
+  EXPECT_DOUBLE_EQ(view.horizon.steps_per_epoch, 40.0 / 3);
+  EXPECT_EQ(view.horizon.first_step, 20);
+  change.begin({0, 1, 2, 3});
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t round = change.begin_round();
+    for (const Rank rank : {0, 1, 2, 3}) answer(change, round, rank, 2, 2);
+  }
+  for (const Rank rank : {0, 1, 3}) close(change, rank, 30, 30, 2.75);
+  EXPECT_EQ(close(change, 2, ViewClosed::kJoins, 0, 0), Next::install);
+  const InstallView next = change.conclude(kReplicates, view.horizon);
+  EXPECT_EQ(next.before, (std::vector<std::int32_t>{0, 1, -1, 2}));
+  EXPECT_EQ(next.first_batch, 80 + 10 * 3);
+  EXPECT_DOUBLE_EQ(next.horizon.steps_per_epoch, 10);
+}
+
+TEST(ViewChange, ARankThatJoinsTakesTheStateOfAnother) {
+  for (const ViewChange::Models& models : {kOwn, kMass}) {
+    ViewChange change = closing({0, 1, 2});
+    close(change, 0, ViewClosed::kJoins, 0, 0);
+    change.add(ViewClosed{change.number(), 1, 0, 5, 0.5, 0.5});
+    change.add(ViewClosed{change.number(), 2, 0, 6, 0.6, 1.5});
+    const InstallView view = change.conclude(models, kHorizon);
+    EXPECT_EQ(view.joining, std::vector<Rank>{0});
+    EXPECT_TRUE(view.behind.empty());
+    EXPECT_EQ(view.donor, 1);
+    EXPECT_EQ(view.before, (std::vector<std::int32_t>{-1, 1, 2})) << "also one of the view before";
+    EXPECT_EQ(view.horizon.first_step, 6);
+    // With a mass that all share, three weights are to add up to 3; else a copy brings one of 1.
+    EXPECT_EQ(view.scale, models.keeps_mass ? 1.5 : 1.0);
+  }
 }
 
 // A member that is lost while members change.

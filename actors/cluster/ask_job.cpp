@@ -1,0 +1,66 @@
+#include "actors/cluster/ask_job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "actors/cluster/dial.hpp"
+#include "actors/cluster/join_proof.hpp"
+#include "actors/cluster/rendezvous.hpp"
+#include "actors/run/scheduling.hpp"
+
+namespace grapevine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr Duration kAnswerPatience = std::chrono::seconds(20);
+constexpr std::chrono::milliseconds kBetweenQuestions{200};
+
+Expected<JobOffer> ask_once(caf::actor_system& system, const RendezvousActor& head,
+                            const JobQuestion& question) {
+  AskJob ask;
+  ask.version = question.version;
+  ask.nonce = random_hex(kNonceBytes);
+  if (!question.secret.empty()) ask.proof = proof_of_question(question.secret, ask.nonce);
+  const std::string nonce = ask.nonce;
+  auto offer =
+      ask_actor<JobOffer>(system, head, kAnswerPatience, std::move(ask), question.cancelled);
+  if (!offer || offer->proof.empty() != question.secret.empty()) return offer;
+  const bool proven = question.secret.empty() ||
+                      equal_secrets(offer->proof, proof_of_offer(question.secret, nonce));
+  if (proven) return offer;
+  return bad_input(
+      fmt::format("process 0 at {}:{} does not know the secret of this job: does "
+                  "another job listen there?",
+                  question.host, question.port));
+}
+
+}  // namespace
+
+Expected<JobOffer> ask_for_job(const JobQuestion& question) {
+  const Clock::time_point deadline = Clock::now() + question.patience;
+  caf::actor_system_config config;
+  configure_scheduler(config, 1);
+  configure_for_cluster(config, question.patience, 0);
+  caf::actor_system system{config};
+  auto head = dial<RendezvousActor>(
+      system, {"process 0", question.host, question.port, question.patience, question.cancelled});
+  if (!head) return head.error();
+  for (;;) {
+    auto offer = ask_once(system, *head, question);
+    if (!offer) return offer;
+    if (!offer->refused) {
+      if (offer->process > 0 && offer->process < offer->processes) return offer;
+      return Error{Errc::protocol, "process 0 offers no place of its job"};
+    }
+    if (!offer->later) return offer->error;
+    if (Clock::now() >= deadline) return Error{Errc::timeout, offer->error.message};
+    std::this_thread::sleep_for(kBetweenQuestions);
+    if (question.cancelled && question.cancelled()) return Error{Errc::failed, "asked to stop"};
+  }
+}
+
+}  // namespace grapevine

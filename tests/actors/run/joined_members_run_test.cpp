@@ -1,0 +1,144 @@
+// Ranks die and return in virtual time: the shipped actors take them back.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "algorithms/wiring/role_type.hpp"
+#include "messages/random.hpp"
+#include "tests/actors/run/virtual_scenario.hpp"
+
+namespace grapevine {
+namespace joined_members_run_test {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using virtual_run_test::make_run;
+using virtual_run_test::Quiet;
+using virtual_run_test::Scenario;
+
+bool can_change(const std::string& preset) {
+  return changes_members(*resolve(find_preset(preset)->wiring));
+}
+
+Scenario make_scenario(const std::string& preset, std::uint64_t seed) {
+  Scenario scenario;
+  scenario.preset = preset;
+  scenario.ranks = 5;
+  scenario.seed = seed;
+  scenario.steps = 40;
+  return scenario;
+}
+
+// Up to three ranks die and return, at any moment: also while members change for another, and the
+// same rank twice. A step takes about 18 ms.
+void add_deaths_and_returns(RunConfig& config, Rng& rng, int lives) {
+  for (int i = 0; i < lives; ++i) {
+    const auto rank = static_cast<Rank>(rng() % 5);
+    const Duration death = milliseconds(200 * i) + microseconds(rng() % 150'000);
+    config.deaths.push_back({rank, death});
+    config.returns.push_back({rank, death + microseconds(1 + rng() % 40'000)});
+  }
+}
+
+// Training ends after a number of samples, however many ranks share them.
+void end_by_samples(RunConfig& config) {
+  auto parts = std::make_shared<SharedParts>(*config.parts);
+  parts->horizon.by_samples = true;
+  config.parts = parts;
+}
+
+// The run ends with all ranks, and every gradient is in a model, dropped by name, or gone with its
+// rank.
+TEST(JoinedMembersRun, EveryPresetTakesRanksBack) {
+  int presets = 0;
+  std::int64_t returned = 0;
+  for (const std::string& preset : virtual_run_test::kPresets) {
+    if (!can_change(preset)) continue;
+    ++presets;
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
+      RunConfig config = make_run(make_scenario(preset, seed));
+      Rng rng(seed);
+      add_deaths_and_returns(config, rng, 1 + static_cast<int>(seed % 3));
+      const auto observer = std::make_shared<Quiet>();
+      const RunResult result = run_virtual(config, observer);
+      ASSERT_FALSE(result.error) << result.error->message;
+      returned += result.returned;
+      EXPECT_EQ(result.ledger.produced,
+                result.ledger.committed + result.ledger.dropped + result.destroyed);
+      EXPECT_EQ(result.ledger.sent, result.ledger.received);
+      EXPECT_NEAR(result.weight_sum, static_cast<double>(5 - result.lost.size()), 1e-6);
+      EXPECT_TRUE(at::isfinite(result.z.read()).all().item<bool>());
+    }
+  }
+  EXPECT_GT(presets, 12);
+  EXPECT_GT(returned, 6 * presets) << "few ranks have returned: little was tested";
+}
+
+// A rank that returns trains with the others: where one model is replicated, to the same bits.
+TEST(JoinedMembersRun, AReplicatedModelStaysOne) {
+  for (const std::string preset : {"ar", "eager-solo", "local-sgd", "gtopk"})
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
+      RunConfig config = make_run(make_scenario(preset, seed));
+      config.deaths = {{2, milliseconds(60 + 7 * static_cast<int>(seed))}};
+      config.returns = {{2, milliseconds(100)}};
+      const RunResult result = run_virtual(config, std::make_shared<Quiet>());
+      ASSERT_FALSE(result.error) << result.error->message;
+      EXPECT_EQ(result.returned, 1);
+      EXPECT_TRUE(result.lost.empty());
+      EXPECT_EQ(result.consensus_distance, 0);
+    }
+}
+
+TEST(JoinedMembersRun, SameSeedSameTrace) {
+  for (const std::string preset : {"sgp", "ar", "ad-psgd"}) {
+    const auto once = [&] {
+      RunConfig config = make_run(make_scenario(preset, 3));
+      config.deaths = {{2, milliseconds(90)}, {4, milliseconds(95)}};
+      config.returns = {{2, milliseconds(96)}, {4, milliseconds(200)}};
+      return run_virtual(config, std::make_shared<Quiet>());
+    };
+    const RunResult first = once(), second = once();
+    ASSERT_FALSE(first.error) << first.error->message;
+    EXPECT_EQ(first.returned, 2);
+    EXPECT_EQ(first.trace_hash, second.trace_hash);
+  }
+}
+
+// Epochs are validated once each, with the models of the members: four of ten steps of five ranks.
+TEST(JoinedMembersRun, ValidationContinues) {
+  for (const std::string preset : {"sgp", "ad-psgd", "ar"}) {
+    SCOPED_TRACE(preset);
+    RunConfig config = make_run(make_scenario(preset, 1));
+    end_by_samples(config);
+    config.deaths = {{1, milliseconds(60)}, {3, milliseconds(300)}};
+    config.returns = {{1, milliseconds(120)}, {3, milliseconds(340)}};
+    const auto observer = std::make_shared<Quiet>();
+    const RunResult result = run_virtual(config, observer);
+    ASSERT_FALSE(result.error) << result.error->message;
+    EXPECT_EQ(result.returned, 2);
+    EXPECT_EQ(observer->validations.size(), 4u);
+  }
+}
+
+// As many samples as planned, however many ranks shared them.
+TEST(JoinedMembersRun, TheSamplesOfAllEpochsAreShared) {
+  Scenario scenario = make_scenario("ar", 1);
+  scenario.delay = "lognormal=-4:0.1";
+  RunConfig config = make_run(scenario);
+  end_by_samples(config);
+  config.deaths = {{1, milliseconds(100)}};
+  config.returns = {{1, milliseconds(300)}};
+  const RunResult result = run_virtual(config, std::make_shared<Quiet>());
+  ASSERT_FALSE(result.error) << result.error->message;
+  EXPECT_EQ(result.returned, 1);
+  EXPECT_GT(result.steps[0], 40) << "nobody took over what the lost rank left";
+  EXPECT_NEAR(static_cast<double>(result.ledger.produced), 5 * 40, 5 + 1);
+}
+
+}  // namespace joined_members_run_test
+}  // namespace grapevine

@@ -1,0 +1,88 @@
+// Wirings whose ranks may be lost and may join, as tests run them.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
+
+namespace grapevine {
+namespace sim {
+
+inline constexpr std::int64_t kChangingDimension = 9;
+inline constexpr double kChangingRate = 0.05;
+
+inline WorldConfig changing_config(const Keys& keys, std::int32_t ranks, std::uint64_t seed) {
+  WorldConfig config;
+  config.plan = plan_of(keys);
+  config.ranks = ranks;
+  config.seed = seed;
+  config.horizon = {24, 6};
+  config.horizon.by_samples = seed % 2 == 0;
+  config.dimension = kChangingDimension;
+  config.lr = kChangingRate;
+  config.optimizer.momentum = 0;
+  return config;
+}
+
+// Every shipped preset that can, and what changes how its role exchanges.
+inline std::vector<Keys> changing_wirings() {
+  const Keys top_k = {{"compress", "top-k"}, {"density", "0.3"}};
+  const auto aggregate = [](const Keys& keys) {
+    return operator+({{"exchange", "aggregate"}}, keys);
+  };
+  const auto gossip = [](const Keys& keys) { return operator+({{"exchange", "gossip"}}, keys); };
+  const auto partial = [](const Keys& keys) { return operator+({{"exchange", "partial"}}, keys); };
+  std::vector<Keys> all = {
+      aggregate({{"overlap", "true"}}),
+      aggregate(operator+({{"overlap", "true"}}, top_k)),
+      aggregate({{"pack", "model"}, {"local_steps", "3"}}),
+      aggregate({{"pack", "model"}, {"local_steps", "3"}, {"overlap", "true"}}),
+      aggregate({{"pack", "difference"}, {"local_steps", "2"}, {"overlap", "true"}}),
+      aggregate(operator+({{"pack", "difference"}, {"local_steps", "2"}}, top_k)),
+      aggregate({{"compress", "int8"}}),
+      aggregate({{"compress", "int8"}, {"error_feedback", "false"}}),
+      aggregate(operator+({{"error_feedback", "false"}}, top_k)),
+      gossip({{"overlap", "true"}, {"staleness", "3"}, {"peers", "2"}}),
+      gossip({{"overlap", "true"}, {"local_steps", "3"}}),
+      gossip({{"overlap", "true"}, {"staleness", "2"}, {"running_sums", "true"}}),
+      gossip({{"tracking", "true"}}),
+      gossip({{"averaging", "symmetric"}, {"topology", "ring"}, {"update", "after"}}),
+      gossip(operator+({{"averaging", "symmetric"}, {"topology", "ring"}}, top_k)),
+      gossip(top_k),
+      gossip({{"pack", "difference"}, {"local_steps", "2"}, {"outer", "nesterov"}}),
+      {{"exchange", "bilateral"},
+       {"topology", "bipartite-exponential"},
+       {"compress", "top-k"},
+       {"density", "0.3"}},
+      partial({{"activation", "majority"}}),
+      partial(operator+({{"activation", "solo"}}, top_k)),
+      partial({{"activation", "quorum"},
+               {"quorum", "2"},
+               {"pack", "difference"},
+               {"local_steps", "2"}}),
+      {{"exchange", "group"}, {"staleness", "4"}, {"local_steps", "2"}},
+  };
+  for (const Preset& preset : presets()) {
+    const Keys keys = keys_of(preset.name);
+    if (preset.name != kCustomWiring && changes_members(plan_of(keys))) all.push_back(keys);
+  }
+  return all;
+}
+
+inline std::string name_of(const Keys& keys) {
+  std::string name;
+  for (const auto& [key, value] : keys) name += key + "=" + value + " ";
+  return name;
+}
+
+// What came of the gradients of a rank.
+inline std::map<EventKind, std::int64_t> counts_of(const RoleWorld& world, Rank rank) {
+  std::map<EventKind, std::int64_t> counts;
+  for (const Event& event : world.events(rank)) ++counts[event.kind];
+  return counts;
+}
+
+}  // namespace sim
+}  // namespace grapevine
