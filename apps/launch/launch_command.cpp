@@ -77,8 +77,8 @@ class LaunchCommand final : public Command {
         "when a process dies: stop the others, continue with the others, or restart the job")
         ->capture_default_str();
     add(app, "--restarts", restarts_,
-        "restarts of the job at most, each from its last checkpoint where --out is given [3 with "
-        "--on-failure restart, else 0]");
+        "with restart: restarts of the job at most, each from its last checkpoint where --out is "
+        "given [3]; with continue: of processes, which join the others again [0]");
     add(app, "--port", port_, "port of rank 0 [one that is free]");
     add(app, "--network-interface", interface_, "interface that the processes use, e.g. eth0");
     add(app, "--grace", grace_s_, "seconds between asking a process to end and killing it")
@@ -112,7 +112,7 @@ class LaunchCommand final : public Command {
       console.exit_code = job.exit_code();
       const bool again = !done && done.error().code != Errc::bad_input &&
                          done.error().code != Errc::stopped && !job.stop_requested();
-      if (!again || restart == restarts_) return with_hint(done);
+      if (!again || survivors_continue() || restart == restarts_) return with_hint(done);
       console.exit_code.reset();
       const std::string& what = done.error().message;
       console.err << "launch: " << what.substr(0, what.size() - resume_hint_in(what).size())
@@ -171,16 +171,16 @@ class LaunchCommand final : public Command {
     if (on_failure_ != "stop" && on_failure_ != "continue" && on_failure_ != "restart")
       return unknown_name("--on-failure", on_failure_, {"stop", "continue", "restart"});
     if (given && (restarts_ < 0 || restarts_ > kMaxRestarts)) return restarts_out_of_range;
-    if (given && on_failure_ == "continue" && restarts_ > 0)
-      return bad_input(
-          fmt::format("--restarts {}: does not go with --on-failure continue", restarts_));
     if (!given && on_failure_ == "restart") restarts_ = kDefaultRestarts;
     return {};
   }
 
+  bool survivors_continue() const { return on_failure_ == "continue"; }
+
   LaunchJobOptions job_options() const {
     LaunchJobOptions options;
-    options.survivors_continue = on_failure_ == "continue";
+    options.survivors_continue = survivors_continue();
+    if (survivors_continue()) options.restarts = restarts_;
     options.plain_output = says_json();
     options.grace = std::chrono::milliseconds(std::llround(grace_s_ * 1000));
     return options;

@@ -52,7 +52,9 @@ Expected<void> LaunchJob::start(const std::vector<LaunchedCommand>& commands) {
                    name_of(command.placement) + ": " + process.error().message};
     Member& member = members_.emplace_back();
     member.placement = command.placement;
+    member.command = command.command;
     member.process = *process;
+    member_of_.push_back(members_.size() - 1);
   }
   return {};
 }
@@ -115,7 +117,7 @@ std::chrono::milliseconds LaunchJob::poll_timeout() const {
 void LaunchJob::collect(const std::vector<ChildGroup::Ended>& all) {
   std::vector<Member*> ended;
   for (const ChildGroup::Ended& one : all) {
-    Member& member = members_[one.child];
+    Member& member = members_[member_of_[one.child]];
     if (member.end) continue;  // it was given up
     member.end = one.end;
     ended.push_back(&member);
@@ -169,7 +171,8 @@ void LaunchJob::on_said_end(Member& member, const std::string& said) {
   if (said == failure_->message) member.held.drop();
   release_held(member);
   if (!lost || !options_.survivors_continue) return ask_to_end(lost);
-  if (running()) say(describe(member.placement, *member.end) + ": the others continue");
+  const std::string text = describe(member.placement, *member.end);
+  if (!start_again(member, text) && running()) say(text + ": the others continue");
 }
 
 // Whether this job has caused that end. ssh does not report the signal that ended a process there.
@@ -179,7 +182,7 @@ bool LaunchJob::asked_for(const Member& member) const {
   return (number == SIGINT && stop_requested_) || (number == SIGKILL && member.grace.killed());
 }
 
-void LaunchJob::report_failure(const Member& member) {
+void LaunchJob::report_failure(Member& member) {
   const bool killed = is_cut_off(member.placement, *member.end) && !asked_for(member);
   // The end of a process that was asked to end is ignored, unless the others have reported its
   // loss.
@@ -191,11 +194,30 @@ void LaunchJob::report_failure(const Member& member) {
   const std::string text = describe(member.placement, *member.end);
   if (!failure_ || counts_more) failure_ = Error{killed ? Errc::peer_down : Errc::failed, text};
   killed_ = killed_ || killed;
-  if (!options_.survivors_continue) {
-    ask_to_end(killed);
-  } else if (running()) {
-    say(text + ": the others continue");
+  if (!options_.survivors_continue) return ask_to_end(killed);
+  if (killed && start_again(member, text)) return;
+  if (running()) say(text + ": the others continue");
+}
+
+// It joins the run that the others continue; without process 0 there is none.
+bool LaunchJob::start_again(Member& member, const std::string& why) {
+  const bool may = restarted_ < options_.restarts && member.placement.rank != 0 &&
+                   !members_[0].end && !ending_ && !stop_requested_;
+  if (!may) return false;
+  auto process = children_.start(member.command);
+  if (!process) {
+    say(why + ", and it cannot be started again: " + process.error().message);
+    return false;
   }
+  ++restarted_;
+  member_of_.push_back(static_cast<std::size_t>(&member - members_.data()));
+  member.process = *process;
+  member.end.reset();
+  member.held = HeldError();
+  member.grace = GracePeriod();
+  say(fmt::format("{}: starting it again ({} of {}); the others continue", why, restarted_,
+                  options_.restarts));
+  return true;
 }
 
 // `lost`: a process was lost.

@@ -19,6 +19,9 @@ namespace grapevine {
 
 struct LaunchJobOptions {
   bool survivors_continue = false;  // else a dead process ends the others
+  // With it: processes other than 0 that are killed, or lose a link, are started again, so often in
+  // all, to join the others.
+  int restarts = 0;
   // Rank 0's stdout goes to stdout as it is, all others' to stderr. Else this holds for lines that
   // begin with '{'.
   bool plain_output = false;
@@ -46,7 +49,8 @@ class LaunchJob {
         signals_(signals),
         writer_(console, kNoBound, write_line),
         children_([this](std::size_t child, bool to_err, const std::string& line) {
-          to_err ? print_err(members_[child], line) : print_out(members_[child], line);
+          Member& member = members_[member_of_[child]];
+          to_err ? print_err(member, line) : print_out(member, line);
         }) {}
 
   // Errors (io): a process could not be started; those before it are killed with this object.
@@ -70,6 +74,7 @@ class LaunchJob {
  private:
   struct Member {
     LaunchPlace placement;
+    ChildCommand command;
     ChildProcess* process = nullptr;
     std::optional<ProcessEnd> end;  // once it is reaped, or given up
     HeldError held;
@@ -88,7 +93,8 @@ class LaunchJob {
   void on_bad_input(Member& member, const std::string& said);
   void on_said_end(Member& member, const std::string& said);
   bool asked_for(const Member& member) const;
-  void report_failure(const Member& member);
+  void report_failure(Member& member);
+  bool start_again(Member& member, const std::string& why);
   void forward_signals();
   void ask_to_end(bool lost);
   void enforce_grace();
@@ -106,7 +112,9 @@ class LaunchJob {
   const LaunchJobOptions options_;
   SignalPipe& signals_;
   LineWriter writer_;
-  std::vector<Member> members_;  // by rank, which is the number of the child
+  std::vector<Member> members_;         // by rank
+  std::vector<std::size_t> member_of_;  // by the number of the child
+  int restarted_ = 0;
   ChildGroup children_;
   std::optional<Error> failure_;        // the first one, or one that counts more
   std::string hint_;                    // of resuming, from the error of a process

@@ -33,6 +33,7 @@
 #include "apps/train/summary.hpp"
 #include "apps/train/train_folder.hpp"
 #include "apps/train/train_job.hpp"
+#include "apps/train/train_join.hpp"
 #include "apps/train/train_options.hpp"
 #include "gpu/flat_params.hpp"
 #include "gpu/math_threads.hpp"
@@ -77,6 +78,8 @@ class TrainCommand : public Command {
   }
 
   Expected<void> run(Console& console) override {
+    if (!options_.join.empty())
+      if (auto found = find_job_to_join(*app_, options_); !found) return found;
     if (auto read = read_job_file(*app_, options_); !read) return read;
     name_own_wiring(*app_, options_);
     auto done = run_job(console);
@@ -134,6 +137,7 @@ class TrainCommand : public Command {
     if (!late_job_file) return bad_input(late_job_file.error().message);
     if (auto followed = add_followers(job, **output, display); !followed) return followed;
     announce(job, display);
+    if (job.run.cluster) job.run.cluster->job_text = job_file_text(*app_, job);
     // Before the first row and before the first checkpoint, whichever comes first.
     const auto clear = [once = std::make_shared<std::once_flag>(), earlier,
                         write_job = std::move(*late_job_file)] {

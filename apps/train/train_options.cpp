@@ -41,9 +41,9 @@ bool from_environment(const CLI::Option& option) {
 void arrange(CLI::App& app) {
   show_in_help_all(app, "Optimizer",
                    {"lr-per-256", "lr-schedule", "warmup-epochs", "nesterov", "weight-decay"});
-  show_in_help_all(
-      app, "Processes and nodes",
-      {"network-interface", "join-timeout", "processes", "secret-file", "timeout", "min-ranks"});
+  show_in_help_all(app, "Processes and nodes",
+                   {"network-interface", "join-timeout", "join", "processes", "secret-file",
+                    "timeout", "min-ranks"});
   show_in_help_all(
       app, "Device",
       {"devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
@@ -103,6 +103,9 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
              "name or address of the interface that other processes reach this one on");
   add_option(app, "join-timeout", options.join_timeout_s,
              "seconds to wait for the other processes at the start");
+  add_option(app, "join", options.join,
+             "HOST:PORT of process 0 of a running job that has lost a process: take its place")
+      ->default_str("");
   add_option(app, "cluster", options.cluster,
              "HOST:PORT of a first node: the nodes run the job (see 'grapevine node --help')");
   add_option(app, "processes", options.processes,
@@ -158,13 +161,18 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
   if (path.empty()) return {};
   const auto text = read_toml_file(path, "a TOML job file");
   if (!text) return text.error();
-  auto wiring = Wiring::parse_toml(*text, path);
+  return read_job_text(app, options, *text, path);
+}
+
+Expected<void> read_job_text(CLI::App& app, TrainOptions& options, const std::string& text,
+                             const std::string& path) {
+  auto wiring = Wiring::parse_toml(text, path);
   if (!wiring) return wiring.error();
   options.wiring = std::move(*wiring);
   // --epochs beside a file with steps, or the other way round: the file does not count.
   std::set<std::string> others = {"wiring"};
   if (says_length(app)) others.insert({"epochs", "steps"});
-  if (auto read = read_options(app, *text, path, others, options.places); !read) return read;
+  if (auto read = read_options(app, text, path, others, options.places); !read) return read;
   if (app.get_option("--algorithm")->count() == 0 && options.set.empty() &&
       lacks_outermost_level(options.wiring))
     return level_missing(path);

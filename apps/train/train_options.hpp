@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include "algorithms/wiring/wiring.hpp"
 #include "apps/console/verb_options.hpp"
+#include "apps/launch/launcher_environment.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {
@@ -25,6 +27,7 @@ struct TrainOptions {
   std::string transport;          // empty: inproc, or tcp where a launcher started several
   std::string network_interface;  // that other processes reach this one on
   double join_timeout_s = 60;
+  std::string join;  // HOST:PORT of process 0 of a running job that has lost a process; empty: none
   std::string cluster;         // HOST:PORT of the first node that is to run the job; empty: here
   std::int32_t processes = 0;  // there; 0: one in each slot
   std::string secret_file;     // of these nodes
@@ -65,8 +68,9 @@ struct TrainOptions {
   double patience_s = 300;
   bool json = false;
 
-  Wiring wiring;  // of the job file; the preset lies under it, `set` on top
-  Places places;  // in the job file
+  std::optional<LaunchedProcess> place;  // in the job that is joined
+  Wiring wiring;                         // of the job file; the preset lies under it, `set` on top
+  Places places;                         // in the job file
 };
 
 inline std::uint64_t seed_of(const TrainOptions& options) {
@@ -80,6 +84,10 @@ void declare_train_options(CLI::App& app, TrainOptions& options);
 // value that the environment or the command line has set stays. Errors (bad_input): file, line and
 // key.
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
+
+// The same for the text of a job file, which errors call `name`.
+Expected<void> read_job_text(CLI::App& app, TrainOptions& options, const std::string& text,
+                             const std::string& name);
 
 // After read_job_file(): a wiring that names its exchange is complete by itself; where no algorithm
 // is given beside it, it is kCustomWiring.

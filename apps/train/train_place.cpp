@@ -6,6 +6,7 @@
 
 #include "actors/cluster/rendezvous.hpp"
 #include "apps/launch/launch_plan.hpp"
+#include "apps/train/train_resume.hpp"
 #include "apps/train/train_trace.hpp"
 #include "messages/text/names.hpp"
 #include "net/addresses.hpp"
@@ -117,6 +118,7 @@ Expected<void> find_place(TrainJob& job) {
   TrainOptions& o = job.options;
   auto launched = read_launcher_environment([](const char* name) { return std::getenv(name); });
   if (!launched) return launched.error();
+  if (o.place) *launched = o.place;
   const bool spoken = launched->has_value();
   const bool several = spoken && (*launched)->processes > 1;
   if (several) job.launched = std::move(*launched);
@@ -149,6 +151,7 @@ Expected<void> make_transport(TrainJob& job) {
   if (!made) return made.error();
   cluster.transport = std::move(*made);
   cluster.transport_name = job.options.transport;
+  cluster.identity = with_resolved_wiring(job.run.identity);
   cluster.process = job.launched->process;
   cluster.processes = job.launched->processes;
   cluster.head_host = job.launched->head_host;
@@ -160,9 +163,9 @@ Expected<void> make_transport(TrainJob& job) {
   cluster.version = GRAPEVINE_VERSION;
   cluster.out = job.out;
   cluster.patience = from_seconds(job.options.join_timeout_s);
-  cluster.place_trace = [resumed = job.run.resume.has_value()](const std::string& out,
+  cluster.place_trace = [resumed = job.run.resume.has_value()](const std::string& out, bool joins,
                                                                TraceSettings& trace) {
-    return place_trace(out, resumed, trace);
+    return place_trace(out, resumed || joins, trace);
   };
   job.run.transport = cluster.transport;
   job.run.cluster = std::move(cluster);

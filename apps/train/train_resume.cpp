@@ -142,7 +142,8 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
                    saved->second + ", then continue from there");
 }
 
-// With the value of every wiring key that counts: a job file of a run states the defaults, too.
+}  // namespace
+
 JobIdentity with_resolved_wiring(JobIdentity identity) {
   const std::string prefix = "wiring.";
   Wiring wiring;
@@ -155,8 +156,6 @@ JobIdentity with_resolved_wiring(JobIdentity identity) {
     if (!key.value.empty()) identity[prefix + key.key] = key.value;
   return identity;
 }
-
-}  // namespace
 
 JobIdentity identity_of(const TrainJob& job) {
   const TrainOptions& o = job.options;

@@ -9,6 +9,10 @@ namespace grapevine {
 // have moved. REQUIRES: the job's options, wiring, data and parameters.
 JobIdentity identity_of(const TrainJob& job);
 
+// The same with the value of every wiring key that counts: a job file of a run states the defaults,
+// too. As it is where the wiring is of another version.
+JobIdentity with_resolved_wiring(JobIdentity identity);
+
 // Reads the checkpoint of --resume, where there is one, into job.run.resume. REQUIRES:
 // job.run.identity and parts. Errors (bad_input): none there, damaged, of another job, or already
 // further than this one goes.

@@ -102,6 +102,12 @@ class Process {
     return seen();
   }
 
+  // wait_for_output() waits for what is written from now on.
+  void forget_output() {
+    result_.out.clear();
+    result_.err.clear();
+  }
+
   // What was written so far, without waiting for more than the last pump() saw.
   const ProcessResult& so_far() const { return result_; }
 

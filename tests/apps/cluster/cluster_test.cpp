@@ -20,6 +20,7 @@
 #include "actors/record/checkpoint.hpp"
 #include "net/addresses.hpp"
 #include "net/ucx/ucx.hpp"
+#include "tests/apps/cluster/job_processes.hpp"
 #include "tests/apps/process.hpp"
 #include "tests/apps/train/train_run.hpp"
 
@@ -33,46 +34,6 @@ constexpr int kProcesses = 4;
 
 std::vector<std::string> launched(int processes, const std::vector<std::string>& arguments) {
   return with({"launch", "-n", std::to_string(processes), "--"}, arguments);
-}
-
-// Reserved until this program ends.
-std::uint16_t free_port() {
-  static std::vector<ReservedPort> reserved;
-  reserved.push_back(*reserve_tcp_port());
-  return reserved.back().number;
-}
-
-// Waits for the first checkpoint; false where none comes in time.
-bool has_begun(const fs::path& out) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  const auto written = [&out] { return fs::exists(out / "checkpoint" / "latest"); };
-  while (!written() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return written();
-}
-
-// One process of a job, with the variables of a launcher.
-Process start(const std::string& launcher, int process, int processes, std::uint16_t port,
-              const std::vector<std::string>& arguments,
-              const std::vector<std::string>& more = {}) {
-  ProcessOptions options;
-  const std::string rank = std::to_string(process), count = std::to_string(processes);
-  options.environment = {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)};
-  options.environment.insert(options.environment.end(), more.begin(), more.end());
-  std::vector<std::pair<std::string, std::string>> names = {{"RANK", rank}, {"WORLD_SIZE", count}};
-  if (launcher == "slurm")
-    names = {{"SLURM_PROCID", rank},
-             {"SLURM_NTASKS", count},
-             {"SLURM_LOCALID", rank},
-             {"SLURM_NTASKS_PER_NODE", count},
-             {"SLURM_STEP_NODELIST", "localhost"}};
-  if (launcher == "openmpi")
-    names = {{"OMPI_COMM_WORLD_RANK", rank},
-             {"OMPI_COMM_WORLD_SIZE", count},
-             {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
-             {"OMPI_COMM_WORLD_LOCAL_SIZE", count}};
-  for (const auto& [name, value] : names) options.environment.push_back(name + "=" + value);
-  return Process(arguments, options);
 }
 
 class Cluster : public testing::TestWithParam<std::string> {

@@ -529,6 +529,35 @@ TEST(LaunchCommand, ErrorLinesOfOtherFailuresAreKept) {
                             host_name() + " exited with code 1\n");
 }
 
+// Rank 1 is killed twice; the restarts of all processes together are counted.
+TEST(LaunchCommand, AKilledProcessStartsAgainBesideTheOthers) {
+  const Script script(
+      "if [ $RANK = 1 ]; then\n"
+      "  echo x >> \"$FOLDER/starts\"\n"
+      "  [ $(wc -l < \"$FOLDER/starts\") -gt 2 ] || kill -9 $$\n"
+      "  touch \"$FOLDER/joined\"; echo joined; exit 0\n"
+      "fi\n"
+      "until [ -e \"$FOLDER/joined\" ]; do sleep 0.05; done; echo done");
+  const ProcessResult result =
+      script.run({"-n", "3", "--on-failure", "continue", "--restarts", "2", "--", "verb"});
+  EXPECT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(lines_of(result.out), (std::set<std::string>{"[0] done", "[1] joined", "[2] done"}));
+  for (const char* count : {"(1 of 2)", "(2 of 2)"})
+    EXPECT_NE(result.err.find("was killed by signal 9 (SIGKILL): starting it again " +
+                              std::string(count)),
+              std::string::npos)
+        << result.err;
+}
+
+// Without process 0 there is no run to join, and a failure would come again.
+TEST(LaunchCommand, OnlyLostProcessesOtherThanTheFirstStartAgain) {
+  const Script script("echo x >> \"$FOLDER/starts\"; [ $RANK = 0 ] && kill -9 $$; exit 5");
+  const ProcessResult result =
+      script.run({"-n", "2", "--on-failure", "continue", "--restarts", "2", "--", "verb"});
+  EXPECT_NE(result.exit_code, 0) << result.describe();
+  EXPECT_EQ(result.err.find("starting it again"), std::string::npos) << result.err;
+}
+
 TEST(LaunchCommand, SurvivorsGoOnWhereThatIsWanted) {
   const Script script(
       "[ $RANK = 1 ] && { touch \"$FOLDER/dead\"; exit 5; }\n"
@@ -736,8 +765,6 @@ TEST(LaunchCommand, BadUsageIsOneClearLine) {
   expect_error(script.run({"-n", "2", "--grace", "nan", "--", "verb"}), 2, "--grace");
   expect_error(script.run({"-n", "2", "--restarts", "-1", "--", "verb"}), 2, "--restarts -1");
   expect_error(script.run({"-n", "2", "--on-failure", "stopp", "--", "verb"}), 2, "'stop'");
-  expect_error(script.run({"-n", "2", "--restarts", "1", "--on-failure", "continue", "--", "verb"}),
-               2, "continue");
   expect_error(script.run({"-n", "2", "--ssh", "", "--", "verb"}), 2, "--ssh");
   expect_error(script.run({"-n", "2", "--hostfle", "f", "--", "verb"}), 2, "'--hostfile'");
   expect_error(script.run({"--hostfile", script.path("none"), "--", "verb"}), 2, "none");

@@ -1,0 +1,74 @@
+#include "apps/train/train_join.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "actors/cluster/ask_job.hpp"
+#include "apps/console/signals.hpp"
+#include "apps/launch/launch_plan.hpp"
+#include "messages/time.hpp"
+#include "net/tcp/tcp_dial.hpp"
+
+namespace grapevine {
+namespace {
+
+Error with_address(const TrainOptions& options, const Error& error) {
+  return {error.code, "--join " + options.join + ": " + error.message};
+}
+
+Expected<std::uint16_t> port_of(const std::string& digits) {
+  std::uint16_t port = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, port);
+  if (error == std::errc() && stop == end && port > 0) return port;
+  return bad_input("'" + digits + "' is no port: expected 1..65535");
+}
+
+Expected<void> check_sources(const CLI::App& app, const TrainOptions& options) {
+  for (const char* other : {"--cluster", "--resume", "--out"})
+    if (app.get_option(other)->count() > 0)
+      return bad_input(fmt::format("--join {}: does not go with {}, which process 0 decides",
+                                   options.join, other));
+  if (!options.job_file.empty())
+    return bad_input(fmt::format("--join {}: the job comes from there, leave {} out", options.join,
+                                 options.job_file));
+  if (std::isfinite(options.join_timeout_s) && options.join_timeout_s > 0 &&
+      options.join_timeout_s <= 1e5)
+    return {};
+  return bad_input("--join-timeout: expected seconds, more than 0 and at most 100000");
+}
+
+}  // namespace
+
+Expected<void> find_job_to_join(CLI::App& app, TrainOptions& options) {
+  if (auto checked = check_sources(app, options); !checked) return checked;
+  const auto address = tcp::split_address(options.join);
+  if (!address) return with_address(options, address.error());
+  const auto port = port_of(address->second);
+  if (!port) return with_address(options, port.error());
+  JobQuestion question;
+  question.host = address->first;
+  question.port = *port;
+  if (const char* token = std::getenv(kJobTokenVariable)) question.secret = token;
+  question.version = GRAPEVINE_VERSION;
+  question.patience = from_seconds(options.join_timeout_s);
+  const SignalFlags signals;
+  question.cancelled = [&signals] { return signals.stop_requested(); };
+  const auto offer = ask_for_job(question);
+  if (!offer) return with_address(options, offer.error());
+  LaunchedProcess place;
+  place.process = offer->process;
+  place.processes = offer->processes;
+  place.head_host = question.host;
+  place.head_port = question.port;
+  place.launcher = "--join";
+  place.job = offer->job;
+  options.place = place;
+  if (app.get_option("--transport")->count() == 0) options.transport = offer->transport;
+  return read_job_text(app, options, offer->text, "the job at " + options.join);
+}
+
+}  // namespace grapevine

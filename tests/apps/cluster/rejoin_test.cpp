@@ -1,0 +1,176 @@
+// A process of a running job is killed, and another one takes its place.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/cluster/job_processes.hpp"
+#include "tests/apps/train/train_run.hpp"
+
+namespace grapevine {
+namespace rejoin_test {
+
+namespace fs = std::filesystem;
+using cluster_test::free_port;
+using cluster_test::has_begun;
+using cluster_test::start;
+using nlohmann::json;
+
+constexpr int kProcesses = 4;
+
+// It trains until it is told to stop.
+std::vector<std::string> endless(const std::string& algorithm, const fs::path& out) {
+  return with(small_run(algorithm, out), {"--transport", "tcp", "--steps", "100000000",
+                                          "--checkpoint-every", "0.5", "--log-every", "100"});
+}
+
+class Rejoin : public testing::Test {
+ protected:
+  void begin(const std::string& algorithm, const std::vector<std::string>& more = {}) {
+    port_ = free_port();
+    arguments_ = endless(algorithm, out_);
+    more_ = more;
+    for (int process = 0; process < kProcesses; ++process) processes_.push_back(make(process));
+    ASSERT_TRUE(has_begun(out_));
+  }
+  std::unique_ptr<Process> make(int process) const {
+    return std::unique_ptr<Process>(
+        new Process(start("torchrun", process, kProcesses, port_, arguments_, more_)));
+  }
+  Process& process(int number) { return *processes_[static_cast<std::size_t>(number)]; }
+  void kill(int number) {
+    process(number).signal(SIGKILL);
+    process(number).wait();
+  }
+  void expect_return() {
+    EXPECT_TRUE(process(0).wait_for_output("has joined again")) << process(0).so_far().describe();
+  }
+  // By the trace of its new life.
+  bool trains_again(int number) const {
+    const fs::path trace = out_ / "trace" / fmt::format("process-{:04d}.1.gvtrace", number);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+    const auto grown = [&] { return fs::exists(trace) && fs::file_size(trace) > 4000; };
+    while (!grown() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return grown();
+  }
+  // Ends the run; all ranks are in its summary, and every gradient.
+  void expect_end(int least_views, int most_views) {
+    process(0).signal(SIGTERM);
+    const auto head = process(0).wait();
+    EXPECT_EQ(head.exit_code, 4) << head.describe();
+    for (int number = 1; number < kProcesses; ++number) {
+      const auto result = process(number).wait();
+      EXPECT_EQ(result.exit_code, 0) << "process " << number << result.describe();
+    }
+    const json summary = json::parse(std::ifstream(out_ / "summary.json"));
+    EXPECT_EQ(summary["lost_ranks"], json::array());
+    EXPECT_GE(summary["views"], least_views);
+    EXPECT_LE(summary["views"], most_views);
+    const json& counts = summary["contributions"];
+    EXPECT_EQ(counts["produced"].get<std::int64_t>(),
+              counts["applied"].get<std::int64_t>() + counts["pending"].get<std::int64_t>() +
+                  counts["dropped"].get<std::int64_t>() + counts["destroyed"].get<std::int64_t>());
+  }
+
+  TemporaryDirectory folder_;
+  const fs::path out_ = folder_.path() / "run";
+  std::uint16_t port_ = 0;
+  std::vector<std::string> arguments_, more_;
+  std::vector<std::unique_ptr<Process>> processes_;
+};
+
+// As a launcher restarts a rank: with the same variables. One for each kind of exchange.
+TEST_F(Rejoin, AKilledProcessReturnsToItsRun) {
+  int dead = 0;
+  for (const std::string algorithm :
+       {"ar", "sgp", "d-psgd", "ad-psgd", "eager-majority", "wagma"}) {
+    dead = dead % 3 + 1;
+    SCOPED_TRACE(algorithm + ", process " + std::to_string(dead));
+    fs::remove_all(out_);
+    processes_.clear();
+    begin(algorithm);
+    kill(dead);
+    processes_[static_cast<std::size_t>(dead)] = make(dead);
+    expect_return();
+    EXPECT_TRUE(trains_again(dead));
+    expect_end(3, 3);
+  }
+}
+
+// Twice, and another one in between; the restart may come before the loss is known.
+TEST_F(Rejoin, ProcessesMayBeLostAndReturnAgainAndAgain) {
+  begin("sgp");
+  for (const int dead : {2, 1, 2}) {
+    kill(dead);
+    processes_[static_cast<std::size_t>(dead)] = make(dead);
+    expect_return();
+    process(0).forget_output();
+  }
+  expect_end(2, 7);  // a loss may come while another rank joins
+}
+
+// With the address of process 0 alone: the job and the place come from there.
+TEST_F(Rejoin, TheAddressOfProcessZeroIsEnough) {
+  begin("ar", {"GRAPEVINE_JOB_TOKEN=a secret"});
+  const std::string address = "127.0.0.1:" + std::to_string(port_);
+  const auto join = [&](const std::vector<std::string>& more, const std::string& token) {
+    ProcessOptions options;
+    if (!token.empty()) options.environment.push_back("GRAPEVINE_JOB_TOKEN=" + token);
+    return std::unique_ptr<Process>(new Process(with({"train", "--join", address}, more), options));
+  };
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& token,
+                           const std::string& why) {
+    const auto result = join(more, token)->wait();
+    EXPECT_EQ(result.exit_code == 0, false);
+    EXPECT_NE(ProcessResult::last_line(result.err).find(why), std::string::npos)
+        << result.describe();
+  };
+  refused({"--join-timeout", "0.5"}, "a secret", "no process of the job is lost");
+  refused({}, "", "does not know the secret");
+  refused({}, "another", "does not know the secret");
+  refused({"--out", "x"}, "a secret", "does not go with --out");
+  kill(3);
+  refused({"--lr", "0.5"}, "a secret", "lr = 0.5");
+  processes_[3] = join({}, "a secret");
+  expect_return();
+  EXPECT_TRUE(trains_again(3));
+  expect_end(3, 3);
+}
+
+TEST_F(Rejoin, BadAddressesAreOneClearLine) {
+  for (const auto& [address, why] : std::vector<std::pair<std::string, std::string>>{
+           {"nowhere", "host:port"}, {"127.0.0.1:0", "no port"}, {"127.0.0.1:x", "no port"}}) {
+    const auto result = run_process({"train", "--join", address});
+    EXPECT_EQ(result.exit_code, 2) << result.describe();
+    EXPECT_NE(result.err.find("--join " + address), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find(why), std::string::npos) << result.err;
+  }
+  const std::string nobody = "127.0.0.1:" + std::to_string(free_port());
+  const auto result = run_process({"train", "--join", nobody, "--join-timeout", "0.5"});
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_NE(ProcessResult::last_line(result.err).find("--join " + nobody), std::string::npos)
+      << result.describe();
+}
+
+// Servers go on without a lost client, and take none back.
+TEST_F(Rejoin, WhatCannotTakeRanksBackSaysSo) {
+  begin("gem");
+  kill(1);
+  EXPECT_TRUE(process(0).wait_for_output("is gone")) << process(0).so_far().describe();
+  const auto result = make(1)->wait();
+  EXPECT_EQ(result.exit_code, 2) << result.describe();
+  EXPECT_NE(ProcessResult::last_line(result.err).find("does not continue without lost ranks"),
+            std::string::npos)
+      << result.err;
+}
+
+}  // namespace rejoin_test
+}  // namespace grapevine

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""A run over tcp whose processes are killed and replaced again and again.
+
+Usage: churn.py GRAPEVINE [--seconds S] [--processes N] [--algorithm NAME…] [--every A:B] [--seed N]
+
+Every A to B seconds a random process other than the first is killed by SIGKILL, and another one is
+started in its place at once. An undisturbed run of as many steps follows. Per algorithm, from
+metrics.csv and the log of process 0:
+
+  kills       and how many of them were followed by a return
+  after kill  seconds from a kill to the next completed step of another rank: median, 99th percentile
+  standstill  the longest time without a step of any rank
+  return      seconds from the start of a process to its first step: median
+  ledger      produced = applied + pending + dropped + destroyed, or by how much not
+  loss        of the disturbed run, over that of the undisturbed one at equal samples
+"""
+import argparse
+import csv
+import json
+import os
+import random
+import secrets
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Job:
+    """The processes of one run."""
+
+    def __init__(self, options, algorithm, out, steps):
+        self.options, self.out = options, out
+        self.port, self.token = free_port(), secrets.token_hex(16)
+        self.command = [options.grapevine, "train", "--algorithm", algorithm, "--model", "mlp",
+                        "--data", "glyphs", "--batch-size", "16", "--steps", str(steps),
+                        "--transport", "tcp", "--validate", "end", "--checkpoint-every", "0",
+                        "--threads", "1", "--lr", "0.01", "--out", out]
+        self.log = open(out + ".log", "w", encoding="utf-8")
+        self.processes = [self.start(rank) for rank in range(options.processes)]
+
+    def start(self, rank):
+        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(self.options.processes),
+                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port),
+                           GRAPEVINE_JOB_TOKEN=self.token)
+        stderr = self.log if rank == 0 else subprocess.DEVNULL
+        return subprocess.Popen(self.command, env=environment, stdout=subprocess.DEVNULL,
+                                stderr=stderr)
+
+    def replace(self, rank):
+        self.processes[rank].kill()
+        self.processes[rank].wait()
+        self.processes[rank] = self.start(rank)
+
+    def end(self):
+        self.processes[0].send_signal(signal.SIGTERM)
+        code = self.processes[0].wait(timeout=60)
+        for process in self.processes[1:]:
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        return code
+
+
+def rows_of(out):
+    with open(os.path.join(out, "metrics.csv"), encoding="utf-8") as table:
+        return [(float(row["time_s"]), int(row["rank"]), float(row["loss"]))
+                for row in csv.DictReader(table) if row["time_s"] and row["loss"]]
+
+
+def wait_for_steps(out, process):
+    path = os.path.join(out, "metrics.csv")
+    deadline = time.monotonic() + 120
+    while not os.path.exists(path) or os.path.getsize(path) < 2000:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit("the run does not begin: see " + out + ".log")
+        time.sleep(0.01)
+
+
+def disturbed(options, algorithm, folder, rng):
+    out = os.path.join(folder, algorithm)
+    job = Job(options, algorithm, out, 10**8)
+    wait_for_steps(out, job.processes[0])
+    first, rows = time.monotonic(), rows_of(out)
+    zero = first - rows[-1][0]  # of the run's clock, on this one
+    least, most = (float(x) for x in options.every.split(":"))
+    kills = []
+    while time.monotonic() - first < options.seconds:
+        time.sleep(rng.uniform(least, most))
+        rank = rng.randrange(1, options.processes)
+        kills.append((time.monotonic() - zero, rank))
+        job.replace(rank)
+        if job.processes[0].poll() is not None:
+            raise SystemExit("the run has ended: see " + out + ".log")
+    time.sleep(5)  # the last one returns
+    code = job.end()
+    with open(os.path.join(out, "summary.json"), encoding="utf-8") as file:
+        summary = json.load(file)
+    return code, kills, rows_of(out), summary
+
+
+def seconds_after(kills, rows):
+    times = sorted((time_s, rank) for time_s, rank, _ in rows)
+    gaps = []
+    for at, killed in kills:
+        later = [time_s for time_s, rank in times if time_s > at and rank != killed]
+        if later:
+            gaps.append(later[0] - at)
+    return gaps
+
+
+def seconds_to_return(kills, rows):
+    """From a restart to the first step of the rank after it, before it is killed again."""
+    returns = []
+    for i, (at, rank) in enumerate(kills):
+        again = next((later for later, other in kills[i + 1:] if other == rank), float("inf"))
+        # Steps of its earlier life may be reported a moment after its death.
+        steps = [t for t, r, _ in rows if r == rank and at + 0.5 < t < again]
+        if steps:
+            returns.append(min(steps) - at)
+    return returns
+
+
+def quantile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
+
+
+def mean_loss(rows, count):
+    last = [loss for _, _, loss in sorted(rows)[-count:]]
+    return statistics.mean(last)
+
+
+def undisturbed_loss(options, algorithm, folder, steps):
+    out = os.path.join(folder, algorithm + "-undisturbed")
+    job = Job(options, algorithm, out, steps)
+    job.processes[0].wait(timeout=3600)
+    for process in job.processes[1:]:
+        process.wait(timeout=60)
+    return mean_loss(rows_of(out), 400)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("grapevine")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--every", default="0.5:2")
+    parser.add_argument("--algorithm", nargs="+", default=["ar", "sgp", "ad-psgd", "eager-majority"])
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    folder = tempfile.mkdtemp(prefix="churn-")
+    print("algorithm       kills returns  after kill p50  p99  standstill  return p50  ledger  loss"
+          "  destroyed")
+    for algorithm in options.algorithm:
+        rng = random.Random(options.seed)
+        code, kills, rows, summary = disturbed(options, algorithm, folder, rng)
+        counts = summary["contributions"]
+        off = counts["produced"] - sum(counts[state] for state in
+                                       ("applied", "pending", "dropped", "destroyed"))
+        gaps = seconds_after(kills, rows)
+        times = sorted(t for t, _, _ in rows)
+        standstill = max(b - a for a, b in zip(times, times[1:]))
+        back = seconds_to_return(kills, rows)
+        steps = summary["samples"] // (16 * options.processes)
+        loss = mean_loss(rows, 400) / undisturbed_loss(options, algorithm, folder, steps)
+        print(f"{algorithm:15s} {len(kills):5d} {len(back):7d}  {quantile(gaps, 0.5):14.2f} "
+              f"{quantile(gaps, 0.99):4.1f}  {standstill:10.1f}  {quantile(back, 0.5):10.1f}  "
+              f"{'exact' if off == 0 else off:>6}  {loss:.3f}  {counts['destroyed']}"
+              f"{'' if code == 4 else '  exit code ' + str(code)}", flush=True)
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
