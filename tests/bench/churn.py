@@ -44,7 +44,7 @@ class Job:
         self.command = [options.grapevine, "train", "--algorithm", algorithm, "--model", "mlp",
                         "--data", "glyphs", "--batch-size", "16", "--steps", str(steps),
                         "--transport", "tcp", "--validate", "end", "--checkpoint-every", "0",
-                        "--threads", "1", "--lr", "0.01", "--out", out]
+                        "--threads", "1", "--lr", "0.01", "--min-ranks", "1", "--out", out]
         self.log = open(out + ".log", "w", encoding="utf-8")
         self.processes = [self.start(rank) for rank in range(options.processes)]
 

@@ -214,5 +214,28 @@ TEST(BatchLoader, WithoutReadingAheadAFastReadIsReady) {
   EXPECT_FALSE(BatchLoader(slow_data(), sampler, 0, options(0, 3)).ready(7));
 }
 
+// Also those that were read ahead for the deal before.
+TEST(BatchLoader, ANewDealGivesItsOwnBatches) {
+  for (const int threads : {0, 2}) {
+    SCOPED_TRACE(threads);
+    const auto data = slow_data();
+    const Sampler sampler = sampler_for(data->info());
+    BatchLoader loader(data, sampler, 1, options(threads, 4));
+    ASSERT_TRUE(loader.next(0).ok());
+    ASSERT_TRUE(loader.next(1).ok());
+    const Deal deal{3, 2, 4, 1};
+    EXPECT_TRUE(loader.deal(deal));
+    EXPECT_FALSE(loader.deal(deal)) << "it is so already";
+    for (Step step = 1; step < 6; ++step) {
+      SCOPED_TRACE(step);
+      const Expected<Batch> batch = loader.next(step);
+      ASSERT_TRUE(batch.ok()) << batch.error().message;
+      const auto samples = sampler.samples_of(4 + (step - 1) * 3 + 2);
+      const std::uint64_t augment = 0;
+      expect_equal(*batch, data->batch(Split::train, samples, augment).value());
+    }
+  }
+}
+
 }  // namespace batch_loader_test
 }  // namespace grapevine

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <random>
 #include <set>
+
+#include "messages/gradient.hpp"
 
 namespace grapevine {
 namespace sampler_test {
@@ -186,6 +189,34 @@ TEST(Sampler, SaysWhichBatchFits) {
   EXPECT_FALSE(Sampler::make(0, 0, 1, 1).ok());
   EXPECT_FALSE(Sampler::make(0, 10, 0, 1).ok());
   EXPECT_FALSE(Sampler::make(0, 10, 1, 0).ok());
+}
+
+// However often the number of ranks changes, and in whatever steps they are: the batches of a view
+// are those after the ones of the view before, and no sample of an epoch is taken twice.
+TEST(Sampler, RanksOfChangingViewsShareAllBatches) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const Shape shape = random_shape(seed);
+    const Sampler sampler = make(shape, seed % 2 == 0 ? Batching::shuffled : Batching::by_length);
+    std::mt19937_64 rng(seed);
+    std::set<std::int64_t> batches;
+    std::int64_t first_batch = 0;
+    for (int view = 0; view < 5; ++view) {
+      const auto ranks = static_cast<std::int32_t>(1 + rng() % 6);
+      const auto steps = static_cast<Step>(rng() % 20);
+      for (std::int32_t position = 0; position < ranks; ++position) {
+        Deal deal{ranks, position, first_batch, static_cast<Step>(rng() % 1000)};
+        for (Step step = 0; step < steps; ++step)
+          EXPECT_TRUE(batches.insert(deal.batch_of(deal.first_step + step)).second);
+      }
+      first_batch += steps * ranks;
+    }
+    ASSERT_EQ(static_cast<std::int64_t>(batches.size()), first_batch);
+    std::map<std::int64_t, std::set<std::int64_t>> taken;  // by epoch
+    for (const std::int64_t batch : batches)
+      for (const std::int64_t sample : sampler.samples_of(batch))
+        EXPECT_TRUE(taken[batch / sampler.batches_per_epoch()].insert(sample).second);
+  }
 }
 
 }  // namespace sampler_test
