@@ -80,7 +80,8 @@ struct ViewClosed {
   std::int64_t operations = 0;  // that are complete here; kJoins: the rank has no model yet
   Step step = 0;
   double epoch = 0;
-  double w = 1;  // of its model
+  double w = 1;            // of its model
+  std::int64_t taken = 0;  // batches in this view
 
   static constexpr std::int64_t kJoins = -1;
 };
@@ -470,7 +471,7 @@ template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, ViewClosed& m) {
   DoubleBits reals(m.epoch, m.w);
   return f(caf::meta::type_name("grapevine::ViewClosed"), m.view, m.rank, m.operations, m.step,
-           reals.bits, caf::meta::load_callback([&reals] { return reals.restore(); }));
+           m.taken, reals.bits, caf::meta::load_callback([&reals] { return reals.restore(); }));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, InstallView& m) {

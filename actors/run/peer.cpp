@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -129,7 +130,8 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
 }
 
 void PeerState::compute(Step step, FrozenTensor z) {
-  asked_ = true;
+  asked_ = step;
+  if (std::exchange(deal_is_new_, false)) deal_.first_step = deal_end_ = step;
   GradientRequest request;
   request.step = step;
   request.deal = deal_;
@@ -189,8 +191,11 @@ void PeerState::on_gradient(Gradient& gradient) {
     --stale_;
     return;
   }
-  asked_ = false;
+  GRAPEVINE_CHECK(asked_ == gradient.step, "rank ", config_.rank, ": the gradient of step ",
+                  gradient.step, " was not asked for");
+  asked_.reset();
   if (is_holding()) return;  // the role after this one asks again
+  deal_end_ = std::max(deal_end_, gradient.step + 1);
   buffers_ = gradient.buffers;
   last_gradient_ = gradient;
   last_gradient_.value = FrozenTensor();

@@ -156,9 +156,11 @@ class PeerState : public Env {
 
   Membership membership_;
   PeerView view_;
-  bool asked_ = false;      // the worker computes for the role
-  std::int64_t stale_ = 0;  // answers on their way for roles that were replaced
-  Deal deal_;               // of the batches
+  std::optional<Step> asked_;  // the step that the worker computes for the role
+  std::int64_t stale_ = 0;     // answers on their way for roles that were replaced
+  Deal deal_;                  // of the batches
+  bool deal_is_new_ = false;   // it begins with the next step that the role asks for
+  Step deal_end_ = 0;          // the step after the last one whose batch was taken
   Rng rng_;
   ModelState model_;
   FrozenTensor buffers_;

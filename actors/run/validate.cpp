@@ -188,8 +188,8 @@ Expected<void> check(const Traffic& traffic, const World& world) {
 Expected<void> check(const ViewClosed& closed, const World& world) {
   if (auto checked = check_rank("a closed view", closed.rank, world.workers()); !checked)
     return checked;
-  if (closed.operations >= ViewClosed::kJoins && closed.step >= 0 && closed.epoch >= 0 &&
-      closed.epoch <= kMostEpochs && closed.w > 0 && std::isfinite(closed.w))
+  if (closed.operations >= ViewClosed::kJoins && closed.step >= 0 && closed.taken >= 0 &&
+      closed.epoch >= 0 && closed.epoch <= kMostEpochs && closed.w > 0 && std::isfinite(closed.w))
     return {};
   return stray(fmt::format("a closed view of rank {} with invalid numbers", closed.rank));
 }

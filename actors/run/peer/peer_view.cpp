@@ -83,9 +83,15 @@ void PeerState::on_close_view(CloseView close) {
     view_.stage = ViewStage::closed;
     send_epoch_models();
   }
-  const std::int64_t operations = view_.joins ? ViewClosed::kJoins : view_.operations;
-  self_->send(config_.supervisor, ViewClosed{view_.number, config_.rank, operations, model_.step,
-                                             model_.epoch, model_.w});
+  ViewClosed closed;
+  closed.view = view_.number;
+  closed.rank = config_.rank;
+  closed.operations = view_.joins ? ViewClosed::kJoins : view_.operations;
+  closed.step = model_.step;
+  closed.epoch = model_.epoch;
+  closed.w = model_.w;
+  if (!deal_is_new_) closed.taken = deal_end_ - deal_.first_step;
+  self_->send(config_.supervisor, closed);
 }
 
 void PeerState::on_install(const InstallView& view) {
@@ -168,8 +174,8 @@ void PeerState::share_batches(const InstallView& view) {
   deal_.ranks = static_cast<std::int32_t>(view.members.size());
   deal_.position = position_of(config_.rank, view.members);
   deal_.first_batch = view.first_batch;
-  deal_.first_step = model_.step;
-  if (std::exchange(asked_, false)) ++stale_;
+  deal_is_new_ = true;
+  if (std::exchange(asked_, std::nullopt)) ++stale_;
 }
 
 // ---- the state of a rank that is ahead ----

@@ -52,7 +52,9 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon) {
   view.view = number_;
   view.members = members_;
   double w = 0;
+  std::int64_t most_taken = 0;
   for (const auto& [rank, closed] : closed_) {
+    most_taken = std::max(most_taken, closed.taken);
     view.operations = std::max(view.operations, closed.operations);
     if (closed.operations == ViewClosed::kJoins)
       view.joining.push_back(rank);
@@ -77,9 +79,8 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon) {
   view.before = positions_before(view.joining);
   const auto before = static_cast<std::int32_t>(installed_.size());
   const auto now = static_cast<std::int32_t>(members_.size());
-  // All members together have taken the batches before that step; those that a slower rank has not
-  // taken are left out.
-  first_batch_ += (first_step - horizon.first_step) * before;
+  // Those that a slower rank has not reached are left out.
+  first_batch_ += most_taken * before;
   view.first_batch = first_batch_;
   view.horizon = horizon.among(before, now, first_step, first_epoch);
   installed_ = members_;

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "algorithms/wiring/role_type.hpp"
@@ -138,6 +141,73 @@ TEST(JoinedMembersRun, TheSamplesOfAllEpochsAreShared) {
   EXPECT_EQ(result.returned, 1);
   EXPECT_GT(result.steps[0], 40) << "nobody took over what the lost rank left";
   EXPECT_NEAR(static_cast<double>(result.ledger.produced), 5 * 40, 5 + 1);
+}
+
+// The batch of each rank's newest request for each step.
+using Batches = std::map<std::pair<Rank, Step>, std::int64_t>;
+
+class Recording : public Compute {
+ public:
+  Recording(std::shared_ptr<Compute> inner, Rank rank, std::shared_ptr<Batches> batches)
+      : inner_(std::move(inner)), rank_(rank), batches_(std::move(batches)) {}
+  std::int64_t dimension() const override { return inner_->dimension(); }
+  FrozenTensor initial_parameters() const override { return inner_->initial_parameters(); }
+  FrozenTensor initial_buffers() const override { return inner_->initial_buffers(); }
+  Gradient gradient(GradientRequest request) override {
+    Deal deal = request.deal;
+    if (deal.ranks == 0) deal = {5, rank_, 0, 0};  // of the start
+    (*batches_)[{rank_, request.step}] = deal.batch_of(request.step);
+    return inner_->gradient(std::move(request));
+  }
+  Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override {
+    return inner_->evaluate(z, buffers);
+  }
+
+ private:
+  const std::shared_ptr<Compute> inner_;
+  const Rank rank_;
+  const std::shared_ptr<Batches> batches_;
+};
+
+struct BatchesOfSteps : Quiet {
+  explicit BatchesOfSteps(std::shared_ptr<Batches> of) : batches(std::move(of)) {}
+  void on_step(const StepReport& report) override {
+    taken[report.rank].push_back(batches->at({report.rank, report.step}));
+  }
+  // It may have been further than all others: nobody knows its last batches.
+  void on_rank_lost(Rank rank) override { taken[rank].clear(); }
+  std::vector<std::int64_t> all() const {
+    std::vector<std::int64_t> batches;
+    for (const auto& [rank, of_rank] : taken)
+      batches.insert(batches.end(), of_rank.begin(), of_rank.end());
+    std::sort(batches.begin(), batches.end());
+    return batches;
+  }
+  const std::shared_ptr<Batches> batches;
+  std::map<Rank, std::vector<std::int64_t>> taken;
+};
+
+// By ranks that are there at the end.
+TEST(JoinedMembersRun, NoBatchIsTakenTwice) {
+  for (const std::string preset : {"ar", "sgp", "eager-majority", "wagma"})
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      SCOPED_TRACE(preset + ", seed=" + std::to_string(seed));
+      RunConfig config = make_run(make_scenario(preset, seed));
+      const auto batches = std::make_shared<Batches>();
+      for (Rank rank = 0; rank < 5; ++rank) {
+        auto& compute = config.computes[static_cast<std::size_t>(rank)];
+        compute = std::make_shared<Recording>(compute, rank, batches);
+      }
+      Rng rng(seed);
+      add_deaths_and_returns(config, rng, 3);
+      const auto observer = std::make_shared<BatchesOfSteps>(batches);
+      const RunResult result = run_virtual(config, observer);
+      ASSERT_FALSE(result.error) << result.error->message;
+      const std::vector<std::int64_t> taken = observer->all();
+      const auto twice = std::adjacent_find(taken.begin(), taken.end());
+      EXPECT_TRUE(twice == taken.end()) << "batch " << *twice;
+      EXPECT_GT(taken.size(), 80u) << "of 200, without those of the lost";
+    }
 }
 
 }  // namespace joined_members_run_test

@@ -12,8 +12,9 @@ Next answer(ViewChange& change, std::int64_t round, Rank rank, std::int64_t sent
   return change.add(Traffic{change.number(), round, rank, sent, received});
 }
 
-Next close(ViewChange& change, Rank rank, std::int64_t operations, Step step, double epoch) {
-  return change.add(ViewClosed{change.number(), rank, operations, step, epoch});
+Next close(ViewChange& change, Rank rank, std::int64_t operations, Step step, double epoch,
+           std::int64_t taken = 0) {
+  return change.add(ViewClosed{change.number(), rank, operations, step, epoch, 1, taken});
 }
 
 // Until every member has answered, twice, with the same balanced counts.
@@ -85,7 +86,7 @@ TEST(ViewChange, ARankThatIsAheadGivesItsStateToThoseBehind) {
 TEST(ViewChange, WeightsAddUpToTheNumberOfMembers) {
   ViewChange change = closing({0, 1, 2});
   for (const Rank rank : {0, 1, 2})
-    change.add(ViewClosed{change.number(), rank, 0, 0, 0, rank == 0 ? 0.5 : 1.0});
+    change.add(ViewClosed{change.number(), rank, 0, 0, 0, rank == 0 ? 0.5 : 1.0, 0});
   EXPECT_EQ(change.conclude(kOwn, kHorizon).scale, 1.2);
 }
 
@@ -103,7 +104,7 @@ TEST(ViewChange, NobodyIsBehindWhereModelsAreEachRanksOwn) {
 // Three of four ranks share what the four have left: ten epochs of 40 batches.
 TEST(ViewChange, TheRestOfTheBatchesIsSharedByTheMembers) {
   ViewChange change = closing({0, 1, 3});
-  for (const Rank rank : {0, 1, 3}) close(change, rank, 20, 20, 2.0);
+  for (const Rank rank : {0, 1, 3}) close(change, rank, 20, 20, 2.0, 20);
   const InstallView view = change.conclude(kReplicates, kHorizon);
   EXPECT_EQ(view.before, (std::vector<std::int32_t>{0, 1, 3}));
   EXPECT_EQ(view.first_batch, 80);
@@ -114,7 +115,7 @@ TEST(ViewChange, TheRestOfTheBatchesIsSharedByTheMembers) {
     const std::int64_t round = change.begin_round();
     for (const Rank rank : {0, 1, 2, 3}) answer(change, round, rank, 2, 2);
   }
-  for (const Rank rank : {0, 1, 3}) close(change, rank, 30, 30, 2.75);
+  for (const Rank rank : {0, 1, 3}) close(change, rank, 30, 30, 2.75, rank == 1 ? 10 : 9);
   EXPECT_EQ(close(change, 2, ViewClosed::kJoins, 0, 0), Next::install);
   const InstallView next = change.conclude(kReplicates, view.horizon);
   EXPECT_EQ(next.before, (std::vector<std::int32_t>{0, 1, -1, 2}));
@@ -126,8 +127,8 @@ TEST(ViewChange, ARankThatJoinsTakesTheStateOfAnother) {
   for (const ViewChange::Models& models : {kOwn, kMass}) {
     ViewChange change = closing({0, 1, 2});
     close(change, 0, ViewClosed::kJoins, 0, 0);
-    change.add(ViewClosed{change.number(), 1, 0, 5, 0.5, 0.5});
-    change.add(ViewClosed{change.number(), 2, 0, 6, 0.6, 1.5});
+    change.add(ViewClosed{change.number(), 1, 0, 5, 0.5, 0.5, 0});
+    change.add(ViewClosed{change.number(), 2, 0, 6, 0.6, 1.5, 0});
     const InstallView view = change.conclude(models, kHorizon);
     EXPECT_EQ(view.joining, std::vector<Rank>{0});
     EXPECT_TRUE(view.behind.empty());
@@ -146,7 +147,7 @@ TEST(ViewChange, BeginsAnewWithoutALostMember) {
   change.begin({0, 1});
   EXPECT_EQ(change.number(), 2);
   EXPECT_TRUE(change.draining());
-  EXPECT_EQ(change.add(ViewClosed{1, 1, 3, 3, 0}), Next::wait) << "of the view before";
+  EXPECT_EQ(change.add(ViewClosed{1, 1, 3, 3, 0, 1, 0}), Next::wait) << "of the view before";
   for (int i = 0; i < 2; ++i) {
     const std::int64_t round = change.begin_round();
     for (const Rank rank : {0, 1}) answer(change, round, rank, 2, 2);
