@@ -14,6 +14,7 @@
 #include "actors/protocol_wire.hpp"
 #include "actors/record/ledger.hpp"
 #include "actors/record/rank_figures.hpp"
+#include "actors/record/wait_report.hpp"
 #include "algorithms/env.hpp"
 #include "algorithms/horizon.hpp"
 #include "algorithms/state_dict.hpp"
@@ -49,6 +50,11 @@ struct TakeSnapshot {
 // Answer with a RankReport; without the model only to check whether messages are still in flight.
 struct Collect {
   bool with_model = true;
+};
+
+// Answer with a WaitReport (actors/record/wait_report.hpp).
+struct QueryWaits {
+  std::int64_t question = 0;
 };
 
 // ---- a change of members: see ViewChange ----
@@ -255,13 +261,12 @@ struct ClockReading {
 
 using WorkerActor = caf::typed_actor<caf::reacts_to<GradientRequest>>;
 
-using PeerActor =
-    caf::typed_actor<caf::reacts_to<StartTraining>, caf::reacts_to<Gradient>,
-                     caf::reacts_to<Envelope>, caf::reacts_to<TimerFired>, caf::reacts_to<PeerLost>,
-                     caf::reacts_to<TakeSnapshot>, caf::reacts_to<Collect>,
-                     caf::reacts_to<FlushTrace>, caf::reacts_to<StallOver>,
-                     caf::reacts_to<HoldForView>, caf::reacts_to<AskTraffic>,
-                     caf::reacts_to<CloseView>, caf::reacts_to<InstallView>>;
+using PeerActor = caf::typed_actor<
+    caf::reacts_to<StartTraining>, caf::reacts_to<Gradient>, caf::reacts_to<Envelope>,
+    caf::reacts_to<TimerFired>, caf::reacts_to<PeerLost>, caf::reacts_to<TakeSnapshot>,
+    caf::reacts_to<Collect>, caf::reacts_to<FlushTrace>, caf::reacts_to<StallOver>,
+    caf::reacts_to<HoldForView>, caf::reacts_to<AskTraffic>, caf::reacts_to<CloseView>,
+    caf::reacts_to<InstallView>, caf::reacts_to<QueryWaits>>;
 
 using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>, caf::reacts_to<MembersChanged>>;
 using CheckpointWriterActor = caf::typed_actor<caf::reacts_to<WriteCheckpoint>>;
@@ -325,7 +330,7 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<CompareClocks>, caf::reacts_to<RankFigures>, caf::reacts_to<Traffic>,
     caf::reacts_to<ViewClosed>, caf::reacts_to<AskTrafficAgain>,
     caf::replies_to<AskPlace>::with<Place>, caf::replies_to<AskVacancy>::with<Vacancy>,
-    caf::reacts_to<ProcessReturned>>;
+    caf::reacts_to<ProcessReturned>, caf::reacts_to<WaitReport>>;
 
 // ---- rendezvous ----
 
@@ -449,6 +454,20 @@ typename Inspector::result_type inspect(Inspector& f, TakeSnapshot& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Collect& m) {
   return f(caf::meta::type_name("grapevine::Collect"), m.with_model);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, QueryWaits& m) {
+  return f(caf::meta::type_name("grapevine::QueryWaits"), m.question);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Awaited& m) {
+  return f(caf::meta::type_name("grapevine::Awaited"), m.from, m.payload, m.operation, m.part,
+           m.parts);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, WaitReport& m) {
+  return f(caf::meta::type_name("grapevine::WaitReport"), m.question, m.rank, m.step, m.worker,
+           m.computing, m.computing_ns, m.waiting_ns, m.waits, m.view, m.holds_messages_back);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, HoldForView& m) {

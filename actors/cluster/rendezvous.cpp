@@ -221,6 +221,8 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<ClockReading>("grapevine::ClockReading");
   config.add_message_type<TakeSnapshot>("grapevine::TakeSnapshot");
   config.add_message_type<Collect>("grapevine::Collect");
+  config.add_message_type<QueryWaits>("grapevine::QueryWaits");
+  config.add_message_type<WaitReport>("grapevine::WaitReport");
   config.add_message_type<HoldForView>("grapevine::HoldForView");
   config.add_message_type<AskTraffic>("grapevine::AskTraffic");
   config.add_message_type<Traffic>("grapevine::Traffic");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -69,6 +70,7 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
     trace_ = TraceRecorder(config_.rank, config_.trace_sampled, config_.trace_run);
   stalls_ = MessageStalls(config_.rank, config_.stalls);
   role_ = make_role(config_.parts, config_.rank, config_.ranks, model_);
+  config_.worker.activity = std::make_shared<SharedWorkerActivity>(WorkerActivity::idle);
   if (is_server()) return;
   worker_ =
       config_.detach_worker
@@ -130,6 +132,8 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
 
 void PeerState::compute(Step step, FrozenTensor z) {
   asked_ = true;
+  asked_step_ = step;
+  asked_at_ = now();
   GradientRequest request;
   request.step = step;
   request.deal = deal_;
@@ -160,8 +164,12 @@ void PeerState::count(const Event& event) {
     staleness_sum_ += static_cast<double>(event.staleness);
     ++staleness_count_;
   }
-  if (event.kind == EventKind::wait_begin) wait_began_ = now();
+  if (event.kind == EventKind::wait_begin) {
+    wait_began_ = now();
+    if (open_waits_++ == 0) waits_since_ = wait_began_;
+  }
   if (event.kind == EventKind::wait_end) {
+    open_waits_ = std::max(0, open_waits_ - 1);
     const Duration wait = now() - wait_began_;
     waited_ += wait;
     figures_.add_wait(handling_from_, wait);
@@ -577,6 +585,7 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
         if (state.fits(hold)) state.on_hold(std::move(hold));
       },
       [&state](AskTraffic ask) { state.on_ask_traffic(ask); },
+      [&state](QueryWaits query) { state.on_query_waits(query); },
       [&state](CloseView close) { state.on_close_view(close); },
       [&state](const InstallView& view) {
         if (state.fits(view)) state.on_install(view);

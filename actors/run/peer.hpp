@@ -104,6 +104,7 @@ class PeerState : public Env {
   void on_collect(bool with_model);
   void on_hold(HoldForView hold);
   void on_ask_traffic(AskTraffic ask);
+  void on_query_waits(QueryWaits query) const;
   void on_close_view(CloseView close);
   void on_install(const InstallView& view);
   template <class Message>
@@ -157,6 +158,8 @@ class PeerState : public Env {
   Membership membership_;
   PeerView view_;
   bool asked_ = false;      // the worker computes for the role
+  Step asked_step_ = 0;     // of that gradient,
+  Timestamp asked_at_{0};   // and since when
   std::int64_t stale_ = 0;  // answers on their way for roles that were replaced
   Deal deal_;               // of the batches
   Rng rng_;
@@ -177,7 +180,10 @@ class PeerState : public Env {
   Timestamp step_began_{0};
   Duration elapsed_before_{0};  // training time behind the checkpoint that this run resumed from
   Timestamp wait_began_{0};
-  Duration waited_{0};      // for other ranks, in this step
+  Duration waited_{0};  // for other ranks, in this step
+  // Of the waits that are open: a level may wait inside another one.
+  std::int32_t open_waits_ = 0;
+  Timestamp waits_since_{0};
   Gradient last_gradient_;  // without tensors
   Step reported_ = 0;       // steps that were reported, also before this run
   double staleness_sum_ = 0;

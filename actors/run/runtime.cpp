@@ -145,6 +145,9 @@ class CrewBuilder {
     if (config_.cluster)
       supervision.patience =
           patience_behind_silence(config_.patience, bytes_of_a_checkpoint(config_));
+    if (config_.first_patience)
+      supervision.first_patience = std::max(*config_.first_patience, supervision.patience);
+    supervision.stall_abort = config_.stall_abort;
     const Horizon& horizon = config_.parts->horizon;
     supervision.total_epochs = horizon.epoch_of(horizon.steps);
     supervision.run_start_ns = supervision.trace_zero_ns = run_start_ns_;
@@ -169,7 +172,7 @@ class CrewBuilder {
     peer.transport = config_.transport;
     if (rank < config_.workers()) {
       const auto& compute = config_.computes[static_cast<std::size_t>(rank)];
-      peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads, detach_};
+      peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads, nullptr, detach_};
     }
     peer.stalls = config_.delay.stalls();
     // All ranks start from the same parameters: models are initialised from the job's seed.

@@ -16,7 +16,8 @@ constexpr std::size_t kLongestAddress = 65536;  // of a transport
 constexpr std::size_t kMostOptions = 4096;
 // Of a figure, so that the sums over all ranks stay exact in the output for Prometheus.
 constexpr std::int64_t kMostCount = std::int64_t{1} << 50;
-constexpr std::size_t kMostAges = 1 << 16;  // different ones in a histogram
+constexpr std::size_t kMostAges = 1 << 16;    // different ones in a histogram
+constexpr std::size_t kMostWaitsOnARank = 2;  // a part of a sum and one of its tally
 constexpr double kMostEpochs = 1e12;  // so that whole numbers of them, and of parts, can be counted
 
 Error stray(const std::string& what) { return {Errc::protocol, what}; }
@@ -105,6 +106,21 @@ Expected<void> check(const RankFigures& figures, const World& world) {
       return invalid;
   for (const auto& [receiver, bytes] : figures.sent_bytes)
     if (!world.has_rank(receiver)) return invalid;
+  return {};
+}
+
+Expected<void> check(const WaitReport& report, const World& world) {
+  if (auto checked = check_rank("waits", report.rank, world.ranks); !checked) return checked;
+  const Error invalid = stray(fmt::format("waits of rank {} with invalid numbers", report.rank));
+  if (static_cast<std::uint8_t>(report.worker) > kLastWorkerActivity || report.step < 0 ||
+      report.computing < 0 || report.computing_ns < -1 || report.waiting_ns < -1)
+    return invalid;
+  if (report.waits.size() > static_cast<std::size_t>(world.ranks) * kMostWaitsOnARank)
+    return invalid;
+  for (const Awaited& one : report.waits)
+    if ((one.from != -1 && !world.has_rank(one.from)) ||
+        static_cast<std::uint8_t>(one.payload) > kLastPayloadKind)
+      return invalid;
   return {};
 }
 

@@ -29,6 +29,7 @@ struct World {
 Expected<void> check(const StepReport& report, const World& world);
 Expected<void> check(const RankFigures& figures, const World& world);
 Expected<void> check(const RankFinished& finished, const World& world);
+Expected<void> check(const WaitReport& report, const World& world);
 Expected<void> check(const RankSnapshot& snapshot, const World& world);
 Expected<void> check(const SnapshotRefused& refused, const World& world);
 // `with_model`: one was asked for.

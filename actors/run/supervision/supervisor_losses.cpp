@@ -81,6 +81,7 @@ void SupervisorState::lose(Rank rank) {
   members_.lose(rank);
   config_.observer->on_rank_lost(rank);
   progress_.lose(rank);
+  waits_.remove(rank);
   reports_.remove(rank);
   checkpoints_.disable();
   drain_if_finished();

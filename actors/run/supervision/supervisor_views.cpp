@@ -53,6 +53,7 @@ void SupervisorState::install_view() {
   view.last_cut = checkpoints_.newest();
   view.elapsed_ns = (config_.elapsed_before + now()).count();
   last_news_ = now();
+  waits_.restart(last_news_);
   progress_.continue_all();
   config_.horizon = view.horizon;
   const double epochs = config_.horizon.epoch_of(config_.horizon.steps);

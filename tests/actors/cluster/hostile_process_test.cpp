@@ -97,7 +97,8 @@ PeerActor::behavior_type stand_in(PeerActor::pointer self, Rank rank, Supervisor
           [](const HoldForView&) {},
           [](AskTraffic) {},
           [](CloseView) {},
-          [](const InstallView&) {}};
+          [](const InstallView&) {},
+          [](QueryWaits) {}};
 }
 
 class HostileProcess : public testing::Test {
