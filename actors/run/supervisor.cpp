@@ -204,7 +204,7 @@ void SupervisorState::fail(Error error) {
   if (error.code == Errc::peer_down) error.message += resume_hint_now();
   result_.error = std::move(error);
   if (!trained_at_) trained_at_ = now();
-  checkpoints_.cancel();  // the next run must not resume from the state of a failure
+  cancel_checkpoint();  // the next run must not resume from the state of a failure
   close();
 }
 
@@ -292,6 +292,9 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       },
       [&state](RankSnapshot& snapshot) {
         if (state.admits(snapshot)) state.on_snapshot(snapshot);
+      },
+      [&state](const StateStored& stored) {
+        if (state.admits(stored)) state.on_stored(stored);
       },
       [&state](RankReport& report) {
         if (state.admits(report)) state.on_report(report);

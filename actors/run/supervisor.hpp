@@ -55,6 +55,7 @@ struct SupervisorConfig {
   std::shared_ptr<RunObserver> observer;
   double checkpoint_every_epochs = 0;  // 0: only at the end and on request
   bool checkpoints = false;            // false: no folder to write to
+  std::string checkpoint_folder;       // absolute
   // The folder holds results of another run: nothing is written there before the first step.
   bool output_in_use = false;
   // Without any step, after which the run fails: at least so long, and longer where steps usually
@@ -87,10 +88,11 @@ class SupervisorState {
   void on_figures(const RankFigures& figures);
   void on_finished(RankFinished finished);
   void on_snapshot(RankSnapshot& snapshot);
+  void on_stored(const StateStored& stored);
   void on_snapshot_refused(const SnapshotRefused& refused);
   void on_report(RankReport& report);
   void on_failed(const RankFailed& failed) { fail(failed.error); }
-  void on_progress() { last_news_ = now(); }
+  void on_progress();
   void on_link_lost(LinkLost lost);
   void ask_whether_alive(std::int32_t process);
   void compare_clocks(CompareClocks again);
@@ -130,6 +132,7 @@ class SupervisorState {
   void begin_checkpoint(std::int64_t cut);
   void begin_final_checkpoint(const std::string& name);
   void give_up_checkpoint();
+  void cancel_checkpoint();
   void drain_if_finished();
   void evaluate_reports();
   void end_if_finished();

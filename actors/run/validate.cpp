@@ -132,7 +132,14 @@ Expected<void> check(const RankSnapshot& snapshot, const World& world) {
   if (auto checked = check_rank("a snapshot", snapshot.rank, world.ranks); !checked) return checked;
   if (snapshot.step < 0)
     return stray("a snapshot of rank " + std::to_string(snapshot.rank) + " at a negative step");
-  return check_read(snapshot.rank, "state for a checkpoint", snapshot.state);
+  return {};
+}
+
+Expected<void> check(const StateStored& stored, const World& world) {
+  if (auto checked = check_rank("a stored state", stored.rank, world.ranks); !checked)
+    return checked;
+  if (stored.step >= 0) return {};
+  return stray(fmt::format("a stored state of rank {} at a negative step", stored.rank));
 }
 
 Expected<void> check(const SnapshotRefused& refused, const World& world) {
@@ -248,24 +255,17 @@ std::string one_line(std::string text) {
   return text;
 }
 
-std::uint64_t least_state_bytes(const OptimizerConfig& optimizer, std::int64_t parameters,
-                                std::int64_t buffers) {
-  std::uint64_t copies = 1;
-  if (optimizer.name == "sgd" && optimizer.momentum > 0) copies = 2;
-  if (optimizer.name != "sgd") copies = 3;
-  return sizeof(float) *
-         (copies * static_cast<std::uint64_t>(parameters) + static_cast<std::uint64_t>(buffers));
+std::uint64_t model_bytes(std::int64_t parameters, std::int64_t buffers) {
+  return sizeof(float) * static_cast<std::uint64_t>(parameters + buffers);
 }
 
-Expected<void> check_state_size(const OptimizerConfig& optimizer, std::int64_t parameters,
-                                std::int64_t buffers) {
-  const std::uint64_t bytes = least_state_bytes(optimizer, parameters, buffers);
+Expected<void> check_model_size(std::int64_t parameters, std::int64_t buffers) {
+  const std::uint64_t bytes = model_bytes(parameters, buffers);
   if (bytes <= kMostMessageBytes) return {};
   return bad_input(fmt::format(
-      "a model of {} parameters with --optimizer {}: the state of a rank takes at least "
-      "{} bytes, and at most {} can be sent to process 0 for a checkpoint: train in one "
-      "process, or choose a smaller model or an optimizer with less state",
-      parameters, optimizer.name, bytes, kMostMessageBytes));
+      "a model of {} parameters takes {} bytes, and at most {} can be sent to process 0 for a "
+      "validation and for model.pt: train in one process, or choose a smaller model",
+      parameters, bytes, kMostMessageBytes));
 }
 
 void Gate::ignore(const std::string& why) {

@@ -227,8 +227,7 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   if (auto laid_out = add_layout(job); !laid_out) return laid_out.error();
   if (auto made = make_computes(job); !made) return made.error();
   if (job.launched)
-    if (auto fits = check_state_size(job.run.parts->optimizer, job.parameters, 0); !fits)
-      return fits.error();
+    if (auto fits = check_model_size(job.parameters, 0); !fits) return fits.error();
   job.parts = job.run.parts;
   job.run.identity = identity_of(job);
   if (auto loaded = load_resume(job); !loaded) return loaded.error();

@@ -102,7 +102,7 @@ void write_control(const SeedFolder& folder) {
   report.ledger = ledger;
   report.measures = some_state();
   add_control(folder, "rank_report", report);
-  add_control(folder, "rank_snapshot", RankSnapshot{1, 2, 3, some_state()});
+  add_control(folder, "state_stored", StateStored{1, 2, 3, 400, 5});
   RankFigures figures;
   figures.ledger = ledger;
   figures.waited_ns = {{0, 5}};

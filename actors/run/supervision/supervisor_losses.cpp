@@ -83,6 +83,7 @@ void SupervisorState::lose(Rank rank) {
   progress_.lose(rank);
   waits_.remove(rank);
   reports_.remove(rank);
+  cancel_checkpoint();
   checkpoints_.disable();
   drain_if_finished();
   if (stage_ != Stage::draining) return;

@@ -57,6 +57,7 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](const Traffic&) {},
           [](const ViewClosed&) {},
           [](const WaitReport&) {},
+          [](const StateStored&) {},
           [](AskTrafficAgain) {},
           [told](AskPlace ask) { return told->place(ask); },
           [told](AskVacancy) { return told->vacancy; },
