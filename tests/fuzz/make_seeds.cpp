@@ -108,6 +108,9 @@ void write_control(const SeedFolder& folder) {
   figures.waited_ns = {{0, 5}};
   figures.sent_bytes = {{1, 6}};
   add_control(folder, "rank_figures", figures);
+  WaitReport waits;
+  waits.waits = {{2, PayloadKind::chunk, 812, 5, 6}, {-1, PayloadKind::activate, 5}};
+  add_control(folder, "wait_report", waits);
   add_control(folder, "rank_failed", RankFailed{bad_input("rank 1: out of memory")});
   add_control(folder, "epoch_model", EpochModel{1, 2, ramp({3}, at::kFloat), {}});
   StepReport step;
