@@ -121,6 +121,7 @@ void SupervisorState::on_process_returned(ProcessReturned& returned) {
   crew_.replace(returned.process, std::move(returned.agent), ranks, std::move(returned.peers));
   for (const Rank rank : ranks) {
     progress_.bring_back(rank);
+    waits_.bring_back(rank, members_.process_of(rank), now());
     config_.observer->on_rank_returned(rank);
   }
   if (returned.process > 0) greet(returned.process);

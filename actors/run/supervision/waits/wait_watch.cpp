@@ -42,6 +42,13 @@ void WaitWatch::finish(Rank rank) {
 
 void WaitWatch::remove(Rank rank) { ranks_.erase(rank); }
 
+void WaitWatch::bring_back(Rank rank, std::int32_t process, Timestamp now) {
+  OfRank& of = ranks_[rank];
+  of = OfRank();
+  of.process = process;
+  of.step = of.heard = now;
+}
+
 void WaitWatch::restart(Timestamp now) {
   for (auto& [rank, of] : ranks_) {
     of.step = of.heard = now;

@@ -41,6 +41,8 @@ class WaitWatch {
   void finish(Rank rank);
   // The rank is lost.
   void remove(Rank rank);
+  // It returns, and trains.
+  void bring_back(Rank rank, std::int32_t process, Timestamp now);
   // All waits begin anew, for example of other members. Finished ranks that remain take steps
   // again.
   void restart(Timestamp now);

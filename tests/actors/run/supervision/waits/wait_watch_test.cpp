@@ -204,6 +204,18 @@ TEST_F(WaitWatchTest, RanksThatAreLostOrFinishedAreNotMissed) {
   EXPECT_TRUE(watch_.ask(now_ + 1000 * kSecond));
 }
 
+TEST_F(WaitWatchTest, ARankThatReturnsIsWatchedAgain) {
+  begin();
+  train(100);
+  watch_.remove(2);
+  now_ += 1000 * kSecond;
+  watch_.restart(now_);
+  watch_.bring_back(2, 0, now_);
+  EXPECT_FALSE(watch_.ask(now_ + 10 * kSecond));
+  for (const Rank rank : {0, 1, 3}) watch_.finish(rank);
+  EXPECT_TRUE(watch_.ask(now_ + 1000 * kSecond));
+}
+
 TEST_F(WaitWatchTest, TheLimitOfProgressFollowsThePace) {
   begin();
   EXPECT_EQ(watch_.limit(300 * kSecond, 3600 * kSecond), 3600 * kSecond);
