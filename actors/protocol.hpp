@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,10 @@
 
 #include "actors/double_bits.hpp"
 #include "actors/protocol_wire.hpp"
+#include "actors/record/file_mark.hpp"
 #include "actors/record/ledger.hpp"
 #include "actors/record/rank_figures.hpp"
+#include "actors/record/wait_report.hpp"
 #include "algorithms/env.hpp"
 #include "algorithms/horizon.hpp"
 #include "algorithms/state_dict.hpp"
@@ -45,10 +48,22 @@ struct PeerLost {
 // Take part in consistent cut `id` (Chandy & Lamport 1985).
 struct TakeSnapshot {
   std::int64_t id = 0;
+  std::string shards = {};  // the folder for the states of other processes; see ShardWriter
 };
 // Answer with a RankReport; without the model only to check whether messages are still in flight.
 struct Collect {
   bool with_model = true;
+};
+// The answer of process 0 to the parts of a state: so many bytes are stored.
+struct PartStored {
+  std::int64_t id = 0;
+  Rank rank = 0;  // whose state it is
+  std::int64_t bytes = 0;
+};
+
+// Answer with a WaitReport (actors/record/wait_report.hpp).
+struct QueryWaits {
+  std::int64_t question = 0;
 };
 
 // ---- a change of members: see ViewChange ----
@@ -127,8 +142,17 @@ struct RankSnapshot {
   Rank rank = 0;
   Step step = 0;
   StateDict state;
+  std::optional<FileMark> file = {};  // in place of the state: it is stored
 };
-// The state of one rank in cut `id` cannot be sent.
+// The same of a rank of another process: its state is in the folder of the shards.
+struct StateStored {
+  std::int64_t id = 0;
+  Rank rank = 0;
+  Step step = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32 = 0;
+};
+// The state of one rank in cut `id` cannot be stored.
 struct SnapshotRefused {
   std::int64_t id = 0;
   Rank rank = 0;
@@ -209,6 +233,23 @@ struct WriteCheckpoint {
   std::string name;
   std::vector<RankSnapshot> ranks;
 };
+// To a ShardWriter: a state, and the folder for it.
+struct StoreState {
+  RankSnapshot snapshot;
+  std::string folder;
+};
+// The time to look for that folder again.
+struct LookAgain {
+  std::int64_t id = 0;
+  Rank rank = 0;
+};
+// The cut was given up.
+struct DropShards {};
+// A part of the state of rank `from`, whose process does not share the folder.
+struct StatePart {
+  Rank from = 0;
+  StateChunk chunk;
+};
 struct TraceBatch {
   std::vector<TraceRecord> records;
 };
@@ -256,16 +297,26 @@ struct ClockReading {
 
 using WorkerActor = caf::typed_actor<caf::reacts_to<GradientRequest>>;
 
-using PeerActor =
-    caf::typed_actor<caf::reacts_to<StartTraining>, caf::reacts_to<Gradient>,
-                     caf::reacts_to<Envelope>, caf::reacts_to<TimerFired>, caf::reacts_to<PeerLost>,
-                     caf::reacts_to<TakeSnapshot>, caf::reacts_to<Collect>,
-                     caf::reacts_to<FlushTrace>, caf::reacts_to<StallOver>,
-                     caf::reacts_to<HoldForView>, caf::reacts_to<AskTraffic>,
-                     caf::reacts_to<CloseView>, caf::reacts_to<InstallView>>;
+using PeerActor = caf::typed_actor<
+    caf::reacts_to<StartTraining>, caf::reacts_to<Gradient>, caf::reacts_to<Envelope>,
+    caf::reacts_to<TimerFired>, caf::reacts_to<PeerLost>, caf::reacts_to<TakeSnapshot>,
+    caf::reacts_to<Collect>, caf::reacts_to<FlushTrace>, caf::reacts_to<StallOver>,
+    caf::reacts_to<HoldForView>, caf::reacts_to<AskTraffic>, caf::reacts_to<CloseView>,
+    caf::reacts_to<InstallView>, caf::reacts_to<QueryWaits>, caf::reacts_to<PartStored>>;
+
+// A cut begins: a folder for the states of other processes is needed.
+struct PrepareShards {
+  std::int64_t id = 0;
+  std::string folder;
+  std::vector<PeerActor> peers;  // by rank
+};
 
 using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>, caf::reacts_to<MembersChanged>>;
-using CheckpointWriterActor = caf::typed_actor<caf::reacts_to<WriteCheckpoint>>;
+using CheckpointWriterActor =
+    caf::typed_actor<caf::reacts_to<WriteCheckpoint>, caf::reacts_to<PrepareShards>,
+                     caf::reacts_to<DropShards>, caf::reacts_to<StatePart>>;
+using ShardWriterActor = caf::typed_actor<caf::reacts_to<StoreState>, caf::reacts_to<LookAgain>,
+                                          caf::reacts_to<PartStored>>;
 using TracerActor = caf::typed_actor<caf::reacts_to<TraceBatch>, caf::reacts_to<ClockSample>,
                                      caf::reacts_to<TracePulse>, caf::reacts_to<CloseTrace>>;
 
@@ -326,7 +377,7 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<CompareClocks>, caf::reacts_to<RankFigures>, caf::reacts_to<Traffic>,
     caf::reacts_to<ViewClosed>, caf::reacts_to<AskTrafficAgain>,
     caf::replies_to<AskPlace>::with<Place>, caf::replies_to<AskVacancy>::with<Vacancy>,
-    caf::reacts_to<ProcessReturned>>;
+    caf::reacts_to<ProcessReturned>, caf::reacts_to<WaitReport>, caf::reacts_to<StateStored>>;
 
 // ---- rendezvous ----
 
@@ -445,11 +496,25 @@ typename Inspector::result_type inspect(Inspector& f, ClockReading& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, TakeSnapshot& m) {
-  return f(caf::meta::type_name("grapevine::TakeSnapshot"), m.id);
+  return f(caf::meta::type_name("grapevine::TakeSnapshot"), m.id, m.shards);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Collect& m) {
   return f(caf::meta::type_name("grapevine::Collect"), m.with_model);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, QueryWaits& m) {
+  return f(caf::meta::type_name("grapevine::QueryWaits"), m.question);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Awaited& m) {
+  return f(caf::meta::type_name("grapevine::Awaited"), m.from, m.payload, m.operation, m.part,
+           m.parts);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, WaitReport& m) {
+  return f(caf::meta::type_name("grapevine::WaitReport"), m.question, m.rank, m.step, m.worker,
+           m.computing, m.computing_ns, m.waiting_ns, m.waits, m.view, m.holds_messages_back);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, HoldForView& m) {
@@ -503,8 +568,12 @@ typename Inspector::result_type inspect(Inspector& f, ProcessClosed& m) {
   return f(caf::meta::type_name("grapevine::Farewell"), m.process);
 }
 template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, RankSnapshot& m) {
-  return f(caf::meta::type_name("grapevine::RankSnapshot"), m.id, m.rank, m.step, m.state);
+typename Inspector::result_type inspect(Inspector& f, StateStored& m) {
+  return f(caf::meta::type_name("grapevine::StateStored"), m.id, m.rank, m.step, m.bytes, m.crc32);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, PartStored& m) {
+  return f(caf::meta::type_name("grapevine::PartStored"), m.id, m.rank, m.bytes);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, SnapshotRefused& m) {
@@ -584,6 +653,12 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CollectAgain)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskTrafficAgain)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::MembersChanged)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::BeginRun)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankSnapshot)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StoreState)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::LookAgain)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::PrepareShards)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::DropShards)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StatePart)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::WriteCheckpoint)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceBatch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CloseTrace)

@@ -2,8 +2,10 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "algorithms/archive.hpp"
+#include "algorithms/awaited.hpp"
 #include "algorithms/env.hpp"
 #include "messages/check.hpp"
 #include "messages/envelope.hpp"
@@ -95,6 +97,10 @@ class Role {
   StateDict save_shared() { return save_fields(&Role::shared_fields); }
   StateDict save_own() { return save_fields(&Role::own_fields); }
   StateDict save_joiner() { return save_fields(&Role::joiner_fields); }
+
+  // The messages without which this rank does not continue; none while it computes, or has nothing
+  // to do.
+  virtual std::vector<Awaited> waits() const { return {}; }
 
   // Figures about the algorithm for the summary, gathered since on_start; optional.
   virtual StateDict measures() const { return {}; }

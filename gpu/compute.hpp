@@ -1,5 +1,6 @@
 // Compute: the pure function (parameters, batch) -> (gradient, loss) behind a GpuWorker.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,17 +34,22 @@ class Compute {
   // Loss and accuracy on the test split at `z`, `buffers`.
   virtual Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) = 0;
 
+  // Whether gradient() waits for its batch at the moment. Any thread.
+  virtual bool reads() const { return reads_.load(std::memory_order_relaxed); }
+
   // Called, on its thread, each time evaluate() has got on by a batch: a long evaluation is not a
   // stuck one.
   void on_evaluation_progress(std::function<void()> call) { progress_ = std::move(call); }
 
  protected:
+  void set_reads(bool reads) { reads_.store(reads, std::memory_order_relaxed); }
   void evaluation_goes_on() const {
     if (progress_) progress_();
   }
 
  private:
   std::function<void()> progress_;
+  std::atomic<bool> reads_{false};
 };
 
 }  // namespace grapevine

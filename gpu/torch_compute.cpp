@@ -223,7 +223,9 @@ Expected<Batch> TorchCompute::batch_of(Step step, Gradient& result) {
     return ahead->batch;
   }
   const auto asked = Clock::now();
+  set_reads(true);
   const Expected<Batch> read = loader_.next(step);
+  set_reads(false);
   result.data_seconds = seconds_since(asked);
   if (!read) return read.error();
   return transfers_.upload(*read);

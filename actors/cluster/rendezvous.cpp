@@ -221,6 +221,8 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<ClockReading>("grapevine::ClockReading");
   config.add_message_type<TakeSnapshot>("grapevine::TakeSnapshot");
   config.add_message_type<Collect>("grapevine::Collect");
+  config.add_message_type<QueryWaits>("grapevine::QueryWaits");
+  config.add_message_type<WaitReport>("grapevine::WaitReport");
   config.add_message_type<HoldForView>("grapevine::HoldForView");
   config.add_message_type<AskTraffic>("grapevine::AskTraffic");
   config.add_message_type<Traffic>("grapevine::Traffic");
@@ -229,7 +231,8 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<InstallView>("grapevine::InstallView");
   config.add_message_type<StepReport>("grapevine::StepReport");
   config.add_message_type<RankFinished>("grapevine::RankFinished");
-  config.add_message_type<RankSnapshot>("grapevine::RankSnapshot");
+  config.add_message_type<StateStored>("grapevine::StateStored");
+  config.add_message_type<PartStored>("grapevine::PartStored");
   config.add_message_type<SnapshotRefused>("grapevine::SnapshotRefused");
   config.add_message_type<RankReport>("grapevine::RankReport");
   config.add_message_type<RankFigures>("grapevine::RankFigures");

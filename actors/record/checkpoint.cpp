@@ -8,11 +8,13 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <zlib.h>
 
 #include <nlohmann/json.hpp>
 
 #include "actors/record/files.hpp"
+#include "actors/record/shards/shard_stream.hpp"
 #include "actors/run/state_bytes.hpp"
 #include "messages/text/control_characters.hpp"
 #include "messages/text/exception_line.hpp"
@@ -29,26 +31,6 @@ constexpr std::int64_t kMaxRanks = 1'000'000;
 // Prefixes of a checkpoint's name: one that is being written, and one that it replaces.
 constexpr char kUnfinished[] = ".writing-";
 constexpr char kReplaced[] = ".replaced-";
-
-// The entry of a rank's file in job.json. It alone detects a damaged byte inside a tensor.
-struct FileMark {
-  std::uint64_t bytes = 0;
-  std::uint32_t crc32 = 0;
-};
-bool operator==(const FileMark& a, const FileMark& b) {
-  return a.bytes == b.bytes && a.crc32 == b.crc32;
-}
-
-FileMark mark_of(const std::vector<char>& bytes) {
-  const auto* data = reinterpret_cast<const Bytef*>(bytes.data());
-  return {bytes.size(), static_cast<std::uint32_t>(::crc32_z(0, data, bytes.size()))};
-}
-
-std::string rank_file(std::size_t rank) {
-  char name[32];
-  std::snprintf(name, sizeof name, "rank-%04zu.pt", rank);
-  return name;
-}
 
 // `mark`: nothing in checkpoints of versions that wrote none.
 Expected<StateDict> read_rank(const std::string& path, const std::optional<FileMark>& mark) {
@@ -72,18 +54,35 @@ Expected<StateDict> read_rank(const std::string& path, const std::optional<FileM
   return state;
 }
 
+Expected<FileMark> write_state(const fs::path& path, const StateDict& state) {
+  const std::vector<char> bytes = to_bytes(state);
+  if (auto written = write_file_atomically(path, {bytes.data(), bytes.size()}); !written)
+    return written.error();
+  return mark_of(bytes);
+}
+
+// The file was synced by its writer.
+Expected<FileMark> take_shard(const fs::path& from, const fs::path& to, const FileMark& mark) {
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(from, error);
+  if (!error && size != mark.bytes)
+    return Error{Errc::io, fmt::format("{}: has {} bytes, and its writer wrote {}", from.string(),
+                                       size, mark.bytes)};
+  if (!error) fs::rename(from, to, error);
+  if (error) return Error{Errc::io, from.string() + ": cannot be renamed: " + error.message()};
+  return mark;
+}
+
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
                            const std::vector<RankSnapshot>& ranks,
-                           const std::function<void()>& on_progress) {
+                           const std::function<void()>& on_progress, const fs::path& shards) {
   json files = json::object();
   for (const RankSnapshot& rank : ranks) {
-    const std::vector<char> bytes = to_bytes(rank.state);
     const std::string name = rank_file(static_cast<std::size_t>(rank.rank));
-    const auto path = folder / name;
-    const FileMark mark = mark_of(bytes);
-    files[name] = {{"bytes", mark.bytes}, {"crc32", mark.crc32}};
-    if (auto written = write_file_atomically(path, {bytes.data(), bytes.size()}); !written)
-      return written;
+    const auto mark = rank.file ? take_shard(shards / name, folder / name, *rank.file)
+                                : write_state(folder / name, rank.state);
+    if (!mark) return mark.error();
+    files[name] = {{"bytes", mark->bytes}, {"crc32", mark->crc32}};
     if (on_progress) on_progress();
   }
   const json job = {{"version", kCheckpointVersion},
@@ -145,17 +144,23 @@ std::optional<fs::path> locate(const fs::path& path) {
 
 }  // namespace
 
+FileMark mark_of(const std::vector<char>& bytes) {
+  const auto* data = reinterpret_cast<const Bytef*>(bytes.data());
+  return {bytes.size(), static_cast<std::uint32_t>(::crc32_z(0, data, bytes.size()))};
+}
+
 Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
                                        const JobIdentity& identity,
                                        const std::vector<RankSnapshot>& ranks,
-                                       const std::function<void()>& on_progress) {
+                                       const std::function<void()>& on_progress,
+                                       const std::string& shards) {
   const fs::path final_path = fs::path(folder) / name;
   const fs::path temporary = fs::path(folder) / (kUnfinished + name);
   std::error_code error;
   fs::remove_all(temporary, error);
   if (!fs::create_directories(temporary, error))
     return Error{Errc::io, temporary.string() + ": cannot be made: " + error.message()};
-  if (auto written = write_files(temporary, identity, ranks, on_progress); !written) {
+  if (auto written = write_files(temporary, identity, ranks, on_progress, shards); !written) {
     fs::remove_all(temporary, error);  // it may fill the disk
     return written.error();
   }
@@ -286,12 +291,58 @@ namespace {
 
 // For example without memory for one more copy of a state.
 Expected<std::string> try_write(const CheckpointWriterConfig& config, const WriteCheckpoint& order,
-                                const std::function<void()>& on_progress) {
+                                const std::function<void()>& on_progress,
+                                const std::string& shards) {
   try {
-    return write_checkpoint(config.folder, order.name, config.identity, order.ranks, on_progress);
+    return write_checkpoint(config.folder, order.name, config.identity, order.ranks, on_progress,
+                            shards);
   } catch (...) {
     return Error{Errc::failed, exception_line(std::current_exception())};
   }
+}
+
+using Writer = CheckpointWriterActor::stateful_pointer<CheckpointWriterState>;
+
+void report_shard_failure(Writer self, Rank rank, const Error& error) {
+  self->send(self->state.config.supervisor,
+             SnapshotRefused{self->state.cut, rank, "the folder for states: " + error.message});
+}
+
+void prepare_shards(Writer self, PrepareShards order) {
+  CheckpointWriterState& state = self->state;
+  if (const auto prepare = std::exchange(state.config.before_first, nullptr)) prepare();
+  state.cut = order.id;
+  state.peers = std::move(order.peers);
+  if (auto made = state.shards.open(order.folder, state.config.nonce); !made)
+    report_shard_failure(self, 0, made.error());
+}
+
+// Parts of cuts that were given up may still arrive.
+void store_part(Writer self, const StatePart& part) {
+  CheckpointWriterState& state = self->state;
+  const StateChunk& chunk = part.chunk;
+  const auto rank = static_cast<std::size_t>(part.from);
+  if (cut_of(chunk) != state.cut || rank >= state.peers.size()) return;
+  const auto stored = state.shards.store(part.from, chunk.offset, chunk.total, chunk.data);
+  if (!stored) return report_shard_failure(self, part.from, stored.error());
+  self->send(state.config.supervisor, Progress{});
+  self->send(state.peers[rank], PartStored{state.cut, part.from, *stored});
+}
+
+void write_order(Writer self, const WriteCheckpoint& order) {
+  CheckpointWriterConfig& config = self->state.config;
+  std::string& last = self->state.last;
+  if (const auto prepare = std::exchange(config.before_first, nullptr)) prepare();
+  auto path = try_write(
+      config, order, [&] { self->send(config.supervisor, Progress{}); },
+      self->state.shards.path().string());
+  self->state.shards.remove();
+  std::error_code ignored;  // files that cannot be removed stay
+  const bool replaced = path && !last.empty() && fs::equivalent(last, *path, ignored);
+  if (path && !config.keep_all && !last.empty() && !replaced) fs::remove_all(last, ignored);
+  if (path) last = *path;
+  CheckpointWritten done{order.id, path ? *path : "", path ? "" : path.error().message};
+  self->send(config.supervisor, std::move(done));
 }
 
 }  // namespace
@@ -310,18 +361,10 @@ CheckpointWriterActor::behavior_type checkpoint_writer(
   const fs::path from = self->state.config.resumed_from;
   if (!from.empty() && from == newest_checkpoint(self->state.config.folder))
     self->state.last = (fs::path(self->state.config.folder) / from.filename()).string();
-  return {[self](const WriteCheckpoint& order) {
-    CheckpointWriterConfig& config = self->state.config;
-    std::string& last = self->state.last;
-    if (const auto prepare = std::exchange(config.before_first, nullptr)) prepare();
-    auto path = try_write(config, order, [&] { self->send(config.supervisor, Progress{}); });
-    std::error_code ignored;  // files that cannot be removed stay
-    const bool replaced = path && !last.empty() && fs::equivalent(last, *path, ignored);
-    if (path && !config.keep_all && !last.empty() && !replaced) fs::remove_all(last, ignored);
-    if (path) last = *path;
-    CheckpointWritten done{order.id, path ? *path : "", path ? "" : path.error().message};
-    self->send(config.supervisor, std::move(done));
-  }};
+  return {[self](const PrepareShards& order) { prepare_shards(self, order); },
+          [self](DropShards) { self->state.shards.remove(); },
+          [self](const StatePart& part) { store_part(self, part); },
+          [self](const WriteCheckpoint& order) { write_order(self, order); }};
 }
 
 }  // namespace grapevine

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/protocol.hpp"
+#include "actors/record/shards/shard_folder.hpp"
 #include "algorithms/state_dict.hpp"
 
 namespace grapevine {
@@ -18,12 +19,14 @@ inline constexpr char kStepsKey[] = "steps";  // the number of steps; may differ
 
 // Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load
 // reads: tensors, numbers and text). job.json has the length and the CRC-32 of each rank's file.
-// Written under a temporary name, synced, renamed; then <folder>/latest points to it. Returns the
-// final path. `on_progress`, where there is one: after each rank.
+// States that are stored already are taken from `shards`. Written under a temporary name, synced,
+// renamed; then <folder>/latest points to it. Returns the final path. `on_progress`, where there is
+// one: after each rank.
 Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
                                        const JobIdentity& identity,
                                        const std::vector<RankSnapshot>& ranks,
-                                       const std::function<void()>& on_progress = {});
+                                       const std::function<void()>& on_progress = {},
+                                       const std::string& shards = "");
 
 // Steps that a rank had reported to the supervisor, from its saved state. Where gradients are
 // applied later they may be more than the steps of its model.
@@ -64,13 +67,18 @@ struct CheckpointWriterConfig {
   SupervisorActor supervisor;
   std::string resumed_from;            // a path, or empty
   std::function<void()> before_first;  // called once, before the first is written; null: nothing
+  std::string nonce;                   // of the run: see ShardWriter
 };
 struct CheckpointWriterState {
   const char* name = "checkpoint_writer";
   CheckpointWriterConfig config;
-  std::string last;  // path of the newest checkpoint of this run, or empty
+  std::string last;              // path of the newest checkpoint of this run, or empty
+  std::int64_t cut = 0;          // of the shards
+  std::vector<PeerActor> peers;  // by rank, of the same
+  ShardFolder shards;
 };
-// Writes beside training: answers WriteCheckpoint with CheckpointWritten. Spawn it detached.
+// Writes beside training: answers WriteCheckpoint with CheckpointWritten. Keeps the folder for the
+// states of other processes. Spawn it detached.
 CheckpointWriterActor::behavior_type checkpoint_writer(
     CheckpointWriterActor::stateful_pointer<CheckpointWriterState> self,
     CheckpointWriterConfig config);

@@ -29,6 +29,7 @@ WorkerActor::behavior_type gpu_worker(WorkerActor::stateful_pointer<WorkerState>
   return {[self, peer](GradientRequest& request) {
     const WorkerConfig& worker = self->state.config;
     if (at::get_num_threads() != worker.threads) at::set_num_threads(worker.threads);
+    worker.activity->store(WorkerActivity::computing);
     const Step step = request.step;
     Gradient gradient = compute(*worker.compute, std::move(request));
     if (!worker.measures) gradient.compute_seconds = gradient.data_seconds = 0;
@@ -36,6 +37,8 @@ WorkerActor::behavior_type gpu_worker(WorkerActor::stateful_pointer<WorkerState>
     gradient.data_seconds += to_seconds(for_data);
     const Duration late = for_data + worker.delay(worker.rank, step, gradient.length);
     // A straggler is idle, not busy: other workers keep the cores.
+    worker.activity->store(late > Duration::zero() ? WorkerActivity::delayed
+                                                   : WorkerActivity::idle);
     if (late > Duration::zero())
       self->delayed_send(peer, late, std::move(gradient));
     else

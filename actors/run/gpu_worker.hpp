@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "actors/protocol.hpp"
+#include "actors/record/wait_report.hpp"
 #include "actors/run/delay.hpp"
 #include "gpu/compute.hpp"
 
@@ -13,6 +14,7 @@ struct WorkerConfig {
   std::shared_ptr<Compute> compute;  // owned by this worker alone once spawned
   DelayModel delay;                  // how much later than computed a gradient is handed over
   int threads = 1;                   // intra-op threads of this worker
+  std::shared_ptr<SharedWorkerActivity> activity;  // of its Peer
   bool measures = true;  // false, in virtual time: what a gradient took on this machine is not told
 };
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "actors/record/checkpoint.hpp"
+#include "actors/record/shards/shard_stream.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/parts/stored_envelope.hpp"
 #include "algorithms/roles/make_role.hpp"
@@ -19,17 +20,6 @@ namespace {
 
 // Records reach the tracer after this at most: a process that is killed leaves all older ones.
 constexpr Duration kTraceDelay = std::chrono::milliseconds(200);
-
-std::uint64_t bytes_of(const StateDict& state) {
-  std::uint64_t bytes = 0;
-  for (const auto& [name, value] : state.entries()) {
-    if (const auto* tensor = std::get_if<at::Tensor>(&value))
-      bytes += tensor->defined() ? tensor->nbytes() : 0;
-    else if (const auto* text = std::get_if<std::string>(&value))
-      bytes += text->size();
-  }
-  return bytes;
-}
 
 // Where the transport delivers to: the Peer's mailbox. Any thread.
 class MailboxInbox : public Inbox {
@@ -70,6 +60,7 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
     trace_ = TraceRecorder(config_.rank, config_.trace_sampled, config_.trace_run);
   stalls_ = MessageStalls(config_.rank, config_.stalls);
   role_ = make_role(config_.parts, config_.rank, config_.ranks, model_);
+  config_.worker.activity = std::make_shared<SharedWorkerActivity>(WorkerActivity::idle);
   if (is_server()) return;
   worker_ =
       config_.detach_worker
@@ -132,6 +123,7 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
 void PeerState::compute(Step step, FrozenTensor z) {
   asked_ = step;
   if (std::exchange(deal_is_new_, false)) deal_.first_step = deal_end_ = step;
+  asked_at_ = now();
   GradientRequest request;
   request.step = step;
   request.deal = deal_;
@@ -162,8 +154,12 @@ void PeerState::count(const Event& event) {
     staleness_sum_ += static_cast<double>(event.staleness);
     ++staleness_count_;
   }
-  if (event.kind == EventKind::wait_begin) wait_began_ = now();
+  if (event.kind == EventKind::wait_begin) {
+    wait_began_ = now();
+    if (open_waits_++ == 0) waits_since_ = wait_began_;
+  }
   if (event.kind == EventKind::wait_end) {
+    open_waits_ = std::max(0, open_waits_ - 1);
     const Duration wait = now() - wait_began_;
     waited_ += wait;
     figures_.add_wait(handling_from_, wait);
@@ -247,6 +243,10 @@ void PeerState::arrive(Envelope envelope) {
     close_channel(envelope.from, marker->id);
     return;
   }
+  if (auto* chunk = std::get_if<StateChunk>(&envelope.payload); chunk && is_of_cut(*chunk)) {
+    if (config_.writer) self_->send(config_.writer, StatePart{envelope.from, std::move(*chunk)});
+    return;
+  }
   if (cut_ && cut_->open.count(envelope.from) > 0) cut_->in_flight.push_back(envelope);
   const Event event{EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0};
   count(event);
@@ -326,18 +326,15 @@ World PeerState::world() const {
   return world;
 }
 
-// To a supervisor of another process a message has a length of 32 bits in CAF. A longer one would
-// break the connection without a reason.
-bool PeerState::fits_a_message(std::uint64_t bytes) const {
-  return bytes <= kMostMessageBytes || config_.supervisor.node() == self_->node();
-}
-
 void PeerState::fail(Error error) { self_->send(config_.supervisor, RankFailed{std::move(error)}); }
 
 // ---- consistent cuts (Chandy & Lamport 1985) ----
 
-void PeerState::on_snapshot(std::int64_t id) {
-  if (id > last_cut_) cut(id);
+void PeerState::on_snapshot(const TakeSnapshot& take) {
+  if (take.id > last_cut_) cut(take.id);
+  if (!cut_ || cut_->id != take.id) return;
+  cut_->shards = take.shards;
+  finish_cut_if_complete();
 }
 
 // Records the state between two handlers and announces to all that later messages follow the cut.
@@ -371,22 +368,17 @@ void PeerState::close_channel(Rank from, std::int64_t id) {
 }
 
 void PeerState::finish_cut_if_complete() {
-  if (!cut_->open.empty()) return;
+  // A marker may come before the folder is known.
+  if (!cut_->open.empty() || (config_.shards && !cut_->shards)) return;
   std::int64_t count = 0;
   for (const Envelope& envelope : cut_->in_flight)
     cut_->state.put("in_flight." + std::to_string(count++), stored_text(envelope));
-  if (const std::uint64_t bytes = bytes_of(cut_->state); !fits_a_message(bytes)) {
-    self_->send(config_.supervisor,
-                SnapshotRefused{cut_->id, config_.rank,
-                                fmt::format("rank {}: its state has {} bytes, and at most {} can "
-                                            "be sent to process 0: train in one process, or a "
-                                            "smaller model",
-                                            config_.rank, bytes, kMostMessageBytes)});
-    return cut_.reset();
-  }
   const auto step = cut_->state.integer("model.step");
-  self_->send(config_.supervisor,
-              RankSnapshot{cut_->id, config_.rank, *step, std::move(cut_->state)});
+  RankSnapshot snapshot{cut_->id, config_.rank, *step, std::move(cut_->state), std::nullopt};
+  if (config_.shards)
+    self_->send(config_.shards, StoreState{std::move(snapshot), *std::move(cut_->shards)});
+  else
+    self_->send(config_.supervisor, std::move(snapshot));
   cut_.reset();
 }
 
@@ -574,7 +566,10 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
       [&state](const PeerLost& lost) {
         if (state.admits(lost)) state.on_peer_lost(lost);
       },
-      [&state](TakeSnapshot snapshot) { state.on_snapshot(snapshot.id); },
+      [&state](const TakeSnapshot& take) { state.on_snapshot(take); },
+      [self, &state](const PartStored& stored) {
+        if (state.shard_writer()) self->send(state.shard_writer(), stored);
+      },
       [&state](Collect collect) { state.on_collect(collect.with_model); },
       [&state](FlushTrace) { state.on_flush_trace(); },
       [&state](StallOver stall) { state.on_stall_over(stall.from); },
@@ -582,6 +577,7 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
         if (state.fits(hold)) state.on_hold(std::move(hold));
       },
       [&state](AskTraffic ask) { state.on_ask_traffic(ask); },
+      [&state](QueryWaits query) { state.on_query_waits(query); },
       [&state](CloseView close) { state.on_close_view(close); },
       [&state](const InstallView& view) {
         if (state.fits(view)) state.on_install(view);

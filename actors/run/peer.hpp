@@ -33,6 +33,8 @@ struct PeerConfig {
   SupervisorActor supervisor;
   EvaluatorActor evaluator;                   // null: no validation beside training
   TracerActor tracer;                         // null: no trace
+  ShardWriterActor shards;                    // null: this is process 0
+  CheckpointWriterActor writer;               // in process 0, of several
   std::shared_ptr<TraceBudget> trace_budget;  // the tracer's; null: without a bound
   std::uint64_t trace_run = 0;                // names this run in its cuts
   std::int64_t trace_sampled = 1;             // only every so many-th step is recorded
@@ -45,8 +47,9 @@ struct PeerConfig {
 struct Cut {
   std::int64_t id = 0;
   StateDict state;
-  std::set<Rank> open;              // channels whose marker has not arrived
-  std::vector<Envelope> in_flight;  // received on open channels since the cut
+  std::set<Rank> open;                // channels whose marker has not arrived
+  std::vector<Envelope> in_flight;    // received on open channels since the cut
+  std::optional<std::string> shards;  // of TakeSnapshot, once it has come
 };
 
 // Of a change of members: no gradient and no timer reaches the role, messages do (draining); its
@@ -100,12 +103,14 @@ class PeerState : public Env {
   bool admits(const PeerLost& lost) { return gate_.admits(check(lost, world())); }
   void on_timer(const TimerFired& timer);
   void on_peer_lost(const PeerLost& lost);
-  void on_snapshot(std::int64_t id);
+  void on_snapshot(const TakeSnapshot& take);
   void on_collect(bool with_model);
   void on_hold(HoldForView hold);
   void on_ask_traffic(AskTraffic ask);
+  void on_query_waits(QueryWaits query) const;
   void on_close_view(CloseView close);
   void on_install(const InstallView& view);
+  const ShardWriterActor& shard_writer() const { return config_.shards; }
   template <class Message>
   bool fits(const Message& message) {
     return gate_.admits(check(message, world()));
@@ -144,7 +149,6 @@ class PeerState : public Env {
   void on_state_chunk(const StateChunk& chunk);
   void take_state_if_complete();
   Expected<void> take_model(const StateDict& state);
-  bool fits_a_message(std::uint64_t bytes) const;
   bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
   void fail(Error error);
 
@@ -157,6 +161,7 @@ class PeerState : public Env {
   Membership membership_;
   PeerView view_;
   std::optional<Step> asked_;  // the step that the worker computes for the role
+  Timestamp asked_at_{0};      // since when
   std::int64_t stale_ = 0;     // answers on their way for roles that were replaced
   Deal deal_;                  // of the batches
   bool deal_is_new_ = false;   // it begins with the next step that the role asks for
@@ -179,7 +184,10 @@ class PeerState : public Env {
   Timestamp step_began_{0};
   Duration elapsed_before_{0};  // training time behind the checkpoint that this run resumed from
   Timestamp wait_began_{0};
-  Duration waited_{0};      // for other ranks, in this step
+  Duration waited_{0};  // for other ranks, in this step
+  // Of the waits that are open: a level may wait inside another one.
+  std::int32_t open_waits_ = 0;
+  Timestamp waits_since_{0};
   Gradient last_gradient_;  // without tensors
   Step reported_ = 0;       // steps that were reported, also before this run
   double staleness_sum_ = 0;

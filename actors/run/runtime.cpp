@@ -1,6 +1,7 @@
 #include "actors/run/runtime.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <future>
 #include <system_error>
 #include <utility>
@@ -10,7 +11,9 @@
 
 #include "actors/cluster/process_agent.hpp"
 #include "actors/cluster/rendezvous.hpp"
+#include "actors/record/checkpoint.hpp"
 #include "actors/record/resume_hint.hpp"
+#include "actors/record/shards/shard_writer.hpp"
 #include "actors/record/tracer.hpp"
 #include "actors/run/evaluator.hpp"
 #include "actors/run/peer.hpp"
@@ -36,12 +39,11 @@ const std::shared_ptr<Compute>& first_compute(const RunConfig& config) {
                        [](const auto& compute) { return compute != nullptr; });
 }
 
-// The states of all ranks, estimated before they exist: in flight to the head at once.
-std::uint64_t bytes_of_a_checkpoint(const RunConfig& config) {
+// The models of all ranks: in flight to the head at once at the end.
+std::uint64_t bytes_of_models(const RunConfig& config) {
   const Compute& compute = *first_compute(config);
-  const std::uint64_t rank = least_state_bytes(config.parts->optimizer, compute.dimension(),
-                                               compute.initial_buffers().numel());
-  return rank * static_cast<std::uint64_t>(config.workers());
+  return model_bytes(compute.dimension(), compute.initial_buffers().numel()) *
+         static_cast<std::uint64_t>(config.workers());
 }
 
 // Spawns the actors of a run and wires them up.
@@ -75,15 +77,24 @@ class CrewBuilder {
     SupervisorActor head = system_.spawn(supervisor, supervisor_config(std::move(observer)));
     if (config_.trace.on) crew_.tracer = spawn_tracer(head);
     if (!config_.checkpoint_folder.empty())
-      crew_.writer = spawn_aside(checkpoint_writer,
-                                 CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
-                                                        config_.keep_checkpoints, head,
-                                                        config_.resume ? config_.resume->path : "",
-                                                        config_.before_first_checkpoint});
+      crew_.writer =
+          spawn_aside(checkpoint_writer,
+                      CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
+                                             config_.keep_checkpoints, head,
+                                             config_.resume ? config_.resume->path : "",
+                                             config_.before_first_checkpoint, shard_nonce()});
     if (config_.evaluator)
       crew_.evaluator = system_.spawn(evaluator, EvaluatorConfig{config_.ranks, config_.servers(),
                                                                  config_.evaluator, head, detach_});
     return head;
+  }
+
+  // Of a process other than process 0: for the states of its ranks. REQUIRES: the number of the run
+  // is known.
+  ShardWriterActor spawn_shard_writer(const SupervisorActor& supervisor) {
+    shards_ = system_.spawn<caf::detached>(
+        shard_writer, ShardWriterConfig{config_.transport, supervisor, shard_nonce()});
+    return shards_;
   }
 
   // Of the ranks of this process.
@@ -113,6 +124,9 @@ class CrewBuilder {
   std::int64_t trace_zero_ns() const { return run_start_ns_; }
 
  private:
+  // The same in all processes of the run, and in no other run.
+  std::string shard_nonce() const { return std::to_string(config_.trace.header.run); }
+
   SupervisorConfig supervisor_config(std::shared_ptr<RunObserver> observer) const {
     SupervisorConfig supervision;
     supervision.ranks = config_.ranks;
@@ -139,12 +153,17 @@ class CrewBuilder {
     supervision.checkpoints = !config_.checkpoint_folder.empty();
     supervision.output_in_use = config_.output_in_use;
     if (supervision.checkpoints)
+      supervision.checkpoint_folder =
+          std::filesystem::absolute(config_.checkpoint_folder).lexically_normal().string();
+    if (supervision.checkpoints)
       supervision.out = run_folder_of(config_.checkpoint_folder + "/latest");
     supervision.patience = config_.patience;
     supervision.silence = heartbeats_for(config_.patience).silence;
     if (config_.cluster)
-      supervision.patience =
-          patience_behind_silence(config_.patience, bytes_of_a_checkpoint(config_));
+      supervision.patience = patience_behind_silence(config_.patience, bytes_of_models(config_));
+    if (config_.first_patience)
+      supervision.first_patience = std::max(*config_.first_patience, supervision.patience);
+    supervision.stall_abort = config_.stall_abort;
     const Horizon& horizon = config_.parts->horizon;
     supervision.total_epochs = horizon.epoch_of(horizon.steps);
     supervision.run_start_ns = supervision.trace_zero_ns = run_start_ns_;
@@ -169,7 +188,7 @@ class CrewBuilder {
     peer.transport = config_.transport;
     if (rank < config_.workers()) {
       const auto& compute = config_.computes[static_cast<std::size_t>(rank)];
-      peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads, detach_};
+      peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads, nullptr, detach_};
     }
     peer.stalls = config_.delay.stalls();
     // All ranks start from the same parameters: models are initialised from the job's seed.
@@ -180,6 +199,8 @@ class CrewBuilder {
     peer.supervisor = supervisor;
     peer.evaluator = evaluator;
     peer.tracer = tracer;
+    peer.shards = shards_;
+    if (config_.cluster && config_.cluster->process == 0) peer.writer = crew_.writer;
     peer.trace_budget = trace_budget_;
     peer.trace_run = config_.trace.header.run;
     peer.trace_sampled = config_.trace.header.sampled;
@@ -195,6 +216,7 @@ class CrewBuilder {
   std::int64_t run_start_ns_ = 0;
   const std::shared_ptr<TraceBudget> trace_budget_ = std::make_shared<TraceBudget>();
   BeginRun crew_;
+  ShardWriterActor shards_;  // null in process 0
 };
 
 }  // namespace
@@ -230,7 +252,7 @@ void Runtime::Impl::start(std::shared_ptr<RunObserver> observer,
 
 void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
                                      std::shared_ptr<RunReport> report) {
-  configure_for_cluster(system_config, config.patience, bytes_of_a_checkpoint(config));
+  configure_for_cluster(system_config, config.patience, bytes_of_models(config));
   system = std::make_unique<caf::actor_system>(system_config);
   if (report) observer = report_aside(*system, std::move(observer), std::move(report));
   CrewBuilder builder(*system, config, true);
@@ -261,6 +283,7 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
     tracer = builder.spawn_tracer(agent);
     keep(tracer);
   }
+  if (!is_head) keep(builder.spawn_shard_writer(admission.supervisor));
   Ready ready;
   ready.process = cluster.process;
   ready.nonce = joined->nonce;

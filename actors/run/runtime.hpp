@@ -83,7 +83,9 @@ struct RunConfig {
   bool output_in_use = false;
   JobIdentity identity;
   std::optional<Checkpoint> resume;
-  Duration patience{std::chrono::seconds(300)};
+  Duration patience{std::chrono::seconds(300)};  // these three: see SupervisorConfig
+  std::optional<Duration> first_patience;
+  std::optional<Duration> stall_abort;
 
   std::int32_t servers() const { return parts->plan.servers; }
   std::int32_t workers() const { return ranks - servers(); }

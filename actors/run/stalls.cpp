@@ -37,6 +37,11 @@ std::optional<Duration> MessageStalls::keep(Rank from, Envelope& envelope, Stall
   return length;
 }
 
+bool MessageStalls::holds() const {
+  return std::any_of(held_.begin(), held_.end(),
+                     [](const auto& of_sender) { return !of_sender.second.empty(); });
+}
+
 std::deque<Envelope> MessageStalls::release(Rank from) {
   return std::exchange(held_[from], std::deque<Envelope>());
 }

@@ -11,7 +11,6 @@
 namespace grapevine {
 namespace {
 
-constexpr Duration kWatchInterval = std::chrono::seconds(5);
 constexpr Duration kCollectInterval = std::chrono::milliseconds(5);
 
 }  // namespace
@@ -27,6 +26,10 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
   checkpoints_ = CheckpointRounds({config_.checkpoints, config_.checkpoint_every_epochs,
                                    config_.total_epochs, config_.resumed_least});
   suspects_ = LinkSuspects(config_.silence);
+  WaitLimits limits;
+  limits.first = config_.patience;
+  limits.abort = config_.stall_abort;
+  waits_ = WaitWatch(limits);
 }
 
 Timestamp SupervisorState::now() const {
@@ -44,6 +47,7 @@ void SupervisorState::begin(BeginRun actors) {
   if (crew_.evaluates())
     evaluations_due_ = whole_epochs(config_.total_epochs) - whole_epochs(config_.resumed_most);
   last_news_ = now();
+  begin_wait_watch();
   crew_.send_to_ranks(StartTraining{});
   if (!config_.resumed_from.empty()) report_resume_from(config_.resumed_from);
   compare_all_clocks();
@@ -53,6 +57,7 @@ void SupervisorState::begin(BeginRun actors) {
 
 void SupervisorState::on_step(const StepReport& report) {
   last_news_ = now();
+  waits_.on_step(report.rank, last_news_);
   if (stage_ == Stage::ended || (stopping_ && preserves_previous_run())) return;
   progress_.add(report);
   config_.observer->on_step(report);
@@ -73,6 +78,7 @@ void SupervisorState::on_figures(const RankFigures& figures) {
 void SupervisorState::on_finished(RankFinished finished) {
   last_news_ = now();
   progress_.finish(finished.rank);
+  waits_.finish(finished.rank);
   drain_if_finished();
 }
 
@@ -98,7 +104,7 @@ void SupervisorState::on_exception(const std::exception_ptr& problem) {
 
 // A patience that is shorter than the usual interval is kept, too.
 void SupervisorState::watch_later() {
-  self_->delayed_send(SupervisorActor{self_}, std::min(kWatchInterval, config_.patience),
+  self_->delayed_send(SupervisorActor{self_}, std::min(waits_.interval(), config_.patience),
                       Watchdog{});
 }
 
@@ -111,11 +117,13 @@ void SupervisorState::on_watchdog() {
   }
   watch_later();
   if (checkpoints_.overdue(now(), config_.patience)) give_up_checkpoint();
-  if (stage_ != Stage::closing && now() - last_news_ > config_.patience)
-    return fail({Errc::timeout, "no rank made progress for " + seconds_text(config_.patience) +
-                                    "; " + missing_states() +
-                                    progress_.last_steps(members_.workers()) +
+  const Duration limit =
+      waits_.limit(config_.patience, config_.first_patience.value_or(config_.patience));
+  if (stage_ != Stage::closing && now() - last_news_ > limit)
+    return fail({Errc::timeout, "no rank made progress for " + seconds_text(limit) + "; " +
+                                    missing_states() + progress_.last_steps(members_.workers()) +
                                     "; give a larger --timeout where a step takes that long"});
+  watch_waits();
 }
 
 std::string SupervisorState::missing_states() const {
@@ -196,7 +204,7 @@ void SupervisorState::fail(Error error) {
   if (error.code == Errc::peer_down) error.message += resume_hint_now();
   result_.error = std::move(error);
   if (!trained_at_) trained_at_ = now();
-  checkpoints_.cancel();  // the next run must not resume from the state of a failure
+  cancel_checkpoint();  // the next run must not resume from the state of a failure
   close();
 }
 
@@ -285,6 +293,9 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](RankSnapshot& snapshot) {
         if (state.admits(snapshot)) state.on_snapshot(snapshot);
       },
+      [&state](const StateStored& stored) {
+        if (state.admits(stored)) state.on_stored(stored);
+      },
       [&state](RankReport& report) {
         if (state.admits(report)) state.on_report(report);
       },
@@ -301,6 +312,9 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       },
       [&state](const ViewClosed& closed) {
         if (state.admits(closed)) state.on_view_closed(closed);
+      },
+      [&state](const WaitReport& report) {
+        if (state.admits(report)) state.on_waits(report);
       },
       [&state](AskTrafficAgain) { state.ask_for_traffic(); },
       [&state](AskPlace ask) { return state.on_ask_place(ask); },

@@ -15,6 +15,7 @@
 #include "actors/run/supervision/run_result.hpp"
 #include "actors/run/supervision/training_progress.hpp"
 #include "actors/run/supervision/view_change.hpp"
+#include "actors/run/supervision/waits/wait_watch.hpp"
 #include "actors/run/validate.hpp"
 #include "algorithms/horizon.hpp"
 
@@ -54,16 +55,21 @@ struct SupervisorConfig {
   std::shared_ptr<RunObserver> observer;
   double checkpoint_every_epochs = 0;  // 0: only at the end and on request
   bool checkpoints = false;            // false: no folder to write to
+  std::string checkpoint_folder;       // absolute
   // The folder holds results of another run: nothing is written there before the first step.
   bool output_in_use = false;
-  Duration patience{std::chrono::seconds(300)};  // without any step, after which the run fails
-  double total_epochs = 0;                       // by the clock of the algorithm
-  double resumed_least = 0;                      // epochs of the slowest and the fastest rank in
-  double resumed_most = 0;                       // the checkpoint that this run resumed from
-  Duration elapsed_before{0};                    // training time behind that checkpoint
-  std::string resumed_from;                      // its path, or empty
-  std::string out;                               // the output folder, for messages
-  Duration silence{std::chrono::seconds(60)};    // of a process to which a link is lost: it is lost
+  // Without any step, after which the run fails: at least so long, and longer where steps usually
+  // are; and before the first step of any rank. None: as long as later.
+  Duration patience{std::chrono::seconds(300)};
+  std::optional<Duration> first_patience;
+  std::optional<Duration> stall_abort;         // ends a run with a wait of this length: WaitLimits
+  double total_epochs = 0;                     // by the clock of the algorithm
+  double resumed_least = 0;                    // epochs of the slowest and the fastest rank in
+  double resumed_most = 0;                     // the checkpoint that this run resumed from
+  Duration elapsed_before{0};                  // training time behind that checkpoint
+  std::string resumed_from;                    // its path, or empty
+  std::string out;                             // the output folder, for messages
+  Duration silence{std::chrono::seconds(60)};  // of a process to which a link is lost: it is lost
   std::int64_t run_start_ns = 0;
   std::int64_t trace_zero_ns = 0;  // of the actor system's clock
 };
@@ -82,10 +88,11 @@ class SupervisorState {
   void on_figures(const RankFigures& figures);
   void on_finished(RankFinished finished);
   void on_snapshot(RankSnapshot& snapshot);
+  void on_stored(const StateStored& stored);
   void on_snapshot_refused(const SnapshotRefused& refused);
   void on_report(RankReport& report);
   void on_failed(const RankFailed& failed) { fail(failed.error); }
-  void on_progress() { last_news_ = now(); }
+  void on_progress();
   void on_link_lost(LinkLost lost);
   void ask_whether_alive(std::int32_t process);
   void compare_clocks(CompareClocks again);
@@ -96,6 +103,7 @@ class SupervisorState {
   void on_watchdog();
   void on_traffic(const Traffic& traffic);
   void on_view_closed(const ViewClosed& closed);
+  void on_waits(const WaitReport& report);
   void ask_for_traffic();
   Place on_ask_place(AskPlace ask);
   Vacancy on_ask_vacancy() const;
@@ -124,6 +132,7 @@ class SupervisorState {
   void begin_checkpoint(std::int64_t cut);
   void begin_final_checkpoint(const std::string& name);
   void give_up_checkpoint();
+  void cancel_checkpoint();
   void drain_if_finished();
   void evaluate_reports();
   void end_if_finished();
@@ -146,6 +155,9 @@ class SupervisorState {
   void report_process_lost(std::int32_t process);
   bool on_rank_down(Rank rank, const std::string& why);
   void lose(Rank rank);
+  void begin_wait_watch();
+  void watch_waits();
+  void fail_over_wait(const WaitWatch::Finding& finding);
   void begin_view_change();
   const char* why_nobody_joins() const;
   void expect_process(std::int32_t process, Place& place);
@@ -172,6 +184,7 @@ class SupervisorState {
   CheckpointRounds checkpoints_;
   FinalReports reports_;
   LinkSuspects suspects_;
+  WaitWatch waits_;
   ViewChange view_;
   std::optional<AskPlace> returning_;  // what was granted, until it is there
   RunClosing closing_;

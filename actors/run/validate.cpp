@@ -16,7 +16,8 @@ constexpr std::size_t kLongestAddress = 65536;  // of a transport
 constexpr std::size_t kMostOptions = 4096;
 // Of a figure, so that the sums over all ranks stay exact in the output for Prometheus.
 constexpr std::int64_t kMostCount = std::int64_t{1} << 50;
-constexpr std::size_t kMostAges = 1 << 16;  // different ones in a histogram
+constexpr std::size_t kMostAges = 1 << 16;    // different ones in a histogram
+constexpr std::size_t kMostWaitsOnARank = 2;  // a part of a sum and one of its tally
 constexpr double kMostEpochs = 1e12;  // so that whole numbers of them, and of parts, can be counted
 
 Error stray(const std::string& what) { return {Errc::protocol, what}; }
@@ -108,6 +109,21 @@ Expected<void> check(const RankFigures& figures, const World& world) {
   return {};
 }
 
+Expected<void> check(const WaitReport& report, const World& world) {
+  if (auto checked = check_rank("waits", report.rank, world.ranks); !checked) return checked;
+  const Error invalid = stray(fmt::format("waits of rank {} with invalid numbers", report.rank));
+  if (static_cast<std::uint8_t>(report.worker) > kLastWorkerActivity || report.step < 0 ||
+      report.computing < 0 || report.computing_ns < -1 || report.waiting_ns < -1)
+    return invalid;
+  if (report.waits.size() > static_cast<std::size_t>(world.ranks) * kMostWaitsOnARank)
+    return invalid;
+  for (const Awaited& one : report.waits)
+    if ((one.from != -1 && !world.has_rank(one.from)) ||
+        static_cast<std::uint8_t>(one.payload) > kLastPayloadKind)
+      return invalid;
+  return {};
+}
+
 Expected<void> check(const RankFinished& finished, const World& world) {
   return check_rank("the last step", finished.rank, world.ranks);
 }
@@ -116,7 +132,14 @@ Expected<void> check(const RankSnapshot& snapshot, const World& world) {
   if (auto checked = check_rank("a snapshot", snapshot.rank, world.ranks); !checked) return checked;
   if (snapshot.step < 0)
     return stray("a snapshot of rank " + std::to_string(snapshot.rank) + " at a negative step");
-  return check_read(snapshot.rank, "state for a checkpoint", snapshot.state);
+  return {};
+}
+
+Expected<void> check(const StateStored& stored, const World& world) {
+  if (auto checked = check_rank("a stored state", stored.rank, world.ranks); !checked)
+    return checked;
+  if (stored.step >= 0) return {};
+  return stray(fmt::format("a stored state of rank {} at a negative step", stored.rank));
 }
 
 Expected<void> check(const SnapshotRefused& refused, const World& world) {
@@ -232,24 +255,17 @@ std::string one_line(std::string text) {
   return text;
 }
 
-std::uint64_t least_state_bytes(const OptimizerConfig& optimizer, std::int64_t parameters,
-                                std::int64_t buffers) {
-  std::uint64_t copies = 1;
-  if (optimizer.name == "sgd" && optimizer.momentum > 0) copies = 2;
-  if (optimizer.name != "sgd") copies = 3;
-  return sizeof(float) *
-         (copies * static_cast<std::uint64_t>(parameters) + static_cast<std::uint64_t>(buffers));
+std::uint64_t model_bytes(std::int64_t parameters, std::int64_t buffers) {
+  return sizeof(float) * static_cast<std::uint64_t>(parameters + buffers);
 }
 
-Expected<void> check_state_size(const OptimizerConfig& optimizer, std::int64_t parameters,
-                                std::int64_t buffers) {
-  const std::uint64_t bytes = least_state_bytes(optimizer, parameters, buffers);
+Expected<void> check_model_size(std::int64_t parameters, std::int64_t buffers) {
+  const std::uint64_t bytes = model_bytes(parameters, buffers);
   if (bytes <= kMostMessageBytes) return {};
   return bad_input(fmt::format(
-      "a model of {} parameters with --optimizer {}: the state of a rank takes at least "
-      "{} bytes, and at most {} can be sent to process 0 for a checkpoint: train in one "
-      "process, or choose a smaller model or an optimizer with less state",
-      parameters, optimizer.name, bytes, kMostMessageBytes));
+      "a model of {} parameters takes {} bytes, and at most {} can be sent to process 0 for a "
+      "validation and for model.pt: train in one process, or choose a smaller model",
+      parameters, bytes, kMostMessageBytes));
 }
 
 void Gate::ignore(const std::string& why) {

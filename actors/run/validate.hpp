@@ -6,7 +6,6 @@
 #include <string>
 
 #include "actors/protocol.hpp"
-#include "algorithms/parts/optimizer.hpp"
 #include "messages/expected.hpp"
 #include "messages/text/log_limit.hpp"
 
@@ -29,7 +28,9 @@ struct World {
 Expected<void> check(const StepReport& report, const World& world);
 Expected<void> check(const RankFigures& figures, const World& world);
 Expected<void> check(const RankFinished& finished, const World& world);
+Expected<void> check(const WaitReport& report, const World& world);
 Expected<void> check(const RankSnapshot& snapshot, const World& world);
+Expected<void> check(const StateStored& stored, const World& world);
 Expected<void> check(const SnapshotRefused& refused, const World& world);
 // `with_model`: one was asked for.
 Expected<void> check(const RankReport& report, const World& world, bool with_model);
@@ -48,12 +49,10 @@ Expected<void> check(const Join& join);
 // by spaces.
 std::string one_line(std::string text);
 
-// Bytes that the state of a worker has at least: the model, its buffers and the optimizer's state.
-std::uint64_t least_state_bytes(const OptimizerConfig& optimizer, std::int64_t parameters,
-                                std::int64_t buffers);
-// Errors (bad_input): a run of several processes whose checkpoints cannot be sent to process 0.
-Expected<void> check_state_size(const OptimizerConfig& optimizer, std::int64_t parameters,
-                                std::int64_t buffers);
+// Bytes of the model of a worker, with its buffers.
+std::uint64_t model_bytes(std::int64_t parameters, std::int64_t buffers);
+// Errors (bad_input): a run of several processes whose models cannot be sent to process 0.
+Expected<void> check_model_size(std::int64_t parameters, std::int64_t buffers);
 
 // Whether an actor uses a checked message, and the handling of errors: those of protocol are
 // logged, at a bounded rate.

@@ -116,6 +116,12 @@ std::vector<OutgoingMessage> Activation::begin() {
   return out;
 }
 
+Awaited Activation::awaited() const {
+  const bool one = trigger_.kind == Trigger::Kind::initiator && trigger_.position != position_;
+  return {one ? ranks_[static_cast<std::size_t>(trigger_.position)] : -1, PayloadKind::activate,
+          operation_};
+}
+
 void Activation::fields(Archive& a) {
   a.flag("posted", posted_);
   a.flag("begun", begun_);

@@ -72,6 +72,9 @@ class Activation {
   // A message of another rank shows that the operation has begun.
   std::vector<OutgoingMessage> begin();
   bool begun() const { return begun_; }
+  // The rank that begins it; any, where the first one that is ready does, or a quorum. REQUIRES:
+  // not begun().
+  Awaited awaited() const;
   bool posted() const { return posted_; }
   // A quorum is ready, and the others have their grace: the caller sets a timer, and begins at its
   // end at the latest.

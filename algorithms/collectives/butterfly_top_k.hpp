@@ -35,6 +35,7 @@ class ButterflyTopK final : public PackedCollective {
   std::vector<OutgoingPacked> start(Packed own, PackedInbox& inbox) override;
   std::vector<OutgoingPacked> advance(PackedInbox& inbox) override;
   bool done() const override { return round_ > last_round(); }
+  std::vector<std::int32_t> sources() const override { return {source()}; }
   std::vector<Packed> take_result() override { return {to_packed(list_, place_.value_type)}; }
   SparseVector take_rejected() override { return std::move(rejected_); }
   void fields(Archive& a, const PackedCheck& check) override;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "algorithms/archive.hpp"
+#include "algorithms/awaited.hpp"
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 #include "messages/protocol.hpp"

@@ -31,6 +31,13 @@ std::vector<OutgoingPacked> PackedAllGather::advance(PackedInbox& inbox) {
   return {};
 }
 
+std::vector<std::int32_t> PackedAllGather::sources() const {
+  std::vector<std::int32_t> missing;
+  for (std::int32_t sender = 0; sender < place_.size(); ++sender)
+    if (!gathered_[static_cast<std::size_t>(sender)]) missing.push_back(sender);
+  return missing;
+}
+
 // Every rank does this for itself, in the same order, once the result is wanted: until then a
 // checkpoint holds the lists.
 void PackedAllGather::reselect() {

@@ -21,6 +21,7 @@ class PackedAllGather final : public PackedCollective {
   std::vector<OutgoingPacked> start(Packed own, PackedInbox& inbox) override;
   std::vector<OutgoingPacked> advance(PackedInbox& inbox) override;
   bool done() const override { return missing_ == 0; }
+  std::vector<std::int32_t> sources() const override;
   // Without reselection by position.
   std::vector<Packed> take_result() override;
   SparseVector take_rejected() override;

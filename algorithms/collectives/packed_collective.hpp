@@ -73,6 +73,9 @@ class PackedCollective {
   // Uses the vectors that have arrived. REQUIRES: started, not done.
   virtual std::vector<OutgoingPacked> advance(PackedInbox& inbox) = 0;
   virtual bool done() const = 0;
+  std::int64_t operation() const { return place_.operation; }
+  // Where the next vectors come from, by position. REQUIRES: started, not done.
+  virtual std::vector<std::int32_t> sources() const = 0;
 
   // The vectors that make up the result, to be added in this order. REQUIRES: done(), once.
   virtual std::vector<Packed> take_result() = 0;

@@ -74,6 +74,16 @@ std::vector<OutgoingMessage> PartialAllReduce::contribute(at::Tensor&& value, st
   return out;
 }
 
+std::vector<Awaited> PartialAllReduce::awaited() const {
+  if (!begun()) return {activation_.awaited()};
+  std::vector<Awaited> missing;
+  if (!contributed()) return missing;
+  if (!reduction_->done()) missing = reduction_->awaited();
+  if (!tally_.done()) missing.push_back(tally_.awaited());
+  for (Awaited& one : missing) one.operation = operation_;
+  return missing;
+}
+
 std::vector<std::int32_t> PartialAllReduce::Result::contributors() const {
   std::vector<std::int32_t> positions;
   for (std::size_t position = 0; position < tally.size(); ++position)

@@ -50,6 +50,9 @@ class PartialAllReduce {
   bool contributed() const { return tally_.started(); }
   bool done() const { return contributed() && reduction_->done() && tally_.done(); }
 
+  // The messages that come next, where they are missing; none where this rank is to contribute.
+  std::vector<Awaited> awaited() const;
+
   // `value`: [d] float32, taken as memory of the result. `entry`: this rank's number in the tally.
   // `epoch`, `rng`: of the compressor. REQUIRES: begun(), !contributed().
   std::vector<OutgoingMessage> contribute(at::Tensor&& value, std::int64_t entry, double epoch,

@@ -78,6 +78,16 @@ class QuantisedReduction final : public Reduction {
   bool running() const override { return operation_.has_value(); }
   bool done() const override { return running() && totalled_ && has_all(kGather); }
 
+  std::vector<Awaited> awaited() const override {
+    std::vector<Awaited> missing;
+    const std::int32_t round = totalled_ ? kGather : kScatter;
+    for (std::int32_t sender = 0; sender < size(); ++sender)
+      if (parts_.count({*operation_, round, sender}) == 0)
+        missing.push_back(
+            {ranks_[static_cast<std::size_t>(sender)], PayloadKind::packed_chunk, *operation_});
+    return missing;
+  }
+
   at::Tensor take_sum() override {
     for (std::int32_t slice = 0; slice < size(); ++slice) {
       at::Tensor part = part_of(slice).zero_();

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "messages/check.hpp"
@@ -68,6 +69,13 @@ std::vector<OutgoingChunk> RecursiveDoubling::on_chunk(Chunk chunk) {
   std::vector<OutgoingChunk> out;
   proceed(out);
   return out;
+}
+
+Awaited RecursiveDoubling::awaited() const {
+  std::int32_t from = position_ ^ (1 << std::max(round_ - 1, 0));
+  if (is_extra()) from = position_ - core_;
+  if (round_ == 0) from = position_ + core_;
+  return {ranks_[static_cast<std::size_t>(from)], PayloadKind::chunk, operation_};
 }
 
 OutgoingChunk RecursiveDoubling::message(std::int32_t to, std::int32_t round) const {

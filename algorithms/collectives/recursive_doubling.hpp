@@ -35,6 +35,9 @@ class RecursiveDoubling {
   bool done() const { return round_ > last_round(); }
   std::int64_t operation() const { return operation_; }
 
+  // The message of this round. REQUIRES: started(), !done().
+  Awaited awaited() const;
+
   // [n]. REQUIRES: done(), once.
   at::Tensor take_result();
 

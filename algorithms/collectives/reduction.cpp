@@ -43,6 +43,9 @@ class RingReduction final : public Reduction {
 
   bool running() const override { return ring_.has_value(); }
   bool done() const override { return ring_ && ring_->done(); }
+  std::vector<Awaited> awaited() const override {
+    return done() ? std::vector<Awaited>() : std::vector<Awaited>{ring_->awaited()};
+  }
 
   at::Tensor take_sum() override {
     at::Tensor sum = ring_->take_result();
@@ -110,6 +113,14 @@ class SparseReduction final : public Reduction {
 
   bool running() const override { return collective_ != nullptr; }
   bool done() const override { return collective_ && collective_->done(); }
+  std::vector<Awaited> awaited() const override {
+    std::vector<Awaited> missing;
+    if (done()) return missing;
+    for (const std::int32_t source : collective_->sources())
+      missing.push_back({ranks_[static_cast<std::size_t>(source)], PayloadKind::packed_chunk,
+                         collective_->operation()});
+    return missing;
+  }
 
   at::Tensor take_sum() override {
     const SparseVector rejected = collective_->take_rejected();

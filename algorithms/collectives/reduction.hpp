@@ -43,6 +43,9 @@ class Reduction {
   // Started and its result not taken.
   virtual bool running() const = 0;
   virtual bool done() const = 0;
+  // The messages of the running operation that come next, where they are missing. REQUIRES:
+  // running().
+  virtual std::vector<Awaited> awaited() const = 0;
   // [d], the sum; sole owner of its bytes. REQUIRES: done().
   virtual at::Tensor take_sum() = 0;
 

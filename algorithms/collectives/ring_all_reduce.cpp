@@ -99,6 +99,13 @@ void RingAllReduce::check(const Chunk& chunk) const {
       " elements here, expected ", elements, " of float32");
 }
 
+Awaited RingAllReduce::awaited() const {
+  const auto all = static_cast<std::int32_t>(std::int64_t{rounds()} * pieces_);
+  const auto next = static_cast<std::int32_t>(all - left_ + 1);
+  return {ranks_[static_cast<std::size_t>(wrap(position_ - 1))], PayloadKind::chunk, operation_,
+          next, all};
+}
+
 at::Tensor RingAllReduce::take_result() {
   GRAPEVINE_CHECK(done() && data_.defined(), "result of operation ", operation_,
                   " taken before its end or twice");

@@ -68,6 +68,9 @@ class RingAllReduce {
   // d. REQUIRES: started(); the result not taken.
   std::int64_t elements() const { return data_.numel(); }
 
+  // The next message of the left neighbour. REQUIRES: started(), !done().
+  Awaited awaited() const;
+
   // [d], the sum; sole owner of its bytes. REQUIRES: done(), once.
   at::Tensor take_result();
 

@@ -52,6 +52,12 @@ bool TreeTopK::climb(PackedInbox& inbox) {
   return true;
 }
 
+// The child at the level that is not merged, or the parent that has the result.
+std::vector<std::int32_t> TreeTopK::sources() const {
+  const std::int32_t step = 1 << level_;
+  return {stage_ == Stage::up ? place_.position + step : place_.position - step};
+}
+
 void TreeTopK::hand_down(std::vector<OutgoingPacked>& out) const {
   const Packed result = to_packed(list_, place_.value_type);
   for (std::int32_t level = level_; level-- > 0;)

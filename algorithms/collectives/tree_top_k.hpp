@@ -27,6 +27,7 @@ class TreeTopK final : public PackedCollective {
   std::vector<OutgoingPacked> start(Packed own, PackedInbox& inbox) override;
   std::vector<OutgoingPacked> advance(PackedInbox& inbox) override;
   bool done() const override { return stage_ == Stage::done; }
+  std::vector<std::int32_t> sources() const override;
   std::vector<Packed> take_result() override { return {to_packed(list_, place_.value_type)}; }
   SparseVector take_rejected() override { return std::move(rejected_); }
   void fields(Archive& a, const PackedCheck& check) override;

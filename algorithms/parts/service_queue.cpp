@@ -104,6 +104,12 @@ std::optional<Rank> CriticalSections::holder(TimerId grant) const {
   return std::nullopt;
 }
 
+std::map<Rank, std::int64_t> CriticalSections::holders() const {
+  std::map<Rank, std::int64_t> exchanges;
+  for (const auto& [client, section] : open_) exchanges.emplace(client, section.exchange);
+  return exchanges;
+}
+
 std::vector<TimerId> CriticalSections::grants() const {
   std::vector<TimerId> out;
   for (const auto& [client, section] : open_) out.push_back(section.grant);

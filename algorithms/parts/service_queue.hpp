@@ -69,6 +69,8 @@ class CriticalSections {
   // The client that holds the grant; none once it is closed.
   std::optional<Rank> holder(TimerId grant) const;
   std::vector<TimerId> grants() const;
+  // All of them, with the exchange that each grant is for.
+  std::map<Rank, std::int64_t> holders() const;
 
   void fields(Archive& a, const std::vector<Rank>& clients);
   StateDict save() const { return save_state(*this, std::vector<Rank>()); }

@@ -68,6 +68,9 @@ class Aggregate final : public TrainingRole {
 
   Step first_uncommitted() const { return std::max(committed_, first_own_); }
 
+  std::vector<Awaited> awaited() const override {
+    return reduction_->running() ? reduction_->awaited() : std::vector<Awaited>();
+  }
   bool packs(Pack pack) const { return plan().local.pack == pack; }
 
   bool has_residual() const {

@@ -36,6 +36,7 @@ class MemberRole final : public Role, private NestedRole::Around {
   FrozenTensor numerator() const override { return nested_.role().numerator(); }
   void fields(Archive& a) override { nested_.role().fields(a); }
   StateDict measures() const override { return nested_.role().measures(); }
+  std::vector<Awaited> waits() const override { return nested_.waits(); }
 
   std::int64_t close(Env& env) override { return nested_.close(env); }
   void take_back(Env& env, std::int64_t operations) override { nested_.take_back(env, operations); }

@@ -42,9 +42,14 @@ void TrainingRole::count_step() {
   if (plan().role->counts_own_steps) model_.epoch = epoch_now();
 }
 
-void TrainingRole::wait(Env& env, Rank peer) {
+Rank TrainingRole::awaited_rank() const {
+  const std::vector<Awaited> missing = awaited();
+  return missing.empty() ? -1 : missing.front().from;
+}
+
+void TrainingRole::wait(Env& env) {
   phase_ = Phase::waiting;
-  env.record({EventKind::wait_begin, peer, stamp(), model_.step, 0, 0});
+  env.record({EventKind::wait_begin, awaited_rank(), stamp(), model_.step, 0, 0});
 }
 
 void TrainingRole::stop_waiting(Env& env) {

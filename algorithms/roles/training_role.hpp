@@ -20,6 +20,9 @@ class TrainingRole : public Role {
   FrozenTensor numerator() const override { return model_.x; }
   void restart(FrozenTensor z) override;
   void shared_fields(Archive& a) override;
+  std::vector<Awaited> waits() const override {
+    return phase_ == Phase::waiting ? awaited() : std::vector<Awaited>();
+  }
 
  protected:
   // Of this rank between handlers.
@@ -37,7 +40,11 @@ class TrainingRole : public Role {
   void local_step(Env& env, at::Tensor g, double epoch, double kept = 1);
   // One gradient more of this rank is in its model.
   void count_step();
-  void wait(Env& env, Rank peer = -1);
+  // From now on this rank waits for awaited().
+  void wait(Env& env);
+  virtual std::vector<Awaited> awaited() const { return {}; }
+  // The first sender of awaited(); -1: any may be it.
+  Rank awaited_rank() const;
   void stop_waiting(Env& env);
   void finish(Env& env);
 

@@ -50,7 +50,7 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.precision = *precision;
   config.scale_loss = *precision == Precision::fp16;
   config.channels_last = job.options.channels_last;
-  config.patience = from_seconds(job.options.patience_s);
+  config.patience = first_step_limit(job.options);
   config.accuracy_every = job.options.log_every;
   config.last_step = job.run.parts->horizon.steps;
   config.loader.augment = true;
@@ -128,8 +128,8 @@ Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
     replicas.push_back(*std::move(made));
   }
   // A step waits for its batch, for the group and for the device, each as long as that.
-  return std::shared_ptr<Compute>(
-      std::make_shared<ReplicatedCompute>(std::move(replicas), *group, 3 * patience));
+  return std::shared_ptr<Compute>(std::make_shared<ReplicatedCompute>(
+      std::move(replicas), *group, 3 * first_step_limit(job.options)));
 }
 
 }  // namespace

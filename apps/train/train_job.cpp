@@ -60,6 +60,9 @@ Expected<void> check_numbers(const TrainOptions& o) {
   if (!std::isfinite(o.patience_s) || o.patience_s <= 0 || o.patience_s > 1e6)
     return bad_input("--timeout " + number(o.patience_s) +
                      ": expected seconds, more than 0 and at most 1000000");
+  if (!std::isfinite(o.stall_abort_s) || o.stall_abort_s < 0 || o.stall_abort_s > 1e6)
+    return bad_input("--stall-abort " + number(o.stall_abort_s) +
+                     ": expected seconds, 0 for none, at most 1000000");
   if (o.nesterov && o.optimizer != "sgd")
     return bad_input("--nesterov does not fit --optimizer " + o.optimizer + ": it belongs to sgd");
   if (o.seed < 0) return bad_input("--seed " + std::to_string(o.seed) + ": expected 0 or more");
@@ -224,8 +227,7 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   if (auto laid_out = add_layout(job); !laid_out) return laid_out.error();
   if (auto made = make_computes(job); !made) return made.error();
   if (job.launched)
-    if (auto fits = check_state_size(job.run.parts->optimizer, job.parameters, 0); !fits)
-      return fits.error();
+    if (auto fits = check_model_size(job.parameters, 0); !fits) return fits.error();
   job.parts = job.run.parts;
   job.run.identity = identity_of(job);
   if (auto loaded = load_resume(job); !loaded) return loaded.error();
@@ -237,6 +239,8 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   job.run.log_every = o.log_every;
   describe_trace(job);
   job.run.patience = from_seconds(o.patience_s);
+  job.run.first_patience = first_step_limit(o);
+  if (o.stall_abort_s > 0) job.run.stall_abort = from_seconds(o.stall_abort_s);
   if (job.is_head()) warn_of_parts(job);
   if (auto made = make_folders(job); !made) return made.error();
   if (auto made = make_transport(job); !made) return made.error();

@@ -43,7 +43,7 @@ void arrange(CLI::App& app) {
                    {"lr-per-256", "lr-schedule", "warmup-epochs", "nesterov", "weight-decay"});
   show_in_help_all(app, "Processes and nodes",
                    {"network-interface", "join-timeout", "join", "processes", "secret-file",
-                    "timeout", "min-ranks"});
+                    "timeout", "stall-abort", "min-ranks"});
   show_in_help_all(
       app, "Device",
       {"devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
@@ -77,9 +77,16 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
   add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
   add_option(
       app, "timeout", options.patience_s,
-      "seconds in which no rank makes a step, after which the run fails; of a checkpoint without "
+      "seconds in which no rank makes a step, after which the run fails, or three times the usual "
+      "length of a step, where that is longer; without this option the first step has an hour; "
+      "also "
+      "the limit of a checkpoint without "
       "any rank's state, after which it is given up; and of silence, 2 to 60, after which another "
       "process is lost");
+  add_option(
+      app, "stall-abort", options.stall_abort_s,
+      "end the run where a rank waits longer than usual, and for so many seconds; 0: report such "
+      "waits only");
   add_option(
       app, "min-ranks", options.min_ranks,
       "ranks that train, below which a run that loses ranks ends; 0: more than half of them");
@@ -87,6 +94,13 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
 }
 
 }  // namespace
+
+// The usual length of a step is not known before the first one.
+Duration first_step_limit(const TrainOptions& options) {
+  constexpr Duration kWithoutTimeout = std::chrono::hours(1);
+  const bool given = options.patience_s != kUsualPatience;
+  return given ? from_seconds(options.patience_s) : kWithoutTimeout;
+}
 
 void declare_train_options(CLI::App& app, TrainOptions& options) {
   app.add_option("job", options.job_file, "TOML file with options and a [wiring] table");

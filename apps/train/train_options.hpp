@@ -12,11 +12,15 @@
 #include "apps/console/verb_options.hpp"
 #include "apps/launch/launcher_environment.hpp"
 #include "messages/expected.hpp"
+#include "messages/time.hpp"
 
 namespace grapevine {
 
 // 4 in one process, 1 in each where a launcher started several.
 inline constexpr std::int64_t kWorkersAsUsual = std::numeric_limits<std::int64_t>::min();
+
+// Seconds of --timeout where it is not given.
+inline constexpr double kUsualPatience = 300;
 
 struct TrainOptions {
   std::string job_file;
@@ -65,7 +69,8 @@ struct TrainOptions {
   bool tensorboard = false;
   std::int64_t log_every = 1;
   std::int64_t min_ranks = 0;
-  double patience_s = 300;
+  double patience_s = kUsualPatience;
+  double stall_abort_s = 0;  // 0: no wait ends the run
   bool json = false;
 
   std::optional<LaunchedProcess> place;  // in the job that is joined
@@ -76,6 +81,9 @@ struct TrainOptions {
 inline std::uint64_t seed_of(const TrainOptions& options) {
   return static_cast<std::uint64_t>(options.seed);
 }
+
+// For how long the first step of a rank may take: --timeout, or an hour without it.
+Duration first_step_limit(const TrainOptions& options);
 
 // Declares the options, each also as GRAPEVINE_<NAME>.
 void declare_train_options(CLI::App& app, TrainOptions& options);

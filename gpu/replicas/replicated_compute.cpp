@@ -66,6 +66,11 @@ at::Tensor ReplicatedCompute::mean_value(std::vector<Gradient>& parts) {
 }
 
 // Returns when all replicas have ended, and the last handle on z here with them.
+bool ReplicatedCompute::reads() const {
+  return std::any_of(replicas_.begin(), replicas_.end(),
+                     [](const auto& replica) { return replica->reads(); });
+}
+
 void ReplicatedCompute::compute_all(GradientRequest request, std::vector<Gradient>& parts) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);

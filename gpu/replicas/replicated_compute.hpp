@@ -37,6 +37,8 @@ class ReplicatedCompute final : public Compute {
   FrozenTensor initial_buffers() const override { return replicas_[0]->initial_buffers(); }
 
   Gradient gradient(GradientRequest request) override;
+  // Whether one of the replicas does.
+  bool reads() const override;
 
   // On the first device alone.
   Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override {

@@ -16,11 +16,11 @@ namespace grapevine::fuzzing {
 using ControlMessages =
     std::tuple<StartTraining, PeerLost, LinkLost, ResumeFrom, ProcessLost, Ping, Pong, AskClock,
                ClockReading, TakeSnapshot, Collect, RankFinished, RankFailed, StopRequested,
-               CheckpointRequested, ProcessClosed, RankSnapshot, SnapshotRefused, RankReport,
+               CheckpointRequested, ProcessClosed, StateStored, SnapshotRefused, RankReport,
                RankFigures, EpochModel, RunEnded, Join, Admission, Ready, StepReport, StartRanks,
                SignalRanks, PoolClosed, JobOutput, JobEnded, JobEndHeard, Enlist, Enlisted,
                LeavePool, Left, RankOutput, RankExited, SubmitJob, JobAccepted, SignalJob,
-               OutputWritten, Greet, Greeting>;
+               OutputWritten, Greet, Greeting, QueryWaits, WaitReport, PartStored>;
 
 template <class Message, std::size_t I = 0>
 constexpr std::size_t place_of() {

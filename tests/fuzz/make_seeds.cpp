@@ -102,12 +102,15 @@ void write_control(const SeedFolder& folder) {
   report.ledger = ledger;
   report.measures = some_state();
   add_control(folder, "rank_report", report);
-  add_control(folder, "rank_snapshot", RankSnapshot{1, 2, 3, some_state()});
+  add_control(folder, "state_stored", StateStored{1, 2, 3, 400, 5});
   RankFigures figures;
   figures.ledger = ledger;
   figures.waited_ns = {{0, 5}};
   figures.sent_bytes = {{1, 6}};
   add_control(folder, "rank_figures", figures);
+  WaitReport waits;
+  waits.waits = {{2, PayloadKind::chunk, 812, 5, 6}, {-1, PayloadKind::activate, 5}};
+  add_control(folder, "wait_report", waits);
   add_control(folder, "rank_failed", RankFailed{bad_input("rank 1: out of memory")});
   add_control(folder, "epoch_model", EpochModel{1, 2, ramp({3}, at::kFloat), {}});
   StepReport step;

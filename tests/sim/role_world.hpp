@@ -295,6 +295,10 @@ class RoleWorld {
     return z;
   }
   const ModelState& model(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].model; }
+  // Whether a gradient is asked for.
+  bool computes(Rank rank) const {
+    return ranks_[static_cast<std::size_t>(rank)].request.has_value();
+  }
   bool finished(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].is_finished; }
   StateDict saved(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].role->save(); }
   const std::vector<Event>& events(Rank rank) const {

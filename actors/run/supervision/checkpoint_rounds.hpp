@@ -48,6 +48,8 @@ class CheckpointRounds {
   // of a rank the first one counts.
   std::optional<WriteCheckpoint> add(RankSnapshot& snapshot, const RunMembers& members,
                                      Timestamp now);
+  // A part of a state has come, of any rank.
+  void note_part(Timestamp now) { news_ = now; }
   // Whether the cut in progress has id `cut`.
   bool awaits(std::int64_t cut) const { return cutting_ && cut == id_; }
   // Whether the cut has received no state for longer than `patience`.

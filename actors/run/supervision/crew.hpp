@@ -53,6 +53,13 @@ class Crew {
   void write(WriteCheckpoint checkpoint) const {
     supervisor_->send(actors_.writer, std::move(checkpoint));
   }
+  // REQUIRES: the run has checkpoints.
+  void prepare_shards(std::int64_t cut, std::string folder) const {
+    supervisor_->send(actors_.writer, PrepareShards{cut, std::move(folder), actors_.peers});
+  }
+  void drop_shards() const {
+    if (actors_.writer) supervisor_->send(actors_.writer, DropShards{});
+  }
   // REQUIRES: traces().
   void trace(const ClockSample& sample) const { supervisor_->send(actors_.tracer, sample); }
   // REQUIRES: traces().

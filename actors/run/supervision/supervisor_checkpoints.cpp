@@ -1,5 +1,6 @@
 // The checkpoints of a run: the messages of the supervisor's CheckpointRounds.
 #include "actors/record/resume_hint.hpp"
+#include "actors/record/shards/shard_folder.hpp"
 #include "actors/run/supervisor.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -9,7 +10,10 @@ namespace grapevine {
 void SupervisorState::begin_checkpoint(std::int64_t cut) {
   // Progress is no longer measured in steps: the cut has its own patience.
   if (stage_ == Stage::draining) last_news_ = now();
-  crew_.send_to_ranks(TakeSnapshot{cut});
+  if (crew_.processes() == 1) return crew_.send_to_ranks(TakeSnapshot{cut, ""});
+  const std::string shards = shard_folder(config_.checkpoint_folder, cut).string();
+  crew_.prepare_shards(cut, shards);
+  crew_.send_to_ranks(TakeSnapshot{cut, shards});
 }
 
 void SupervisorState::begin_final_checkpoint(const std::string& name) {
@@ -21,12 +25,30 @@ void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   if (auto write = checkpoints_.add(snapshot, members_, last_news_)) crew_.write(std::move(*write));
 }
 
+void SupervisorState::on_stored(const StateStored& stored) {
+  RankSnapshot snapshot{
+      stored.id, stored.rank, stored.step, {}, FileMark{stored.bytes, stored.crc32}};
+  on_snapshot(snapshot);
+}
+
+// Of a validation, of a file, or of a part of a state.
+void SupervisorState::on_progress() {
+  last_news_ = now();
+  checkpoints_.note_part(last_news_);
+}
+
+// The folder of its shards is of no use any more.
+void SupervisorState::cancel_checkpoint() {
+  if (checkpoints_.cutting() && crew_.processes() > 1) crew_.drop_shards();
+  checkpoints_.cancel();
+}
+
 // A lost snapshot must not prevent later checkpoints.
 void SupervisorState::give_up_checkpoint() {
   config_.observer->on_warning("a checkpoint is given up: no state came from " +
                                checkpoints_.missing(members_) + " for " +
                                seconds_text(config_.patience));
-  checkpoints_.cancel();
+  cancel_checkpoint();
   end_if_finished();
 }
 
@@ -34,6 +56,7 @@ void SupervisorState::give_up_checkpoint() {
 void SupervisorState::on_snapshot_refused(const SnapshotRefused& refused) {
   if (!checkpoints_.awaits(refused.id)) return;
   config_.observer->on_warning("no further checkpoints: " + one_line(refused.reason));
+  cancel_checkpoint();
   checkpoints_.disable();
   end_if_finished();
 }

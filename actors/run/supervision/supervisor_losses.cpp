@@ -81,7 +81,9 @@ void SupervisorState::lose(Rank rank) {
   members_.lose(rank);
   config_.observer->on_rank_lost(rank);
   progress_.lose(rank);
+  waits_.remove(rank);
   reports_.remove(rank);
+  cancel_checkpoint();
   checkpoints_.disable();
   drain_if_finished();
   if (stage_ != Stage::draining) return;

@@ -53,6 +53,7 @@ void SupervisorState::install_view() {
   view.last_cut = checkpoints_.newest();
   view.elapsed_ns = (config_.elapsed_before + now()).count();
   last_news_ = now();
+  waits_.restart(last_news_);
   progress_.continue_all();
   config_.horizon = view.horizon;
   const double epochs = config_.horizon.epoch_of(config_.horizon.steps);
@@ -120,6 +121,7 @@ void SupervisorState::on_process_returned(ProcessReturned& returned) {
   crew_.replace(returned.process, std::move(returned.agent), ranks, std::move(returned.peers));
   for (const Rank rank : ranks) {
     progress_.bring_back(rank);
+    waits_.bring_back(rank, members_.process_of(rank), now());
     config_.observer->on_rank_returned(rank);
   }
   if (returned.process > 0) greet(returned.process);

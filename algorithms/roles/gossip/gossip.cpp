@@ -63,7 +63,7 @@ void Gossip::advance(Env& env) {
     if (peers_.awaited().empty() || (settings_.running_sums && !skips))
       fold(env, round_);
     else if (!skips)
-      return wait(env, *peers_.awaited().begin());
+      return wait(env);
     else
       ++skips_;
   }
@@ -164,6 +164,15 @@ void Gossip::resume_if_complete(Env& env, Rank peer) {
   if (phase_ != Phase::waiting || !peers_.awaited().empty()) return;
   stop_waiting(env);
   advance(env);
+}
+
+// One message of each peer whose part of the round is missing.
+std::vector<Awaited> Gossip::awaited() const {
+  const PayloadKind kind =
+      plan().compression.enabled() ? PayloadKind::packed_chunk : PayloadKind::share;
+  std::vector<Awaited> missing;
+  for (const Rank peer : peers_.awaited()) missing.push_back({peer, kind, round_});
+  return missing;
 }
 
 // ---- the model ----

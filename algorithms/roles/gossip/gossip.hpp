@@ -103,6 +103,7 @@ class Gossip final : public TrainingRole {
   void resume_if_complete(Env& env, Rank peer);
 
   bool hides_exchanges() const;
+  std::vector<Awaited> awaited() const override;
   Stamp stamp() const override;
 
   const GossipSettings& settings_;                  // constant after construction

@@ -31,9 +31,9 @@ void Group::on_gradient(Env& env, Gradient gradient) {
   local_step(env, take(std::move(gradient)), epoch_now());
   if (!local_.exchange_due(model_.step + 1)) return step_done(env, false);
   if (exchange_now() < first_) return average_alone(env);
-  wait(env);
   const std::int64_t exchange = exchange_now();
   PartialAllReduce& reduce = average_of(exchange).reduce;
+  wait(env);
   if (!reduce.contributed()) send(env, reduce.post());
   give_grace(env, reduce);
   contribute_if_begun(env, exchange);
@@ -140,6 +140,12 @@ Group::Average& Group::average_of(std::int64_t exchange) {
       std::shared_ptr<Reduction>(make_reduction(settings, members, position, model_.x.numel()));
   PartialAllReduce reduce(members, position, exchange, trigger, std::move(reduction));
   return averages_.emplace(exchange, Average{std::move(reduce), members, false}).first->second;
+}
+
+// A rank that waits has its own part in the exchange; before that it posts.
+std::vector<Awaited> Group::awaited() const {
+  const auto found = averages_.find(exchange_now());
+  return found == averages_.end() ? std::vector<Awaited>() : found->second.reduce.awaited();
 }
 
 // ---- messages ----

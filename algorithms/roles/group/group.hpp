@@ -87,6 +87,7 @@ class Group final : public TrainingRole {
   void average_alone(Env& env);
   void mix(Average& average);
 
+  std::vector<Awaited> awaited() const override;
   bool is_global(std::int64_t exchange) const;
   // The one that this rank's next step leads to.
   std::int64_t exchange_now() const { return exchanges().index_of(model_.step); }

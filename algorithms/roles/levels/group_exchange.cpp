@@ -23,7 +23,7 @@ void GroupExchange::start(Env& env, const Stamp& stamp, std::int64_t operation, 
   for (Chunk& chunk : early_.take(operation)) append(out, ring_->on_chunk(std::move(chunk)));
   send_all(env, stamp, std::move(out));
   done() ? record_mean(env, stamp)
-         : env.record({EventKind::wait_begin, -1, stamp, stamp.step, 0, 0});
+         : env.record({EventKind::wait_begin, awaited().from, stamp, stamp.step, 0, 0});
 }
 
 void GroupExchange::on_chunk(Env& env, const Stamp& stamp, Chunk chunk) {

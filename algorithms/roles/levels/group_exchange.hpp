@@ -36,6 +36,11 @@ class GroupExchange {
   // [d], bitwise the same on all ranks. REQUIRES: done().
   at::Tensor take();
 
+  // What this rank waits for. REQUIRES: running(), !done().
+  Awaited awaited() const { return ring_->awaited(); }
+  // Parameters of the head.
+  Awaited awaited_from_head() const { return {head(), PayloadKind::parameters}; }
+
   // From the head to all others.
   void publish(Env& env, const Stamp& stamp, const Parameters& parameters) const;
   // Whether the message is from the head, to another rank, with a model of d.

@@ -45,6 +45,7 @@ class GroupHead final : private NestedRole::Around {
   FrozenTensor debiased() const { return outside_.role().debiased(); }
   FrozenTensor numerator() const { return outside_.role().numerator(); }
   StateDict measures() const { return outside_.role().measures(); }
+  std::vector<Awaited> waits() const { return outside_.waits(); }
   void fields(Archive& a, std::int64_t d);
 
  private:

@@ -127,6 +127,12 @@ void Hierarchy::on_peer_up(Env& env, Rank peer) {
   if (head_) head_->on_peer_up(env, peer);
 }
 
+std::vector<Awaited> Hierarchy::waits() const {
+  if (phase_ == Phase::reducing) return {node_.awaited()};
+  if (phase_ != Phase::waiting) return {};
+  return head_ ? head_->waits() : std::vector<Awaited>{node_.awaited_from_head()};
+}
+
 FrozenTensor Hierarchy::debiased() const { return head_ ? head_->role().debiased() : model_.x; }
 
 // ---- checkpoints ----

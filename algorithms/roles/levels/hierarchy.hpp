@@ -42,6 +42,7 @@ class Hierarchy final : public Role, private NestedRole::Around {
   FrozenTensor debiased() const override;
   void fields(Archive& a) override;
   StateDict measures() const override { return head_ ? head_->role().measures() : StateDict{}; }
+  std::vector<Awaited> waits() const override;
 
  private:
   enum class Phase : std::int64_t { waiting, computing, reducing, finished };

@@ -157,6 +157,13 @@ void Level::on_timer(Env& env, TimerId id) {
   end_period_if_due(env);
 }
 
+std::vector<Awaited> Level::waits() const {
+  if (phase_ == Phase::running) return inside_.waits();
+  if (phase_ == Phase::reducing) return {group_.awaited()};
+  if (phase_ == Phase::finished) return {};
+  return head_ ? head_->waits() : std::vector<Awaited>{group_.awaited_from_head()};
+}
+
 // ---- inside another level ----
 
 void Level::restart(FrozenTensor z) {

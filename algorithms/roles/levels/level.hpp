@@ -54,6 +54,7 @@ class Level final : public Role, private GroupHead::Group, private NestedRole::A
   FrozenTensor numerator() const override;
   void fields(Archive& a) override;
   StateDict measures() const override { return head_ ? head_->measures() : StateDict{}; }
+  std::vector<Awaited> waits() const override;
 
  private:
   enum class Phase : std::int64_t { waiting, running, reducing, finished };

@@ -115,6 +115,13 @@ void NestedRole::count_as_done(Env& env) {
   role_->count_as_done(nested);
 }
 
+std::vector<Awaited> NestedRole::waits() const {
+  std::vector<Awaited> missing = role_->waits();
+  for (Awaited& one : missing)
+    if (one.from >= 0) one.from = world_[static_cast<std::size_t>(one.from)];
+  return missing;
+}
+
 void NestedRole::on_peer(Env& env, Rank peer, void (Role::*handler)(Env&, Rank)) {
   const auto number = number_of(peer);
   if (!number || *number == own_) return;

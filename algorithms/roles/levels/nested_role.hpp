@@ -47,6 +47,8 @@ class NestedRole {
   std::int64_t close(Env& env);
   void take_back(Env& env, std::int64_t operations);
   void count_as_done(Env& env);
+  // Of the role, with the ranks of the run.
+  std::vector<Awaited> waits() const;
   // A rank of the run; nothing where it is outside, or this one.
   void on_peer_down(Env& env, Rank peer) { on_peer(env, peer, &Role::on_peer_down); }
   void on_peer_up(Env& env, Rank peer) { on_peer(env, peer, &Role::on_peer_up); }

@@ -64,7 +64,7 @@ void Partial::on_gradient(Env& env, Gradient gradient) {
 
 void Partial::wait_for_round(Env& env) {
   phase_ = Phase::waiting;
-  env.record({EventKind::wait_begin, -1, stamp(), produced_ - 1, 0, 0});
+  env.record({EventKind::wait_begin, awaited_rank(), stamp(), produced_ - 1, 0, 0});
   post(env);
   contribute_if_begun(env);
 }
@@ -193,6 +193,12 @@ void Partial::on_message(Env& env, Envelope envelope) {
 // Differences: the common model, also amid local steps.
 FrozenTensor Partial::debiased() const {
   return packs_differences() && local_.anchor().defined() ? local_.anchor() : model_.x;
+}
+
+// A rank without steps left waits for the rounds that are to come.
+std::vector<Awaited> Partial::waits() const {
+  const bool ready = phase_ == Phase::ready && !rounds_.all_consumed();
+  return ready || phase_ == Phase::waiting ? awaited() : std::vector<Awaited>();
 }
 
 // ---- a change of members ----

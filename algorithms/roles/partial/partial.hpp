@@ -71,6 +71,7 @@ class Partial final : public TrainingRole {
   void shared_fields(Archive& a) override;
   void own_fields(Archive& a) override;
   void joiner_fields(Archive& a) override;
+  std::vector<Awaited> waits() const override;
 
  private:
   // Training, in the order of the paper.
@@ -84,6 +85,7 @@ class Partial final : public TrainingRole {
   void take_mean(Env& env, at::Tensor mean, double epoch);
   void next_round(Env& env);
 
+  std::vector<Awaited> awaited() const override { return reduce_.awaited(); }
   bool packs_differences() const { return plan().local.pack == Pack::difference; }
   void start_round();
   void give_grace(Env& env);

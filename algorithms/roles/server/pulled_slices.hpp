@@ -20,6 +20,9 @@ class PulledSlices {
         next_(versions_) {}
 
   void take_in(std::int32_t server, Version version, FrozenTensor slice);
+  bool has(std::int32_t server) const {
+    return slices_[static_cast<std::size_t>(server)].defined();
+  }
   // Whether all servers have answered.
   bool complete() const;
   // By server: of the answers that were taken last.

@@ -106,6 +106,16 @@ void Server::on_timer(Env& env, TimerId id) {
   serve(env);
 }
 
+// The commits without which the clients in the queue are not served.
+std::vector<Awaited> Server::waits() const {
+  std::vector<Awaited> missing;
+  if (queue_.empty()) return missing;
+  if (settings_.synchronous) return {{-1, PayloadKind::commit}};
+  for (const auto& [client, exchange] : open_.holders())
+    missing.push_back({client, PayloadKind::commit, exchange});
+  return missing;
+}
+
 // ---- offers ----
 
 // Of a synchronous round, or one. In rank order, so that the sum does not depend on the order of

@@ -53,6 +53,7 @@ class Server final : public Role {
   FrozenTensor debiased() const override { return model_.x; }
   void fields(Archive& a) override;
   StateDict measures() const override;
+  std::vector<Awaited> waits() const override;
 
  private:
   using Request = ServiceRequest;

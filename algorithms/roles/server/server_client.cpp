@@ -53,7 +53,7 @@ void ServerClient::step_done(Env& env) {
 
 // With overlap the answer to the exchange before this one comes first.
 void ServerClient::exchange(Env& env) {
-  answer_due_ && !pulled_.complete() ? wait(env, ranks_) : offer(env);
+  answer_due_ && !pulled_.complete() ? wait(env) : offer(env);
 }
 
 // A rule that takes turns asks for one; the other rules commit without theta. A single server
@@ -66,7 +66,7 @@ void ServerClient::offer(Env& env) {
   const std::int64_t gradients = std::exchange(held_, 0);
   const FrozenTensor offered = rule_->offer(model_, gradients);
   answer_due_ = true;
-  if (!settings_.overlap) wait(env, ranks_);
+  if (!settings_.overlap) wait(env);
   for (std::int32_t server = 0; server < servers_; ++server) {
     const Stamp stamp = stamp_at(computed_at[static_cast<std::size_t>(server)]);
     if (takes_turns())
@@ -77,7 +77,7 @@ void ServerClient::offer(Env& env) {
   if (!settings_.overlap) return;
   sent_ = model_.x;
   step_done(env);
-  at_end() ? wait(env, ranks_) : compute(env);
+  at_end() ? wait(env) : compute(env);
 }
 
 void ServerClient::commit(Env& env, std::int32_t server, const Stamp& stamp, std::int64_t gradients,
@@ -131,6 +131,21 @@ void ServerClient::pulled(Env& env, std::int32_t server, Version version, Frozen
   if (!settings_.overlap) step_done(env);
   if (!at_end()) return compute(env);
   if (outstanding_.empty()) leave(env);
+}
+
+// At its end a client waits for receipts, of any of its servers.
+std::vector<Awaited> ServerClient::waits() const {
+  const bool at_last = phase_ == Phase::ready && at_end() && !outstanding_.empty();
+  if (at_last) return {{servers_ == 1 ? rank_of(0) : -1, PayloadKind::receipt, exchange_}};
+  return TrainingRole::waits();
+}
+
+std::vector<Awaited> ServerClient::awaited() const {
+  const PayloadKind answer = takes_turns() ? PayloadKind::grant : PayloadKind::receipt;
+  std::vector<Awaited> missing;
+  for (std::int32_t server = 0; server < servers_; ++server)
+    if (!pulled_.has(server)) missing.push_back({rank_of(server), answer, exchange_});
+  return missing;
 }
 
 // The steps since the offer, with overlap, are taken from the answer.

@@ -44,6 +44,7 @@ class ServerClient final : public TrainingRole {
   void on_message(Env& env, Envelope envelope) override;
   void fields(Archive& a) override;
   StateDict measures() const override { return rule_->measures(); }
+  std::vector<Awaited> waits() const override;
 
  private:
   void step_done(Env& env);
@@ -58,6 +59,8 @@ class ServerClient final : public TrainingRole {
 
   void commit(Env& env, std::int32_t server, const Stamp& stamp, std::int64_t gradients,
               FrozenTensor update);
+  // The answers that are missing.
+  std::vector<Awaited> awaited() const override;
   bool takes_turns() const { return settings_.rule->takes_turns; }
   Rank rank_of(std::int32_t server) const { return ranks_ + server; }
   Slice slice(std::int32_t server) const { return slice_of(model_.x.numel(), servers_, server); }

@@ -50,18 +50,18 @@ typename Inspector::result_type inspect(Inspector& f, LyingReport& m) {
   return f(caf::meta::type_name("grapevine::RankReport"), rank, step, w, m.z);
 }
 
-struct LyingSnapshot {
+// A report whose measures are no state.
+struct LyingMeasures {
   std::uint32_t entries = 0;
   std::uint8_t kind = 0;
 };
 template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, LyingSnapshot& m) {
-  std::int64_t id = 1;
-  Rank rank = 0;
-  Step step = 0;
+typename Inspector::result_type inspect(Inspector& f, LyingMeasures& m) {
+  RankReport report;
+  DoubleListBits seconds(report.step_seconds);
   std::string name = "x";
-  return f(caf::meta::type_name("grapevine::RankSnapshot"), id, rank, step, m.entries, name,
-           m.kind);
+  return f(caf::meta::type_name("grapevine::RankReport"), report.rank, report.step, report.z,
+           report.buffers, report.ledger, seconds.bits, m.entries, name, m.kind);
 }
 
 class Heard : public RunObserver {
@@ -84,7 +84,7 @@ PeerActor::behavior_type stand_in(PeerActor::pointer self, Rank rank, Supervisor
           [](Envelope&) {},
           [](TimerFired) {},
           [](PeerLost) {},
-          [](TakeSnapshot) {},
+          [](const TakeSnapshot&) {},
           [=](Collect collect) {
             RankReport report;
             report.rank = rank;
@@ -97,7 +97,9 @@ PeerActor::behavior_type stand_in(PeerActor::pointer self, Rank rank, Supervisor
           [](const HoldForView&) {},
           [](AskTraffic) {},
           [](CloseView) {},
-          [](const InstallView&) {}};
+          [](const InstallView&) {},
+          [](QueryWaits) {},
+          [](const PartStored&) {}};
 }
 
 class HostileProcess : public testing::Test {
@@ -106,7 +108,7 @@ class HostileProcess : public testing::Test {
     configure_for_cluster(config_, std::chrono::seconds(10), 0);
     configure_for_cluster(hostile_config_, std::chrono::seconds(10), 0);
     hostile_config_.add_message_type<LyingReport>("grapevine::RankReport");
-    hostile_config_.add_message_type<LyingSnapshot>("grapevine::RankSnapshot");
+    hostile_config_.add_message_type<LyingMeasures>("grapevine::RankReport");
     system_ = std::make_unique<caf::actor_system>(config_);
     hostile_ = std::make_unique<caf::actor_system>(hostile_config_);
     SupervisorConfig config;
@@ -200,9 +202,9 @@ TEST_F(HostileProcess, SizesThatAreNotThereAreNotBelieved) {
   attack(LyingReport{{std::int64_t{1} << 34}});  // 2^36 bytes
   attack(LyingReport{{std::int64_t{1} << 28}});
   attack(LyingReport{{-1}});
-  attack(LyingSnapshot{std::numeric_limits<std::uint32_t>::max(), 3});
-  attack(LyingSnapshot{1, 0});
-  attack(LyingSnapshot{1, 200});
+  attack(LyingMeasures{std::numeric_limits<std::uint32_t>::max(), 3});
+  attack(LyingMeasures{1, 0});
+  attack(LyingMeasures{1, 200});
   await_victim();
   const RunResult result = end_in_order();
   EXPECT_FALSE(result.error) << result.error->message;

@@ -56,6 +56,8 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](const RankFigures&) {},
           [](const Traffic&) {},
           [](const ViewClosed&) {},
+          [](const WaitReport&) {},
+          [](const StateStored&) {},
           [](AskTrafficAgain) {},
           [told](AskPlace ask) { return told->place(ask); },
           [told](AskVacancy) { return told->vacancy; },

@@ -253,6 +253,45 @@ TEST_F(LossTest, TheOtherProcessesHearWhatToResumeFrom) {
   observer_->result();
 }
 
+// What has come of it is removed; the one before it stays.
+TEST_F(LossTest, AProcessThatIsLostDuringACutCancelsIt) {
+  begin([](SupervisorConfig& config) { config.checkpoint_folder = "runs/new/checkpoint"; });
+  peers_.send(supervisor_, StepReport{});
+  peers_.send(supervisor_, CheckpointRequested{});
+  const auto prepare = peers_.await<PrepareShards>();
+  EXPECT_EQ(prepare.folder, "runs/new/checkpoint/.writing-shards-1");
+  EXPECT_EQ(prepare.peers.size(), 3U);
+  EXPECT_EQ(peers_.expect<TakeSnapshot>().shards, prepare.folder);
+  peers_.send(supervisor_, RankSnapshot{prepare.id, 0, 1, {}});
+  peers_.send(supervisor_, StateStored{prepare.id, 2, 1, 10, 11});
+  kill(1);
+  peers_.await<DropShards>();
+  EXPECT_TRUE(observer_->result().error);
+  EXPECT_FALSE(peers_.has<WriteCheckpoint>());
+}
+
+// A state that is stored counts as one that came.
+TEST_F(LossTest, StatesOfOtherProcessesAreTakenFromTheirFiles) {
+  begin();
+  peers_.send(supervisor_, StepReport{});
+  peers_.send(supervisor_, CheckpointRequested{});
+  const auto cut = peers_.await<TakeSnapshot>();
+  for (const Rank rank : {1, 2}) peers_.send(supervisor_, StateStored{cut.id, rank, 1, 10, 11});
+  peers_.send(supervisor_, RankSnapshot{cut.id, 0, 1, {}});
+  const auto write = peers_.await<WriteCheckpoint>();
+  ASSERT_EQ(write.ranks.size(), 3U);
+  EXPECT_FALSE(write.ranks[0].file);
+  for (const std::size_t rank : {1U, 2U}) {
+    ASSERT_TRUE(write.ranks[rank].file);
+    EXPECT_EQ(write.ranks[rank].file->bytes, 10U);
+    EXPECT_EQ(write.ranks[rank].file->crc32, 11U);
+  }
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  end_of(1);
+  end_of(2);
+  observer_->result();
+}
+
 // The first one of the run. A rank whose state comes twice counts once.
 TEST_F(LossTest, ACheckpointThatIsBeingWrittenIsNotDenied) {
   begin([](SupervisorConfig& config) { config.out = "runs/new"; });

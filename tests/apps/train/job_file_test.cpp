@@ -164,6 +164,7 @@ const std::map<std::string, std::string> kSamples = {
     {"log-every", "7"},
     {"timeout", "12.5"},
     {"min-ranks", "2"},
+    {"stall-abort", "90"},
 };
 
 struct Parsed {

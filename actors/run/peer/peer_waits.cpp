@@ -1,0 +1,27 @@
+// The answer of a rank to the question what it does and waits for.
+#include "actors/run/peer.hpp"
+
+namespace grapevine {
+
+void PeerState::on_query_waits(QueryWaits query) const {
+  WaitReport report;
+  report.question = query.question;
+  report.rank = config_.rank;
+  report.step = model_.step;
+  if (asked_) {
+    report.computing = *asked_;
+    report.computing_ns = (now() - asked_at_).count();
+    report.worker = config_.worker.activity->load();
+    // The request may be on its way to the worker.
+    if (report.worker == WorkerActivity::idle) report.worker = WorkerActivity::computing;
+    if (report.worker == WorkerActivity::computing && config_.worker.compute->reads())
+      report.worker = WorkerActivity::reading;
+  }
+  report.waits = role_->waits();
+  if (!report.waits.empty() && open_waits_ > 0) report.waiting_ns = (now() - waits_since_).count();
+  if (is_holding()) report.view = view_.number;
+  report.holds_messages_back = stalls_.holds();
+  self_->send(config_.supervisor, std::move(report));
+}
+
+}  // namespace grapevine
