@@ -84,6 +84,8 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
   GRAPEVINE_CHECK(config.model && config.data, "a TorchCompute without model or data");
   try {
     const DataInfo& info = config.data->info();
+    const Objective objective(info.task, config.loss, config.label_smoothing);
+    if (auto fits = check_objective(objective, info.name); !fits) return fits.error();
     Expected<Sampler> sampler =
         Sampler::make(config.seed, info.train_size, config.ranks, config.batch_size,
                       info.by_length ? Batching::by_length : Batching::shuffled);
@@ -317,12 +319,12 @@ at::Tensor TorchCompute::forward(const at::Tensor& input) {
 // for other replicas to come as far.
 Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
                                                             at::Tensor flat, bool counts_hits) {
-  const Task task = config_.data->info().task;
+  const Objective objective(config_.data->info().task, config_.loss, config_.label_smoothing);
   const at::AutoGradMode with_grad(true);
   const BoundParameters bound(parameters_, z);
   model_->train(true);
   const at::Tensor output = forward(batch.input);
-  const at::Tensor loss = batch_loss(task, output, batch.target);
+  const at::Tensor loss = batch_loss(objective, output, batch.target);
   const double factor = config_.scale_loss ? loss_scale_.factor() : 1;
   const std::vector<at::Tensor> gradients =
       torch::autograd::grad({config_.scale_loss ? loss * factor : loss}, parameters_.tensors(), {},
@@ -337,7 +339,7 @@ Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z,
                                                : at::ones({1}, loss.options().dtype(at::kDouble));
   Pass pass;
   const at::Tensor accuracy =
-      counts_hits ? accuracy_figures(task, output, batch.target) : no_accuracy_figures(output);
+      counts_hits ? accuracy_figures(objective, output, batch.target) : no_accuracy_figures(output);
   pass.figures = at::cat({loss.detach().to(at::kDouble).view({1}), accuracy, finite});
   if (buffers_.numel() > 0) pass.buffers = buffers_.gather(device_);
   pass.gradient = std::move(flat);
@@ -389,7 +391,7 @@ Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
 // [3] float64 on the host: loss, top1, top5 of the test samples [begin, end). They come down as a
 // step's results do: reading them from the device's memory would wait for it without a limit.
 Expected<at::Tensor> TorchCompute::evaluate_batch(std::int64_t begin, std::int64_t end) {
-  const Task task = config_.data->info().task;
+  const Objective objective(config_.data->info().task, config_.loss);
   Expected<Batch> read = config_.data->batch(Split::test, range(begin, end), 0);
   if (!read) return read.error();
   auto pass = gate_pass();
@@ -398,8 +400,8 @@ Expected<at::Tensor> TorchCompute::evaluate_batch(std::int64_t begin, std::int64
   const auto behind_the_batch = transfers_.begin_compute();
   const at::Tensor output = forward(batch.input);
   const at::Tensor figures =
-      at::cat({batch_loss(task, output, batch.target).to(at::kDouble).view({1}),
-               accuracy_figures(task, output, batch.target)});
+      at::cat({batch_loss(objective, output, batch.target).to(at::kDouble).view({1}),
+               accuracy_figures(objective, output, batch.target)});
   transfers_.end_compute();
   at::Tensor here = transfers_.download(figures);
   *pass = nullptr;  // nothing is held while the host waits

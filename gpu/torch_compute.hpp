@@ -48,6 +48,8 @@ struct TorchComputeConfig {
   // Of the replicas: all-reduces gradients on the devices, before the download; null: none.
   std::shared_ptr<GradientGroup> group;
   LoaderOptions loader;
+  LossKind loss = LossKind::by_task;
+  double label_smoothing = 0;  // in training only: evaluate() gives the plain loss
   // top1 and top5 are computed in steps that it divides, and in step `last_step` - 1; NaN in
   // others.
   Step accuracy_every = 1;

@@ -54,6 +54,8 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.accuracy_every = job.options.log_every;
   config.last_step = job.run.parts->horizon.steps;
   config.loader.augment = true;
+  config.loss = *parse_loss(job.options.loss);  // checked with the data
+  config.label_smoothing = job.options.label_smoothing;
   return TorchCompute::make(std::move(config));
 }
 
@@ -157,7 +159,8 @@ Expected<void> make_computes(TrainJob& job) {
   auto evaluator = make_compute(job, 0, {*device});
   if (!evaluator) return evaluator.error();
   job.evaluator = std::move(*evaluator);
-  if (job.options.validate == "epoch") job.run.evaluator = job.evaluator;
+  const bool has_test = job.data->info().test_size > 0;
+  if (job.options.validate == "epoch" && has_test) job.run.evaluator = job.evaluator;
   return {};
 }
 

@@ -18,6 +18,7 @@
 #include "apps/zoo/models.hpp"
 #include "gpu/data/sampler.hpp"
 #include "gpu/math_threads.hpp"
+#include "gpu/objective.hpp"
 #include "messages/text/names.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -107,6 +108,23 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   return make_parts(*plan, horizon, *lr, optimizer, static_cast<std::int32_t>(o.workers));
 }
 
+Expected<void> read_data(TrainJob& job) {
+  const TrainOptions& o = job.options;
+  DataOptions data_options;
+  data_options.seed = seed_of(o);
+  data_options.skip_damaged = o.skip_damaged;
+  const auto augmentation = parse_augmentation(o.augment);
+  if (!augmentation) return augmentation.error();
+  data_options.augment = *augmentation;
+  auto data = make_data_set(o.data, data_options);
+  if (!data) return data.error();
+  job.data = o.skip_damaged ? without_damaged(*std::move(data)) : *std::move(data);
+  const auto loss = parse_loss(o.loss);
+  if (!loss) return loss.error();
+  const DataInfo& info = job.data->info();
+  return check_objective({info.task, *loss, o.label_smoothing}, info.name);
+}
+
 // Where the model's tensors lie in the flat one: for the figures of servers' clients, and for
 // selection by layer.
 Expected<void> add_layout(TrainJob& job) {
@@ -176,6 +194,8 @@ Expected<void> check_train_options(const TrainOptions& o) {
   if (!o.transport.empty() &&
       std::find(transports.begin(), transports.end(), o.transport) == transports.end())
     return unknown_name("--transport", o.transport, transports);
+  if (auto loss = parse_loss(o.loss); !loss) return loss.error();
+  if (auto augmentation = parse_augmentation(o.augment); !augmentation) return augmentation.error();
   const std::vector<std::string> data = data_names();
   const std::string name = o.data.substr(0, o.data.find(':'));
   if (std::find(data.begin(), data.end(), name) == data.end())
@@ -195,11 +215,7 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
 
   if (auto threads = check_math_threads(); !threads) return threads.error();
   limit_math_threads(job.run.threads);
-  DataOptions data_options;
-  data_options.seed = seed_of(o);
-  auto data = make_data_set(o.data, data_options);
-  if (!data) return data.error();
-  job.data = std::move(*data);
+  if (auto read = read_data(job); !read) return read.error();
   auto sampler = Sampler::make(seed_of(o), job.data->info().train_size, o.workers, o.batch_size);
   if (!sampler) return sampler.error();
   auto parts = make_job_parts(job, sampler->steps_per_epoch());

@@ -39,6 +39,7 @@ bool from_environment(const CLI::Option& option) {
 
 // The options of most runs come first; the others are for --help-all.
 void arrange(CLI::App& app) {
+  show_in_help_all(app, "Data and loss", {"augment", "skip-damaged", "loss", "label-smoothing"});
   show_in_help_all(app, "Optimizer",
                    {"lr-per-256", "lr-schedule", "warmup-epochs", "nesterov", "weight-decay"});
   show_in_help_all(
@@ -113,7 +114,16 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add_option(app, "model", options.model,
              fmt::format("TorchScript file, or one of: {}", fmt::join(model_names(), " ")));
   add_option(app, "data", options.data,
-             fmt::format("data set, NAME[:PATH]: {}", fmt::join(data_names(), " ")));
+             fmt::format("data set, NAME[:PATH]: {}", fmt::join(data_specs(), " ")));
+  add_option(app, "augment", options.augment,
+             "of images in training: auto (that of the data set) | none | a list of crop, flip, "
+             "random-resized-crop");
+  add_switch(app, "skip-damaged", options.skip_damaged,
+             "take the next sample instead of one that is damaged");
+  add_option(app, "loss", options.loss,
+             "auto | cross-entropy | mse | bce; auto: cross-entropy for classes, else mse");
+  add_option(app, "label-smoothing", options.label_smoothing,
+             "part of each label that all classes share, with cross-entropy");
   add_option(app, "epochs", options.epochs, "passes over the data set, all workers together");
   add_option(app, "steps", options.steps, "steps of each worker, instead of epochs");
   add_option(app, "batch-size", options.batch_size, "samples per worker and step");

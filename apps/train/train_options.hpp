@@ -30,6 +30,10 @@ struct TrainOptions {
   std::string secret_file;     // of these nodes
   std::string model = "lenet";
   std::string data = "glyphs";
+  std::string augment = "auto";
+  bool skip_damaged = false;
+  std::string loss = "auto";
+  double label_smoothing = 0;
   double epochs = 1;
   std::int64_t steps = 0;  // of each worker; 0: as many as the epochs take
   std::int64_t batch_size = 32;

@@ -181,6 +181,9 @@ JobIdentity identity_of(const TrainJob& job) {
   // Absent from checkpoints that are older than the option.
   if (o.precision != "fp32") identity["precision"] = o.precision;
   if (o.channels_last) identity["channels-last"] = "true";
+  if (o.augment != "auto") identity["augment"] = o.augment;
+  if (o.loss != "auto") identity["loss"] = o.loss;
+  if (o.label_smoothing != 0) identity["label-smoothing"] = number(o.label_smoothing);
   if (o.devices_per_worker > 1)
     identity["devices-per-worker"] = std::to_string(o.devices_per_worker);
   if (const auto crc = model_crc32(o.model); crc) identity["model-crc32"] = *crc;
