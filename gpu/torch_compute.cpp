@@ -102,8 +102,8 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
     if (config.name.empty()) config.name = "rank " + std::to_string(config.rank);
     config.loader.slice = static_cast<std::int64_t>(config.replica);
     config.loader.slices = static_cast<std::int64_t>(config.replicas);
-    GRAPEVINE_CHECK(config.batch_size % config.loader.slices == 0, config.batch_size, " over ",
-                    config.replicas);
+    GRAPEVINE_CHECK(config.batch_size % (config.loader.slices * config.passes) == 0,
+                    config.batch_size, " over ", config.replicas, " in ", config.passes);
     std::unique_ptr<TorchCompute> compute(
         new TorchCompute(std::move(config), *std::move(model), *std::move(parameters), *sampler));
     const Expected<void> fits = compute->check_fit();
@@ -315,23 +315,47 @@ at::Tensor TorchCompute::forward(const at::Tensor& input) {
   return config_.precision == Precision::fp32 ? output : output.to(at::kFloat);
 }
 
+TorchCompute::Part TorchCompute::add_part(const Batch& part, double share, bool first,
+                                          at::Tensor& flat) {
+  const Objective objective(config_.data->info().task, config_.loss, config_.label_smoothing);
+  const at::AutoGradMode with_grad(true);
+  const at::Tensor output = forward(part.input);
+  const at::Tensor loss = batch_loss(objective, output, part.target);
+  const double factor = share * (config_.scale_loss ? loss_scale_.factor() : 1);
+  const std::vector<at::Tensor> gradients =
+      torch::autograd::grad({factor == 1 ? loss : loss * factor}, parameters_.tensors(), {},
+                            /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+  if (first) {
+    parameters_.pack(gradients, flat);
+  } else {
+    const at::NoGradGuard no_grad;
+    at::Tensor more = at::empty_like(flat);
+    parameters_.pack(gradients, more);
+    flat.add_(more);
+  }
+  return {loss.detach() * share, output.detach()};
+}
+
 // Puts everything into the device's stream and reads nothing back: the host does not wait here, but
 // for other replicas to come as far.
 Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
                                                             at::Tensor flat, bool counts_hits) {
   const Objective objective(config_.data->info().task, config_.loss, config_.label_smoothing);
-  const at::AutoGradMode with_grad(true);
   const BoundParameters bound(parameters_, z);
   model_->train(true);
-  const at::Tensor output = forward(batch.input);
-  const at::Tensor loss = batch_loss(objective, output, batch.target);
-  const double factor = config_.scale_loss ? loss_scale_.factor() : 1;
-  const std::vector<at::Tensor> gradients =
-      torch::autograd::grad({config_.scale_loss ? loss * factor : loss}, parameters_.tensors(), {},
-                            /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
-  parameters_.pack(gradients, flat);
+  const std::int64_t size = batch.input.size(0) / config_.passes;
+  at::Tensor loss;
+  std::vector<at::Tensor> accuracies;
+  for (std::int64_t i = 0; i < config_.passes; ++i) {
+    const Batch part{batch.input.narrow(0, i * size, size), batch.target.narrow(0, i * size, size)};
+    const Part done =
+        add_part(part, 1 / static_cast<double>(config_.passes), /*first=*/i == 0, flat);
+    loss = loss.defined() ? loss + done.loss : done.loss;
+    accuracies.push_back(counts_hits ? accuracy_figures(objective, done.output, part.target)
+                                     : no_accuracy_figures(done.output));
+  }
   const at::NoGradGuard no_grad;
-  if (config_.scale_loss) flat.mul_(1 / factor);
+  if (config_.scale_loss) flat.mul_(1 / loss_scale_.factor());
   if (config_.group)
     if (const auto met = config_.group->all_reduce_mean(config_.replica, flat); !met)
       return met.error();
@@ -339,8 +363,8 @@ Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z,
                                                : at::ones({1}, loss.options().dtype(at::kDouble));
   Pass pass;
   const at::Tensor accuracy =
-      counts_hits ? accuracy_figures(objective, output, batch.target) : no_accuracy_figures(output);
-  pass.figures = at::cat({loss.detach().to(at::kDouble).view({1}), accuracy, finite});
+      accuracies.size() == 1 ? accuracies.front() : at::stack(accuracies).mean(0);
+  pass.figures = at::cat({loss.to(at::kDouble).view({1}), accuracy, finite});
   if (buffers_.numel() > 0) pass.buffers = buffers_.gather(device_);
   pass.gradient = std::move(flat);
   return pass;

@@ -17,8 +17,15 @@ struct ModelSource {
   std::string loss;   // of the run; empty: not known
 };
 
-// `given`: a model file, or the folder of a run. Errors (bad_input): neither, a run without
-// model.pt.
+// Whether the folder is one checkpoint, not a run.
+bool is_checkpoint(const std::string& folder);
+
+// The models of `factory`, with the mean of the ranks' models in a checkpoint. Errors (bad_input):
+// it is damaged, of another model, or of parameter servers, whose model is not that of the ranks.
+Expected<ModelFactory> with_checkpoint(ModelFactory factory, const std::string& folder);
+
+// `given`: a model file, the folder of a run or of a checkpoint. Errors (bad_input): none of these,
+// a run without model.pt.
 Expected<ModelSource> find_model(const std::string& given);
 
 // Errors (bad_input): the file is no model or does not fit the data; a dict of tensors without the

@@ -19,9 +19,10 @@ constexpr char kParallelPrefix[] = "module.";
 constexpr char kBatchCount[] = "num_batches_tracked";
 
 Error no_weights(const std::string& path, const std::string& why) {
-  return bad_input(path + ": " + why +
-                   ": give a model.pt of a run, a dict that torch.save(model.state_dict(), FILE) "
-                   "wrote, or a TorchScript file");
+  return bad_input(
+      path + ": " + why +
+      ": give a model.pt of a run, a dict that torch.save(dict(model.state_dict()), FILE) "
+      "wrote, or a TorchScript file");
 }
 
 bool ends_with(const std::string& text, const std::string& end) {

@@ -57,14 +57,14 @@ bool BatchLoader::ready(Step step) {
 }
 
 std::vector<std::int64_t> BatchLoader::indices(Step step) const {
-  const std::vector<std::int64_t> all = sampler_.indices(rank_, step);
+  const std::vector<std::int64_t> all = sampler_.indices(rank_, step + options_.shift);
   const auto size = static_cast<std::int64_t>(all.size()) / options_.slices;
   const auto begin = all.begin() + options_.slice * size;
   return {begin, begin + size};
 }
 
 Expected<Batch> BatchLoader::read(Step step) const {
-  const std::uint64_t augment = options_.augment ? sampler_.augment_seed(step) : 0;
+  const std::uint64_t augment = options_.augment ? sampler_.augment_seed(step + options_.shift) : 0;
   try {
     return data_->batch(Split::train, indices(step), augment);
   } catch (const std::exception& e) {

@@ -25,6 +25,9 @@ struct LoaderOptions {
   // Of every batch only slice `slice` of `slices` equal ones is read.
   std::int64_t slice = 0;
   std::int64_t slices = 1;
+  // The samples of step s are those that the sampler has for step s + shift: of a run in which the
+  // number of steps in an epoch has changed.
+  Step shift = 0;
 };
 
 // What next(step) returns depends on the step alone, never on threads, timing or earlier calls.

@@ -93,9 +93,12 @@ Expected<std::int64_t> count_values(const std::string& where, const std::string&
   return most + 1;
 }
 
+// Numbers of tokens: integers of more than a byte, none below 0, with labels.
 bool are_tokens(const Arrays& a) {
-  return whole(a.train_x) && whole(a.train_y) && a.train_x.dim() == 2 && a.train_y.dim() == 2 &&
-         a.train_x.sizes() == a.train_y.sizes();
+  const at::ScalarType type = a.train_x.scalar_type();
+  const bool integers = type == at::kShort || type == at::kInt || type == at::kLong;
+  return integers && a.train_x.dim() == 2 && whole(a.train_y) &&
+         a.train_x.min().item<std::int64_t>() >= 0;
 }
 
 }  // namespace
@@ -120,8 +123,10 @@ Expected<std::shared_ptr<const DataSet>> make_array_data(const std::string& name
   if (are_tokens(arrays)) {
     auto vocabulary = count_values(where, "x", arrays.train_x, arrays.test_x);
     if (!vocabulary) return vocabulary.error();
-    info.vocabulary = std::max(*vocabulary, info.classes);
-    info.classes = info.vocabulary;  // the next token, mostly
+    info.vocabulary = *vocabulary;
+    // With a label at each step: the next token, mostly.
+    if (info.target_shape == info.sample_shape)
+      info.classes = info.vocabulary = std::max(*vocabulary, info.classes);
   }
   return std::shared_ptr<const DataSet>(
       std::make_shared<ArrayData>(std::move(info), std::move(arrays)));
