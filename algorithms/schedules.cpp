@@ -49,33 +49,15 @@ Error bad_lr_spec(const std::string& spec, const std::string& expected) {
   return bad_input("--lr-schedule '" + spec + "': expected " + expected);
 }
 
-struct Steps {
-  double gamma = 1;
-  std::vector<double> milestones;
-};
-
-// "GAMMA@E1,E2,…"
-std::optional<Steps> parse_steps(std::string_view text) {
-  const std::size_t at_sign = text.find('@');
-  if (at_sign == std::string_view::npos) return std::nullopt;
-  const std::optional<double> gamma = parse_number(text.substr(0, at_sign));
-  if (!gamma || *gamma < 0) return std::nullopt;
-  Steps steps{*gamma, {}};
-  for (std::string_view piece : split_at_commas(text.substr(at_sign + 1))) {
-    const std::optional<double> epoch = parse_number(piece);
-    const double previous = steps.milestones.empty() ? 0 : steps.milestones.back();
-    if (!epoch || *epoch <= previous) return std::nullopt;
-    steps.milestones.push_back(*epoch);
-  }
-  return steps;
-}
-
 Expected<void> check_rates(const LrConfig& config) {
   if (!std::isfinite(config.lr) || config.lr < 0)
     return bad_input("--lr " + number_text(config.lr) + ": expected a finite number >= 0");
   if (!std::isfinite(config.warmup_epochs) || config.warmup_epochs < 0)
     return bad_input("--warmup-epochs " + number_text(config.warmup_epochs) +
                      ": expected a finite number >= 0");
+  if (!(config.warmup_from >= 0 && config.warmup_from <= 1))
+    return bad_input("--warmup-from " + number_text(config.warmup_from) +
+                     ": expected a part of the rate, from 0 to 1");
   if (config.per_256 && config.global_batch < 1)
     return bad_input("bad global batch " + std::to_string(config.global_batch) +
                      " for a rate per 256 samples: expected --batch-size and --workers >= 1");
@@ -90,16 +72,89 @@ Expected<LrSchedule> LrSchedule::make(const LrConfig& config) {
   schedule.base_ = config.per_256
                        ? config.lr * static_cast<double>(config.global_batch) / kReferenceBatch
                        : config.lr;
-  schedule.warmup_from_ = config.per_256 ? std::min(config.lr, schedule.base_) : 0;
+  schedule.warmup_from_ = config.per_256 && config.warmup_from == 0
+                              ? std::min(config.lr, schedule.base_)
+                              : config.warmup_from * schedule.base_;
   schedule.warmup_epochs_ = config.warmup_epochs;
   schedule.step_epochs_ = config.steps_per_epoch > 0 ? 1 / config.steps_per_epoch : 0;
   schedule.epochs_ = config.epochs;
 
   if (Expected<void> spec = schedule.parse_spec(config.spec); !spec) return spec.error();
-  if (schedule.kind_ == Kind::cosine && !(std::isfinite(config.epochs) && config.epochs > 0))
-    return bad_input("--epochs " + number_text(config.epochs) +
-                     " for --lr-schedule cosine: expected a finite number above 0");
+  if (schedule.follows_the_end() && !(std::isfinite(config.epochs) && config.epochs > 0))
+    return bad_input("--epochs " + number_text(config.epochs) + " for --lr-schedule " +
+                     config.spec + ": expected a finite number above 0");
+  if (schedule.kind_ == Kind::one_cycle && config.warmup_epochs > 0)
+    return bad_input("--warmup-epochs " + number_text(config.warmup_epochs) +
+                     ": --lr-schedule one-cycle has a warm-up of its own: leave it out");
   return schedule;
+}
+
+// Epochs, or steps with an s behind them; nothing for other texts, or where the length of an epoch
+// is not known.
+std::optional<double> LrSchedule::parse_moment(std::string_view text) const {
+  const bool steps = !text.empty() && text.back() == 's';
+  if (steps) text.remove_suffix(1);
+  const std::optional<double> number = parse_number(text);
+  if (!number || (steps && step_epochs_ == 0)) return std::nullopt;
+  return steps ? *number * step_epochs_ : *number;
+}
+
+// "GAMMA@T1,T2,…"
+Expected<void> LrSchedule::parse_step(const std::string& spec, const std::string& argument) {
+  const Error bad =
+      bad_lr_spec(spec,
+                  "step:GAMMA@T1,T2,… with GAMMA >= 0 and ascending epochs above 0, or steps "
+                  "such as 500s");
+  const std::size_t at_sign = argument.find('@');
+  if (at_sign == std::string::npos) return bad;
+  const std::optional<double> gamma = parse_number(std::string_view(argument).substr(0, at_sign));
+  if (!gamma || *gamma < 0) return bad;
+  for (const std::string_view piece :
+       split_at_commas(std::string_view(argument).substr(at_sign + 1))) {
+    const std::optional<double> moment = parse_moment(piece);
+    if (!moment || *moment <= (milestones_.empty() ? 0 : milestones_.back())) return bad;
+    milestones_.push_back(*moment);
+  }
+  gamma_ = *gamma;
+  return {};
+}
+
+// "GAMMA[@PERIOD]"
+Expected<void> LrSchedule::parse_exponential(const std::string& spec, const std::string& argument) {
+  const std::size_t at_sign = argument.find('@');
+  const std::optional<double> gamma = parse_number(std::string_view(argument).substr(0, at_sign));
+  const std::optional<double> period =
+      at_sign == std::string::npos ? 1.0
+                                   : parse_moment(std::string_view(argument).substr(at_sign + 1));
+  if (!gamma || *gamma <= 0 || !period || *period <= 0)
+    return bad_lr_spec(spec,
+                       "exponential:GAMMA[@PERIOD] with GAMMA above 0 and a PERIOD of epochs, "
+                       "or of steps such as 500s, above 0");
+  gamma_ = *gamma;
+  period_ = *period;
+  return {};
+}
+
+// Up to as many numbers as there are defaults.
+Expected<void> LrSchedule::parse_numbers(const std::string& spec, const std::string& argument) {
+  const bool cycle = kind_ == Kind::one_cycle;
+  const Error bad = bad_lr_spec(
+      spec, cycle ? "one-cycle[:UP[,DIV[,FINAL]]] with UP between 0 and 1, DIV and FINAL at least 1"
+                  : "polynomial[:POWER[,END]] with POWER above 0 and END from 0 to 1");
+  numbers_ = cycle ? std::vector<double>{0.3, 25, 1e4} : std::vector<double>{1, 0};
+  if (spec.find(':') != std::string::npos) {
+    const std::vector<std::string_view> pieces = split_at_commas(argument);
+    if (pieces.size() > numbers_.size()) return bad;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const std::optional<double> number = parse_number(pieces[i]);
+      if (!number) return bad;
+      numbers_[i] = *number;
+    }
+  }
+  const bool fits = cycle
+                        ? numbers_[0] > 0 && numbers_[0] < 1 && numbers_[1] >= 1 && numbers_[2] >= 1
+                        : numbers_[0] > 0 && numbers_[1] >= 0 && numbers_[1] <= 1;
+  return fits ? Expected<void>{} : bad;
 }
 
 Expected<void> LrSchedule::parse_spec(const std::string& spec) {
@@ -109,13 +164,8 @@ Expected<void> LrSchedule::parse_spec(const std::string& spec) {
   const std::string argument = has_argument ? spec.substr(colon + 1) : "";
   if (spec == "constant") return {};
   if (kind == "step") {
-    std::optional<Steps> steps = parse_steps(argument);
-    if (!steps)
-      return bad_lr_spec(spec, "step:GAMMA@E1,E2,… with GAMMA >= 0 and ascending epochs above 0");
     kind_ = Kind::step;
-    gamma_ = steps->gamma;
-    milestones_ = std::move(steps->milestones);
-    return {};
+    return parse_step(spec, argument);
   }
   if (kind == "cosine") {
     const std::optional<double> floor = has_argument ? parse_number(argument) : 0.0;
@@ -125,7 +175,48 @@ Expected<void> LrSchedule::parse_spec(const std::string& spec) {
     gamma_ = *floor;
     return {};
   }
-  return bad_lr_spec(spec, "constant, step:GAMMA@E1,E2,… or cosine[:FLOOR]");
+  if (kind == "exponential") {
+    kind_ = Kind::exponential;
+    return parse_exponential(spec, argument);
+  }
+  if (kind == "polynomial" || kind == "one-cycle") {
+    kind_ = kind == "polynomial" ? Kind::polynomial : Kind::one_cycle;
+    return parse_numbers(spec, argument);
+  }
+  return bad_lr_spec(spec,
+                     "constant, step:GAMMA@T1,T2,…, cosine[:FLOOR], polynomial[:POWER[,END]], "
+                     "exponential:GAMMA[@PERIOD] or one-cycle[:UP[,DIV[,FINAL]]]");
+}
+
+// Half a cosine from `begin` to `end`, `progress` in [0, 1].
+static double half_cosine(double begin, double end, double progress) {
+  return end + (begin - end) * 0.5 * (1 + std::cos(kPi * progress));
+}
+
+// The factor of the rate.
+double LrSchedule::decay_at(double epoch) const {
+  const double progress = std::min(epoch / epochs_, 1.0);
+  double factor = 1;
+  switch (kind_) {
+    case Kind::constant:
+      return 1;
+    case Kind::step:
+      for (const double milestone : milestones_)
+        if (epoch >= milestone) factor *= gamma_;
+      return factor;
+    case Kind::cosine:
+      return half_cosine(1, gamma_, progress);
+    case Kind::polynomial:
+      return numbers_[1] + (1 - numbers_[1]) * std::pow(1 - progress, numbers_[0]);
+    case Kind::exponential:
+      return std::pow(gamma_, epoch / period_);
+    case Kind::one_cycle: {
+      const double up = numbers_[0], first = 1 / numbers_[1];
+      return progress < up ? half_cosine(first, 1, progress / up)
+                           : half_cosine(1, first / numbers_[2], (progress - up) / (1 - up));
+    }
+  }
+  return factor;
 }
 
 double LrSchedule::at(double epoch) const {
@@ -134,14 +225,7 @@ double LrSchedule::at(double epoch) const {
   if (const double end = epoch + step_epochs_; end < warmup_epochs_)
     rate = warmup_from_ + (base_ - warmup_from_) * (end / warmup_epochs_);
   // The decay multiplies the warm-up, so that the rate has no jump where the warm-up ends.
-  if (kind_ == Kind::step) {
-    for (double milestone : milestones_)
-      if (epoch >= milestone) rate *= gamma_;
-  } else if (kind_ == Kind::cosine) {
-    const double progress = std::min(epoch / epochs_, 1.0);
-    rate *= gamma_ + (1 - gamma_) * 0.5 * (1 + std::cos(kPi * progress));
-  }
-  return rate;
+  return rate * decay_at(epoch);
 }
 
 // Counts of ranks or peers, which are 32 bits wide.

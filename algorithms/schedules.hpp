@@ -1,7 +1,9 @@
 // Schedules: values that change with training time. Parts; pure functions.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,15 +15,26 @@ namespace grapevine {
 
 // Learning rate. Spec grammar (--lr-schedule):
 //   constant
-//   step:GAMMA@E1,E2,…   multiply by GAMMA at each epoch (Ei may be fractional)
+//   step:GAMMA@T1,T2,…   multiply by GAMMA at each moment
 //   cosine[:FLOOR]       half a cosine from lr to FLOOR*lr (default 0) over the whole run
+//   polynomial[:POWER[,END]]      from lr to END*lr (0), by (1 - progress)^POWER (1, linear), over
+//   the
+//                                 whole run
+//   exponential:GAMMA[@PERIOD]    multiply by GAMMA in each PERIOD (1 epoch), evenly
+//   one-cycle[:UP[,DIV[,FINAL]]]  half a cosine from lr/DIV (25) to lr in the part UP (0.3) of the
+//   run,
+//                                 then half a cosine to lr/DIV/FINAL (10,000): Smith & Topin 2019,
+//                                 as torch.optim.lr_scheduler.OneCycleLR has it
+// A moment or PERIOD is a number of epochs, fractions included, or of steps: 500s.
 // With `per_256` the base rate is lr * global_batch / 256, else it is lr. Warm-up is linear over
 // `warmup_epochs` up to the base rate: with `per_256` from lr (Goyal et al. 2017, section 2.2: the
-// rate of one worker; from the base where that is smaller), else from 0. Decay multiplies warm-up.
+// rate of one worker; from the base where that is smaller), else from `warmup_from` times the base.
+// Decay multiplies warm-up.
 struct LrConfig {
   double lr = 0.1;  // > 0 or == 0; negative is refused
   std::string spec = "constant";
   double warmup_epochs = 0;
+  double warmup_from = 0;  // [0, 1]; 0 with per_256: see above
   bool per_256 = false;
   std::int64_t global_batch = 256;  // samples per step of all ranks together
   double epochs = 1;                // length of the run, for cosine
@@ -38,20 +51,29 @@ class LrSchedule {
   double base() const { return base_; }
   bool warms_up_at(double epoch) const { return epoch < warmup_epochs_; }
   // Whether the rate at an epoch depends on the length of the run.
-  bool follows_the_end() const { return kind_ == Kind::cosine; }
+  bool follows_the_end() const {
+    return kind_ == Kind::cosine || kind_ == Kind::polynomial || kind_ == Kind::one_cycle;
+  }
 
  private:
   LrSchedule() = default;
   Expected<void> parse_spec(const std::string& spec);
-  enum class Kind { constant, step, cosine };
+  Expected<void> parse_step(const std::string& spec, const std::string& argument);
+  Expected<void> parse_numbers(const std::string& spec, const std::string& argument);
+  Expected<void> parse_exponential(const std::string& spec, const std::string& argument);
+  std::optional<double> parse_moment(std::string_view text) const;
+  double decay_at(double epoch) const;
+  enum class Kind { constant, step, cosine, polynomial, exponential, one_cycle };
   Kind kind_ = Kind::constant;
   double base_ = 0;
   double warmup_from_ = 0;
   double warmup_epochs_ = 0;
   double step_epochs_ = 0;  // of one step
   double epochs_ = 1;
-  double gamma_ = 1;  // step: factor; cosine: floor
-  std::vector<double> milestones_;
+  double gamma_ = 1;                // step, exponential: factor; cosine: floor
+  std::vector<double> milestones_;  // step
+  double period_ = 1;               // exponential: epochs
+  std::vector<double> numbers_;     // polynomial, one-cycle: the arguments, with their defaults
 };
 
 // A whole number from 1 to 2^31 - 1 that changes at epochs: "2" or "0:1,30:2" (from epoch 0 one,

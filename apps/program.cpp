@@ -14,7 +14,10 @@
 
 #include "apps/average/average_command.hpp"
 #include "apps/bench/bench_command.hpp"
+#include "apps/compare/compare_command.hpp"
 #include "apps/console/command.hpp"
+#include "apps/data/data_command.hpp"
+#include "apps/evaluate/evaluate_command.hpp"
 #include "apps/launch/inherited_signals.hpp"
 #include "apps/launch/launch_command.hpp"
 #include "apps/node/node_command.hpp"
@@ -67,6 +70,9 @@ const std::vector<CommandEntry>& verbs() {
       {"train", "train a model with actors", make_train_command},
       {"launch", "start a command in several processes, here or over ssh", make_launch_command},
       {"node", "a node that runs the jobs of 'train --cluster'", make_node_command},
+      {"evaluate", "the figures of a trained model on data", make_evaluate_command},
+      {"compare", "runs side by side: final figures and different options", make_compare_command},
+      {"data", "check a data set: read all of it once", make_data_command},
       {"average", "distributed averaging without a model", make_average_command},
       {"topology", "a communication graph: its rounds and how fast it mixes",
        make_topology_command},

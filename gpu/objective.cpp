@@ -5,6 +5,10 @@
 
 #include <limits>
 #include <tuple>
+#include <utility>
+
+#include "messages/text/names.hpp"
+#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 
@@ -24,18 +28,71 @@ at::Tensor ranks_of(const at::Tensor& logits, const at::Tensor& target) {
   return before.sum(1).masked_fill_(own.isnan().squeeze(1), logits.size(1));
 }
 
-}  // namespace
-
-at::Tensor batch_loss(Task task, const at::Tensor& output, const at::Tensor& target) {
-  return task == Task::classification ? at::cross_entropy_loss(output, target)
-                                      : at::mse_loss(output, target);
+// [B, classes, target_shape...]: 1 for the label, 0 for the other classes.
+at::Tensor one_hot(const at::Tensor& output, const at::Tensor& target) {
+  return at::zeros_like(output).scatter(1, target.unsqueeze(1), 1);
 }
 
-at::Tensor accuracy_figures(Task task, const at::Tensor& output, const at::Tensor& target) {
+LossKind loss_of(const Objective& objective) {
+  if (objective.loss != LossKind::by_task) return objective.loss;
+  return objective.task == Task::classification ? LossKind::cross_entropy : LossKind::mse;
+}
+
+constexpr std::pair<const char*, LossKind> kLosses[] = {{"auto", LossKind::by_task},
+                                                        {"cross-entropy", LossKind::cross_entropy},
+                                                        {"mse", LossKind::mse},
+                                                        {"bce", LossKind::bce}};
+
+}  // namespace
+
+Expected<LossKind> parse_loss(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& [known, kind] : kLosses) {
+    if (name == known) return kind;
+    names.emplace_back(known);
+  }
+  return unknown_name("--loss", name, names);
+}
+
+Expected<void> check_objective(const Objective& objective, const std::string& data) {
+  const LossKind loss = loss_of(objective);
+  if (loss == LossKind::cross_entropy && objective.task == Task::regression)
+    return bad_input("--loss cross-entropy: data '" + data +
+                     "' has numbers and no class labels: use mse or bce");
+  const double smoothing = objective.label_smoothing;
+  if (!(smoothing >= 0 && smoothing < 1))
+    return bad_input("--label-smoothing " + number_text(smoothing) +
+                     ": expected a number from 0 up to 1, 1 excluded, like 0.1");
+  if (smoothing > 0 && loss != LossKind::cross_entropy)
+    return bad_input(
+        "--label-smoothing " + number_text(smoothing) +
+        ": belongs to --loss cross-entropy, which this run does not use: leave it out");
+  return {};
+}
+
+at::Tensor batch_loss(const Objective& objective, const at::Tensor& output,
+                      const at::Tensor& target) {
+  const LossKind loss = loss_of(objective);
+  if (loss == LossKind::cross_entropy)
+    return at::cross_entropy_loss(output, target, {}, at::Reduction::Mean, -100,
+                                  objective.label_smoothing);
+  const bool labels = objective.task == Task::classification;
+  const at::Tensor wanted = labels ? one_hot(output, target) : target;
+  return loss == LossKind::mse ? at::mse_loss(output, wanted)
+                               : at::binary_cross_entropy_with_logits(output, wanted);
+}
+
+at::Tensor accuracy_figures(const Objective& objective, const at::Tensor& output,
+                            const at::Tensor& target) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   const at::NoGradGuard no_grad;
   const at::TensorOptions options = output.options().dtype(at::kDouble).requires_grad(false);
-  if (task == Task::regression) return at::full({2}, kNaN, options);
+  if (objective.task == Task::regression) {
+    at::Tensor figures = at::full({2}, kNaN, options);
+    if (objective.loss == LossKind::bce)
+      figures.select(0, 0).copy_(output.gt(0).eq(target.gt(0.5)).to(at::kDouble).mean());
+    return figures;
+  }
   if (output.size(1) > kManyClasses) {
     const at::Tensor ranks = ranks_of(output.detach(), target);
     return at::stack({ranks.lt(1).to(at::kDouble).mean(), ranks.lt(5).to(at::kDouble).mean()});

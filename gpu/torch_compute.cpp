@@ -84,6 +84,8 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
   GRAPEVINE_CHECK(config.model && config.data, "a TorchCompute without model or data");
   try {
     const DataInfo& info = config.data->info();
+    const Objective objective(info.task, config.loss, config.label_smoothing);
+    if (auto fits = check_objective(objective, info.name); !fits) return fits.error();
     Expected<Sampler> sampler =
         Sampler::make(config.seed, info.train_size, config.ranks, config.batch_size,
                       info.by_length ? Batching::by_length : Batching::shuffled);
@@ -100,8 +102,8 @@ Expected<std::unique_ptr<Compute>> TorchCompute::make(TorchComputeConfig config)
     if (config.name.empty()) config.name = "rank " + std::to_string(config.rank);
     config.loader.slice = static_cast<std::int64_t>(config.replica);
     config.loader.slices = static_cast<std::int64_t>(config.replicas);
-    GRAPEVINE_CHECK(config.batch_size % config.loader.slices == 0, config.batch_size, " over ",
-                    config.replicas);
+    GRAPEVINE_CHECK(config.batch_size % (config.loader.slices * config.passes) == 0,
+                    config.batch_size, " over ", config.replicas, " in ", config.passes);
     std::unique_ptr<TorchCompute> compute(
         new TorchCompute(std::move(config), *std::move(model), *std::move(parameters), *sampler));
     const Expected<void> fits = compute->check_fit();
@@ -316,23 +318,47 @@ at::Tensor TorchCompute::forward(const at::Tensor& input) {
   return config_.precision == Precision::fp32 ? output : output.to(at::kFloat);
 }
 
+TorchCompute::Part TorchCompute::add_part(const Batch& part, double share, bool first,
+                                          at::Tensor& flat) {
+  const Objective objective(config_.data->info().task, config_.loss, config_.label_smoothing);
+  const at::AutoGradMode with_grad(true);
+  const at::Tensor output = forward(part.input);
+  const at::Tensor loss = batch_loss(objective, output, part.target);
+  const double factor = share * (config_.scale_loss ? loss_scale_.factor() : 1);
+  const std::vector<at::Tensor> gradients =
+      torch::autograd::grad({factor == 1 ? loss : loss * factor}, parameters_.tensors(), {},
+                            /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+  if (first) {
+    parameters_.pack(gradients, flat);
+  } else {
+    const at::NoGradGuard no_grad;
+    at::Tensor more = at::empty_like(flat);
+    parameters_.pack(gradients, more);
+    flat.add_(more);
+  }
+  return {loss.detach() * share, output.detach()};
+}
+
 // Puts everything into the device's stream and reads nothing back: the host does not wait here, but
 // for other replicas to come as far.
 Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
                                                             at::Tensor flat, bool counts_hits) {
-  const Task task = config_.data->info().task;
-  const at::AutoGradMode with_grad(true);
+  const Objective objective(config_.data->info().task, config_.loss, config_.label_smoothing);
   const BoundParameters bound(parameters_, z);
   model_->train(true);
-  const at::Tensor output = forward(batch.input);
-  const at::Tensor loss = batch_loss(task, output, batch.target);
-  const double factor = config_.scale_loss ? loss_scale_.factor() : 1;
-  const std::vector<at::Tensor> gradients =
-      torch::autograd::grad({config_.scale_loss ? loss * factor : loss}, parameters_.tensors(), {},
-                            /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
-  parameters_.pack(gradients, flat);
+  const std::int64_t size = batch.input.size(0) / config_.passes;
+  at::Tensor loss;
+  std::vector<at::Tensor> accuracies;
+  for (std::int64_t i = 0; i < config_.passes; ++i) {
+    const Batch part{batch.input.narrow(0, i * size, size), batch.target.narrow(0, i * size, size)};
+    const Part done =
+        add_part(part, 1 / static_cast<double>(config_.passes), /*first=*/i == 0, flat);
+    loss = loss.defined() ? loss + done.loss : done.loss;
+    accuracies.push_back(counts_hits ? accuracy_figures(objective, done.output, part.target)
+                                     : no_accuracy_figures(done.output));
+  }
   const at::NoGradGuard no_grad;
-  if (config_.scale_loss) flat.mul_(1 / factor);
+  if (config_.scale_loss) flat.mul_(1 / loss_scale_.factor());
   if (config_.group)
     if (const auto met = config_.group->all_reduce_mean(config_.replica, flat); !met)
       return met.error();
@@ -340,8 +366,8 @@ Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z,
                                                : at::ones({1}, loss.options().dtype(at::kDouble));
   Pass pass;
   const at::Tensor accuracy =
-      counts_hits ? accuracy_figures(task, output, batch.target) : no_accuracy_figures(output);
-  pass.figures = at::cat({loss.detach().to(at::kDouble).view({1}), accuracy, finite});
+      accuracies.size() == 1 ? accuracies.front() : at::stack(accuracies).mean(0);
+  pass.figures = at::cat({loss.to(at::kDouble).view({1}), accuracy, finite});
   if (buffers_.numel() > 0) pass.buffers = buffers_.gather(device_);
   pass.gradient = std::move(flat);
   return pass;
@@ -392,7 +418,7 @@ Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
 // [3] float64 on the host: loss, top1, top5 of the test samples [begin, end). They come down as a
 // step's results do: reading them from the device's memory would wait for it without a limit.
 Expected<at::Tensor> TorchCompute::evaluate_batch(std::int64_t begin, std::int64_t end) {
-  const Task task = config_.data->info().task;
+  const Objective objective(config_.data->info().task, config_.loss);
   Expected<Batch> read = config_.data->batch(Split::test, range(begin, end), 0);
   if (!read) return read.error();
   auto pass = gate_pass();
@@ -401,8 +427,8 @@ Expected<at::Tensor> TorchCompute::evaluate_batch(std::int64_t begin, std::int64
   const auto behind_the_batch = transfers_.begin_compute();
   const at::Tensor output = forward(batch.input);
   const at::Tensor figures =
-      at::cat({batch_loss(task, output, batch.target).to(at::kDouble).view({1}),
-               accuracy_figures(task, output, batch.target)});
+      at::cat({batch_loss(objective, output, batch.target).to(at::kDouble).view({1}),
+               accuracy_figures(objective, output, batch.target)});
   transfers_.end_compute();
   at::Tensor here = transfers_.download(figures);
   *pass = nullptr;  // nothing is held while the host waits

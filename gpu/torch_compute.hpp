@@ -31,6 +31,9 @@ struct TorchComputeConfig {
   Rank rank = 0;
   std::int64_t ranks = 1;
   std::int64_t batch_size = 32;  // of this rank
+  // Passes in which a batch is computed, one after the other: memory for a part of it is enough.
+  // REQUIRES: divides batch_size / replicas.
+  std::int64_t passes = 1;
   // Of the rank's replicas, each of which computes a slice of its batches. REQUIRES: `replicas`
   // divides batch_size.
   std::size_t replica = 0;
@@ -48,6 +51,8 @@ struct TorchComputeConfig {
   // Of the replicas: all-reduces gradients on the devices, before the download; null: none.
   std::shared_ptr<GradientGroup> group;
   LoaderOptions loader;
+  LossKind loss = LossKind::by_task;
+  double label_smoothing = 0;  // in training only: evaluate() gives the plain loss
   // top1 and top5 are computed in steps that it divides, and in step `last_step` - 1; NaN in
   // others.
   Step accuracy_every = 1;
@@ -117,6 +122,12 @@ class TorchCompute final : public Compute {
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
                           Gradient& result);
   Expected<bool> lower_scale(Step step);
+  // A part of a pass's batch: its loss, detached, and its output; its gradient is added to `flat`.
+  struct Part {
+    at::Tensor loss;
+    at::Tensor output;
+  };
+  Part add_part(const Batch& part, double share, bool first, at::Tensor& flat);
   Expected<Pass> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat,
                                   bool counts_hits);
   at::Tensor forward(const at::Tensor& input);

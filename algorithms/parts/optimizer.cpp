@@ -27,6 +27,31 @@ void name_field(Archive& a, const std::string& name) {
                      "': resume with --optimizer " + saved));
 }
 
+// Weight decay of some parts only takes a pass over these parts; then there is none in the step.
+double uniform_decay(const OptimizerConfig& config) {
+  return config.decayed.empty() ? config.weight_decay : 0;
+}
+
+// Calls `change(of x, of the other)` for each part with decay.
+template <class Change>
+void for_decayed(const OptimizerConfig& config, const at::Tensor& x, const at::Tensor& other,
+                 Change change) {
+  if (config.weight_decay == 0) return;
+  for (const auto& [begin, size] : config.decayed) {
+    GRAPEVINE_CHECK(begin + size <= x.numel(), "weight decay of ", begin, " + ", size, " of ",
+                    x.numel());
+    change(x.narrow(0, begin, size), other.narrow(0, begin, size));
+  }
+}
+
+// g <- g + wd z, z = x/w, where decay is of some parts only.
+void add_partial_decay(const OptimizerConfig& config, const at::Tensor& x, at::Tensor& gradient,
+                       double w) {
+  for_decayed(config, x, gradient, [&](const at::Tensor& of_x, const at::Tensor& of_g) {
+    of_g.add_(of_x, config.weight_decay / w);
+  });
+}
+
 class FusedSgd : public Optimizer {
  public:
   explicit FusedSgd(const OptimizerConfig& config) : config_(config) {}
@@ -35,9 +60,10 @@ class FusedSgd : public Optimizer {
   void step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& gradient, double lr,
                  double scale, double w) override {
     if (config_.momentum != 0 && !velocity_.defined()) velocity_ = at::zeros_like(x);
+    add_partial_decay(config_, x, gradient, w);
     kernels::sgd_step_into(
         out, x, velocity_, gradient,
-        {lr, config_.momentum, config_.weight_decay / w, config_.nesterov, scale});
+        {lr, config_.momentum, uniform_decay(config_) / w, config_.nesterov, scale});
   }
 
   void fields(Archive& a, std::int64_t d) override {
@@ -59,8 +85,9 @@ template <class Algorithm, class Options, class State>
 class TorchOptimizer : public Optimizer {
  public:
   explicit TorchOptimizer(const OptimizerConfig& config)
-      : name_(config.name),
-        weight_decay_(config.weight_decay),
+      : config_(config),
+        name_(config.name),
+        weight_decay_(uniform_decay(config)),
         empty_(at::empty({0}, at::kFloat)),
         handle_(at::empty({0}, at::kFloat)),
         algorithm_({handle_}, Options(0).betas({config.beta1, config.beta2}).eps(config.eps)) {}
@@ -73,6 +100,12 @@ class TorchOptimizer : public Optimizer {
       GRAPEVINE_CHECK(state->exp_avg().sizes() == x.sizes(), "optimizer state is of ",
                       state->exp_avg().numel(), " parameters, x of ", x.numel());
     if (!out.is_same(x)) out.copy_(x);
+    if (name_ == "adam") add_partial_decay(config_, x, gradient, w);
+    // As torch::optim::AdamW does, before the step.
+    if (name_ == "adamw")
+      for_decayed(config_, out, out, [&](const at::Tensor& part, const at::Tensor& /*same*/) {
+        part.mul_(1 - lr * config_.weight_decay / w);
+      });
     update(out, gradient, lr, w);
     if (scale != 1) kernels::scale(out, scale);
   }
@@ -124,6 +157,7 @@ class TorchOptimizer : public Optimizer {
     state.exp_avg_sq(std::move(square));
   }
 
+  const OptimizerConfig config_;
   const std::string name_;
   const double weight_decay_;
   const at::Tensor empty_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "algorithms/archive.hpp"
@@ -17,6 +18,9 @@ struct OptimizerConfig {
   bool nesterov = false;     // sgd
   double weight_decay = 0;   // sgd, adam: wd z joins the gradient; adamw: x -= lr wd z, decoupled
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw
+  // The parts of the flat tensor to which weight decay applies, ascending, as begin and size;
+  // empty: all of it.
+  std::vector<std::pair<std::int64_t, std::int64_t>> decayed = {};
 };
 
 // Not thread-safe. Holds per-parameter state of the size of x; it is never gossiped.

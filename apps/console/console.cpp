@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "messages/check.hpp"
+#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {
@@ -202,6 +203,16 @@ std::string left_text(const RunProgress& progress, double steps_per_second) {
          (whole < 60 ? std::to_string(whole) + "s" : format_duration(std::chrono::seconds(whole)));
 }
 
+std::string epoch_text(const RunProgress& progress) {
+  if (progress.epochs <= 0) return "";
+  return printf_string("epoch %.*f/", 1, std::min(progress.epoch, progress.epochs)) +
+         number_text(progress.epochs);
+}
+
+std::string accuracy_text(double accuracy) {
+  return std::isfinite(accuracy) ? "accuracy " + format_number(accuracy, 3) : "";
+}
+
 std::string join(const std::vector<std::string>& parts) {
   std::string result;
   for (const std::string& part : parts) {
@@ -368,6 +379,7 @@ ProgressBar::~ProgressBar() { clear(); }
 
 void ProgressBar::update(const RunProgress& progress) {
   if (finished_) return;
+  const bool new_phase = !progress.phase.empty() && progress.phase != progress_.phase;
   progress_ = progress;
   const Timestamp now = options_.now();
   remember(now);
@@ -375,7 +387,7 @@ void ProgressBar::update(const RunProgress& progress) {
   const bool first = options_.style.redraw && !drawn_;
   const Duration interval =
       options_.style.redraw ? options_.redraw_interval : options_.line_interval;
-  if (!first && now - last_drawn_ < interval) return;
+  if (!first && !new_phase && now - last_drawn_ < interval) return;
   last_drawn_ = now;
   draw();
 }
@@ -426,11 +438,17 @@ std::string ProgressBar::line(int columns) const {
                                  percent_text(progress_),
                                  "",  // the bar
                                  step_text(progress_),
+                                 epoch_text(progress_),
                                  rate_text(samples_per_second),
                                  loss_text(progress_.loss),
+                                 accuracy_text(progress_.accuracy),
                                  left_text(progress_, steps_per_second)};
-  // Removed first where room is short: rate, label, loss, time left, steps; percent stays.
-  constexpr std::array<std::size_t, 5> kSacrifice{4, 0, 5, 6, 3};
+  if (!progress_.phase.empty())
+    return truncate_to_width(join({options_.label, percent_text(progress_), progress_.phase}),
+                             columns);
+  // Removed first where room is short: rate, label, loss, epoch, time left, accuracy, steps;
+  // percent stays.
+  constexpr std::array<std::size_t, 7> kSacrifice{5, 0, 6, 4, 8, 7, 3};
   for (const std::size_t victim : kSacrifice) {
     if (display_width(join(parts)) <= columns) break;
     if (victim != 3 || progress_.steps > 0) parts[victim].clear();
@@ -449,7 +467,7 @@ std::string ProgressBar::final_line() const {
   const double rate =
       seconds > 0 ? static_cast<double>(progress_.samples - begin_.samples) / seconds : 0;
   return join({options_.label, step_text(progress_), rate_text(rate), loss_text(progress_.loss),
-               "in " + format_duration(elapsed)});
+               accuracy_text(progress_.accuracy), "in " + format_duration(elapsed)});
 }
 
 }  // namespace grapevine

@@ -73,9 +73,13 @@ std::ostream& operator<<(std::ostream& out, const Table& table);
 
 struct RunProgress {
   std::int64_t step = 0;
-  std::int64_t steps = 0;                                  // 0: not known
-  std::int64_t samples = 0;                                // so far, all ranks together
-  double loss = std::numeric_limits<double>::quiet_NaN();  // NaN: not shown
+  std::int64_t steps = 0;                                      // 0: not known
+  std::int64_t samples = 0;                                    // so far, all ranks together
+  double loss = std::numeric_limits<double>::quiet_NaN();      // NaN: not shown
+  double epoch = 0;                                            // so far,
+  double epochs = 0;                                           // of so many; 0: not shown
+  double accuracy = std::numeric_limits<double>::quiet_NaN();  // of the newest validation
+  std::string phase;  // where no steps are taken; empty: they are
 };
 
 struct ProgressOptions {
@@ -88,7 +92,10 @@ struct ProgressOptions {
 };
 
 // On a terminal one line that is redrawn:
-//   sgp  42% ━━━━━━━━━━───────────── 420/1,000  12.3k samples/s  loss 0.4321  left 1m 03s
+//   sgp  42% ━━━━━━━━━━───────────── 420/1,000  epoch 1.3/3  12.3k samples/s  loss 0.4321
+//   accuracy 0.912  left 1m 03s
+// or, in a phase without steps,
+//   sgp  100%  validating
 // which gives up its parts one by one where the window is narrow. Elsewhere a plain line at most
 // every `line_interval`, and the last one. Rate and time left use about the last ten seconds;
 // the final line gives the averages of the whole run.

@@ -150,6 +150,11 @@ Result read_torchrun(const Reader& reader) {
   const auto port = reader.port(0);
   if (!port) return port.error();
   result->head_port = *port;
+  // torchrun's own agent listens on MASTER_PORT, so rank 0 takes the next one.
+  const bool by_agent =
+      reader.has("TORCHELASTIC_RUN_ID") && reader.has("TORCHELASTIC_RESTART_COUNT");
+  if (by_agent && *port > 0)
+    result->head_port = static_cast<std::uint16_t>(*port < kMaxRankPort ? *port + 1 : *port - 1);
   // torchrun's "none" names no job.
   if (reader.has("TORCHELASTIC_RUN_ID") && reader.text("TORCHELASTIC_RUN_ID") != "none")
     result->job = "torchrun " + reader.text("TORCHELASTIC_RUN_ID");

@@ -101,10 +101,15 @@ std::string wiring_table(const Wiring& wiring) {
 }  // namespace
 
 const std::set<std::string>& options_left_out() {
-  static const std::set<std::string> names = {
-      "help",         "help-all", "job",       "set",          "out",
-      "resume",       "cluster",  "processes", "secret-file",  "network-interface",
-      "join-timeout", "join",     "json",      "metrics-port", "requeue-command"};
+  static const std::set<std::string> names = {"help",         "help-all",
+                                              "job",          "set",
+                                              "out",          "resume",
+                                              "cluster",      "processes",
+                                              "secret-file",  "network-interface",
+                                              "join-timeout", "join",
+                                              "json",
+                                              "metrics-port", "requeue-command",
+                                              "overwrite"};
   return names;
 }
 
@@ -119,6 +124,22 @@ TrainOptions resolved_options(const TrainJob& job) {
   const bool on_cpu = !job.launched && visible_gpus().visible == 0;
   if (options.device == "auto" && on_cpu) options.device = "cpu";
   return options;
+}
+
+std::vector<std::pair<std::string, nlohmann::ordered_json>> stated_options(
+    const CLI::App& app, const TrainOptions& options, const Wiring& wiring) {
+  std::vector<std::pair<std::string, nlohmann::ordered_json>> stated;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
+    if (options_left_out().count(name) > 0) continue;
+    const std::string value = resolved_value(*option, name, options, wiring);
+    if (value.empty()) continue;
+    const bool text = option->get_type_name().rfind("TEXT", 0) == 0;
+    auto parsed = nlohmann::ordered_json::parse(value, nullptr, /*allow_exceptions=*/false);
+    const bool plain = !text && !parsed.is_discarded() && parsed.is_primitive();
+    stated.emplace_back(name, plain ? std::move(parsed) : nlohmann::ordered_json(value));
+  }
+  return stated;
 }
 
 std::string job_file_text(const CLI::App& app, const TrainOptions& options, const Wiring& wiring,
@@ -140,14 +161,17 @@ std::string job_file_text(const CLI::App& app, const TrainJob& job) {
   return job_file_text(app, resolved_options(job), job.wiring, origin);
 }
 
-Expected<void> check_job_file(const std::string& out) {
-  const std::filesystem::path path = std::filesystem::path(out) / kJobFileName;
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+bool is_job_file(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
-  if (line.rfind(kMark, 0) == 0) return {};
+  return line.rfind(kMark, 0) == 0;
+}
+
+Expected<void> check_job_file(const std::string& out) {
+  const std::filesystem::path path = std::filesystem::path(out) / kJobFileName;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored) || is_job_file(path.string())) return {};
   return bad_input(
       "--out " + out + ": " + path.string() +
       " was not written by a run, and would be replaced: move it or choose another folder");

@@ -3,8 +3,11 @@
 #pragma once
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "apps/train/train_job.hpp"
 #include "messages/expected.hpp"
@@ -22,6 +25,10 @@ const std::set<std::string>& options_left_out();
 // that `train` has chosen take the place of "as usual".
 TrainOptions resolved_options(const TrainJob& job);
 
+// The same as values of JSON, by the names of options, in their order: numbers, switches and texts.
+std::vector<std::pair<std::string, nlohmann::ordered_json>> stated_options(
+    const CLI::App& app, const TrainOptions& options, const Wiring& wiring);
+
 struct JobOrigin {
   std::int32_t processes = 1;
   bool resumed = false;
@@ -34,6 +41,9 @@ std::string job_file_text(const CLI::App& app, const TrainOptions& options, cons
 
 // The same for a job.
 std::string job_file_text(const CLI::App& app, const TrainJob& job);
+
+// Whether the file was written by a run.
+bool is_job_file(const std::string& path);
 
 // Errors (bad_input): a file of that name in `out`, which a run would replace, was not written by
 // one.

@@ -17,6 +17,9 @@ class RunEnd : public RunObserver {
   void on_warning(const std::string& message) override;
   void on_end(RunResult result) override;
 
+  // Whether the run is to end before its last step. Polled on another thread.
+  virtual bool wants_stop() const { return false; }
+
   // The result once the run has ended, or nothing after `patience`. Gives it once.
   std::optional<RunResult> wait_for(Duration patience);
 

@@ -116,6 +116,8 @@ void RunOutput::on_step(const StepReport& report) {
   if (before_first_step_) std::exchange(before_first_step_, nullptr)();
   if (!rows_) check(open_rows());
   if (report.logged) add_row(row_of(report));
+  double& time = epoch_times_[static_cast<Epoch>(report.epoch)];
+  time = std::max(time, report.time_s);
   if (report.rank == 0) epoch_ends_[static_cast<Epoch>(report.epoch)] = newest_step_ = report.step;
   for (const auto& follower : followers_) follower->on_step(report);
 }
@@ -136,13 +138,17 @@ void RunOutput::on_validation(Epoch epoch, const Evaluation& evaluation) {
   // Where ranks do not wait for each other, rank 0 may not have ended the epoch.
   const auto end = epoch_ends_.find(epoch);
   const Step step = end == epoch_ends_.end() ? newest_step_ : end->second;
-  add_row("0," + std::to_string(epoch) + ',' + std::to_string(step) + ",,,,,,,,,," +
+  const auto time = epoch_times_.find(epoch);
+  const std::string time_s = time == epoch_times_.end() ? "" : cell(time->second);
+  add_row("0," + std::to_string(epoch) + ',' + std::to_string(step) + ',' + time_s + ",,,,,,,,," +
           cell(evaluation.loss) + ',' + cell(evaluation.top1) + ',' + cell(evaluation.top5) + "\n");
   if (rows_) check(rows_->sync());  // the checkpoint of this epoch was there before it
   for (const auto& follower : followers_) follower->on_validation(epoch, step, evaluation);
+  if (keeper_) keeper_->on_validation(epoch, evaluation);
 }
 
-void RunOutput::on_checkpoint(const std::string& /*path*/) {
+void RunOutput::on_checkpoint(const std::string& path) {
+  if (keeper_) keeper_->on_checkpoint(path);
   if (rows_) check(rows_->sync());
   for (const auto& follower : followers_) follower->on_checkpoint();
 }

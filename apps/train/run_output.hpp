@@ -11,6 +11,7 @@
 #include "actors/record/files.hpp"
 #include "actors/run/reporter.hpp"
 #include "apps/monitoring/run_follower.hpp"
+#include "apps/train/resume/checkpoint_keeper.hpp"
 #include "apps/train/row_file.hpp"
 #include "apps/train/run_tally.hpp"
 
@@ -37,6 +38,8 @@ class RunOutput : public RunReport {
   void before_first_step(std::function<void()> call) { before_first_step_ = std::move(call); }
   // REQUIRES: before the run.
   void add_follower(std::unique_ptr<RunFollower> follower);
+  // REQUIRES: before the run.
+  void keep_checkpoints(CheckpointKeeper keeper) { keeper_.emplace(std::move(keeper)); }
   // Of the rows that are kept. REQUIRES: before the run.
   const RecentLosses& kept_losses() const { return kept_losses_; }
 
@@ -70,13 +73,15 @@ class RunOutput : public RunReport {
   std::optional<RowFile> rows_;      // from then on
   RecentLosses kept_losses_;
   std::vector<std::unique_ptr<RunFollower>> followers_;
+  std::optional<CheckpointKeeper> keeper_;
   std::function<void()> before_first_step_;
-  std::map<Epoch, Step> epoch_ends_;  // rank 0's last step of each epoch
-  Step newest_step_ = 0;              // of rank 0
-  std::int64_t lost_ = 0;             // rows
-  Expected<void> written_;            // how the last attempt went
-  std::string failure_;               // why no call follows; empty: nothing has failed
-  std::atomic<bool> ended_{false};    // the rest belongs to the main thread then
+  std::map<Epoch, Step> epoch_ends_;     // rank 0's last step of each epoch
+  std::map<Epoch, double> epoch_times_;  // when the last rank had ended it
+  Step newest_step_ = 0;                 // of rank 0
+  std::int64_t lost_ = 0;                // rows
+  Expected<void> written_;               // how the last attempt went
+  std::string failure_;                  // why no call follows; empty: nothing has failed
+  std::atomic<bool> ended_{false};       // the rest belongs to the main thread then
 };
 
 }  // namespace grapevine

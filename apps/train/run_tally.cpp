@@ -4,7 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
+
+#include "apps/train/resume/checkpoint_keeper.hpp"
 
 namespace grapevine {
 namespace {
@@ -40,12 +43,37 @@ void RunTally::on_step(const StepReport& report) {
   progress_.loss = std::isfinite(progress_.loss)
                        ? kSmoothing * progress_.loss + (1 - kSmoothing) * report.loss
                        : report.loss;
-  show_(progress_);
+  progress_.epoch = std::max(progress_.epoch, report.epochs_done);
+  const bool last = progress_.steps > 0 && progress_.step >= progress_.steps;
+  progress_.phase = last ? "validating and writing" : "";
+  show();
+}
+
+// The steps of each worker: that is the number which --steps gives.
+void RunTally::show() const {
+  RunProgress shown = progress_;
+  shown.step /= workers_;
+  shown.steps /= workers_;
+  show_(shown);
+}
+
+void RunTally::begin_phase(const std::string& phase) {
+  progress_.phase = phase;
+  if (!phase.empty()) show();
 }
 
 void RunTally::on_validation(Epoch epoch, const Evaluation& evaluation) {
-  spdlog::info("epoch {}: validation loss {:.4f}, top-1 {:.4f}", epoch + 1, evaluation.loss,
-               evaluation.top1);
+  progress_.accuracy = evaluation.top1;
+  const std::string accuracy =
+      std::isfinite(evaluation.top1) ? fmt::format("test accuracy {:.4f}, ", evaluation.top1) : "";
+  if (say_)
+    say_(fmt::format("epoch {}: {}test loss {:.4f}\n", epoch + 1, accuracy, evaluation.loss));
+  if (!best_ || better(evaluation, *best_)) {
+    best_ = evaluation;
+    without_better_ = 0;
+    return;
+  }
+  if (++without_better_ >= patience_ && patience_ > 0) wants_stop_ = true;
 }
 
 void RunTally::on_checkpoint(const std::string& path) { spdlog::info("checkpoint {}", path); }

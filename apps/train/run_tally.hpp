@@ -1,9 +1,13 @@
 // RunTally: the figures for the last message of a run, collected during the run.
 #pragma once
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "actors/record/goodput.hpp"
@@ -31,9 +35,23 @@ class RunTally : public RunEnd {
   // Gets the progress after each step, on any thread; must not wait.
   using Show = std::function<void(const RunProgress&)>;
 
-  // `start`: where a resumed run begins; `losses`: of the steps before.
-  RunTally(RunProgress start, RecentLosses losses, Show show)
-      : progress_(start), losses_(std::move(losses)), show_(std::move(show)) {}
+  // `start`: where a resumed run begins, in steps of all workers; its losses before that;
+  // `workers`: what is shown are the steps of each.
+  RunTally(RunProgress start, RecentLosses losses, Show show, std::int64_t workers = 1)
+      : progress_(std::move(start)),
+        losses_(std::move(losses)),
+        show_(std::move(show)),
+        workers_(workers) {}
+
+  // A line for each validation. REQUIRES: before the run.
+  void tell_validations(std::function<void(std::string)> say) { say_ = std::move(say); }
+  // Shown until the first step. REQUIRES: before the run.
+  void begin_phase(const std::string& phase);
+
+  // REQUIRES: before the run. After so many validations in a row without a better one the run is to
+  // stop; 0: never.
+  void stop_after(std::int64_t validations) { patience_ = validations; }
+  bool wants_stop() const override { return wants_stop_; }
 
   void on_step(const StepReport& report) override;
   void on_validation(Epoch epoch, const Evaluation& evaluation) override;
@@ -51,7 +69,14 @@ class RunTally : public RunEnd {
   RecentLosses losses_;
   Goodput goodput_;
   const Show show_;
+  const std::int64_t workers_;
+  std::function<void(std::string)> say_;  // may be null
+  void show() const;
   bool begun_ = false;
+  std::int64_t patience_ = 0;
+  std::int64_t without_better_ = 0;
+  std::optional<Evaluation> best_;
+  std::atomic<bool> wants_stop_{false};
 };
 
 }  // namespace grapevine

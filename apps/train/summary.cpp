@@ -1,10 +1,15 @@
 #include "apps/train/summary.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 
 #include <torch/version.h>
 #include <caf/config.hpp>
+
+#include "apps/train/job_file.hpp"
 
 #ifndef TORCH_VERSION
 #define TORCH_VERSION "1.13"
@@ -195,6 +200,27 @@ ordered_json make_summary(const TrainJob& job, const RunResult& result, double f
       {"grapevine", GRAPEVINE_VERSION}, {"torch", TORCH_VERSION}, {"caf", caf_version()}};
   if (result.error) summary["error"] = result.error->message;
   return summary;
+}
+
+std::string summary_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char date[40];
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S%z", &local);
+  return date;
+}
+
+void add_origin(const CLI::App& app, const TrainJob& job, const std::string& date,
+                ordered_json& summary) {
+  ordered_json options = ordered_json::object();
+  for (auto& [name, value] : stated_options(app, resolved_options(job), job.wiring))
+    options[name] = std::move(value);
+  summary["options"] = std::move(options);
+  char host[256] = "";
+  summary["host"] = ::gethostname(host, sizeof host - 1) == 0 ? host : "";
+  summary["date"] = date;
+  summary["out"] = job.out;
 }
 
 std::string find_not_finite(const RunResult& result, const std::optional<double>& final_loss,

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "actors/run/supervisor.hpp"
@@ -14,6 +15,14 @@ namespace grapevine {
 // NaN and infinities become null. `goodput`: see actors/record/goodput.hpp.
 nlohmann::ordered_json make_summary(const TrainJob& job, const RunResult& result, double final_loss,
                                     double goodput, const std::optional<Evaluation>& test);
+
+// The present time as summary.json has it: "2026-11-24T17:20:00+0000".
+std::string summary_date();
+
+// Adds `options` (those of job.toml, by name), `host`, `date` and `out`: what repeats the run.
+// `app`: declared by declare_train_options() and parsed.
+void add_origin(const CLI::App& app, const TrainJob& job, const std::string& date,
+                nlohmann::ordered_json& summary);
 
 // The key of the first figure that is not finite where it should be, or empty. `final_loss`:
 // nothing where no step was logged.

@@ -27,6 +27,8 @@
 #include "apps/monitoring/tensorboard_log.hpp"
 #include "apps/node/submit_job.hpp"
 #include "apps/train/job_file.hpp"
+#include "apps/train/resume/checkpoint_keeper.hpp"
+#include "apps/train/resume/saved_job.hpp"
 #include "apps/train/run_end.hpp"
 #include "apps/train/run_output.hpp"
 #include "apps/train/run_tally.hpp"
@@ -80,7 +82,7 @@ class TrainCommand : public Command {
   Expected<void> run(Console& console) override {
     if (!options_.join.empty())
       if (auto found = find_job_to_join(*app_, options_); !found) return found;
-    if (auto read = read_job_file(*app_, options_); !read) return read;
+    if (auto read = read_jobs(); !read) return read;
     name_own_wiring(*app_, options_);
     auto done = run_job(console);
     if (!done && done.error().code == Errc::bad_input)
@@ -89,6 +91,18 @@ class TrainCommand : public Command {
   }
 
  private:
+  // The job file, or that of the run which this one continues. The nodes of a cluster have that
+  // one.
+  Expected<void> read_jobs() {
+    const bool here = options_.cluster.empty();
+    if (here && options_.job_file.empty()) {
+      if (auto settled = settle_resume(options_); !settled) return settled;
+      if (!options_.resume.empty()) options_.job_file = saved_job_file(options_.resume);
+    }
+    if (auto read = read_job_file(*app_, options_); !read) return read;
+    return options_.cluster.empty() ? settle_resume(options_) : Expected<void>();
+  }
+
   Expected<void> run_job(Console& console) {
     if (auto length = settle_length(*app_, options_); !length) return length;
     if (auto fits = check_momentum(*app_, options_); !fits) return fits;
@@ -136,6 +150,11 @@ class TrainCommand : public Command {
     auto late_job_file = leave_job_file(job);
     if (!late_job_file) return bad_input(late_job_file.error().message);
     if (auto followed = add_followers(job, **output, display); !followed) return followed;
+    auto kept = parse_kept_checkpoints(job.options.checkpoint_keep);
+    if (!kept) return kept.error();
+    CheckpointKeeper keeper(job.out + "/checkpoint", *kept);
+    if (!begins_anew) keeper.add_earlier(job.out + "/metrics.csv");
+    (*output)->keep_checkpoints(std::move(keeper));
     announce(job, display);
     if (job.run.cluster) job.run.cluster->job_text = job_file_text(*app_, job);
     // Before the first row and before the first checkpoint, whichever comes first.
@@ -152,6 +171,9 @@ class TrainCommand : public Command {
     const bool output_in_use = job.run.output_in_use;
     const auto tally = make_tally(job, **output, display);
     RunResult result = train(job, *output, tally, signals, requeue, display, console);
+    const bool stopped_early =
+        result.interrupted && tally->wants_stop() && !requeue && !signals.stop_requested();
+    if (stopped_early) result.interrupted = false;  // as far as the user is concerned, it is done
     // A run without a step keeps the files of an earlier run.
     if (!tally->begun() && result.error && has_summary(job.out)) return *result.error;
     if (!tally->begun() && result.interrupted && output_in_use)
@@ -280,13 +302,15 @@ class TrainCommand : public Command {
   }
 
   static void announce(const TrainJob& job, RunDisplay& display) {
+    if (!job.continues.empty()) display.say_error(job.continues + "\n");
     const TrainOptions& o = job.options;
     const Step steps = job.run.parts->horizon.steps;
     display.say_error(o.algorithm + ": " + o.model + " (" + format_count(job.parameters) +
                       " parameters) on " + o.data + ", " + std::to_string(o.workers) +
                       (o.workers == 1 ? " worker" : " workers") + " x batch " +
-                      std::to_string(o.batch_size) + ", " + format_count(steps) +
-                      (steps == 1 ? " step" : " steps") +
+                      std::to_string(o.batch_size) +
+                      (o.accumulate > 1 ? " x " + std::to_string(o.accumulate) : "") + ", " +
+                      format_count(steps) + (steps == 1 ? " step" : " steps") +
                       (steps_plainly(*job.run.parts) ? ", without momentum" : "") + "\n");
   }
 
@@ -299,14 +323,19 @@ class TrainCommand : public Command {
     RunProgress progress;
     progress.steps = job.run.parts->horizon.steps * job.options.workers;
     for (const Step step : first_steps(job)) progress.step += step;
+    const Horizon& horizon = job.run.parts->horizon;
+    progress.epochs = horizon.epoch_of(horizon.steps);
     return progress;
   }
 
   static std::shared_ptr<RunTally> make_tally(const TrainJob& job, const RunOutput& output,
                                               RunDisplay& display) {
-    return std::make_shared<RunTally>(
+    auto tally = std::make_shared<RunTally>(
         progress_before(job), output.kept_losses(),
-        [&display](const RunProgress& progress) { display.show(progress); });
+        [&display](const RunProgress& progress) { display.show(progress); }, job.options.workers);
+    tally->stop_after(job.options.early_stop);
+    tally->tell_validations([&display](std::string line) { display.say_error(std::move(line)); });
+    return tally;
   }
 
   // Runs to the end, or to an end that a signal asked for.
@@ -318,7 +347,13 @@ class TrainCommand : public Command {
     progress.now = steady_now;
     progress.style = console.terminal ? detect_terminal(STDERR_FILENO) : TerminalStyle{};
     progress.start = progress_before(job);
+    progress.start.step /= job.options.workers;
+    progress.start.steps /= job.options.workers;
     display.begin_progress(std::move(progress));
+    const std::int32_t others = job.launched ? job.launched->processes - 1 : 0;
+    if (others > 0)
+      tally->begin_phase("waiting for " + std::to_string(others) +
+                         (others == 1 ? " other process" : " other processes"));
     const bool requeues = !job.options.requeue_command.empty();
     RunResult result = run_to_the_end(std::move(job.run), tally, output, signals,
                                       requeues ? &requeue : nullptr, console);
@@ -346,7 +381,8 @@ class TrainCommand : public Command {
       }
       const bool asked = signals.take_checkpoint_request();
       if (asked && requeue != nullptr) *requeue = true;
-      const bool stop = signals.stop_requested() || (asked && requeue != nullptr);
+      const bool stop =
+          signals.stop_requested() || (asked && requeue != nullptr) || end->wants_stop();
       if (stop && !stopping) {
         stopping = true;
         runtime->request_stop();
@@ -373,8 +409,8 @@ class TrainCommand : public Command {
                                    ": continue by hand with --resume " + job.out};
   }
 
-  static Expected<void> report(const TrainJob& job, const RunResult& result, const RunTally& tally,
-                               RunDisplay& display, Console& console) {
+  Expected<void> report(const TrainJob& job, const RunResult& result, const RunTally& tally,
+                        RunDisplay& display, Console& console) const {
     const RecentLosses& losses = tally.losses();
     std::optional<Evaluation> test;
     Error evaluation_error;
@@ -391,6 +427,8 @@ class TrainCommand : public Command {
     }
     auto summary = make_summary(job, result, losses.mean(),
                                 tally.goodput().ratio(result.ledger, job.options.workers), test);
+    add_origin(*app_, job, date_, summary);
+    if (tally.wants_stop()) summary["early_stopped"] = true;
     if (!saved && !result.error) summary["error"] = saved.error().message;
     const std::string text = json_text(summary, 2) + "\n";
     const auto written = write_file_atomically(job.out + "/summary.json", text);
@@ -427,6 +465,11 @@ class TrainCommand : public Command {
     return file->commit();
   }
 
+  // A regression has no accuracy, but a loss on the test data.
+  static bool shows_loss(const nlohmann::ordered_json& summary) {
+    return summary.at("test_accuracy").is_null() && !summary.at("test_loss").is_null();
+  }
+
   static void print(const TrainJob& job, const RunResult& result,
                     const nlohmann::ordered_json& summary, RunDisplay& display) {
     if (job.options.json) {
@@ -436,16 +479,22 @@ class TrainCommand : public Command {
     const auto shown = [](const nlohmann::ordered_json& figure, int decimals) {
       return figure.is_null() ? std::string("-") : format_number(figure.get<double>(), decimals);
     };
-    Table table({"time", "samples/s", "loss", "test accuracy", "sent", "staleness", "consensus"});
+    const bool loss = shows_loss(summary);
+    Table table({"time", "samples/s", "loss", loss ? "test loss" : "test accuracy", "sent",
+                 "staleness", "consensus"});
     table.add_row({format_duration(from_seconds(result.seconds)),
                    format_rate(summary.at("samples_per_second").is_null()
                                    ? std::nan("")
                                    : summary.at("samples_per_second").get<double>()),
-                   shown(summary.at("final_loss"), 4), shown(summary.at("test_accuracy"), 4),
+                   shown(summary.at("final_loss"), 4),
+                   shown(summary.at(loss ? "test_loss" : "test_accuracy"), 4),
                    format_bytes(result.ledger.bytes_sent),
                    shown(summary.at("staleness").at("mean"), 2),
                    shown(summary.at("consensus_distance"), 4)});
     std::string text = table.to_string();
+    if (summary.contains("early_stopped"))
+      text += "stopped early: " + std::to_string(job.options.early_stop) +
+              " validations without a better one; the best one: " + job.out + "/checkpoint/best\n";
     text += "outputs in " + job.out + ": summary.json metrics.csv model.pt job.toml checkpoint/" +
             (job.options.trace == "on" ? " trace/" : "") +
             (job.options.tensorboard ? " tensorboard/" : "") + "\n";
@@ -454,6 +503,7 @@ class TrainCommand : public Command {
 
   CLI::App* app_ = nullptr;
   TrainOptions options_;
+  const std::string date_ = summary_date();  // of the beginning
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <cmath>
 #include <utility>
 
 #include "gpu/device.hpp"
@@ -41,7 +42,8 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.name = replica.name;
   config.rank = rank;
   config.ranks = job.options.workers;
-  config.batch_size = job.options.batch_size;
+  config.batch_size = step_samples(job.options);
+  config.passes = job.options.accumulate;
   config.replica = replica.index;
   config.replicas = replica.of;
   config.group = replica.group;
@@ -54,6 +56,11 @@ Expected<std::unique_ptr<Compute>> make_replica(const TrainJob& job, Rank rank, 
   config.accuracy_every = job.options.log_every;
   config.last_step = job.run.parts->horizon.steps;
   config.loader.augment = true;
+  const Horizon& horizon = job.run.parts->horizon;
+  config.loader.shift =
+      std::llround(horizon.first_epoch * horizon.steps_per_epoch) - horizon.first_step;
+  config.loss = *parse_loss(job.options.loss);  // checked with the data
+  config.label_smoothing = job.options.label_smoothing;
   return TorchCompute::make(std::move(config));
 }
 
@@ -157,7 +164,8 @@ Expected<void> make_computes(TrainJob& job) {
   auto evaluator = make_compute(job, 0, {*device});
   if (!evaluator) return evaluator.error();
   job.evaluator = std::move(*evaluator);
-  if (job.options.validate == "epoch") job.run.evaluator = job.evaluator;
+  const bool has_test = job.data->info().test_size > 0;
+  if (job.options.validate == "epoch" && has_test) job.run.evaluator = job.evaluator;
   return {};
 }
 

@@ -2,7 +2,10 @@
 
 #include <sys/stat.h>
 
+#include <fstream>
 #include <optional>
+
+#include <nlohmann/json.hpp>
 
 #include "actors/record/files.hpp"
 #include "apps/train/job_file.hpp"
@@ -76,22 +79,39 @@ bool has_summary(const std::string& out) {
   return std::filesystem::exists(std::filesystem::path(out) / "summary.json", ignored);
 }
 
+bool has_finished(const std::string& out) {
+  std::ifstream file(std::filesystem::path(out) / "summary.json");
+  const auto summary = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  return summary.is_object() && !summary.contains("error");
+}
+
 bool has_checkpoint(const std::string& out) {
   std::error_code ignored;
   return std::filesystem::exists(std::filesystem::path(out) / "checkpoint" / "latest", ignored);
+}
+
+Expected<void> check_no_run_in(const std::string& out, bool overwrite) {
+  if (out.empty() || overwrite) return {};
+  const bool interrupted = has_checkpoint(out);
+  if (!interrupted && !has_finished(out)) return {};
+  return bad_input("--out " + out + ": holds a run: choose another folder, continue it with " +
+                   (interrupted ? "--resume " + out + ", " : "") +
+                   "or replace it with --overwrite");
 }
 
 Expected<void> make_folders(TrainJob& job) {
   const TrainOptions& o = job.options;
   job.out = given_folder(o);
   if (!job.is_head()) return {};
+  if (!continues_in_place(job))
+    if (auto free = check_no_run_in(job.out, o.overwrite); !free) return free;
   if (auto taken = job.out.empty() ? take_new_folder(job) : take_folder(job); !taken) return taken;
   remove_stale(job.out);
   job.run.output_in_use =
       !continues_in_place(job) && (has_summary(job.out) || has_checkpoint(job.out));
   job.run.checkpoint_folder = job.out + "/checkpoint";
   job.run.checkpoint_every_epochs = o.checkpoint_every;
-  job.run.keep_checkpoints = o.checkpoint_keep == "all";
+  job.run.keep_checkpoints = o.checkpoint_keep != "latest";
   if (job.run.trace.on)
     if (auto placed = place_trace(job.out, job.run.resume.has_value(), job.run.trace); !placed)
       return placed;
@@ -111,7 +131,7 @@ std::vector<EarlierOutput> earlier_outputs(const std::string& out) {
   std::vector<fs::path> old;
   for (const char* name : {"summary.json", "model.pt", "metrics.csv", kJobFileName})
     old.push_back(fs::path(out) / name);
-  old.push_back(fs::path(out) / "checkpoint" / "latest");
+  for (const char* link : {"latest", "best"}) old.push_back(fs::path(out) / "checkpoint" / link);
   for (const auto& entry : fs::directory_iterator(fs::path(out) / "checkpoint", ignored))
     if (fs::exists(entry.path() / "job.json", ignored) && !entry.is_symlink(ignored))
       old.push_back(entry.path());

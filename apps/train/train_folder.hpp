@@ -13,10 +13,17 @@ namespace grapevine {
 // The files that a run has left in its folder.
 bool has_summary(const std::string& out);
 bool has_checkpoint(const std::string& out);
+// A summary that reports no error.
+bool has_finished(const std::string& out);
+
+// Errors (bad_input): `out` holds a finished or interrupted run, which is not to be replaced. A run
+// that failed without a checkpoint counts for nothing, as does an empty name.
+Expected<void> check_no_run_in(const std::string& out, bool overwrite);
 
 // Sets job.out: --out, the folder of the run that is resumed, or a new runs/<date>-<algorithm>. The
 // head makes it with its contents, and locks it for this run.
-// Errors (bad_input): it cannot be written to, or another run writes there.
+// Errors (bad_input): it cannot be written to, another run writes there, or it holds one that is
+// not to be replaced.
 Expected<void> make_folders(TrainJob& job);
 
 // Whether the job continues in the folder of the run that it resumes.

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <thread>
 
 #include <spdlog/spdlog.h>
 
 #include "actors/run/thread_headroom.hpp"
 #include "actors/run/validate.hpp"
+#include "apps/evaluate/evaluated_model.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
+#include "apps/train/resume/checkpoint_keeper.hpp"
 #include "apps/train/train_computes.hpp"
 #include "apps/train/train_folder.hpp"
 #include "apps/train/train_place.hpp"
@@ -16,8 +19,10 @@
 #include "apps/train/train_trace.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
+#include "apps/zoo/weights.hpp"
 #include "gpu/data/sampler.hpp"
 #include "gpu/math_threads.hpp"
+#include "gpu/objective.hpp"
 #include "messages/text/names.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -26,6 +31,7 @@ namespace {
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000'000;  // of each worker
 constexpr std::int64_t kMaxDevicesPerWorker = 64;
+constexpr std::int64_t kMostAccumulated = 1'000'000;
 
 Expected<void> check_numbers(const TrainOptions& o) {
   const auto number = number_text;
@@ -37,6 +43,16 @@ Expected<void> check_numbers(const TrainOptions& o) {
   if (o.devices_per_worker < 1 || o.devices_per_worker > kMaxDevicesPerWorker)
     return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
                      ": expected 1.." + std::to_string(kMaxDevicesPerWorker));
+  if (o.accumulate < 1 || o.accumulate > kMostAccumulated)
+    return bad_input("--accumulate " + std::to_string(o.accumulate) + ": expected 1.." +
+                     std::to_string(kMostAccumulated));
+  if (o.batch_size > (std::int64_t{1} << 40) / o.accumulate)
+    return bad_input("--batch-size " + std::to_string(o.batch_size) +
+                     ": too large, use a smaller one");
+  if (o.warmup_steps < 0)
+    return bad_input("--warmup-steps " + std::to_string(o.warmup_steps) + ": expected 0 or more");
+  if (o.warmup_steps > 0 && o.warmup_epochs > 0)
+    return bad_input("--warmup-steps and --warmup-epochs: give one of them");
   if (o.batch_size % o.devices_per_worker != 0)
     return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
                      ": they share the worker's batch evenly, which --batch-size " +
@@ -68,8 +84,12 @@ Expected<void> check_numbers(const TrainOptions& o) {
   if (o.seed < 0) return bad_input("--seed " + std::to_string(o.seed) + ": expected 0 or more");
   if (o.validate != "epoch" && o.validate != "end")
     return unknown_name("--validate", o.validate, {"epoch", "end"});
-  if (o.checkpoint_keep != "all" && o.checkpoint_keep != "latest")
-    return unknown_name("--checkpoint-keep", o.checkpoint_keep, {"all", "latest"});
+  if (auto kept = parse_kept_checkpoints(o.checkpoint_keep); !kept) return kept.error();
+  if (o.early_stop < 0)
+    return bad_input("--early-stop " + std::to_string(o.early_stop) + ": expected 0 or more");
+  if (o.early_stop > 0 && o.validate != "epoch")
+    return bad_input("--early-stop " + std::to_string(o.early_stop) +
+                     ": needs validations beside training: use --validate epoch");
   if (!o.metrics_port.empty())
     if (auto place = parse_metrics_place(o.metrics_port); !place) return place.error();
   if (!std::isfinite(o.join_timeout_s) || o.join_timeout_s <= 0 || o.join_timeout_s > 1e5)
@@ -90,14 +110,21 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   if (o.epochs * horizon.steps_per_epoch > kMaxSteps)
     return bad_input("--epochs " + number_text(o.epochs) + ": more than " +
                      std::to_string(kMaxSteps) + " steps of each worker: use fewer");
-  horizon.steps =
-      o.steps > 0 ? o.steps : std::max<Step>(1, std::llround(o.epochs * horizon.steps_per_epoch));
+  horizon.first_step = job.start.step;
+  horizon.first_epoch = job.start.epoch;
+  const double left = std::max(0.0, o.epochs - job.start.epoch) * horizon.steps_per_epoch;
+  horizon.steps = o.steps > 0          ? o.steps
+                  : job.start.step > 0 ? job.start.step + static_cast<Step>(std::ceil(left - 1e-9))
+                                       : std::max<Step>(1, std::llround(left));
   LrConfig rate;
   rate.lr = o.lr;
   rate.spec = o.lr_schedule;
-  rate.warmup_epochs = o.warmup_epochs;
+  rate.warmup_epochs = o.warmup_steps > 0
+                           ? static_cast<double>(o.warmup_steps) / horizon.steps_per_epoch
+                           : o.warmup_epochs;
+  rate.warmup_from = o.warmup_from;
   rate.per_256 = o.lr_per_256;
-  rate.global_batch = o.workers * o.batch_size;
+  rate.global_batch = o.workers * step_samples(o);
   rate.epochs = horizon.epoch_of(horizon.steps);
   rate.steps_per_epoch = horizon.steps_per_epoch;
   auto lr = LrSchedule::make(rate);
@@ -110,23 +137,72 @@ Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
   return make_parts(*plan, horizon, *lr, optimizer, static_cast<std::int32_t>(o.workers));
 }
 
+Expected<void> read_data(TrainJob& job) {
+  const TrainOptions& o = job.options;
+  DataOptions data_options;
+  data_options.seed = seed_of(o);
+  data_options.skip_damaged = o.skip_damaged;
+  const auto augmentation = parse_augmentation(o.augment);
+  if (!augmentation) return augmentation.error();
+  data_options.augment = *augmentation;
+  auto data = make_data_set(o.data, data_options);
+  if (!data) return data.error();
+  job.data = o.skip_damaged ? without_damaged(*std::move(data)) : *std::move(data);
+  const auto loss = parse_loss(o.loss);
+  if (!loss) return loss.error();
+  const DataInfo& info = job.data->info();
+  return check_objective({info.task, *loss, o.label_smoothing}, info.name);
+}
+
+// The model, with the weights of --init; a run that continues has its own.
+Expected<void> make_model(TrainJob& job) {
+  const TrainOptions& o = job.options;
+  std::string notice;
+  auto model = make_model_factory(o.model, job.data->info(), &notice);
+  if (!model) return model.error();
+  if (job.is_head() && !notice.empty()) spdlog::warn("{}", notice);
+  job.model = *std::move(model);
+  if (o.init.empty() || job.run.resume) return {};
+  if (is_checkpoint(o.init)) {
+    auto begun = with_checkpoint(std::move(job.model), o.init);
+    if (!begun) return bad_input("--init " + begun.error().message);
+    job.model = *std::move(begun);
+    return {};
+  }
+  std::error_code none;
+  const bool run = std::filesystem::is_directory(o.init, none);
+  const std::string file = run ? o.init + "/model.pt" : o.init;
+  auto weights = read_weights(file);
+  if (!weights) return bad_input("--init " + weights.error().message);
+  auto begun = with_weights(std::move(job.model), *std::move(weights), file);
+  if (!begun) return bad_input("--init " + begun.error().message);
+  job.model = *std::move(begun);
+  return {};
+}
+
 // Where the model's tensors lie in the flat one: for the figures of servers' clients, and for
 // selection by layer.
 Expected<void> add_layout(TrainJob& job) {
-  if (job.run.servers() == 0 && !job.run.parts->plan.compression.per_layer) return {};
+  const bool decays_in_part = job.options.no_decay && job.options.weight_decay > 0;
+  if (job.run.servers() == 0 && !job.run.parts->plan.compression.per_layer && !decays_in_part)
+    return {};
   auto model = job.model(seed_of(job.options));
   if (!model) return model.error();
   Plan plan = job.run.parts->plan;
   std::vector<TensorSpan> layout;
   std::int64_t begin = 0;
+  OptimizerConfig optimizer = job.run.parts->optimizer;
   for (const NamedTensor& named : (*model)->parameters()) {
     layout.push_back({named.name, begin, named.tensor.numel()});
+    if (decays_in_part && named.tensor.dim() > 1)
+      optimizer.decayed.emplace_back(begin, named.tensor.numel());
     plan.compression.layers.push_back(named.tensor.numel());
     begin += named.tensor.numel();
   }
+  if (decays_in_part && optimizer.decayed.empty()) optimizer.weight_decay = 0;
   const SharedParts& made = *job.run.parts;
   auto parts =
-      make_parts(plan, made.horizon, made.lr, made.optimizer, job.run.workers(), std::move(layout));
+      make_parts(plan, made.horizon, made.lr, optimizer, job.run.workers(), std::move(layout));
   if (!parts) return parts.error();
   job.run.parts = *std::move(parts);
   return {};
@@ -179,6 +255,8 @@ Expected<void> check_train_options(const TrainOptions& o) {
   if (!o.transport.empty() &&
       std::find(transports.begin(), transports.end(), o.transport) == transports.end())
     return unknown_name("--transport", o.transport, transports);
+  if (auto loss = parse_loss(o.loss); !loss) return loss.error();
+  if (auto augmentation = parse_augmentation(o.augment); !augmentation) return augmentation.error();
   const std::vector<std::string> data = data_names();
   const std::string name = o.data.substr(0, o.data.find(':'));
   if (std::find(data.begin(), data.end(), name) == data.end())
@@ -194,17 +272,16 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   auto wiring = effective_wiring(o);
   if (!wiring) return wiring.error();
   job.wiring = std::move(*wiring);
+  if (o.resume.empty())
+    if (auto free = check_no_run_in(given_folder(o), o.overwrite); !free) return free.error();
   if (auto placed = find_place(job); !placed) return placed.error();
 
   if (auto threads = check_math_threads(); !threads) return threads.error();
   limit_math_threads(job.run.threads);
-  DataOptions data_options;
-  data_options.seed = seed_of(o);
-  auto data = make_data_set(o.data, data_options);
-  if (!data) return data.error();
-  job.data = std::move(*data);
-  auto sampler = Sampler::make(seed_of(o), job.data->info().train_size, o.workers, o.batch_size);
+  if (auto read = read_data(job); !read) return read.error();
+  auto sampler = Sampler::make(seed_of(o), job.data->info().train_size, o.workers, step_samples(o));
   if (!sampler) return sampler.error();
+  if (auto read = read_resume(job); !read) return read.error();
   auto parts = make_job_parts(job, sampler->steps_per_epoch());
   if (!parts) return parts.error();
   job.run.parts = std::move(*parts);
@@ -219,18 +296,14 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
     return bad_input("--delay " + o.delay + ": the samples of data '" + job.data->info().name +
                      "' have no lengths: use --data sequences, or delays of another kind");
   job.run.delay = std::move(*delay);
-  std::string notice;
-  auto model = make_model_factory(o.model, job.data->info(), &notice);
-  if (!model) return model.error();
-  if (job.is_head() && !notice.empty()) spdlog::warn("{}", notice);
-  job.model = std::move(*model);
+  if (auto made = make_model(job); !made) return made.error();
   if (auto laid_out = add_layout(job); !laid_out) return laid_out.error();
   if (auto made = make_computes(job); !made) return made.error();
   if (job.launched)
     if (auto fits = check_model_size(job.parameters, 0); !fits) return fits.error();
   job.parts = job.run.parts;
   job.run.identity = identity_of(job);
-  if (auto loaded = load_resume(job); !loaded) return loaded.error();
+  if (auto fits = check_resume(job); !fits) return fits.error();
   job.run.identity[kStepsKey] = std::to_string(job.run.parts->horizon.steps);
 
   // Ranks that share memory over UCX may wait for a dead rank forever.

@@ -8,6 +8,7 @@
 #include "actors/record/files.hpp"
 #include "actors/run/runtime.hpp"
 #include "apps/launch/launcher_environment.hpp"
+#include "apps/train/resume/saved_job.hpp"
 #include "apps/train/train_options.hpp"
 #include "gpu/data/data_set.hpp"
 #include "gpu/model.hpp"
@@ -27,6 +28,8 @@ struct TrainJob {
   std::int64_t parameters = 0;
   std::shared_ptr<Compute> evaluator;  // for the model that training ends with
   RunConfig run;
+  HorizonStart start;     // of a run that continues with another number of steps in an epoch
+  std::string continues;  // a line about the run that this one continues, or empty
   std::shared_ptr<const SharedParts> parts;     // of the run
   std::shared_ptr<const GpuClaims> gpu_claims;  // of this process; null: no worker asks for them
 

@@ -11,6 +11,7 @@
 #include "algorithms/wiring/role_type.hpp"
 #include "apps/console/help_format.hpp"
 #include "apps/console/verb_options.hpp"
+#include "apps/train/resume/saved_job.hpp"
 #include "apps/zoo/data.hpp"
 #include "apps/zoo/models.hpp"
 #include "messages/text/control_characters.hpp"
@@ -39,8 +40,10 @@ bool from_environment(const CLI::Option& option) {
 
 // The options of most runs come first; the others are for --help-all.
 void arrange(CLI::App& app) {
+  show_in_help_all(app, "Data and loss", {"augment", "skip-damaged", "loss", "label-smoothing"});
   show_in_help_all(app, "Optimizer",
-                   {"lr-per-256", "lr-schedule", "warmup-epochs", "nesterov", "weight-decay"});
+                   {"lr-per-256", "lr-schedule", "warmup-epochs", "warmup-steps", "warmup-from",
+                    "nesterov", "weight-decay", "no-decay", "accumulate"});
   show_in_help_all(app, "Processes and nodes",
                    {"network-interface", "join-timeout", "join", "processes", "secret-file",
                     "timeout", "stall-abort", "min-ranks"});
@@ -48,8 +51,8 @@ void arrange(CLI::App& app) {
       app, "Device",
       {"devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
   show_in_help_all(app, "Checkpoints and records",
-                   {"checkpoint-keep", "requeue-command", "trace", "trace-limit", "trace-sample",
-                    "tensorboard", "log-every"});
+                   {"checkpoint-keep", "early-stop", "requeue-command", "trace", "trace-limit",
+                    "trace-sample", "tensorboard", "log-every"});
   show_in_help_all(app, "Stragglers", {"delay"});
 }
 
@@ -58,13 +61,22 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
   add_option(app, "checkpoint-every", options.checkpoint_every,
              "epochs between checkpoints; 0: only at the end");
   add_option(app, "checkpoint-keep", options.checkpoint_keep,
-             "all checkpoints, or the latest only");
+             "best (and the newest) | latest | all | a number of the newest ones");
+  add_option(app, "early-stop", options.early_stop,
+             "stop after so many validations in a row without a better one; 0: never");
   add_option(app, "validate", options.validate,
              "test the averaged model after each epoch, or at the end: epoch | end");
   add_option(app, "requeue-command", options.requeue_command,
              "on SIGUSR1: checkpoint, stop and run this, e.g. 'scontrol requeue $SLURM_JOB_ID'");
-  add_option(app, "resume", options.resume, "a run's folder, or one of its checkpoints");
+  add_option(app, "resume", options.resume,
+             "continue: a run's folder, one of its checkpoints, or auto: the run in --out, which "
+             "begins where there is none. Needs no other option; new values of --lr, --epochs, "
+             "--batch-size and others count from there on");
+  add_option(app, "init", options.init,
+             "begin with these weights: a model.pt, a dict of torch.save, a run's folder or a "
+             "checkpoint");
   add_option(app, "out", options.out, "folder for outputs [runs/<date>-<algorithm>]");
+  add_switch(app, "overwrite", options.overwrite, "replace a finished or interrupted run in --out");
   add_option(app, "trace", options.trace, "record every message: on | off");
   add_option(app, "trace-limit", options.trace_limit,
              "bytes of the trace of each process: its oldest files are removed; 0: no limit");
@@ -91,6 +103,72 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
       app, "min-ranks", options.min_ranks,
       "ranks that train, below which a run that loses ranks ends; 0: more than half of them");
   add_switch(app, "json", options.json, "print the summary as one JSON object");
+}
+
+// The model, the data and the loss.
+void declare_data(CLI::App& app, TrainOptions& options) {
+  add_option(app, "model", options.model,
+             fmt::format("TorchScript file, or one of: {}", fmt::join(model_names(), " ")));
+  add_option(app, "data", options.data,
+             fmt::format("data set, NAME[:PATH]: {}", fmt::join(data_specs(), " ")));
+  add_option(app, "augment", options.augment,
+             "of images in training: auto (that of the data set) | none | a list of crop, flip, "
+             "random-resized-crop");
+  add_switch(app, "skip-damaged", options.skip_damaged,
+             "take the next sample instead of one that is damaged");
+  add_option(app, "loss", options.loss,
+             "auto | cross-entropy | mse | bce; auto: cross-entropy for classes, else mse");
+  add_option(app, "label-smoothing", options.label_smoothing,
+             "part of each label that all classes share, with cross-entropy");
+}
+
+// Steps, rates and chance.
+void declare_training(CLI::App& app, TrainOptions& options) {
+  add_option(app, "epochs", options.epochs, "passes over the data set, all workers together");
+  add_option(app, "steps", options.steps, "steps of each worker, instead of epochs");
+  add_option(app, "batch-size", options.batch_size, "samples per worker and step");
+  add_option(app, "accumulate", options.accumulate,
+             "batches of --batch-size whose gradients are averaged into one step");
+  add_option(app, "lr", options.lr, "learning rate");
+  add_switch(app, "lr-per-256", options.lr_per_256,
+             "--lr is the rate for 256 samples per step of all workers together");
+  add_option(app, "momentum", options.momentum, "momentum of sgd");
+  add_switch(app, "nesterov", options.nesterov, "Nesterov's momentum");
+  add_option(app, "weight-decay", options.weight_decay, "L2 penalty");
+  add_switch(app, "no-decay", options.no_decay,
+             "no weight decay of biases and of the scales and shifts of normalisation: of "
+             "parameters with one dimension");
+  add_option(app, "optimizer", options.optimizer, "sgd | adam | adamw");
+  add_option(app, "lr-schedule", options.lr_schedule,
+             "constant | step:GAMMA@T1,T2,… | cosine[:FLOOR] | polynomial[:POWER[,END]] | "
+             "exponential:GAMMA[@PERIOD] | one-cycle[:UP[,DIV[,FINAL]]]; times in epochs, or in "
+             "steps as 500s");
+  add_option(app, "warmup-epochs", options.warmup_epochs,
+             "epochs at the start in which the learning rate grows linearly to --lr");
+  add_option(app, "warmup-steps", options.warmup_steps, "the same in steps of a worker");
+  add_option(app, "warmup-from", options.warmup_from,
+             "part of --lr at which the warm-up begins, 0 to 1");
+  add_option(app, "seed", options.seed, "seed of parameters, sample order and everything random");
+  add_option(app, "delay", options.delay,
+             "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] (per time step), "
+             "lognormal=MU:SIGMA");
+}
+
+void declare_device(CLI::App& app, TrainOptions& options) {
+  add_option(
+      app, "device", options.device,
+      "cpu | cuda[:i] | auto: the GPUs of this machine in turn, or the CPU where it has none");
+  add_option(app, "devices-per-worker", options.devices_per_worker,
+             "GPUs that share a worker's batch; NCCL adds their gradients where no other worker "
+             "uses them");
+  add_option(app, "precision", options.precision,
+             "fp32 | tf32 | bf16 | fp16: of products and convolutions; tf32 and fp16 (with loss "
+             "scaling) on GPUs only");
+  add_switch(app, "channels-last", options.channels_last,
+             "store images as [B, H, W, C] on the device, which can make convolutions faster");
+  add_switch(app, "cudnn-benchmark", options.cudnn_benchmark,
+             "cuDNN times its algorithms for each shape; equal runs may then differ in bits");
+  add_option(app, "threads", options.threads, "threads of each worker; 0: cores / workers");
 }
 
 }  // namespace
@@ -127,42 +205,9 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
       ->default_str("0");
   add_option(app, "secret-file", options.secret_file,
              "with --cluster: file with the nodes' secret [GRAPEVINE_CLUSTER_SECRET]");
-  add_option(app, "model", options.model,
-             fmt::format("TorchScript file, or one of: {}", fmt::join(model_names(), " ")));
-  add_option(app, "data", options.data,
-             fmt::format("data set, NAME[:PATH]: {}", fmt::join(data_names(), " ")));
-  add_option(app, "epochs", options.epochs, "passes over the data set, all workers together");
-  add_option(app, "steps", options.steps, "steps of each worker, instead of epochs");
-  add_option(app, "batch-size", options.batch_size, "samples per worker and step");
-  add_option(app, "lr", options.lr, "learning rate");
-  add_switch(app, "lr-per-256", options.lr_per_256,
-             "--lr is the rate for 256 samples per step of all workers together");
-  add_option(app, "momentum", options.momentum, "momentum of sgd");
-  add_switch(app, "nesterov", options.nesterov, "Nesterov's momentum");
-  add_option(app, "weight-decay", options.weight_decay, "L2 penalty");
-  add_option(app, "optimizer", options.optimizer, "sgd | adam | adamw");
-  add_option(app, "lr-schedule", options.lr_schedule,
-             "constant | step:GAMMA@E1,E2,… | cosine[:FLOOR]");
-  add_option(app, "warmup-epochs", options.warmup_epochs,
-             "epochs at the start in which the learning rate grows linearly to --lr");
-  add_option(app, "seed", options.seed, "seed of parameters, sample order and everything random");
-  add_option(app, "delay", options.delay,
-             "stragglers: rank=R:DUR, random=K:DUR, rotate=DUR..DUR, length[=DUR] (per time step), "
-             "lognormal=MU:SIGMA");
-  add_option(
-      app, "device", options.device,
-      "cpu | cuda[:i] | auto: the GPUs of this machine in turn, or the CPU where it has none");
-  add_option(app, "devices-per-worker", options.devices_per_worker,
-             "GPUs that share a worker's batch; NCCL adds their gradients where no other worker "
-             "uses them");
-  add_option(app, "precision", options.precision,
-             "fp32 | tf32 | bf16 | fp16: of products and convolutions; tf32 and fp16 (with loss "
-             "scaling) on GPUs only");
-  add_switch(app, "channels-last", options.channels_last,
-             "store images as [B, H, W, C] on the device, which can make convolutions faster");
-  add_switch(app, "cudnn-benchmark", options.cudnn_benchmark,
-             "cuDNN times its algorithms for each shape; equal runs may then differ in bits");
-  add_option(app, "threads", options.threads, "threads of each worker; 0: cores / workers");
+  declare_data(app, options);
+  declare_training(app, options);
+  declare_device(app, options);
   declare_outputs(app, options);
   arrange(app);
 }
@@ -210,7 +255,8 @@ std::string given_folder(const TrainOptions& options) {
   namespace fs = std::filesystem;
   if (!options.out.empty()) return options.out;
   std::error_code ignored;
-  if (!options.resume.empty() && fs::exists(fs::path(options.resume) / "checkpoint", ignored))
+  if (!options.resume.empty() && options.resume != "auto" &&
+      fs::exists(fs::path(options.resume) / "checkpoint", ignored))
     return options.resume;
   return "";
 }
@@ -227,6 +273,7 @@ GivenFolders given_folders(const std::vector<std::string>& arguments) {
   std::error_code ignored;
   const bool readable_again = std::filesystem::is_regular_file(options.job_file, ignored);
   if (readable_again && !read_job_file(app, options)) return {};
+  if (options.resume == "auto" && !settle_resume(options)) return {};
   return {given_folder(options), options.resume};
 }
 

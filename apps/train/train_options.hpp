@@ -37,17 +37,25 @@ struct TrainOptions {
   std::string secret_file;     // of these nodes
   std::string model = "lenet";
   std::string data = "glyphs";
+  std::string augment = "auto";
+  bool skip_damaged = false;
+  std::string loss = "auto";
+  double label_smoothing = 0;
   double epochs = 1;
   std::int64_t steps = 0;  // of each worker; 0: as many as the epochs take
   std::int64_t batch_size = 32;
+  std::int64_t accumulate = 1;
   double lr = 0.03;
   bool lr_per_256 = false;
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 0;
+  bool no_decay = false;
   std::string optimizer = "sgd";
   std::string lr_schedule = "constant";
   double warmup_epochs = 0;
+  std::int64_t warmup_steps = 0;
+  double warmup_from = 0;
   std::int64_t seed = 1;
   std::string delay;
   std::string device = "auto";
@@ -57,11 +65,14 @@ struct TrainOptions {
   std::int64_t devices_per_worker = 1;
   int threads = 0;  // 0: the cores divided by the workers
   double checkpoint_every = 1;
-  std::string checkpoint_keep = "all";  // all | latest
-  std::string validate = "epoch";       // epoch | end
-  std::string requeue_command;          // run after SIGUSR1 has stopped the training
-  std::string resume;
+  std::string checkpoint_keep = "best";  // best | latest | all | N
+  std::int64_t early_stop = 0;           // validations without a better one; 0: never
+  std::string validate = "epoch";        // epoch | end
+  std::string requeue_command;           // run after SIGUSR1 has stopped the training
+  std::string resume;                    // "auto" until settle_resume()
+  std::string init;                      // weights that training begins with: a file or a run
   std::string out;
+  bool overwrite = false;
   std::string trace = "on";
   std::int64_t trace_limit = 0;   // bytes of each process's trace; 0: no limit
   std::int64_t trace_sample = 1;  // every so many-th step is recorded
@@ -84,6 +95,11 @@ inline std::uint64_t seed_of(const TrainOptions& options) {
 
 // For how long the first step of a rank may take: --timeout, or an hour without it.
 Duration first_step_limit(const TrainOptions& options);
+
+// Of one worker.
+inline std::int64_t step_samples(const TrainOptions& options) {
+  return options.batch_size * options.accumulate;
+}
 
 // Declares the options, each also as GRAPEVINE_<NAME>.
 void declare_train_options(CLI::App& app, TrainOptions& options);

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <zlib.h>
 
 #include "actors/run/whole_epochs.hpp"
@@ -180,6 +183,13 @@ JobIdentity identity_of(const TrainJob& job) {
   // Absent from checkpoints that are older than the option.
   if (o.precision != "fp32") identity["precision"] = o.precision;
   if (o.channels_last) identity["channels-last"] = "true";
+  if (o.accumulate > 1) identity["accumulate"] = std::to_string(o.accumulate);
+  if (o.no_decay) identity["no-decay"] = "true";
+  if (o.warmup_steps > 0) identity["warmup-steps"] = std::to_string(o.warmup_steps);
+  if (o.warmup_from > 0) identity["warmup-from"] = number(o.warmup_from);
+  if (o.augment != "auto") identity["augment"] = o.augment;
+  if (o.loss != "auto") identity["loss"] = o.loss;
+  if (o.label_smoothing != 0) identity["label-smoothing"] = number(o.label_smoothing);
   if (o.devices_per_worker > 1)
     identity["devices-per-worker"] = std::to_string(o.devices_per_worker);
   if (const auto crc = model_crc32(o.model); crc) identity["model-crc32"] = *crc;
@@ -187,19 +197,61 @@ JobIdentity identity_of(const TrainJob& job) {
   return identity;
 }
 
-Expected<void> load_resume(TrainJob& job) {
+// Of one worker; 0 where the checkpoint does not say.
+static std::int64_t samples_of_step(const JobIdentity& identity) {
+  const auto number = [&identity](const char* key) {
+    const auto found = identity.find(key);
+    return found == identity.end() ? std::int64_t{0}
+                                   : std::strtoll(found->second.c_str(), nullptr, 10);
+  };
+  return number("batch-size") * std::max<std::int64_t>(1, number("accumulate"));
+}
+
+Expected<void> read_resume(TrainJob& job) {
   if (job.options.resume.empty()) return {};
   auto checkpoint = read_checkpoint(job.options.resume);
   if (!checkpoint) return checkpoint.error();
-  auto same = check_same_job(with_resolved_wiring(checkpoint->identity),
-                             with_resolved_wiring(job.run.identity), job.options.resume);
+  job.start = horizon_start_in(checkpoint->identity);
+  const std::int64_t before = samples_of_step(checkpoint->identity);
+  const auto workers =
+      std::min(checkpoint->ranks.size(),
+               static_cast<std::size_t>(std::max<std::int64_t>(0, job.options.workers)));
+  if (before > 0 && workers > 0 && before != step_samples(job.options)) {
+    const std::vector<Step> steps = checkpoint->steps();
+    const auto slowest =
+        std::min_element(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(workers));
+    job.start.step = *slowest;
+    job.start.epoch = checkpoint->epochs()[static_cast<std::size_t>(slowest - steps.begin())];
+  }
+  job.run.resume = *std::move(checkpoint);
+  return {};
+}
+
+Expected<void> check_resume(TrainJob& job) {
+  put_horizon_start(job.start, job.run.identity);
+  if (!job.run.resume) return {};
+  const Checkpoint* checkpoint = &*job.run.resume;
+  const std::string& resume = job.options.resume;
+  AllowedChanges changes = allow_changes(with_resolved_wiring(checkpoint->identity),
+                                         with_resolved_wiring(job.run.identity));
+  put_horizon_start(job.start, changes.saved);
+  auto same = check_same_job(changes.saved, with_resolved_wiring(job.run.identity), resume);
+  if (!same && changes.saved["workers"] != job.run.identity["workers"])
+    return bad_input("--resume " + resume + ": workers was " + changes.saved["workers"] +
+                     ", now it is " + job.run.identity["workers"] +
+                     ": give the same options, or begin a new run with its model: --init " +
+                     resume + " --out DIR");
   if (!same) return same;
   if (checkpoint->ranks.size() != static_cast<std::size_t>(job.run.ranks))
     return bad_input(checkpoint->path + ": holds " + std::to_string(checkpoint->ranks.size()) +
                      " ranks, the job has " + std::to_string(job.run.ranks) +
                      ": the checkpoint is damaged, use an older one");
   if (auto fits = check_end(job, *checkpoint); !fits) return fits;
-  job.run.resume = std::move(*checkpoint);
+  const std::vector<Step> steps = checkpoint->steps();
+  const std::vector<double> epochs = checkpoint->epochs();
+  job.continues = fmt::format("continues {} at step {}, epoch {:.2f}{}{}", resume, steps.front(),
+                              epochs.front(), changes.lines.empty() ? "" : ", with ",
+                              fmt::join(changes.lines, ", "));
   return {};
 }
 

@@ -13,9 +13,12 @@ JobIdentity identity_of(const TrainJob& job);
 // too. As it is where the wiring is of another version.
 JobIdentity with_resolved_wiring(JobIdentity identity);
 
-// Reads the checkpoint of --resume, where there is one, into job.run.resume. REQUIRES:
-// job.run.identity and parts. Errors (bad_input): none there, damaged, of another job, or already
+// Reads the checkpoint of --resume, where there is one, into job.run.resume, and sets job.start.
+// REQUIRES: the job's options and data. Errors (bad_input): none there, damaged.
+Expected<void> read_resume(TrainJob& job);
+// Checks it against the job, and describes in job.continues what that changes. REQUIRES:
+// read_resume(), job.run.identity and parts. Errors (bad_input): it is of another job, or already
 // further than this one goes.
-Expected<void> load_resume(TrainJob& job);
+Expected<void> check_resume(TrainJob& job);
 
 }  // namespace grapevine

@@ -27,7 +27,7 @@ BatchLoader::~BatchLoader() {
 }
 
 Expected<Batch> BatchLoader::next(Step step) {
-  if (!reads_ahead()) return read(deal_.batch_of(step));
+  if (!reads_ahead()) return read(batch_of(step));
   std::unique_lock<std::mutex> lock(mutex_);
   // Started by the first call: a resumed run must not read the batches of step 0 first.
   window_ = step;
@@ -68,6 +68,11 @@ bool BatchLoader::ready(Step step) {
   return found != slots_.end() && found->second->has_value();
 }
 
+// REQUIRES: mutex_ is held, or nothing is read ahead.
+std::int64_t BatchLoader::batch_of(Step step) const {
+  return deal_.batch_of(step) + options_.shift * sampler_.ranks();
+}
+
 std::vector<std::int64_t> BatchLoader::indices(std::int64_t batch) const {
   const std::vector<std::int64_t> all = sampler_.samples_of(batch);
   const auto size = static_cast<std::int64_t>(all.size()) / options_.slices;
@@ -98,7 +103,7 @@ void BatchLoader::read_ahead() {
     }
     const auto slot = std::make_shared<Slot>();
     slots_[*step] = slot;
-    const std::int64_t dealt = deal_.batch_of(*step);
+    const std::int64_t dealt = batch_of(*step);
     lock.unlock();
     Expected<Batch> batch = read(dealt);
     lock.lock();

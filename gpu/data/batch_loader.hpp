@@ -26,6 +26,9 @@ struct LoaderOptions {
   // Of every batch only slice `slice` of `slices` equal ones is read.
   std::int64_t slice = 0;
   std::int64_t slices = 1;
+  // The samples of step s are those that the sampler has for step s + shift: of a run in which the
+  // number of steps in an epoch has changed.
+  Step shift = 0;
 };
 
 // What next(step) returns depends on the step alone, never on threads, timing or earlier calls.
@@ -59,6 +62,7 @@ class BatchLoader {
   using Slot = std::optional<Expected<Batch>>;
 
   bool reads_ahead() const { return data_->info().slow && options_.threads > 0; }
+  std::int64_t batch_of(Step step) const;
   std::vector<std::int64_t> indices(std::int64_t batch) const;
   Expected<Batch> read(std::int64_t batch) const;
   void start_threads();

@@ -34,6 +34,8 @@ struct DataInfo {
   // Classification: of the labels of a sample; {} where it has one, {T} with one at each of T
   // steps.
   std::vector<std::int64_t> target_shape;
+  std::vector<std::string> class_names;  // empty: not known
+  std::vector<float> black;              // of images: its value in each channel; empty: 0
 };
 
 struct Batch {

@@ -54,6 +54,63 @@ TEST(LrSchedule, CosineFallsFromBaseToFloorOverTheRun) {
   EXPECT_NEAR(make(with_spec("cosine")).at(90), 0, 1e-15);
 }
 
+TEST(LrSchedule, PolynomialFallsByItsPower) {
+  EXPECT_NEAR(make(with_spec("polynomial")).at(45), 0.05, 1e-15);
+  EXPECT_NEAR(make(with_spec("polynomial:2")).at(45), 0.1 * 0.25, 1e-15);
+  EXPECT_NEAR(make(with_spec("polynomial:2,0.2")).at(45), 0.1 * (0.2 + 0.8 * 0.25), 1e-15);
+  EXPECT_NEAR(make(with_spec("polynomial:2,0.2")).at(500), 0.1 * 0.2, 1e-15);
+}
+
+TEST(LrSchedule, ExponentialMultipliesInEachPeriod) {
+  EXPECT_NEAR(make(with_spec("exponential:0.9")).at(3), 0.1 * 0.729, 1e-15);
+  EXPECT_NEAR(make(with_spec("exponential:0.9@2")).at(3), 0.1 * std::pow(0.9, 1.5), 1e-15);
+}
+
+// As torch.optim.lr_scheduler.OneCycleLR(max_lr=0.1, total_steps=…) with its defaults.
+TEST(LrSchedule, OneCycleRisesAndFalls) {
+  const LrSchedule schedule = make(with_spec("one-cycle"));
+  EXPECT_NEAR(schedule.at(0), 0.1 / 25, 1e-15);
+  EXPECT_NEAR(schedule.at(27), 0.1, 1e-15) << "0.3 of 90 epochs";
+  EXPECT_NEAR(schedule.at(13.5), (0.1 / 25 + 0.1) / 2, 1e-15);
+  EXPECT_NEAR(schedule.at(90), 0.1 / 25 / 1e4, 1e-15);
+  EXPECT_NEAR(make(with_spec("one-cycle:0.5,10,2")).at(90), 0.1 / 20, 1e-15);
+  EXPECT_NEAR(make(with_spec("one-cycle:0.5,10,2")).at(45), 0.1, 1e-15);
+  LrConfig warm = with_spec("one-cycle");
+  warm.warmup_epochs = 1;
+  EXPECT_FALSE(LrSchedule::make(warm).ok());
+}
+
+TEST(LrSchedule, TakesMomentsInSteps) {
+  LrConfig config = with_spec("step:0.1@200s,3");
+  EXPECT_FALSE(LrSchedule::make(config).ok()) << "the length of an epoch is not known";
+  config.steps_per_epoch = 100;
+  const LrSchedule schedule = make(config);
+  EXPECT_DOUBLE_EQ(schedule.at(1.99), 0.1);
+  EXPECT_DOUBLE_EQ(schedule.at(2), 0.01);
+  EXPECT_NEAR(schedule.at(3), 0.001, 1e-15);
+  config.spec = "exponential:0.5@50s";
+  EXPECT_NEAR(make(config).at(1), 0.025, 1e-15);
+}
+
+TEST(LrSchedule, WarmsUpFromAPartOfTheRate) {
+  LrConfig config = with_spec("constant");
+  config.warmup_epochs = 10;
+  config.warmup_from = 0.4;
+  EXPECT_NEAR(make(config).at(0), 0.04, 1e-15);
+  EXPECT_NEAR(make(config).at(5), 0.07, 1e-15);
+  EXPECT_NEAR(make(config).at(10), 0.1, 1e-15);
+  config.warmup_from = 1.1;
+  EXPECT_FALSE(LrSchedule::make(config).ok());
+}
+
+TEST(LrSchedule, RefusesShapesOutOfRange) {
+  for (const char* spec :
+       {"polynomial:0", "polynomial:1,2", "polynomial:1,0,0", "polynomial:x", "exponential:0",
+        "exponential", "exponential:0.9@0", "one-cycle:0", "one-cycle:1", "one-cycle:0.3,0.5",
+        "one-cycle:0.3,25,10,1", "one-cycle:", "polynomial:", "linear"})
+    EXPECT_FALSE(LrSchedule::make(with_spec(spec)).ok()) << spec;
+}
+
 // The recipe of Goyal et al. 2017: 0.1 per 256 samples, 8192 samples, warm-up over 5 epochs, decay
 // by 10 at 30, 60, 80.
 TEST(LrSchedule, ReproducesTheLargeBatchRecipe) {
@@ -149,7 +206,7 @@ TEST(LrSchedule, QuotesABadSpec) {
                 HasSubstr("--lr-schedule '" + std::string(spec) + "': expected"));
   }
   EXPECT_THAT(LrSchedule::make(with_spec("step:0.1@")).error().message,
-              HasSubstr("step:GAMMA@E1,E2,…"));
+              HasSubstr("step:GAMMA@T1,T2,…"));
 }
 
 TEST(LrSchedule, RefusesNumbersOutOfRange) {

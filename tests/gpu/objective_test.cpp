@@ -106,5 +106,53 @@ TEST(Objective, OutputsHaveAPlaceForEachLabel) {
   EXPECT_EQ(output_shape(info, 2), (std::vector<std::int64_t>{2, 7, 30}));
 }
 
+// Binary cross-entropy and the squared error of a class's output with 1 for the label, 0 for
+// others.
+TEST(Objective, ComparesClassesOneByOne) {
+  const at::Tensor output = at::tensor({0.5F, -1.0F, 2.0F, 0.0F, 1.0F, 1.0F}).view({3, 2});
+  const at::Tensor target = at::tensor({0, 1, 1}, at::TensorOptions(at::kLong));
+  double squares = 0, entropy = 0;
+  for (std::int64_t i = 0; i < 3; ++i)
+    for (std::int64_t c = 0; c < 2; ++c) {
+      const double z = output[i][c].item<double>();
+      const double wanted = target[i].item<std::int64_t>() == c ? 1 : 0;
+      squares += (z - wanted) * (z - wanted) / 6;
+      const double p = 1 / (1 + std::exp(-z));
+      entropy -= (wanted * std::log(p) + (1 - wanted) * std::log(1 - p)) / 6;
+    }
+  const Objective mse(Task::classification, LossKind::mse);
+  const Objective bce(Task::classification, LossKind::bce);
+  EXPECT_NEAR(batch_loss(mse, output, target).item<double>(), squares, 1e-6);
+  EXPECT_NEAR(batch_loss(bce, output, target).item<double>(), entropy, 1e-6);
+  const at::Tensor wanted = at::tensor({1.0F, 0.0F, 0.0F, 1.0F, 0.0F, 1.0F}).view({3, 2});
+  const Objective labels(Task::regression, LossKind::bce);
+  EXPECT_NEAR(batch_loss(labels, output, wanted).item<double>(), entropy, 1e-6);
+  // Right: both of the first sample; none of the second (2 for 0, 0 for 1); of the third the
+  // second.
+  EXPECT_NEAR(accuracy_figures(labels, output, wanted)[0].item<double>(), 3.0 / 6, 1e-12);
+}
+
+// (1 - s) of the usual loss, and s of the mean over all classes.
+TEST(Objective, SmoothsLabels) {
+  const at::Tensor output = at::tensor({0.5F, -1.0F, 2.0F}).view({1, 3});
+  const at::Tensor target = at::tensor({1}, at::TensorOptions(at::kLong));
+  double total = 0, mean = 0;
+  for (const double z : {0.5, -1.0, 2.0}) total += std::exp(z);
+  for (const double z : {0.5, -1.0, 2.0}) mean += (std::log(total) - z) / 3;
+  const double own = std::log(total) + 1.0;
+  const Objective smooth(Task::classification, LossKind::by_task, 0.1);
+  EXPECT_NEAR(batch_loss(smooth, output, target).item<double>(), 0.9 * own + 0.1 * mean, 1e-6);
+}
+
+TEST(Objective, RefusesWhatDoesNotFit) {
+  EXPECT_TRUE(check_objective({Task::classification, LossKind::by_task, 0.1}, "d").ok());
+  EXPECT_FALSE(check_objective({Task::regression, LossKind::cross_entropy}, "d").ok());
+  EXPECT_FALSE(check_objective({Task::classification, LossKind::by_task, 1}, "d").ok());
+  EXPECT_FALSE(check_objective({Task::classification, LossKind::by_task, -0.1}, "d").ok());
+  EXPECT_FALSE(check_objective({Task::classification, LossKind::mse, 0.1}, "d").ok());
+  EXPECT_FALSE(parse_loss("cross").ok());
+  EXPECT_EQ(*parse_loss("bce"), LossKind::bce);
+}
+
 }  // namespace objective_test
 }  // namespace grapevine

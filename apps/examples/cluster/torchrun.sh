@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# torchrun's variables by hand, where nothing else starts processes. On each machine, with its number:
+# torchrun's variables by hand, where neither torchrun nor anything else starts processes. With torchrun:
+# torchrun --no-python --nproc_per_node 4 grapevine train …. On each machine, with its number:
 #   NODE=0 NODES=2 PER_NODE=4 MASTER_ADDR=node1 ./torchrun.sh [options of train]
-# (torchrun itself keeps MASTER_PORT for its own store, so that rank 0 could not listen there.)
 set -euo pipefail
 
 per_node=${PER_NODE:-2}

@@ -17,6 +17,9 @@ MadeDataSet make_sequences(const std::string& path, const DataOptions& options);
 MadeDataSet make_text(const std::string& path, const DataOptions& options);
 MadeDataSet make_mnist(const std::string& path, const DataOptions& options);
 MadeDataSet make_cifar10(const std::string& path, const DataOptions& options);
+MadeDataSet make_npy(const std::string& path, const DataOptions& options);
+MadeDataSet make_tensors(const std::string& path, const DataOptions& options);
+MadeDataSet make_tokens(const std::string& path, const DataOptions& options);
 MadeDataSet make_images(const std::string& path, const DataOptions& options);
 
 }  // namespace grapevine

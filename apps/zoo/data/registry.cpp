@@ -28,8 +28,18 @@ std::vector<DataEntry>& all_entries() {
        "t10k-images-idx3-ubyte[.gz] and t10k-labels-idx1-ubyte[.gz]",
        make_mnist},
       {"noise", nullptr, make_noise},
+      {"npy",
+       "a folder: npy:DIR with train_x.npy, train_y.npy and, for validation, test_x.npy, "
+       "test_y.npy",
+       make_npy},
       {"sequences", nullptr, make_sequences},
+      {"tensors",
+       "a file: tensors:FILE.pt with a dict of the tensors train_x, train_y, test_x, test_y",
+       make_tensors},
       {"text", "a file: text:FILE, plain or gzipped", make_text},
+      {"tokens",
+       "a folder: tokens:DIR[,type=uint32][,length=T] with train.bin and, for validation, val.bin",
+       make_tokens},
   };
   return entries;
 }
@@ -60,7 +70,22 @@ MadeDataSet make_data_set(const std::string& spec, const DataOptions& options) {
   if (entry == entries.end()) return unknown_name("data set", name, data_names());
   if (entry->path_hint != nullptr && path.empty())
     return bad_input(name + " needs " + entry->path_hint);
-  return entry->make(path, options);
+  auto made = entry->make(path, options);
+  const bool augments_itself = name == "images";
+  if (!made || options.augment.usual || augments_itself) return made;
+  return augmented(*std::move(made), options.augment);
+}
+
+std::vector<std::string> data_specs() {
+  std::vector<std::string> specs;
+  for (const DataEntry& entry : all_entries()) {
+    const std::string hint = entry.path_hint == nullptr ? "" : entry.path_hint;
+    const auto begin = hint.find(entry.name + ":");
+    const auto end = hint.find_first_of(" ,[", begin);
+    specs.push_back(begin == std::string::npos ? entry.name : hint.substr(begin, end - begin));
+  }
+  std::sort(specs.begin(), specs.end());
+  return specs;
 }
 
 std::vector<std::string> data_names() {

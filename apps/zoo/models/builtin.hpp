@@ -21,7 +21,9 @@ Expected<ModelFactory> make_resnet18(const DataInfo& info);
 Expected<ModelFactory> make_resnet50(const DataInfo& info);
 Expected<ModelFactory> make_vgg16(const DataInfo& info);
 
-// `notice`: as in make_model_factory().
-Expected<ModelFactory> load_torchscript(const std::string& path, std::string* notice);
+// `notice`: as in make_model_factory(). Of tokens the module gets int64 [B, T], or floats where it
+// fails with these, and it may return [B, classes, T] or, as usual in PyTorch, [B, T, classes].
+Expected<ModelFactory> load_torchscript(const std::string& path, const DataInfo& info,
+                                        std::string* notice);
 
 }  // namespace grapevine

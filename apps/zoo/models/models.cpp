@@ -49,7 +49,7 @@ Expected<ModelFactory> make_model_factory(const std::string& name_or_file, const
                                           std::string* notice) {
   for (const ModelEntry& entry : all_models())
     if (name_or_file == entry.name) return entry.make(info);
-  if (is_file_name(name_or_file)) return load_torchscript(name_or_file, notice);
+  if (is_file_name(name_or_file)) return load_torchscript(name_or_file, info, notice);
   return unknown_name("model", name_or_file, model_names());
 }
 

@@ -15,9 +15,15 @@ namespace {
 
 // Parameters without requires_grad count as buffers: they travel with the model but get no
 // gradient.
+// What a module of tokens expects, where its data and its results differ from DataSet's.
+struct TokenForm {
+  bool integers = false;      // int64 tokens
+  bool classes_last = false;  // logits [B, T, classes]
+};
+
 class ScriptModel final : public Model {
  public:
-  explicit ScriptModel(const torch::jit::Module& module) : module_(module) {
+  ScriptModel(const torch::jit::Module& module, TokenForm form) : module_(module), form_(form) {
     // Tied parameters have several names; each tensor counts once.
     std::set<const c10::TensorImpl*> seen;
     for (const auto& item : module_.named_parameters()) {
@@ -35,9 +41,11 @@ class ScriptModel final : public Model {
   at::Tensor forward(const at::Tensor& input) override {
     // The optimising executor changes its kernels after the first runs, and bits with them.
     const torch::jit::GraphOptimizerEnabledGuard plain(false);
-    const torch::jit::IValue output = module_.forward({input});
+    const torch::jit::IValue output =
+        module_.forward({form_.integers ? input.to(at::kLong) : input});
     TORCH_CHECK(output.isTensor(), "forward returns ", output.tagKind(), ", not one tensor");
-    return output.toTensor();
+    const at::Tensor logits = output.toTensor();
+    return form_.classes_last && logits.dim() == 3 ? logits.transpose(1, 2) : logits;
   }
 
   // Not Module::train(), which fails on a sub-module that never asks whether it trains.
@@ -48,6 +56,7 @@ class ScriptModel final : public Model {
 
   Expected<void> save(const std::string& path) override {
     try {
+      train(false);  // a file for predictions: dropout and batch normalisation do not train in it
       module_.save(path);
       return {};
     } catch (const std::exception& e) {
@@ -57,9 +66,39 @@ class ScriptModel final : public Model {
 
  private:
   torch::jit::Module module_;
+  const TokenForm form_;
   std::vector<NamedTensor> parameters_;
   std::vector<NamedTensor> buffers_;
 };
+
+// The shape of a module's result for two samples of `steps` tokens 0; nothing where it fails.
+std::optional<std::vector<std::int64_t>> result_shape(const torch::jit::Module& module,
+                                                      std::int64_t steps, at::ScalarType type) {
+  const at::NoGradGuard no_grad;
+  ScriptModel model(module.deepcopy(), {});
+  try {
+    model.train(false);
+    return model.forward(at::zeros({2, steps}, type)).sizes().vec();
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+TokenForm token_form(const torch::jit::Module& module, const DataInfo& info) {
+  TokenForm form;
+  if (info.vocabulary == 0 || info.sample_shape.size() != 1) return form;
+  const std::int64_t steps = info.sample_shape[0];
+  auto shape = result_shape(module, steps, at::kLong);
+  form.integers = shape.has_value();
+  if (!shape) shape = result_shape(module, steps, at::kFloat);
+  if (!shape || shape->size() != 3 || info.target_shape.size() != 1) return form;
+  form.classes_last = (*shape)[1] == steps && (*shape)[2] == info.classes;
+  if (steps != info.classes || steps < 2) return form;
+  // The sizes do not say which dimension is which: fewer tokens do.
+  const auto shorter = result_shape(module, steps - 1, form.integers ? at::kLong : at::kFloat);
+  form.classes_last = !shorter || (shorter->size() == 3 && (*shorter)[1] == steps - 1);
+  return form;
+}
 
 // The argument that says whether the operation trains, where it is a constant: torch.jit.trace
 // leaves one, where torch.jit.script asks the module.
@@ -95,7 +134,8 @@ std::string mode_notice(const std::string& path, const torch::jit::Module& modul
 
 }  // namespace
 
-Expected<ModelFactory> load_torchscript(const std::string& path, std::string* notice) {
+Expected<ModelFactory> load_torchscript(const std::string& path, const DataInfo& info,
+                                        std::string* notice) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored))
     return bad_input("model file '" + path + "' does not exist: check the path");
@@ -103,8 +143,9 @@ Expected<ModelFactory> load_torchscript(const std::string& path, std::string* no
     const torch::jit::Module module = torch::jit::load(path, at::kCPU);
     const std::string found = mode_notice(path, module);
     if (notice != nullptr && !found.empty()) *notice = found;
-    return ModelFactory([module](std::uint64_t) -> Expected<std::unique_ptr<Model>> {
-      return std::unique_ptr<Model>(std::make_unique<ScriptModel>(module.deepcopy()));
+    const TokenForm form = token_form(module, info);
+    return ModelFactory([module, form](std::uint64_t) -> Expected<std::unique_ptr<Model>> {
+      return std::unique_ptr<Model>(std::make_unique<ScriptModel>(module.deepcopy(), form));
     });
   } catch (const std::exception& e) {
     return bad_input("model file '" + path + "' is not TorchScript (" + one_line(e) +

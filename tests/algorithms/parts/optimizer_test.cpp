@@ -39,6 +39,30 @@ std::vector<OptimizerConfig> configs() {
           {"adamw", 0, false, 0.1, 0.8, 0.95, 1e-4}};
 }
 
+// Decay of parts: what the whole gives there, and what no decay gives elsewhere.
+TEST(Optimizer, DecaysPartsOnly) {
+  for (const OptimizerConfig& config : configs()) {
+    SCOPED_TRACE(config.name);
+    OptimizerConfig none = config, parts = config;
+    none.weight_decay = 0;
+    parts.decayed = {{0, 10}, {50, 3}};
+    const auto all = *make_optimizer(config), without = *make_optimizer(none),
+               some = *make_optimizer(parts);
+    at::Tensor x_all = random(1), x_without = random(1), x_some = random(1);
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      at::Tensor g1 = random(10 + step), g2 = g1.clone(), g3 = g1.clone();
+      all->step(x_all, g1, kLr);
+      without->step(x_without, g2, kLr);
+      some->step(x_some, g3, kLr);
+    }
+    for (std::int64_t i = 0; i < kSize; ++i) {
+      const bool decayed = i < 10 || (i >= 50 && i < 53);
+      const at::Tensor& expected = decayed ? x_all : x_without;
+      EXPECT_NEAR(x_some[i].item<float>(), expected[i].item<float>(), 1e-6) << i;
+    }
+  }
+}
+
 std::string describe(const OptimizerConfig& c) {
   return c.name + " momentum " + std::to_string(c.momentum) + " nesterov " +
          std::to_string(c.nesterov) + " decay " + std::to_string(c.weight_decay) + " beta1 " +

@@ -350,5 +350,17 @@ TEST(LauncherEnvironment, AnyVariablesGiveAnErrorOrAProcessInsideItsJob) {
   EXPECT_GT(errors, 1000);
 }
 
+// torchrun's agent listens on MASTER_PORT itself.
+TEST(LauncherEnvironment, ThePortBehindTorchrunsOwn) {
+  const Environment agent =
+      with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}, {"TORCHELASTIC_RESTART_COUNT", "0"}});
+  for (const auto& [given, used] : std::map<std::string, int>{{"29400", 29401}, {"65535", 65534}}) {
+    const auto process = read(with(agent, {{"MASTER_PORT", given}}));
+    ASSERT_TRUE(process.ok() && *process) << given;
+    EXPECT_EQ((*process)->head_port, used);
+  }
+  EXPECT_EQ((*read(kTorchrun))->head_port, 29400) << "the variables by hand";
+}
+
 }  // namespace launcher_environment_test
 }  // namespace grapevine

@@ -156,7 +156,7 @@ TEST(RunFolder, ARunOfNodesWithTheirOwnPaceIsEndedEarlier) {
   const TemporaryDirectory folder;
   const std::string out = folder.path().string();
   const auto run = with(kRun, {"--algorithm", "ad-psgd", "--workers", "4", "--set",
-                               "wiring.hierarchy=2", "--out", out});
+                               "wiring.hierarchy=2", "--checkpoint-keep", "all", "--out", out});
   ASSERT_EQ(run_process(with(run, {"--steps", "100"})).exit_code, 0);  // 5 steps an epoch
   std::set<fs::path> amid;
   for (const auto& entry : fs::directory_iterator(folder.path() / "checkpoint"))
@@ -188,8 +188,8 @@ TEST(RunFolder, ANewRunRemovesTheCurvesOfTheOldOne) {
   ASSERT_EQ(run_process(with(kRun, {"--out", out})).exit_code, 0);
   ASSERT_TRUE(fs::exists(folder.path() / "metrics.csv"));
   // It neither validates nor writes checkpoints before its end, which does not come.
-  Process endless(with(
-      kRun, {"--out", out, "--steps", "1000000", "--checkpoint-every", "0", "--validate", "end"}));
+  Process endless(with(kRun, {"--out", out, "--overwrite", "--steps", "1000000",
+                              "--checkpoint-every", "0", "--validate", "end"}));
   for (int i = 0; i < 1200 && fs::exists(folder.path() / "summary.json"); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   // Its own are there from then on, and grow.

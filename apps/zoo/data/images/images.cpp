@@ -14,6 +14,7 @@
 #include "apps/zoo/data/images/pixels.hpp"
 #include "apps/zoo/data/makers.hpp"
 #include "apps/zoo/data/parallel.hpp"
+#include "apps/zoo/data/random_stream.hpp"
 
 namespace grapevine {
 namespace {
@@ -22,15 +23,18 @@ constexpr int kSmall = 64;  // pixels
 constexpr int kDefaultSide = 224;
 constexpr int kShortSide = 256;
 constexpr int kCropPadding = 4;
+constexpr std::uint64_t kRegionStream = 0x726567696f6e;  // messages/random.hpp
 constexpr Normalization kImageNetNormalization{{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}};
 
 // The size of the first image where all are small; nothing where one is not. Reads the headers up
 // to the first large image: one file of an ImageNet-like folder, all of a CIFAR-like one.
-Expected<std::optional<ImageExtent>> common_small_extent(const ImageListing& listing) {
+Expected<std::optional<ImageExtent>> common_small_extent(const ImageListing& listing,
+                                                         bool skip_damaged) {
   std::optional<ImageExtent> first;
   for (const std::vector<ImageEntry>* split : {&listing.train, &listing.test})
     for (const ImageEntry& entry : *split) {
       auto file = ImageFile::open(listing.path(entry));
+      if (!file && skip_damaged) continue;
       if (!file) return file.error();
       const ImageExtent extent = file->extent();
       if (std::max(extent.width, extent.height) > kSmall) return std::optional<ImageExtent>();
@@ -41,12 +45,18 @@ Expected<std::optional<ImageExtent>> common_small_extent(const ImageListing& lis
 
 class Images final : public DataSet {
  public:
-  Images(ImageListing listing, std::optional<ImageExtent> small, int threads)
+  Images(ImageListing listing, std::optional<ImageExtent> small, const DataOptions& options)
       : listing_(std::move(listing)),
+        augment_(options.augment),
         small_(small.has_value()),
         extent_(small.value_or(ImageExtent{kDefaultSide, kDefaultSide})),
         shape_{3, extent_.height, extent_.width},
-        threads_(threads) {
+        threads_(options.decode_threads) {
+    if (augment_.usual) {
+      augment_.crop = small_;
+      augment_.resized_crop = !small_;
+      augment_.flip = true;
+    }
     info_.name = "images";
     info_.task = Task::classification;
     info_.sample_shape = {shape_.channels, shape_.height, shape_.width};
@@ -54,6 +64,7 @@ class Images final : public DataSet {
     info_.train_size = static_cast<std::int64_t>(listing_.train.size());
     info_.test_size = static_cast<std::int64_t>(listing_.test.size());
     info_.slow = true;
+    info_.class_names = listing_.classes;
   }
 
   const DataInfo& info() const override { return info_; }
@@ -93,18 +104,26 @@ class Images final : public DataSet {
     region = {region.x * x_scale, region.y * y_scale, region.width * x_scale,
               region.height * y_scale};
     const std::vector<std::uint8_t> planes = resize(*image, region, extent_);
-    const ImagePlacement placement =
-        random_placement(augment_seed, index, small_ ? kCropPadding : 0);
+    ImagePlacement placement =
+        random_placement(augment_seed, index, small_ && augment_.crop ? kCropPadding : 0);
+    placement.mirrored = placement.mirrored && augment_.flip;
     write_normalized(planes.data(), shape_, kImageNetNormalization, placement, out);
     return {};
   }
 
   ImageRegion choose_region(const ImageExtent& stored, std::uint64_t augment_seed,
                             std::int64_t index) const {
+    if (augment_seed != 0 && augment_.resized_crop)
+      return random_region(stored, augment_seed, index);
     if (small_)
       return {0, 0, static_cast<double>(stored.width), static_cast<double>(stored.height)};
-    if (augment_seed != 0) return random_region(stored, augment_seed, index);
-    return centre_region(stored, extent_, static_cast<double>(kDefaultSide) / kShortSide);
+    ImageRegion region =
+        centre_region(stored, extent_, static_cast<double>(kDefaultSide) / kShortSide);
+    if (augment_seed == 0 || !augment_.crop) return region;
+    RandomStream stream(mix_seed(augment_seed ^ kRegionStream, static_cast<std::uint64_t>(index)));
+    region.x = stream.uniform(0, stored.width - region.width);
+    region.y = stream.uniform(0, stored.height - region.height);
+    return region;
   }
 
   // How much smaller the region may be decoded without it having to be enlarged afterwards.
@@ -118,6 +137,7 @@ class Images final : public DataSet {
 
   // Constant after construction.
   ImageListing listing_;
+  Augmentation augment_;
   bool small_;
   ImageExtent extent_;
   PixelShape shape_;
@@ -130,9 +150,9 @@ class Images final : public DataSet {
 MadeDataSet make_images(const std::string& path, const DataOptions& options) {
   auto listing = list_images(path);
   if (!listing) return listing.error();
-  auto small = common_small_extent(*listing);
+  auto small = common_small_extent(*listing, options.skip_damaged);
   if (!small) return small.error();
-  return MadeDataSet(std::make_shared<Images>(std::move(*listing), *small, options.decode_threads));
+  return MadeDataSet(std::make_shared<Images>(std::move(*listing), *small, options));
 }
 
 }  // namespace grapevine

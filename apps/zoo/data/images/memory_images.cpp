@@ -17,6 +17,10 @@ MemoryImages::MemoryImages(Parts parts) : parts_(std::move(parts)) {
   info_.task = Task::classification;
   info_.sample_shape = {parts_.shape.channels, parts_.shape.height, parts_.shape.width};
   info_.classes = parts_.classes;
+  for (std::size_t channel = 0; channel < static_cast<std::size_t>(parts_.shape.channels);
+       ++channel)
+    info_.black.push_back(-parts_.normalization.mean[channel] /
+                          parts_.normalization.deviation[channel]);
   info_.train_size = static_cast<std::int64_t>(parts_.train.labels.size());
   info_.test_size = static_cast<std::int64_t>(parts_.test.labels.size());
 }

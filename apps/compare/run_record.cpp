@@ -1,0 +1,78 @@
+#include "apps/compare/run_record.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+#include "apps/console/read_up_to.hpp"
+#include "messages/text/control_characters.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr std::size_t kLargestRecord = std::size_t{1} << 24;  // bytes
+
+// Empty where it is missing, not a file or too large.
+std::string record_text(const std::filesystem::path& path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return "";
+  std::ifstream file(path, std::ios::binary);
+  std::string text = read_up_to(file, kLargestRecord);
+  return text.size() > kLargestRecord ? "" : text;
+}
+
+std::string value_text(const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  if (const auto number = node.value_exact<double>()) return number_text(*number);
+  std::ostringstream out;
+  node.visit([&out](const auto& value) { out << value; });
+  return out.str();
+}
+
+// Tables as "NAME.KEY", arrays of tables as "NAME.NUMBER.KEY" from 1 on, as --set names levels.
+void flatten(const toml::node& node, const std::string& name,
+             std::map<std::string, std::string>& options) {
+  if (const toml::table* table = node.as_table()) {
+    for (const auto& [key, value] : *table)
+      flatten(value, (name.empty() ? "" : name + ".") + std::string(key.str()), options);
+    return;
+  }
+  const toml::array* array = node.as_array();
+  if (array == nullptr || !array->is_array_of_tables()) {
+    options[name] = value_text(node);
+    return;
+  }
+  int number = 0;
+  for (const toml::node& entry : *array)
+    flatten(entry, name + "." + std::to_string(++number), options);
+}
+
+}  // namespace
+
+Expected<RunRecord> read_run_record(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  if (!fs::is_directory(folder, none))
+    return bad_input(folder + ": is no folder of a run: give the one of train --out");
+  RunRecord record;
+  record.folder = folder;
+  const std::string job = record_text(fs::path(folder) / "job.toml");
+  if (job.empty())
+    return bad_input(folder + ": has no job.toml: give the folder of a run, as train --out has it");
+  try {
+    flatten(toml::parse(job), "", record.options);
+  } catch (const toml::parse_error& problem) {
+    return bad_input(
+        without_control_characters((fs::path(folder) / "job.toml").string() + ": is damaged (" +
+                                   std::string(problem.description()) + "): compare another run"));
+  }
+  record.summary =
+      nlohmann::ordered_json::parse(record_text(fs::path(folder) / "summary.json"), nullptr, false);
+  if (!record.summary.is_object()) record.summary = nlohmann::ordered_json::object();
+  return record;
+}
+
+}  // namespace grapevine

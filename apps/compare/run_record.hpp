@@ -1,0 +1,22 @@
+// The options and the final figures of a run, from the files in its folder.
+#pragma once
+#include <map>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+struct RunRecord {
+  std::string folder;                          // as the user gave it
+  std::map<std::string, std::string> options;  // of job.toml; "wiring.KEY" for keys of the wiring
+  nlohmann::ordered_json summary;              // an empty object where the run has not ended
+};
+
+// Errors (bad_input): no such folder, no job.toml in it or one that is damaged. A damaged summary
+// counts as a missing one.
+Expected<RunRecord> read_run_record(const std::string& folder);
+
+}  // namespace grapevine

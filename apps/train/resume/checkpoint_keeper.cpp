@@ -1,0 +1,146 @@
+#include "apps/train/resume/checkpoint_keeper.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <vector>
+
+#include <spdlog/spdlog.h>
+
+#include "actors/record/files.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kBestLink[] = "best";
+
+// The epoch whose end "epoch-0003" is, from 0; nothing for other names.
+std::optional<Epoch> epoch_of_checkpoint(const fs::path& path) {
+  long long number = 0;
+  int length = 0;
+  const std::string name = path.filename().string();
+  const bool named = std::sscanf(name.c_str(), "epoch-%lld%n", &number, &length) == 1;
+  if (!named || static_cast<std::size_t>(length) != name.size() || number < 1) return std::nullopt;
+  return static_cast<Epoch>(number - 1);
+}
+
+double number_in(const std::string& cell) {
+  return cell.empty() ? std::nan("") : std::strtod(cell.c_str(), nullptr);
+}
+
+std::vector<std::string> cells_of(const std::string& row) {
+  std::vector<std::string> cells(1);
+  for (const char c : row) {
+    if (c == ',')
+      cells.emplace_back();
+    else
+      cells.back() += c;
+  }
+  return cells;
+}
+
+}  // namespace
+
+Expected<KeptCheckpoints> parse_kept_checkpoints(const std::string& text) {
+  KeptCheckpoints kept;
+  kept.all = text == "all";
+  kept.best = text == "best";
+  if (kept.all || kept.best || text == "latest") return kept;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, kept.newest);
+  if (error == std::errc() && stop == end && kept.newest >= 1) return kept;
+  return bad_input("--checkpoint-keep " + text +
+                   ": expected best (and the newest), latest, all, or a number of the newest ones, "
+                   "at least 1");
+}
+
+bool better(const Evaluation& one, const Evaluation& other) {
+  if (std::isfinite(one.top1) && std::isfinite(other.top1) && one.top1 != other.top1)
+    return one.top1 > other.top1;
+  return one.loss < other.loss;
+}
+
+void CheckpointKeeper::add_earlier(const fs::path& metrics) {
+  std::error_code none;
+  std::vector<std::pair<fs::file_time_type, fs::path>> found;
+  for (const auto& entry : fs::directory_iterator(folder_, none))
+    if (!entry.is_symlink(none) && fs::exists(entry.path() / "job.json", none))
+      found.emplace_back(fs::last_write_time(entry.path(), none), entry.path());
+  std::sort(found.begin(), found.end());
+  for (const auto& [time, path] : found) checkpoints_[written_++] = path;
+  std::ifstream rows(metrics);
+  std::string row;
+  if (!std::getline(rows, row)) return;
+  const std::size_t columns = cells_of(row).size();
+  while (std::getline(rows, row)) {
+    const std::vector<std::string> cells = cells_of(row);
+    if (cells.size() != columns || columns < 4 || cells[columns - 3].empty()) continue;
+    Evaluation evaluation;
+    evaluation.loss = number_in(cells[columns - 3]);
+    evaluation.top1 = number_in(cells[columns - 2]);
+    validations_[static_cast<Epoch>(number_in(cells[1]))] = evaluation;
+  }
+}
+
+void CheckpointKeeper::on_checkpoint(const std::string& path) {
+  const fs::path own = folder_ / fs::path(path).filename();
+  for (auto it = checkpoints_.begin(); it != checkpoints_.end();)
+    it = it->second.filename() == own.filename() ? checkpoints_.erase(it) : std::next(it);
+  checkpoints_[written_++] = own;
+  remove_others();
+}
+
+void CheckpointKeeper::on_validation(Epoch epoch, const Evaluation& evaluation) {
+  validations_[epoch] = evaluation;
+  remove_others();
+}
+
+// That of the end of a run belongs to the last validation, where that epoch has no other one.
+std::optional<Epoch> CheckpointKeeper::epoch_of(const fs::path& checkpoint) const {
+  if (checkpoint.filename() != "final" || validations_.empty())
+    return epoch_of_checkpoint(checkpoint);
+  const Epoch last = validations_.rbegin()->first;
+  for (const auto& [number, path] : checkpoints_)
+    if (epoch_of_checkpoint(path) == last) return std::nullopt;
+  return last;
+}
+
+// Of the validated epochs that have a checkpoint.
+std::optional<Epoch> CheckpointKeeper::best_epoch() const {
+  std::optional<Epoch> best;
+  for (const auto& [number, path] : checkpoints_) {
+    const auto epoch = epoch_of(path);
+    if (!epoch || validations_.count(*epoch) == 0) continue;
+    if (!best || better(validations_.at(*epoch), validations_.at(*best))) best = epoch;
+  }
+  return best;
+}
+
+void CheckpointKeeper::remove_others() {
+  if (kept_.all || checkpoints_.empty()) return;
+  const std::optional<Epoch> best = kept_.best ? best_epoch() : std::nullopt;
+  const Epoch validated = validations_.empty() ? -1 : validations_.rbegin()->first;
+  std::int64_t newer = static_cast<std::int64_t>(checkpoints_.size());
+  for (auto it = checkpoints_.begin(); it != checkpoints_.end(); --newer) {
+    const fs::path path = it->second;
+    const auto epoch = epoch_of(path);
+    if (best && epoch == best)
+      if (auto linked = replace_symlink_atomically(path.filename(), folder_ / kBestLink); !linked)
+        spdlog::warn("{}", linked.error().message);
+    // A validation that is still to come may make it the best one.
+    const bool awaited = kept_.best && epoch && *epoch > validated;
+    if (newer <= kept_.newest || awaited || (best && epoch == best)) {
+      ++it;
+      continue;
+    }
+    std::error_code ignored;  // files that cannot be removed stay
+    fs::remove_all(path, ignored);
+    it = checkpoints_.erase(it);
+  }
+}
+
+}  // namespace grapevine

@@ -1,0 +1,56 @@
+// CheckpointKeeper: removes the checkpoints of a run that nobody needs any more.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "gpu/compute.hpp"
+#include "messages/expected.hpp"
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+// --checkpoint-keep: all; the newest `newest` ones; or the newest and that of the best validation.
+struct KeptCheckpoints {
+  bool all = false;
+  bool best = false;
+  std::int64_t newest = 1;
+};
+
+// "all", "latest", "best" or a number. Errors (bad_input): another text.
+Expected<KeptCheckpoints> parse_kept_checkpoints(const std::string& text);
+
+// Better: a higher top-1, where there is none a lower loss.
+bool better(const Evaluation& one, const Evaluation& other);
+
+// Removes only checkpoints that it was told of, never the newest. With `best` the link `best` in
+// the folder of checkpoints points to the best one. Belongs to one thread.
+class CheckpointKeeper {
+ public:
+  CheckpointKeeper(std::filesystem::path folder, KeptCheckpoints kept)
+      : folder_(std::move(folder)), kept_(kept) {}
+
+  // Of the run that this one continues: its checkpoint, those beside it, and the validations in its
+  // metrics.csv.
+  void add_earlier(const std::filesystem::path& metrics);
+
+  void on_checkpoint(const std::string& path);
+  // Of the epoch from 0.
+  void on_validation(Epoch epoch, const Evaluation& evaluation);
+
+ private:
+  void remove_others();
+  std::optional<Epoch> epoch_of(const std::filesystem::path& checkpoint) const;
+  std::optional<Epoch> best_epoch() const;
+
+  const std::filesystem::path folder_;
+  const KeptCheckpoints kept_;
+  std::map<std::int64_t, std::filesystem::path> checkpoints_;  // by the order of their writing
+  std::int64_t written_ = 0;
+  std::map<Epoch, Evaluation> validations_;
+};
+
+}  // namespace grapevine

@@ -1,0 +1,104 @@
+#include "apps/train/resume/saved_job.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "apps/train/job_file.hpp"
+#include "apps/train/train_folder.hpp"
+#include "messages/text/control_characters.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kStartStep[] = "first-step";
+constexpr char kStartEpoch[] = "first-epoch";
+
+// Numbers and names that a step reads, and nothing that a rank's state holds.
+const std::set<std::string>& changeable() {
+  static const std::set<std::string> keys = {
+      "lr",           "lr-per-256",   "lr-schedule",     "warmup-epochs", "warmup-from",
+      "warmup-steps", "weight-decay", "label-smoothing", "augment",       "loss",
+      "precision",    "no-decay",     "channels-last",   "batch-size",    "nesterov",
+      "accumulate"};
+  return keys;
+}
+
+// The velocity is part of the state where there is a momentum.
+bool may_change(const std::string& key, const std::string& before, const std::string& now) {
+  if (key == "momentum") return before != "0" && now != "0";
+  return changeable().count(key) > 0;
+}
+
+std::string value_in(const JobIdentity& identity, const std::string& key) {
+  const auto found = identity.find(key);
+  return found == identity.end() ? "" : found->second;
+}
+
+// A name without a value has its default, which checkpoints leave out.
+std::string value_or_default(const std::string& value) {
+  return value.empty() ? "its default" : value;
+}
+
+}  // namespace
+
+Expected<void> settle_resume(TrainOptions& options) {
+  if (options.resume != "auto") return {};
+  if (options.out.empty())
+    return bad_input("--resume auto: give --out DIR, in which the run begins or continues");
+  options.resume = has_checkpoint(options.out) ? options.out : "";
+  return {};
+}
+
+std::string saved_job_file(const std::string& resume) {
+  std::error_code none;
+  const fs::path path = fs::canonical(resume, none);
+  if (none) return "";
+  const fs::path candidates[] = {path, path.parent_path(), path.parent_path().parent_path()};
+  for (const fs::path& folder : candidates) {
+    const bool holds_it = folder == path || fs::is_directory(folder / "checkpoint", none);
+    const fs::path file = folder / kJobFileName;
+    if (holds_it && fs::is_regular_file(file, none) && is_job_file(file.string()))
+      return file.string();
+  }
+  return "";
+}
+
+AllowedChanges allow_changes(JobIdentity saved, const JobIdentity& present) {
+  AllowedChanges changes;
+  std::set<std::string> keys;
+  for (const JobIdentity* identity : {&std::as_const(saved), &present})
+    for (const auto& [key, value] : *identity) keys.insert(key);
+  for (const std::string& key : keys) {
+    const std::string before = value_in(saved, key), now = value_in(present, key);
+    if (before == now || !may_change(key, before, now)) continue;
+    changes.lines.push_back(without_control_characters(key + " " + value_or_default(now) +
+                                                       " instead of " + value_or_default(before)));
+    changes.batch_size = changes.batch_size || key == "batch-size" || key == "accumulate";
+    saved.erase(key);
+    if (present.count(key) > 0) saved[key] = now;
+  }
+  changes.saved = std::move(saved);
+  return changes;
+}
+
+HorizonStart horizon_start_in(const JobIdentity& identity) {
+  HorizonStart start;
+  start.step = std::strtoll(value_in(identity, kStartStep).c_str(), nullptr, 10);
+  start.epoch = std::strtod(value_in(identity, kStartEpoch).c_str(), nullptr);
+  return start;
+}
+
+void put_horizon_start(const HorizonStart& start, JobIdentity& identity) {
+  identity.erase(kStartStep);
+  identity.erase(kStartEpoch);
+  if (start.step == 0) return;
+  identity[kStartStep] = std::to_string(start.step);
+  identity[kStartEpoch] = number_text(start.epoch);
+}
+
+}  // namespace grapevine

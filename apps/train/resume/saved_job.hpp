@@ -1,0 +1,38 @@
+// The job of an earlier run, from which another one continues.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "actors/record/checkpoint.hpp"
+#include "apps/train/train_options.hpp"
+#include "messages/expected.hpp"
+
+namespace grapevine {
+
+// --resume auto: continues the run in --out if it has a checkpoint, else begins. Changes
+// options.resume to --out, or to nothing. Errors (bad_input): --out is not given.
+Expected<void> settle_resume(TrainOptions& options);
+
+// The job.toml of the run with the checkpoint that `resume` names: a run, its folder of
+// checkpoints, or one of them. Empty: there is none.
+std::string saved_job_file(const std::string& resume);
+
+// The options that a run may change when it continues: they are not part of its state. Those of
+// `saved` that `present` changes, as sentences such as "lr 0.03 instead of 0.1", and `saved` with
+// the values of `present` for them.
+struct AllowedChanges {
+  std::vector<std::string> lines;
+  JobIdentity saved;
+  bool batch_size = false;  // another number of steps makes an epoch
+};
+AllowedChanges allow_changes(JobIdentity saved, const JobIdentity& present);
+
+// Where the steps of an epoch have changed during a run: see Horizon. Kept in its checkpoints.
+struct HorizonStart {
+  Step step = 0;
+  double epoch = 0;
+};
+HorizonStart horizon_start_in(const JobIdentity& identity);
+void put_horizon_start(const HorizonStart& start, JobIdentity& identity);
+
+}  // namespace grapevine

@@ -1,0 +1,89 @@
+#include "apps/compare/compare_command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/process.hpp"
+#include "tests/apps/verb_runner.hpp"
+
+namespace grapevine {
+namespace compare_command_test {
+
+namespace fs = std::filesystem;
+
+const testing_apps::VerbRunner kVerb(make_compare_command);
+
+class CompareCommand : public testing::Test {
+ protected:
+  std::string run(const std::string& name, const std::string& job, const std::string& summary) {
+    const fs::path path = folder_.path() / name;
+    fs::create_directories(path);
+    if (!job.empty()) std::ofstream(path / "job.toml") << job;
+    if (!summary.empty()) std::ofstream(path / "summary.json") << summary;
+    return "'" + path.string() + "'";
+  }
+
+  const TemporaryDirectory folder_;
+};
+
+TEST_F(CompareCommand, ShowsFiguresAndOnlyTheOptionsThatDiffer) {
+  const std::string a =
+      run("a", "algorithm = 'ar'\nlr = 0.03\nseed = 1\n[wiring]\nexchange = 'aggregate'\n",
+          R"({"test_accuracy":0.9,"wall_seconds":2.5,"staleness":{"mean":0}})");
+  const std::string b = run("b",
+                            "algorithm = 'sgp'\nlr = 0.03\nseed = 1\n[wiring]\npeers = '2'\n"
+                            "[[wiring.level]]\nranks = 2\n",
+                            R"({"test_accuracy":0.95,"wall_seconds":1.5,"staleness":{"mean":1}})");
+  const std::string text = kVerb.output(a + " " + b);
+  EXPECT_NE(text.find("0.9500"), std::string::npos) << text;
+  EXPECT_NE(text.find("2.5s"), std::string::npos) << text;
+  EXPECT_EQ(text.find("seed"), std::string::npos) << text;
+  EXPECT_EQ(text.find("lr"), std::string::npos) << text;
+  const auto object = nlohmann::json::parse(kVerb.output(a + " " + b + " --json"));
+  EXPECT_EQ(object["different"], nlohmann::json({"algorithm", "wiring.exchange",
+                                                 "wiring.level.1.ranks", "wiring.peers"}));
+  EXPECT_EQ(object["runs"][1]["options"]["wiring.level.1.ranks"], "2");
+  EXPECT_TRUE(object["runs"][0]["options"]["wiring.peers"].is_null());
+  EXPECT_EQ(object["runs"][0]["summary"]["test_accuracy"], 0.9);
+}
+
+TEST_F(CompareCommand, SortsTheBestFirstAndRunsWithoutTheFigureLast) {
+  const std::string runs = run("a", "seed = 1\n", R"({"test_accuracy":0.1,"wall_seconds":1})") +
+                           " " + run("b", "seed = 2\n", "") + " " +
+                           run("c", "seed = 3\n", R"({"test_accuracy":0.7,"wall_seconds":9})");
+  const auto order = [&](const std::string& sort) {
+    std::string names;
+    const auto object = nlohmann::json::parse(kVerb.output(runs + " --json --sort " + sort));
+    for (const auto& each : object["runs"])
+      names += fs::path(each["run"].get<std::string>()).filename().string();
+    return names;
+  };
+  EXPECT_EQ(order("given"), "abc");
+  EXPECT_EQ(order("accuracy"), "cab");
+  EXPECT_EQ(order("time"), "acb");
+  EXPECT_NE(kVerb.error(runs + " --sort speed").find("--sort"), std::string::npos);
+}
+
+TEST_F(CompareCommand, TellsTheStatesOfRuns) {
+  const std::string runs = run("done", "seed = 1\n", R"({"interrupted":false})") + " " +
+                           run("stopped", "seed = 1\n", R"({"interrupted":true})") + " " +
+                           run("failed", "seed = 1\n", R"({"error":"loss is not finite"})") + " " +
+                           run("going", "seed = 1\n", "");
+  const auto object = nlohmann::json::parse(kVerb.output(runs + " --json"));
+  const std::vector<std::string> states = {"done", "stopped", "failed", "not ended"};
+  for (std::size_t i = 0; i < states.size(); ++i) EXPECT_EQ(object["runs"][i]["state"], states[i]);
+  EXPECT_NE(kVerb.output(runs).find("all options are the same"), std::string::npos);
+}
+
+TEST_F(CompareCommand, NamesWhatIsNoRun) {
+  EXPECT_NE(kVerb.error("/no/such/run").find("/no/such/run: is no folder"), std::string::npos);
+  EXPECT_NE(kVerb.error(run("empty", "", "")).find("has no job.toml"), std::string::npos);
+  EXPECT_NE(kVerb.error(run("bad", "lr = [[[\n", "")).find("is damaged"), std::string::npos);
+}
+
+}  // namespace compare_command_test
+}  // namespace grapevine

@@ -1,0 +1,174 @@
+// Pages of docs/ whose commands and snippets work as they stand: they are run in their order, word
+// by word, in one folder.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
+
+namespace grapevine {
+namespace documents_test {
+
+namespace fs = std::filesystem;
+
+// A fenced block: the text behind its fence, and its lines.
+struct Block {
+  std::string kind;
+  std::string text;
+};
+
+std::vector<Block> blocks_of(const std::string& page) {
+  std::ifstream file(fs::path(GRAPEVINE_SOURCE_DIR) / "docs" / page);
+  EXPECT_TRUE(file) << page;
+  std::vector<Block> blocks;
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("```", 0) == 0) {
+      if (!inside) blocks.push_back({line.substr(3), ""});
+      inside = !inside;
+    } else if (inside) {
+      blocks.back().text += line + "\n";
+    }
+  }
+  return blocks;
+}
+
+std::string distribution_python() { return "/usr/bin/python3"; }
+
+bool has_torch() {
+  if (!fs::exists(distribution_python())) return false;
+  ProcessOptions options;
+  options.program = distribution_python();
+  return run_process({"-c", "import numpy, torch"}, options).exit_code == 0;
+}
+
+// Runs blocks of a page in a folder of its own.
+class Page {
+ public:
+  Page() {
+    const fs::path tools = folder_.path() / "tools";
+    fs::create_directories(tools);
+    fs::create_symlink(GRAPEVINE_EXECUTABLE, tools / "grapevine");
+    fs::create_symlink(distribution_python(), tools / "python3");
+    path_ = "PATH=" + tools.string() + ":" + std::getenv("PATH");
+    fs::copy_file(fs::path(GRAPEVINE_SOURCE_DIR) / "apps/examples/python/zoo.py", at("zoo.py"));
+  }
+
+  fs::path at(const std::string& name) const { return folder_.path() / name; }
+
+  // Shell commands stop at the first one that fails.
+  ProcessResult run(const Block& block) {
+    ProcessOptions options;
+    options.program = "/bin/bash";
+    options.directory = folder_.path();
+    options.environment = {path_, "OMP_NUM_THREADS=1"};
+    options.timeout = std::chrono::seconds(600);
+    if (block.kind == "sh") return run_process({"-e", "-c", block.text}, options);
+    std::ofstream(at("snippet.py")) << block.text;
+    return run_process({"-c", "python3 snippet.py"}, options);
+  }
+
+ private:
+  const TemporaryDirectory folder_;
+  std::string path_;
+};
+
+const char kFile[] = "python file=";
+
+TEST(Documents, AJobOfOnesOwn) {
+  if (!has_torch()) GTEST_SKIP() << "python3-torch is not installed";
+  Page page;
+  int commands = 0;
+  std::string out;
+  for (const Block& block : blocks_of("own-job.md")) {
+    SCOPED_TRACE(block.text);
+    if (block.kind.rfind(kFile, 0) == 0) {
+      std::ofstream(page.at(block.kind.substr(sizeof kFile - 1))) << block.text;
+      continue;
+    }
+    if (block.kind != "sh") continue;
+    commands += static_cast<int>(std::count(block.text.begin(), block.text.end(), '\n'));
+    const ProcessResult result = page.run(block);
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    out += result.out + result.err;
+  }
+  EXPECT_LE(commands, 15);
+  EXPECT_NE(out.find("npy:shapes: samples 1x16x16, 3 classes"), std::string::npos) << out;
+  EXPECT_NE(out.find("exit code 4"), std::string::npos) << out;
+  EXPECT_NE(out.find(", with lr 0.01 instead of 0.02"), std::string::npos) << out;
+  EXPECT_NE(out.find("of 100 are right"), std::string::npos) << out;
+  EXPECT_TRUE(fs::exists(page.at("confusion.svg")));
+  EXPECT_TRUE(fs::exists(page.at("curves.svg")));
+  const nlohmann::json summary = summary_of(page.at("runs/shapes"));
+  EXPECT_EQ(summary["options"]["lr"], 0.01);
+  EXPECT_EQ(summary["options"]["workers"], 4);
+  EXPECT_GT(summary["test_accuracy"].get<double>(), 0.8);
+}
+
+TEST(Documents, TheContractOfModels) {
+  if (!has_torch()) GTEST_SKIP() << "python3-torch is not installed";
+  Page page;
+  int snippets = 0;
+  for (const Block& block : blocks_of("model-contract.md")) {
+    SCOPED_TRACE(block.text);
+    if (block.kind != "sh" && block.kind != "python") continue;
+    const ProcessResult result = page.run(block);
+    ASSERT_EQ(result.exit_code, 0) << result.describe();
+    ++snippets;
+  }
+  EXPECT_GT(snippets, 8);
+  // The model of text has learnt to count.
+  EXPECT_GT(summary_of(page.at("runs/text"))["test_accuracy"].get<double>(), 0.9);
+}
+
+// Each built-in model that zoo.py defines has the names and shapes of the C++ one, and gives the
+// same results.
+TEST(Documents, ThePythonZooIsTheBuiltInOne) {
+  if (!has_torch()) GTEST_SKIP() << "python3-torch is not installed";
+  Page page;
+  for (const std::string model : {"linear", "mlp", "lenet", "gem-cnn", "resnet20", "resnet32"}) {
+    SCOPED_TRACE(model);
+    const Block train{"sh", "grapevine train --model " + model +
+                                " --data glyphs:64 --workers 1 --batch-size 8 --steps 2 --seed 3 "
+                                "--json --trace off --out " +
+                                model + " > " + model + ".json\n"};
+    const ProcessResult trained = page.run(train);
+    ASSERT_EQ(trained.exit_code, 0) << trained.describe();
+    const Block evaluate{"sh",
+                         "grapevine evaluate " + model + " --split train --json > figures.json\n"};
+    ASSERT_EQ(page.run(evaluate).exit_code, 0);
+    const Block check{
+        "python",
+        "import torch, zoo\n"
+        "net = zoo.make_model('" +
+            model +
+            "', (1, 28, 28), 10)\n"
+            "net.load_state_dict(torch.load('" +
+            model +
+            "/model.pt'))\n"
+            "torch.jit.script(net.eval()).save('script.pt') if '" +
+            model +
+            "' in ('linear', 'mlp', 'lenet', 'gem-cnn') else "
+            "torch.jit.trace(net.eval(), torch.zeros(2, 1, 28, 28)).save('script.pt')\n"};
+    const ProcessResult checked = page.run(check);
+    ASSERT_EQ(checked.exit_code, 0) << checked.describe();
+    const Block again{"sh",
+                      "grapevine evaluate script.pt --data glyphs:64 --split train --json > "
+                      "again.json\n"};
+    ASSERT_EQ(page.run(again).exit_code, 0);
+    const auto figures = nlohmann::json::parse(std::ifstream(page.at("figures.json")));
+    const auto same = nlohmann::json::parse(std::ifstream(page.at("again.json")));
+    EXPECT_NEAR(figures["loss"].get<double>(), same["loss"].get<double>(), 1e-4);
+    EXPECT_EQ(figures["confusion"], same["confusion"]);
+  }
+}
+
+}  // namespace documents_test
+}  // namespace grapevine

@@ -1,0 +1,295 @@
+// Runs that continue: without their options, with some changed, or only where there is one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "actors/record/checkpoint.hpp"
+#include "apps/train/resume/checkpoint_keeper.hpp"
+#include "apps/train/resume/saved_job.hpp"
+#include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
+
+namespace grapevine {
+namespace resume_options_test {
+
+namespace fs = std::filesystem;
+
+// 20 steps an epoch.
+std::vector<std::string> run_of(const std::string& algorithm, const fs::path& out) {
+  return {"train",      "--algorithm", algorithm, "--model", "linear",    "--data",
+          "glyphs:640", "--workers",   "2",       "--steps", "30",        "--batch-size",
+          "16",         "--threads",   "1",       "--out",   out.string()};
+}
+
+void expect_ends(const std::vector<std::string>& arguments, int code,
+                 const std::vector<std::string>& parts = {}) {
+  const ProcessResult result = run_process(arguments);
+  EXPECT_EQ(result.exit_code, code) << testing::PrintToString(arguments) << result.describe();
+  for (const std::string& part : parts)
+    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.describe();
+}
+
+TEST(Resume, NeedsNoOtherOption) {
+  const TemporaryDirectory folder;
+  const fs::path whole = folder.path() / "whole", parts = folder.path() / "parts";
+  expect_ends(with(run_of("sgp", whole), {"--steps", "40", "--optimizer", "adam", "--lr", "0.01"}),
+              0);
+  expect_ends(with(run_of("sgp", parts), {"--optimizer", "adam", "--lr", "0.01"}), 0);
+  for (const fs::path& given : {parts, parts / "checkpoint"}) {
+    SCOPED_TRACE(given);
+    const std::string steps = given == parts ? "35" : "40";
+    expect_ends({"train", "--resume", given.string(), "--steps", steps}, 0,
+                {"continues", "at step"});
+  }
+  EXPECT_EQ(summary_of(parts)["steps"], 40);
+  EXPECT_EQ(read_file(parts / "model.pt"), read_file(whole / "model.pt"));
+}
+
+TEST(Resume, TakesChangedOptionsAndSaysSo) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  expect_ends(run_of("ar", out), 0);
+  expect_ends({"train", "--resume", out.string(), "--steps", "40", "--lr", "0.001", "--lr-schedule",
+               "cosine", "--weight-decay", "0.01"},
+              0,
+              {"lr 0.001 instead of 0.03", "lr-schedule cosine instead of constant",
+               "weight-decay 0.01 instead of 0"});
+  EXPECT_EQ(summary_of(out)["options"]["lr"], 0.001);
+  // The changes last.
+  expect_ends({"train", "--resume", out.string(), "--steps", "45"}, 0);
+  EXPECT_EQ(summary_of(out)["options"]["lr"], 0.001);
+  // What the state holds does not change.
+  expect_ends({"train", "--resume", out.string(), "--steps", "50", "--workers", "4"}, 2,
+              {"workers was 2, now it is 4", "--init"});
+  expect_ends({"train", "--resume", out.string(), "--steps", "50", "--momentum", "0"}, 2,
+              {"momentum"});
+  expect_ends({"train", "--resume", out.string(), "--steps", "50", "--model", "mlp"}, 2, {"model"});
+}
+
+// The epochs go on where they were: 1.5 with 20 steps each, the rest with 10.
+TEST(Resume, TakesAnotherBatchSize) {
+  for (const std::string algorithm : {"ar", "sgp", "ad-psgd", "eager-solo", "downpour"}) {
+    SCOPED_TRACE(algorithm);
+    const TemporaryDirectory folder;
+    const fs::path out = folder.path() / "run";
+    expect_ends(run_of(algorithm, out), 0);
+    expect_ends({"train", "--resume", out.string(), "--epochs", "3", "--batch-size", "32"}, 0,
+                {"batch-size 32 instead of 16"});
+    const double steps = summary_of(out)["steps"];
+    EXPECT_GE(steps, 43);
+    EXPECT_LE(steps, algorithm == "ad-psgd" ? 60 : 47);
+    const std::string rows = read_file(out / "metrics.csv");
+    EXPECT_NE(rows.find("\n0,2,"), std::string::npos) << "the validation of the third epoch\n"
+                                                      << rows;
+    // Again with that size, which is the job's now.
+    expect_ends({"train", "--resume", out.string(), "--epochs", "4"}, 0);
+  }
+}
+
+TEST(Resume, AutoBeginsOrContinues) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const auto run = with(run_of("ar", out), {"--resume", "auto"});
+  expect_ends(run, 0);
+  EXPECT_EQ(summary_of(out)["steps"], 30);
+  expect_ends(with(run, {"--steps", "40"}), 0, {"continues " + out.string() + " at step 30"});
+  EXPECT_EQ(summary_of(out)["steps"], 40);
+  expect_ends({"train", "--resume", "auto"}, 2, {"--out"});
+}
+
+TEST(Overwrite, IsAskedFor) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  expect_ends(run_of("ar", out), 0);
+  const std::string model = read_file(out / "model.pt");
+  expect_ends(with(run_of("ar", out), {"--seed", "2"}), 2,
+              {"holds a run", "--resume " + out.string(), "--overwrite"});
+  EXPECT_EQ(read_file(out / "model.pt"), model);
+  expect_ends(with(run_of("ar", out), {"--seed", "2", "--overwrite"}), 0);
+  EXPECT_NE(read_file(out / "model.pt"), model);
+  // A summary alone is a finished run, too.
+  fs::remove_all(out / "checkpoint");
+  expect_ends(run_of("ar", out), 2, {"holds a run"});
+  // One that failed before its first checkpoint has nothing to lose.
+  std::ofstream(out / "summary.json") << R"({"error": "loss is not finite"})";
+  expect_ends(run_of("ar", out), 0);
+}
+
+TEST(Init, BeginsWithTheWeights) {
+  const TemporaryDirectory folder;
+  const fs::path first = folder.path() / "first", second = folder.path() / "second";
+  expect_ends(run_of("ar", first), 0);
+  for (const fs::path& init : {first, first / "model.pt", first / "checkpoint/latest"}) {
+    // With a rate of 0 the model stays what it was.
+    expect_ends(with(run_of("ar", second), {"--init", init.string(), "--lr", "0", "--workers", "4",
+                                            "--steps", "2", "--overwrite"}),
+                0);
+    EXPECT_EQ(summary_of(second)["test_loss"], summary_of(first)["test_loss"]);
+  }
+  expect_ends(with(run_of("ar", folder.path() / "never"), {"--init", "/no/such.pt"}), 2,
+              {"--init /no/such.pt"});
+  expect_ends(
+      with(run_of("ar", folder.path() / "never"), {"--init", first.string(), "--model", "mlp"}), 2,
+      {"--init", "fc1"});
+}
+
+TEST(CheckpointKeep, KeepsTheNewestAndTheBest) {
+  const TemporaryDirectory folder;
+  const auto write = [&](int number) {
+    const fs::path path = folder.path() / ("epoch-000" + std::to_string(number));
+    fs::create_directories(path);
+    std::ofstream(path / "job.json") << "{}";
+    return path.string();
+  };
+  const auto names = [&] {
+    std::string all;
+    for (int i = 1; i <= 9; ++i)
+      if (fs::exists(folder.path() / ("epoch-000" + std::to_string(i)))) all += std::to_string(i);
+    return all;
+  };
+  const auto evaluation = [](double loss, double top1) {
+    Evaluation made;
+    made.loss = loss;
+    made.top1 = top1;
+    return made;
+  };
+  CheckpointKeeper best(folder.path(), *parse_kept_checkpoints("best"));
+  best.on_checkpoint(write(1));
+  best.on_validation(0, evaluation(1, 0.5));
+  best.on_checkpoint(write(2));
+  EXPECT_EQ(names(), "12");
+  best.on_validation(1, evaluation(2, 0.9));
+  EXPECT_EQ(names(), "2");
+  best.on_checkpoint(write(3));
+  best.on_checkpoint(write(4));  // before the validation of the third epoch
+  EXPECT_EQ(names(), "234");
+  best.on_validation(2, evaluation(0.1, 0.7));
+  EXPECT_EQ(names(), "24");
+  best.on_validation(3, evaluation(0.1, 0.8));
+  best.on_checkpoint(write(5));
+  EXPECT_EQ(names(), "25");
+  EXPECT_EQ(fs::read_symlink(folder.path() / "best"), "epoch-0002");
+}
+
+// The checkpoint of the end is that of the last epoch.
+TEST(CheckpointKeep, TheLastOneMayBeTheBest) {
+  const TemporaryDirectory folder;
+  CheckpointKeeper keeper(folder.path(), *parse_kept_checkpoints("best"));
+  for (const char* name : {"epoch-0001", "final"}) {
+    fs::create_directories(folder.path() / name);
+    keeper.on_checkpoint((folder.path() / name).string());
+  }
+  Evaluation first, last;
+  first.top1 = 0.5;
+  last.top1 = 0.6;
+  keeper.on_validation(0, first);
+  EXPECT_EQ(fs::read_symlink(folder.path() / "best"), "epoch-0001");
+  keeper.on_validation(1, last);
+  EXPECT_EQ(fs::read_symlink(folder.path() / "best"), "final");
+  EXPECT_FALSE(fs::exists(folder.path() / "epoch-0001"));
+}
+
+TEST(CheckpointKeep, KeepsANumberOrAll) {
+  for (const auto& [keep, left] : std::map<std::string, int>{{"2", 2}, {"all", 5}, {"1", 1}}) {
+    const TemporaryDirectory folder;
+    CheckpointKeeper keeper(folder.path(), *parse_kept_checkpoints(keep));
+    for (int i = 1; i <= 5; ++i) {
+      const fs::path path = folder.path() / ("epoch-000" + std::to_string(i));
+      fs::create_directories(path);
+      keeper.on_checkpoint(path.string());
+    }
+    int count = 0;
+    for (const auto& entry : fs::directory_iterator(folder.path())) count += entry.is_directory();
+    EXPECT_EQ(count, left) << keep;
+    EXPECT_TRUE(fs::exists(folder.path() / "epoch-0005"));
+  }
+  for (const char* wrong : {"0", "-1", "some", "", "2x"})
+    EXPECT_FALSE(parse_kept_checkpoints(wrong));
+}
+
+TEST(CheckpointKeep, GoesByTheLossWhereThereIsNoAccuracy) {
+  Evaluation low, high;
+  low.loss = 1;
+  high.loss = 2;
+  low.top1 = high.top1 = std::nan("");
+  EXPECT_TRUE(better(low, high));
+  EXPECT_FALSE(better(high, low));
+  EXPECT_FALSE(better(low, low));
+}
+
+// With a rate of 0 no validation is better than the first one.
+TEST(EarlyStop, EndsARunThatGetsNoBetter) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const ProcessResult result =
+      run_process(with(run_of("ar", out), {"--lr", "0", "--steps", "100000", "--early-stop", "2"}));
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_NE(result.out.find("stopped early: 2 validations"), std::string::npos)
+      << result.describe();
+  EXPECT_EQ(summary_of(out)["early_stopped"], true);
+  EXPECT_EQ(summary_of(out)["interrupted"], false);
+  EXPECT_LT(summary_of(out)["steps"].get<double>(), 100000);
+  EXPECT_TRUE(fs::exists(out / "model.pt"));
+  EXPECT_EQ(fs::read_symlink(out / "checkpoint/best"), "epoch-0001");
+  const ProcessResult best =
+      run_process({"evaluate", (out / "checkpoint/best").string(), "--json"});
+  ASSERT_EQ(best.exit_code, 0) << best.describe();
+  EXPECT_NEAR(nlohmann::json::parse(best.out)["loss"].get<double>(),
+              summary_of(out)["test_loss"].get<double>(), 1e-5)
+      << "with a rate of 0 all models are the same";
+  expect_ends(
+      with(run_of("ar", folder.path() / "never"), {"--early-stop", "1", "--validate", "end"}), 2,
+      {"--early-stop"});
+}
+
+TEST(Accumulate, IsOneStepOfALargerBatch) {
+  const TemporaryDirectory folder;
+  const fs::path one = folder.path() / "one", parts = folder.path() / "parts";
+  expect_ends(with(run_of("ar", one), {"--batch-size", "16", "--steps", "10"}), 0);
+  expect_ends(
+      with(run_of("ar", parts), {"--batch-size", "4", "--accumulate", "4", "--steps", "10"}), 0);
+  EXPECT_NEAR(summary_of(one)["test_loss"].get<double>(),
+              summary_of(parts)["test_loss"].get<double>(), 1e-5);
+  EXPECT_EQ(summary_of(one)["samples"], summary_of(parts)["samples"]);
+  expect_ends(with(run_of("ar", folder.path() / "never"), {"--accumulate", "0"}), 2,
+              {"--accumulate"});
+}
+
+// The summary says what the user sees, and what makes the run.
+TEST(Summary, HasTheOptionsAndTheOrigin) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  const ProcessResult result = run_process(with(run_of("sgp", out), {"--lr-schedule", "cosine"}));
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  EXPECT_NE(result.err.find("epoch 1: test accuracy 0."), std::string::npos) << result.describe();
+  const nlohmann::json summary = summary_of(out);
+  EXPECT_EQ(summary["options"]["lr-schedule"], "cosine");
+  EXPECT_EQ(summary["options"]["batch-size"], 16);
+  EXPECT_EQ(summary["options"]["nesterov"], false);
+  EXPECT_EQ(summary["out"], out.string());
+  EXPECT_FALSE(summary["host"].get<std::string>().empty());
+  EXPECT_EQ(summary["date"].get<std::string>().size(), 24U) << summary["date"];
+  // A validation has the time at which its epoch had ended: that of its last step.
+  std::istringstream rows(read_file(out / "metrics.csv"));
+  double last = 0, validated = -1;
+  for (std::string row; std::getline(rows, row);) {
+    double time = 0;
+    int step = -1;
+    double epoch = 0;
+    const bool timed = std::sscanf(row.c_str(), "%*d,%lf,%d,%lf", &epoch, &step, &time) == 3;
+    const bool of_step = row.compare(row.size() - 3, 3, ",,,") == 0;
+    if (!timed) continue;
+    if (of_step && epoch < 1) last = std::max(last, time);
+    if (!of_step && validated < 0) validated = time;
+  }
+  EXPECT_NEAR(validated, last, 1e-4);
+}
+
+}  // namespace resume_options_test
+}  // namespace grapevine
