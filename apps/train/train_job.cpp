@@ -183,26 +183,32 @@ Expected<void> check_train_options(const TrainOptions& o) {
   return {};
 }
 
-Expected<TrainJob> make_train_job(TrainOptions options) {
-  TrainJob job;
-  job.options = std::move(options);
-  const TrainOptions& o = job.options;
-  if (auto checked = check_numbers(o); !checked) return checked.error();
-  auto wiring = effective_wiring(o);
-  if (!wiring) return wiring.error();
-  job.wiring = std::move(*wiring);
-  if (auto placed = find_place(job); !placed) return placed.error();
+namespace {
 
-  if (auto threads = check_math_threads(); !threads) return threads.error();
-  limit_math_threads(job.run.threads);
+Expected<void> make_data(TrainJob& job) {
   DataOptions data_options;
-  data_options.seed = seed_of(o);
-  auto data = make_data_set(o.data, data_options);
+  data_options.seed = seed_of(job.options);
+  auto data = make_data_set(job.options.data, data_options);
   if (!data) return data.error();
   job.data = std::move(*data);
+  return {};
+}
+
+// Without data the steps are the only length that there is.
+Expected<std::int64_t> steps_per_epoch(const TrainJob& job) {
+  const TrainOptions& o = job.options;
+  if (!job.data) return std::max<std::int64_t>(1, o.steps);
   auto sampler = Sampler::make(seed_of(o), job.data->info().train_size, o.workers, o.batch_size);
   if (!sampler) return sampler.error();
-  auto parts = make_job_parts(job, sampler->steps_per_epoch());
+  return sampler->steps_per_epoch();
+}
+
+// Sets the run's parts, ranks and delays.
+Expected<void> lay_out_run(TrainJob& job) {
+  const TrainOptions& o = job.options;
+  const auto steps = steps_per_epoch(job);
+  if (!steps) return steps.error();
+  auto parts = make_job_parts(job, *steps);
   if (!parts) return parts.error();
   job.run.parts = std::move(*parts);
   job.run.ranks = all_ranks_of(job.run.parts->plan, static_cast<std::int32_t>(o.workers));
@@ -212,17 +218,42 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   if (o.min_ranks > 0) job.run.min_workers = static_cast<std::int32_t>(o.min_ranks);
   auto delay = parse_delay(o.delay, job.run.workers(), seed_of(o), job.run.servers());
   if (!delay) return delay.error();
-  if (delay->by_length() && !job.data->info().by_length)
-    return bad_input("--delay " + o.delay + ": the samples of data '" + job.data->info().name +
+  if (delay->by_length() && !(job.data && job.data->info().by_length))
+    return bad_input("--delay " + o.delay + ": the samples of data '" + o.data +
                      "' have no lengths: use --data sequences, or delays of another kind");
   job.run.delay = std::move(*delay);
+  return {};
+}
+
+Expected<void> find_model(TrainJob& job) {
   std::string notice;
-  auto model = make_model_factory(o.model, job.data->info(), &notice);
+  auto model = make_model_factory(job.options.model, job.data->info(), &notice);
   if (!model) return model.error();
   if (job.is_head() && !notice.empty()) spdlog::warn("{}", notice);
   job.model = std::move(*model);
-  if (auto laid_out = add_layout(job); !laid_out) return laid_out.error();
-  if (auto made = make_computes(job); !made) return made.error();
+  return add_layout(job);
+}
+
+}  // namespace
+
+Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
+  TrainJob job;
+  job.options = std::move(options);
+  const TrainOptions& o = job.options;
+  if (auto checked = check_numbers(o); !checked) return checked.error();
+  auto wiring = effective_wiring(o);
+  if (!wiring) return wiring.error();
+  job.wiring = std::move(*wiring);
+  if (auto placed = (maker.place ? maker.place : find_place)(job); !placed) return placed.error();
+
+  if (auto threads = check_math_threads(); !threads) return threads.error();
+  limit_math_threads(job.run.threads);
+  if (auto made = (maker.data ? maker.data : make_data)(job); !made) return made.error();
+  if (auto laid_out = lay_out_run(job); !laid_out) return laid_out.error();
+  if (job.data)
+    if (auto found = find_model(job); !found) return found.error();
+  if (auto made = (maker.computes ? maker.computes : make_computes)(job); !made)
+    return made.error();
   if (job.launched)
     if (auto fits = check_state_size(job.run.parts->optimizer, job.parameters, 0); !fits)
       return fits.error();
@@ -238,8 +269,9 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   describe_trace(job);
   job.run.patience = from_seconds(o.patience_s);
   if (job.is_head()) warn_of_parts(job);
-  if (auto made = make_folders(job); !made) return made.error();
-  if (auto made = make_transport(job); !made) return made.error();
+  if (auto made = (maker.folders ? maker.folders : make_folders)(job); !made) return made.error();
+  if (auto made = (maker.transport ? maker.transport : make_transport)(job); !made)
+    return made.error();
   return job;
 }
 
