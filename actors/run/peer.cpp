@@ -143,11 +143,12 @@ void PeerState::compute(Step step, FrozenTensor z) {
   if (asked_) {
     const bool same = asked_->step == step && asked_->z.raw() == z.raw();
     std::optional<Gradient> held = std::exchange(held_, std::nullopt);
+    if (same) asked_->view = view_.installed;
     if (same && held) return self_->send(PeerActor{self_}, *std::move(held));
     if (same) return;
     if (!held) ++stale_;
   }
-  asked_ = OpenRequest{step, z};
+  asked_ = OpenRequest{step, z, view_.installed};
   GradientRequest request;
   request.step = step;
   request.z = std::move(z);
@@ -206,7 +207,9 @@ void PeerState::on_gradient(Gradient& gradient) {
     --stale_;
     return;
   }
-  if (is_holding()) {
+  // The role that took over may ask for the same gradient, or for none: it has no step left.
+  const bool of_role_before = asked_ && asked_->view != view_.installed;
+  if (is_holding() || of_role_before) {
     held_ = std::move(gradient);
     return;
   }

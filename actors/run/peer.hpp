@@ -53,6 +53,7 @@ struct Cut {
 struct OpenRequest {
   Step step = 0;
   FrozenTensor z;
+  std::int64_t view = 0;  // of the role that asked
 };
 
 // Of a change of members: no gradient and no timer reaches the role, messages do (draining); its

@@ -244,9 +244,12 @@ void SimTransport::pass(std::uint32_t number, Timestamp now) {
       next = pass_resource(flight, now, rack_in_[static_cast<std::size_t>(network.rack_of(to))],
                            {0, network.uplink.beta});
       break;
-    case Stage::link:
-      next = pass_link(flight, now);
+    case Stage::link: {
+      // Behind the messages before it, also those that were sent while a link was slow.
+      Timestamp& passed = pair(from, to).passed;
+      next = passed = std::max(passed, pass_link(flight, now));
       break;
+    }
     case Stage::nic:
       if (network.node_of(from) != network.node_of(to))
         pass_resource(flight, now, nic_in_[static_cast<std::size_t>(network.node_of(to))],

@@ -95,6 +95,7 @@ class SimTransport final : public Transport {
   };
   struct Pair {
     Timestamp entered{0};    // the network behind the sender's NIC
+    Timestamp passed{0};     // what is wrong between the two ranks
     Timestamp delivered{0};
     Timestamp slow_until{0};  // a slow link is busy
     std::uint64_t messages = 0;

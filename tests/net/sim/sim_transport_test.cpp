@@ -237,6 +237,20 @@ TEST(SimTransport, ASlowLinkTakesItsFactorAndDelaysNoOther) {
   EXPECT_NEAR(to_seconds(network.at_rank(2)[0].at), kAlpha + 2 * bytes * kBeta, 1e-6);
 }
 
+TEST(SimTransport, MessagesStayInOrderWhenALinkIsNoLongerSlow) {
+  SimConfig config = plain(2);
+  config.link_faults.push_back(
+      {LinkFault::Kind::slow, 0, 1, Timestamp{0}, std::chrono::milliseconds(10), 50});
+  Network network(config);
+  for (std::int32_t index = 0; index < 4; ++index) {
+    network.send(0, 1, index, 1000);
+    network.run_until(std::chrono::milliseconds(6 * (index + 1)));
+  }
+  network.run();
+  ASSERT_EQ(network.arrivals.size(), 4u);
+  for (std::int32_t index = 0; index < 4; ++index) EXPECT_EQ(network.arrivals[static_cast<std::size_t>(index)].index, index);
+}
+
 TEST(SimTransport, APausedRankNeitherSendsNorReceives) {
   SimConfig config = plain(3);
   config.pauses.push_back({0, Timestamp{0}, std::chrono::seconds(1)});
