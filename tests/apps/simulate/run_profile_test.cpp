@@ -115,7 +115,9 @@ TEST(AdviseCommand, RanksTheWiringsByTheirPredictedStep) {
   ASSERT_GT(wirings.size(), 10u);
   std::map<std::string, double> plain;
   for (std::size_t i = 0; i < wirings.size(); ++i) {
-    if (i > 0) EXPECT_GE(wirings[i]["step_seconds"], wirings[i - 1]["step_seconds"]);
+    if (i > 0) {
+      EXPECT_GE(wirings[i]["step_seconds"], wirings[i - 1]["step_seconds"]);
+    }
     EXPECT_GT(wirings[i]["bytes_per_step"], 0.0);
     if (wirings[i]["set"].empty())
       plain[wirings[i]["algorithm"]] = wirings[i]["step_seconds"].get<double>();
