@@ -196,7 +196,8 @@ Expected<Duration> parse_duration(const std::string& text) {
   const auto number = parse_number(text.substr(0, unit_at));
   if (!number || *number < 0 || (unit != "s" && scale == 1) || *number * scale > 1e6)
     return bad_input("a duration like 300ms or 0.3s, not '" + text + "'");
-  return from_seconds(*number * scale);
+  // Rounded: 495538us has no exact double in seconds.
+  return Duration(std::llround(*number * scale * 1e9));
 }
 
 Duration DelayModel::operator()(Rank rank, Step step, std::int64_t length) const {

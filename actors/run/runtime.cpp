@@ -409,6 +409,18 @@ bool jump(Scheduler& scheduler, VirtualWorld& world, std::int64_t start_ns) {
   return true;
 }
 
+// Of a run that has not ended: its timers would go on without end.
+void kill_all(const SupervisorActor& head, const BeginRun& crew) {
+  const auto kill = [](const auto& actor) {
+    if (actor) caf::anon_send_exit(actor, caf::exit_reason::kill);
+  };
+  kill(head);
+  for (const PeerActor& peer : crew.peers) kill(peer);
+  kill(crew.evaluator);
+  kill(crew.writer);
+  kill(crew.tracer);
+}
+
 Timestamp time_since(Scheduler& scheduler, std::int64_t start_ns) {
   return std::chrono::duration_cast<Duration>(scheduler.clock().now().time_since_epoch()) -
          Duration(start_ns);
@@ -461,6 +473,7 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
   } else {
     for (Rank rank = 0; rank < config.ranks; ++rank) config.transport->detach(rank);
   }
+  if (stuck) kill_all(head, builder.crew());
   scheduler.run();
   if (recorder->result()) return *recorder->result();
   RunResult result;
