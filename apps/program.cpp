@@ -22,6 +22,8 @@
 #include "apps/launch/launch_command.hpp"
 #include "apps/node/node_command.hpp"
 #include "apps/plot/plot_command.hpp"
+#include "apps/simulate/advise_command.hpp"
+#include "apps/simulate/simulate_command.hpp"
 #include "apps/topology/topology_command.hpp"
 #include "apps/trace/trace_command.hpp"
 #include "apps/train/train_command.hpp"
@@ -68,6 +70,9 @@ void open_closed_streams() {
 const std::vector<CommandEntry>& verbs() {
   static const std::vector<CommandEntry> table = {
       {"train", "train a model with actors", make_train_command},
+      {"simulate", "train in virtual time: any network, faults at given times, one seed",
+       make_simulate_command},
+      {"advise", "the fastest wirings for what a run measured", make_advise_command},
       {"launch", "start a command in several processes, here or over ssh", make_launch_command},
       {"node", "a node that runs the jobs of 'train --cluster'", make_node_command},
       {"evaluate", "the figures of a trained model on data", make_evaluate_command},

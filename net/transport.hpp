@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "messages/codec.hpp"
 #include "messages/envelope.hpp"
 #include "messages/expected.hpp"
 
@@ -18,6 +19,9 @@ class Inbox {
   // Exactly once per lost peer, after the last message of that peer. `reason`: why the link to it
   // broke, one phrase; empty where the peer left, or was reported as lost by process_down().
   virtual void peer_down(Rank peer, const std::string& reason) = 0;
+  // A message of `peer` is lost for ever: only of a transport that may lose those that a role can do
+  // without.
+  virtual void lost(Rank /*peer*/) {}
 };
 
 struct TransportCounters {
@@ -44,6 +48,8 @@ class Transport {
   // Totals of one sending rank.
   virtual TransportCounters counters(Rank rank) const = 0;
   virtual std::int32_t world_size() const = 0;
+  // What a message counts for in bytes_sent.
+  virtual std::uint64_t size_of(const Envelope& envelope) const { return wire_size(envelope); }
 };
 
 }  // namespace grapevine

@@ -17,6 +17,7 @@ void TracerState::init(TracerActor::stateful_pointer<TracerState> self, TracerCo
 }
 
 void TracerState::add(const TraceBatch& batch) {
+  if (config_.settings.watch) config_.settings.watch(batch.records);
   encoded_.clear();
   append_records(encoded_, batch.records);
   for (const TraceRecord& record : batch.records)

@@ -1,5 +1,6 @@
 // Tracer: writes the message trace of one process as it comes, and hashes it.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ struct TraceSettings {
   // at the zero of the monotonic clock.
   TraceHeader header;
   std::uint64_t limit = 0;  // bytes of this process's files, the oldest are removed; 0: none
+  // Receives all records, those of a rank in order, on the tracer's thread; null: nobody does.
+  std::function<void(const std::vector<TraceRecord>&)> watch = nullptr;
 };
 
 struct TracerConfig {

@@ -1,5 +1,6 @@
 #include "actors/run/delay.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <numeric>
@@ -195,13 +196,34 @@ Expected<Duration> parse_duration(const std::string& text) {
   const auto number = parse_number(text.substr(0, unit_at));
   if (!number || *number < 0 || (unit != "s" && scale == 1) || *number * scale > 1e6)
     return bad_input("a duration like 300ms or 0.3s, not '" + text + "'");
-  return from_seconds(*number * scale);
+  // Rounded: 495538us has no exact double in seconds.
+  return Duration(std::llround(*number * scale * 1e9));
 }
 
 Duration DelayModel::operator()(Rank rank, Step step, std::int64_t length) const {
   Duration sum = per_time_step_ * length;
   for (const Term& term : terms_) sum += term(rank, step);
+  sum += of_compute(rank, step);
   return sum + stalled(Stall::Kind::compute, rank, step);
+}
+
+Duration DelayModel::of_compute(Rank rank, Step step) const {
+  return compute_ ? compute_(rank, step) : Duration{0};
+}
+
+void DelayModel::add(const RankPause& pause) {
+  const auto later = std::upper_bound(
+      pauses_.begin(), pauses_.end(), pause,
+      [](const RankPause& one, const RankPause& other) { return one.at < other.at; });
+  pauses_.insert(later, pause);
+}
+
+Duration DelayModel::with_pauses(Rank rank, Timestamp begin, Duration work) const {
+  Timestamp end = begin + work;
+  for (const RankPause& pause : pauses_)
+    if (pause.rank == rank && pause.at <= end && pause.end() > begin)
+      end += pause.end() - std::max(pause.at, begin);
+  return end - begin;
 }
 
 Duration DelayModel::of_data(Rank rank, Step step) const {

@@ -9,6 +9,7 @@
 #include "messages/expected.hpp"
 #include "messages/ids.hpp"
 #include "messages/time.hpp"
+#include "net/sim/link_faults.hpp"
 
 namespace grapevine {
 
@@ -46,13 +47,24 @@ class DelayModel {
   // How long the worker waits for the batch of a step, before all else.
   Duration of_data(Rank rank, Step step) const;
 
+  // How long a gradient is computed in virtual time, which the delay then contains.
+  void set_compute(Term term) { compute_ = std::move(term); }
+  Duration of_compute(Rank rank, Step step) const;
+
+  // Times at which the process of a rank computes nothing, since the start.
+  void add(const RankPause& pause);
+  // How long `work` takes that begins at `begin`.
+  Duration with_pauses(Rank rank, Timestamp begin, Duration work) const;
+
   bool by_length() const { return per_time_step_ > Duration::zero(); }
 
  private:
   Duration stalled(Stall::Kind kind, Rank rank, Step step) const;
 
   std::vector<Term> terms_;
+  Term compute_;  // null: takes no virtual time
   std::vector<Stall> stalls_;
+  std::vector<RankPause> pauses_;  // by their begin
   Duration per_time_step_{0};
 };
 

@@ -32,10 +32,16 @@ WorkerActor::behavior_type gpu_worker(WorkerActor::stateful_pointer<WorkerState>
     worker.activity->store(WorkerActivity::computing);
     const Step step = request.step;
     Gradient gradient = compute(*worker.compute, std::move(request));
-    if (!worker.measures) gradient.compute_seconds = gradient.data_seconds = 0;
+    if (!worker.measures) {
+      gradient.compute_seconds = to_seconds(worker.delay.of_compute(worker.rank, step));
+      gradient.data_seconds = 0;
+    }
     const Duration for_data = worker.delay.of_data(worker.rank, step);
     gradient.data_seconds += to_seconds(for_data);
-    const Duration late = for_data + worker.delay(worker.rank, step, gradient.length);
+    const auto now = std::chrono::duration_cast<Duration>(self->clock().now().time_since_epoch());
+    const Duration late =
+        worker.delay.with_pauses(worker.rank, now - Duration(worker.run_start_ns),
+                                 for_data + worker.delay(worker.rank, step, gradient.length));
     // A straggler is idle, not busy: other workers keep the cores.
     worker.activity->store(late > Duration::zero() ? WorkerActivity::delayed
                                                    : WorkerActivity::idle);

@@ -16,6 +16,7 @@ struct WorkerConfig {
   int threads = 1;                   // intra-op threads of this worker
   std::shared_ptr<SharedWorkerActivity> activity;  // of its Peer
   bool measures = true;  // false, in virtual time: what a gradient took on this machine is not told
+  std::int64_t run_start_ns = 0;  // of the actor system's clock: the zero of the delays' pauses
 };
 
 struct WorkerState {

@@ -21,6 +21,9 @@ namespace {
 // Records reach the tracer after this at most: a process that is killed leaves all older ones.
 constexpr Duration kTraceDelay = std::chrono::milliseconds(200);
 
+// The Marker that stands for a message that its transport has lost: it counts as received.
+constexpr std::int64_t kLostMessage = -1;
+
 // Where the transport delivers to: the Peer's mailbox. Any thread.
 class MailboxInbox : public Inbox {
  public:
@@ -28,6 +31,12 @@ class MailboxInbox : public Inbox {
   void deliver(Envelope envelope) override { caf::anon_send(peer_, std::move(envelope)); }
   void peer_down(Rank rank, const std::string& reason) override {
     caf::anon_send(peer_, PeerLost{rank, reason});
+  }
+  void lost(Rank rank) override {
+    Envelope gap;
+    gap.from = rank;
+    gap.payload = Marker{kLostMessage};
+    caf::anon_send(peer_, std::move(gap));
   }
 
  private:
@@ -107,7 +116,8 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   stamp.sent = now();
   stamp.sequence = ++sequence_;
   Envelope envelope{config_.rank, to, stamp, std::move(payload)};
-  const Event event{EventKind::sent, to, stamp, model_.step, 0, wire_size(envelope)};
+  const Event event{EventKind::sent, to, stamp, model_.step, 0,
+                    config_.transport->size_of(envelope)};
   count(event);
   trace_.message(trace_now(), event, envelope.payload);
   if (membership_.is_alive(to)) {
@@ -239,6 +249,7 @@ void PeerState::on_stall_over(Rank from) {
 
 void PeerState::arrive(Envelope envelope) {
   if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
+    if (marker->id == kLostMessage) return count_lost(envelope.from);
     if (marker->id > last_cut_) cut(marker->id);
     close_channel(envelope.from, marker->id);
     return;
@@ -256,6 +267,12 @@ void PeerState::arrive(Envelope envelope) {
   if (view_.stage == ViewStage::closed) return view_.early.push_back(std::move(envelope));
   const bool held = is_server() && is_held(stalls_.at_server(envelope), MessageStalls::kAny);
   if (!held) deliver(std::move(envelope));
+}
+
+// The counts of messages in flight balance; the role is told nothing.
+void PeerState::count_lost(Rank from) {
+  ++ledger_.received;
+  ++received_from_[static_cast<std::size_t>(from)];
 }
 
 // A message may complete an epoch while the worker computes.
@@ -354,8 +371,9 @@ void PeerState::cut(std::int64_t id) {
     envelope.from = config_.rank;
     envelope.to = peer;
     envelope.payload = Marker{id};
-    ledger_.bytes_sent += wire_size(envelope);
-    figures_.add_sent(peer, wire_size(envelope));
+    const std::uint64_t bytes = config_.transport->size_of(envelope);
+    ledger_.bytes_sent += bytes;
+    figures_.add_sent(peer, bytes);
     config_.transport->send(std::move(envelope));
   }
   finish_cut_if_complete();

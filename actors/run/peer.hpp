@@ -128,6 +128,7 @@ class PeerState : public Env {
   void arrive(Envelope envelope);
   bool is_held(const std::optional<Duration>& stall, Rank from);
   void deliver(Envelope envelope);
+  void count_lost(Rank from);
   void count(const Event& event);
   std::int64_t trace_now() const;
   void flush_trace_in_time();

@@ -20,6 +20,7 @@
 #include "actors/run/scheduling.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/text/exception_line.hpp"
+#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {
@@ -188,7 +189,8 @@ class CrewBuilder {
     peer.transport = config_.transport;
     if (rank < config_.workers()) {
       const auto& compute = config_.computes[static_cast<std::size_t>(rank)];
-      peer.worker = WorkerConfig{rank, compute, config_.delay, config_.threads, nullptr, detach_};
+      peer.worker = WorkerConfig{rank,          compute, config_.delay, config_.threads,
+                                 nullptr, detach_, run_start_ns_};
     }
     peer.stalls = config_.delay.stalls();
     // All ranks start from the same parameters: models are initialised from the job's seed.
@@ -214,7 +216,9 @@ class CrewBuilder {
   RunConfig& config_;
   const bool detach_;
   std::int64_t run_start_ns_ = 0;
-  const std::shared_ptr<TraceBudget> trace_budget_ = std::make_shared<TraceBudget>();
+  // In virtual time the disk is never behind.
+  const std::shared_ptr<TraceBudget> trace_budget_ =
+      detach_ ? std::make_shared<TraceBudget>() : nullptr;
   BeginRun crew_;
   ShardWriterActor shards_;  // null in process 0
 };
@@ -441,6 +445,62 @@ caf::behavior rank_restarter(caf::event_based_actor* self, const SupervisorActor
   }};
 }
 
+using Scheduler = caf::scheduler::test_coordinator;
+
+// Moves the clock to what is due next, a timer of the actors or an event of the network, and does
+// it. False: nothing is due any more.
+bool jump(Scheduler& scheduler, VirtualWorld& world, std::int64_t start_ns) {
+  auto& clock = scheduler.clock();
+  const auto event = world.network ? world.network->next_at() : std::nullopt;
+  if (!event) return scheduler.trigger_timeout();
+  const caf::actor_clock::time_point at(*event + Duration(start_ns));
+  if (!clock.schedule().empty() && clock.schedule().begin()->first < at)
+    return scheduler.trigger_timeout();
+  clock.current_time = std::max(clock.current_time, at);
+  world.network->run_next();
+  return true;
+}
+
+// Of a run that has not ended: its timers would go on without end.
+void kill_all(const SupervisorActor& head, const BeginRun& crew) {
+  const auto kill = [](const auto& actor) {
+    if (actor) caf::anon_send_exit(actor, caf::exit_reason::kill);
+  };
+  kill(head);
+  for (const PeerActor& peer : crew.peers) kill(peer);
+  kill(crew.evaluator);
+  kill(crew.writer);
+  kill(crew.tracer);
+}
+
+Timestamp time_since(Scheduler& scheduler, std::int64_t start_ns) {
+  return std::chrono::duration_cast<Duration>(scheduler.clock().now().time_since_epoch()) -
+         Duration(start_ns);
+}
+
+// One event at a time, until the run has ended. Returns why it has not, or nothing.
+std::optional<Error> run_events(Scheduler& scheduler, VirtualWorld& world, std::int64_t start_ns,
+                                const SupervisorActor& head, const Recorder& recorder) {
+  constexpr std::uint64_t kPollEvery = 1024;  // events
+  bool stopping = false;
+  for (; !recorder.result(); ++world.events) {
+    if (!stopping && world.stop_requested && world.events % kPollEvery == 0 &&
+        world.stop_requested()) {
+      stopping = true;
+      caf::anon_send(head, StopRequested{});
+    }
+    if (scheduler.try_run_once()) continue;
+    world.now = time_since(scheduler, start_ns);
+    if (world.deadline > Duration{0} && world.now > world.deadline)
+      return Error{Errc::timeout, "the simulated run has not ended at its deadline, " +
+                                      seconds_text(world.deadline) + " of virtual time"};
+    if (!jump(scheduler, world, start_ns))
+      return Error{Errc::failed, "the simulated run stopped: no actor has anything left to do"};
+  }
+  world.now = time_since(scheduler, start_ns);
+  return std::nullopt;
+}
+
 }  // namespace
 
 RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
@@ -448,8 +508,13 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
   caf::actor_system_config system_config;
   system_config.set("scheduler.policy", caf::atom("testing"));
   caf::actor_system system{system_config};
-  auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  auto& scheduler = dynamic_cast<Scheduler&>(system.scheduler());
+  if (!config.world) config.world = std::make_shared<VirtualWorld>();
+  VirtualWorld& world = *config.world;
   CrewBuilder builder(system, config, false);
+  const std::int64_t start_ns = builder.trace_zero_ns();
+  if (world.network)
+    world.network->set_clock([&scheduler, start_ns] { return time_since(scheduler, start_ns); });
   const SupervisorActor head = builder.build(recorder);
   const auto peers = std::make_shared<std::vector<PeerActor>>(builder.crew().peers);
   for (const Return& back : config.returns)
@@ -459,17 +524,18 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
     });
   for (const Death& death : config.deaths)
     system.spawn(rank_killer, config.transport, death, peers);
-  // One event at a time; where nothing is ready the clock jumps to the next timer.
-  while (!recorder->result()) {
-    if (scheduler.try_run_once()) continue;
-    if (!scheduler.trigger_timeout()) break;
+  const std::optional<Error> stuck = run_events(scheduler, world, start_ns, head, *recorder);
+  if (world.network) {
+    world.network->close();
+  } else {
+    for (Rank rank = 0; rank < config.ranks; ++rank) config.transport->detach(rank);
   }
-  for (Rank rank = 0; rank < config.ranks; ++rank) config.transport->detach(rank);
+  if (stuck) kill_all(head, builder.crew());
   scheduler.run();
   if (recorder->result()) return *recorder->result();
-  RunResult stuck;
-  stuck.error = Error{Errc::failed, "the simulated run stopped: no actor has anything left to do"};
-  return stuck;
+  RunResult result;
+  result.error = stuck;
+  return result;
 }
 
 }  // namespace grapevine

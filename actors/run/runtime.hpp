@@ -9,6 +9,7 @@
 #include "actors/record/tracer.hpp"
 #include "actors/run/delay.hpp"
 #include "actors/run/reporter.hpp"
+#include "actors/run/simulation/virtual_world.hpp"
 #include "actors/run/supervisor.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "gpu/compute.hpp"
@@ -69,6 +70,7 @@ struct RunConfig {
   DelayModel delay;                    // stragglers
   std::vector<Death> deaths;           // of run_virtual() alone
   std::vector<Return> returns;         // "
+  std::shared_ptr<VirtualWorld> world;  // null: a network that takes no time
   bool tolerates_worker_loss = true;   // where the wiring does: see SupervisorConfig
   std::int32_t min_workers = 0;        // 0: more than half of them
   int threads = 1;                     // intra-op threads per worker

@@ -47,7 +47,7 @@ class PayloadQueue final : public Inbox {
     std::unique_lock<std::mutex> lock(mutex_);
     const auto is_lost = [this] { return lost_ >= 0 && !all_leave_; };
     changed_.wait_until(lock, until, [&] { return !waiting_.empty() || is_lost(); });
-    if (waiting_.empty() && is_lost()) return lost(rank, lost_);
+    if (waiting_.empty() && is_lost()) return grapevine::lost(rank, lost_);
     if (waiting_.empty()) return std::optional<Payload>();
     std::optional<Payload> payload(std::move(waiting_.front()));
     waiting_.pop_front();

@@ -124,7 +124,7 @@ class PointToPoint final : public BenchRank,
       heard_.store(false, std::memory_order_relaxed);
       const bool woken = changed_.wait_for(lock, plan_.patience, [&] { return done() || lost_; });
       if (done()) return {};
-      if (lost_) return lost(rank_, partner());
+      if (lost_) return grapevine::lost(rank_, partner());
       if (!woken && rank_ <= 1 && !heard_.load(std::memory_order_relaxed))
         return nothing_received(rank_, plan_.patience);
     }
@@ -176,7 +176,7 @@ class ChunkQueue final : public Inbox {
     const bool woken =
         changed_.wait_for(lock, patience, [this] { return !waiting_.empty() || lost_; });
     if (!woken) return nothing_received(rank, patience);
-    if (waiting_.empty()) return lost(rank, left_);
+    if (waiting_.empty()) return grapevine::lost(rank, left_);
     Chunk chunk = std::move(waiting_.front());
     waiting_.pop_front();
     return chunk;

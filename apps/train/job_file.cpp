@@ -69,12 +69,12 @@ std::string resolved_value(const CLI::Option& option, const std::string& name,
   return stated_value(option);
 }
 
-std::string head_comment(const JobOrigin& origin) {
+std::string head_comment(const std::string& verb, const JobOrigin& origin) {
   const std::string count = std::to_string(origin.processes);
   const std::string launch = origin.processes > 1 ? "launch -n " + count + " -- " : "";
   std::string text = kMark + std::string(GRAPEVINE_VERSION) +
                      ": the resolved job of a run. Repeat it with\n#   grapevine " + launch +
-                     "train job.toml --out DIR\n";
+                     verb + " job.toml --out DIR\n";
   if (origin.processes > 1)
     text += "# or give train --cluster HOST:PORT --processes " + count + ".";
   if (origin.processes > 1) text += " `workers` is the number in each process.\n";
@@ -144,7 +144,9 @@ std::vector<std::pair<std::string, nlohmann::ordered_json>> stated_options(
 
 std::string job_file_text(const CLI::App& app, const TrainOptions& options, const Wiring& wiring,
                           const JobOrigin& origin) {
-  std::string text = head_comment(origin);
+  // The options are declared for a verb, or for nothing but a look at its arguments.
+  const std::string verb = app.get_name().empty() ? "train" : app.get_name();
+  std::string text = head_comment(verb, origin);
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();
     if (options_left_out().count(name) > 0) continue;

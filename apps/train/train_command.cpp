@@ -29,6 +29,7 @@
 #include "apps/train/job_file.hpp"
 #include "apps/train/resume/checkpoint_keeper.hpp"
 #include "apps/train/resume/saved_job.hpp"
+#include "apps/train/model_file.hpp"
 #include "apps/train/run_end.hpp"
 #include "apps/train/run_output.hpp"
 #include "apps/train/run_tally.hpp"
@@ -37,7 +38,6 @@
 #include "apps/train/train_job.hpp"
 #include "apps/train/train_join.hpp"
 #include "apps/train/train_options.hpp"
-#include "gpu/flat_params.hpp"
 #include "gpu/math_threads.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/text/exception_line.hpp"
@@ -444,25 +444,6 @@ class TrainCommand : public Command {
                    broken + " is not finite: try a smaller --lr; see " + job.out + "/metrics.csv"};
     print(job, result, summary, display);
     return {};
-  }
-
-  static Expected<void> save_model(const TrainJob& job, const RunResult& result) {
-    auto model = job.model(static_cast<std::uint64_t>(job.options.seed));
-    if (!model) return model.error();
-    if (auto loaded = load_flat(**model, result.z, result.buffers); !loaded) return loaded;
-    const std::string path = job.out + "/model.pt";
-    auto file = AtomicFile::create(path);
-    if (!file) return file.error();
-    const std::string temporary = file->temporary_path().string();
-    if (auto saved = (*model)->save(temporary); !saved) {
-      // The user does not know the temporary name.
-      Error error = saved.error();
-      for (auto at = error.message.find(temporary); at != std::string::npos;
-           at = error.message.find(temporary, at + path.size()))
-        error.message.replace(at, temporary.size(), path);
-      return error;
-    }
-    return file->commit();
   }
 
   // A regression has no accuracy, but a loss on the test data.

@@ -264,25 +264,21 @@ Expected<void> check_train_options(const TrainOptions& o) {
   return {};
 }
 
-Expected<TrainJob> make_train_job(TrainOptions options) {
-  TrainJob job;
-  job.options = std::move(options);
-  const TrainOptions& o = job.options;
-  if (auto checked = check_numbers(o); !checked) return checked.error();
-  auto wiring = effective_wiring(o);
-  if (!wiring) return wiring.error();
-  job.wiring = std::move(*wiring);
-  if (o.resume.empty())
-    if (auto free = check_no_run_in(given_folder(o), o.overwrite); !free) return free.error();
-  if (auto placed = find_place(job); !placed) return placed.error();
+namespace {
 
-  if (auto threads = check_math_threads(); !threads) return threads.error();
-  limit_math_threads(job.run.threads);
-  if (auto read = read_data(job); !read) return read.error();
+// Without data the steps are the only length that there is.
+Expected<std::int64_t> steps_per_epoch(const TrainJob& job) {
+  const TrainOptions& o = job.options;
+  if (!job.data) return std::max<std::int64_t>(1, o.steps);
   auto sampler = Sampler::make(seed_of(o), job.data->info().train_size, o.workers, step_samples(o));
   if (!sampler) return sampler.error();
-  if (auto read = read_resume(job); !read) return read.error();
-  auto parts = make_job_parts(job, sampler->steps_per_epoch());
+  return sampler->steps_per_epoch();
+}
+
+// Sets the run's parts, ranks and delays.
+Expected<void> lay_out_run(TrainJob& job, std::int64_t steps_per_epoch) {
+  const TrainOptions& o = job.options;
+  auto parts = make_job_parts(job, steps_per_epoch);
   if (!parts) return parts.error();
   job.run.parts = std::move(*parts);
   job.run.ranks = all_ranks_of(job.run.parts->plan, static_cast<std::int32_t>(o.workers));
@@ -292,13 +288,43 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   if (o.min_ranks > 0) job.run.min_workers = static_cast<std::int32_t>(o.min_ranks);
   auto delay = parse_delay(o.delay, job.run.workers(), seed_of(o), job.run.servers());
   if (!delay) return delay.error();
-  if (delay->by_length() && !job.data->info().by_length)
-    return bad_input("--delay " + o.delay + ": the samples of data '" + job.data->info().name +
+  if (delay->by_length() && !(job.data && job.data->info().by_length))
+    return bad_input("--delay " + o.delay + ": the samples of data '" + o.data +
                      "' have no lengths: use --data sequences, or delays of another kind");
   job.run.delay = std::move(*delay);
-  if (auto made = make_model(job); !made) return made.error();
-  if (auto laid_out = add_layout(job); !laid_out) return laid_out.error();
-  if (auto made = make_computes(job); !made) return made.error();
+  return {};
+}
+
+Expected<void> find_model(TrainJob& job) {
+  if (auto made = make_model(job); !made) return made;
+  return add_layout(job);
+}
+
+}  // namespace
+
+Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
+  TrainJob job;
+  job.options = std::move(options);
+  const TrainOptions& o = job.options;
+  if (auto checked = check_numbers(o); !checked) return checked.error();
+  auto wiring = effective_wiring(o);
+  if (!wiring) return wiring.error();
+  job.wiring = std::move(*wiring);
+  if (o.resume.empty() && !maker.folders)
+    if (auto free = check_no_run_in(given_folder(o), o.overwrite); !free) return free.error();
+  if (auto placed = (maker.place ? maker.place : find_place)(job); !placed) return placed.error();
+
+  if (auto threads = check_math_threads(); !threads) return threads.error();
+  limit_math_threads(job.run.threads);
+  if (auto read = (maker.data ? maker.data : read_data)(job); !read) return read.error();
+  const auto steps = steps_per_epoch(job);
+  if (!steps) return steps.error();
+  if (auto read = read_resume(job); !read) return read.error();
+  if (auto laid_out = lay_out_run(job, *steps); !laid_out) return laid_out.error();
+  if (job.data)
+    if (auto found = find_model(job); !found) return found.error();
+  if (auto made = (maker.computes ? maker.computes : make_computes)(job); !made)
+    return made.error();
   if (job.launched)
     if (auto fits = check_model_size(job.parameters, 0); !fits) return fits.error();
   job.parts = job.run.parts;
@@ -315,8 +341,9 @@ Expected<TrainJob> make_train_job(TrainOptions options) {
   job.run.first_patience = first_step_limit(o);
   if (o.stall_abort_s > 0) job.run.stall_abort = from_seconds(o.stall_abort_s);
   if (job.is_head()) warn_of_parts(job);
-  if (auto made = make_folders(job); !made) return made.error();
-  if (auto made = make_transport(job); !made) return made.error();
+  if (auto made = (maker.folders ? maker.folders : make_folders)(job); !made) return made.error();
+  if (auto made = (maker.transport ? maker.transport : make_transport)(job); !made)
+    return made.error();
   return job;
 }
 

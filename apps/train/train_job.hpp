@@ -1,5 +1,6 @@
 // TrainJob: everything that a training run needs, made and checked before any training starts.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,7 +42,17 @@ struct TrainJob {
 // (bad_input): a number out of range, a name that is none, a wiring that does not fit.
 Expected<void> check_train_options(const TrainOptions& options);
 
+// What another verb makes in its own way. Null: as `train` has it.
+struct JobMaker {
+  std::function<Expected<void>(TrainJob&)> place = nullptr;  // find_place() and its results
+  // Sets job.data, or leaves it out: then job.model is empty, and an epoch is the whole run.
+  std::function<Expected<void>(TrainJob&)> data = nullptr;
+  std::function<Expected<void>(TrainJob&)> computes = nullptr;   // make_computes()
+  std::function<Expected<void>(TrainJob&)> folders = nullptr;    // make_folders()
+  std::function<Expected<void>(TrainJob&)> transport = nullptr;  // make_transport()
+};
+
 // Errors (bad_input): invalid options, names, files or combinations.
-Expected<TrainJob> make_train_job(TrainOptions options);
+Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker = {});
 
 }  // namespace grapevine

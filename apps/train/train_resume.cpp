@@ -163,13 +163,14 @@ JobIdentity with_resolved_wiring(JobIdentity identity) {
 JobIdentity identity_of(const TrainJob& job) {
   const TrainOptions& o = job.options;
   const auto number = number_text;
+  const DataInfo data = job.data ? job.data->info() : DataInfo{};
   JobIdentity identity = {{"workers", std::to_string(o.workers)},
                           {"model", o.model},
                           {"parameters", std::to_string(job.parameters)},
                           {"data", o.data.substr(0, o.data.find(':'))},  // files may have moved
-                          {"training-samples", std::to_string(job.data->info().train_size)},
-                          {"classes", std::to_string(job.data->info().classes)},
-                          {"sample-shape", shape_text(job.data->info().sample_shape)},
+                          {"training-samples", std::to_string(data.train_size)},
+                          {"classes", std::to_string(data.classes)},
+                          {"sample-shape", shape_text(data.sample_shape)},
                           {"batch-size", std::to_string(o.batch_size)},
                           {"optimizer", o.optimizer},
                           {"momentum", number(o.momentum)},

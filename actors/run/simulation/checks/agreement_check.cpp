@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "actors/run/simulation/run_check.hpp"
+
+namespace grapevine {
+namespace {
+
+class AgreementCheck final : public RunCheck {
+ public:
+  explicit AgreementCheck(const CheckedRun& run) : RunCheck("agreement", run) {}
+
+  void on_record(const TraceRecord& record) override {
+    if (record.kind == EventKind::view) {
+      if (!lost_[record.rank].insert(record.peer).second)
+        report(fmt::format("rank {} lost rank {} twice", record.rank, record.peer));
+    } else if (record.kind == EventKind::reduced) {
+      check_members(record);
+    }
+  }
+
+  void on_end(const RunResult& result) override {
+    if (result.error) return;
+    const std::set<Rank> lost(result.lost.begin(), result.lost.end());
+    for (const auto& [rank, others] : lost_) {
+      if (lost.count(rank) > 0) continue;
+      for (const Rank other : others)
+        if (lost.count(other) == 0)
+          report(fmt::format("rank {} lost rank {}, which is a member at the end", rank, other));
+    }
+  }
+
+ private:
+  // Groups add up side by side: the members of one operation at two ranks are equal or have no rank
+  // in common.
+  void check_members(const TraceRecord& record) {
+    // Numbers of operations begin anew with each view.
+    if (record.view > 0) return;
+    std::vector<std::vector<Rank>>& known = operations_[record.operation];
+    for (const std::vector<Rank>& members : known) {
+      if (members == record.members) return;
+      if (overlap(members, record.members))
+        report(fmt::format("operation {} has the members {} at rank {}, and {} elsewhere",
+                           record.operation, fmt::join(record.members, " "), record.rank,
+                           fmt::join(members, " ")));
+    }
+    known.push_back(record.members);
+    if (operations_.size() > kMostOperations) operations_.erase(operations_.begin());
+  }
+
+  static bool overlap(const std::vector<Rank>& some, const std::vector<Rank>& others) {
+    return std::any_of(some.begin(), some.end(), [&](Rank rank) {
+      return std::binary_search(others.begin(), others.end(), rank);
+    });
+  }
+
+  static constexpr std::size_t kMostOperations = 100'000;
+  std::map<Rank, std::set<Rank>> lost_;
+  std::map<std::int64_t, std::vector<std::vector<Rank>>> operations_;
+};
+
+}  // namespace
+
+std::unique_ptr<RunCheck> make_agreement_check(const CheckedRun& run) {
+  return std::make_unique<AgreementCheck>(run);
+}
+
+}  // namespace grapevine

@@ -1,0 +1,83 @@
+#include "apps/simulate/checked_sim.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "algorithms/wiring/role_type.hpp"
+
+namespace grapevine {
+namespace {
+
+std::map<std::string, std::string> resolved(const Wiring& wiring) {
+  std::map<std::string, std::string> keys;
+  if (const auto resolved = resolve_keys(wiring))
+    for (const ResolvedKey& key : resolved->keys) keys[key.key] = key.value;
+  return keys;
+}
+
+// docs/algorithms.md gives the bounds of the roles; -1: none.
+std::int64_t most_staleness(const TrainJob& job) {
+  const Plan& plan = job.parts->plan;
+  const auto keys = resolved(job.wiring);
+  const auto value = [&keys](const char* key) {
+    const auto found = keys.find(key);
+    return found == keys.end() ? std::string() : found->second;
+  };
+  const std::string steps = value("local_steps");
+  const bool each_step = steps.empty() || steps == "1";
+  if (plan.hierarchy > 1 || plan.role->parts_inside || plan.servers > 0 || !each_step) return -1;
+  if (plan.role->synchronous(plan)) return 0;
+  const bool waits = value("staleness").empty() || value("staleness") == "0";
+  return value("overlap") == "true" && waits && value("running_sums") != "true" ? 1 : -1;
+}
+
+// Virtual seconds in which a run that is not stuck has ended.
+Duration usual_deadline(const SimJob& job) {
+  Duration sum{std::chrono::seconds(60)};
+  for (const Fault& fault : job.faults) sum += fault.length * 20;
+  return sum + job.expected * 50;
+}
+
+}  // namespace
+
+CheckedRun checked_run(const TrainJob& job) {
+  const Plan& plan = job.parts->plan;
+  CheckedRun run;
+  run.workers = job.run.workers();
+  run.servers = plan.servers;
+  run.steps = job.parts->horizon.steps;
+  // Where the samples are dealt anew among fewer ranks, each takes at least as many steps.
+  run.plans_each_rank = plan.role->plans_each_rank;
+  const auto keys = resolved(job.wiring);
+  const auto sums = keys.find("running_sums");
+  run.gives_weight = sums != keys.end() && sums->second != "true" && plan.hierarchy == 1;
+  run.most_staleness = most_staleness(job);
+  return run;
+}
+
+void watch(SimJob& made, const std::shared_ptr<RunChecks>& checks) {
+  made.job.run.world->network->set_watch(checks);
+  made.job.run.trace.watch = [checks](const std::vector<TraceRecord>& records) {
+    checks->on_records(records);
+  };
+}
+
+Expected<CheckedOutcome> run_checked(SimOptions options) {
+  options.train.trace = "on";
+  options.train.trace_sample = 1;
+  options.train.validate = "end";
+  options.writes = false;
+  auto made = make_sim_job(options);
+  if (!made) return made.error();
+  VirtualWorld& world = *made->job.run.world;
+  if (world.deadline == Duration{0}) world.deadline = usual_deadline(*made);
+  const auto checks = std::make_shared<RunChecks>(checked_run(made->job));
+  watch(*made, checks);
+  const SimOutcome outcome = run_sim(std::move(made->job.run), std::make_shared<UnseenRun>());
+  checks->on_end(outcome.result);
+  return CheckedOutcome{outcome.trace_hash, outcome.events, outcome.virtual_seconds,
+                        faults_text(made->faults), checks->violations()};
+}
+
+}  // namespace grapevine

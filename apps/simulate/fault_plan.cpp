@@ -1,0 +1,262 @@
+#include "apps/simulate/fault_plan.hpp"
+
+#include <cmath>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "messages/random.hpp"
+#include "messages/text/names.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr char kForms[] =
+    "crash=R@T, pause=R@T+D, partition=R1-R2@T+D, slow=R1-R2xF@T+D or random=N, with times like "
+    "0.5 (seconds) or 300ms";
+constexpr std::int64_t kMostFaults = 10'000;
+
+Error bad_term(const std::string& term, const std::string& why) {
+  return bad_input("--fail '" + term + "': expected " + why);
+}
+
+struct Halves {
+  std::string before, after;
+};
+
+std::optional<Halves> split_at(const std::string& text, char at) {
+  const auto found = text.find(at);
+  if (found == std::string::npos) return std::nullopt;
+  return Halves{text.substr(0, found), text.substr(found + 1)};
+}
+
+std::optional<Duration> read_time(const std::string& text) {
+  const bool plain = !text.empty() && text.find_first_not_of("0123456789.eE-") == std::string::npos;
+  const auto time = parse_duration(plain ? text + "s" : text);
+  if (time) return *time;
+  return std::nullopt;
+}
+
+std::optional<Rank> read_rank(const std::string& text, const FaultBounds& bounds) {
+  if (text.empty() || text.size() > 7 || text.find_first_not_of("0123456789") != std::string::npos)
+    return std::nullopt;
+  const Rank rank = std::stoi(text);
+  if (rank >= bounds.ranks) return std::nullopt;
+  return rank;
+}
+
+// "R1-R2", for slow "R1-R2xF".
+bool read_link(const std::string& text, const FaultBounds& bounds, Fault& fault) {
+  std::string ends = text;
+  if (fault.kind == Fault::Kind::slow) {
+    const auto parts = split_at(text, 'x');
+    if (!parts) return false;
+    try {
+      fault.factor = std::stod(parts->after);
+    } catch (const std::exception&) {
+      return false;
+    }
+    if (!std::isfinite(fault.factor) || fault.factor < 1) return false;
+    ends = parts->before;
+  }
+  const auto parts = split_at(ends, '-');
+  const auto a = parts ? read_rank(parts->before, bounds) : std::nullopt;
+  const auto b = parts ? read_rank(parts->after, bounds) : std::nullopt;
+  if (!a || !b || *a == *b) return false;
+  fault.rank = *a;
+  fault.peer = *b;
+  return true;
+}
+
+bool read_when(const std::string& text, Fault& fault) {
+  if (fault.kind == Fault::Kind::crash) {
+    const auto at = read_time(text);
+    fault.at = at.value_or(Timestamp{0});
+    return at.has_value();
+  }
+  const auto parts = split_at(text, '+');
+  const auto at = parts ? read_time(parts->before) : std::nullopt;
+  const auto length = parts ? read_time(parts->after) : std::nullopt;
+  if (!at || !length) return false;
+  fault.at = *at;
+  fault.length = *length;
+  return true;
+}
+
+Expected<Fault> read_fault(Fault::Kind kind, const std::string& term, const std::string& value,
+                           const FaultBounds& bounds) {
+  Fault fault;
+  fault.kind = kind;
+  const auto parts = split_at(value, '@');
+  const std::string ranks = ", with ranks in 0.." + std::to_string(bounds.ranks - 1);
+  if (!parts || !read_when(parts->after, fault)) return bad_term(term, kForms + ranks);
+  if (kind == Fault::Kind::partition || kind == Fault::Kind::slow) {
+    if (!read_link(parts->before, bounds, fault)) return bad_term(term, kForms + ranks);
+    return fault;
+  }
+  const auto rank = read_rank(parts->before, bounds);
+  if (!rank) return bad_term(term, kForms + ranks);
+  fault.rank = *rank;
+  return fault;
+}
+
+// ---- seeded faults ----
+
+class Draw {
+ public:
+  explicit Draw(const FaultBounds& bounds)
+      : bounds_(bounds), rng_(mix_seed(bounds.seed, 0x6661756c74)) {}
+
+  Fault next(std::set<Rank>& dead) {
+    Fault fault;
+    const double kind = uniform();
+    const bool crash = static_cast<std::int32_t>(dead.size()) < bounds_.crashes && kind < 0.25;
+    fault.kind = crash         ? Fault::Kind::crash
+                 : bounds_.ranks < 2 || kind < 0.5 ? Fault::Kind::pause
+                 : kind < 0.75 ? Fault::Kind::partition
+                               : Fault::Kind::slow;
+    fault.rank = below(crash ? bounds_.workers : bounds_.ranks);
+    while (crash && dead.count(fault.rank) > 0) fault.rank = (fault.rank + 1) % bounds_.workers;
+    if (crash) dead.insert(fault.rank);
+    if (fault.kind == Fault::Kind::partition || fault.kind == Fault::Kind::slow)
+      fault.peer = (fault.rank + 1 + below(bounds_.ranks - 1)) % bounds_.ranks;
+    if (fault.kind == Fault::Kind::slow) fault.factor = std::round(2 + 18 * uniform());
+    fault.at = part(0.9);
+    if (!crash) fault.length = std::max(part(0.2), Duration{std::chrono::milliseconds(1)});
+    return fault;
+  }
+
+ private:
+  double uniform() { return static_cast<double>(rng_() >> 11) * 0x1p-53; }
+  std::int32_t below(std::int32_t count) {
+    return static_cast<std::int32_t>(uniform() * static_cast<double>(count));
+  }
+  // Whole microseconds: the text of a plan gives it back exactly.
+  Duration part(double most) {
+    const double ns = static_cast<double>(bounds_.expected.count()) * most * uniform();
+    return std::chrono::microseconds(static_cast<std::int64_t>(ns / 1000));
+  }
+
+  const FaultBounds& bounds_;
+  Rng rng_;
+};
+
+Expected<void> add_random(const std::string& term, const std::string& value,
+                          const FaultBounds& bounds, std::vector<Fault>& faults) {
+  if (value.empty() || value.size() > 6 ||
+      value.find_first_not_of("0123456789") != std::string::npos || std::stoll(value) > kMostFaults)
+    return bad_term(term, "random=N with N at most " + std::to_string(kMostFaults));
+  Draw draw(bounds);
+  std::set<Rank> dead;
+  for (const Fault& fault : faults)
+    if (fault.kind == Fault::Kind::crash) dead.insert(fault.rank);
+  for (std::int64_t i = std::stoll(value); i > 0; --i) faults.push_back(draw.next(dead));
+  return {};
+}
+
+Expected<void> add_term(const std::string& term, const FaultBounds& bounds,
+                        std::vector<Fault>& faults) {
+  const auto parts = split_at(term, '=');
+  if (!parts) return bad_term(term, kForms);
+  const auto& [name, value] = *parts;
+  if (name == "random") return add_random(term, value, bounds, faults);
+  if (name == "restart")
+    return bad_input("--fail '" + term +
+                     "': a rank that was lost cannot come back in a simulated run: use crash or "
+                     "pause");
+  const std::vector<std::pair<std::string, Fault::Kind>> kinds = {
+      {"crash", Fault::Kind::crash},
+      {"pause", Fault::Kind::pause},
+      {"partition", Fault::Kind::partition},
+      {"slow", Fault::Kind::slow}};
+  for (const auto& [kind_name, kind] : kinds) {
+    if (name != kind_name) continue;
+    auto fault = read_fault(kind, term, value, bounds);
+    if (!fault) return fault.error();
+    faults.push_back(*fault);
+    return {};
+  }
+  return unknown_name("--fail kind", name, {"crash", "pause", "partition", "slow", "random"});
+}
+
+Expected<void> check_crashes(const std::vector<Fault>& faults) {
+  std::set<Rank> dead;
+  for (const Fault& fault : faults)
+    if (fault.kind == Fault::Kind::crash && !dead.insert(fault.rank).second)
+      return bad_input("--fail: rank " + std::to_string(fault.rank) +
+                       " crashes twice: a crashed rank does not come back");
+  return {};
+}
+
+// The shortest unit that is exact.
+std::string short_time(Duration time) {
+  const std::int64_t ns = time.count();
+  if (ns % 1'000'000'000 == 0) return std::to_string(ns / 1'000'000'000) + "s";
+  if (ns % 1'000'000 == 0) return std::to_string(ns / 1'000'000) + "ms";
+  if (ns % 1'000 == 0) return std::to_string(ns / 1'000) + "us";
+  return std::to_string(ns) + "ns";
+}
+
+}  // namespace
+
+Expected<std::vector<Fault>> parse_faults(const std::string& spec, const FaultBounds& bounds) {
+  std::vector<Fault> faults;
+  std::istringstream terms(spec);
+  for (std::string term; std::getline(terms, term, ',');)
+    if (auto added = add_term(term, bounds, faults); !added) return added.error();
+  if (auto checked = check_crashes(faults); !checked) return checked.error();
+  return faults;
+}
+
+std::string faults_text(const std::vector<Fault>& faults) {
+  std::string text;
+  for (const Fault& fault : faults) {
+    if (!text.empty()) text += ",";
+    const std::string rank = std::to_string(fault.rank), peer = std::to_string(fault.peer);
+    switch (fault.kind) {
+      case Fault::Kind::crash:
+        text += "crash=" + rank + "@" + short_time(fault.at);
+        continue;
+      case Fault::Kind::pause:
+        text += "pause=" + rank;
+        break;
+      case Fault::Kind::partition:
+        text += "partition=" + rank + "-" + peer;
+        break;
+      case Fault::Kind::slow:
+        text += "slow=" + rank + "-" + peer + "x" + number_text(fault.factor);
+        break;
+    }
+    text += "@" + short_time(fault.at) + "+" + short_time(fault.length);
+  }
+  return text;
+}
+
+std::vector<Death> deaths_of(const std::vector<Fault>& faults) {
+  std::vector<Death> deaths;
+  for (const Fault& fault : faults)
+    if (fault.kind == Fault::Kind::crash) deaths.push_back({fault.rank, fault.at});
+  return deaths;
+}
+
+std::vector<RankPause> pauses_of(const std::vector<Fault>& faults) {
+  std::vector<RankPause> pauses;
+  for (const Fault& fault : faults)
+    if (fault.kind == Fault::Kind::pause) pauses.push_back({fault.rank, fault.at, fault.length});
+  return pauses;
+}
+
+std::vector<LinkFault> link_faults_of(const std::vector<Fault>& faults) {
+  std::vector<LinkFault> links;
+  for (const Fault& fault : faults) {
+    if (fault.kind == Fault::Kind::partition)
+      links.push_back({LinkFault::Kind::partition, fault.rank, fault.peer, fault.at, fault.length, 1});
+    if (fault.kind == Fault::Kind::slow)
+      links.push_back(
+          {LinkFault::Kind::slow, fault.rank, fault.peer, fault.at, fault.length, fault.factor});
+  }
+  return links;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,40 @@
+#include "apps/simulate/shrink.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace grapevine {
+namespace {
+
+// Without those of [begin, end).
+std::vector<Fault> without(const std::vector<Fault>& faults, std::size_t begin, std::size_t end) {
+  std::vector<Fault> rest(faults.begin(), faults.begin() + static_cast<std::ptrdiff_t>(begin));
+  rest.insert(rest.end(), faults.begin() + static_cast<std::ptrdiff_t>(end), faults.end());
+  return rest;
+}
+
+}  // namespace
+
+std::vector<Fault> shrink(std::vector<Fault> faults,
+                          const std::function<bool(const std::vector<Fault>&)>& fails) {
+  if (!faults.empty() && fails({})) return {};
+  for (std::size_t pieces = 2; faults.size() >= 2;) {
+    pieces = std::min(pieces, faults.size());
+    const std::size_t length = (faults.size() + pieces - 1) / pieces;
+    bool smaller = false;
+    for (std::size_t begin = 0; begin < faults.size() && !smaller; begin += length) {
+      std::vector<Fault> rest = without(faults, begin, std::min(begin + length, faults.size()));
+      smaller = !rest.empty() && fails(rest);
+      if (smaller) faults = std::move(rest);
+    }
+    if (smaller) {
+      pieces = std::max<std::size_t>(2, pieces - 1);
+    } else {
+      if (length == 1) break;
+      pieces *= 2;
+    }
+  }
+  return faults;
+}
+
+}  // namespace grapevine

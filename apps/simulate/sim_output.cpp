@@ -1,0 +1,113 @@
+#include "apps/simulate/sim_output.hpp"
+
+#include <cinttypes>
+#include <cstdio>
+#include <utility>
+
+#include "actors/record/files.hpp"
+#include "apps/console/json_text.hpp"
+#include "apps/train/job_file.hpp"
+#include "apps/train/model_file.hpp"
+#include "apps/train/summary.hpp"
+#include "apps/train/train_folder.hpp"
+
+namespace grapevine {
+namespace {
+
+// Gives each call to the figures and to the files.
+class BothObservers : public RunObserver {
+ public:
+  BothObservers(std::shared_ptr<RunTally> tally, std::shared_ptr<RunOutput> rows)
+      : tally_(std::move(tally)), rows_(std::move(rows)) {}
+
+  void on_step(const StepReport& report) override {
+    constexpr int kRowsAtOnce = 1024;
+    tally_->on_step(report);
+    if (report.logged) rows_->on_step(report);
+    if (++steps_ % kRowsAtOnce == 0) rows_->on_idle();
+  }
+  void on_figures(const RankFigures& figures) override { rows_->on_figures(figures); }
+  void on_rank_lost(Rank rank) override { rows_->on_rank_lost(rank); }
+  void on_validation(Epoch epoch, const Evaluation& evaluation) override {
+    tally_->on_validation(epoch, evaluation);
+    rows_->on_validation(epoch, evaluation);
+  }
+  void on_checkpoint(const std::string& path) override {
+    tally_->on_checkpoint(path);
+    rows_->on_checkpoint(path);
+  }
+  void on_warning(const std::string& message) override { rows_->on_warning(message); }
+  void on_end(RunResult result) override {
+    rows_->on_idle();
+    tally_->on_end(result);
+    rows_->on_end(std::move(result));
+  }
+
+ private:
+  std::shared_ptr<RunTally> tally_;
+  std::shared_ptr<RunOutput> rows_;
+  std::int64_t steps_ = 0;
+};
+
+std::string hex(std::uint64_t number) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%016" PRIx64, number);
+  return text;
+}
+
+}  // namespace
+
+Expected<SimOutput> SimOutput::create(const CLI::App& app, SimJob& made, RunDisplay& display) {
+  TrainJob& job = made.job;
+  SimOutput output;
+  const std::vector<EarlierOutput> earlier = earlier_outputs(job.out);
+  auto rows = RunOutput::create(job.out + "/metrics.csv", {});
+  if (!rows) return bad_input(rows.error().message);
+  output.rows_ = *std::move(rows);
+  output.rows_->before_first_step([earlier, path = job.out + "/" + kJobFileName,
+                                   text = job_file_text(app, job)] {
+    remove_outputs(earlier);
+    static_cast<void>(write_file_atomically(path, text));
+  });
+  RunProgress start;
+  start.steps = job.run.parts->horizon.steps * job.options.workers;
+  output.tally_ = std::make_shared<RunTally>(
+      start, RecentLosses(), [&display](const RunProgress& progress) { display.show(progress); });
+  return output;
+}
+
+SimOutcome SimOutput::run(SimJob& made) {
+  return run_sim(std::move(made.job.run), std::make_shared<BothObservers>(tally_, rows_));
+}
+
+Expected<nlohmann::ordered_json> SimOutput::report(const SimJob& made,
+                                                   const SimOutcome& outcome) const {
+  const TrainJob& job = made.job;
+  const RunResult& result = outcome.result;
+  std::optional<Evaluation> test;
+  if (!result.error && result.z.defined() && made.stand_in == 0) {
+    const auto evaluated = job.evaluator->evaluate(result.z, result.buffers);
+    if (evaluated) test = *evaluated;
+  }
+  auto summary = make_summary(job, result, tally_->losses().mean(),
+                              tally_->goodput().ratio(result.ledger, job.options.workers), test);
+  if (made.stand_in > 0) {  // figures of parameters that mean nothing
+    for (const char* key : {"final_loss", "consensus_distance"}) summary[key] = nullptr;
+    summary["stand_in_parameters"] = made.stand_in;
+  }
+  summary["virtual_seconds"] = outcome.virtual_seconds;
+  summary["trace_hash"] = hex(outcome.trace_hash);
+  summary["events"] = outcome.events;
+  summary["network"] = made.network;
+  if (!made.faults.empty()) summary["faults"] = faults_text(made.faults);
+  if (made.real && result.z.defined() && !result.error)
+    if (auto saved = save_model(job, result); !saved) return saved.error();
+  const auto written =
+      write_file_atomically(job.out + "/summary.json", json_text(summary, 2) + "\n");
+  if (!written) return written.error();
+  if (const auto rows = rows_->finished(); !rows) return rows.error();
+  if (result.error) return *result.error;
+  return summary;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,336 @@
+#include "net/sim/sim_transport.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "messages/check.hpp"
+#include "messages/random.hpp"
+#include "net/sim/scaled_size.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr std::uint64_t kJitterStream = 0x6a6974746572;  // messages/random.hpp: one purpose each
+constexpr std::uint64_t kLossStream = 0x6c6f7373;
+
+Duration time_of(std::uint64_t bytes, double beta) {
+  return from_seconds(static_cast<double>(bytes) * beta);
+}
+
+std::uint64_t mix_word(std::uint64_t hash, std::uint64_t word) {
+  return (hash ^ word) * 0x100000001b3 + (hash >> 29);
+}
+
+}  // namespace
+
+SimTransport::SimTransport(SimConfig config, std::function<Timestamp()> now)
+    : config_(std::move(config)),
+      now_(std::move(now)),
+      ranks_(static_cast<std::size_t>(config_.world_size)) {
+  GRAPEVINE_CHECK(config_.world_size >= 1, "a world of ", config_.world_size);
+  const Rank last = config_.world_size - 1;
+  const auto nodes = static_cast<std::size_t>(config_.network.node_of(last)) + 1;
+  const auto racks = static_cast<std::size_t>(config_.network.rack_of(last)) + 1;
+  nic_out_.resize(nodes, Timestamp{0});
+  nic_in_.resize(nodes, Timestamp{0});
+  rack_out_.resize(racks, Timestamp{0});
+  rack_in_.resize(racks, Timestamp{0});
+}
+
+SimTransport::OfRank& SimTransport::of(Rank rank) {
+  GRAPEVINE_CHECK(is_inside(rank), "rank ", rank, " in a world of ", world_size());
+  return ranks_[static_cast<std::size_t>(rank)];
+}
+
+const SimTransport::OfRank& SimTransport::of(Rank rank) const {
+  GRAPEVINE_CHECK(is_inside(rank), "rank ", rank, " in a world of ", world_size());
+  return ranks_[static_cast<std::size_t>(rank)];
+}
+
+SimTransport::Pair& SimTransport::pair(Rank from, Rank to) {
+  const auto high = static_cast<std::uint64_t>(static_cast<std::uint32_t>(from)) << 32;
+  return pairs_[high | static_cast<std::uint32_t>(to)];
+}
+
+// ---- the contract of a transport ----
+
+Expected<void> SimTransport::attach(Rank rank, std::shared_ptr<Inbox> inbox) {
+  GRAPEVINE_CHECK(inbox != nullptr, "attach of rank ", rank, " without an inbox");
+  if (!is_inside(rank))
+    return bad_input(fmt::format("cannot attach rank {} to a transport of {} ranks: use 0..{}",
+                                 rank, world_size(), world_size() - 1));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (of(rank).inbox != nullptr)
+    return bad_input(fmt::format("rank {} is attached already: detach it first", rank));
+  of(rank).inbox = std::move(inbox);
+  return {};
+}
+
+void SimTransport::detach(Rank rank) {
+  std::shared_ptr<Inbox> leaving;  // destroyed after the lock is released
+  const std::lock_guard<std::mutex> lock(mutex_);
+  OfRank& own = of(rank);
+  if (own.inbox == nullptr) return;
+  const Timestamp now = now_();
+  leaving.swap(own.inbox);
+  own.ends.push_back(now);
+  ++own.life;
+  hash_ = mix_word(mix_word(hash_, static_cast<std::uint64_t>(now.count())),
+                   static_cast<std::uint64_t>(rank) << 8 | 'd');
+  if (watch_) watch_->on_detached(now, rank);
+  for (Rank other = 0; other < config_.world_size; ++other) {
+    if (of(other).inbox == nullptr) continue;
+    Flight down;
+    down.envelope.from = rank;
+    down.envelope.to = other;
+    down.is_down = true;
+    down.to_life = of(other).life;
+    launch(std::move(down));
+  }
+}
+
+void SimTransport::send(Envelope envelope) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  OfRank& from = of(envelope.from);
+  const OfRank& to = of(envelope.to);
+  if (from.inbox == nullptr || to.inbox == nullptr) {
+    ++from.sent.messages_dropped;
+    return;
+  }
+  Flight flight;
+  flight.bytes = size_of(envelope);
+  ++from.sent.messages_sent;
+  from.sent.bytes_sent += flight.bytes;
+  flight.from_life = from.life;
+  flight.to_life = to.life;
+  if (watch_) watch_->on_sent(now_(), envelope, flight.bytes);
+  flight.envelope = std::move(envelope);
+  launch(std::move(flight));
+}
+
+TransportCounters SimTransport::counters(Rank rank) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return of(rank).sent;
+}
+
+std::uint64_t SimTransport::size_of(const Envelope& envelope) const {
+  return scaled_wire_size(envelope, config_.model_scale);
+}
+
+void SimTransport::close() {
+  std::vector<std::shared_ptr<Inbox>> leaving;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (OfRank& rank : ranks_) leaving.push_back(std::exchange(rank.inbox, nullptr));
+  events_ = {};
+  flights_.clear();
+  free_.clear();
+}
+
+// ---- the way of a message ----
+
+double SimTransport::uniform(std::uint64_t purpose, Rank from, Rank to,
+                             std::uint64_t number) const {
+  const std::uint64_t stream = mix_seed(mix_seed(config_.seed, purpose),
+                                        static_cast<std::uint64_t>(from) << 32 |
+                                            static_cast<std::uint32_t>(to));
+  return static_cast<double>(mix_seed(stream, number) >> 11) * 0x1p-53;
+}
+
+Duration SimTransport::jitter(Rank from, Rank to, std::uint64_t number) const {
+  if (config_.network.jitter <= 0) return Duration::zero();
+  return from_seconds(-config_.network.jitter *
+                      std::log1p(-uniform(kJitterStream, from, to, number)));
+}
+
+bool SimTransport::draws_loss(const Envelope& envelope, std::uint64_t number) const {
+  const double loss = config_.network.loss;
+  return loss > 0 && config_.may_lose && config_.may_lose(envelope) &&
+         uniform(kLossStream, envelope.from, envelope.to, number) < loss;
+}
+
+Timestamp SimTransport::after_pauses(Rank rank, Timestamp time) const {
+  for (bool moved = true; std::exchange(moved, false);)
+    for (const RankPause& pause : config_.pauses)
+      if (pause.rank == rank && pause.covers(time)) {
+        time = pause.end();
+        moved = true;
+      }
+  return time;
+}
+
+// Takes a new message through its sender's NIC, in the order of sending.
+void SimTransport::launch(Flight flight) {
+  const NetworkModel& network = config_.network;
+  const Rank from = flight.envelope.from, to = flight.envelope.to;
+  const bool inside = network.node_of(from) == network.node_of(to);
+  const LinkModel& link = inside ? network.inside : network.link;
+  const Timestamp now = now_();
+  Pair& own = pair(from, to);
+  const std::uint64_t number = ++own.messages;
+  Timestamp begin = flight.is_down ? now : after_pauses(from, now);
+  const Duration length = time_of(flight.bytes, link.beta);
+  if (!flight.is_down && !inside) {
+    Timestamp& busy = nic_out_[static_cast<std::size_t>(network.node_of(from))];
+    begin = std::max(begin, busy);
+    busy = begin + length;
+  }
+  flight.left = begin + length;
+  flight.lost = !flight.is_down && draws_loss(flight.envelope, number);
+  const Duration way = from_seconds(link.alpha) + (inside ? Duration{0} : jitter(from, to, number));
+  flight.not_before = flight.left + way;
+  own.entered = std::max(own.entered, begin + way);
+  const bool crosses = network.rack_of(from) != network.rack_of(to);
+  flight.stage = crosses ? Stage::uplink : Stage::link;
+  const Timestamp entered = own.entered;
+  std::uint32_t slot = static_cast<std::uint32_t>(flights_.size());
+  if (free_.empty()) {
+    flights_.push_back(std::move(flight));
+  } else {
+    slot = free_.back();
+    free_.pop_back();
+    flights_[slot] = std::move(flight);
+  }
+  push(entered, slot);
+}
+
+void SimTransport::push(Timestamp at, std::uint32_t flight) {
+  events_.push({at, ++events_made_, flight});
+}
+
+// One after the other; the first bit leaves at the returned time.
+Timestamp SimTransport::pass_resource(Flight& flight, Timestamp now, Timestamp& busy_until,
+                                      const LinkModel& link) {
+  const Timestamp begin = std::max(now, busy_until);
+  const Duration length = time_of(flight.bytes, link.beta), way = from_seconds(link.alpha);
+  busy_until = begin + length;
+  flight.not_before = std::max(flight.not_before, busy_until) + way;
+  return begin + way;
+}
+
+// Through what is wrong between the two ranks at this time.
+Timestamp SimTransport::pass_link(Flight& flight, Timestamp now) {
+  const Envelope& message = flight.envelope;
+  Timestamp time = now;
+  for (const LinkFault& fault : config_.link_faults) {
+    const bool here = (fault.a == message.from && fault.b == message.to) ||
+                      (fault.b == message.from && fault.a == message.to);
+    if (!here || !fault.covers(time)) continue;
+    if (fault.kind == LinkFault::Kind::partition) {
+      flight.not_before += fault.at + fault.length - time;
+      time = fault.at + fault.length;
+      continue;
+    }
+    const LinkModel& link = config_.network.link;
+    const LinkModel more{link.alpha * (fault.factor - 1), link.beta * fault.factor};
+    time = pass_resource(flight, time, pair(message.from, message.to).slow_until, more);
+  }
+  return time;
+}
+
+void SimTransport::pass(std::uint32_t number, Timestamp now) {
+  Flight& flight = flights_[number];
+  const NetworkModel& network = config_.network;
+  const Rank from = flight.envelope.from, to = flight.envelope.to;
+  Timestamp next = now;
+  switch (flight.stage) {
+    case Stage::uplink:
+      next = pass_resource(flight, now, rack_out_[static_cast<std::size_t>(network.rack_of(from))],
+                           network.uplink);
+      break;
+    case Stage::downlink:
+      next = pass_resource(flight, now, rack_in_[static_cast<std::size_t>(network.rack_of(to))],
+                           {0, network.uplink.beta});
+      break;
+    case Stage::link: {
+      // Behind the messages before it, also those that were sent while a link was slow.
+      Timestamp& passed = pair(from, to).passed;
+      next = passed = std::max(passed, pass_link(flight, now));
+      break;
+    }
+    case Stage::nic:
+      if (network.node_of(from) != network.node_of(to))
+        pass_resource(flight, now, nic_in_[static_cast<std::size_t>(network.node_of(to))],
+                      {0, network.link.beta});
+      return schedule_delivery(number, now);
+    case Stage::delivery:
+      return;
+  }
+  flight.stage = next_stage(flight.stage);
+  push(next, number);
+}
+
+void SimTransport::schedule_delivery(std::uint32_t number, Timestamp now) {
+  Flight& flight = flights_[number];
+  const Rank to = flight.envelope.to;
+  Pair& own = pair(flight.envelope.from, to);
+  const Timestamp arrival = after_pauses(to, std::max(now, flight.not_before));
+  own.delivered = std::max(own.delivered, arrival);
+  flight.stage = Stage::delivery;
+  push(own.delivered, number);
+}
+
+// ---- deliveries ----
+
+std::optional<Timestamp> SimTransport::next_at() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (events_.empty()) return std::nullopt;
+  return events_.top().at;
+}
+
+// Whether its sender had sent it and its receiver lives.
+bool SimTransport::arrives(const Flight& flight) const {
+  const OfRank& to = of(flight.envelope.to);
+  if (to.inbox == nullptr || to.life != flight.to_life) return false;
+  if (flight.is_down) return true;
+  const OfRank& from = of(flight.envelope.from);
+  return from.life == flight.from_life || from.ends[flight.from_life] >= flight.left;
+}
+
+void SimTransport::note(char kind, const Flight& flight, Timestamp now) {
+  const Envelope& message = flight.envelope;
+  hash_ = mix_word(hash_, static_cast<std::uint64_t>(now.count()));
+  hash_ = mix_word(hash_, static_cast<std::uint64_t>(message.from) << 32 |
+                              static_cast<std::uint32_t>(message.to));
+  hash_ = mix_word(hash_, message.stamp.sequence << 16 |
+                              static_cast<std::uint64_t>(message.payload.index()) << 8 |
+                              static_cast<std::uint64_t>(kind));
+}
+
+void SimTransport::run_next() {
+  std::shared_ptr<Inbox> inbox;
+  Flight flight;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (events_.empty()) return;
+    const Event event = events_.top();
+    events_.pop();
+    if (flights_[event.flight].stage != Stage::delivery) return pass(event.flight, event.at);
+    flight = std::move(flights_[event.flight]);
+    free_.push_back(event.flight);
+    if (!arrives(flight)) return note('x', flight, event.at);
+    inbox = of(flight.envelope.to).inbox;
+    ++deliveries_;
+    note(flight.is_down ? 'D' : flight.lost ? 'l' : 'm', flight, event.at);
+    if (watch_ && flight.lost) watch_->on_lost(event.at, flight.envelope);
+    if (watch_ && !flight.lost && !flight.is_down)
+      watch_->on_delivered(event.at, flight.envelope);
+  }
+  if (flight.is_down) return inbox->peer_down(flight.envelope.from, "");
+  if (flight.lost) return inbox->lost(flight.envelope.from);
+  inbox->deliver(std::move(flight.envelope));
+}
+
+std::uint64_t SimTransport::hash() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return hash_;
+}
+
+std::uint64_t SimTransport::deliveries() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return deliveries_;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,92 @@
+// The campaign of the ordinary tests: every preset, with seeded faults, each seed twice.
+#include "apps/simulate/checked_sim.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "algorithms/wiring/wiring.hpp"
+
+namespace grapevine {
+namespace checked_sim_test {
+
+SimOptions small(const std::string& preset, std::int64_t seed) {
+  SimOptions options;
+  options.train.algorithm = preset;
+  options.train.workers = 4;
+  options.train.steps = 12;
+  options.train.lr = 0.05;
+  options.train.seed = seed;
+  options.maths = "quadratic";
+  options.parameters = 48;
+  options.network = "alpha=1e-3,beta=1e-6,jitter=1e-3";
+  options.compute = "lognormal=-4:0.5";
+  return options;
+}
+
+class EveryPreset : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryPreset, KeepsItsPromisesThroughSeededFaultsAndIsDeterministic) {
+  for (std::int64_t seed = 1; seed <= 6; ++seed) {
+    SimOptions options = small(GetParam(), seed);
+    options.fail = seed == 1 ? "" : "random=4";
+    const auto first = run_checked(options);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    EXPECT_TRUE(first->violations.empty())
+        << "seed " << seed << ", --fail " << first->faults << "\n"
+        << fmt::format("{}", fmt::join(first->violations, "\n"));
+    const auto second = run_checked(options);
+    ASSERT_TRUE(second.ok());
+    EXPECT_EQ(first->trace_hash, second->trace_hash) << "seed " << seed;
+    EXPECT_EQ(first->events, second->events) << "seed " << seed;
+  }
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets())
+    if (preset.name != kCustomWiring) names.push_back(preset.name);
+  return names;
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  for (char& c : name)
+    if (c == '-') c = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Simulated, EveryPreset, testing::ValuesIn(preset_names()), test_name);
+
+TEST(CheckedSim, SeedsAndFaultsChangeTheHash) {
+  const auto hash = [](std::int64_t seed, const std::string& fail) {
+    SimOptions options = small("sgp", seed);
+    options.fail = fail;
+    return run_checked(options)->trace_hash;
+  };
+  EXPECT_NE(hash(1, ""), hash(2, ""));
+  EXPECT_NE(hash(1, ""), hash(1, "pause=1@20ms+50ms"));
+}
+
+std::uint64_t bytes_sent(SimOptions options, const std::string& maths) {
+  options.maths = maths;
+  options.writes = false;
+  auto made = make_sim_job(options);
+  EXPECT_TRUE(made.ok()) << made.error().message;
+  const SimOutcome outcome = run_sim(std::move(made->job.run), std::make_shared<UnseenRun>());
+  EXPECT_FALSE(outcome.result.error);
+  return outcome.result.ledger.bytes_sent;
+}
+
+TEST(CheckedSim, WithoutMathsTheBytesAreThoseOfTheWholeModel) {
+  for (const char* preset : {"sgp", "ar", "topk", "gtopk", "ad-psgd", "gem"}) {
+    SimOptions options = small(preset, 1);
+    options.parameters = 100'000;
+    const auto whole = static_cast<double>(bytes_sent(options, "quadratic"));
+    EXPECT_NEAR(static_cast<double>(bytes_sent(options, "none")) / whole, 1, 0.02) << preset;
+  }
+}
+
+}  // namespace checked_sim_test
+}  // namespace grapevine

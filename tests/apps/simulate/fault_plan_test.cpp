@@ -1,0 +1,127 @@
+#include "apps/simulate/fault_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "apps/simulate/compute_time.hpp"
+#include "apps/simulate/shrink.hpp"
+
+namespace grapevine {
+namespace fault_plan_test {
+
+FaultBounds bounds_of(std::uint64_t seed = 1) {
+  FaultBounds bounds;
+  bounds.ranks = 9;
+  bounds.workers = 8;
+  bounds.crashes = 3;
+  bounds.expected = std::chrono::seconds(10);
+  bounds.seed = seed;
+  return bounds;
+}
+
+TEST(FaultPlan, ReadsEachKind) {
+  const auto faults = parse_faults(
+      "crash=3@0.5,pause=1@250ms+2,partition=0-4@1+500us,slow=2-5x10@1s+3s", bounds_of());
+  ASSERT_TRUE(faults.ok()) << faults.error().message;
+  ASSERT_EQ(faults->size(), 4u);
+  EXPECT_EQ(faults_text(*faults),
+            "crash=3@500ms,pause=1@250ms+2s,partition=0-4@1s+500us,slow=2-5x10@1s+3s");
+  EXPECT_EQ(deaths_of(*faults).size(), 1u);
+  EXPECT_EQ(pauses_of(*faults).size(), 1u);
+  EXPECT_EQ(link_faults_of(*faults).size(), 2u);
+}
+
+TEST(FaultPlan, RandomFaultsAreSeededAndReadBackFromTheirText) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    const auto faults = parse_faults("random=12", bounds_of(seed));
+    ASSERT_TRUE(faults.ok());
+    EXPECT_EQ(faults->size(), 12u);
+    const std::string text = faults_text(*faults);
+    EXPECT_EQ(text, faults_text(*parse_faults("random=12", bounds_of(seed))));
+    const auto again = parse_faults(text, bounds_of());
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(faults_text(*again), text);
+    std::set<Rank> dead;
+    for (const Fault& fault : *faults) {
+      if (fault.kind == Fault::Kind::crash) {
+        EXPECT_TRUE(dead.insert(fault.rank).second) << text;
+        EXPECT_LT(fault.rank, 8) << "a server";
+      }
+      EXPECT_LT(fault.at, std::chrono::seconds(10));
+      EXPECT_NE(fault.rank, fault.peer);
+    }
+    EXPECT_LE(dead.size(), 3u);
+  }
+  EXPECT_NE(faults_text(*parse_faults("random=3", bounds_of(1))),
+            faults_text(*parse_faults("random=3", bounds_of(2))));
+}
+
+TEST(FaultPlan, RefusesWhatItCannotMean) {
+  for (const char* spec :
+       {"crash", "crash=9@1", "crash=1", "crash=1@x", "pause=1@2", "pause=1@2+", "partition=1@1+1",
+        "partition=1-1@1+1", "slow=1-2@1+1", "slow=1-2x0.5@1+1", "random=-1", "random=x",
+        "meteor=1@2", "crash=1@1,crash=1@2", "restart=1@2"}) {
+    const auto faults = parse_faults(spec, bounds_of());
+    ASSERT_FALSE(faults.ok()) << spec;
+    EXPECT_EQ(faults.error().code, Errc::bad_input);
+    EXPECT_NE(faults.error().message.find("--fail"), std::string::npos) << faults.error().message;
+  }
+}
+
+// The faults that are needed: those of the ranks in `needed`, together.
+TEST(Shrink, FindsExactlyTheFaultsThatAreNeeded) {
+  std::vector<Fault> faults;
+  for (Rank rank = 0; rank < 40; ++rank) {
+    Fault fault;
+    fault.kind = Fault::Kind::pause;
+    fault.rank = rank;
+    faults.push_back(fault);
+  }
+  for (const std::set<Rank>& needed :
+       {std::set<Rank>{0}, {39}, {7, 31}, {3, 4, 5, 20, 38}, std::set<Rank>{}}) {
+    int runs = 0;
+    const auto fails = [&](const std::vector<Fault>& some) {
+      ++runs;
+      std::set<Rank> there;
+      for (const Fault& fault : some) there.insert(fault.rank);
+      return std::includes(there.begin(), there.end(), needed.begin(), needed.end());
+    };
+    const std::vector<Fault> small = shrink(faults, fails);
+    std::set<Rank> left;
+    for (const Fault& fault : small) left.insert(fault.rank);
+    EXPECT_EQ(left, needed);
+    EXPECT_LT(runs, 400);
+  }
+}
+
+TEST(ComputeTime, HasItsMeanAndIsAFunctionOfRankAndStep) {
+  for (const char* spec : {"0.05", "50ms", "uniform=0.01..0.09", "exponential=0.05",
+                           "normal=0.05:0.005", "lognormal=-3.0207:0.22"}) {
+    const auto time = parse_compute_time(spec, 3);
+    ASSERT_TRUE(time.ok()) << spec;
+    double sum = 0;
+    constexpr int kDraws = 4000;
+    for (Step step = 0; step < kDraws; ++step) {
+      const Duration one = time->of(1, step);
+      EXPECT_EQ(one, time->of(1, step));
+      EXPECT_GE(one, Duration{0});
+      sum += to_seconds(one);
+    }
+    EXPECT_NEAR(sum / kDraws, 0.05, 0.005) << spec;
+    EXPECT_NEAR(to_seconds(time->mean), 0.05, 0.001) << spec;
+  }
+}
+
+TEST(ComputeTime, RefusesWhatItCannotMean) {
+  for (const char* spec : {"", "-1", "x", "uniform=2..1", "normal=0:1", "lognormal=1", "1e9",
+                           "exponential=x", "gamma=1:2"}) {
+    const auto time = parse_compute_time(spec, 3);
+    ASSERT_FALSE(time.ok()) << spec;
+    EXPECT_NE(time.error().message.find("--compute"), std::string::npos);
+  }
+}
+
+}  // namespace fault_plan_test
+}  // namespace grapevine

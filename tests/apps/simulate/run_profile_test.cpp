@@ -1,0 +1,133 @@
+// A simulated run, whose network and times are known, in the place of a recorded one.
+#include "apps/simulate/run_profile.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/simulate/advise_command.hpp"
+#include "apps/simulate/simulate_command.hpp"
+#include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
+#include "tests/apps/verb_runner.hpp"
+
+namespace grapevine {
+namespace run_profile_test {
+
+const testing_apps::VerbRunner kSimulate(make_simulate_command);
+const testing_apps::VerbRunner kAdvise(make_advise_command);
+
+std::string folder(const std::string& name) {
+  const auto path = std::filesystem::path(GRAPEVINE_BINARY_DIR) / "testdata" / name;
+  std::filesystem::remove_all(path);
+  return path.string();
+}
+
+nlohmann::json simulate(const std::string& options, const std::string& out) {
+  const auto outcome = kSimulate.run(options + " --json --out " + out, false);
+  EXPECT_TRUE(outcome.result.ok()) << options << ": " << outcome.result.error().message;
+  return nlohmann::json::parse(ProcessResult::last_line(outcome.out));
+}
+
+double step_of(const nlohmann::json& summary) {
+  return summary["step_seconds"]["mean"].get<double>();
+}
+
+TEST(LinkFit, FindsTheLineUnderMessagesThatWaited) {
+  constexpr double kAlpha = 1e-4, kBeta = 8e-9;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    Rng rng(seed);
+    LinkFit fit;
+    for (int i = 0; i < 20'000; ++i) {
+      const std::uint64_t bytes = i % 3 == 0 ? 164 : i % 3 == 1 ? 1'000'000 : 30'000'000;
+      const double line = kAlpha + kBeta * static_cast<double>(bytes);
+      const double waited = rng() % 2 == 0 ? line * static_cast<double>(rng() % 100) / 50 : 0;
+      fit.add(bytes, line + waited);
+    }
+    const auto found = fit.fit();
+    EXPECT_NEAR(found.link.alpha / kAlpha, 1, 0.05) << "seed " << seed;
+    EXPECT_NEAR(found.link.beta / kBeta, 1, 0.05) << "seed " << seed;
+    EXPECT_EQ(found.sizes, 3);
+  }
+}
+
+TEST(LinkFit, OneSizeGivesTheRateAndNoAlpha) {
+  LinkFit fit;
+  for (int i = 0; i < 100; ++i) fit.add(1000, 2e-3);
+  const auto found = fit.fit();
+  EXPECT_EQ(found.sizes, 1);
+  EXPECT_EQ(found.link.alpha, 0);
+  EXPECT_NEAR(found.link.beta, 2e-6, 1e-12);
+  EXPECT_EQ(LinkFit().fit().messages, 0);
+}
+
+constexpr char kRecorded[] =
+    "--algorithm ar --workers 4 --steps 40 --maths none --parameters 1000000 --network "
+    "alpha=1e-4,beta=8e-9 --compute 0.05 --delay rotate=0ms..30ms";
+
+TEST(RunProfile, MeasuresTheNetworkAndTheTimesOfGradients) {
+  const std::string run = folder("profile_recorded");
+  simulate(kRecorded, run);
+  std::ostringstream out, err;
+  Console console{out, err};
+  const auto profile = read_profile(run, console);
+  ASSERT_TRUE(profile.ok()) << profile.error().message;
+  EXPECT_EQ(profile->workers, 4);
+  EXPECT_EQ(profile->parameters, 1'000'000);
+  EXPECT_EQ(profile->steps, 40);
+  EXPECT_NEAR(profile->mean_gradient(), 0.065, 0.002);
+  // All slices have one size: alpha is in beta.
+  EXPECT_NEAR(profile->links.link.beta / 8e-9, 1, 0.06);
+  const DelayModel::Term time = profile->compute_time();
+  EXPECT_NEAR(to_seconds(time(0, 0)), to_seconds(time(0, 4)), 1e-6) << "delays rotate over 4 ranks";
+  EXPECT_GT(std::abs(to_seconds(time(0, 0)) - to_seconds(time(1, 0))), 5e-3);
+}
+
+// What is predicted from the record of one wiring is what a run of the other takes.
+TEST(RunProfile, PredictsOtherWirings) {
+  const std::string run = folder("profile_basis");
+  simulate(kRecorded, run);
+  for (const char* wiring : {"ar", "osgp", "gtopk", "d-psgd"}) {
+    const std::string other = std::string(kRecorded) + " --algorithm " + wiring;
+    const double real = step_of(simulate(other, folder("profile_real")));
+    const double predicted = step_of(simulate(
+        "--from-trace " + run + " --algorithm " + wiring, folder("profile_predicted")));
+    EXPECT_NEAR(predicted / real, 1, 0.06) << wiring;
+  }
+}
+
+TEST(RunProfile, RefusesAFolderWithoutARun) {
+  const auto outcome = kSimulate.run("--from-trace " + folder("profile_none"), false);
+  ASSERT_FALSE(outcome.result.ok());
+  EXPECT_EQ(outcome.result.error().code, Errc::bad_input);
+}
+
+TEST(AdviseCommand, RanksTheWiringsByTheirPredictedStep) {
+  const std::string run = folder("advise_basis");
+  simulate(kRecorded, run);
+  const auto advice = nlohmann::json::parse(kAdvise.output(run + " --steps 12 --json"));
+  const auto& wirings = advice["wirings"];
+  ASSERT_GT(wirings.size(), 10u);
+  std::map<std::string, double> plain;
+  for (std::size_t i = 0; i < wirings.size(); ++i) {
+    if (i > 0) {
+      EXPECT_GE(wirings[i]["step_seconds"], wirings[i - 1]["step_seconds"]);
+    }
+    EXPECT_GT(wirings[i]["bytes_per_step"], 0.0);
+    if (wirings[i]["set"].empty())
+      plain[wirings[i]["algorithm"]] = wirings[i]["step_seconds"].get<double>();
+  }
+  EXPECT_LT(plain["osgp"], plain["sgp"]) << "the exchange of osgp is beside the gradient";
+  EXPECT_LT(plain["gtopk"], plain["ar"]);
+  EXPECT_FALSE(advice["assumptions"].empty());
+  const std::string text = kAdvise.output(run + " --steps 12");
+  EXPECT_NE(text.find("assumed:"), std::string::npos);
+}
+
+}  // namespace run_profile_test
+}  // namespace grapevine

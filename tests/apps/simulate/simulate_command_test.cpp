@@ -1,0 +1,148 @@
+#include "apps/simulate/simulate_command.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/trace/trace_command.hpp"
+#include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
+#include "tests/apps/verb_runner.hpp"
+
+namespace grapevine {
+namespace simulate_command_test {
+
+const testing_apps::VerbRunner kVerb(make_simulate_command);
+
+std::string folder(const std::string& name) {
+  const auto path = std::filesystem::path(GRAPEVINE_BINARY_DIR) / "testdata" / name;
+  std::filesystem::remove_all(path);
+  return path.string();
+}
+
+constexpr char kSmall[] =
+    "--workers 4 --steps 10 --maths quadratic --parameters 1000 --compute 20ms --network "
+    "alpha=1e-3,beta=1e-7";
+
+nlohmann::json simulate(const std::string& options, const std::string& out) {
+  const auto outcome = kVerb.run(options + " --json --out " + out, false);
+  EXPECT_TRUE(outcome.result.ok()) << options << ": " << outcome.result.error().message;
+  return nlohmann::json::parse(ProcessResult::last_line(outcome.out), nullptr, false);
+}
+
+TEST(SimulateCommand, WritesTheFolderOfARunAndEqualRunsHaveEqualHashes) {
+  const std::string out = folder("simulated");
+  const auto first = simulate(kSmall, out);
+  for (const char* file : {"summary.json", "metrics.csv", "job.toml", "trace"})
+    EXPECT_TRUE(std::filesystem::exists(out + "/" + file)) << file;
+  EXPECT_GT(first["virtual_seconds"], 0.2);
+  EXPECT_GT(first["events"], 100);
+  EXPECT_EQ(first["contributions"]["produced"], 40);
+  const auto second = simulate(kSmall, folder("simulated_again"));
+  EXPECT_EQ(first["trace_hash"], second["trace_hash"]);
+  EXPECT_EQ(first["events"], second["events"]);
+  const auto other = simulate(std::string(kSmall) + " --seed 2", folder("simulated_other"));
+  EXPECT_NE(first["trace_hash"], other["trace_hash"]);
+}
+
+// Per step: the gradient, then a ring of 2 (P - 1) messages one after the other.
+TEST(SimulateCommand, AllReduceTakesTheTimeOfItsRing) {
+  const auto summary = simulate(
+      "--algorithm ar --workers 4 --steps 20 --maths none --parameters 1000000 --compute 50ms "
+      "--network alpha=1e-4,beta=8e-9",
+      folder("simulated_ring"));
+  const double slice = 1e-4 + 8e-9 * (4e6 / 4 + 100);
+  EXPECT_NEAR(summary["step_seconds"]["mean"].get<double>(), 0.05 + 6 * slice, 1e-3);
+  EXPECT_TRUE(summary["final_loss"].is_null());
+}
+
+TEST(SimulateCommand, TheJobFileRepeatsTheRun) {
+  const std::string out = folder("simulated_job");
+  const auto first = simulate(std::string(kSmall) + " --algorithm osgp --seed 5", out);
+  const auto second = simulate(out + "/job.toml", folder("simulated_job_again"));
+  EXPECT_EQ(first["trace_hash"], second["trace_hash"]);
+}
+
+TEST(SimulateCommand, TheModelsOwnGradientsLearn) {
+  const std::string out = folder("simulated_full");
+  const auto summary = simulate(
+      "--model mlp --data glyphs:600 --workers 2 --steps 60 --batch-size 32 --compute 10ms", out);
+  EXPECT_GT(summary["test_accuracy"].get<double>(), 0.2);
+  EXPECT_TRUE(std::filesystem::exists(out + "/model.pt"));
+}
+
+TEST(SimulateCommand, ARunSurvivesACrashThatItsWiringAllows) {
+  const auto summary =
+      simulate(std::string(kSmall) + " --algorithm sgp --fail crash=2@0.1", folder("simulated_crash"));
+  EXPECT_EQ(summary["lost_ranks"], nlohmann::json({2}));
+  EXPECT_EQ(summary["faults"], "crash=2@100ms");
+}
+
+TEST(SimulateCommand, TraceReadsASimulatedRun) {
+  const std::string out = folder("simulated_trace");
+  const auto summary = simulate(std::string(kSmall) + " --algorithm ar --delay rank=1:30ms", out);
+  const testing_apps::VerbRunner trace(make_trace_command);
+  const auto figures = nlohmann::json::parse(trace.output(out + " --json"));
+  EXPECT_EQ(figures["messages"], summary["messages_sent"]);
+  const auto blame = nlohmann::json::parse(trace.output(out + " --blame all --json"));
+  ASSERT_FALSE(blame["culprits"].empty());
+  EXPECT_EQ(blame["culprits"][0]["kind"], "compute");
+  EXPECT_EQ(blame["culprits"][0]["rank"], 1);
+}
+
+TEST(SimulateCommand, LossIsForGossipWithRunningSums) {
+  const auto refused = kVerb.run(
+      std::string(kSmall) + " --algorithm ar --network loss=0.1 --out " + folder("simulated_loss"),
+      false);
+  ASSERT_FALSE(refused.result.ok());
+  EXPECT_NE(refused.result.error().message.find("running_sums"), std::string::npos);
+  const auto summary = simulate(std::string(kSmall) +
+                                    " --algorithm sgp --momentum 0 --set wiring.running_sums=true "
+                                    "--network alpha=1e-3,loss=0.2",
+                                folder("simulated_loss"));
+  EXPECT_EQ(summary["contributions"]["produced"], 40);
+}
+
+TEST(SimulateCommand, RefusesWhatASimulationCannotMean) {
+  const std::string out = " --out " + folder("simulated_refused");
+  for (const char* options :
+       {"--maths some", "--parameters 10", "--maths none --parameters 10", "--network x=1",
+        "--compute slow", "--fail crash=9@1", "--fail restart=1@1", "--resume x",
+        "--transport tcp", "--cluster h:1", "--seeds 3..1", "--seeds x"}) {
+    const auto outcome = kVerb.run(std::string(options) + out, false);
+    ASSERT_FALSE(outcome.result.ok()) << options;
+    EXPECT_EQ(outcome.result.error().code, Errc::bad_input) << options;
+  }
+}
+
+ProcessResult campaign(const std::vector<std::string>& more) {
+  return run_process(with({"simulate", "--workers", "4", "--steps", "10", "--maths", "quadratic",
+                           "--parameters", "64", "--compute", "lognormal=-4:0.5", "--network",
+                           "alpha=1e-3,beta=1e-6,jitter=1e-3", "--jobs", "2"},
+                          more));
+}
+
+TEST(SimulateCommand, ACampaignRunsEachSeed) {
+  const ProcessResult result =
+      campaign({"--algorithm", "sgp", "--seeds", "1..6", "--twice", "--fail", "random=3", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.describe();
+  const auto report = nlohmann::json::parse(ProcessResult::last_line(result.out));
+  EXPECT_EQ(report["seeds"], 6);
+  EXPECT_EQ(report["failed"], 0);
+}
+
+// A deadline that a pause of a second exceeds, and no other fault.
+TEST(SimulateCommand, AFailureIsShrunkToItsFaultsAndRepeatedByItsCommand) {
+  const ProcessResult result = campaign(
+      {"--algorithm", "ar", "--seeds", "3..3", "--minimize", "--deadline", "0.8", "--fail",
+       "slow=0-1x2@0+10ms,pause=1@20ms+5ms,pause=2@50ms+1s,partition=0-3@10ms+5ms,slow=1-2x3@0+1ms"});
+  ASSERT_EQ(result.exit_code, 1) << result.describe();
+  EXPECT_NE(result.err.find("liveness"), std::string::npos) << result.describe();
+  EXPECT_NE(result.err.find("--seed 3 --fail pause=2@50ms+1s\n"), std::string::npos)
+      << result.describe();
+}
+
+}  // namespace simulate_command_test
+}  // namespace grapevine
