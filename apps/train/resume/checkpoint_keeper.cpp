@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kBestLink[] = "best";
+constexpr Epoch kNoEpoch = -1;
 
 // The epoch whose end "epoch-0003" is, from 0; nothing for other names.
 std::optional<Epoch> epoch_of_checkpoint(const fs::path& path) {
@@ -122,18 +123,18 @@ std::optional<Epoch> CheckpointKeeper::best_epoch() const {
 
 void CheckpointKeeper::remove_others() {
   if (kept_.all || checkpoints_.empty()) return;
-  const std::optional<Epoch> best = kept_.best ? best_epoch() : std::nullopt;
+  const Epoch best = kept_.best ? best_epoch().value_or(kNoEpoch) : kNoEpoch;
   const Epoch validated = validations_.empty() ? -1 : validations_.rbegin()->first;
   std::int64_t newer = static_cast<std::int64_t>(checkpoints_.size());
   for (auto it = checkpoints_.begin(); it != checkpoints_.end(); --newer) {
     const fs::path path = it->second;
     const auto epoch = epoch_of(path);
-    if (best && epoch == best)
+    if (epoch && *epoch == best)
       if (auto linked = replace_symlink_atomically(path.filename(), folder_ / kBestLink); !linked)
         spdlog::warn("{}", linked.error().message);
     // A validation that is still to come may make it the best one.
     const bool awaited = kept_.best && epoch && *epoch > validated;
-    if (newer <= kept_.newest || awaited || (best && epoch == best)) {
+    if (newer <= kept_.newest || awaited || (epoch && *epoch == best)) {
       ++it;
       continue;
     }
