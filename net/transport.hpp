@@ -19,8 +19,8 @@ class Inbox {
   // Exactly once per lost peer, after the last message of that peer. `reason`: why the link to it
   // broke, one phrase; empty where the peer left, or was reported as lost by process_down().
   virtual void peer_down(Rank peer, const std::string& reason) = 0;
-  // A message of `peer` is lost for ever: only of a transport that may lose those that a role can do
-  // without.
+  // A message of `peer` is lost for ever: only of a transport that may lose those that a role can
+  // do without.
   virtual void lost(Rank /*peer*/) {}
 };
 

@@ -116,8 +116,8 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   stamp.sent = now();
   stamp.sequence = ++sequence_;
   Envelope envelope{config_.rank, to, stamp, std::move(payload)};
-  const Event event{EventKind::sent, to, stamp, model_.step, 0,
-                    config_.transport->size_of(envelope)};
+  const Event event{EventKind::sent, to, stamp,
+                    model_.step,     0,  config_.transport->size_of(envelope)};
   count(event);
   trace_.message(trace_now(), event, envelope.payload);
   if (membership_.is_alive(to)) {

@@ -189,7 +189,7 @@ class CrewBuilder {
     peer.transport = config_.transport;
     if (rank < config_.workers()) {
       const auto& compute = config_.computes[static_cast<std::size_t>(rank)];
-      peer.worker = WorkerConfig{rank,          compute, config_.delay, config_.threads,
+      peer.worker = WorkerConfig{rank,    compute, config_.delay, config_.threads,
                                  nullptr, detach_, run_start_ns_};
     }
     peer.stalls = config_.delay.stalls();
@@ -493,7 +493,8 @@ std::optional<Error> run_events(Scheduler& scheduler, VirtualWorld& world, std::
     world.now = time_since(scheduler, start_ns);
     if (world.deadline > Duration{0} && world.now > world.deadline)
       return Error{Errc::timeout, "the simulated run has not ended at its deadline, " +
-                                      seconds_text(world.deadline) + " of virtual time"};
+                                      number_text(to_seconds(world.deadline)) +
+                                      " s of virtual time"};
     if (!jump(scheduler, world, start_ns))
       return Error{Errc::failed, "the simulated run stopped: no actor has anything left to do"};
   }

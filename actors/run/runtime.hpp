@@ -66,14 +66,14 @@ struct RunConfig {
   std::optional<ClusterConfig> cluster;  // nothing: all ranks are in this process
   // By rank that trains; null for those of other processes.
   std::vector<std::shared_ptr<Compute>> computes;
-  std::shared_ptr<Compute> evaluator;  // null: no validation beside training
-  DelayModel delay;                    // stragglers
-  std::vector<Death> deaths;           // of run_virtual() alone
-  std::vector<Return> returns;         // "
+  std::shared_ptr<Compute> evaluator;   // null: no validation beside training
+  DelayModel delay;                     // stragglers
+  std::vector<Death> deaths;            // of run_virtual() alone
+  std::vector<Return> returns;          // "
   std::shared_ptr<VirtualWorld> world;  // null: a network that takes no time
-  bool tolerates_worker_loss = true;   // where the wiring does: see SupervisorConfig
-  std::int32_t min_workers = 0;        // 0: more than half of them
-  int threads = 1;                     // intra-op threads per worker
+  bool tolerates_worker_loss = true;    // where the wiring does: see SupervisorConfig
+  std::int32_t min_workers = 0;         // 0: more than half of them
+  int threads = 1;                      // intra-op threads per worker
   Step log_every = 1;
   TraceSettings trace;
   std::string checkpoint_folder;  // empty: no checkpoints

@@ -43,12 +43,10 @@ class AdviseCommand : public Command {
     options.train.log_every = steps_;
     options.own_network = !network_.empty();
     if (options.own_network) options.network = network_;
-    const Advices advices =
-        search_wirings(options, [&](std::size_t done, std::size_t all) {
-          if (console.terminal)
-            console.err << "\rsimulating wiring " << done + 1 << " of " << all << "  "
-                        << std::flush;
-        });
+    const Advices advices = search_wirings(options, [&](std::size_t done, std::size_t all) {
+      if (console.terminal)
+        console.err << "\rsimulating wiring " << done + 1 << " of " << all << "  " << std::flush;
+    });
     if (console.terminal) console.err << "\r\033[K" << std::flush;
     if (advices.ranked.empty())
       return bad_input(run_ + ": no wiring fits: " + advices.unfit.front().second);
@@ -62,7 +60,8 @@ class AdviseCommand : public Command {
   std::vector<std::string> assumptions_of(const SimOptions& options) const {
     const RunProfile& p = *options.profile;
     std::vector<std::string> lines;
-    lines.push_back(std::to_string(options.train.workers) + " workers, each on a machine with the "
+    lines.push_back(std::to_string(options.train.workers) +
+                    " workers, each on a machine with the "
                     "NIC and the gradient times of the run: mean " +
                     format_duration(from_seconds(p.mean_gradient())) + ", and " +
                     format_duration(from_seconds(p.overhead)) + " for the rest of a step");
@@ -70,19 +69,20 @@ class AdviseCommand : public Command {
     if (options.own_network)
       lines.push_back("network " + options.network + ", as given");
     else
-      lines.push_back("network measured from " + format_count(p.links.messages) +
-                      " messages: alpha " + format_duration(from_seconds(measured.link.alpha)) +
-                      ", " +
-                      (measured.link.beta > 0
-                           ? format_bytes(static_cast<std::uint64_t>(1 / measured.link.beta)) + "/s"
-                           : std::string("no limit of bandwidth")) +
-                      ", jitter " + format_duration(from_seconds(measured.jitter)) +
-                      (p.links.sizes == 1 ? "; messages had one size, so alpha is taken as 0" : ""));
+      lines.push_back(
+          "network measured from " + format_count(p.links.messages) + " messages: alpha " +
+          format_duration(from_seconds(measured.link.alpha)) + ", " +
+          (measured.link.beta > 0
+               ? format_bytes(static_cast<std::uint64_t>(1 / measured.link.beta)) + "/s"
+               : std::string("no limit of bandwidth")) +
+          ", jitter " + format_duration(from_seconds(measured.jitter)) +
+          (p.links.sizes == 1 ? "; messages had one size, so alpha is taken as 0" : ""));
     lines.push_back(format_count(options.parameters) + " parameters, batch " +
                     std::to_string(options.train.batch_size) + ", " + std::to_string(steps_) +
                     " simulated steps of each wiring");
-    lines.emplace_back("the time of a step says nothing of its worth: staleness and compression "
-                       "change how many steps a loss takes");
+    lines.emplace_back(
+        "the time of a step says nothing of its worth: staleness and compression "
+        "change how many steps a loss takes");
     return lines;
   }
 

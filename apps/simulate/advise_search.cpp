@@ -80,10 +80,9 @@ Advices search_wirings(const SimOptions& base,
     else
       advices.unfit.emplace_back(all[i].name(), advice.error().message);
   }
-  std::stable_sort(advices.ranked.begin(), advices.ranked.end(),
-                   [](const Advice& one, const Advice& other) {
-                     return one.step_seconds < other.step_seconds;
-                   });
+  std::stable_sort(
+      advices.ranked.begin(), advices.ranked.end(),
+      [](const Advice& one, const Advice& other) { return one.step_seconds < other.step_seconds; });
   return advices;
 }
 

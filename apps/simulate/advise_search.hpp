@@ -20,12 +20,12 @@ struct Advice {
 };
 
 struct Advices {
-  std::vector<Advice> ranked;                             // the fastest first
+  std::vector<Advice> ranked;                              // the fastest first
   std::vector<std::pair<std::string, std::string>> unfit;  // wiring, why it does not fit
 };
 
-// Simulates each candidate with these options, whose profile is set, and ranks them by the time of a
-// step. `progress`: done and all.
+// Simulates each candidate with these options, whose profile is set, and ranks them by the time of
+// a step. `progress`: done and all.
 Advices search_wirings(const SimOptions& base,
                        const std::function<void(std::size_t, std::size_t)>& progress);
 

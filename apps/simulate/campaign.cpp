@@ -48,9 +48,10 @@ Expected<Seeds> parse_seeds(const std::string& text) {
 
 // In the words of a shell.
 std::string quoted(const std::string& word) {
-  const bool plain = word.find_first_not_of(
-                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,/:+@") ==
-                     std::string::npos;
+  const bool plain =
+      word.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,/:+@") ==
+      std::string::npos;
   if (plain && !word.empty()) return word;
   std::string text = "'";
   for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -212,8 +213,7 @@ class Campaign {
     std::string faults = verdict.faults.empty() ? options_.fail : verdict.faults;
     if (options_.minimize && !verdict.faults.empty()) faults = shrunk(of_seed(seed), verdict);
     const std::string command = replay(app_, options_, seed, faults);
-    failures_.push_back(
-        {{"seed", seed}, {"violations", verdict.violations}, {"replay", command}});
+    failures_.push_back({{"seed", seed}, {"violations", verdict.violations}, {"replay", command}});
     console_.err << "seed " << seed << " failed\n";
     for (const std::string& violation : verdict.violations)
       console_.err << "  " << violation << "\n";
@@ -223,8 +223,8 @@ class Campaign {
   void show_progress() {
     const std::int64_t step = std::max<std::int64_t>(1, seeds_.count() / 10);
     if (done_ % step != 0 || done_ == seeds_.count()) return;
-    console_.err << done_ << " of " << seeds_.count() << " seeds, " << failures_.size()
-                 << " failed" << std::endl;
+    console_.err << done_ << " of " << seeds_.count() << " seeds, " << failures_.size() << " failed"
+                 << std::endl;
   }
 
   void report() {
@@ -239,9 +239,9 @@ class Campaign {
       return;
     }
     console_.out << options_.train.algorithm << ": " << done_ << " seeds, " << failures_.size()
-                 << " failed, " << format_count(static_cast<std::int64_t>(events_))
-                 << " events, " << format_duration(from_seconds(virtual_seconds_))
-                 << " of virtual time" << std::endl;
+                 << " failed, " << format_count(static_cast<std::int64_t>(events_)) << " events, "
+                 << format_duration(from_seconds(virtual_seconds_)) << " of virtual time"
+                 << std::endl;
   }
 
   const CLI::App& app_;

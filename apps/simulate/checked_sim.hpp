@@ -22,8 +22,8 @@ struct CheckedOutcome {
   std::vector<std::string> violations;  // one line each; empty: the run kept its promises
 };
 
-// Makes the job of these options and runs it. Where no deadline is given it is long enough for every
-// run that makes progress. Errors (bad_input): as make_sim_job().
+// Makes the job of these options and runs it. Where no deadline is given it is long enough for
+// every run that makes progress. Errors (bad_input): as make_sim_job().
 Expected<CheckedOutcome> run_checked(SimOptions options);
 
 }  // namespace grapevine

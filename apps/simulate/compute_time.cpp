@@ -12,7 +12,7 @@ namespace grapevine {
 namespace {
 
 constexpr std::uint64_t kComputeStream = 0x636f6d70757465;  // messages/random.hpp: one purpose each
-constexpr double kMostSeconds = 3600;  // a tail must not stop the run for ever
+constexpr double kMostSeconds = 3600;                       // a tail must not stop the run for ever
 
 Error bad_spec(const std::string& spec) {
   return bad_input("--compute '" + spec +

@@ -8,8 +8,8 @@
 namespace grapevine {
 
 struct ComputeTime {
-  DelayModel::Term of;    // a pure function of rank and step
-  Duration mean{0};       // about
+  DelayModel::Term of;  // a pure function of rank and step
+  Duration mean{0};     // about
 };
 
 // SECONDS, or like 50ms: always the same; lognormal=MU:SIGMA, exp(N(MU, SIGMA^2)) seconds;

@@ -112,10 +112,10 @@ class Draw {
     Fault fault;
     const double kind = uniform();
     const bool crash = static_cast<std::int32_t>(dead.size()) < bounds_.crashes && kind < 0.25;
-    fault.kind = crash         ? Fault::Kind::crash
+    fault.kind = crash                             ? Fault::Kind::crash
                  : bounds_.ranks < 2 || kind < 0.5 ? Fault::Kind::pause
-                 : kind < 0.75 ? Fault::Kind::partition
-                               : Fault::Kind::slow;
+                 : kind < 0.75                     ? Fault::Kind::partition
+                                                   : Fault::Kind::slow;
     fault.rank = below(crash ? bounds_.workers : bounds_.ranks);
     while (crash && dead.count(fault.rank) > 0) fault.rank = (fault.rank + 1) % bounds_.workers;
     if (crash) dead.insert(fault.rank);
@@ -251,7 +251,8 @@ std::vector<LinkFault> link_faults_of(const std::vector<Fault>& faults) {
   std::vector<LinkFault> links;
   for (const Fault& fault : faults) {
     if (fault.kind == Fault::Kind::partition)
-      links.push_back({LinkFault::Kind::partition, fault.rank, fault.peer, fault.at, fault.length, 1});
+      links.push_back(
+          {LinkFault::Kind::partition, fault.rank, fault.peer, fault.at, fault.length, 1});
     if (fault.kind == Fault::Kind::slow)
       links.push_back(
           {LinkFault::Kind::slow, fault.rank, fault.peer, fault.at, fault.length, fault.factor});

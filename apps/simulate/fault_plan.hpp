@@ -14,19 +14,19 @@ struct Fault {
   enum class Kind { crash, pause, partition, slow };
   Kind kind = Kind::crash;
   Rank rank = 0;
-  Rank peer = -1;      // of partition and slow
-  double factor = 1;   // of slow
+  Rank peer = -1;     // of partition and slow
+  double factor = 1;  // of slow
   Timestamp at{0};
   Duration length{0};  // of all but crash
 };
 
 // What may go wrong in a run.
 struct FaultBounds {
-  std::int32_t ranks = 1;      // servers included
+  std::int32_t ranks = 1;  // servers included
   std::int32_t workers = 1;
-  std::int32_t crashes = 0;    // at most; 0: the wiring does not survive one
-  Duration expected{0};        // length of the run without faults; random faults are inside it
-  std::uint64_t seed = 0;      // of random faults
+  std::int32_t crashes = 0;  // at most; 0: the wiring does not survive one
+  Duration expected{0};      // length of the run without faults; random faults are inside it
+  std::uint64_t seed = 0;    // of random faults
 };
 
 // Comma-separated: crash=R@T, pause=R@T+D, partition=R1-R2@T+D, slow=R1-R2xF@T+D, random=N. T and D

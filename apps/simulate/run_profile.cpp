@@ -148,8 +148,8 @@ DelayModel::Term RunProfile::compute_time() const {
     const auto ranks = static_cast<Rank>(times->size());
     const auto& own = (*times)[static_cast<std::size_t>(rank % ranks)];
     // Primes apart: two ranks with the same times have them at different steps.
-    const auto at = static_cast<std::uint64_t>(step) +
-                    static_cast<std::uint64_t>(rank / ranks) * 104729u;
+    const auto at =
+        static_cast<std::uint64_t>(step) + static_cast<std::uint64_t>(rank / ranks) * 104729u;
     return from_seconds(static_cast<double>(own[at % own.size()]) + overhead);
   };
 }
@@ -182,8 +182,9 @@ Expected<RunProfile> read_profile(const std::string& run, Console& console) {
   const bool any = std::any_of(profile.gradients.begin(), profile.gradients.end(),
                                [](const auto& times) { return !times.empty(); });
   if (!any || profile.parameters < 1)
-    return bad_input(run + ": its trace has no gradients: give a run with --trace on that has "
-                           "taken steps");
+    return bad_input(run +
+                     ": its trace has no gradients: give a run with --trace on that has "
+                     "taken steps");
   return profile;
 }
 

@@ -32,8 +32,8 @@ struct RunProfile {
   NetworkModel network() const;
 };
 
-// Reads the summary and the trace of a run's folder. Errors (bad_input): none is there, or it has no
-// gradients.
+// Reads the summary and the trace of a run's folder. Errors (bad_input): none is there, or it has
+// no gradients.
 Expected<RunProfile> read_profile(const std::string& run, Console& console);
 
 }  // namespace grapevine

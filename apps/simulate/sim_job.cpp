@@ -28,11 +28,11 @@ Expected<void> place_here(TrainJob& job) {
   o.transport = "inproc";
   // One thread does everything: more of them would only change the order of sums.
   job.run.threads = 1;
-  for (Rank rank = 0; rank < static_cast<Rank>(o.workers); ++rank)
-    job.local_ranks.push_back(rank);
+  for (Rank rank = 0; rank < static_cast<Rank>(o.workers); ++rank) job.local_ranks.push_back(rank);
   for (const auto& [key, value] : job.wiring.keys())
     if (value == "node" && (key == "hierarchy" || level_key(key).key == kGroupRanksKey))
-      return bad_input("wiring." + key + " = 'node': a simulated run has no nodes of its own: "
+      return bad_input("wiring." + key +
+                       " = 'node': a simulated run has no nodes of its own: "
                        "give the number");
   return {};
 }
@@ -123,8 +123,9 @@ class Maker {
       return {};
     }
     if (job.run.parts->plan.compression.per_layer && !job.data)
-      return bad_input("wiring.per_layer = 'true' needs the layers of a model: leave out "
-                       "--parameters, or use --maths full");
+      return bad_input(
+          "wiring.per_layer = 'true' needs the layers of a model: leave out "
+          "--parameters, or use --maths full");
     made_.parameters = options_.parameters;
     if (made_.parameters == 0) {
       const auto count = count_parameters(job);
@@ -135,8 +136,9 @@ class Maker {
     std::int64_t dimension = made_.parameters;
     if (options_.maths == "none") {
       if (job.run.parts->plan.compression.per_layer)
-        return bad_input("wiring.per_layer = 'true' does not go with --maths none, which has no "
-                         "layers: use --maths quadratic");
+        return bad_input(
+            "wiring.per_layer = 'true' does not go with --maths none, which has no "
+            "layers: use --maths quadratic");
       made_.stand_in = dimension = stand_in_size(job, made_.parameters);
     }
     if (auto made = make_quadratics(job, dimension); !made) return made;

@@ -13,11 +13,11 @@ namespace grapevine {
 struct SimJob {
   TrainJob job;  // job.run.world is set
   std::vector<Fault> faults;
-  std::string network;           // as --network takes it
-  Duration expected{0};          // of the training without faults, roughly
-  std::int64_t parameters = 0;   // of the model
-  std::int64_t stand_in = 0;     // parameters that stand for them in --maths none
-  bool real = false;             // gradients of the model: --maths full
+  std::string network;          // as --network takes it
+  Duration expected{0};         // of the training without faults, roughly
+  std::int64_t parameters = 0;  // of the model
+  std::int64_t stand_in = 0;    // parameters that stand for them in --maths none
+  bool real = false;            // gradients of the model: --maths full
 };
 
 // Errors (bad_input): as make_train_job(), and options of the simulation.

@@ -26,9 +26,10 @@ void declare_sim_options(CLI::App& app, SimOptions& options) {
   add_option(app, "fail", options.fail,
              "faults at virtual times: crash=R@T, pause=R@T+D, partition=R1-R2@T+D, "
              "slow=R1-R2xF@T+D, random=N");
-  add_option(app, "from-trace", options.from_trace,
-             "a run's folder: its times of gradients, its network and its size, where other options "
-             "do not say otherwise");
+  add_option(
+      app, "from-trace", options.from_trace,
+      "a run's folder: its times of gradients, its network and its size, where other options "
+      "do not say otherwise");
   add_option(app, "deadline", options.deadline_s,
              "virtual seconds after which a run that has not ended has failed; 0: none");
   add_option(app, "seeds", options.seeds, "A..B: one run for each seed, with all checks");
@@ -76,7 +77,8 @@ Expected<void> check_sim_options(const SimOptions& o) {
     return bad_input("--transport " + t.transport +
                      " does not go with simulate, whose transport is --network: leave it out");
   if (!t.resume.empty())
-    return bad_input("--resume does not go with simulate: a simulated run begins at its first step");
+    return bad_input(
+        "--resume does not go with simulate: a simulated run begins at its first step");
   if (!t.requeue_command.empty() || !t.metrics_port.empty())
     return bad_input(std::string(t.metrics_port.empty() ? "--requeue-command" : "--metrics-port") +
                      " does not go with simulate: leave it out");

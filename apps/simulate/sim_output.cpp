@@ -64,11 +64,11 @@ Expected<SimOutput> SimOutput::create(const CLI::App& app, SimJob& made, RunDisp
   auto rows = RunOutput::create(job.out + "/metrics.csv", {});
   if (!rows) return bad_input(rows.error().message);
   output.rows_ = *std::move(rows);
-  output.rows_->before_first_step([earlier, path = job.out + "/" + kJobFileName,
-                                   text = job_file_text(app, job)] {
-    remove_outputs(earlier);
-    static_cast<void>(write_file_atomically(path, text));
-  });
+  output.rows_->before_first_step(
+      [earlier, path = job.out + "/" + kJobFileName, text = job_file_text(app, job)] {
+        remove_outputs(earlier);
+        static_cast<void>(write_file_atomically(path, text));
+      });
   RunProgress start;
   start.steps = job.run.parts->horizon.steps * job.options.workers;
   output.tally_ = std::make_shared<RunTally>(

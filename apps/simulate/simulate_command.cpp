@@ -94,8 +94,7 @@ class SimulateCommand : public Command {
                       (o.workers == 1 ? " worker" : " workers") + ", " +
                       format_count(job.job.run.parts->horizon.steps) + " steps, maths " +
                       options_.maths + ", network " + job.network + "\n");
-    if (!job.faults.empty())
-      display.say_error("faults: " + faults_text(job.faults) + "\n");
+    if (!job.faults.empty()) display.say_error("faults: " + faults_text(job.faults) + "\n");
   }
 
   static void print(const SimJob& job, const SimOutcome& outcome,
@@ -107,15 +106,14 @@ class SimulateCommand : public Command {
     Table table({"virtual time", "step", "loss", "sent", "messages", "staleness", "lost ranks",
                  "events", "hash"});
     const auto& step = summary.at("step_seconds").at("mean");
-    table.add_row({format_duration(from_seconds(outcome.virtual_seconds)),
-                   step.is_null() ? "-" : format_duration(from_seconds(step.get<double>())),
-                   shown(summary.at("final_loss"), 4),
-                   format_bytes(outcome.result.ledger.bytes_sent),
-                   format_count(summary.at("messages_sent").get<std::int64_t>()),
-                   shown(summary.at("staleness").at("mean"), 2),
-                   std::to_string(outcome.result.lost.size()),
-                   format_count(static_cast<std::int64_t>(outcome.events)),
-                   summary.at("trace_hash").get<std::string>()});
+    table.add_row(
+        {format_duration(from_seconds(outcome.virtual_seconds)),
+         step.is_null() ? "-" : format_duration(from_seconds(step.get<double>())),
+         shown(summary.at("final_loss"), 4), format_bytes(outcome.result.ledger.bytes_sent),
+         format_count(summary.at("messages_sent").get<std::int64_t>()),
+         shown(summary.at("staleness").at("mean"), 2), std::to_string(outcome.result.lost.size()),
+         format_count(static_cast<std::int64_t>(outcome.events)),
+         summary.at("trace_hash").get<std::string>()});
     display.say_result(table.to_string() + "simulated in " +
                        format_duration(from_seconds(seconds)) + ", outputs in " + job.job.out +
                        "\n");

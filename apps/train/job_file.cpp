@@ -73,8 +73,8 @@ std::string head_comment(const std::string& verb, const JobOrigin& origin) {
   const std::string count = std::to_string(origin.processes);
   const std::string launch = origin.processes > 1 ? "launch -n " + count + " -- " : "";
   std::string text = kMark + std::string(GRAPEVINE_VERSION) +
-                     ": the resolved job of a run. Repeat it with\n#   grapevine " + launch +
-                     verb + " job.toml --out DIR\n";
+                     ": the resolved job of a run. Repeat it with\n#   grapevine " + launch + verb +
+                     " job.toml --out DIR\n";
   if (origin.processes > 1)
     text += "# or give train --cluster HOST:PORT --processes " + count + ".";
   if (origin.processes > 1) text += " `workers` is the number in each process.\n";

@@ -7,8 +7,8 @@
 
 namespace grapevine {
 
-// The link of two ranks, both ways. Partition: what is sent in this time arrives once it is over, as
-// with a transport that sends again. Slow: messages take `factor` times as long.
+// The link of two ranks, both ways. Partition: what is sent in this time arrives once it is over,
+// as with a transport that sends again. Slow: messages take `factor` times as long.
 struct LinkFault {
   enum class Kind { partition, slow };
   Kind kind = Kind::partition;

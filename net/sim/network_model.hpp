@@ -17,16 +17,16 @@ struct LinkModel {
 
 // Ranks are placed in nodes, in order, and nodes in racks. Messages between nodes pass the NIC of
 // the sender's node, which sends one after the other, and that of the receiver's node, which
-// receives one after the other. Between racks they also pass the uplink of one rack and the downlink
-// of the other, each one at a time. Messages inside a node pass none of these.
+// receives one after the other. Between racks they also pass the uplink of one rack and the
+// downlink of the other, each one at a time. Messages inside a node pass none of these.
 struct NetworkModel {
-  LinkModel link;                  // between nodes, and the rate of their NICs
-  double jitter = 0;               // s: exponential with this mean, added to each message's alpha
-  double loss = 0;                 // probability of a message that a role allows to be lost
+  LinkModel link;     // between nodes, and the rate of their NICs
+  double jitter = 0;  // s: exponential with this mean, added to each message's alpha
+  double loss = 0;    // probability of a message that a role allows to be lost
   std::int32_t ranks_per_node = 1;
-  LinkModel inside;                // of a node
+  LinkModel inside;                 // of a node
   std::int32_t nodes_per_rack = 0;  // 0: one rack
-  LinkModel uplink;                // of a rack, on top of `link`
+  LinkModel uplink;                 // of a rack, on top of `link`
 
   std::int32_t node_of(Rank rank) const { return rank / ranks_per_node; }
   std::int32_t rack_of(Rank rank) const {

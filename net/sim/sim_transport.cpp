@@ -133,9 +133,9 @@ void SimTransport::close() {
 
 double SimTransport::uniform(std::uint64_t purpose, Rank from, Rank to,
                              std::uint64_t number) const {
-  const std::uint64_t stream = mix_seed(mix_seed(config_.seed, purpose),
-                                        static_cast<std::uint64_t>(from) << 32 |
-                                            static_cast<std::uint32_t>(to));
+  const std::uint64_t stream =
+      mix_seed(mix_seed(config_.seed, purpose),
+               static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to));
   return static_cast<double>(mix_seed(stream, number) >> 11) * 0x1p-53;
 }
 
@@ -315,8 +315,7 @@ void SimTransport::run_next() {
     ++deliveries_;
     note(flight.is_down ? 'D' : flight.lost ? 'l' : 'm', flight, event.at);
     if (watch_ && flight.lost) watch_->on_lost(event.at, flight.envelope);
-    if (watch_ && !flight.lost && !flight.is_down)
-      watch_->on_delivered(event.at, flight.envelope);
+    if (watch_ && !flight.lost && !flight.is_down) watch_->on_delivered(event.at, flight.envelope);
   }
   if (flight.is_down) return inbox->peer_down(flight.envelope.from, "");
   if (flight.lost) return inbox->lost(flight.envelope.from);

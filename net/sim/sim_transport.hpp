@@ -32,8 +32,8 @@ struct SimConfig {
   NetworkModel network;
   std::vector<LinkFault> link_faults;
   std::vector<RankPause> pauses;
-  std::uint64_t seed = 0;     // of jitter and loss
-  double model_scale = 1;     // see scaled_wire_size()
+  std::uint64_t seed = 0;  // of jitter and loss
+  double model_scale = 1;  // see scaled_wire_size()
   // The messages that NetworkModel::loss may take; null: none.
   std::function<bool(const Envelope&)> may_lose;
 };
@@ -94,8 +94,8 @@ class SimTransport final : public Transport {
     }
   };
   struct Pair {
-    Timestamp entered{0};    // the network behind the sender's NIC
-    Timestamp passed{0};     // what is wrong between the two ranks
+    Timestamp entered{0};  // the network behind the sender's NIC
+    Timestamp passed{0};   // what is wrong between the two ranks
     Timestamp delivered{0};
     Timestamp slow_until{0};  // a slow link is busy
     std::uint64_t messages = 0;
@@ -119,7 +119,8 @@ class SimTransport final : public Transport {
   void launch(Flight flight);
   void push(Timestamp at, std::uint32_t flight);
   void pass(std::uint32_t number, Timestamp now);
-  Timestamp pass_resource(Flight& flight, Timestamp now, Timestamp& busy_until, const LinkModel& link);
+  Timestamp pass_resource(Flight& flight, Timestamp now, Timestamp& busy_until,
+                          const LinkModel& link);
   Timestamp pass_link(Flight& flight, Timestamp now);
   void schedule_delivery(std::uint32_t number, Timestamp now);
   bool arrives(const Flight& flight) const;

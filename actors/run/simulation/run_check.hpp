@@ -16,10 +16,10 @@ namespace grapevine {
 struct CheckedRun {
   std::int32_t workers = 1;
   std::int32_t servers = 0;
-  Step steps = 0;                   // planned, of each worker
-  bool plans_each_rank = true;      // see RoleType
-  bool gives_weight = false;        // shares of push-sum travel, and each counts once
-  std::int64_t most_staleness = -1; // of an applied update; -1: not bounded
+  Step steps = 0;                    // planned, of each worker
+  bool plans_each_rank = true;       // see RoleType
+  bool gives_weight = false;         // shares of push-sum travel, and each counts once
+  std::int64_t most_staleness = -1;  // of an applied update; -1: not bounded
 
   std::int32_t ranks() const { return workers + servers; }
 };
@@ -53,8 +53,8 @@ class RunCheck : public NetworkWatch {
 // Each gradient is applied once or dropped once, after it was produced, and the totals agree with
 // the ledger: produced = applied + pending + dropped, with destroyed among the pending ones.
 std::unique_ptr<RunCheck> make_ledger_check(const CheckedRun& run);
-// No rank gives away more push-sum weight than it has, and at the end the weights of the members sum
-// to their number.
+// No rank gives away more push-sum weight than it has, and at the end the weights of the members
+// sum to their number.
 std::unique_ptr<RunCheck> make_mass_check(const CheckedRun& run);
 // No applied update is older than the wiring allows.
 std::unique_ptr<RunCheck> make_staleness_check(const CheckedRun& run);

@@ -95,8 +95,8 @@ TEST(RunProfile, PredictsOtherWirings) {
   for (const char* wiring : {"ar", "osgp", "gtopk", "d-psgd"}) {
     const std::string other = std::string(kRecorded) + " --algorithm " + wiring;
     const double real = step_of(simulate(other, folder("profile_real")));
-    const double predicted = step_of(simulate(
-        "--from-trace " + run + " --algorithm " + wiring, folder("profile_predicted")));
+    const double predicted = step_of(
+        simulate("--from-trace " + run + " --algorithm " + wiring, folder("profile_predicted")));
     EXPECT_NEAR(predicted / real, 1, 0.06) << wiring;
   }
 }

@@ -74,8 +74,8 @@ TEST(SimulateCommand, TheModelsOwnGradientsLearn) {
 }
 
 TEST(SimulateCommand, ARunSurvivesACrashThatItsWiringAllows) {
-  const auto summary =
-      simulate(std::string(kSmall) + " --algorithm sgp --fail crash=2@0.1", folder("simulated_crash"));
+  const auto summary = simulate(std::string(kSmall) + " --algorithm sgp --fail crash=2@0.1",
+                                folder("simulated_crash"));
   EXPECT_EQ(summary["lost_ranks"], nlohmann::json({2}));
   EXPECT_EQ(summary["faults"], "crash=2@100ms");
 }
@@ -99,7 +99,7 @@ TEST(SimulateCommand, LossIsForGossipWithRunningSums) {
   ASSERT_FALSE(refused.result.ok());
   EXPECT_NE(refused.result.error().message.find("running_sums"), std::string::npos);
   const auto summary = simulate(std::string(kSmall) +
-                                    " --algorithm sgp --momentum 0 --set wiring.running_sums=true "
+                                    " --algorithm osgp --momentum 0 --set wiring.running_sums=true "
                                     "--network alpha=1e-3,loss=0.2",
                                 folder("simulated_loss"));
   EXPECT_EQ(summary["contributions"]["produced"], 40);
@@ -109,8 +109,8 @@ TEST(SimulateCommand, RefusesWhatASimulationCannotMean) {
   const std::string out = " --out " + folder("simulated_refused");
   for (const char* options :
        {"--maths some", "--parameters 10", "--maths none --parameters 10", "--network x=1",
-        "--compute slow", "--fail crash=9@1", "--fail restart=1@1", "--resume x",
-        "--transport tcp", "--cluster h:1", "--seeds 3..1", "--seeds x"}) {
+        "--compute slow", "--fail crash=9@1", "--fail restart=1@1", "--resume x", "--transport tcp",
+        "--cluster h:1", "--seeds 3..1", "--seeds x"}) {
     const auto outcome = kVerb.run(std::string(options) + out, false);
     ASSERT_FALSE(outcome.result.ok()) << options;
     EXPECT_EQ(outcome.result.error().code, Errc::bad_input) << options;
@@ -125,8 +125,8 @@ ProcessResult campaign(const std::vector<std::string>& more) {
 }
 
 TEST(SimulateCommand, ACampaignRunsEachSeed) {
-  const ProcessResult result =
-      campaign({"--algorithm", "sgp", "--seeds", "1..6", "--twice", "--fail", "random=3", "--json"});
+  const ProcessResult result = campaign(
+      {"--algorithm", "sgp", "--seeds", "1..6", "--twice", "--fail", "random=3", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   const auto report = nlohmann::json::parse(ProcessResult::last_line(result.out));
   EXPECT_EQ(report["seeds"], 6);
@@ -135,9 +135,10 @@ TEST(SimulateCommand, ACampaignRunsEachSeed) {
 
 // A deadline that a pause of a second exceeds, and no other fault.
 TEST(SimulateCommand, AFailureIsShrunkToItsFaultsAndRepeatedByItsCommand) {
-  const ProcessResult result = campaign(
-      {"--algorithm", "ar", "--seeds", "3..3", "--minimize", "--deadline", "0.8", "--fail",
-       "slow=0-1x2@0+10ms,pause=1@20ms+5ms,pause=2@50ms+1s,partition=0-3@10ms+5ms,slow=1-2x3@0+1ms"});
+  const ProcessResult result =
+      campaign({"--algorithm", "ar", "--seeds", "3..3", "--minimize", "--deadline", "0.8", "--fail",
+                "slow=0-1x2@0+10ms,pause=1@20ms+5ms,pause=2@50ms+1s,partition=0-3@10ms+5ms,slow=1-"
+                "2x3@0+1ms"});
   ASSERT_EQ(result.exit_code, 1) << result.describe();
   EXPECT_NE(result.err.find("liveness"), std::string::npos) << result.describe();
   EXPECT_NE(result.err.find("--seed 3 --fail pause=2@50ms+1s\n"), std::string::npos)

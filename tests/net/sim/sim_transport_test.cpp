@@ -248,7 +248,8 @@ TEST(SimTransport, MessagesStayInOrderWhenALinkIsNoLongerSlow) {
   }
   network.run();
   ASSERT_EQ(network.arrivals.size(), 4u);
-  for (std::int32_t index = 0; index < 4; ++index) EXPECT_EQ(network.arrivals[static_cast<std::size_t>(index)].index, index);
+  for (std::int32_t index = 0; index < 4; ++index)
+    EXPECT_EQ(network.arrivals[static_cast<std::size_t>(index)].index, index);
 }
 
 TEST(SimTransport, APausedRankNeitherSendsNorReceives) {
@@ -276,7 +277,8 @@ TEST(SimTransport, WhatHasNotLeftTheNicDiesWithItsRank) {
   ASSERT_EQ(arrivals.size(), 2u);
   EXPECT_EQ(arrivals[0].index, 0);
   EXPECT_EQ(arrivals[1].index, -1) << "the end of rank 0 is after its last message";
-  for (const Arrival& arrival : network.at_rank(0)) EXPECT_LE(arrival.at, std::chrono::milliseconds(5));
+  for (const Arrival& arrival : network.at_rank(0))
+    EXPECT_LE(arrival.at, std::chrono::milliseconds(5));
   EXPECT_EQ(network.at_rank(2).size(), 1u);
 }
 

@@ -13,8 +13,7 @@ class LedgerCheck final : public RunCheck {
       : RunCheck("ledger", run), pending_(static_cast<std::size_t>(run.workers)) {}
 
   void on_record(const TraceRecord& record) override {
-    const bool ends =
-        record.kind == EventKind::committed || record.kind == EventKind::dropped;
+    const bool ends = record.kind == EventKind::committed || record.kind == EventKind::dropped;
     if (record.kind == EventKind::produced) return produced(record);
     if (ends) ended(record);
   }
@@ -33,10 +32,11 @@ class LedgerCheck final : public RunCheck {
     const std::int64_t pending = produced_ - committed_ - dropped_;
     if (ledger.produced != produced_ || ledger.committed != committed_ ||
         ledger.dropped != dropped_)
-      report(fmt::format("the ledger has {} produced = {} applied + {} pending + {} dropped, the "
-                         "trace {} = {} + {} + {}",
-                         ledger.produced, ledger.committed, ledger.pending(), ledger.dropped,
-                         produced_, committed_, pending, dropped_));
+      report(
+          fmt::format("the ledger has {} produced = {} applied + {} pending + {} dropped, the "
+                      "trace {} = {} + {} + {}",
+                      ledger.produced, ledger.committed, ledger.pending(), ledger.dropped,
+                      produced_, committed_, pending, dropped_));
   }
 
  private:

@@ -44,10 +44,11 @@ class MassCheck final : public RunCheck {
 
   void on_end(const RunResult& result) override {
     if (result.error || run().servers > 0) return;
-    const auto members = static_cast<double>(run().workers) - static_cast<double>(result.lost.size());
+    const auto members =
+        static_cast<double>(run().workers) - static_cast<double>(result.lost.size());
     if (settled(result) && std::abs(result.weight_sum - members) > kRounding * members)
-      report(fmt::format("the weights of {} ranks sum to {} at the end", members,
-                         result.weight_sum));
+      report(
+          fmt::format("the weights of {} ranks sum to {} at the end", members, result.weight_sum));
   }
 
  private:
@@ -59,8 +60,8 @@ class MassCheck final : public RunCheck {
   // Ranks that are lost while the others finish take their weight with them.
   bool settled(const RunResult& result) const {
     for (std::size_t rank = 0; rank < steps_since_loss_.size(); ++rank) {
-      const bool lost = std::count(result.lost.begin(), result.lost.end(),
-                                   static_cast<Rank>(rank)) > 0;
+      const bool lost =
+          std::count(result.lost.begin(), result.lost.end(), static_cast<Rank>(rank)) > 0;
       if (losses_ > 0 && !lost && steps_since_loss_[rank] < 2) return false;
     }
     return true;

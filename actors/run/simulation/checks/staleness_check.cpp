@@ -14,9 +14,10 @@ class StalenessCheck final : public RunCheck {
     if (record.kind != EventKind::applied || most < 0 || record.staleness <= most) return;
     // Members of a later view continue at steps of their own.
     if (record.view > 0) return;
-    report(fmt::format("rank {} applied an update of rank {} with staleness {} in step {}: at most "
-                       "{}",
-                       record.rank, record.origin, record.staleness, record.step, most));
+    report(
+        fmt::format("rank {} applied an update of rank {} with staleness {} in step {}: at most "
+                    "{}",
+                    record.rank, record.origin, record.staleness, record.step, most));
   }
 };
 
