@@ -235,6 +235,12 @@ Expected<void> check_resume(TrainJob& job) {
   const std::string& resume = job.options.resume;
   AllowedChanges changes = allow_changes(with_resolved_wiring(checkpoint->identity),
                                          with_resolved_wiring(job.run.identity));
+  if (changes.batch_size && !job.run.parts->plan.role->plans_each_rank)
+    return bad_input("--resume " + resume +
+                     ": ranks at their own pace count their steps together, so the batch size "
+                     "cannot change: give the same --batch-size and --accumulate, or begin a new "
+                     "run with its model: --init " +
+                     resume + " --out DIR");
   put_horizon_start(job.start, changes.saved);
   auto same = check_same_job(changes.saved, with_resolved_wiring(job.run.identity), resume);
   if (!same && changes.saved["workers"] != job.run.identity["workers"])

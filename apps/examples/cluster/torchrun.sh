@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # torchrun's variables by hand, where neither torchrun nor anything else starts processes. With torchrun:
-# torchrun --no-python --nproc_per_node 4 grapevine train …. On each machine, with its number:
+# torchrun --no_python --nproc_per_node 4 grapevine train …. On each machine, with its number:
 #   NODE=0 NODES=2 PER_NODE=4 MASTER_ADDR=node1 ./torchrun.sh [options of train]
 set -euo pipefail
 
