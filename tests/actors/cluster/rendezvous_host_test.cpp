@@ -81,7 +81,7 @@ PeerActor::behavior_type idle_peer(PeerActor::pointer) {
   return {[](StartTraining) {},     [](Gradient&) {},          [](Envelope&) {},  [](TimerFired) {},
           [](const PeerLost&) {},   [](TakeSnapshot) {},       [](Collect) {},    [](FlushTrace) {},
           [](StallOver) {},         [](const HoldForView&) {}, [](AskTraffic) {}, [](CloseView) {},
-          [](const InstallView&) {}};
+          [](const InstallView&) {}, [](QueryWaits) {}, [](const PartStored&) {}};
 }
 
 class RendezvousHostTest : public testing::Test {

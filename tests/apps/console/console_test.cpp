@@ -16,6 +16,15 @@
 namespace grapevine {
 namespace console_test {
 
+RunProgress progress_of(std::int64_t step, std::int64_t steps, std::int64_t samples, double loss) {
+  RunProgress progress;
+  progress.step = step;
+  progress.steps = steps;
+  progress.samples = samples;
+  progress.loss = loss;
+  return progress;
+}
+
 using std::chrono::hours;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
@@ -228,7 +237,7 @@ class ProgressTest : public ::testing::Test {
     return result;
   }
   static RunProgress at(std::int64_t step, std::int64_t steps = 1000, double loss = 0.5) {
-    return {step, steps, step * 128, loss};
+    return progress_of(step, steps, step * 128, loss);
   }
   Screen screen() const { return Screen(out_.str()); }
 
@@ -276,7 +285,7 @@ TEST_F(ProgressTest, NoWidthOverflowsAndPercentStaysLongest) {
     ProgressBar bar(out_, options(true, columns));
     for (int i = 0; i < 3; ++i) {
       now_ += seconds(1);
-      bar.update({123456 * (i + 1), 9876543, 99999999 * (i + 1), 1234.5678});
+      bar.update(progress_of(123456 * (i + 1), 9876543, 99999999 * (i + 1), 1234.5678));
     }
     EXPECT_LE(screen().widest(), std::max(1, columns - 1));
     if (columns >= 6) {
@@ -355,7 +364,7 @@ TEST_F(ProgressTest, AnUnfinishedLineIsTakenAway) {
 
 TEST_F(ProgressTest, AResumedRunCountsItsOwnWork) {
   ProgressOptions resumed = options(false);
-  resumed.start = {500, 1000, 500 * 128, NAN};
+  resumed.start = progress_of(500, 1000, 500 * 128, NAN);
   ProgressBar bar(out_, resumed);
   now_ += seconds(10);
   bar.update(at(600));
@@ -377,14 +386,14 @@ TEST_F(ProgressTest, TheRateForgetsASlowStart) {
 
 TEST_F(ProgressTest, UnknownLengthAndLossAreLeftOut) {
   ProgressBar bar(out_, options(true));
-  bar.update({7, 0, 0, NAN});
+  bar.update(progress_of(7, 0, 0, NAN));
   EXPECT_EQ(screen().line(), "sgp  step 7");
 }
 
 TEST_F(ProgressTest, NothingToDoAndMoreThanAllAreShownAsTheyAre) {
   ProgressBar bar(out_, options(true));
   now_ += seconds(1);
-  bar.update({1001, 1000, 1, NAN});
+  bar.update(progress_of(1001, 1000, 1, NAN));
   EXPECT_THAT(screen().line(), StartsWith("sgp  100%  "));
   EXPECT_THAT(screen().line(), Not(HasSubstr("left")));
 }
