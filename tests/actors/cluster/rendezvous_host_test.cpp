@@ -78,10 +78,21 @@ ProcessAgentActor::behavior_type stand_in(ProcessAgentActor::pointer) {
 }
 
 PeerActor::behavior_type idle_peer(PeerActor::pointer) {
-  return {[](StartTraining) {},     [](Gradient&) {},          [](Envelope&) {},  [](TimerFired) {},
-          [](const PeerLost&) {},   [](TakeSnapshot) {},       [](Collect) {},    [](FlushTrace) {},
-          [](StallOver) {},         [](const HoldForView&) {}, [](AskTraffic) {}, [](CloseView) {},
-          [](const InstallView&) {}, [](QueryWaits) {}, [](const PartStored&) {}};
+  return {[](StartTraining) {},
+          [](Gradient&) {},
+          [](Envelope&) {},
+          [](TimerFired) {},
+          [](const PeerLost&) {},
+          [](TakeSnapshot) {},
+          [](Collect) {},
+          [](FlushTrace) {},
+          [](StallOver) {},
+          [](const HoldForView&) {},
+          [](AskTraffic) {},
+          [](CloseView) {},
+          [](const InstallView&) {},
+          [](QueryWaits) {},
+          [](const PartStored&) {}};
 }
 
 class RendezvousHostTest : public testing::Test {
