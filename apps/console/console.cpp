@@ -205,8 +205,9 @@ std::string left_text(const RunProgress& progress, double steps_per_second) {
 
 std::string epoch_text(const RunProgress& progress) {
   if (progress.epochs <= 0) return "";
+  const bool whole = progress.epochs == std::floor(progress.epochs);
   return printf_string("epoch %.*f/", 1, std::min(progress.epoch, progress.epochs)) +
-         number_text(progress.epochs);
+         printf_string("%.*f", whole ? 0 : 1, progress.epochs);
 }
 
 std::string accuracy_text(double accuracy) {

@@ -141,7 +141,8 @@ std::vector<std::pair<std::string, nlohmann::ordered_json>> stated_options(
 std::string job_file_text(const CLI::App& app, const TrainOptions& options, const Wiring& wiring,
                           const JobOrigin& origin) {
   // The options are declared for a verb, or for nothing but a look at its arguments.
-  const std::string verb = app.get_name().empty() ? "train" : app.get_name();
+  const std::string name = app.get_name().empty() ? "train" : app.get_name();
+  const std::string verb = name.substr(name.rfind(' ') + 1);  // without that of the program
   std::string text = head_comment(verb, origin);
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();

@@ -36,7 +36,7 @@
 #include "apps/train/summary.hpp"
 #include "apps/train/train_folder.hpp"
 #include "apps/train/train_job.hpp"
-#include "apps/train/train_join.hpp"
+#include "apps/train/join/train_join.hpp"
 #include "apps/train/train_options.hpp"
 #include "gpu/math_threads.hpp"
 #include "messages/exit_code.hpp"

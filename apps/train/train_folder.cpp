@@ -80,7 +80,10 @@ bool has_summary(const std::string& out) {
 }
 
 bool has_finished(const std::string& out) {
-  std::ifstream file(std::filesystem::path(out) / "summary.json");
+  const std::filesystem::path path = std::filesystem::path(out) / "summary.json";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  std::ifstream file(path);
   const auto summary = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   return summary.is_object() && !summary.contains("error");
 }

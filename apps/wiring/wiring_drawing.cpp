@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "algorithms/lockstep/lockstep.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "messages/codec.hpp"
 

@@ -108,7 +108,7 @@ class Job : public testing::Test {
 
 TEST_F(Job, OfOneMachineListensOnLoopbackAlone) {
   const auto head = start(0, 2, {"--join-timeout", "100"});
-  ASSERT_TRUE(head->wait_for_output("waiting for")) << head->so_far().describe();
+  ASSERT_TRUE(head->wait_for_output("to join at")) << head->so_far().describe();
   EXPECT_EQ(listeners(), std::set<std::string>{"0100007F"});
 }
 

@@ -368,7 +368,8 @@ TEST_F(Nodes, OnlyWhoKnowsTheSecretGetsIn) {
   const auto result = run_process(with(job("ar", out), {"--secret-file", file}), options());
   EXPECT_EQ(result.exit_code, 0) << result.describe();
   const auto other =
-      run_process(job("ar", out), options({"GRAPEVINE_CLUSTER_SECRET=correct horse"}));
+      run_process(with(job("ar", out), {"--overwrite"}),
+                  options({"GRAPEVINE_CLUSTER_SECRET=correct horse"}));
   EXPECT_EQ(other.exit_code, 0) << other.describe();
 }
 

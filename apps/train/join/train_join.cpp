@@ -1,4 +1,4 @@
-#include "apps/train/train_join.hpp"
+#include "apps/train/join/train_join.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "actors/cluster/ask_job.hpp"
+#include "apps/train/join/ask_job.hpp"
 #include "apps/console/signals.hpp"
 #include "apps/launch/launch_plan.hpp"
 #include "messages/time.hpp"

@@ -1,4 +1,4 @@
-#include "actors/cluster/ask_job.hpp"
+#include "apps/train/join/ask_job.hpp"
 
 #include <fmt/format.h>
 
