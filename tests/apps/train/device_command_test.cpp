@@ -72,7 +72,8 @@ TEST(TrainDevice, ARunGoesOnInItsPrecisionOnly) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
   ASSERT_EQ(train(out, {"--precision", "bf16"}).exit_code, 0);
-  const std::vector<std::string> more = {"--steps", "12", "--resume", out.string()};
+  const std::vector<std::string> more = {"--steps", "12",       "--precision",
+                                         "fp32",    "--resume", out.string()};
   const ProcessResult refused = train(out, more);
   EXPECT_EQ(refused.exit_code, 2) << refused.describe();
   EXPECT_NE(ProcessResult::last_line(refused.err).find("precision was bf16"), std::string::npos)
@@ -96,7 +97,7 @@ TEST(TrainDevice, SeveralDevicesTrainAsOneDoes) {
     const ProcessResult resumed =
         run_process({"train", "--resume", (folder.path() / (algorithm + "4")).string(),
                      "--algorithm", algorithm, "--model", "mlp", "--data", "glyphs:1200", "--steps",
-                     "14", "--batch-size", "8", "--workers", "2"});
+                     "14", "--batch-size", "8", "--workers", "2", "--devices-per-worker", "1"});
     EXPECT_EQ(resumed.exit_code, 2) << resumed.describe();
     EXPECT_NE(resumed.err.find("devices-per-worker was 4"), std::string::npos) << resumed.err;
     if (algorithm != "sgp") continue;  // the others' order of arrival differs between runs
