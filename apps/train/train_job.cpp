@@ -310,9 +310,10 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   auto wiring = effective_wiring(o);
   if (!wiring) return wiring.error();
   job.wiring = std::move(*wiring);
-  if (o.resume.empty() && !maker.folders)
-    if (auto free = check_no_run_in(given_folder(o), o.overwrite); !free) return free.error();
   if (auto placed = (maker.place ? maker.place : find_place)(job); !placed) return placed.error();
+  // A process that joins a run finds the run's own folder.
+  if (o.resume.empty() && !maker.folders && job.is_head())
+    if (auto free = check_no_run_in(given_folder(o), o.overwrite); !free) return free.error();
 
   if (auto threads = check_math_threads(); !threads) return threads.error();
   limit_math_threads(job.run.threads);
