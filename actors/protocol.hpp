@@ -232,6 +232,7 @@ struct WriteCheckpoint {
   std::int64_t id = 0;
   std::string name;
   std::vector<RankSnapshot> ranks;
+  std::vector<Rank> lost;  // of which there is none
 };
 // To a ShardWriter: a state, and the folder for it.
 struct StoreState {

@@ -1,5 +1,6 @@
 #include "actors/record/checkpoint.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -74,10 +75,10 @@ Expected<FileMark> take_shard(const fs::path& from, const fs::path& to, const Fi
 }
 
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
-                           const std::vector<RankSnapshot>& ranks,
-                           const std::function<void()>& on_progress, const fs::path& shards) {
+                           const WriteCheckpoint& order, const std::function<void()>& on_progress,
+                           const fs::path& shards) {
   json files = json::object();
-  for (const RankSnapshot& rank : ranks) {
+  for (const RankSnapshot& rank : order.ranks) {
     const std::string name = rank_file(static_cast<std::size_t>(rank.rank));
     const auto mark = rank.file ? take_shard(shards / name, folder / name, *rank.file)
                                 : write_state(folder / name, rank.state);
@@ -85,10 +86,11 @@ Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
     files[name] = {{"bytes", mark->bytes}, {"crc32", mark->crc32}};
     if (on_progress) on_progress();
   }
-  const json job = {{"version", kCheckpointVersion},
-                    {"ranks", ranks.size()},
-                    {"job", identity},
-                    {"files", files}};
+  json job = {{"version", kCheckpointVersion},
+              {"ranks", order.ranks.size() + order.lost.size()},
+              {"job", identity},
+              {"files", files}};
+  if (!order.lost.empty()) job["lost"] = order.lost;
   // A path may hold bytes that are no text.
   const std::string text = job.dump(2, ' ', false, json::error_handler_t::replace);
   return write_file_atomically(folder / "job.json", text + "\n");
@@ -97,15 +99,28 @@ Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
 // Throws json::exception for any other number, such as 1e300, which no whole number has room for.
 std::int64_t whole(const json& number) { return number.get_ref<const json::number_integer_t&>(); }
 
-// By rank. Throws json::exception where the document is not one of write_files().
-Expected<std::vector<std::optional<FileMark>>> marks_of(const json& job) {
-  const std::int64_t ranks = whole(job.at("ranks"));
-  if (ranks < 1 || ranks > kMaxRanks)
-    return bad_input("ranks is " + std::to_string(ranks) + ", expected 1.." +
-                     std::to_string(kMaxRanks));
-  std::vector<std::optional<FileMark>> marks(static_cast<std::size_t>(ranks));
+// Throws json::exception where the document is not one of write_files().
+Expected<std::vector<Rank>> lost_in(const json& job, std::int64_t ranks) {
+  std::vector<Rank> lost;
+  if (job.count("lost") == 0) return lost;
+  for (const json& entry : job["lost"]) {
+    const std::int64_t rank = whole(entry);
+    if (rank < 0 || rank >= ranks || (!lost.empty() && rank <= lost.back()))
+      return bad_input("lost is no ascending list of ranks");
+    lost.push_back(static_cast<Rank>(rank));
+  }
+  if (static_cast<std::int64_t>(lost.size()) == ranks) return bad_input("all ranks are lost");
+  return lost;
+}
+
+// By rank; nothing in checkpoints of versions that wrote none. Throws json::exception where the
+// document is not one of write_files().
+Expected<std::vector<std::optional<FileMark>>> marks_of(const json& job,
+                                                        const std::vector<Rank>& lost) {
+  std::vector<std::optional<FileMark>> marks(static_cast<std::size_t>(whole(job["ranks"])));
   if (job.count("files") == 0) return marks;
   for (std::size_t rank = 0; rank < marks.size(); ++rank) {
+    if (std::binary_search(lost.begin(), lost.end(), static_cast<Rank>(rank))) continue;
     const json& file = job["files"].at(rank_file(rank));
     marks[rank] = FileMark{static_cast<std::uint64_t>(whole(file.at("bytes"))),
                            static_cast<std::uint32_t>(whole(file.at("crc32")))};
@@ -149,18 +164,18 @@ FileMark mark_of(const std::vector<char>& bytes) {
   return {bytes.size(), static_cast<std::uint32_t>(::crc32_z(0, data, bytes.size()))};
 }
 
-Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
-                                       const JobIdentity& identity,
-                                       const std::vector<RankSnapshot>& ranks,
+Expected<std::string> write_checkpoint(const std::string& folder, const JobIdentity& identity,
+                                       const WriteCheckpoint& order,
                                        const std::function<void()>& on_progress,
                                        const std::string& shards) {
+  const std::string& name = order.name;
   const fs::path final_path = fs::path(folder) / name;
   const fs::path temporary = fs::path(folder) / (kUnfinished + name);
   std::error_code error;
   fs::remove_all(temporary, error);
   if (!fs::create_directories(temporary, error))
     return Error{Errc::io, temporary.string() + ": cannot be made: " + error.message()};
-  if (auto written = write_files(temporary, identity, ranks, on_progress, shards); !written) {
+  if (auto written = write_files(temporary, identity, order, on_progress, shards); !written) {
     fs::remove_all(temporary, error);  // it may fill the disk
     return written.error();
   }
@@ -190,9 +205,16 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
       return bad_input((*folder / "job.json").string() + ": version " + job.at("version").dump() +
                        ", expected " + std::to_string(kCheckpointVersion) +
                        ": use the program that wrote it");
-    auto read = marks_of(job);
-    if (!read)
-      return bad_input((*folder / "job.json").string() + ": damaged: " + read.error().message);
+    const std::int64_t ranks = whole(job.at("ranks"));
+    const std::string damaged = (*folder / "job.json").string() + ": damaged: ";
+    if (ranks < 1 || ranks > kMaxRanks)
+      return bad_input(damaged + "ranks is " + std::to_string(ranks) + ", expected 1.." +
+                       std::to_string(kMaxRanks));
+    auto lost = lost_in(job, ranks);
+    if (!lost) return bad_input(damaged + lost.error().message);
+    checkpoint.lost = *std::move(lost);
+    auto read = marks_of(job, checkpoint.lost);
+    if (!read) return bad_input(damaged + read.error().message);
     marks = *std::move(read);
     checkpoint.identity = job.at("job").get<JobIdentity>();
   } catch (const std::exception&) {  // of the parser, or of a stream that cannot be read
@@ -200,6 +222,10 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
                      ": damaged: expected version, ranks, job; use an older checkpoint");
   }
   for (std::size_t rank = 0; rank < marks.size(); ++rank) {
+    if (checkpoint.is_lost(static_cast<Rank>(rank))) {
+      checkpoint.ranks.emplace_back();
+      continue;
+    }
     auto state = read_rank((*folder / rank_file(rank)).string(), marks[rank]);
     if (!state) return state.error();
     checkpoint.ranks.push_back(std::move(*state));
@@ -232,28 +258,45 @@ Step reported_steps(const StateDict& rank) {
   return 0;
 }
 
-std::vector<Step> Checkpoint::steps() const {
-  std::vector<Step> steps;
-  for (const StateDict& rank : ranks) {
-    const auto step = rank.integer("model.step");
-    steps.push_back(step ? *step : 0);
-  }
-  return steps;
+bool Checkpoint::is_lost(Rank rank) const {
+  return std::binary_search(lost.begin(), lost.end(), rank);
 }
 
-std::vector<Step> Checkpoint::reported() const {
-  std::vector<Step> steps;
-  for (const StateDict& rank : ranks) steps.push_back(reported_steps(rank));
-  return steps;
+template <class Value, class Read>
+std::vector<Value> Checkpoint::by_rank(Read read) const {
+  std::vector<Value> values(ranks.size());
+  Value most{};
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    if (!is_lost(static_cast<Rank>(rank))) most = std::max(most, values[rank] = read(ranks[rank]));
+  for (const Rank rank : lost) values[static_cast<std::size_t>(rank)] = most;
+  return values;
 }
+
+std::vector<Step> Checkpoint::steps() const {
+  return by_rank<Step>([](const StateDict& rank) {
+    const auto step = rank.integer("model.step");
+    return step ? *step : Step{0};
+  });
+}
+
+std::vector<Step> Checkpoint::reported() const { return by_rank<Step>(reported_steps); }
 
 std::vector<double> Checkpoint::epochs() const {
-  std::vector<double> epochs;
-  for (const StateDict& rank : ranks) {
+  return by_rank<double>([](const StateDict& rank) {
     const auto epoch = rank.number("model.epoch");
-    epochs.push_back(epoch ? *epoch : 0);
-  }
-  return epochs;
+    return epoch ? *epoch : 0.0;
+  });
+}
+
+Expected<std::optional<SavedView>> Checkpoint::view() const {
+  Rank first = 0;
+  while (is_lost(first)) ++first;
+  auto view = load_view(ranks[static_cast<std::size_t>(first)], first,
+                        static_cast<std::int32_t>(ranks.size()));
+  if (!view)
+    return bad_input(path + ": rank " + std::to_string(first) + ": " + view.error().message +
+                     ": it is damaged, use an older one");
+  return view;
 }
 
 Duration Checkpoint::elapsed() const {
@@ -294,8 +337,7 @@ Expected<std::string> try_write(const CheckpointWriterConfig& config, const Writ
                                 const std::function<void()>& on_progress,
                                 const std::string& shards) {
   try {
-    return write_checkpoint(config.folder, order.name, config.identity, order.ranks, on_progress,
-                            shards);
+    return write_checkpoint(config.folder, config.identity, order, on_progress, shards);
   } catch (...) {
     return Error{Errc::failed, exception_line(std::current_exception())};
   }

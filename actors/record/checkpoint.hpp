@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "actors/protocol.hpp"
+#include "actors/record/saved_view.hpp"
 #include "actors/record/shards/shard_folder.hpp"
 #include "algorithms/state_dict.hpp"
 
@@ -18,13 +20,12 @@ using JobIdentity = std::map<std::string, std::string>;
 inline constexpr char kStepsKey[] = "steps";  // the number of steps; may differ in a resumed run
 
 // Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load
-// reads: tensors, numbers and text). job.json has the length and the CRC-32 of each rank's file.
-// States that are stored already are taken from `shards`. Written under a temporary name, synced,
-// renamed; then <folder>/latest points to it. Returns the final path. `on_progress`, where there is
-// one: after each rank.
-Expected<std::string> write_checkpoint(const std::string& folder, const std::string& name,
-                                       const JobIdentity& identity,
-                                       const std::vector<RankSnapshot>& ranks,
+// reads: tensors, numbers and text). job.json has the length and the CRC-32 of each rank's file, and
+// names the ranks that were lost and have none. States that are stored already are taken from
+// `shards`. Written under a temporary name, synced, renamed; then <folder>/latest points to it.
+// Returns the final path. `on_progress`, where there is one: after each rank.
+Expected<std::string> write_checkpoint(const std::string& folder, const JobIdentity& identity,
+                                       const WriteCheckpoint& order,
                                        const std::function<void()>& on_progress = {},
                                        const std::string& shards = "");
 
@@ -35,12 +36,22 @@ Step reported_steps(const StateDict& rank);
 struct Checkpoint {
   std::string path;
   JobIdentity identity;
-  std::vector<StateDict> ranks;  // by rank
+  std::vector<StateDict> ranks;  // by rank; empty: it was lost
+  std::vector<Rank> lost;        // ascending
 
-  std::vector<Step> steps() const;     // of each rank
-  std::vector<Step> reported() const;  // by each rank: see reported_steps()
-  std::vector<double> epochs() const;  // of each rank, by the algorithm's clock
+  bool is_lost(Rank rank) const;
+  // By rank. One that was lost is as far as the furthest of the others, because it begins anew with
+  // the state of one of them.
+  std::vector<Step> steps() const;
+  std::vector<Step> reported() const;  // see reported_steps()
+  std::vector<double> epochs() const;  // by the algorithm's clock
   Duration elapsed() const;            // training time until then
+  // The members, where they had changed. Errors: bad_input.
+  Expected<std::optional<SavedView>> view() const;
+
+ private:
+  template <class Value, class Read>
+  std::vector<Value> by_rank(Read read) const;
 };
 
 // `path`: a checkpoint, a folder of checkpoints (its latest one) or a run's --out folder.

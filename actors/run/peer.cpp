@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "actors/record/checkpoint.hpp"
 #include "actors/record/shards/shard_stream.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/parts/stored_envelope.hpp"
 #include "algorithms/roles/make_role.hpp"
+#include "algorithms/roles/member_role.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/codec.hpp"
 #include "messages/text/exception_line.hpp"
@@ -250,9 +252,8 @@ void PeerState::on_stall_over(Rank from) {
 void PeerState::arrive(Envelope envelope) {
   if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
     if (marker->id == kLostMessage) return count_lost(envelope.from);
-    if (marker->id > last_cut_) cut(marker->id);
-    close_channel(envelope.from, marker->id);
-    return;
+    if (view_.stage == ViewStage::closed) return view_.early.push_back(std::move(envelope));
+    return on_marker(envelope.from, marker->id);
   }
   if (auto* chunk = std::get_if<StateChunk>(&envelope.payload); chunk && is_of_cut(*chunk)) {
     if (config_.writer) self_->send(config_.writer, StatePart{envelope.from, std::move(*chunk)});
@@ -316,6 +317,10 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
 }
 
 void PeerState::on_collect(bool with_model) {
+  if (view_.stage == ViewStage::closed) {
+    view_.collect = with_model;
+    return;
+  }
   RankReport report;
   report.rank = config_.rank;
   report.step = model_.step;
@@ -347,7 +352,12 @@ void PeerState::fail(Error error) { self_->send(config_.supervisor, RankFailed{s
 
 // ---- consistent cuts (Chandy & Lamport 1985) ----
 
+// A rank of a view to come has no state of it yet.
 void PeerState::on_snapshot(const TakeSnapshot& take) {
+  if (view_.stage == ViewStage::closed) {
+    view_.take = take;
+    return;
+  }
   if (take.id > last_cut_) cut(take.id);
   if (!cut_ || cut_->id != take.id) return;
   cut_->shards = take.shards;
@@ -377,6 +387,11 @@ void PeerState::cut(std::int64_t id) {
     config_.transport->send(std::move(envelope));
   }
   finish_cut_if_complete();
+}
+
+void PeerState::on_marker(Rank from, std::int64_t id) {
+  if (id > last_cut_) cut(id);
+  close_channel(from, id);
 }
 
 void PeerState::close_channel(Rank from, std::int64_t id) {
@@ -422,12 +437,23 @@ StateDict PeerState::snapshot() const {
   state.put("last.top5", last_gradient_.top5);
   state.put_all("ledger", ledger_.save());
   state.put_all("role", role_->save());
+  if (deal_.ranks == 0) return state;  // the members are those of the start
+  SavedView view;
+  view.number = view_.installed;
+  view.members = view_.members;
+  view.first_step = config_.parts->horizon.first_step;
+  view.first_epoch = config_.parts->horizon.first_epoch;
+  view.deal = deal_;
+  view.deal_is_new = deal_is_new_;
+  view.deal_end = deal_end_;
+  state.put_all("view", save(view));
   return state;
 }
 
 Expected<void> PeerState::restore(const StateDict& state) {
   if (auto model = restore_model(state); !model) return model;
   if (auto progress = restore_progress(state); !progress) return progress;
+  if (auto view = restore_view(state); !view) return view;
   const StateDict in_flight = state.under("in_flight");
   for (std::size_t i = 0; i < in_flight.entries().size(); ++i) {
     const auto text = in_flight.text(std::to_string(i));
@@ -441,6 +467,32 @@ Expected<void> PeerState::restore(const StateDict& state) {
   const auto run = state.integer("trace.run"), cut = state.integer("trace.cut");
   if (run && cut) trace_.resumed(trace_now(), model_.step, static_cast<std::uint64_t>(*run), *cut);
   return role_->load(state.under("role"));
+}
+
+// The role that its model belongs to: of the members of that moment.
+Expected<void> PeerState::restore_view(const StateDict& state) {
+  for (const Rank rank : config_.absent) membership_.alive[static_cast<std::size_t>(rank)] = false;
+  auto view = load_view(state, config_.rank, config_.ranks);
+  if (!view) return view.error();
+  if (!view->has_value()) return {};
+  SavedView& saved = **view;
+  MemberChange change;
+  change.before.resize(saved.members.size());
+  std::iota(change.before.begin(), change.before.end(), 0);
+  change.horizon = horizon_of(saved, config_.parts->horizon, config_.ranks);
+  auto parts = parts_among(*config_.parts, change);
+  if (!parts) return parts.error();
+  config_.parts = *std::move(parts);
+  role_ = make_member_role(config_.parts, saved.members, config_.rank, model_);
+  for (Rank rank = 0; rank < config_.ranks; ++rank)
+    if (!std::binary_search(saved.members.begin(), saved.members.end(), rank))
+      membership_.alive[static_cast<std::size_t>(rank)] = false;
+  view_.number = view_.installed = saved.number;
+  view_.members = std::move(saved.members);
+  deal_ = saved.deal;
+  deal_is_new_ = saved.deal_is_new;
+  deal_end_ = saved.deal_end;
+  return {};
 }
 
 Expected<void> PeerState::restore_model(const StateDict& state) {

@@ -30,6 +30,7 @@ struct PeerConfig {
   FrozenTensor parameters;            // [d] at the start
   FrozenTensor buffers;               // [b] at the start, or empty
   std::optional<StateDict> restored;  // a RankSnapshot's state instead
+  std::vector<Rank> absent;           // ranks of which that checkpoint has no state: they join
   SupervisorActor supervisor;
   EvaluatorActor evaluator;                   // null: no validation beside training
   TracerActor tracer;                         // null: no trace
@@ -71,7 +72,10 @@ struct PeerView {
   bool awaits_state = false;     // of a rank that is ahead
   std::vector<char> state;       // of it, as far as it has arrived
   std::int64_t state_bytes = 0;  // of the whole
-  std::vector<Envelope> early;   // of the view to come
+  std::vector<Envelope> early;   // of the view to come, markers of cuts included
+  // What the supervisor wants of that view's rank, as soon as it is one.
+  std::optional<TakeSnapshot> take;
+  std::optional<bool> collect;  // Collect::with_model
 };
 
 // Env for the role: the only place where its effects become CAF calls. All members belong to the
@@ -121,7 +125,9 @@ class PeerState : public Env {
   Expected<void> restore(const StateDict& state);
   Expected<void> restore_model(const StateDict& state);
   Expected<void> restore_progress(const StateDict& state);
+  Expected<void> restore_view(const StateDict& state);
   StateDict snapshot() const;
+  void on_marker(Rank from, std::int64_t id);
   void cut(std::int64_t id);
   void close_channel(Rank from, std::int64_t id);
   void finish_cut_if_complete();
@@ -143,6 +149,7 @@ class PeerState : public Env {
   void begin_to_join();
   void scale_model(double scale);
   void seat(const StateDict& shared, const StateDict& own);
+  void begin_in_view();
   bool make_member(const InstallView& view);
   void begin_new_life(const InstallView& view);
   void share_batches(const InstallView& view);

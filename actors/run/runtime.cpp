@@ -175,8 +175,21 @@ class CrewBuilder {
       supervision.resumed_most = config_.resumed_most();
       supervision.elapsed_before = config_.resume->elapsed();
       supervision.resumed_from = config_.resume->path;
+      resume_view(supervision);
     }
     return supervision;
+  }
+
+  // A view that cannot be read ends the run: its ranks say so.
+  void resume_view(SupervisorConfig& supervision) const {
+    supervision.absent = config_.resume->lost;
+    const auto view = config_.resume->view();
+    if (!view || !view->has_value()) return;
+    supervision.members = (*view)->members;
+    supervision.view = (*view)->number;
+    supervision.first_batch = (*view)->deal.first_batch;
+    supervision.horizon = horizon_of(**view, supervision.horizon, config_.workers());
+    supervision.total_epochs = supervision.horizon.epoch_of(supervision.horizon.steps);
   }
 
   PeerConfig peer_config(Rank rank, const SupervisorActor& supervisor,
@@ -197,7 +210,9 @@ class CrewBuilder {
     const auto& first = first_compute(config_);
     peer.parameters = first->initial_parameters();
     peer.buffers = first->initial_buffers();
-    if (config_.resume) peer.restored = config_.resume->ranks[static_cast<std::size_t>(rank)];
+    if (config_.resume && !config_.resume->is_lost(rank))
+      peer.restored = config_.resume->ranks[static_cast<std::size_t>(rank)];
+    if (config_.resume) peer.absent = config_.resume->lost;
     peer.supervisor = supervisor;
     peer.evaluator = evaluator;
     peer.tracer = tracer;

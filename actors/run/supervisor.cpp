@@ -20,9 +20,12 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
   self_ = self;
   config_ = std::move(config);
   members_ = RunMembers(config_.ranks, config_.servers);
-  std::vector<Rank> workers(static_cast<std::size_t>(members_.workers()));
-  std::iota(workers.begin(), workers.end(), 0);
-  view_ = ViewChange(std::move(workers));
+  std::vector<Rank> workers = config_.members;
+  if (workers.empty()) {
+    workers.resize(static_cast<std::size_t>(members_.workers()));
+    std::iota(workers.begin(), workers.end(), 0);
+  }
+  view_ = ViewChange(std::move(workers), config_.view, config_.first_batch);
   checkpoints_ = CheckpointRounds({config_.checkpoints, config_.checkpoint_every_epochs,
                                    config_.total_epochs, config_.resumed_least});
   suspects_ = LinkSuspects(config_.silence);
@@ -48,7 +51,8 @@ void SupervisorState::begin(BeginRun actors) {
     evaluations_due_ = whole_epochs(config_.total_epochs) - whole_epochs(config_.resumed_most);
   last_news_ = now();
   begin_wait_watch();
-  crew_.send_to_ranks(StartTraining{});
+  crew_.send_to_ranks_but(config_.absent, StartTraining{});
+  if (!config_.absent.empty()) begin_view_change();
   if (!config_.resumed_from.empty()) report_resume_from(config_.resumed_from);
   compare_all_clocks();
   watch_later();
@@ -62,7 +66,7 @@ void SupervisorState::on_step(const StepReport& report) {
   progress_.add(report);
   config_.observer->on_step(report);
   // The next run must not resume from a checkpoint after a failure.
-  if (stage_ != Stage::running || !checkpoints_.may_be_due()) return;
+  if (stage_ != Stage::running || view_.in_progress() || !checkpoints_.may_be_due()) return;
   const auto epochs = progress_.slowest_epochs(members_);
   if (!epochs) return;
   if (auto name = checkpoints_.due(*epochs))
@@ -140,8 +144,9 @@ std::string SupervisorState::missing_states() const {
 void SupervisorState::on_stop_requested() {
   if (stage_ == Stage::draining && std::exchange(evaluations_due_, 0) > 0) return end_if_finished();
   if (stage_ != Stage::running || stopping_) return;
-  if (crew_.empty()) {
-    stop_early_ = true;  // once all processes have joined
+  // Once all processes have joined, and the ranks have agreed.
+  if (crew_.empty() || view_.in_progress()) {
+    stop_early_ = true;
     return;
   }
   stopping_ = true;
@@ -161,6 +166,7 @@ void SupervisorState::on_stop_requested() {
 
 // All ranks took their last step. Late messages still change models.
 void SupervisorState::drain_if_finished() {
+  if (view_.in_progress()) return;  // ranks of the view to come say so again
   if (!progress_.all_finished(members_) || stage_ != Stage::running) return;
   stage_ = Stage::draining;
   collect();

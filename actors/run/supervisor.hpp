@@ -47,7 +47,11 @@ struct SupervisorConfig {
   std::int32_t min_workers = 1;                // as long as so many of them remain
   bool changes_members = false;  // by views, see ViewChange; else roles continue alone
   ViewChange::Models models;     // of the wiring
-  Horizon horizon;
+  Horizon horizon;                // of the members
+  std::vector<Rank> members;      // that continue from a checkpoint; the other ranks join them
+  std::int64_t view = 0;          // theirs, and
+  std::int64_t first_batch = 0;   // its first batch: see SavedView
+  std::vector<Rank> absent;       // ranks without a state there; others may be members
   // Reports a lost process to the transport of this process; null: single process. Must not block.
   std::function<void(std::int32_t process)> process_down;
   // The same for a lost process that is about to return.
@@ -133,6 +137,8 @@ class SupervisorState {
   void begin_final_checkpoint(const std::string& name);
   void give_up_checkpoint();
   void cancel_checkpoint();
+  void interrupt_checkpoint();
+  void resume_checkpoint();
   void drain_if_finished();
   void evaluate_reports();
   void end_if_finished();
@@ -173,7 +179,7 @@ class SupervisorState {
 
   Stage stage_ = Stage::running;
   bool stopping_ = false;
-  bool stop_early_ = false;  // requested before the run began
+  bool stop_early_ = false;  // requested before the run began, or during a change of members
   Timestamp last_news_{0};
   std::int64_t evaluations_due_ = 0;
   std::optional<Timestamp> trained_at_;  // when models changed no more

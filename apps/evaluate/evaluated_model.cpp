@@ -67,6 +67,7 @@ Expected<ModelFactory> with_checkpoint(ModelFactory factory, const std::string& 
     return bad_input(folder + ": is of parameter servers: give the model.pt of the run");
   ModelAverage mean;
   for (const StateDict& rank : checkpoint->ranks) {
+    if (rank.entries().empty()) continue;  // it was lost
     const auto x = rank.tensor("model.x");
     const auto w = rank.number("model.w");
     if (!x || !w) return bad_input(folder + ": a rank has no model: the checkpoint is damaged");

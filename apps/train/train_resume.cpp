@@ -98,7 +98,15 @@ bool length_moves_exchanges(const SharedParts& parts) {
 // last one.
 Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   const Plan& plan = job.run.parts->plan;
-  const Step steps = job.run.parts->horizon.steps;
+  const auto view = checkpoint.view();
+  if (!view) return view.error();
+  // Where ranks were lost, the others take more steps to the same end.
+  const auto steps_to = [&](Step planned) {
+    Horizon horizon = job.run.parts->horizon;
+    horizon.steps = planned;
+    return view->has_value() ? horizon_of(**view, horizon, job.run.workers()).steps : planned;
+  };
+  const Step steps = steps_to(job.run.parts->horizon.steps);
   const std::vector<Step> behind = progress_of(checkpoint, *job.run.parts, job.run.workers());
   const auto [done, most] = std::minmax_element(behind.begin(), behind.end());
   const bool counts_steps = plan.role->plans_each_rank;
@@ -108,13 +116,15 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   if ((counts_steps && *done > steps) || (!plan.role->allows_ranks_past_the_end && *most > steps))
     return too_short;
   const auto saved = checkpoint.identity.find(kStepsKey);
-  if (saved == checkpoint.identity.end() || saved->second == std::to_string(steps)) return {};
+  if (saved == checkpoint.identity.end() || saved->second == std::to_string(job.run.parts->horizon.steps))
+    return {};
   Step end = 0;
   const char* text_end = saved->second.data() + saved->second.size();
   const auto [stop, error] = std::from_chars(saved->second.data(), text_end, end);
   if (error != std::errc() || stop != text_end)
     return bad_input(checkpoint.path + ": its steps are '" + saved->second +
                      "', which is no number: it is damaged, use an older one");
+  end = steps_to(end);
   if (counts_steps && steps < end && *most >= steps) return too_short;
   if (length_moves_exchanges(*job.run.parts))
     return bad_input("--resume " + job.options.resume + ": with " +
@@ -240,6 +250,12 @@ Expected<void> check_resume(TrainJob& job) {
                      ": ranks at their own pace count their steps together, so the batch size "
                      "cannot change: give the same --batch-size and --accumulate, or begin a new "
                      "run with its model: --init " +
+                     resume + " --out DIR");
+  if (changes.batch_size && checkpoint->ranks.front().entries().count("view.members") > 0)
+    return bad_input("--resume " + resume +
+                     ": ranks were lost in it, and its samples are dealt anew in batches of the "
+                     "same size: give the same --batch-size and --accumulate, or begin a new run "
+                     "with its model: --init " +
                      resume + " --out DIR");
   put_horizon_start(job.start, changes.saved);
   auto same = check_same_job(changes.saved, with_resolved_wiring(job.run.identity), resume);

@@ -37,6 +37,7 @@ void PeerState::on_hold(HoldForView hold) {
   view_.proposed = std::move(hold.members);
   view_.state.clear();
   view_.awaits_state = false;
+  view_.take.reset();  // the supervisor has given that cut up
   view_.asked = -1;
   if (view_.stage == ViewStage::stable) view_.stage = ViewStage::draining;
 }
@@ -83,6 +84,7 @@ void PeerState::on_close_view(CloseView close) {
     view_.stage = ViewStage::closed;
     send_epoch_models();
   }
+  view_.early.clear();  // of a view that this rank was never part of
   ViewClosed closed;
   closed.view = view_.number;
   closed.rank = config_.rank;
@@ -143,7 +145,22 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   if (joins) begin_new_life(view);
   send_epoch_models();
   role_->on_start(*this);
-  for (Envelope& envelope : std::exchange(view_.early, {})) deliver(std::move(envelope));
+  begin_in_view();
+}
+
+// With what has come for this view's rank before there was one.
+void PeerState::begin_in_view() {
+  for (Envelope& envelope : std::exchange(view_.early, {})) {
+    const Rank from = envelope.from;
+    if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
+      on_marker(from, marker->id);
+      continue;
+    }
+    if (cut_ && cut_->open.count(from) > 0) cut_->in_flight.push_back(envelope);
+    deliver(std::move(envelope));
+  }
+  if (const auto take = std::exchange(view_.take, std::nullopt)) on_snapshot(*take);
+  if (const auto collect = std::exchange(view_.collect, std::nullopt)) on_collect(*collect);
 }
 
 // Messages of this life have numbers of their own.

@@ -27,12 +27,18 @@ CheckpointRounds::CheckpointRounds(const CheckpointPlan& plan) : plan_(plan) {
 
 void CheckpointRounds::disable() {
   plan_.enabled = false;
+  postponed_.reset();
   cancel();
 }
 
 void CheckpointRounds::cancel() {
   cutting_ = false;
   snapshots_.clear();
+}
+
+void CheckpointRounds::interrupt() {
+  if (cutting_) postponed_ = name_;
+  cancel();
 }
 
 std::optional<std::string> CheckpointRounds::due(double epochs) {
@@ -64,12 +70,11 @@ std::optional<WriteCheckpoint> CheckpointRounds::add(RankSnapshot& snapshot,
   news_ = now;
   const Rank rank = snapshot.rank;
   snapshots_.emplace(rank, std::move(snapshot));
-  // Of all ranks, lost ones included: without one of them the checkpoint could not be resumed.
-  if (static_cast<std::int32_t>(snapshots_.size()) < members.ranks()) return std::nullopt;
+  if (!members.all_in(snapshots_)) return std::nullopt;
   cutting_ = false;
   writing_ = true;
   if (name_.empty()) name_ = step_name(snapshots_, members.workers());
-  WriteCheckpoint write{id_, name_, {}};
+  WriteCheckpoint write{id_, name_, {}, {members.lost().begin(), members.lost().end()}};
   for (auto& [by, one] : std::exchange(snapshots_, {})) write.ranks.push_back(std::move(one));
   return write;
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "actors/protocol.hpp"
 #include "actors/run/supervision/run_members.hpp"
@@ -57,6 +58,12 @@ class CheckpointRounds {
     return cutting_ && now - news_ > patience;
   }
   void cancel();
+  // A change of members interrupts the cut in progress, if any: it is due again.
+  void interrupt();
+  // One that is asked for during such a change.
+  void postpone(std::string name) { postponed_ = std::move(name); }
+  // The name of the checkpoint that is to be begun now, after the change; nothing: none is due.
+  std::optional<std::string> take_postponed() { return std::exchange(postponed_, std::nullopt); }
   // The id of the newest cut; 0: none.
   std::int64_t newest() const { return id_; }
   // The remaining ranks without a state in this cut: "rank 1, 3".
@@ -76,6 +83,7 @@ class CheckpointRounds {
   bool writing_ = false;
   std::int64_t id_ = 0;
   std::string name_;
+  std::optional<std::string> postponed_;
   Timestamp news_{0};  // the beginning of the cut, or its newest state
   std::map<Rank, RankSnapshot> snapshots_;
 };

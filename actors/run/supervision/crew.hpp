@@ -1,5 +1,6 @@
 // Crew: the actors of a run, as its supervisor addresses them.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <utility>
@@ -35,6 +36,13 @@ class Crew {
   template <class Message>
   void send_to_ranks(const Message& message) const {
     for (const PeerActor& peer : actors_.peers) supervisor_->send(peer, message);
+  }
+  // To all of them but `absent`, ascending.
+  template <class Message>
+  void send_to_ranks_but(const std::vector<Rank>& absent, const Message& message) const {
+    for (std::size_t i = 0; i < actors_.peers.size(); ++i)
+      if (!std::binary_search(absent.begin(), absent.end(), static_cast<Rank>(i)))
+        supervisor_->send(actors_.peers[i], message);
   }
   // REQUIRES: processes other than the coordinator's.
   template <class Message>

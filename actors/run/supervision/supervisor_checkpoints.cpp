@@ -43,6 +43,18 @@ void SupervisorState::cancel_checkpoint() {
   checkpoints_.cancel();
 }
 
+// A state of the view before is of no use beside one of the view to come.
+void SupervisorState::interrupt_checkpoint() {
+  if (checkpoints_.cutting() && crew_.processes() > 1) crew_.drop_shards();
+  checkpoints_.interrupt();
+}
+
+void SupervisorState::resume_checkpoint() {
+  if (!checkpoints_.idle() || view_.in_progress()) return;
+  if (auto name = checkpoints_.take_postponed())
+    begin_checkpoint(checkpoints_.begin(std::move(*name), now()));
+}
+
 // A lost snapshot must not prevent later checkpoints.
 void SupervisorState::give_up_checkpoint() {
   config_.observer->on_warning("a checkpoint is given up: no state came from " +
@@ -71,6 +83,7 @@ void SupervisorState::on_written(const CheckpointWritten& written) {
   // The next run must not resume from a checkpoint after a failure.
   if (stage_ == Stage::draining && stopping_ && checkpoints_.final_due())
     return begin_final_checkpoint("");
+  resume_checkpoint();
   end_if_finished();
 }
 
@@ -87,6 +100,7 @@ void SupervisorState::on_checkpoint_requested() {
   if (preserves_previous_run())
     return config_.observer->on_warning(
         "no checkpoint: no step was taken yet, and the folder holds another run's");
+  if (view_.in_progress()) return checkpoints_.postpone("");
   if (checkpoints_.idle()) begin_checkpoint(checkpoints_.begin("", now()));
 }
 

@@ -69,13 +69,14 @@ bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
                       remaining, members_.workers(), config_.min_workers)});
     return false;
   }
-  config_.observer->on_warning(gone +
-                               "the other ranks continue without it and write no more checkpoints");
+  config_.observer->on_warning(gone + "the other ranks continue without it" +
+                               (config_.changes_members ? "" : " and write no more checkpoints"));
   lose(rank);
   return true;
 }
 
-// A checkpoint without one of the ranks could not be resumed: the ones before its end stay.
+// Of ranks beside servers no checkpoint could be resumed without one of them: the ones before its
+// end stay.
 void SupervisorState::lose(Rank rank) {
   last_news_ = now();
   members_.lose(rank);
@@ -83,10 +84,11 @@ void SupervisorState::lose(Rank rank) {
   progress_.lose(rank);
   waits_.remove(rank);
   reports_.remove(rank);
-  cancel_checkpoint();
-  checkpoints_.disable();
+  interrupt_checkpoint();
+  if (!config_.changes_members) checkpoints_.disable();
   drain_if_finished();
   if (stage_ != Stage::draining) return;
+  resume_checkpoint();
   if (reports_.in_round())
     evaluate_reports();
   else

@@ -16,6 +16,7 @@ constexpr Duration kAskInterval = std::chrono::milliseconds(2);
 // nothing to continue.
 void SupervisorState::begin_view_change() {
   if (!config_.changes_members || stage_ != Stage::running) return;
+  interrupt_checkpoint();
   view_.begin(members_.remaining_ranks());
   crew_.send_to_ranks(HoldForView{view_.number(), view_.members()});
   ask_for_traffic();
@@ -62,6 +63,8 @@ void SupervisorState::install_view() {
   config_.total_epochs = epochs;
   crew_.report_members({view.members, view.joining, whole_epochs(view.horizon.first_epoch)});
   crew_.send_to_ranks(view);
+  if (std::exchange(stop_early_, false)) return on_stop_requested();
+  resume_checkpoint();
 }
 
 // ---- a process that returns ----

@@ -28,8 +28,10 @@ class ViewChange {
   enum class Next { wait, ask_later, close, install };
 
   ViewChange() = default;
-  // `members`: of the start.
-  explicit ViewChange(std::vector<Rank> members) : installed_(std::move(members)) {}
+  // `members`: of the start. `number`, `first_batch`: of their view; 0: the first.
+  explicit ViewChange(std::vector<Rank> members, std::int64_t number = 0,
+                      std::int64_t first_batch = 0)
+      : number_(number), installed_(std::move(members)), first_batch_(first_batch) {}
 
   // Begins, or begins anew where a member is lost meanwhile.
   void begin(std::vector<Rank> members);
@@ -56,7 +58,8 @@ class ViewChange {
   std::vector<std::int32_t> positions_before(const std::vector<Rank>& joining) const;
 
   Stage stage_ = Stage::none;
-  std::int64_t number_ = 0, round_ = 0, count_ = 0;
+  std::int64_t number_ = 0;
+  std::int64_t round_ = 0, count_ = 0;
   std::vector<Rank> members_;
   std::vector<Rank> installed_;      // of the view before
   std::int64_t first_batch_ = 0;     // of it, at the first step of its horizon

@@ -47,8 +47,9 @@ class CheckpointFiles : public testing::Test {
   void SetUp() override {
     for (const Step step : {5, 6}) {
       const auto written =
-          write_checkpoint(folder_.path(), "step-" + std::to_string(step), {{"lr", "0.1"}},
-                           {snapshot(0, step), snapshot(1, step)});
+          write_checkpoint(folder_.path(), {{"lr", "0.1"}},
+                           {1, "step-" + std::to_string(step),
+                            {snapshot(0, step), snapshot(1, step)}, {}});
       ASSERT_TRUE(written.ok()) << written.error().message;
     }
   }

@@ -90,9 +90,9 @@ class CheckpointOfShards : public ShardFolderTest {
     EXPECT_TRUE(shards_.open(shard_folder(folder_.string(), 1), "1").ok());
   }
   Expected<std::string> write(const std::string& name) {
-    return write_checkpoint(folder_.string(), name, {{"lr", "0.1"}},
-                            {{1, 0, 7, state_, std::nullopt}, {1, 1, 7, {}, mark_of(bytes_)}}, {},
-                            shards_.path().string());
+    const WriteCheckpoint order{
+        1, name, {{1, 0, 7, state_, std::nullopt}, {1, 1, 7, {}, mark_of(bytes_)}}, {}};
+    return write_checkpoint(folder_.string(), {{"lr", "0.1"}}, order, {}, shards_.path().string());
   }
   void store(std::size_t bytes) {
     const std::string text(bytes_.data(), bytes);

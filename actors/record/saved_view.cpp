@@ -1,0 +1,76 @@
+#include "actors/record/saved_view.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace grapevine {
+namespace {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+bool ascending_in(const std::vector<std::int64_t>& members, std::int32_t ranks) {
+  const auto unordered = std::adjacent_find(members.begin(), members.end(),
+                                            [](auto a, auto b) { return a >= b; });
+  return !members.empty() && unordered == members.end() && members.front() >= 0 &&
+         members.back() < ranks;
+}
+
+}  // namespace
+
+StateDict save(const SavedView& view) {
+  StateDict state;
+  state.put("number", view.number);
+  state.put_list("members", {view.members.begin(), view.members.end()});
+  state.put("first_step", view.first_step);
+  state.put("first_epoch", view.first_epoch);
+  state.put("first_batch", view.deal.first_batch);
+  state.put("deal_step", view.deal.first_step);
+  state.put("deal_is_new", static_cast<std::int64_t>(view.deal_is_new));
+  state.put("deal_end", view.deal_end);
+  return state;
+}
+
+Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank rank,
+                                             std::int32_t ranks) {
+  const StateDict state = rank_state.under("view");
+  if (state.entries().empty()) return std::optional<SavedView>();
+  const auto members = state.list("members");
+  if (!members) return members.error();
+  if (!ascending_in(*members, ranks))
+    return bad_input("view.members is no ascending list of ranks below " + std::to_string(ranks));
+  const auto at = std::find(members->begin(), members->end(), rank);
+  if (at == members->end())
+    return bad_input("view.members lacks rank " + std::to_string(rank) + " itself");
+  const auto number = state.integer_in("number", 1, kMost >> 41),
+             first_step = state.integer_in("first_step", 0, kMost),
+             first_batch = state.integer_in("first_batch", 0, kMost),
+             deal_step = state.integer_in("deal_step", 0, kMost),
+             is_new = state.integer_in("deal_is_new", 0, 1),
+             deal_end = state.integer_in("deal_end", 0, kMost);
+  for (const auto* field : {&number, &first_step, &first_batch, &deal_step, &is_new, &deal_end})
+    if (!*field) return field->error();
+  const auto first_epoch = state.number("first_epoch");
+  if (!first_epoch) return first_epoch.error();
+  if (!std::isfinite(*first_epoch) || *first_epoch < 0)
+    return bad_input("view.first_epoch is no number of epochs");
+  SavedView view;
+  view.number = *number;
+  view.members.assign(members->begin(), members->end());
+  view.first_step = *first_step;
+  view.first_epoch = *first_epoch;
+  view.deal.ranks = static_cast<std::int32_t>(members->size());
+  view.deal.position = static_cast<std::int32_t>(at - members->begin());
+  view.deal.first_batch = *first_batch;
+  view.deal.first_step = *deal_step;
+  view.deal_is_new = *is_new == 1;
+  view.deal_end = *deal_end;
+  return std::optional<SavedView>(std::move(view));
+}
+
+Horizon horizon_of(const SavedView& view, const Horizon& planned, std::int32_t ranks) {
+  return planned.among(ranks, static_cast<std::int32_t>(view.members.size()), view.first_step,
+                       view.first_epoch);
+}
+
+}  // namespace grapevine
