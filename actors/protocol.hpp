@@ -228,11 +228,18 @@ struct MembersChanged {
   std::vector<Rank> joining;
   Epoch first_epoch = 0;
 };
+// What a rank had done that was lost, or left out, and has no state any more.
+struct FormerLife {
+  Rank rank = 0;
+  Ledger ledger;  // of its newest figures
+  std::int64_t samples = 0;
+};
 struct WriteCheckpoint {
   std::int64_t id = 0;
   std::string name;
   std::vector<RankSnapshot> ranks;
   std::vector<Rank> lost;  // of which there is none
+  std::vector<FormerLife> former;
 };
 // To a ShardWriter: a state, and the folder for it.
 struct StoreState {

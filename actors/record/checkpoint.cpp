@@ -74,6 +74,15 @@ Expected<FileMark> take_shard(const fs::path& from, const fs::path& to, const Fi
   return mark;
 }
 
+// The counts of its gradients; those of messages are of no use without it.
+json to_json(const FormerLife& life) {
+  return {{"rank", life.rank},
+          {"samples", life.samples},
+          {"produced", life.ledger.produced},
+          {"committed", life.ledger.committed},
+          {"dropped", life.ledger.dropped}};
+}
+
 Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
                            const WriteCheckpoint& order, const std::function<void()>& on_progress,
                            const fs::path& shards) {
@@ -91,6 +100,7 @@ Expected<void> write_files(const fs::path& folder, const JobIdentity& identity,
               {"job", identity},
               {"files", files}};
   if (!order.lost.empty()) job["lost"] = order.lost;
+  for (const FormerLife& life : order.former) job["former"].push_back(to_json(life));
   // A path may hold bytes that are no text.
   const std::string text = job.dump(2, ' ', false, json::error_handler_t::replace);
   return write_file_atomically(folder / "job.json", text + "\n");
@@ -111,6 +121,25 @@ Expected<std::vector<Rank>> lost_in(const json& job, std::int64_t ranks) {
   }
   if (static_cast<std::int64_t>(lost.size()) == ranks) return bad_input("all ranks are lost");
   return lost;
+}
+
+// Throws json::exception where the document is not one of write_files().
+Expected<std::vector<FormerLife>> former_in(const json& job) {
+  std::vector<FormerLife> former;
+  if (job.count("former") == 0) return former;
+  for (const json& entry : job["former"]) {
+    FormerLife life;
+    life.rank = static_cast<Rank>(whole(entry.at("rank")));
+    life.samples = whole(entry.at("samples"));
+    life.ledger.produced = whole(entry.at("produced"));
+    life.ledger.committed = whole(entry.at("committed"));
+    life.ledger.dropped = whole(entry.at("dropped"));
+    for (const std::int64_t count : {life.samples, life.ledger.committed, life.ledger.dropped,
+                                     life.ledger.pending(), std::int64_t{life.rank}})
+      if (count < 0) return bad_input("former has a count below 0");
+    former.push_back(std::move(life));
+  }
+  return former;
 }
 
 // By rank; nothing in checkpoints of versions that wrote none. Throws json::exception where the
@@ -213,6 +242,9 @@ Expected<Checkpoint> read_checkpoint(const std::string& path) {
     auto lost = lost_in(job, ranks);
     if (!lost) return bad_input(damaged + lost.error().message);
     checkpoint.lost = *std::move(lost);
+    auto former = former_in(job);
+    if (!former) return bad_input(damaged + former.error().message);
+    checkpoint.former = *std::move(former);
     auto read = marks_of(job, checkpoint.lost);
     if (!read) return bad_input(damaged + read.error().message);
     marks = *std::move(read);
@@ -291,12 +323,36 @@ std::vector<double> Checkpoint::epochs() const {
 Expected<std::optional<SavedView>> Checkpoint::view() const {
   Rank first = 0;
   while (is_lost(first)) ++first;
-  auto view = load_view(ranks[static_cast<std::size_t>(first)], first,
-                        static_cast<std::int32_t>(ranks.size()));
+  auto view = load_view(ranks[static_cast<std::size_t>(first)], first);
   if (!view)
     return bad_input(path + ": rank " + std::to_string(first) + ": " + view.error().message +
                      ": it is damaged, use an older one");
   return view;
+}
+
+void Checkpoint::change_ranks(std::int32_t count, Step first_step, double first_epoch) {
+  SavedView start;
+  start.number = 1;
+  start.first_step = first_step;
+  start.first_epoch = first_epoch;
+  start.deal.ranks = static_cast<std::int32_t>(ranks.size());
+  for (Rank rank = 0; rank < start.deal.ranks; ++rank) start.members.push_back(rank);
+  for (const Rank rank : start.members) {
+    StateDict& state = ranks[static_cast<std::size_t>(rank)];
+    if (is_lost(rank) || !state.under("view").entries().empty()) continue;
+    start.deal.position = rank;
+    start.deal_end = reported_steps(state);
+    state.put_all("view", save(start));
+  }
+  for (Rank rank = count; rank < start.deal.ranks; ++rank) {
+    Ledger ledger;
+    if (is_lost(rank) || !ledger.load(ranks[static_cast<std::size_t>(rank)].under("ledger")))
+      continue;
+    former.push_back({rank, ledger, ledger.samples});
+  }
+  for (Rank rank = start.deal.ranks; rank < count; ++rank) lost.push_back(rank);
+  ranks.resize(static_cast<std::size_t>(count));
+  lost.erase(std::lower_bound(lost.begin(), lost.end(), count), lost.end());
 }
 
 Duration Checkpoint::elapsed() const {

@@ -20,10 +20,11 @@ using JobIdentity = std::map<std::string, std::string>;
 inline constexpr char kStepsKey[] = "steps";  // the number of steps; may differ in a resumed run
 
 // Layout of <folder>/<name>: job.json and rank-0000.pt, rank-0001.pt, … (a dict that torch.load
-// reads: tensors, numbers and text). job.json has the length and the CRC-32 of each rank's file, and
-// names the ranks that were lost and have none. States that are stored already are taken from
-// `shards`. Written under a temporary name, synced, renamed; then <folder>/latest points to it.
-// Returns the final path. `on_progress`, where there is one: after each rank.
+// reads: tensors, numbers and text). job.json has the length and the CRC-32 of each rank's file,
+// and names the ranks that were lost and have none, with what they had done. States that are stored
+// already are taken from `shards`. Written under a temporary name, synced, renamed; then
+// <folder>/latest points to it. Returns the final path. `on_progress`, where there is one: after
+// each rank.
 Expected<std::string> write_checkpoint(const std::string& folder, const JobIdentity& identity,
                                        const WriteCheckpoint& order,
                                        const std::function<void()>& on_progress = {},
@@ -38,6 +39,7 @@ struct Checkpoint {
   JobIdentity identity;
   std::vector<StateDict> ranks;  // by rank; empty: it was lost
   std::vector<Rank> lost;        // ascending
+  std::vector<FormerLife> former;
 
   bool is_lost(Rank rank) const;
   // By rank. One that was lost is as far as the furthest of the others, because it begins anew with
@@ -48,6 +50,11 @@ struct Checkpoint {
   Duration elapsed() const;            // training time until then
   // The members, where they had changed. Errors: bad_input.
   Expected<std::optional<SavedView>> view() const;
+
+  // For a run of another number of ranks, none of them a server: the first of them continue, those
+  // that are new join them, and those that are left out count as lost. `first_step`, `first_epoch`:
+  // of the horizon of the run that saved it, where its members were those of the start.
+  void change_ranks(std::int32_t ranks, Step first_step, double first_epoch);
 
  private:
   template <class Value, class Read>

@@ -9,11 +9,13 @@ namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
-bool ascending_in(const std::vector<std::int64_t>& members, std::int32_t ranks) {
-  const auto unordered = std::adjacent_find(members.begin(), members.end(),
-                                            [](auto a, auto b) { return a >= b; });
+constexpr std::int64_t kMostRanks = 1'000'000;
+
+bool is_ascending(const std::vector<std::int64_t>& members) {
+  const auto unordered =
+      std::adjacent_find(members.begin(), members.end(), [](auto a, auto b) { return a >= b; });
   return !members.empty() && unordered == members.end() && members.front() >= 0 &&
-         members.back() < ranks;
+         members.back() < kMostRanks;
 }
 
 }  // namespace
@@ -31,14 +33,12 @@ StateDict save(const SavedView& view) {
   return state;
 }
 
-Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank rank,
-                                             std::int32_t ranks) {
+Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank rank) {
   const StateDict state = rank_state.under("view");
   if (state.entries().empty()) return std::optional<SavedView>();
   const auto members = state.list("members");
   if (!members) return members.error();
-  if (!ascending_in(*members, ranks))
-    return bad_input("view.members is no ascending list of ranks below " + std::to_string(ranks));
+  if (!is_ascending(*members)) return bad_input("view.members is no ascending list of ranks");
   const auto at = std::find(members->begin(), members->end(), rank);
   if (at == members->end())
     return bad_input("view.members lacks rank " + std::to_string(rank) + " itself");

@@ -13,7 +13,7 @@ namespace grapevine {
 // As one of the ranks saves it.
 struct SavedView {
   std::int64_t number = 0;    // of the view: see ViewChange
-  std::vector<Rank> members;  // of its roles, ascending. One that is lost since has no state
+  std::vector<Rank> members;  // of its roles, ascending; some may be lost since
   Step first_step = 0;        // with which these took over,
   double first_epoch = 0;     // and the training behind it
   Deal deal;                  // of the batches of this rank; `ranks` is that of the members
@@ -24,9 +24,8 @@ struct SavedView {
 // What a rank's state has under "view.".
 StateDict save(const SavedView& view);
 // From the state of `rank`; nothing where the members were those of the start. Errors (bad_input):
-// entries that no run of `ranks` ranks saves.
-Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank rank,
-                                             std::int32_t ranks);
+// entries that no run saves.
+Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank rank);
 
 // Of the members, in a run that is planned for `ranks`.
 Horizon horizon_of(const SavedView& view, const Horizon& planned, std::int32_t ranks);

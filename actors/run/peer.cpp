@@ -115,6 +115,7 @@ Timestamp PeerState::now() const {
 }
 
 void PeerState::send(Rank to, Stamp stamp, Payload payload) {
+  if (to >= config_.ranks) return;  // of the run that this one continues with fewer ranks
   stamp.sent = now();
   stamp.sequence = ++sequence_;
   Envelope envelope{config_.rank, to, stamp, std::move(payload)};
@@ -345,6 +346,7 @@ World PeerState::world() const {
   World world;
   world.ranks = config_.ranks;
   world.servers = config_.parts->plan.servers;
+  world.members_before = static_cast<std::int32_t>(view_.members.size());
   return world;
 }
 
@@ -458,9 +460,9 @@ Expected<void> PeerState::restore(const StateDict& state) {
   for (std::size_t i = 0; i < in_flight.entries().size(); ++i) {
     const auto text = in_flight.text(std::to_string(i));
     if (!text) return text.error();
-    auto envelope = stored_envelope(*text, config_.ranks);
+    auto envelope = stored_envelope(*text, static_cast<std::int32_t>(membership_.alive.size()));
     if (!envelope) return envelope.error();
-    undelivered_.push_back(std::move(*envelope));
+    if (envelope->from < config_.ranks) undelivered_.push_back(std::move(*envelope));
   }
   if (auto loaded = ledger_.load(state.under("ledger")); !loaded) return loaded;
   // Checkpoints of runs without a trace have no such cut.
@@ -472,10 +474,14 @@ Expected<void> PeerState::restore(const StateDict& state) {
 // The role that its model belongs to: of the members of that moment.
 Expected<void> PeerState::restore_view(const StateDict& state) {
   for (const Rank rank : config_.absent) membership_.alive[static_cast<std::size_t>(rank)] = false;
-  auto view = load_view(state, config_.rank, config_.ranks);
+  auto view = load_view(state, config_.rank);
   if (!view) return view.error();
   if (!view->has_value()) return {};
   SavedView& saved = **view;
+  const auto ranks = static_cast<std::size_t>(std::max(config_.ranks, saved.members.back() + 1));
+  membership_.alive.resize(ranks, false);  // this run may have fewer
+  sent_to_.resize(ranks, 0);
+  received_from_.resize(ranks, 0);
   MemberChange change;
   change.before.resize(saved.members.size());
   std::iota(change.before.begin(), change.before.end(), 0);

@@ -183,6 +183,7 @@ class CrewBuilder {
   // A view that cannot be read ends the run: its ranks say so.
   void resume_view(SupervisorConfig& supervision) const {
     supervision.absent = config_.resume->lost;
+    supervision.former = config_.resume->former;
     const auto view = config_.resume->view();
     if (!view || !view->has_value()) return;
     supervision.members = (*view)->members;

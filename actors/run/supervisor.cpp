@@ -26,6 +26,7 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
     std::iota(workers.begin(), workers.end(), 0);
   }
   view_ = ViewChange(std::move(workers), config_.view, config_.first_batch);
+  progress_.add_former(config_.former);
   checkpoints_ = CheckpointRounds({config_.checkpoints, config_.checkpoint_every_epochs,
                                    config_.total_epochs, config_.resumed_least});
   suspects_ = LinkSuspects(config_.silence);
@@ -52,7 +53,8 @@ void SupervisorState::begin(BeginRun actors) {
   last_news_ = now();
   begin_wait_watch();
   crew_.send_to_ranks_but(config_.absent, StartTraining{});
-  if (!config_.absent.empty()) begin_view_change();
+  const bool others = !config_.members.empty() && config_.members != members_.remaining_ranks();
+  if (others || !config_.absent.empty()) begin_view_change();
   if (!config_.resumed_from.empty()) report_resume_from(config_.resumed_from);
   compare_all_clocks();
   watch_later();
@@ -255,7 +257,7 @@ RunResult SupervisorState::conclude() const {
   result.writing = checkpoints_.writing();
   result.seconds = to_seconds(config_.elapsed_before + trained_at_.value_or(now()));
   result.lost.assign(members_.lost().begin(), members_.lost().end());
-  result.returned = static_cast<std::int64_t>(progress_.former_lives().size());
+  result.returned = progress_.returned();
   const auto losses = static_cast<std::int64_t>(result.lost.size());
   result.views = 1 + (config_.changes_members ? view_.installed() : losses);
   if (reports_.has_models(members_)) add_reports(result, reports_.reports(), progress_, members_);

@@ -222,10 +222,10 @@ Expected<void> check(const InstallView& view, const World& world) {
   for (const auto* ranks : {&view.behind, &view.joining})
     for (const Rank rank : *ranks)
       if (auto checked = check_rank("a view", rank, world.workers()); !checked) return checked;
+  const std::int32_t positions = std::max(world.workers(), world.members_before);
   const bool placed = view.before.size() == view.members.size() &&
-                      std::all_of(view.before.begin(), view.before.end(), [&](std::int32_t at) {
-                        return at >= -1 && at < world.workers();
-                      });
+                      std::all_of(view.before.begin(), view.before.end(),
+                                  [&](std::int32_t at) { return at >= -1 && at < positions; });
   const Horizon& h = view.horizon;
   const bool lasts = h.steps >= 0 && h.first_step >= 0 && h.first_epoch >= 0 &&
                      h.first_epoch <= kMostEpochs && h.steps_per_epoch > 0 &&

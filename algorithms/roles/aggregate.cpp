@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "algorithms/compressors/compressor.hpp"
+#include "algorithms/kernels/kernels.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "messages/check.hpp"
 
@@ -231,6 +232,7 @@ void Aggregate::joiner_fields(Archive& a) {
 // The operation that was given up, among the new members. Without overlap this rank stands before
 // it, else behind it.
 void Aggregate::give_again(Env& env) {
+  if (!local_.exchange_due((overlap_ ? operation_ : model_.step) + 1)) return go_on(env);
   const bool from_residual = std::exchange(redo_, Redo::no) == Redo::from_residual;
   at::Tensor next = std::exchange(packed_, at::Tensor());  // overlap: of the operation after it
   packed_ = from_residual ? at::Tensor() : overlap_ ? sent_.read().clone() : local_.packed(model_);
@@ -240,6 +242,22 @@ void Aggregate::give_again(Env& env) {
   if (has_residual() && !packs(Pack::model)) sent_ = {};  // the residual has it
   packed_ = std::move(next);
   packed_.defined() ? exchange(env) : begin_step(env);
+}
+
+// It was due because training was to end with it, and the new members share more steps: the local
+// steps before it enter the next one, from x or from the residual.
+void Aggregate::go_on(Env& env) {
+  const bool from_residual = std::exchange(redo_, Redo::no) == Redo::from_residual;
+  const FrozenTensor sent = std::exchange(sent_, {});
+  packed_ = at::Tensor();
+  if (!overlap_ && from_residual) local_.return_to_anchor(model_);
+  if (overlap_ && !from_residual && packs(Pack::difference)) {
+    at::Tensor x = std::move(model_.x).thaw();
+    kernels::subtract_into(x, x, sent.read());
+    model_.x = FrozenTensor::freeze(std::move(x));
+  }
+  if (!overlap_) step_done(env);
+  begin_step(env);
 }
 
 void Aggregate::fields(Archive& a) {

@@ -51,8 +51,8 @@ void arrange(CLI::App& app) {
       app, "Device",
       {"devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
   show_in_help_all(app, "Checkpoints and records",
-                   {"init", "checkpoint-keep", "early-stop", "requeue-command", "trace", "trace-limit",
-                    "trace-sample", "tensorboard", "log-every"});
+                   {"init", "checkpoint-keep", "early-stop", "requeue-command", "trace",
+                    "trace-limit", "trace-sample", "tensorboard", "log-every"});
   show_in_help_all(app, "Stragglers", {"delay"});
 }
 

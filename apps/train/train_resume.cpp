@@ -31,6 +31,12 @@ std::optional<std::string> model_crc32(const std::string& name_or_file) {
   return std::to_string(::crc32_z(0, data, bytes.size()));
 }
 
+// 0 where there is none.
+std::int64_t number_in(const JobIdentity& identity, const char* key) {
+  const auto found = identity.find(key);
+  return found == identity.end() ? 0 : std::strtoll(found->second.c_str(), nullptr, 10);
+}
+
 // Whether every server had seen all of its `clients` leave.
 bool servers_had_ended(const Checkpoint& checkpoint, std::size_t clients) {
   return std::all_of(checkpoint.ranks.begin() + static_cast<std::ptrdiff_t>(clients),
@@ -100,13 +106,12 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   const Plan& plan = job.run.parts->plan;
   const auto view = checkpoint.view();
   if (!view) return view.error();
-  // Where ranks were lost, the others take more steps to the same end.
-  const auto steps_to = [&](Step planned) {
-    Horizon horizon = job.run.parts->horizon;
-    horizon.steps = planned;
-    return view->has_value() ? horizon_of(**view, horizon, job.run.workers()).steps : planned;
+  // In steps of the ranks of the checkpoint: where some were lost, the others take more of them to
+  // the same end.
+  const auto in_its_steps = [&view](const Horizon& planned, std::int32_t workers) {
+    return view->has_value() ? horizon_of(**view, planned, workers).steps : planned.steps;
   };
-  const Step steps = steps_to(job.run.parts->horizon.steps);
+  const Step steps = in_its_steps(job.run.parts->horizon, job.run.workers());
   const std::vector<Step> behind = progress_of(checkpoint, *job.run.parts, job.run.workers());
   const auto [done, most] = std::minmax_element(behind.begin(), behind.end());
   const bool counts_steps = plan.role->plans_each_rank;
@@ -116,15 +121,20 @@ Expected<void> check_end(const TrainJob& job, const Checkpoint& checkpoint) {
   if ((counts_steps && *done > steps) || (!plan.role->allows_ranks_past_the_end && *most > steps))
     return too_short;
   const auto saved = checkpoint.identity.find(kStepsKey);
-  if (saved == checkpoint.identity.end() || saved->second == std::to_string(job.run.parts->horizon.steps))
-    return {};
+  if (saved == checkpoint.identity.end()) return {};
   Step end = 0;
   const char* text_end = saved->second.data() + saved->second.size();
   const auto [stop, error] = std::from_chars(saved->second.data(), text_end, end);
   if (error != std::errc() || stop != text_end)
     return bad_input(checkpoint.path + ": its steps are '" + saved->second +
                      "', which is no number: it is damaged, use an older one");
-  end = steps_to(end);
+  const std::int32_t workers =
+      std::max(1, static_cast<std::int32_t>(number_in(checkpoint.identity, "workers")));
+  Horizon before = job.run.parts->horizon;
+  before.steps_per_epoch *= static_cast<double>(job.run.workers()) / workers;
+  before.steps = end;
+  end = in_its_steps(before, workers);
+  if (steps == end) return {};
   if (counts_steps && steps < end && *most >= steps) return too_short;
   if (length_moves_exchanges(*job.run.parts))
     return bad_input("--resume " + job.options.resume + ": with " +
@@ -210,12 +220,8 @@ JobIdentity identity_of(const TrainJob& job) {
 
 // Of one worker; 0 where the checkpoint does not say.
 static std::int64_t samples_of_step(const JobIdentity& identity) {
-  const auto number = [&identity](const char* key) {
-    const auto found = identity.find(key);
-    return found == identity.end() ? std::int64_t{0}
-                                   : std::strtoll(found->second.c_str(), nullptr, 10);
-  };
-  return number("batch-size") * std::max<std::int64_t>(1, number("accumulate"));
+  return number_in(identity, "batch-size") *
+         std::max<std::int64_t>(1, number_in(identity, "accumulate"));
 }
 
 Expected<void> read_resume(TrainJob& job) {
@@ -238,10 +244,27 @@ Expected<void> read_resume(TrainJob& job) {
   return {};
 }
 
+// The ranks that a checkpoint has continue, as many as there are workers now; others join them.
+static Expected<void> change_workers(TrainJob& job, AllowedChanges& changes) {
+  std::string& before = changes.saved["workers"];
+  const std::string now = job.run.identity["workers"];
+  if (before == now) return {};
+  if (!changes_members(job.run.parts->plan))
+    return bad_input("--resume " + job.options.resume + ": workers was " + before + ", now it is " +
+                     now +
+                     ": beside servers, in nodes and in levels their number cannot change: give "
+                     "the same options, or begin a new run with its model: --init " +
+                     job.options.resume + " --out DIR");
+  changes.lines.push_back("workers " + now + " instead of " + before);
+  before = now;
+  job.run.resume->change_ranks(job.run.ranks, job.start.step, job.start.epoch);
+  return {};
+}
+
 Expected<void> check_resume(TrainJob& job) {
   put_horizon_start(job.start, job.run.identity);
   if (!job.run.resume) return {};
-  const Checkpoint* checkpoint = &*job.run.resume;
+  Checkpoint* checkpoint = &*job.run.resume;
   const std::string& resume = job.options.resume;
   AllowedChanges changes = allow_changes(with_resolved_wiring(checkpoint->identity),
                                          with_resolved_wiring(job.run.identity));
@@ -251,20 +274,17 @@ Expected<void> check_resume(TrainJob& job) {
                      "cannot change: give the same --batch-size and --accumulate, or begin a new "
                      "run with its model: --init " +
                      resume + " --out DIR");
-  if (changes.batch_size && checkpoint->ranks.front().entries().count("view.members") > 0)
-    return bad_input("--resume " + resume +
-                     ": ranks were lost in it, and its samples are dealt anew in batches of the "
-                     "same size: give the same --batch-size and --accumulate, or begin a new run "
-                     "with its model: --init " +
-                     resume + " --out DIR");
   put_horizon_start(job.start, changes.saved);
-  auto same = check_same_job(changes.saved, with_resolved_wiring(job.run.identity), resume);
-  if (!same && changes.saved["workers"] != job.run.identity["workers"])
-    return bad_input("--resume " + resume + ": workers was " + changes.saved["workers"] +
-                     ", now it is " + job.run.identity["workers"] +
-                     ": give the same options, or begin a new run with its model: --init " +
+  if (auto changed = change_workers(job, changes); !changed) return changed;
+  if (changes.batch_size && !checkpoint->ranks.front().under("view").entries().empty())
+    return bad_input("--resume " + resume +
+                     ": the batch size cannot change together with the number of workers, nor "
+                     "where ranks were lost: give the same --batch-size and --accumulate, or begin "
+                     "a new run with its model: --init " +
                      resume + " --out DIR");
-  if (!same) return same;
+  if (auto same = check_same_job(changes.saved, with_resolved_wiring(job.run.identity), resume);
+      !same)
+    return same;
   if (checkpoint->ranks.size() != static_cast<std::size_t>(job.run.ranks))
     return bad_input(checkpoint->path + ": holds " + std::to_string(checkpoint->ranks.size()) +
                      " ranks, the job has " + std::to_string(job.run.ranks) +

@@ -84,8 +84,14 @@ Expected<void> MergedTrace::check_one_run() {
   workers_ = first.workers;
   servers_ = first.servers;
   std::set<std::uint64_t> runs, with_head;
+  std::map<std::uint64_t, std::int32_t> workers;  // by run: one that is continued may have others
   for (const TraceFileIndex& file : files_) {
-    if (file.header.workers != workers_ || file.header.servers != servers_)
+    const TraceHeader& header = file.header;
+    const bool same_run =
+        workers.emplace(header.run, header.workers).first->second == header.workers;
+    const bool may_change = servers_ == 0 || header.workers == workers_;
+    workers_ = std::max(workers_, header.workers);
+    if (!same_run || !may_change || header.servers != servers_)
       return bad_input(fmt::format("{} and {} are of different jobs: remove one of them",
                                    files_.front().path, file.path));
     runs.insert(file.header.run);

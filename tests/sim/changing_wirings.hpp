@@ -20,6 +20,8 @@ inline WorldConfig changing_config(const Keys& keys, std::int32_t ranks, std::ui
   config.seed = seed;
   config.horizon = {24, 6};
   config.horizon.by_samples = seed % 2 == 0;
+  // Then the end moves, and at the one of the start exchanges are due that are not on schedule.
+  if (config.horizon.by_samples) config.horizon.steps = 25;
   config.dimension = kChangingDimension;
   config.lr = kChangingRate;
   config.optimizer.momentum = 0;

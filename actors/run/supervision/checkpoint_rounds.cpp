@@ -74,7 +74,7 @@ std::optional<WriteCheckpoint> CheckpointRounds::add(RankSnapshot& snapshot,
   cutting_ = false;
   writing_ = true;
   if (name_.empty()) name_ = step_name(snapshots_, members.workers());
-  WriteCheckpoint write{id_, name_, {}, {members.lost().begin(), members.lost().end()}};
+  WriteCheckpoint write{id_, name_, {}, {members.lost().begin(), members.lost().end()}, {}};
   for (auto& [by, one] : std::exchange(snapshots_, {})) write.ranks.push_back(std::move(one));
   return write;
 }

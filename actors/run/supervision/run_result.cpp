@@ -42,9 +42,7 @@ void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
   result.steps.assign(static_cast<std::size_t>(members.workers()), 0);
   for (const auto& [rank, step] : progress.steps())
     result.steps[static_cast<std::size_t>(rank)] = step + 1;
-  for (const Rank rank : members.lost())
-    add_lost(result, progress.ledger_of(rank), progress.samples_of(rank));
-  for (const TrainingProgress::Life& life : progress.former_lives())
+  for (const FormerLife& life : progress.former_lives(members))
     add_lost(result, life.ledger, life.samples);
   Models models;
   for (const auto& [rank, report] : reports) {

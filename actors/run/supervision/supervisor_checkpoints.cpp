@@ -22,7 +22,10 @@ void SupervisorState::begin_final_checkpoint(const std::string& name) {
 
 void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   last_news_ = now();
-  if (auto write = checkpoints_.add(snapshot, members_, last_news_)) crew_.write(std::move(*write));
+  auto write = checkpoints_.add(snapshot, members_, last_news_);
+  if (!write) return;
+  write->former = progress_.former_lives(members_);
+  crew_.write(std::move(*write));
 }
 
 void SupervisorState::on_stored(const StateStored& stored) {

@@ -19,15 +19,24 @@ void TrainingProgress::lose(Rank rank) {
 
 void TrainingProgress::bring_back(Rank rank) {
   former_lives_.push_back({rank, ledger_of(rank), samples_of(rank)});
+  ++returned_;
   ledgers_.erase(rank);
   samples_.erase(rank);
   finished_.erase(rank);
   lost_.erase(rank);
 }
 
+std::vector<FormerLife> TrainingProgress::former_lives(const RunMembers& members) const {
+  std::vector<FormerLife> lives = former_lives_;
+  for (const Rank rank : members.lost()) lives.push_back({rank, ledger_of(rank), samples_of(rank)});
+  return lives;
+}
+
+// The ledger counts those before the checkpoint, too, and is older.
 std::int64_t TrainingProgress::samples_of(Rank rank) const {
   const auto found = samples_.find(rank);
-  return found == samples_.end() ? 0 : found->second;
+  const std::int64_t reported = found == samples_.end() ? 0 : found->second;
+  return std::max(reported, ledger_of(rank).samples);
 }
 
 Ledger TrainingProgress::ledger_of(Rank rank) const {

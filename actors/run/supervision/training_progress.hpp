@@ -25,6 +25,8 @@ class TrainingProgress {
   void lose(Rank rank);
   // A lost rank trains again: what it reports from now on is of its new life.
   void bring_back(Rank rank);
+  // Those of the checkpoint that this run continues.
+  void add_former(const std::vector<FormerLife>& earlier) { former_lives_ = earlier; }
 
   bool has_steps() const { return !steps_.empty(); }
   bool all_finished(const RunMembers& members) const {
@@ -32,17 +34,14 @@ class TrainingProgress {
   }
   // The newest step reported, by rank.
   const std::map<Rank, Step>& steps() const { return steps_; }
-  // Samples of the rank's steps that were reported.
+  // Samples of the rank's steps.
   std::int64_t samples_of(Rank rank) const;
   // Of the rank's newest figures; empty: none has come.
   Ledger ledger_of(Rank rank) const;
-  // Of lost ranks that train again: what they had done.
-  struct Life {
-    Rank rank = 0;
-    Ledger ledger;  // of its newest figures
-    std::int64_t samples = 0;
-  };
-  const std::vector<Life>& former_lives() const { return former_lives_; }
+  // How many lost ranks have begun to train again.
+  std::int64_t returned() const { return returned_; }
+  // Of the lost ranks of `members`, of those that have returned, and of the checkpoint before.
+  std::vector<FormerLife> former_lives(const RunMembers& members) const;
   // The epochs of the slowest remaining worker. None until each of them has reported a step.
   std::optional<double> slowest_epochs(const RunMembers& members) const;
   // "last steps by rank: 0:7, 1:none", or that there is none.
@@ -55,7 +54,8 @@ class TrainingProgress {
   std::map<Rank, Ledger> ledgers_;
   std::set<Rank> finished_;  // or lost
   std::set<Rank> lost_;
-  std::vector<Life> former_lives_;
+  std::vector<FormerLife> former_lives_;  // without those that are lost at present
+  std::int64_t returned_ = 0;
 };
 
 }  // namespace grapevine

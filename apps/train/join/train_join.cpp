@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "apps/train/join/ask_job.hpp"
 #include "apps/console/signals.hpp"
 #include "apps/launch/launch_plan.hpp"
+#include "apps/train/join/ask_job.hpp"
 #include "messages/time.hpp"
 #include "net/tcp/tcp_dial.hpp"
 

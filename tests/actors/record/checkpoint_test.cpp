@@ -46,10 +46,9 @@ class CheckpointFiles : public testing::Test {
  protected:
   void SetUp() override {
     for (const Step step : {5, 6}) {
-      const auto written =
-          write_checkpoint(folder_.path(), {{"lr", "0.1"}},
-                           {1, "step-" + std::to_string(step),
-                            {snapshot(0, step), snapshot(1, step)}, {}});
+      const auto written = write_checkpoint(
+          folder_.path(), {{"lr", "0.1"}},
+          {1, "step-" + std::to_string(step), {snapshot(0, step), snapshot(1, step)}, {}, {}});
       ASSERT_TRUE(written.ok()) << written.error().message;
     }
   }

@@ -141,7 +141,7 @@ TEST(Bounds, ACheckpointThatIsWrittenRankByRankGivesSignsOfLife) {
   writing.folder = folder.string();
   writing.supervisor = handle_of<SupervisorActor>(self);
   const auto writer = system.spawn(checkpoint_writer, writing);
-  WriteCheckpoint order{1, "final", {}, {}};
+  WriteCheckpoint order{1, "final", {}, {}, {}};
   for (Rank rank = 0; rank < 3; ++rank) order.ranks.push_back({1, rank, 5, {}});
   self->send(writer, order);
   int signs = 0;

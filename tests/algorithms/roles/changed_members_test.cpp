@@ -185,7 +185,8 @@ TEST(ChangedMembers, AggregateTakesTheMeanOfThePresentMembers) {
     }
     EXPECT_NEAR(world.z(world.members().front())[0].item<double>(), x, 1e-5);
     if (config.horizon.by_samples) {
-      EXPECT_NEAR(samples, 24.0 * n, n) << "the samples of lost ranks are not dealt anew";
+      EXPECT_NEAR(samples, static_cast<double>(config.horizon.steps * n), n)
+          << "the samples of lost ranks are not dealt anew";
     } else {
       EXPECT_EQ(steps, 24);
     }

@@ -172,7 +172,8 @@ TEST(JoinedMembers, AggregateTakesTheMeanOfThePresentMembers) {
     }
     for (Rank r = 0; r < n; ++r) EXPECT_NEAR(world.z(r)[0].item<double>(), x, 1e-5) << "rank " << r;
     if (config.horizon.by_samples) {
-      EXPECT_NEAR(samples, 24.0 * n, n) << "the samples are not dealt anew";
+      EXPECT_NEAR(samples, static_cast<double>(config.horizon.steps * n), n)
+          << "the samples are not dealt anew";
     }
   }
 }

@@ -367,9 +367,8 @@ TEST_F(Nodes, OnlyWhoKnowsTheSecretGetsIn) {
   EXPECT_FALSE(fs::exists(out));
   const auto result = run_process(with(job("ar", out), {"--secret-file", file}), options());
   EXPECT_EQ(result.exit_code, 0) << result.describe();
-  const auto other =
-      run_process(with(job("ar", out), {"--overwrite"}),
-                  options({"GRAPEVINE_CLUSTER_SECRET=correct horse"}));
+  const auto other = run_process(with(job("ar", out), {"--overwrite"}),
+                                 options({"GRAPEVINE_CLUSTER_SECRET=correct horse"}));
   EXPECT_EQ(other.exit_code, 0) << other.describe();
 }
 

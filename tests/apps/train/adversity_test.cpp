@@ -22,8 +22,8 @@ namespace adversity_test {
 namespace fs = std::filesystem;
 
 std::vector<std::string> linear_run(const fs::path& out) {
-  return {"train", "--model",      "linear",    "--data",  "glyphs:640", "--workers",
-          "2",     "--batch-size", "16",        "--steps", "4",          "--threads",
+  return {"train", "--model",      "linear",     "--data",     "glyphs:640", "--workers",
+          "2",     "--batch-size", "16",         "--steps",    "4",          "--threads",
           "1",     "--out",        out.string(), "--overwrite"};
 }
 

@@ -121,8 +121,8 @@ TEST(RunFolder, ARunThatWasAboutToEndIsNotExtended) {
     std::vector<RankSnapshot> snapshots;
     for (std::size_t rank = 0; rank < checkpoint->ranks.size(); ++rank)
       snapshots.push_back({1, static_cast<Rank>(rank), 6, checkpoint->ranks[rank]});
-    const auto written =
-        write_checkpoint(folder.path() / "checkpoint", checkpoint->identity, {1, "cut", snapshots, {}});
+    const auto written = write_checkpoint(folder.path() / "checkpoint", checkpoint->identity,
+                                          {1, "cut", snapshots, {}, {}});
     ASSERT_TRUE(written.ok()) << written.error().message;
     const ProcessResult longer = run_process(with(run, {"--steps", "12", "--resume", out}));
     EXPECT_NE(longer.exit_code, 0) << longer.describe();  // that message is none

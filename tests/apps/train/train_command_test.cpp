@@ -399,8 +399,8 @@ TEST(TrainCommand, StopsOnASignalAndResumesBitForBit) {
 TEST(TrainCommand, SigusrWritesACheckpointAndGoesOn) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "run";
-  Process process(with(small_run(out), {"--delay", "rank=0:100ms", "--steps", "30",
-                                   "--checkpoint-keep", "all"}));
+  Process process(with(small_run(out),
+                       {"--delay", "rank=0:100ms", "--steps", "30", "--checkpoint-keep", "all"}));
   ASSERT_TRUE(process.wait_for_output("30 steps"));
   process.signal(SIGUSR1);
   const ProcessResult result = process.wait();

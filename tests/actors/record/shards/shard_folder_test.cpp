@@ -91,7 +91,7 @@ class CheckpointOfShards : public ShardFolderTest {
   }
   Expected<std::string> write(const std::string& name) {
     const WriteCheckpoint order{
-        1, name, {{1, 0, 7, state_, std::nullopt}, {1, 1, 7, {}, mark_of(bytes_)}}, {}};
+        1, name, {{1, 0, 7, state_, std::nullopt}, {1, 1, 7, {}, mark_of(bytes_)}}, {}, {}};
     return write_checkpoint(folder_.string(), {{"lr", "0.1"}}, order, {}, shards_.path().string());
   }
   void store(std::size_t bytes) {

@@ -65,8 +65,6 @@ TEST(Resume, TakesChangedOptionsAndSaysSo) {
   expect_ends({"train", "--resume", out.string(), "--steps", "45"}, 0);
   EXPECT_EQ(summary_of(out)["options"]["lr"], 0.001);
   // What the state holds does not change.
-  expect_ends({"train", "--resume", out.string(), "--steps", "50", "--workers", "4"}, 2,
-              {"workers was 2, now it is 4", "--init"});
   expect_ends({"train", "--resume", out.string(), "--steps", "50", "--momentum", "0"}, 2,
               {"momentum"});
   expect_ends({"train", "--resume", out.string(), "--steps", "50", "--model", "mlp"}, 2, {"model"});
@@ -89,6 +87,37 @@ TEST(Resume, TakesAnotherBatchSize) {
     // Again with that size, which is the job's now.
     expect_ends({"train", "--resume", out.string(), "--epochs", "4"}, 0);
   }
+}
+
+// The epochs go on where they were: 1.5 with 20 steps of two workers each, the rest with 10 of
+// four, then with 40 of one.
+TEST(Resume, TakesAnotherNumberOfWorkers) {
+  for (const std::string algorithm : {"ar", "sgp", "eager-solo", "gtopk"}) {
+    SCOPED_TRACE(algorithm);
+    const TemporaryDirectory folder;
+    const fs::path out = folder.path() / "run";
+    expect_ends(run_of(algorithm, out), 0);
+    expect_ends({"train", "--resume", out.string(), "--epochs", "3", "--workers", "4"}, 0,
+                {"workers 4 instead of 2"});
+    EXPECT_EQ(summary_of(out)["workers"], 4);
+    EXPECT_EQ(summary_of(out)["views"], 2);
+    EXPECT_EQ(summary_of(out)["samples"], 3 * 640);
+    const std::string rows = read_file(out / "metrics.csv");
+    EXPECT_NE(rows.find("\n3,2,"), std::string::npos) << "a step of rank 3 in epoch 2\n" << rows;
+    expect_ends({"train", "--resume", out.string(), "--epochs", "4", "--workers", "1"}, 0,
+                {"workers 1 instead of 4"});
+    EXPECT_EQ(summary_of(out)["samples"], 4 * 640);
+    expect_ends({"trace", out.string(), "--json"}, 0);
+    expect_ends({"evaluate", out.string()}, 0);
+  }
+}
+
+TEST(Resume, RefusesAnotherNumberOfWorkersBesideServers) {
+  const TemporaryDirectory folder;
+  const fs::path out = folder.path() / "run";
+  expect_ends(run_of("downpour", out), 0);
+  expect_ends({"train", "--resume", out.string(), "--steps", "50", "--workers", "4"}, 2,
+              {"workers was 2, now it is 4", "beside servers", "--init"});
 }
 
 // Pairs count the steps of all ranks together.
