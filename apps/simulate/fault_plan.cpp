@@ -1,6 +1,8 @@
 #include "apps/simulate/fault_plan.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -13,7 +15,8 @@ namespace grapevine {
 namespace {
 
 constexpr char kForms[] =
-    "crash=R@T, pause=R@T+D, partition=R1-R2@T+D, slow=R1-R2xF@T+D or random=N, with times like "
+    "crash=R@T, restart=R@T, pause=R@T+D, partition=R1-R2@T+D, slow=R1-R2xF@T+D or random=N, with "
+    "times like "
     "0.5 (seconds) or 300ms";
 constexpr std::int64_t kMostFaults = 10'000;
 
@@ -70,7 +73,7 @@ bool read_link(const std::string& text, const FaultBounds& bounds, Fault& fault)
 }
 
 bool read_when(const std::string& text, Fault& fault) {
-  if (fault.kind == Fault::Kind::crash) {
+  if (fault.kind == Fault::Kind::crash || fault.kind == Fault::Kind::restart) {
     const auto at = read_time(text);
     fault.at = at.value_or(Timestamp{0});
     return at.has_value();
@@ -108,9 +111,11 @@ class Draw {
   explicit Draw(const FaultBounds& bounds)
       : bounds_(bounds), rng_(mix_seed(bounds.seed, 0x6661756c74)) {}
 
-  Fault next(std::set<Rank>& dead) {
+  // `dead`: ranks that have crashed; `gone`: those of them that have not returned, and when.
+  Fault next(std::set<Rank>& dead, std::map<Rank, Timestamp>& gone) {
     Fault fault;
     const double kind = uniform();
+    if (bounds_.restarts && !gone.empty() && kind > 0.7) return restart(gone);
     const bool crash = static_cast<std::int32_t>(dead.size()) < bounds_.crashes && kind < 0.25;
     fault.kind = crash                             ? Fault::Kind::crash
                  : bounds_.ranks < 2 || kind < 0.5 ? Fault::Kind::pause
@@ -123,11 +128,21 @@ class Draw {
       fault.peer = (fault.rank + 1 + below(bounds_.ranks - 1)) % bounds_.ranks;
     if (fault.kind == Fault::Kind::slow) fault.factor = std::round(2 + 18 * uniform());
     fault.at = part(0.9);
+    if (crash) gone[fault.rank] = fault.at;
     if (!crash) fault.length = std::max(part(0.2), Duration{std::chrono::milliseconds(1)});
     return fault;
   }
 
  private:
+  // Of the rank with the least number, so that the plan depends on the seed alone.
+  Fault restart(std::map<Rank, Timestamp>& gone) {
+    Fault fault;
+    fault.kind = Fault::Kind::restart;
+    fault.rank = gone.begin()->first;
+    fault.at = gone.begin()->second + std::max(part(0.1), Duration{std::chrono::milliseconds(1)});
+    gone.erase(gone.begin());
+    return fault;
+  }
   double uniform() { return static_cast<double>(rng_() >> 11) * 0x1p-53; }
   std::int32_t below(std::int32_t count) {
     return static_cast<std::int32_t>(uniform() * static_cast<double>(count));
@@ -149,9 +164,10 @@ Expected<void> add_random(const std::string& term, const std::string& value,
     return bad_term(term, "random=N with N at most " + std::to_string(kMostFaults));
   Draw draw(bounds);
   std::set<Rank> dead;
+  std::map<Rank, Timestamp> gone;
   for (const Fault& fault : faults)
     if (fault.kind == Fault::Kind::crash) dead.insert(fault.rank);
-  for (std::int64_t i = std::stoll(value); i > 0; --i) faults.push_back(draw.next(dead));
+  for (std::int64_t i = std::stoll(value); i > 0; --i) faults.push_back(draw.next(dead, gone));
   return {};
 }
 
@@ -161,12 +177,12 @@ Expected<void> add_term(const std::string& term, const FaultBounds& bounds,
   if (!parts) return bad_term(term, kForms);
   const auto& [name, value] = *parts;
   if (name == "random") return add_random(term, value, bounds, faults);
-  if (name == "restart")
+  if (name == "restart" && !bounds.restarts)
     return bad_input("--fail '" + term +
-                     "': a rank that was lost cannot come back in a simulated run: use crash or "
-                     "pause");
+                     "': a lost rank cannot return in this wiring: use crash or pause");
   const std::vector<std::pair<std::string, Fault::Kind>> kinds = {
       {"crash", Fault::Kind::crash},
+      {"restart", Fault::Kind::restart},
       {"pause", Fault::Kind::pause},
       {"partition", Fault::Kind::partition},
       {"slow", Fault::Kind::slow}};
@@ -177,15 +193,37 @@ Expected<void> add_term(const std::string& term, const FaultBounds& bounds,
     faults.push_back(*fault);
     return {};
   }
-  return unknown_name("--fail kind", name, {"crash", "pause", "partition", "slow", "random"});
+  return unknown_name("--fail kind", name,
+                      {"crash", "restart", "pause", "partition", "slow", "random"});
 }
 
-Expected<void> check_crashes(const std::vector<Fault>& faults) {
-  std::set<Rank> dead;
+// By rank: its crashes and restarts in the order of time.
+std::map<Rank, std::vector<Fault>> lives_of(const std::vector<Fault>& faults) {
+  std::map<Rank, std::vector<Fault>> lives;
   for (const Fault& fault : faults)
-    if (fault.kind == Fault::Kind::crash && !dead.insert(fault.rank).second)
-      return bad_input("--fail: rank " + std::to_string(fault.rank) +
-                       " crashes twice: a crashed rank does not come back");
+    if (fault.kind == Fault::Kind::crash || fault.kind == Fault::Kind::restart)
+      lives[fault.rank].push_back(fault);
+  for (auto& [rank, of_rank] : lives)
+    std::stable_sort(of_rank.begin(), of_rank.end(),
+                     [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  return lives;
+}
+
+Expected<void> check_lives(const std::vector<Fault>& faults) {
+  for (const auto& [rank, of_rank] : lives_of(faults)) {
+    bool lives = true;
+    for (const Fault& fault : of_rank) {
+      const bool crash = fault.kind == Fault::Kind::crash;
+      const std::string name = "--fail: rank " + std::to_string(rank);
+      if (crash && !lives)
+        return bad_input(name + " crashes twice: give a restart=" + std::to_string(rank) +
+                         "@T in between");
+      if (!crash && lives)
+        return bad_input(name + " restarts and has not crashed: give a crash=" +
+                         std::to_string(rank) + "@T before it");
+      lives = !crash;
+    }
+  }
   return {};
 }
 
@@ -205,7 +243,7 @@ Expected<std::vector<Fault>> parse_faults(const std::string& spec, const FaultBo
   std::istringstream terms(spec);
   for (std::string term; std::getline(terms, term, ',');)
     if (auto added = add_term(term, bounds, faults); !added) return added.error();
-  if (auto checked = check_crashes(faults); !checked) return checked.error();
+  if (auto checked = check_lives(faults); !checked) return checked.error();
   return faults;
 }
 
@@ -217,6 +255,9 @@ std::string faults_text(const std::vector<Fault>& faults) {
     switch (fault.kind) {
       case Fault::Kind::crash:
         text += "crash=" + rank + "@" + short_time(fault.at);
+        continue;
+      case Fault::Kind::restart:
+        text += "restart=" + rank + "@" + short_time(fault.at);
         continue;
       case Fault::Kind::pause:
         text += "pause=" + rank;
@@ -233,11 +274,33 @@ std::string faults_text(const std::vector<Fault>& faults) {
   return text;
 }
 
+std::vector<Fault> without_orphans(std::vector<Fault> faults) {
+  const auto lives = lives_of(faults);
+  const auto is_orphan = [&lives](const Fault& fault) {
+    if (fault.kind != Fault::Kind::restart) return false;
+    const Fault* before = nullptr;
+    for (const Fault& one : lives.at(fault.rank)) {
+      if (one.kind == Fault::Kind::restart && one.at == fault.at) break;
+      before = &one;
+    }
+    return before == nullptr || before->kind == Fault::Kind::restart;
+  };
+  faults.erase(std::remove_if(faults.begin(), faults.end(), is_orphan), faults.end());
+  return faults;
+}
+
 std::vector<Death> deaths_of(const std::vector<Fault>& faults) {
   std::vector<Death> deaths;
   for (const Fault& fault : faults)
     if (fault.kind == Fault::Kind::crash) deaths.push_back({fault.rank, fault.at});
   return deaths;
+}
+
+std::vector<Return> returns_of(const std::vector<Fault>& faults) {
+  std::vector<Return> returns;
+  for (const Fault& fault : faults)
+    if (fault.kind == Fault::Kind::restart) returns.push_back({fault.rank, fault.at});
+  return returns;
 }
 
 std::vector<RankPause> pauses_of(const std::vector<Fault>& faults) {

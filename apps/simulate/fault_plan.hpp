@@ -11,13 +11,13 @@
 namespace grapevine {
 
 struct Fault {
-  enum class Kind { crash, pause, partition, slow };
+  enum class Kind { crash, restart, pause, partition, slow };
   Kind kind = Kind::crash;
   Rank rank = 0;
   Rank peer = -1;     // of partition and slow
   double factor = 1;  // of slow
   Timestamp at{0};
-  Duration length{0};  // of all but crash
+  Duration length{0};  // of all but crash and restart
 };
 
 // What may go wrong in a run.
@@ -25,19 +25,24 @@ struct FaultBounds {
   std::int32_t ranks = 1;  // servers included
   std::int32_t workers = 1;
   std::int32_t crashes = 0;  // at most; 0: the wiring does not survive one
+  bool restarts = false;     // lost ranks may return
   Duration expected{0};      // length of the run without faults; random faults are inside it
   std::uint64_t seed = 0;    // of random faults
 };
 
-// Comma-separated: crash=R@T, pause=R@T+D, partition=R1-R2@T+D, slow=R1-R2xF@T+D, random=N. T and D
-// are seconds, or like 300ms. random=N draws N faults. Errors (bad_input) quote the term and give
-// the expected form.
+// Comma-separated: crash=R@T, restart=R@T (after a crash of R), pause=R@T+D, partition=R1-R2@T+D,
+// slow=R1-R2xF@T+D, random=N. T and D are seconds, or like 300ms. random=N draws N faults. Errors
+// (bad_input) quote the term and give the expected form.
 Expected<std::vector<Fault>> parse_faults(const std::string& spec, const FaultBounds& bounds);
 // A spec of exactly these.
 std::string faults_text(const std::vector<Fault>& faults);
 
+// Without restarts that no crash precedes, in the order given.
+std::vector<Fault> without_orphans(std::vector<Fault> faults);
+
 // What the runtime and the network take.
 std::vector<Death> deaths_of(const std::vector<Fault>& faults);
+std::vector<Return> returns_of(const std::vector<Fault>& faults);
 std::vector<RankPause> pauses_of(const std::vector<Fault>& faults);
 std::vector<LinkFault> link_faults_of(const std::vector<Fault>& faults);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace grapevine {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 std::vector<Fault> without(const std::vector<Fault>& faults, std::size_t begin, std::size_t end) {
   std::vector<Fault> rest(faults.begin(), faults.begin() + static_cast<std::ptrdiff_t>(begin));
   rest.insert(rest.end(), faults.begin() + static_cast<std::ptrdiff_t>(end), faults.end());
-  return rest;
+  return without_orphans(std::move(rest));
 }
 
 }  // namespace

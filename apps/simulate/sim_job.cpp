@@ -161,6 +161,7 @@ class Maker {
     job.run.delay.set_compute(compute->of);
     for (const RankPause& pause : pauses_of(made_.faults)) job.run.delay.add(pause);
     job.run.deaths = deaths_of(made_.faults);
+    job.run.returns = returns_of(made_.faults);
     SimConfig config;
     config.world_size = job.run.ranks;
     config.network = *model;
@@ -196,6 +197,7 @@ class Maker {
     bounds.ranks = job.run.ranks;
     bounds.workers = job.run.workers();
     bounds.crashes = most_crashes(job.run);
+    bounds.restarts = bounds.crashes > 0 && changes_members(job.run.parts->plan);
     bounds.seed = seed_of(job.options);
     const double message = static_cast<double>(made_.parameters) * sizeof(float);
     const double step =

@@ -24,7 +24,7 @@ void declare_sim_options(CLI::App& app, SimOptions& options) {
              "virtual time of a gradient: SECONDS, lognormal=MU:SIGMA, normal=MEAN:DEVIATION, "
              "uniform=A..B or exponential=MEAN; --delay comes on top");
   add_option(app, "fail", options.fail,
-             "faults at virtual times: crash=R@T, pause=R@T+D, partition=R1-R2@T+D, "
+             "faults at virtual times: crash=R@T, restart=R@T, pause=R@T+D, partition=R1-R2@T+D, "
              "slow=R1-R2xF@T+D, random=N");
   add_option(
       app, "from-trace", options.from_trace,

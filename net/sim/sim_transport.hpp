@@ -25,6 +25,8 @@ class NetworkWatch {
   virtual void on_delivered(Timestamp, const Envelope&) {}
   virtual void on_lost(Timestamp, const Envelope&) {}
   virtual void on_detached(Timestamp, Rank) {}
+  // A rank that was detached is attached again.
+  virtual void on_returned(Timestamp /*at*/, Rank /*rank*/) {}
 };
 
 struct SimConfig {

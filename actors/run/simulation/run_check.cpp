@@ -28,6 +28,10 @@ void RunChecks::on_detached(Timestamp at, Rank rank) {
   for (const auto& check : checks_) check->on_detached(at, rank);
 }
 
+void RunChecks::on_returned(Timestamp at, Rank rank) {
+  for (const auto& check : checks_) check->on_returned(at, rank);
+}
+
 void RunChecks::on_records(const std::vector<TraceRecord>& records) {
   for (const auto& check : checks_)
     for (const TraceRecord& record : records) check->on_record(record);

@@ -77,6 +77,7 @@ class RunChecks : public NetworkWatch {
   void on_delivered(Timestamp at, const Envelope& message) override;
   void on_lost(Timestamp at, const Envelope& message) override;
   void on_detached(Timestamp at, Rank rank) override;
+  void on_returned(Timestamp at, Rank rank) override;
   void on_records(const std::vector<TraceRecord>& records);
   void on_end(const RunResult& result);
 

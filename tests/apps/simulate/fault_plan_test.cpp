@@ -16,6 +16,7 @@ FaultBounds bounds_of(std::uint64_t seed = 1) {
   bounds.ranks = 9;
   bounds.workers = 8;
   bounds.crashes = 3;
+  bounds.restarts = true;
   bounds.expected = std::chrono::seconds(10);
   bounds.seed = seed;
   return bounds;
@@ -34,6 +35,7 @@ TEST(FaultPlan, ReadsEachKind) {
 }
 
 TEST(FaultPlan, RandomFaultsAreSeededAndReadBackFromTheirText) {
+  std::size_t restarts = 0;
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     const auto faults = parse_faults("random=12", bounds_of(seed));
     ASSERT_TRUE(faults.ok());
@@ -53,16 +55,35 @@ TEST(FaultPlan, RandomFaultsAreSeededAndReadBackFromTheirText) {
       EXPECT_NE(fault.rank, fault.peer);
     }
     EXPECT_LE(dead.size(), 3u);
+    restarts += returns_of(*faults).size();
   }
+  EXPECT_GT(restarts, 0u);
   EXPECT_NE(faults_text(*parse_faults("random=3", bounds_of(1))),
             faults_text(*parse_faults("random=3", bounds_of(2))));
+}
+
+TEST(FaultPlan, ACrashedRankMayRestartAndCrashAgain) {
+  const std::string spec = "crash=1@1s,restart=1@2s,crash=1@3s,crash=2@1500ms";
+  const auto faults = parse_faults(spec, bounds_of());
+  ASSERT_TRUE(faults.ok()) << faults.error().message;
+  EXPECT_EQ(faults_text(*faults), spec);
+  ASSERT_EQ(returns_of(*faults).size(), 1u);
+  EXPECT_EQ(returns_of(*faults)[0].rank, 1);
+  EXPECT_EQ(deaths_of(*faults).size(), 3u);
+  // As a search for fewer faults leaves some out.
+  std::vector<Fault> fewer(faults->begin() + 1, faults->end());
+  EXPECT_EQ(faults_text(without_orphans(fewer)), "crash=1@3s,crash=2@1500ms");
+  FaultBounds alone = bounds_of();
+  alone.restarts = false;
+  EXPECT_FALSE(parse_faults(spec, alone).ok());
 }
 
 TEST(FaultPlan, RefusesWhatItCannotMean) {
   for (const char* spec :
        {"crash", "crash=9@1", "crash=1", "crash=1@x", "pause=1@2", "pause=1@2+", "partition=1@1+1",
         "partition=1-1@1+1", "slow=1-2@1+1", "slow=1-2x0.5@1+1", "random=-1", "random=x",
-        "meteor=1@2", "crash=1@1,crash=1@2", "restart=1@2"}) {
+        "meteor=1@2", "crash=1@1,crash=1@2", "restart=1@2", "crash=1@3,restart=1@2",
+        "crash=1@1,restart=1@2,restart=1@3"}) {
     const auto faults = parse_faults(spec, bounds_of());
     ASSERT_FALSE(faults.ok()) << spec;
     EXPECT_EQ(faults.error().code, Errc::bad_input);

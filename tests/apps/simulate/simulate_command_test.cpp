@@ -109,7 +109,8 @@ TEST(SimulateCommand, RefusesWhatASimulationCannotMean) {
   const std::string out = " --out " + folder("simulated_refused");
   for (const char* options :
        {"--maths some", "--parameters 10", "--maths none --parameters 10", "--network x=1",
-        "--compute slow", "--fail crash=9@1", "--fail restart=1@1", "--resume x", "--transport tcp",
+        "--compute slow", "--fail crash=9@1", "--fail restart=1@1",
+        "--algorithm gem --fail crash=1@1,restart=1@2", "--resume x", "--transport tcp",
         "--cluster h:1", "--seeds 3..1", "--seeds x"}) {
     const auto outcome = kVerb.run(std::string(options) + out, false);
     ASSERT_FALSE(outcome.result.ok()) << options;
@@ -122,6 +123,14 @@ ProcessResult campaign(const std::vector<std::string>& more) {
                            "--parameters", "64", "--compute", "lognormal=-4:0.5", "--network",
                            "alpha=1e-3,beta=1e-6,jitter=1e-3", "--jobs", "2"},
                           more));
+}
+
+TEST(SimulateCommand, ACrashedRankRestarts) {
+  const auto summary = simulate(
+      std::string(kSmall) + " --algorithm sgp --fail crash=2@60ms,restart=2@90ms --compute 0.01",
+      folder("simulated_restart"));
+  EXPECT_TRUE(summary["lost_ranks"].empty()) << summary.dump();
+  EXPECT_EQ(summary["views"], 3) << summary.dump();
 }
 
 TEST(SimulateCommand, ACampaignRunsEachSeed) {

@@ -14,8 +14,15 @@ class AgreementCheck final : public RunCheck {
  public:
   explicit AgreementCheck(const CheckedRun& run) : RunCheck("agreement", run) {}
 
+  void on_returned(Timestamp at, Rank rank) override {
+    returned_at_[rank] = at;
+    lost_[rank].clear();
+    for (auto& [other, lost] : lost_) lost.erase(rank);
+  }
+
   void on_record(const TraceRecord& record) override {
     if (record.kind == EventKind::view) {
+      if (is_outdated(record)) return;
       if (!lost_[record.rank].insert(record.peer).second)
         report(fmt::format("rank {} lost rank {} twice", record.rank, record.peer));
     } else if (record.kind == EventKind::reduced) {
@@ -35,6 +42,14 @@ class AgreementCheck final : public RunCheck {
   }
 
  private:
+  // A rank records its own return with its own number; and the loss of a rank may be read after its
+  // return.
+  bool is_outdated(const TraceRecord& record) const {
+    const auto returned = returned_at_.find(record.peer);
+    return record.peer == record.rank ||
+           (returned != returned_at_.end() && Timestamp(record.time_ns) <= returned->second);
+  }
+
   // Groups add up side by side: the members of one operation at two ranks are equal or have no rank
   // in common.
   void check_members(const TraceRecord& record) {
@@ -60,6 +75,7 @@ class AgreementCheck final : public RunCheck {
 
   static constexpr std::size_t kMostOperations = 100'000;
   std::map<Rank, std::set<Rank>> lost_;
+  std::map<Rank, Timestamp> returned_at_;
   std::map<std::int64_t, std::vector<std::vector<Rank>>> operations_;
 };
 

@@ -16,6 +16,8 @@ class DeliveryCheck final : public RunCheck {
 
   void on_detached(Timestamp at, Rank rank) override { died_[static_cast<std::size_t>(rank)] = at; }
 
+  void on_returned(Timestamp, Rank rank) override { died_[static_cast<std::size_t>(rank)].reset(); }
+
   void on_sent(Timestamp at, const Envelope& message, std::uint64_t) override {
     if (is_dead(message.from))
       report(fmt::format("rank {} sent a message at {} s, after its death", message.from,

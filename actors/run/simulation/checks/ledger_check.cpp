@@ -12,6 +12,11 @@ class LedgerCheck final : public RunCheck {
   explicit LedgerCheck(const CheckedRun& run)
       : RunCheck("ledger", run), pending_(static_cast<std::size_t>(run.workers)) {}
 
+  // What it had produced is gone, and its steps are those of another rank.
+  void on_returned(Timestamp, Rank rank) override {
+    pending_[static_cast<std::size_t>(rank)].clear();
+  }
+
   void on_record(const TraceRecord& record) override {
     const bool ends = record.kind == EventKind::committed || record.kind == EventKind::dropped;
     if (record.kind == EventKind::produced) return produced(record);
@@ -28,7 +33,7 @@ class LedgerCheck final : public RunCheck {
                          ledger.pending()));
     if (result.error) return;  // reports of ranks are missing
     // A lost rank's last report may be older than its last records.
-    if (!result.lost.empty()) return;
+    if (!result.lost.empty() || result.returned > 0) return;
     const std::int64_t pending = produced_ - committed_ - dropped_;
     if (ledger.produced != produced_ || ledger.committed != committed_ ||
         ledger.dropped != dropped_)

@@ -37,6 +37,9 @@ class MassCheck final : public RunCheck {
     std::fill(steps_since_loss_.begin(), steps_since_loss_.end(), 0);
   }
 
+  // It shares the weight of another rank.
+  void on_returned(Timestamp at, Rank rank) override { on_detached(at, rank); }
+
   void on_record(const TraceRecord& record) override {
     if (record.kind == EventKind::step_done && record.rank < run().workers)
       ++steps_since_loss_[static_cast<std::size_t>(record.rank)];
