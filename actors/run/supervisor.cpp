@@ -127,9 +127,16 @@ void SupervisorState::on_watchdog() {
       waits_.limit(config_.patience, config_.first_patience.value_or(config_.patience));
   if (stage_ != Stage::closing && now() - last_news_ > limit)
     return fail({Errc::timeout, "no rank made progress for " + seconds_text(limit) + "; " +
-                                    missing_states() + progress_.last_steps(members_.workers()) +
+                                    missing_states() + awaited() +
+                                    progress_.last_steps(members_.workers()) +
                                     "; give a larger --timeout where a step takes that long"});
   watch_waits();
+}
+
+// The chain of waits that the run stands in, as far as it is known.
+std::string SupervisorState::awaited() const {
+  const std::string chain = waits_.told_since(last_news_);
+  return chain.empty() ? "" : chain + "; ";
 }
 
 std::string SupervisorState::missing_states() const {

@@ -149,6 +149,7 @@ class SupervisorState {
   void end();
   World world() const;
   std::string missing_states() const;
+  std::string awaited() const;
   std::string resume_hint_now() const;
   void report_resume_from(const std::string& path);
 

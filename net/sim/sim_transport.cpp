@@ -285,9 +285,11 @@ std::optional<Timestamp> SimTransport::next_at() const {
 bool SimTransport::arrives(const Flight& flight) const {
   const OfRank& to = of(flight.envelope.to);
   if (to.inbox == nullptr || to.life != flight.to_life) return false;
-  if (flight.is_down) return true;
+  // A rank takes part again only where all have heard of its loss, behind the last message before.
   const OfRank& from = of(flight.envelope.from);
-  return from.life == flight.from_life || from.ends[flight.from_life] >= flight.left;
+  const bool returned = from.inbox != nullptr;
+  if (flight.is_down) return !returned;
+  return from.life == flight.from_life || (!returned && from.ends[flight.from_life] >= flight.left);
 }
 
 void SimTransport::note(char kind, const Flight& flight, Timestamp now) {

@@ -133,10 +133,33 @@ TEST(Documents, TheContractOfModels) {
 TEST(Documents, ThePythonZooIsTheBuiltInOne) {
   if (!has_torch()) GTEST_SKIP() << "python3-torch is not installed";
   Page page;
-  for (const std::string model : {"linear", "mlp", "lenet", "gem-cnn", "resnet20", "resnet32"}) {
-    SCOPED_TRACE(model);
-    const Block train{"sh", "grapevine train --model " + model +
-                                " --data glyphs:64 --workers 1 --batch-size 8 --steps 2 --seed 3 "
+  const std::string glyphs = "(1, 28, 28), 10", input = "torch.zeros(2, 1, 28, 28)";
+  struct Case {
+    std::string model, data, arguments, input;  // no input: it is scripted
+  };
+  const std::vector<Case> cases = {
+      {"linear", "glyphs:64", glyphs, ""},
+      {"mlp", "glyphs:64", glyphs, ""},
+      {"lenet", "glyphs:64", glyphs, ""},
+      {"gem-cnn", "glyphs:64", glyphs, ""},
+      {"resnet20", "glyphs:64", glyphs, input},
+      {"resnet32", "glyphs:64", glyphs, input},
+      {"resnet18", "glyphs:16", glyphs, input},
+      {"resnet50", "glyphs:16", glyphs, input},
+      {"vgg16", "glyphs:16", glyphs, input},
+      {"lstm", "sequences:64", "(102, 9), 6", ""},
+      {"transformer", "sequences:64", "(102, 9), 6", ""},
+      {"lstm", "text:letters.txt", "(64,), 26, 26", ""},
+      {"transformer", "text:letters.txt", "(64,), 26, 26", ""},
+  };
+  std::ofstream letters(page.at("letters.txt"));
+  for (int i = 0; i < 4000; ++i) letters << static_cast<char>('a' + (7 * i + i / 26) % 26);
+  letters.close();
+  for (const auto& [model, data, arguments, traced] : cases) {
+    SCOPED_TRACE(model + " on " + data);
+    const Block train{"sh", "rm -rf " + model + " script.pt && grapevine train --model " + model +
+                                " --data " + data +
+                                " --workers 1 --batch-size 8 --steps 2 --seed 3 "
                                 "--json --trace off --out " +
                                 model + " > " + model + ".json\n"};
     const ProcessResult trained = page.run(train);
@@ -144,24 +167,15 @@ TEST(Documents, ThePythonZooIsTheBuiltInOne) {
     const Block evaluate{"sh",
                          "grapevine evaluate " + model + " --split train --json > figures.json\n"};
     ASSERT_EQ(page.run(evaluate).exit_code, 0);
-    const Block check{
-        "python",
-        "import torch, zoo\n"
-        "net = zoo.make_model('" +
-            model +
-            "', (1, 28, 28), 10)\n"
-            "net.load_state_dict(torch.load('" +
-            model +
-            "/model.pt'))\n"
-            "torch.jit.script(net.eval()).save('script.pt') if '" +
-            model +
-            "' in ('linear', 'mlp', 'lenet', 'gem-cnn') else "
-            "torch.jit.trace(net.eval(), torch.zeros(2, 1, 28, 28)).save('script.pt')\n"};
+    const std::string script = traced.empty() ? "torch.jit.script(net.eval())"
+                                              : "torch.jit.trace(net.eval(), " + traced + ")";
+    const Block check{"python", "import torch, zoo\nnet = zoo.make_model('" + model + "', " +
+                                    arguments + ")\nnet.load_state_dict(torch.load('" + model +
+                                    "/model.pt'))\n" + script + ".save('script.pt')\n"};
     const ProcessResult checked = page.run(check);
     ASSERT_EQ(checked.exit_code, 0) << checked.describe();
-    const Block again{"sh",
-                      "grapevine evaluate script.pt --data glyphs:64 --split train --json > "
-                      "again.json\n"};
+    const Block again{"sh", "grapevine evaluate script.pt --data " + data +
+                                " --split train --json > again.json\n"};
     ASSERT_EQ(page.run(again).exit_code, 0);
     const auto figures = nlohmann::json::parse(std::ifstream(page.at("figures.json")));
     const auto same = nlohmann::json::parse(std::ifstream(page.at("again.json")));

@@ -282,6 +282,24 @@ TEST(SimTransport, WhatHasNotLeftTheNicDiesWithItsRank) {
   EXPECT_EQ(network.at_rank(2).size(), 1u);
 }
 
+// A receiver that is paused meanwhile hears of the earlier life neither a message nor its end.
+TEST(SimTransport, NothingOfAnEarlierLifeArrivesAfterTheReturn) {
+  SimConfig config = plain(2);
+  config.pauses.push_back({1, std::chrono::milliseconds(1), std::chrono::seconds(1)});
+  Network network(config);
+  network.send(0, 1, 0);
+  network.run_until(std::chrono::milliseconds(50));
+  network.transport_.detach(0);
+  network.run_until(std::chrono::milliseconds(60));
+  const auto again = std::make_shared<Network::Noting>(network, 0);
+  ASSERT_TRUE(network.transport_.attach(0, again).ok());
+  network.send(0, 1, 1);
+  network.run();
+  const auto arrivals = network.at_rank(1);
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].index, 1);
+}
+
 TEST(SimTransport, LossTakesOnlyWhatItMayTakeAndReportsIt) {
   SimConfig config = plain(2);
   config.network.loss = 0.5;

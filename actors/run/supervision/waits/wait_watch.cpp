@@ -150,10 +150,10 @@ std::optional<WaitWatch::Finding> WaitWatch::look(Timestamp now) {
   const Duration again =
       told_ ? (same ? 2 * told_->length : told_->length + limits_.floor) : Duration::zero();
   if (length < again && !finding.ends) return std::nullopt;
-  told_ = Told{root, worst->root, length};
   std::int32_t processes = 0;
   for (const auto& entry : ranks_) processes = std::max(processes, entry.second.process + 1);
   finding.text = text_of(*worst, ranks, processes);
+  told_ = Told{root, worst->root, length, finding.text, now};
   return finding;
 }
 

@@ -63,6 +63,11 @@ class WaitWatch {
   // is told again when its wait has become twice as long.
   std::optional<Finding> look(Timestamp now);
 
+  // The text of the newest finding, if it is not older than `since`; else empty.
+  std::string told_since(Timestamp since) const {
+    return told_ && told_->at >= since ? told_->text : "";
+  }
+
   // For how long a run may be without any step: `patience`, or longer where that is its usual pace.
   Duration limit(Duration patience, Duration first_patience) const;
 
@@ -82,6 +87,8 @@ class WaitWatch {
     Rank root = -1;
     WaitChain::Root kind = WaitChain::Root::unknown;
     Duration length{0};
+    std::string text;
+    Timestamp at{0};
   };
 
   Duration usual_limit(Rank rank) const;
