@@ -447,17 +447,18 @@ std::string ProgressBar::line(int columns) const {
   if (!progress_.phase.empty())
     return truncate_to_width(join({options_.label, percent_text(progress_), progress_.phase}),
                              columns);
-  // Removed first where room is short: rate, label, loss, epoch, time left, accuracy, steps;
-  // percent stays.
+  // Removed first where room is short: rate, label, loss, epoch, the bar, time left, accuracy,
+  // steps; percent stays.
+  const bool has_bar = options_.style.redraw && progress_.steps > 0;
   constexpr std::array<std::size_t, 7> kSacrifice{5, 0, 6, 4, 8, 7, 3};
-  for (const std::size_t victim : kSacrifice) {
-    if (display_width(join(parts)) <= columns) break;
-    if (victim != 3 || progress_.steps > 0) parts[victim].clear();
+  constexpr std::size_t kBeforeTheBar = 4;
+  for (std::size_t i = 0; i < kSacrifice.size(); ++i) {
+    const int needed = has_bar && i < kBeforeTheBar ? kMinBar + 2 : 0;
+    if (display_width(join(parts)) + needed <= columns) break;
+    if (kSacrifice[i] != 3 || progress_.steps > 0) parts[kSacrifice[i]].clear();
   }
   const int room = columns - display_width(join(parts)) - 2;
-  if (!options_.style.redraw || progress_.steps <= 0 || room < kMinBar) {
-    return truncate_to_width(join(parts), columns);
-  }
+  if (!has_bar || room < kMinBar) return truncate_to_width(join(parts), columns);
   parts[2] = bar(fraction_of(progress_), std::min(room, kMaxBar), options_.style);
   return join(parts);
 }

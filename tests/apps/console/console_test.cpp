@@ -277,6 +277,20 @@ TEST_F(ProgressTest, TheBarFillsWithTheWork) {
   }
 }
 
+TEST_F(ProgressTest, ANarrowTerminalKeepsTheBar) {
+  for (int columns = 40; columns <= 150; ++columns) {
+    SCOPED_TRACE(columns);
+    out_.str("");
+    now_ = Timestamp(0);
+    ProgressBar bar(out_, options(true, columns));
+    for (int i = 0; i < 3; ++i) {
+      now_ += seconds(1);
+      bar.update(progress_of(1234 * (i + 1), 9876, 99999 * (i + 1), 1.5));
+    }
+    EXPECT_THAT(screen().line(), HasSubstr("━"));
+  }
+}
+
 TEST_F(ProgressTest, NoWidthOverflowsAndPercentStaysLongest) {
   for (int columns = 1; columns <= 150; ++columns) {
     SCOPED_TRACE(columns);
