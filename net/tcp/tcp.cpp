@@ -117,14 +117,14 @@ Expected<void> TcpTransport::dial_others(const std::vector<std::string>& address
         std::find(options.absent.begin(), options.absent.end(), p) != options.absent.end();
     if (p == placement().own_process || absent) continue;
     const auto i = static_cast<std::size_t>(p);
-    Expected<FileDescriptor> socket =
+    Expected<std::unique_ptr<tcp::Stream>> stream =
         tcp::dial(addresses[i], hello, p, deadline, options.cancelled, options.joins);
-    if (!socket) {
-      const Error& e = socket.error();
+    if (!stream) {
+      const Error& e = stream.error();
       const std::string within = e.code == Errc::timeout ? " within " + seconds(patience) : "";
       return Error{e.code, "cannot reach " + names[i] + within + ": " + e.message};
     }
-    wire_->adopt(std::move(*socket), p);
+    wire_->adopt(std::move(*stream), p);
   }
   return {};
 }
@@ -147,7 +147,7 @@ void TcpTransport::send(Envelope envelope) {
 
 // Nothing is outgoing after a connect() that failed: no rank could attach.
 void TcpTransport::send_outgoing() {
-  if (router_->has_outgoing()) wire_->wake();
+  if (router_->has_outgoing()) wire_->send();
 }
 
 void TcpTransport::expect_process(std::int32_t process) {
