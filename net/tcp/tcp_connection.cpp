@@ -78,7 +78,7 @@ void Connection::open(std::int32_t process, RankRouter& router, const CodecLimit
 void Connection::drain() {
   state_ = State::draining;
   outbox_.restart_progress();
-  outbox_.pump(Outbox::kAll);
+  outbox_.pump_all();
   say_goodbye();
 }
 
@@ -241,7 +241,7 @@ void Connection::consume(std::size_t in_payload, std::size_t in_buffer) {
   if (!read) return owner_.on_failed(*this, kMalformed + read.error().message);
   if (receiver_->pings() == pings) return;
   outbox_.add({encode_control({Control::pong, 0}), {}});
-  outbox_.pump(Outbox::kAll);
+  outbox_.pump_all();
 }
 
 bool Connection::discard() {

@@ -89,7 +89,7 @@ void Hub::answer(Connection& c) {
 
 void Hub::refuse(Connection& c, Refusal why) {
   c.outbox().add({encode_hello(links_->own_hello(why)), {}});
-  c.outbox().pump(Outbox::kAll);
+  c.outbox().pump_all();
   end(c, describe(why));
 }
 
@@ -97,7 +97,7 @@ void Hub::refuse(Connection& c, Refusal why) {
 void Hub::open(Connection& c, std::int32_t process) {
   routes_.send(*router_);
   c.open(process, *router_, limits_, pool_);
-  c.outbox().pump(Outbox::kAll);
+  c.outbox().pump_all();
   routes_.set(process, {c.shared_from_this(), &c.outbox()});
   if (links_->open(process)) router_->process_up(process);
 }
@@ -122,7 +122,7 @@ void Hub::beat() {
     if (late) c->count_as_received(now);
     if (now - c->last_received() > options_.heartbeat_timeout) silent.push_back(c);
     if (c->outbox().is_sent()) c->outbox().add({encode_control({Control::ping, 0}), {}});
-    c->outbox().pump(Outbox::kAll);
+    c->outbox().pump_all();
   }
   for (const auto& c : silent) end(*c, silence());
   after(options_.heartbeat, [this] { beat(); });

@@ -11,6 +11,13 @@ namespace {
 constexpr std::size_t kWriteParts = 64;
 constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
 
+// Of a thread that sends.
+constexpr std::size_t kBytesOfSender = std::size_t{1} << 20;
+// A small frame that follows another one within this time waits for the event loop, which takes
+// longer to wake: until then more may follow. An answer to an answer takes twice as long.
+constexpr Clock::duration kBurstPause = std::chrono::microseconds(10);
+constexpr std::size_t kSmallBytes = std::size_t{16} << 10;
+
 std::size_t size_of(const OutFrame& frame) {
   std::size_t size = frame.bytes.size();
   for (const FrozenTensor& t : frame.payload) size += t.nbytes();
@@ -68,11 +75,18 @@ void Outbox::add(OutFrame frame) {
   queue_.splice(queue_.end(), added);
 }
 
-void Outbox::pump(std::size_t most) {
+void Outbox::pump() { pump(kBytesOfSender, kBurstPause); }
+
+void Outbox::pump(std::size_t most, Clock::duration pause) {
   std::list<OutFrame> done;  // their tensors are released with no lock held
   std::size_t total = 0;
   std::unique_lock<std::mutex> lock(mutex_);
-  if (state_ != State::idle) return;
+  if (state_ != State::idle || queue_.empty()) return;
+  if (Clock::now() - written_ < pause && size_of(queue_.back()) < kSmallBytes) {
+    state_ = State::waiting;
+    lock.unlock();
+    return loop_.pump_when_writable();
+  }
   while (!queue_.empty()) {
     state_ = State::writing;
     const Gathered gathered(queue_, offset_);
@@ -100,11 +114,11 @@ void Outbox::resume() {
     if (state_ != State::waiting) return;
     state_ = State::idle;
   }
-  pump(kAll);
+  pump_all();
 }
 
 void Outbox::sent(std::size_t bytes, std::list<OutFrame>& done) {
-  if (bytes > 0) progress_ = Clock::now();
+  if (bytes > 0) progress_ = written_ = Clock::now();
   offset_ += bytes;
   while (!queue_.empty() && offset_ >= size_of(queue_.front())) {
     offset_ -= size_of(queue_.front());

@@ -30,20 +30,20 @@ class OutboxLoop {
 };
 
 // A thread that adds a frame writes it itself where nothing is before it: a change of threads costs
-// more than a small write. Headers and payloads leave in one system call, the payloads from the
+// more than a small write. In a burst of small frames the event loop writes, many at once. Headers and payloads leave in one system call, the payloads from the
 // memory of their tensors; frames that have gathered leave together. Thread-safe.
 class Outbox {
  public:
-  static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
-
   Outbox(std::shared_ptr<Stream> stream, OutboxLoop& loop)
       : stream_(std::move(stream)), loop_(loop) {}
 
   // Writes nothing. Ignored once the connection is broken or closed.
   void add(OutFrame frame);
-  // Writes, unless another thread does or the socket takes no bytes. At most `most` bytes (and a
-  // system call); the event loop continues with the rest.
-  void pump(std::size_t most);
+  // Writes, unless another thread does or the socket takes no bytes. Frames that follow each other
+  // closely and the rest of a large one are left to the event loop.
+  void pump();
+  // On the event loop.
+  void pump_all() { pump(kAll, {}); }
   // On the event loop: the socket can be written again.
   void resume();
 
@@ -58,7 +58,9 @@ class Outbox {
 
  private:
   enum class State { idle, writing, waiting, closed };
+  static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
+  void pump(std::size_t most, Clock::duration pause);
   void sent(std::size_t bytes, std::list<OutFrame>& done);
 
   const std::shared_ptr<Stream> stream_;
@@ -69,6 +71,7 @@ class Outbox {
   State state_ = State::idle;
   std::list<OutFrame> queue_;  // its frames stay while the system copies their bytes
   std::size_t offset_ = 0;  // bytes of queue_.front() that are sent
+  Clock::time_point written_;
   Clock::time_point progress_ = Clock::now();
 };
 

@@ -9,12 +9,6 @@
 #include "net/loss_reason.hpp"
 
 namespace grapevine::tcp {
-namespace {
-
-constexpr std::size_t kBytesOfSender = std::size_t{1} << 20;
-
-}  // namespace
-
 void Routes::set(std::int32_t process, std::shared_ptr<Outbox> outbox) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (outbox == nullptr)
@@ -39,7 +33,7 @@ void Routes::send(RankRouter& router) {
         changed.push_back(found->second);
     }
   }
-  for (const auto& outbox : changed) outbox->pump(kBytesOfSender);
+  for (const auto& outbox : changed) outbox->pump();
 }
 
 }  // namespace grapevine::tcp
