@@ -40,6 +40,7 @@ class TcpTransport final : public RemoteTransport {
  public:
   TcpTransport(const TcpOptions& options, std::unique_ptr<tcp::Wire> wire)
       : address_(tcp::join_address(reachable_host(options.host), wire->port())),
+        tls_(options.tls),
         wire_(std::move(wire)) {}
 
   std::string address() const override { return address_; }
@@ -68,6 +69,7 @@ class TcpTransport final : public RemoteTransport {
                              Duration patience, const ConnectOptions& options);
 
   const std::string address_;
+  const std::shared_ptr<const tcp::TlsContext> tls_;  // null: without encryption
   // Null until connect(); constant then. What it holds outlives the event loop that delivers to it.
   std::shared_ptr<RankRouter> router_;
   std::unique_ptr<tcp::Wire> wire_;  // null after a connect() that failed
@@ -118,7 +120,7 @@ Expected<void> TcpTransport::dial_others(const std::vector<std::string>& address
     if (p == placement().own_process || absent) continue;
     const auto i = static_cast<std::size_t>(p);
     Expected<std::unique_ptr<tcp::Stream>> stream =
-        tcp::dial(addresses[i], hello, p, deadline, options.cancelled, options.joins);
+        tcp::dial(addresses[i], hello, p, deadline, options.cancelled, options.joins, tls_.get());
     if (!stream) {
       const Error& e = stream.error();
       const std::string within = e.code == Errc::timeout ? " within " + seconds(patience) : "";

@@ -8,6 +8,9 @@
 #include "net/remote.hpp"
 
 namespace grapevine {
+namespace tcp {
+class TlsContext;  // net/tcp/tls/tls_context.hpp
+}
 
 struct TcpOptions {
   // Where to listen: the address of an interface, a host name, "0.0.0.0" or "::" for all of them.
@@ -22,6 +25,8 @@ struct TcpOptions {
   // `flush_patience`, and on all after `flush_limit`.
   Duration flush_patience = std::chrono::seconds(5);
   Duration flush_limit = std::chrono::seconds(60);
+  // Encrypts all connections, and each side proves itself by a certificate. Null: neither.
+  std::shared_ptr<const tcp::TlsContext> tls = nullptr;
   // Idle memory kept for later tensors.
   std::uint64_t keep_receive_bytes = std::uint64_t{1} << 30;
   CodecLimits limits;  // of received messages; the world's size is filled in by connect()

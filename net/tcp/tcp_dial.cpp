@@ -91,16 +91,19 @@ Expected<Connected> connect_to(const std::string& address, Clock::time_point dea
   return last;
 }
 
+Error error_of(const Moved& moved) {
+  return {moved.is_final ? Errc::protocol : Errc::io, moved.error};
+}
+
 // Before the greeting.
 Expected<void> shake_hands(Stream& stream, Clock::time_point deadline, const Cancelled& cancelled) {
   for (;;) {
     bool wants_write = false;
     const Moved moved = stream.handshake(wants_write);
-    if (!moved.error.empty()) return Error{Errc::io, moved.error};
+    if (!moved.error.empty()) return error_of(moved);
     if (!moved.blocked) return {};
-    const auto ready =
-        wait_for(stream.descriptor(), wants_write ? POLLOUT : POLLIN, deadline, cancelled,
-                 "it accepted the connection and then sent nothing");
+    const auto ready = wait_for(stream.descriptor(), wants_write ? POLLOUT : POLLIN, deadline,
+                                cancelled, "it accepted the connection and then sent nothing");
     if (!ready) return ready;
   }
 }
@@ -118,8 +121,11 @@ Expected<Hello> exchange_hellos(Stream& stream, const Hello& own, Clock::time_po
     const iovec in{answer.data() + size, answer.size() - size};
     const Moved received = stream.read(&in, 1);
     size += received.bytes;
-    if (received.ended) return Error{Errc::io, "it closed the connection without an answer"};
-    if (!received.error.empty()) return Error{Errc::io, received.error};
+    if (received.ended)
+      return Error{
+          Errc::io,
+          "it closed the connection without an answer: do all processes use TLS, or none?"};
+    if (!received.error.empty()) return error_of(received);
     if (size == answer.size() || !received.blocked) continue;
     const auto ready = wait_for(stream.descriptor(), POLLIN, deadline, cancelled,
                                 "it accepted the connection and then sent nothing");
@@ -153,10 +159,13 @@ Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t 
 
 Expected<std::unique_ptr<Stream>> dial_once(const std::string& address, const Hello& own,
                                             std::int32_t process, Clock::time_point deadline,
-                                            const Cancelled& cancelled, bool joins) {
+                                            const Cancelled& cancelled, bool joins,
+                                            const TlsContext* tls) {
   Expected<Connected> connected = connect_to(address, deadline, cancelled);
   if (!connected) return connected.error();
-  std::unique_ptr<Stream> stream = make_plain_stream(std::move(connected->socket));
+  FileDescriptor& socket = connected->socket;
+  std::unique_ptr<Stream> stream =
+      tls == nullptr ? make_plain_stream(std::move(socket)) : tls->dialled(std::move(socket));
   const Expected<void> shaken = shake_hands(*stream, deadline, cancelled);
   if (!shaken) return shaken.error();
   const Expected<Hello> answer = exchange_hellos(*stream, own, deadline, cancelled);
@@ -198,14 +207,17 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
 
 Expected<std::unique_ptr<Stream>> dial(const std::string& address, const Hello& own,
                                        std::int32_t process, Clock::time_point deadline,
-                                       const Cancelled& cancelled, bool joins) {
+                                       const Cancelled& cancelled, bool joins,
+                                       const TlsContext* tls) {
+  std::string why;  // of the last attempt that the deadline did not cut short
   for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     Expected<std::unique_ptr<Stream>> stream =
-        dial_once(address, own, process, deadline, cancelled, joins);
+        dial_once(address, own, process, deadline, cancelled, joins, tls);
     if (stream) return stream;
     const Errc code = stream.error().code;
     if (code == Errc::protocol || code == Errc::bad_input || code == Errc::failed) return stream;
-    if (Clock::now() >= deadline) return out_of_time(stream.error().message);
+    if (code != Errc::timeout || why.empty()) why = stream.error().message;
+    if (Clock::now() >= deadline) return out_of_time(why);
     std::this_thread::sleep_for(std::min(pause, deadline - Clock::now()));
     if (cancelled && cancelled()) return asked_to_stop();
   }

@@ -11,6 +11,7 @@
 #include "net/file_descriptor.hpp"
 #include "net/tcp/tcp_greeting.hpp"
 #include "net/tcp/tcp_stream.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine::tcp {
 
@@ -37,10 +38,11 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
 
 // Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
 // that no retry would change end it at once; `joins`: the others may have yet to learn that this
-// process returns, so their refusals change. Errors (timeout, protocol, bad_input; failed:
-// cancelled): the reason alone, without the name of the process.
+// process returns, so their refusals change. `tls`: null: without encryption. Errors (timeout,
+// protocol, bad_input; failed: cancelled): the reason alone, without the name of the process.
 Expected<std::unique_ptr<Stream>> dial(const std::string& address, const Hello& own,
                                        std::int32_t process, Clock::time_point deadline,
-                                       const Cancelled& cancelled = nullptr, bool joins = false);
+                                       const Cancelled& cancelled = nullptr, bool joins = false,
+                                       const TlsContext* tls = nullptr);
 
 }  // namespace grapevine::tcp

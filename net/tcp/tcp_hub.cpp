@@ -51,19 +51,17 @@ void Hub::adopt(std::unique_ptr<Stream> stream, std::int32_t process) {
 }
 
 void Hub::on_connection(FileDescriptor socket) {
-  const auto unauthenticated =
-      std::count_if(connections_.begin(), connections_.end(),
-                    [](const auto& c) { return !c->is_open(); });
-  Connection& c = add(make_plain_stream(std::move(socket)));
+  const auto unauthenticated = std::count_if(connections_.begin(), connections_.end(),
+                                             [](const auto& c) { return !c->is_open(); });
+  Connection& c = add(options_.tls == nullptr ? make_plain_stream(std::move(socket))
+                                              : options_.tls->accepted(std::move(socket)));
   if (unauthenticated >= kMaxUnauthenticated)
     return end(c, "there are too many unauthenticated connections");
   c.await_hello(kHelloPatience);
 }
 
 Connection& Hub::add(std::unique_ptr<Stream> stream) {
-  return **connections_
-               .insert(std::make_shared<Connection>(loop_, std::move(stream), *this))
-               .first;
+  return **connections_.insert(std::make_shared<Connection>(loop_, std::move(stream), *this)).first;
 }
 
 Connection* Hub::find_process(std::int32_t process) {
@@ -213,8 +211,7 @@ void Hub::check_stalls() {
     if (now > finish_by_ || now - c->outbox().progress() > options_.flush_patience)
       stalled.push_back(c);
   for (const auto& c : stalled) {
-    spdlog::warn("tcp: {} stopped reading; pending data was discarded",
-                 links_->name(c->process()));
+    spdlog::warn("tcp: {} stopped reading; pending data was discarded", links_->name(c->process()));
     erase(*c);
   }
   if (!connections_.empty()) after(kStallCheck, [this] { check_stalls(); });

@@ -75,19 +75,21 @@ void Outbox::add(OutFrame frame) {
   queue_.splice(queue_.end(), added);
 }
 
-void Outbox::pump() { pump(kBytesOfSender, kBurstPause); }
+void Outbox::pump() { pump(kBytesOfSender, kBurstPause, false); }
 
-void Outbox::pump(std::size_t most, Clock::duration pause) {
+// `resumes`: the stream may have bytes of its own to write.
+void Outbox::pump(std::size_t most, Clock::duration pause, bool resumes) {
   std::list<OutFrame> done;  // their tensors are released with no lock held
   std::size_t total = 0;
   std::unique_lock<std::mutex> lock(mutex_);
-  if (state_ != State::idle || queue_.empty()) return;
+  if (state_ != (resumes ? State::waiting : State::idle)) return;
+  if (queue_.empty() && !resumes) return;
   if (Clock::now() - written_ < pause && size_of(queue_.back()) < kSmallBytes) {
     state_ = State::waiting;
     lock.unlock();
     return loop_.pump_when_writable();
   }
-  while (!queue_.empty()) {
+  do {
     state_ = State::writing;
     const Gathered gathered(queue_, offset_);
     lock.unlock();
@@ -98,24 +100,17 @@ void Outbox::pump(std::size_t most, Clock::duration pause) {
     total += moved.bytes;
     if (state_ == State::closed) return done.splice(done.end(), queue_);
     const bool broken = !moved.error.empty();
-    if (broken || ((moved.blocked || total >= most) && !queue_.empty())) {
+    if (broken || moved.blocked || (total >= most && !queue_.empty())) {
       state_ = broken ? State::closed : State::waiting;
       if (broken) done.splice(done.end(), queue_);
       lock.unlock();
       return broken ? loop_.on_broken(moved.error) : loop_.pump_when_writable();
     }
-  }
+  } while (!queue_.empty());
   state_ = State::idle;
 }
 
-void Outbox::resume() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ != State::waiting) return;
-    state_ = State::idle;
-  }
-  pump_all();
-}
+void Outbox::resume() { pump(kAll, {}, true); }
 
 void Outbox::sent(std::size_t bytes, std::list<OutFrame>& done) {
   if (bytes > 0) progress_ = written_ = Clock::now();

@@ -30,8 +30,9 @@ class OutboxLoop {
 };
 
 // A thread that adds a frame writes it itself where nothing is before it: a change of threads costs
-// more than a small write. In a burst of small frames the event loop writes, many at once. Headers and payloads leave in one system call, the payloads from the
-// memory of their tensors; frames that have gathered leave together. Thread-safe.
+// more than a small write. In a burst of small frames the event loop writes, many at once. Headers
+// and payloads leave in one system call, the payloads from the memory of their tensors; frames that
+// have gathered leave together. Thread-safe.
 class Outbox {
  public:
   Outbox(std::shared_ptr<Stream> stream, OutboxLoop& loop)
@@ -43,7 +44,7 @@ class Outbox {
   // closely and the rest of a large one are left to the event loop.
   void pump();
   // On the event loop.
-  void pump_all() { pump(kAll, {}); }
+  void pump_all() { pump(kAll, {}, false); }
   // On the event loop: the socket can be written again.
   void resume();
 
@@ -60,7 +61,7 @@ class Outbox {
   enum class State { idle, writing, waiting, closed };
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-  void pump(std::size_t most, Clock::duration pause);
+  void pump(std::size_t most, Clock::duration pause, bool resumes);
   void sent(std::size_t bytes, std::list<OutFrame>& done);
 
   const std::shared_ptr<Stream> stream_;
@@ -70,7 +71,7 @@ class Outbox {
   // Guarded by mutex_.
   State state_ = State::idle;
   std::list<OutFrame> queue_;  // its frames stay while the system copies their bytes
-  std::size_t offset_ = 0;  // bytes of queue_.front() that are sent
+  std::size_t offset_ = 0;     // bytes of queue_.front() that are sent
   Clock::time_point written_;
   Clock::time_point progress_ = Clock::now();
 };

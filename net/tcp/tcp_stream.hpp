@@ -13,9 +13,10 @@ namespace grapevine::tcp {
 // The outcome of one call of a Stream.
 struct Moved {
   std::size_t bytes = 0;
-  bool blocked = false;  // no more can be moved now: wait for the socket
-  bool ended = false;    // of a read: the other side sends no more
-  std::string error;     // the connection is of no further use; empty: none
+  bool blocked = false;   // no more can be moved now: wait for the socket
+  bool ended = false;     // of a read: the other side sends no more
+  std::string error;      // the connection is of no further use; empty: none
+  bool is_final = false;  // of an error: another connection would end in the same way
 };
 
 // Owns the socket. One thread may read while another one writes.
@@ -35,7 +36,8 @@ class Stream {
   virtual Moved handshake(bool& wants_write) = 0;
   // Into the parts in turn. Blocked where they were not filled.
   virtual Moved read(const iovec* parts, std::size_t count) = 0;
-  // Of the parts in turn. Blocked where not all was taken.
+  // Of the parts in turn. Blocked where not all was taken, or where bytes that were taken wait for
+  // the socket: then another call must follow, with no parts if need be.
   virtual Moved write(const iovec* parts, std::size_t count) = 0;
   // After all that was written the other side reads the end.
   virtual void finish_writing() = 0;
