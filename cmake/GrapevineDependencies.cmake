@@ -3,6 +3,7 @@
 find_package(spdlog REQUIRED)
 include(GrapevineTorch)  # after spdlog, which brings fmt
 find_package(CAF REQUIRED)
+find_package(Asio REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(tomlplusplus REQUIRED)
 find_package(nlohmann_json REQUIRED)

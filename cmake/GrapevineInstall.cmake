@@ -40,5 +40,5 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/grapevineConfigVersion.cmak
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/grapevineConfig.cmake
               ${CMAKE_BINARY_DIR}/grapevineConfigVersion.cmake
-              cmake/FindCAF.cmake cmake/FindISAL.cmake cmake/FindUCX.cmake cmake/GrapevineTorch.cmake
+              cmake/FindAsio.cmake cmake/FindCAF.cmake cmake/FindISAL.cmake cmake/FindUCX.cmake cmake/GrapevineTorch.cmake
         DESTINATION ${GRAPEVINE_PACKAGE})

@@ -19,10 +19,10 @@
 
 namespace grapevine {
 
-// A piece that has just arrived is added and forwarded from the cache. Smaller pieces are faster
-// where each rank has two cores, larger ones where ranks share cores (docs/performance.md has the
-// table).
-inline constexpr std::int64_t kRingPieceElements = std::int64_t{256} << 10;  // 1 MiB
+// A piece that has just arrived is added and forwarded from the cache. Smaller pieces take less CPU
+// time over tcp, larger ones are faster over ucx where ranks share cores (docs/performance.md has
+// the tables).
+inline constexpr std::int64_t kRingPieceElements = std::int64_t{128} << 10;  // 512 KiB
 
 // One operation of one rank, without I/O: the caller sends the messages that start() and
 // on_chunk() return, and passes in those that arrive. The tensor is cut into P slices, and each

@@ -40,6 +40,7 @@ class TcpTransport final : public RemoteTransport {
  public:
   TcpTransport(const TcpOptions& options, std::unique_ptr<tcp::Wire> wire)
       : address_(tcp::join_address(reachable_host(options.host), wire->port())),
+        tls_(options.tls),
         wire_(std::move(wire)) {}
 
   std::string address() const override { return address_; }
@@ -68,6 +69,7 @@ class TcpTransport final : public RemoteTransport {
                              Duration patience, const ConnectOptions& options);
 
   const std::string address_;
+  const std::shared_ptr<const tcp::TlsContext> tls_;  // null: without encryption
   // Null until connect(); constant then. What it holds outlives the event loop that delivers to it.
   std::shared_ptr<RankRouter> router_;
   std::unique_ptr<tcp::Wire> wire_;  // null after a connect() that failed
@@ -117,14 +119,14 @@ Expected<void> TcpTransport::dial_others(const std::vector<std::string>& address
         std::find(options.absent.begin(), options.absent.end(), p) != options.absent.end();
     if (p == placement().own_process || absent) continue;
     const auto i = static_cast<std::size_t>(p);
-    Expected<FileDescriptor> socket =
-        tcp::dial(addresses[i], hello, p, deadline, options.cancelled, options.joins);
-    if (!socket) {
-      const Error& e = socket.error();
+    Expected<std::unique_ptr<tcp::Stream>> stream =
+        tcp::dial(addresses[i], hello, p, deadline, options.cancelled, options.joins, tls_.get());
+    if (!stream) {
+      const Error& e = stream.error();
       const std::string within = e.code == Errc::timeout ? " within " + seconds(patience) : "";
       return Error{e.code, "cannot reach " + names[i] + within + ": " + e.message};
     }
-    wire_->adopt(std::move(*socket), p);
+    wire_->adopt(std::move(*stream), p);
   }
   return {};
 }
@@ -147,7 +149,7 @@ void TcpTransport::send(Envelope envelope) {
 
 // Nothing is outgoing after a connect() that failed: no rank could attach.
 void TcpTransport::send_outgoing() {
-  if (router_->has_outgoing()) wire_->wake();
+  if (router_->has_outgoing()) wire_->send();
 }
 
 void TcpTransport::expect_process(std::int32_t process) {

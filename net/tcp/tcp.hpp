@@ -1,4 +1,4 @@
-// Transport between processes over TCP, on CAF's middleman.
+// Transport between processes over TCP, on Asio's event loop.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,6 +8,9 @@
 #include "net/remote.hpp"
 
 namespace grapevine {
+namespace tcp {
+class TlsContext;  // net/tcp/tls/tls_context.hpp
+}
 
 struct TcpOptions {
   // Where to listen: the address of an interface, a host name, "0.0.0.0" or "::" for all of them.
@@ -15,26 +18,26 @@ struct TcpOptions {
   std::uint16_t port = 0;  // 0: any that is free
   // A peer from which no data arrives for `heartbeat_timeout` is down; it is sent a ping every
   // `heartbeat`. 0: only a broken connection counts, which a suspended process or a
-  // severed cable does not cause. REQUIRES: a timeout of several intervals, and longer than the
-  // slowest link takes for kTcpPieceBytes.
+  // severed cable does not cause. REQUIRES: a timeout of several intervals.
   Duration heartbeat{0};
   Duration heartbeat_timeout = std::chrono::seconds(10);
   // The destructor sends all pending data (final flush). It drops a peer that takes no bytes for
   // `flush_patience`, and on all after `flush_limit`.
   Duration flush_patience = std::chrono::seconds(5);
   Duration flush_limit = std::chrono::seconds(60);
+  // Encrypts all connections, and each side proves itself by a certificate. Null: neither.
+  std::shared_ptr<const tcp::TlsContext> tls = nullptr;
+  // Idle memory kept for later tensors.
+  std::uint64_t keep_receive_bytes = std::uint64_t{1} << 30;
   CodecLimits limits;  // of received messages; the world's size is filled in by connect()
 };
-
-// Bytes that a payload is written and read in at a time.
-inline constexpr std::size_t kTcpPieceBytes = std::size_t{256} << 10;
 
 // A listening transport. One connection per pair of processes: the one of the higher index dials,
 // and tries again, ever more rarely, until connect()'s patience is over.
 //
-// The transport runs a CAF actor system of its own, so that a process may have another one, or
-// several transports: bulk data and the messages of that other system (control messages,
-// heartbeats) then do not wait for each other in one event loop. Its threads sleep when idle.
+// The event loop has a thread of its own, which sleeps when idle. A payload is neither copied nor
+// cleared in this process: the system sends it from the tensor's memory and receives it into that
+// of a new tensor. A thread that sends writes at most 1 MiB itself, where nothing waits before it.
 //
 // Beyond the contracts of Transport and RemoteTransport:
 //  - Messages from other processes are delivered on the transport's event loop, those between

@@ -1,86 +1,259 @@
 #include "net/tcp/tcp_connection.hpp"
 
-#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
+#include <asio/dispatch.hpp>
+#include <asio/post.hpp>
+#include <exception>
 #include <utility>
+
+#include "messages/text/exception_line.hpp"
+#include "net/loss_reason.hpp"
+#include "net/resolve.hpp"
 
 namespace grapevine::tcp {
 namespace {
 
-// Bytes handed to CAF and not yet to the kernel, per connection: one piece being written, one ready
-// to follow it.
-constexpr std::size_t kUnsentBytes = 2 * kTcpPieceBytes;
+// Read at once: frames, and what follows a payload. Payload bytes that arrive in it are copied.
+constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
+constexpr std::size_t kBehindPayloadBytes = std::size_t{4} << 10;
+constexpr std::size_t kPayloadParts = 16;  // of a payload, in one system call
+// Read before other connections have their turn.
+constexpr int kReadsAtOnce = 16;
 
-std::size_t size_of(const OutFrame& frame) {
-  std::size_t size = frame.bytes.size();
-  for (const FrozenTensor& t : frame.payload) size += t.nbytes();
-  return size;
+std::byte* buffer() {
+  // Of the event loop's thread, whose connections take turns. Not zeroed.
+  thread_local const std::unique_ptr<std::byte[]> bytes(new std::byte[kBufferBytes]);
+  return bytes.get();
 }
 
-// Calls write(data, count) for the bytes from `offset` on, `limit` of them at most.
-template <class Write>
-void for_bytes(const OutFrame& frame, std::size_t offset, std::size_t limit, Write write) {
-  const auto part = [&](const void* data, std::size_t size) {
-    const std::size_t skipped = std::min(offset, size);
-    const std::size_t count = std::min(size - skipped, limit);
-    if (count > 0) write(static_cast<const char*>(data) + skipped, count);
-    offset -= skipped;
-    limit -= count;
-  };
-  part(frame.bytes.data(), frame.bytes.size());
-  for (const FrozenTensor& t : frame.payload)
-    if (t.nbytes() > 0) part(t.raw(), t.nbytes());
+std::string address_of_peer(int descriptor) {
+  SocketAddress address;
+  address.size = sizeof address.bytes;
+  auto* const bytes = reinterpret_cast<sockaddr*>(&address.bytes);
+  if (::getpeername(descriptor, bytes, &address.size) != 0) return "an unknown address";
+  // The port is at the same place in the addresses of both families.
+  const auto port = reinterpret_cast<const sockaddr_in*>(bytes)->sin_port;
+  return join_address(numeric_host(address), ntohs(port));
 }
 
 }  // namespace
 
-void Connection::fill(std::vector<char>& buffer) {
-  while (unsent < kUnsentBytes && !queue.empty()) {
-    const OutFrame& frame = queue.front();
-    for_bytes(frame, written, kUnsentBytes - unsent, [&](const char* data, std::size_t count) {
-      buffer.insert(buffer.end(), data, data + count);
-      written += count;
-      unsent += count;
-    });
-    if (written < size_of(frame)) break;
-    queue.pop_front();  // lets go of the tensors
-    written = 0;
+Connection::Connection(asio::io_context& loop, std::shared_ptr<Stream> stream,
+                       ConnectionOwner& owner)
+    : loop_(loop),
+      stream_(std::move(stream)),
+      owner_(owner),
+      peer_address_(address_of_peer(stream_->descriptor())),
+      watched_(loop, stream_->descriptor()),
+      patience_(loop),
+      outbox_(stream_, *this) {}
+
+Connection::~Connection() { close(); }
+
+void Connection::await_hello(Clock::duration patience) {
+  patience_.expires_after(patience);
+  patience_.async_wait([self = shared_from_this()](std::error_code cancelled) {
+    if (!cancelled && (self->state_ == State::handshake || self->state_ == State::greeting))
+      self->owner_.on_failed(*self, "it did not identify itself in time");
+  });
+  on_readable();
+}
+
+void Connection::open(std::int32_t process, RankRouter& router, const CodecLimits& limits,
+                      ReceivePool& pool) {
+  const bool is_dialled = state_ == State::handshake;
+  patience_.cancel();
+  process_ = process;
+  receiver_.emplace(router, process);
+  reader_.emplace(limits, pool);
+  last_received_ = Clock::now();
+  state_ = State::open;
+  if (is_dialled) wait_readable();
+}
+
+void Connection::drain() {
+  state_ = State::draining;
+  outbox_.restart_progress();
+  outbox_.pump_all();
+  say_goodbye();
+}
+
+void Connection::close() {
+  if (state_ == State::closed) return;
+  state_ = State::closed;
+  patience_.cancel();
+  outbox_.close();
+  stream_->abort();
+  watched_.release();
+}
+
+// ---- waiting
+
+// An error of one connection, above all a lack of memory, ends that connection.
+template <class F>
+void Connection::guard(F f) {
+  try {
+    f();
+  } catch (const std::exception&) {
+    if (state_ != State::closed)
+      owner_.on_failed(*this, kErrorHere + exception_line(std::current_exception()));
   }
 }
 
-OutFrame frame_of(std::variant<EncodedMessage, Departure> what) {
-  if (const auto* departure = std::get_if<Departure>(&what))
-    return {encode_control({Control::rank_down, departure->rank}), {}};
-  auto& message = std::get<EncodedMessage>(what);
-  return {std::move(message.header), std::move(message.payload)};
+void Connection::wait_readable() {
+  watched_.async_wait(asio::posix::stream_descriptor::wait_read,
+                      [self = shared_from_this()](std::error_code cancelled) {
+                        if (!cancelled) self->on_readable();
+                      });
 }
 
-Expected<void> Receiver::admit(Rank from, Rank to) {
-  if (!lives_there(from))
-    return Error{Errc::protocol,
-                 fmt::format("a message from rank {}, which is not in that process", from)};
-  if (!router_.placement().is_local(to))
-    return Error{Errc::protocol,
-                 fmt::format("a message for rank {}, which is not in this process", to)};
-  return {};
+void Connection::wait_writable() {
+  if (state_ == State::closed) return;
+  watched_.async_wait(asio::posix::stream_descriptor::wait_write,
+                      [self = shared_from_this()](std::error_code cancelled) {
+                        if (!cancelled) self->on_writable();
+                      });
 }
 
-Expected<void> Receiver::on_control(const Control& control) {
-  if (control.kind == Control::ping) pings_++;
-  if (control.kind != Control::rank_down) return {};
-  if (!lives_there(control.rank))
-    return Error{Errc::protocol, fmt::format("the departure of rank {}, which is not in that "
-                                             "process",
-                                             control.rank)};
-  router_.rank_left(control.rank);
-  return {};
+void Connection::on_readable() {
+  guard([this] {
+    bool more = true;
+    for (int reads = 0; more && reads < kReadsAtOnce; ++reads) more = read_once();
+    if (state_ == State::closed || wakes_for_handshake_) return;
+    if (more)
+      asio::post(loop_, [self = shared_from_this()] { self->on_readable(); });
+    else
+      wait_readable();
+  });
 }
 
-bool Receiver::lives_there(Rank rank) const {
-  const Placement& placement = router_.placement();
-  return rank >= 0 && rank < placement.world_size() &&
-         placement.process_of[static_cast<std::size_t>(rank)] == process_;
+void Connection::on_writable() {
+  if (std::exchange(wakes_for_handshake_, false)) return on_readable();
+  outbox_.resume();
+  if (state_ == State::draining) say_goodbye();
+}
+
+void Connection::pump_when_writable() {
+  asio::dispatch(loop_, [self = shared_from_this()] { self->wait_writable(); });
+}
+
+// Bytes that have arrived come first: they may say more than the error of a write.
+void Connection::on_broken(const std::string& why) {
+  asio::post(loop_, [self = shared_from_this(), why] {
+    self->guard([&] {
+      if (is_error_here(why) && self->state_ != State::closed)
+        return self->owner_.on_failed(*self, why);
+      while (self->state_ != State::closed && self->read_once()) continue;
+      if (self->state_ != State::closed) self->owner_.on_closed(*self);
+    });
+  });
+}
+
+// ---- reading
+
+bool Connection::read_once() {
+  switch (state_) {
+    case State::handshake:
+      return read_handshake();
+    case State::greeting:
+      return read_hello();
+    case State::held:
+      return read_held();
+    case State::open:
+      return read_frames();
+    case State::draining:
+      return discard();
+    case State::closed:
+      break;
+  }
+  return false;
+}
+
+// Whether the state is as before, and more may be read.
+bool Connection::after(const Moved& moved) {
+  if (state_ == State::closed) return false;
+  if (!moved.ended && moved.error.empty()) return !moved.blocked;
+  owner_.on_closed(*this);
+  return false;
+}
+
+bool Connection::read_handshake() {
+  bool wants_write = false;
+  const Moved moved = stream_->handshake(wants_write);
+  if (!moved.error.empty()) {
+    owner_.on_failed(*this, moved.error);
+    return false;
+  }
+  if (moved.blocked && wants_write) {
+    wakes_for_handshake_ = true;
+    wait_writable();
+  }
+  if (!moved.blocked) state_ = State::greeting;
+  return !moved.blocked;
+}
+
+bool Connection::read_hello() {
+  std::array<std::byte, kHelloBytes> bytes{};
+  const iovec part{bytes.data(), kHelloBytes - greeting_.size()};
+  const Moved moved = stream_->read(&part, 1);
+  greeting_.insert(greeting_.end(), bytes.begin(), bytes.begin() + moved.bytes);
+  if (greeting_.size() == kHelloBytes) {
+    state_ = State::held;
+    owner_.on_hello(*this, greeting_.data());
+  }
+  return after(moved);
+}
+
+bool Connection::read_held() {
+  std::byte byte{};
+  const iovec part{&byte, 1};
+  const Moved moved = stream_->read(&part, 1);
+  if (moved.bytes > 0) owner_.on_failed(*this, "it did not wait for an answer");
+  return after(moved);
+}
+
+bool Connection::read_frames() {
+  std::array<iovec, kPayloadParts + 1> parts{};
+  std::size_t count = reader_->payload_room(parts.data(), kPayloadParts);
+  std::size_t room = 0;
+  for (std::size_t i = 0; i < count; ++i) room += parts[i].iov_len;
+  if (count < kPayloadParts)
+    parts[count] = {buffer(), count == 0 ? kBufferBytes : kBehindPayloadBytes};
+  if (count < kPayloadParts) ++count;
+  const Moved moved = stream_->read(parts.data(), count);
+  if (moved.bytes > 0) {
+    last_received_ = Clock::now();
+    const std::size_t in_payload = std::min(moved.bytes, room);
+    consume(in_payload, moved.bytes - in_payload);
+  }
+  return after(moved);
+}
+
+void Connection::consume(std::size_t in_payload, std::size_t in_buffer) {
+  const int pings = receiver_->pings();
+  Expected<void> read;
+  if (in_payload > 0) read = reader_->payload_filled(in_payload, *receiver_);
+  if (read && in_buffer > 0) read = reader_->consume(buffer(), in_buffer, *receiver_);
+  if (!read) return owner_.on_failed(*this, kMalformed + read.error().message);
+  if (receiver_->pings() == pings) return;
+  outbox_.add({encode_control({Control::pong, 0}), {}});
+  outbox_.pump_all();
+}
+
+bool Connection::discard() {
+  const iovec part{buffer(), kBufferBytes};
+  return after(stream_->read(&part, 1));
+}
+
+// Nothing more will follow. The other side closes when it has read everything, which is the only
+// proof that it has: closing first, with its bytes unread, would make the kernel throw ours away.
+void Connection::say_goodbye() {
+  if (!outbox_.is_sent() || std::exchange(said_goodbye_, true)) return;
+  stream_->finish_writing();
 }
 
 }  // namespace grapevine::tcp

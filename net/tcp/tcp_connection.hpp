@@ -1,61 +1,100 @@
-// One connection of the TCP transport: its state, and the frames that it sends and receives.
+// One connection of the TCP transport: what happens to it on the event loop.
 #pragma once
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
-#include <caf/io/connection_handle.hpp>
-
-#include "net/rank_router.hpp"
-#include "net/tcp/tcp.hpp"
-#include "net/tcp/tcp_dial.hpp"
-#include "net/tcp/tcp_frames.hpp"
+#include "net/receive_pool.hpp"
+#include "net/tcp/tcp_greeting.hpp"
+#include "net/tcp/tcp_outbox.hpp"
+#include "net/tcp/tcp_receiver.hpp"
 
 namespace grapevine::tcp {
 
-// Belongs to the broker, on the event loop.
-struct Connection {
-  enum class State { greeting, held, open };
+class Connection;
 
-  // Appends bytes of the queue to what CAF writes, as far as it may have unsent ones.
-  void fill(std::vector<char>& buffer);
-  bool is_sent() const { return unsent == 0 && queue.empty(); }
-
-  caf::io::connection_handle handle;
-  std::uint64_t serial = 0;  // handles are descriptors and are reused; this is not
-  State state = State::greeting;
-  Hello hello;                // valid in `held`
-  std::int32_t process = -1;  // valid in `open`
-  std::unique_ptr<FrameReader> reader;
-  std::deque<OutFrame> queue;
-  std::size_t written = 0;   // bytes of queue.front() that CAF has
-  std::uint64_t unsent = 0;  // bytes that CAF has and the kernel has not
-  bool said_goodbye = false;
-  Clock::time_point last_received;  // when bytes last arrived
-  Clock::time_point progress;       // when bytes last went out
+// Decides about connections. Calls come on the event loop; each may close the connection.
+class ConnectionOwner {
+ public:
+  virtual ~ConnectionOwner() = default;
+  virtual void on_hello(Connection& connection, const std::byte* hello) = 0;
+  // The other side violates the protocol, or is too late, or this process fails at its bytes.
+  virtual void on_failed(Connection& connection, const std::string& why) = 0;
+  virtual void on_closed(Connection& connection) = 0;
 };
 
-OutFrame frame_of(std::variant<EncodedMessage, Departure> what);
-
-// The received frames of a connection, for the router. Checks that its process may send them.
-class Receiver final : public FrameSink {
+// All calls are on the event loop, except those of OutboxLoop.
+class Connection final : public OutboxLoop, public std::enable_shared_from_this<Connection> {
  public:
-  Receiver(RankRouter& router, std::int32_t process) : router_(router), process_(process) {}
+  // greeting: a Hello is awaited, maybe behind the stream's own handshake; held: it waits for the
+  // answer; draining: what arrives is discarded until the end.
+  enum class State { handshake, greeting, held, open, draining, closed };
 
-  Expected<void> admit(Rank from, Rank to) override;
-  void on_message(Envelope envelope) override { router_.arrived(std::move(envelope)); }
-  Expected<void> on_control(const Control& control) override;
+  Connection(asio::io_context& loop, std::shared_ptr<Stream> stream, ConnectionOwner& owner);
+  ~Connection() override;
 
-  int pings() const { return pings_; }
+  // Awaits a Hello, for as long as `patience`.
+  void await_hello(Clock::duration patience);
+  // From now on frames of that process are read. The first call on a connection that was dialled.
+  void open(std::int32_t process, RankRouter& router, const CodecLimits& limits, ReceivePool& pool);
+  // The rest of the outbox is sent, then the end; the owner learns when the other side ends.
+  void drain();
+  // No callback follows. Bytes of either side that are under way are dropped.
+  void close();
+
+  State state() const { return state_; }
+  bool is_open() const { return state_ == State::open; }
+  std::int32_t process() const { return process_; }
+  Hello hello;  // valid in `held`
+  Outbox& outbox() { return outbox_; }
+  Clock::time_point last_received() const { return last_received_; }
+  void count_as_received(Clock::time_point now) { last_received_ = now; }
+  // The address at the other end.
+  const std::string& peer_address() const { return peer_address_; }
+
+  void pump_when_writable() override;
+  void on_broken(const std::string& why) override;
 
  private:
-  bool lives_there(Rank rank) const;
+  template <class F>
+  void guard(F f);
+  void wait_readable();
+  void wait_writable();
+  void on_readable();
+  void on_writable();
+  // Each returns false where nothing more can be read now.
+  bool read_once();
+  bool read_handshake();
+  bool read_hello();
+  bool read_held();
+  bool read_frames();
+  bool discard();
+  bool after(const Moved& moved);
+  void consume(std::size_t in_payload, std::size_t in_buffer);
+  void say_goodbye();
 
-  RankRouter& router_;
-  const std::int32_t process_;
-  int pings_ = 0;
+  asio::io_context& loop_;
+  const std::shared_ptr<Stream> stream_;
+  ConnectionOwner& owner_;
+  const std::string peer_address_;
+  asio::posix::stream_descriptor watched_;  // the socket, which belongs to stream_
+  asio::steady_timer patience_;
+  Outbox outbox_;
+
+  State state_ = State::handshake;
+  std::vector<std::byte> greeting_;  // the received part of it
+  std::int32_t process_ = -1;        // valid from open() on
+  std::optional<Receiver> receiver_;
+  std::optional<FrameReader> reader_;
+  bool wakes_for_handshake_ = false;
+  bool said_goodbye_ = false;
+  Clock::time_point last_received_ = Clock::now();
 };
 
 }  // namespace grapevine::tcp

@@ -25,9 +25,7 @@ using namespace std::chrono_literals;
 constexpr Clock::duration kFirstPause = 10ms;
 constexpr Clock::duration kLongestPause = 500ms;
 
-std::string text_of(int error) { return std::generic_category().message(error); }
-
-Error system_error(int error) { return {Errc::io, text_of(error)}; }
+Error system_error(int error) { return {Errc::io, text_of_system_error(error)}; }
 Error out_of_time(std::string what) { return {Errc::timeout, std::move(what)}; }
 
 Error asked_to_stop() { return {Errc::failed, "asked to stop"}; }
@@ -93,23 +91,45 @@ Expected<Connected> connect_to(const std::string& address, Clock::time_point dea
   return last;
 }
 
+Error error_of(const Moved& moved) {
+  return {moved.is_final ? Errc::protocol : Errc::io, moved.error};
+}
+
+// Before the greeting.
+Expected<void> shake_hands(Stream& stream, Clock::time_point deadline, const Cancelled& cancelled) {
+  for (;;) {
+    bool wants_write = false;
+    const Moved moved = stream.handshake(wants_write);
+    if (!moved.error.empty()) return error_of(moved);
+    if (!moved.blocked) return {};
+    const auto ready = wait_for(stream.descriptor(), wants_write ? POLLOUT : POLLIN, deadline,
+                                cancelled, "it accepted the connection and then sent nothing");
+    if (!ready) return ready;
+  }
+}
+
 // The greeting is shorter than any socket buffer: one write takes all of it.
-Expected<Hello> exchange_hellos(int descriptor, const Hello& own, Clock::time_point deadline,
+Expected<Hello> exchange_hellos(Stream& stream, const Hello& own, Clock::time_point deadline,
                                 const Cancelled& cancelled) {
-  const std::vector<std::byte> hello = encode_hello(own);
-  if (::send(descriptor, hello.data(), hello.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(hello.size()))
-    return system_error(errno);
+  std::vector<std::byte> hello = encode_hello(own);
+  const iovec out{hello.data(), hello.size()};
+  const Moved sent = stream.write(&out, 1);
+  if (sent.bytes != hello.size())
+    return Error{Errc::io, sent.error.empty() ? "it takes no greeting" : sent.error};
   std::array<std::byte, kHelloBytes> answer{};
-  std::size_t size = 0;
-  while (size < answer.size()) {
-    const auto ready = wait_for(descriptor, POLLIN, deadline, cancelled,
+  for (std::size_t size = 0; size < answer.size();) {
+    const iovec in{answer.data() + size, answer.size() - size};
+    const Moved received = stream.read(&in, 1);
+    size += received.bytes;
+    if (received.ended)
+      return Error{
+          Errc::io,
+          "it closed the connection without an answer: do all processes use TLS, or none?"};
+    if (!received.error.empty()) return error_of(received);
+    if (size == answer.size() || !received.blocked) continue;
+    const auto ready = wait_for(stream.descriptor(), POLLIN, deadline, cancelled,
                                 "it accepted the connection and then sent nothing");
     if (!ready) return ready.error();
-    const ssize_t count = ::recv(descriptor, answer.data() + size, answer.size() - size, 0);
-    if (count == 0) return Error{Errc::io, "it closed the connection without an answer"};
-    if (count < 0 && errno != EAGAIN && errno != EINTR) return system_error(errno);
-    size += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
   }
   return decode_hello(answer.data());
 }
@@ -137,17 +157,22 @@ Expected<void> check_answer(const Hello& answer, const Hello& own, std::int32_t 
   return {};
 }
 
-Expected<FileDescriptor> dial_once(const std::string& address, const Hello& own,
-                                   std::int32_t process, Clock::time_point deadline,
-                                   const Cancelled& cancelled, bool joins) {
+Expected<std::unique_ptr<Stream>> dial_once(const std::string& address, const Hello& own,
+                                            std::int32_t process, Clock::time_point deadline,
+                                            const Cancelled& cancelled, bool joins,
+                                            const TlsContext* tls) {
   Expected<Connected> connected = connect_to(address, deadline, cancelled);
   if (!connected) return connected.error();
   FileDescriptor& socket = connected->socket;
-  const Expected<Hello> answer = exchange_hellos(socket.get(), own, deadline, cancelled);
+  std::unique_ptr<Stream> stream =
+      tls == nullptr ? make_plain_stream(std::move(socket)) : tls->dialled(std::move(socket));
+  const Expected<void> shaken = shake_hands(*stream, deadline, cancelled);
+  if (!shaken) return shaken.error();
+  const Expected<Hello> answer = exchange_hellos(*stream, own, deadline, cancelled);
   if (!answer) return answer.error();
   const Expected<void> checked = check_answer(*answer, own, process, joins);
   if (!checked) return checked.error();
-  return std::move(socket);
+  return stream;
 }
 
 }  // namespace
@@ -180,14 +205,19 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
   return Probe{numeric_host(connected->to), std::move(connected->socket)};
 }
 
-Expected<FileDescriptor> dial(const std::string& address, const Hello& own, std::int32_t process,
-                              Clock::time_point deadline, const Cancelled& cancelled, bool joins) {
+Expected<std::unique_ptr<Stream>> dial(const std::string& address, const Hello& own,
+                                       std::int32_t process, Clock::time_point deadline,
+                                       const Cancelled& cancelled, bool joins,
+                                       const TlsContext* tls) {
+  std::string why;  // of the last attempt that the deadline did not cut short
   for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    Expected<FileDescriptor> socket = dial_once(address, own, process, deadline, cancelled, joins);
-    if (socket) return socket;
-    const Errc code = socket.error().code;
-    if (code == Errc::protocol || code == Errc::bad_input || code == Errc::failed) return socket;
-    if (Clock::now() >= deadline) return out_of_time(socket.error().message);
+    Expected<std::unique_ptr<Stream>> stream =
+        dial_once(address, own, process, deadline, cancelled, joins, tls);
+    if (stream) return stream;
+    const Errc code = stream.error().code;
+    if (code == Errc::protocol || code == Errc::bad_input || code == Errc::failed) return stream;
+    if (code != Errc::timeout || why.empty()) why = stream.error().message;
+    if (Clock::now() >= deadline) return out_of_time(why);
     std::this_thread::sleep_for(std::min(pause, deadline - Clock::now()));
     if (cancelled && cancelled()) return asked_to_stop();
   }

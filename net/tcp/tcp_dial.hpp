@@ -1,14 +1,17 @@
-// The dialling side of a TCP connection, with a bound on every wait. (CAF's own connect blocks for
-// as long as the kernel decides: over two minutes where packets are lost.)
+// The dialling side of a TCP connection, with a bound on every wait. (The kernel's own bound on
+// connecting is over two minutes where packets are lost.)
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "net/cancelled.hpp"
 #include "net/file_descriptor.hpp"
 #include "net/tcp/tcp_greeting.hpp"
+#include "net/tcp/tcp_stream.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine::tcp {
 
@@ -35,10 +38,11 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
 
 // Connects, greets, and reads the answer, again and again until `deadline`. A refusal and an answer
 // that no retry would change end it at once; `joins`: the others may have yet to learn that this
-// process returns, so their refusals change. Errors (timeout, protocol, bad_input; failed:
-// cancelled): the reason alone, without the name of the process.
-Expected<FileDescriptor> dial(const std::string& address, const Hello& own, std::int32_t process,
-                              Clock::time_point deadline, const Cancelled& cancelled = nullptr,
-                              bool joins = false);
+// process returns, so their refusals change. `tls`: null: without encryption. Errors (timeout,
+// protocol, bad_input; failed: cancelled): the reason alone, without the name of the process.
+Expected<std::unique_ptr<Stream>> dial(const std::string& address, const Hello& own,
+                                       std::int32_t process, Clock::time_point deadline,
+                                       const Cancelled& cancelled = nullptr, bool joins = false,
+                                       const TlsContext* tls = nullptr);
 
 }  // namespace grapevine::tcp

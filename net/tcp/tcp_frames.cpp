@@ -59,17 +59,43 @@ Expected<void> FrameReader::consume(const std::byte* data, std::size_t size, Fra
   return {};
 }
 
-std::size_t FrameReader::take_payload(const std::byte* data, std::size_t size) {
+std::size_t FrameReader::payload_room(iovec* parts, std::size_t most) const {
+  std::size_t count = 0;
+  if (!in_payload_) return count;
+  std::uint64_t skipped = filled_;
+  for (std::size_t i = tensor_; i < payload_.size() && count < most; ++i) {
+    const std::uint64_t room = message_.tensors[i].bytes - skipped;
+    if (room > 0)
+      parts[count++] = {static_cast<std::byte*>(payload_[i].data_ptr()) + skipped,
+                        static_cast<std::size_t>(room)};
+    skipped = 0;
+  }
+  return count;
+}
+
+Expected<void> FrameReader::payload_filled(std::size_t count, FrameSink& sink) {
+  while (count > 0) count -= advance(count);
+  return missing_ == 0 ? finish_message(sink) : Expected<void>();
+}
+
+// Of the bytes of the current tensor; returns how many that are.
+std::size_t FrameReader::advance(std::uint64_t count) {
   while (filled_ == message_.tensors[tensor_].bytes) {
     ++tensor_;
     filled_ = 0;
   }
-  const std::uint64_t room = message_.tensors[tensor_].bytes - filled_;
-  const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(size, room));
-  std::memcpy(static_cast<std::byte*>(payload_[tensor_].data_ptr()) + filled_, data, count);
-  filled_ += count;
-  missing_ -= count;
-  return count;
+  const std::uint64_t taken = std::min(count, message_.tensors[tensor_].bytes - filled_);
+  filled_ += taken;
+  missing_ -= taken;
+  return static_cast<std::size_t>(taken);
+}
+
+std::size_t FrameReader::take_payload(const std::byte* data, std::size_t size) {
+  iovec room{};
+  payload_room(&room, 1);
+  const std::size_t count = std::min(size, room.iov_len);
+  std::memcpy(room.iov_base, data, count);
+  return advance(count);
 }
 
 Expected<std::size_t> FrameReader::take_header(const std::byte* data, std::size_t size,
@@ -113,7 +139,7 @@ Expected<void> FrameReader::begin_message(FrameSink& sink) {
   if (!admitted) return admitted;
   missing_ = message_.payload_bytes();
   try {
-    payload_ = allocate_payload(message_);
+    payload_ = pool_.allocate(message_);
   } catch (const std::exception&) {  // of the allocator: LibTorch reports a lack of memory in no
                                      // other way
     return Error{Errc::io, "no memory for a payload of " + std::to_string(missing_) + " bytes"};

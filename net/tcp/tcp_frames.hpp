@@ -8,11 +8,14 @@
 //        4     4  kind: 1 rank down, 2 ping, 3 pong
 //        8     4  rank; 0 for the others
 #pragma once
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "messages/codec.hpp"
+#include "net/receive_pool.hpp"
 
 namespace grapevine::tcp {
 
@@ -40,27 +43,36 @@ class FrameSink {
   virtual Expected<void> on_control(const Control& control) = 0;
 };
 
-// Cuts a stream of bytes, in pieces of any size, into frames. A payload is copied once, straight
-// into the tensor that the message will carry. Not thread-safe.
+// Cuts a stream of bytes, in pieces of any size, into frames. Payloads lie in memory of the pool. Not
+// thread-safe.
+//
+// A payload can be read from the socket to where it belongs: the caller lets the system write to
+// payload_room() and reports the bytes by payload_filled(). All other bytes come by consume(), which
+// copies a payload's.
 class FrameReader {
  public:
-  explicit FrameReader(const CodecLimits& limits) : limits_(limits) {}
+  FrameReader(const CodecLimits& limits, ReceivePool& pool) : limits_(limits), pool_(pool) {}
 
   // Errors (protocol, io): bytes that no peer sends, a lack of memory, a refusal of the
   // sink. The reader is useless afterwards.
   Expected<void> consume(const std::byte* data, std::size_t size, FrameSink& sink);
 
-  // Payload bytes of the current message that have not arrived.
-  std::uint64_t missing() const { return missing_; }
+  // The memory of the next bytes of a payload, `most` parts of it at most. Returns the number of
+  // parts; 0 where the next byte belongs to none.
+  std::size_t payload_room(iovec* parts, std::size_t most) const;
+  // The first `count` bytes of that memory are there. Errors: as consume().
+  Expected<void> payload_filled(std::size_t count, FrameSink& sink);
 
  private:
   std::size_t take_payload(const std::byte* data, std::size_t size);
+  std::size_t advance(std::uint64_t count);
   Expected<std::size_t> take_header(const std::byte* data, std::size_t size, FrameSink& sink);
   Expected<void> on_prefix(FrameSink& sink);
   Expected<void> begin_message(FrameSink& sink);
   Expected<void> finish_message(FrameSink& sink);
 
   const CodecLimits limits_;
+  ReceivePool& pool_;
   std::vector<std::byte> header_;            // the received part of it
   std::size_t wanted_ = kHeaderPrefixBytes;  // bytes of header_
   DecodedHeader message_;                    // valid while in_payload_

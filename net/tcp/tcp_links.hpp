@@ -15,7 +15,7 @@
 
 namespace grapevine::tcp {
 
-// The broker changes them, connect() waits for them. Decides by them which process may connect.
+// The event loop changes them, connect() waits for them. Decides by them which process may connect.
 // Thread-safe.
 class Links {
  public:

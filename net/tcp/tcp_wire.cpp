@@ -2,16 +2,17 @@
 
 #include <spdlog/spdlog.h>
 
-#include <caf/actor_system.hpp>
-#include <caf/actor_system_config.hpp>
-#include <caf/io/middleman.hpp>
-#include <caf/send.hpp>
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <utility>
 
-#include "net/tcp/tcp_broker.hpp"
+#include "net/tcp/tcp_hub.hpp"
 #include "net/tcp/tcp_links.hpp"
+#include "net/tcp/tcp_routes.hpp"
 
 namespace grapevine::tcp {
 namespace {
@@ -19,118 +20,94 @@ namespace {
 // For an event loop to end, beyond the time for flushing.
 constexpr Clock::duration kFinishMargin = std::chrono::seconds(5);
 
-// Threads that sleep when idle: no work stealing, no deserialization workers (messages never go
-// through CAF's own protocol).
-struct Config : caf::actor_system_config {
-  Config() {
-    load<caf::io::middleman>();
-    set("scheduler.policy", caf::atom("sharing"));
-    set("scheduler.max-threads", 1u);
-    set("middleman.workers", 0u);
-    set("middleman.attach-utility-actors", true);
-  }
-};
-
-// CAF keeps the logger of the system in which a thread last spawned something in a variable of that
-// thread, and a system's destructor waits until no thread holds its logger any more. A thread that
-// ends lets go: so the transport may be destroyed on another thread than it was made on, and a
-// system that the caller has keeps its place.
-template <class F>
-void on_a_thread_that_ends(F f) {
-  std::thread(std::move(f)).join();
-}
-
 }  // namespace
 
 struct Wire::Impl {
-  explicit Impl(const TcpOptions& options) : shared(std::make_shared<Shared>(options)) {}
-  ~Impl() {
-    broker = nullptr;
-    on_a_thread_that_ends([this] { system.reset(); });
-  }
+  explicit Impl(const TcpOptions& o) : options(o), hub(loop, options, routes) {}
 
-  Expected<void> listen();
+  void run();
+  void end();
 
-  Config config;
-  const std::shared_ptr<Shared> shared;
-  std::unique_ptr<Broker> state;  // outlives the event loop, which ends with `system`
-  std::unique_ptr<caf::actor_system> system;
-  caf::actor broker;
-  std::uint16_t port = 0;
+  const TcpOptions options;
+  asio::io_context loop{1};  // run by one thread
+  asio::executor_work_guard<asio::io_context::executor_type> work{loop.get_executor()};
+  Routes routes;
+  Hub hub;                                // on the event loop, from listen() on
+  std::shared_ptr<RankRouter> router;     // null until start(); constant then
+  std::shared_ptr<Links> links;           // "
+  std::thread thread;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool finished = false;  // guarded by mutex; the event loop does nothing more
 };
 
-Expected<void> Wire::Impl::listen() {
-  const TcpOptions& options = shared->options;
-  system = std::make_unique<caf::actor_system>(config);
-  caf::io::middleman& middleman = system->middleman();
-  auto doorman = middleman.backend().new_tcp_doorman(options.port, options.host.c_str(), true);
-  if (!doorman)
-    return Error{Errc::io, "cannot listen on " + join_address(options.host, options.port) +
-                               ": it is no address of this host, or the port is taken"};
-  port = (*doorman)->port();
-  state = std::make_unique<Broker>(shared, std::move(*doorman));
-  broker = middleman.spawn_broker(
-      [state = state.get()](caf::io::broker* self) { return state->run(self); });
-  return {};
+void Wire::Impl::run() {
+  try {
+    loop.run();
+  } catch (...) {  // the last resort
+    hub.fail(std::current_exception());
+  }
+  const std::lock_guard<std::mutex> lock(mutex);
+  finished = true;
+  changed.notify_all();
 }
 
 Expected<std::unique_ptr<Wire>> Wire::listen(const TcpOptions& options) {
   auto impl = std::make_unique<Impl>(options);
-  Expected<void> listening;
-  on_a_thread_that_ends([&] { listening = impl->listen(); });
+  const Expected<void> listening = impl->hub.listen();
   if (!listening) return listening.error();
+  impl->hub.accept();
+  impl->thread = std::thread([impl = impl.get()] { impl->run(); });
   return std::unique_ptr<Wire>(new Wire(std::move(impl)));
 }
 
 Wire::Wire(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Wire::~Wire() {
-  caf::anon_send(impl_->broker, FinishAtom::value);
-  Shared& shared = *impl_->shared;
-  std::unique_lock<std::mutex> lock(shared.mutex);
-  const bool finished = shared.changed.wait_for(lock, shared.options.flush_limit + kFinishMargin,
-                                                [&] { return shared.finished; });
+  Impl& impl = *impl_;
+  asio::post(impl.loop, [&impl] { impl.hub.finish([&impl] { impl.work.reset(); }); });
+  std::unique_lock<std::mutex> lock(impl.mutex);
+  const bool finished = impl.changed.wait_for(lock, impl.options.flush_limit + kFinishMargin,
+                                              [&] { return impl.finished; });
   lock.unlock();
-  if (finished) return;
+  if (finished) {
+    impl.thread.join();
+    return;
+  }
   spdlog::error("tcp: the event loop does not end; its thread is abandoned");
+  impl.thread.detach();
   static_cast<void>(impl_.release());
 }
 
-std::uint16_t Wire::port() const { return impl_->port; }
+std::uint16_t Wire::port() const { return impl_->hub.port(); }
 
 void Wire::start(std::shared_ptr<RankRouter> router, std::vector<std::string> names,
                  const JobToken& token, const std::vector<std::int32_t>& absent) {
-  Shared& shared = *impl_->shared;
-  {
-    const std::lock_guard<std::mutex> lock(shared.mutex);
-    shared.links = std::make_shared<Links>(router->placement(), std::move(names), token, absent);
-    shared.router = std::move(router);
-  }
-  caf::anon_send(impl_->broker, StartAtom::value);
+  impl_->links = std::make_shared<Links>(router->placement(), std::move(names), token, absent);
+  impl_->router = std::move(router);
+  asio::post(impl_->loop, [impl = impl_.get()] { impl->hub.start(impl->router, impl->links); });
 }
 
-void Wire::adopt(FileDescriptor socket, std::int32_t process) {
-  caf::anon_send(impl_->broker, AdoptAtom::value, socket.release(), process);
+void Wire::adopt(std::unique_ptr<Stream> stream, std::int32_t process) {
+  asio::post(impl_->loop, [impl = impl_.get(), stream = std::move(stream), process]() mutable {
+    impl->hub.adopt(std::move(stream), process);
+  });
 }
 
 Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::string& patience,
                                     const Cancelled& cancelled) {
-  std::shared_ptr<Links> links;
-  {
-    const std::lock_guard<std::mutex> lock(impl_->shared->mutex);
-    links = impl_->shared->links;
-  }
-  return links->wait_connected(deadline, patience, cancelled);
+  return impl_->links->wait_connected(deadline, patience, cancelled);
 }
 
-void Wire::wake() {
-  if (!impl_->shared->woken.exchange(true)) caf::anon_send(impl_->broker, WakeAtom::value);
-}
+void Wire::send() { impl_->routes.send(*impl_->router); }
 
 void Wire::expect(std::int32_t process) {
-  caf::anon_send(impl_->broker, ExpectAtom::value, process);
+  asio::post(impl_->loop, [impl = impl_.get(), process] { impl->hub.expect(process); });
 }
 
-void Wire::drop(std::int32_t process) { caf::anon_send(impl_->broker, DropAtom::value, process); }
+void Wire::drop(std::int32_t process) {
+  asio::post(impl_->loop, [impl = impl_.get(), process] { impl->hub.drop(process); });
+}
 
 }  // namespace grapevine::tcp

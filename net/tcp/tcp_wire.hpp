@@ -1,4 +1,4 @@
-// The connections of one process to the others: CAF's side of the TCP transport.
+// The event loop of the TCP transport, and the thread that it has.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,11 +8,12 @@
 #include "net/rank_router.hpp"
 #include "net/tcp/tcp.hpp"
 #include "net/tcp/tcp_dial.hpp"
+#include "net/tcp/tcp_stream.hpp"
 
 namespace grapevine::tcp {
 
 // Listens from construction on; greets, sends and receives from start() on. Everything that touches
-// a connection happens in one broker on the event loop of an actor system of its own. Thread-safe.
+// a connection happens on the event loop, but writes of threads that send. Thread-safe.
 class Wire {
  public:
   // Errors (io): the address cannot be listened on.
@@ -29,7 +30,7 @@ class Wire {
              const JobToken& token, const std::vector<std::int32_t>& absent = {});
   // The connection to a process that was dialled, after the hellos. REQUIRES (GRAPEVINE_CHECK, on
   // the event loop): there is such a process.
-  void adopt(FileDescriptor socket, std::int32_t process);
+  void adopt(std::unique_ptr<Stream> stream, std::int32_t process);
   // Until all processes are connected. Errors: `timeout` names one that is missing; `io`, one that
   // was lost again; bad_input, two with the same index; failed: cancelled. `patience` is for the
   // text alone.
@@ -37,7 +38,7 @@ class Wire {
                                 const Cancelled& cancelled);
 
   // Sends the outgoing messages of the router; those for a process that is down are dropped.
-  void wake();
+  void send();
   // Drops the process: its ranks go down.
   void drop(std::int32_t process);
   // A process that is lost may connect again.

@@ -64,7 +64,7 @@ std::string second_component(const std::string& path) {
 }
 
 bool may_use_caf(const std::string& path) {
-  for (const char* place : {"messages/caf_types", "net/tcp", "actors/", "apps/"})
+  for (const char* place : {"messages/caf_types", "actors/", "apps/"})
     if (starts_with(path, place)) return true;
   return false;
 }

@@ -105,7 +105,8 @@ TEST(TcpFrames, EmptyTensorsAnywhereAndPiecesOfAnySize) {
   for (const std::size_t piece : {std::size_t{1}, std::size_t{3}, std::size_t{64}, stream.size()}) {
     SCOPED_TRACE(piece);
     Sink sink;
-    tcp::FrameReader reader{CodecLimits()};
+    ReceivePool pool(0);
+    tcp::FrameReader reader(CodecLimits(), pool);
     for (std::size_t at = 0; at < stream.size(); at += piece)
       ASSERT_TRUE(
           reader.consume(stream.data() + at, std::min(piece, stream.size() - at), sink).ok());
@@ -123,7 +124,8 @@ TEST(TcpFrames, OtherKindsOfControlEndTheConnection) {
   for (std::int32_t kind = -1; kind <= 6; ++kind) {
     const auto bytes = tcp::encode_control({static_cast<tcp::Control::Kind>(kind), 0});
     Sink sink;
-    tcp::FrameReader reader{CodecLimits()};
+    ReceivePool pool(0);
+    tcp::FrameReader reader(CodecLimits(), pool);
     EXPECT_EQ(reader.consume(bytes.data(), bytes.size(), sink).ok(), kind >= 1 && kind <= 3)
         << kind;
   }

@@ -124,7 +124,7 @@ TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
   const auto greeting = [](std::int32_t process, const JobToken& token) {
     return tcp::Hello{process, tcp::Refusal::none, token, tcp::placement_digest(one_each(0, 3))};
   };
-  std::vector<std::future<Expected<FileDescriptor>>> unauthenticated;
+  std::vector<std::future<Expected<std::unique_ptr<tcp::Stream>>>> unauthenticated;
   for (const JobToken& token : {JobToken{}, kOtherJob})
     for (std::int32_t process = 0; process < 3; ++process)
       unauthenticated.push_back(std::async(std::launch::async, [&, process, token] {
@@ -193,14 +193,14 @@ class WithPuppet {
       for (int to = 0; to < 2; ++to) {
         auto dialled = tcp::dial(addresses[to], hello, to, deadline());
         ASSERT_TRUE(dialled.ok()) << dialled.error().message;
-        sockets_[to] = std::move(*dialled);
+        streams_[to] = std::move(*dialled);
       }
     });
     for (Rank r = 0; r < 2; ++r) inboxes_.push_back(attach(*transports_[r], r));
   }
 
-  void send(const Bytes& bytes) { write_all(sockets_[0].get(), bytes); }
-  void hang_up(int from) { sockets_[from] = FileDescriptor(); }
+  void send(const Bytes& bytes) { write_all(streams_[0]->descriptor(), bytes); }
+  void hang_up(int from) { streams_[from].reset(); }
   RecordingInbox& inbox(Rank rank) { return *inboxes_[static_cast<std::size_t>(rank)]; }
 
   // Rank 2 is down at rank 0, once, and that is all that happened.
@@ -219,7 +219,7 @@ class WithPuppet {
  private:
   std::vector<std::shared_ptr<RecordingInbox>> inboxes_;
   std::vector<std::unique_ptr<RemoteTransport>> transports_;
-  FileDescriptor sockets_[2];
+  std::unique_ptr<tcp::Stream> streams_[2];
 };
 
 Bytes message(Rng& rng, Rank from, Rank to, std::size_t payload) {

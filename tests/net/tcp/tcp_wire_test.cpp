@@ -24,13 +24,13 @@ TEST(TcpWire, AnErrorOnTheEventLoopLosesTheOthersAndEnds) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
   const FileDescriptor other(ends[1]);
-  wire->adopt(FileDescriptor(ends[0]), 99);  // there is no such process
+  wire->adopt(tcp::make_plain_stream(FileDescriptor(ends[0])), 99);  // there is no such process
   EXPECT_TRUE(inbox->wait_down(1));
   EXPECT_TRUE(inbox->wait_down(2));
   const auto waited = wire->wait_connected(tcp::Clock::now() + kPatience, "", nullptr);
   EXPECT_FALSE(waited.ok());
   router->detach(0);  // its departure is outgoing
-  wire->wake();
+  wire->send();
   wire.reset();
 }
 

@@ -56,8 +56,8 @@ inline std::shared_ptr<RecordingInbox> attach(Transport& transport, Rank rank,
 // The transports of all processes of a world, in this one, connected.
 class TcpWorld {
  public:
-  TcpWorld(std::int32_t world_size, std::int32_t ranks_each,
-           const TcpOptions& options = loopback()) {
+  TcpWorld(std::int32_t world_size, std::int32_t ranks_each, const TcpOptions& options = loopback())
+      : options_(options) {
     for (Rank r = 0; r < world_size; ++r) process_of_.push_back(r / ranks_each);
     const std::int32_t processes = process_of_.back() + 1;
     for (std::int32_t p = 0; p < processes; ++p) {
@@ -84,13 +84,14 @@ class TcpWorld {
   Expected<void> try_again(std::int32_t p, const std::vector<std::int32_t>& absent,
                            Duration patience) {
     const auto processes = static_cast<std::int32_t>(transports_.size());
-    auto& transport = transports_[static_cast<std::size_t>(p)] = make(loopback());
+    auto& transport = transports_[static_cast<std::size_t>(p)] = make(options_);
     addresses_[static_cast<std::size_t>(p)] = transport->address();
     return transport->connect(addresses_, place(process_of_, p, processes), patience,
                               {kJob, nullptr, true, absent});
   }
 
  private:
+  const TcpOptions options_;
   std::vector<std::int32_t> process_of_;
   std::vector<std::string> addresses_;  // by process
   std::vector<std::unique_ptr<RemoteTransport>> transports_;

@@ -1,0 +1,104 @@
+#include "net/tcp/tcp_listener.hpp"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "net/resolve.hpp"
+#include "net/tcp/tcp_dial.hpp"
+#include "net/tcp/tcp_stream.hpp"
+
+namespace grapevine::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Clock::duration kLookUpPatience = 10s;
+constexpr Clock::duration kPauseAfterFailure = 100ms;
+constexpr int kAcceptsAtOnce = 64;
+
+void set(int descriptor, int level, int option, int value) {
+  ::setsockopt(descriptor, level, option, &value, sizeof value);
+}
+
+// On "::", connections of IPv4 arrive as well.
+FileDescriptor listen_on(const SocketAddress& address) {
+  FileDescriptor socket(
+      ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket.get() < 0) return socket;
+  set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (address.family() == AF_INET6) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  if (::bind(socket.get(), address.get(), address.size) != 0 ||
+      ::listen(socket.get(), SOMAXCONN) != 0)
+    socket.reset();
+  return socket;
+}
+
+std::uint16_t port_of(int descriptor) {
+  SocketAddress address;
+  address.size = sizeof address.bytes;
+  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address.bytes), &address.size);
+  // The port is at the same place in the addresses of both families.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address.bytes)->sin_port);
+}
+
+}  // namespace
+
+Expected<void> Listener::open(const std::string& host, std::uint16_t port) {
+  const std::string name = host.empty() ? "0.0.0.0" : host;
+  const auto found = resolve(name, std::to_string(port), Clock::now() + kLookUpPatience);
+  const std::string where = "cannot listen on " + join_address(host, port);
+  if (!found) return Error{Errc::io, where + ": " + found.error().message};
+  for (const SocketAddress& address : *found) {
+    FileDescriptor socket = listen_on(address);
+    if (socket.get() < 0) continue;
+    port_ = port_of(socket.get());
+    watched_.assign(socket.release());
+    return {};
+  }
+  return Error{Errc::io, where + ": it is no address of this host, or the port is taken"};
+}
+
+void Listener::accept(OnConnection on_connection) {
+  on_connection_ = std::move(on_connection);
+  wait();
+}
+
+void Listener::close() {
+  pause_.cancel();
+  watched_.close();
+}
+
+void Listener::wait() {
+  watched_.async_wait(asio::posix::stream_descriptor::wait_read, [this](std::error_code cancelled) {
+    if (!cancelled) accept_some();
+  });
+}
+
+void Listener::accept_some() {
+  for (int accepted = 0; accepted < kAcceptsAtOnce && watched_.is_open(); ++accepted) {
+    FileDescriptor socket(
+        ::accept4(watched_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.get() >= 0) {
+      on_connection_(std::move(socket));
+      continue;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (const auto more = failures_.admit())
+      spdlog::warn("tcp: no connection can be accepted: {}{}", text_of_system_error(errno), *more);
+    // Of a lack of descriptors or memory: the connection stays ready, and would be tried for ever.
+    pause_.expires_after(kPauseAfterFailure);
+    return pause_.async_wait([this](std::error_code cancelled) {
+      if (!cancelled) wait();
+    });
+  }
+  if (watched_.is_open()) wait();
+}
+
+}  // namespace grapevine::tcp

@@ -1,0 +1,31 @@
+// New certificates for the processes of a cluster.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "messages/expected.hpp"
+
+namespace grapevine::tcp {
+
+inline constexpr std::chrono::hours kCertificateTerm{24 * 825};
+
+// A new certificate authority (EC P-256). Its key is in this object alone: afterwards nobody can
+// sign another certificate in its name.
+class Authority {
+ public:
+  explicit Authority(std::chrono::seconds term = kCertificateTerm);
+  ~Authority();
+
+  // Writes ca.pem, cert.pem and key.pem into `folder`, which is made where it is missing; the key
+  // is readable by the owner alone. Errors (bad_input): one of the files exists; (io): the folder
+  // cannot be written.
+  Expected<void> issue(const std::string& folder,
+                       std::chrono::seconds term = kCertificateTerm) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace grapevine::tcp

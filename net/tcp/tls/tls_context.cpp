@@ -1,0 +1,94 @@
+#include "net/tcp/tls/tls_context.hpp"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include <fstream>
+#include <utility>
+
+#include "messages/check.hpp"
+#include "net/tcp/tls/tls_stream.hpp"
+
+namespace grapevine::tcp {
+namespace {
+
+// Received at once, several records.
+constexpr std::size_t kReadBytes = std::size_t{128} << 10;
+
+// The reason of OpenSSL's last error; its queue is empty then.
+std::string last_error() {
+  const unsigned long code = ERR_peek_last_error();
+  ERR_clear_error();
+  const char* const reason = ERR_reason_error_string(code);
+  return reason == nullptr ? "OpenSSL gives no reason" : reason;
+}
+
+Error refused(const std::string& file, const std::string& why) {
+  return bad_input(file + ": " + why +
+                   ": the folder needs ca.pem, and cert.pem of that CA with its key.pem");
+}
+
+Expected<void> check_readable(const std::string& file) {
+  std::ifstream in(file);
+  char first = 0;
+  if (!in.get(first)) return refused(file, "cannot be read");
+  return {};
+}
+
+// The own certificate, as the others will check it.
+Expected<void> check_certificate(SSL_CTX* context, const std::string& file) {
+  X509_STORE_CTX* const check = X509_STORE_CTX_new();
+  GRAPEVINE_CHECK(check != nullptr, "OpenSSL has no memory");
+  X509_STORE_CTX_init(check, SSL_CTX_get_cert_store(context), SSL_CTX_get0_certificate(context),
+                      nullptr);
+  const bool valid = X509_verify_cert(check) == 1;
+  const std::string why = X509_verify_cert_error_string(X509_STORE_CTX_get_error(check));
+  X509_STORE_CTX_free(check);
+  ERR_clear_error();
+  if (!valid) return refused(file, why);
+  return {};
+}
+
+Expected<void> load_files(SSL_CTX* context, const std::string& folder) {
+  const std::string ca = folder + "/ca.pem", certificate = folder + "/cert.pem",
+                    key = folder + "/key.pem";
+  for (const std::string& file : {ca, certificate, key})
+    if (auto readable = check_readable(file); !readable) return readable;
+  if (SSL_CTX_load_verify_locations(context, ca.c_str(), nullptr) != 1)
+    return refused(ca, "is no certificate of a CA (" + last_error() + ")");
+  if (SSL_CTX_use_certificate_file(context, certificate.c_str(), SSL_FILETYPE_PEM) != 1)
+    return refused(certificate, "is no certificate (" + last_error() + ")");
+  if (SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1)
+    return refused(key, "is not the key of cert.pem (" + last_error() + ")");
+  return check_certificate(context, certificate);
+}
+
+}  // namespace
+
+Expected<std::shared_ptr<const TlsContext>> TlsContext::load(const std::string& folder) {
+  SSL_CTX* const context = SSL_CTX_new(TLS_method());
+  GRAPEVINE_CHECK(context != nullptr, "OpenSSL has no TLS");
+  const std::shared_ptr<const TlsContext> owner(new TlsContext(context));
+  SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE);
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(context, 0);
+  SSL_CTX_set_read_ahead(context, 1);
+  SSL_CTX_set_default_read_buffer_len(context, kReadBytes);
+  if (auto loaded = load_files(context, folder); !loaded) return loaded.error();
+  return owner;
+}
+
+TlsContext::~TlsContext() { SSL_CTX_free(context_); }
+
+std::unique_ptr<Stream> TlsContext::accepted(FileDescriptor socket) const {
+  return make_tls_stream(context_, std::move(socket), TlsSide::accepted);
+}
+
+std::unique_ptr<Stream> TlsContext::dialled(FileDescriptor socket) const {
+  return make_tls_stream(context_, std::move(socket), TlsSide::dialled);
+}
+
+}  // namespace grapevine::tcp

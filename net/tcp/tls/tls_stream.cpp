@@ -1,0 +1,226 @@
+#include "net/tcp/tls/tls_stream.hpp"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "messages/check.hpp"
+
+namespace grapevine::tcp {
+namespace {
+
+// Encrypted bytes that are collected before a system call.
+constexpr std::size_t kCollectedBytes = std::size_t{256} << 10;
+
+class TlsStream final : public Stream {
+ public:
+  TlsStream(SSL_CTX* context, FileDescriptor socket, TlsSide side);
+  ~TlsStream() override { SSL_free(ssl_); }
+
+  Moved handshake(bool& wants_write) override;
+  Moved read(const iovec* parts, std::size_t count) override;
+  Moved write(const iovec* parts, std::size_t count) override;
+  void finish_writing() override;
+
+ private:
+  static const BIO_METHOD* socket_method();
+  static TlsStream& of(BIO* bio) { return *static_cast<TlsStream*>(BIO_get_data(bio)); }
+  int receive(BIO* bio, char* data, int size);
+  bool read_part(const iovec& part, Moved& moved);
+  bool write_part(const iovec& part, Moved& moved);
+  void flush(Moved& moved);
+  void explain(int result, Moved& moved) const;
+
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  SSL* const ssl_;
+  std::vector<char> out_;  // encrypted, from sent_ on not sent
+  std::size_t sent_ = 0;
+  bool ended_ = false;  // the other side sends no more
+  int error_ = 0;       // of the system
+};
+
+TlsStream::TlsStream(SSL_CTX* context, FileDescriptor socket, TlsSide side)
+    : Stream(std::move(socket)), ssl_(SSL_new(context)) {
+  BIO* const bio = BIO_new(socket_method());
+  GRAPEVINE_CHECK(ssl_ != nullptr && bio != nullptr, "OpenSSL has no memory");
+  BIO_set_data(bio, this);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_, bio, bio);
+  if (side == TlsSide::accepted)
+    SSL_set_accept_state(ssl_);
+  else
+    SSL_set_connect_state(ssl_);
+}
+
+// OpenSSL's own would raise SIGPIPE at a closed connection. Writing never fails: write() stops
+// where enough is collected.
+const BIO_METHOD* TlsStream::socket_method() {
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
+    GRAPEVINE_CHECK(made != nullptr, "OpenSSL has no memory");
+    BIO_meth_set_write(made, [](BIO* bio, const char* data, int size) {
+      std::vector<char>& out = of(bio).out_;
+      out.insert(out.end(), data, data + size);
+      return size;
+    });
+    BIO_meth_set_read(
+        made, [](BIO* bio, char* data, int size) { return of(bio).receive(bio, data, size); });
+    BIO_meth_set_ctrl(made, [](BIO*, int command, long, void*) -> long {
+      return command == BIO_CTRL_FLUSH ? 1 : 0;
+    });
+    return made;
+  }();
+  return method;
+}
+
+int TlsStream::receive(BIO* bio, char* data, int size) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t count = ::recv(descriptor(), data, static_cast<std::size_t>(size), 0);
+  if (count > 0) return static_cast<int>(count);
+  if (count == 0) {
+    ended_ = true;
+    return 0;
+  }
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
+    BIO_set_retry_read(bio);
+  else
+    error_ = errno;
+  return -1;
+}
+
+Moved TlsStream::handshake(bool& wants_write) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Moved moved;
+  ERR_clear_error();
+  const int result = SSL_do_handshake(ssl_);
+  if (result != 1) explain(result, moved);
+  Moved flushed;
+  flush(flushed);  // an alert, too: it says why
+  wants_write = flushed.blocked;
+  moved.blocked = moved.blocked || flushed.blocked;
+  if (moved.ended && moved.error.empty())
+    moved.error = "it closed the connection during the TLS handshake: does it use TLS?";
+  return moved;
+}
+
+Moved TlsStream::read(const iovec* parts, std::size_t count) {
+  Moved moved;
+  for (std::size_t i = 0; i < count && read_part(parts[i], moved); ++i) continue;
+  return moved;
+}
+
+// False where no more can be read now.
+bool TlsStream::read_part(const iovec& part, Moved& moved) {
+  for (std::size_t filled = 0; filled < part.iov_len;) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::size_t read = 0;
+    ERR_clear_error();
+    const int result =
+        SSL_read_ex(ssl_, static_cast<char*>(part.iov_base) + filled, part.iov_len - filled, &read);
+    filled += read;
+    moved.bytes += read;
+    if (result != 1) {
+      explain(result, moved);
+      return false;
+    }
+  }
+  return true;
+}
+
+Moved TlsStream::write(const iovec* parts, std::size_t count) {
+  Moved moved;
+  for (std::size_t i = 0; i < count && write_part(parts[i], moved); ++i) continue;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  flush(moved);
+  return moved;
+}
+
+// False where no more can be written now.
+bool TlsStream::write_part(const iovec& part, Moved& moved) {
+  for (std::size_t taken = 0; taken < part.iov_len;) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (out_.size() >= kCollectedBytes) flush(moved);
+    if (moved.blocked || !moved.error.empty()) return false;
+    std::size_t written = 0;
+    ERR_clear_error();
+    const int result = SSL_write_ex(ssl_, static_cast<const char*>(part.iov_base) + taken,
+                                    part.iov_len - taken, &written);
+    taken += written;
+    moved.bytes += written;
+    if (result != 1) {
+      explain(result, moved);
+      return false;
+    }
+  }
+  return true;
+}
+
+// Sends what is collected. REQUIRES: mutex_ is held.
+void TlsStream::flush(Moved& moved) {
+  while (sent_ < out_.size()) {
+    const ssize_t count =
+        ::send(descriptor(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+    if (count >= 0) {
+      sent_ += static_cast<std::size_t>(count);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
+      moved.blocked = true;
+      return;
+    } else {
+      moved.error = text_of_system_error(errno);
+      return;
+    }
+  }
+  out_.clear();
+  sent_ = 0;
+}
+
+// Why a call of OpenSSL moved nothing. REQUIRES: mutex_ is held.
+void TlsStream::explain(int result, Moved& moved) const {
+  const int kind = SSL_get_error(ssl_, result);
+  const unsigned long code = ERR_peek_error();
+  const long verified = SSL_get_verify_result(ssl_);
+  if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE) {
+    moved.blocked = true;
+  } else if (verified != X509_V_OK) {
+    moved.error =
+        std::string("its certificate is not accepted: ") + X509_verify_cert_error_string(verified);
+    moved.is_final = true;
+  } else if (kind == SSL_ERROR_ZERO_RETURN || ended_) {
+    moved.ended = true;
+  } else if (error_ != 0) {
+    moved.error = text_of_system_error(error_);
+  } else if (ERR_GET_REASON(code) > SSL_AD_REASON_OFFSET) {
+    moved.error =
+        std::string("it refuses the certificate of this process: ") + ERR_reason_error_string(code);
+    moved.is_final = true;
+  } else {
+    const char* const reason = ERR_reason_error_string(code);
+    moved.error = std::string("it does not speak TLS as this process does: ") +
+                  (reason == nullptr ? "damaged bytes" : reason);
+  }
+}
+
+void TlsStream::finish_writing() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Moved moved;
+    SSL_shutdown(ssl_);
+    flush(moved);
+  }
+  ::shutdown(descriptor(), SHUT_WR);
+}
+
+}  // namespace
+
+std::unique_ptr<Stream> make_tls_stream(SSL_CTX* context, FileDescriptor socket, TlsSide side) {
+  return std::make_unique<TlsStream>(context, std::move(socket), side);
+}
+
+}  // namespace grapevine::tcp

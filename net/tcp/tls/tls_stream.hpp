@@ -1,0 +1,17 @@
+// A Stream whose bytes are encrypted.
+#pragma once
+#include <memory>
+
+#include "net/tcp/tcp_stream.hpp"
+
+struct ssl_ctx_st;
+
+namespace grapevine::tcp {
+
+enum class TlsSide { accepted, dialled };
+
+// OpenSSL makes a system call for each record of 16 KiB; this stream collects records and sends
+// many at once. OpenSSL's object is used by one thread at a time, for a record.
+std::unique_ptr<Stream> make_tls_stream(ssl_ctx_st* context, FileDescriptor socket, TlsSide side);
+
+}  // namespace grapevine::tcp
