@@ -4,11 +4,28 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 #include "messages/check.hpp"
 
 namespace grapevine::shm {
+
+namespace {
+
+// A segment is larger than its first tensor by no more than this: its pages have memory at once.
+constexpr std::uint64_t kMostAhead = std::uint64_t{64} << 20;
+
+// Of the machine, or of the control group of this process where that is less.
+std::uint64_t memory_of_machine() {
+  const auto physical = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::ifstream file("/sys/fs/cgroup/memory.max");
+  std::uint64_t most = 0;
+  return file >> most ? std::min(most, physical) : physical;
+}
+
+}  // namespace
 
 // Of the tensors of an arena.
 class ArenaMemory final : public TensorMemory {
@@ -33,8 +50,7 @@ Arena::~Arena() = default;
 const std::shared_ptr<Arena>& Arena::of_process() {
   // Never destroyed: tensors may outlive the static objects.
   static const auto* const arena = new std::shared_ptr<Arena>(std::make_shared<Arena>(
-      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-      static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) / 2));
+      memory_of_machine() / 2));
   return *arena;
 }
 
@@ -79,7 +95,8 @@ bool Arena::take(std::uint64_t bytes, Place& place, std::byte*& data) {
 bool Arena::grow(std::uint64_t bytes) {
   if (bytes > limit_ - std::min(limit_, bytes_)) return false;
   const std::uint64_t room = (limit_ - bytes_) / kPage * kPage;
-  const std::uint64_t wanted = std::min(std::max({bytes, smallest_, bytes_}), room);
+  const std::uint64_t wanted =
+      std::min(std::max({bytes, smallest_, std::min(bytes_, kMostAhead)}), room);
   if (wanted < bytes) return false;
   auto made = SharedMemory::make(wanted);
   if (!made && wanted > bytes) made = SharedMemory::make(bytes);

@@ -21,8 +21,7 @@ struct Place {
 // can disturb that, because the lists are in its own memory. A block is free once the last handle
 // on its tensor has gone, here and, by the Lenders, in other processes.
 //
-// It grows by segments, each at least as large as all before it together, and shrinks when more
-// than half of it is unused. Thread-safe.
+// It grows by segments, and keeps unused ones for later tensors, up to a limit. Thread-safe.
 class Arena final : public SendMemory, public std::enable_shared_from_this<Arena> {
  public:
   // At most `limit` bytes in segments; none is smaller than `smallest`.

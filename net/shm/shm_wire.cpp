@@ -220,7 +220,13 @@ void Wire::do_tasks() {
     tasks.swap(tasks_);
     has_tasks_ = false;
   }
-  for (const Task& task : tasks) task();
+  for (const Task& task : tasks) {
+    try {
+      task();
+    } catch (const std::exception&) {  // above all a lack of memory, for a new link
+      spdlog::error("shm: {}", exception_line(std::current_exception()));
+    }
+  }
 }
 
 bool Wire::receive_each() {
@@ -258,6 +264,7 @@ void Wire::guard(const LinkPtr& link, F f) {
 }
 
 void Wire::sleep(int longest_ms) {
+  arena_->collect();
   bool idle = true;
   for (const LinkPtr& link : receiving_) idle = link->inbound->sleep() && idle;
   do_events(idle ? longest_ms : 0);
@@ -294,6 +301,10 @@ void Wire::on_socket(const LinkPtr& link) {
 
 void Wire::do_timers() {
   const Clock::time_point now = Clock::now();
+  if (listen_again_ && now >= *listen_again_) {
+    listen_again_.reset();
+    if (!poller_.add(listener_.get())) listen_again_ = now + 1s;
+  }
   if (!greetings_.empty()) expire_greetings(now);
   if (options_.heartbeat > Duration::zero() && now - last_beat_ >= options_.heartbeat) beat(now);
 }

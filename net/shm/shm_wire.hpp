@@ -122,6 +122,8 @@ class Wire {
   std::map<int, LinkPtr> by_socket_;
   LogLimit dropped_;  // lines about unauthenticated connections
   Clock::time_point last_beat_;
+  // When to listen again; none: this process listens. No descriptors were left.
+  std::optional<Clock::time_point> listen_again_;
   bool finishing_ = false;
 
   // Changed by the transport's thread under post_mutex_; read by it, and by senders under the

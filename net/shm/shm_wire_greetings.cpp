@@ -1,6 +1,7 @@
 // The greetings of processes that connect (shm_greeting.hpp).
 #include <spdlog/spdlog.h>
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +11,7 @@ namespace grapevine::shm {
 namespace {
 
 constexpr Clock::duration kGreetingPatience = std::chrono::seconds(10);
+constexpr Clock::duration kListenPause = std::chrono::seconds(1);
 // Connections without a proof; further ones are refused.
 constexpr std::size_t kMaxUnauthenticated = 256;
 
@@ -20,7 +22,14 @@ Error damaged_greeting() { return {Errc::protocol, "its greeting is damaged"}; }
 void Wire::accept_all() {
   for (;;) {
     FileDescriptor socket = accept_from(listener_.get());
-    if (socket.get() < 0) return;
+    if (socket.get() < 0) {
+      // A connection that cannot be accepted would wake this thread again and again.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
+        poller_.remove(listener_.get());
+        listen_again_ = Clock::now() + kListenPause;
+      }
+      return;
+    }
     Greeting greeting;
     greeting.deadline = Clock::now() + kGreetingPatience;
     greeting.socket = std::move(socket);

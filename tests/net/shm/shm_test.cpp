@@ -3,6 +3,8 @@
 #include "net/shm/shm.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <future>
