@@ -6,6 +6,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include "messages/check.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 namespace {
@@ -18,6 +19,12 @@ struct PlainMode {
 
 bool is_sole_handle(const at::Tensor& t) {
   return t.use_count() == 1 && t.has_storage() && t.storage().use_count() == 1;
+}
+
+// Memory that another process reads as well is never written, whoever holds the last handle here.
+bool may_be_written(const at::Tensor& t) {
+  const TensorMemory* const memory = memory_of(t);
+  return memory == nullptr || memory->exclusive();
 }
 
 // Without a context the storage only borrows its memory (at::from_blob): the lender can write it.
@@ -70,10 +77,12 @@ at::Tensor FrozenTensor::thaw() && {
   check_untouched();
   at::Tensor t = std::move(tensor_);
   tensor_ = at::Tensor();
-  return is_sole_handle(t) && !t.requires_grad() ? t : plain_copy(t);
+  return is_sole_handle(t) && may_be_written(t) && !t.requires_grad() ? t : plain_copy(t);
 }
 
-bool FrozenTensor::sole_owner() const { return tensor_.defined() && is_sole_handle(tensor_); }
+bool FrozenTensor::sole_owner() const { 
+  return tensor_.defined() && is_sole_handle(tensor_) && may_be_written(tensor_);
+}
 
 const void* FrozenTensor::raw() const {
   GRAPEVINE_CHECK(defined(), "raw() of an empty FrozenTensor");

@@ -83,6 +83,13 @@ void LocalRanks::process_up(std::int32_t process) { set_down(process, false); }
 
 void LocalRanks::process_absent(std::int32_t process) { set_down(process, true); }
 
+bool LocalRanks::is_up(std::int32_t process) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (Rank rank = 0; rank < placement_.world_size(); ++rank)
+    if (placement_.process_of[checked(rank)] == process && !down_[checked(rank)]) return true;
+  return false;
+}
+
 void LocalRanks::set_down(std::int32_t process, bool down) {
   GRAPEVINE_CHECK(process != placement_.own_process, "the ranks of this process");
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -40,6 +40,8 @@ class LocalRanks {
   // The ranks of another process are down, which nobody is told: it was lost before this process
   // joined.
   void process_absent(std::int32_t process);
+  // Whether a rank of another process is up.
+  bool is_up(std::int32_t process) const;
 
   // REQUIRES (GRAPEVINE_CHECK) of a message that is to be sent: from a local rank to one that
   // exists.

@@ -63,6 +63,7 @@ class RankRouter {
   // As LocalRanks'.
   void process_up(std::int32_t process) { local_.process_up(process); }
   void process_absent(std::int32_t process) { local_.process_absent(process); }
+  bool is_up(std::int32_t process) const { return local_.is_up(process); }
 
   bool has_outgoing() const { return outgoing_count_.load(std::memory_order_relaxed) > 0; }
   std::deque<Outgoing> take_outgoing();

@@ -11,6 +11,7 @@
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/join_proof.hpp"
 #include "messages/text/number_text.hpp"
+#include "net/auto/wires.hpp"
 #include "net/addresses.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
@@ -120,11 +121,19 @@ void report_failure(const RendezvousActor& rendezvous, const ClusterConfig& clus
 // the transport was made, it has one now.
 std::string own_address(const ClusterConfig& cluster) {
   std::string address = cluster.transport->address();
-  if (!cluster.own_address_unknown) return address;
-  const auto parts = tcp::split_address(address);
-  const std::string host = own_address_towards(cluster.head_host);
-  if (!parts || host.empty()) return address;
-  return tcp::join_address(host, static_cast<std::uint16_t>(std::stoul(parts->second)));
+  const std::string host =
+      cluster.own_address_unknown ? own_address_towards(cluster.head_host) : std::string();
+  if (host.empty()) return address;
+  const auto on_host = [&](const std::string& of_tcp) {
+    const auto parts = tcp::split_address(of_tcp);
+    if (!parts) return of_tcp;
+    return tcp::join_address(host, static_cast<std::uint16_t>(std::stoul(parts->second)));
+  };
+  auto of_wires = wires::unpack_addresses(address);  // of --transport auto
+  if (!of_wires) return on_host(address);
+  for (auto& [wire, of_wire] : *of_wires)
+    if (wire == wires::Wire::tcp) of_wire = on_host(of_wire);
+  return wires::pack_addresses(*of_wires);
 }
 
 Join make_join(const RunConfig& config, const ProcessAgentActor& agent, const std::string& nonce) {

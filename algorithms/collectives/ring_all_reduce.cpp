@@ -8,19 +8,21 @@
 
 #include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 namespace {
 
 // received + own, in the received buffer where no other handle shares it: a slice is megabytes, and
-// fresh memory costs a page fault per 4 KiB.
+// fresh memory costs a page fault per 4 KiB. Not there where the transport would copy that buffer
+// once more to send it on.
 FrozenTensor add_own(FrozenTensor received, const at::Tensor& own) {
-  if (received.sole_owner()) {
+  if (received.sole_owner() && is_sent_in_place(received)) {
     at::Tensor sum = std::move(received).thaw();
     kernels::fold(sum, own);
     return FrozenTensor::freeze(std::move(sum));
   }
-  at::Tensor sum = at::empty_like(own);
+  at::Tensor sum = empty_to_send(own.sizes(), own.scalar_type());
   kernels::fold_into(sum, received.read(), own);
   return FrozenTensor::freeze(std::move(sum));
 }
@@ -128,7 +130,7 @@ at::Tensor RingAllReduce::part(std::int32_t slice, std::int32_t piece) const {
 
 // The own values of a piece, which starts its path round the ring here.
 OutgoingChunk RingAllReduce::opening(std::int32_t piece) const {
-  return to_right(0, position_ * pieces_ + piece, FrozenTensor::copy_of(part(position_, piece)));
+  return to_right(0, position_ * pieces_ + piece, frozen_to_send(part(position_, piece)));
 }
 
 OutgoingChunk RingAllReduce::to_right(std::int32_t round, std::int32_t index,

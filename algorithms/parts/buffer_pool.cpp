@@ -1,6 +1,6 @@
 #include "algorithms/parts/buffer_pool.hpp"
 
-#include <ATen/ATen.h>
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 
@@ -11,7 +11,7 @@ at::Tensor BufferPool::take(std::int64_t numel) {
     retired_.erase(it);
     return buffer;
   }
-  return at::empty({numel}, at::kFloat);
+  return empty_to_send({numel}, at::kFloat);  // shares of it are sent
 }
 
 void BufferPool::give(FrozenTensor retired) {

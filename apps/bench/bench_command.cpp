@@ -23,7 +23,9 @@
 #include "gpu/math_threads.hpp"
 #include "messages/text/exception_line.hpp"
 #include "messages/text/names.hpp"
+#include "net/auto/auto.hpp"
 #include "net/inproc/inproc.hpp"
+#include "net/shm/shm.hpp"
 #include "net/tcp/tcp.hpp"
 #include "net/ucx/ucx.hpp"
 
@@ -253,9 +255,15 @@ class Meeting {
 
 Expected<std::unique_ptr<RemoteTransport>> make_remote(const std::string& name) {
   if (name == "ucx") return make_ucx_transport({});
+  if (name == "shm") return make_shm_transport({});
   TcpOptions options;
   options.host = "127.0.0.1";
-  return make_tcp_transport(options);
+  auto tcp = make_tcp_transport(options);
+  if (!tcp || name == "tcp") return tcp;
+  AutoParts parts;
+  parts.tcp = *std::move(tcp);
+  if (auto shm = make_shm_transport({})) parts.shm = *std::move(shm);
+  return make_auto_transport(std::move(parts));
 }
 
 Placement one_rank_each(std::int32_t own_process, std::int32_t processes) {
@@ -372,7 +380,7 @@ class BenchCommand final : public Command {
         "p2p: messages from rank 0 to rank 1. allreduce: the ring. partial: sums that do not wait "
         "for all. sparse: selecting and merging entries, in this process");
     add_option(app, "transport", o_.transport,
-               "inproc (all ranks in this process), or tcp or ucx (a process for each rank)");
+               "inproc (all ranks in this process), or auto, shm, tcp or ucx (a process for each rank)");
     add_option(app, "ranks", o_.ranks, "number of ranks");
     bytes_option_ = add_list(app, "bytes", o_.bytes, "sizes to measure in bytes, comma-separated");
     add_option(app, "iterations", o_.iterations, "measurements of each size");
@@ -425,8 +433,9 @@ class BenchCommand final : public Command {
       if (!(density > 0 && density <= 1))
         return bad_input("--density " + short_number(density) +
                          ": expected numbers above 0, at most 1");
-    if (o_.transport != "inproc" && o_.transport != "tcp" && o_.transport != "ucx")
-      return unknown_name("transport", o_.transport, {"inproc", "tcp", "ucx"});
+    static const std::vector<std::string> transports = {"inproc", "auto", "shm", "tcp", "ucx"};
+    if (std::find(transports.begin(), transports.end(), o_.transport) == transports.end())
+      return unknown_name("transport", o_.transport, transports);
     if (o_.transport == "ucx" && !ucx_built_in())
       return bad_input(
           "--transport ucx: UCX is not in this build: install libucx-dev and build "

@@ -14,6 +14,7 @@
 
 #include "algorithms/collectives/ring_all_reduce.hpp"
 #include "messages/random.hpp"
+#include "messages/tensor_memory.hpp"
 
 namespace grapevine {
 namespace {
@@ -38,7 +39,9 @@ constexpr std::int32_t kAnswer = 1;
 constexpr std::int32_t kEnd = 2;
 
 FrozenTensor bytes_of(std::int64_t count) {
-  return FrozenTensor::freeze(at::zeros({count}, at::TensorOptions(at::kByte)));
+  at::Tensor bytes = empty_to_send({count}, at::kByte);
+  bytes.zero_();
+  return FrozenTensor::freeze(std::move(bytes));
 }
 
 // Rank 0 sends, rank 1 answers. All of a measurement happens on the transport's threads, as an

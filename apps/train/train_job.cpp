@@ -251,7 +251,7 @@ Expected<void> check_train_options(const TrainOptions& o) {
   auto wiring = effective_wiring(o);
   if (!wiring) return wiring.error();
   if (auto plan = resolve(*wiring); !plan) return plan.error();
-  const std::vector<std::string> transports = {"tcp", "ucx"};
+  const std::vector<std::string> transports = {"auto", "shm", "tcp", "ucx"};
   if (!o.transport.empty() &&
       std::find(transports.begin(), transports.end(), o.transport) == transports.end())
     return unknown_name("--transport", o.transport, transports);

@@ -28,7 +28,7 @@ struct TrainOptions {
   std::vector<std::string> set;  // wiring.KEY=VALUE
   // Of this process; in a TrainJob of the whole run.
   std::int64_t workers = kWorkersAsUsual;
-  std::string transport;          // empty: inproc, or tcp where a launcher started several
+  std::string transport;          // empty: inproc, or auto where there are several processes
   std::string network_interface;  // that other processes reach this one on
   double join_timeout_s = 60;
   std::string join;  // HOST:PORT of process 0 of a running job that has lost a process; empty: none

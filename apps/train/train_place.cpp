@@ -1,5 +1,7 @@
 #include "apps/train/train_place.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
@@ -10,7 +12,10 @@
 #include "apps/train/train_trace.hpp"
 #include "messages/text/names.hpp"
 #include "net/addresses.hpp"
+#include "net/auto/auto.hpp"
+#include "net/auto/wires.hpp"
 #include "net/inproc/inproc.hpp"
+#include "net/shm/shm.hpp"
 #include "net/tcp/tcp.hpp"
 #include "net/ucx/ucx.hpp"
 
@@ -21,11 +26,11 @@ constexpr std::int64_t kDefaultWorkers = 4;
 
 // `launched`: by a launcher, even if only this process.
 Expected<void> check_transport(const TrainOptions& o, bool launched, bool several_processes) {
-  const std::vector<std::string> valid = {"inproc", "tcp", "ucx"};
+  const std::vector<std::string> valid = {"inproc", "auto", "shm", "tcp", "ucx"};
   if (std::find(valid.begin(), valid.end(), o.transport) == valid.end())
     return unknown_name("--transport", o.transport, valid);
   if (o.transport == "inproc" && several_processes)
-    return bad_input("--transport inproc: a launcher started several processes, use tcp or ucx");
+    return bad_input("--transport inproc: a launcher started several processes, leave it out, or use auto");
   if (o.transport != "inproc" && !launched)
     return bad_input("--transport " + o.transport +
                      ": all workers share this process, use inproc, or start several processes "
@@ -89,16 +94,27 @@ CodecLimits limits_for(std::int64_t parameters) {
   return limits;
 }
 
-Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainJob& job,
-                                                                 bool& address_unknown) {
+using Made = Expected<std::unique_ptr<RemoteTransport>>;
+
+Made make_ucx(const TrainOptions& o) {
+  if (auto known = check_network_devices(o.network_interface); !known) return known.error();
+  UcxOptions options;
+  options.net_devices = o.network_interface;
+  return make_ucx_transport(options);
+}
+
+Made make_shm(const TrainJob& job) {
+  ShmOptions options;
+  options.limits = limits_for(job.parameters);
+  const Heartbeats heartbeats = heartbeats_for(from_seconds(job.options.patience_s));
+  options.heartbeat = heartbeats.interval;
+  options.heartbeat_timeout = heartbeats.silence;
+  return make_shm_transport(options);
+}
+
+Made make_tcp(const TrainJob& job, bool& address_unknown) {
   const TrainOptions& o = job.options;
   const LaunchedProcess& launched = *job.launched;
-  if (o.transport == "ucx") {
-    if (auto known = check_network_devices(o.network_interface); !known) return known.error();
-    UcxOptions options;
-    options.net_devices = o.network_interface;
-    return make_ucx_transport(options);
-  }
   auto own_host = own_address(o, launched);
   if (!own_host) return own_host.error();
   TcpOptions options;
@@ -112,6 +128,33 @@ Expected<std::unique_ptr<RemoteTransport>> make_remote_transport(const TrainJob&
   return make_tcp_transport(options);
 }
 
+// Without the wires that this process cannot have.
+Made make_auto(const TrainJob& job, bool& address_unknown) {
+  auto tcp = make_tcp(job, address_unknown);
+  if (!tcp) return tcp;
+  AutoParts parts;
+  parts.tcp = *std::move(tcp);
+  if (auto shm = make_shm(job))
+    parts.shm = *std::move(shm);
+  else
+    spdlog::info("--transport auto without shared memory: {}", shm.error().message);
+  if (ucx_built_in() && wires::has_fast_device()) {
+    if (auto ucx = make_ucx(job.options))
+      parts.ucx = *std::move(ucx);
+    else
+      spdlog::info("--transport auto without ucx: {}", ucx.error().message);
+  }
+  return make_auto_transport(std::move(parts));
+}
+
+Made make_remote_transport(const TrainJob& job, bool& address_unknown) {
+  const std::string& transport = job.options.transport;
+  if (transport == "ucx") return make_ucx(job.options);
+  if (transport == "shm") return make_shm(job);
+  if (transport == "tcp") return make_tcp(job, address_unknown);
+  return make_auto(job, address_unknown);
+}
+
 }  // namespace
 
 Expected<void> find_place(TrainJob& job) {
@@ -123,7 +166,7 @@ Expected<void> find_place(TrainJob& job) {
   const bool several = spoken && (*launched)->processes > 1;
   if (several) job.launched = std::move(*launched);
   if (o.workers == kWorkersAsUsual) o.workers = spoken ? 1 : kDefaultWorkers;
-  if (o.transport.empty()) o.transport = several ? "tcp" : "inproc";
+  if (o.transport.empty()) o.transport = several ? "auto" : "inproc";
   const std::int32_t processes = several ? job.launched->processes : 1;
   if (o.workers < 1 || o.workers > kMaxWorkers / processes)
     return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +

@@ -53,6 +53,7 @@ class TcpTransport final : public RemoteTransport {
   void detach(Rank rank) override;
   void send(Envelope envelope) override;
   TransportCounters counters(Rank rank) const override { return router().counters(rank); }
+  bool is_up(std::int32_t process) const override { return router().is_up(process); }
   std::int32_t world_size() const override {
     return router_ == nullptr ? 0 : router_->placement().world_size();
   }

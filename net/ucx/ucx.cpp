@@ -66,6 +66,7 @@ class UcxTransport final : public RemoteTransport {
   void detach(Rank rank) override;
   void send(Envelope envelope) override;
   TransportCounters counters(Rank rank) const override { return router().counters(rank); }
+  bool is_up(std::int32_t process) const override { return router().is_up(process); }
   std::int32_t world_size() const override {
     return router_ == nullptr ? 0 : router_->placement().world_size();
   }
@@ -148,7 +149,12 @@ Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
   std::unique_lock<std::mutex> lock(engine_mutex_);
   router_ = std::make_unique<RankRouter>(placement);
   connecting_ = true;
-  const Expected<void> begun = engine_->connect(addresses, placement);
+  std::vector<std::string> reached = addresses;
+  for (const std::int32_t process : options.absent) {
+    router_->process_absent(process);
+    reached[static_cast<std::size_t>(process)].clear();
+  }
+  const Expected<void> begun = engine_->connect(reached, placement);
   if (!begun) return begun;
   wake();
   const auto decided = [&] { return engine_->connected() || engine_->connect_failed(); };

@@ -174,7 +174,7 @@ Expected<void> Engine::connect(const std::vector<std::string>& addresses,
   limits_.world_size = placement.world_size();
   links_.resize(addresses.size());
   for (std::int32_t p = 0; p < placement.processes(); ++p) {
-    if (p == placement.own_process) continue;
+    if (p == placement.own_process || addresses[static_cast<std::size_t>(p)].empty()) continue;
     auto link = std::make_unique<Link>();
     link->engine = this;
     link->process = p;
@@ -242,6 +242,7 @@ std::string Engine::unconnected() const {
 // ---- Sending
 
 void Engine::post(Outgoing outgoing) {
+  if (links_[static_cast<std::size_t>(outgoing.process)] == nullptr) return;
   Link& link = *links_[static_cast<std::size_t>(outgoing.process)];
   if (!link.open) return;
   if (const auto* departure = std::get_if<Departure>(&outgoing.what))
@@ -588,6 +589,7 @@ void Engine::fail(Link& link, const std::string& why) {
 }
 
 void Engine::lose(std::int32_t process) {
+  if (links_[static_cast<std::size_t>(process)] == nullptr) return;  // it has no link here
   Link& link = *links_[static_cast<std::size_t>(process)];
   if (link.open) {
     link.open = false;

@@ -45,7 +45,7 @@ class Engine {
   std::string address() const;
   int descriptor() const { return worker_->descriptor(); }
 
-  // Begins to connect to all other processes. Errors (bad_input, io): an address that is none.
+  // Begins to connect to all other processes that have an address. Errors (bad_input, io): an address that is none.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement);
   // Both ends of every link have received the hello of the other.
   bool connected() const;

@@ -352,7 +352,7 @@ TEST(ClusterOverUcx, ADeadClientOfServersEndsTheRun) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Cluster, testing::Values("tcp", "ucx"),
+INSTANTIATE_TEST_SUITE_P(Transports, Cluster, testing::Values("tcp", "ucx", "auto"),
                          [](const auto& info) { return info.param; });
 
 // ---- bad input: one clear line on every process, in bounded time ----

@@ -27,7 +27,7 @@ constexpr int kProcesses = 4;
 
 // It trains until it is told to stop.
 std::vector<std::string> endless(const std::string& algorithm, const fs::path& out) {
-  return with(small_run(algorithm, out), {"--transport", "tcp", "--steps", "100000000",
+  return with(small_run(algorithm, out), {"--transport", "auto", "--steps", "100000000",
                                           "--checkpoint-every", "0.5", "--log-every", "100"});
 }
 

@@ -13,6 +13,7 @@
 
 #include "net/loss_reason.hpp"
 #include "net/tcp/tcp_dial.hpp"
+#include "net/tcp/tcp_frames.hpp"
 #include "tests/net/tcp/tcp_world.hpp"
 
 namespace grapevine::conformance {

@@ -1,0 +1,219 @@
+#include "net/shm/shm_greeting.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "messages/codec.hpp"
+#include "messages/text/fnv1a.hpp"
+#include "net/little_endian.hpp"
+#include "net/shm/shm_ring.hpp"
+
+namespace grapevine::shm {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Clock::duration kFirstPause = 10ms;
+constexpr Clock::duration kLongestPause = 500ms;
+
+Error bad_greeting(std::string what) { return {Errc::protocol, std::move(what)}; }
+
+std::array<char, kProofDigits> proof(const char* side, const JobToken& token, const Hello& dialer,
+                                     const Hello& acceptor) {
+  const std::string key(reinterpret_cast<const char*>(token.data()), token.size());
+  const auto text = [](const Hello& h) {
+    return fmt::format("{} {} {}", h.process, h.placement,
+                       std::string_view(h.nonce.data(), h.nonce.size()));
+  };
+  const std::string mac = mac_of(key, {"shared memory", side, text(dialer), text(acceptor)});
+  std::array<char, kProofDigits> digits{};
+  std::copy_n(mac.begin(), std::min(mac.size(), digits.size()), digits.begin());
+  return digits;
+}
+
+// Errors: timeout, with `late`; failed: cancelled; io: the other end has closed.
+Expected<Packet> wait_packet(int socket, Clock::time_point deadline, const Cancelled& cancelled,
+                             const char* late) {
+  Packet packet;
+  for (;;) {
+    const Received received = receive_packet(socket, packet);
+    if (received == Received::packet) return packet;
+    if (received == Received::closed)
+      return Error{Errc::io, "it closed the connection without an answer"};
+    if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
+    const auto now = Clock::now();
+    if (now >= deadline) return Error{Errc::timeout, late};
+    const auto until = std::min<Clock::time_point>(deadline, now + kCancelPoll);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+    pollfd waiting{socket, POLLIN, 0};
+    ::poll(&waiting, 1, static_cast<int>(left));
+  }
+}
+
+template <class T>
+bool read_as(const Packet& packet, T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (packet.bytes.size() != sizeof value) return false;
+  std::memcpy(&value, packet.bytes.data(), sizeof value);
+  return true;
+}
+
+bool may_pass(Refusal refusal) {
+  return refusal == Refusal::too_late || refusal == Refusal::duplicate_process ||
+         refusal == Refusal::lower_process;
+}
+
+Expected<void> check_acceptor(const Hello& answer, const Hello& own, const Identity& identity,
+                              std::int32_t process) {
+  if (!is_equal(answer.proof, proof_of_acceptor(identity.token, own, answer)))
+    return bad_greeting(describe(Refusal::other_job));
+  if (answer.placement != own.placement) return bad_greeting(describe(Refusal::other_placement));
+  if (answer.process != process)
+    return bad_greeting(
+        fmt::format("process {} answered there: check the list of addresses", answer.process));
+  return {};
+}
+
+Expected<LinkParts> greet(FileDescriptor socket, const Identity& identity, std::int32_t process,
+                          Clock::time_point deadline, const Cancelled& cancelled, bool joins) {
+  constexpr char kLate[] = "it accepted the connection and then sent nothing";
+  if (!is_same_user(socket.get())) return bad_greeting("it runs as another user");
+  const Hello own = make_hello(identity);
+  if (!send_packet(socket.get(), &own, sizeof own)) return Error{Errc::io, "it does not read"};
+  const auto first = wait_packet(socket.get(), deadline, cancelled, kLate);
+  if (!first) return first.error();
+  const Expected<Hello> answer = read_hello(*first);
+  if (!answer) return answer.error();
+  const Expected<void> checked = check_acceptor(*answer, own, identity, process);
+  if (!checked) return checked.error();
+  Expected<Ends> ends = make_ends();
+  if (!ends) return ends.error();
+  const Proof proof{proof_of_dialer(identity.token, own, *answer)};
+  if (!send_packet(socket.get(), &proof, sizeof proof, ends->descriptors()))
+    return Error{Errc::io, "it does not read"};
+  auto last = wait_packet(socket.get(), deadline, cancelled, kLate);
+  if (!last) return last.error();
+  Answer decision;
+  if (!read_as(*last, decision)) return bad_greeting("its greeting is damaged");
+  if (decision.refusal != Refusal::none)
+    return Error{joins && may_pass(decision.refusal) ? Errc::io : Errc::protocol,
+                 describe(decision.refusal)};
+  return join_ends(std::move(socket), *std::move(ends), *std::move(last));
+}
+
+}  // namespace
+
+std::string describe(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::none:
+      return "it accepted";
+    case Refusal::duplicate_process:
+      return "another process has this one's index: give every process its own";
+    case Refusal::other_job:
+      return "it belongs to another job: check the address, or end the older job";
+    case Refusal::other_placement:
+      return "it has other ranks in other processes: start all with the same placement";
+    case Refusal::too_late:
+      return "it has started without this process, or has lost it before";
+    case Refusal::lower_process:
+      return "a process dials only processes of lower index: check the list of addresses";
+  }
+  return "it refused for a reason that this version does not know";
+}
+
+std::uint64_t placement_digest(const Placement& placement) {
+  std::vector<std::byte> bytes;
+  little_endian::put(bytes, placement.processes());
+  for (const std::int32_t process : placement.process_of) little_endian::put(bytes, process);
+  return fnv1a({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+Hello make_hello(const Identity& own) {
+  Hello hello;
+  hello.codec = kCodecVersion;
+  hello.process = own.process;
+  hello.placement = own.placement;
+  const std::string nonce = random_hex(kNonceBytes);
+  std::copy_n(nonce.begin(), hello.nonce.size(), hello.nonce.begin());
+  return hello;
+}
+
+Expected<Hello> read_hello(const Packet& packet) {
+  Hello hello;
+  if (!read_as(packet, hello) || hello.magic != Hello::kMagic || !packet.descriptors.empty())
+    return bad_greeting("it does not speak this protocol");
+  if (hello.version != Hello::kVersion || hello.codec != kCodecVersion)
+    return bad_greeting(fmt::format("it runs another version (protocol {}, codec {}; here {}, {})",
+                               hello.version, hello.codec, Hello::kVersion, kCodecVersion));
+  return hello;
+}
+
+std::array<char, kProofDigits> proof_of_acceptor(const JobToken& token, const Hello& dialer,
+                                                 const Hello& acceptor) {
+  return proof("acceptor", token, dialer, acceptor);
+}
+
+std::array<char, kProofDigits> proof_of_dialer(const JobToken& token, const Hello& dialer,
+                                               const Hello& acceptor) {
+  return proof("dialer", token, dialer, acceptor);
+}
+
+bool is_equal(const std::array<char, kProofDigits>& a, const std::array<char, kProofDigits>& b) {
+  return equal_secrets({a.data(), a.size()}, {b.data(), b.size()});
+}
+
+Expected<Ends> make_ends() {
+  Ends ends;
+  auto outbox = SharedMemory::make(sizeof(Outbox));
+  if (!outbox) return outbox.error();
+  ends.outbox = *std::move(outbox);
+  auto pipe = descriptor_pair([](int* both) { return ::pipe2(both, O_CLOEXEC | O_NONBLOCK); });
+  if (pipe[0].get() < 0) return Error{Errc::io, std::generic_category().message(errno)};
+  ends.watch = std::move(pipe[0]);
+  ends.lease = std::move(pipe[1]);
+  return ends;
+}
+
+Expected<LinkParts> join_ends(FileDescriptor socket, Ends own, Packet packet) {
+  if (packet.descriptors.size() != 2) return bad_greeting("its greeting is damaged");
+  auto inbox =
+      SharedMemory::open(std::move(packet.descriptors[0]), whole_pages(sizeof(Outbox)));
+  if (!inbox) return inbox.error();
+  LinkParts parts;
+  parts.socket = std::move(socket);
+  parts.own = std::move(own);
+  parts.inbox = *std::move(inbox);
+  parts.watch = std::move(packet.descriptors[1]);
+  return parts;
+}
+
+Expected<LinkParts> dial(const std::string& name, const Identity& own, std::int32_t process,
+                         Clock::time_point deadline, const Cancelled& cancelled, bool joins) {
+  for (Clock::duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    Error why;
+    if (auto socket = connect_to(name)) {
+      auto parts = greet(*std::move(socket), own, process, deadline, cancelled, joins);
+      if (parts) return parts;
+      why = parts.error();
+    } else {
+      why = socket.error();
+    }
+    if (why.code == Errc::protocol || why.code == Errc::failed) return why;
+    if (Clock::now() >= deadline) return Error{Errc::timeout, why.message};
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - Clock::now()));
+    if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
+  }
+}
+
+}  // namespace grapevine::shm

@@ -1,0 +1,112 @@
+// The beginning of a link: two processes prove to each other that they belong to one job, then
+// pass their ends of the link.
+//
+//   dialer → acceptor  Hello with a nonce
+//   acceptor → dialer  Hello with a nonce and its proof
+//   dialer → acceptor  Proof, with the descriptors of its Ends
+//   acceptor → dialer  Answer, with the descriptors of its Ends; or a refusal
+//
+// A proof is an HMAC under the job's token of both nonces, processes and placements. Nothing of a
+// process is used before its proof, except that it has the user of this one (SO_PEERCRED).
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "messages/expected.hpp"
+#include "net/cancelled.hpp"
+#include "net/file_descriptor.hpp"
+#include "net/placement.hpp"
+#include "net/shm/shm_memory.hpp"
+#include "net/shm/shm_socket.hpp"
+#include "net/token.hpp"
+
+namespace grapevine::shm {
+
+using Clock = std::chrono::steady_clock;
+
+enum class Refusal : std::int32_t {
+  none,
+  duplicate_process,
+  other_job,
+  other_placement,
+  too_late,
+  lower_process
+};
+
+// The error of a refused process, for its user.
+std::string describe(Refusal refusal);
+
+inline constexpr std::size_t kNonceDigits = 2 * kNonceBytes;
+inline constexpr std::size_t kProofDigits = 64;
+
+struct Hello {
+  static constexpr std::uint32_t kMagic = 0x4D535647;  // "GVSM" in memory order
+  static constexpr std::uint16_t kVersion = 1;
+
+  std::uint32_t magic = kMagic;
+  std::uint16_t version = kVersion;
+  std::uint16_t codec = 0;
+  std::int32_t process = 0;
+  std::uint32_t zero = 0;
+  std::uint64_t placement = 0;  // digest
+  std::array<char, kNonceDigits> nonce{};
+  std::array<char, kProofDigits> proof{};  // of the acceptor
+};
+
+struct Proof {
+  std::array<char, kProofDigits> proof{};
+};
+
+struct Answer {
+  Refusal refusal = Refusal::none;
+};
+
+// Who speaks; constant for a transport.
+struct Identity {
+  std::int32_t process = 0;
+  std::uint64_t placement = 0;
+  JobToken token{};
+};
+
+std::uint64_t placement_digest(const Placement& placement);
+Hello make_hello(const Identity& own);
+// Errors (protocol): another program or version.
+Expected<Hello> read_hello(const Packet& packet);
+std::array<char, kProofDigits> proof_of_acceptor(const JobToken& token, const Hello& dialer,
+                                                 const Hello& acceptor);
+std::array<char, kProofDigits> proof_of_dialer(const JobToken& token, const Hello& dialer,
+                                               const Hello& acceptor);
+bool is_equal(const std::array<char, kProofDigits>& a, const std::array<char, kProofDigits>& b);
+
+// What a process has of a link: the queue that it writes, and the lease (shm_lender.hpp) that it
+// holds, whose other end the other process watches.
+struct Ends {
+  std::shared_ptr<SharedMemory> outbox;
+  FileDescriptor lease;
+  FileDescriptor watch;  // passed on
+
+  std::vector<int> descriptors() const { return {outbox->descriptor(), watch.get()}; }
+};
+
+// Errors (io).
+Expected<Ends> make_ends();
+
+// Both halves of a link, whose processes have proved themselves.
+struct LinkParts {
+  FileDescriptor socket;
+  Ends own;
+  std::shared_ptr<SharedMemory> inbox;  // the outbox of the other process
+  FileDescriptor watch;                 // the other process's lease
+};
+
+// The ends that came with a packet. Errors (protocol, io).
+Expected<LinkParts> join_ends(FileDescriptor socket, Ends own, Packet packet);
+
+// Connects to `name` and greets, again and again until `deadline`, as tcp's dial() does. Errors
+// (timeout, protocol; failed: cancelled): the reason alone.
+Expected<LinkParts> dial(const std::string& name, const Identity& own, std::int32_t process,
+                         Clock::time_point deadline, const Cancelled& cancelled, bool joins);
+
+}  // namespace grapevine::shm

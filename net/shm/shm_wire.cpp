@@ -1,0 +1,448 @@
+#include "net/shm/shm_wire.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "messages/check.hpp"
+#include "messages/text/exception_line.hpp"
+#include "net/loss_reason.hpp"
+
+namespace grapevine::shm {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Nothing waits longer for an event, so that a lost wake-up costs time but hangs nothing.
+constexpr int kLongestSleepMs = 200;
+constexpr int kFlushCheckMs = 20;
+constexpr Clock::duration kLookAtSockets = 1ms;  // while messages arrive without a pause
+constexpr Clock::duration kUsualSpin = 50us;
+constexpr int kRecordsAtOnce = 64;
+// More than a queue can have: of a process that is given up, which may still write.
+constexpr int kRecordsAtMost = kRingBytes / 8;
+
+// Polling helps only where the awaited process runs at the same time.
+Duration usual_spin() {
+  cpu_set_t cores;
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return kUsualSpin;
+  return CPU_COUNT(&cores) > 1 ? Duration(kUsualSpin) : Duration::zero();
+}
+
+// The received records of a link, for the router. Checks that its process may send them.
+class Receiver final : public RecordSink {
+ public:
+  Receiver(RankRouter& router, std::int32_t process, bool& said_goodbye)
+      : router_(router), process_(process), said_goodbye_(said_goodbye) {}
+
+  Expected<void> admit(Rank from, Rank to) override {
+    if (!lives_there(from))
+      return Error{Errc::protocol,
+                   fmt::format("a message from rank {}, which is not in that process", from)};
+    if (!router_.placement().is_local(to))
+      return Error{Errc::protocol,
+                   fmt::format("a message for rank {}, which is not in this process", to)};
+    return {};
+  }
+  void on_message(Envelope envelope) override { router_.arrived(std::move(envelope)); }
+  Expected<void> on_departure(Rank rank) override {
+    if (!lives_there(rank))
+      return Error{Errc::protocol,
+                   fmt::format("the departure of rank {}, which is not in that process", rank)};
+    router_.rank_left(rank);
+    return {};
+  }
+  void on_goodbye() override { said_goodbye_ = true; }
+
+ private:
+  bool lives_there(Rank rank) const {
+    const Placement& placement = router_.placement();
+    return rank >= 0 && rank < placement.world_size() &&
+           placement.process_of[static_cast<std::size_t>(rank)] == process_;
+  }
+
+  RankRouter& router_;
+  const std::int32_t process_;
+  bool& said_goodbye_;
+};
+
+}  // namespace
+
+Expected<std::unique_ptr<Wire>> Wire::listen(const std::string& name, const ShmOptions& options) {
+  Expected<FileDescriptor> listener = listen_at(name);
+  if (!listener) return listener.error();
+  Expected<Poller> poller = Poller::make();
+  if (!poller) return poller.error();
+  if (!poller->add(listener->get())) return Error{Errc::io, "no descriptors are left"};
+  return std::unique_ptr<Wire>(new Wire(*std::move(listener), *std::move(poller), options));
+}
+
+Wire::Wire(FileDescriptor listener, Poller poller, const ShmOptions& options)
+    : options_(options),
+      spin_(options.spin >= Duration::zero() ? options.spin : usual_spin()),
+      listener_(std::move(listener)),
+      poller_(std::move(poller)),
+      last_beat_(Clock::now()) {
+  arena_->enter();
+  thread_ = std::thread([this] { run(); });
+}
+
+Wire::~Wire() {
+  stopping_ = true;
+  poller_.wake();
+  thread_.join();
+  arena_->leave();
+}
+
+// ---- Other threads
+
+void Wire::start(std::shared_ptr<RankRouter> router, std::shared_ptr<Links> links) {
+  give_task([this, router = std::move(router), links = std::move(links)] {
+    router_ = router;
+    links_ = links;
+    limits_ = options_.limits;
+    limits_.world_size = router->placement().world_size();
+    {
+      const std::lock_guard<std::mutex> lock(post_mutex_);
+      open_links_.resize(static_cast<std::size_t>(router->placement().processes()));
+      posting_router_ = router;
+    }
+    for (auto it = greetings_.begin(); it != greetings_.end();) on_greeting(*it++);
+  });
+}
+
+void Wire::adopt(LinkParts parts, std::int32_t process) {
+  give_task([this, parts = std::make_shared<LinkParts>(std::move(parts)), process] {
+    if (!finishing_) open(std::move(*parts), process);
+  });
+}
+
+void Wire::expect(std::int32_t process) {
+  give_task([this, process] { links_->expect(process); });
+}
+
+void Wire::drop(std::int32_t process) {
+  give_task([this, process] {
+    const LinkPtr link = link_of(process);
+    if (link == nullptr) return lose(process, "");
+    drain(link);
+    end(link, "");
+  });
+}
+
+void Wire::give_task(Task task) {
+  {
+    const std::lock_guard<std::mutex> lock(tasks_mutex_);
+    tasks_.push_back(std::move(task));
+    has_tasks_ = true;
+  }
+  poller_.wake();
+}
+
+// ---- Sending
+
+// Threads do not wait for each other here: a thread that finds another one posting leaves its
+// messages to it.
+void Wire::post() {
+  if (post_requests_.fetch_add(1) > 0) return;
+  for (;;) {
+    const std::uint64_t requests = post_requests_.load();
+    post_all();
+    if (post_requests_.fetch_sub(requests) == requests) return;
+  }
+}
+
+void Wire::post_all() {
+  const std::lock_guard<std::mutex> lock(post_mutex_);
+  if (posting_router_ == nullptr) return;
+  if (posting_router_->has_outgoing())
+    for (Outgoing& outgoing : posting_router_->take_outgoing())
+      if (const LinkPtr link = open_links_[static_cast<std::size_t>(outgoing.process)])
+        post_to(link, [&] { return link->outbound->push(std::move(outgoing.what)); });
+  for (std::size_t p = 0; p < open_links_.size(); ++p)
+    if (const Link* waiting = open_links_[p].get(); waiting != nullptr && waiting->outbound->waits())
+      post_to(LinkPtr(open_links_[p]), [&] { return waiting->outbound->pump(); });
+}
+
+// An error of one link ends that link. REQUIRES: post_mutex_ is held.
+template <class F>
+void Wire::post_to(const LinkPtr& link, F f) {
+  std::string why;
+  try {
+    const Expected<void> sent = f();
+    if (sent) return;
+    why = kMalformed + sent.error().message;
+  } catch (const std::exception&) {  // above all a lack of memory
+    why = kErrorHere + exception_line(std::current_exception());
+  }
+  open_links_[static_cast<std::size_t>(link->process)] = nullptr;
+  give_task([this, link, why] { end(link, why); });
+}
+
+// ---- The thread
+
+void Wire::run() {
+  Clock::time_point active_at = Clock::now();
+  Clock::time_point looked_at = active_at;
+  while (!stopping_) {
+    const bool moved = work_once();
+    const Clock::time_point now = Clock::now();
+    if (moved) active_at = now;
+    if (now - looked_at > kLookAtSockets) {
+      do_events(0);
+      do_timers();
+      looked_at = now;
+    }
+    if (moved) continue;
+    if (now - active_at < spin_) {
+      ::sched_yield();  // where cores are few, the awaited process may need this one
+      continue;
+    }
+    sleep(until_timer_ms());
+    active_at = looked_at = Clock::now();
+  }
+  finish();
+}
+
+bool Wire::work_once() {
+  if (has_tasks_.load(std::memory_order_relaxed)) do_tasks();
+  return receive_each();
+}
+
+void Wire::do_tasks() {
+  std::vector<Task> tasks;
+  {
+    const std::lock_guard<std::mutex> lock(tasks_mutex_);
+    tasks.swap(tasks_);
+    has_tasks_ = false;
+  }
+  for (const Task& task : tasks) {
+    try {
+      task();
+    } catch (const std::exception&) {  // above all a lack of memory, for a new link
+      spdlog::error("shm: {}", exception_line(std::current_exception()));
+    }
+  }
+}
+
+bool Wire::receive_each() {
+  bool moved = false;
+  for (std::size_t i = 0; i < receiving_.size(); ++i) {
+    if (receiving_[i]->inbound->empty()) continue;
+    moved = receive(LinkPtr(receiving_[i]), kRecordsAtOnce) || moved;
+  }
+  return moved;
+}
+
+bool Wire::receive(const LinkPtr& link, int most) {
+  bool moved = false;
+  guard(link, [&] {
+    Receiver receiver(*router_, link->process, link->said_goodbye);
+    const Expected<int> taken = link->inbound->receive(receiver, most);
+    if (!taken) return end(link, kMalformed + taken.error().message);
+    moved = *taken > 0;
+    if (link->said_goodbye) end(link, "");
+  });
+  return moved;
+}
+
+// What is in the queue arrives before the loss of the link.
+void Wire::drain(const LinkPtr& link) { receive(link, kRecordsAtMost); }
+
+// An error of one link, above all a lack of memory, ends that link.
+template <class F>
+void Wire::guard(const LinkPtr& link, F f) {
+  try {
+    f();
+  } catch (const std::exception&) {
+    end(link, kErrorHere + exception_line(std::current_exception()));
+  }
+}
+
+void Wire::sleep(int longest_ms) {
+  arena_->collect();
+  bool idle = true;
+  for (const LinkPtr& link : receiving_) idle = link->inbound->sleep() && idle;
+  do_events(idle ? longest_ms : 0);
+  for (const LinkPtr& link : receiving_) link->inbound->wake();
+  do_timers();
+}
+
+void Wire::do_events(int timeout_ms) {
+  for (const int descriptor : poller_.wait(timeout_ms)) {
+    if (descriptor == listener_.get()) {
+      accept_all();
+      continue;
+    }
+    if (const auto found = by_socket_.find(descriptor); found != by_socket_.end()) {
+      on_socket(LinkPtr(found->second));
+      continue;
+    }
+    const auto greeting =
+        std::find_if(greetings_.begin(), greetings_.end(),
+                     [&](const Greeting& g) { return g.socket.get() == descriptor; });
+    if (greeting != greetings_.end()) on_greeting(*greeting);
+  }
+}
+
+void Wire::on_socket(const LinkPtr& link) {
+  guard(link, [&] {
+    const Expected<bool> open = link->inbound->read_packets();
+    if (!open) return end(link, kMalformed + open.error().message);
+    if (*open) return post();  // a bell: there may be room again
+    drain(link);
+    end(link, link->said_goodbye ? "" : "its process has ended");
+  });
+}
+
+void Wire::do_timers() {
+  const Clock::time_point now = Clock::now();
+  if (listen_again_ && now >= *listen_again_) {
+    listen_again_.reset();
+    if (!poller_.add(listener_.get())) listen_again_ = now + 1s;
+  }
+  if (!greetings_.empty()) expire_greetings(now);
+  if (options_.heartbeat > Duration::zero() && now - last_beat_ >= options_.heartbeat) beat(now);
+}
+
+int Wire::until_timer_ms() const {
+  if (options_.heartbeat <= Duration::zero()) return kLongestSleepMs;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(last_beat_ + options_.heartbeat -
+                                                                 Clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kLongestSleepMs));
+}
+
+void Wire::beat(Clock::time_point now) {
+  // This process itself may have been suspended: then the others need time to show a sign.
+  const bool late = now - last_beat_ > 2 * options_.heartbeat;
+  last_beat_ = now;
+  std::vector<LinkPtr> silent;
+  for (const LinkPtr& link : receiving_) {
+    link->outbound->beat();
+    const std::uint64_t beats = link->inbound->beats();
+    if (late || beats != link->beats) link->alive_at = now;
+    link->beats = beats;
+    if (now - link->alive_at > options_.heartbeat_timeout) silent.push_back(link);
+  }
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat_timeout).count();
+  for (const LinkPtr& link : silent)
+    end(link, fmt::format("it showed no sign of life for {} s", static_cast<double>(ms) / 1000));
+}
+
+// ---- Links
+
+Wire::LinkPtr Wire::link_of(std::int32_t process) const {
+  for (const LinkPtr& link : receiving_)
+    if (link->process == process) return link;
+  return nullptr;
+}
+
+void Wire::open(LinkParts parts, std::int32_t process) {
+  if (const LinkPtr old = link_of(process)) end(old, "it has connected again");
+  auto link = std::make_shared<Link>();
+  link->process = process;
+  link->socket = std::move(parts.socket);
+  const int socket = link->socket.get();
+  link->lender = std::make_shared<Lender>(parts.own.outbox, std::move(parts.watch));
+  link->outbound = std::make_unique<Outbound>(parts.own.outbox, socket, link->lender, arena_,
+                                              options_.copied_bytes);
+  link->inbound =
+      std::make_unique<Inbound>(std::move(parts.inbox), socket, std::move(parts.own.lease), limits_);
+  link->alive_at = link->flushed_at = Clock::now();
+  arena_->add(link->lender);
+  receiving_.push_back(link);
+  by_socket_[socket] = link;
+  {
+    const std::lock_guard<std::mutex> lock(post_mutex_);
+    open_links_[static_cast<std::size_t>(process)] = link;
+  }
+  if (links_->open(process)) router_->process_up(process);
+  if (!poller_.add(socket)) end(link, std::string(kErrorHere) + "no descriptors are left");
+}
+
+// Ends the link because of the other side; an empty `why`: because it left, or of a report from
+// elsewhere. Nothing where it has ended.
+void Wire::end(const LinkPtr& ended, const std::string& why) {
+  const LinkPtr link = ended;
+  const auto found = std::find(receiving_.begin(), receiving_.end(), link);
+  if (found == receiving_.end()) return;
+  receiving_.erase(found);
+  by_socket_.erase(link->socket.get());
+  poller_.remove(link->socket.get());
+  {
+    const std::lock_guard<std::mutex> lock(post_mutex_);
+    LinkPtr& open = open_links_[static_cast<std::size_t>(link->process)];
+    if (open == link) open = nullptr;
+  }
+  // The other process may live and read on: what it has is kept for it.
+  link->lender->orphan();
+  ::shutdown(link->socket.get(), SHUT_RDWR);
+  lose(link->process, why);
+}
+
+void Wire::lose(std::int32_t process, const std::string& why) {
+  links_->lose(process);
+  if (finishing_) return;
+  // The loss of a process whose ranks have all left has no effect.
+  if (router_->process_left(process, why) && !why.empty())
+    spdlog::warn("shm: the link to {} is lost: {}", links_->name(process), why);
+}
+
+// ---- The end
+
+// The others receive all messages. What they send meanwhile is received, so that they can end as
+// well, and dropped.
+void Wire::finish() {
+  finishing_ = true;
+  do_tasks();
+  poller_.remove(listener_.get());
+  listener_.reset();
+  greetings_.clear();
+  if (router_ == nullptr) return;
+  router_->close();
+  post();
+  for (const LinkPtr& link : std::vector<LinkPtr>(receiving_)) {
+    const std::lock_guard<std::mutex> lock(post_mutex_);
+    post_to(link, [&] { return link->outbound->say_goodbye(); });
+  }
+  const Clock::time_point limit = Clock::now() + options_.flush_limit;
+  for (const LinkPtr& link : receiving_) link->flushed_at = Clock::now();
+  while (!flush(limit)) {
+    bool idle = true;
+    for (const LinkPtr& link : receiving_) idle = link->inbound->sleep() && idle;
+    do_events(idle ? kFlushCheckMs : 0);
+    work_once();
+    post();
+  }
+  while (!receiving_.empty()) end(LinkPtr(receiving_.front()), "");
+}
+
+// True: nothing is left to write.
+bool Wire::flush(Clock::time_point limit) {
+  const Clock::time_point now = Clock::now();
+  bool flushed = true;
+  for (const LinkPtr& link : std::vector<LinkPtr>(receiving_)) {
+    std::unique_lock<std::mutex> lock(post_mutex_);
+    const bool done = link->outbound->said_goodbye();
+    const std::uint64_t progress = link->outbound->progress();
+    lock.unlock();
+    if (done) continue;
+    if (progress != link->flushed) link->flushed_at = now;
+    link->flushed = progress;
+    if (now < limit && now - link->flushed_at <= options_.flush_patience) {
+      flushed = false;
+      continue;
+    }
+    spdlog::warn("shm: {} stopped reading; pending messages were discarded",
+                 links_->name(link->process));
+    end(link, "");
+  }
+  return flushed;
+}
+
+}  // namespace grapevine::shm

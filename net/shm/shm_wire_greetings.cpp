@@ -1,0 +1,131 @@
+// The greetings of processes that connect (shm_greeting.hpp).
+#include <spdlog/spdlog.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "net/shm/shm_wire.hpp"
+
+namespace grapevine::shm {
+namespace {
+
+constexpr Clock::duration kGreetingPatience = std::chrono::seconds(10);
+constexpr Clock::duration kListenPause = std::chrono::seconds(1);
+// Connections without a proof; further ones are refused.
+constexpr std::size_t kMaxUnauthenticated = 256;
+
+Error damaged_greeting() { return {Errc::protocol, "its greeting is damaged"}; }
+
+}  // namespace
+
+void Wire::accept_all() {
+  for (;;) {
+    FileDescriptor socket = accept_from(listener_.get());
+    if (socket.get() < 0) {
+      // A connection that cannot be accepted would wake this thread again and again.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
+        poller_.remove(listener_.get());
+        listen_again_ = Clock::now() + kListenPause;
+      }
+      return;
+    }
+    Greeting greeting;
+    greeting.deadline = Clock::now() + kGreetingPatience;
+    greeting.socket = std::move(socket);
+    const int descriptor = greeting.socket.get();
+    const bool full = greetings_.size() >= kMaxUnauthenticated;
+    greetings_.push_back(std::move(greeting));
+    if (full)
+      refuse(greetings_.back(), "there are too many unauthenticated connections");
+    else if (!is_same_user(descriptor))
+      refuse(greetings_.back(), "it runs as another user");
+    else if (!poller_.add(descriptor))
+      refuse(greetings_.back(), "no descriptors are left");
+  }
+}
+
+// `greeting` is destroyed once it is over, well or not.
+void Wire::on_greeting(Greeting& greeting) {
+  Packet packet;
+  for (;;) {
+    if (greeting.theirs && !greeting.own) {  // its Hello waits for start()
+      if (links_ == nullptr) return;
+      const Expected<bool> answered = answer_hello(greeting);
+      if (!answered) return refuse(greeting, answered.error().message);
+    }
+    const Received received = receive_packet(greeting.socket.get(), packet);
+    if (received == Received::nothing) return;
+    if (received == Received::closed) return refuse(greeting, "it closed the connection");
+    const Expected<bool> over = take_packet(greeting, std::move(packet));
+    if (!over) return refuse(greeting, over.error().message);
+    if (*over) return forget(greeting);
+  }
+}
+
+// True: the greeting is over.
+Expected<bool> Wire::take_packet(Greeting& greeting, Packet packet) {
+  if (greeting.own) return answer_proof(greeting, std::move(packet));
+  if (greeting.theirs) return damaged_greeting();
+  const Expected<Hello> hello = read_hello(packet);
+  if (!hello) return hello.error();
+  greeting.theirs = *hello;
+  return false;
+}
+
+Expected<bool> Wire::answer_hello(Greeting& greeting) {
+  Hello own = make_hello(links_->own());
+  own.proof = proof_of_acceptor(links_->own().token, *greeting.theirs, own);
+  greeting.own = own;
+  greeting.deadline = Clock::now() + kGreetingPatience;
+  if (!send_packet(greeting.socket.get(), &own, sizeof own)) return Error{Errc::io, "it has ended"};
+  return true;
+}
+
+Expected<bool> Wire::answer_proof(Greeting& greeting, Packet packet) {
+  Proof proof;
+  if (packet.bytes.size() != sizeof proof) return damaged_greeting();
+  std::memcpy(&proof, packet.bytes.data(), sizeof proof);
+  const bool known =
+      is_equal(proof.proof, proof_of_dialer(links_->own().token, *greeting.theirs, *greeting.own));
+  Answer answer;
+  answer.refusal = known ? links_->judge(*greeting.theirs) : Refusal::other_job;
+  if (answer.refusal != Refusal::none) {
+    send_packet(greeting.socket.get(), &answer, sizeof answer);
+    return Error{Errc::protocol, describe(answer.refusal)};
+  }
+  Expected<Ends> ends = make_ends();
+  if (!ends) return ends.error();
+  const std::vector<int> descriptors = ends->descriptors();
+  poller_.remove(greeting.socket.get());
+  const int socket = greeting.socket.get();
+  Expected<LinkParts> parts =
+      join_ends(std::move(greeting.socket), *std::move(ends), std::move(packet));
+  if (!parts) return parts.error();
+  if (!send_packet(socket, &answer, sizeof answer, descriptors))
+    return Error{Errc::io, "it has ended"};
+  open(*std::move(parts), greeting.theirs->process);
+  return true;
+}
+
+void Wire::refuse(Greeting& greeting, const std::string& why) {
+  if (!finishing_)
+    if (const auto more = dropped_.admit())
+      spdlog::warn("shm: dropped a connection: {}{}", why, *more);
+  forget(greeting);
+}
+
+void Wire::forget(Greeting& greeting) {
+  if (greeting.socket.get() >= 0) poller_.remove(greeting.socket.get());
+  greetings_.remove_if([&](const Greeting& g) { return &g == &greeting; });
+}
+
+void Wire::expire_greetings(Clock::time_point now) {
+  for (auto it = greetings_.begin(); it != greetings_.end();) {
+    Greeting& greeting = *it++;
+    if (now > greeting.deadline && (!greeting.theirs || greeting.own))
+      refuse(greeting, "it did not identify itself in time");
+  }
+}
+
+}  // namespace grapevine::shm

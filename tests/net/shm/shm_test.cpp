@@ -1,0 +1,323 @@
+// The shared-memory transport in one process: the contract, connecting, lost and returning
+// processes, and the memory of payloads.
+#include "net/shm/shm.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "messages/tensor_memory.hpp"
+#include "net/shm/shm_arena.hpp"
+#include "tests/net/shm/shm_world.hpp"
+
+namespace grapevine::conformance {
+namespace shm_test {
+
+using namespace std::chrono_literals;
+
+// A process for each rank.
+class OneEach : public ShmWorld {
+ public:
+  explicit OneEach(std::int32_t world_size) : ShmWorld(world_size, 1) {}
+};
+// Two ranks in each process.
+class TwoEach : public ShmWorld {
+ public:
+  explicit TwoEach(std::int32_t world_size) : ShmWorld(world_size, 2) {}
+};
+// Threads sleep at once, and messages wait for room for one copy at a time.
+class Impatient : public ShmWorld {
+ public:
+  explicit Impatient(std::int32_t world_size) : ShmWorld(world_size, 1, options()) {}
+  static ShmOptions options() {
+    ShmOptions options;
+    options.spin = Duration::zero();
+    options.copied_bytes = 1;
+    return options;
+  }
+};
+using Worlds = testing::Types<OneEach, TwoEach, Impatient>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Shm, TransportSuite, Worlds);
+
+FrozenTensor counting(std::int64_t floats, bool in_arena) {
+  at::Tensor t = in_arena ? empty_to_send({floats}, at::kFloat) : at::empty({floats}, at::kFloat);
+  for (std::int64_t i = 0; i < floats; ++i) t.data_ptr<float>()[i] = static_cast<float>(i);
+  return FrozenTensor::freeze(std::move(t));
+}
+
+Envelope with_data(Envelope e, FrozenTensor data) {
+  std::get<Chunk>(e.payload).data = std::move(data);
+  return e;
+}
+
+// Keeps the data of what arrives, and nothing else.
+class Keeping final : public Inbox {
+ public:
+  void deliver(Envelope e) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    kept_.push_back(std::move(std::get<Chunk>(e.payload).data));
+  }
+  void peer_down(Rank, const std::string&) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    down_ = true;
+  }
+  bool is_down() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return down_;
+  }
+  std::size_t count() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return kept_.size();
+  }
+  std::vector<FrozenTensor> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(kept_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<FrozenTensor> kept_;
+  bool down_ = false;
+};
+
+constexpr std::int64_t kFloats = 1 << 20;  // 4 MiB
+
+struct Pair {
+  explicit Pair(const ShmOptions& options = {}) : world(2, 1, options) {
+    sender = attach(world.endpoint(0), 0);
+    EXPECT_TRUE(world.endpoint(1).attach(1, receiver).ok());
+  }
+  FrozenTensor exchange(FrozenTensor data) {
+    world.endpoint(0).send(with_data(numbered(0, 1, 0), std::move(data)));
+    EXPECT_TRUE(eventually([&] { return receiver->count() == 1; }));
+    auto taken = receiver->take();
+    return taken.empty() ? FrozenTensor() : std::move(taken.front());
+  }
+
+  ShmWorld world;
+  std::shared_ptr<RecordingInbox> sender;
+  std::shared_ptr<Keeping> receiver = std::make_shared<Keeping>();
+};
+
+std::uint64_t used() {
+  shm::Arena& arena = *shm::Arena::of_process();
+  arena.collect();
+  return arena.bytes() - arena.free_bytes();
+}
+
+// The address differs, because both processes of the test map the memory: the bytes are the same.
+TEST(ShmMemory, ATensorOfTheArenaIsReadWhereItLies) {
+  Pair pair;
+  FrozenTensor mine = counting(kFloats, true);
+  const std::uint64_t before = used();
+  FrozenTensor theirs = pair.exchange(mine);
+  EXPECT_EQ(used(), before) << "it was copied";
+  ASSERT_TRUE(same_bits(mine, theirs));
+  EXPECT_NE(mine.raw(), theirs.raw());
+  // Both are views of one memory: what is written here, behind the type's back, is seen there.
+  auto* const here = static_cast<float*>(const_cast<void*>(mine.raw()));
+  here[17] = -1;
+  EXPECT_EQ(theirs.data<float>()[17], -1);
+}
+
+TEST(ShmMemory, AReceiverCopiesBeforeItWritesWhatTheSenderStillReads) {
+  Pair pair;
+  FrozenTensor mine = counting(kFloats, true);
+  FrozenTensor theirs = pair.exchange(mine);
+  EXPECT_FALSE(theirs.sole_owner());
+  std::move(theirs).thaw().zero_();
+  EXPECT_TRUE(same_bits(mine, counting(kFloats, false)));
+}
+
+TEST(ShmMemory, ASenderCopiesBeforeItWritesWhatTheReceiverStillReads) {
+  Pair pair;
+  FrozenTensor mine = counting(kFloats, true);
+  FrozenTensor theirs = pair.exchange(mine);
+  std::move(mine).thaw().zero_();
+  EXPECT_TRUE(same_bits(theirs, counting(kFloats, false)));
+}
+
+// The last owner may write without a copy, wherever the memory came from.
+TEST(ShmMemory, AReceiverOwnsWhatTheSenderHasGivenAway) {
+  for (const bool in_arena : {false, true}) {
+    Pair pair;
+    FrozenTensor theirs = pair.exchange(counting(kFloats, in_arena));
+    EXPECT_TRUE(theirs.sole_owner());
+    const void* const place = theirs.raw();
+    at::Tensor written = std::move(theirs).thaw();
+    EXPECT_EQ(written.data_ptr(), place);
+    written.zero_();
+  }
+}
+
+TEST(ShmMemory, MemoryReturnsWithTheLastHandle) {
+  Pair pair;
+  const std::uint64_t before = used();
+  FrozenTensor theirs = pair.exchange(counting(kFloats, false));
+  EXPECT_EQ(used(), before + kFloats * sizeof(float));
+  FrozenTensor again = theirs;
+  theirs = FrozenTensor();
+  EXPECT_EQ(used(), before + kFloats * sizeof(float));
+  again = FrozenTensor();
+  EXPECT_EQ(used(), before);
+}
+
+TEST(ShmMemory, AReaderOutlivesTheSenderAndItsOwnTransport) {
+  Pair pair;
+  const std::uint64_t before = used();
+  FrozenTensor theirs = pair.exchange(counting(kFloats, false));
+  pair.world.end(0);
+  ASSERT_TRUE(eventually([&] { return pair.receiver->is_down(); }));
+  pair.world.end(1);
+  // Others use the arena meanwhile, and not this memory.
+  for (int i = 0; i < 20; ++i) {
+    Pair other;
+    other.exchange(FrozenTensor::freeze(at::zeros({kFloats})));
+  }
+  EXPECT_TRUE(same_bits(theirs, counting(kFloats, false)));
+  theirs = FrozenTensor();
+  EXPECT_EQ(used(), before);
+}
+
+// More payloads than can be lent, all kept: the rest is copied through the queue.
+TEST(ShmMemory, EveryMessageArrivesWhateverTheReceiverKeeps) {
+  constexpr int kMessages = 1500;
+  ShmOptions options;
+  Pair pair(options);
+  for (int i = 0; i < kMessages; ++i)
+    pair.world.endpoint(0).send(
+        with_data(numbered(0, 1, i), FrozenTensor::freeze(at::full({5000}, i, at::kInt))));
+  ASSERT_TRUE(eventually([&] { return pair.receiver->count() == kMessages; }));
+  const auto kept = pair.receiver->take();
+  for (int i = 0; i < kMessages; ++i) {
+    ASSERT_EQ(kept[static_cast<std::size_t>(i)].data<int>()[0], i);
+    ASSERT_EQ(kept[static_cast<std::size_t>(i)].data<int>()[4999], i);
+  }
+}
+
+TEST(ShmConnect, AProcessOfAnotherHostIsNamed) {
+  auto first = make_shm();
+  auto second = make_shm();
+  const std::string foreign = "shm:another boot/1/2/3:grapevine-0";
+  const auto connected = second->connect({foreign, second->address()}, one_each(1, 2), 1s);
+  ASSERT_FALSE(connected.ok());
+  EXPECT_NE(connected.error().message.find("process 0"), std::string::npos);
+  EXPECT_NE(connected.error().message.find("another host"), std::string::npos);
+  EXPECT_TRUE(reaches_by_shm(first->address()));
+  EXPECT_FALSE(reaches_by_shm(foreign));
+  const std::string address = first->address();
+  first.reset();
+  EXPECT_FALSE(reaches_by_shm(address));
+}
+
+TEST(ShmConnect, AMissingProcessIsNamed) {
+  auto first = make_shm();
+  const auto connected = first->connect({first->address(), ""}, one_each(0, 2), 100ms);
+  ASSERT_FALSE(connected.ok());
+  EXPECT_EQ(connected.error().code, Errc::timeout);
+  EXPECT_NE(connected.error().message.find("process 1"), std::string::npos);
+}
+
+TEST(ShmConnect, CancellingEndsTheWait) {
+  auto first = make_shm();
+  const auto connected = first->connect({first->address(), ""}, one_each(0, 2), kPatience,
+                                        {kJob, [] { return true; }});
+  ASSERT_FALSE(connected.ok());
+  EXPECT_EQ(connected.error().code, Errc::failed);
+}
+
+TEST(ShmLoss, TheEndOfAProcessIsOnePeerDownOfEachOfItsRanks) {
+  ShmWorld world(4, 2);
+  std::vector<std::shared_ptr<RecordingInbox>> inboxes;
+  for (Rank r = 0; r < 4; ++r) inboxes.push_back(attach(world.endpoint(r), r));
+  world.end(1);
+  for (const int r : {0, 1})
+    for (const Rank lost : {2, 3}) {
+      ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_down(lost));
+      EXPECT_EQ(inboxes[static_cast<std::size_t>(r)]->down_count(lost), 1);
+    }
+}
+
+TEST(ShmLoss, AReportedLossComesOnceAfterWhatHasArrived) {
+  ShmWorld world(2, 1);
+  auto a = attach(world.endpoint(0), 0);
+  auto b = attach(world.endpoint(1), 1);
+  world.endpoint(1).send(numbered(1, 0, 0));
+  ASSERT_TRUE(a->wait_messages(1));
+  world.process(0).process_down(1);
+  world.process(0).process_down(1);
+  ASSERT_TRUE(a->wait_down(1));
+  ASSERT_TRUE(b->wait_down(0)) << "the link is closed";
+  EXPECT_EQ(a->down_count(1), 1);
+  EXPECT_EQ(a->down_reason(1), "");
+}
+
+TEST(ShmReturn, AnExpectedProcessMayReturnAndBeLostAgain) {
+  ShmWorld world(3, 1);
+  std::vector<std::shared_ptr<RecordingInbox>> inboxes;
+  for (Rank r = 0; r < 3; ++r) inboxes.push_back(attach(world.endpoint(r), r));
+  for (std::ptrdiff_t time = 1; time <= 3; ++time) {
+    world.end(1);
+    for (const int r : {0, 2}) ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_down(1, time));
+    for (const int r : {0, 2}) world.process(r).expect_process(1);
+    const auto joined = world.join_again(1, {});
+    ASSERT_TRUE(joined.ok()) << joined.error().message;
+    inboxes[1] = attach(world.endpoint(1), 1);
+    for (const int r : {0, 2}) {
+      world.endpoint(1).send(numbered(1, r, 0));
+      ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_messages(static_cast<std::size_t>(time)));
+      world.endpoint(r).send(numbered(r, 1, 0));
+    }
+    ASSERT_TRUE(inboxes[1]->wait_messages(2));
+  }
+}
+
+TEST(ShmReturn, AnUnexpectedProcessIsRefused) {
+  ShmWorld world(2, 1);
+  auto a = attach(world.endpoint(0), 0);
+  world.end(1);
+  ASSERT_TRUE(a->wait_down(1));
+  const auto joined = world.join_again(1, {}, 300ms);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_NE(joined.error().message.find("process 0"), std::string::npos);
+}
+
+// ---- The arena
+
+TEST(ShmArena, BlocksDoNotOverlapAndAreUsedAgain) {
+  auto arena = std::make_shared<shm::Arena>(std::uint64_t{64} << 20, 1 << 20);
+  Rng rng(7);
+  std::vector<std::pair<at::Tensor, std::uint8_t>> held;
+  for (int i = 0; i < 4000; ++i) {
+    if (held.size() > 20 || (!held.empty() && rng() % 3 == 0)) {
+      const std::size_t at = rng() % held.size();
+      const auto* bytes = held[at].first.data_ptr<std::uint8_t>();
+      for (std::int64_t b = 0; b < held[at].first.numel(); b += 511) ASSERT_EQ(bytes[b], held[at].second);
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(at));
+      continue;
+    }
+    at::Tensor t = arena->allocate({static_cast<std::int64_t>(1 + rng() % 300000)}, at::kByte);
+    ASSERT_TRUE(t.defined());
+    held.emplace_back(t, static_cast<std::uint8_t>(i));
+    t.fill_(static_cast<std::uint8_t>(i));
+  }
+  EXPECT_LT(arena->bytes(), std::uint64_t{24} << 20);
+  held.clear();
+  EXPECT_EQ(arena->free_bytes(), arena->bytes());
+}
+
+TEST(ShmArena, WithoutMemoryThereIsNoTensor) {
+  auto arena = std::make_shared<shm::Arena>(std::uint64_t{4} << 20, 1 << 20);
+  const at::Tensor first = arena->allocate({3 << 20}, at::kByte);
+  EXPECT_TRUE(first.defined());
+  EXPECT_FALSE(arena->allocate({2 << 20}, at::kByte).defined());
+  EXPECT_FALSE(arena->allocate({std::int64_t{1} << 50}, at::kByte).defined());
+  EXPECT_TRUE(arena->allocate({1 << 20}, at::kByte).defined());
+}
+
+}  // namespace shm_test
+}  // namespace grapevine::conformance
