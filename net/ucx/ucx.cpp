@@ -149,12 +149,8 @@ Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
   std::unique_lock<std::mutex> lock(engine_mutex_);
   router_ = std::make_unique<RankRouter>(placement);
   connecting_ = true;
-  std::vector<std::string> reached = addresses;
-  for (const std::int32_t process : options.absent) {
-    router_->process_absent(process);
-    reached[static_cast<std::size_t>(process)].clear();
-  }
-  const Expected<void> begun = engine_->connect(reached, placement);
+  for (const std::int32_t process : options.absent) router_->process_absent(process);
+  const Expected<void> begun = engine_->connect(addresses, placement, options.absent);
   if (!begun) return begun;
   wake();
   const auto decided = [&] { return engine_->connected() || engine_->connect_failed(); };

@@ -169,12 +169,14 @@ std::string Engine::address() const {
 }
 
 Expected<void> Engine::connect(const std::vector<std::string>& addresses,
-                               const Placement& placement) {
+                               const Placement& placement,
+                               const std::vector<std::int32_t>& absent) {
   placement_ = placement;
   limits_.world_size = placement.world_size();
   links_.resize(addresses.size());
   for (std::int32_t p = 0; p < placement.processes(); ++p) {
-    if (p == placement.own_process || addresses[static_cast<std::size_t>(p)].empty()) continue;
+    const bool is_absent = std::find(absent.begin(), absent.end(), p) != absent.end();
+    if (p == placement.own_process || is_absent) continue;
     auto link = std::make_unique<Link>();
     link->engine = this;
     link->process = p;

@@ -45,8 +45,10 @@ class Engine {
   std::string address() const;
   int descriptor() const { return worker_->descriptor(); }
 
-  // Begins to connect to all other processes that have an address. Errors (bad_input, io): an address that is none.
-  Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement);
+  // Begins to connect to all other processes but those of `absent`. Errors (bad_input, io): an
+  // address that is none.
+  Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
+                         const std::vector<std::int32_t>& absent);
   // Both ends of every link have received the hello of the other.
   bool connected() const;
   // The first process that is not connected, and why. REQUIRES: !connected().
