@@ -113,6 +113,7 @@ struct InstallView {
   std::int64_t elapsed_ns = 0;        // training time so far
   Rank donor = -1;                    // sends its state
   std::vector<Rank> behind, joining;  // to these
+  std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
 };
 
 // ---- to the Supervisor ----
@@ -240,6 +241,7 @@ struct WriteCheckpoint {
   std::vector<RankSnapshot> ranks;
   std::vector<Rank> lost;  // of which there is none
   std::vector<FormerLife> former;
+  std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
 };
 // To a ShardWriter: a state, and the folder for it.
 struct StoreState {
@@ -375,6 +377,14 @@ struct ProcessReturned {
   std::vector<PeerActor> peers;  // of its ranks; empty: it has failed
 };
 
+// From the actor Control (actors/run/control): how does the run do; a change of it.
+struct AskRunState {};
+struct RunState;
+struct ControlRequest;
+struct ControlReply;
+// Asks ranks what they wait for, and receives their answers.
+using WaitListener = caf::typed_actor<caf::reacts_to<WaitReport>>;
+
 using SupervisorActor = caf::typed_actor<
     caf::reacts_to<BeginRun>, caf::reacts_to<StepReport>, caf::reacts_to<RankFinished>,
     caf::reacts_to<RankSnapshot>, caf::reacts_to<RankReport>, caf::reacts_to<RankFailed>,
@@ -385,7 +395,9 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<CompareClocks>, caf::reacts_to<RankFigures>, caf::reacts_to<Traffic>,
     caf::reacts_to<ViewClosed>, caf::reacts_to<AskTrafficAgain>,
     caf::replies_to<AskPlace>::with<Place>, caf::replies_to<AskVacancy>::with<Vacancy>,
-    caf::reacts_to<ProcessReturned>, caf::reacts_to<WaitReport>, caf::reacts_to<StateStored>>;
+    caf::reacts_to<ProcessReturned>, caf::reacts_to<WaitReport>, caf::reacts_to<StateStored>,
+    caf::replies_to<AskRunState>::with<RunState>,
+    caf::replies_to<ControlRequest>::with<ControlReply>>;
 
 // ---- rendezvous ----
 
@@ -552,7 +564,7 @@ typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
   DoubleBits reals(h.steps_per_epoch, h.first_epoch, h.planned_epochs, m.scale);
   return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.members, m.before, h.steps,
            h.by_samples, h.first_step, m.first_batch, m.operations, m.last_cut, m.elapsed_ns,
-           m.donor, m.behind, m.joining, reals.bits,
+           m.donor, m.behind, m.joining, m.settings, reals.bits,
            caf::meta::load_callback([&reals] { return reals.restore(); }));
 }
 template <class Inspector>
@@ -676,6 +688,10 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::JoinNotice)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskPlaceAgain)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskPlace)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Place)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskRunState)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RunState)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::ControlRequest)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::ControlReply)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskVacancy)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Vacancy)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::ProcessReturned)

@@ -16,6 +16,7 @@
 #include "apps/bench/bench_command.hpp"
 #include "apps/compare/compare_command.hpp"
 #include "apps/console/command.hpp"
+#include "apps/control/control_command.hpp"
 #include "apps/data/data_command.hpp"
 #include "apps/evaluate/evaluate_command.hpp"
 #include "apps/launch/inherited_signals.hpp"
@@ -24,6 +25,7 @@
 #include "apps/plot/plot_command.hpp"
 #include "apps/simulate/advise_command.hpp"
 #include "apps/simulate/simulate_command.hpp"
+#include "apps/top/top_command.hpp"
 #include "apps/topology/topology_command.hpp"
 #include "apps/trace/trace_command.hpp"
 #include "apps/train/train_command.hpp"
@@ -75,6 +77,8 @@ const std::vector<CommandEntry>& verbs() {
       {"advise", "the fastest wirings for what a run measured", make_advise_command},
       {"launch", "start a command in several processes, here or over ssh", make_launch_command},
       {"node", "a node that runs the jobs of 'train --cluster'", make_node_command},
+      {"control", "ask a running job how it does, stop it, change it", make_control_command},
+      {"top", "a running job in the terminal: ranks, rates, who waits for whom", make_top_command},
       {"evaluate", "the figures of a trained model on data", make_evaluate_command},
       {"compare", "runs side by side: final figures and different options", make_compare_command},
       {"data", "check a data set: read all of it once", make_data_command},

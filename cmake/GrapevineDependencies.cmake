@@ -14,6 +14,7 @@ find_package(OpenSSL 3.0 REQUIRED)
 find_package(prometheus-cpp REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)
+pkg_check_modules(ncurses REQUIRED ncursesw)  # by name: its compiler flags disagree with the precompiled header
 find_package(ISAL REQUIRED)
 find_package(ChartJs 3 REQUIRED)
 # Optional: without it the ucx transport says at run time that it is not built in.

@@ -393,7 +393,9 @@ Expected<std::string> try_write(const CheckpointWriterConfig& config, const Writ
                                 const std::function<void()>& on_progress,
                                 const std::string& shards) {
   try {
-    return write_checkpoint(config.folder, config.identity, order, on_progress, shards);
+    JobIdentity identity = config.identity;
+    for (const auto& [key, value] : order.settings) identity[key] = value;
+    return write_checkpoint(config.folder, identity, order, on_progress, shards);
   } catch (...) {
     return Error{Errc::failed, exception_line(std::current_exception())};
   }

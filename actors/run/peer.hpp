@@ -9,6 +9,7 @@
 #include "actors/record/rank_figures.hpp"
 #include "actors/record/trace_budget.hpp"
 #include "actors/record/trace_recorder.hpp"
+#include "actors/run/control/live_settings.hpp"
 #include "actors/run/gpu_worker.hpp"
 #include "actors/run/stalls.hpp"
 #include "actors/run/step_times.hpp"
@@ -42,6 +43,7 @@ struct PeerConfig {
   bool detach_worker = true;
   std::int64_t run_start_ns = 0;  // of the actor system's clock; the zero of the trace's times
   Step log_every = 1;
+  ChangeParts change;  // null: settings do not change
 };
 
 // A consistent cut in progress: the state at the cut, and the messages that were on their way.

@@ -15,6 +15,7 @@
 #include "actors/record/resume_hint.hpp"
 #include "actors/record/shards/shard_writer.hpp"
 #include "actors/record/tracer.hpp"
+#include "actors/run/control/control.hpp"
 #include "actors/run/evaluator.hpp"
 #include "actors/run/peer.hpp"
 #include "actors/run/scheduling.hpp"
@@ -143,6 +144,7 @@ class CrewBuilder {
         config_.tolerates_worker_loss && (supervision.changes_members || continues_alone);
     supervision.models = {plan.role->replicates, plan.role->keeps_mass(plan)};
     supervision.horizon = config_.parts->horizon;
+    supervision.change = config_.change;
     supervision.min_workers =
         config_.min_workers > 0 ? config_.min_workers : config_.workers() / 2 + 1;
     supervision.observer = std::move(observer);
@@ -225,6 +227,7 @@ class CrewBuilder {
     peer.detach_worker = detach_;
     peer.run_start_ns = run_start_ns_;
     peer.log_every = config_.log_every;
+    peer.change = config_.change;
     return peer;
   }
 
@@ -246,6 +249,7 @@ struct Runtime::Impl {
   caf::actor_system_config system_config;
   std::unique_ptr<caf::actor_system> system;
   std::future<void> all_done;   // of shut_down(): waits for the system, so that it goes first
+  ControlActor control;         // null: nobody asks
   SupervisorActor supervisor;   // of the run, or null in processes other than the head
   LocalProcessAgent agent;      // there
   std::vector<caf::actor> own;  // must not outlive this
@@ -254,6 +258,9 @@ struct Runtime::Impl {
   // An actor may have been spawned without its thread: the wait for it would never end.
   bool broken = false;
 
+  std::shared_ptr<RunObserver> observed(std::shared_ptr<RunObserver> observer,
+                                        std::shared_ptr<RunReport> report);
+  void attach_control();
   void start(std::shared_ptr<RunObserver> observer, std::shared_ptr<RunReport> report);
   void start_in_cluster(std::shared_ptr<RunObserver> observer, std::shared_ptr<RunReport> report);
   template <class Handle>
@@ -262,11 +269,30 @@ struct Runtime::Impl {
   }
 };
 
+// `observer`, and all others that receive what it does.
+std::shared_ptr<RunObserver> Runtime::Impl::observed(std::shared_ptr<RunObserver> observer,
+                                                     std::shared_ptr<RunReport> report) {
+  if (report) observer = report_aside(*system, std::move(observer), std::move(report));
+  if (!config.control) return observer;
+  const Compute& compute = *first_compute(config);
+  const auto since_epoch = system->clock().now().time_since_epoch();
+  control = spawn_control(*system,
+                          {config.workers(), compute.dimension(), compute.initial_buffers().numel(),
+                           std::chrono::duration_cast<Duration>(since_epoch).count()});
+  return report_to_control(std::move(observer), control);
+}
+
+void Runtime::Impl::attach_control() {
+  if (control) connect_control(control, supervisor, *config.control);
+  control = ControlActor{};
+}
+
 void Runtime::Impl::start(std::shared_ptr<RunObserver> observer,
                           std::shared_ptr<RunReport> report) {
   system = std::make_unique<caf::actor_system>(system_config);
-  if (report) observer = report_aside(*system, std::move(observer), std::move(report));
+  observer = observed(std::move(observer), std::move(report));
   supervisor = CrewBuilder(*system, config, true).build(observer);
+  attach_control();
   for (Rank rank = 0; rank < config.ranks; ++rank) attached.push_back(rank);
 }
 
@@ -274,17 +300,19 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
                                      std::shared_ptr<RunReport> report) {
   configure_for_cluster(system_config, config.patience, bytes_of_models(config));
   system = std::make_unique<caf::actor_system>(system_config);
-  if (report) observer = report_aside(*system, std::move(observer), std::move(report));
+  observer = observed(std::move(observer), std::move(report));
   CrewBuilder builder(*system, config, true);
   const ClusterConfig& cluster = *config.cluster;
   const bool is_head = cluster.process == 0;
-  if (is_head)
+  if (is_head) {
     supervisor = builder.spawn_head(observer);
-  else
+    attach_control();
+  } else {
     agent = system->spawn(grapevine::process_agent,
                           ProcessAgentConfig{cluster.process, cluster.processes, head_of(cluster),
                                              observer, process_down_of(cluster),
                                              expect_process_of(cluster), builder.trace_zero_ns()});
+  }
   keep(builder.crew().tracer);
   keep(builder.crew().writer);
   keep(builder.crew().evaluator);
@@ -374,6 +402,7 @@ bool Runtime::shut_down(Duration patience) {
 }
 
 void Runtime::dismiss() {
+  if (impl_->config.control) impl_->config.control->detach();
   for (const Rank rank : std::exchange(impl_->attached, {})) impl_->config.transport->detach(rank);
   // Ends the actors of a run that never began.
   for (const caf::actor& actor : impl_->own)

@@ -7,6 +7,8 @@
 
 #include "actors/record/checkpoint.hpp"
 #include "actors/record/tracer.hpp"
+#include "actors/run/control/control_hub.hpp"
+#include "actors/run/control/live_settings.hpp"
 #include "actors/run/delay.hpp"
 #include "actors/run/reporter.hpp"
 #include "actors/run/simulation/virtual_world.hpp"
@@ -88,6 +90,10 @@ struct RunConfig {
   Duration patience{std::chrono::seconds(300)};  // these three: see SupervisorConfig
   std::optional<Duration> first_patience;
   std::optional<Duration> stall_abort;
+  // Of a running job, in every process. Null: none is changed.
+  ChangeParts change;
+  // Through which others ask the run, in process 0. Null: nobody does.
+  std::shared_ptr<ControlHub> control;
 
   std::int32_t servers() const { return parts->plan.servers; }
   std::int32_t workers() const { return ranks - servers(); }

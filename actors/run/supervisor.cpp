@@ -335,6 +335,8 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](AskPlace ask) { return state.on_ask_place(ask); },
       [&state](AskVacancy) { return state.on_ask_vacancy(); },
       [&state](ProcessReturned& returned) { state.on_process_returned(returned); },
+      [&state](AskRunState) { return state.on_ask_state(); },
+      [&state](const ControlRequest& request) { return state.on_control(request); },
       [&state](const TraceClosed& closed) { state.on_trace_closed(closed); },
       [&state](ProcessClosed closed) {
         if (state.admits(closed)) state.on_process_closed(closed);

@@ -3,9 +3,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "actors/protocol.hpp"
+#include "actors/run/control/control_request.hpp"
+#include "actors/run/control/live_settings.hpp"
+#include "actors/run/control/run_state.hpp"
 #include "actors/run/supervision/checkpoint_rounds.hpp"
 #include "actors/run/supervision/crew.hpp"
 #include "actors/run/supervision/final_reports.hpp"
@@ -75,13 +79,15 @@ struct SupervisorConfig {
   std::string resumed_from;                    // its path, or empty
   std::string out;                             // the output folder, for messages
   Duration silence{std::chrono::seconds(60)};  // of a process to which a link is lost: it is lost
+  ChangeParts change;                          // null: settings do not change
   std::int64_t run_start_ns = 0;
   std::int64_t trace_zero_ns = 0;  // of the actor system's clock
 };
 
 // The actor connects state machines, each in a file of actors/run/supervision/, which decide and
 // send nothing. The messages of checkpoints, of losses and of changes of members are handled in
-// supervisor_checkpoints.cpp, supervisor_losses.cpp and supervisor_views.cpp there.
+// supervisor_checkpoints.cpp, supervisor_losses.cpp and supervisor_views.cpp there, those of the
+// actor Control in supervisor_control.cpp.
 class SupervisorState {
  public:
   const char* name = "supervisor";
@@ -115,6 +121,8 @@ class SupervisorState {
   void on_process_returned(ProcessReturned& returned);
   void on_trace_closed(const TraceClosed& closed);
   void on_process_closed(ProcessClosed closed);
+  RunState on_ask_state() const;
+  ControlReply on_control(const ControlRequest& request);
   void on_down(const caf::down_msg& down);
   void on_exception(const std::exception_ptr& problem);
   void collect();
@@ -174,6 +182,11 @@ class SupervisorState {
   void continue_view_change(ViewChange::Next next);
   void install_view();
   RunResult conclude() const;
+  ControlReply on_checkpoint_wanted();
+  std::string why_not_drained(Rank rank) const;
+  ControlReply on_drain(Rank rank);
+  std::string why_not_set(const LiveSettings& settings) const;
+  ControlReply on_set(const ControlRequest& request);
 
   SupervisorActor::stateful_pointer<SupervisorState> self_ = nullptr;
   SupervisorConfig config_;
@@ -194,6 +207,8 @@ class SupervisorState {
   LinkSuspects suspects_;
   WaitWatch waits_;
   ViewChange view_;
+  std::set<Rank> drained_;             // asked to leave
+  LiveSettings settings_;              // that have changed
   std::optional<AskPlace> returning_;  // what was granted, until it is there
   RunClosing closing_;
   Gate gate_;

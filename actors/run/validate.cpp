@@ -223,6 +223,10 @@ Expected<void> check(const InstallView& view, const World& world) {
     for (const Rank rank : *ranks)
       if (auto checked = check_rank("a view", rank, world.workers()); !checked) return checked;
   const std::int32_t positions = std::max(world.workers(), world.members_before);
+  if (view.settings.size() > kMostOptions) return stray("a view with too many settings");
+  for (const auto& [key, value] : view.settings)
+    for (const std::string* text : {&key, &value})
+      if (auto checked = check_text("a view", *text); !checked) return checked;
   const bool placed = view.before.size() == view.members.size() &&
                       std::all_of(view.before.begin(), view.before.end(),
                                   [&](std::int32_t at) { return at >= -1 && at < positions; });

@@ -9,26 +9,23 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <future>
 #include <map>
 #include <optional>
-#include <thread>
 #include <utility>
 
+#include "apps/console/json_text.hpp"
+#include "apps/monitoring/bounded_server.hpp"
 #include "apps/monitoring/live_metrics.hpp"
+#include "apps/monitoring/live_page.hpp"
 #include "apps/monitoring/metric_families.hpp"
 #include "net/addresses.hpp"
 
@@ -55,106 +52,8 @@ void add(Counter& counter, double value) {
   if (std::isfinite(value) && value > 0) counter.Increment(value);
 }
 
-constexpr int kServerThreads = 2;
-constexpr std::size_t kMostWaiting = 64;              // requests
-constexpr std::size_t kLongestRequest = 16 * 1024;    // bytes
-constexpr std::chrono::seconds kRequestPatience{10};  // for all of it and the answer
-constexpr std::chrono::seconds kClosePatience{1};
-constexpr std::chrono::milliseconds kClientPoll{1};
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr int kMaxPort = 65535;
-
-using Clock = std::chrono::steady_clock;
-
-// One request and its answer over a socket, with bounds on its size and its time.
-class BoundedStream final : public httplib::Stream {
- public:
-  explicit BoundedStream(socket_t socket) : socket_(socket) {}
-
-  bool is_readable() const override { return wait(POLLIN); }
-  bool is_writable() const override { return wait(POLLOUT); }
-  ssize_t read(char* into, std::size_t size) override {
-    if (at_ == end_) {
-      if (read_ >= kLongestRequest || !wait(POLLIN)) return -1;
-      const ssize_t got = ::recv(socket_, buffer_.data(), buffer_.size(), 0);
-      if (got <= 0) return got;
-      read_ += static_cast<std::size_t>(got);
-      at_ = 0;
-      end_ = static_cast<std::size_t>(got);
-    }
-    const std::size_t given = std::min(size, end_ - at_);
-    std::memcpy(into, buffer_.data() + at_, given);
-    at_ += given;
-    return static_cast<ssize_t>(given);
-  }
-  ssize_t write(const char* from, std::size_t size) override {
-    return wait(POLLOUT) ? ::send(socket_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT) : -1;
-  }
-  // For handlers that use addresses; here none does.
-  void get_remote_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
-  void get_local_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
-  socket_t socket() const override { return socket_; }
-
- private:
-  bool wait(short events) const {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
-    pollfd waited{socket_, events, 0};
-    return left.count() > 0 && ::poll(&waited, 1, static_cast<int>(left.count())) > 0;
-  }
-
-  const socket_t socket_;
-  const Clock::time_point deadline_ = Clock::now() + kRequestPatience;
-  std::array<char, 4096> buffer_{};
-  std::size_t at_ = 0, end_ = 0;
-  std::size_t read_ = 0;  // bytes in all
-};
-
-// The library's queue has no bound. Tasks beyond ours run at once, on the thread that accepts,
-// as refused.
-class BoundedQueue final : public httplib::TaskQueue {
- public:
-  static bool refuses() { return refuses_; }
-
-  void enqueue(std::function<void()> serve) override {
-    if (waiting_->fetch_add(1) >= kMostWaiting) {
-      refuses_ = true;
-      serve();
-      refuses_ = false;
-      --*waiting_;
-      return;
-    }
-    threads_.enqueue([serve = std::move(serve), waiting = waiting_] {
-      serve();
-      --*waiting;
-    });
-  }
-  void shutdown() override { threads_.shutdown(); }
-
- private:
-  static thread_local bool refuses_;
-  const std::shared_ptr<std::atomic<std::size_t>> waiting_ =
-      std::make_shared<std::atomic<std::size_t>>(0);
-  httplib::ThreadPool threads_{kServerThreads};
-};
-
-thread_local bool BoundedQueue::refuses_ = false;
-
-// One request a connection, over a BoundedStream.
-class BoundedServer final : public httplib::Server {
- private:
-  bool process_and_close_socket(socket_t socket) override {
-    bool served = false;
-    if (!BoundedQueue::refuses()) {
-      BoundedStream stream(socket);
-      bool closed = false;
-      served = process_request(stream, true, closed, nullptr);
-    }
-    ::shutdown(socket, SHUT_RDWR);
-    ::close(socket);
-    return served;
-  }
-};
 
 }  // namespace
 
@@ -183,18 +82,8 @@ Expected<MetricsPlace> parse_metrics_place(const std::string& text) {
 }
 
 struct MetricsEndpoint::Impl {
-  // False: a client that is served holds on.
-  bool stop() {
-    if (!serving.joinable()) return true;
-    server.stop();
-    if (ended.wait_for(kClosePatience) != std::future_status::ready) return false;
-    serving.join();
-    return true;
-  }
-
   // The port, or nothing where it cannot listen there; then errno gives the reason.
   std::optional<int> bind(const std::string& host, int port) {
-    server.new_task_queue = [] { return new BoundedQueue; };
     // Not SO_REUSEPORT, the library's choice: two runs would share a port.
     server.set_socket_options([](auto socket) {
       const int yes = 1;
@@ -213,22 +102,29 @@ struct MetricsEndpoint::Impl {
       const std::string text = prometheus::TextSerializer().Serialize(registry->Collect());
       response.set_content(text, kContentType);
     });
+    if (status) add_page();
     errno = 0;
     const int bound = port == 0 ? server.bind_to_any_port(host.c_str()) : port;
     const bool listens = port == 0 ? bound > 0 : server.bind_to_port(host.c_str(), port);
     return listens ? std::optional<int>(bound) : std::nullopt;
   }
 
-  void serve() {
-    std::promise<void> end;
-    ended = end.get_future();
-    serving = std::thread([this, end = std::move(end)]() mutable {
-      server.listen_after_bind();
-      end.set_value();
+  void add_page() {
+    server.Get("/", [](const httplib::Request&, httplib::Response& response) {
+      response.set_header("Content-Security-Policy", live_page_policy());
+      response.set_header("X-Content-Type-Options", "nosniff");
+      response.set_content(live_page(), "text/html; charset=utf-8");
     });
-    // stop() does nothing before this.
-    while (!server.is_running() && ended.wait_for(kClientPoll) != std::future_status::ready) {
-    }
+    server.Get("/status.json", [this](const httplib::Request&, httplib::Response& response) {
+      constexpr int kUnavailable = 503;
+      const auto now = status();
+      if (!now) response.status = kUnavailable;
+      response.set_header("Cache-Control", "no-store");
+      response.set_header("X-Content-Type-Options", "nosniff");
+      response.set_content(
+          json_text(now ? *now : nlohmann::ordered_json{{"error", now.error().message}}),
+          "application/json");
+    });
   }
 
   // The figures of one rank, made when its first step is reported.
@@ -299,10 +195,9 @@ struct MetricsEndpoint::Impl {
   std::map<Rank, RankMetrics> ranks;
   std::optional<LiveMetrics> live;  // set by create()
 
+  std::function<Expected<nlohmann::ordered_json>()> status;  // null: no page
   BoundedServer server;
-  MetricsPlace place;       // with the port that it has
-  std::future<void> ended;  // ready: no connection is served any more
-  std::thread serving;
+  MetricsPlace place;  // with the port that it has
 };
 
 Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const MetricsPlace& place,
@@ -319,13 +214,14 @@ Expected<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::create(const Metrics
       .Add({})
       .Set(static_cast<double>(labels.workers));
   impl->live.emplace(*impl->registry, labels.workers, std::max(labels.workers, labels.ranks));
+  impl->status = labels.status;
   const std::optional<int> bound = impl->bind(place.host, place.port);
   if (!bound)
     return bad_input("--metrics-port " + std::to_string(place.port) + ": cannot listen at " +
                      place.host + ": " + (errno != 0 ? std::strerror(errno) : "no such address") +
                      ": choose another port, or 0 for one that is free");
   impl->place = {place.host, *bound};
-  impl->serve();
+  impl->server.serve();
   return std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint(std::move(impl)));
 }
 
@@ -333,8 +229,8 @@ MetricsEndpoint::MetricsEndpoint(std::unique_ptr<Impl> impl) : impl_(std::move(i
 // A client may send its request slowly: the run does not wait for its end, and what
 // serves it stays until the process goes, with all that it uses.
 MetricsEndpoint::~MetricsEndpoint() {
-  if (impl_->stop()) return;
-  impl_->serving.detach();
+  if (impl_->server.stop_serving()) return;
+  impl_->server.abandon();
   static_cast<void>(impl_.release());
 }
 

@@ -1,18 +1,22 @@
 // MetricsEndpoint: a run's figures over HTTP for Prometheus, `train --metrics-port P`.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
+
+#include <nlohmann/json.hpp>
 
 #include "apps/monitoring/run_follower.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {
 
-// The labels of grapevine_run_info.
+// The labels of grapevine_run_info, and the source of the page.
 struct RunLabels {
   std::string algorithm, model, data, transport, version;
   std::int64_t workers = 0;
   std::int64_t ranks = 0;  // servers included; at least workers
+  std::function<Expected<nlohmann::ordered_json>()> status = nullptr;  // of the run; null: no page
 };
 
 struct MetricsPlace {
@@ -26,10 +30,10 @@ Expected<MetricsPlace> parse_metrics_place(const std::string& text);
 // included; above that one for each rank, whose other label is "all".
 inline constexpr std::int64_t kMostRanksWithPairs = 64;
 
-// Answers GET /metrics in Prometheus' text format, in threads of its own, as long as it lives. It
-// has no other function: a client that can reach the port may read the figures. A request
-// has 16 KiB and ten seconds, and 64 of them may wait; further ones are cut off. No body is
-// read.
+// Answers GET /metrics in Prometheus' text format, GET / with a page for people and GET
+// /status.json with what that shows, in threads of its own, as long as it lives. It changes
+// nothing: a client that can reach the port may read the figures. A request has 16 KiB and ten
+// seconds, and 64 of them may wait; further ones are cut off. No body is read.
 class MetricsEndpoint final : public RunFollower {
  public:
   // Errors (bad_input): it cannot listen there, and why.

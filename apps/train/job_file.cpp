@@ -57,6 +57,8 @@ bool momentum_counts(const TrainOptions& options, const Wiring& wiring) {
 // The value of an option in the resolved job; empty: it has none.
 std::string resolved_value(const CLI::Option& option, const std::string& name,
                            const TrainOptions& options, const Wiring& wiring) {
+  const auto changed = options.changed.find(name);
+  if (changed != options.changed.end()) return changed->second;
   if (name == "algorithm") return options.algorithm;
   if (name == "workers") return std::to_string(options.workers);
   if (name == "transport") return options.transport;
@@ -105,7 +107,7 @@ const std::set<std::string>& options_left_out() {
       "help",         "help-all", "job",       "set",          "out",
       "resume",       "cluster",  "processes", "secret-file",  "network-interface",
       "join-timeout", "join",     "json",      "metrics-port", "requeue-command",
-      "overwrite"};
+      "overwrite",    "control"};
   return names;
 }
 

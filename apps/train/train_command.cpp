@@ -23,11 +23,15 @@
 #include "apps/console/json_text.hpp"
 #include "apps/console/run_display.hpp"
 #include "apps/console/signals.hpp"
+#include "apps/control/control_server.hpp"
+#include "apps/control/status_json.hpp"
+#include "apps/launch/launch_plan.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/monitoring/tensorboard_log.hpp"
 #include "apps/node/submit_job.hpp"
 #include "apps/train/job_file.hpp"
 #include "apps/train/join/train_join.hpp"
+#include "apps/train/live/live_settings.hpp"
 #include "apps/train/model_file.hpp"
 #include "apps/train/resume/checkpoint_keeper.hpp"
 #include "apps/train/resume/saved_job.hpp"
@@ -41,6 +45,7 @@
 #include "gpu/math_threads.hpp"
 #include "messages/exit_code.hpp"
 #include "messages/text/exception_line.hpp"
+#include "net/addresses.hpp"
 
 namespace grapevine {
 namespace {
@@ -142,6 +147,7 @@ class TrainCommand : public Command {
   // For the process that reports the run.
   Expected<void> lead(TrainJob& job, RunDisplay& display, SignalFlags& signals,
                       Console& console) const {
+    job.run.control = std::make_shared<ControlHub>();
     const bool begins_anew = !continues_in_place(job);
     const std::vector<EarlierOutput> earlier =
         begins_anew ? earlier_outputs(job.out) : std::vector<EarlierOutput>();
@@ -170,7 +176,12 @@ class TrainCommand : public Command {
     bool requeue = false;
     const bool output_in_use = job.run.output_in_use;
     const auto tally = make_tally(job, **output, display);
+    const auto live = follow_changes(job, display);
+    auto control = listen_for_control(job, **output, display);
+    if (!control) return control.error();
     RunResult result = train(job, *output, tally, signals, requeue, display, console);
+    control->clear();
+    live->put_into(job);
     const bool stopped_early =
         result.interrupted && tally->wants_stop() && !requeue && !signals.stop_requested();
     if (stopped_early) result.interrupted = false;  // as far as the user is concerned, it is done
@@ -286,12 +297,95 @@ class TrainCommand : public Command {
     if (o.metrics_port.empty()) return {};
     const auto place = parse_metrics_place(o.metrics_port);
     if (!place) return place.error();
-    auto endpoint = MetricsEndpoint::create(*place, {o.algorithm, o.model, o.data, o.transport,
-                                                     GRAPEVINE_VERSION, o.workers, job.run.ranks});
+    auto endpoint = MetricsEndpoint::create(
+        *place, {o.algorithm, o.model, o.data, o.transport, GRAPEVINE_VERSION, o.workers,
+                 job.run.ranks, status_source(job)});
     if (!endpoint) return endpoint.error();
     display.say_error("metrics: " + (*endpoint)->url() + "\n");
     output.add_follower(*std::move(endpoint));
     return {};
+  }
+
+  static RunFacts facts_of(const TrainJob& job) {
+    const TrainOptions& o = job.options;
+    return {o.algorithm,    o.model,           o.data,    o.transport, job.out,
+            machine_name(), GRAPEVINE_VERSION, ::getpid()};
+  }
+
+  // For the page of the metrics port.
+  static std::function<Expected<nlohmann::ordered_json>()> status_source(const TrainJob& job) {
+    return [hub = job.run.control, facts = facts_of(job)]() -> Expected<nlohmann::ordered_json> {
+      const auto status = hub->status();
+      if (!status) return status.error();
+      return status_json(*status, facts);
+    };
+  }
+
+  // What changes while the job runs, and its job.toml with that.
+  struct LiveJob {
+    std::mutex mutex;  // guards all below
+    TrainOptions options, resolved;
+    Wiring wiring;
+    JobOrigin origin;
+
+    void apply(const LiveSettings& settings) {
+      // The run has accepted them.
+      for (TrainOptions* of : {&options, &resolved})
+        if (!apply_settings(*of, settings)) return;
+      if (auto changed = effective_wiring(options)) wiring = *std::move(changed);
+    }
+    void put_into(TrainJob& job) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      job.options = options;
+      job.wiring = wiring;
+    }
+  };
+
+  // A run that is resumed continues with the changed settings.
+  std::shared_ptr<LiveJob> follow_changes(const TrainJob& job, RunDisplay& display) const {
+    auto live = std::make_shared<LiveJob>();
+    live->options = job.options;
+    live->resolved = resolved_options(job);
+    live->wiring = job.wiring;
+    if (job.launched) live->origin.processes = job.launched->processes;
+    live->origin.resumed = job.run.resume.has_value();
+    job.run.control->on_changed([this, live, out = job.out,
+                                 &display](const LiveSettings& settings) {
+      const std::lock_guard<std::mutex> lock(live->mutex);
+      live->apply(settings);
+      for (const auto& [key, value] : settings)
+        display.say_error("changed: " + key + " = " + value + "\n");
+      const auto written =
+          write_file_atomically(out + "/" + kJobFileName,
+                                job_file_text(*app_, live->resolved, live->wiring, live->origin));
+      if (!written) spdlog::warn("{}", written.error().message);
+    });
+    return live;
+  }
+
+  // Where others ask the run and change it. Errors (bad_input): not on the given port.
+  using ControlServers = std::vector<std::unique_ptr<ControlServer>>;
+  static Expected<ControlServers> listen_for_control(const TrainJob& job, RunOutput& output,
+                                                     RunDisplay& display) {
+    const TrainOptions& o = job.options;
+    const auto& hub = job.run.control;
+    const RunFacts facts = facts_of(job);
+    ControlServers servers;
+    // Some file systems have no sockets: that is no reason not to train.
+    auto local = ControlServer::on_socket(job.out, hub, facts);
+    if (local)
+      servers.push_back(*std::move(local));
+    else
+      output.warn("'grapevine control' cannot reach this run: " + local.error().message);
+    if (o.control.empty()) return ControlServers(std::move(servers));
+    const auto place = parse_control_place(o.control, "--control");
+    if (!place) return place.error();
+    const char* secret = std::getenv(kJobTokenVariable);
+    auto remote = ControlServer::on_port(*place, secret == nullptr ? "" : secret, hub, facts);
+    if (!remote) return remote.error();
+    display.say_error("control: " + place->host + ":" + std::to_string((*remote)->port()) + "\n");
+    servers.push_back(*std::move(remote));
+    return ControlServers(std::move(servers));
   }
 
   // metrics.csv beside the checkpoint of a resumed run; empty for a new run.
@@ -366,7 +460,10 @@ class TrainCommand : public Command {
   static RunResult run_to_the_end(RunConfig config, const std::shared_ptr<RunEnd>& end,
                                   const std::shared_ptr<RunReport>& files, SignalFlags& signals,
                                   bool* requeue, Console& console) {
-    if (config.cluster) config.cluster->cancelled = [&signals] { return signals.stop_requested(); };
+    const auto stop_requested = [&signals, control = config.control] {
+      return signals.stop_requested() || (control && control->stop_requested());
+    };
+    if (config.cluster) config.cluster->cancelled = stop_requested;
     const Duration patience = config.patience;
     auto runtime = std::make_unique<Runtime>(std::move(config), end, files);
     bool stopping = false;
@@ -381,8 +478,7 @@ class TrainCommand : public Command {
       }
       const bool asked = signals.take_checkpoint_request();
       if (asked && requeue != nullptr) *requeue = true;
-      const bool stop =
-          signals.stop_requested() || (asked && requeue != nullptr) || end->wants_stop();
+      const bool stop = stop_requested() || (asked && requeue != nullptr) || end->wants_stop();
       if (stop && !stopping) {
         stopping = true;
         runtime->request_stop();

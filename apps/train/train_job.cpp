@@ -11,6 +11,7 @@
 #include "actors/run/validate.hpp"
 #include "apps/evaluate/evaluated_model.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
+#include "apps/train/live/live_settings.hpp"
 #include "apps/train/resume/checkpoint_keeper.hpp"
 #include "apps/train/train_computes.hpp"
 #include "apps/train/train_folder.hpp"
@@ -208,6 +209,29 @@ Expected<void> add_layout(TrainJob& job) {
   return {};
 }
 
+// For a running job: the options that it began with, and others in their place.
+ChangeParts change_of(const TrainJob& job, std::int64_t steps_per_epoch) {
+  return [options = job.options, start = job.start, made = job.run.parts, steps_per_epoch](
+             const LiveSettings& settings) -> Expected<std::shared_ptr<const SharedParts>> {
+    TrainJob changed;
+    changed.options = options;
+    changed.start = start;
+    if (auto applied = apply_settings(changed.options, settings); !applied) return applied.error();
+    if (auto checked = check_numbers(changed.options); !checked) return checked.error();
+    auto wiring = effective_wiring(changed.options);
+    if (!wiring) return wiring.error();
+    changed.wiring = std::move(*wiring);
+    const auto parts = make_job_parts(changed, steps_per_epoch);
+    if (!parts) return parts.error();
+    Plan plan = (*parts)->plan;
+    plan.compression.layers = made->plan.compression.layers;
+    OptimizerConfig optimizer = (*parts)->optimizer;
+    optimizer.decayed = made->optimizer.decayed;
+    return make_parts(plan, (*parts)->horizon, (*parts)->lr, optimizer,
+                      static_cast<std::int32_t>(options.workers), made->layout);
+  };
+}
+
 // What a preset's name no longer says.
 void warn_of_left_out_keys(const TrainJob& job) {
   const auto preset = find_preset(job.options.algorithm);
@@ -329,6 +353,7 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   if (job.launched)
     if (auto fits = check_model_size(job.parameters, 0); !fits) return fits.error();
   job.parts = job.run.parts;
+  job.run.change = change_of(job, *steps);
   job.run.identity = identity_of(job);
   if (auto fits = check_resume(job); !fits) return fits.error();
   job.run.identity[kStepsKey] = std::to_string(job.run.parts->horizon.steps);

@@ -52,7 +52,7 @@ void arrange(CLI::App& app) {
       {"devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
   show_in_help_all(app, "Checkpoints and records",
                    {"init", "checkpoint-keep", "early-stop", "requeue-command", "trace",
-                    "trace-limit", "trace-sample", "tensorboard", "log-every"});
+                    "trace-limit", "trace-sample", "control", "tensorboard", "log-every"});
   show_in_help_all(app, "Stragglers", {"delay"});
 }
 
@@ -85,6 +85,9 @@ void declare_outputs(CLI::App& app, TrainOptions& options) {
       app, "metrics-port", options.metrics_port,
       "[HOST:]PORT for Prometheus, path /metrics; without HOST on this machine only, 0.0.0.0: on "
       "all interfaces; PORT 0: a port that is free [off]");
+  add_option(app, "control", options.control,
+             "HOST:PORT for 'grapevine control' on other machines, with the job's secret "
+             "GRAPEVINE_JOB_TOKEN; on this machine the run's folder is enough [off]");
   add_switch(app, "tensorboard", options.tensorboard, "write curves to DIR/tensorboard");
   add_option(app, "log-every", options.log_every, "steps between rows of metrics.csv");
   add_option(

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,6 +78,7 @@ struct TrainOptions {
   std::int64_t trace_limit = 0;   // bytes of each process's trace; 0: no limit
   std::int64_t trace_sample = 1;  // every so many-th step is recorded
   std::string metrics_port;       // [HOST:]PORT; empty: none
+  std::string control;            // HOST:PORT beside the socket in the folder; empty: none
   bool tensorboard = false;
   std::int64_t log_every = 1;
   std::int64_t min_ranks = 0;
@@ -84,9 +86,10 @@ struct TrainOptions {
   double stall_abort_s = 0;  // 0: no wait ends the run
   bool json = false;
 
-  std::optional<LaunchedProcess> place;  // in the job that is joined
-  Wiring wiring;                         // of the job file; the preset lies under it, `set` on top
-  Places places;                         // in the job file
+  std::map<std::string, std::string> changed;  // of a running job: option -> value
+  std::optional<LaunchedProcess> place;        // in the job that is joined
+  Wiring wiring;  // of the job file; the preset lies under it, `set` on top
+  Places places;  // in the job file
 };
 
 inline std::uint64_t seed_of(const TrainOptions& options) {

@@ -174,6 +174,18 @@ void PeerState::begin_new_life(const InstallView& view) {
 }
 
 bool PeerState::make_member(const InstallView& view) {
+  if (!view.settings.empty()) {
+    auto changed =
+        config_.change
+            ? config_.change(view.settings)
+            : Expected<std::shared_ptr<const SharedParts>>(bad_input("this process changes none"));
+    if (!changed) {
+      fail({Errc::failed,
+            fmt::format("rank {}: changed settings: {}", config_.rank, changed.error().message)});
+      return false;
+    }
+    config_.parts = *std::move(changed);
+  }
   auto parts = parts_among(*config_.parts, {view.before, view.horizon});
   if (parts) {
     config_.parts = *std::move(parts);

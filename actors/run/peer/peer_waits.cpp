@@ -21,7 +21,8 @@ void PeerState::on_query_waits(QueryWaits query) const {
   if (!report.waits.empty() && open_waits_ > 0) report.waiting_ns = (now() - waits_since_).count();
   if (is_holding()) report.view = view_.number;
   report.holds_messages_back = stalls_.holds();
-  self_->send(config_.supervisor, std::move(report));
+  const auto asker = caf::actor_cast<WaitListener>(self_->current_sender());
+  if (asker) self_->send(asker, std::move(report));
 }
 
 }  // namespace grapevine

@@ -57,6 +57,11 @@ void Crew::close_trace(bool failed) const {
   grapevine::close_trace(supervisor_, actors_.tracer, actors_.peers, failed);
 }
 
+void Crew::end_rank(Rank rank) const {
+  supervisor_->send_exit(actors_.peers[static_cast<std::size_t>(rank)],
+                         caf::exit_reason::user_shutdown);
+}
+
 void Crew::end_ranks() const {
   for (const PeerActor& peer : actors_.peers)
     supervisor_->send_exit(peer, caf::exit_reason::user_shutdown);

@@ -78,6 +78,9 @@ class Crew {
   void replace(std::int32_t process, ProcessAgentActor agent, const std::vector<Rank>& ranks,
                std::vector<PeerActor> peers);
 
+  const std::vector<PeerActor>& peers() const { return actors_.peers; }  // by rank
+  // Its end is reported as any other.
+  void end_rank(Rank rank) const;
   void end_ranks() const;
   // Ends the ranks, the evaluator, the writer and the tracer, without an answer.
   void dismiss() const;

@@ -25,6 +25,7 @@ void SupervisorState::on_snapshot(RankSnapshot& snapshot) {
   auto write = checkpoints_.add(snapshot, members_, last_news_);
   if (!write) return;
   write->former = progress_.former_lives(members_);
+  write->settings = settings_;
   crew_.write(std::move(*write));
 }
 

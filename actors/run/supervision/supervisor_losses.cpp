@@ -69,7 +69,9 @@ bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
                       remaining, members_.workers(), config_.min_workers)});
     return false;
   }
-  config_.observer->on_warning(gone + "the other ranks continue without it" +
+  const std::string left = fmt::format("rank {} has left: ", rank);
+  config_.observer->on_warning((drained_.count(rank) > 0 ? left : gone) +
+                               "the other ranks continue without it" +
                                (config_.changes_members ? "" : " and write no more checkpoints"));
   lose(rank);
   return true;

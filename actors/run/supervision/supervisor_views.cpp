@@ -51,6 +51,7 @@ void SupervisorState::continue_view_change(ViewChange::Next next) {
 
 void SupervisorState::install_view() {
   InstallView view = view_.conclude(config_.models, config_.horizon);
+  view.settings = settings_;
   view.last_cut = checkpoints_.newest();
   view.elapsed_ns = (config_.elapsed_before + now()).count();
   last_news_ = now();
@@ -124,6 +125,7 @@ void SupervisorState::on_process_returned(ProcessReturned& returned) {
   crew_.replace(returned.process, std::move(returned.agent), ranks, std::move(returned.peers));
   for (const Rank rank : ranks) {
     progress_.bring_back(rank);
+    drained_.erase(rank);
     waits_.bring_back(rank, members_.process_of(rank), now());
     config_.observer->on_rank_returned(rank);
   }

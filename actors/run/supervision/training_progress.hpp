@@ -32,6 +32,8 @@ class TrainingProgress {
   bool all_finished(const RunMembers& members) const {
     return static_cast<std::int32_t>(finished_.size()) == members.ranks();
   }
+  // Those that have taken their last step, and lost ones.
+  const std::set<Rank>& finished() const { return finished_; }
   // The newest step reported, by rank.
   const std::map<Rank, Step>& steps() const { return steps_; }
   // Samples of the rank's steps.

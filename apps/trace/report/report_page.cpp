@@ -1,34 +1,19 @@
 #include "apps/trace/report/report_page.hpp"
 
-#include <array>
 #include <map>
 #include <string_view>
 
-#include <openssl/evp.h>
-
 #include "actors/record/files.hpp"
+#include "apps/console/content_hash.hpp"
 #include "apps/trace/report/report_assets.hpp"
-#include "messages/check.hpp"
 
 namespace grapevine {
 namespace {
 
-// "'sha256-…'", as a Content-Security-Policy names the content of an element.
-std::string hash_source(std::string_view content) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned length = 0;
-  const int done = EVP_Digest(content.data(), content.size(), digest.data(), &length, EVP_sha256(),
-                              /*impl=*/nullptr);
-  GRAPEVINE_CHECK(done == 1, "OpenSSL has no SHA-256");
-  std::array<unsigned char, 2 * EVP_MAX_MD_SIZE> text{};
-  const int characters = EVP_EncodeBlock(text.data(), digest.data(), static_cast<int>(length));
-  return "'sha256-" + std::string(text.begin(), text.begin() + characters) + "'";
-}
-
 std::string content_policy() {
   return "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; script-src " +
-         hash_source(kChartLibrary) + ' ' + hash_source(kReportJs) + "; style-src " +
-         hash_source(kReportCss);
+         content_hash(kChartLibrary) + ' ' + content_hash(kReportJs) + "; style-src " +
+         content_hash(kReportCss);
 }
 
 // Replaces each {{NAME}} of the template once: what it is replaced by may contain anything.

@@ -59,17 +59,20 @@ class Browser {
   // `flags`: further ones of Chromium.
   OpenedPage open(const std::filesystem::path& page, const std::string& fragment,
                   std::vector<std::string> flags = {}) const {
+    return open_address("file://" + page.string() + fragment, std::move(flags));
+  }
+  OpenedPage open_address(const std::string& address, std::vector<std::string> flags) const {
     const std::filesystem::path profile = folder_ / "profile", log = folder_ / "net_log.json";
     std::filesystem::remove_all(profile);
     for (const char* flag :
          {"--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
           "--disable-dev-shm-usage", "--disable-background-networking",
           "--disable-component-update", "--disable-extensions", "--enable-logging=stderr",
-          "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom"})
+          "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--dump-dom"})
       flags.emplace_back(flag);
     flags.push_back("--user-data-dir=" + profile.string());
     flags.push_back("--log-net-log=" + log.string());
-    flags.push_back("file://" + page.string() + fragment);
+    flags.push_back(address);
     const ProcessResult result = run(flags);
     OpenedPage opened;
     opened.dom = result.out;

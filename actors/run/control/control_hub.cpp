@@ -1,0 +1,59 @@
+#include "actors/run/control/control_hub.hpp"
+
+#include <utility>
+
+namespace grapevine {
+namespace {
+
+Error no_run() {
+  return {Errc::failed, "the run does not answer: it has not begun, or it has ended"};
+}
+
+template <class Answer>
+Expected<Answer> wait_for(std::future<Expected<Answer>> answer) {
+  if (answer.wait_for(ControlHub::kPatience) != std::future_status::ready)
+    return Error{Errc::timeout, "process 0 of the run does not answer: it is overloaded"};
+  try {
+    return answer.get();
+  } catch (const std::future_error&) {  // the actor has ended before it answered
+    return no_run();
+  }
+}
+
+}  // namespace
+
+Expected<RunStatus> ControlHub::status() {
+  auto promise = std::make_shared<std::promise<Expected<RunStatus>>>();
+  auto answer = promise->get_future();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!line_) return no_run();
+    line_->ask_status(std::move(promise));
+  }
+  return wait_for(std::move(answer));
+}
+
+Expected<std::string> ControlHub::ask(const ControlRequest& request) {
+  auto promise = std::make_shared<std::promise<Expected<std::string>>>();
+  auto answer = promise->get_future();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!line_) return no_run();
+    line_->ask_change(request, std::move(promise));
+  }
+  auto done = wait_for(std::move(answer));
+  if (done && changed_ && request.kind == ControlRequest::Kind::set) changed_(request.settings);
+  return done;
+}
+
+void ControlHub::attach(std::unique_ptr<Line> line) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  line_ = std::move(line);
+}
+
+void ControlHub::detach() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  line_.reset();
+}
+
+}  // namespace grapevine

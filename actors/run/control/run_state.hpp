@@ -1,0 +1,29 @@
+// RunState: the supervisor's part of the status of a run.
+#pragma once
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "actors/protocol.hpp"
+#include "algorithms/horizon.hpp"
+
+namespace grapevine {
+
+// Its answer to AskRunState (actors/protocol.hpp).
+struct RunState {
+  std::string stage = "joining";
+  bool stopping = false;
+  std::int64_t view = 1;
+  bool changes_members = false;
+  std::int32_t workers = 1;
+  std::vector<std::int32_t> process_of;  // by rank, servers included
+  std::set<Rank> lost;
+  std::set<Rank> finished;
+  std::vector<PeerActor> peers;  // by rank; empty: no rank trains yet
+  Horizon horizon;
+  std::string checkpoint;  // the newest one written, or empty
+  bool writes_checkpoint = false;
+};
+
+}  // namespace grapevine

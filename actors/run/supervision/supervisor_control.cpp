@@ -1,0 +1,121 @@
+// Questions of the actor Control, and the changes that it passes on.
+#include <fmt/format.h>
+
+#include "actors/run/supervisor.hpp"
+
+namespace grapevine {
+namespace {
+
+ControlReply refused(std::string why) { return {true, std::move(why)}; }
+
+}  // namespace
+
+RunState SupervisorState::on_ask_state() const {
+  RunState state;
+  state.stage = stage_ == Stage::running    ? crew_.empty() ? "joining" : "running"
+                : stage_ == Stage::draining ? "draining"
+                                            : "closing";
+  state.stopping = stopping_;
+  state.view = 1 + view_.installed();
+  state.changes_members = view_.in_progress();
+  state.workers = members_.workers();
+  for (Rank rank = 0; rank < members_.ranks(); ++rank)
+    state.process_of.push_back(crew_.empty() ? 0 : members_.process_of(rank));
+  state.lost = members_.lost();
+  state.finished = progress_.finished();
+  if (stage_ != Stage::closing && stage_ != Stage::ended) state.peers = crew_.peers();
+  state.horizon = config_.horizon;
+  state.checkpoint = result_.checkpoint;
+  state.writes_checkpoint = !checkpoints_.idle();
+  return state;
+}
+
+ControlReply SupervisorState::on_control(const ControlRequest& request) {
+  if (crew_.empty()) return refused("the run has not begun: not all processes have joined");
+  if (stage_ != Stage::running || stopping_) return refused("the run is ending");
+  switch (request.kind) {
+    case ControlRequest::Kind::checkpoint:
+      return on_checkpoint_wanted();
+    case ControlRequest::Kind::drain:
+      return on_drain(request.rank);
+    case ControlRequest::Kind::set:
+      return on_set(request);
+  }
+  return refused("not a change that a run knows");
+}
+
+ControlReply SupervisorState::on_checkpoint_wanted() {
+  if (!checkpoints_.enabled())
+    return refused("no checkpoint: the run has no output folder, or this wiring lost a rank");
+  if (preserves_previous_run())
+    return refused("no checkpoint: no step was taken yet, and the folder holds another run's");
+  if (!checkpoints_.idle()) return {false, "a checkpoint is being written already"};
+  on_checkpoint_requested();
+  return {false, "a checkpoint is being written"};
+}
+
+std::string SupervisorState::why_not_drained(Rank rank) const {
+  if (rank < 0 || rank >= members_.ranks())
+    return fmt::format("drain {}: the ranks are 0 to {}", rank, members_.ranks() - 1);
+  if (rank >= members_.workers())
+    return fmt::format("drain {}: a parameter server cannot leave", rank);
+  if (members_.is_lost(rank) || drained_.count(rank) > 0)
+    return fmt::format("drain {}: the rank does not train any more", rank);
+  if (!config_.tolerates_worker_loss)
+    return fmt::format("drain {}: this wiring, or this transport, does not continue without a rank",
+                       rank);
+  if (view_.in_progress())
+    return fmt::format("drain {}: the members are changing, ask again", rank);
+  if (members_.remaining_workers() - 1 < config_.min_workers)
+    return fmt::format("drain {}: {} of {} ranks that train would remain, and --min-ranks needs {}",
+                       rank, members_.remaining_workers() - 1, members_.workers(),
+                       config_.min_workers);
+  return "";
+}
+
+// As the loss of the rank, but planned: the end of its actor, or of its process, is reported as any
+// other. A process ends with its last rank, with exit code 0.
+ControlReply SupervisorState::on_drain(Rank rank) {
+  if (const std::string why = why_not_drained(rank); !why.empty()) return refused(why);
+  drained_.insert(rank);
+  const std::int32_t process = members_.process_of(rank);
+  const std::int32_t remaining = members_.remaining_workers() - 1;
+  if (process > 0 && members_.remaining_ranks_of(process).size() == 1) {
+    RunEnded leave;
+    leave.checkpoint = result_.checkpoint;
+    crew_.send_to({process}, leave);
+    on_process_down(process);
+  } else {
+    crew_.end_rank(rank);
+  }
+  return {false, fmt::format("rank {} leaves: {} of {} ranks that train remain", rank, remaining,
+                             members_.workers())};
+}
+
+std::string SupervisorState::why_not_set(const LiveSettings& settings) const {
+  if (!config_.change || !config_.changes_members)
+    return "set: this wiring does not change while it runs: stop the run and resume it with the "
+           "new "
+           "values";
+  if (view_.in_progress()) return "set: the members are changing, ask again";
+  const auto changed = config_.change(settings);
+  return changed ? "" : "set: " + changed.error().message;
+}
+
+// A view of the same members: it begins with messages of no exchange on their way, and every rank
+// makes its role anew.
+ControlReply SupervisorState::on_set(const ControlRequest& request) {
+  LiveSettings settings = settings_;
+  std::string text;
+  for (const auto& [key, value] : request.settings) {
+    settings[key] = value;
+    text += (text.empty() ? "" : ", ") + key + " = " + value;
+  }
+  if (text.empty()) return refused("set: expected KEY=VALUE");
+  if (const std::string why = why_not_set(settings); !why.empty()) return refused(why);
+  settings_ = std::move(settings);
+  begin_view_change();
+  return {false, text + " from the next view on"};
+}
+
+}  // namespace grapevine

@@ -1,0 +1,165 @@
+#include "apps/control/control_client.hpp"
+
+#include <httplib.h>
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "apps/console/json_text.hpp"
+#include "apps/control/control_proof.hpp"
+#include "apps/control/control_server.hpp"
+#include "apps/launch/launch_plan.hpp"
+#include "net/file_descriptor.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+constexpr std::chrono::seconds kConnectPatience{2};
+constexpr std::chrono::seconds kAnswerPatience{4};  // longer than that of the server
+
+bool is_run(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* file : {"job.toml", "metrics.csv", "summary.json", "checkpoint"})
+    if (fs::exists(folder / file, ignored)) return true;
+  return false;
+}
+
+Error ended(const std::string& folder) {
+  std::error_code ignored;
+  const bool summary = fs::exists(fs::path(folder) / "summary.json", ignored);
+  return bad_input("the run in '" + folder + "' does not run" +
+                   (summary ? ": it has ended, see its summary.json"
+                            : " on this machine: it has ended, or it runs on another one; between "
+                              "machines give HOST:PORT of 'train --control'"));
+}
+
+}  // namespace
+
+struct ControlClient::Impl {
+  httplib::Client http;
+  std::string target;
+  std::string secret;  // empty: a socket of this machine
+  FileDescriptor folder;
+
+  explicit Impl(const std::string& host) : http(host) {}
+  Impl(const std::string& host, int port) : http(host, port) {}
+
+  void set_limits() {
+    http.set_connection_timeout(kConnectPatience);
+    http.set_read_timeout(kAnswerPatience);
+    http.set_write_timeout(kAnswerPatience);
+    http.set_follow_location(false);
+  }
+
+  Error no_answer(httplib::Error error) const {
+    if (error != httplib::Error::Connection)
+      return {Errc::timeout, "process 0 of the run at " + target +
+                                 " does not answer: it is stopped or overloaded"};
+    if (secret.empty()) return ended(target);
+    return bad_input("no run listens at " + target + ": it has ended, or has no --control there");
+  }
+
+  Expected<std::string> take_nonce() {
+    const auto answer = http.Get("/v1/nonce");
+    if (!answer) return no_answer(answer.error());
+    const auto body = ordered_json::parse(answer->body, nullptr, false);
+    if (!body.is_object() || !body.contains("nonce") || !body["nonce"].is_string())
+      return Error{Errc::protocol, target + " is not the --control of a run"};
+    return body["nonce"].get<std::string>();
+  }
+
+  Expected<ordered_json> request(const std::string& method, const std::string& path,
+                                 const std::string& body) {
+    httplib::Headers headers;
+    std::string nonce;
+    if (!secret.empty()) {
+      auto given = take_nonce();
+      if (!given) return given.error();
+      nonce = *given;
+      headers.emplace(kNonceHeader, nonce);
+      headers.emplace(kProofHeader, proof_of_request(secret, nonce, method, path, body));
+    }
+    const auto answer = method == "GET" ? http.Get(path, headers)
+                                        : http.Post(path, headers, body, "application/json");
+    if (!answer) return no_answer(answer.error());
+    return checked(nonce, *answer);
+  }
+
+  Expected<ordered_json> checked(const std::string& nonce, const httplib::Response& answer) const {
+    const auto body = ordered_json::parse(answer.body, nullptr, false);
+    const Error alien{Errc::protocol, target + " is not the --control of a run of this version"};
+    if (!body.is_object()) return alien;
+    constexpr int kOk = 200, kForbidden = 403, kUnavailable = 503;
+    if (!secret.empty() && answer.status == kForbidden)
+      return bad_input("the run at " + target +
+                       " has another secret: GRAPEVINE_JOB_TOKEN must be that of the job");
+    if (!secret.empty() &&
+        !equal_secrets(answer.get_header_value(kProofHeader),
+                       proof_of_answer(secret, nonce, answer.status, answer.body)))
+      return Error{Errc::protocol, target + " does not prove that it knows the job's secret"};
+    if (answer.status == kOk) return body;
+    const auto error = body.find("error");
+    if (error == body.end() || !error->is_string()) return alien;
+    const Errc code = answer.status == kUnavailable ? Errc::failed : Errc::bad_input;
+    return Error{code, error->get<std::string>()};
+  }
+};
+
+Expected<ControlClient> ControlClient::find(const std::string& target,
+                                            const std::function<const char*(const char*)>& lookup) {
+  std::error_code ignored;
+  std::unique_ptr<Impl> impl;
+  if (fs::is_directory(target, ignored)) {
+    const bool listens = fs::is_socket(fs::path(target) / kControlSocket, ignored);
+    if (!listens && !is_run(target))
+      return bad_input("'" + target + "' is not the folder of a run: it has no job.toml");
+    if (!listens) return ended(target);
+    // A path of any length: see ControlServer.
+    FileDescriptor folder(::open(target.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    impl = std::make_unique<Impl>("/proc/self/fd/" + std::to_string(folder.get()) + "/" +
+                                  kControlSocket);
+    impl->folder = std::move(folder);
+    impl->http.set_address_family(AF_UNIX);
+  } else {
+    const auto place = parse_control_place(target, "control");
+    if (!place || place->port == 0)
+      return bad_input("'" + target + "' is neither the folder of a run nor HOST:PORT");
+    const char* secret = lookup(kJobTokenVariable);
+    if (secret == nullptr || *secret == '\0')
+      return bad_input("control " + target + ": set " + std::string(kJobTokenVariable) +
+                       " to the secret of the job");
+    impl = std::make_unique<Impl>(place->host, place->port);
+    impl->secret = secret;
+  }
+  impl->target = target;
+  impl->set_limits();
+  return ControlClient(std::move(impl));
+}
+
+ControlClient::ControlClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ControlClient::ControlClient(ControlClient&& other) noexcept = default;
+ControlClient& ControlClient::operator=(ControlClient&& other) noexcept = default;
+ControlClient::~ControlClient() = default;
+
+Expected<ordered_json> ControlClient::status() { return impl_->request("GET", "/v1/status", ""); }
+
+Expected<std::string> ControlClient::ask(const std::string& change, const ordered_json& arguments) {
+  const auto answer = impl_->request("POST", "/v1/" + change, json_text(arguments));
+  if (!answer) return answer.error();
+  const auto text = answer->find("text");
+  if (text == answer->end() || !text->is_string())
+    return Error{Errc::protocol, impl_->target + " answers without a text"};
+  return text->get<std::string>();
+}
+
+}  // namespace grapevine

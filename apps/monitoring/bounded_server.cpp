@@ -1,0 +1,144 @@
+#include "apps/monitoring/bounded_server.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace grapevine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kServerThreads = 2;
+constexpr std::chrono::seconds kClosePatience{1};
+constexpr std::chrono::milliseconds kClientPoll{1};
+
+// One request and its answer over a socket, with bounds on its size and its time.
+class BoundedStream final : public httplib::Stream {
+ public:
+  explicit BoundedStream(socket_t socket) : socket_(socket) {}
+
+  bool is_readable() const override { return wait(POLLIN); }
+  bool is_writable() const override { return wait(POLLOUT); }
+  ssize_t read(char* into, std::size_t size) override {
+    if (at_ == end_) {
+      if (read_ >= BoundedServer::kLongestRequest || !wait(POLLIN)) return -1;
+      const ssize_t got = ::recv(socket_, buffer_.data(), buffer_.size(), 0);
+      if (got <= 0) return got;
+      read_ += static_cast<std::size_t>(got);
+      at_ = 0;
+      end_ = static_cast<std::size_t>(got);
+    }
+    const std::size_t given = std::min(size, end_ - at_);
+    std::memcpy(into, buffer_.data() + at_, given);
+    at_ += given;
+    return static_cast<ssize_t>(given);
+  }
+  ssize_t write(const char* from, std::size_t size) override {
+    return wait(POLLOUT) ? ::send(socket_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT) : -1;
+  }
+  // For handlers that use addresses; here none does.
+  void get_remote_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
+  void get_local_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
+  socket_t socket() const override { return socket_; }
+
+  // Why it cannot be answered; empty: nothing has come, as of a client that only tries the port.
+  std::string problem() const {
+    if (read_ >= BoundedServer::kLongestRequest) return "its request is too long";
+    if (Clock::now() >= deadline_) return "its request took too long";
+    return read_ > 0 ? "its request is not HTTP" : "";
+  }
+
+ private:
+  bool wait(short events) const {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+    pollfd waited{socket_, events, 0};
+    return left.count() > 0 && ::poll(&waited, 1, static_cast<int>(left.count())) > 0;
+  }
+
+  const socket_t socket_;
+  const Clock::time_point deadline_ = Clock::now() + BoundedServer::kRequestPatience;
+  std::array<char, 4096> buffer_{};
+  std::size_t at_ = 0, end_ = 0;
+  std::size_t read_ = 0;  // bytes in all
+};
+
+// The library's queue has no bound. Tasks beyond ours run at once, on the thread that accepts,
+// as refused.
+class BoundedQueue final : public httplib::TaskQueue {
+ public:
+  static bool refuses() { return refuses_; }
+
+  void enqueue(std::function<void()> serve) override {
+    if (waiting_->fetch_add(1) >= BoundedServer::kMostWaiting) {
+      refuses_ = true;
+      serve();
+      refuses_ = false;
+      --*waiting_;
+      return;
+    }
+    threads_.enqueue([serve = std::move(serve), waiting = waiting_] {
+      serve();
+      --*waiting;
+    });
+  }
+  void shutdown() override { threads_.shutdown(); }
+
+ private:
+  static thread_local bool refuses_;
+  const std::shared_ptr<std::atomic<std::size_t>> waiting_ =
+      std::make_shared<std::atomic<std::size_t>>(0);
+  httplib::ThreadPool threads_{kServerThreads};
+};
+
+thread_local bool BoundedQueue::refuses_ = false;
+
+}  // namespace
+
+BoundedServer::BoundedServer() {
+  new_task_queue = [] { return new BoundedQueue; };
+}
+
+bool BoundedServer::process_and_close_socket(socket_t socket) {
+  bool served = false;
+  std::string problem = "too many connections wait";
+  if (!BoundedQueue::refuses()) {
+    BoundedStream stream(socket);
+    bool closed = false;
+    served = process_request(stream, true, closed, nullptr);
+    problem = stream.problem();
+  }
+  ::shutdown(socket, SHUT_RDWR);
+  ::close(socket);
+  if (!served && !problem.empty() && cut_off_) cut_off_(problem);
+  return served;
+}
+
+void BoundedServer::serve() {
+  std::promise<void> end;
+  ended_ = end.get_future();
+  serving_ = std::thread([this, end = std::move(end)]() mutable {
+    listen_after_bind();
+    end.set_value();
+  });
+  // stop() does nothing before this.
+  while (!is_running() && ended_.wait_for(kClientPoll) != std::future_status::ready) {
+  }
+}
+
+bool BoundedServer::stop_serving() {
+  if (!serving_.joinable()) return true;
+  stop();
+  if (ended_.wait_for(kClosePatience) != std::future_status::ready) return false;
+  serving_.join();
+  return true;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,46 @@
+// BoundedServer: an HTTP server that no client can exhaust.
+#pragma once
+#include <httplib.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+
+namespace grapevine {
+
+// One request a connection, in threads of its own; a request with its answer has kLongestRequest
+// bytes and kRequestPatience; kMostWaiting requests may wait, further ones are cut off.
+class BoundedServer final : public httplib::Server {
+ public:
+  static constexpr std::size_t kMostWaiting = 64;
+  static constexpr std::size_t kLongestRequest = 16 * 1024;
+  static constexpr std::chrono::seconds kRequestPatience{10};
+
+  BoundedServer();
+  // REQUIRES: serve() was not called, or stop_serving() has returned true.
+  ~BoundedServer() override = default;
+
+  // Called with a phrase for each client that is cut off without an answer, on any thread.
+  // REQUIRES: before serve().
+  void on_cut_off(std::function<void(const std::string& why)> call) { cut_off_ = std::move(call); }
+  // REQUIRES: bound to an address.
+  void serve();
+  // False: a client that is served holds on. Then this object must stay, with all that handlers
+  // use.
+  bool stop_serving();
+  // That object stays for as long as the process lives.
+  void abandon() { serving_.detach(); }
+
+ private:
+  bool process_and_close_socket(socket_t socket) override;
+
+  std::function<void(const std::string&)> cut_off_;
+  std::future<void> ended_;  // ready: no connection is served any more
+  std::thread serving_;
+};
+
+}  // namespace grapevine

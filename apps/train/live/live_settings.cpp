@@ -1,0 +1,53 @@
+#include "apps/train/live/live_settings.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "apps/console/verb_options.hpp"
+#include "messages/text/names.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr char kWiring[] = "wiring.";
+
+// Of an option that is a number; null: there is none.
+double* live_number(TrainOptions& options, const std::string& name) {
+  if (name == "lr") return &options.lr;
+  if (name == "weight-decay") return &options.weight_decay;
+  return nullptr;
+}
+
+}  // namespace
+
+const std::vector<std::string>& live_setting_names() {
+  static const std::vector<std::string> names = {
+      "lr",           "weight-decay",    "wiring.clip",   "wiring.density",
+      "wiring.grace", "wiring.outer_lr", "wiring.quorum", "wiring.staleness"};
+  return names;
+}
+
+Expected<void> apply_settings(TrainOptions& options, const LiveSettings& settings) {
+  const std::vector<std::string>& names = live_setting_names();
+  for (const auto& [name, value] : settings) {
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      return unknown_name("setting of a running job", name, names);
+    if (name.rfind(kWiring, 0) == 0) {
+      options.set.push_back(name + "=" + value);
+      continue;
+    }
+    // Tensors without decay are listed at the start, where there is any decay.
+    if (name == "weight-decay" && options.no_decay)
+      return bad_input("weight-decay does not change in a run with --no-decay");
+    std::string text = value;
+    const std::string complaint = verb_options::complaint<double>(text);
+    if (!complaint.empty()) return bad_input("--" + name + " " + complaint);
+    const double number = std::strtod(text.c_str(), nullptr);
+    *live_number(options, name) = number;
+    options.changed[name] = number_text(number);
+  }
+  return {};
+}
+
+}  // namespace grapevine

@@ -1,0 +1,83 @@
+// A job of several processes that a test controls.
+#pragma once
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/apps/cluster/job_processes.hpp"
+#include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
+
+namespace grapevine {
+
+// A job that would run for hours.
+class ControlledJob {
+ public:
+  ControlledJob(const std::string& algorithm, int processes, const std::vector<std::string>& more,
+                const std::vector<std::string>& environment = {})
+      : out_(folder_.path() / "run") {
+    const auto arguments =
+        with(small_run(algorithm, out_),
+             with({"--transport", "tcp", "--steps", "100000000", "--trace", "off"}, more));
+    const std::uint16_t port = cluster_test::free_port();
+    for (int process = 0; process < processes; ++process)
+      processes_.emplace_back(new Process(
+          cluster_test::start("torch", process, processes, port, arguments, environment)));
+  }
+
+  const std::filesystem::path& out() const { return out_; }
+  Process& process(std::size_t number) { return *processes_[number]; }
+  std::string describe() const { return processes_[0]->so_far().describe(); }
+
+  ProcessResult control(const std::vector<std::string>& action,
+                        const std::vector<std::string>& environment = {}) const {
+    return control_at(out_.string(), action, environment);
+  }
+  static ProcessResult control_at(const std::string& target, const std::vector<std::string>& action,
+                                  const std::vector<std::string>& environment = {}) {
+    ProcessOptions options;
+    options.environment = environment;
+    return run_process(with({"control", target}, action), options);
+  }
+  // Null where there is none.
+  nlohmann::json status() const {
+    const ProcessResult result = control({"status", "--json"});
+    auto json = nlohmann::json::parse(result.out, nullptr, false);
+    return result.exit_code == 0 && json.is_object() ? json : nlohmann::json();
+  }
+  // Until the status is as `wanted`; the last one.
+  nlohmann::json status_when(const std::function<bool(const nlohmann::json&)>& wanted) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    for (;;) {
+      nlohmann::json now = status();
+      if (now.is_object() && wanted(now)) return now;
+      if (std::chrono::steady_clock::now() > deadline) return now;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+  // Every rank has taken steps.
+  bool has_begun() const { return is_training(status_when(is_training)); }
+  static bool is_training(const nlohmann::json& status) {
+    if (!status.is_object() || status["stage"] != "running") return false;
+    for (const auto& rank : status["ranks"])
+      if (rank["steps"] < 2) return false;
+    return true;
+  }
+  void kill_all() {
+    for (const auto& process : processes_) process->signal(SIGKILL);
+  }
+
+ private:
+  TemporaryDirectory folder_;
+  std::filesystem::path out_;
+  std::vector<std::unique_ptr<Process>> processes_;
+};
+
+}  // namespace grapevine

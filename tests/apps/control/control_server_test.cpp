@@ -1,0 +1,202 @@
+// Hostile clients of a control server: the server answers others, and logs a line for each kind.
+#include "apps/control/control_server.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <future>
+#include <sstream>
+#include <thread>
+
+#include "apps/control/control_client.hpp"
+#include "apps/control/control_nonces.hpp"
+#include "apps/control/control_proof.hpp"
+#include "tests/apps/monitoring/http_get.hpp"
+
+namespace grapevine {
+namespace control_server_test {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr char kSecret[] = "a secret of the job";
+
+// Answers each question at once.
+class AnsweringLine : public ControlHub::Line {
+ public:
+  void ask_status(ControlHub::StatusPromise answer) override {
+    RunStatus status;
+    status.stage = "running";
+    status.ranks.resize(1);
+    answer->set_value(status);
+  }
+  void ask_change(ControlRequest request, ControlHub::ChangePromise answer) override {
+    ++*changes_;
+    answer->set_value(std::string("rank ") + std::to_string(request.rank));
+  }
+  explicit AnsweringLine(std::shared_ptr<int> changes) : changes_(std::move(changes)) {}
+
+ private:
+  std::shared_ptr<int> changes_;
+};
+
+class ControlServerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    before_ = spdlog::default_logger();
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_)));
+    hub_->attach(std::make_unique<AnsweringLine>(changes_));
+    auto server = ControlServer::on_port({"127.0.0.1", 0}, kSecret, hub_, {});
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    server_ = *std::move(server);
+  }
+  void TearDown() override {
+    server_.reset();
+    spdlog::set_default_logger(before_);
+  }
+
+  // A client that knows the secret.
+  Expected<ControlClient> client() const {
+    return ControlClient::find("127.0.0.1:" + std::to_string(server_->port()),
+                               [](const char*) { return kSecret; });
+  }
+  void expect_answers() const {
+    auto found = client();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    const auto status = found->status();
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    EXPECT_EQ(status->at("stage"), "running");
+  }
+  std::string exchange(const std::string& request) const {
+    const int socket = connect_to(server_->port());
+    EXPECT_GE(socket, 0);
+    std::string answer;
+    if (::send(socket, request.data(), request.size(), MSG_NOSIGNAL) >= 0) {
+      char buffer[4096];
+      for (ssize_t got = 0; (got = ::recv(socket, buffer, sizeof buffer, 0)) > 0;)
+        answer.append(buffer, static_cast<std::size_t>(got));
+    }
+    ::close(socket);
+    return answer;
+  }
+  std::size_t lines_with(const std::string& text) const {
+    std::size_t count = 0;
+    std::istringstream lines(log_.str());
+    for (std::string line; std::getline(lines, line);)
+      count += line.find(text) != std::string::npos;
+    return count;
+  }
+  static std::string post(const std::string& path, const std::string& headers,
+                          const std::string& body) {
+    return "POST " + path + " HTTP/1.1\r\nHost: x\r\n" + headers +
+           "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  }
+
+  std::ostringstream log_;
+  std::shared_ptr<spdlog::logger> before_;
+  std::shared_ptr<int> changes_ = std::make_shared<int>(0);
+  std::shared_ptr<ControlHub> hub_ = std::make_shared<ControlHub>();
+  std::unique_ptr<ControlServer> server_;
+};
+
+TEST_F(ControlServerTest, GarbageAndEndlessLinesChangeNothing) {
+  std::string garbage(5000, '\0');
+  for (std::size_t i = 0; i < garbage.size(); ++i) garbage[i] = static_cast<char>(i * 131 + 7);
+  for (int i = 0; i < 5; ++i) exchange(garbage + "\r\n\r\n");
+  exchange("GET /v1/status HTTP/1.1\r\nX: " + std::string(100'000, 'x'));
+  exchange(post("/v1/stop", "", "") + "no second request");
+  exchange(post("/v1/drain", "Content-Length: 99999999999\r\n", "{}"));
+  expect_answers();
+  EXPECT_FALSE(hub_->stop_requested());
+  EXPECT_EQ(*changes_, 0);
+  EXPECT_GE(lines_with("a client is refused"), 1U) << log_.str();
+  EXPECT_LE(lines_with("a client is refused"), 4U) << log_.str();
+}
+
+TEST_F(ControlServerTest, AnswersBesideManyConnections) {
+  std::vector<int> sockets;
+  for (int i = 0; i < 300; ++i) sockets.push_back(connect_to(server_->port()));
+  for (const int socket : sockets) ::close(socket);
+  expect_answers();
+}
+
+TEST_F(ControlServerTest, OnlyAProofOfThisRequestCounts) {
+  const std::string answer = exchange("GET /v1/nonce HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto body = nlohmann::json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
+  const std::string nonce = body.at("nonce");
+  const auto headers = [&](const std::string& proof) {
+    return std::string(kNonceHeader) + ": " + nonce + "\r\n" + kProofHeader + ": " + proof + "\r\n";
+  };
+  const std::string arguments = "{\"rank\":2}";
+  const auto proof = [&](const std::string& secret, const std::string& path) {
+    return proof_of_request(secret, nonce, "POST", path, arguments);
+  };
+  const std::string drain = "/v1/drain";
+  EXPECT_THAT(exchange(post(drain, "", arguments)), HasSubstr(" 403 "));
+  EXPECT_THAT(exchange(post(drain, headers(proof("another", drain)), arguments)),
+              HasSubstr(" 403 "));
+  EXPECT_THAT(exchange(post(drain, headers(proof(kSecret, "/v1/stop")), arguments)),
+              HasSubstr(" 403 "));
+  EXPECT_EQ(*changes_, 0);
+  const std::string good = post(drain, headers(proof(kSecret, drain)), arguments);
+  EXPECT_THAT(exchange(good), HasSubstr("rank 2"));
+  EXPECT_EQ(*changes_, 1);
+  EXPECT_THAT(exchange(good), HasSubstr(" 403 "));  // a second time
+  EXPECT_EQ(*changes_, 1);
+  EXPECT_EQ(lines_with("it does not prove that it knows the job's secret"), 1U) << log_.str();
+  EXPECT_THAT(log_.str(), Not(HasSubstr(kSecret)));
+}
+
+TEST_F(ControlServerTest, WrongArgumentsAreRefused) {
+  auto found = client();
+  ASSERT_TRUE(found.ok());
+  for (const nlohmann::ordered_json& arguments :
+       {nlohmann::ordered_json::object(), nlohmann::ordered_json{{"rank", "2"}},
+        nlohmann::ordered_json{{"rank", -1}}, nlohmann::ordered_json{{"rank", 1e300}},
+        nlohmann::ordered_json{{"rank", 4294967296}}, nlohmann::ordered_json::array({1, 2})}) {
+    const auto answer = found->ask("drain", arguments);
+    ASSERT_FALSE(answer.ok()) << arguments;
+    EXPECT_EQ(answer.error().code, Errc::bad_input) << answer.error().message;
+  }
+  EXPECT_EQ(*changes_, 0);
+  hub_->detach();
+  const auto late = found->status();
+  ASSERT_FALSE(late.ok());
+  EXPECT_THAT(late.error().message, HasSubstr("it has not begun, or it has ended"));
+}
+
+// A run that holds on to a question does not hold the client.
+TEST(ControlHub, ANeverAnsweredQuestionEnds) {
+  struct SilentLine : ControlHub::Line {
+    void ask_status(ControlHub::StatusPromise answer) override { kept = std::move(answer); }
+    void ask_change(ControlRequest, ControlHub::ChangePromise) override {}  // drops the promise
+    ControlHub::StatusPromise kept;
+  };
+  ControlHub hub;
+  hub.attach(std::make_unique<SilentLine>());
+  const auto status = hub.status();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, Errc::timeout);
+  EXPECT_FALSE(hub.ask({}).ok());
+}
+
+TEST(ControlNonces, CountOnceAndForAWhile) {
+  ControlNonces nonces, others;
+  const auto now = ControlNonces::Clock::now();
+  const std::string nonce = nonces.make(now);
+  EXPECT_NE(nonce, nonces.make(now));
+  EXPECT_FALSE(others.use(nonce, now));
+  EXPECT_FALSE(nonces.use(nonce + "0", now));
+  EXPECT_FALSE(nonces.use("", now));
+  EXPECT_TRUE(nonces.use(nonce, now));
+  EXPECT_FALSE(nonces.use(nonce, now));
+  const std::string old = nonces.make(now);
+  EXPECT_FALSE(nonces.use(old, now + ControlNonces::kValid));
+  EXPECT_FALSE(nonces.use(nonce, now + ControlNonces::kValid));  // it is forgotten, and too old
+}
+
+}  // namespace control_server_test
+}  // namespace grapevine

@@ -1,0 +1,112 @@
+// What `top` shows, without a terminal.
+#include "apps/top/top_frame.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "apps/console/console.hpp"
+#include "tests/apps/top/status_example.hpp"
+
+namespace grapevine {
+namespace top_frame_test {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TopState stalled_state(std::int32_t ranks = 4) {
+  TopState state;
+  auto view = view_of(stalled_json(ranks), nullptr);
+  EXPECT_TRUE(view.ok()) << view.error().message;
+  state.view = *view;
+  return state;
+}
+
+std::string text_of(const std::vector<FrameLine>& frame) {
+  std::string text;
+  for (const FrameLine& line : frame) text += line.text + "\n";
+  return text;
+}
+
+TEST(TopFrame, FitsEveryWindow) {
+  TopState state = stalled_state(100);
+  for (const bool waits : {false, true}) {
+    state.shows_waits = waits;
+    for (const int rows : {1, 2, 5, 24, 300})
+      for (const int columns : {1, 20, 40, 80, 250}) {
+        const auto frame = top_frame(state, rows, columns);
+        EXPECT_EQ(frame.size(), static_cast<std::size_t>(rows));
+        for (const FrameLine& line : frame)
+          EXPECT_LE(display_width(line.text), columns) << line.text;
+      }
+  }
+}
+
+// All columns and the keys are there at the width of an old terminal.
+TEST(TopFrame, IsCompleteAt80Columns) {
+  const std::string text = text_of(top_frame(stalled_state(), 24, 80));
+  for (const char* part : {"ar: mlp on glyphs", "epoch 1.50 of 3.00", "no answer", "1,002", "12.5s",
+                           "rank 2", "6.0 MB", "q quit", "b sent", "goodput 0.876"})
+    EXPECT_THAT(text, HasSubstr(part));
+}
+
+TEST(TopFrame, SortsByEachKey) {
+  TopState state = stalled_state();
+  const auto first_rank = [&](int key) {
+    EXPECT_TRUE(press(state, key)) << key;
+    const std::string text = text_of(top_frame(state, 24, 80));
+    const std::size_t line = text.find('\n', text.find("rank  proc")) + 1;
+    return text.substr(line, 4);
+  };
+  EXPECT_EQ(first_rank('s'), "   3");  // most steps
+  EXPECT_EQ(first_rank('a'), "   0");  // fastest
+  EXPECT_EQ(first_rank('t'), "   3");  // most staleness
+  EXPECT_EQ(first_rank('w'), "   2");  // longest wait: without an answer
+  EXPECT_EQ(first_rank('b'), "   0");  // most bytes
+  EXPECT_EQ(first_rank('r'), "   0");
+  EXPECT_FALSE(press(state, 'q'));
+  EXPECT_FALSE(press(state, -1));
+}
+
+TEST(TopFrame, ShowsTheStallReportInTheirPlace) {
+  TopState state = stalled_state();
+  EXPECT_TRUE(press(state, 'x'));
+  const std::string text = text_of(top_frame(state, 24, 80));
+  EXPECT_THAT(text, HasSubstr("waits that last"));
+  EXPECT_THAT(text, HasSubstr("its process is stopped"));
+  EXPECT_THAT(text, HasSubstr("is & was slow"));
+  EXPECT_THAT(text, Not(HasSubstr("steps/s")));
+  EXPECT_TRUE(press(state, 'p'));
+  EXPECT_THAT(text_of(top_frame(state, 24, 80)), HasSubstr("(paused)"));
+}
+
+TEST(TopFrame, ShowsWhyNothingNewComes) {
+  TopState state = stalled_state();
+  state.problem = "process 0 does not answer";
+  EXPECT_THAT(text_of(top_frame(state, 24, 80)), HasSubstr("process 0 does not answer"));
+  EXPECT_THAT(text_of(top_frame({}, 24, 80)), HasSubstr("asking the run"));
+}
+
+TEST(StatusView, RatesOfBytesAreBetweenTwoAnswers) {
+  RunStatus status = stalled_status();
+  const RunFacts facts;
+  const auto before = view_of(status_json(status, facts), nullptr);
+  status.time_s += 2;
+  status.ranks[1].ledger.bytes_sent += 500;
+  const auto after = view_of(status_json(status, facts), &*before);
+  ASSERT_TRUE(after.ok());
+  EXPECT_TRUE(std::isnan(before->ranks[1].bytes_per_s));
+  EXPECT_DOUBLE_EQ(after->ranks[1].bytes_per_s, 250);
+  EXPECT_DOUBLE_EQ(after->ranks[0].bytes_per_s, 0);
+}
+
+// A server of another version, or another program.
+TEST(StatusView, RefusesWhatIsNoStatus) {
+  for (const char* text : {"{}", "{\"run\":3}", "[]", "null"})
+    EXPECT_FALSE(view_of(nlohmann::ordered_json::parse(text), nullptr).ok()) << text;
+  auto broken = stalled_json();
+  broken["ranks"][0]["steps"] = "many";
+  EXPECT_FALSE(view_of(broken, nullptr).ok());
+}
+
+}  // namespace top_frame_test
+}  // namespace grapevine
