@@ -23,6 +23,7 @@ constexpr int kFlushCheckMs = 20;
 constexpr Clock::duration kLookAtSockets = 1ms;  // while messages arrive without a pause
 constexpr Clock::duration kUsualSpin = 50us;
 constexpr int kRecordsAtOnce = 64;
+constexpr int kLooks = 100;
 // More than a queue can have: of a process that is given up, which may still write.
 constexpr int kRecordsAtMost = kRingBytes / 8;
 
@@ -189,7 +190,10 @@ void Wire::run() {
   Clock::time_point active_at = Clock::now();
   Clock::time_point looked_at = active_at;
   while (!stopping_) {
-    const bool moved = work_once();
+    bool moved = work_once();
+    // Some looks for each reading of the clock and each yield, which take longer.
+    for (int look = 0; look < kLooks && !moved && spin_ > Duration::zero(); ++look)
+      moved = receive_each();
     const Clock::time_point now = Clock::now();
     if (moved) active_at = now;
     if (now - looked_at > kLookAtSockets) {

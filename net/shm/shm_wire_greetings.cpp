@@ -56,6 +56,8 @@ void Wire::on_greeting(Greeting& greeting) {
     }
     const Received received = receive_packet(greeting.socket.get(), packet);
     if (received == Received::nothing) return;
+    // A process that only looked whether it reaches this one (reaches_by_shm) has said nothing.
+    if (received == Received::closed && !greeting.theirs) return forget(greeting);
     if (received == Received::closed) return refuse(greeting, "it closed the connection");
     const Expected<bool> over = take_packet(greeting, std::move(packet));
     if (!over) return refuse(greeting, over.error().message);
