@@ -80,7 +80,7 @@ at::Tensor FrozenTensor::thaw() && {
   return is_sole_handle(t) && may_be_written(t) && !t.requires_grad() ? t : plain_copy(t);
 }
 
-bool FrozenTensor::sole_owner() const { 
+bool FrozenTensor::sole_owner() const {
   return tensor_.defined() && is_sole_handle(tensor_) && may_be_written(tensor_);
 }
 

@@ -31,8 +31,8 @@ class RemoteTransport : public Transport {
  public:
   // Opaque bytes with which other processes reach this one.
   virtual std::string address() const = 0;
-  // Whether messages to the ranks of that process are sent: it is connected and not lost, and a rank
-  // of it has not left. From connect() on.
+  // Whether messages to the ranks of that process are sent: it is connected and not lost, and a
+  // rank of it has not left. From connect() on.
   virtual bool is_up(std::int32_t process) const = 0;
   // Connects to all other processes; `addresses` by process, the own one ignored. Returns once
   // messages can be sent to every rank. A message from a process that is connected earlier waits

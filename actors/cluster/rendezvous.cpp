@@ -11,8 +11,8 @@
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/join_proof.hpp"
 #include "messages/text/number_text.hpp"
-#include "net/auto/wires.hpp"
 #include "net/addresses.hpp"
+#include "net/auto/wires.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
 namespace grapevine {

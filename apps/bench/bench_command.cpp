@@ -379,8 +379,9 @@ class BenchCommand final : public Command {
         "kind", o_.kind,
         "p2p: messages from rank 0 to rank 1. allreduce: the ring. partial: sums that do not wait "
         "for all. sparse: selecting and merging entries, in this process");
-    add_option(app, "transport", o_.transport,
-               "inproc (all ranks in this process), or auto, shm, tcp or ucx (a process for each rank)");
+    add_option(
+        app, "transport", o_.transport,
+        "inproc (all ranks in this process), or auto, shm, tcp or ucx (a process for each rank)");
     add_option(app, "ranks", o_.ranks, "number of ranks");
     bytes_option_ = add_list(app, "bytes", o_.bytes, "sizes to measure in bytes, comma-separated");
     add_option(app, "iterations", o_.iterations, "measurements of each size");

@@ -192,9 +192,10 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   add_option(app, "workers", options.workers,
              "ranks that train in this process; 1 in each process that a launcher started")
       ->default_str("4");
-  add_option(app, "transport", options.transport,
-             "inproc | auto | shm | tcp | ucx; auto: shm on one host, ucx where both have a fast device, "
-             "else tcp [inproc, or auto between processes]");
+  add_option(
+      app, "transport", options.transport,
+      "inproc | auto | shm | tcp | ucx; auto: shm on one host, ucx where both have a fast device, "
+      "else tcp [inproc, or auto between processes]");
   add_option(app, "network-interface", options.network_interface,
              "name or address of the interface that other processes reach this one on");
   add_option(app, "join-timeout", options.join_timeout_s,

@@ -30,7 +30,8 @@ Expected<void> check_transport(const TrainOptions& o, bool launched, bool severa
   if (std::find(valid.begin(), valid.end(), o.transport) == valid.end())
     return unknown_name("--transport", o.transport, valid);
   if (o.transport == "inproc" && several_processes)
-    return bad_input("--transport inproc: a launcher started several processes, leave it out, or use auto");
+    return bad_input(
+        "--transport inproc: a launcher started several processes, leave it out, or use auto");
   if (o.transport != "inproc" && !launched)
     return bad_input("--transport " + o.transport +
                      ": all workers share this process, use inproc, or start several processes "

@@ -117,9 +117,8 @@ class AutoTransport final : public RemoteTransport {
       if (part != nullptr) part->expect_process(process);
   }
   bool is_up(std::int32_t process) const override {
-    return std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) {
-      return part != nullptr && part->is_up(process);
-    });
+    return std::any_of(parts_.begin(), parts_.end(),
+                       [&](const auto& part) { return part != nullptr && part->is_up(process); });
   }
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
   void detach(Rank rank) override;
@@ -169,9 +168,9 @@ Expected<void> AutoTransport::connect(const std::vector<std::string>& addresses,
     if (p == placement.own_process || absent) continue;
     auto parts = unpack_addresses(addresses[index(p)]);
     if (!parts)
-      return Error{parts.error().code, fmt::format("cannot reach process {} (host {}): {}", p,
-                                                   placement.host_of[index(p)],
-                                                   parts.error().message)};
+      return Error{parts.error().code,
+                   fmt::format("cannot reach process {} (host {}): {}", p,
+                               placement.host_of[index(p)], parts.error().message)};
     unpacked[index(p)] = *std::move(parts);
   }
   if (auto chosen = choose(unpacked, placement, options); !chosen) return chosen;
@@ -198,9 +197,9 @@ Expected<void> AutoTransport::choose(const Addresses& addresses, const Placement
     if (p == placement.own_process || absent) continue;
     const Expected<Wire> wire = choose_wire(own, addresses[index(p)]);
     if (!wire)
-      return Error{wire.error().code, fmt::format("cannot reach process {} (host {}): {}", p,
-                                                  placement.host_of[index(p)],
-                                                  wire.error().message)};
+      return Error{wire.error().code,
+                   fmt::format("cannot reach process {} (host {}): {}", p,
+                               placement.host_of[index(p)], wire.error().message)};
     wire_of_[index(p)] = chosen[p] = *wire;
   }
   if (!chosen.empty()) spdlog::info("{}", describe(placement.own_process, chosen));

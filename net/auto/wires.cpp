@@ -51,8 +51,9 @@ std::string pack_addresses(const WireAddresses& addresses) {
 }
 
 Expected<WireAddresses> unpack_addresses(const std::string& bytes) {
-  const Error damaged = bad_input("it has no address of --transport auto: give all processes the "
-                                  "same --transport");
+  const Error damaged = bad_input(
+      "it has no address of --transport auto: give all processes the "
+      "same --transport");
   constexpr std::size_t kHead = 5;
   if (bytes.compare(0, kMagicBytes, kMagic) != 0) return damaged;
   WireAddresses addresses;

@@ -38,16 +38,17 @@ Expected<std::string> name_in(const std::string& address) {
   if (address.rfind(kScheme, 0) != 0 || colon == std::string::npos || colon < start)
     return bad_input("\"" + address + "\" is no address of shared memory");
   if (address.substr(start, colon - start) != shm_host_key())
-    return bad_input("it is on another host, in another network namespace or of another user: use "
-                     "--transport auto or tcp");
+    return bad_input(
+        "it is on another host, in another network namespace or of another user: use "
+        "--transport auto or tcp");
   return address.substr(colon + 1);
 }
 
 std::vector<std::string> names_of(const Placement& placement) {
   std::vector<std::string> names;
   for (std::int32_t p = 0; p < placement.processes(); ++p)
-    names.push_back(fmt::format("process {} (host {})", p,
-                                placement.host_of[static_cast<std::size_t>(p)]));
+    names.push_back(
+        fmt::format("process {} (host {})", p, placement.host_of[static_cast<std::size_t>(p)]));
   return names;
 }
 
@@ -67,7 +68,7 @@ Expected<void> check(const std::vector<std::string>& addresses, const Placement&
 
 class ShmTransport final : public RemoteTransport {
  public:
-  ShmTransport(std::string address, std::unique_ptr<shm::Wire> wire)
+  ShmTransport(std::string address, std::unique_ptr<shm::ShmWire> wire)
       : address_(std::move(address)), wire_(std::move(wire)) {}
   ~ShmTransport() override { wire_.reset(); }
 
@@ -106,13 +107,13 @@ class ShmTransport final : public RemoteTransport {
   void post() {
     if (router_->has_outgoing() && wire_ != nullptr) wire_->post();
   }
-  Expected<void> dial_others(const std::vector<std::string>& addresses, const shm::Links& links,
+  Expected<void> dial_others(const std::vector<std::string>& addresses, const shm::ShmLinks& links,
                              Clock::time_point deadline, Duration patience,
                              const ConnectOptions& options);
 
   const std::string address_;
   std::shared_ptr<RankRouter> router_;  // null until connect(); constant then
-  std::unique_ptr<shm::Wire> wire_;     // null after a connect() that failed
+  std::unique_ptr<shm::ShmWire> wire_;  // null after a connect() that failed
 };
 
 bool ShmTransport::checked(std::int32_t process) const {
@@ -130,8 +131,8 @@ Expected<void> ShmTransport::connect(const std::vector<std::string>& addresses,
   const Clock::time_point deadline = Clock::now() + patience;
   auto router = std::make_shared<RankRouter>(placement);
   for (const std::int32_t process : options.absent) router->process_absent(process);
-  const auto links = std::make_shared<shm::Links>(placement, names_of(placement), options.token,
-                                                  options.absent);
+  const auto links = std::make_shared<shm::ShmLinks>(placement, names_of(placement), options.token,
+                                                     options.absent);
   wire_->start(router, links);
   router_ = std::move(router);
   result = dial_others(addresses, *links, deadline, patience, options);
@@ -141,7 +142,7 @@ Expected<void> ShmTransport::connect(const std::vector<std::string>& addresses,
 }
 
 Expected<void> ShmTransport::dial_others(const std::vector<std::string>& addresses,
-                                         const shm::Links& links, Clock::time_point deadline,
+                                         const shm::ShmLinks& links, Clock::time_point deadline,
                                          Duration patience, const ConnectOptions& options) {
   const Placement& placement = router().placement();
   const std::int32_t end = options.joins ? placement.processes() : placement.own_process;
@@ -192,13 +193,14 @@ bool reaches_by_shm(const std::string& address) {
 Expected<std::unique_ptr<RemoteTransport>> make_shm_transport(const ShmOptions& options) {
   const std::string key = shm_host_key();
   if (key.empty())
-    return Error{Errc::io, "shared memory needs /proc, to know the processes of this host: mount "
-                           "it, or use --transport tcp"};
+    return Error{Errc::io,
+                 "shared memory needs /proc, to know the processes of this host: mount "
+                 "it, or use --transport tcp"};
   const std::string name = "grapevine-" + random_hex(kNonceBytes);
   // What a link needs, tried out before another process depends on it.
   const Expected<shm::Ends> ends = shm::make_ends();
   if (!ends) return ends.error();
-  auto wire = shm::Wire::listen(name, options);
+  auto wire = shm::ShmWire::listen(name, options);
   if (!wire)
     return Error{wire.error().code, "this process cannot use Unix-domain sockets: " +
                                         wire.error().message + "; use --transport tcp"};

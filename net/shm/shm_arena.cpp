@@ -30,18 +30,18 @@ std::uint64_t memory_of_machine() {
 // Of the tensors of an arena.
 class ArenaMemory final : public TensorMemory {
  public:
-  ArenaMemory(std::shared_ptr<Arena> arena, const Place& place, std::uint64_t bytes)
+  ArenaMemory(std::shared_ptr<Arena> arena, const BlockPlace& place, std::uint64_t bytes)
       : arena_(std::move(arena)), place_(place), bytes_(bytes) {}
   ~ArenaMemory() override { arena_->give_back(place_, bytes_); }
   // What is lent has a handle in a Lender: the last handle is then never here.
   bool exclusive() const override { return true; }
 
   const Arena* arena() const { return arena_.get(); }
-  const Place& place() const { return place_; }
+  const BlockPlace& place() const { return place_; }
 
  private:
   const std::shared_ptr<Arena> arena_;
-  const Place place_;
+  const BlockPlace place_;
   const std::uint64_t bytes_;
 };
 
@@ -49,18 +49,17 @@ Arena::~Arena() = default;
 
 const std::shared_ptr<Arena>& Arena::of_process() {
   // Never destroyed: tensors may outlive the static objects.
-  static const auto* const arena = new std::shared_ptr<Arena>(std::make_shared<Arena>(
-      memory_of_machine() / 2));
+  static const auto* const arena =
+      new std::shared_ptr<Arena>(std::make_shared<Arena>(memory_of_machine() / 2));
   return *arena;
 }
 
 at::Tensor Arena::allocate(at::IntArrayRef sizes, at::ScalarType dtype) {
-  const std::uint64_t bytes = whole_pages(static_cast<std::uint64_t>(
-                                              c10::multiply_integers(sizes)) *
-                                          c10::elementSize(dtype));
+  const std::uint64_t bytes = whole_pages(
+      static_cast<std::uint64_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype));
   if (bytes == 0) return {};
   collect();
-  Place place;
+  BlockPlace place;
   std::byte* data = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -72,7 +71,7 @@ at::Tensor Arena::allocate(at::IntArrayRef sizes, at::ScalarType dtype) {
 
 // First fit by address: memory that was used just before is used again, from the cache. REQUIRES:
 // mutex_ is held.
-bool Arena::take(std::uint64_t bytes, Place& place, std::byte*& data) {
+bool Arena::take(std::uint64_t bytes, BlockPlace& place, std::byte*& data) {
   if (free_bytes_ < bytes) return false;
   for (auto& [id, segment] : segments_) {
     if (segment.unused < bytes) continue;
@@ -113,7 +112,7 @@ bool Arena::grow(std::uint64_t bytes) {
   return true;
 }
 
-void Arena::give_back(const Place& place, std::uint64_t bytes) {
+void Arena::give_back(const BlockPlace& place, std::uint64_t bytes) {
   std::vector<std::shared_ptr<SharedMemory>> dropped;  // unmapped after the lock is released
   const std::lock_guard<std::mutex> lock(mutex_);
   Segment& segment = segments_.at(place.segment);
@@ -157,7 +156,7 @@ bool Arena::owns(const at::Tensor& t) const {
   return memory != nullptr && memory->arena() == this;
 }
 
-Place Arena::place_of(const at::Tensor& t) {
+BlockPlace Arena::place_of(const at::Tensor& t) {
   const auto* const memory = dynamic_cast<const ArenaMemory*>(memory_of(t));
   GRAPEVINE_CHECK(memory != nullptr, "a tensor outside of the arena");
   return memory->place();

@@ -12,7 +12,7 @@
 
 namespace grapevine::shm {
 
-struct Place {
+struct BlockPlace {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;
 };
@@ -37,14 +37,14 @@ class Arena final : public SendMemory, public std::enable_shared_from_this<Arena
   bool owns(const at::Tensor& t) const override;
 
   // REQUIRES: owns(t).
-  static Place place_of(const at::Tensor& t);
+  static BlockPlace place_of(const at::Tensor& t);
   // Null: it is no longer used.
   std::shared_ptr<SharedMemory> segment(std::uint32_t id) const;
 
   // Collects from it before memory is allocated, until it is over.
   void add(std::shared_ptr<Lender> lender);
-  // A transport begins, ends. While there are transports, empty_to_send() takes from this arena, and
-  // unused memory is kept.
+  // A transport begins, ends. While there are transports, empty_to_send() takes from this arena,
+  // and unused memory is kept.
   void enter();
   void leave();
 
@@ -61,9 +61,9 @@ class Arena final : public SendMemory, public std::enable_shared_from_this<Arena
     std::uint64_t unused = 0;
   };
 
-  bool take(std::uint64_t bytes, Place& place, std::byte*& data);
+  bool take(std::uint64_t bytes, BlockPlace& place, std::byte*& data);
   bool grow(std::uint64_t bytes);
-  void give_back(const Place& place, std::uint64_t bytes);
+  void give_back(const BlockPlace& place, std::uint64_t bytes);
   void shrink(std::vector<std::shared_ptr<SharedMemory>>& dropped);
 
   const std::uint64_t limit_;
@@ -75,7 +75,7 @@ class Arena final : public SendMemory, public std::enable_shared_from_this<Arena
   std::uint64_t bytes_ = 0;
   std::uint64_t free_bytes_ = 0;
   std::size_t users_ = 0;
-  std::mutex lenders_mutex_;  // taken before mutex_
+  std::mutex lenders_mutex_;                      // taken before mutex_
   std::vector<std::shared_ptr<Lender>> lenders_;  // guarded by lenders_mutex_
 };
 

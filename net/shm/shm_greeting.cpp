@@ -29,10 +29,10 @@ constexpr Clock::duration kLongestPause = 500ms;
 
 Error bad_greeting(std::string what) { return {Errc::protocol, std::move(what)}; }
 
-std::array<char, kProofDigits> proof(const char* side, const JobToken& token, const Hello& dialer,
-                                     const Hello& acceptor) {
+std::array<char, kProofDigits> proof(const char* side, const JobToken& token,
+                                     const ShmHello& dialer, const ShmHello& acceptor) {
   const std::string key(reinterpret_cast<const char*>(token.data()), token.size());
-  const auto text = [](const Hello& h) {
+  const auto text = [](const ShmHello& h) {
     return fmt::format("{} {} {}", h.process, h.placement,
                        std::string_view(h.nonce.data(), h.nonce.size()));
   };
@@ -74,7 +74,7 @@ bool may_pass(Refusal refusal) {
          refusal == Refusal::lower_process;
 }
 
-Expected<void> check_acceptor(const Hello& answer, const Hello& own, const Identity& identity,
+Expected<void> check_acceptor(const ShmHello& answer, const ShmHello& own, const Identity& identity,
                               std::int32_t process) {
   if (!is_equal(answer.proof, proof_of_acceptor(identity.token, own, answer)))
     return bad_greeting(describe(Refusal::other_job));
@@ -89,11 +89,11 @@ Expected<LinkParts> greet(FileDescriptor socket, const Identity& identity, std::
                           Clock::time_point deadline, const Cancelled& cancelled, bool joins) {
   constexpr char kLate[] = "it accepted the connection and then sent nothing";
   if (!is_same_user(socket.get())) return bad_greeting("it runs as another user");
-  const Hello own = make_hello(identity);
+  const ShmHello own = make_hello(identity);
   if (!send_packet(socket.get(), &own, sizeof own)) return Error{Errc::io, "it does not read"};
   const auto first = wait_packet(socket.get(), deadline, cancelled, kLate);
   if (!first) return first.error();
-  const Expected<Hello> answer = read_hello(*first);
+  const Expected<ShmHello> answer = read_hello(*first);
   if (!answer) return answer.error();
   const Expected<void> checked = check_acceptor(*answer, own, identity, process);
   if (!checked) return checked.error();
@@ -139,8 +139,8 @@ std::uint64_t placement_digest(const Placement& placement) {
   return fnv1a({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-Hello make_hello(const Identity& own) {
-  Hello hello;
+ShmHello make_hello(const Identity& own) {
+  ShmHello hello;
   hello.codec = kCodecVersion;
   hello.process = own.process;
   hello.placement = own.placement;
@@ -149,23 +149,23 @@ Hello make_hello(const Identity& own) {
   return hello;
 }
 
-Expected<Hello> read_hello(const Packet& packet) {
-  Hello hello;
-  if (!read_as(packet, hello) || hello.magic != Hello::kMagic || !packet.descriptors.empty())
+Expected<ShmHello> read_hello(const Packet& packet) {
+  ShmHello hello;
+  if (!read_as(packet, hello) || hello.magic != ShmHello::kMagic || !packet.descriptors.empty())
     return bad_greeting("it does not speak this protocol");
-  if (hello.version != Hello::kVersion || hello.codec != kCodecVersion)
+  if (hello.version != ShmHello::kVersion || hello.codec != kCodecVersion)
     return bad_greeting(fmt::format("it runs another version (protocol {}, codec {}; here {}, {})",
-                               hello.version, hello.codec, Hello::kVersion, kCodecVersion));
+                                    hello.version, hello.codec, ShmHello::kVersion, kCodecVersion));
   return hello;
 }
 
-std::array<char, kProofDigits> proof_of_acceptor(const JobToken& token, const Hello& dialer,
-                                                 const Hello& acceptor) {
+std::array<char, kProofDigits> proof_of_acceptor(const JobToken& token, const ShmHello& dialer,
+                                                 const ShmHello& acceptor) {
   return proof("acceptor", token, dialer, acceptor);
 }
 
-std::array<char, kProofDigits> proof_of_dialer(const JobToken& token, const Hello& dialer,
-                                               const Hello& acceptor) {
+std::array<char, kProofDigits> proof_of_dialer(const JobToken& token, const ShmHello& dialer,
+                                               const ShmHello& acceptor) {
   return proof("dialer", token, dialer, acceptor);
 }
 
@@ -175,7 +175,7 @@ bool is_equal(const std::array<char, kProofDigits>& a, const std::array<char, kP
 
 Expected<Ends> make_ends() {
   Ends ends;
-  auto outbox = SharedMemory::make(sizeof(Outbox));
+  auto outbox = SharedMemory::make(sizeof(ShmOutbox));
   if (!outbox) return outbox.error();
   ends.outbox = *std::move(outbox);
   auto pipe = descriptor_pair([](int* both) { return ::pipe2(both, O_CLOEXEC | O_NONBLOCK); });
@@ -187,8 +187,7 @@ Expected<Ends> make_ends() {
 
 Expected<LinkParts> join_ends(FileDescriptor socket, Ends own, Packet packet) {
   if (packet.descriptors.size() != 2) return bad_greeting("its greeting is damaged");
-  auto inbox =
-      SharedMemory::open(std::move(packet.descriptors[0]), whole_pages(sizeof(Outbox)));
+  auto inbox = SharedMemory::open(std::move(packet.descriptors[0]), whole_pages(sizeof(ShmOutbox)));
   if (!inbox) return inbox.error();
   LinkParts parts;
   parts.socket = std::move(socket);

@@ -1,8 +1,8 @@
 // The beginning of a link: two processes prove to each other that they belong to one job, then
 // pass their ends of the link.
 //
-//   dialer → acceptor  Hello with a nonce
-//   acceptor → dialer  Hello with a nonce and its proof
+//   dialer → acceptor  ShmHello with a nonce
+//   acceptor → dialer  ShmHello with a nonce and its proof
 //   dialer → acceptor  Proof, with the descriptors of its Ends
 //   acceptor → dialer  Answer, with the descriptors of its Ends; or a refusal
 //
@@ -41,7 +41,7 @@ std::string describe(Refusal refusal);
 inline constexpr std::size_t kNonceDigits = 2 * kNonceBytes;
 inline constexpr std::size_t kProofDigits = 64;
 
-struct Hello {
+struct ShmHello {
   static constexpr std::uint32_t kMagic = 0x4D535647;  // "GVSM" in memory order
   static constexpr std::uint16_t kVersion = 1;
 
@@ -71,13 +71,13 @@ struct Identity {
 };
 
 std::uint64_t placement_digest(const Placement& placement);
-Hello make_hello(const Identity& own);
+ShmHello make_hello(const Identity& own);
 // Errors (protocol): another program or version.
-Expected<Hello> read_hello(const Packet& packet);
-std::array<char, kProofDigits> proof_of_acceptor(const JobToken& token, const Hello& dialer,
-                                                 const Hello& acceptor);
-std::array<char, kProofDigits> proof_of_dialer(const JobToken& token, const Hello& dialer,
-                                               const Hello& acceptor);
+Expected<ShmHello> read_hello(const Packet& packet);
+std::array<char, kProofDigits> proof_of_acceptor(const JobToken& token, const ShmHello& dialer,
+                                                 const ShmHello& acceptor);
+std::array<char, kProofDigits> proof_of_dialer(const JobToken& token, const ShmHello& dialer,
+                                               const ShmHello& acceptor);
 bool is_equal(const std::array<char, kProofDigits>& a, const std::array<char, kProofDigits>& b);
 
 // What a process has of a link: the queue that it writes, and the lease (shm_lender.hpp) that it

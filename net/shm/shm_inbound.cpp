@@ -163,8 +163,8 @@ Expected<at::Tensor> Inbound::tensor_of(const TensorDescriptor& tensor, const Te
         return bad_record("a tensor that is longer than its record");
       at::Tensor t = at::detail::empty_cpu(tensor.sizes, tensor.dtype);
       std::memcpy(t.data_ptr(), inlined, tensor.bytes);
-      inlined += std::min<std::size_t>(padded(tensor.bytes),
-                                       static_cast<std::size_t>(end - inlined));
+      inlined +=
+          std::min<std::size_t>(padded(tensor.bytes), static_cast<std::size_t>(end - inlined));
       return t;
     }
     default:
@@ -179,9 +179,9 @@ Expected<at::Tensor> Inbound::block_of(const TensorDescriptor& tensor, const Ten
   if (part.slot >= kSlots || part.offset % kBlockAlignment != 0 || part.offset > size ||
       tensor.bytes > size - part.offset)
     return bad_record("a tensor outside of its segment");
-  return tensor_on((*memory)->data() + part.offset, tensor.sizes, tensor.dtype,
-                   std::make_unique<BorrowedMemory>(returns_, *memory, part.slot,
-                                                    part.exclusive == 1));
+  return tensor_on(
+      (*memory)->data() + part.offset, tensor.sizes, tensor.dtype,
+      std::make_unique<BorrowedMemory>(returns_, *memory, part.slot, part.exclusive == 1));
 }
 
 Expected<std::shared_ptr<SharedMemory>> Inbound::segment(std::uint32_t id) {

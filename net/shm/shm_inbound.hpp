@@ -21,13 +21,13 @@ class Returns {
  public:
   Returns(std::shared_ptr<SharedMemory> outbox, FileDescriptor lease)
       : memory_(std::move(outbox)),
-        box_(*reinterpret_cast<Outbox*>(memory_->data())),
+        box_(*reinterpret_cast<ShmOutbox*>(memory_->data())),
         lease_(std::move(lease)) {}
   void give_back(std::uint32_t slot);
 
  private:
   const std::shared_ptr<SharedMemory> memory_;
-  Outbox& box_;
+  ShmOutbox& box_;
   const FileDescriptor lease_;
   std::mutex mutex_;
   std::uint64_t returned_ = 0;  // guarded by mutex_
@@ -92,8 +92,8 @@ class Inbound {
   DecodedHeader message_;
   std::vector<at::Tensor> payload_;
   std::vector<TensorPart> parts_;
-  std::size_t tensor_ = 0;     // the one that is being filled
-  std::uint64_t filled_ = 0;   // bytes of it
+  std::size_t tensor_ = 0;    // the one that is being filled
+  std::uint64_t filled_ = 0;  // bytes of it
 };
 
 }  // namespace grapevine::shm

@@ -10,7 +10,7 @@ namespace grapevine::shm {
 
 Lender::Lender(std::shared_ptr<SharedMemory> outbox, FileDescriptor lease)
     : memory_(std::move(outbox)),
-      box_(*reinterpret_cast<Outbox*>(memory_->data())),
+      box_(*reinterpret_cast<ShmOutbox*>(memory_->data())),
       lease_(std::move(lease)) {
   for (std::uint32_t slot = kSlots; slot > 0; --slot) free_.push_back(slot - 1);
 }

@@ -39,7 +39,7 @@ class Lender {
   bool lease_ended() const;
 
   const std::shared_ptr<SharedMemory> memory_;
-  Outbox& box_;
+  ShmOutbox& box_;
   const FileDescriptor lease_;
   std::mutex mutex_;
   // Guarded by mutex_.

@@ -12,8 +12,8 @@ std::size_t index(std::int32_t process) { return static_cast<std::size_t>(proces
 
 }  // namespace
 
-Links::Links(const Placement& placement, std::vector<std::string> names, const JobToken& token,
-             const std::vector<std::int32_t>& absent)
+ShmLinks::ShmLinks(const Placement& placement, std::vector<std::string> names,
+                   const JobToken& token, const std::vector<std::int32_t>& absent)
     : own_{placement.own_process, placement_digest(placement), token},
       names_(std::move(names)),
       links_(index(placement.processes()), Link::awaited),
@@ -21,9 +21,9 @@ Links::Links(const Placement& placement, std::vector<std::string> names, const J
   for (const std::int32_t process : absent) links_[index(process)] = Link::lost;
 }
 
-const std::string& Links::name(std::int32_t process) const { return names_[index(process)]; }
+const std::string& ShmLinks::name(std::int32_t process) const { return names_[index(process)]; }
 
-Refusal Links::judge(const Hello& hello) {
+Refusal ShmLinks::judge(const ShmHello& hello) {
   if (hello.placement != own_.placement || hello.process < 0 ||
       index(hello.process) >= links_.size())
     return Refusal::other_placement;
@@ -43,7 +43,7 @@ Refusal Links::judge(const Hello& hello) {
   return link == Link::awaited ? Refusal::none : Refusal::too_late;
 }
 
-bool Links::open(std::int32_t process) {
+bool ShmLinks::open(std::int32_t process) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Link& link = links_[index(process)];
   const bool returns = link == Link::returning;
@@ -52,13 +52,13 @@ bool Links::open(std::int32_t process) {
   return returns;
 }
 
-void Links::lose(std::int32_t process) {
+void ShmLinks::lose(std::int32_t process) {
   const std::lock_guard<std::mutex> lock(mutex_);
   links_[index(process)] = Link::lost;
   changed_.notify_all();
 }
 
-void Links::expect(std::int32_t process) {
+void ShmLinks::expect(std::int32_t process) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Link& link = links_[index(process)];
   if (link != Link::lost) return;
@@ -68,19 +68,19 @@ void Links::expect(std::int32_t process) {
 
 // The first other process with that link, or -1; of lost ones, only those that were present.
 // REQUIRES: mutex_ is held.
-std::int32_t Links::first(Link link) const {
+std::int32_t ShmLinks::first(Link link) const {
   for (std::int32_t p = 0; index(p) < links_.size(); ++p)
     if (p != own_.process && links_[index(p)] == link && absent_.count(p) == 0) return p;
   return -1;
 }
 
 // REQUIRES: mutex_ is held.
-bool Links::is_decided() const {
+bool ShmLinks::is_decided() const {
   return !duplicate_.empty() || first(Link::lost) >= 0 || first(Link::awaited) < 0;
 }
 
-Expected<void> Links::wait_connected(Clock::time_point deadline, const std::string& patience,
-                                     const Cancelled& cancelled) {
+Expected<void> ShmLinks::wait_connected(Clock::time_point deadline, const std::string& patience,
+                                        const Cancelled& cancelled) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!changed_.wait_until(lock,
                               std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll),

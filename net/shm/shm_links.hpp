@@ -16,17 +16,17 @@ namespace grapevine::shm {
 
 // The transport's thread changes them, connect() waits for them. Decides by them which process may
 // connect. Thread-safe.
-class Links {
+class ShmLinks {
  public:
   // `names`: of the processes, for errors and the log; `absent`: processes that are lost.
-  Links(const Placement& placement, std::vector<std::string> names, const JobToken& token,
-        const std::vector<std::int32_t>& absent);
+  ShmLinks(const Placement& placement, std::vector<std::string> names, const JobToken& token,
+           const std::vector<std::int32_t>& absent);
 
   const Identity& own() const { return own_; }
   const std::string& name(std::int32_t process) const;
 
   // The answer to a process that has proved that it belongs to the job.
-  Refusal judge(const Hello& hello);
+  Refusal judge(const ShmHello& hello);
   // A lost process stays lost until it is expected again. True: it has returned.
   bool open(std::int32_t process);
   void lose(std::int32_t process);

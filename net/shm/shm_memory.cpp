@@ -54,8 +54,8 @@ Expected<std::shared_ptr<SharedMemory>> SharedMemory::open(FileDescriptor file,
 Expected<std::shared_ptr<SharedMemory>> SharedMemory::map(FileDescriptor file,
                                                           std::uint64_t bytes) {
   // MAP_POPULATE: a fault for each page, later, costs as much as moving its bytes.
-  void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                            file.get(), 0);
+  void* const data =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
   if (data == MAP_FAILED) return no_memory(bytes, errno);
   return std::shared_ptr<SharedMemory>(
       new SharedMemory(std::move(file), static_cast<std::byte*>(data), bytes));

@@ -37,9 +37,8 @@ void write_record(std::byte* to, const EncodedMessage& message,
 
 }  // namespace
 
-Outbound::Outbound(std::shared_ptr<SharedMemory> outbox, int socket,
-                   std::shared_ptr<Lender> lender, std::shared_ptr<Arena> arena,
-                   std::uint64_t copied_bytes)
+Outbound::Outbound(std::shared_ptr<SharedMemory> outbox, int socket, std::shared_ptr<Lender> lender,
+                   std::shared_ptr<Arena> arena, std::uint64_t copied_bytes)
     : ring_(std::move(outbox)),
       socket_(socket),
       lender_(std::move(lender)),
@@ -166,7 +165,7 @@ TensorPart Outbound::plan_block(Item& item, FrozenTensor& tensor) {
     std::memcpy(copy.data_ptr(), tensor.raw(), tensor.nbytes());
     lent = FrozenTensor::freeze(std::move(copy));
   }
-  const Place place = Arena::place_of(lent.read());
+  const BlockPlace place = Arena::place_of(lent.read());
   if (!pass_segment(place.segment)) return part;
   const std::optional<std::uint32_t> slot = lender_->lend(lent);
   if (!slot) return part;

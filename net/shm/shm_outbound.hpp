@@ -50,8 +50,8 @@ class Outbound {
     std::variant<EncodedMessage, Departure, Goodbye, Retired> what;
     std::vector<TensorPart> parts;  // of a message, once it is planned
     bool planned = false;
-    bool begun = false;       // its record is sent; fragments may follow
-    std::size_t tensor = 0;   // of them: the current one,
+    bool begun = false;        // its record is sent; fragments may follow
+    std::size_t tensor = 0;    // of them: the current one,
     std::uint64_t offset = 0;  // and the bytes of it that are sent
     std::uint64_t copied = 0;
   };

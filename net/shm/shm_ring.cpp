@@ -10,9 +10,9 @@ namespace {
 
 Error bad_ring(const char* what) { return {Errc::protocol, what}; }
 
-Outbox* outbox_in(const SharedMemory& memory) {
-  GRAPEVINE_CHECK(memory.bytes() >= sizeof(Outbox), "an outbox of ", memory.bytes(), " bytes");
-  return reinterpret_cast<Outbox*>(memory.data());
+ShmOutbox* outbox_in(const SharedMemory& memory) {
+  GRAPEVINE_CHECK(memory.bytes() >= sizeof(ShmOutbox), "an outbox of ", memory.bytes(), " bytes");
+  return reinterpret_cast<ShmOutbox*>(memory.data());
 }
 
 }  // namespace
@@ -71,8 +71,7 @@ Expected<std::optional<RingReader::Record>> RingReader::next() {
   std::memcpy(&record.header, box_->ring + at, sizeof record.header);
   const std::uint32_t bytes = record.header.bytes;
   if (bytes < sizeof(RecordHeader) || bytes % 8 != 0 || bytes > available ||
-      bytes > kRingBytes - at ||
-      (record.header.kind != RecordKind::pad && bytes > kLongestRecord))
+      bytes > kRingBytes - at || (record.header.kind != RecordKind::pad && bytes > kLongestRecord))
     return bad_ring("a record of an impossible length");
   record.body = box_->ring + at + sizeof(RecordHeader);
   record.bytes = bytes - sizeof(RecordHeader);

@@ -16,14 +16,14 @@ inline constexpr std::uint32_t kSlots = 1024;  // payloads that one process has 
 
 // Made by the process that sends, mapped by the one that receives. Each field has one writer. Both
 // keep what they have written in memory of their own as well, and check what the other writes.
-struct Outbox {
-  alignas(64) std::atomic<std::uint64_t> written;  // sender: bytes of records, ever
-  alignas(64) std::atomic<std::uint64_t> read;     // receiver: bytes of records, ever
-  alignas(64) std::atomic<std::uint32_t> asleep;   // receiver: wants a bell for the next record
-  alignas(64) std::atomic<std::uint32_t> waits;    // sender: wants a bell once records were read
-  alignas(64) std::atomic<std::uint64_t> beats;    // sender: counts while its process runs
+struct ShmOutbox {
+  alignas(64) std::atomic<std::uint64_t> written;   // sender: bytes of records, ever
+  alignas(64) std::atomic<std::uint64_t> read;      // receiver: bytes of records, ever
+  alignas(64) std::atomic<std::uint32_t> asleep;    // receiver: wants a bell for the next record
+  alignas(64) std::atomic<std::uint32_t> waits;     // sender: wants a bell once records were read
+  alignas(64) std::atomic<std::uint64_t> beats;     // sender: counts while its process runs
   alignas(64) std::atomic<std::uint64_t> returned;  // receiver: payloads given back, ever
-  alignas(64) std::uint32_t returns[kSlots];  // receiver: their slots; number n at n % kSlots
+  alignas(64) std::uint32_t returns[kSlots];        // receiver: their slots; number n at n % kSlots
   alignas(64) std::byte ring[kRingBytes];
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
@@ -61,13 +61,13 @@ class RingWriter {
   std::uint64_t read() const { return read_; }
   Expected<void> look();  // brings read() up to date
 
-  Outbox& box() const { return *box_; }
+  ShmOutbox& box() const { return *box_; }
 
  private:
   Expected<bool> has_room(std::size_t bytes);
 
   const std::shared_ptr<SharedMemory> memory_;
-  Outbox* const box_;
+  ShmOutbox* const box_;
   std::uint64_t written_ = 0;
   std::uint64_t read_ = 0;
 };
@@ -88,11 +88,11 @@ class RingReader {
   void done(const Record& record);
 
   bool empty() const { return box_->written.load(std::memory_order_acquire) == read_; }
-  Outbox& box() const { return *box_; }
+  ShmOutbox& box() const { return *box_; }
 
  private:
   const std::shared_ptr<SharedMemory> memory_;
-  Outbox* const box_;
+  ShmOutbox* const box_;
   std::uint64_t read_ = 0;
 };
 

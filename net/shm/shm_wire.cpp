@@ -73,16 +73,17 @@ class Receiver final : public RecordSink {
 
 }  // namespace
 
-Expected<std::unique_ptr<Wire>> Wire::listen(const std::string& name, const ShmOptions& options) {
+Expected<std::unique_ptr<ShmWire>> ShmWire::listen(const std::string& name,
+                                                   const ShmOptions& options) {
   Expected<FileDescriptor> listener = listen_at(name);
   if (!listener) return listener.error();
   Expected<Poller> poller = Poller::make();
   if (!poller) return poller.error();
   if (!poller->add(listener->get())) return Error{Errc::io, "no descriptors are left"};
-  return std::unique_ptr<Wire>(new Wire(*std::move(listener), *std::move(poller), options));
+  return std::unique_ptr<ShmWire>(new ShmWire(*std::move(listener), *std::move(poller), options));
 }
 
-Wire::Wire(FileDescriptor listener, Poller poller, const ShmOptions& options)
+ShmWire::ShmWire(FileDescriptor listener, Poller poller, const ShmOptions& options)
     : options_(options),
       spin_(options.spin >= Duration::zero() ? options.spin : usual_spin()),
       listener_(std::move(listener)),
@@ -92,7 +93,7 @@ Wire::Wire(FileDescriptor listener, Poller poller, const ShmOptions& options)
   thread_ = std::thread([this] { run(); });
 }
 
-Wire::~Wire() {
+ShmWire::~ShmWire() {
   stopping_ = true;
   poller_.wake();
   thread_.join();
@@ -101,7 +102,7 @@ Wire::~Wire() {
 
 // ---- Other threads
 
-void Wire::start(std::shared_ptr<RankRouter> router, std::shared_ptr<Links> links) {
+void ShmWire::start(std::shared_ptr<RankRouter> router, std::shared_ptr<ShmLinks> links) {
   give_task([this, router = std::move(router), links = std::move(links)] {
     router_ = router;
     links_ = links;
@@ -116,17 +117,17 @@ void Wire::start(std::shared_ptr<RankRouter> router, std::shared_ptr<Links> link
   });
 }
 
-void Wire::adopt(LinkParts parts, std::int32_t process) {
+void ShmWire::adopt(LinkParts parts, std::int32_t process) {
   give_task([this, parts = std::make_shared<LinkParts>(std::move(parts)), process] {
     if (!finishing_) open(std::move(*parts), process);
   });
 }
 
-void Wire::expect(std::int32_t process) {
+void ShmWire::expect(std::int32_t process) {
   give_task([this, process] { links_->expect(process); });
 }
 
-void Wire::drop(std::int32_t process) {
+void ShmWire::drop(std::int32_t process) {
   give_task([this, process] {
     const LinkPtr link = link_of(process);
     if (link == nullptr) return lose(process, "");
@@ -135,7 +136,7 @@ void Wire::drop(std::int32_t process) {
   });
 }
 
-void Wire::give_task(Task task) {
+void ShmWire::give_task(Task task) {
   {
     const std::lock_guard<std::mutex> lock(tasks_mutex_);
     tasks_.push_back(std::move(task));
@@ -148,7 +149,7 @@ void Wire::give_task(Task task) {
 
 // Threads do not wait for each other here: a thread that finds another one posting leaves its
 // messages to it.
-void Wire::post() {
+void ShmWire::post() {
   if (post_requests_.fetch_add(1) > 0) return;
   for (;;) {
     const std::uint64_t requests = post_requests_.load();
@@ -157,7 +158,7 @@ void Wire::post() {
   }
 }
 
-void Wire::post_all() {
+void ShmWire::post_all() {
   const std::lock_guard<std::mutex> lock(post_mutex_);
   if (posting_router_ == nullptr) return;
   if (posting_router_->has_outgoing())
@@ -165,13 +166,14 @@ void Wire::post_all() {
       if (const LinkPtr link = open_links_[static_cast<std::size_t>(outgoing.process)])
         post_to(link, [&] { return link->outbound->push(std::move(outgoing.what)); });
   for (std::size_t p = 0; p < open_links_.size(); ++p)
-    if (const Link* waiting = open_links_[p].get(); waiting != nullptr && waiting->outbound->waits())
+    if (const Link* waiting = open_links_[p].get();
+        waiting != nullptr && waiting->outbound->waits())
       post_to(LinkPtr(open_links_[p]), [&] { return waiting->outbound->pump(); });
 }
 
 // An error of one link ends that link. REQUIRES: post_mutex_ is held.
 template <class F>
-void Wire::post_to(const LinkPtr& link, F f) {
+void ShmWire::post_to(const LinkPtr& link, F f) {
   std::string why;
   try {
     const Expected<void> sent = f();
@@ -186,7 +188,7 @@ void Wire::post_to(const LinkPtr& link, F f) {
 
 // ---- The thread
 
-void Wire::run() {
+void ShmWire::run() {
   Clock::time_point active_at = Clock::now();
   Clock::time_point looked_at = active_at;
   while (!stopping_) {
@@ -212,12 +214,12 @@ void Wire::run() {
   finish();
 }
 
-bool Wire::work_once() {
+bool ShmWire::work_once() {
   if (has_tasks_.load(std::memory_order_relaxed)) do_tasks();
   return receive_each();
 }
 
-void Wire::do_tasks() {
+void ShmWire::do_tasks() {
   std::vector<Task> tasks;
   {
     const std::lock_guard<std::mutex> lock(tasks_mutex_);
@@ -233,7 +235,7 @@ void Wire::do_tasks() {
   }
 }
 
-bool Wire::receive_each() {
+bool ShmWire::receive_each() {
   bool moved = false;
   for (std::size_t i = 0; i < receiving_.size(); ++i) {
     if (receiving_[i]->inbound->empty()) continue;
@@ -242,7 +244,7 @@ bool Wire::receive_each() {
   return moved;
 }
 
-bool Wire::receive(const LinkPtr& link, int most) {
+bool ShmWire::receive(const LinkPtr& link, int most) {
   bool moved = false;
   guard(link, [&] {
     Receiver receiver(*router_, link->process, link->said_goodbye);
@@ -255,11 +257,11 @@ bool Wire::receive(const LinkPtr& link, int most) {
 }
 
 // What is in the queue arrives before the loss of the link.
-void Wire::drain(const LinkPtr& link) { receive(link, kRecordsAtMost); }
+void ShmWire::drain(const LinkPtr& link) { receive(link, kRecordsAtMost); }
 
 // An error of one link, above all a lack of memory, ends that link.
 template <class F>
-void Wire::guard(const LinkPtr& link, F f) {
+void ShmWire::guard(const LinkPtr& link, F f) {
   try {
     f();
   } catch (const std::exception&) {
@@ -267,7 +269,7 @@ void Wire::guard(const LinkPtr& link, F f) {
   }
 }
 
-void Wire::sleep(int longest_ms) {
+void ShmWire::sleep(int longest_ms) {
   arena_->collect();
   bool idle = true;
   for (const LinkPtr& link : receiving_) idle = link->inbound->sleep() && idle;
@@ -276,7 +278,7 @@ void Wire::sleep(int longest_ms) {
   do_timers();
 }
 
-void Wire::do_events(int timeout_ms) {
+void ShmWire::do_events(int timeout_ms) {
   for (const int descriptor : poller_.wait(timeout_ms)) {
     if (descriptor == listener_.get()) {
       accept_all();
@@ -293,7 +295,7 @@ void Wire::do_events(int timeout_ms) {
   }
 }
 
-void Wire::on_socket(const LinkPtr& link) {
+void ShmWire::on_socket(const LinkPtr& link) {
   guard(link, [&] {
     const Expected<bool> open = link->inbound->read_packets();
     if (!open) return end(link, kMalformed + open.error().message);
@@ -303,7 +305,7 @@ void Wire::on_socket(const LinkPtr& link) {
   });
 }
 
-void Wire::do_timers() {
+void ShmWire::do_timers() {
   const Clock::time_point now = Clock::now();
   if (listen_again_ && now >= *listen_again_) {
     listen_again_.reset();
@@ -313,14 +315,14 @@ void Wire::do_timers() {
   if (options_.heartbeat > Duration::zero() && now - last_beat_ >= options_.heartbeat) beat(now);
 }
 
-int Wire::until_timer_ms() const {
+int ShmWire::until_timer_ms() const {
   if (options_.heartbeat <= Duration::zero()) return kLongestSleepMs;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(last_beat_ + options_.heartbeat -
-                                                                 Clock::now());
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(last_beat_ + options_.heartbeat - Clock::now());
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kLongestSleepMs));
 }
 
-void Wire::beat(Clock::time_point now) {
+void ShmWire::beat(Clock::time_point now) {
   // This process itself may have been suspended: then the others need time to show a sign.
   const bool late = now - last_beat_ > 2 * options_.heartbeat;
   last_beat_ = now;
@@ -338,15 +340,15 @@ void Wire::beat(Clock::time_point now) {
     end(link, fmt::format("it showed no sign of life for {} s", static_cast<double>(ms) / 1000));
 }
 
-// ---- Links
+// ---- ShmLinks
 
-Wire::LinkPtr Wire::link_of(std::int32_t process) const {
+ShmWire::LinkPtr ShmWire::link_of(std::int32_t process) const {
   for (const LinkPtr& link : receiving_)
     if (link->process == process) return link;
   return nullptr;
 }
 
-void Wire::open(LinkParts parts, std::int32_t process) {
+void ShmWire::open(LinkParts parts, std::int32_t process) {
   if (const LinkPtr old = link_of(process)) end(old, "it has connected again");
   auto link = std::make_shared<Link>();
   link->process = process;
@@ -355,8 +357,8 @@ void Wire::open(LinkParts parts, std::int32_t process) {
   link->lender = std::make_shared<Lender>(parts.own.outbox, std::move(parts.watch));
   link->outbound = std::make_unique<Outbound>(parts.own.outbox, socket, link->lender, arena_,
                                               options_.copied_bytes);
-  link->inbound =
-      std::make_unique<Inbound>(std::move(parts.inbox), socket, std::move(parts.own.lease), limits_);
+  link->inbound = std::make_unique<Inbound>(std::move(parts.inbox), socket,
+                                            std::move(parts.own.lease), limits_);
   link->alive_at = link->flushed_at = Clock::now();
   arena_->add(link->lender);
   receiving_.push_back(link);
@@ -371,7 +373,7 @@ void Wire::open(LinkParts parts, std::int32_t process) {
 
 // Ends the link because of the other side; an empty `why`: because it left, or of a report from
 // elsewhere. Nothing where it has ended.
-void Wire::end(const LinkPtr& ended, const std::string& why) {
+void ShmWire::end(const LinkPtr& ended, const std::string& why) {
   const LinkPtr link = ended;
   const auto found = std::find(receiving_.begin(), receiving_.end(), link);
   if (found == receiving_.end()) return;
@@ -389,7 +391,7 @@ void Wire::end(const LinkPtr& ended, const std::string& why) {
   lose(link->process, why);
 }
 
-void Wire::lose(std::int32_t process, const std::string& why) {
+void ShmWire::lose(std::int32_t process, const std::string& why) {
   links_->lose(process);
   if (finishing_) return;
   // The loss of a process whose ranks have all left has no effect.
@@ -401,7 +403,7 @@ void Wire::lose(std::int32_t process, const std::string& why) {
 
 // The others receive all messages. What they send meanwhile is received, so that they can end as
 // well, and dropped.
-void Wire::finish() {
+void ShmWire::finish() {
   finishing_ = true;
   do_tasks();
   poller_.remove(listener_.get());
@@ -427,7 +429,7 @@ void Wire::finish() {
 }
 
 // True: nothing is left to write.
-bool Wire::flush(Clock::time_point limit) {
+bool ShmWire::flush(Clock::time_point limit) {
   const Clock::time_point now = Clock::now();
   bool flushed = true;
   for (const LinkPtr& link : std::vector<LinkPtr>(receiving_)) {

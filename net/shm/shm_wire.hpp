@@ -24,15 +24,16 @@
 
 namespace grapevine::shm {
 
-class Wire {
+class ShmWire {
  public:
   // Errors (io).
-  static Expected<std::unique_ptr<Wire>> listen(const std::string& name, const ShmOptions& options);
+  static Expected<std::unique_ptr<ShmWire>> listen(const std::string& name,
+                                                   const ShmOptions& options);
   // Flushes, and ends all links.
-  ~Wire();
+  ~ShmWire();
 
   // Processes may connect from now on. Once.
-  void start(std::shared_ptr<RankRouter> router, std::shared_ptr<Links> links);
+  void start(std::shared_ptr<RankRouter> router, std::shared_ptr<ShmLinks> links);
   // A link that connect() has dialled.
   void adopt(LinkParts parts, std::int32_t process);
   // Sends what the router has, on this thread or on one that does so already. Any thread.
@@ -45,8 +46,8 @@ class Wire {
   struct Greeting {
     FileDescriptor socket;
     Clock::time_point deadline;
-    std::optional<Hello> theirs;  // received
-    std::optional<Hello> own;     // sent: their proof is awaited
+    std::optional<ShmHello> theirs;  // received
+    std::optional<ShmHello> own;     // sent: their proof is awaited
   };
   struct Link {
     std::int32_t process = -1;
@@ -57,13 +58,13 @@ class Wire {
     std::uint64_t beats = 0;     // of the other process, when it last showed a sign of life,
     Clock::time_point alive_at;  // and when that was
     bool said_goodbye = false;
-    std::uint64_t flushed = 0;  // while finishing: progress of the receiver,
+    std::uint64_t flushed = 0;     // while finishing: progress of the receiver,
     Clock::time_point flushed_at;  // and when it changed
   };
   using LinkPtr = std::shared_ptr<Link>;
   using Task = std::function<void()>;
 
-  Wire(FileDescriptor listener, Poller poller, const ShmOptions& options);
+  ShmWire(FileDescriptor listener, Poller poller, const ShmOptions& options);
 
   // ---- the thread
   void run();
@@ -115,7 +116,7 @@ class Wire {
 
   // The transport's thread only.
   std::shared_ptr<RankRouter> router_;  // null until start()
-  std::shared_ptr<Links> links_;        // "
+  std::shared_ptr<ShmLinks> links_;     // "
   CodecLimits limits_;                  // valid from then on
   std::list<Greeting> greetings_;
   std::vector<LinkPtr> receiving_;  // all links

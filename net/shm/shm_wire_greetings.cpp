@@ -19,7 +19,7 @@ Error damaged_greeting() { return {Errc::protocol, "its greeting is damaged"}; }
 
 }  // namespace
 
-void Wire::accept_all() {
+void ShmWire::accept_all() {
   for (;;) {
     FileDescriptor socket = accept_from(listener_.get());
     if (socket.get() < 0) {
@@ -46,10 +46,10 @@ void Wire::accept_all() {
 }
 
 // `greeting` is destroyed once it is over, well or not.
-void Wire::on_greeting(Greeting& greeting) {
+void ShmWire::on_greeting(Greeting& greeting) {
   Packet packet;
   for (;;) {
-    if (greeting.theirs && !greeting.own) {  // its Hello waits for start()
+    if (greeting.theirs && !greeting.own) {  // its ShmHello waits for start()
       if (links_ == nullptr) return;
       const Expected<bool> answered = answer_hello(greeting);
       if (!answered) return refuse(greeting, answered.error().message);
@@ -66,17 +66,17 @@ void Wire::on_greeting(Greeting& greeting) {
 }
 
 // True: the greeting is over.
-Expected<bool> Wire::take_packet(Greeting& greeting, Packet packet) {
+Expected<bool> ShmWire::take_packet(Greeting& greeting, Packet packet) {
   if (greeting.own) return answer_proof(greeting, std::move(packet));
   if (greeting.theirs) return damaged_greeting();
-  const Expected<Hello> hello = read_hello(packet);
+  const Expected<ShmHello> hello = read_hello(packet);
   if (!hello) return hello.error();
   greeting.theirs = *hello;
   return false;
 }
 
-Expected<bool> Wire::answer_hello(Greeting& greeting) {
-  Hello own = make_hello(links_->own());
+Expected<bool> ShmWire::answer_hello(Greeting& greeting) {
+  ShmHello own = make_hello(links_->own());
   own.proof = proof_of_acceptor(links_->own().token, *greeting.theirs, own);
   greeting.own = own;
   greeting.deadline = Clock::now() + kGreetingPatience;
@@ -84,7 +84,7 @@ Expected<bool> Wire::answer_hello(Greeting& greeting) {
   return true;
 }
 
-Expected<bool> Wire::answer_proof(Greeting& greeting, Packet packet) {
+Expected<bool> ShmWire::answer_proof(Greeting& greeting, Packet packet) {
   Proof proof;
   if (packet.bytes.size() != sizeof proof) return damaged_greeting();
   std::memcpy(&proof, packet.bytes.data(), sizeof proof);
@@ -110,19 +110,19 @@ Expected<bool> Wire::answer_proof(Greeting& greeting, Packet packet) {
   return true;
 }
 
-void Wire::refuse(Greeting& greeting, const std::string& why) {
+void ShmWire::refuse(Greeting& greeting, const std::string& why) {
   if (!finishing_)
     if (const auto more = dropped_.admit())
       spdlog::warn("shm: dropped a connection: {}{}", why, *more);
   forget(greeting);
 }
 
-void Wire::forget(Greeting& greeting) {
+void ShmWire::forget(Greeting& greeting) {
   if (greeting.socket.get() >= 0) poller_.remove(greeting.socket.get());
   greetings_.remove_if([&](const Greeting& g) { return &g == &greeting; });
 }
 
-void Wire::expire_greetings(Clock::time_point now) {
+void ShmWire::expire_greetings(Clock::time_point now) {
   for (auto it = greetings_.begin(); it != greetings_.end();) {
     Greeting& greeting = *it++;
     if (now > greeting.deadline && (!greeting.theirs || greeting.own))

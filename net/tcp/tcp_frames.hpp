@@ -43,12 +43,12 @@ class FrameSink {
   virtual Expected<void> on_control(const Control& control) = 0;
 };
 
-// Cuts a stream of bytes, in pieces of any size, into frames. Payloads lie in memory of the pool. Not
-// thread-safe.
+// Cuts a stream of bytes, in pieces of any size, into frames. Payloads lie in memory of the pool.
+// Not thread-safe.
 //
 // A payload can be read from the socket to where it belongs: the caller lets the system write to
-// payload_room() and reports the bytes by payload_filled(). All other bytes come by consume(), which
-// copies a payload's.
+// payload_room() and reports the bytes by payload_filled(). All other bytes come by consume(),
+// which copies a payload's.
 class FrameReader {
  public:
   FrameReader(const CodecLimits& limits, ReceivePool& pool) : limits_(limits), pool_(pool) {}

@@ -28,8 +28,7 @@ void set(int descriptor, int level, int option, int value) {
 
 // On "::", connections of IPv4 arrive as well.
 FileDescriptor listen_on(const SocketAddress& address) {
-  FileDescriptor socket(
-      ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.get() < 0) return socket;
   set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (address.family() == AF_INET6) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);

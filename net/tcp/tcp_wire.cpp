@@ -32,9 +32,9 @@ struct Wire::Impl {
   asio::io_context loop{1};  // run by one thread
   asio::executor_work_guard<asio::io_context::executor_type> work{loop.get_executor()};
   Routes routes;
-  Hub hub;                                // on the event loop, from listen() on
-  std::shared_ptr<RankRouter> router;     // null until start(); constant then
-  std::shared_ptr<Links> links;           // "
+  Hub hub;                             // on the event loop, from listen() on
+  std::shared_ptr<RankRouter> router;  // null until start(); constant then
+  std::shared_ptr<Links> links;        // "
   std::thread thread;
 
   std::mutex mutex;

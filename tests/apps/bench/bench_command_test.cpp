@@ -94,7 +94,8 @@ TEST_P(BenchCommand, PrintsAnObjectForEachSize) {
 INSTANTIATE_TEST_SUITE_P(Kinds, BenchCommand,
                          testing::Values(Case{"p2p", "inproc", 2}, Case{"p2p", "tcp", 2},
                                          Case{"p2p", "ucx", 2}, Case{"p2p", "shm", 2},
-                                         Case{"p2p", "auto", 2}, Case{"allreduce", "shm", 3}, Case{"allreduce", "inproc", 3},
+                                         Case{"p2p", "auto", 2}, Case{"allreduce", "shm", 3},
+                                         Case{"allreduce", "inproc", 3},
                                          Case{"allreduce", "tcp", 2}, Case{"allreduce", "ucx", 3}),
                          testing::PrintToStringParamName());
 

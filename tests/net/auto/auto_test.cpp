@@ -74,7 +74,8 @@ class AutoWorld {
 // Pairs of processes with an odd one among them use tcp, the others shared memory.
 class Mixed : public AutoWorld {
  public:
-  explicit Mixed(std::int32_t world_size) : AutoWorld(world_size, 1, {{Wire::shm}, {}, {Wire::shm}}) {}
+  explicit Mixed(std::int32_t world_size)
+      : AutoWorld(world_size, 1, {{Wire::shm}, {}, {Wire::shm}}) {}
 };
 class MixedTwoEach : public AutoWorld {
  public:
@@ -119,7 +120,8 @@ TEST(Auto, AProcessMayReturnOverAnotherWire) {
   for (const Offer& offer : {Offer{}, Offer{Wire::shm}, Offer{}}) {
     ++times;
     world.end(1);
-    for (const int r : {0, 2}) ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_down(1, times));
+    for (const int r : {0, 2})
+      ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_down(1, times));
     for (const int r : {0, 2}) EXPECT_FALSE(world.process(r).is_up(1));
     for (const int r : {0, 2}) world.process(r).expect_process(1);
     const auto joined = world.join_again(1, offer);
@@ -133,14 +135,14 @@ TEST(Auto, AProcessMayReturnOverAnotherWire) {
           inboxes[static_cast<std::size_t>(r)]->wait_messages(static_cast<std::size_t>(times)));
     }
     ASSERT_TRUE(inboxes[1]->wait_messages(2));
-    for (const int r : {0, 2}) EXPECT_EQ(inboxes[static_cast<std::size_t>(r)]->down_count(1), times);
+    for (const int r : {0, 2})
+      EXPECT_EQ(inboxes[static_cast<std::size_t>(r)]->down_count(1), times);
   }
 }
 
 TEST(Auto, AddressesOfOtherTransportsAreNamed) {
   auto first = make_auto({});
-  const auto connected =
-      first->connect({first->address(), "127.0.0.1:1"}, one_each(0, 2), 1s);
+  const auto connected = first->connect({first->address(), "127.0.0.1:1"}, one_each(0, 2), 1s);
   ASSERT_FALSE(connected.ok());
   EXPECT_NE(connected.error().message.find("process 1"), std::string::npos);
 }

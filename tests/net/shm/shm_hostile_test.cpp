@@ -52,7 +52,7 @@ TEST(ShmHostile, UnauthenticatedConnectionsDisturbNoLink) {
     for (const Rank victim : {0, 1}) {
       auto socket = shm::connect_to(socket_name(world.endpoint(victim).address()));
       ASSERT_TRUE(socket.ok());
-      shm::Hello hello = shm::make_hello(identity(static_cast<std::int32_t>(rng() % 3), 2));
+      shm::ShmHello hello = shm::make_hello(identity(static_cast<std::int32_t>(rng() % 3), 2));
       Bytes bytes(sizeof hello);
       std::memcpy(bytes.data(), &hello, sizeof hello);
       if (rng() % 3 == 0) bytes = random_bytes(rng, 1 + rng() % shm::kLongestPacket);
@@ -100,13 +100,12 @@ TEST(ShmHostile, AWrongProofIsRefused) {
   ShmWorld world(2, 1);
   auto socket = shm::connect_to(socket_name(world.endpoint(0).address()));
   ASSERT_TRUE(socket.ok());
-  const shm::Hello hello = shm::make_hello(identity(1, 2));
+  const shm::ShmHello hello = shm::make_hello(identity(1, 2));
   ASSERT_TRUE(shm::send_packet(socket->get(), &hello, sizeof hello));
   shm::Packet packet;
   const auto receive = [&] {
-    return eventually([&] {
-      return shm::receive_packet(socket->get(), packet) == shm::Received::packet;
-    });
+    return eventually(
+        [&] { return shm::receive_packet(socket->get(), packet) == shm::Received::packet; });
   };
   ASSERT_TRUE(receive());
   ASSERT_TRUE(shm::read_hello(packet).ok());
@@ -147,9 +146,13 @@ class WithPuppet {
     writer_ = std::make_unique<shm::RingWriter>(links_[0]->own.outbox);
   }
 
-  shm::Outbox& outbox() { return *reinterpret_cast<shm::Outbox*>(links_[0]->own.outbox->data()); }
+  shm::ShmOutbox& outbox() {
+    return *reinterpret_cast<shm::ShmOutbox*>(links_[0]->own.outbox->data());
+  }
   // The queue in which rank 0 sends to this process.
-  shm::Outbox& inbox_box() { return *reinterpret_cast<shm::Outbox*>(links_[0]->inbox->data()); }
+  shm::ShmOutbox& inbox_box() {
+    return *reinterpret_cast<shm::ShmOutbox*>(links_[0]->inbox->data());
+  }
   int socket() const { return links_[0]->socket.get(); }
   void bell() {
     const std::byte bell{};
@@ -238,7 +241,7 @@ TEST(ShmHostile, DamagedRecordsEndTheirLinkOnly) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(mix_seed(seed, 1));
     WithPuppet world;
-    shm::Outbox& box = world.outbox();
+    shm::ShmOutbox& box = world.outbox();
     switch (seed % 4) {
       case 0: {  // noise, and a counter that fits it
         const Bytes noise = random_bytes(rng, 8 * (1 + rng() % 1000));
@@ -313,12 +316,12 @@ TEST(ShmHostile, BlocksOutsideOfTheirSegmentEndTheLink) {
   Rng rng(5);
   constexpr std::uint64_t kBytes = 64 << 10;
   const std::vector<shm::TensorPart> parts = {
-      block(7, 0, 0),                           // another segment
-      block(1, shm::kSlots, 0),                 // no slot
-      block(1, 0, 32),                          // not aligned
-      block(1, 0, kBytes - 64),                 // ends behind it
-      block(1, 0, kBytes),                      // "
-      block(1, 0, ~std::uint64_t{0} - 63),      // wraps around
+      block(7, 0, 0),                       // another segment
+      block(1, shm::kSlots, 0),             // no slot
+      block(1, 0, 32),                      // not aligned
+      block(1, 0, kBytes - 64),             // ends behind it
+      block(1, 0, kBytes),                  // "
+      block(1, 0, ~std::uint64_t{0} - 63),  // wraps around
   };
   for (std::size_t i = 0; i <= parts.size(); ++i) {
     SCOPED_TRACE("place " + std::to_string(i));
@@ -326,7 +329,8 @@ TEST(ShmHostile, BlocksOutsideOfTheirSegmentEndTheLink) {
     const auto memory = shm::SharedMemory::make(kBytes);
     ASSERT_TRUE(memory.ok());
     const shm::SegmentPacket packet{shm::SegmentPacket::kMagic, 1, kBytes};
-    ASSERT_TRUE(shm::send_packet(world.socket(), &packet, sizeof packet, {(*memory)->descriptor()}));
+    ASSERT_TRUE(
+        shm::send_packet(world.socket(), &packet, sizeof packet, {(*memory)->descriptor()}));
     const bool fits = i == parts.size();
     world.send_record(shm::RecordKind::message,
                       message(rng, 2, 0, 100, fits ? block(1, 0, kBytes - 128) : parts[i]));
@@ -370,7 +374,7 @@ TEST(ShmHostile, ReturnsAndReceiptsOfNothingEndTheLink) {
   for (int i = 0; i < 4; ++i) {
     SCOPED_TRACE("case " + std::to_string(i));
     WithPuppet world;
-    shm::Outbox& box = world.inbox_box();
+    shm::ShmOutbox& box = world.inbox_box();
     const auto send = [&] {
       Rng rng(6);
       Envelope e = numbered(0, 2, 0);

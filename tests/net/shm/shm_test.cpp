@@ -262,14 +262,16 @@ TEST(ShmReturn, AnExpectedProcessMayReturnAndBeLostAgain) {
   for (Rank r = 0; r < 3; ++r) inboxes.push_back(attach(world.endpoint(r), r));
   for (std::ptrdiff_t time = 1; time <= 3; ++time) {
     world.end(1);
-    for (const int r : {0, 2}) ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_down(1, time));
+    for (const int r : {0, 2})
+      ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_down(1, time));
     for (const int r : {0, 2}) world.process(r).expect_process(1);
     const auto joined = world.join_again(1, {});
     ASSERT_TRUE(joined.ok()) << joined.error().message;
     inboxes[1] = attach(world.endpoint(1), 1);
     for (const int r : {0, 2}) {
       world.endpoint(1).send(numbered(1, r, 0));
-      ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_messages(static_cast<std::size_t>(time)));
+      ASSERT_TRUE(
+          inboxes[static_cast<std::size_t>(r)]->wait_messages(static_cast<std::size_t>(time)));
       world.endpoint(r).send(numbered(r, 1, 0));
     }
     ASSERT_TRUE(inboxes[1]->wait_messages(2));
@@ -296,7 +298,8 @@ TEST(ShmArena, BlocksDoNotOverlapAndAreUsedAgain) {
     if (held.size() > 20 || (!held.empty() && rng() % 3 == 0)) {
       const std::size_t at = rng() % held.size();
       const auto* bytes = held[at].first.data_ptr<std::uint8_t>();
-      for (std::int64_t b = 0; b < held[at].first.numel(); b += 511) ASSERT_EQ(bytes[b], held[at].second);
+      for (std::int64_t b = 0; b < held[at].first.numel(); b += 511)
+        ASSERT_EQ(bytes[b], held[at].second);
       held.erase(held.begin() + static_cast<std::ptrdiff_t>(at));
       continue;
     }
