@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "actors/cluster/join_proof.hpp"
+#include "actors/run/control/control_request.hpp"
+#include "actors/run/control/run_state.hpp"
 #include "actors/run/runtime.hpp"
 
 namespace grapevine {
@@ -59,6 +61,8 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](const WaitReport&) {},
           [](const StateStored&) {},
           [](AskTrafficAgain) {},
+          [](AskRunState) { return RunState(); },
+          [](const ControlRequest&) { return ControlReply(); },
           [told](AskPlace ask) { return told->place(ask); },
           [told](AskVacancy) { return told->vacancy; },
           [told](ProcessReturned& returned) { told->returned.set_value(std::move(returned)); }};
