@@ -6,7 +6,7 @@
 namespace grapevine {
 namespace {
 
-constexpr std::size_t kLongList = 12;  // names that hide the suggestion before them
+constexpr std::size_t kLongList = 30;  // names that hide the suggestion before them
 
 }  // namespace
 
