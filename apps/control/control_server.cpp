@@ -143,7 +143,7 @@ struct ControlServer::Impl {
   }
 
   std::shared_ptr<ControlHub> hub;
-  RunFacts facts;
+  RunDescription facts;
   std::string secret;  // empty: the file's permissions protect it
   std::string path;    // of the socket, empty: a port
   FileDescriptor folder;
@@ -155,7 +155,7 @@ struct ControlServer::Impl {
 
 Expected<std::unique_ptr<ControlServer>> ControlServer::on_socket(const std::string& folder,
                                                                   std::shared_ptr<ControlHub> hub,
-                                                                  const RunFacts& facts) {
+                                                                  const RunDescription& facts) {
   auto impl = std::make_unique<Impl>();
   impl->hub = std::move(hub);
   impl->facts = facts;
@@ -181,7 +181,7 @@ Expected<std::unique_ptr<ControlServer>> ControlServer::on_socket(const std::str
 Expected<std::unique_ptr<ControlServer>> ControlServer::on_port(const MetricsPlace& place,
                                                                 const std::string& secret,
                                                                 std::shared_ptr<ControlHub> hub,
-                                                                const RunFacts& facts) {
+                                                                const RunDescription& facts) {
   const std::string name = "--control " + place.host + ":" + std::to_string(place.port);
   if (secret.empty())
     return bad_input(name +

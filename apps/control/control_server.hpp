@@ -4,7 +4,7 @@
 #include <string>
 
 #include "actors/run/control/control_hub.hpp"
-#include "apps/control/run_facts.hpp"
+#include "apps/control/run_description.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "messages/expected.hpp"
 
@@ -20,13 +20,13 @@ class ControlServer {
   // listen there.
   static Expected<std::unique_ptr<ControlServer>> on_socket(const std::string& folder,
                                                             std::shared_ptr<ControlHub> hub,
-                                                            const RunFacts& facts);
+                                                            const RunDescription& facts);
   // On TCP, for clients that know `secret`. Errors (bad_input): it cannot listen there; the secret
   // is empty.
   static Expected<std::unique_ptr<ControlServer>> on_port(const MetricsPlace& place,
                                                           const std::string& secret,
                                                           std::shared_ptr<ControlHub> hub,
-                                                          const RunFacts& facts);
+                                                          const RunDescription& facts);
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;

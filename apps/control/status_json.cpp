@@ -86,7 +86,7 @@ void add_totals(ordered_json& json, const RunStatus& status) {
 
 }  // namespace
 
-ordered_json status_json(const RunStatus& status, const RunFacts& facts) {
+ordered_json status_json(const RunStatus& status, const RunDescription& facts) {
   ordered_json json;
   json["run"] = {{"algorithm", facts.algorithm},
                  {"model", facts.model},

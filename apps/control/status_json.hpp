@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/run/control/run_status.hpp"
-#include "apps/control/run_facts.hpp"
+#include "apps/control/run_description.hpp"
 
 namespace grapevine {
 
@@ -11,6 +11,6 @@ namespace grapevine {
 inline constexpr std::size_t kMostRanksInMatrix = 64;
 
 // NaN and infinities are null.
-nlohmann::ordered_json status_json(const RunStatus& status, const RunFacts& facts);
+nlohmann::ordered_json status_json(const RunStatus& status, const RunDescription& facts);
 
 }  // namespace grapevine

@@ -306,7 +306,7 @@ class TrainCommand : public Command {
     return {};
   }
 
-  static RunFacts facts_of(const TrainJob& job) {
+  static RunDescription facts_of(const TrainJob& job) {
     const TrainOptions& o = job.options;
     return {o.algorithm,    o.model,           o.data,    o.transport, job.out,
             machine_name(), GRAPEVINE_VERSION, ::getpid()};
@@ -369,7 +369,7 @@ class TrainCommand : public Command {
                                                      RunDisplay& display) {
     const TrainOptions& o = job.options;
     const auto& hub = job.run.control;
-    const RunFacts facts = facts_of(job);
+    const RunDescription facts = facts_of(job);
     ControlServers servers;
     // Some file systems have no sockets: that is no reason not to train.
     auto local = ControlServer::on_socket(job.out, hub, facts);

@@ -88,7 +88,7 @@ TEST(TopFrame, ShowsWhyNothingNewComes) {
 
 TEST(StatusView, RatesOfBytesAreBetweenTwoAnswers) {
   RunStatus status = stalled_status();
-  const RunFacts facts;
+  const RunDescription facts;
   const auto before = view_of(status_json(status, facts), nullptr);
   status.time_s += 2;
   status.ranks[1].ledger.bytes_sent += 500;

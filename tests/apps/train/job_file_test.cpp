@@ -336,7 +336,7 @@ TEST(JobFile, OfSeveralProcessesIsRepeatedByAsMany) {
   const ProcessResult run = run_process(with(launch, with(run_into(first), options)));
   ASSERT_EQ(run.exit_code, 0) << run.describe();
   const std::string job = (first / "job.toml").string(), text = read_file(job);
-  for (const char* line : {"\nworkers = 1\n", "\ntransport = 'tcp'\n", "\nhierarchy = 2\n",
+  for (const char* line : {"\nworkers = 1\n", "\ntransport = 'auto'\n", "\nhierarchy = 2\n",
                            "#   grapevine launch -n 2 -- train job.toml --out DIR\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << " is not in:\n" << text;
   const ProcessResult alone = repeat(first, second);
