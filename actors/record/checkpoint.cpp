@@ -17,6 +17,7 @@
 #include "actors/record/files.hpp"
 #include "actors/record/shards/shard_stream.hpp"
 #include "actors/run/state_bytes.hpp"
+#include "messages/check.hpp"
 #include "messages/text/control_characters.hpp"
 #include "messages/text/exception_line.hpp"
 
@@ -304,6 +305,12 @@ std::vector<Value> Checkpoint::by_rank(Read read) const {
   return values;
 }
 
+// Checkpoints of earlier programs do not say so.
+Step taken_steps(const StateDict& rank) {
+  const auto taken = rank.integer("deal_end");
+  return taken ? *taken : reported_steps(rank);
+}
+
 std::vector<Step> Checkpoint::steps() const {
   return by_rank<Step>([](const StateDict& rank) {
     const auto step = rank.integer("model.step");
@@ -323,6 +330,7 @@ std::vector<double> Checkpoint::epochs() const {
 Expected<std::optional<SavedView>> Checkpoint::view() const {
   Rank first = 0;
   while (is_lost(first)) ++first;
+  GRAPEVINE_CHECK(static_cast<std::size_t>(first) < ranks.size(), path, ": no rank has a state");
   auto view = load_view(ranks[static_cast<std::size_t>(first)], first);
   if (!view)
     return bad_input(path + ": rank " + std::to_string(first) + ": " + view.error().message +
@@ -330,7 +338,12 @@ Expected<std::optional<SavedView>> Checkpoint::view() const {
   return view;
 }
 
-void Checkpoint::change_ranks(std::int32_t count, Step first_step, double first_epoch) {
+Expected<void> Checkpoint::change_ranks(std::int32_t count, Step first_step, double first_epoch) {
+  const auto kept = std::min(static_cast<std::size_t>(count), ranks.size());
+  if (std::all_of(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(kept),
+                  [](const StateDict& state) { return state.entries().empty(); }))
+    return bad_input(fmt::format("{}: ranks 0 to {} were lost and have no state: give more workers",
+                                 path, kept - 1));
   SavedView start;
   start.number = 1;
   start.first_step = first_step;
@@ -341,7 +354,6 @@ void Checkpoint::change_ranks(std::int32_t count, Step first_step, double first_
     StateDict& state = ranks[static_cast<std::size_t>(rank)];
     if (is_lost(rank) || !state.under("view").entries().empty()) continue;
     start.deal.position = rank;
-    start.deal_end = reported_steps(state);
     state.put_all("view", save(start));
   }
   for (Rank rank = count; rank < start.deal.ranks; ++rank) {
@@ -353,6 +365,7 @@ void Checkpoint::change_ranks(std::int32_t count, Step first_step, double first_
   for (Rank rank = start.deal.ranks; rank < count; ++rank) lost.push_back(rank);
   ranks.resize(static_cast<std::size_t>(count));
   lost.erase(std::lower_bound(lost.begin(), lost.end(), count), lost.end());
+  return {};
 }
 
 Duration Checkpoint::elapsed() const {

@@ -33,6 +33,8 @@ Expected<std::string> write_checkpoint(const std::string& folder, const JobIdent
 // Steps that a rank had reported to the supervisor, from its saved state. Where gradients are
 // applied later they may be more than the steps of its model.
 Step reported_steps(const StateDict& rank);
+// The step after the last one whose batch it had taken.
+Step taken_steps(const StateDict& rank);
 
 struct Checkpoint {
   std::string path;
@@ -53,8 +55,9 @@ struct Checkpoint {
 
   // For a run of another number of ranks, none of them a server: the first of them continue, those
   // that are new join them, and those that are left out count as lost. `first_step`, `first_epoch`:
-  // of the horizon of the run that saved it, where its members were those of the start.
-  void change_ranks(std::int32_t ranks, Step first_step, double first_epoch);
+  // of the horizon of the run that saved it, where its members were those of the start. Errors
+  // (bad_input): none of the ranks that would continue has a state.
+  Expected<void> change_ranks(std::int32_t ranks, Step first_step, double first_epoch);
 
  private:
   template <class Value, class Read>

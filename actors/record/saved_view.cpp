@@ -29,7 +29,6 @@ StateDict save(const SavedView& view) {
   state.put("first_batch", view.deal.first_batch);
   state.put("deal_step", view.deal.first_step);
   state.put("deal_is_new", static_cast<std::int64_t>(view.deal_is_new));
-  state.put("deal_end", view.deal_end);
   return state;
 }
 
@@ -46,9 +45,8 @@ Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank r
              first_step = state.integer_in("first_step", 0, kMost),
              first_batch = state.integer_in("first_batch", 0, kMost),
              deal_step = state.integer_in("deal_step", 0, kMost),
-             is_new = state.integer_in("deal_is_new", 0, 1),
-             deal_end = state.integer_in("deal_end", 0, kMost);
-  for (const auto* field : {&number, &first_step, &first_batch, &deal_step, &is_new, &deal_end})
+             is_new = state.integer_in("deal_is_new", 0, 1);
+  for (const auto* field : {&number, &first_step, &first_batch, &deal_step, &is_new})
     if (!*field) return field->error();
   const auto first_epoch = state.number("first_epoch");
   if (!first_epoch) return first_epoch.error();
@@ -64,7 +62,6 @@ Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank r
   view.deal.first_batch = *first_batch;
   view.deal.first_step = *deal_step;
   view.deal_is_new = *is_new == 1;
-  view.deal_end = *deal_end;
   return std::optional<SavedView>(std::move(view));
 }
 

@@ -18,13 +18,12 @@ struct SavedView {
   double first_epoch = 0;     // and the training behind it
   Deal deal;                  // of the batches of this rank; `ranks` is that of the members
   bool deal_is_new = false;   // it begins with the next step
-  Step deal_end = 0;          // the step after the last one whose batch was taken
 };
 
 // What a rank's state has under "view.".
 StateDict save(const SavedView& view);
-// From the state of `rank`; nothing where the members were those of the start. Errors (bad_input):
-// entries that no run saves.
+// From the state of `rank`; nothing where the roles were those of the start, also where ranks are
+// lost since. Errors (bad_input): entries that no run saves.
 Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank rank);
 
 // Of the members, in a run that is planned for `ranks`.

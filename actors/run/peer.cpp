@@ -115,7 +115,9 @@ Timestamp PeerState::now() const {
 }
 
 void PeerState::send(Rank to, Stamp stamp, Payload payload) {
-  if (to >= config_.ranks) return;  // of the run that this one continues with fewer ranks
+  // A rank of the run that this one continues with fewer; or one that joins, to a role that had it.
+  if (to >= config_.ranks || (view_.stage == ViewStage::draining && view_.arriving.count(to) > 0))
+    return;
   stamp.sent = now();
   stamp.sequence = ++sequence_;
   Envelope envelope{config_.rank, to, stamp, std::move(payload)};
@@ -430,6 +432,7 @@ StateDict PeerState::snapshot() const {
   state.put("rng", rng.str());
   state.put("elapsed_ns", (elapsed_before_ + now()).count());
   state.put("reported", reported_);
+  state.put("deal_end", deal_end_);
   state.put("trace.run", static_cast<std::int64_t>(config_.trace_run));
   state.put("trace.cut", last_cut_);
   state.put("last.step", last_gradient_.step);
@@ -447,7 +450,6 @@ StateDict PeerState::snapshot() const {
   view.first_epoch = config_.parts->horizon.first_epoch;
   view.deal = deal_;
   view.deal_is_new = deal_is_new_;
-  view.deal_end = deal_end_;
   state.put_all("view", save(view));
   return state;
 }
@@ -497,7 +499,6 @@ Expected<void> PeerState::restore_view(const StateDict& state) {
   view_.members = std::move(saved.members);
   deal_ = saved.deal;
   deal_is_new_ = saved.deal_is_new;
-  deal_end_ = saved.deal_end;
   return {};
 }
 
@@ -536,6 +537,7 @@ Expected<void> PeerState::restore_progress(const StateDict& state) {
   sequence_ = static_cast<std::uint64_t>(*sequence);
   elapsed_before_ = Duration(*elapsed);
   reported_ = reported_steps(state);
+  deal_end_ = taken_steps(state);
   last_gradient_.step = *step;
   last_gradient_.samples = *samples;
   last_gradient_.loss = *loss;

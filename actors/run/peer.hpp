@@ -66,6 +66,7 @@ struct PeerView {
   std::vector<Rank> members;   // of the role
   std::vector<Rank> proposed;  // of the view to come
   ViewStage stage = ViewStage::stable;
+  std::set<Rank> arriving;       // of those, that were lost for the role
   std::int64_t asked = -1;       // round of a question about traffic that is not answered; -1: none
   std::int64_t operations = 0;   // that Role::close() has returned
   bool settled = false;          // what was open is taken back, or counts

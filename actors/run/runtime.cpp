@@ -186,6 +186,12 @@ class CrewBuilder {
   void resume_view(SupervisorConfig& supervision) const {
     supervision.absent = config_.resume->lost;
     supervision.former = config_.resume->former;
+    for (std::size_t rank = 0; rank < config_.resume->ranks.size(); ++rank) {
+      RankFigures figures;
+      figures.rank = static_cast<Rank>(rank);
+      if (figures.ledger.load(config_.resume->ranks[rank].under("ledger")))
+        supervision.figures.push_back(std::move(figures));
+    }
     const auto view = config_.resume->view();
     if (!view || !view->has_value()) return;
     supervision.members = (*view)->members;

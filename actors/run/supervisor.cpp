@@ -27,6 +27,7 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
   }
   view_ = ViewChange(std::move(workers), config_.view, config_.first_batch);
   progress_.add_former(config_.former);
+  for (const RankFigures& figures : config_.figures) progress_.add(figures);
   checkpoints_ = CheckpointRounds({config_.checkpoints, config_.checkpoint_every_epochs,
                                    config_.total_epochs, config_.resumed_least});
   suspects_ = LinkSuspects(config_.silence);
@@ -163,7 +164,8 @@ void SupervisorState::on_stop_requested() {
   evaluations_due_ = 0;
   stage_ = Stage::draining;
   trained_at_ = now();
-  reports_.accept_in_flight();  // they are in the checkpoint
+  checkpoints_.take_postponed();  // the last one takes its place
+  reports_.accept_in_flight();    // they are in the checkpoint
   collect();
   if (!checkpoints_.enabled() || preserves_previous_run())
     checkpoints_.skip_final();

@@ -49,14 +49,15 @@ struct SupervisorConfig {
   std::int64_t parameters = -1, buffers = -1;  // of the model; -1: not checked
   bool tolerates_worker_loss = false;          // a run continues without lost workers,
   std::int32_t min_workers = 1;                // as long as so many of them remain
-  bool changes_members = false;    // by views, see ViewChange; else roles continue alone
-  ViewChange::Models models;       // of the wiring
-  Horizon horizon;                 // of the members
-  std::vector<Rank> members;       // that continue from a checkpoint; the other ranks join them
-  std::int64_t view = 0;           // theirs, and
-  std::int64_t first_batch = 0;    // its first batch: see SavedView
-  std::vector<Rank> absent;        // ranks without a state there; others may be members
-  std::vector<FormerLife> former;  // of it
+  bool changes_members = false;      // by views, see ViewChange; else roles continue alone
+  ViewChange::Models models;         // of the wiring
+  Horizon horizon;                   // of the members
+  std::vector<Rank> members;         // that continue from a checkpoint; the other ranks join them
+  std::int64_t view = 0;             // theirs, and
+  std::int64_t first_batch = 0;      // its first batch: see SavedView
+  std::vector<Rank> absent;          // ranks without a state there; others may be members
+  std::vector<FormerLife> former;    // of it
+  std::vector<RankFigures> figures;  // of its ranks, until they report others
   // Reports a lost process to the transport of this process; null: single process. Must not block.
   std::function<void(std::int32_t process)> process_down;
   // The same for a lost process that is about to return.

@@ -232,7 +232,7 @@ void Aggregate::joiner_fields(Archive& a) {
 // The operation that was given up, among the new members. Without overlap this rank stands before
 // it, else behind it.
 void Aggregate::give_again(Env& env) {
-  if (!local_.exchange_due((overlap_ ? operation_ : model_.step) + 1)) return go_on(env);
+  if (!local_.exchange_due((overlap_ ? operation_ : model_.step) + 1)) return skip_operation(env);
   const bool from_residual = std::exchange(redo_, Redo::no) == Redo::from_residual;
   at::Tensor next = std::exchange(packed_, at::Tensor());  // overlap: of the operation after it
   packed_ = from_residual ? at::Tensor() : overlap_ ? sent_.read().clone() : local_.packed(model_);
@@ -246,7 +246,7 @@ void Aggregate::give_again(Env& env) {
 
 // It was due because training was to end with it, and the new members share more steps: the local
 // steps before it enter the next one, from x or from the residual.
-void Aggregate::go_on(Env& env) {
+void Aggregate::skip_operation(Env& env) {
   const bool from_residual = std::exchange(redo_, Redo::no) == Redo::from_residual;
   const FrozenTensor sent = std::exchange(sent_, {});
   packed_ = at::Tensor();

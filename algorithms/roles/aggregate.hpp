@@ -65,7 +65,7 @@ class Aggregate final : public TrainingRole {
   void take_result(Env& env);
   void step_done(Env& env);
   void give_again(Env& env);
-  void go_on(Env& env);
+  void skip_operation(Env& env);
 
   Step first_uncommitted() const { return std::max(committed_, first_own_); }
 

@@ -97,10 +97,12 @@ CodecLimits limits_for(std::int64_t parameters) {
 
 using Made = Expected<std::unique_ptr<RemoteTransport>>;
 
-Made make_ucx(const TrainOptions& o) {
+// `tls`: see UcxOptions; empty: as the environment says.
+Made make_ucx(const TrainOptions& o, const std::string& tls = "") {
   if (auto known = check_network_devices(o.network_interface); !known) return known.error();
   UcxOptions options;
   options.net_devices = o.network_interface;
+  options.tls = tls;
   return make_ucx_transport(options);
 }
 
@@ -140,7 +142,9 @@ Made make_auto(const TrainJob& job, bool& address_unknown) {
   else
     spdlog::info("--transport auto without shared memory: {}", shm.error().message);
   if (ucx_built_in() && wires::has_fast_device()) {
-    if (auto ucx = make_ucx(job.options))
+    // Over shared memory UCX does not notice a dead process, and the run continues after losses.
+    const char* const chosen = std::getenv("UCX_TLS");
+    if (auto ucx = make_ucx(job.options, chosen ? "" : "^posix,sysv,cma,xpmem,knem"))
       parts.ucx = *std::move(ucx);
     else
       spdlog::info("--transport auto without ucx: {}", ucx.error().message);

@@ -257,8 +257,7 @@ static Expected<void> change_workers(TrainJob& job, AllowedChanges& changes) {
                      job.options.resume + " --out DIR");
   changes.lines.push_back("workers " + now + " instead of " + before);
   before = now;
-  job.run.resume->change_ranks(job.run.ranks, job.start.step, job.start.epoch);
-  return {};
+  return job.run.resume->change_ranks(job.run.ranks, job.start.step, job.start.epoch);
 }
 
 Expected<void> check_resume(TrainJob& job) {
@@ -276,7 +275,9 @@ Expected<void> check_resume(TrainJob& job) {
                      resume + " --out DIR");
   put_horizon_start(job.start, changes.saved);
   if (auto changed = change_workers(job, changes); !changed) return changed;
-  if (changes.batch_size && !checkpoint->ranks.front().under("view").entries().empty())
+  const auto view = checkpoint->view();
+  if (!view) return view.error();
+  if (changes.batch_size && (view->has_value() || !checkpoint->lost.empty()))
     return bad_input("--resume " + resume +
                      ": the batch size cannot change together with the number of workers, nor "
                      "where ranks were lost: give the same --batch-size and --accumulate, or begin "

@@ -32,7 +32,11 @@ bool PeerState::is_holding() const { return view_.stage != ViewStage::stable; }
 void PeerState::on_hold(HoldForView hold) {
   if (hold.view <= view_.number || position_of(config_.rank, hold.members) < 0) return;
   if (!started_) begin_to_join();
-  for (const Rank rank : hold.members) membership_.alive[static_cast<std::size_t>(rank)] = true;
+  for (const Rank rank : hold.members)
+    if (auto alive = membership_.alive[static_cast<std::size_t>(rank)]; !alive) {
+      alive = true;
+      view_.arriving.insert(rank);
+    }
   view_.number = hold.view;
   view_.proposed = std::move(hold.members);
   view_.state.clear();
@@ -64,7 +68,9 @@ void PeerState::on_ask_traffic(AskTraffic ask) {
 void PeerState::answer_traffic() {
   if (view_.asked < 0) return;
   Traffic traffic{view_.number, view_.asked, config_.rank, 0, 0};
-  for (const Rank rank : view_.members) {
+  // Of all ranks: one that joins has messages of a view that it did not become a member of.
+  for (Rank rank = 0; rank < config_.ranks; ++rank) {
+    if (rank == config_.rank) continue;
     const bool proposed = position_of(rank, view_.proposed) >= 0;
     if (!proposed && membership_.is_alive(rank)) return;
     if (!proposed) continue;
@@ -139,6 +145,7 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   view_.settled = false;
   view_.awaits_state = false;
   view_.state.clear();
+  view_.arriving.clear();
   cut_.reset();
   last_cut_ = std::max(last_cut_, view.last_cut);
   share_batches(view);

@@ -60,8 +60,10 @@ class CheckpointRounds {
   void cancel();
   // A change of members interrupts the cut in progress, if any: it is due again.
   void interrupt();
-  // One that is asked for during such a change.
-  void postpone(std::string name) { postponed_ = std::move(name); }
+  // One that is asked for during such a change. The name of an interrupted one stays.
+  void postpone(std::string name) {
+    if (!postponed_) postponed_ = std::move(name);
+  }
   // The name of the checkpoint that is to be begun now, after the change; nothing: none is due.
   std::optional<std::string> take_postponed() { return std::exchange(postponed_, std::nullopt); }
   // The id of the newest cut; 0: none.

@@ -87,7 +87,7 @@ void SupervisorState::on_written(const CheckpointWritten& written) {
   // The next run must not resume from a checkpoint after a failure.
   if (stage_ == Stage::draining && stopping_ && checkpoints_.final_due())
     return begin_final_checkpoint("");
-  resume_checkpoint();
+  if (stage_ == Stage::running) resume_checkpoint();
   end_if_finished();
 }
 

@@ -1,7 +1,11 @@
 // Questions of the actor Control, and the changes that it passes on.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "actors/run/supervisor.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
 namespace {
@@ -64,7 +68,9 @@ std::string SupervisorState::why_not_drained(Rank rank) const {
   if (!config_.tolerates_worker_loss)
     return fmt::format("drain {}: this wiring, or this transport, does not continue without a rank",
                        rank);
-  if (view_.in_progress())
+  const bool leaving = std::any_of(drained_.begin(), drained_.end(),
+                                   [this](Rank drained) { return !members_.is_lost(drained); });
+  if (view_.in_progress() || leaving)
     return fmt::format("drain {}: the members are changing, ask again", rank);
   if (members_.remaining_workers() - 1 < config_.min_workers)
     return fmt::format("drain {}: {} of {} ranks that train would remain, and --min-ranks needs {}",
@@ -98,8 +104,16 @@ std::string SupervisorState::why_not_set(const LiveSettings& settings) const {
            "new "
            "values";
   if (view_.in_progress()) return "set: the members are changing, ask again";
+  if (!progress_.has_steps()) return "set: no step was taken yet, ask again";
   const auto changed = config_.change(settings);
-  return changed ? "" : "set: " + changed.error().message;
+  if (!changed) return "set: " + changed.error().message;
+  // Also among the present members.
+  MemberChange same;
+  same.before.resize(static_cast<std::size_t>(members_.remaining_workers()));
+  std::iota(same.before.begin(), same.before.end(), 0);
+  same.horizon = config_.horizon;
+  const auto among = parts_among(**changed, same);
+  return among ? "" : "set: " + among.error().message;
 }
 
 // A view of the same members: it begins with messages of no exchange on their way, and every rank
