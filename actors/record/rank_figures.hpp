@@ -41,7 +41,7 @@ class LiveFigures {
     sent_bytes_[static_cast<std::size_t>(to)] += bytes;
   }
   void add_wait(Rank awaited, Duration time) {
-    waited_[static_cast<std::size_t>(awaited + 1)] += time;
+    waited_[static_cast<std::size_t>(awaited) + 1] += time;  // kNobody, -1, comes first
   }
   void add_view() { ++view_; }
 

@@ -270,7 +270,8 @@ void AutoTransport::send(Envelope envelope) {
   GRAPEVINE_CHECK(desk_ != nullptr, "a transport is used before connect()");
   GRAPEVINE_CHECK(envelope.to >= 0 && envelope.to < placement_.world_size(), "rank ", envelope.to,
                   " in a world of ", placement_.world_size());
-  part(wire_to(placement_.process_of[index(envelope.to)]))->send(std::move(envelope));
+  RemoteTransport* const wire = part(wire_to(placement_.process_of[index(envelope.to)]));
+  wire->send(std::move(envelope));
 }
 
 TransportCounters AutoTransport::counters(Rank rank) const {

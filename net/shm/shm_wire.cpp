@@ -374,6 +374,7 @@ void ShmWire::open(LinkParts parts, std::int32_t process) {
 // Ends the link because of the other side; an empty `why`: because it left, or of a report from
 // elsewhere. Nothing where it has ended.
 void ShmWire::end(const LinkPtr& ended, const std::string& why) {
+  // `ended` may be the element that is erased. NOLINTNEXTLINE(performance-unnecessary-copy-*)
   const LinkPtr link = ended;
   const auto found = std::find(receiving_.begin(), receiving_.end(), link);
   if (found == receiving_.end()) return;
