@@ -143,7 +143,7 @@ Made make_auto(const TrainJob& job, bool& address_unknown) {
     spdlog::info("--transport auto without shared memory: {}", shm.error().message);
   if (ucx_built_in() && wires::has_fast_device()) {
     // Over shared memory UCX does not notice a dead process, and the run continues after losses.
-    const char* const chosen = std::getenv("UCX_TLS");
+    const char* const chosen = std::getenv("UCX_TLS");  // NOLINT(concurrency-mt-unsafe)
     if (auto ucx = make_ucx(job.options, chosen ? "" : "^posix,sysv,cma,xpmem,knem"))
       parts.ucx = *std::move(ucx);
     else
