@@ -37,7 +37,7 @@ class ControlCommand : public Command {
     auto client = ControlClient::find(
         target_, [](const char* name) { return const_cast<const char*>(std::getenv(name)); });
     if (!client) return client.error();
-    if (action_ == "status") return print_status(*client, console);
+    if (action_ == "status") return print_status(*client, json_, console);
     const auto text = client->ask(action_, *arguments);
     if (!text) return text.error();
     console.out << (json_ ? json_text({{"text", *text}}) : *text) << "\n";
@@ -79,25 +79,25 @@ class ControlCommand : public Command {
     return ordered_json{{"settings", settings}};
   }
 
-  Expected<void> print_status(ControlClient& client, Console& console) const {
-    const auto status = client.status();
-    if (!status) return status.error();
-    if (json_) {
-      console.out << json_text(*status) << "\n";
-      return {};
-    }
-    const auto view = view_of(*status, nullptr);
-    if (!view) return view.error();
-    console.out << text_of(*view);
-    return {};
-  }
-
   std::string target_, action_;
   std::vector<std::string> arguments_;
   bool json_ = false;
 };
 
 }  // namespace
+
+Expected<void> print_status(ControlClient& client, bool json, Console& console) {
+  const auto status = client.status();
+  if (!status) return status.error();
+  if (json) {
+    console.out << json_text(*status) << "\n";
+    return {};
+  }
+  const auto view = view_of(*status, nullptr);
+  if (!view) return view.error();
+  console.out << text_of(*view);
+  return {};
+}
 
 std::unique_ptr<Command> make_control_command() { return std::make_unique<ControlCommand>(); }
 

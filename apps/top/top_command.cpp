@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
-#include "apps/console/json_text.hpp"
 #include "apps/console/signals.hpp"
 #include "apps/console/verb_options.hpp"
 #include "apps/control/control_client.hpp"
+#include "apps/control/control_command.hpp"
 #include "apps/top/top_screen.hpp"
 #include "messages/time.hpp"
 
@@ -39,23 +39,10 @@ class TopCommand : public Command {
     auto client = ControlClient::find(
         target_, [](const char* name) { return const_cast<const char*>(std::getenv(name)); });
     if (!client) return client.error();
-    return once_ || json_ ? print_once(*client, console) : watch(*client, console);
+    return once_ || json_ ? print_status(*client, json_, console) : watch(*client, console);
   }
 
  private:
-  Expected<void> print_once(ControlClient& client, Console& console) const {
-    const auto status = client.status();
-    if (!status) return status.error();
-    if (json_) {
-      console.out << json_text(*status) << "\n";
-      return {};
-    }
-    const auto view = view_of(*status, nullptr);
-    if (!view) return view.error();
-    console.out << text_of(*view);
-    return {};
-  }
-
   // Until q, a signal or the end of the run, whose last status is printed.
   Expected<void> watch(ControlClient& client, Console& console) const {
     SignalFlags signals;

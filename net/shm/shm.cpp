@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "messages/check.hpp"
+#include "net/process_links.hpp"
 #include "net/rank_router.hpp"
 #include "net/shm/shm_wire.hpp"
 #include "net/token.hpp"
@@ -50,20 +51,6 @@ std::vector<std::string> names_of(const Placement& placement) {
     names.push_back(
         fmt::format("process {} (host {})", p, placement.host_of[static_cast<std::size_t>(p)]));
   return names;
-}
-
-Expected<void> check(const std::vector<std::string>& addresses, const Placement& placement) {
-  const std::int32_t processes = placement.processes();
-  if (placement.own_process < 0 || placement.own_process >= processes)
-    return bad_input(fmt::format("this is process {} of {}: its index must be below their number",
-                                 placement.own_process, processes));
-  if (static_cast<std::int32_t>(addresses.size()) != processes)
-    return bad_input(
-        fmt::format("{} addresses for {} processes: give one each", addresses.size(), processes));
-  for (const std::int32_t process : placement.process_of)
-    if (process < 0 || process >= processes)
-      return bad_input(fmt::format("a rank is placed in process {} of {}", process, processes));
-  return {};
 }
 
 class ShmTransport final : public RemoteTransport {
@@ -126,7 +113,7 @@ Expected<void> ShmTransport::connect(const std::vector<std::string>& addresses,
                                      const Placement& placement, Duration patience,
                                      const ConnectOptions& options) {
   GRAPEVINE_CHECK(router_ == nullptr && wire_ != nullptr, "connect() is for once");
-  Expected<void> result = check(addresses, placement);
+  Expected<void> result = check_processes(addresses, placement);
   if (!result) return result;
   const Clock::time_point deadline = Clock::now() + patience;
   auto router = std::make_shared<RankRouter>(placement);

@@ -15,8 +15,6 @@
 #include <vector>
 
 #include "messages/codec.hpp"
-#include "messages/text/fnv1a.hpp"
-#include "net/little_endian.hpp"
 #include "net/shm/shm_ring.hpp"
 
 namespace grapevine::shm {
@@ -113,31 +111,6 @@ Expected<LinkParts> greet(FileDescriptor socket, const Identity& identity, std::
 }
 
 }  // namespace
-
-std::string describe(Refusal refusal) {
-  switch (refusal) {
-    case Refusal::none:
-      return "it accepted";
-    case Refusal::duplicate_process:
-      return "another process has this one's index: give every process its own";
-    case Refusal::other_job:
-      return "it belongs to another job: check the address, or end the older job";
-    case Refusal::other_placement:
-      return "it has other ranks in other processes: start all with the same placement";
-    case Refusal::too_late:
-      return "it has started without this process, or has lost it before";
-    case Refusal::lower_process:
-      return "a process dials only processes of lower index: check the list of addresses";
-  }
-  return "it refused for a reason that this version does not know";
-}
-
-std::uint64_t placement_digest(const Placement& placement) {
-  std::vector<std::byte> bytes;
-  little_endian::put(bytes, placement.processes());
-  for (const std::int32_t process : placement.process_of) little_endian::put(bytes, process);
-  return fnv1a({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-}
 
 ShmHello make_hello(const Identity& own) {
   ShmHello hello;

@@ -17,7 +17,7 @@
 #include "messages/expected.hpp"
 #include "net/cancelled.hpp"
 #include "net/file_descriptor.hpp"
-#include "net/placement.hpp"
+#include "net/process_links.hpp"
 #include "net/shm/shm_memory.hpp"
 #include "net/shm/shm_socket.hpp"
 #include "net/token.hpp"
@@ -25,18 +25,6 @@
 namespace grapevine::shm {
 
 using Clock = std::chrono::steady_clock;
-
-enum class Refusal : std::int32_t {
-  none,
-  duplicate_process,
-  other_job,
-  other_placement,
-  too_late,
-  lower_process
-};
-
-// The error of a refused process, for its user.
-std::string describe(Refusal refusal);
 
 inline constexpr std::size_t kNonceDigits = 2 * kNonceBytes;
 inline constexpr std::size_t kProofDigits = 64;
@@ -70,7 +58,6 @@ struct Identity {
   JobToken token{};
 };
 
-std::uint64_t placement_digest(const Placement& placement);
 ShmHello make_hello(const Identity& own);
 // Errors (protocol): another program or version.
 Expected<ShmHello> read_hello(const Packet& packet);

@@ -91,7 +91,8 @@ Expected<bool> ShmWire::answer_proof(Greeting& greeting, Packet packet) {
   const bool known =
       is_equal(proof.proof, proof_of_dialer(links_->own().token, *greeting.theirs, *greeting.own));
   Answer answer;
-  answer.refusal = known ? links_->judge(*greeting.theirs) : Refusal::other_job;
+  answer.refusal = known ? links_->judge(greeting.theirs->process, greeting.theirs->placement)
+                         : Refusal::other_job;
   if (answer.refusal != Refusal::none) {
     send_packet(greeting.socket.get(), &answer, sizeof answer);
     return Error{Errc::protocol, describe(answer.refusal)};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "messages/check.hpp"
+#include "net/process_links.hpp"
 #include "net/rank_router.hpp"
 #include "net/tcp/tcp_wire.hpp"
 
@@ -76,25 +77,11 @@ class TcpTransport final : public RemoteTransport {
   std::unique_ptr<tcp::Wire> wire_;  // null after a connect() that failed
 };
 
-Expected<void> check(const std::vector<std::string>& addresses, const Placement& placement) {
-  const std::int32_t processes = placement.processes();
-  if (placement.own_process < 0 || placement.own_process >= processes)
-    return bad_input(fmt::format("this is process {} of {}: its index must be below their number",
-                                 placement.own_process, processes));
-  if (static_cast<std::int32_t>(addresses.size()) != processes)
-    return bad_input(
-        fmt::format("{} addresses for {} processes: give one each", addresses.size(), processes));
-  for (const std::int32_t process : placement.process_of)
-    if (process < 0 || process >= processes)
-      return bad_input(fmt::format("a rank is placed in process {} of {}", process, processes));
-  return {};
-}
-
 Expected<void> TcpTransport::connect(const std::vector<std::string>& addresses,
                                      const Placement& placement, Duration patience,
                                      const ConnectOptions& options) {
   GRAPEVINE_CHECK(router_ == nullptr && wire_ != nullptr, "connect() is for once");
-  Expected<void> result = check(addresses, placement);
+  Expected<void> result = check_processes(addresses, placement);
   if (!result) return result;
   const Clock::time_point deadline = Clock::now() + patience;
   const std::vector<std::string> names = names_of(placement, addresses);
@@ -112,8 +99,8 @@ Expected<void> TcpTransport::dial_others(const std::vector<std::string>& address
                                          const std::vector<std::string>& names,
                                          Clock::time_point deadline, Duration patience,
                                          const ConnectOptions& options) {
-  const tcp::Hello hello{placement().own_process, tcp::Refusal::none, options.token,
-                         tcp::placement_digest(placement())};
+  const tcp::Hello hello{placement().own_process, Refusal::none, options.token,
+                         placement_digest(placement())};
   const std::int32_t end = options.joins ? placement().processes() : placement().own_process;
   for (std::int32_t p = 0; p < end; ++p) {
     const bool absent =

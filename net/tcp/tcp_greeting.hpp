@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "messages/expected.hpp"
-#include "net/placement.hpp"
+#include "net/process_links.hpp"
 #include "net/token.hpp"
 
 namespace grapevine::tcp {
@@ -26,18 +26,6 @@ namespace grapevine::tcp {
 inline constexpr std::uint32_t kMagic = 0x43545647;  // "GVTC" in memory order
 inline constexpr std::uint16_t kProtocolVersion = 2;
 inline constexpr std::size_t kHelloBytes = 48;
-
-enum class Refusal : std::int32_t {
-  none,
-  duplicate_process,
-  other_job,
-  other_placement,
-  too_late,
-  lower_process
-};
-
-// The error of a refused process, for its user.
-std::string describe(Refusal refusal);
 
 struct Hello {
   std::int32_t process = 0;
@@ -47,7 +35,6 @@ struct Hello {
 };
 
 // Equal where two processes agree on the process of each rank (FNV-1a over process_of).
-std::uint64_t placement_digest(const Placement& placement);
 
 std::vector<std::byte> encode_hello(const Hello& hello);
 // Errors (protocol): bytes that no process of this version sends. REQUIRES: kHelloBytes of them.

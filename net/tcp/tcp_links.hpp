@@ -1,60 +1,38 @@
-// The links of one process to the others of its job: awaited, open or lost.
+// The links of one process to the others of its job, by what they say of themselves over TCP.
 #pragma once
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "messages/expected.hpp"
-#include "net/cancelled.hpp"
-#include "net/placement.hpp"
+#include "net/process_links.hpp"
 #include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tcp_greeting.hpp"
+#include "net/token.hpp"
 
 namespace grapevine::tcp {
 
-// The event loop changes them, connect() waits for them. Decides by them which process may connect.
-// Thread-safe.
-class Links {
+// The event loop changes them, connect() waits for them. Thread-safe.
+class Links : public ProcessLinks {
  public:
-  // `names`: of the processes, for errors and the log; `token`: a connection must know it;
-  // `absent`: processes that are lost.
+  // `token`: a connection must know it.
   Links(const Placement& placement, std::vector<std::string> names, const JobToken& token,
-        const std::vector<std::int32_t>& absent = {});
+        const std::vector<std::int32_t>& absent = {})
+      : ProcessLinks(placement, std::move(names), absent), token_(token) {}
 
-  const std::string& name(std::int32_t process) const;
-  Hello own_hello(Refusal refusal = Refusal::none) const;
-
+  // The token is for those alone that know it.
+  Hello own_hello(Refusal refusal = Refusal::none) const {
+    return {own_process(), refusal, refusal == Refusal::other_job ? JobToken{} : token_,
+            placement()};
+  }
   // The answer to the greeting of a process that connects.
-  Refusal judge(const Hello& hello);
-  // A lost process stays lost until it is expected again. True: it has returned.
-  bool open(std::int32_t process);
-  void lose(std::int32_t process);
-  // A lost process may connect again, whatever its index.
-  void expect(std::int32_t process);
-
-  // As Wire::wait_connected().
-  Expected<void> wait_connected(Clock::time_point deadline, const std::string& patience,
-                                const Cancelled& cancelled);
+  Refusal judge(const Hello& hello) {
+    if (!equal_tokens(hello.job, token_)) return Refusal::other_job;
+    return ProcessLinks::judge(hello.process, hello.placement);
+  }
 
  private:
-  enum class Link { awaited, open, lost, returning };
-
-  std::int32_t first(Link link) const;
-  bool is_decided() const;
-
-  const std::int32_t own_process_;
-  const std::vector<std::string> names_;
   const JobToken token_;
-  const std::uint64_t digest_;  // of the placement
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Link> links_;        // guarded by mutex_; by process
-  std::set<std::int32_t> absent_;  // "; lost before this process joined
-  std::string duplicate_;          // "; why two processes cannot both take part, else empty
 };
 
 }  // namespace grapevine::tcp

@@ -36,7 +36,7 @@ Bytes random_bytes(Rng& rng, std::size_t count) {
 }
 
 shm::Identity identity(std::int32_t process, std::int32_t processes, const JobToken& token = kJob) {
-  return {process, shm::placement_digest(one_each(process, processes)), token};
+  return {process, placement_digest(one_each(process, processes)), token};
 }
 
 // ---- unauthenticated connections
@@ -118,7 +118,7 @@ TEST(ShmHostile, AWrongProofIsRefused) {
   shm::Answer answer;
   ASSERT_EQ(packet.bytes.size(), sizeof answer);
   std::memcpy(&answer, packet.bytes.data(), sizeof answer);
-  EXPECT_EQ(answer.refusal, shm::Refusal::other_job);
+  EXPECT_EQ(answer.refusal, Refusal::other_job);
 }
 
 // ---- A process of the job that behaves as no process does, once it has greeted

@@ -61,8 +61,8 @@ FileDescriptor plain_connection(const std::string& address) {
 }
 
 Bytes unauthenticated_bytes(Rng& rng) {
-  Bytes bytes = tcp::encode_hello({static_cast<std::int32_t>(rng() % 3), tcp::Refusal::none, kJob,
-                                   tcp::placement_digest(one_each(0, 2))});
+  Bytes bytes = tcp::encode_hello({static_cast<std::int32_t>(rng() % 3), Refusal::none, kJob,
+                                   placement_digest(one_each(0, 2))});
   switch (rng() % 4) {
     case 0:
       return random_bytes(rng, rng() % 3000);
@@ -123,7 +123,7 @@ TEST(TcpHostile, WithoutTheTokenNobodyTakesAPlaceOrLearnsIt) {
   const std::vector<std::string> addresses = {first->address(), second->address(),
                                               third->address()};
   const auto greeting = [](std::int32_t process, const JobToken& token) {
-    return tcp::Hello{process, tcp::Refusal::none, token, tcp::placement_digest(one_each(0, 3))};
+    return tcp::Hello{process, Refusal::none, token, placement_digest(one_each(0, 3))};
   };
   std::vector<std::future<Expected<std::unique_ptr<tcp::Stream>>>> unauthenticated;
   for (const JobToken& token : {JobToken{}, kOtherJob})
@@ -161,7 +161,7 @@ TEST(TcpHostile, AProcessOfLowerIndexIsNotLetIn) {
   auto second = make();
   const std::vector<std::string> addresses = {first->address(), second->address()};
   auto caller = std::async(std::launch::async, [&] {
-    const tcp::Hello hello{0, tcp::Refusal::none, kJob, tcp::placement_digest(one_each(0, 2))};
+    const tcp::Hello hello{0, Refusal::none, kJob, placement_digest(one_each(0, 2))};
     return tcp::dial(addresses[1], hello, 1, deadline());
   });
   std::this_thread::sleep_for(200ms);
@@ -184,7 +184,7 @@ class WithPuppet {
     for (int p = 0; p < 2; ++p) transports_.push_back(make(options));
     const std::vector<std::string> addresses = {transports_[0]->address(),
                                                 transports_[1]->address(), "the puppet"};
-    const tcp::Hello hello{2, tcp::Refusal::none, kJob, tcp::placement_digest(one_each(2, 3))};
+    const tcp::Hello hello{2, Refusal::none, kJob, placement_digest(one_each(2, 3))};
     run_threads(3, [&](int p) {
       if (p < 2) {
         EXPECT_TRUE(

@@ -112,7 +112,7 @@ std::string error_of_dialling(const TcpOptions& options) {
   TcpWorld world(2, 1, with(usual()));
   auto a = attach(world.endpoint(0), 0);
   auto b = attach(world.endpoint(1), 1);
-  const tcp::Hello hello{1, tcp::Refusal::none, kJob, tcp::placement_digest(one_each(1, 2))};
+  const tcp::Hello hello{1, Refusal::none, kJob, placement_digest(one_each(1, 2))};
   const auto refused = tcp::dial(world.endpoint(0).address(), hello, 0, tcp::Clock::now() + 2s,
                                  nullptr, false, options.tls.get());
   EXPECT_FALSE(refused.ok());
@@ -142,7 +142,7 @@ TEST(TlsHostile, AnExpiredCertificateIsRefused) {
   const Context lasting = issued(authority);
   std::this_thread::sleep_for(3s);
   auto listening = make(with(lasting));
-  const tcp::Hello hello{1, tcp::Refusal::none, kJob, tcp::placement_digest(one_each(1, 2))};
+  const tcp::Hello hello{1, Refusal::none, kJob, placement_digest(one_each(1, 2))};
   const auto refused = tcp::dial(listening->address(), hello, 0, tcp::Clock::now() + kPatience,
                                  nullptr, false, brief.get());
   ASSERT_FALSE(refused.ok());
@@ -152,7 +152,7 @@ TEST(TlsHostile, AnExpiredCertificateIsRefused) {
 
 // The listening side has no TLS, or one of another authority.
 TEST(TlsHostile, ADiallingProcessChecksTheOtherSide) {
-  const tcp::Hello hello{1, tcp::Refusal::none, kJob, tcp::placement_digest(one_each(1, 2))};
+  const tcp::Hello hello{1, Refusal::none, kJob, placement_digest(one_each(1, 2))};
   auto plain = make();
   const auto none = tcp::dial(plain->address(), hello, 0, tcp::Clock::now() + 300ms, nullptr, false,
                               usual().get());
@@ -170,7 +170,7 @@ TEST(TlsHostile, GarbageEndsItsConnectionOnly) {
   auto first = make(with(usual()));
   auto second = make(with(usual()));
   const std::vector<std::string> addresses = {first->address(), second->address(), "the puppet"};
-  const tcp::Hello hello{2, tcp::Refusal::none, kJob, tcp::placement_digest(one_each(2, 3))};
+  const tcp::Hello hello{2, Refusal::none, kJob, placement_digest(one_each(2, 3))};
   std::vector<std::unique_ptr<tcp::Stream>> puppet(2);
   run_threads(3, [&](int p) {
     if (p < 2) {

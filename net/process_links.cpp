@@ -1,0 +1,146 @@
+#include "net/process_links.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "messages/text/fnv1a.hpp"
+#include "net/little_endian.hpp"
+
+namespace grapevine {
+namespace {
+
+std::size_t index(std::int32_t process) { return static_cast<std::size_t>(process); }
+
+}  // namespace
+
+std::string describe(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::none:
+      return "it accepted";
+    case Refusal::duplicate_process:
+      return "another process has this one's index: give every process its own";
+    case Refusal::other_job:
+      return "it belongs to another job: check the address, or end the older job";
+    case Refusal::other_placement:
+      return "it has other ranks in other processes: start all with the same placement";
+    case Refusal::too_late:
+      return "it has started without this process, or has lost it before";
+    case Refusal::lower_process:
+      return "a process dials only processes of lower index: check the list of addresses";
+  }
+  return "it refused for a reason that this version does not know";
+}
+
+std::uint64_t placement_digest(const Placement& placement) {
+  std::vector<std::byte> bytes;
+  little_endian::put(bytes, placement.processes());
+  for (const std::int32_t process : placement.process_of) little_endian::put(bytes, process);
+  return fnv1a({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+Expected<void> check_processes(const std::vector<std::string>& addresses,
+                               const Placement& placement) {
+  const std::int32_t processes = placement.processes();
+  if (placement.own_process < 0 || placement.own_process >= processes)
+    return bad_input(fmt::format("this is process {} of {}: its index must be below their number",
+                                 placement.own_process, processes));
+  if (static_cast<std::int32_t>(addresses.size()) != processes)
+    return bad_input(
+        fmt::format("{} addresses for {} processes: give one each", addresses.size(), processes));
+  for (const std::int32_t process : placement.process_of)
+    if (process < 0 || process >= processes)
+      return bad_input(fmt::format("a rank is placed in process {} of {}", process, processes));
+  return {};
+}
+
+ProcessLinks::ProcessLinks(const Placement& placement, std::vector<std::string> names,
+                           const std::vector<std::int32_t>& absent)
+    : own_process_(placement.own_process),
+      digest_(placement_digest(placement)),
+      names_(std::move(names)),
+      links_(index(placement.processes()), Link::awaited),
+      absent_(absent.begin(), absent.end()) {
+  for (const std::int32_t process : absent) links_[index(process)] = Link::lost;
+}
+
+const std::string& ProcessLinks::name(std::int32_t process) const { return names_[index(process)]; }
+
+Refusal ProcessLinks::judge(std::int32_t process, std::uint64_t placement) {
+  if (placement != digest_ || process < 0 || index(process) >= links_.size())
+    return Refusal::other_placement;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Link link = links_[index(process)];
+  if (link == Link::returning) return Refusal::none;
+  if (process == own_process_ || link == Link::open) {
+    if (first(Link::awaited) >= 0) {  // still starting: the job is set up wrongly
+      duplicate_ = fmt::format(
+          "two processes call themselves process {}: give every process its own index", process);
+      changed_.notify_all();
+    }
+    return Refusal::duplicate_process;
+  }
+  if (process < own_process_) return Refusal::lower_process;
+  return link == Link::awaited ? Refusal::none : Refusal::too_late;
+}
+
+bool ProcessLinks::open(std::int32_t process) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Link& link = links_[index(process)];
+  const bool returns = link == Link::returning;
+  if (link == Link::awaited || returns) link = Link::open;
+  changed_.notify_all();
+  return returns;
+}
+
+void ProcessLinks::lose(std::int32_t process) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  links_[index(process)] = Link::lost;
+  changed_.notify_all();
+}
+
+void ProcessLinks::expect(std::int32_t process) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Link& link = links_[index(process)];
+  if (link != Link::lost) return;
+  link = Link::returning;
+  absent_.erase(process);
+}
+
+// The first other process with that link, or -1; of lost ones, only those that were present.
+// REQUIRES: mutex_ is held.
+std::int32_t ProcessLinks::first(Link link) const {
+  for (std::int32_t p = 0; index(p) < links_.size(); ++p)
+    if (p != own_process_ && links_[index(p)] == link && absent_.count(p) == 0) return p;
+  return -1;
+}
+
+// REQUIRES: mutex_ is held.
+bool ProcessLinks::is_decided() const {
+  return !duplicate_.empty() || first(Link::lost) >= 0 || first(Link::awaited) < 0;
+}
+
+Expected<void> ProcessLinks::wait_connected(Clock::time_point deadline, const std::string& patience,
+                                            const Cancelled& cancelled) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!changed_.wait_until(lock,
+                              std::min<Clock::time_point>(deadline, Clock::now() + kCancelPoll),
+                              [this] { return is_decided(); })) {
+    if (cancelled && cancelled()) return Error{Errc::failed, "asked to stop"};
+    if (Clock::now() >= deadline) break;
+  }
+  if (!duplicate_.empty()) return bad_input(duplicate_);
+  if (const std::int32_t lost = first(Link::lost); lost >= 0)
+    return Error{Errc::peer_down,
+                 name(lost) + " ended while the others were connecting: see its log"};
+  if (const std::int32_t missing = first(Link::awaited); missing >= 0)
+    return Error{Errc::timeout,
+                 fmt::format("{} did not connect within {}: see whether it runs and reaches this "
+                             "host",
+                             name(missing), patience)};
+  return {};
+}
+
+}  // namespace grapevine
