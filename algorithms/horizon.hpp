@@ -43,6 +43,18 @@ struct Horizon {
     if (by_samples) horizon.steps = step + static_cast<Step>(std::ceil(left - 1e-9));
     return horizon;
   }
+  // Of the same members, who begin at `step` together, with `epoch` epochs behind all of them: as
+  // much is left as was planned.
+  Horizon from(Step step, double epoch) const {
+    Horizon horizon = *this;
+    const double planned = by_samples && planned_epochs > 0 ? planned_epochs : epoch_of(steps);
+    const double left = std::max(0.0, planned - epoch) * steps_per_epoch;
+    horizon.first_step = step;
+    horizon.first_epoch = epoch;
+    horizon.planned_epochs = planned;
+    horizon.steps = step + static_cast<Step>(std::ceil(left - 1e-9));
+    return horizon;
+  }
 };
 
 }  // namespace grapevine

@@ -1,5 +1,7 @@
 // Role: an exchange pattern. One file each in algorithms/roles; reads like the papers' pseudo-code.
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -97,6 +99,23 @@ class Role {
   StateDict save_shared() { return save_fields(&Role::shared_fields); }
   StateDict save_own() { return save_fields(&Role::own_fields); }
   StateDict save_joiner() { return save_fields(&Role::joiner_fields); }
+
+  // ---- a change of the wiring (RoleType::changes_members) ----
+  //
+  // Another role follows, which shares nothing with this one but the model and the optimizer. After
+  // load_kept(), before on_start(), this role gives all that it keeps besides them, in two calls;
+  // then all ranks take the mean of their models (roles/common_model.hpp).
+
+  // What this rank keeps for exchanges that do not come any more enters its model, as a local step
+  // along it; gradients that are in the model count. model.step is then the number of its
+  // gradients.
+  virtual void flush(Env&) {}
+  // [k], k the same on all ranks: see Optimizer::state_vector(). Undefined: it has none.
+  virtual at::Tensor optimizer_state() const { return {}; }
+  // On the new role, in the place of load_kept(): it begins at model.step, which is the same on all
+  // ranks, as their models are. The state of an optimizer of another kind counts for nothing.
+  // REQUIRES: w == 1.
+  virtual void take_over(const at::Tensor& /*optimizer*/) {}
 
   // The messages without which this rank does not continue; none while it computes, or has nothing
   // to do.

@@ -110,10 +110,8 @@ class QuantisedReduction final : public Reduction {
   // As one vector: slices depend on the number of ranks. What this rank owes of its slice's total
   // is given with its own values from now on.
   void kept_fields(Archive& a) override {
-    at::Tensor residual = joined(&ErrorFeedback::residual);
+    at::Tensor residual = a.loads() ? at::Tensor() : residual_in_all();
     at::Tensor velocity = joined(&ErrorFeedback::velocity);
-    if (!a.loads() && total_feedback_.residual().defined() && residual.defined())
-      residual.narrow(0, begin_of(position_), size_of(position_)).add_(total_feedback_.residual());
     a.vector("residual", residual, d_);
     a.vector("velocity", velocity, d_);
     if (!a.loads() || !a.ok()) return;
@@ -121,6 +119,13 @@ class QuantisedReduction final : public Reduction {
       feedback_of_slice(slice).set_residual(slice_of(residual, slice));
       feedback_of_slice(slice).set_velocity(slice_of(velocity, slice));
     }
+  }
+
+  at::Tensor take_residual() override {
+    at::Tensor residual = residual_in_all();
+    for (ErrorFeedback& feedback : feedback_) feedback.set_residual(at::Tensor());
+    total_feedback_.set_residual(at::Tensor());
+    return residual;
   }
 
   void fields(Archive& a, std::int64_t operation, double epoch) override {
@@ -182,6 +187,13 @@ class QuantisedReduction final : public Reduction {
       });
   }
 
+  // [d], with that of this rank's total; undefined where there is none.
+  at::Tensor residual_in_all() const {
+    at::Tensor residual = joined(&ErrorFeedback::residual);
+    if (residual.defined() && total_feedback_.residual().defined())
+      residual.narrow(0, begin_of(position_), size_of(position_)).add_(total_feedback_.residual());
+    return residual;
+  }
   // [d], of all slices; undefined where one is.
   at::Tensor joined(const at::Tensor& (ErrorFeedback::*part)() const) const {
     std::vector<at::Tensor> slices;

@@ -148,6 +148,12 @@ class SparseReduction final : public Reduction {
 
   void kept_fields(Archive& a) override { a.part("feedback", feedback_, d_); }
 
+  at::Tensor take_residual() override {
+    at::Tensor residual = feedback_.residual();
+    feedback_.set_residual(at::Tensor());
+    return residual;
+  }
+
   void fields(Archive& a, std::int64_t operation, double epoch) override {
     const PackedCheck check = [this](const Packed& packed) {
       return compressor_->check(packed, d_);

@@ -55,6 +55,8 @@ class Reduction {
   // The residuals, which do not depend on the ranks. REQUIRES: !running(). Errors (bad_input):
   // damaged entries.
   virtual void kept_fields(Archive&) {}
+  // Those residuals, [d], which are empty then; undefined: there are none. REQUIRES: !running().
+  virtual at::Tensor take_residual() { return {}; }
 
   virtual void fields(Archive& a, std::int64_t operation, double epoch) = 0;
   StateDict save() const { return save_state(*this, std::int64_t{0}, 0.0); }

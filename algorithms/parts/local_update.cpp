@@ -149,6 +149,12 @@ at::Tensor LocalUpdate::step_along_mean(ModelState& model, at::Tensor mean, doub
   return mean;
 }
 
+at::Tensor LocalUpdate::step_along_kept(ModelState& model, at::Tensor kept, double epoch,
+                                        BufferPool& pool) {
+  update(model, kept, epoch, pool, 1);
+  return kept;
+}
+
 void LocalUpdate::update(ModelState& model, at::Tensor& g, double epoch, BufferPool& pool,
                          double kept) {
   model.lr = lr_.at(epoch);

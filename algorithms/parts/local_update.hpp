@@ -99,6 +99,8 @@ class LocalUpdate {
   at::Tensor step(ModelState& model, at::Tensor g, double epoch, BufferPool& pool, double kept = 1);
   // The same along the mean of all ranks' gradients, clipped where the mean is.
   at::Tensor step_along_mean(ModelState& model, at::Tensor mean, double epoch, BufferPool& pool);
+  // The same along a gradient that was clipped before, or is a sum of such. At x / w as step() is.
+  at::Tensor step_along_kept(ModelState& model, at::Tensor kept, double epoch, BufferPool& pool);
   // g clipped to what one rank may add to a sum.
   void clip_own(at::Tensor& g) const;
 
@@ -121,6 +123,12 @@ class LocalUpdate {
   void begin(const ModelState& model);
   // The next steps begin at x as after an exchange: a <- x. REQUIRES: w == 1.
   void restart(const ModelState& model);
+
+  // Of the optimizer alone: see Optimizer::state_vector().
+  at::Tensor optimizer_state(std::int64_t d) const { return optimizer_->state_vector(d); }
+  void set_optimizer_state(const at::Tensor& state, std::int64_t d) {
+    optimizer_->set_state_vector(state, d);
+  }
 
   // For models of d; `begun`: local steps were taken, so that there is an anchor where differences
   // are packed.

@@ -73,6 +73,15 @@ class FusedSgd : public Optimizer {
     if (a.loads() && a.ok()) velocity_ = std::move(velocity);
   }
 
+  at::Tensor state_vector(std::int64_t d) const override {
+    if (config_.momentum == 0) return at::empty({0}, at::kFloat);
+    return velocity_.defined() ? velocity_.clone() : at::zeros({d}, at::kFloat);
+  }
+
+  void set_state_vector(const at::Tensor& state, std::int64_t d) override {
+    if (config_.momentum != 0 && state.numel() == d) velocity_ = state.clone();
+  }
+
  private:
   const OptimizerConfig config_;
   at::Tensor velocity_;  // [d]; undefined before the first step and without momentum
@@ -125,6 +134,21 @@ class TorchOptimizer : public Optimizer {
     if (!a.loads() || !a.ok()) return;
     algorithm_.state().clear();
     if (step > 0) make_state(step, std::move(mean), std::move(square));
+  }
+
+  // The two moments, and the number of steps.
+  at::Tensor state_vector(std::int64_t d) const override {
+    const State* state = current();
+    if (state == nullptr) return at::zeros({2 * d + 1}, at::kFloat);
+    return at::cat({state->exp_avg(), state->exp_avg_sq(),
+                    at::full({1}, static_cast<double>(state->step()), at::kFloat)});
+  }
+
+  void set_state_vector(const at::Tensor& state, std::int64_t d) override {
+    if (state.numel() != 2 * d + 1) return;
+    algorithm_.state().clear();
+    const auto steps = static_cast<std::int64_t>(std::llround(state[2 * d].item<float>()));
+    if (steps > 0) make_state(steps, state.narrow(0, 0, d).clone(), state.narrow(0, d, d).clone());
   }
 
  private:

@@ -46,6 +46,11 @@ class Optimizer {
   }
   // Changes the optimizer only where all entries are good.
   virtual void fields(Archive& a, std::int64_t d) = 0;
+  // The state for x of d as numbers, [k] float32, of which ranks may take a mean; k depends on the
+  // optimizer and d alone, and is 0 where it keeps nothing. Zeros before the first step.
+  virtual at::Tensor state_vector(std::int64_t d) const = 0;
+  // Takes such a state over; one of another length is of another optimizer, and is ignored.
+  virtual void set_state_vector(const at::Tensor& state, std::int64_t d) = 0;
 };
 
 // Sources: Sutskever et al. 2013 (sgd), Kingma & Ba 2015 (adam), Loshchilov & Hutter 2019 (adamw).

@@ -143,20 +143,31 @@ void Aggregate::take_result(Env& env) {
   else if (ranks_ > 1)
     mean.mul_(1.0 / ranks);
   const FrozenTensor sent = std::exchange(sent_, {});
-  const bool has_steps_since = packed_.defined();
-  if (packs(Pack::model) && sent.defined() && has_steps_since)
+  // Members may change amid the local steps that hide an operation: what has been packed is kept
+  // by itself, what has not goes on from the new model.
+  const bool amid_steps = !packed_.defined() && model_.step > operation_ + 1;
+  if (packs(Pack::model) && sent.defined() && (packed_.defined() || amid_steps))
     mean.add_(model_.x.read()).sub_(sent.read());
+  at::Tensor way;
+  if (packs(Pack::difference) && amid_steps) way = local_.packed(model_);
   at::Tensor free = local_.take_mean(model_, std::move(mean), parts_->horizon.epoch_of(operation_));
   if (free.defined()) env.recycle(FrozenTensor::freeze(std::move(free)));
+  if (way.defined()) subtract_from_model(way);
 
+  commit_up_to(env, operation_ + 1);
   Stamp done = stamp();
-  for (done.step = first_uncommitted(); done.step <= operation_; ++done.step)
-    env.record({EventKind::committed, rank_, done, model_.step, 0, 0, operation_});
   done.step = operation_;
   env.record({EventKind::reduced, -1, done, model_.step, 0, 0, operation_, all_ranks(ranks_)});
   env.record({EventKind::applied, -1, done, model_.step, model_.step - operation_,
               model_.x.nbytes(), operation_});
-  committed_ = operation_ + 1;
+}
+
+// The gradients of this rank before step `end` count.
+void Aggregate::commit_up_to(Env& env, Step end) {
+  Stamp done = stamp();
+  for (done.step = first_uncommitted(); done.step < end; ++done.step)
+    env.record({EventKind::committed, rank_, done, model_.step, 0, 0, operation_});
+  committed_ = end;
 }
 
 void Aggregate::step_done(Env& env) {
@@ -190,14 +201,12 @@ void Aggregate::take_back(Env& env, std::int64_t) {
 // With overlap, local steps since then are of a model that is given up; a gradient enters the next
 // sum.
 void Aggregate::count_as_done(Env& env) {
-  Stamp done = stamp();
-  for (done.step = first_uncommitted(); done.step <= operation_; ++done.step)
-    env.record({EventKind::committed, rank_, done, model_.step, 0, 0, operation_});
-  committed_ = operation_ + 1;
+  commit_up_to(env, operation_ + 1);
   static_cast<void>(reduction_->take_back());
   sent_ = {};
   if (!overlap_) return step_done(env);
   if (packs(Pack::gradient)) return;
+  Stamp done = stamp();
   const Step computed = model_.step + (packed_.defined() ? 1 : 0);
   for (done.step = first_uncommitted(); done.step < computed; ++done.step)
     env.record({EventKind::dropped, rank_, done, model_.step, 0, 0, operation_});
@@ -251,13 +260,54 @@ void Aggregate::skip_operation(Env& env) {
   const FrozenTensor sent = std::exchange(sent_, {});
   packed_ = at::Tensor();
   if (!overlap_ && from_residual) local_.return_to_anchor(model_);
-  if (overlap_ && !from_residual && packs(Pack::difference)) {
-    at::Tensor x = std::move(model_.x).thaw();
-    kernels::subtract_into(x, x, sent.read());
-    model_.x = FrozenTensor::freeze(std::move(x));
-  }
+  if (overlap_ && !from_residual && packs(Pack::difference)) subtract_from_model(sent.read());
   if (!overlap_) step_done(env);
   begin_step(env);
+}
+
+// ---- a change of the wiring ----
+
+// Local steps are in x, but for those that a difference has taken out of it. The oldest part first:
+// the residual, with what was given up to it; the part of the operation that was given up; the next
+// one.
+void Aggregate::flush(Env& env) {
+  const bool amid_step = packed_.defined() || (!overlap_ && redo_ != Redo::no);
+  const bool from_residual = redo_ == Redo::from_residual;
+  if (from_residual && !overlap_) local_.return_to_anchor(model_);
+  at::Tensor residual = reduction_->take_residual();
+  // A model that was given is in the residual, and in x.
+  if (residual.defined() && from_residual && packs(Pack::model))
+    residual.sub_((overlap_ ? sent_ : model_.x).read());
+  if (residual.defined()) flush_part(std::move(residual));
+  if (sent_.defined() && !packs(Pack::model)) flush_part(sent_.read().clone());
+  if (packed_.defined() && packs(Pack::gradient)) flush_part(std::move(packed_));
+  packed_ = at::Tensor();
+  sent_ = {};
+  redo_ = Redo::no;
+  if (amid_step) step_done(env);
+  commit_up_to(env, model_.step);
+}
+
+// Gradients, differences, or what rounding has left of models.
+void Aggregate::flush_part(at::Tensor part) {
+  if (packs(Pack::gradient)) {
+    pool_.give(
+        FrozenTensor::freeze(local_.step_along_kept(model_, std::move(part), epoch_now(), pool_)));
+    return;
+  }
+  if (packs(Pack::model)) part.neg_();
+  subtract_from_model(part);
+}
+
+void Aggregate::subtract_from_model(const at::Tensor& vector) {
+  at::Tensor x = std::move(model_.x).thaw();
+  kernels::subtract_into(x, x, vector);
+  model_.x = FrozenTensor::freeze(std::move(x));
+}
+
+void Aggregate::take_over(const at::Tensor& optimizer) {
+  TrainingRole::take_over(optimizer);
+  operation_ = committed_ = first_own_ = model_.step;
 }
 
 void Aggregate::fields(Archive& a) {

@@ -57,6 +57,8 @@ class Aggregate final : public TrainingRole {
   void count_as_done(Env& env) override;
   void own_fields(Archive& a) override;
   void joiner_fields(Archive& a) override;
+  void flush(Env& env) override;
+  void take_over(const at::Tensor& optimizer) override;
 
  private:
   void begin_step(Env& env);
@@ -66,6 +68,9 @@ class Aggregate final : public TrainingRole {
   void step_done(Env& env);
   void give_again(Env& env);
   void skip_operation(Env& env);
+  void commit_up_to(Env& env, Step end);
+  void flush_part(at::Tensor part);
+  void subtract_from_model(const at::Tensor& vector);
 
   Step first_uncommitted() const { return std::max(committed_, first_own_); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "algorithms/roles/common_model.hpp"
 #include "algorithms/roles/levels/nested_role.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "messages/check.hpp"
@@ -18,11 +19,8 @@ Rank position_of(Rank rank, const std::vector<Rank>& members) {
 
 class MemberRole final : public Role, private NestedRole::Around {
  public:
-  MemberRole(const std::shared_ptr<const SharedParts>& parts, std::vector<Rank> members, Rank rank,
-             ModelState& model)
-      : nested_(*this, members, position_of(rank, members),
-                make_flat_role(parts, position_of(rank, members),
-                               static_cast<std::int32_t>(members.size()), model)) {}
+  MemberRole(std::vector<Rank> members, std::int32_t position, std::unique_ptr<Role> role)
+      : nested_(*this, std::move(members), position, std::move(role)) {}
 
   void on_start(Env& env) override { nested_.on_start(env); }
   void on_gradient(Env& env, Gradient gradient) override {
@@ -44,6 +42,9 @@ class MemberRole final : public Role, private NestedRole::Around {
   void shared_fields(Archive& a) override { nested_.role().shared_fields(a); }
   void own_fields(Archive& a) override { nested_.role().own_fields(a); }
   void joiner_fields(Archive& a) override { nested_.role().joiner_fields(a); }
+  void flush(Env& env) override { nested_.flush(env); }
+  at::Tensor optimizer_state() const override { return nested_.role().optimizer_state(); }
+  void take_over(const at::Tensor& optimizer) override { nested_.role().take_over(optimizer); }
 
  private:
   void compute(Env& env, Step step, FrozenTensor z) override { env.compute(step, std::move(z)); }
@@ -56,7 +57,17 @@ class MemberRole final : public Role, private NestedRole::Around {
 
 std::unique_ptr<Role> make_member_role(const std::shared_ptr<const SharedParts>& parts,
                                        std::vector<Rank> members, Rank rank, ModelState& model) {
-  return std::make_unique<MemberRole>(parts, std::move(members), rank, model);
+  const std::int32_t position = position_of(rank, members);
+  auto role = make_flat_role(parts, position, static_cast<std::int32_t>(members.size()), model);
+  return std::make_unique<MemberRole>(std::move(members), position, std::move(role));
+}
+
+std::unique_ptr<Role> make_common_model(std::vector<Rank> members, Rank rank, ModelState& model,
+                                        at::Tensor optimizer) {
+  const std::int32_t position = position_of(rank, members);
+  auto role = std::make_unique<CommonModel>(static_cast<std::int32_t>(members.size()), position,
+                                            model, std::move(optimizer));
+  return std::make_unique<MemberRole>(std::move(members), position, std::move(role));
 }
 
 }  // namespace grapevine

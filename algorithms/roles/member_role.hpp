@@ -14,4 +14,8 @@ namespace grapevine {
 std::unique_ptr<Role> make_member_role(const std::shared_ptr<const SharedParts>& parts,
                                        std::vector<Rank> members, Rank rank, ModelState& model);
 
+// CommonModel among them; `optimizer`: Role::optimizer_state() of the role before.
+std::unique_ptr<Role> make_common_model(std::vector<Rank> members, Rank rank, ModelState& model,
+                                        at::Tensor optimizer);
+
 }  // namespace grapevine

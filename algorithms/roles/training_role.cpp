@@ -21,6 +21,11 @@ void TrainingRole::restart(FrozenTensor z) {
   local_.restart(model_);
 }
 
+void TrainingRole::take_over(const at::Tensor& optimizer) {
+  local_.set_optimizer_state(optimizer, model_.x.numel());
+  local_.restart(model_);
+}
+
 void TrainingRole::compute(Env& env, FrozenTensor z) {
   phase_ = Phase::computing;
   env.compute(model_.step, std::move(z));

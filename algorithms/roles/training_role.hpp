@@ -20,6 +20,8 @@ class TrainingRole : public Role {
   FrozenTensor numerator() const override { return model_.x; }
   void restart(FrozenTensor z) override;
   void shared_fields(Archive& a) override;
+  at::Tensor optimizer_state() const override { return local_.optimizer_state(model_.x.numel()); }
+  void take_over(const at::Tensor& optimizer) override;
   std::vector<Awaited> waits() const override {
     return phase_ == Phase::waiting ? awaited() : std::vector<Awaited>();
   }

@@ -152,6 +152,31 @@ class RoleWorld {
   // The ranks that are up continue among themselves and with `joining`, which are not: everything
   // that is on the wire arrives, then each role is replaced by one among them, as the actors do it.
   void change_members(const std::vector<Rank>& joining = {}) {
+    change_roles(joining);
+    for (const Rank rank : members_) at(rank).role->on_start(at(rank));
+  }
+
+  // The ranks that are up continue with another wiring, as the actors do it: between the two all
+  // take the mean of their models. `between` sees the models that it is the mean of.
+  void change_wiring(
+      const Plan& plan, const std::function<void()>& between = [] {}) {
+    change_roles({});
+    for (const Rank rank : members_) {
+      Seat& seat = at(rank);
+      const std::size_t seen = seat.log.size();
+      seat.role->flush(seat);
+      note_folds(seat, seen);
+      seat.role = make_common_model(members_, rank, seat.model, seat.role->optimizer_state());
+    }
+    between();
+    for (const Rank rank : members_) at(rank).role->on_start(at(rank));
+    while (deliver_any()) {
+    }
+    begin_wiring(plan);
+  }
+
+ private:
+  void change_roles(const std::vector<Rank>& joining) {
     news_.clear();
     timers_.clear();
     while (deliver_any()) {
@@ -206,8 +231,35 @@ class RoleWorld {
       caught_up_ += behind;
       for (const Rank other : members) seat.members.alive[static_cast<std::size_t>(other)] = true;
     }
-    for (const Rank rank : members) at(rank).role->on_start(at(rank));
   }
+
+  // All members have the common model: they begin at one step, with as much left as before.
+  void begin_wiring(const Plan& plan) {
+    Step step = 0;
+    double epoch = 0;
+    for (const Rank rank : members_) {
+      GRAPEVINE_CHECK(at(rank).is_finished, "rank ", rank, " has no common model");
+      at(rank).is_finished = false;
+      step = std::max(step, at(rank).model.step);
+      epoch = std::max(epoch, at(rank).model.epoch);
+    }
+    const auto size = static_cast<std::int32_t>(members_.size());
+    auto parts =
+        make_parts(plan, parts_->horizon.from(step, epoch), parts_->lr, parts_->optimizer, size);
+    GRAPEVINE_CHECK(parts.ok(), parts.error().message);
+    parts_ = *parts;
+    for (const Rank rank : members_) {
+      Seat& seat = at(rank);
+      seat.model.step = step;
+      seat.model.epoch = epoch;
+      const at::Tensor optimizer = seat.role->optimizer_state();
+      seat.role = make_member_role(parts_, members_, rank, seat.model);
+      seat.role->take_over(optimizer);
+    }
+    for (const Rank rank : members_) at(rank).role->on_start(at(rank));
+  }
+
+ public:
   // How often a rank took the model of another when members changed.
   std::int64_t caught_up() const { return caught_up_; }
   const std::vector<Rank>& members() const { return members_; }

@@ -176,6 +176,11 @@ void Bilateral::joiner_fields(Archive& a) {
   if (a.loads()) first_step_ = model_.step;
 }
 
+void Bilateral::take_over(const at::Tensor& optimizer) {
+  TrainingRole::take_over(optimizer);
+  first_step_ = model_.step;
+}
+
 // ---- the clock ----
 
 void Bilateral::learn(const FrozenTensor& counts) {

@@ -63,6 +63,7 @@ class Bilateral final : public TrainingRole {
   std::int64_t close(Env& env) override;
   void own_fields(Archive& a) override;
   void joiner_fields(Archive& a) override;
+  void take_over(const at::Tensor& optimizer) override;
 
  private:
   void next_step(Env& env);

@@ -115,6 +115,11 @@ void NestedRole::count_as_done(Env& env) {
   role_->count_as_done(nested);
 }
 
+void NestedRole::flush(Env& env) {
+  NestedEnv nested(*this, env);
+  role_->flush(nested);
+}
+
 std::vector<Awaited> NestedRole::waits() const {
   std::vector<Awaited> missing = role_->waits();
   for (Awaited& one : missing)

@@ -47,6 +47,8 @@ class NestedRole {
   std::int64_t close(Env& env);
   void take_back(Env& env, std::int64_t operations);
   void count_as_done(Env& env);
+  // See Role, "a change of the wiring".
+  void flush(Env& env);
   // Of the role, with the ranks of the run.
   std::vector<Awaited> waits() const;
   // A rank of the run; nothing where it is outside, or this one.

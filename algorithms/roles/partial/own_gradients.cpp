@@ -59,6 +59,14 @@ void OwnGradients::commit(Env& env, const Stamp& stamp, const ModelState& model,
                           std::vector<Rank> contributors) {
   const Version round = stamp.version;
   env.record({EventKind::reduced, -1, stamp, model.step, 0, 0, round, std::move(contributors)});
+  count(env, stamp, model);
+  const Version newest = contributed_.empty() ? round + 1 : contributed_.back().version;
+  env.record({EventKind::contributed, -1, stamp, model.step, round - newest, 0, round});
+  contributed_.clear();
+}
+
+void OwnGradients::count(Env& env, const Stamp& stamp, const ModelState& model) {
+  const Version round = stamp.version;
   for (const Gradient& gradient : contributed_) {
     Stamp own = stamp;
     own.step = gradient.step;
@@ -67,9 +75,20 @@ void OwnGradients::commit(Env& env, const Stamp& stamp, const ModelState& model,
     env.record(
         {EventKind::applied, -1, own, own.step, round - own.version, model.x.nbytes(), round});
   }
-  const Version newest = contributed_.empty() ? round + 1 : contributed_.back().version;
-  env.record({EventKind::contributed, -1, stamp, model.step, round - newest, 0, round});
+}
+
+at::Tensor OwnGradients::flush(Env& env, const Stamp& stamp, const ModelState& model) {
+  if (!steps_.empty()) {
+    at::Tensor way = at::empty_like(model.x.read());
+    kernels::subtract_into(way, start_.read(), model.x.read());
+    waiting_.insert(waiting_.end(), steps_.begin(), steps_.end());
+    steps_.clear();
+    sum(env, std::move(way));
+  }
+  contributed_ = std::exchange(waiting_, {});
+  count(env, stamp, model);
   contributed_.clear();
+  return std::exchange(sum_, at::Tensor());
 }
 
 void OwnGradients::fields(Archive& a, std::int64_t d) {

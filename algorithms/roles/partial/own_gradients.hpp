@@ -47,6 +47,10 @@ class OwnGradients {
   void commit(Env& env, const Stamp& stamp, const ModelState& model,
               std::vector<Rank> contributors);
 
+  // All that waits, and the local steps since then, count in the model: the events of these
+  // gradients, and their sum; undefined where nothing waits, or the residual has it.
+  at::Tensor flush(Env& env, const Stamp& stamp, const ModelState& model);
+
   void fields(Archive& a, std::int64_t d);
 
  private:
@@ -58,6 +62,7 @@ class OwnGradients {
   using Gradients = std::vector<Gradient>;
 
   void sum(Env& env, at::Tensor vector);
+  void count(Env& env, const Stamp& stamp, const ModelState& model);
   static void list_fields(Archive& a, const std::string& name, Gradients& gradients);
 
   Version begun_at_ = 0;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "algorithms/kernels/kernels.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "messages/check.hpp"
 
@@ -240,6 +241,35 @@ void Partial::own_fields(Archive& a) {
 void Partial::joiner_fields(Archive& a) {
   if (!a.loads()) return;
   produced_ = model_.step;
+  start_round();
+}
+
+// ---- a change of the wiring ----
+
+// Of differences: from the common model, with the local steps since the last one.
+void Partial::flush(Env& env) {
+  at::Tensor residual = reduction_->take_residual();
+  at::Tensor waiting = own_.flush(env, stamp(), model_);
+  if (packs_differences() && local_.anchor().defined()) model_.x = local_.anchor();
+  for (at::Tensor* part : {&residual, &waiting}) {
+    if (!part->defined()) continue;
+    if (packs_differences()) {
+      at::Tensor x = std::move(model_.x).thaw();
+      kernels::subtract_into(x, x, *part);
+      model_.x = FrozenTensor::freeze(std::move(x));
+    } else {
+      local_.step_along_kept(model_, std::move(*part), model_.epoch, pool_);
+    }
+  }
+  model_.step = produced_;
+  from_residual_ = false;
+  if (std::exchange(waits_, false)) end_step(env);
+}
+
+void Partial::take_over(const at::Tensor& optimizer) {
+  TrainingRole::take_over(optimizer);
+  produced_ = model_.step;
+  rounds_.begin_at(produced_, exchanges().index_of(produced_));
   start_round();
 }
 

@@ -71,6 +71,8 @@ class Partial final : public TrainingRole {
   void shared_fields(Archive& a) override;
   void own_fields(Archive& a) override;
   void joiner_fields(Archive& a) override;
+  void flush(Env& env) override;
+  void take_over(const at::Tensor& optimizer) override;
   std::vector<Awaited> waits() const override;
 
  private:

@@ -44,6 +44,12 @@ void PartialRounds::advance() {
   enter_phase();
 }
 
+void PartialRounds::begin_at(Step steps, std::int64_t exchanges) {
+  std::fill(consumed_.begin(), consumed_.end(), steps);
+  round_ = exchanges;
+  extend(exchanges);
+}
+
 // A rank that joins stands where the one stands that is furthest.
 void PartialRounds::kept_fields(Archive& a, const std::vector<std::int32_t>& before) {
   std::vector<std::int64_t> consumed = consumed_;

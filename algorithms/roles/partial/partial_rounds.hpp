@@ -54,6 +54,8 @@ class PartialRounds {
   void consume(const std::vector<std::int64_t>& tally);
   // Begins the next round.
   void advance();
+  // All ranks have consumed `steps` gradients, in `exchanges` rounds of another wiring.
+  void begin_at(Step steps, std::int64_t exchanges);
   // The training was extended: `exchanges` of the longer run are done, of every rank.
   void extend(std::int64_t exchanges) {
     regular_rounds_ = exchanges;

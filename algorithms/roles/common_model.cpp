@@ -1,0 +1,85 @@
+#include "algorithms/roles/common_model.hpp"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "algorithms/kernels/kernels.hpp"
+#include "algorithms/roles/messages_of.hpp"
+#include "messages/check.hpp"
+
+namespace grapevine {
+
+CommonModel::CommonModel(std::int32_t ranks, Rank rank, ModelState& model, at::Tensor optimizer)
+    : rank_(rank),
+      ranks_(ranks),
+      model_(model),
+      optimizer_(optimizer.defined() ? std::move(optimizer) : at::empty({0}, at::kFloat)),
+      reduction_(make_ring_reduction(all_ranks(ranks), rank)) {}
+
+void CommonModel::on_start(Env& env) {
+  if (done_) return env.finished();
+  at::Tensor all = at::cat({model_.x.read(), at::full({1}, model_.w, at::kFloat), optimizer_});
+  send_all(env, stamp_of(rank_, model_.step, model_.step),
+           reduction_->start(0, model_.epoch, std::move(all), env.rng()));
+  finish_if_done(env);
+}
+
+void CommonModel::on_gradient(Env&, Gradient) {
+  GRAPEVINE_CHECK(false, "a gradient between two wirings");
+}
+
+void CommonModel::on_message(Env& env, Envelope envelope) {
+  send_all(env, stamp_of(rank_, model_.step, model_.step),
+           reduction_->on_message(envelope.from, std::move(envelope.payload)));
+  finish_if_done(env);
+}
+
+void CommonModel::finish_if_done(Env& env) {
+  if (!reduction_->done()) return;
+  take_mean();
+  env.finished();
+}
+
+// x <- s_x / s_w;  w <- 1;  o <- s_o / P.
+void CommonModel::take_mean() {
+  const at::Tensor sum = reduction_->take_sum();
+  const std::int64_t d = model_.x.numel();
+  at::Tensor x = sum.narrow(0, 0, d) / sum[d].item<double>();
+  model_.x = FrozenTensor::freeze(std::move(x));
+  model_.w = 1;
+  optimizer_ = sum.narrow(0, d + 1, sum.numel() - d - 1) / static_cast<double>(ranks_);
+  done_ = true;
+}
+
+FrozenTensor CommonModel::debiased() const {
+  if (model_.w == 1.0) return model_.x;
+  at::Tensor z = at::empty_like(model_.x.read());
+  kernels::debias(z, model_.x.read(), model_.w);
+  return FrozenTensor::freeze(std::move(z));
+}
+
+std::vector<Awaited> CommonModel::waits() const {
+  return reduction_->running() ? reduction_->awaited() : std::vector<Awaited>();
+}
+
+// ---- a change of members ----
+
+std::int64_t CommonModel::close(Env&) { return done_ ? 1 : 0; }
+
+void CommonModel::take_back(Env&, std::int64_t) {
+  if (!reduction_->running()) return;
+  static_cast<void>(reduction_->take_back());
+}
+
+void CommonModel::count_as_done(Env&) { static_cast<void>(reduction_->take_back()); }
+
+void CommonModel::shared_fields(Archive& a) {
+  a.flag("done", done_);
+  a.tensor("optimizer", optimizer_);
+}
+
+// No checkpoint is taken between two wirings.
+void CommonModel::fields(Archive& a) { shared_fields(a); }
+
+}  // namespace grapevine

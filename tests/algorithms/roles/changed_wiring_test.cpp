@@ -1,0 +1,135 @@
+// The wiring of a run changes at any moment: by Role::flush(), the mean of all models and
+// Role::take_over(), as the actors call them.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/changing_wirings.hpp"
+#include "tests/sim/pulled_ranks.hpp"
+#include "tests/sim/role_world.hpp"
+#include "tests/sim/wirings.hpp"
+
+namespace grapevine {
+namespace changed_wiring_test {
+
+using sim::distance;
+using sim::Keys;
+using sim::name_of;
+using sim::RoleWorld;
+using sim::WorldConfig;
+
+constexpr std::int64_t kDimension = sim::kChangingDimension;
+
+// Of the step alone, so that the sum of all gradients does not depend on who exchanged with whom.
+at::Tensor gradient_of(Rank rank, Step step, const at::Tensor&) {
+  Rng rng(static_cast<std::uint64_t>(rank) * 1000 + static_cast<std::uint64_t>(step));
+  at::Tensor g = at::empty({kDimension});
+  for (std::int64_t i = 0; i < kDimension; ++i)
+    g[i] = std::uniform_real_distribution<double>(-1, 1)(rng);
+  return g;
+}
+
+std::map<Rank, std::int64_t> counted(const RoleWorld& world, std::int32_t ranks, EventKind kind) {
+  std::map<Rank, std::int64_t> counts;
+  for (Rank r = 0; r < ranks; ++r)
+    for (const Event& event : world.events(r)) counts[r] += event.kind == kind;
+  return counts;
+}
+
+// Whether the mean of all models is that of the start less the gradients, at any moment.
+bool keeps_the_mean(const Keys& keys) {
+  const Plan plan = sim::plan_of(keys);
+  const auto has = [&keys](const std::string& key, const std::string& value) {
+    return std::find(keys.begin(), keys.end(), std::pair(key, value)) != keys.end();
+  };
+  // A late model of a group counts twice; differences of a quorum are divided by those in it.
+  const bool weighs = sim::is_role(plan, "group") ||
+                      (sim::is_role(plan, "partial") && plan.local.pack == Pack::difference);
+  // The estimate of a tracked gradient is a part of two steps.
+  return !weighs && !has("tracking", "true") && plan.local.outer == Outer::none &&
+         !has("error_feedback", "false") && !has("averaging", "biased") &&
+         plan.compression.residual_decay == 1;
+}
+
+struct Models {
+  at::Tensor sum = at::zeros({kDimension}, at::kDouble);
+  double weight = 0;
+};
+
+Models models_of(const RoleWorld& world) {
+  Models models;
+  for (const Rank rank : world.members()) {
+    models.sum += world.model(rank).x.read().to(at::kDouble);
+    models.weight += world.model(rank).w;
+  }
+  return models;
+}
+
+class ChangedWiring : public ::testing::Test {
+ protected:
+  // Runs `first`, changes to `second`, and ends.
+  void run(const Keys& first, const Keys& second, std::uint64_t seed) {
+    SCOPED_TRACE(name_of(first) + "-> " + name_of(second) + ", seed=" + std::to_string(seed));
+    const std::int32_t n = 4 + 2 * static_cast<std::int32_t>(seed % 2);
+    WorldConfig config = sim::changing_config(first, n, seed);
+    if (seed % 4 == 0) config.slowness[1] = 0.9;
+    std::map<Rank, std::int64_t> given;
+    RoleWorld world(config, [&](Rank rank, Step step, const at::Tensor& z) {
+      ++given[rank];
+      return gradient_of(rank, step, z);
+    });
+    const at::Tensor start = at::arange(kDimension).to(at::kFloat);
+    for (Rank r = 0; r < n; ++r) world.set_x(r, start);
+    world.start();
+    world.run_until(static_cast<std::int64_t>(world.rng()() % 400));
+
+    Models before;
+    world.change_wiring(sim::plan_of(second), [&] { before = models_of(world); });
+    const at::Tensor mean = before.sum / before.weight;
+    for (const Rank r : world.members())
+      EXPECT_LT(distance(world.z(r), mean.to(at::kFloat)), 1e-5) << "rank " << r;
+    if (keeps_the_mean(first)) {
+      ++kept_;
+      at::Tensor expected = start.to(at::kDouble);
+      if (world.gradients().defined()) expected -= sim::kChangingRate / n * world.gradients();
+      EXPECT_LT(distance(mean.to(at::kFloat), expected.to(at::kFloat)), 2e-5)
+          << "something is lost, or counts twice";
+      EXPECT_EQ(counted(world, n, EventKind::committed), minus(given, dropped(world, n)))
+          << "a gradient is in no model";
+    }
+    world.run();
+    for (const Rank r : world.members()) {
+      ASSERT_TRUE(world.finished(r)) << "rank " << r;
+      EXPECT_TRUE(at::isfinite(world.z(r)).all().item<bool>()) << "rank " << r;
+      if (sim::plan_of(second).role->replicates) {
+        EXPECT_EQ(distance(world.z(r), world.z(0)), 0) << "rank " << r;
+      }
+    }
+    EXPECT_EQ(counted(world, n, EventKind::committed), minus(given, dropped(world, n)));
+  }
+
+  static std::map<Rank, std::int64_t> dropped(const RoleWorld& world, std::int32_t n) {
+    return counted(world, n, EventKind::dropped);
+  }
+  static std::map<Rank, std::int64_t> minus(std::map<Rank, std::int64_t> from,
+                                            const std::map<Rank, std::int64_t>& less) {
+    for (const auto& [rank, count] : less) from[rank] -= count;
+    return from;
+  }
+
+  int kept_ = 0;  // runs that compared with the sum of all gradients
+};
+
+TEST_F(ChangedWiring, KeepsTheMeanOfAllModelsAndEveryGradient) {
+  const std::vector<Keys> all = sim::changing_wirings();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::uint64_t seed = 1; seed <= 8; ++seed)
+      run(all[i], all[(i * 7 + seed * 5) % all.size()], seed);
+  EXPECT_GT(kept_, 100);
+}
+
+}  // namespace changed_wiring_test
+}  // namespace grapevine
