@@ -61,6 +61,17 @@ struct PartStored {
   std::int64_t bytes = 0;
 };
 
+// Can this rank make the roles of these settings? Answer with SettingsChecked.
+struct CheckSettings {
+  std::int64_t number = 0;                      // of the change: see WiringChange
+  std::map<std::string, std::string> settings;  // LiveSettings
+};
+struct SettingsChecked {
+  std::int64_t number = 0;
+  Rank rank = 0;
+  std::string why;  // it cannot; empty: it can
+};
+
 // Answer with a WaitReport (actors/record/wait_report.hpp).
 struct QueryWaits {
   std::int64_t question = 0;
@@ -100,9 +111,16 @@ struct ViewClosed {
 
   static constexpr std::int64_t kJoins = -1;
 };
+// What the roles of a view are.
+enum class ViewKind : std::uint8_t {
+  members,       // those of the view before, among other members
+  common_model,  // CommonModel, between two wirings
+  new_wiring     // those of `settings`, which begin with the common model
+};
 // Continue among the members.
 struct InstallView {
   std::int64_t view = 0;
+  ViewKind kind = ViewKind::members;
   std::vector<Rank> members;          // ascending
   std::vector<std::int32_t> before;   // of each, its position in the view before; -1: it joins
   Horizon horizon;                    // from the step of the rank that is furthest on
@@ -117,6 +135,16 @@ struct InstallView {
 };
 
 // ---- to the Supervisor ----
+
+// This rank has the common model of all members of the view.
+struct ModelShared {
+  std::int64_t view = 0;
+  Rank rank = 0;
+};
+// The time for SettingsChecked is over.
+struct SettingsTimeOver {
+  std::int64_t number = 0;
+};
 
 // A step is done. Times in seconds; NaN: not measured.
 struct StepReport {
@@ -312,7 +340,8 @@ using PeerActor = caf::typed_actor<
     caf::reacts_to<TimerFired>, caf::reacts_to<PeerLost>, caf::reacts_to<TakeSnapshot>,
     caf::reacts_to<Collect>, caf::reacts_to<FlushTrace>, caf::reacts_to<StallOver>,
     caf::reacts_to<HoldForView>, caf::reacts_to<AskTraffic>, caf::reacts_to<CloseView>,
-    caf::reacts_to<InstallView>, caf::reacts_to<QueryWaits>, caf::reacts_to<PartStored>>;
+    caf::reacts_to<InstallView>, caf::reacts_to<QueryWaits>, caf::reacts_to<PartStored>,
+    caf::reacts_to<CheckSettings>>;
 
 // A cut begins: a folder for the states of other processes is needed.
 struct PrepareShards {
@@ -396,6 +425,7 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<ViewClosed>, caf::reacts_to<AskTrafficAgain>,
     caf::replies_to<AskPlace>::with<Place>, caf::replies_to<AskVacancy>::with<Vacancy>,
     caf::reacts_to<ProcessReturned>, caf::reacts_to<WaitReport>, caf::reacts_to<StateStored>,
+    caf::reacts_to<SettingsChecked>, caf::reacts_to<ModelShared>, caf::reacts_to<SettingsTimeOver>,
     caf::replies_to<AskRunState>::with<RunState>,
     caf::replies_to<ControlRequest>::with<ControlReply>>;
 
@@ -562,10 +592,22 @@ template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
   Horizon& h = m.horizon;
   DoubleBits reals(h.steps_per_epoch, h.first_epoch, h.planned_epochs, m.scale);
-  return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.members, m.before, h.steps,
-           h.by_samples, h.first_step, m.first_batch, m.operations, m.last_cut, m.elapsed_ns,
-           m.donor, m.behind, m.joining, m.settings, reals.bits,
+  return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.kind, m.members, m.before,
+           h.steps, h.by_samples, h.first_step, m.first_batch, m.operations, m.last_cut,
+           m.elapsed_ns, m.donor, m.behind, m.joining, m.settings, reals.bits,
            caf::meta::load_callback([&reals] { return reals.restore(); }));
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, CheckSettings& m) {
+  return f(caf::meta::type_name("grapevine::CheckSettings"), m.number, m.settings);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, SettingsChecked& m) {
+  return f(caf::meta::type_name("grapevine::SettingsChecked"), m.number, m.rank, m.why);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ModelShared& m) {
+  return f(caf::meta::type_name("grapevine::ModelShared"), m.view, m.rank);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankFinished& m) {
@@ -668,6 +710,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EpochEvaluated)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Progress)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskAgain)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CheckpointWritten)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::SettingsTimeOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Watchdog)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CollectAgain)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AskTrafficAgain)

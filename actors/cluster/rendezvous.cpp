@@ -238,6 +238,9 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<CloseView>("grapevine::CloseView");
   config.add_message_type<ViewClosed>("grapevine::ViewClosed");
   config.add_message_type<InstallView>("grapevine::InstallView");
+  config.add_message_type<CheckSettings>("grapevine::CheckSettings");
+  config.add_message_type<SettingsChecked>("grapevine::SettingsChecked");
+  config.add_message_type<ModelShared>("grapevine::ModelShared");
   config.add_message_type<StepReport>("grapevine::StepReport");
   config.add_message_type<RankFinished>("grapevine::RankFinished");
   config.add_message_type<StateStored>("grapevine::StateStored");

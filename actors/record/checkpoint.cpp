@@ -406,9 +406,10 @@ Expected<std::string> try_write(const CheckpointWriterConfig& config, const Writ
                                 const std::function<void()>& on_progress,
                                 const std::string& shards) {
   try {
-    JobIdentity identity = config.identity;
-    for (const auto& [key, value] : order.settings) identity[key] = value;
-    return write_checkpoint(config.folder, identity, order, on_progress, shards);
+    const bool changed = config.identity_with && !order.settings.empty();
+    return write_checkpoint(config.folder,
+                            changed ? config.identity_with(order.settings) : config.identity, order,
+                            on_progress, shards);
   } catch (...) {
     return Error{Errc::failed, exception_line(std::current_exception())};
   }

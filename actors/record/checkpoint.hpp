@@ -10,6 +10,7 @@
 #include "actors/protocol.hpp"
 #include "actors/record/saved_view.hpp"
 #include "actors/record/shards/shard_folder.hpp"
+#include "actors/run/control/live_settings.hpp"
 #include "algorithms/state_dict.hpp"
 
 namespace grapevine {
@@ -89,6 +90,8 @@ struct CheckpointWriterConfig {
   std::string resumed_from;            // a path, or empty
   std::function<void()> before_first;  // called once, before the first is written; null: nothing
   std::string nonce;                   // of the run: see ShardWriter
+  // After changes of settings. Null: there are none.
+  std::function<JobIdentity(const LiveSettings&)> identity_with = nullptr;
 };
 struct CheckpointWriterState {
   const char* name = "checkpoint_writer";

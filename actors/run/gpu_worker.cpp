@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "messages/text/exception_line.hpp"
 
 namespace grapevine {
@@ -39,9 +41,13 @@ WorkerActor::behavior_type gpu_worker(WorkerActor::stateful_pointer<WorkerState>
     const Duration for_data = worker.delay.of_data(worker.rank, step);
     gradient.data_seconds += to_seconds(for_data);
     const auto now = std::chrono::duration_cast<Duration>(self->clock().now().time_since_epoch());
-    const Duration late =
-        worker.delay.with_pauses(worker.rank, now - Duration(worker.run_start_ns),
+    // A gradient that was asked for before, and that nobody may want any more, is done first.
+    Duration& free_at = self->state.free_at;
+    free_at = std::max(free_at, now);
+    free_at +=
+        worker.delay.with_pauses(worker.rank, free_at - Duration(worker.run_start_ns),
                                  for_data + worker.delay(worker.rank, step, gradient.length));
+    const Duration late = free_at - now;
     // A straggler is idle, not busy: other workers keep the cores.
     worker.activity->store(late > Duration::zero() ? WorkerActivity::delayed
                                                    : WorkerActivity::idle);

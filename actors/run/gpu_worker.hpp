@@ -22,6 +22,7 @@ struct WorkerConfig {
 struct WorkerState {
   WorkerConfig config;
   const char* name = "gpu_worker";
+  Duration free_at{0};  // of the actor system's clock: when its last gradient is done
 };
 
 // Answers each GradientRequest with one Gradient to `peer`. Spawn it detached, so that a long

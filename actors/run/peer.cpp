@@ -186,6 +186,8 @@ void PeerState::count(const Event& event) {
 }
 
 void PeerState::finished() {
+  if (view_.merges)
+    return self_->send(config_.supervisor, ModelShared{view_.installed, config_.rank});
   send_epoch_models();
   flush_trace();
   report_figures();
@@ -657,6 +659,9 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
       [&state](AskTraffic ask) { state.on_ask_traffic(ask); },
       [&state](QueryWaits query) { state.on_query_waits(query); },
       [&state](CloseView close) { state.on_close_view(close); },
+      [&state](const CheckSettings& asked) {
+        if (state.fits(asked)) state.on_check_settings(asked);
+      },
       [&state](const InstallView& view) {
         if (state.fits(view)) state.on_install(view);
       },

@@ -72,6 +72,7 @@ struct PeerView {
   bool settled = false;          // what was open is taken back, or counts
   InstallView install;           // in progress
   bool joins = false;            // this rank has no model of the run yet
+  bool merges = false;           // the role is CommonModel
   bool awaits_state = false;     // of a rank that is ahead
   std::vector<char> state;       // of it, as far as it has arrived
   std::int64_t state_bytes = 0;  // of the whole
@@ -117,6 +118,7 @@ class PeerState : public Env {
   void on_query_waits(QueryWaits query) const;
   void on_close_view(CloseView close);
   void on_install(const InstallView& view);
+  void on_check_settings(const CheckSettings& asked);
   const ShardWriterActor& shard_writer() const { return config_.shards; }
   template <class Message>
   bool fits(const Message& message) {
@@ -153,7 +155,14 @@ class PeerState : public Env {
   void scale_model(double scale);
   void seat(const StateDict& shared, const StateDict& own);
   void begin_in_view();
+  Expected<std::shared_ptr<const SharedParts>> changed_parts(
+      const std::map<std::string, std::string>& settings) const;
+  std::string why_not_made(const CheckSettings& asked) const;
   bool make_member(const InstallView& view);
+  bool load_member(const InstallView& view, bool joins, const StateDict& shared,
+                   const StateDict& own);
+  void merge(const InstallView& view);
+  bool begin_wiring(const InstallView& view);
   void begin_new_life(const InstallView& view);
   void share_batches(const InstallView& view);
   void send_state(const InstallView& view, const StateDict& shared, const StateDict& joiner);

@@ -28,6 +28,9 @@ struct FiguresReady {  // in NewestFigures
 struct RankLost {
   Rank rank = 0;
 };
+struct SettingsChanged {
+  LiveSettings changed;
+};
 struct RankReturned {
   Rank rank = 0;
 };
@@ -43,16 +46,19 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::WarningReport)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::FiguresReady)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankLost)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RankReturned)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::SettingsChanged)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StepsLost)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::RunResult)
 
 namespace grapevine {
 namespace {
 
-using ReporterActor = caf::typed_actor<
-    caf::reacts_to<StepReport>, caf::reacts_to<ValidationReport>, caf::reacts_to<CheckpointReport>,
-    caf::reacts_to<WarningReport>, caf::reacts_to<FiguresReady>, caf::reacts_to<RankLost>,
-    caf::reacts_to<RankReturned>, caf::reacts_to<StepsLost>, caf::reacts_to<RunResult>>;
+using ReporterActor =
+    caf::typed_actor<caf::reacts_to<StepReport>, caf::reacts_to<ValidationReport>,
+                     caf::reacts_to<CheckpointReport>, caf::reacts_to<WarningReport>,
+                     caf::reacts_to<FiguresReady>, caf::reacts_to<RankLost>,
+                     caf::reacts_to<RankReturned>, caf::reacts_to<SettingsChanged>,
+                     caf::reacts_to<StepsLost>, caf::reacts_to<RunResult>>;
 
 // Messages on their way to the Reporter. CAF's mailboxes have no bound of their own.
 using Waiting = std::shared_ptr<std::atomic<std::int64_t>>;
@@ -99,6 +105,10 @@ ReporterActor::behavior_type reporter(ReporterActor::pointer self,
         report->on_rank_returned(returned.rank);
         done();
       },
+      [=](const SettingsChanged& settings) {
+        report->on_changed(settings.changed);
+        done();
+      },
       [=](StepsLost lost) {
         report->on_steps_lost(lost.count);
         done();
@@ -141,6 +151,10 @@ class AsideObserver : public RunObserver {
   void on_rank_returned(Rank rank) override {
     observer_->on_rank_returned(rank);
     tell(RankReturned{rank});
+  }
+  void on_changed(const LiveSettings& changed) override {
+    observer_->on_changed(changed);
+    tell(SettingsChanged{changed});
   }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
     observer_->on_validation(epoch, evaluation);

@@ -81,10 +81,10 @@ class CrewBuilder {
     if (!config_.checkpoint_folder.empty())
       crew_.writer =
           spawn_aside(checkpoint_writer,
-                      CheckpointWriterConfig{config_.checkpoint_folder, config_.identity,
-                                             config_.keep_checkpoints, head,
-                                             config_.resume ? config_.resume->path : "",
-                                             config_.before_first_checkpoint, shard_nonce()});
+                      CheckpointWriterConfig{
+                          config_.checkpoint_folder, config_.identity, config_.keep_checkpoints,
+                          head, config_.resume ? config_.resume->path : "",
+                          config_.before_first_checkpoint, shard_nonce(), config_.identity_with});
     if (config_.evaluator)
       crew_.evaluator = system_.spawn(evaluator, EvaluatorConfig{config_.ranks, config_.servers(),
                                                                  config_.evaluator, head, detach_});
@@ -145,6 +145,7 @@ class CrewBuilder {
     supervision.models = {plan.role->replicates, plan.role->keeps_mass(plan)};
     supervision.horizon = config_.parts->horizon;
     supervision.change = config_.change;
+    supervision.schedule = config_.schedule;
     supervision.min_workers =
         config_.min_workers > 0 ? config_.min_workers : config_.workers() / 2 + 1;
     supervision.observer = std::move(observer);
@@ -442,6 +443,7 @@ class Recorder : public RunObserver {
   void on_figures(const RankFigures& figures) override { inner_->on_figures(figures); }
   void on_rank_lost(Rank rank) override { inner_->on_rank_lost(rank); }
   void on_rank_returned(Rank rank) override { inner_->on_rank_returned(rank); }
+  void on_changed(const LiveSettings& changed) override { inner_->on_changed(changed); }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
     inner_->on_validation(epoch, evaluation);
   }

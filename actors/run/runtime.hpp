@@ -92,6 +92,9 @@ struct RunConfig {
   std::optional<Duration> stall_abort;
   // Of a running job, in every process. Null: none is changed.
   ChangeParts change;
+  std::vector<ScheduledChange> schedule;  // in process 0
+  // Of checkpoints after changes. Null: of no run whose settings change.
+  std::function<JobIdentity(const LiveSettings&)> identity_with;
   // Through which others ask the run, in process 0. Null: nobody does.
   std::shared_ptr<ControlHub> control;
 

@@ -68,8 +68,9 @@ void SupervisorState::on_step(const StepReport& report) {
   if (stage_ == Stage::ended || (stopping_ && preserves_previous_run())) return;
   progress_.add(report);
   config_.observer->on_step(report);
+  follow_schedule();
   // The next run must not resume from a checkpoint after a failure.
-  if (stage_ != Stage::running || view_.in_progress() || !checkpoints_.may_be_due()) return;
+  if (stage_ != Stage::running || is_changing() || !checkpoints_.may_be_due()) return;
   const auto epochs = progress_.slowest_epochs(members_);
   if (!epochs) return;
   if (auto name = checkpoints_.due(*epochs))
@@ -155,7 +156,7 @@ void SupervisorState::on_stop_requested() {
   if (stage_ == Stage::draining && std::exchange(evaluations_due_, 0) > 0) return end_if_finished();
   if (stage_ != Stage::running || stopping_) return;
   // Once all processes have joined, and the ranks have agreed.
-  if (crew_.empty() || view_.in_progress()) {
+  if (crew_.empty() || is_changing()) {
     stop_early_ = true;
     return;
   }
@@ -177,7 +178,7 @@ void SupervisorState::on_stop_requested() {
 
 // All ranks took their last step. Late messages still change models.
 void SupervisorState::drain_if_finished() {
-  if (view_.in_progress()) return;  // ranks of the view to come say so again
+  if (is_changing()) return;  // ranks of the view to come say so again
   if (!progress_.all_finished(members_) || stage_ != Stage::running) return;
   stage_ = Stage::draining;
   collect();
@@ -334,6 +335,13 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
         if (state.admits(report)) state.on_waits(report);
       },
       [&state](AskTrafficAgain) { state.ask_for_traffic(); },
+      [&state](const SettingsChecked& checked) {
+        if (state.admits(checked)) state.on_settings_checked(checked);
+      },
+      [&state](SettingsTimeOver over) { state.on_settings_time_over(over); },
+      [&state](const ModelShared& shared) {
+        if (state.admits(shared)) state.on_model_shared(shared);
+      },
       [&state](AskPlace ask) { return state.on_ask_place(ask); },
       [&state](AskVacancy) { return state.on_ask_vacancy(); },
       [&state](ProcessReturned& returned) { state.on_process_returned(returned); },

@@ -20,6 +20,7 @@
 #include "actors/run/supervision/training_progress.hpp"
 #include "actors/run/supervision/view_change.hpp"
 #include "actors/run/supervision/waits/wait_watch.hpp"
+#include "actors/run/supervision/wiring/wiring_change.hpp"
 #include "actors/run/validate.hpp"
 #include "algorithms/horizon.hpp"
 
@@ -36,6 +37,8 @@ class RunObserver {
   virtual void on_rank_lost(Rank /*rank*/) {}
   // A lost rank takes part again; its figures begin anew.
   virtual void on_rank_returned(Rank /*rank*/) {}
+  // These settings have changed, for all ranks.
+  virtual void on_changed(const LiveSettings& /*changed*/) {}
   virtual void on_validation(Epoch epoch, const Evaluation& evaluation) = 0;
   virtual void on_checkpoint(const std::string& path) = 0;
   virtual void on_warning(const std::string& message) = 0;
@@ -81,6 +84,7 @@ struct SupervisorConfig {
   std::string out;                             // the output folder, for messages
   Duration silence{std::chrono::seconds(60)};  // of a process to which a link is lost: it is lost
   ChangeParts change;                          // null: settings do not change
+  std::vector<ScheduledChange> schedule;       // ascending; what lies behind the start is done
   std::int64_t run_start_ns = 0;
   std::int64_t trace_zero_ns = 0;  // of the actor system's clock
 };
@@ -117,13 +121,16 @@ class SupervisorState {
   void on_view_closed(const ViewClosed& closed);
   void on_waits(const WaitReport& report);
   void ask_for_traffic();
+  void on_settings_checked(const SettingsChecked& checked);
+  void on_settings_time_over(SettingsTimeOver over);
+  void on_model_shared(const ModelShared& shared);
   Place on_ask_place(AskPlace ask);
   Vacancy on_ask_vacancy() const;
   void on_process_returned(ProcessReturned& returned);
   void on_trace_closed(const TraceClosed& closed);
   void on_process_closed(ProcessClosed closed);
   RunState on_ask_state() const;
-  ControlReply on_control(const ControlRequest& request);
+  caf::result<ControlReply> on_control(const ControlRequest& request);
   void on_down(const caf::down_msg& down);
   void on_exception(const std::exception_ptr& problem);
   void collect();
@@ -182,12 +189,20 @@ class SupervisorState {
   void greet(std::int32_t process);
   void continue_view_change(ViewChange::Next next);
   void install_view();
+  bool is_changing() const { return view_.in_progress() || wiring_.in_progress(); }
+  void begin_asking(const LiveSettings& changed);
+  void begin_numbers(const LiveSettings& changed);
+  void follow_schedule();
+  void answer_wiring(ControlReply reply);
+  void refuse_wiring(const std::string& why);
+  void install_wiring(InstallView& view);
   RunResult conclude() const;
   ControlReply on_checkpoint_wanted();
   std::string why_not_drained(Rank rank) const;
   ControlReply on_drain(Rank rank);
-  std::string why_not_set(const LiveSettings& settings) const;
-  ControlReply on_set(const ControlRequest& request);
+  std::string why_not_set(const LiveSettings& changed) const;
+  std::string why_not_fit(const LiveSettings& settings) const;
+  caf::result<ControlReply> on_set(const ControlRequest& request);
 
   SupervisorActor::stateful_pointer<SupervisorState> self_ = nullptr;
   SupervisorConfig config_;
@@ -208,8 +223,12 @@ class SupervisorState {
   LinkSuspects suspects_;
   WaitWatch waits_;
   ViewChange view_;
-  std::set<Rank> drained_;             // asked to leave
-  LiveSettings settings_;              // that have changed
+  std::set<Rank> drained_;  // asked to leave
+  LiveSettings settings_;   // that have changed
+  LiveSettings newest_;     // of them, those of the view to come
+  WiringChange wiring_;
+  std::size_t scheduled_ = 0;  // of the schedule, those that were begun
+  caf::typed_response_promise<ControlReply> asks_for_wiring_;  // pending: it waits for an answer
   std::optional<AskPlace> returning_;  // what was granted, until it is there
   RunClosing closing_;
   Gate gate_;

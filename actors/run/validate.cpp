@@ -217,16 +217,41 @@ Expected<void> check(const ViewClosed& closed, const World& world) {
   return stray(fmt::format("a closed view of rank {} with invalid numbers", closed.rank));
 }
 
+namespace {
+
+Expected<void> check_settings(const char* what,
+                              const std::map<std::string, std::string>& settings) {
+  if (settings.size() > kMostOptions) return stray(std::string(what) + " with too many settings");
+  for (const auto& [key, value] : settings)
+    for (const std::string* text : {&key, &value})
+      if (auto checked = check_text(what, *text); !checked) return checked;
+  return {};
+}
+
+}  // namespace
+
+Expected<void> check(const CheckSettings& asked, const World&) {
+  return check_settings("a question about settings", asked.settings);
+}
+
+Expected<void> check(const SettingsChecked& checked, const World& world) {
+  if (auto rank = check_rank("an answer about settings", checked.rank, world.workers()); !rank)
+    return rank;
+  return check_text("an answer about settings", checked.why);
+}
+
+Expected<void> check(const ModelShared& shared, const World& world) {
+  return check_rank("a common model", shared.rank, world.workers());
+}
+
 Expected<void> check(const InstallView& view, const World& world) {
   if (auto checked = check_members("a view", view.members, world); !checked) return checked;
   for (const auto* ranks : {&view.behind, &view.joining})
     for (const Rank rank : *ranks)
       if (auto checked = check_rank("a view", rank, world.workers()); !checked) return checked;
   const std::int32_t positions = std::max(world.workers(), world.members_before);
-  if (view.settings.size() > kMostOptions) return stray("a view with too many settings");
-  for (const auto& [key, value] : view.settings)
-    for (const std::string* text : {&key, &value})
-      if (auto checked = check_text("a view", *text); !checked) return checked;
+  if (view.kind > ViewKind::new_wiring) return stray("a view of no kind that exists");
+  if (auto checked = check_settings("a view", view.settings); !checked) return checked;
   const bool placed = view.before.size() == view.members.size() &&
                       std::all_of(view.before.begin(), view.before.end(),
                                   [&](std::int32_t at) { return at >= -1 && at < positions; });

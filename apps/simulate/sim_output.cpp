@@ -28,6 +28,8 @@ class BothObservers : public RunObserver {
   }
   void on_figures(const RankFigures& figures) override { rows_->on_figures(figures); }
   void on_rank_lost(Rank rank) override { rows_->on_rank_lost(rank); }
+  void on_rank_returned(Rank rank) override { rows_->on_rank_returned(rank); }
+  void on_changed(const LiveSettings& changed) override { rows_->on_changed(changed); }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
     tally_->on_validation(epoch, evaluation);
     rows_->on_validation(epoch, evaluation);

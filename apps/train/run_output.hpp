@@ -36,6 +36,9 @@ class RunOutput : public RunReport {
 
   // REQUIRES: before the run.
   void before_first_step(std::function<void()> call) { before_first_step_ = std::move(call); }
+  // Called with settings that have changed for all ranks, on the Reporter's thread. REQUIRES:
+  // before the run.
+  void when_changed(std::function<void(const LiveSettings&)> call) { changed_ = std::move(call); }
   // REQUIRES: before the run.
   void add_follower(std::unique_ptr<RunFollower> follower);
   // REQUIRES: before the run.
@@ -47,6 +50,9 @@ class RunOutput : public RunReport {
   void on_figures(const RankFigures& figures) override;
   void on_rank_lost(Rank rank) override;
   void on_rank_returned(Rank rank) override;
+  void on_changed(const LiveSettings& changed) override {
+    if (changed_) changed_(changed);
+  }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override;
   void on_checkpoint(const std::string& path) override;
   void on_warning(const std::string& message) override;
@@ -75,6 +81,7 @@ class RunOutput : public RunReport {
   std::vector<std::unique_ptr<RunFollower>> followers_;
   std::optional<CheckpointKeeper> keeper_;
   std::function<void()> before_first_step_;
+  std::function<void(const LiveSettings&)> changed_;
   std::map<Epoch, Step> epoch_ends_;     // rank 0's last step of each epoch
   std::map<Epoch, double> epoch_times_;  // when the last rank had ended it
   Step newest_step_ = 0;                 // of rank 0

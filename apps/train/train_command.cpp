@@ -176,7 +176,7 @@ class TrainCommand : public Command {
     bool requeue = false;
     const bool output_in_use = job.run.output_in_use;
     const auto tally = make_tally(job, **output, display);
-    const auto live = follow_changes(job, display);
+    const auto live = follow_changes(job, **output, display);
     auto control = listen_for_control(job, **output, display);
     if (!control) return control.error();
     RunResult result = train(job, *output, tally, signals, requeue, display, console);
@@ -342,15 +342,15 @@ class TrainCommand : public Command {
   };
 
   // A run that is resumed continues with the changed settings.
-  std::shared_ptr<LiveJob> follow_changes(const TrainJob& job, RunDisplay& display) const {
+  std::shared_ptr<LiveJob> follow_changes(const TrainJob& job, RunOutput& output,
+                                          RunDisplay& display) const {
     auto live = std::make_shared<LiveJob>();
     live->options = job.options;
     live->resolved = resolved_options(job);
     live->wiring = job.wiring;
     if (job.launched) live->origin.processes = job.launched->processes;
     live->origin.resumed = job.run.resume.has_value();
-    job.run.control->on_changed([this, live, out = job.out,
-                                 &display](const LiveSettings& settings) {
+    output.when_changed([this, live, out = job.out, &display](const LiveSettings& settings) {
       const std::lock_guard<std::mutex> lock(live->mutex);
       live->apply(settings);
       for (const auto& [key, value] : settings)

@@ -9,9 +9,11 @@
 
 #include "actors/run/thread_headroom.hpp"
 #include "actors/run/validate.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "apps/evaluate/evaluated_model.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/train/live/live_settings.hpp"
+#include "apps/train/live/schedule.hpp"
 #include "apps/train/resume/checkpoint_keeper.hpp"
 #include "apps/train/train_computes.hpp"
 #include "apps/train/train_folder.hpp"
@@ -225,11 +227,56 @@ ChangeParts change_of(const TrainJob& job, std::int64_t steps_per_epoch) {
     if (!parts) return parts.error();
     Plan plan = (*parts)->plan;
     plan.compression.layers = made->plan.compression.layers;
+    if (plan.compression.per_layer && plan.compression.layers.empty())
+      return bad_input("wiring.per_layer = 'true' does not come into a job that began without it");
     OptimizerConfig optimizer = (*parts)->optimizer;
     optimizer.decayed = made->optimizer.decayed;
     return make_parts(plan, (*parts)->horizon, (*parts)->lr, optimizer,
                       static_cast<std::int32_t>(options.workers), made->layout);
   };
+}
+
+// The identity of a checkpoint after such a change.
+std::function<JobIdentity(const LiveSettings&)> identity_after(const TrainJob& job) {
+  return [options = job.options, begun = job.run.identity](const LiveSettings& settings) {
+    TrainOptions changed = options;
+    JobIdentity identity = begun;
+    // The run has accepted them.
+    if (!apply_settings(changed, settings)) return identity;
+    identity["lr"] = number_text(changed.lr);
+    identity["weight-decay"] = number_text(changed.weight_decay);
+    const auto wiring = effective_wiring(changed);
+    if (!wiring) return identity;
+    for (auto at = identity.begin(); at != identity.end();)
+      at = at->first.rfind("wiring.", 0) == 0 ? identity.erase(at) : std::next(at);
+    for (const auto& [key, value] : wiring->keys()) identity["wiring." + key] = value;
+    return with_resolved_wiring(std::move(identity));
+  };
+}
+
+// Each change with those before it.
+Expected<void> add_schedule(TrainJob& job) {
+  const std::string& path = job.options.schedule;
+  if (path.empty() || !job.is_head()) return {};
+  auto schedule = read_schedule(path);
+  if (!schedule) return schedule.error();
+  if (!changes_members(job.run.parts->plan))
+    return bad_input("--schedule " + path +
+                     ": this wiring does not change while it runs: it has parameter servers, "
+                     "levels or a hierarchy");
+  LiveSettings settings;
+  for (const ScheduledChange& change : *schedule) {
+    const std::string where = "--schedule " + path + ": epoch " + number_text(change.epoch) + ": ";
+    settings = with_settings(std::move(settings), change.changed);
+    const auto parts = job.run.change(settings);
+    if (!parts) return bad_input(where + parts.error().message);
+    if (!changes_members((*parts)->plan))
+      return bad_input(where +
+                       "a wiring with parameter servers, levels or a hierarchy does not come into "
+                       "a running job");
+  }
+  job.run.schedule = *std::move(schedule);
+  return {};
 }
 
 // What a preset's name no longer says.
@@ -357,6 +404,8 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   job.run.identity = identity_of(job);
   if (auto fits = check_resume(job); !fits) return fits.error();
   job.run.identity[kStepsKey] = std::to_string(job.run.parts->horizon.steps);
+  job.run.identity_with = identity_after(job);
+  if (auto planned = add_schedule(job); !planned) return planned.error();
 
   // Ranks that share memory over UCX may wait for a dead rank forever.
   job.run.tolerates_worker_loss = o.transport != "ucx";

@@ -42,8 +42,8 @@ bool from_environment(const CLI::Option& option) {
 void arrange(CLI::App& app) {
   show_in_help_all(app, "Data and loss", {"augment", "skip-damaged", "loss", "label-smoothing"});
   show_in_help_all(app, "Optimizer",
-                   {"lr-per-256", "lr-schedule", "warmup-epochs", "warmup-steps", "warmup-from",
-                    "nesterov", "weight-decay", "no-decay", "accumulate"});
+                   {"lr-per-256", "lr-schedule", "schedule", "warmup-epochs", "warmup-steps",
+                    "warmup-from", "nesterov", "weight-decay", "no-decay", "accumulate"});
   show_in_help_all(app, "Processes and nodes",
                    {"network-interface", "join-timeout", "join", "processes", "secret-file",
                     "timeout", "stall-abort", "min-ranks"});
@@ -146,6 +146,9 @@ void declare_training(CLI::App& app, TrainOptions& options) {
              "constant | step:GAMMA@T1,T2,… | cosine[:FLOOR] | polynomial[:POWER[,END]] | "
              "exponential:GAMMA[@PERIOD] | one-cycle[:UP[,DIV[,FINAL]]]; times in epochs, or in "
              "steps as 500s");
+  add_option(app, "schedule", options.schedule,
+             "TOML file of [[change]] tables, each an epoch and what changes there: algorithm, "
+             "wiring.KEY, lr, weight-decay");
   add_option(app, "warmup-epochs", options.warmup_epochs,
              "epochs at the start in which the learning rate grows linearly to --lr");
   add_option(app, "warmup-steps", options.warmup_steps, "the same in steps of a worker");

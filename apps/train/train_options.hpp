@@ -54,6 +54,7 @@ struct TrainOptions {
   bool no_decay = false;
   std::string optimizer = "sgd";
   std::string lr_schedule = "constant";
+  std::string schedule;  // file of changes while the job runs; empty: none
   double warmup_epochs = 0;
   std::int64_t warmup_steps = 0;
   double warmup_from = 0;

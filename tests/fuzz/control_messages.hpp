@@ -20,7 +20,8 @@ using ControlMessages =
                RankFigures, EpochModel, RunEnded, Join, Admission, Ready, StepReport, StartRanks,
                SignalRanks, PoolClosed, JobOutput, JobEnded, JobEndHeard, Enlist, Enlisted,
                LeavePool, Left, RankOutput, RankExited, SubmitJob, JobAccepted, SignalJob,
-               OutputWritten, Greet, Greeting, QueryWaits, WaitReport, PartStored>;
+               OutputWritten, Greet, Greeting, QueryWaits, WaitReport, PartStored, CheckSettings,
+               SettingsChecked, ModelShared>;
 
 template <class Message, std::size_t I = 0>
 constexpr std::size_t place_of() {

@@ -43,6 +43,10 @@ class ControlObserver : public RunObserver {
     observer_->on_rank_returned(rank);
     caf::anon_send(control_, RankLeft{rank, true});
   }
+  void on_changed(const LiveSettings& changed) override {
+    observer_->on_changed(changed);
+    note("change", settings_text(changed) + ", in effect");
+  }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override {
     observer_->on_validation(epoch, evaluation);
     note("validation", fmt::format("epoch {}: test accuracy {:.4f}, test loss {:.4f}", epoch + 1,

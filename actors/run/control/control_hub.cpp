@@ -41,9 +41,7 @@ Expected<std::string> ControlHub::ask(const ControlRequest& request) {
     if (!line_) return no_run();
     line_->ask_change(request, std::move(promise));
   }
-  auto done = wait_for(std::move(answer));
-  if (done && changed_ && request.kind == ControlRequest::Kind::set) changed_(request.settings);
-  return done;
+  return wait_for(std::move(answer));
 }
 
 void ControlHub::attach(std::unique_ptr<Line> line) {

@@ -29,10 +29,6 @@ class ControlHub {
   // Blocks. Returns what happens now. Errors: the same; bad_input: the run refuses it, and why.
   Expected<std::string> ask(const ControlRequest& request);
 
-  // Called with the settings of a change that the run has accepted, on any thread. REQUIRES: before
-  // the run.
-  void on_changed(std::function<void(const LiveSettings&)> call) { changed_ = std::move(call); }
-
   // As SIGTERM does. Whoever drives the run polls the flag.
   void request_stop() { stop_requested_ = true; }
   bool stop_requested() const { return stop_requested_; }
@@ -52,7 +48,6 @@ class ControlHub {
   void detach();
 
  private:
-  std::function<void(const LiveSettings&)> changed_;
   std::mutex mutex_;  // guards line_
   std::unique_ptr<Line> line_;
   std::atomic<bool> stop_requested_{false};

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "messages/expected.hpp"
 
@@ -13,6 +14,25 @@ struct SharedParts;
 
 // By name, as options and wirings have it: "lr", "wiring.density". Values as written.
 using LiveSettings = std::map<std::string, std::string>;
+
+// A preset: all keys of the wiring that were set before count for nothing then.
+inline constexpr char kAlgorithmSetting[] = "algorithm";
+
+// Wiring keys whose roles keep the same state at another value.
+const std::vector<std::string>& live_wiring_numbers();
+// Whether other roles take the place of the present ones: by their preset, or a key that is none of
+// these numbers.
+bool changes_wiring(const LiveSettings& changed);
+// `changed` on top of `settings`.
+LiveSettings with_settings(LiveSettings settings, const LiveSettings& changed);
+// "lr = 0.1, wiring.quorum = 3".
+std::string settings_text(const LiveSettings& settings);
+
+// A change that was planned before the run: once the slowest rank has `epoch` epochs behind it.
+struct ScheduledChange {
+  double epoch = 0;
+  LiveSettings changed;
+};
 
 // The parts of the run, for the ranks that it began with, with these settings in the place of those
 // of its start. The same in every process. Thread-safe. Errors (bad_input): a setting that does not

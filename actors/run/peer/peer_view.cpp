@@ -134,11 +134,9 @@ void PeerState::scale_model(double scale) {
 void PeerState::seat(const StateDict& shared, const StateDict& own) {
   const InstallView view = std::exchange(view_.install, {});
   const bool joins = std::exchange(view_.joins, false);
-  if (!make_member(view)) return;
-  const auto loaded = joins ? role_->load_joined(shared, own) : role_->load_kept(shared, own);
-  if (!loaded)
-    return fail({Errc::failed, fmt::format("rank {}: the state of the view before: {}",
-                                           config_.rank, loaded.error().message)});
+  const bool begins = view.kind == ViewKind::new_wiring;
+  if (!(begins ? begin_wiring(view) : load_member(view, joins, shared, own))) return;
+  if (view.kind == ViewKind::common_model) merge(view);
   view_.members = view.members;
   view_.installed = view_.number;
   view_.stage = ViewStage::stable;
@@ -180,20 +178,28 @@ void PeerState::begin_new_life(const InstallView& view) {
   trace_.view(trace_now(), model_.step, config_.rank);
 }
 
+// A role of the same kind, with the state of the one before.
+bool PeerState::load_member(const InstallView& view, bool joins, const StateDict& shared,
+                            const StateDict& own) {
+  if (view_.merges)
+    role_ = make_common_model(view.members, config_.rank, model_, at::Tensor());
+  else if (!make_member(view))
+    return false;
+  const auto loaded = joins ? role_->load_joined(shared, own) : role_->load_kept(shared, own);
+  if (loaded) return true;
+  fail({Errc::failed, fmt::format("rank {}: the state of the view before: {}", config_.rank,
+                                  loaded.error().message)});
+  return false;
+}
+
 bool PeerState::make_member(const InstallView& view) {
-  if (!view.settings.empty()) {
-    auto changed =
-        config_.change
-            ? config_.change(view.settings)
-            : Expected<std::shared_ptr<const SharedParts>>(bad_input("this process changes none"));
-    if (!changed) {
-      fail({Errc::failed,
-            fmt::format("rank {}: changed settings: {}", config_.rank, changed.error().message)});
-      return false;
-    }
-    config_.parts = *std::move(changed);
+  auto parts = changed_parts(view.settings);
+  if (!parts) {
+    fail({Errc::failed,
+          fmt::format("rank {}: changed settings: {}", config_.rank, parts.error().message)});
+    return false;
   }
-  auto parts = parts_among(*config_.parts, {view.before, view.horizon});
+  parts = parts_among(**parts, {view.before, view.horizon});
   if (parts) {
     config_.parts = *std::move(parts);
     role_ = make_member_role(config_.parts, view.members, config_.rank, model_);

@@ -54,7 +54,7 @@ void SupervisorState::interrupt_checkpoint() {
 }
 
 void SupervisorState::resume_checkpoint() {
-  if (!checkpoints_.idle() || view_.in_progress()) return;
+  if (!checkpoints_.idle() || is_changing()) return;
   if (auto name = checkpoints_.take_postponed())
     begin_checkpoint(checkpoints_.begin(std::move(*name), now()));
 }
@@ -104,7 +104,7 @@ void SupervisorState::on_checkpoint_requested() {
   if (preserves_previous_run())
     return config_.observer->on_warning(
         "no checkpoint: no step was taken yet, and the folder holds another run's");
-  if (view_.in_progress()) return checkpoints_.postpone("");
+  if (is_changing()) return checkpoints_.postpone("");
   if (checkpoints_.idle()) begin_checkpoint(checkpoints_.begin("", now()));
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "actors/run/supervisor.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
@@ -21,7 +22,7 @@ RunState SupervisorState::on_ask_state() const {
                                             : "closing";
   state.stopping = stopping_;
   state.view = 1 + view_.installed();
-  state.changes_members = view_.in_progress();
+  state.changes_members = is_changing();
   state.workers = members_.workers();
   for (Rank rank = 0; rank < members_.ranks(); ++rank)
     state.process_of.push_back(crew_.empty() ? 0 : members_.process_of(rank));
@@ -34,7 +35,7 @@ RunState SupervisorState::on_ask_state() const {
   return state;
 }
 
-ControlReply SupervisorState::on_control(const ControlRequest& request) {
+caf::result<ControlReply> SupervisorState::on_control(const ControlRequest& request) {
   if (crew_.empty()) return refused("the run has not begun: not all processes have joined");
   if (stage_ != Stage::running || stopping_) return refused("the run is ending");
   switch (request.kind) {
@@ -70,7 +71,7 @@ std::string SupervisorState::why_not_drained(Rank rank) const {
                        rank);
   const bool leaving = std::any_of(drained_.begin(), drained_.end(),
                                    [this](Rank drained) { return !members_.is_lost(drained); });
-  if (view_.in_progress() || leaving)
+  if (is_changing() || leaving)
     return fmt::format("drain {}: the members are changing, ask again", rank);
   if (members_.remaining_workers() - 1 < config_.min_workers)
     return fmt::format("drain {}: {} of {} ranks that train would remain, and --min-ranks needs {}",
@@ -98,38 +99,45 @@ ControlReply SupervisorState::on_drain(Rank rank) {
                              members_.workers())};
 }
 
-std::string SupervisorState::why_not_set(const LiveSettings& settings) const {
+std::string SupervisorState::why_not_set(const LiveSettings& changed) const {
+  if (changed.empty()) return "expected KEY=VALUE";
   if (!config_.change || !config_.changes_members)
-    return "set: this wiring does not change while it runs: stop the run and resume it with the "
-           "new "
+    return "this wiring does not change while it runs: stop the run and resume it with the new "
            "values";
-  if (view_.in_progress()) return "set: the members are changing, ask again";
-  if (!progress_.has_steps()) return "set: no step was taken yet, ask again";
+  if (is_changing()) return "the members are changing, ask again";
+  if (!progress_.has_steps()) return "no step was taken yet, ask again";
+  if (progress_.finished() != members_.lost()) return "the run is ending";
+  return why_not_fit(with_settings(settings_, changed));
+}
+
+// Also among the present members.
+std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
   const auto changed = config_.change(settings);
-  if (!changed) return "set: " + changed.error().message;
-  // Also among the present members.
+  if (!changed) return changed.error().message;
+  if (!changes_members((*changed)->plan))
+    return "a wiring with parameter servers, levels or a hierarchy does not come into a running "
+           "job: begin another run with --init " +
+           (config_.out.empty() ? "RUN" : config_.out);
   MemberChange same;
   same.before.resize(static_cast<std::size_t>(members_.remaining_workers()));
   std::iota(same.before.begin(), same.before.end(), 0);
   same.horizon = config_.horizon;
   const auto among = parts_among(**changed, same);
-  return among ? "" : "set: " + among.error().message;
+  return among ? "" : among.error().message;
 }
 
-// A view of the same members: it begins with messages of no exchange on their way, and every rank
-// makes its role anew.
-ControlReply SupervisorState::on_set(const ControlRequest& request) {
-  LiveSettings settings = settings_;
-  std::string text;
-  for (const auto& [key, value] : request.settings) {
-    settings[key] = value;
-    text += (text.empty() ? "" : ", ") + key + " = " + value;
+// Numbers take a view of the same members: it begins with messages of no exchange on their way, and
+// every rank makes its role anew. Another wiring takes more: see WiringChange.
+caf::result<ControlReply> SupervisorState::on_set(const ControlRequest& request) {
+  if (const std::string why = why_not_set(request.settings); !why.empty())
+    return refused("set: " + why);
+  if (changes_wiring(request.settings)) {
+    begin_asking(request.settings);
+    asks_for_wiring_ = self_->make_response_promise<ControlReply>();
+    return asks_for_wiring_;
   }
-  if (text.empty()) return refused("set: expected KEY=VALUE");
-  if (const std::string why = why_not_set(settings); !why.empty()) return refused(why);
-  settings_ = std::move(settings);
-  begin_view_change();
-  return {false, text + " from the next view on"};
+  begin_numbers(request.settings);
+  return ControlReply{false, settings_text(request.settings) + " from the next view on"};
 }
 
 }  // namespace grapevine

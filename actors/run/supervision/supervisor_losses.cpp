@@ -87,6 +87,7 @@ void SupervisorState::lose(Rank rank) {
   waits_.remove(rank);
   reports_.remove(rank);
   interrupt_checkpoint();
+  if (wiring_.asks()) refuse_wiring("the members are changing, ask again");
   if (!config_.changes_members) checkpoints_.disable();
   drain_if_finished();
   if (stage_ != Stage::draining) return;

@@ -51,6 +51,7 @@ void SupervisorState::continue_view_change(ViewChange::Next next) {
 
 void SupervisorState::install_view() {
   InstallView view = view_.conclude(config_.models, config_.horizon);
+  install_wiring(view);
   view.settings = settings_;
   view.last_cut = checkpoints_.newest();
   view.elapsed_ns = (config_.elapsed_before + now()).count();
@@ -64,6 +65,11 @@ void SupervisorState::install_view() {
   config_.total_epochs = epochs;
   crew_.report_members({view.members, view.joining, whole_epochs(view.horizon.first_epoch)});
   crew_.send_to_ranks(view);
+  if (!newest_.empty() && !wiring_.in_progress())
+    config_.observer->on_changed(std::exchange(newest_, {}));
+  // A rank had to take the model of another first.
+  if (wiring_.in_progress() && view.kind == ViewKind::members) return begin_view_change();
+  if (is_changing()) return;
   if (std::exchange(stop_early_, false)) return on_stop_requested();
   resume_checkpoint();
 }
@@ -85,7 +91,7 @@ Place SupervisorState::on_ask_place(AskPlace ask) {
   if (const char* why = why_nobody_joins()) return refuse(false, why);
   const bool lost = alone ? members_.is_lost(ask.rank) : members_.is_process_lost(ask.process);
   if (!lost) return refuse(true, "is not lost: is a rank started twice?");
-  if (returning_ || view_.in_progress()) return refuse(true, "has to wait for another change");
+  if (returning_ || is_changing()) return refuse(true, "has to wait for another change");
   returning_ = ask;
   place.granted = true;
   if (!alone) expect_process(ask.process, place);

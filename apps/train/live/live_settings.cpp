@@ -22,9 +22,11 @@ double* live_number(TrainOptions& options, const std::string& name) {
 }  // namespace
 
 const std::vector<std::string>& live_setting_names() {
-  static const std::vector<std::string> names = {
-      "lr",           "weight-decay",    "wiring.clip",   "wiring.density",
-      "wiring.grace", "wiring.outer_lr", "wiring.quorum", "wiring.staleness"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = {kAlgorithmSetting, "lr", "weight-decay"};
+    for (const KeyInfo& key : wiring_keys()) all.push_back(kWiring + key.key);
+    return all;
+  }();
   return names;
 }
 
@@ -33,6 +35,13 @@ Expected<void> apply_settings(TrainOptions& options, const LiveSettings& setting
   for (const auto& [name, value] : settings) {
     if (std::find(names.begin(), names.end(), name) == names.end())
       return unknown_name("setting of a running job", name, names);
+    if (name == kAlgorithmSetting) {
+      // A preset begins anew: what was set before was of another one.
+      options.algorithm = value;
+      options.set.clear();
+      options.wiring = Wiring();
+      continue;
+    }
     if (name.rfind(kWiring, 0) == 0) {
       options.set.push_back(name + "=" + value);
       continue;

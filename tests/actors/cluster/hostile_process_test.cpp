@@ -99,6 +99,7 @@ PeerActor::behavior_type stand_in(PeerActor::pointer self, Rank rank, Supervisor
           [](CloseView) {},
           [](const InstallView&) {},
           [](QueryWaits) {},
+          [](const CheckSettings&) {},
           [](const PartStored&) {}};
 }
 

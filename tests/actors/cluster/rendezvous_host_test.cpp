@@ -59,6 +59,9 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](const Traffic&) {},
           [](const ViewClosed&) {},
           [](const WaitReport&) {},
+          [](const SettingsChecked&) {},
+          [](const ModelShared&) {},
+          [](SettingsTimeOver) {},
           [](const StateStored&) {},
           [](AskTrafficAgain) {},
           [](AskRunState) { return RunState(); },
@@ -96,6 +99,7 @@ PeerActor::behavior_type idle_peer(PeerActor::pointer) {
           [](CloseView) {},
           [](const InstallView&) {},
           [](QueryWaits) {},
+          [](const CheckSettings&) {},
           [](const PartStored&) {}};
 }
 

@@ -1,0 +1,106 @@
+// A change of the wiring: the messages of the supervisor's WiringChange.
+#include <fmt/format.h>
+
+#include "actors/run/supervisor.hpp"
+#include "algorithms/wiring/role_type.hpp"
+#include "algorithms/wiring/shared_parts.hpp"
+
+namespace grapevine {
+namespace {
+
+// Ranks answer between two messages. One that does not is stopped, or computes on this thread.
+constexpr Duration kAnswerTime = std::chrono::milliseconds(500);
+
+}  // namespace
+
+void SupervisorState::begin_numbers(const LiveSettings& changed) {
+  settings_ = with_settings(std::move(settings_), changed);
+  newest_ = changed;
+  begin_view_change();
+}
+
+// One change at a time; those that do not fit any more are left out.
+void SupervisorState::follow_schedule() {
+  if (scheduled_ == config_.schedule.size() || stage_ != Stage::running || stopping_ ||
+      is_changing() || progress_.finished() != members_.lost())
+    return;
+  const ScheduledChange& next = config_.schedule[scheduled_];
+  const auto epochs = progress_.slowest_epochs(members_);
+  if (!epochs || *epochs < next.epoch) return;
+  ++scheduled_;
+  if (const std::string why = why_not_set(next.changed); !why.empty())
+    return config_.observer->on_warning("--schedule: " + settings_text(next.changed) + ": " + why);
+  changes_wiring(next.changed) ? begin_asking(next.changed) : begin_numbers(next.changed);
+}
+
+void SupervisorState::begin_asking(const LiveSettings& changed) {
+  const std::vector<Rank> ranks = members_.remaining_ranks();
+  wiring_.ask(with_settings(settings_, changed), changed, {ranks.begin(), ranks.end()});
+  crew_.send_to_ranks(CheckSettings{wiring_.number(), wiring_.settings()});
+  self_->delayed_send(SupervisorActor{self_}, kAnswerTime, SettingsTimeOver{wiring_.number()});
+}
+
+void SupervisorState::answer_wiring(ControlReply reply) {
+  if (asks_for_wiring_.pending())
+    asks_for_wiring_.deliver(std::move(reply));
+  else if (reply.refused)
+    config_.observer->on_warning(reply.text);
+  asks_for_wiring_ = {};
+}
+
+// The run is as it was.
+void SupervisorState::refuse_wiring(const std::string& why) {
+  wiring_.cancel();
+  answer_wiring({true, "set: " + why});
+  resume_checkpoint();
+}
+
+void SupervisorState::on_settings_checked(const SettingsChecked& checked) {
+  switch (wiring_.add(checked)) {
+    case WiringChange::Next::wait:
+      return;
+    case WiringChange::Next::refuse:
+      return refuse_wiring(fmt::format("rank {} refuses: {}", checked.rank, wiring_.why()));
+    case WiringChange::Next::begin:
+      if (stage_ != Stage::running || stopping_) return refuse_wiring("the run is ending");
+      answer_wiring({false, settings_text(wiring_.changed()) + " from the next view on"});
+      return begin_view_change();
+  }
+}
+
+void SupervisorState::on_settings_time_over(SettingsTimeOver over) {
+  if (!wiring_.asks() || over.number != wiring_.number()) return;
+  refuse_wiring(fmt::format("rank {} does not answer: nothing has changed, ask again",
+                            *wiring_.missing().begin()));
+}
+
+void SupervisorState::on_model_shared(const ModelShared& shared) {
+  last_news_ = now();
+  if (!view_.in_progress() && wiring_.add(shared, view_.number())) begin_view_change();
+}
+
+// The members may have become too few for the new wiring: the present one then takes its place.
+void SupervisorState::install_wiring(InstallView& view) {
+  view.kind = wiring_.install(!view.behind.empty(), view.members);
+  if (view.kind == ViewKind::common_model) {
+    config_.models = {true, false};
+    // As much is left as the clock of the roles before says.
+    if (!view.horizon.by_samples)
+      view.horizon.steps =
+          config_.horizon.from(view.horizon.first_step, view.horizon.first_epoch).steps;
+  }
+  if (view.kind != ViewKind::new_wiring) return;
+  const std::string why = why_not_fit(wiring_.settings());
+  if (why.empty()) {
+    settings_ = wiring_.settings();
+    newest_ = wiring_.changed();
+  } else {
+    config_.observer->on_warning("the change of the wiring is taken back: " + why);
+  }
+  const auto parts = config_.change(settings_);
+  if (!parts) return fail(parts.error());
+  const Plan& plan = (*parts)->plan;
+  config_.models = {plan.role->replicates, plan.role->keeps_mass(plan)};
+}
+
+}  // namespace grapevine

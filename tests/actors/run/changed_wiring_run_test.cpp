@@ -1,0 +1,258 @@
+// The wiring changes in virtual time while the shipped actors train.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "algorithms/wiring/role_type.hpp"
+#include "messages/random.hpp"
+#include "tests/actors/run/virtual_scenario.hpp"
+
+namespace grapevine {
+namespace changed_wiring_run_test {
+
+using std::chrono::microseconds;
+using virtual_run_test::fresh_folder;
+using virtual_run_test::make_run;
+using virtual_run_test::Quiet;
+using virtual_run_test::Scenario;
+
+struct Watcher : Quiet {
+  void on_changed(const LiveSettings& settings) override { changes.push_back(settings); }
+
+  std::vector<LiveSettings> changes;
+};
+
+std::vector<std::string> changing_presets() {
+  std::vector<std::string> names;
+  for (const std::string& preset : virtual_run_test::kPresets)
+    if (changes_members(*resolve(find_preset(preset)->wiring))) names.push_back(preset);
+  return names;
+}
+
+// As `train` makes them.
+ChangeParts change_of(const Scenario& scenario) {
+  return [scenario](const LiveSettings& settings) -> Expected<std::shared_ptr<const SharedParts>> {
+    Scenario changed = scenario;
+    Wiring own;
+    for (const auto& [name, value] : settings)
+      if (name == kAlgorithmSetting)
+        changed.preset = value;
+      else if (name == "lr")
+        changed.lr = std::stod(value);
+      else if (auto set = own.set(name.substr(std::string("wiring.").size()), value); !set)
+        return set.error();
+    const auto preset = find_preset(changed.preset);
+    if (!preset) return preset.error();
+    const auto plan = resolve(on_top_of(preset->wiring, own));
+    if (!plan) return plan.error();
+    LrConfig rate;
+    rate.lr = changed.lr;
+    OptimizerConfig optimizer;
+    optimizer.momentum = changed.momentum;
+    return make_parts(*plan, {changed.steps, changed.steps_per_epoch}, *LrSchedule::make(rate),
+                      optimizer, changed.ranks);
+  };
+}
+
+RunConfig make_config(const Scenario& scenario, std::vector<ScheduledChange> schedule) {
+  RunConfig config = make_run(scenario);
+  config.change = change_of(scenario);
+  config.schedule = std::move(schedule);
+  return config;
+}
+
+Scenario make_scenario(const std::string& preset, std::uint64_t seed) {
+  Scenario scenario;
+  scenario.preset = preset;
+  scenario.seed = seed;
+  scenario.steps = 40;
+  scenario.momentum = preset == "topk" || seed % 2 == 0 ? 0 : 0.9;
+  scenario.lr = 0.02;
+  return scenario;
+}
+
+void expect_sound(const RunResult& result, std::int32_t ranks) {
+  EXPECT_EQ(result.ledger.produced,
+            result.ledger.committed + result.ledger.dropped + result.destroyed);
+  EXPECT_EQ(result.ledger.sent, result.ledger.received);
+  EXPECT_NEAR(result.weight_sum, static_cast<double>(ranks), 1e-6);
+  EXPECT_TRUE(at::isfinite(result.z.read()).all().item<bool>());
+}
+
+double loss_of(const Quiet& observer, double from, double to) {
+  double sum = 0;
+  int count = 0;
+  for (const StepReport& step : observer.steps)
+    if (step.epochs_done > from && step.epochs_done <= to) {
+      sum += step.loss;
+      ++count;
+    }
+  return sum / std::max(1, count);
+}
+
+// Each preset gives way to another one and returns: each gradient is in a model or dropped by name,
+// and the same run again has the same trace.
+TEST(ChangedWiringRun, EveryPresetGivesWayAndReturns) {
+  const std::vector<std::string> presets = changing_presets();
+  ASSERT_GT(presets.size(), 12u);
+  for (std::size_t i = 0; i < presets.size(); ++i)
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      const std::string& first = presets[i];
+      const std::string& second = presets[(i + 4 * seed + 1) % presets.size()];
+      SCOPED_TRACE(first + " -> " + second + ", seed=" + std::to_string(seed));
+      const auto once = [&](const std::shared_ptr<Watcher>& watcher) {
+        return run_virtual(
+            make_config(make_scenario(first, seed), {{0.9, {{kAlgorithmSetting, second}}},
+                                                     {2.3, {{kAlgorithmSetting, first}}}}),
+            watcher);
+      };
+      const auto watcher = std::make_shared<Watcher>();
+      const RunResult result = once(watcher);
+      ASSERT_FALSE(result.error) << result.error->message;
+      expect_sound(result, 4);
+      EXPECT_EQ(result.views, 5) << "two for each change";
+      ASSERT_EQ(watcher->changes.size(), 2u);
+      EXPECT_EQ(watcher->changes[0], (LiveSettings{{kAlgorithmSetting, second}}));
+      EXPECT_TRUE(watcher->warnings.empty()) << watcher->warnings.front();
+      EXPECT_LE(result.ledger.dropped, 2 * 4) << "at most the gradient that a sum was waiting for";
+      const RunResult again = once(std::make_shared<Watcher>());
+      EXPECT_EQ(again.trace_hash, result.trace_hash);
+      EXPECT_EQ(at::max((again.z.read() - result.z.read()).abs()).item<float>(), 0);
+    }
+}
+
+// The loss falls throughout, and the last preset leaves all ranks with the same model.
+TEST(ChangedWiringRun, AChainOfPresetsTrainsOn) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    Scenario scenario = make_scenario("ar", seed);
+    scenario.steps = 70;
+    scenario.momentum = 0;
+    scenario.lr = 0.05;
+    scenario.heterogeneity = 0;  // else the loss is that of ranks that disagree
+    const auto watcher = std::make_shared<Watcher>();
+    const RunResult result = run_virtual(
+        make_config(scenario, {{1, {{kAlgorithmSetting, "sgp"}}},
+                               {2, {{"wiring.topology", "ring"}}},
+                               {3, {{kAlgorithmSetting, "gtopk"}, {"wiring.density", "0.2"}}},
+                               {4, {{kAlgorithmSetting, "eager-majority"}, {"lr", "0.04"}}},
+                               {5, {{kAlgorithmSetting, "ad-psgd"}}},
+                               {6, {{kAlgorithmSetting, "ar"}}}}),
+        watcher);
+    ASSERT_FALSE(result.error) << result.error->message;
+    expect_sound(result, 4);
+    EXPECT_EQ(watcher->changes.size(), 6u);
+    EXPECT_EQ(result.consensus_distance, 0);
+    for (int epoch = 1; epoch <= 5; ++epoch)
+      EXPECT_LT(loss_of(*watcher, epoch, epoch + 1), loss_of(*watcher, epoch - 1, epoch))
+          << "epoch " << epoch;
+  }
+}
+
+// Ranks die around a change: before it, while members change, and while all take the mean.
+TEST(ChangedWiringRun, RanksDieWhileTheWiringChanges) {
+  const std::vector<std::string> presets = changing_presets();
+  std::int64_t deaths = 0, changes = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const std::string& first = presets[seed % presets.size()];
+    const std::string& second = presets[(seed * 5 + 2) % presets.size()];
+    Scenario scenario = make_scenario(first, seed);
+    scenario.ranks = 6;
+    SCOPED_TRACE(first + " -> " + second + ", seed=" + std::to_string(seed));
+    RunConfig config = make_config(scenario, {{1, {{kAlgorithmSetting, second}}}});
+    // Where the change comes without a death.
+    const auto calm = std::make_shared<Watcher>();
+    const RunResult undisturbed = run_virtual(config, calm);
+    ASSERT_FALSE(undisturbed.error) << undisturbed.error->message;
+    double moment = 0;
+    for (const StepReport& step : calm->steps)
+      if (step.epochs_done <= 1) moment = std::max(moment, step.time_s);
+    Rng rng(seed);
+    const auto around = static_cast<std::int64_t>(moment * 1e6);
+    config = make_config(scenario, {{1, {{kAlgorithmSetting, second}}}});
+    for (const Rank dead : {static_cast<Rank>(seed % 6), static_cast<Rank>((seed + 3) % 6)})
+      config.deaths.push_back(
+          {dead, microseconds(std::max<std::int64_t>(
+                     1, around - 5'000 + static_cast<std::int64_t>(rng() % 30'000)))});
+    const auto watcher = std::make_shared<Watcher>();
+    const RunResult result = run_virtual(config, watcher);
+    ASSERT_FALSE(result.error) << result.error->message;
+    expect_sound(result, 6 - static_cast<std::int32_t>(result.lost.size()));
+    deaths += static_cast<std::int64_t>(result.lost.size());
+    changes += static_cast<std::int64_t>(watcher->changes.size());
+  }
+  EXPECT_GT(deaths, 100);
+  EXPECT_GT(changes, 40);
+}
+
+// A rank, or the wiring itself, refuses: the run goes on as if nobody had asked.
+TEST(ChangedWiringRun, ARefusedChangeLeavesTheRunAsItWas) {
+  for (const std::string preset : {"ar", "sgp", "ad-psgd", "gtopk"}) {
+    SCOPED_TRACE(preset);
+    const Scenario scenario = make_scenario(preset, 2);
+    const RunResult expected = run_virtual(make_config(scenario, {}), std::make_shared<Watcher>());
+    for (const LiveSettings& wrong :
+         {LiveSettings{{kAlgorithmSetting, "gem"}}, LiveSettings{{kAlgorithmSetting, "nonsense"}},
+          LiveSettings{{"wiring.local_steps", "0"}}, LiveSettings{{"lr", "0.5"}}}) {
+      RunConfig config = make_config(scenario, {{1, wrong}});
+      // The head agrees to the last one, and the third rank that is asked does not.
+      if (wrong.count("lr") > 0) {
+        config.schedule = {{1, {{kAlgorithmSetting, "local-sgd"}}}};
+        config.change =
+            [inner = config.change, calls = std::make_shared<int>(0)](
+                const LiveSettings& settings) -> Expected<std::shared_ptr<const SharedParts>> {
+          if (++*calls == 4) return bad_input("no room for another role");
+          return inner(settings);
+        };
+      }
+      const auto watcher = std::make_shared<Watcher>();
+      const RunResult result = run_virtual(config, watcher);
+      ASSERT_FALSE(result.error) << result.error->message;
+      EXPECT_EQ(watcher->warnings.size(), 1u);
+      EXPECT_TRUE(watcher->changes.empty());
+      EXPECT_EQ(result.views, 1);
+      EXPECT_EQ(at::max((expected.z.read() - result.z.read()).abs()).item<float>(), 0);
+      EXPECT_EQ(expected.ledger.produced, result.ledger.produced);
+    }
+  }
+}
+
+// A checkpoint after a change is one of the new wiring: a run that continues it ends in the same
+// bits.
+TEST(ChangedWiringRun, IsContinuedFromACheckpoint) {
+  for (const auto& [first, second] : std::vector<std::pair<std::string, std::string>>{
+           {"ar", "sgp"}, {"sgp", "ar"}, {"sgp", "gtopk"}, {"gtopk", "local-sgd"}}) {
+    SCOPED_TRACE(first + " -> " + second);
+    Scenario scenario = make_scenario(first, 3);
+    scenario.folder = fresh_folder("changed-wiring");
+    const auto watcher = std::make_shared<Watcher>();
+    const RunResult whole =
+        run_virtual(make_config(scenario, {{1.5, {{kAlgorithmSetting, second}}}}), watcher);
+    ASSERT_FALSE(whole.error) << whole.error->message;
+    ASSERT_EQ(watcher->changes.size(), 1u);
+    const auto third = std::find_if(
+        watcher->checkpoints.begin(), watcher->checkpoints.end(),
+        [](const std::string& path) { return path.find("epoch-0003") != std::string::npos; });
+    ASSERT_NE(third, watcher->checkpoints.end());
+    Scenario again = scenario;
+    again.preset = second;
+    again.folder = fresh_folder("changed-wiring-again");
+    RunConfig config = make_config(again, {});
+    const auto checkpoint = read_checkpoint(*third);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+    config.resume = *checkpoint;
+    const RunResult result = run_virtual(config, std::make_shared<Watcher>());
+    ASSERT_FALSE(result.error) << result.error->message;
+    EXPECT_EQ(at::max((whole.z.read() - result.z.read()).abs()).item<float>(), 0);
+    EXPECT_EQ(whole.ledger.committed, result.ledger.committed);
+  }
+}
+
+}  // namespace changed_wiring_run_test
+}  // namespace grapevine
