@@ -435,7 +435,7 @@ std::string ProgressBar::line(int columns) const {
   };
   const double steps_per_second = per_second(marks_.back().step - marks_.front().step);
   const double samples_per_second = per_second(marks_.back().samples - marks_.front().samples);
-  std::vector<std::string> parts{options_.label,
+  std::vector<std::string> parts{label(),
                                  percent_text(progress_),
                                  "",  // the bar
                                  step_text(progress_),
@@ -445,8 +445,7 @@ std::string ProgressBar::line(int columns) const {
                                  accuracy_text(progress_.accuracy),
                                  left_text(progress_, steps_per_second)};
   if (!progress_.phase.empty())
-    return truncate_to_width(join({options_.label, percent_text(progress_), progress_.phase}),
-                             columns);
+    return truncate_to_width(join({label(), percent_text(progress_), progress_.phase}), columns);
   // Removed first where room is short: rate, label, loss, epoch, the bar, time left, accuracy,
   // steps; percent stays.
   const bool has_bar = options_.style.redraw && progress_.steps > 0;
@@ -468,7 +467,7 @@ std::string ProgressBar::final_line() const {
   const double seconds = to_seconds(elapsed);
   const double rate =
       seconds > 0 ? static_cast<double>(progress_.samples - begin_.samples) / seconds : 0;
-  return join({options_.label, step_text(progress_), rate_text(rate), loss_text(progress_.loss),
+  return join({label(), step_text(progress_), rate_text(rate), loss_text(progress_.loss),
                accuracy_text(progress_.accuracy), "in " + format_duration(elapsed)});
 }
 

@@ -80,6 +80,7 @@ struct RunProgress {
   double epochs = 0;                                           // of so many; 0: not shown
   double accuracy = std::numeric_limits<double>::quiet_NaN();  // of the newest validation
   std::string phase;  // where no steps are taken; empty: they are
+  std::string label;  // in the place of that of the start; empty: that one
 };
 
 struct ProgressOptions {
@@ -123,6 +124,9 @@ class ProgressBar {
   void remember(Timestamp now);
   void draw();
   std::string line(int columns) const;
+  const std::string& label() const {
+    return progress_.label.empty() ? options_.label : progress_.label;
+  }
   std::string final_line() const;
 
   std::ostream& out_;

@@ -88,14 +88,16 @@ void add_totals(ordered_json& json, const RunStatus& status) {
 
 ordered_json status_json(const RunStatus& status, const RunDescription& facts) {
   ordered_json json;
-  json["run"] = {{"algorithm", facts.algorithm},
-                 {"model", facts.model},
-                 {"data", facts.data},
-                 {"transport", facts.transport},
-                 {"out", facts.out},
-                 {"host", facts.host},
-                 {"pid", facts.pid},
-                 {"version", facts.version}};
+  const auto changed = status.settings.find(kAlgorithmSetting);
+  json["run"] = {
+      {"algorithm", changed == status.settings.end() ? facts.algorithm : changed->second},
+      {"model", facts.model},
+      {"data", facts.data},
+      {"transport", facts.transport},
+      {"out", facts.out},
+      {"host", facts.host},
+      {"pid", facts.pid},
+      {"version", facts.version}};
   json["stage"] = status.stage;
   json["stopping"] = status.stopping;
   json["time_s"] = number(status.time_s);
@@ -113,6 +115,7 @@ ordered_json status_json(const RunStatus& status, const RunDescription& facts) {
   json["checkpoint"] =
       status.checkpoint.empty() ? ordered_json(nullptr) : ordered_json(status.checkpoint);
   json["writes_checkpoint"] = status.writes_checkpoint;
+  json["settings"] = status.settings;
   json["ranks"] = ordered_json::array();
   const bool pairs = status.ranks.size() <= kMostRanksInMatrix;
   for (const RankStatus& rank : status.ranks) json["ranks"].push_back(rank_json(rank, pairs));

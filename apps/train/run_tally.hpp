@@ -54,6 +54,11 @@ class RunTally : public RunEnd {
   bool wants_stop() const override { return wants_stop_; }
 
   void on_step(const StepReport& report) override;
+  // Another algorithm names the progress from then on.
+  void on_changed(const LiveSettings& changed) override {
+    if (const auto found = changed.find(kAlgorithmSetting); found != changed.end())
+      progress_.label = found->second;
+  }
   void on_validation(Epoch epoch, const Evaluation& evaluation) override;
   void on_checkpoint(const std::string& path) override;
 

@@ -161,6 +161,7 @@ RunStatus RunBoard::status(const RunState& state, Timestamp now) const {
   status.epochs = state.horizon.epoch_of(state.horizon.steps);
   status.checkpoint = state.checkpoint;
   status.writes_checkpoint = state.writes_checkpoint;
+  status.settings = state.settings;
   status.destroyed = destroyed_;
   const double goodput = goodput_.ratio(total_, workers_);
   if (std::isfinite(goodput)) status.goodput = goodput;

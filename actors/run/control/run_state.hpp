@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/protocol.hpp"
+#include "actors/run/control/live_settings.hpp"
 #include "algorithms/horizon.hpp"
 
 namespace grapevine {
@@ -24,6 +25,7 @@ struct RunState {
   Horizon horizon;
   std::string checkpoint;  // the newest one written, or empty
   bool writes_checkpoint = false;
+  LiveSettings settings;  // that have changed
 };
 
 }  // namespace grapevine

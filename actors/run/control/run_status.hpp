@@ -9,6 +9,7 @@
 
 #include "actors/record/ledger.hpp"
 #include "actors/record/wait_report.hpp"
+#include "actors/run/control/live_settings.hpp"
 #include "messages/ids.hpp"
 
 namespace grapevine {
@@ -56,6 +57,7 @@ struct RunStatus {
   std::int64_t destroyed = 0;  // contributions, with lost ranks
   std::string checkpoint;      // the newest one written, or empty
   bool writes_checkpoint = false;
+  LiveSettings settings;  // that have changed since the start
   std::vector<RankStatus> ranks;
   std::vector<std::string> waits;  // chains of waits that last, for people
   std::vector<RunEvent> events;    // the newest ones, oldest first

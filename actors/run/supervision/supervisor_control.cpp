@@ -32,6 +32,7 @@ RunState SupervisorState::on_ask_state() const {
   state.horizon = config_.horizon;
   state.checkpoint = result_.checkpoint;
   state.writes_checkpoint = !checkpoints_.idle();
+  state.settings = settings_;
   return state;
 }
 

@@ -115,7 +115,11 @@ TEST(Control, SettingsChangeAndAResumedRunHasThem) {
   for (const auto& [setting, problem] : std::vector<std::pair<std::string, std::string>>{
            {"lr=fast", "expected a number"},
            {"lr=-1", "--lr"},
-           {"wiring.topology=ring", "unknown setting of a running job 'wiring.topology'"},
+           {"wiring.topology=ring", "topology"},
+           {"wiring.topolgy=ring", "did you mean 'wiring.topology'"},
+           {"momentum=0.5", "unknown setting of a running job 'momentum'"},
+           {"algorithm=sgb", "did you mean 'sgp'"},
+           {"algorithm=gem", "does not come into a running job"},
            {"wiring.density=0.1", "density"},
            {"lr", "expected KEY=VALUE"}})
     expect_refused(job.control({"set", setting}), problem);
