@@ -1,11 +1,15 @@
 #include "actors/cluster/dial.hpp"
 
-#include <algorithm>
-
-#include <caf/io/all.hpp>
-
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <functional>
+
+#include <caf/io/all.hpp>
+#include <caf/io/basp_broker.hpp>
+
+#include "actors/cluster/secure/tls_scribe.hpp"
 #include "net/tcp/tcp_dial.hpp"
 
 namespace grapevine {
@@ -24,15 +28,16 @@ Timestamp now_of(caf::actor_system& system) {
 }
 
 // CAF's own remote_actor() waits without a bound, for the kernel and for the listening process.
-// `host`: in numbers, since CAF looks names up without a bound.
-Expected<Found> connect(caf::actor_system& system, const DialConfig& config,
-                        const std::string& host, Duration left) {
+// `receiver`: the middleman, or its broker, which answers `message` with what is found.
+template <class Receiver>
+Expected<Found> ask_for_actor(caf::actor_system& system, const Receiver& receiver,
+                              const caf::message& message, const DialConfig& config,
+                              Duration patience) {
   auto answered = std::make_shared<std::promise<Expected<Found>>>();
   std::future<Expected<Found>> answer = answered->get_future();
-  const auto middleman = system.middleman().actor_handle();
-  const Duration patience = std::min(kGreetingPatience, left);
-  const caf::actor asker = system.spawn([=, port = config.port](caf::event_based_actor* self) {
-    self->request(middleman, patience, caf::connect_atom::value, host, port)
+  const auto untyped = caf::actor_cast<caf::actor>(receiver);
+  const caf::actor asker = system.spawn([=](caf::event_based_actor* self) {
+    self->request(untyped, patience, message)
         .then(
             [answered](const caf::node_id& node, const caf::strong_actor_ptr& actor,
                        const std::set<std::string>& interface) {
@@ -53,17 +58,45 @@ Expected<Found> connect(caf::actor_system& system, const DialConfig& config,
   return answer.get();
 }
 
+// The remaining time of one attempt.
+using TimeLeft = std::function<Duration()>;
+
+Expected<Found> find_plainly(caf::actor_system& system, const DialConfig& config,
+                             const TimeLeft& left) {
+  auto listens =
+      tcp::probe(config.host, config.port, std::min(kProbePatience, left()), config.cancelled);
+  if (!listens) return listens.error();
+  const int socket = ::fcntl(listens->socket.get(), F_DUPFD_CLOEXEC, 0);
+  FileDescriptor unused(socket);
+  if (config.probes) config.probes->push_back(std::move(listens->socket));
+  // In numbers, since CAF looks names up without a bound; but it forgets the zone of an address.
+  const bool has_zone = listens->host.find('%') != std::string::npos;
+  auto found = ask_for_actor(system, system.middleman().actor_handle(),
+                             caf::make_message(caf::connect_atom::value,
+                                               has_zone ? config.host : listens->host, config.port),
+                             config, std::min(kGreetingPatience, left()));
+  if (found || found.error().code == Errc::failed) return found;
+  if (!tcp::answers_with_tls(std::move(unused), kProbePatience)) return found;
+  return Error{Errc::protocol, "it uses TLS and this process does not: give --tls to all or none"};
+}
+
+Expected<Found> find_with_tls(caf::actor_system& system, const DialConfig& config,
+                              const TimeLeft& left) {
+  auto stream = tcp::dial_stream(tcp::join_address(config.host, config.port),
+                                 std::min(kGreetingPatience, left()), config.cancelled, *config.tls);
+  if (!stream) return stream.error();
+  const auto scribe = make_tls_scribe(system, *std::move(stream));
+  if (!scribe) return Error{Errc::io, "no descriptor is free"};
+  return ask_for_actor(system, system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP")),
+                       caf::make_message(caf::connect_atom::value, scribe, config.port), config,
+                       std::min(kGreetingPatience, left()));
+}
+
 Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialConfig& config,
                                           Timestamp deadline,
                                           const std::set<std::string>& interface) {
-  const auto left = [&] { return std::max(deadline - now_of(system), Duration(kFirstPause)); };
-  const Duration patience = std::min(kProbePatience, left());
-  auto listens = tcp::probe(config.host, config.port, patience, config.cancelled);
-  if (!listens) return listens.error();
-  if (config.probes) config.probes->push_back(std::move(listens->socket));
-  // CAF forgets the zone of an address.
-  const bool has_zone = listens->host.find('%') != std::string::npos;
-  auto found = connect(system, config, has_zone ? config.host : listens->host, left());
+  const TimeLeft left = [&] { return std::max(deadline - now_of(system), Duration(kFirstPause)); };
+  auto found = config.tls ? find_with_tls(system, config, left) : find_plainly(system, config, left);
   if (!found) return found.error();
   const auto& [node, actor, has] = *found;
   if (!actor || !system.assignable(has, interface))

@@ -14,6 +14,7 @@
 #include "messages/time.hpp"
 #include "net/cancelled.hpp"
 #include "net/tcp/tcp_dial.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
 
@@ -76,12 +77,14 @@ struct DialConfig {
   Duration patience{0};
   Cancelled cancelled;
   std::shared_ptr<OpenProbes> probes = nullptr;  // takes them; null: they are closed at once
+  std::shared_ptr<const tcp::TlsContext> tls = nullptr;  // null: without TLS, else no probes
 };
 
 // The actor that is published there, with the interface `interface`. Tries again, ever more rarely,
 // while no process listens or the name has no address; after three seconds a warning says so,
 // then one every half minute. Errors: timeout with the last reason; protocol: another version or
-// program answers there; failed: cancelled.
+// program answers there, only one side uses TLS, or a certificate is not accepted; failed:
+// cancelled.
 Expected<caf::strong_actor_ptr> dial_actor(caf::actor_system& system, const DialConfig& config,
                                            const std::set<std::string>& interface);
 

@@ -10,6 +10,7 @@
 
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/join_proof.hpp"
+#include "actors/cluster/secure/publish.hpp"
 #include "messages/text/number_text.hpp"
 #include "net/addresses.hpp"
 #include "net/auto/wires.hpp"
@@ -78,13 +79,10 @@ Expected<RendezvousActor> open_rendezvous(caf::actor_system& system, const RunCo
     return Error{Errc::io, where + can.error().message + advice};
   RendezvousActor opened =
       system.spawn(rendezvous_host, rendezvous_config(config, supervisor, crew));
-  // A head that was killed leaves connections behind that would keep the port for a minute.
-  const bool reuse = true;
-  const auto published =
-      system.middleman().publish(opened, port, host.empty() ? nullptr : host.c_str(), reuse);
+  const auto published = publish_actor(system, opened, {host, port, config.cluster->tls});
   if (published) return opened;
   caf::anon_send_exit(opened, caf::exit_reason::user_shutdown);
-  return Error{Errc::io, where + "the system refuses" + advice};
+  return Error{Errc::io, where + published.error().message + advice};
 }
 
 Error asked_to_stop(const ClusterConfig& cluster) {
@@ -98,9 +96,13 @@ bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cl
 Expected<RendezvousActor> find_rendezvous(caf::actor_system& system, const ClusterConfig& cluster,
                                           const std::shared_ptr<OpenProbes>& probes) {
   auto found = dial<RendezvousActor>(system, {"process 0", cluster.head_host, cluster.head_port,
-                                              cluster.patience, cluster.cancelled, probes});
+                                              cluster.patience, cluster.cancelled, probes,
+                                              cluster.tls});
   if (found) return found;
   if (is_cancelled(cluster)) return asked_to_stop(cluster);
+  if (found.error().code == Errc::protocol)  // time would change nothing
+    return bad_input(fmt::format("process {} cannot join process 0 at {}: {}", cluster.process,
+                                 head_of(cluster), found.error().message));
   return Error{Errc::timeout,
                fmt::format("process {} cannot reach process 0 at {}: {}: is it started there, and "
                            "is the port open?",

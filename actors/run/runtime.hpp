@@ -16,6 +16,7 @@
 #include "algorithms/wiring/shared_parts.hpp"
 #include "gpu/compute.hpp"
 #include "net/remote.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 #include "net/transport.hpp"
 
 namespace grapevine {
@@ -31,6 +32,7 @@ struct ClusterConfig {
   std::string out;          // of the head
   std::string listen_host;  // where the head listens; empty: on all interfaces
   std::string secret;       // of the job, which all its processes know; empty: none
+  std::shared_ptr<const tcp::TlsContext> tls;  // of control messages; null: they are not encrypted
   std::string job;          // the launcher's name for it; empty: not known
   std::shared_ptr<RemoteTransport> transport;
   bool own_address_unknown =

@@ -48,6 +48,7 @@ struct BenchOptions {
   std::vector<std::string> skew = {"0ms", "1ms", "4ms"};  // partial
   std::int32_t quorum = 0;                                // partial; 0: more than half
   std::vector<double> densities = {0.001, 0.01};          // sparse
+  std::string tls;                                        // folder; empty: no encryption
   bool json = false;
   // Of the processes that this verb starts; not shown by --help.
   std::int32_t as_rank = -1;
@@ -253,11 +254,17 @@ class Meeting {
   const fs::path folder_;
 };
 
-Expected<std::unique_ptr<RemoteTransport>> make_remote(const std::string& name) {
+Expected<std::unique_ptr<RemoteTransport>> make_remote(const BenchOptions& bench) {
+  const std::string& name = bench.transport;
   if (name == "ucx") return make_ucx_transport({});
   if (name == "shm") return make_shm_transport({});
   TcpOptions options;
   options.host = "127.0.0.1";
+  if (!bench.tls.empty()) {
+    auto loaded = tcp::TlsContext::load(bench.tls);
+    if (!loaded) return Error{loaded.error().code, "--tls: " + loaded.error().message};
+    options.tls = *std::move(loaded);
+  }
   auto tcp = make_tcp_transport(options);
   if (!tcp || name == "tcp") return tcp;
   AutoParts parts;
@@ -278,7 +285,7 @@ Placement one_rank_each(std::int32_t own_process, std::int32_t processes) {
 
 Expected<void> run_rank(const BenchOptions& options, BenchReport& report) {
   limit_math_threads(1);
-  auto transport = make_remote(options.transport);
+  auto transport = make_remote(options);
   if (!transport) return transport.error();
   const Meeting meeting(options.meet_in);
   if (auto said = meeting.publish(options.as_rank, (*transport)->address()); !said) return said;
@@ -348,6 +355,7 @@ LaunchedCommand rank_command(const BenchOptions& options, std::int32_t rank,
   }
   add("--as-rank", std::to_string(rank));
   add("--meet-in", folder);
+  if (!options.tls.empty()) add("--tls", options.tls);
   if (options.json) arguments.emplace_back("--json");
   return launched;
 }
@@ -389,6 +397,7 @@ class BenchCommand final : public Command {
              "partial: rank r is ready after r times this duration; comma-separated");
     add_option(app, "quorum", o_.quorum, "partial: ranks of the quorum [more than half]");
     add_list(app, "density", o_.densities, "sparse: shares of entries to keep, comma-separated");
+    add_option(app, "tls", o_.tls, "with tcp: encrypt, with the certificates of this folder [off]");
     add_switch(app, "json", o_.json, "print one JSON object per size");
     add_option(app, "config", config_, "TOML file with options");
     app.add_option("--as-rank", o_.as_rank)->group("");
@@ -450,6 +459,8 @@ class BenchCommand final : public Command {
         return out_of_range("--bytes", bytes, least, kMaxMessageBytes);
     if (o_.iterations < 1 || o_.iterations > kMaxIterations)
       return out_of_range("--iterations", o_.iterations, 1, kMaxIterations);
+    if (!o_.tls.empty() && o_.transport != "tcp")
+      return bad_input("--tls goes with --transport tcp: " + o_.transport + " does not encrypt");
     if (o_.as_rank >= o_.ranks || (o_.as_rank >= 0) != !o_.meet_in.empty())
       return bad_input("--as-rank and --meet-in are for the processes that bench starts");
     return {};

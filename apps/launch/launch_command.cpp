@@ -27,6 +27,7 @@
 #include "apps/train/train_options.hpp"
 #include "messages/text/names.hpp"
 #include "net/addresses.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 #include "net/token.hpp"
 
 namespace grapevine {
@@ -81,6 +82,8 @@ class LaunchCommand final : public Command {
         "given [3]; with continue: of processes, which join the others again [0]");
     add(app, "--port", port_, "port of rank 0 [one that is free]");
     add(app, "--network-interface", interface_, "interface that the processes use, e.g. eth0");
+    add(app, "--tls", tls_,
+        "folder with certificates, the same on each host: --tls of the processes [off]");
     add(app, "--grace", grace_s_, "seconds between asking a process to end and killing it")
         ->capture_default_str();
     app.add_flag("--json", json_, "like --json of the command: its objects are the output")
@@ -213,7 +216,18 @@ class LaunchCommand final : public Command {
     if (!placed) return placed.error();
     placements_ = std::move(*placed);
     head_host_ = head_host(placements_, here);
+    if (auto checked = check_certificates(); !checked) return checked;
     return use_interface();
+  }
+
+  // Of a process on this machine; the folders of other machines are theirs.
+  Expected<void> check_certificates() const {
+    const bool here = std::any_of(placements_.begin(), placements_.end(),
+                                  [](const LaunchPlace& place) { return place.here; });
+    if (tls_.empty() || !here) return {};
+    const auto loaded = tcp::TlsContext::load(tls_);
+    if (!loaded) return Error{loaded.error().code, "--tls: " + loaded.error().message};
+    return {};
   }
 
   Expected<void> use_interface() {
@@ -235,6 +249,7 @@ class LaunchCommand final : public Command {
     std::vector<std::string> arguments = verb_;
     std::vector<std::string> variables;
     if (!interface_.empty()) variables.push_back("GRAPEVINE_NETWORK_INTERFACE=" + interface_);
+    if (!tls_.empty()) variables.push_back(environment_name("tls") + "=" + tls_);
     if (restarted) resume(arguments, variables, console);
     const auto program = job_program();
     if (!program) return program.error();
@@ -324,6 +339,7 @@ class LaunchCommand final : public Command {
   std::int32_t restarts_ = 0;
   std::int32_t port_ = 0;
   std::string interface_;
+  std::string tls_;
   double grace_s_ = 60;
   bool json_ = false;
   std::string config_;

@@ -13,7 +13,6 @@
 
 #include <spdlog/spdlog.h>
 #include <caf/all.hpp>
-#include <caf/io/all.hpp>
 #include <nlohmann/json.hpp>
 
 #include "actors/cluster/dial.hpp"
@@ -21,10 +20,12 @@
 #include "actors/cluster/node_layout.hpp"
 #include "actors/cluster/node_pool.hpp"
 #include "actors/cluster/node_redirector.hpp"
+#include "actors/cluster/secure/publish.hpp"
 #include "apps/console/event_queue.hpp"
 #include "apps/console/json_text.hpp"
 #include "apps/console/signal_pipe.hpp"
 #include "apps/console/verb_options.hpp"
+#include "apps/node/make_certificates.hpp"
 #include "apps/node/node_link.hpp"
 #include "apps/node/node_ranks.hpp"
 #include "messages/text/number_text.hpp"
@@ -53,6 +54,7 @@ struct NodeOptions {
   std::string join;
   std::int32_t slots = 1;
   std::string secret_file;
+  std::string tls;
   double join_timeout_s = 60;
   double timeout_s = 30;
   bool json = false;
@@ -110,11 +112,12 @@ class NodeLog {
 class Node {
  public:
   Node(const NodeOptions& options, NodeAddress listen, std::optional<NodeAddress> first,
-       std::string secret, Console& console)
+       std::string secret, std::shared_ptr<const tcp::TlsContext> tls, Console& console)
       : options_(options),
         listen_(std::move(listen)),
         first_(std::move(first)),
         secret_(std::move(secret)),
+        tls_(std::move(tls)),
         log_(console, options.json) {
     configure_for_nodes(system_config_, from_seconds(options.timeout_s));
     system_.emplace(system_config_);
@@ -157,9 +160,9 @@ class Node {
                                                : system_->spawn(node_redirector, text_of(*first_));
     own_.push_back(caf::actor_cast<caf::actor>(published));
     const bool everywhere = is_any_host(listen_.host);
-    const char* host = everywhere && listen_.host == "0.0.0.0" ? nullptr : listen_.host.c_str();
-    const auto port = system_->middleman().publish(published, listen_.port, host, true);
-    if (!port) return Error{Errc::io, where + "the system refuses" + advice};
+    const std::string host = everywhere && listen_.host == "0.0.0.0" ? "" : listen_.host;
+    const auto port = publish_actor(*system_, published, {host, listen_.port, tls_});
+    if (!port) return Error{Errc::io, where + port.error().message + advice};
     listen_.port = *port;
     if (is_first()) pool_ = published;
     log_.listening(text_of(listen_));
@@ -250,20 +253,17 @@ class Node {
   Expected<void> find_pool() {
     auto found = dial<NodePoolActor>(*system_, {"the first node", first_->host, first_->port,
                                                 from_seconds(options_.join_timeout_s),
-                                                [this] { return stop_asked(); }, probes_});
-    if (found) {
-      pool_ = *std::move(found);
-      return {};
-    }
-    return Error{found.error().code,
-                 fmt::format("cannot reach the first node at {}: {}: is it started there, and is "
-                             "the port open?",
-                             first_text(), found.error().message)};
+                                                [this] { return stop_asked(); }, probes_, tls_});
+    if (!found) return no_first_node(*first_, found.error());
+    pool_ = *std::move(found);
+    return {};
   }
 
   NodeRanksConfig ranks_config() {
     NodeRanksConfig config;
     config.secret = secret_;
+    std::error_code ignored;
+    if (tls_) config.tls = std::filesystem::absolute(options_.tls, ignored).string();
     if (first_) config.first_host = first_->host;
     config.own_host = listen_.host;
     config.on_output = [this](RankOutput output) {
@@ -345,6 +345,7 @@ class Node {
   NodeAddress listen_;
   const std::optional<NodeAddress> first_;  // nothing: this is the first node
   const std::string secret_;
+  const std::shared_ptr<const tcp::TlsContext> tls_;  // null: without TLS
   std::string address_;  // where others reach this node, as far as it knows
   NodeLog log_;
   SignalPipe signals_;
@@ -374,12 +375,24 @@ class NodeCommand final : public Command {
     add_option(app, "secret-file", options_.secret_file,
                "file with the secret that all nodes and submitters share "
                "[GRAPEVINE_CLUSTER_SECRET]");
+    add_option(app, "tls", options_.tls,
+               "folder with certificates: encrypt what this node and the processes of its jobs "
+               "exchange over the network, which all nodes and submitters must do [off]");
     add_option(app, "join-timeout", options_.join_timeout_s,
                "seconds to try to reach the first node");
     add_option(app, "timeout", options_.timeout_s,
                "seconds of silence after which another node counts as dead");
     add_switch(app, "json", options_.json, "print events as JSON objects, one per line");
     add_option(app, "config", config_, "TOML file with options");
+    add_option(app, "make-certificates", certificates_.folder,
+               "write new certificates for --tls to this folder, and end");
+    add_list(app, "hosts", certificates_.hosts,
+             "with --make-certificates: a folder with a key of its own for each of these names, "
+             "comma-separated [one folder for all machines]");
+    add_option(app, "days", certificates_.days,
+               "with --make-certificates: days for which they are valid");
+    add_switch(app, "overwrite", certificates_.overwrite,
+               "with --make-certificates: replace those that are there");
     app.footer(
         "Then, from anywhere that reaches the first node: grapevine train --cluster HOST:PORT …\n"
         "Every user with the secret can run jobs here as this user. See docs/cluster.md.");
@@ -389,6 +402,7 @@ class NodeCommand final : public Command {
 
   Expected<void> run(Console& console) override {
     if (auto read = read_config_file(*app_, config_); !read) return read;
+    if (!certificates_.folder.empty()) return make_certificates(certificates_, console.out);
     std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may end: the node continues
     if (options_.listen.empty()) return bad_input("--listen is missing: give HOST:PORT");
     auto listen = parse_node_address("--listen", options_.listen, 0);
@@ -400,6 +414,12 @@ class NodeCommand final : public Command {
       first = std::move(*parsed);
     }
     if (auto checked = check_numbers(); !checked) return checked;
+    std::shared_ptr<const tcp::TlsContext> tls;
+    if (!options_.tls.empty()) {
+      auto loaded = tcp::TlsContext::load(options_.tls);
+      if (!loaded) return Error{loaded.error().code, "--tls: " + loaded.error().message};
+      tls = *std::move(loaded);
+    }
     auto secret = read_secret(options_.secret_file);
     if (!secret) return secret.error();
     if (secret->empty() && !is_loopback_host(listen->host))
@@ -412,7 +432,9 @@ class NodeCommand final : public Command {
     else if (secret->size() < kShortestGoodSecret)
       spdlog::warn("the secret has {} characters: use {} random ones or more, as it can be guessed",
                    secret->size(), kShortestGoodSecret);
-    return Node(options_, std::move(*listen), std::move(first), std::move(*secret), console).run();
+    return Node(options_, std::move(*listen), std::move(first), std::move(*secret), std::move(tls),
+                console)
+        .run();
   }
 
  private:
@@ -430,6 +452,7 @@ class NodeCommand final : public Command {
 
   CLI::App* app_ = nullptr;
   NodeOptions options_;
+  CertificateOptions certificates_;
   std::string config_;
 };
 

@@ -77,6 +77,12 @@ Expected<std::string> read_secret(const std::string& path) {
   return checked_secret(read_up_to(file, kLongestSecret + 1), "--secret-file " + path);
 }
 
+Error no_first_node(const NodeAddress& first, const Error& why) {
+  const std::string what = "cannot reach the first node at " + text_of(first) + ": " + why.message;
+  if (why.code == Errc::protocol) return bad_input(what);  // time would change nothing
+  return {why.code, what + ": is it started there, and is the port open?"};
+}
+
 void configure_for_nodes(caf::actor_system_config& config, Duration silence) {
   config.load<caf::io::middleman>();
   configure_scheduler(config, 2);

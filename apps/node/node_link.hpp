@@ -27,6 +27,9 @@ bool is_any_host(const std::string& host);
 // is empty or holds more than a line.
 Expected<std::string> read_secret(const std::string& path);
 
+// Why a process does not reach the first node of a pool.
+Error no_first_node(const NodeAddress& first, const Error& why);
+
 // Messages and heartbeats. A peer that is silent for `silence` counts as lost. REQUIRES: at least
 // kLeastNodeSilence. Call it before the system is made.
 void configure_for_nodes(caf::actor_system_config& config, Duration silence);

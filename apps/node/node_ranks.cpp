@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "apps/console/verb_options.hpp"
 #include "apps/launch/launch_plan.hpp"
 #include "apps/node/node_link.hpp"
 #include "net/addresses.hpp"
@@ -69,6 +70,7 @@ void NodeRanks::start(const StartRanks& start) {
     std::vector<std::string> variables = rank_variables(place, {*head, start.port});
     variables.push_back(kJobTokenVariable + ("=" + mac_of(config_.secret, {"job", start.nonce})));
     for (std::string& name : taken_away()) variables.push_back(std::move(name));
+    if (!config_.tls.empty()) variables.push_back(environment_name("tls") + "=" + config_.tls);
     const auto child = children_.start({arguments, variables, false, ""});
     if (child)
       processes_.push_back(place.rank);

@@ -102,13 +102,9 @@ class Submitter {
   Expected<void> find_pool() {
     auto found = dial<NodePoolActor>(
         *system_, {"the first node", first_.host, first_.port, submission_.patience,
-                   [this] { return stop_asked(); }, probes_});
+                   [this] { return stop_asked(); }, probes_, submission_.tls});
     if (!found && stop_) return Error{Errc::failed, "asked to stop before the job was submitted"};
-    if (!found)
-      return Error{found.error().code,
-                   fmt::format("cannot reach the first node at {}: {}: is it started there, and "
-                               "is the port open?",
-                               text_of(first_), found.error().message)};
+    if (!found) return no_first_node(first_, found.error());
     pool_ = *std::move(found);
     return {};
   }

@@ -1,16 +1,19 @@
 // `train --cluster`: gives the job to the nodes of a pool and shows how it goes.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "apps/console/command.hpp"
 #include "messages/time.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
 
 struct Submission {
   std::string cluster;                 // host:port of the first node
   std::string secret_file;             // empty: GRAPEVINE_CLUSTER_SECRET, or none
+  std::shared_ptr<const tcp::TlsContext> tls;  // null: without TLS
   std::vector<std::string> arguments;  // of `train` over there
   std::string out;                     // for people: the folder of process 0, or empty
   std::int32_t processes = 0;          // 0: one in each slot

@@ -250,6 +250,8 @@ class TrainCommand : public Command {
     Submission job;
     job.cluster = options_.cluster;
     job.secret_file = options_.secret_file;
+    if (auto loaded = load_certificates(options_); !loaded) return loaded;
+    job.tls = options_.certificates;
     job.arguments = travelling_arguments(*app_, options_);
     job.out = options_.out;
     // With only --resume process 0 decides: it knows the existing folders.

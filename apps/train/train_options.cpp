@@ -45,8 +45,8 @@ void arrange(CLI::App& app) {
                    {"lr-per-256", "lr-schedule", "schedule", "warmup-epochs", "warmup-steps",
                     "warmup-from", "nesterov", "weight-decay", "no-decay", "accumulate"});
   show_in_help_all(app, "Processes and nodes",
-                   {"network-interface", "join-timeout", "join", "processes", "secret-file",
-                    "timeout", "stall-abort", "min-ranks"});
+                   {"network-interface", "tls", "trust-fabric", "join-timeout", "join", "processes",
+                    "secret-file", "timeout", "stall-abort", "min-ranks"});
   show_in_help_all(
       app, "Device",
       {"devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
@@ -201,6 +201,11 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
       "else tcp [inproc, or auto between processes]");
   add_option(app, "network-interface", options.network_interface,
              "name or address of the interface that other processes reach this one on");
+  add_option(app, "tls", options.tls,
+             "folder with certificates ('grapevine node --make-certificates'): encrypt what "
+             "processes exchange over the network, which all of them must do [off]");
+  add_switch(app, "trust-fabric", options.trust_fabric,
+             "with --tls: let UCX, which does not encrypt, carry data between hosts");
   add_option(app, "join-timeout", options.join_timeout_s,
              "seconds to wait for the other processes at the start");
   add_option(app, "join", options.join,
@@ -218,6 +223,14 @@ void declare_train_options(CLI::App& app, TrainOptions& options) {
   declare_device(app, options);
   declare_outputs(app, options);
   arrange(app);
+}
+
+Expected<void> load_certificates(TrainOptions& options) {
+  if (options.tls.empty() || options.certificates) return {};
+  auto loaded = tcp::TlsContext::load(options.tls);
+  if (!loaded) return Error{loaded.error().code, "--tls: " + loaded.error().message};
+  options.certificates = *std::move(loaded);
+  return {};
 }
 
 Expected<void> read_job_file(CLI::App& app, TrainOptions& options) {
@@ -319,7 +332,7 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options) 
 
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options) {
   const std::set<std::string> stay = {"help",      "help-all",    "job", "cluster",
-                                      "processes", "secret-file", "set", "out"};
+                                      "processes", "secret-file", "set", "out", "tls"};
   std::vector<std::string> arguments;
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_lnames().empty() ? "job" : option->get_lnames().front();

@@ -14,6 +14,7 @@
 #include "apps/launch/launcher_environment.hpp"
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
 
@@ -31,6 +32,8 @@ struct TrainOptions {
   std::int64_t workers = kWorkersAsUsual;
   std::string transport;          // empty: inproc, or auto where there are several processes
   std::string network_interface;  // that other processes reach this one on
+  std::string tls;                // folder with certificates; empty: nothing is encrypted
+  bool trust_fabric = false;      // with tls: UCX may go between hosts
   double join_timeout_s = 60;
   std::string join;  // HOST:PORT of process 0 of a running job that has lost a process; empty: none
   std::string cluster;         // HOST:PORT of the first node that is to run the job; empty: here
@@ -89,6 +92,7 @@ struct TrainOptions {
 
   std::map<std::string, std::string> changed;  // of a running job: option -> value
   std::optional<LaunchedProcess> place;        // in the job that is joined
+  std::shared_ptr<const tcp::TlsContext> certificates;  // of `tls`, by load_certificates()
   Wiring wiring;  // of the job file; the preset lies under it, `set` on top
   Places places;  // in the job file
 };
@@ -117,6 +121,9 @@ Expected<void> read_job_file(CLI::App& app, TrainOptions& options);
 Expected<void> read_job_text(CLI::App& app, TrainOptions& options, const std::string& text,
                              const std::string& name);
 
+// Reads the folder of --tls, once. Errors (bad_input): the file and what is wrong with it.
+Expected<void> load_certificates(TrainOptions& options);
+
 // After read_job_file(): a wiring that names its exchange is complete by itself; where no algorithm
 // is given beside it, it is kCustomWiring.
 void name_own_wiring(const CLI::App& app, TrainOptions& options);
@@ -130,7 +137,8 @@ Expected<void> check_momentum(const CLI::App& app, const TrainOptions& options);
 
 // After settle_length(): the options that `train` on another machine needs to run the same job:
 // what the command line, the environment and the job file say, without what concerns this process
-// alone (--cluster, --processes, --secret-file, the job file's name, GRAPEVINE_NETWORK_INTERFACE).
+// alone (--cluster, --processes, --secret-file, --tls, the job file's name,
+// GRAPEVINE_NETWORK_INTERFACE).
 std::vector<std::string> travelling_arguments(const CLI::App& app, const TrainOptions& options);
 
 // The folder that was asked for, by --out or by resuming the run in it; empty: none was.

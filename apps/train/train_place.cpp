@@ -43,6 +43,18 @@ Expected<void> check_transport(const TrainOptions& o, bool launched, bool severa
   return {};
 }
 
+// Before work starts: what is between hosts is encrypted, or the user has said that it need not be.
+Expected<void> check_encryption(TrainOptions& o, const std::optional<LaunchedProcess>& launched) {
+  if (o.trust_fabric && o.tls.empty())
+    return bad_input("--trust-fabric goes with --tls DIR: without it nothing is encrypted");
+  if (auto loaded = load_certificates(o); !loaded) return loaded;
+  const bool several_hosts = launched && launched->local_processes < launched->processes;
+  if (o.tls.empty() || o.trust_fabric || o.transport != "ucx" || !several_hosts) return {};
+  return bad_input(
+      "--transport ucx with --tls: UCX does not encrypt what goes between hosts: use auto or tcp, "
+      "or --trust-fabric where no other user reaches the network of this job");
+}
+
 // "node", as the ranks of a node or of an inner level's groups: as many as there are on this
 // machine.
 Expected<void> size_nodes(Wiring& wiring, bool launched, std::int64_t ranks_here) {
@@ -128,6 +140,7 @@ Made make_tcp(const TrainJob& job, bool& address_unknown) {
   const Heartbeats heartbeats = heartbeats_for(from_seconds(o.patience_s));
   options.heartbeat = heartbeats.interval;
   options.heartbeat_timeout = heartbeats.silence;
+  options.tls = o.certificates;
   return make_tcp_transport(options);
 }
 
@@ -141,7 +154,8 @@ Made make_auto(const TrainJob& job, bool& address_unknown) {
     parts.shm = *std::move(shm);
   else
     spdlog::info("--transport auto without shared memory: {}", shm.error().message);
-  if (ucx_built_in() && wires::has_fast_device()) {
+  const bool may_use_ucx = !job.options.certificates || job.options.trust_fabric;
+  if (ucx_built_in() && may_use_ucx && wires::has_fast_device()) {
     // Over shared memory UCX does not notice a dead process, and the run continues after losses.
     const char* const chosen = std::getenv("UCX_TLS");  // NOLINT(concurrency-mt-unsafe)
     if (auto ucx = make_ucx(job.options, chosen ? "" : "^posix,sysv,cma,xpmem,knem"))
@@ -178,6 +192,7 @@ Expected<void> find_place(TrainJob& job) {
                      std::to_string(kMaxWorkers / processes) +
                      (several ? ", in each of " + std::to_string(processes) + " processes" : ""));
   if (auto checked = check_transport(o, spoken, several); !checked) return checked;
+  if (auto checked = check_encryption(o, job.launched); !checked) return checked;
   if (!several) o.transport = "inproc";  // a launcher's only process has no peer process
   const auto here = static_cast<Rank>(o.workers);
   const Rank first = several ? job.launched->process * here : 0;
@@ -200,6 +215,10 @@ Expected<void> make_transport(TrainJob& job) {
   cluster.transport = std::move(*made);
   cluster.transport_name = job.options.transport;
   cluster.identity = with_resolved_wiring(job.run.identity);
+  // On which wire a pair uses, both ends must agree.
+  if (job.options.certificates)
+    cluster.identity["trust-fabric"] = job.options.trust_fabric ? "true" : "false";
+  cluster.tls = job.options.certificates;
   cluster.process = job.launched->process;
   cluster.processes = job.launched->processes;
   cluster.head_host = job.launched->head_host;

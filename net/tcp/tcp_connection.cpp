@@ -1,6 +1,5 @@
 #include "net/tcp/tcp_connection.hpp"
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 
 #include "messages/text/exception_line.hpp"
 #include "net/loss_reason.hpp"
-#include "net/resolve.hpp"
 
 namespace grapevine::tcp {
 namespace {
@@ -28,16 +26,6 @@ std::byte* buffer() {
   // Of the event loop's thread, whose connections take turns. Not zeroed.
   thread_local const std::unique_ptr<std::byte[]> bytes(new std::byte[kBufferBytes]);
   return bytes.get();
-}
-
-std::string address_of_peer(int descriptor) {
-  SocketAddress address;
-  address.size = sizeof address.bytes;
-  auto* const bytes = reinterpret_cast<sockaddr*>(&address.bytes);
-  if (::getpeername(descriptor, bytes, &address.size) != 0) return "an unknown address";
-  // The port is at the same place in the addresses of both families.
-  const auto port = reinterpret_cast<const sockaddr_in*>(bytes)->sin_port;
-  return join_address(numeric_host(address), ntohs(port));
 }
 
 }  // namespace

@@ -108,6 +108,39 @@ Expected<void> shake_hands(Stream& stream, Clock::time_point deadline, const Can
   }
 }
 
+Expected<std::unique_ptr<Stream>> shaken_stream(const std::string& address,
+                                                Clock::time_point deadline,
+                                                const Cancelled& cancelled, const TlsContext* tls) {
+  Expected<Connected> connected = connect_to(address, deadline, cancelled);
+  if (!connected) return connected.error();
+  FileDescriptor& socket = connected->socket;
+  std::unique_ptr<Stream> stream =
+      tls == nullptr ? make_plain_stream(std::move(socket)) : tls->dialled(std::move(socket));
+  const Expected<void> shaken = shake_hands(*stream, deadline, cancelled);
+  if (!shaken) return shaken.error();
+  return stream;
+}
+
+// Fills all of `bytes`.
+Expected<void> read_all(Stream& stream, std::byte* bytes, std::size_t wanted,
+                        Clock::time_point deadline, const Cancelled& cancelled) {
+  for (std::size_t size = 0; size < wanted;) {
+    const iovec in{bytes + size, wanted - size};
+    const Moved received = stream.read(&in, 1);
+    size += received.bytes;
+    if (received.ended)
+      return Error{
+          Errc::io,
+          "it closed the connection without an answer: do all processes use TLS, or none?"};
+    if (!received.error.empty()) return error_of(received);
+    if (size == wanted || !received.blocked) continue;
+    const auto ready = wait_for(stream.descriptor(), POLLIN, deadline, cancelled,
+                                "it accepted the connection and then sent nothing");
+    if (!ready) return ready;
+  }
+  return {};
+}
+
 // The greeting is shorter than any socket buffer: one write takes all of it.
 Expected<Hello> exchange_hellos(Stream& stream, const Hello& own, Clock::time_point deadline,
                                 const Cancelled& cancelled) {
@@ -117,20 +150,8 @@ Expected<Hello> exchange_hellos(Stream& stream, const Hello& own, Clock::time_po
   if (sent.bytes != hello.size())
     return Error{Errc::io, sent.error.empty() ? "it takes no greeting" : sent.error};
   std::array<std::byte, kHelloBytes> answer{};
-  for (std::size_t size = 0; size < answer.size();) {
-    const iovec in{answer.data() + size, answer.size() - size};
-    const Moved received = stream.read(&in, 1);
-    size += received.bytes;
-    if (received.ended)
-      return Error{
-          Errc::io,
-          "it closed the connection without an answer: do all processes use TLS, or none?"};
-    if (!received.error.empty()) return error_of(received);
-    if (size == answer.size() || !received.blocked) continue;
-    const auto ready = wait_for(stream.descriptor(), POLLIN, deadline, cancelled,
-                                "it accepted the connection and then sent nothing");
-    if (!ready) return ready.error();
-  }
+  const auto read = read_all(stream, answer.data(), answer.size(), deadline, cancelled);
+  if (!read) return read.error();
   return decode_hello(answer.data());
 }
 
@@ -161,14 +182,9 @@ Expected<std::unique_ptr<Stream>> dial_once(const std::string& address, const He
                                             std::int32_t process, Clock::time_point deadline,
                                             const Cancelled& cancelled, bool joins,
                                             const TlsContext* tls) {
-  Expected<Connected> connected = connect_to(address, deadline, cancelled);
-  if (!connected) return connected.error();
-  FileDescriptor& socket = connected->socket;
-  std::unique_ptr<Stream> stream =
-      tls == nullptr ? make_plain_stream(std::move(socket)) : tls->dialled(std::move(socket));
-  const Expected<void> shaken = shake_hands(*stream, deadline, cancelled);
-  if (!shaken) return shaken.error();
-  const Expected<Hello> answer = exchange_hellos(*stream, own, deadline, cancelled);
+  auto stream = shaken_stream(address, deadline, cancelled, tls);
+  if (!stream) return stream;
+  const Expected<Hello> answer = exchange_hellos(**stream, own, deadline, cancelled);
   if (!answer) return answer.error();
   const Expected<void> checked = check_answer(*answer, own, process, joins);
   if (!checked) return checked.error();
@@ -191,6 +207,16 @@ Expected<std::pair<std::string, std::string>> split_address(const std::string& a
   return std::make_pair(std::move(host), address.substr(colon + 1));
 }
 
+std::string address_of_peer(int descriptor) {
+  SocketAddress address;
+  address.size = sizeof address.bytes;
+  auto* const bytes = reinterpret_cast<sockaddr*>(&address.bytes);
+  if (::getpeername(descriptor, bytes, &address.size) != 0) return "an unknown address";
+  // The port is at the same place in the addresses of both families.
+  const auto port = reinterpret_cast<const sockaddr_in*>(bytes)->sin_port;
+  return join_address(numeric_host(address), ntohs(port));
+}
+
 std::string primary_address(bool ipv6) {
   // Reserved for documentation: reached by the default route.
   const std::string own = own_address_towards(ipv6 ? "2001:db8::1" : "192.0.2.1");
@@ -203,6 +229,28 @@ Expected<Probe> probe(const std::string& host, std::uint16_t port, Clock::durati
   auto connected = connect_to(join_address(host, port), Clock::now() + patience, cancelled);
   if (!connected) return connected.error();
   return Probe{numeric_host(connected->to), std::move(connected->socket)};
+}
+
+Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock::duration patience,
+                                              const Cancelled& cancelled, const TlsContext& tls) {
+  const Clock::time_point deadline = Clock::now() + patience;
+  auto stream = shaken_stream(address, deadline, cancelled, &tls);
+  if (!stream) return stream;
+  std::byte answer{};
+  const auto read = read_all(**stream, &answer, 1, deadline, cancelled);
+  if (!read) return read.error();
+  if (answer != kStreamAccepted) return Error{Errc::protocol, "another version listens there"};
+  return stream;
+}
+
+bool answers_with_tls(FileDescriptor socket, Clock::duration patience) {
+  constexpr char kNoTls[] = "no TLS\r\n\r\n";
+  constexpr unsigned char kAlert = 21, kMajorVersion = 3;
+  if (::send(socket.get(), kNoTls, sizeof kNoTls - 1, MSG_NOSIGNAL) < 0) return false;
+  if (!wait_for(socket.get(), POLLIN, Clock::now() + patience, nullptr, "")) return false;
+  std::array<unsigned char, 2> head{};
+  const ssize_t size = ::recv(socket.get(), head.data(), head.size(), 0);
+  return size == 2 && head[0] == kAlert && head[1] == kMajorVersion;
 }
 
 Expected<std::unique_ptr<Stream>> dial(const std::string& address, const Hello& own,

@@ -2,6 +2,7 @@
 // connecting is over two minutes where packets are lost.)
 #pragma once
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,6 +27,9 @@ Expected<std::pair<std::string, std::string>> split_address(const std::string& a
 // default route; without one "127.0.0.1".
 std::string primary_address(bool ipv6);
 
+// "host:port" of the other end of a connection, in numbers, for the log.
+std::string address_of_peer(int descriptor);
+
 // A connection on which nothing is sent.
 struct Probe {
   std::string host;  // where it leads, in numbers
@@ -44,5 +48,17 @@ Expected<std::unique_ptr<Stream>> dial(const std::string& address, const Hello& 
                                        std::int32_t process, Clock::time_point deadline,
                                        const Cancelled& cancelled = nullptr, bool joins = false,
                                        const TlsContext* tls = nullptr);
+
+// The first byte from a TlsAcceptor.
+inline constexpr std::byte kStreamAccepted{1};
+
+// One attempt to reach a TlsAcceptor: a stream that it has accepted. Errors (protocol: a certificate
+// is not accepted, or no TLS is spoken there; io, timeout; failed: cancelled): the reason alone.
+Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock::duration patience,
+                                              const Cancelled& cancelled, const TlsContext& tls);
+
+// Whether the other end of a connection on which nothing was sent requires TLS. Blocks for at most
+// `patience`.
+bool answers_with_tls(FileDescriptor socket, Clock::duration patience);
 
 }  // namespace grapevine::tcp

@@ -1,11 +1,13 @@
 // AskJob: how a process that knows only the address of a running job finds its place in it.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "actors/protocol.hpp"
 #include "messages/time.hpp"
 #include "net/cancelled.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
 
@@ -14,6 +16,7 @@ struct JobQuestion {
   std::uint16_t port = 0;
   std::string secret;  // of the job; empty: none
   std::string version;
+  std::shared_ptr<const tcp::TlsContext> tls;  // null: without TLS
   Duration patience{0};  // for a job to begin, or for one of its processes to be lost
   Cancelled cancelled;
 };

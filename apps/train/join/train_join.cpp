@@ -54,6 +54,8 @@ Expected<void> find_job_to_join(CLI::App& app, TrainOptions& options) {
   question.port = *port;
   if (const char* token = std::getenv(kJobTokenVariable)) question.secret = token;
   question.version = GRAPEVINE_VERSION;
+  if (auto loaded = load_certificates(options); !loaded) return loaded;
+  question.tls = options.certificates;
   question.patience = from_seconds(options.join_timeout_s);
   const SignalFlags signals;
   question.cancelled = [&signals] { return signals.stop_requested(); };

@@ -31,6 +31,8 @@ struct Freed {
 using Key = std::unique_ptr<EVP_PKEY, Freed>;
 using Certificate = std::unique_ptr<X509, Freed>;
 
+constexpr std::size_t kLongestHost = 40;  // a common name has 64 characters at most
+
 void require(bool ok) { GRAPEVINE_CHECK(ok, "OpenSSL cannot make a certificate"); }
 
 Key make_key() {
@@ -108,17 +110,20 @@ Authority::Authority(std::chrono::seconds term) : impl_(std::make_unique<Impl>()
 
 Authority::~Authority() = default;
 
-Expected<void> Authority::issue(const std::string& folder, std::chrono::seconds term) const {
+Expected<void> Authority::issue(const std::string& folder, std::chrono::seconds term,
+                                const std::string& host) const {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return Error{Errc::io, folder + ": cannot be made: " + error.message()};
-  for (const char* name : {"/ca.pem", "/cert.pem", "/key.pem"})
-    if (std::filesystem::exists(folder + name, error))
-      return bad_input(folder + name +
+  for (const char* name : kCertificateFiles)
+    if (std::filesystem::exists(folder + "/" + name, error))
+      return bad_input(folder + "/" + name +
                        " exists: choose another folder, or remove the certificates in it");
   X509* const ca = impl_->certificate.get();
   const Key key = make_key();
-  const Certificate made = make_certificate(key.get(), "Grapevine process", term);
+  const Certificate made = make_certificate(
+      key.get(), "Grapevine process" + (host.empty() ? "" : " on " + host).substr(0, kLongestHost),
+      term);
   X509_set_issuer_name(made.get(), X509_get_subject_name(ca));
   add_extension(made.get(), ca, NID_basic_constraints, "critical,CA:FALSE");
   add_extension(made.get(), ca, NID_key_usage, "critical,digitalSignature");

@@ -1,5 +1,6 @@
 // New certificates for the processes of a cluster.
 #pragma once
+#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -9,6 +10,8 @@
 namespace grapevine::tcp {
 
 inline constexpr std::chrono::hours kCertificateTerm{24 * 825};
+// Of a folder.
+inline constexpr std::array<const char*, 3> kCertificateFiles{"ca.pem", "cert.pem", "key.pem"};
 
 // A new certificate authority (EC P-256). Its key is in this object alone: afterwards nobody can
 // sign another certificate in its name.
@@ -18,10 +21,10 @@ class Authority {
   ~Authority();
 
   // Writes ca.pem, cert.pem and key.pem into `folder`, which is made where it is missing; the key
-  // is readable by the owner alone. Errors (bad_input): one of the files exists; (io): the folder
-  // cannot be written.
-  Expected<void> issue(const std::string& folder,
-                       std::chrono::seconds term = kCertificateTerm) const;
+  // is readable by the owner alone. `host`: in the certificate's name, for people; empty: none.
+  // Errors (bad_input): one of the files exists; (io): the folder cannot be written.
+  Expected<void> issue(const std::string& folder, std::chrono::seconds term = kCertificateTerm,
+                       const std::string& host = "") const;
 
  private:
   struct Impl;

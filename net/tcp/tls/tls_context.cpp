@@ -1,9 +1,14 @@
 #include "net/tcp/tls/tls_context.hpp"
 
+#include <fmt/format.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
+#include <cerrno>
+#include <ctime>
 #include <fstream>
 #include <utility>
 
@@ -26,14 +31,42 @@ std::string last_error() {
 
 Error refused(const std::string& file, const std::string& why) {
   return bad_input(file + ": " + why +
-                   ": the folder needs ca.pem, and cert.pem of that CA with its key.pem");
+                   ": the folder needs ca.pem, and cert.pem of that CA with its key.pem, as "
+                   "'grapevine node --make-certificates' writes them");
 }
 
 Expected<void> check_readable(const std::string& file) {
   std::ifstream in(file);
   char first = 0;
-  if (!in.get(first)) return refused(file, "cannot be read");
-  return {};
+  errno = 0;
+  if (in.get(first)) return {};
+  return refused(file, errno == 0 ? "is empty, or no file"
+                                  : "cannot be read (" + text_of_system_error(errno) + ")");
+}
+
+// Another user of this machine with the key could take part in every job.
+Expected<void> check_private(const std::string& file) {
+  struct stat status {};
+  constexpr unsigned kOthers = S_IRWXG | S_IRWXO;
+  if (::stat(file.c_str(), &status) != 0 || (status.st_mode & kOthers) == 0) return {};
+  return bad_input(fmt::format("{}: other users may use this private key (mode {:04o}): chmod 600 {}",
+                               file, status.st_mode & 07777U, file));
+}
+
+std::string text_of(const ASN1_TIME* time) {
+  std::tm parts{};
+  if (ASN1_TIME_to_tm(time, &parts) != 1) return "an unknown date";
+  return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
+}
+
+// A certificate that is about to end lets a job start, but no lost process return later.
+void warn_before_expiry(X509* certificate, const std::string& file) {
+  constexpr int kDaysBefore = 30;
+  int days = 0, seconds = 0;
+  const ASN1_TIME* const end = X509_get0_notAfter(certificate);
+  if (ASN1_TIME_diff(&days, &seconds, nullptr, end) == 1 && days < kDaysBefore)
+    spdlog::warn("{}: expires in {} days, on {}: make new certificates, for all machines", file,
+                 days, text_of(end));
 }
 
 // The own certificate, as the others will check it.
@@ -43,10 +76,18 @@ Expected<void> check_certificate(SSL_CTX* context, const std::string& file) {
   X509_STORE_CTX_init(check, SSL_CTX_get_cert_store(context), SSL_CTX_get0_certificate(context),
                       nullptr);
   const bool valid = X509_verify_cert(check) == 1;
-  const std::string why = X509_verify_cert_error_string(X509_STORE_CTX_get_error(check));
+  const int code = X509_STORE_CTX_get_error(check);
+  const std::string why = X509_verify_cert_error_string(code);
   X509_STORE_CTX_free(check);
   ERR_clear_error();
+  X509* const own = SSL_CTX_get0_certificate(context);
+  if (code == X509_V_ERR_CERT_HAS_EXPIRED)
+    return bad_input(fmt::format(
+        "{}: expired on {}: make new certificates with 'grapevine node --make-certificates', for "
+        "all machines",
+        file, text_of(X509_get0_notAfter(own))));
   if (!valid) return refused(file, why);
+  warn_before_expiry(own, file);
   return {};
 }
 
@@ -55,6 +96,7 @@ Expected<void> load_files(SSL_CTX* context, const std::string& folder) {
                     key = folder + "/key.pem";
   for (const std::string& file : {ca, certificate, key})
     if (auto readable = check_readable(file); !readable) return readable;
+  if (auto is_private = check_private(key); !is_private) return is_private;
   if (SSL_CTX_load_verify_locations(context, ca.c_str(), nullptr) != 1)
     return refused(ca, "is no certificate of a CA (" + last_error() + ")");
   if (SSL_CTX_use_certificate_file(context, certificate.c_str(), SSL_FILETYPE_PEM) != 1)

@@ -12,11 +12,13 @@ struct ssl_ctx_st;
 namespace grapevine::tcp {
 
 // TLS 1.3. Each side needs a certificate that the CA has signed and that is valid now; the names in
-// it do not matter, because processes are known by their addresses. Thread-safe.
+// it do not matter: the CA signs for this cluster alone, and each of its processes may connect to
+// each other one. The files are read once. Thread-safe.
 class TlsContext {
  public:
   // Of a folder with ca.pem, cert.pem and key.pem. Errors (bad_input): a file that is missing or is
-  // none, a certificate that is not valid now or not of that CA, a key of another certificate.
+  // none, a certificate that is not valid now or not of that CA, a key of another certificate, a key that
+  // other users may read.
   static Expected<std::shared_ptr<const TlsContext>> load(const std::string& folder);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;

@@ -204,6 +204,7 @@ void TlsStream::explain(int result, Moved& moved) const {
     const char* const reason = ERR_reason_error_string(code);
     moved.error = std::string("it does not speak TLS as this process does: ") +
                   (reason == nullptr ? "damaged bytes" : reason);
+    moved.is_final = true;
   }
 }
 

@@ -1,0 +1,25 @@
+#include "actors/cluster/secure/publish.hpp"
+
+#include <utility>
+
+#include <caf/io/basp_broker.hpp>
+
+#include "actors/cluster/secure/tls_doorman.hpp"
+
+namespace grapevine {
+
+// As caf::io::middleman::publish(), whose actor knows no other listener than its own.
+Expected<std::uint16_t> publish_with_tls(caf::actor_system& system,
+                                         const caf::strong_actor_ptr& actor,
+                                         std::set<std::string> interface,
+                                         const PublishConfig& config) {
+  auto doorman = make_tls_doorman(system, config.host, config.port, config.tls);
+  if (!doorman) return doorman.error();
+  const std::uint16_t port = (*doorman)->port();
+  const auto broker = system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
+  caf::anon_send(broker, caf::publish_atom::value, *std::move(doorman), port, actor,
+                 std::move(interface));
+  return port;
+}
+
+}  // namespace grapevine

@@ -1,0 +1,86 @@
+#include "actors/cluster/secure/tls_doorman.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include <caf/all.hpp>
+
+#include "actors/cluster/secure/tls_scribe.hpp"
+#include "net/tcp/tls/tls_acceptor.hpp"
+
+namespace grapevine {
+namespace {
+
+class TlsDoorman;
+
+// The doorman as long as it accepts. On the middleman's event loop, like the doorman itself.
+struct DoormanLink {
+  TlsDoorman* doorman = nullptr;
+};
+
+class TlsDoorman final : public caf::io::doorman {
+ public:
+  explicit TlsDoorman(caf::actor_system& system)
+      : doorman(caf::io::accept_handle::from_int(next_handle())),
+        system_(system),
+        link_(std::make_shared<DoormanLink>()) {
+    link_->doorman = this;
+  }
+  ~TlsDoorman() override { link_->doorman = nullptr; }
+
+  Expected<void> listen(const std::string& host, std::uint16_t port,
+                        std::shared_ptr<const tcp::TlsContext> tls) {
+    auto acceptor = tcp::TlsAcceptor::listen(host, port, std::move(tls), "control");
+    if (!acceptor) return acceptor.error();
+    acceptor_ = *std::move(acceptor);
+    port_ = acceptor_->port();
+    return {};
+  }
+
+  void admit(std::unique_ptr<tcp::Stream> stream) {
+    if (detached()) return;
+    auto scribe = make_tls_scribe(system_, std::move(stream));
+    if (!scribe) return spdlog::warn("control: a connection is dropped: no descriptor is free");
+    const auto handle = scribe->hdl();
+    parent()->add_scribe(std::move(scribe));
+    doorman::new_connection(&middleman_loop(system_), handle);
+  }
+
+  // The broker has this doorman now.
+  void launch() override {
+    acceptor_->start([&loop = middleman_loop(system_),
+                      link = link_](std::unique_ptr<tcp::Stream> stream) {
+      // CAF copies what it posts.
+      auto held = std::make_shared<std::unique_ptr<tcp::Stream>>(std::move(stream));
+      loop.post([link, held] {
+        if (link->doorman != nullptr) link->doorman->admit(std::move(*held));
+      });
+    });
+  }
+  bool new_connection() override { return false; }  // of CAF's own acceptors
+  void graceful_shutdown() override { detach(&middleman_loop(system_), false); }
+  void remove_from_loop() override { acceptor_.reset(); }
+  void add_to_loop() override {}
+  std::string addr() const override { return ""; }
+  std::uint16_t port() const override { return port_; }
+
+ private:
+  caf::actor_system& system_;
+  const std::shared_ptr<DoormanLink> link_;
+  std::unique_ptr<tcp::TlsAcceptor> acceptor_;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace
+
+Expected<caf::io::doorman_ptr> make_tls_doorman(caf::actor_system& system, const std::string& host,
+                                                std::uint16_t port,
+                                                std::shared_ptr<const tcp::TlsContext> tls) {
+  auto doorman = caf::make_counted<TlsDoorman>(system);
+  if (auto listening = doorman->listen(host, port, std::move(tls)); !listening)
+    return listening.error();
+  return caf::io::doorman_ptr(std::move(doorman));
+}
+
+}  // namespace grapevine

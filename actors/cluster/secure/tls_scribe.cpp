@@ -1,0 +1,125 @@
+#include "actors/cluster/secure/tls_scribe.hpp"
+
+#include <spdlog/spdlog.h>
+#include <sys/uio.h>
+#include <fcntl.h>
+
+#include <atomic>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <caf/all.hpp>
+#include <caf/io/network/stream_impl.hpp>
+
+#include "net/tcp/tcp_dial.hpp"
+
+namespace grapevine {
+namespace {
+
+using caf::io::network::native_socket;
+using caf::io::network::rw_state;
+
+// How CAF's stream reads and writes; on the middleman's event loop.
+class TlsPolicy {
+ public:
+  explicit TlsPolicy(std::unique_ptr<tcp::Stream> stream)
+      : stream_(std::move(stream)), peer_(tcp::address_of_peer(stream_->descriptor())) {}
+
+  rw_state read_some(std::size_t& result, native_socket /*socket*/, void* into, std::size_t size) {
+    const iovec part{into, size};
+    const tcp::Moved moved = stream_->read(&part, 1);
+    result = moved.bytes;
+    blocked_ = moved.blocked;
+    if (moved.bytes > 0 || moved.blocked) return rw_state::success;
+    return failed(moved);
+  }
+
+  // CAF offers the same bytes again until they count as written. They do once the socket has taken
+  // what they were encrypted to: CAF waits for the socket only while it has bytes to write.
+  rw_state write_some(std::size_t& result, native_socket /*socket*/, const void* from,
+                      std::size_t size) {
+    result = 0;
+    char* const first = const_cast<char*>(static_cast<const char*>(from));  // only read
+    const iovec part{first + taken_, size - taken_};
+    const tcp::Moved moved = stream_->write(&part, 1);
+    if (!moved.error.empty()) return failed(moved);
+    taken_ += moved.bytes;
+    if (moved.blocked) return rw_state::success;
+    result = std::exchange(taken_, 0);
+    return rw_state::success;
+  }
+
+  // The stream may hold bytes for which the socket does not become readable again.
+  bool must_read_more(native_socket /*socket*/, std::size_t /*threshold*/) const {
+    return !blocked_;
+  }
+
+ private:
+  rw_state failed(const tcp::Moved& moved) const {
+    if (!moved.error.empty())
+      spdlog::info("control: the connection with {} is lost: {}", peer_, moved.error);
+    return rw_state::failure;
+  }
+
+  const std::unique_ptr<tcp::Stream> stream_;
+  const std::string peer_;
+  bool blocked_ = true;    // the last read took all that was there
+  std::size_t taken_ = 0;  // of the bytes that CAF offers, by the stream
+};
+
+class TlsScribe final : public caf::io::scribe {
+ public:
+  // Owns `socket`, another descriptor of the stream's connection.
+  TlsScribe(caf::io::network::default_multiplexer& loop, native_socket socket,
+            std::unique_ptr<tcp::Stream> stream)
+      : scribe(caf::io::connection_handle::from_int(next_handle())),
+        stream_(loop, socket, std::move(stream)) {}
+
+  void configure_read(caf::io::receive_policy::config config) override {
+    stream_.configure_read(config);
+    if (!std::exchange(launched_, true)) stream_.start(this);
+  }
+  void ack_writes(bool enable) override { stream_.ack_writes(enable); }
+  std::vector<char>& wr_buf() override { return stream_.wr_buf(); }
+  std::vector<char>& rd_buf() override { return stream_.rd_buf(); }
+  void flush() override { stream_.flush(this); }
+  void graceful_shutdown() override {
+    stream_.graceful_shutdown();
+    detach(&stream_.backend(), false);
+  }
+  std::string addr() const override {
+    const auto found = caf::io::network::remote_addr_of_fd(stream_.fd());
+    return found ? *found : std::string();
+  }
+  std::uint16_t port() const override {
+    const auto found = caf::io::network::remote_port_of_fd(stream_.fd());
+    return found ? *found : std::uint16_t{0};
+  }
+  void add_to_loop() override { stream_.activate(this); }
+  void remove_from_loop() override { stream_.passivate(); }
+
+ private:
+  bool launched_ = false;
+  caf::io::network::stream_impl<TlsPolicy> stream_;
+};
+
+}  // namespace
+
+caf::io::network::default_multiplexer& middleman_loop(caf::actor_system& system) {
+  return static_cast<caf::io::network::default_multiplexer&>(system.middleman().backend());
+}
+
+std::int64_t next_handle() {
+  static std::atomic<std::int64_t> last{std::int64_t{1} << 40};  // beyond all descriptors
+  return ++last;
+}
+
+caf::io::scribe_ptr make_tls_scribe(caf::actor_system& system,
+                                    std::unique_ptr<tcp::Stream> stream) {
+  const int socket = ::fcntl(stream->descriptor(), F_DUPFD_CLOEXEC, 0);
+  if (socket < 0) return nullptr;
+  return caf::make_counted<TlsScribe>(middleman_loop(system), socket, std::move(stream));
+}
+
+}  // namespace grapevine

@@ -1,0 +1,81 @@
+#include "apps/node/make_certificates.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <ostream>
+
+#include "net/tcp/tls/tls_certificates.hpp"
+
+namespace grapevine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostDays = 36500;
+constexpr char kNameCharacters[] =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
+
+struct CertificateTarget {
+  std::string host;  // empty: all
+  std::string folder;
+};
+
+Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& options) {
+  if (options.hosts.empty()) return std::vector<CertificateTarget>{{"", options.folder}};
+  std::vector<CertificateTarget> places;
+  for (const std::string& host : options.hosts) {
+    const bool is_name = !host.empty() && host.front() != '.' &&
+                         host.find_first_not_of(kNameCharacters) == std::string::npos;
+    if (!is_name) return bad_input("--hosts '" + host + "': expected names of machines");
+    for (const CertificateTarget& earlier : places)
+      if (earlier.host == host) return bad_input("--hosts: '" + host + "' is named twice");
+    places.push_back({host, (fs::path(options.folder) / host).string()});
+  }
+  return places;
+}
+
+// The certificates of one CA are for each other: all are written, or none.
+Expected<void> clear_way(const std::vector<CertificateTarget>& places, bool overwrite) {
+  std::error_code error;
+  for (const CertificateTarget& place : places)
+    for (const char* name : tcp::kCertificateFiles) {
+      const fs::path file = fs::path(place.folder) / name;
+      if (!fs::exists(fs::symlink_status(file, error))) continue;
+      if (!overwrite)
+        return bad_input(file.string() +
+                         " exists: choose another folder, or replace it with --overwrite");
+      if (!fs::remove(file, error) || error)
+        return Error{Errc::io, file.string() + ": cannot be removed: " + error.message()};
+    }
+  return {};
+}
+
+}  // namespace
+
+Expected<void> make_certificates(const CertificateOptions& options, std::ostream& out) {
+  if (options.days < 1 || options.days > kMostDays)
+    return bad_input(fmt::format("--days {}: expected 1..{}", options.days, kMostDays));
+  const auto places = places_of(options);
+  if (!places) return places.error();
+  if (auto clear = clear_way(*places, options.overwrite); !clear) return clear;
+  const std::chrono::hours term{24 * options.days};
+  const tcp::Authority authority(term);
+  for (const CertificateTarget& place : *places) {
+    if (auto issued = authority.issue(place.folder, term, place.host); !issued) return issued;
+    out << "wrote " << place.folder << ": ca.pem, cert.pem and key.pem (private, mode 0600), for "
+        << (place.host.empty() ? "all machines" : place.host) << '\n';
+  }
+  out << "valid for " << options.days << " days. ";
+  if (options.hosts.empty())
+    out << "Copy this folder to each machine, over a safe way such as scp -p";
+  else
+    out << "Copy each folder to its machine, over a safe way such as scp -p";
+  out << "; then give --tls FOLDER to every node, train and launch.\n"
+         "The key that signed them is not kept: a machine that comes later gets a copy of a folder, "
+         "or all get new ones.\n";
+  return {};
+}
+
+}  // namespace grapevine

@@ -1,0 +1,166 @@
+#include "net/tcp/tls/tls_acceptor.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "messages/text/exception_line.hpp"
+#include "messages/text/log_limit.hpp"
+#include "net/resolve.hpp"
+#include "net/tcp/tcp_dial.hpp"
+#include "net/tcp/tcp_listener.hpp"
+
+namespace grapevine::tcp {
+namespace {
+
+// A connection until its handshake is complete. On the event loop.
+struct Handshake : std::enable_shared_from_this<Handshake> {
+  Handshake(asio::io_context& loop, std::unique_ptr<Stream> unshaken)
+      : stream(std::move(unshaken)),
+        watched(loop, stream->descriptor()),
+        patience(loop),
+        peer(address_of_peer(stream->descriptor())) {}
+  ~Handshake() { watched.release(); }
+
+  std::unique_ptr<Stream> stream;
+  asio::posix::stream_descriptor watched;  // of the stream, which closes it
+  asio::steady_timer patience;
+  const std::string peer;
+};
+
+}  // namespace
+
+struct TlsAcceptor::Impl {
+  Impl(std::shared_ptr<const TlsContext> context, std::string named)
+      : tls(std::move(context)), name(std::move(named)) {}
+
+  void run();
+  void stop();
+  void on_connection(FileDescriptor socket);
+  void proceed(const std::shared_ptr<Handshake>& h);
+  void wait(const std::shared_ptr<Handshake>& h, bool wants_write);
+  void accept(const std::shared_ptr<Handshake>& h);
+  void drop(const std::shared_ptr<Handshake>& h, const std::string& why);
+  void forget(const std::shared_ptr<Handshake>& h);
+
+  const std::shared_ptr<const TlsContext> tls;
+  const std::string name;
+  OnStream on_stream;  // constant from start() on
+  asio::io_context loop{1};  // run by one thread
+  asio::executor_work_guard<asio::io_context::executor_type> work{loop.get_executor()};
+  Listener listener{loop};  // all below on the event loop, once that runs
+  std::set<std::shared_ptr<Handshake>> handshakes;
+  LogLimit dropped;
+  std::thread thread;
+};
+
+// Until the destructor ends it.
+void TlsAcceptor::Impl::run() {
+  for (;;) {
+    try {
+      loop.run();
+      return;
+    } catch (...) {
+      spdlog::error("{}: {}", name, exception_line(std::current_exception()));
+    }
+  }
+}
+
+void TlsAcceptor::Impl::stop() {
+  listener.close();
+  for (const auto& h : std::exchange(handshakes, {})) forget(h);
+  work.reset();
+}
+
+void TlsAcceptor::Impl::on_connection(FileDescriptor socket) {
+  auto h = std::make_shared<Handshake>(loop, tls->accepted(std::move(socket)));
+  if (handshakes.size() >= kMostHandshakes)
+    return drop(h, "there are too many unauthenticated connections");
+  handshakes.insert(h);
+  h->patience.expires_after(kHandshakePatience);
+  h->patience.async_wait([this, h](std::error_code cancelled) {
+    if (!cancelled) drop(h, "it sent no complete TLS handshake in time");
+  });
+  proceed(h);
+}
+
+void TlsAcceptor::Impl::proceed(const std::shared_ptr<Handshake>& h) {
+  bool wants_write = false;
+  const Moved moved = h->stream->handshake(wants_write);
+  if (!moved.error.empty()) return drop(h, moved.error);
+  if (moved.blocked) return wait(h, wants_write);
+  accept(h);
+}
+
+void TlsAcceptor::Impl::wait(const std::shared_ptr<Handshake>& h, bool wants_write) {
+  using asio::posix::stream_descriptor;
+  h->watched.async_wait(
+      wants_write ? stream_descriptor::wait_write : stream_descriptor::wait_read,
+      [this, h](std::error_code cancelled) {
+        if (!cancelled && handshakes.count(h) > 0) proceed(h);
+      });
+}
+
+// A dialling side of TLS 1.3 does not know by itself whether its certificate is accepted.
+void TlsAcceptor::Impl::accept(const std::shared_ptr<Handshake>& h) {
+  const std::byte accepted = kStreamAccepted;
+  const iovec part{const_cast<std::byte*>(&accepted), 1};
+  const Moved moved = h->stream->write(&part, 1);
+  if (!moved.error.empty() || moved.blocked) return drop(h, "it takes no bytes");
+  forget(h);
+  on_stream(std::move(h->stream));
+}
+
+void TlsAcceptor::Impl::drop(const std::shared_ptr<Handshake>& h, const std::string& why) {
+  forget(h);
+  if (const auto more = dropped.admit())
+    spdlog::warn("{}: dropped a connection from {}: {}{}", name, h->peer, why, *more);
+  h->stream->abort();
+}
+
+void TlsAcceptor::Impl::forget(const std::shared_ptr<Handshake>& h) {
+  handshakes.erase(h);
+  h->patience.cancel();
+  h->watched.release();
+}
+
+Expected<std::unique_ptr<TlsAcceptor>> TlsAcceptor::listen(const std::string& host,
+                                                           std::uint16_t port,
+                                                           std::shared_ptr<const TlsContext> tls,
+                                                           std::string name) {
+  auto impl = std::make_unique<Impl>(std::move(tls), std::move(name));
+  if (auto opened = impl->listener.open(host, port); !opened) return opened.error();
+  return std::unique_ptr<TlsAcceptor>(new TlsAcceptor(std::move(impl)));
+}
+
+void TlsAcceptor::start(OnStream on_stream) {
+  impl_->on_stream = std::move(on_stream);
+  impl_->listener.accept([impl = impl_.get()](FileDescriptor socket) {
+    try {
+      impl->on_connection(std::move(socket));
+    } catch (const std::exception&) {  // above all a lack of memory: others are still accepted
+      spdlog::error("{}: a connection is dropped: {}", impl->name,
+                    exception_line(std::current_exception()));
+    }
+  });
+  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+}
+
+TlsAcceptor::TlsAcceptor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+TlsAcceptor::~TlsAcceptor() {
+  if (!impl_->thread.joinable()) return;
+  asio::post(impl_->loop, [impl = impl_.get()] { impl->stop(); });
+  impl_->thread.join();
+}
+
+std::uint16_t TlsAcceptor::port() const { return impl_->listener.port(); }
+
+}  // namespace grapevine::tcp

@@ -1,0 +1,150 @@
+// Nodes with --tls, and the certificates that `node` makes.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "net/tcp/tls/tls_context.hpp"
+#include "tests/apps/cluster/tls_folder.hpp"
+#include "tests/apps/node/relay.hpp"
+#include "tests/apps/process.hpp"
+#include "tests/apps/train/train_run.hpp"
+
+namespace grapevine {
+namespace tls_node_test {
+
+namespace fs = std::filesystem;
+using cluster_test::made_certificates;
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class TlsNode : public testing::Test {
+ protected:
+  std::string at(const std::string& name) const { return (folder_.path() / name).string(); }
+
+  std::unique_ptr<Process> node(const std::vector<std::string>& more) const {
+    auto made = std::make_unique<Process>(with({"node", "--listen", "127.0.0.1:0"}, more));
+    EXPECT_TRUE(made->wait_for_output("listening on ")) << made->so_far().describe();
+    return made;
+  }
+  static std::string address_of(const Process& node) {
+    const std::string marker = "listening on ";
+    const std::string& out = node.so_far().out;
+    const std::size_t begin = out.find(marker) + marker.size();
+    return out.substr(begin, out.find('\n', begin) - begin);
+  }
+
+  const TemporaryDirectory folder_;
+};
+
+TEST_F(TlsNode, APoolTrainsAndShowsNothingOnTheWire) {
+  const std::string tls = made_certificates(at("tls"));
+  const auto first = node({"--tls", tls, "--slots", "1"});
+  const std::string address = address_of(*first);
+  Relay relay(static_cast<std::uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
+  const auto second = node({"--tls", tls, "--join", relay.address()});
+  ASSERT_TRUE(first->wait_for_output("2 nodes")) << second->so_far().describe();
+  const auto trained = run_process(with(
+      small_run("ar", at("run")), {"--cluster", relay.address(), "--tls", tls, "--transport", "tcp"}));
+  EXPECT_EQ(trained.exit_code, 0) << trained.describe();
+  EXPECT_EQ(summary_of(at("run"))["workers"], 2);
+  EXPECT_EQ(summary_of(at("run"))["options"]["tls"], tls);  // of the node, for its processes
+  EXPECT_GT(relay.seen().size(), 1000U);
+  EXPECT_FALSE(has(relay.seen(), "grapevine::"));
+  EXPECT_EQ(relay.seen().substr(0, 2), "\x16\x03");
+}
+
+TEST_F(TlsNode, ProcessesThatDoNotFitAreRefused) {
+  const std::string tls = made_certificates(at("tls")), other = made_certificates(at("other"));
+  const auto first = node({"--tls", tls});
+  const auto plain = node({});
+  struct Case {
+    std::string address;
+    std::vector<std::string> more;
+    std::string why;
+  };
+  for (const Case& c : std::vector<Case>{
+           {address_of(*first), {}, "it uses TLS and this process does not"},
+           {address_of(*first), {"--tls", other}, "its certificate is not accepted"},
+           {address_of(*plain), {"--tls", tls}, "does not speak TLS"}}) {
+    SCOPED_TRACE(c.why);
+    const auto submitted =
+        run_process(with(with(small_run("ar", at("run")), {"--cluster", c.address}), c.more));
+    EXPECT_EQ(submitted.exit_code, 2) << submitted.describe();
+    EXPECT_TRUE(has(ProcessResult::last_line(submitted.err), c.why)) << submitted.describe();
+    const auto joined = run_process(
+        with({"node", "--listen", "127.0.0.1:0", "--join", c.address}, c.more));
+    EXPECT_EQ(joined.exit_code, 2) << joined.describe();
+    EXPECT_TRUE(has(ProcessResult::last_line(joined.err), c.why)) << joined.describe();
+  }
+  EXPECT_TRUE(first->wait_for_output("control: dropped a connection")) << first->so_far().err;
+  first->signal(SIGTERM);
+  EXPECT_EQ(first->wait().exit_code, 0);
+}
+
+// ---- --make-certificates
+
+mode_t mode_of(const std::string& file) {
+  struct stat status {};
+  EXPECT_EQ(::stat(file.c_str(), &status), 0) << file;
+  return status.st_mode & 0777U;
+}
+
+TEST(MakeCertificates, SaysWhatItWroteAndOverwritesNothing) {
+  const TemporaryDirectory folder;
+  const std::string path = (folder.path() / "deep/tls").string();
+  const auto made = run_process({"node", "--make-certificates", path, "--days", "10"});
+  ASSERT_EQ(made.exit_code, 0) << made.describe();
+  for (const std::string part : {path, std::string("key.pem"), std::string("0600"),
+                                 std::string("valid for 10 days"), std::string("Copy this folder")})
+    EXPECT_TRUE(has(made.out, part)) << part << made.out;
+  EXPECT_EQ(mode_of(path + "/key.pem"), 0600U);
+  EXPECT_TRUE(tcp::TlsContext::load(path).ok());
+  const std::string before = read_file(path + "/key.pem");
+  const auto again = run_process({"node", "--make-certificates", path});
+  EXPECT_EQ(again.exit_code, 2) << again.describe();
+  EXPECT_TRUE(has(again.err, "--overwrite")) << again.err;
+  EXPECT_EQ(read_file(path + "/key.pem"), before);
+  const auto replaced = run_process({"node", "--make-certificates", path, "--overwrite"});
+  EXPECT_EQ(replaced.exit_code, 0) << replaced.describe();
+  EXPECT_NE(read_file(path + "/key.pem"), before);
+  EXPECT_EQ(mode_of(path + "/key.pem"), 0600U);
+}
+
+TEST(MakeCertificates, EachHostMayHaveAKeyOfItsOwn) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path().string();
+  const auto made = run_process({"node", "--make-certificates", path, "--hosts", "node1,node2.lan"});
+  ASSERT_EQ(made.exit_code, 0) << made.describe();
+  EXPECT_EQ(read_file(path + "/node1/ca.pem"), read_file(path + "/node2.lan/ca.pem"));
+  EXPECT_NE(read_file(path + "/node1/key.pem"), read_file(path + "/node2.lan/key.pem"));
+  for (const std::string host : {"node1", "node2.lan"}) {
+    EXPECT_TRUE(tcp::TlsContext::load(path + "/" + host).ok());
+    EXPECT_EQ(mode_of(path + "/" + host + "/key.pem"), 0600U);
+  }
+  // All or nothing: the new folder is not written beside one that exists.
+  const auto more = run_process({"node", "--make-certificates", path, "--hosts", "node3,node1"});
+  EXPECT_EQ(more.exit_code, 2) << more.describe();
+  EXPECT_FALSE(fs::exists(path + "/node3"));
+}
+
+TEST(MakeCertificates, BadValuesAreOneClearLine) {
+  const TemporaryDirectory folder;
+  const std::string path = (folder.path() / "tls").string();
+  for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{
+           {"--days", "0"}, {"--days", "1000000"}, {"--hosts", "../x"}, {"--hosts", "a,a"}}) {
+    const auto result = run_process({"node", "--make-certificates", path, option, value});
+    EXPECT_EQ(result.exit_code, 2) << result.describe();
+    EXPECT_TRUE(has(result.err, option)) << result.err;
+    EXPECT_FALSE(fs::exists(path));
+  }
+}
+
+}  // namespace tls_node_test
+}  // namespace grapevine
