@@ -3,6 +3,7 @@
 #include <httplib.h>
 
 #include <fcntl.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -16,7 +17,10 @@
 #include "apps/control/control_proof.hpp"
 #include "apps/control/control_server.hpp"
 #include "apps/launch/launch_plan.hpp"
+#include "messages/check.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/tcp/tcp_dial.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
 namespace {
@@ -50,9 +54,25 @@ struct ControlClient::Impl {
   std::string target;
   std::string secret;  // empty: a socket of this machine
   FileDescriptor folder;
+  bool tls = false;
 
   explicit Impl(const std::string& host) : http(host) {}
   Impl(const std::string& host, int port) : http(host, port) {}
+  Impl(const std::string& host, int port, const std::string& folder)
+      : http("https://" + tcp::join_address(host, static_cast<std::uint16_t>(port)),
+             folder + "/cert.pem", folder + "/key.pem"),
+        tls(true) {
+    // The library would compare host names, which these certificates do not contain; OpenSSL
+    // checks the rest in the handshake.
+    http.enable_server_certificate_verification(false);
+    SSL_CTX* const context = http.ssl_context();
+    GRAPEVINE_CHECK(context != nullptr, "the HTTP library has no TLS");
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+    SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+    GRAPEVINE_CHECK(
+        SSL_CTX_load_verify_locations(context, (folder + "/ca.pem").c_str(), nullptr) == 1,
+        "a CA that was read before");
+  }
 
   void set_limits() {
     http.set_connection_timeout(kConnectPatience);
@@ -62,6 +82,17 @@ struct ControlClient::Impl {
   }
 
   Error no_answer(httplib::Error error) const {
+    if (error == httplib::Error::SSLConnection)
+      return bad_input("the run at " + target +
+                       ": TLS fails: it has no --tls, or certificates of another CA");
+    const bool closed = error == httplib::Error::Read && !secret.empty();
+    if (closed && tls)
+      return bad_input("the run at " + target +
+                       " closed the connection: it does not accept the certificate");
+    if (closed)
+      return Error{Errc::timeout, "process 0 of the run at " + target +
+                                      " does not answer: it is stopped or overloaded, or uses "
+                                      "--tls, which must be given here, too"};
     if (error != httplib::Error::Connection)
       return {Errc::timeout, "process 0 of the run at " + target +
                                  " does not answer: it is stopped or overloaded"};
@@ -116,7 +147,8 @@ struct ControlClient::Impl {
 };
 
 Expected<ControlClient> ControlClient::find(const std::string& target,
-                                            const std::function<const char*(const char*)>& lookup) {
+                                            const std::function<const char*(const char*)>& lookup,
+                                            const std::string& tls) {
   std::error_code ignored;
   std::unique_ptr<Impl> impl;
   if (fs::is_directory(target, ignored)) {
@@ -138,7 +170,11 @@ Expected<ControlClient> ControlClient::find(const std::string& target,
     if (secret == nullptr || *secret == '\0')
       return bad_input("control " + target + ": set " + std::string(kJobTokenVariable) +
                        " to the secret of the job");
-    impl = std::make_unique<Impl>(place->host, place->port);
+    if (!tls.empty())
+      if (const auto loaded = tcp::TlsContext::load(tls); !loaded)
+        return Error{loaded.error().code, "--tls: " + loaded.error().message};
+    impl = tls.empty() ? std::make_unique<Impl>(place->host, place->port)
+                       : std::make_unique<Impl>(place->host, place->port, tls);
     impl->secret = secret;
   }
   impl->target = target;

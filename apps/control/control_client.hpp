@@ -14,9 +14,11 @@ namespace grapevine {
 class ControlClient {
  public:
   // `target`: the folder of a run, or HOST:PORT of its --control. `lookup` reads the environment.
-  // Errors (bad_input): it is neither; the run has ended; no secret is set.
+  // `tls`: the folder of certificates for HOST:PORT; empty: without TLS. Errors (bad_input): it is
+  // neither; the run has ended; no secret is set; the certificates are not valid.
   static Expected<ControlClient> find(const std::string& target,
-                                      const std::function<const char*(const char*)>& lookup);
+                                      const std::function<const char*(const char*)>& lookup,
+                                      const std::string& tls = "");
   ControlClient(ControlClient&& other) noexcept;
   ControlClient& operator=(ControlClient&& other) noexcept;
   ~ControlClient();

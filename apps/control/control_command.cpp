@@ -26,6 +26,7 @@ class ControlCommand : public Command {
     app.add_option("action", action_, "status | stop | checkpoint | set KEY=VALUE… | drain RANK")
         ->required();
     app.add_option("arguments", arguments_, "of the action");
+    add_option(app, "tls", tls_, "folder with certificates, for HOST:PORT of a run with --tls [off]");
     add_switch(app, "json", json_, "print the status, or the answer, as one JSON object");
   }
 
@@ -35,7 +36,7 @@ class ControlCommand : public Command {
     auto arguments = read_arguments();
     if (!arguments) return arguments.error();
     auto client = ControlClient::find(
-        target_, [](const char* name) { return const_cast<const char*>(std::getenv(name)); });
+        target_, [](const char* name) { return const_cast<const char*>(std::getenv(name)); }, tls_);
     if (!client) return client.error();
     if (action_ == "status") return print_status(*client, json_, console);
     const auto text = client->ask(action_, *arguments);
@@ -80,6 +81,7 @@ class ControlCommand : public Command {
   }
 
   std::string target_, action_;
+  std::string tls_;
   std::vector<std::string> arguments_;
   bool json_ = false;
 };

@@ -178,10 +178,9 @@ Expected<std::unique_ptr<ControlServer>> ControlServer::on_socket(const std::str
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));
 }
 
-Expected<std::unique_ptr<ControlServer>> ControlServer::on_port(const MetricsPlace& place,
-                                                                const std::string& secret,
-                                                                std::shared_ptr<ControlHub> hub,
-                                                                const RunDescription& facts) {
+Expected<std::unique_ptr<ControlServer>> ControlServer::on_port(
+    const MetricsPlace& place, const std::string& secret, std::shared_ptr<ControlHub> hub,
+    const RunDescription& facts, std::shared_ptr<const tcp::TlsContext> tls) {
   const std::string name = "--control " + place.host + ":" + std::to_string(place.port);
   if (secret.empty())
     return bad_input(name +
@@ -191,6 +190,7 @@ Expected<std::unique_ptr<ControlServer>> ControlServer::on_port(const MetricsPla
   impl->hub = std::move(hub);
   impl->facts = facts;
   impl->secret = secret;
+  impl->server.require_tls(std::move(tls));
   impl->add_handlers();
   // Not SO_REUSEPORT, the library's choice: two runs would share a port.
   impl->server.set_socket_options([](auto socket) {

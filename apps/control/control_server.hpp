@@ -7,6 +7,7 @@
 #include "apps/control/run_description.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "messages/expected.hpp"
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
 
@@ -21,12 +22,11 @@ class ControlServer {
   static Expected<std::unique_ptr<ControlServer>> on_socket(const std::string& folder,
                                                             std::shared_ptr<ControlHub> hub,
                                                             const RunDescription& facts);
-  // On TCP, for clients that know `secret`. Errors (bad_input): it cannot listen there; the secret
-  // is empty.
-  static Expected<std::unique_ptr<ControlServer>> on_port(const MetricsPlace& place,
-                                                          const std::string& secret,
-                                                          std::shared_ptr<ControlHub> hub,
-                                                          const RunDescription& facts);
+  // On TCP, for clients that know `secret`, and with `tls` have a certificate. Errors (bad_input):
+  // it cannot listen there; the secret is empty.
+  static Expected<std::unique_ptr<ControlServer>> on_port(
+      const MetricsPlace& place, const std::string& secret, std::shared_ptr<ControlHub> hub,
+      const RunDescription& facts, std::shared_ptr<const tcp::TlsContext> tls = nullptr);
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;

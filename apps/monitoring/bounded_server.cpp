@@ -2,13 +2,15 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
 #include <utility>
+
+#include "net/file_descriptor.hpp"
+#include "net/tcp/tcp_stream.hpp"
 
 namespace grapevine {
 namespace {
@@ -22,14 +24,31 @@ constexpr std::chrono::milliseconds kClientPoll{1};
 // One request and its answer over a socket, with bounds on its size and its time.
 class BoundedStream final : public httplib::Stream {
  public:
-  explicit BoundedStream(socket_t socket) : socket_(socket) {}
+  explicit BoundedStream(std::unique_ptr<tcp::Stream> stream)
+      : stream_(std::move(stream)), socket_(stream_->descriptor()) {}
+
+  // With TLS, before all else.
+  bool shake_hands() {
+    for (;;) {
+      bool wants_write = false;
+      const tcp::Moved moved = stream_->handshake(wants_write);
+      if (!moved.error.empty()) failure_ = "TLS: " + moved.error;
+      if (!moved.error.empty()) return false;
+      if (!moved.blocked) return true;
+      if (!wait(wants_write ? POLLOUT : POLLIN)) return false;
+    }
+  }
+  void finish() {
+    stream_->finish_writing();
+    stream_->abort();
+  }
 
   bool is_readable() const override { return wait(POLLIN); }
   bool is_writable() const override { return wait(POLLOUT); }
   ssize_t read(char* into, std::size_t size) override {
     if (at_ == end_) {
-      if (read_ >= BoundedServer::kLongestRequest || !wait(POLLIN)) return -1;
-      const ssize_t got = ::recv(socket_, buffer_.data(), buffer_.size(), 0);
+      if (read_ >= BoundedServer::kLongestRequest) return -1;
+      const ssize_t got = receive();
       if (got <= 0) return got;
       read_ += static_cast<std::size_t>(got);
       at_ = 0;
@@ -41,7 +60,14 @@ class BoundedStream final : public httplib::Stream {
     return static_cast<ssize_t>(given);
   }
   ssize_t write(const char* from, std::size_t size) override {
-    return wait(POLLOUT) ? ::send(socket_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT) : -1;
+    for (std::size_t sent = 0;;) {
+      const iovec rest{const_cast<char*>(from) + sent, size - sent};  // only read
+      const tcp::Moved moved = stream_->write(&rest, 1);
+      sent += moved.bytes;
+      if (!moved.error.empty()) return -1;
+      if (!moved.blocked) return static_cast<ssize_t>(size);
+      if (!wait(POLLOUT)) return -1;
+    }
   }
   // For handlers that use addresses; here none does.
   void get_remote_ip_and_port(std::string& /*ip*/, int& /*port*/) const override {}
@@ -50,6 +76,7 @@ class BoundedStream final : public httplib::Stream {
 
   // Why it cannot be answered; empty: nothing has come, as of a client that only tries the port.
   std::string problem() const {
+    if (!failure_.empty()) return failure_;
     if (read_ >= BoundedServer::kLongestRequest) return "its request is too long";
     if (Clock::now() >= deadline_) return "its request took too long";
     return read_ > 0 ? "its request is not HTTP" : "";
@@ -63,7 +90,20 @@ class BoundedStream final : public httplib::Stream {
     return left.count() > 0 && ::poll(&waited, 1, static_cast<int>(left.count())) > 0;
   }
 
+  // The stream may hold bytes for which the socket does not become readable again.
+  ssize_t receive() {
+    for (;;) {
+      const iovec part{buffer_.data(), buffer_.size()};
+      const tcp::Moved moved = stream_->read(&part, 1);
+      if (moved.bytes > 0) return static_cast<ssize_t>(moved.bytes);
+      if (moved.ended) return 0;
+      if (!moved.error.empty() || !wait(POLLIN)) return -1;
+    }
+  }
+
+  const std::unique_ptr<tcp::Stream> stream_;
   const socket_t socket_;
+  std::string failure_;  // of the handshake
   const Clock::time_point deadline_ = Clock::now() + BoundedServer::kRequestPatience;
   std::array<char, 4096> buffer_{};
   std::size_t at_ = 0, end_ = 0;
@@ -109,14 +149,16 @@ BoundedServer::BoundedServer() {
 bool BoundedServer::process_and_close_socket(socket_t socket) {
   bool served = false;
   std::string problem = "too many connections wait";
+  FileDescriptor owned(socket);
   if (!BoundedQueue::refuses()) {
-    BoundedStream stream(socket);
+    BoundedStream stream(tls_ ? tls_->accepted(std::move(owned))
+                              : tcp::make_plain_stream(std::move(owned)));
     bool closed = false;
-    served = process_request(stream, true, closed, nullptr);
+    served = stream.shake_hands() && process_request(stream, true, closed, nullptr);
     problem = stream.problem();
+    stream.finish();
   }
-  ::shutdown(socket, SHUT_RDWR);
-  ::close(socket);
+  if (owned.get() >= 0) ::shutdown(owned.get(), SHUT_RDWR);
   if (!served && !problem.empty() && cut_off_) cut_off_(problem);
   return served;
 }

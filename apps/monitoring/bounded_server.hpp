@@ -7,8 +7,12 @@
 #include <cstddef>
 #include <functional>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+
+#include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
 
@@ -24,6 +28,8 @@ class BoundedServer final : public httplib::Server {
   // REQUIRES: serve() was not called, or stop_serving() has returned true.
   ~BoundedServer() override = default;
 
+  // Clients need a certificate of the same CA. REQUIRES: before serve().
+  void require_tls(std::shared_ptr<const tcp::TlsContext> tls) { tls_ = std::move(tls); }
   // Called with a phrase for each client that is cut off without an answer, on any thread.
   // REQUIRES: before serve().
   void on_cut_off(std::function<void(const std::string& why)> call) { cut_off_ = std::move(call); }
@@ -38,6 +44,7 @@ class BoundedServer final : public httplib::Server {
  private:
   bool process_and_close_socket(socket_t socket) override;
 
+  std::shared_ptr<const tcp::TlsContext> tls_;  // null: without TLS
   std::function<void(const std::string&)> cut_off_;
   std::future<void> ended_;  // ready: no connection is served any more
   std::thread serving_;

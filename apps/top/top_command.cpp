@@ -27,6 +27,7 @@ class TopCommand : public Command {
         ->required();
     add_switch(app, "once", once_, "print one table instead of a full screen");
     add_option(app, "interval", interval_s_, "seconds between two questions");
+    add_option(app, "tls", tls_, "folder with certificates, for HOST:PORT of a run with --tls [off]");
     add_switch(app, "json", json_, "print the status once, as one JSON object");
   }
 
@@ -37,7 +38,7 @@ class TopCommand : public Command {
     if (!(interval_s_ >= kShortest && interval_s_ <= kLongest))
       return bad_input("--interval: expected 0.1 to 3600 seconds");
     auto client = ControlClient::find(
-        target_, [](const char* name) { return const_cast<const char*>(std::getenv(name)); });
+        target_, [](const char* name) { return const_cast<const char*>(std::getenv(name)); }, tls_);
     if (!client) return client.error();
     return once_ || json_ ? print_status(*client, json_, console) : watch(*client, console);
   }
@@ -92,6 +93,7 @@ class TopCommand : public Command {
   }
 
   std::string target_;
+  std::string tls_;
   bool once_ = false, json_ = false;
   double interval_s_ = 1;
 };

@@ -299,6 +299,9 @@ class TrainCommand : public Command {
     if (o.metrics_port.empty()) return {};
     const auto place = parse_metrics_place(o.metrics_port);
     if (!place) return place.error();
+    if (!o.tls.empty() && !is_loopback_host(place->host))
+      spdlog::warn("--metrics-port {}: its figures are not encrypted, also with --tls",
+                   o.metrics_port);
     auto endpoint = MetricsEndpoint::create(
         *place, {o.algorithm, o.model, o.data, o.transport, GRAPEVINE_VERSION, o.workers,
                  job.run.ranks, status_source(job)});
@@ -383,7 +386,8 @@ class TrainCommand : public Command {
     const auto place = parse_control_place(o.control, "--control");
     if (!place) return place.error();
     const char* secret = std::getenv(kJobTokenVariable);
-    auto remote = ControlServer::on_port(*place, secret == nullptr ? "" : secret, hub, facts);
+    auto remote = ControlServer::on_port(*place, secret == nullptr ? "" : secret, hub, facts,
+                                         o.certificates);
     if (!remote) return remote.error();
     display.say_error("control: " + place->host + ":" + std::to_string((*remote)->port()) + "\n");
     servers.push_back(*std::move(remote));

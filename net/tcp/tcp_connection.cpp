@@ -60,7 +60,8 @@ void Connection::open(std::int32_t process, RankRouter& router, const CodecLimit
   reader_.emplace(limits, pool);
   last_received_ = Clock::now();
   state_ = State::open;
-  if (is_dialled) wait_readable();
+  // The stream may hold bytes that came with the answer: the socket need not become readable.
+  if (is_dialled) asio::post(loop_, [self = shared_from_this()] { self->on_readable(); });
 }
 
 void Connection::drain() {

@@ -13,7 +13,9 @@
 #include "apps/control/control_client.hpp"
 #include "apps/control/control_nonces.hpp"
 #include "apps/control/control_proof.hpp"
+#include "net/tcp/tls/tls_certificates.hpp"
 #include "tests/apps/monitoring/http_get.hpp"
+#include "tests/apps/process.hpp"
 
 namespace grapevine {
 namespace control_server_test {
@@ -49,7 +51,10 @@ class ControlServerTest : public testing::Test {
     spdlog::set_default_logger(std::make_shared<spdlog::logger>(
         "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_)));
     hub_->attach(std::make_unique<AnsweringLine>(changes_));
-    auto server = ControlServer::on_port({"127.0.0.1", 0}, kSecret, hub_, {});
+    listen(nullptr);
+  }
+  void listen(std::shared_ptr<const tcp::TlsContext> tls) {
+    auto server = ControlServer::on_port({"127.0.0.1", 0}, kSecret, hub_, {}, std::move(tls));
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = *std::move(server);
   }
@@ -58,10 +63,10 @@ class ControlServerTest : public testing::Test {
     spdlog::set_default_logger(before_);
   }
 
-  // A client that knows the secret.
-  Expected<ControlClient> client() const {
+  // A client that knows the secret. `tls`: its folder of certificates.
+  Expected<ControlClient> client(const std::string& tls = "") const {
     return ControlClient::find("127.0.0.1:" + std::to_string(server_->port()),
-                               [](const char*) { return kSecret; });
+                               [](const char*) { return kSecret; }, tls);
   }
   void expect_answers() const {
     auto found = client();
@@ -196,6 +201,68 @@ TEST(ControlNonces, CountOnceAndForAWhile) {
   const std::string old = nonces.make(now);
   EXPECT_FALSE(nonces.use(old, now + ControlNonces::kValid));
   EXPECT_FALSE(nonces.use(nonce, now + ControlNonces::kValid));  // it is forgotten, and too old
+}
+
+// ---- with TLS
+
+class ControlTlsTest : public ControlServerTest {
+ protected:
+  void SetUp() override {
+    ControlServerTest::SetUp();
+    server_.reset();
+    ASSERT_TRUE(authority_.issue(at("own")).ok());
+    auto own = tcp::TlsContext::load(at("own"));
+    ASSERT_TRUE(own.ok()) << own.error().message;
+    listen(*own);
+  }
+  std::string at(const std::string& name) const { return (folder_.path() / name).string(); }
+  Error error_of_asking(const std::string& tls) const {
+    auto found = client(tls);
+    if (!found) return found.error();
+    const auto status = found->status();
+    EXPECT_FALSE(status.ok());
+    return status.ok() ? Error{} : status.error();
+  }
+  void expect_answers_over_tls() const {
+    auto found = client(at("own"));
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    const auto status = found->status();
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    EXPECT_EQ(status->at("stage"), "running");
+  }
+
+  const TemporaryDirectory folder_;
+  const tcp::Authority authority_;
+};
+
+TEST_F(ControlTlsTest, AnswersAndChanges) {
+  expect_answers_over_tls();
+  auto found = client(at("own"));
+  ASSERT_TRUE(found.ok());
+  const auto drained = found->ask("drain", {{"rank", 3}});
+  ASSERT_TRUE(drained.ok()) << drained.error().message;
+  EXPECT_EQ(*drained, "rank 3");
+  EXPECT_EQ(*changes_, 1);
+}
+
+TEST_F(ControlTlsTest, AClientWithoutACertificateOfTheCaLearnsNothing) {
+  EXPECT_THAT(error_of_asking("").message, HasSubstr("--tls"));
+  ASSERT_TRUE(tcp::Authority().issue(at("other")).ok());
+  EXPECT_THAT(error_of_asking(at("other")).message, HasSubstr("TLS fails"));
+  EXPECT_THAT(error_of_asking(at("nowhere")).message, HasSubstr("nowhere/ca.pem"));
+  // The server's CA beside a certificate of another one: the server refuses it.
+  std::filesystem::copy_file(at("own/ca.pem"), at("other/ca.pem"),
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(error_of_asking(at("other")).message, HasSubstr("certificate"));
+  EXPECT_THAT(exchange("GET /v1/nonce HTTP/1.1\r\nHost: x\r\n\r\n"), Not(HasSubstr("nonce")));
+  EXPECT_GE(lines_with("a client is refused: TLS"), 1U) << log_.str();
+  expect_answers_over_tls();
+}
+
+TEST_F(ControlTlsTest, AServerWithoutTlsIsNotTrusted) {
+  server_.reset();
+  listen(nullptr);
+  EXPECT_THAT(error_of_asking(at("own")).message, HasSubstr("TLS fails"));
 }
 
 }  // namespace control_server_test

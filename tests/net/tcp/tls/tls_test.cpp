@@ -90,6 +90,26 @@ TEST(Tls, ACleanEndFlushesWhatWasSent) {
   for (const Envelope& e : received) EXPECT_TRUE(same_bits(std::get<Chunk>(e.payload).data, noise));
 }
 
+// The first message may reach the dialling process together with the answer to its greeting; no
+// heartbeat wakes it later.
+TEST(Tls, AMessageThatComesWithTheAnswerIsDelivered) {
+  for (int round = 0; round < 40; ++round) {
+    auto first = make(with(usual()));
+    auto second = make(with(usual()));
+    const std::vector<std::string> addresses = {first->address(), second->address()};
+    std::shared_ptr<RecordingInbox> inbox;
+    run_threads(2, [&](int p) {
+      RemoteTransport& own = p == 0 ? *first : *second;
+      ASSERT_TRUE(own.connect(addresses, one_each(p, 2), kPatience, {kJob, nullptr}).ok());
+      if (p == 0)
+        own.send(numbered(0, 1, 0));
+      else
+        inbox = attach(own, 1);
+    });
+    ASSERT_TRUE(inbox->wait_messages(1)) << "round " << round;
+  }
+}
+
 TEST(Tls, ALostProcessReturns) {
   TcpWorld world(3, 1, with(usual()));
   std::vector<std::shared_ptr<RecordingInbox>> inboxes;
