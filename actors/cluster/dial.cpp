@@ -82,12 +82,14 @@ Expected<Found> find_plainly(caf::actor_system& system, const DialConfig& config
 
 Expected<Found> find_with_tls(caf::actor_system& system, const DialConfig& config,
                               const TimeLeft& left) {
-  auto stream = tcp::dial_stream(tcp::join_address(config.host, config.port),
-                                 std::min(kGreetingPatience, left()), config.cancelled, *config.tls);
+  auto stream =
+      tcp::dial_stream(tcp::join_address(config.host, config.port),
+                       std::min(kGreetingPatience, left()), config.cancelled, *config.tls);
   if (!stream) return stream.error();
   const auto scribe = make_tls_scribe(system, *std::move(stream));
   if (!scribe) return Error{Errc::io, "no descriptor is free"};
-  return ask_for_actor(system, system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP")),
+  return ask_for_actor(system,
+                       system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP")),
                        caf::make_message(caf::connect_atom::value, scribe, config.port), config,
                        std::min(kGreetingPatience, left()));
 }
@@ -96,7 +98,8 @@ Expected<caf::strong_actor_ptr> dial_once(caf::actor_system& system, const DialC
                                           Timestamp deadline,
                                           const std::set<std::string>& interface) {
   const TimeLeft left = [&] { return std::max(deadline - now_of(system), Duration(kFirstPause)); };
-  auto found = config.tls ? find_with_tls(system, config, left) : find_plainly(system, config, left);
+  auto found =
+      config.tls ? find_with_tls(system, config, left) : find_plainly(system, config, left);
   if (!found) return found.error();
   const auto& [node, actor, has] = *found;
   if (!actor || !system.assignable(has, interface))

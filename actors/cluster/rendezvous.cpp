@@ -95,9 +95,9 @@ bool is_cancelled(const ClusterConfig& cluster) { return cluster.cancelled && cl
 // The head may start later than the others.
 Expected<RendezvousActor> find_rendezvous(caf::actor_system& system, const ClusterConfig& cluster,
                                           const std::shared_ptr<OpenProbes>& probes) {
-  auto found = dial<RendezvousActor>(system, {"process 0", cluster.head_host, cluster.head_port,
-                                              cluster.patience, cluster.cancelled, probes,
-                                              cluster.tls});
+  auto found =
+      dial<RendezvousActor>(system, {"process 0", cluster.head_host, cluster.head_port,
+                                     cluster.patience, cluster.cancelled, probes, cluster.tls});
   if (found) return found;
   if (is_cancelled(cluster)) return asked_to_stop(cluster);
   if (found.error().code == Errc::protocol)  // time would change nothing

@@ -33,7 +33,7 @@ struct ClusterConfig {
   std::string listen_host;  // where the head listens; empty: on all interfaces
   std::string secret;       // of the job, which all its processes know; empty: none
   std::shared_ptr<const tcp::TlsContext> tls;  // of control messages; null: they are not encrypted
-  std::string job;          // the launcher's name for it; empty: not known
+  std::string job;                             // the launcher's name for it; empty: not known
   std::shared_ptr<RemoteTransport> transport;
   bool own_address_unknown =
       false;                   // when that was made: its host is to be found at the rendezvous

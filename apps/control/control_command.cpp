@@ -26,7 +26,8 @@ class ControlCommand : public Command {
     app.add_option("action", action_, "status | stop | checkpoint | set KEY=VALUE… | drain RANK")
         ->required();
     app.add_option("arguments", arguments_, "of the action");
-    add_option(app, "tls", tls_, "folder with certificates, for HOST:PORT of a run with --tls [off]");
+    add_option(app, "tls", tls_,
+               "folder with certificates, for HOST:PORT of a run with --tls [off]");
     add_switch(app, "json", json_, "print the status, or the answer, as one JSON object");
   }
 

@@ -73,7 +73,8 @@ Expected<void> make_certificates(const CertificateOptions& options, std::ostream
   else
     out << "Copy each folder to its machine, over a safe way such as scp -p";
   out << "; then give --tls FOLDER to every node, train and launch.\n"
-         "The key that signed them is not kept: a machine that comes later gets a copy of a folder, "
+         "The key that signed them is not kept: a machine that comes later gets a copy of a "
+         "folder, "
          "or all get new ones.\n";
   return {};
 }

@@ -11,13 +11,13 @@
 namespace grapevine {
 
 struct Submission {
-  std::string cluster;                 // host:port of the first node
-  std::string secret_file;             // empty: GRAPEVINE_CLUSTER_SECRET, or none
+  std::string cluster;                         // host:port of the first node
+  std::string secret_file;                     // empty: GRAPEVINE_CLUSTER_SECRET, or none
   std::shared_ptr<const tcp::TlsContext> tls;  // null: without TLS
-  std::vector<std::string> arguments;  // of `train` over there
-  std::string out;                     // for people: the folder of process 0, or empty
-  std::int32_t processes = 0;          // 0: one in each slot
-  Duration patience{0};                // to reach the first node
+  std::vector<std::string> arguments;          // of `train` over there
+  std::string out;                             // for people: the folder of process 0, or empty
+  std::int32_t processes = 0;                  // 0: one in each slot
+  Duration patience{0};                        // to reach the first node
 };
 
 // Until the job has ended. The output of process 0 goes to stdout and stderr, that of the

@@ -27,7 +27,8 @@ class TopCommand : public Command {
         ->required();
     add_switch(app, "once", once_, "print one table instead of a full screen");
     add_option(app, "interval", interval_s_, "seconds between two questions");
-    add_option(app, "tls", tls_, "folder with certificates, for HOST:PORT of a run with --tls [off]");
+    add_option(app, "tls", tls_,
+               "folder with certificates, for HOST:PORT of a run with --tls [off]");
     add_switch(app, "json", json_, "print the status once, as one JSON object");
   }
 

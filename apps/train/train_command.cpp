@@ -386,8 +386,8 @@ class TrainCommand : public Command {
     const auto place = parse_control_place(o.control, "--control");
     if (!place) return place.error();
     const char* secret = std::getenv(kJobTokenVariable);
-    auto remote = ControlServer::on_port(*place, secret == nullptr ? "" : secret, hub, facts,
-                                         o.certificates);
+    auto remote =
+        ControlServer::on_port(*place, secret == nullptr ? "" : secret, hub, facts, o.certificates);
     if (!remote) return remote.error();
     display.say_error("control: " + place->host + ":" + std::to_string((*remote)->port()) + "\n");
     servers.push_back(*std::move(remote));

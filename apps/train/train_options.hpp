@@ -90,8 +90,8 @@ struct TrainOptions {
   double stall_abort_s = 0;  // 0: no wait ends the run
   bool json = false;
 
-  std::map<std::string, std::string> changed;  // of a running job: option -> value
-  std::optional<LaunchedProcess> place;        // in the job that is joined
+  std::map<std::string, std::string> changed;           // of a running job: option -> value
+  std::optional<LaunchedProcess> place;                 // in the job that is joined
   std::shared_ptr<const tcp::TlsContext> certificates;  // of `tls`, by load_certificates()
   Wiring wiring;  // of the job file; the preset lies under it, `set` on top
   Places places;  // in the job file

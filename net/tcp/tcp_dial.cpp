@@ -246,7 +246,8 @@ Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock:
 bool answers_with_tls(FileDescriptor socket, Clock::duration patience) {
   constexpr unsigned char kAlert = 21, kHandshake = 22, kMajorVersion = 3, kUnknownMessage = 99;
   // A record of an empty message that does not exist. (OpenSSL leaves other bytes unanswered.)
-  constexpr unsigned char kRecord[] = {kHandshake, kMajorVersion, 1, 0, 4, kUnknownMessage, 0, 0, 0};
+  constexpr unsigned char kRecord[] = {kHandshake, kMajorVersion, 1, 0, 4, kUnknownMessage, 0, 0,
+                                       0};
   if (::send(socket.get(), kRecord, sizeof kRecord, MSG_NOSIGNAL) < 0) return false;
   if (!wait_for(socket.get(), POLLIN, Clock::now() + patience, nullptr, "")) return false;
   std::array<unsigned char, 2> head{};

@@ -52,8 +52,9 @@ Expected<std::unique_ptr<Stream>> dial(const std::string& address, const Hello& 
 // The first byte from a TlsAcceptor.
 inline constexpr std::byte kStreamAccepted{1};
 
-// One attempt to reach a TlsAcceptor: a stream that it has accepted. Errors (protocol: a certificate
-// is not accepted, or no TLS is spoken there; io, timeout; failed: cancelled): the reason alone.
+// One attempt to reach a TlsAcceptor: a stream that it has accepted. Errors (protocol: a
+// certificate is not accepted, or no TLS is spoken there; io, timeout; failed: cancelled): the
+// reason alone.
 Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock::duration patience,
                                               const Cancelled& cancelled, const TlsContext& tls);
 

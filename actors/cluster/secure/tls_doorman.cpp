@@ -49,14 +49,14 @@ class TlsDoorman final : public caf::io::doorman {
 
   // The broker has this doorman now.
   void launch() override {
-    acceptor_->start([&loop = middleman_loop(system_),
-                      link = link_](std::unique_ptr<tcp::Stream> stream) {
-      // CAF copies what it posts.
-      auto held = std::make_shared<std::unique_ptr<tcp::Stream>>(std::move(stream));
-      loop.post([link, held] {
-        if (link->doorman != nullptr) link->doorman->admit(std::move(*held));
-      });
-    });
+    acceptor_->start(
+        [&loop = middleman_loop(system_), link = link_](std::unique_ptr<tcp::Stream> stream) {
+          // CAF copies what it posts.
+          auto held = std::make_shared<std::unique_ptr<tcp::Stream>>(std::move(stream));
+          loop.post([link, held] {
+            if (link->doorman != nullptr) link->doorman->admit(std::move(*held));
+          });
+        });
   }
   bool new_connection() override { return false; }  // of CAF's own acceptors
   void graceful_shutdown() override { detach(&middleman_loop(system_), false); }

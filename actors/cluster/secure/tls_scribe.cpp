@@ -1,8 +1,8 @@
 #include "actors/cluster/secure/tls_scribe.hpp"
 
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/uio.h>
-#include <fcntl.h>
 
 #include <atomic>
 #include <string>

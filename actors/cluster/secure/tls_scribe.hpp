@@ -20,7 +20,6 @@ std::int64_t next_handle();
 
 // A connection of the middleman over a stream whose handshake is complete. Errors: null, where the
 // process has no further descriptor.
-caf::io::scribe_ptr make_tls_scribe(caf::actor_system& system,
-                                    std::unique_ptr<tcp::Stream> stream);
+caf::io::scribe_ptr make_tls_scribe(caf::actor_system& system, std::unique_ptr<tcp::Stream> stream);
 
 }  // namespace grapevine

@@ -46,9 +46,9 @@ Expected<JobOffer> ask_for_job(const JobQuestion& question) {
   configure_scheduler(config, 1);
   configure_for_cluster(config, question.patience, 0);
   caf::actor_system system{config};
-  auto head = dial<RendezvousActor>(
-      system, {"process 0", question.host, question.port, question.patience, question.cancelled,
-               nullptr, question.tls});
+  auto head =
+      dial<RendezvousActor>(system, {"process 0", question.host, question.port, question.patience,
+                                     question.cancelled, nullptr, question.tls});
   if (!head) return head.error();
   for (;;) {
     auto offer = ask_once(system, *head, question);

@@ -52,7 +52,7 @@ struct TlsAcceptor::Impl {
 
   const std::shared_ptr<const TlsContext> tls;
   const std::string name;
-  OnStream on_stream;  // constant from start() on
+  OnStream on_stream;        // constant from start() on
   asio::io_context loop{1};  // run by one thread
   asio::executor_work_guard<asio::io_context::executor_type> work{loop.get_executor()};
   Listener listener{loop};  // all below on the event loop, once that runs
@@ -101,11 +101,10 @@ void TlsAcceptor::Impl::proceed(const std::shared_ptr<Handshake>& h) {
 
 void TlsAcceptor::Impl::wait(const std::shared_ptr<Handshake>& h, bool wants_write) {
   using asio::posix::stream_descriptor;
-  h->watched.async_wait(
-      wants_write ? stream_descriptor::wait_write : stream_descriptor::wait_read,
-      [this, h](std::error_code cancelled) {
-        if (!cancelled && handshakes.count(h) > 0) proceed(h);
-      });
+  h->watched.async_wait(wants_write ? stream_descriptor::wait_write : stream_descriptor::wait_read,
+                        [this, h](std::error_code cancelled) {
+                          if (!cancelled && handshakes.count(h) > 0) proceed(h);
+                        });
 }
 
 // A dialling side of TLS 1.3 does not know by itself whether its certificate is accepted.

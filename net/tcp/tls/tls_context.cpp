@@ -36,9 +36,9 @@ Error refused(const std::string& file, const std::string& why) {
 }
 
 Expected<void> check_readable(const std::string& file) {
+  errno = 0;
   std::ifstream in(file);
   char first = 0;
-  errno = 0;
   if (in.get(first)) return {};
   return refused(file, errno == 0 ? "is empty, or no file"
                                   : "cannot be read (" + text_of_system_error(errno) + ")");
@@ -49,8 +49,9 @@ Expected<void> check_private(const std::string& file) {
   struct stat status {};
   constexpr unsigned kOthers = S_IRWXG | S_IRWXO;
   if (::stat(file.c_str(), &status) != 0 || (status.st_mode & kOthers) == 0) return {};
-  return bad_input(fmt::format("{}: other users may use this private key (mode {:04o}): chmod 600 {}",
-                               file, status.st_mode & 07777U, file));
+  return bad_input(
+      fmt::format("{}: other users may use this private key (mode {:04o}): chmod 600 {}", file,
+                  status.st_mode & 07777U, file));
 }
 
 std::string text_of(const ASN1_TIME* time) {

@@ -17,8 +17,8 @@ namespace grapevine::tcp {
 class TlsContext {
  public:
   // Of a folder with ca.pem, cert.pem and key.pem. Errors (bad_input): a file that is missing or is
-  // none, a certificate that is not valid now or not of that CA, a key of another certificate, a key that
-  // other users may read.
+  // none, a certificate that is not valid now or not of that CA, a key of another certificate, a
+  // key that other users may read.
   static Expected<std::shared_ptr<const TlsContext>> load(const std::string& folder);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;

@@ -59,8 +59,8 @@ class TlsJob : public testing::Test {
     const auto one = read_checkpoint(at(a)), other = read_checkpoint(at(b));
     ASSERT_TRUE(one.ok() && other.ok());
     for (std::size_t rank = 0; rank < 3; ++rank)
-      EXPECT_TRUE(at::equal(*one->ranks[rank].tensor("model.x"),
-                            *other->ranks[rank].tensor("model.x")))
+      EXPECT_TRUE(
+          at::equal(*one->ranks[rank].tensor("model.x"), *other->ranks[rank].tensor("model.x")))
           << "rank " << rank;
   }
   // Process 1 of two, whose process 0 has `head` of the arguments.
@@ -69,13 +69,54 @@ class TlsJob : public testing::Test {
   };
   Two run_two(const std::vector<std::string>& head, const std::vector<std::string>& other) const {
     const std::uint16_t port = free_port();
-    const auto job = with(small_run("ar", at("two")), {"--transport", "tcp", "--join-timeout", "8"});
+    const auto job =
+        with(small_run("ar", at("two")), {"--transport", "tcp", "--join-timeout", "8"});
     Process first(start("torchrun", 0, 2, port, with(job, head)));
     Process second(start("torchrun", 1, 2, port, with(job, other)));
     Two two;
     two.second = second.wait();
     two.first = first.wait();
     return two;
+  }
+
+  // What a port scanner and forgotten connections do, before and while a job trains. `least_lines`
+  // of the log are about them.
+  void expect_no_effect_of_other_bytes(const std::vector<std::string>& tls,
+                                       std::size_t least_lines) const {
+    const std::uint16_t port = free_port();
+    const auto job =
+        with(with(small_run("ar", at("run")), {"--transport", "tcp", "--steps", "100000000",
+                                               "--checkpoint-every", "0.5", "--log-every", "100"}),
+             tls);
+    Process first(start("torchrun", 0, 2, port, job));
+    std::vector<FileDescriptor> held;
+    const auto scan = [&](const std::string& bytes) {
+      FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      sockaddr_in to{};
+      to.sin_family = AF_INET;
+      to.sin_port = htons(port);
+      to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      while (::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0 &&
+             std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      held.push_back(std::move(socket));
+    };
+    scan("GET / HTTP/1.0\r\n\r\n");
+    scan("");
+    Process second(start("torchrun", 1, 2, port, job));
+    ASSERT_TRUE(has_begun(at("run"))) << first.so_far().describe() << second.so_far().describe();
+    for (int i = 0; i < 20; ++i) scan(std::string(100, static_cast<char>(i)));
+    fs::remove(at("run/checkpoint/latest"));
+    EXPECT_TRUE(has_begun(at("run"))) << first.so_far().describe();  // it goes on
+    first.signal(SIGTERM);
+    const auto end = first.wait();
+    EXPECT_EQ(end.exit_code, 4) << end.describe();
+    EXPECT_EQ(second.wait().exit_code, 0);
+    EXPECT_GE(lines_with(end.err, "control: dropped a connection"), least_lines) << end.err;
+    EXPECT_LE(lines_with(end.err, "control: dropped a connection"), 8U) << end.err;  // at a rate
+    EXPECT_EQ(summary_of(at("run"))["lost_ranks"], json::array());
   }
 
   const TemporaryDirectory folder_;
@@ -98,8 +139,7 @@ TEST_F(TlsJob, TrainsToTheSameModelAsWithoutTls) {
 
 // One option of `launch` is enough for all its processes.
 TEST_F(TlsJob, LaunchPassesTheFolderOn) {
-  const auto result =
-      run_process(launched("sgp", "run", {"--transport", "tcp"}, {"--tls", tls_}));
+  const auto result = run_process(launched("sgp", "run", {"--transport", "tcp"}, {"--tls", tls_}));
   ASSERT_EQ(result.exit_code, 0) << result.describe();
   EXPECT_EQ(summary_of(at("run"))["options"]["tls"], tls_);
 }
@@ -164,7 +204,8 @@ TEST_F(TlsJob, AKilledProcessReturns) {
 TEST_F(TlsJob, OneSideWithoutTlsIsOneClearLine) {
   const Two two = run_two({"--tls", tls_}, {});
   EXPECT_EQ(two.second.exit_code, 2) << two.second.describe();
-  EXPECT_TRUE(has(ProcessResult::last_line(two.second.err), "it uses TLS and this process does not"))
+  EXPECT_TRUE(
+      has(ProcessResult::last_line(two.second.err), "it uses TLS and this process does not"))
       << two.second.err;
   EXPECT_NE(two.first.exit_code, 0) << two.first.describe();
   EXPECT_TRUE(has(two.first.err, "control: dropped a connection from 127.0.0.1")) << two.first.err;
@@ -190,65 +231,29 @@ TEST_F(TlsJob, AnotherAuthorityIsOneClearLine) {
   EXPECT_TRUE(has(two.first.err, "certificate")) << two.first.err;
 }
 
-// What a port scanner and a forgotten connection do, before and while the job trains.
-TEST_F(TlsJob, OtherBytesAtThePortsHaveNoEffect) {
-  const std::uint16_t port = free_port();
-  const auto job = with(small_run("ar", at("run")),
-                        {"--tls", tls_, "--transport", "tcp", "--steps", "100000000",
-                         "--checkpoint-every", "0.5", "--log-every", "100"});
-  Process first(start("torchrun", 0, 2, port, job));
-  std::vector<FileDescriptor> held;
-  const auto scan = [&](const std::string& bytes) {
-    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0 &&
-           std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    held.push_back(std::move(socket));
-  };
-  scan("GET / HTTP/1.0\r\n\r\n");
-  scan("");
-  Process second(start("torchrun", 1, 2, port, job));
-  ASSERT_TRUE(has_begun(at("run"))) << first.so_far().describe() << second.so_far().describe();
-  for (int i = 0; i < 20; ++i) scan(std::string(100, static_cast<char>(i)));
-  fs::remove(at("run/checkpoint/latest"));
-  EXPECT_TRUE(has_begun(at("run"))) << first.so_far().describe();  // it goes on
-  first.signal(SIGTERM);
-  const auto end = first.wait();
-  EXPECT_EQ(end.exit_code, 4) << end.describe();
-  EXPECT_EQ(second.wait().exit_code, 0);
-  EXPECT_GE(lines_with(end.err, "control: dropped a connection"), 1U) << end.err;
-  EXPECT_LE(lines_with(end.err, "control: dropped a connection"), 8U) << end.err;  // at a rate
-  EXPECT_EQ(summary_of(at("run"))["lost_ranks"], json::array());
+TEST_F(TlsJob, OtherBytesAtThePortHaveNoEffect) {
+  expect_no_effect_of_other_bytes({"--tls", tls_}, 1);
 }
+
+// The same without TLS, where CAF reads the bytes, and logs nothing.
+TEST_F(TlsJob, OtherBytesAtThePlainPortHaveNoEffect) { expect_no_effect_of_other_bytes({}, 0); }
 
 // ---- refused before anything starts
 
 class TlsFolder : public TlsJob {
  protected:
+  void expect_refused(const std::vector<std::string>& arguments, const std::string& folder,
+                      const std::string& file, const std::string& why) {
+    const auto result = run_process(with(arguments, {"--tls", at(folder)}));
+    EXPECT_EQ(result.exit_code, 2) << result.describe();
+    const std::string line = ProcessResult::last_line(result.err);
+    EXPECT_TRUE(has(line, at(folder) + "/" + file)) << line;
+    EXPECT_TRUE(has(line, why)) << line;
+    EXPECT_FALSE(fs::exists(at("none")));
+  }
   void expect_refused(const std::string& folder, const std::string& file, const std::string& why) {
     SCOPED_TRACE(folder);
-    const std::string path = at(folder);
-    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-             with(small_run("ar", at("none")), {"--tls", path}),
-             launched("ar", "none", {}, {"--tls", path}),
-             launched("ar", "none", {"--tls", path}),
-             {"train", "--join", "127.0.0.1:9", "--tls", path},
-             {"train", "--cluster", "127.0.0.1:9", "--tls", path},
-             {"bench", "p2p", "--transport", "tcp", "--tls", path},
-             {"node", "--listen", "127.0.0.1:0", "--tls", path}}) {
-      const auto result = run_process(arguments);
-      EXPECT_EQ(result.exit_code, 2) << result.describe();
-      const std::string line = ProcessResult::last_line(result.err);
-      EXPECT_TRUE(has(line, file.empty() ? path : path + "/" + file)) << line;
-      EXPECT_TRUE(has(line, why)) << line;
-    }
-    EXPECT_FALSE(fs::exists(at("none")));
+    expect_refused({"node", "--listen", "127.0.0.1:0"}, folder, file, why);
   }
   std::string copy(const std::string& name) const {
     fs::copy(tls_, at(name));
@@ -275,6 +280,22 @@ TEST_F(TlsFolder, IsNamedWithWhatIsWrongInIt) {
   const std::string open = copy("open");
   fs::permissions(at("open/key.pem"), fs::perms(0644));
   expect_refused(open, "key.pem", "chmod 600");
+}
+
+TEST_F(TlsFolder, IsReadByEveryVerbBeforeItsWork) {
+  expired_certificates(at("expired"));
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{small_run("ar", at("none")),
+                                             launched("ar", "none", {}),
+                                             {"train", "--join", "127.0.0.1:9"},
+                                             {"train", "--cluster", "127.0.0.1:9"},
+                                             {"bench", "p2p", "--transport", "tcp"}}) {
+    SCOPED_TRACE(arguments.front());
+    expect_refused(arguments, "expired", "cert.pem", "expired on");
+  }
+  const auto launch = run_process(launched("ar", "none", {}, {"--tls", at("expired")}));
+  EXPECT_EQ(launch.exit_code, 2) << launch.describe();
+  EXPECT_TRUE(has(launch.err, "expired on")) << launch.err;
 }
 
 TEST_F(TlsFolder, UcxBetweenHostsNeedsTrust) {

@@ -65,8 +65,8 @@ class ControlServerTest : public testing::Test {
 
   // A client that knows the secret. `tls`: its folder of certificates.
   Expected<ControlClient> client(const std::string& tls = "") const {
-    return ControlClient::find("127.0.0.1:" + std::to_string(server_->port()),
-                               [](const char*) { return kSecret; }, tls);
+    return ControlClient::find(
+        "127.0.0.1:" + std::to_string(server_->port()), [](const char*) { return kSecret; }, tls);
   }
   void expect_answers() const {
     auto found = client();

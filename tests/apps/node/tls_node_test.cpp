@@ -50,8 +50,9 @@ TEST_F(TlsNode, APoolTrainsAndShowsNothingOnTheWire) {
   Relay relay(static_cast<std::uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
   const auto second = node({"--tls", tls, "--join", relay.address()});
   ASSERT_TRUE(first->wait_for_output("2 nodes")) << second->so_far().describe();
-  const auto trained = run_process(with(
-      small_run("ar", at("run")), {"--cluster", relay.address(), "--tls", tls, "--transport", "tcp"}));
+  const auto trained =
+      run_process(with(small_run("ar", at("run")),
+                       {"--cluster", relay.address(), "--tls", tls, "--transport", "tcp"}));
   EXPECT_EQ(trained.exit_code, 0) << trained.describe();
   EXPECT_EQ(summary_of(at("run"))["workers"], 2);
   EXPECT_EQ(summary_of(at("run"))["options"]["tls"], tls);  // of the node, for its processes
@@ -69,17 +70,17 @@ TEST_F(TlsNode, ProcessesThatDoNotFitAreRefused) {
     std::vector<std::string> more;
     std::string why;
   };
-  for (const Case& c : std::vector<Case>{
-           {address_of(*first), {}, "it uses TLS and this process does not"},
-           {address_of(*first), {"--tls", other}, "its certificate is not accepted"},
-           {address_of(*plain), {"--tls", tls}, "does not speak TLS"}}) {
+  for (const Case& c :
+       std::vector<Case>{{address_of(*first), {}, "it uses TLS and this process does not"},
+                         {address_of(*first), {"--tls", other}, "its certificate is not accepted"},
+                         {address_of(*plain), {"--tls", tls}, "does not speak TLS"}}) {
     SCOPED_TRACE(c.why);
     const auto submitted =
         run_process(with(with(small_run("ar", at("run")), {"--cluster", c.address}), c.more));
     EXPECT_EQ(submitted.exit_code, 2) << submitted.describe();
     EXPECT_TRUE(has(ProcessResult::last_line(submitted.err), c.why)) << submitted.describe();
-    const auto joined = run_process(
-        with({"node", "--listen", "127.0.0.1:0", "--join", c.address}, c.more));
+    const auto joined =
+        run_process(with({"node", "--listen", "127.0.0.1:0", "--join", c.address}, c.more));
     EXPECT_EQ(joined.exit_code, 2) << joined.describe();
     EXPECT_TRUE(has(ProcessResult::last_line(joined.err), c.why)) << joined.describe();
   }
@@ -101,8 +102,9 @@ TEST(MakeCertificates, SaysWhatItWroteAndOverwritesNothing) {
   const std::string path = (folder.path() / "deep/tls").string();
   const auto made = run_process({"node", "--make-certificates", path, "--days", "10"});
   ASSERT_EQ(made.exit_code, 0) << made.describe();
-  for (const std::string part : {path, std::string("key.pem"), std::string("0600"),
-                                 std::string("valid for 10 days"), std::string("Copy this folder")})
+  for (const std::string& part :
+       {path, std::string("key.pem"), std::string("0600"), std::string("valid for 10 days"),
+        std::string("Copy this folder")})
     EXPECT_TRUE(has(made.out, part)) << part << made.out;
   EXPECT_EQ(mode_of(path + "/key.pem"), 0600U);
   EXPECT_TRUE(tcp::TlsContext::load(path).ok());
@@ -120,7 +122,8 @@ TEST(MakeCertificates, SaysWhatItWroteAndOverwritesNothing) {
 TEST(MakeCertificates, EachHostMayHaveAKeyOfItsOwn) {
   const TemporaryDirectory folder;
   const std::string path = folder.path().string();
-  const auto made = run_process({"node", "--make-certificates", path, "--hosts", "node1,node2.lan"});
+  const auto made =
+      run_process({"node", "--make-certificates", path, "--hosts", "node1,node2.lan"});
   ASSERT_EQ(made.exit_code, 0) << made.describe();
   EXPECT_EQ(read_file(path + "/node1/ca.pem"), read_file(path + "/node2.lan/ca.pem"));
   EXPECT_NE(read_file(path + "/node1/key.pem"), read_file(path + "/node2.lan/key.pem"));
