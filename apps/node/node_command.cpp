@@ -384,15 +384,7 @@ class NodeCommand final : public Command {
                "seconds of silence after which another node counts as dead");
     add_switch(app, "json", options_.json, "print events as JSON objects, one per line");
     add_option(app, "config", config_, "TOML file with options");
-    add_option(app, "make-certificates", certificates_.folder,
-               "write new certificates for --tls to this folder, and end");
-    add_list(app, "hosts", certificates_.hosts,
-             "with --make-certificates: a folder with a key of its own for each of these names, "
-             "comma-separated [one folder for all machines]");
-    add_option(app, "days", certificates_.days,
-               "with --make-certificates: days for which they are valid");
-    add_switch(app, "overwrite", certificates_.overwrite,
-               "with --make-certificates: replace those that are there");
+    declare_certificates(app);
     app.footer(
         "Then, from anywhere that reaches the first node: grapevine train --cluster HOST:PORT …\n"
         "Every user with the secret can run jobs here as this user. See docs/cluster.md.");
@@ -438,6 +430,23 @@ class NodeCommand final : public Command {
   }
 
  private:
+  // Not from the environment: an option that is meant for another verb must not write keys.
+  void declare_certificates(CLI::App& app) {
+    add_option(app, "make-certificates", certificates_.folder,
+               "write new certificates for --tls to this folder, and end")
+        ->envname("");
+    add_list(app, "hosts", certificates_.hosts,
+             "with --make-certificates: a folder with a key of its own for each of these names, "
+             "comma-separated [one folder for all machines]")
+        ->envname("");
+    add_option(app, "days", certificates_.days,
+               "with --make-certificates: days for which they are valid")
+        ->envname("");
+    add_switch(app, "overwrite", certificates_.overwrite,
+               "with --make-certificates: replace those that are there")
+        ->envname("");
+  }
+
   Expected<void> check_numbers() const {
     if (options_.slots < 1 || options_.slots > kMaxSlots)
       return bad_input(fmt::format("--slots {}: expected 1..{}", options_.slots, kMaxSlots));

@@ -21,7 +21,8 @@ using ControlMessages =
                SignalRanks, PoolClosed, JobOutput, JobEnded, JobEndHeard, Enlist, Enlisted,
                LeavePool, Left, RankOutput, RankExited, SubmitJob, JobAccepted, SignalJob,
                OutputWritten, Greet, Greeting, QueryWaits, WaitReport, PartStored, CheckSettings,
-               SettingsChecked, ModelShared>;
+               SettingsChecked, ModelShared, ExpectProcess, HoldForView, AskTraffic, Traffic,
+               CloseView, ViewClosed, InstallView, AskJob, JobOffer>;
 
 template <class Message, std::size_t I = 0>
 constexpr std::size_t place_of() {

@@ -95,6 +95,36 @@ StateDict some_state() {
   return state;
 }
 
+void add_changes_of_members(const SeedFolder& folder) {
+  add_control(folder, "part_stored", PartStored{3, 1, 4096});
+  add_control(folder, "hold_for_view", HoldForView{2, {0, 1, 3}});
+  add_control(folder, "traffic", Traffic{2, 1, 3, 17, 16});
+  add_control(folder, "view_closed", ViewClosed{2, 3, ViewClosed::kJoins, 40, 1.5, 0.75, 9});
+  InstallView install;
+  install.view = 2;
+  install.members = {0, 1, 3};
+  install.before = {0, 1, -1};
+  install.donor = 0;
+  install.joining = {3};
+  install.settings = {{"lr", "0.01"}};
+  add_control(folder, "install_view", install);
+}
+
+void add_offers(const SeedFolder& folder) {
+  add_control(folder, "ask_job", AskJob{"0.1.0", "0123abcd", "proof"});
+  JobOffer offer;
+  offer.process = 2;
+  offer.processes = 3;
+  offer.job = "77";
+  offer.transport = "auto";
+  offer.text = "algorithm = \"sgp\"\n";
+  offer.proof = "proof";
+  add_control(folder, "job_offer", offer);
+  offer.refused = offer.later = true;
+  offer.error = bad_input("no process of the job is lost");
+  add_control(folder, "job_refused", offer);
+}
+
 void write_control(const SeedFolder& folder) {
   const Ledger ledger{4, 3, 1, 32, 5, 5, 0, 1 << 20, {{0, 2}, {1, 1}}, {{-1, 1}}};
   RankReport report;
@@ -127,6 +157,8 @@ void write_control(const SeedFolder& folder) {
   StartRanks start;
   start.arguments = {"--steps", "4"};
   add_control(folder, "start_ranks", start);
+  add_changes_of_members(folder);
+  add_offers(folder);
 }
 
 // ---- traces ----

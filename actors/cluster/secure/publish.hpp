@@ -26,7 +26,7 @@ Expected<std::uint16_t> publish_with_tls(caf::actor_system& system,
                                          const PublishConfig& config);
 
 // The port. CAF's own OpenSSL module is not used: one connection with other bytes than TLS ends all
-// others there, and a silent one keeps a core busy (docs/adr/0022). Errors (io): the system refuses
+// others there, and a silent one keeps a core busy (docs/adr/0023). Errors (io): the system refuses
 // the address.
 template <class Handle>
 Expected<std::uint16_t> publish_actor(caf::actor_system& system, const Handle& actor,
