@@ -22,7 +22,7 @@ PartialAllReduce::PartialAllReduce(std::vector<Rank> ranks, std::int32_t positio
       position_(position),
       operation_(operation),
       reduction_(reduction ? std::move(reduction)
-                           : std::shared_ptr<Reduction>(make_ring_reduction(ranks, position))),
+                           : std::shared_ptr<Reduction>(make_exact_reduction(ranks, position))),
       activation_(ranks, position, operation, trigger),
       tally_(ranks, position, tally_of(operation)) {}
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "algorithms/collectives/direct_all_reduce.hpp"
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/collectives/ring_all_reduce.hpp"
 #include "algorithms/compressors/error_feedback.hpp"
@@ -16,16 +17,19 @@ namespace {
 
 using Outgoing = std::vector<OutgoingMessage>;
 
-class RingReduction final : public Reduction {
+// By RingAllReduce or DirectAllReduce.
+template <class AllReduce>
+class ExactReduction final : public Reduction {
  public:
-  RingReduction(std::vector<Rank> ranks, std::int32_t position, std::int64_t d)
+  ExactReduction(std::vector<Rank> ranks, std::int32_t position, std::int64_t d)
       : ranks_(std::move(ranks)), position_(position), d_(d) {}
 
   Outgoing start(std::int64_t operation, double, at::Tensor&& vector, Rng&) override {
-    ring_.emplace(ranks_, position_, operation);
+    all_reduce_.emplace(ranks_, position_, operation);
     Outgoing out;
-    append(out, ring_->start(std::move(vector)));
-    for (Chunk& chunk : early_.take(operation)) append(out, ring_->on_chunk(std::move(chunk)));
+    append(out, all_reduce_->start(std::move(vector)));
+    for (Chunk& chunk : early_.take(operation))
+      append(out, all_reduce_->on_chunk(std::move(chunk)));
     return out;
   }
 
@@ -34,35 +38,33 @@ class RingReduction final : public Reduction {
     GRAPEVINE_CHECK(chunk != nullptr, "rank ", from,
                     " sent all-reduce a message that is not a chunk");
     Outgoing out;
-    if (ring_ && chunk->operation == ring_->operation())
-      append(out, ring_->on_chunk(std::move(*chunk)));
+    if (all_reduce_ && chunk->operation == all_reduce_->operation())
+      append(out, all_reduce_->on_chunk(std::move(*chunk)));
     else
       early_.hold(std::move(*chunk));
     return out;
   }
 
-  bool running() const override { return ring_.has_value(); }
-  bool done() const override { return ring_ && ring_->done(); }
-  std::vector<Awaited> awaited() const override {
-    return done() ? std::vector<Awaited>() : std::vector<Awaited>{ring_->awaited()};
-  }
+  bool running() const override { return all_reduce_.has_value(); }
+  bool done() const override { return all_reduce_ && all_reduce_->done(); }
+  std::vector<Awaited> awaited() const override { return all_reduce_->awaited(); }
 
   at::Tensor take_sum() override {
-    at::Tensor sum = ring_->take_result();
-    ring_.reset();
+    at::Tensor sum = all_reduce_->take_result();
+    all_reduce_.reset();
     return sum;
   }
 
   bool take_back() override {
-    ring_.reset();
+    all_reduce_.reset();
     early_ = {};
     return false;
   }
 
   void fields(Archive& a, std::int64_t operation, double) override {
-    if (a.present("ring", ring_, ranks_, position_, operation)) {
-      a.part("ring", *ring_);
-      if (!ring_->started() || (d_ >= 0 && ring_->elements() != d_))
+    if (a.present("all_reduce", all_reduce_, ranks_, position_, operation)) {
+      a.part("all_reduce", *all_reduce_);
+      if (!all_reduce_->started() || (d_ >= 0 && all_reduce_->elements() != d_))
         a.fail(bad_input(
             "the saved sum is of another model: the checkpoint is damaged, resume from another "
             "one"));
@@ -74,7 +76,7 @@ class RingReduction final : public Reduction {
   const std::vector<Rank> ranks_;
   const std::int32_t position_;
   const std::int64_t d_;
-  std::optional<RingAllReduce> ring_;  // of the operation that is running
+  std::optional<AllReduce> all_reduce_;  // of the operation that is running
   CollectiveInbox early_;
 };
 
@@ -205,9 +207,11 @@ class SparseReduction final : public Reduction {
 
 }  // namespace
 
-std::unique_ptr<Reduction> make_ring_reduction(std::vector<Rank> ranks, std::int32_t position,
-                                               std::int64_t d) {
-  return std::make_unique<RingReduction>(std::move(ranks), position, d);
+std::unique_ptr<Reduction> make_exact_reduction(std::vector<Rank> ranks, std::int32_t position,
+                                                std::int64_t d) {
+  if (ranks.size() <= kMostDirect)
+    return std::make_unique<ExactReduction<DirectAllReduce>>(std::move(ranks), position, d);
+  return std::make_unique<ExactReduction<RingAllReduce>>(std::move(ranks), position, d);
 }
 
 std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings,
@@ -217,7 +221,7 @@ std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings,
     return std::make_unique<SparseReduction>(settings, std::move(ranks), position, d);
   if (settings.compression.enabled())
     return make_quantised_reduction(settings, std::move(ranks), position, d);
-  return make_ring_reduction(std::move(ranks), position, d);
+  return make_exact_reduction(std::move(ranks), position, d);
 }
 
 ErrorFeedbackSettings feedback_of(const ReductionSettings& reduction) {

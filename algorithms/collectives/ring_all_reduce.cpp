@@ -27,11 +27,26 @@ FrozenTensor add_own(FrozenTensor received, const at::Tensor& own) {
   return FrozenTensor::freeze(std::move(sum));
 }
 
-bool is_flat(const at::Tensor& t) {
+}  // namespace
+
+bool is_flat_float(const at::Tensor& t) {
   return t.defined() && t.dim() == 1 && t.scalar_type() == at::kFloat && t.is_contiguous();
 }
 
-}  // namespace
+std::int32_t pieces_of_slice(std::int64_t d, std::int32_t ranks, std::int64_t piece_elements) {
+  const std::int64_t slice = (d + ranks - 1) / ranks;
+  if (slice / 2 < piece_elements) return 1;
+  return static_cast<std::int32_t>((slice + piece_elements - 1) / piece_elements);
+}
+
+at::Tensor piece_of_slice(const at::Tensor& data, std::int32_t ranks, std::int32_t slice,
+                          std::int32_t pieces, std::int32_t piece) {
+  const std::int64_t slice_begin = data.numel() * slice / ranks;
+  const std::int64_t length = data.numel() * (slice + 1) / ranks - slice_begin;
+  const std::int64_t begin = length * piece / pieces;
+  const std::int64_t end = length * (piece + 1) / pieces;
+  return data.narrow(0, slice_begin + begin, end - begin);
+}
 
 RingAllReduce::RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
                              std::int64_t piece_elements)
@@ -51,7 +66,7 @@ RingAllReduce::RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std
 
 std::vector<OutgoingChunk> RingAllReduce::start(at::Tensor&& input) {
   GRAPEVINE_CHECK(!started_, "operation ", operation_, " was started twice");
-  GRAPEVINE_CHECK(is_flat(input), "input must be a flat contiguous float32 tensor");
+  GRAPEVINE_CHECK(is_flat_float(input), "input must be a flat contiguous float32 tensor");
   data_ = std::move(input);
   input = at::Tensor();
   started_ = true;
@@ -96,16 +111,17 @@ void RingAllReduce::check(const Chunk& chunk) const {
                   "; expected slice ", slice, " of ", size(), ", piece ", piece, " of ", begun);
   const std::int64_t elements = part(slice, piece).numel();
   GRAPEVINE_CHECK(
-      chunk.data.defined() && is_flat(chunk.data.read()) && chunk.data.numel() == elements,
+      chunk.data.defined() && is_flat_float(chunk.data.read()) && chunk.data.numel() == elements,
       "piece ", chunk.index, " of operation ", operation_, " has ", chunk.data.numel(),
       " elements here, expected ", elements, " of float32");
 }
 
-Awaited RingAllReduce::awaited() const {
+std::vector<Awaited> RingAllReduce::awaited() const {
+  if (done()) return {};
   const auto all = static_cast<std::int32_t>(std::int64_t{rounds()} * pieces_);
   const auto next = static_cast<std::int32_t>(all - left_ + 1);
-  return {ranks_[static_cast<std::size_t>(wrap(position_ - 1))], PayloadKind::chunk, operation_,
-          next, all};
+  return {{ranks_[static_cast<std::size_t>(wrap(position_ - 1))], PayloadKind::chunk, operation_,
+           next, all}};
 }
 
 at::Tensor RingAllReduce::take_result() {
@@ -114,18 +130,8 @@ at::Tensor RingAllReduce::take_result() {
   return std::exchange(data_, at::Tensor());
 }
 
-std::int32_t RingAllReduce::pieces_of(std::int64_t elements) const {
-  const std::int64_t slice = (elements + size() - 1) / size();
-  if (slice / 2 < piece_elements_) return 1;
-  return static_cast<std::int32_t>((slice + piece_elements_ - 1) / piece_elements_);
-}
-
 at::Tensor RingAllReduce::part(std::int32_t slice, std::int32_t piece) const {
-  const std::int64_t slice_begin = data_.numel() * slice / size();
-  const std::int64_t length = data_.numel() * (slice + 1) / size() - slice_begin;
-  const std::int64_t begin = length * piece / pieces_;
-  const std::int64_t end = length * (piece + 1) / pieces_;
-  return data_.narrow(0, slice_begin + begin, end - begin);
+  return piece_of_slice(data_, size(), slice, pieces_, piece);
 }
 
 // The own values of a piece, which starts its path round the ring here.
@@ -176,7 +182,7 @@ bool RingAllReduce::resume(std::int64_t started, std::int64_t pieces, const at::
   const bool has_data = data_.defined();
   if (started < 0 || started > 1 || arrived.scalar_type() != at::kInt || arrived.dim() != 1 ||
       arrived.numel() != static_cast<std::int64_t>(arrived_.size()) ||
-      (has_data && !is_flat(data_)))
+      (has_data && !is_flat_float(data_)))
     return false;
   started_ = started == 1;
   if (has_data && started_) pieces_ = pieces_of(data_.numel());

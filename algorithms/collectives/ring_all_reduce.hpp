@@ -24,6 +24,13 @@ namespace grapevine {
 // the tables).
 inline constexpr std::int64_t kRingPieceElements = std::int64_t{128} << 10;  // 512 KiB
 
+// [d] float32, contiguous.
+bool is_flat_float(const at::Tensor& t);
+// Into how many pieces each slice of d elements among `ranks` is cut, >= 1; and one of them.
+std::int32_t pieces_of_slice(std::int64_t d, std::int32_t ranks, std::int64_t piece_elements);
+at::Tensor piece_of_slice(const at::Tensor& data, std::int32_t ranks, std::int32_t slice,
+                          std::int32_t pieces, std::int32_t piece);
+
 // One operation of one rank, without I/O: the caller sends the messages that start() and
 // on_chunk() return, and passes in those that arrive. The tensor is cut into P slices, and each
 // slice into the same number of pieces. With p = my position, round r of 0..2P-3 sends slice p-r to
@@ -68,8 +75,8 @@ class RingAllReduce {
   // d. REQUIRES: started(); the result not taken.
   std::int64_t elements() const { return data_.numel(); }
 
-  // The next message of the left neighbour. REQUIRES: started(), !done().
-  Awaited awaited() const;
+  // The next message of the left neighbour; none at the end. REQUIRES: started().
+  std::vector<Awaited> awaited() const;
 
   // [d], the sum; sole owner of its bytes. REQUIRES: done(), once.
   at::Tensor take_result();
@@ -90,7 +97,9 @@ class RingAllReduce {
   std::int32_t size() const { return static_cast<std::int32_t>(ranks_.size()); }
   // i mod P.
   std::int32_t wrap(std::int32_t i) const { return (i % size() + size()) % size(); }
-  std::int32_t pieces_of(std::int64_t elements) const;
+  std::int32_t pieces_of(std::int64_t d) const {
+    return pieces_of_slice(d, size(), piece_elements_);
+  }
   // A view of one piece of the tensor.
   at::Tensor part(std::int32_t slice, std::int32_t piece) const;
   void check(const Chunk& chunk) const;

@@ -15,7 +15,7 @@ CommonModel::CommonModel(std::int32_t ranks, Rank rank, ModelState& model, at::T
       ranks_(ranks),
       model_(model),
       optimizer_(optimizer.defined() ? std::move(optimizer) : at::empty({0}, at::kFloat)),
-      reduction_(make_ring_reduction(all_ranks(ranks), rank)) {}
+      reduction_(make_exact_reduction(all_ranks(ranks), rank)) {}
 
 void CommonModel::on_start(Env& env) {
   if (done_) return env.finished();

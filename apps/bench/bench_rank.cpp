@@ -9,10 +9,12 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "algorithms/collectives/ring_all_reduce.hpp"
+#include "algorithms/collectives/reduction.hpp"
 #include "messages/random.hpp"
 #include "messages/tensor_memory.hpp"
 
@@ -23,11 +25,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kWarmUps = 2;
 
-Envelope envelope(Rank from, Rank to, Chunk chunk) {
+Envelope envelope(Rank from, Rank to, Payload payload) {
   Envelope e;
   e.from = from;
   e.to = to;
-  e.payload = std::move(chunk);
+  e.payload = std::move(payload);
   return e;
 }
 
@@ -156,41 +158,45 @@ class PointToPoint final : public BenchRank,
 
 // ---- All-reduce
 
-// Received messages, for the working thread.
-class ChunkQueue final : public Inbox {
+// Messages of all other ranks.
+class MessageQueue final : public Inbox {
  public:
-  explicit ChunkQueue(Rank left) : left_(left) {}
-
-  void deliver(Envelope e) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    waiting_.push_back(std::move(std::get<Chunk>(e.payload)));
+  void deliver(Envelope envelope) override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      waiting_.push_back(std::move(envelope));
+    }
     changed_.notify_one();
   }
-  // Everything comes from the left neighbour: a rank that loses another one ends, and so on.
-  void peer_down(Rank peer, const std::string&) override {
-    if (peer != left_) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    lost_ = true;
+  void peer_down(Rank peer, const std::string& /*reason*/) override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      lost_.insert(peer);
+    }
     changed_.notify_one();
   }
 
-  Expected<Chunk> next(Rank rank, Duration patience) {
+  // Ranks that are not awaited may have left.
+  Expected<Envelope> next(Rank rank, Duration patience, const std::vector<Awaited>& awaited) {
     std::unique_lock<std::mutex> lock(mutex_);
-    const bool woken =
-        changed_.wait_for(lock, patience, [this] { return !waiting_.empty() || lost_; });
+    const auto missing = [&] {
+      return std::find_if(awaited.begin(), awaited.end(),
+                          [this](const Awaited& one) { return lost_.count(one.from) > 0; });
+    };
+    const bool woken = changed_.wait_for(
+        lock, patience, [&] { return !waiting_.empty() || missing() != awaited.end(); });
     if (!woken) return nothing_received(rank, patience);
-    if (waiting_.empty()) return grapevine::lost(rank, left_);
-    Chunk chunk = std::move(waiting_.front());
+    if (waiting_.empty()) return grapevine::lost(rank, missing()->from);
+    Envelope envelope = std::move(waiting_.front());
     waiting_.pop_front();
-    return chunk;
+    return envelope;
   }
 
  private:
-  const Rank left_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Chunk> waiting_;  // guarded by mutex_
-  bool lost_ = false;          // guarded by mutex_
+  std::deque<Envelope> waiting_;  // guarded by mutex_
+  std::set<Rank> lost_;           // guarded by mutex_
 };
 
 // In [-1, 1), the same on every rank: all can compute the expected sum.
@@ -200,11 +206,13 @@ float pseudo_random(Rank rank, std::int64_t i) {
   return static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31F;
 }
 
-// The sum of element i, taken in the order of the ring: the rank that slice `slice` is named after
-// comes first.
-float ring_sum(std::int32_t ranks, std::int32_t slice, std::int64_t i) {
-  float sum = pseudo_random(slice, i);
-  for (std::int32_t hop = 1; hop < ranks; ++hop) sum += pseudo_random((slice + hop) % ranks, i);
+// The sum of element i, taken in the order of the positions, or of the ring where there are many
+// ranks: the rank that slice `slice` is named after comes first.
+float exact_sum(std::int32_t ranks, std::int32_t slice, std::int64_t i) {
+  const bool direct = static_cast<std::size_t>(ranks) <= kMostDirect;
+  const std::int32_t first = direct ? 0 : slice;
+  float sum = pseudo_random(first, i);
+  for (std::int32_t hop = 1; hop < ranks; ++hop) sum += pseudo_random((first + hop) % ranks, i);
   return sum;
 }
 
@@ -220,7 +228,7 @@ Expected<void> check_sum(const at::Tensor& sum, std::int32_t ranks, Rank rank) {
   for (std::int32_t slice = 0; slice < ranks; ++slice) {
     const std::int64_t end = sum.numel() * (slice + 1) / ranks;
     for (std::int64_t i = sum.numel() * slice / ranks; i < end; ++i) {
-      const float wanted = ring_sum(ranks, slice, i);
+      const float wanted = exact_sum(ranks, slice, i);
       if (bits_of(wanted) != bits_of(values[i]))
         return Error{Errc::failed, "wrong sum: element " + std::to_string(i) + " on rank " +
                                        std::to_string(rank) + " is " + std::to_string(values[i]) +
@@ -233,10 +241,11 @@ Expected<void> check_sum(const at::Tensor& sum, std::int32_t ranks, Rank rank) {
 class AllReduce final : public BenchRank {
  public:
   AllReduce(Transport& transport, Rank rank, const BenchPlan& plan)
-      : transport_(transport), rank_(rank), plan_(plan), ring_(all_ranks(transport.world_size())) {
-    const Rank left = (rank_ + ranks() - 1) % ranks();
-    queue_ = std::make_shared<ChunkQueue>(left);
-  }
+      : transport_(transport),
+        rank_(rank),
+        plan_(plan),
+        queue_(std::make_shared<MessageQueue>()),
+        reduction_(make_exact_reduction(all_ranks(transport.world_size()), rank)) {}
 
   Expected<void> attach() override { return transport_.attach(rank_, queue_); }
 
@@ -247,7 +256,7 @@ class AllReduce final : public BenchRank {
   }
 
  private:
-  std::int32_t ranks() const { return static_cast<std::int32_t>(ring_.size()); }
+  std::int32_t ranks() const { return transport_.world_size(); }
 
   Expected<void> measure(const OnTimes& on_times) {
     for (const std::int64_t bytes : plan_.bytes) {
@@ -282,32 +291,28 @@ class AllReduce final : public BenchRank {
 
   // values <- their sum over all ranks.
   Expected<void> reduce(at::Tensor& values) {
-    RingAllReduce machine(ring_, rank_, operation_++);
-    send(machine.start(std::move(values)));
-    for (Chunk& chunk : early_.take(machine.operation())) send(machine.on_chunk(std::move(chunk)));
-    while (!machine.done()) {
-      Expected<Chunk> chunk = queue_->next(rank_, plan_.patience);
-      if (!chunk) return chunk.error();
-      if (chunk->operation != machine.operation())
-        early_.hold(*std::move(chunk));
-      else
-        send(machine.on_chunk(*std::move(chunk)));
+    send(reduction_->start(operation_++, 0, std::move(values), rng_));
+    while (!reduction_->done()) {
+      Expected<Envelope> envelope = queue_->next(rank_, plan_.patience, reduction_->awaited());
+      if (!envelope) return envelope.error();
+      const Rank from = envelope->from;
+      send(reduction_->on_message(from, std::move(envelope->payload)));
     }
-    values = machine.take_result();
+    values = reduction_->take_sum();
     return {};
   }
 
-  void send(std::vector<OutgoingChunk> messages) {
-    for (OutgoingChunk& message : messages)
-      transport_.send(envelope(rank_, message.to, std::move(message.chunk)));
+  void send(std::vector<OutgoingMessage> messages) {
+    for (OutgoingMessage& message : messages)
+      transport_.send(envelope(rank_, message.to, std::move(message.payload)));
   }
 
   Transport& transport_;
   const Rank rank_;
   const BenchPlan plan_;
-  std::vector<Rank> ring_;
-  std::shared_ptr<ChunkQueue> queue_;
-  CollectiveInbox early_;
+  const std::shared_ptr<MessageQueue> queue_;
+  const std::unique_ptr<Reduction> reduction_;  // of all operations, one after the other
+  Rng rng_;
   std::int64_t operation_ = 0;
 };
 

@@ -44,9 +44,9 @@ std::int64_t point_to_point_burst(std::int64_t bytes);
 std::shared_ptr<BenchRank> make_point_to_point_rank(Transport& transport, Rank rank,
                                                     const BenchPlan& plan);
 
-// The time of RingAllReduce over floats, from a barrier of all ranks until the sum is there on rank
-// 0. The first sum of each size, of pseudo-random values, is compared on every rank with one taken
-// in the order that the ring promises, bit by bit.
+// The time of the exact all-reduce over floats, from a barrier of all ranks until the sum is there
+// on rank 0. The first sum of each size, of pseudo-random values, is compared on every rank with
+// one taken in the order that it promises, bit by bit.
 std::shared_ptr<BenchRank> make_all_reduce_rank(Transport& transport, Rank rank,
                                                 const BenchPlan& plan);
 

@@ -37,7 +37,7 @@ class GroupExchange {
   at::Tensor take();
 
   // What this rank waits for. REQUIRES: running(), !done().
-  Awaited awaited() const { return ring_->awaited(); }
+  Awaited awaited() const { return ring_->awaited().front(); }
   // Parameters of the head.
   Awaited awaited_from_head() const { return {head(), PayloadKind::parameters}; }
 
