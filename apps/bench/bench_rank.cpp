@@ -74,7 +74,7 @@ class PointToPoint final : public BenchRank,
       on_times(bytes, std::move(seconds_));
     }
     for (Rank peer = 1; peer < transport_.world_size(); ++peer)
-      transport_.send(envelope(0, peer, {0, kEnd, 0, bytes_of(0)}));
+      transport_.send(envelope(0, peer, Chunk{0, kEnd, 0, bytes_of(0)}));
     return {};
   }
 
@@ -88,14 +88,15 @@ class PointToPoint final : public BenchRank,
   void send_burst() {
     start_ = Clock::now();
     for (std::int64_t i = 1; i <= burst_; ++i)
-      transport_.send(envelope(0, 1, {0, i == burst_ ? kAnswer : kNothing, 0, data_}));
+      transport_.send(envelope(0, 1, Chunk{0, i == burst_ ? kAnswer : kNothing, 0, data_}));
   }
 
   void deliver(Envelope e) override {
     const auto& chunk = std::get<Chunk>(e.payload);
     if (rank_ == 0) return take_answer();
     heard_.store(true, std::memory_order_relaxed);
-    if (chunk.round == kAnswer) transport_.send(envelope(rank_, e.from, {0, kNothing, 0, answer_}));
+    if (chunk.round == kAnswer)
+      transport_.send(envelope(rank_, e.from, Chunk{0, kNothing, 0, answer_}));
     if (chunk.round != kEnd) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     over_ = true;
