@@ -94,7 +94,7 @@ void RingAllReduce::check(const Chunk& chunk) const {
   GRAPEVINE_CHECK(piece < begun && chunk.index == slice * pieces_ + piece, "got index ",
                   chunk.index, " in round ", chunk.round, " of operation ", operation_,
                   "; expected slice ", slice, " of ", size(), ", piece ", piece, " of ", begun);
-  const std::int64_t elements = part(slice, piece).numel();
+  const std::int64_t elements = bounds(slice, piece).length;
   GRAPEVINE_CHECK(
       chunk.data.defined() && is_flat(chunk.data.read()) && chunk.data.numel() == elements,
       "piece ", chunk.index, " of operation ", operation_, " has ", chunk.data.numel(),
@@ -120,12 +120,17 @@ std::int32_t RingAllReduce::pieces_of(std::int64_t elements) const {
   return static_cast<std::int32_t>((slice + piece_elements_ - 1) / piece_elements_);
 }
 
-at::Tensor RingAllReduce::part(std::int32_t slice, std::int32_t piece) const {
+RingAllReduce::Bounds RingAllReduce::bounds(std::int32_t slice, std::int32_t piece) const {
   const std::int64_t slice_begin = data_.numel() * slice / size();
   const std::int64_t length = data_.numel() * (slice + 1) / size() - slice_begin;
   const std::int64_t begin = length * piece / pieces_;
   const std::int64_t end = length * (piece + 1) / pieces_;
-  return data_.narrow(0, slice_begin + begin, end - begin);
+  return {slice_begin + begin, end - begin};
+}
+
+at::Tensor RingAllReduce::part(std::int32_t slice, std::int32_t piece) const {
+  const Bounds at = bounds(slice, piece);
+  return data_.narrow(0, at.begin, at.length);
 }
 
 // The own values of a piece, which starts its path round the ring here.

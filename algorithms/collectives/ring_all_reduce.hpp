@@ -92,6 +92,10 @@ class RingAllReduce {
   std::int32_t wrap(std::int32_t i) const { return (i % size() + size()) % size(); }
   std::int32_t pieces_of(std::int64_t elements) const;
   // A view of one piece of the tensor.
+  struct Bounds {
+    std::int64_t begin, length;
+  };
+  Bounds bounds(std::int32_t slice, std::int32_t piece) const;  // of the piece, in data_
   at::Tensor part(std::int32_t slice, std::int32_t piece) const;
   void check(const Chunk& chunk) const;
   OutgoingChunk opening(std::int32_t piece) const;
