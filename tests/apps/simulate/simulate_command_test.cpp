@@ -101,8 +101,14 @@ TEST(SimulateCommand, TraceAlignsClocksThatAreOff) {
   for (const char* process : {"process-0000", "process-0001", "process-0002"})
     EXPECT_TRUE(std::filesystem::exists(off + "/trace/" + process + ".gvtrace")) << process;
   const testing_apps::VerbRunner trace(make_trace_command);
-  for (const char* question : {" --json", " --blame all --json", " --why 2:5"})
-    EXPECT_EQ(trace.output(even + question), trace.output(off + question)) << question;
+  for (const char* question : {" --json", " --blame all --json", " --why 2:5 --json"}) {
+    auto known = nlohmann::json::parse(trace.output(even + question));
+    auto aligned = nlohmann::json::parse(trace.output(off + question));
+    for (auto* figures : {&known, &aligned})  // the file of a rank is that of a process
+      if (figures->contains("ranks"))
+        for (auto& rank : (*figures)["ranks"]) rank.erase("process");
+    EXPECT_EQ(known, aligned) << question;
+  }
 }
 
 TEST(SimulateCommand, LossIsForGossipWithRunningSums) {

@@ -1,4 +1,4 @@
-#include "mutant_role.hpp"
+#include "tests/apps/simulate/mutants/mutant_role.hpp"
 
 #include <deque>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "mutant_transport.hpp"
+#include "tests/apps/simulate/mutants/mutant_transport.hpp"
 
 #include <map>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "mutants.hpp"
+#include "tests/apps/simulate/mutants/mutants.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -7,8 +7,8 @@
 
 #include "algorithms/roles/gossip/gossip.hpp"
 #include "algorithms/wiring/role_type.hpp"
-#include "mutant_role.hpp"
-#include "mutant_transport.hpp"
+#include "tests/apps/simulate/mutants/mutant_role.hpp"
+#include "tests/apps/simulate/mutants/mutant_transport.hpp"
 
 namespace grapevine {
 namespace simulate_mutants {

@@ -1,6 +1,6 @@
 // The checks of simulated runs notice planted bugs: a campaign of seeded faults finds each by the
 // check that it is for, and shrinks the faults; without the bug the same run keeps its promises.
-#include "mutants.hpp"
+#include "tests/apps/simulate/mutants/mutants.hpp"
 
 #include <gtest/gtest.h>
 
