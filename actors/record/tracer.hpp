@@ -68,7 +68,7 @@ class TracerState {
   std::map<Rank, Output> skewed_;  // ranks with a file of their own
   // A run that takes no step leaves the trace of the one before it in its folder.
   bool other_run_there_ = false;
-  bool stepped_ = false;  // a rank has taken a step
+  bool stepped_ = false;              // a rank has taken a step
   std::uint64_t hash_ = kFnv1aStart;  // over the records' frames: equal runs have equal hashes
   std::uint64_t records_ = 0;
   std::uint64_t left_out_ = 0;  // that the file tells of

@@ -585,13 +585,13 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
   const auto peers = std::make_shared<std::vector<PeerActor>>(builder.crew().peers);
   std::vector<caf::actor> faults;
   for (const Return& back : config.returns)
-    faults.push_back(system.spawn(rank_restarter, head, back, [&builder, head, peers,
-                                                               rank = back.rank] {
-      PeerActor& peer = (*peers)[static_cast<std::size_t>(rank)];
-      peer = builder.spawn_peer(rank, builder.across_link(head), builder.crew().evaluator,
-                                builder.crew().tracer);
-      return builder.across_link(peer);
-    }));
+    faults.push_back(
+        system.spawn(rank_restarter, head, back, [&builder, head, peers, rank = back.rank] {
+          PeerActor& peer = (*peers)[static_cast<std::size_t>(rank)];
+          peer = builder.spawn_peer(rank, builder.across_link(head), builder.crew().evaluator,
+                                    builder.crew().tracer);
+          return builder.across_link(peer);
+        }));
   for (const Death& death : config.deaths)
     faults.push_back(system.spawn(rank_killer, config.transport, death, peers));
   const std::optional<Error> stuck = run_events(scheduler, world, start_ns, head, *recorder);

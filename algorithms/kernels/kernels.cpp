@@ -158,7 +158,8 @@ double clip_aten(at::Tensor& x, double c) {
 
 void scale(at::Tensor& x, double a) {
   check_flat(x, "x");
-  if (is_short(x)) return each(x, x, x, [f = static_cast<float>(a)](float v, float) { return v * f; });
+  if (is_short(x))
+    return each(x, x, x, [f = static_cast<float>(a)](float v, float) { return v * f; });
   x.mul_(a);
 }
 

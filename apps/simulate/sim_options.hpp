@@ -29,8 +29,8 @@ struct SimOptions {
   std::int64_t jobs = 0;  // processes of a campaign; 0: as many as cores
   bool writes = true;     // false: no folder; not an option of the command line
   bool twice = false;     // each seed of a campaign is run twice, and the hashes are compared
-  // Changes the job before a checked run: for tests of the checks. Null: nothing does; not an option
-  // of the command line.
+  // Changes the job before a checked run: for tests of the checks. Null: nothing does; not an
+  // option of the command line.
   std::function<void(SimJob&)> alter;
 };
 

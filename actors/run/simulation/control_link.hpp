@@ -6,8 +6,8 @@
 
 namespace grapevine {
 
-// Stands for `target`: what is sent to it, exit messages as well, arrives there `delay` later and in
-// order. Its end is that of the target, as much later. REQUIRES: a virtual clock; one thread.
+// Stands for `target`: what is sent to it, exit messages as well, arrives there `delay` later and
+// in order. Its end is that of the target, as much later. REQUIRES: a virtual clock; one thread.
 caf::strong_actor_ptr make_control_link(caf::actor_system& system, caf::strong_actor_ptr target,
                                         Duration delay);
 

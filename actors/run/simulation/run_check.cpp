@@ -7,9 +7,9 @@ void RunCheck::report(std::string what) {
 }
 
 RunChecks::RunChecks(const CheckedRun& run) {
-  for (const auto& make :
-       {make_ledger_check, make_mass_check, make_sum_check, make_feedback_check,
-        make_staleness_check, make_version_check, make_liveness_check, make_delivery_check, make_agreement_check})
+  for (const auto& make : {make_ledger_check, make_mass_check, make_sum_check, make_feedback_check,
+                           make_staleness_check, make_version_check, make_liveness_check,
+                           make_delivery_check, make_agreement_check})
     checks_.push_back(make(run));
 }
 

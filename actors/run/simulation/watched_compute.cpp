@@ -7,7 +7,8 @@ namespace {
 
 class WatchedCompute final : public Compute {
  public:
-  WatchedCompute(std::shared_ptr<Compute> inner, std::function<void(Step, const FrozenTensor&)> seen)
+  WatchedCompute(std::shared_ptr<Compute> inner,
+                 std::function<void(Step, const FrozenTensor&)> seen)
       : inner_(std::move(inner)), seen_(std::move(seen)) {}
 
   std::int64_t dimension() const override { return inner_->dimension(); }

@@ -93,8 +93,8 @@ TEST(CheckedSim, ASlowControlPlaneDelaysAChangeOfMembers) {
   EXPECT_GT(seconds(",control=0.1"), seconds("") + 0.4);
 }
 
-// A rank that has ended had folded a share whose giver got nothing in return: their weights were not 1,
-// and the joiner took over its donor's.
+// A rank that has ended had folded a share whose giver got nothing in return: their weights were
+// not 1, and the joiner took over its donor's.
 TEST(CheckedSim, ARankThatReturnsWeighsOneWhereWeightsCarryNoMass) {
   SimOptions options = small("d-psgd", 273);
   options.train.workers = 6;

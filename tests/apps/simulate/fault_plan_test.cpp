@@ -68,7 +68,8 @@ TEST(FaultPlan, ReadsClocksThatAreAheadAndBehind) {
   EXPECT_EQ(faults_text(*faults), "skew=3:500ms,skew=1:-250us,skew=0:-1s");
   const auto skews = skews_of(*faults);
   EXPECT_EQ(skews.at(1), std::chrono::microseconds(-250));
-  for (const char* wrong : {"skew=1", "skew=1@3ms", "skew=9:1s", "skew=1:--3s", "skew=1:3s,skew=1:4s"})
+  for (const char* wrong :
+       {"skew=1", "skew=1@3ms", "skew=9:1s", "skew=1:--3s", "skew=1:3s,skew=1:4s"})
     EXPECT_FALSE(parse_faults(wrong, bounds_of()).ok()) << wrong;
 }
 

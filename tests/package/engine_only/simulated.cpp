@@ -1,4 +1,5 @@
-// Seeded faults in virtual time, with all checks, as the test of a role from outside would run them.
+// Seeded faults in virtual time, with all checks, as the test of a role from outside would run
+// them.
 #include <iostream>
 
 #include "apps/simulate/checked_sim.hpp"

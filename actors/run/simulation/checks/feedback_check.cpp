@@ -9,8 +9,8 @@
 namespace grapevine {
 namespace {
 
-// e <- e + g; what is sent leaves e (Seide et al. 2014; Karimireddy et al. 2019), followed number by
-// number beside the run.
+// e <- e + g; what is sent leaves e (Seide et al. 2014; Karimireddy et al. 2019), followed number
+// by number beside the run.
 class FeedbackCheck final : public RunCheck {
  public:
   explicit FeedbackCheck(const CheckedRun& run)
@@ -58,9 +58,10 @@ class FeedbackCheck final : public RunCheck {
   void leaves(Rank number, OfRank& rank, std::size_t index, double value) {
     double& held = rank.held.at(index);
     if (std::abs(value - held) > kRounding * std::abs(held) + kSmallest)
-      report(fmt::format("rank {} sends {} for parameter {} in operation {}, its gradients since "
-                         "the last time amount to {}",
-                         number, value, index, rank.newest, held));
+      report(
+          fmt::format("rank {} sends {} for parameter {} in operation {}, its gradients since "
+                      "the last time amount to {}",
+                      number, value, index, rank.newest, held));
     held = 0;
   }
 

@@ -58,9 +58,10 @@ class SumCheck final : public RunCheck {
     const double found = along(result.z) - start_;
     const double rounding = kRounding * (std::abs(start_) + moved.length) + kSmallest;
     if (std::abs(found - moved.by) > rounding)
-      report(fmt::format("the mean model has moved by {} along the probe, the applied gradients "
-                         "amount to {}",
-                         found, moved.by));
+      report(
+          fmt::format("the mean model has moved by {} along the probe, the applied gradients "
+                      "amount to {}",
+                      found, moved.by));
   }
 
  private:
@@ -88,8 +89,8 @@ class SumCheck final : public RunCheck {
     const auto* values = vector.data<float>();
     double sum = 0;
     for (std::int64_t i = 0; i < vector.numel(); ++i)
-      sum += mix_seed(kProbeStream, static_cast<std::uint64_t>(i)) >> 63 != 0 ? values[i]
-                                                                             : -values[i];
+      sum +=
+          mix_seed(kProbeStream, static_cast<std::uint64_t>(i)) >> 63 != 0 ? values[i] : -values[i];
     return sum;
   }
 

@@ -52,9 +52,10 @@ class VersionCheck final : public RunCheck {
     const auto others = std::count_if(commits.begin() + record.version, commits.end(),
                                       [&](Rank client) { return client != record.peer; });
     if (record.staleness != others)
-      report(fmt::format("server {} has staleness {} for a commit of rank {}, and {} commits of "
-                         "others since version {}",
-                         record.rank, record.staleness, record.peer, others, record.version));
+      report(
+          fmt::format("server {} has staleness {} for a commit of rank {}, and {} commits of "
+                      "others since version {}",
+                      record.rank, record.staleness, record.peer, others, record.version));
   }
 
   std::map<Rank, Server> servers_;

@@ -12,9 +12,7 @@ namespace {
 class MutantInbox : public Inbox {
  public:
   explicit MutantInbox(std::shared_ptr<Inbox> inner) : inner_(std::move(inner)) {}
-  void peer_down(Rank peer, const std::string& reason) override {
-    inner_->peer_down(peer, reason);
-  }
+  void peer_down(Rank peer, const std::string& reason) override { inner_->peer_down(peer, reason); }
   void lost(Rank peer) override { inner_->lost(peer); }
 
  protected:
