@@ -2,6 +2,7 @@
 # and the targets
 #   grapevine::engine  for roles, compressors, topologies and runs of a program's own
 #   grapevine::cli     the command line, its models and data sets as well (apps/program.hpp)
+#   grapevine::sim     checked runs in virtual time, for tests of such parts (apps/simulate/checked_sim.hpp)
 # Headers lie in include/grapevine, which is the root of includes: "algorithms/role.hpp".
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -11,7 +12,7 @@ set(GRAPEVINE_PACKAGE ${CMAKE_INSTALL_LIBDIR}/cmake/grapevine)
 install(TARGETS grapevine RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 
-set(libraries options messages algorithms gpu net actors apps event_proto perfetto_proto)
+set(libraries options messages algorithms gpu net actors apps sim event_proto perfetto_proto)
 if(GRAPEVINE_HAVE_TORCH_CUDA)
   list(APPEND libraries cuda torch_cuda)
 endif()

@@ -13,11 +13,10 @@ RankFigures LiveFigures::with(const Ledger& ledger) const {
   figures.rank = rank_;
   figures.view = view_;
   figures.ledger = ledger;
-  for (std::size_t i = 0; i < waited_.size(); ++i)
-    if (waited_[i] > Duration::zero())
-      figures.waited_ns[static_cast<Rank>(i) - 1] = waited_[i].count();
-  for (std::size_t i = 0; i < sent_bytes_.size(); ++i)
-    if (sent_bytes_[i] > 0) figures.sent_bytes[static_cast<Rank>(i)] = sent_bytes_[i];
+  for (const auto& [rank, wait] : waited_)
+    if (wait > Duration::zero()) figures.waited_ns[rank] = wait.count();
+  for (const auto& [rank, bytes] : sent_bytes_)
+    if (bytes > 0) figures.sent_bytes[rank] = bytes;
   return figures;
 }
 

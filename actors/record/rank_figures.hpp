@@ -1,9 +1,8 @@
 // RankFigures: what one rank has done so far, for people who watch the run; LiveFigures counts it.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <vector>
+#include <unordered_map>
 
 #include "actors/record/ledger.hpp"
 #include "messages/ids.hpp"
@@ -25,24 +24,16 @@ struct RankFigures {
   std::map<Rank, std::uint64_t> sent_bytes;  // headers and payload, by receiving rank
 };
 
-// One rank's waits and bytes by rank. Counting allocates nothing. Not thread-safe.
+// One rank's waits and bytes by rank. Counting allocates once for each other rank. Not thread-safe.
 class LiveFigures {
  public:
   static constexpr Duration kInterval = std::chrono::seconds(1);  // between two reports, at least
 
-  // REQUIRES: 0 <= rank < ranks.
-  explicit LiveFigures(Rank rank = 0, std::int32_t ranks = 1)
-      : rank_(rank),
-        waited_(static_cast<std::size_t>(ranks) + 1),
-        sent_bytes_(static_cast<std::size_t>(ranks)) {}
+  explicit LiveFigures(Rank rank = 0) : rank_(rank) {}
 
   // REQUIRES: a rank of the run; for waits also kNobody.
-  void add_sent(Rank to, std::uint64_t bytes) {
-    sent_bytes_[static_cast<std::size_t>(to)] += bytes;
-  }
-  void add_wait(Rank awaited, Duration time) {
-    waited_[static_cast<std::size_t>(awaited) + 1] += time;  // kNobody, -1, comes first
-  }
+  void add_sent(Rank to, std::uint64_t bytes) { sent_bytes_[to] += bytes; }
+  void add_wait(Rank awaited, Duration time) { waited_[awaited] += time; }
   void add_view() { ++view_; }
 
   // Whether the interval since the last report, or since time 0, is over: then the next one begins.
@@ -53,8 +44,8 @@ class LiveFigures {
  private:
   Rank rank_;
   std::int64_t view_ = 0;
-  std::vector<Duration> waited_;  // of kNobody, then by rank
-  std::vector<std::uint64_t> sent_bytes_;
+  std::unordered_map<Rank, Duration> waited_;
+  std::unordered_map<Rank, std::uint64_t> sent_bytes_;
   Timestamp reported_{0};
 };
 

@@ -1,6 +1,7 @@
 // Tracer: writes the message trace of one process as it comes, and hashes it.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,9 @@ struct TraceSettings {
   // at the zero of the monotonic clock.
   TraceHeader header;
   std::uint64_t limit = 0;  // bytes of this process's files, the oldest are removed; 0: none
+  // In virtual time: ranks whose clocks are ahead, or behind. Each has a file of its own, with its
+  // times by its clock, as a process on another machine has.
+  std::map<Rank, Duration> skews = {};
   // Receives all records, those of a rank in order, on the tracer's thread; null: nobody does.
   std::function<void(const std::vector<TraceRecord>&)> watch = nullptr;
 };
@@ -45,18 +49,26 @@ class TracerState {
   const TraceOwner& owner() const { return config_.owner; }
 
  private:
-  void write(const std::string& frames, bool for_all_segments = false);
+  struct Output {
+    TraceFileWriter file;
+    Duration skew{0};
+    std::string held_back = {};
+  };
+
+  void add_skewed(TraceHeader header);
+  void write(Output& to, const std::string& frames, bool for_all_segments = false);
+  void close(Output& output);
   void note(const Expected<void>& written);
   bool holds_back() const;
   std::int64_t now_ns() const;
 
   TracerActor::stateful_pointer<TracerState> self_ = nullptr;
   TracerConfig config_;
-  std::optional<TraceFileWriter> file_;
+  std::optional<Output> own_;      // nothing: no file
+  std::map<Rank, Output> skewed_;  // ranks with a file of their own
   // A run that takes no step leaves the trace of the one before it in its folder.
   bool other_run_there_ = false;
-  bool stepped_ = false;  // a rank has taken a step
-  std::string held_back_;
+  bool stepped_ = false;              // a rank has taken a step
   std::uint64_t hash_ = kFnv1aStart;  // over the records' frames: equal runs have equal hashes
   std::uint64_t records_ = 0;
   std::uint64_t left_out_ = 0;  // that the file tells of

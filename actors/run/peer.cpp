@@ -57,12 +57,10 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   self_ = self;
   config_ = std::move(config);
   membership_.alive.assign(static_cast<std::size_t>(config_.ranks), true);
-  sent_to_.assign(static_cast<std::size_t>(config_.ranks), 0);
-  received_from_ = sent_to_;
   for (Rank rank = 0; rank < config_.ranks - config_.parts->plan.servers; ++rank)
     view_.members.push_back(rank);
   rng_.seed(mix_seed(config_.seed, static_cast<std::uint64_t>(config_.rank)));
-  figures_ = LiveFigures(config_.rank, config_.ranks);
+  figures_ = LiveFigures(config_.rank);
   step_times_ = StepTimes(static_cast<std::uint64_t>(config_.rank));
   model_.x = std::move(config_.parameters);
   buffers_ = std::move(config_.buffers);
@@ -126,7 +124,7 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   count(event);
   trace_.message(trace_now(), event, envelope.payload);
   if (membership_.is_alive(to)) {
-    ++sent_to_[static_cast<std::size_t>(to)];
+    ++sent_to_[to];
   } else {  // a role that has not heard of the loss; nothing balances this message
     --ledger_.sent;
     ++ledger_.sent_before;
@@ -268,7 +266,7 @@ void PeerState::arrive(Envelope envelope) {
   const Event event{EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0};
   count(event);
   trace_.message(trace_now(), event, envelope.payload);
-  ++received_from_[static_cast<std::size_t>(envelope.from)];
+  ++received_from_[envelope.from];
   if (const auto* chunk = std::get_if<StateChunk>(&envelope.payload)) return on_state_chunk(*chunk);
   if (view_.stage == ViewStage::closed) return view_.early.push_back(std::move(envelope));
   const bool held = is_server() && is_held(stalls_.at_server(envelope), MessageStalls::kAny);
@@ -278,7 +276,7 @@ void PeerState::arrive(Envelope envelope) {
 // The counts of messages in flight balance; the role is told nothing.
 void PeerState::count_lost(Rank from) {
   ++ledger_.received;
-  ++received_from_[static_cast<std::size_t>(from)];
+  ++received_from_[from];
 }
 
 // A message may complete an epoch while the worker computes.
@@ -305,10 +303,10 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   trace_.view(trace_now(), model_.step, peer);
   // The counts between the two ranks cannot balance any more: the lost rank does not report its
   // own.
-  const std::int64_t sent = std::exchange(sent_to_[static_cast<std::size_t>(peer)], 0);
+  const std::int64_t sent = std::exchange(sent_to_[peer], 0);
   ledger_.sent -= sent;
   ledger_.sent_before += sent;
-  ledger_.received -= std::exchange(received_from_[static_cast<std::size_t>(peer)], 0);
+  ledger_.received -= std::exchange(received_from_[peer], 0);
   if (cut_) close_channel(peer, cut_->id);
   // The supervisor finds out whether the other process has ended or only the link to it.
   if (!lost.reason.empty())
@@ -484,8 +482,6 @@ Expected<void> PeerState::restore_view(const StateDict& state) {
   SavedView& saved = **view;
   const auto ranks = static_cast<std::size_t>(std::max(config_.ranks, saved.members.back() + 1));
   membership_.alive.resize(ranks, false);  // this run may have fewer
-  sent_to_.resize(ranks, 0);
-  received_from_.resize(ranks, 0);
   MemberChange change;
   change.before.resize(saved.members.size());
   std::iota(change.before.begin(), change.before.end(), 0);

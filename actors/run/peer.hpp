@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <variant>
 
 #include "actors/protocol.hpp"
@@ -169,6 +170,7 @@ class PeerState : public Env {
   void on_state_chunk(const StateChunk& chunk);
   void take_state_if_complete();
   Expected<void> take_model(const StateDict& state);
+  Expected<void> join_model(const StateDict& state);
   bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
   void fail(Error error);
 
@@ -191,7 +193,8 @@ class PeerState : public Env {
   FrozenTensor buffers_;
   FrozenTensor recycled_;
   Ledger ledger_;
-  std::vector<std::int64_t> sent_to_, received_from_;  // by rank, since the start of this run
+  // By rank, since the start of this run. A rank has messages of few of thousands.
+  std::unordered_map<Rank, std::int64_t> sent_to_, received_from_;
   std::uint64_t sequence_ = 0;
   std::optional<Cut> cut_;
   std::int64_t last_cut_ = 0;

@@ -19,6 +19,7 @@
 #include "actors/run/evaluator.hpp"
 #include "actors/run/peer.hpp"
 #include "actors/run/scheduling.hpp"
+#include "actors/run/simulation/control_link.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/text/exception_line.hpp"
 #include "messages/text/number_text.hpp"
@@ -68,10 +69,20 @@ class CrewBuilder {
   // All of a run in this process; training begins at once.
   SupervisorActor build(std::shared_ptr<RunObserver> observer) {
     SupervisorActor head = spawn_head(std::move(observer));
+    const SupervisorActor behind_link = across_link(head);
     for (Rank rank = 0; rank < config_.ranks; ++rank)
-      crew_.peers.push_back(spawn_peer(rank, head, crew_.evaluator, crew_.tracer));
-    caf::anon_send(head, crew_);
+      crew_.peers.push_back(spawn_peer(rank, behind_link, crew_.evaluator, crew_.tracer));
+    BeginRun seen = crew_;
+    for (PeerActor& peer : seen.peers) peer = across_link(peer);
+    caf::anon_send(head, std::move(seen));
     return head;
+  }
+
+  // As the other end of the control plane sees it, in virtual time.
+  template <class Handle>
+  Handle across_link(const Handle& actor) const {
+    return across_control_link(system_, actor,
+                               config_.world ? config_.world->control_delay : Duration::zero());
   }
 
   // The supervisor, evaluator, writer and tracer, without the ranks.
@@ -515,12 +526,13 @@ bool jump(Scheduler& scheduler, VirtualWorld& world, std::int64_t start_ns) {
 }
 
 // Of a run that has not ended: its timers would go on without end.
-void kill_all(const SupervisorActor& head, const BeginRun& crew) {
+void kill_all(const SupervisorActor& head, const BeginRun& crew,
+              const std::vector<PeerActor>& peers) {
   const auto kill = [](const auto& actor) {
     if (actor) caf::anon_send_exit(actor, caf::exit_reason::kill);
   };
   kill(head);
-  for (const PeerActor& peer : crew.peers) kill(peer);
+  for (const PeerActor& peer : peers) kill(peer);
   kill(crew.evaluator);
   kill(crew.writer);
   kill(crew.tracer);
@@ -571,20 +583,27 @@ RunResult run_virtual(RunConfig config, std::shared_ptr<RunObserver> observer) {
     world.network->set_clock([&scheduler, start_ns] { return time_since(scheduler, start_ns); });
   const SupervisorActor head = builder.build(recorder);
   const auto peers = std::make_shared<std::vector<PeerActor>>(builder.crew().peers);
+  std::vector<caf::actor> faults;
   for (const Return& back : config.returns)
-    system.spawn(rank_restarter, head, back, [&builder, head, peers, rank = back.rank] {
-      return (*peers)[static_cast<std::size_t>(rank)] =
-                 builder.spawn_peer(rank, head, builder.crew().evaluator, builder.crew().tracer);
-    });
+    faults.push_back(
+        system.spawn(rank_restarter, head, back, [&builder, head, peers, rank = back.rank] {
+          PeerActor& peer = (*peers)[static_cast<std::size_t>(rank)];
+          peer = builder.spawn_peer(rank, builder.across_link(head), builder.crew().evaluator,
+                                    builder.crew().tracer);
+          return builder.across_link(peer);
+        }));
   for (const Death& death : config.deaths)
-    system.spawn(rank_killer, config.transport, death, peers);
+    faults.push_back(system.spawn(rank_killer, config.transport, death, peers));
   const std::optional<Error> stuck = run_events(scheduler, world, start_ns, head, *recorder);
   if (world.network) {
     world.network->close();
   } else {
     for (Rank rank = 0; rank < config.ranks; ++rank) config.transport->detach(rank);
   }
-  if (stuck) kill_all(head, builder.crew());
+  // What is on its way in a slow control plane, as the end of a peer is, will not arrive.
+  if (stuck || world.control_delay > Duration::zero()) kill_all(head, builder.crew(), *peers);
+  // Those whose time has not come, and those that wait for a place, would wait for ever.
+  for (const caf::actor& fault : faults) caf::anon_send_exit(fault, caf::exit_reason::kill);
   scheduler.run();
   if (recorder->result()) return *recorder->result();
   RunResult result;

@@ -39,13 +39,19 @@ std::int32_t pieces_of_slice(std::int64_t d, std::int32_t ranks, std::int64_t pi
   return static_cast<std::int32_t>((slice + piece_elements - 1) / piece_elements);
 }
 
-at::Tensor piece_of_slice(const at::Tensor& data, std::int32_t ranks, std::int32_t slice,
-                          std::int32_t pieces, std::int32_t piece) {
-  const std::int64_t slice_begin = data.numel() * slice / ranks;
-  const std::int64_t length = data.numel() * (slice + 1) / ranks - slice_begin;
+PieceBounds bounds_of_piece(std::int64_t d, std::int32_t ranks, std::int32_t slice,
+                            std::int32_t pieces, std::int32_t piece) {
+  const std::int64_t slice_begin = d * slice / ranks;
+  const std::int64_t length = d * (slice + 1) / ranks - slice_begin;
   const std::int64_t begin = length * piece / pieces;
   const std::int64_t end = length * (piece + 1) / pieces;
-  return data.narrow(0, slice_begin + begin, end - begin);
+  return {slice_begin + begin, end - begin};
+}
+
+at::Tensor piece_of_slice(const at::Tensor& data, std::int32_t ranks, std::int32_t slice,
+                          std::int32_t pieces, std::int32_t piece) {
+  const PieceBounds bounds = bounds_of_piece(data.numel(), ranks, slice, pieces, piece);
+  return data.narrow(0, bounds.begin, bounds.length);
 }
 
 RingAllReduce::RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
@@ -109,7 +115,7 @@ void RingAllReduce::check(const Chunk& chunk) const {
   GRAPEVINE_CHECK(piece < begun && chunk.index == slice * pieces_ + piece, "got index ",
                   chunk.index, " in round ", chunk.round, " of operation ", operation_,
                   "; expected slice ", slice, " of ", size(), ", piece ", piece, " of ", begun);
-  const std::int64_t elements = part(slice, piece).numel();
+  const std::int64_t elements = bounds_of_piece(data_.numel(), size(), slice, pieces_, piece).length;
   GRAPEVINE_CHECK(
       chunk.data.defined() && is_flat_float(chunk.data.read()) && chunk.data.numel() == elements,
       "piece ", chunk.index, " of operation ", operation_, " has ", chunk.data.numel(),

@@ -26,8 +26,14 @@ inline constexpr std::int64_t kRingPieceElements = std::int64_t{128} << 10;  // 
 
 // [d] float32, contiguous.
 bool is_flat_float(const at::Tensor& t);
-// Into how many pieces each slice of d elements among `ranks` is cut, >= 1; and one of them.
+// Into how many pieces each slice of d elements among `ranks` is cut, >= 1; where one of them lies,
+// without a view of it, which would cost more than a small piece; and the view.
 std::int32_t pieces_of_slice(std::int64_t d, std::int32_t ranks, std::int64_t piece_elements);
+struct PieceBounds {
+  std::int64_t begin = 0, length = 0;
+};
+PieceBounds bounds_of_piece(std::int64_t d, std::int32_t ranks, std::int32_t slice,
+                            std::int32_t pieces, std::int32_t piece);
 at::Tensor piece_of_slice(const at::Tensor& data, std::int32_t ranks, std::int32_t slice,
                           std::int32_t pieces, std::int32_t piece);
 

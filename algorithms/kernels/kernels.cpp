@@ -18,6 +18,20 @@ constexpr std::int64_t kGrain = 1 << 16;
 // Below the size from which ATen splits a sum among threads: the norm does not depend on them.
 constexpr std::int64_t kClipStretch = 1 << 14;
 
+// Up to so many elements the dispatch of an ATen call takes longer than the loop.
+constexpr std::int64_t kFewElements = 1024;
+
+bool is_short(const at::Tensor& t) { return t.numel() <= kFewElements && t.is_cpu(); }
+
+// out <- f(a, b) element by element, where is_short(); out may be a or b.
+template <class F>
+void each(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, F f) {
+  float* const to = out.data_ptr<float>();
+  const float* const x = a.data_ptr<float>();
+  const float* const y = b.data_ptr<float>();
+  for (std::int64_t i = 0; i < out.numel(); ++i) to[i] = f(x[i], y[i]);
+}
+
 void check_flat(const at::Tensor& t, const char* name) {
   GRAPEVINE_CHECK(t.defined() && t.dim() == 1 && t.scalar_type() == at::kFloat && t.is_contiguous(),
                   name, " must be a flat contiguous float32 tensor");
@@ -144,28 +158,35 @@ double clip_aten(at::Tensor& x, double c) {
 
 void scale(at::Tensor& x, double a) {
   check_flat(x, "x");
+  if (is_short(x))
+    return each(x, x, x, [f = static_cast<float>(a)](float v, float) { return v * f; });
   x.mul_(a);
 }
 
 void scale_into(at::Tensor& out, const at::Tensor& x, double a) {
   check_pair(out, "out", x, "x");
+  if (is_short(x))
+    return each(out, x, x, [f = static_cast<float>(a)](float v, float) { return v * f; });
   at::mul_out(out, x, at::scalar_tensor(a, at::kDouble));
 }
 
 void fold(at::Tensor& x, const at::Tensor& share) {
   check_pair(x, "x", share, "share");
+  if (is_short(x)) return each(x, x, share, [](float v, float s) { return v + s; });
   x.add_(share);
 }
 
 void fold_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   check_pair(out, "out", a, "a");
   check_pair(out, "out", b, "b");
+  if (is_short(out)) return each(out, a, b, [](float v, float s) { return v + s; });
   at::add_out(out, a, b);
 }
 
 void subtract_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   check_pair(out, "out", a, "a");
   check_pair(out, "out", b, "b");
+  if (is_short(out)) return each(out, a, b, [](float v, float s) { return v - s; });
   at::sub_out(out, a, b);
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
-#include <limits>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -148,9 +147,7 @@ std::string check_of(const std::string& violation) {
 
 // The faults that the first of the run's violations needs.
 std::string shrunk(const SimOptions& options, const Verdict& verdict) {
-  FaultBounds bounds;
-  bounds.ranks = std::numeric_limits<Rank>::max();
-  auto faults = parse_faults(verdict.faults, bounds);
+  auto faults = parse_faults(verdict.faults, FaultBounds::of_known_plan());
   // A process that crashed has not named its faults.
   if (!faults || faults->empty()) return verdict.faults;
   const std::string check = check_of(verdict.violations.front());

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "actors/run/simulation/watched_compute.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
@@ -32,6 +33,52 @@ std::int64_t most_staleness(const TrainJob& job) {
   return value("overlap") == "true" && waits && value("running_sums") != "true" ? 1 : -1;
 }
 
+// Plain descent with one rate, at every step of each rank.
+bool is_plain(const TrainJob& job) {
+  const SharedParts& parts = *job.parts;
+  const LocalUpdateSettings& local = parts.plan.local;
+  const OptimizerConfig& optimizer = parts.optimizer;
+  const double end = parts.horizon.epoch_of(parts.horizon.steps);
+  return optimizer.name == "sgd" && optimizer.momentum == 0 && optimizer.weight_decay == 0 &&
+         local.clip.norm == 0 && local.quasi_global == 0 && local.outer == Outer::none &&
+         parts.lr.at(0) == parts.lr.base() && parts.lr.at(end / 2) == parts.lr.base() &&
+         parts.lr.at(end) == parts.lr.base();
+}
+
+bool steps_alone(const Plan& plan) {
+  return plan.hierarchy == 1 && !plan.role->parts_inside && plan.servers == 0;
+}
+
+CheckedRun::Arithmetic arithmetic_of(const TrainJob& job,
+                                     const std::map<std::string, std::string>& keys) {
+  const Plan& plan = job.parts->plan;
+  const auto is = [&keys](const char* key, const char* value) {
+    const auto found = keys.find(key);
+    return found == keys.end() || found->second == value;
+  };
+  const bool plain = steps_alone(plan) && is_plain(job) && !plan.compression.enabled() &&
+                     is("local_steps", "1") && is("running_sums", "false");
+  if (!plain) return CheckedRun::Arithmetic::none;
+  const std::string& role = plan.role->name;
+  if (role == "aggregate" && is("overlap", "false") && plan.local.pack == Pack::gradient)
+    return CheckedRun::Arithmetic::means;
+  const bool mixes = role == "gossip" && !is("averaging", "biased") && is("tracking", "false");
+  const bool adds = role == "partial" && plan.local.pack == Pack::gradient && is("scale", "ranks");
+  return mixes || adds || role == "bilateral" ? CheckedRun::Arithmetic::sums
+                                              : CheckedRun::Arithmetic::none;
+}
+
+// Whether entries of the gradients themselves are sent, and what is not sent stays with its rank.
+bool feeds_back(const TrainJob& job) {
+  const Plan& plan = job.parts->plan;
+  const CompressionSettings& compression = plan.compression;
+  return steps_alone(plan) && plan.role->name == "aggregate" && is_plain(job) &&
+         plan.local.pack == Pack::gradient &&
+         (compression.name == "top-k" || compression.name == "random-k") &&
+         compression.value_type == ValueType::f32 && compression.error_feedback &&
+         compression.residual_decay == 1 && compression.reduce == SparseReduce::all_gather;
+}
+
 // Virtual seconds in which a run that is not stuck has ended.
 Duration usual_deadline(const SimJob& job) {
   Duration sum{std::chrono::seconds(60)};
@@ -53,10 +100,22 @@ CheckedRun checked_run(const TrainJob& job) {
   const auto sums = keys.find("running_sums");
   run.gives_weight = sums != keys.end() && sums->second != "true" && plan.hierarchy == 1;
   run.most_staleness = most_staleness(job);
+  run.ranks_agree = plan.role->ranks_agree(plan);
+  run.arithmetic = arithmetic_of(job, keys);
+  run.rate = job.parts->lr.base();
+  run.feeds_back = feeds_back(job);
   return run;
 }
 
 void watch(SimJob& made, const std::shared_ptr<RunChecks>& checks) {
+  std::vector<std::shared_ptr<Compute>>& computes = made.job.run.computes;
+  checks->on_begin(computes.front()->initial_parameters());
+  for (std::size_t rank = 0; rank < computes.size(); ++rank)
+    computes[rank] = watched_compute(
+        std::move(computes[rank]),
+        [checks, rank = static_cast<Rank>(rank)](Step step, const FrozenTensor& gradient) {
+          checks->on_gradient(rank, step, gradient);
+        });
   made.job.run.world->network->set_watch(checks);
   made.job.run.trace.watch = [checks](const std::vector<TraceRecord>& records) {
     checks->on_records(records);
@@ -74,6 +133,7 @@ Expected<CheckedOutcome> run_checked(SimOptions options) {
   if (world.deadline == Duration{0}) world.deadline = usual_deadline(*made);
   const auto checks = std::make_shared<RunChecks>(checked_run(made->job));
   watch(*made, checks);
+  if (options.alter) options.alter(*made);
   const SimOutcome outcome = run_sim(std::move(made->job.run), std::make_shared<UnseenRun>());
   checks->on_end(outcome.result);
   return CheckedOutcome{outcome.trace_hash, outcome.events, outcome.virtual_seconds,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,8 +16,8 @@ namespace grapevine {
 namespace {
 
 constexpr char kForms[] =
-    "crash=R@T, restart=R@T, pause=R@T+D, partition=R1-R2@T+D, slow=R1-R2xF@T+D or random=N, with "
-    "times like "
+    "crash=R@T, restart=R@T, pause=R@T+D, partition=R1-R2@T+D, slow=R1-R2xF@T+D, skew=R:D or "
+    "random=N, with times like "
     "0.5 (seconds) or 300ms";
 constexpr std::int64_t kMostFaults = 10'000;
 
@@ -85,6 +86,27 @@ bool read_when(const std::string& text, Fault& fault) {
   fault.at = *at;
   fault.length = *length;
   return true;
+}
+
+// "R:D"; of a rank only once.
+Expected<void> add_skew(const std::string& term, const std::string& value,
+                        const FaultBounds& bounds, std::vector<Fault>& faults) {
+  const auto parts = split_at(value, ':');
+  const auto rank = parts ? read_rank(parts->before, bounds) : std::nullopt;
+  const bool behind = parts && parts->after.rfind('-', 0) == 0;
+  const auto skew = parts ? read_time(parts->after.substr(behind ? 1 : 0)) : std::nullopt;
+  if (!rank || !skew)
+    return bad_term(term, "skew=R:D with a rank in 0.." + std::to_string(bounds.ranks - 1) +
+                              " and a time like 0.5, -3ms or 300us");
+  if (skews_of(faults).count(*rank) > 0)
+    return bad_input("--fail '" + term + "': the clock of rank " + parts->before +
+                     " has a skew already: give it once");
+  Fault fault;
+  fault.kind = Fault::Kind::skew;
+  fault.rank = *rank;
+  fault.length = behind ? -*skew : *skew;
+  faults.push_back(fault);
+  return {};
 }
 
 Expected<Fault> read_fault(Fault::Kind kind, const std::string& term, const std::string& value,
@@ -177,6 +199,7 @@ Expected<void> add_term(const std::string& term, const FaultBounds& bounds,
   if (!parts) return bad_term(term, kForms);
   const auto& [name, value] = *parts;
   if (name == "random") return add_random(term, value, bounds, faults);
+  if (name == "skew") return add_skew(term, value, bounds, faults);
   if (name == "restart" && !bounds.restarts)
     return bad_input("--fail '" + term +
                      "': a lost rank cannot return in this wiring: use crash or pause");
@@ -194,7 +217,7 @@ Expected<void> add_term(const std::string& term, const FaultBounds& bounds,
     return {};
   }
   return unknown_name("--fail kind", name,
-                      {"crash", "restart", "pause", "partition", "slow", "random"});
+                      {"crash", "restart", "pause", "partition", "slow", "skew", "random"});
 }
 
 // By rank: its crashes and restarts in the order of time.
@@ -238,6 +261,13 @@ std::string short_time(Duration time) {
 
 }  // namespace
 
+FaultBounds FaultBounds::of_known_plan() {
+  FaultBounds bounds;
+  bounds.ranks = std::numeric_limits<Rank>::max();
+  bounds.restarts = true;
+  return bounds;
+}
+
 Expected<std::vector<Fault>> parse_faults(const std::string& spec, const FaultBounds& bounds) {
   std::vector<Fault> faults;
   std::istringstream terms(spec);
@@ -258,6 +288,10 @@ std::string faults_text(const std::vector<Fault>& faults) {
         continue;
       case Fault::Kind::restart:
         text += "restart=" + rank + "@" + short_time(fault.at);
+        continue;
+      case Fault::Kind::skew:
+        text += "skew=" + rank + (fault.length < Duration::zero() ? ":-" : ":") +
+                short_time(fault.length < Duration::zero() ? -fault.length : fault.length);
         continue;
       case Fault::Kind::pause:
         text += "pause=" + rank;
@@ -308,6 +342,13 @@ std::vector<RankPause> pauses_of(const std::vector<Fault>& faults) {
   for (const Fault& fault : faults)
     if (fault.kind == Fault::Kind::pause) pauses.push_back({fault.rank, fault.at, fault.length});
   return pauses;
+}
+
+std::map<Rank, Duration> skews_of(const std::vector<Fault>& faults) {
+  std::map<Rank, Duration> skews;
+  for (const Fault& fault : faults)
+    if (fault.kind == Fault::Kind::skew) skews[fault.rank] = fault.length;
+  return skews;
 }
 
 std::vector<LinkFault> link_faults_of(const std::vector<Fault>& faults) {

@@ -1,6 +1,7 @@
 // The faults of a simulated run: their text, and seeded ones.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,13 +12,13 @@
 namespace grapevine {
 
 struct Fault {
-  enum class Kind { crash, restart, pause, partition, slow };
+  enum class Kind { crash, restart, pause, partition, slow, skew };
   Kind kind = Kind::crash;
   Rank rank = 0;
   Rank peer = -1;     // of partition and slow
   double factor = 1;  // of slow
   Timestamp at{0};
-  Duration length{0};  // of all but crash and restart
+  Duration length{0};  // of all but crash and restart; skew: how far the clock is ahead
 };
 
 // What may go wrong in a run.
@@ -28,11 +29,14 @@ struct FaultBounds {
   bool restarts = false;     // lost ranks may return
   Duration expected{0};      // length of the run without faults; random faults are inside it
   std::uint64_t seed = 0;    // of random faults
+
+  // For the text of a plan that a run has accepted.
+  static FaultBounds of_known_plan();
 };
 
 // Comma-separated: crash=R@T, restart=R@T (after a crash of R), pause=R@T+D, partition=R1-R2@T+D,
-// slow=R1-R2xF@T+D, random=N. T and D are seconds, or like 300ms. random=N draws N faults. Errors
-// (bad_input) quote the term and give the expected form.
+// slow=R1-R2xF@T+D, skew=R:D (D may be negative), random=N. T and D are seconds, or like 300ms.
+// random=N draws N faults. Errors (bad_input) quote the term and give the expected form.
 Expected<std::vector<Fault>> parse_faults(const std::string& spec, const FaultBounds& bounds);
 // A spec of exactly these.
 std::string faults_text(const std::vector<Fault>& faults);
@@ -45,5 +49,7 @@ std::vector<Death> deaths_of(const std::vector<Fault>& faults);
 std::vector<Return> returns_of(const std::vector<Fault>& faults);
 std::vector<RankPause> pauses_of(const std::vector<Fault>& faults);
 std::vector<LinkFault> link_faults_of(const std::vector<Fault>& faults);
+// By rank: of its clock.
+std::map<Rank, Duration> skews_of(const std::vector<Fault>& faults);
 
 }  // namespace grapevine

@@ -47,8 +47,8 @@ bool sends_whole_models(const SharedParts& parts) {
 std::int64_t stand_in_size(const TrainJob& job, std::int64_t parameters) {
   constexpr std::int64_t kLeast = 64, kOfSlice = 8, kBlocks = 4096, kOfList = 16;
   const SharedParts& parts = *job.run.parts;
-  std::int64_t size =
-      sends_whole_models(parts) ? kLeast : std::max(kLeast, kOfSlice * job.run.workers());
+  const bool whole = sends_whole_models(parts);
+  std::int64_t size = whole ? kLeast : std::max(kLeast, kOfSlice * job.run.workers());
   const CompressionSettings& compression = parts.plan.compression;
   if (compression.enabled()) {
     size = std::max(size, kBlocks);
@@ -56,8 +56,9 @@ std::int64_t stand_in_size(const TrainJob& job, std::int64_t parameters) {
     if (density > 0 && density < 1)
       size = std::max(size, static_cast<std::int64_t>(std::ceil(kOfList / density)));
   }
-  const std::int64_t workers = job.run.workers();
-  return std::min(parameters, (size + workers - 1) / workers * workers);
+  // Of slices, one for each rank: all as long.
+  const std::int64_t of = whole ? 1 : job.run.workers();
+  return std::min(parameters, (size + of - 1) / of * of);
 }
 
 Expected<std::shared_ptr<Compute>> quadratic(const TrainJob& job, std::int64_t dimension,
@@ -162,6 +163,7 @@ class Maker {
     for (const RankPause& pause : pauses_of(made_.faults)) job.run.delay.add(pause);
     job.run.deaths = deaths_of(made_.faults);
     job.run.returns = returns_of(made_.faults);
+    job.run.trace.skews = skews_of(made_.faults);
     SimConfig config;
     config.world_size = job.run.ranks;
     config.network = *model;
@@ -186,6 +188,7 @@ class Maker {
     if (options_.maths == "none") job.run.checkpoint_folder.clear();
     job.run.world = std::make_shared<VirtualWorld>();
     job.run.world->deadline = from_seconds(options_.deadline_s);
+    job.run.world->control_delay = from_seconds(model->control);
     job.run.world->network =
         std::make_shared<SimTransport>(std::move(config), [] { return Timestamp{0}; });
     job.run.transport = job.run.world->network;

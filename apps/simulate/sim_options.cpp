@@ -19,13 +19,13 @@ void declare_sim_options(CLI::App& app, SimOptions& options) {
       ->default_str("0");
   add_option(app, "network", options.network,
              "alpha=SECONDS,beta=SECONDS_PER_BYTE[,jitter=SECONDS][,loss=PROBABILITY][,node=RANKS,"
-             "node-alpha=,node-beta=][,rack=NODES,rack-alpha=,rack-beta=]");
+             "node-alpha=,node-beta=][,rack=NODES,rack-alpha=,rack-beta=][,control=SECONDS]");
   add_option(app, "compute", options.compute,
              "virtual time of a gradient: SECONDS, lognormal=MU:SIGMA, normal=MEAN:DEVIATION, "
              "uniform=A..B or exponential=MEAN; --delay comes on top");
   add_option(app, "fail", options.fail,
              "faults at virtual times: crash=R@T, restart=R@T, pause=R@T+D, partition=R1-R2@T+D, "
-             "slow=R1-R2xF@T+D, random=N");
+             "slow=R1-R2xF@T+D, random=N; skew=R:D: its clock is ahead in the trace");
   add_option(
       app, "from-trace", options.from_trace,
       "a run's folder: its times of gradients, its network and its size, where other options "

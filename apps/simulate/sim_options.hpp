@@ -1,6 +1,7 @@
 // Options of `simulate`: those of `train`, and what replaces time, network and faults.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -8,6 +9,8 @@
 #include "apps/train/train_options.hpp"
 
 namespace grapevine {
+
+struct SimJob;
 
 struct SimOptions {
   TrainOptions train;
@@ -26,6 +29,9 @@ struct SimOptions {
   std::int64_t jobs = 0;  // processes of a campaign; 0: as many as cores
   bool writes = true;     // false: no folder; not an option of the command line
   bool twice = false;     // each seed of a campaign is run twice, and the hashes are compared
+  // Changes the job before a checked run: for tests of the checks. Null: nothing does; not an
+  // option of the command line.
+  std::function<void(SimJob&)> alter;
 };
 
 // Declares the options, each also as GRAPEVINE_<NAME>.

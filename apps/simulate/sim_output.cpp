@@ -1,5 +1,6 @@
 #include "apps/simulate/sim_output.hpp"
 
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <utility>
@@ -51,6 +52,17 @@ class BothObservers : public RunObserver {
   std::int64_t steps_ = 0;
 };
 
+// Simulated steps are so short that a display of each one would cost more than they do.
+RunTally::Show shown_now_and_then(RunDisplay& display) {
+  using Clock = std::chrono::steady_clock;
+  return [&display, next = Clock::time_point()](const RunProgress& progress) mutable {
+    const auto now = Clock::now();
+    if (now < next && progress.step < progress.steps) return;
+    next = now + std::chrono::milliseconds(50);
+    display.show(progress);
+  };
+}
+
 std::string hex(std::uint64_t number) {
   char text[24];
   std::snprintf(text, sizeof text, "%016" PRIx64, number);
@@ -73,8 +85,7 @@ Expected<SimOutput> SimOutput::create(const CLI::App& app, SimJob& made, RunDisp
       });
   RunProgress start;
   start.steps = job.run.parts->horizon.steps * job.options.workers;
-  output.tally_ = std::make_shared<RunTally>(
-      start, RecentLosses(), [&display](const RunProgress& progress) { display.show(progress); });
+  output.tally_ = std::make_shared<RunTally>(start, RecentLosses(), shown_now_and_then(display));
   return output;
 }
 

@@ -25,7 +25,8 @@ Places places_of(NetworkModel& m) {
            {"node-alpha", &m.inside.alpha},
            {"node-beta", &m.inside.beta},
            {"rack-alpha", &m.uplink.alpha},
-           {"rack-beta", &m.uplink.beta}},
+           {"rack-beta", &m.uplink.beta},
+           {"control", &m.control}},
           {{"node", &m.ranks_per_node}, {"rack", &m.nodes_per_rack}}};
 }
 

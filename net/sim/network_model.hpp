@@ -27,6 +27,7 @@ struct NetworkModel {
   LinkModel inside;                 // of a node
   std::int32_t nodes_per_rack = 0;  // 0: one rack
   LinkModel uplink;                 // of a rack, on top of `link`
+  double control = 0;               // s: of each message of the control plane, which uses no NIC
 
   std::int32_t node_of(Rank rank) const { return rank / ranks_per_node; }
   std::int32_t rack_of(Rank rank) const {
@@ -35,8 +36,9 @@ struct NetworkModel {
 };
 
 // "alpha=50e-6,beta=8e-9,jitter=10e-6,loss=0.01,node=4,node-alpha=1e-6,node-beta=1e-10,rack=8,
-// rack-alpha=5e-6,rack-beta=1e-9": comma-separated, each at most once, times in seconds. Empty:
-// messages take no time. Errors (bad_input) quote the term and give the expected form.
+// rack-alpha=5e-6,rack-beta=1e-9,control=25e-6": comma-separated, each at most once, times in
+// seconds. Empty: messages take no time. Errors (bad_input) quote the term and give the expected
+// form.
 Expected<NetworkModel> parse_network(const std::string& spec);
 // The same back; only what differs from the defaults.
 std::string network_text(const NetworkModel& model);

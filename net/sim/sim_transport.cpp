@@ -183,8 +183,8 @@ void SimTransport::launch(Flight flight) {
   const Duration way = from_seconds(link.alpha) + (inside ? Duration{0} : jitter(from, to, number));
   flight.not_before = flight.left + way;
   own.entered = std::max(own.entered, begin + way);
-  const bool crosses = network.rack_of(from) != network.rack_of(to);
-  flight.stage = crosses ? Stage::uplink : Stage::link;
+  flight.stage = first_stage(from, to);
+  flight.pair = &own;
   const Timestamp entered = own.entered;
   std::uint32_t slot = static_cast<std::uint32_t>(flights_.size());
   if (free_.empty()) {
@@ -195,6 +195,13 @@ void SimTransport::launch(Flight flight) {
     flights_[slot] = std::move(flight);
   }
   push(entered, slot);
+}
+
+// Links without faults change nothing: messages of a pair enter the network in their order.
+SimTransport::Stage SimTransport::first_stage(Rank from, Rank to) const {
+  const NetworkModel& network = config_.network;
+  if (network.rack_of(from) != network.rack_of(to)) return Stage::uplink;
+  return config_.link_faults.empty() ? Stage::nic : Stage::link;
 }
 
 void SimTransport::push(Timestamp at, std::uint32_t flight) {
@@ -226,7 +233,7 @@ Timestamp SimTransport::pass_link(Flight& flight, Timestamp now) {
     }
     const LinkModel& link = config_.network.link;
     const LinkModel more{link.alpha * (fault.factor - 1), link.beta * fault.factor};
-    time = pass_resource(flight, time, pair(message.from, message.to).slow_until, more);
+    time = pass_resource(flight, time, flight.pair->slow_until, more);
   }
   return time;
 }
@@ -247,7 +254,7 @@ void SimTransport::pass(std::uint32_t number, Timestamp now) {
       break;
     case Stage::link: {
       // Behind the messages before it, also those that were sent while a link was slow.
-      Timestamp& passed = pair(from, to).passed;
+      Timestamp& passed = flight.pair->passed;
       next = passed = std::max(passed, pass_link(flight, now));
       break;
     }
@@ -266,7 +273,7 @@ void SimTransport::pass(std::uint32_t number, Timestamp now) {
 void SimTransport::schedule_delivery(std::uint32_t number, Timestamp now) {
   Flight& flight = flights_[number];
   const Rank to = flight.envelope.to;
-  Pair& own = pair(flight.envelope.from, to);
+  Pair& own = *flight.pair;
   const Timestamp arrival = after_pauses(to, std::max(now, flight.not_before));
   own.delivered = std::max(own.delivered, arrival);
   flight.stage = Stage::delivery;

@@ -77,6 +77,13 @@ class SimTransport final : public Transport {
 
  private:
   enum class Stage : std::uint8_t { uplink, downlink, link, nic, delivery };
+  struct Pair {
+    Timestamp entered{0};  // the network behind the sender's NIC
+    Timestamp passed{0};   // what is wrong between the two ranks
+    Timestamp delivered{0};
+    Timestamp slow_until{0};  // a slow link is busy
+    std::uint64_t messages = 0;
+  };
   struct Flight {
     Envelope envelope;
     bool is_down = false;  // `envelope.from` is dead
@@ -86,6 +93,7 @@ class SimTransport final : public Transport {
     Timestamp left{0};        // the last bit has left the sender's NIC
     Timestamp not_before{0};  // the last bit can have arrived
     Stage stage = Stage::nic;
+    Pair* pair = nullptr;  // of its ranks
   };
   struct Event {
     Timestamp at;
@@ -94,13 +102,6 @@ class SimTransport final : public Transport {
     bool operator<(const Event& other) const {
       return at != other.at ? at > other.at : number > other.number;
     }
-  };
-  struct Pair {
-    Timestamp entered{0};  // the network behind the sender's NIC
-    Timestamp passed{0};   // what is wrong between the two ranks
-    Timestamp delivered{0};
-    Timestamp slow_until{0};  // a slow link is busy
-    std::uint64_t messages = 0;
   };
   struct OfRank {
     std::shared_ptr<Inbox> inbox;
@@ -127,6 +128,7 @@ class SimTransport final : public Transport {
   void schedule_delivery(std::uint32_t number, Timestamp now);
   bool arrives(const Flight& flight) const;
   void note(char kind, const Flight& flight, Timestamp now);
+  Stage first_stage(Rank from, Rank to) const;
   static Stage next_stage(Stage stage) { return static_cast<Stage>(static_cast<int>(stage) + 1); }
 
   const SimConfig config_;
@@ -136,7 +138,7 @@ class SimTransport final : public Transport {
   std::vector<OfRank> ranks_;
   std::vector<Timestamp> nic_out_, nic_in_;  // of nodes: busy until
   std::vector<Timestamp> rack_out_, rack_in_;
-  std::unordered_map<std::uint64_t, Pair> pairs_;
+  std::unordered_map<std::uint64_t, Pair> pairs_;  // its elements stay where they are
   std::vector<Flight> flights_;
   std::vector<std::uint32_t> free_;
   std::priority_queue<Event> events_;

@@ -4,13 +4,13 @@
 Usage: simulator.py GRAPEVINE [--ranks N…] [--rounds N] [--algorithm NAME] [--parameters D]
 
 Prints a line for each number of ranks: messages between ranks, events (messages that actors handled,
-and events of the network), seconds of real time for the whole process and without its start, messages and events a second, and the peak
-memory of the process. Each run has one thread.
+and events of the network), seconds of real time of the whole process, seconds of processor time without
+its start, messages and events a second of that, and the peak memory of the process. Each run has one
+thread; processor time is what other programs on the machine change least.
 """
 import argparse
 import json
 import os
-import resource
 import subprocess
 import tempfile
 import time
@@ -22,12 +22,16 @@ def simulate(options, ranks, rounds, folder):
                str(rounds), "--trace", "off", "--log-every", str(rounds), "--checkpoint-every", "0",
                "--validate", "end", "--json", "--out", os.path.join(folder, f"{ranks}-{rounds}")]
     begin = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, err = process.communicate()
-    seconds = time.monotonic() - begin
-    if process.returncode != 0:
-        raise SystemExit(err)
-    return json.loads(out.splitlines()[-1]), seconds
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - begin
+        out.seek(0)
+        err.seek(0)
+        if status != 0:
+            raise SystemExit(err.read())
+        summary = json.loads(out.read().splitlines()[-1])
+    return summary, seconds, usage
 
 
 def main():
@@ -38,13 +42,14 @@ def main():
     parser.add_argument("--algorithm", default="sgp")
     parser.add_argument("--parameters", type=int, default=25_557_032)
     options = parser.parse_args()
-    print("ranks  rounds  messages    events      total_s  run_s   messages/s  events/s  peak_MB")
+    print("ranks  rounds  messages    events      total_s  cpu_s   messages/s  events/s  peak_MB")
     for ranks in options.ranks:
         with tempfile.TemporaryDirectory() as folder:
-            _, start = simulate(options, ranks, 1, folder)
-            summary, seconds = simulate(options, ranks, options.rounds, folder)
-        run = max(seconds - start, 1e-9)
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+            _, _, start = simulate(options, ranks, 1, folder)
+            summary, seconds, usage = simulate(options, ranks, options.rounds, folder)
+        cpu = [times.ru_utime + times.ru_stime for times in (start, usage)]
+        run = max(cpu[1] - cpu[0], 1e-9)
+        peak = usage.ru_maxrss / 1024
         messages, events = summary["messages_sent"], summary["events"]
         print(f"{ranks:<6} {options.rounds:<7} {messages:<11,} {events:<11,} {seconds:<8.2f} "
               f"{run:<7.2f} {messages / run:<11,.0f} {events / run:<9,.0f} {peak:.0f}", flush=True)

@@ -57,6 +57,10 @@ say "the engine alone"
 expect_code 0 build-engine_only/engine_only
 expect_text out '^osgp keeps its promises$'
 
+say "simulated runs"
+expect_code 0 build-engine_only/simulated
+expect_text out '^20 seeds keep their promises$'
+
 say "a name that is taken"
 expect_code 2 build-engine_only/taken_name train
 expect_text out "^error: role 'aggregate' exists already: choose another name$"
@@ -80,6 +84,9 @@ expect_code 2 "$kRole" train --set wiring.exchange=sprata
 expect_text out "did you mean 'sparta'\?"
 expect_code 2 "$kRole" train --set wiring.exchange=sparta --set wiring.fraction=2
 expect_text out "^error: wiring.fraction = '2': expected a number above 0, at most 1$"
+say "own_role: its test in virtual time"
+expect_code 0 ctest --test-dir build-own_role --output-on-failure
+expect_text out '100% tests passed'
 
 say "own_role: training, a checkpoint on the way, a resumed run"
 readonly kTrain=(train "$kWiring" --model mlp --data glyphs:640 --batch-size 16 --seed 3 --threads 1)

@@ -74,8 +74,8 @@ void PeerState::answer_traffic() {
     const bool proposed = position_of(rank, view_.proposed) >= 0;
     if (!proposed && membership_.is_alive(rank)) return;
     if (!proposed) continue;
-    traffic.sent += sent_to_[static_cast<std::size_t>(rank)];
-    traffic.received += received_from_[static_cast<std::size_t>(rank)];
+    traffic.sent += sent_to_[rank];
+    traffic.received += received_from_[rank];
   }
   view_.asked = -1;
   self_->send(config_.supervisor, traffic);
@@ -284,10 +284,18 @@ void PeerState::take_state_if_complete() {
   seat(state->under("role"), view_.joins ? state->under("joiner") : role_->save_own());
 }
 
+// Where weights carry no mass a rank that joins brings the weight 1, whatever its donor has: with
+// symmetric shares, too, a rank that has ended gains what others had given it before they knew.
+Expected<void> PeerState::join_model(const StateDict& state) {
+  if (auto restored = restore_model(state); !restored) return restored;
+  if (!config_.parts->plan.role->keeps_mass(config_.parts->plan)) scale_model(1 / model_.w);
+  return {};
+}
+
 // Steps are a rank's own, but of one that joins: the part of one that is behind in the operation
 // that it lacked has counted.
 Expected<void> PeerState::take_model(const StateDict& state) {
-  if (view_.joins) return restore_model(state);
+  if (view_.joins) return join_model(state);
   auto x = state.tensor("model.x");
   const auto w = state.number("model.w");
   if (!x) return x.error();

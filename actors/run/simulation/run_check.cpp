@@ -7,8 +7,9 @@ void RunCheck::report(std::string what) {
 }
 
 RunChecks::RunChecks(const CheckedRun& run) {
-  for (const auto& make : {make_ledger_check, make_mass_check, make_staleness_check,
-                           make_liveness_check, make_delivery_check, make_agreement_check})
+  for (const auto& make : {make_ledger_check, make_mass_check, make_sum_check, make_feedback_check,
+                           make_staleness_check, make_version_check, make_liveness_check,
+                           make_delivery_check, make_agreement_check})
     checks_.push_back(make(run));
 }
 
@@ -30,6 +31,14 @@ void RunChecks::on_detached(Timestamp at, Rank rank) {
 
 void RunChecks::on_returned(Timestamp at, Rank rank) {
   for (const auto& check : checks_) check->on_returned(at, rank);
+}
+
+void RunChecks::on_begin(const FrozenTensor& parameters) {
+  for (const auto& check : checks_) check->on_begin(parameters);
+}
+
+void RunChecks::on_gradient(Rank rank, Step step, const FrozenTensor& value) {
+  for (const auto& check : checks_) check->on_gradient(rank, step, value);
 }
 
 void RunChecks::on_records(const std::vector<TraceRecord>& records) {

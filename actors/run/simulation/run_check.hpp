@@ -20,6 +20,18 @@ struct CheckedRun {
   bool plans_each_rank = true;       // see RoleType
   bool gives_weight = false;         // shares of push-sum travel, and each counts once
   std::int64_t most_staleness = -1;  // of an applied update; -1: not bounded
+  bool ranks_agree = false;          // all workers end with the same model, bit for bit
+
+  // How gradients enter the models, where that is plain arithmetic: x <- x - rate g.
+  enum class Arithmetic {
+    none,   // not known
+    means,  // each operation takes the mean gradient of its members
+    sums    // the sum of all models falls by that of all gradients
+  };
+  Arithmetic arithmetic = Arithmetic::none;
+  // Ranks send entries of their gradients as they are, and keep the others for later messages.
+  bool feeds_back = false;
+  double rate = 0;
 
   std::int32_t ranks() const { return workers + servers; }
 };
@@ -30,6 +42,10 @@ class RunCheck : public NetworkWatch {
  public:
   RunCheck(std::string name, CheckedRun run) : name_(std::move(name)), run_(run) {}
 
+  // The parameters of all models at the start, [d].
+  virtual void on_begin(const FrozenTensor& /*parameters*/) {}
+  // A worker has computed the gradient of this step. It is dropped where its rank dies first.
+  virtual void on_gradient(Rank /*rank*/, Step /*step*/, const FrozenTensor& /*value*/) {}
   virtual void on_record(const TraceRecord&) {}
   virtual void on_end(const RunResult&) {}
 
@@ -58,13 +74,21 @@ std::unique_ptr<RunCheck> make_ledger_check(const CheckedRun& run);
 std::unique_ptr<RunCheck> make_mass_check(const CheckedRun& run);
 // No applied update is older than the wiring allows.
 std::unique_ptr<RunCheck> make_staleness_check(const CheckedRun& run);
+// Each server counts its commits one by one, no message claims another version, and the staleness
+// of a commit is the number of commits of other clients since the version of its stamp.
+std::unique_ptr<RunCheck> make_version_check(const CheckedRun& run);
+// The models have moved by exactly what was applied: x = x_0 - rate sum of g, along one direction
+// that is drawn at random, in double precision.
+std::unique_ptr<RunCheck> make_sum_check(const CheckedRun& run);
 // The run ends, without an error, and its remaining workers have taken their steps.
 std::unique_ptr<RunCheck> make_liveness_check(const CheckedRun& run);
+// A sparse message has the sum of its rank's gradients since each of its entries was sent last.
+std::unique_ptr<RunCheck> make_feedback_check(const CheckedRun& run);
 // A dead rank receives, sends and records nothing; per pair, messages arrive in the order of
-// sending.
+// sending, and the peer sees each once.
 std::unique_ptr<RunCheck> make_delivery_check(const CheckedRun& run);
 // All remaining ranks lose the same others, each once; an operation that is complete at several
-// ranks has the same members everywhere.
+// ranks has the same members everywhere; replicas are equal at the end.
 std::unique_ptr<RunCheck> make_agreement_check(const CheckedRun& run);
 
 // All of them. Set as the watch of the network and of the trace.
@@ -78,6 +102,8 @@ class RunChecks : public NetworkWatch {
   void on_lost(Timestamp at, const Envelope& message) override;
   void on_detached(Timestamp at, Rank rank) override;
   void on_returned(Timestamp at, Rank rank) override;
+  void on_begin(const FrozenTensor& parameters);
+  void on_gradient(Rank rank, Step step, const FrozenTensor& value);
   void on_records(const std::vector<TraceRecord>& records);
   void on_end(const RunResult& result);
 

@@ -12,6 +12,7 @@ namespace grapevine {
 struct VirtualWorld {
   // The transport of the run, whose time the runtime moves. Null: another one, which takes no time.
   std::shared_ptr<SimTransport> network;
+  Duration control_delay{0};  // of each message between a rank and the supervisor
   // Asked now and then; true stops the run with a checkpoint. Null: never.
   std::function<bool()> stop_requested;
   // The time, in virtual seconds since the start, at which a run that has not ended fails. 0: none.

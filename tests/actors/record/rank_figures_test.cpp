@@ -8,7 +8,7 @@ namespace rank_figures_test {
 using std::chrono::milliseconds;
 
 TEST(LiveFigures, CountByRankAndLeaveOutTheOthers) {
-  LiveFigures live(1, 4);
+  LiveFigures live(1);
   live.add_sent(0, 10);
   live.add_sent(3, 5);
   live.add_sent(0, 1);
@@ -27,7 +27,7 @@ TEST(LiveFigures, CountByRankAndLeaveOutTheOthers) {
 }
 
 TEST(LiveFigures, AreDueOnceASecond) {
-  LiveFigures live(0, 1);
+  LiveFigures live(0);
   EXPECT_FALSE(live.due(milliseconds(0)));
   EXPECT_FALSE(live.due(milliseconds(999)));
   EXPECT_TRUE(live.due(milliseconds(1700)));

@@ -69,6 +69,58 @@ TEST(CheckedSim, SeedsAndFaultsChangeTheHash) {
   EXPECT_NE(hash(1, ""), hash(1, "pause=1@20ms+50ms"));
 }
 
+// Messages between ranks and supervisor that take a while meet other states of the ranks.
+TEST_P(EveryPreset, KeepsItsPromisesWhereTheControlPlaneIsSlow) {
+  for (std::int64_t seed = 1; seed <= 3; ++seed) {
+    SimOptions options = small(GetParam(), seed);
+    options.network += ",control=3e-3";
+    options.fail = "random=4";
+    const auto outcome = run_checked(options);
+    ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+    EXPECT_TRUE(outcome->violations.empty())
+        << "seed " << seed << ", --fail " << outcome->faults << "\n"
+        << fmt::format("{}", fmt::join(outcome->violations, "\n"));
+  }
+}
+
+TEST(CheckedSim, ASlowControlPlaneDelaysAChangeOfMembers) {
+  const auto seconds = [](const std::string& control) {
+    SimOptions options = small("ar", 1);
+    options.network += control;
+    options.fail = "crash=2@50ms";
+    return run_checked(options)->virtual_seconds;
+  };
+  EXPECT_GT(seconds(",control=0.1"), seconds("") + 0.4);
+}
+
+// A rank that has ended had folded a share whose giver got nothing in return: their weights were
+// not 1, and the joiner took over its donor's.
+TEST(CheckedSim, ARankThatReturnsWeighsOneWhereWeightsCarryNoMass) {
+  SimOptions options = small("d-psgd", 273);
+  options.train.workers = 6;
+  options.train.steps = 24;
+  options.parameters = 96;
+  options.fail =
+      "pause=4@114754us+99692us,crash=0@448268us,pause=4@462685us+94296us,restart=0@487842us,"
+      "slow=1-3x6@275845us+5913us,partition=4-3@412822us+42219us";
+  const auto outcome = run_checked(options);
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  EXPECT_TRUE(outcome->violations.empty())
+      << fmt::format("{}", fmt::join(outcome->violations, "\n"));
+}
+
+// A restart that waits for a place when the run is given up had kept the process for ever.
+TEST(CheckedSim, ARunThatIsGivenUpEndsWithItsRestartsOpen) {
+  SimOptions options = small("ar", 1);
+  options.fail = "crash=2@50ms,restart=2@60ms,partition=0-1@40ms+1000";
+  options.deadline_s = 1;
+  const auto outcome = run_checked(options);
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  ASSERT_FALSE(outcome->violations.empty());
+  EXPECT_NE(outcome->violations.front().find("deadline"), std::string::npos)
+      << outcome->violations.front();
+}
+
 std::uint64_t bytes_sent(SimOptions options, const std::string& maths) {
   options.maths = maths;
   options.writes = false;

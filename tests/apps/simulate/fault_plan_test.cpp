@@ -62,6 +62,24 @@ TEST(FaultPlan, RandomFaultsAreSeededAndReadBackFromTheirText) {
             faults_text(*parse_faults("random=3", bounds_of(2))));
 }
 
+TEST(FaultPlan, ReadsClocksThatAreAheadAndBehind) {
+  const auto faults = parse_faults("skew=3:0.5,skew=1:-250us,skew=0:-1", bounds_of());
+  ASSERT_TRUE(faults.ok()) << faults.error().message;
+  EXPECT_EQ(faults_text(*faults), "skew=3:500ms,skew=1:-250us,skew=0:-1s");
+  const auto skews = skews_of(*faults);
+  EXPECT_EQ(skews.at(1), std::chrono::microseconds(-250));
+  for (const char* wrong :
+       {"skew=1", "skew=1@3ms", "skew=9:1s", "skew=1:--3s", "skew=1:3s,skew=1:4s"})
+    EXPECT_FALSE(parse_faults(wrong, bounds_of()).ok()) << wrong;
+}
+
+TEST(FaultPlan, AKnownPlanIsReadWithoutItsRun) {
+  const std::string text = "crash=3@500ms,restart=3@600ms,slow=2-5x10@1s+3s";
+  const auto faults = parse_faults(text, FaultBounds::of_known_plan());
+  ASSERT_TRUE(faults.ok()) << faults.error().message;
+  EXPECT_EQ(faults_text(*faults), text);
+}
+
 TEST(FaultPlan, ACrashedRankMayRestartAndCrashAgain) {
   const std::string spec = "crash=1@1s,restart=1@2s,crash=1@3s,crash=2@1500ms";
   const auto faults = parse_faults(spec, bounds_of());

@@ -92,6 +92,25 @@ TEST(SimulateCommand, TraceReadsASimulatedRun) {
   EXPECT_EQ(blame["culprits"][0]["rank"], 1);
 }
 
+// The clocks of two ranks are off in the trace: the reader aligns them, and nothing else changes.
+TEST(SimulateCommand, TraceAlignsClocksThatAreOff) {
+  const std::string even = folder("simulated_clocks"), off = folder("simulated_clocks_off");
+  const auto first = simulate(kSmall, even);
+  const auto second = simulate(std::string(kSmall) + " --fail skew=1:3s,skew=3:-250ms", off);
+  EXPECT_EQ(first["trace_hash"], second["trace_hash"]);
+  for (const char* process : {"process-0000", "process-0001", "process-0002"})
+    EXPECT_TRUE(std::filesystem::exists(off + "/trace/" + process + ".gvtrace")) << process;
+  const testing_apps::VerbRunner trace(make_trace_command);
+  for (const char* question : {" --json", " --blame all --json", " --why 2:5 --json"}) {
+    auto known = nlohmann::json::parse(trace.output(even + question));
+    auto aligned = nlohmann::json::parse(trace.output(off + question));
+    for (auto* figures : {&known, &aligned})  // the file of a rank is that of a process
+      if (figures->contains("ranks"))
+        for (auto& rank : (*figures)["ranks"]) rank.erase("process");
+    EXPECT_EQ(known, aligned) << question;
+  }
+}
+
 TEST(SimulateCommand, LossIsForGossipWithRunningSums) {
   const auto refused = kVerb.run(
       std::string(kSmall) + " --algorithm ar --network loss=0.1 --out " + folder("simulated_loss"),
@@ -147,7 +166,7 @@ TEST(SimulateCommand, AFailureIsShrunkToItsFaultsAndRepeatedByItsCommand) {
   const ProcessResult result =
       campaign({"--algorithm", "ar", "--seeds", "3..3", "--minimize", "--deadline", "0.8", "--fail",
                 "slow=0-1x2@0+10ms,pause=1@20ms+5ms,pause=2@50ms+1s,partition=0-3@10ms+5ms,slow=1-"
-                "2x3@0+1ms"});
+                "2x3@0+1ms,crash=3@40ms,restart=3@60ms"});
   ASSERT_EQ(result.exit_code, 1) << result.describe();
   EXPECT_NE(result.err.find("liveness"), std::string::npos) << result.describe();
   EXPECT_NE(result.err.find("--seed 3 --fail pause=2@50ms+1s\n"), std::string::npos)

@@ -39,6 +39,9 @@ class AgreementCheck final : public RunCheck {
         if (lost.count(other) == 0)
           report(fmt::format("rank {} lost rank {}, which is a member at the end", rank, other));
     }
+    if (run().ranks_agree && result.consensus_distance != 0)
+      report(fmt::format("the models of the ranks differ at the end, by {} of their length",
+                         result.consensus_distance));
   }
 
  private:

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -41,13 +42,23 @@ class DeliveryCheck final : public RunCheck {
     if (died && Timestamp(record.time_ns) > *died)
       report(fmt::format("rank {} recorded '{}' at {} s, after its death", record.rank,
                          name_of(record.kind), to_seconds(Timestamp(record.time_ns))));
+    if (record.kind == EventKind::received) received(record);
   }
 
  private:
+  // What the peer accepts: a message of an earlier life of its sender has a smaller number.
+  void received(const TraceRecord& record) {
+    std::uint64_t& newest = accepted_[{record.peer, record.rank}];
+    if (record.sequence <= newest)
+      report(fmt::format("rank {} accepted message {} of rank {} after message {}", record.rank,
+                         record.sequence, record.peer, newest));
+    newest = std::max(newest, record.sequence);
+  }
+
   bool is_dead(Rank rank) const { return died_[static_cast<std::size_t>(rank)].has_value(); }
 
   std::vector<std::optional<Timestamp>> died_;
-  std::map<std::pair<Rank, Rank>, std::uint64_t> newest_;
+  std::map<std::pair<Rank, Rank>, std::uint64_t> newest_, accepted_;  // by sender and receiver
 };
 
 }  // namespace

@@ -42,6 +42,8 @@ class LedgerCheck final : public RunCheck {
                       "trace {} = {} + {} + {}",
                       ledger.produced, ledger.committed, ledger.pending(), ledger.dropped,
                       produced_, committed_, pending, dropped_));
+    else if (pending != 0)
+      report(fmt::format("{} gradients are neither applied nor dropped at the end", pending));
   }
 
  private:

@@ -2,6 +2,7 @@
 // accept the shipped roles.
 #include "actors/run/simulation/run_check.hpp"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 namespace grapevine {
@@ -59,6 +60,136 @@ TEST(LedgerCheck, NoticesAGradientThatTheLedgerForgets) {
   check->on_record(record(EventKind::produced, 1, 0));
   check->on_end(good_result());
   EXPECT_NE(only(*check).find("produced"), std::string::npos);
+}
+
+TEST(LedgerCheck, NoticesAGradientThatStaysPending) {
+  const auto check = make_ledger_check(four_ranks());
+  check->on_record(record(EventKind::produced, 1, 0));
+  RunResult result = good_result();
+  result.ledger.produced = 1;
+  check->on_end(result);
+  EXPECT_NE(only(*check).find("neither applied nor dropped"), std::string::npos);
+}
+
+FrozenTensor vector_of(const std::vector<float>& values) {
+  return FrozenTensor::copy_of(at::tensor(values));
+}
+
+// Two ranks, one operation in which both take part, then one of rank 0 alone.
+std::unique_ptr<RunCheck> means_of_two(double moved) {
+  CheckedRun run;
+  run.workers = 2;
+  run.arithmetic = CheckedRun::Arithmetic::means;
+  run.rate = 0.5;
+  auto check = make_sum_check(run);
+  check->on_begin(vector_of({1}));
+  check->on_gradient(0, 0, vector_of({2}));
+  check->on_gradient(1, 0, vector_of({4}));
+  check->on_gradient(0, 1, vector_of({6}));
+  for (Step step = 0; step < 2; ++step) {
+    TraceRecord reduced = record(EventKind::reduced, 0, step);
+    reduced.operation = step;
+    reduced.members = step == 0 ? std::vector<Rank>{0, 1} : std::vector<Rank>{0};
+    check->on_record(reduced);
+  }
+  RunResult result = good_result();
+  result.z = vector_of({static_cast<float>(1 + moved)});
+  check->on_end(result);
+  return check;
+}
+
+TEST(SumCheck, AcceptsTheMeanOfTheMembersOfEachOperation) {
+  EXPECT_EQ(means_of_two(-0.5 * 3 - 0.5 * 6)->violation_count(), 0u);
+}
+
+TEST(SumCheck, NoticesADivisorThatCountsALostRank) {
+  EXPECT_NE(only(*means_of_two(-0.5 * 3 - 0.5 * 3)).find("moved"), std::string::npos);
+}
+
+PackedChunk packed(const std::vector<std::int32_t>& indices, const std::vector<float>& values,
+                   std::int64_t operation) {
+  PackedChunk chunk;
+  chunk.operation = operation;
+  chunk.data.indices = FrozenTensor::copy_of(at::tensor(indices, at::kInt));
+  chunk.data.values = vector_of(values);
+  return chunk;
+}
+
+TEST(FeedbackCheck, FollowsWhatWasNotSent) {
+  CheckedRun run = four_ranks();
+  run.feeds_back = true;
+  for (const float second : {3.0F, 2.0F}) {  // with the residual of 1, and without
+    const auto check = make_feedback_check(run);
+    check->on_begin(vector_of({0, 0}));
+    check->on_gradient(0, 0, vector_of({5, 1}));
+    Envelope message;
+    message.payload = packed({0}, {5}, 0);
+    check->on_sent(Timestamp{1}, message, 1);
+    check->on_gradient(0, 1, vector_of({1, 2}));
+    message.payload = packed({1}, {second}, 1);
+    check->on_sent(Timestamp{2}, message, 1);
+    EXPECT_EQ(check->violation_count(), second == 3 ? 0u : 1u);
+  }
+}
+
+CheckedRun one_server() {
+  CheckedRun run;
+  run.workers = 2;
+  run.servers = 1;
+  return run;
+}
+
+TraceRecord commit(Rank client, Version version, Version pulled, std::int64_t staleness) {
+  TraceRecord made = record(EventKind::applied, 2, version);
+  made.peer = client;
+  made.version = pulled;
+  made.staleness = staleness;
+  return made;
+}
+
+TEST(VersionCheck, CountsTheCommitsOfOthers) {
+  const auto check = make_version_check(one_server());
+  check->on_record(commit(0, 1, 0, 0));
+  check->on_record(commit(1, 2, 0, 1));
+  check->on_record(commit(1, 3, 2, 0));
+  check->on_end(good_result());
+  EXPECT_EQ(check->violation_count(), 0u);
+  check->on_record(commit(0, 4, 1, 1));  // two of rank 1 since then
+  EXPECT_NE(only(*check).find("staleness 1"), std::string::npos);
+}
+
+TEST(VersionCheck, NoticesAVersionThatIsSkippedOrClaimed) {
+  const auto skipped = make_version_check(one_server());
+  skipped->on_record(commit(0, 2, 0, 0));
+  EXPECT_NE(only(*skipped).find("version 2"), std::string::npos);
+  const auto claimed = make_version_check(one_server());
+  Envelope message;
+  message.from = 2;
+  message.stamp.version = 1;
+  claimed->on_sent(Timestamp{1}, message, 1);
+  claimed->on_end(good_result());
+  EXPECT_NE(only(*claimed).find("sent version 1"), std::string::npos);
+}
+
+TEST(DeliveryCheck, NoticesAMessageThatIsAcceptedTwice) {
+  const auto check = make_delivery_check(four_ranks());
+  TraceRecord received = record(EventKind::received, 1, 0);
+  received.peer = 2;
+  received.sequence = 7;
+  check->on_record(received);
+  EXPECT_EQ(check->violation_count(), 0u);
+  check->on_record(received);
+  EXPECT_NE(only(*check).find("accepted message 7 of rank 2"), std::string::npos);
+}
+
+TEST(AgreementCheck, NoticesReplicasThatDiffer) {
+  CheckedRun run = four_ranks();
+  run.ranks_agree = true;
+  const auto check = make_agreement_check(run);
+  RunResult result = good_result();
+  result.consensus_distance = 1e-9;
+  check->on_end(result);
+  EXPECT_NE(only(*check).find("differ at the end"), std::string::npos);
 }
 
 Envelope share(Rank from, Rank to, double w, std::uint64_t sequence = 1) {

@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "actors/run/simulation/run_check.hpp"
+
+namespace grapevine {
+namespace {
+
+class VersionCheck final : public RunCheck {
+ public:
+  explicit VersionCheck(const CheckedRun& run) : RunCheck("version", run) {}
+
+  void on_sent(Timestamp, const Envelope& message, std::uint64_t) override {
+    if (!is_server(message.from)) return;
+    Server& server = servers_[message.from];
+    server.claimed = std::max(server.claimed, message.stamp.version);
+  }
+
+  void on_record(const TraceRecord& record) override {
+    if (!is_server(record.rank) || record.kind != EventKind::applied) return;
+    std::vector<Rank>& commits = servers_[record.rank].commits;
+    const auto before = static_cast<std::int64_t>(commits.size());
+    if (record.step != before + 1)
+      report(fmt::format("server {} has version {} after {} commits", record.rank, record.step,
+                         before + 1));
+    if (record.version >= 0 && record.version <= before) check_staleness(record, commits);
+    commits.push_back(record.peer);
+  }
+
+  void on_end(const RunResult& result) override {
+    if (result.error) return;
+    for (const auto& [rank, server] : servers_) {
+      const auto commits = static_cast<std::int64_t>(server.commits.size());
+      if (server.claimed > commits)
+        report(fmt::format("server {} sent version {} and has {} commits", rank, server.claimed,
+                           commits));
+    }
+  }
+
+ private:
+  struct Server {
+    std::vector<Rank> commits;  // the clients, in their order
+    Version claimed = 0;        // the newest in a message
+  };
+
+  bool is_server(Rank rank) const { return rank >= run().workers; }
+
+  void check_staleness(const TraceRecord& record, const std::vector<Rank>& commits) {
+    const auto others = std::count_if(commits.begin() + record.version, commits.end(),
+                                      [&](Rank client) { return client != record.peer; });
+    if (record.staleness != others)
+      report(
+          fmt::format("server {} has staleness {} for a commit of rank {}, and {} commits of "
+                      "others since version {}",
+                      record.rank, record.staleness, record.peer, others, record.version));
+  }
+
+  std::map<Rank, Server> servers_;
+};
+
+}  // namespace
+
+std::unique_ptr<RunCheck> make_version_check(const CheckedRun& run) {
+  return std::make_unique<VersionCheck>(run);
+}
+
+}  // namespace grapevine
