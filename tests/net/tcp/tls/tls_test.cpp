@@ -97,14 +97,16 @@ TEST(Tls, AMessageThatComesWithTheAnswerIsDelivered) {
     auto first = make(with(usual()));
     auto second = make(with(usual()));
     const std::vector<std::string> addresses = {first->address(), second->address()};
-    std::shared_ptr<RecordingInbox> inbox;
+    std::shared_ptr<RecordingInbox> sender, inbox;
     run_threads(2, [&](int p) {
       RemoteTransport& own = p == 0 ? *first : *second;
       ASSERT_TRUE(own.connect(addresses, one_each(p, 2), kPatience, {kJob, nullptr}).ok());
-      if (p == 0)
-        own.send(numbered(0, 1, 0));
-      else
+      if (p == 1) {
         inbox = attach(own, 1);
+        return;
+      }
+      sender = attach(own, 0);
+      own.send(numbered(0, 1, 0));
     });
     ASSERT_TRUE(inbox->wait_messages(1)) << "round " << round;
   }
