@@ -115,7 +115,8 @@ void RingAllReduce::check(const Chunk& chunk) const {
   GRAPEVINE_CHECK(piece < begun && chunk.index == slice * pieces_ + piece, "got index ",
                   chunk.index, " in round ", chunk.round, " of operation ", operation_,
                   "; expected slice ", slice, " of ", size(), ", piece ", piece, " of ", begun);
-  const std::int64_t elements = bounds_of_piece(data_.numel(), size(), slice, pieces_, piece).length;
+  const std::int64_t elements =
+      bounds_of_piece(data_.numel(), size(), slice, pieces_, piece).length;
   GRAPEVINE_CHECK(
       chunk.data.defined() && is_flat_float(chunk.data.read()) && chunk.data.numel() == elements,
       "piece ", chunk.index, " of operation ", operation_, " has ", chunk.data.numel(),

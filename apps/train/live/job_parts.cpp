@@ -1,0 +1,197 @@
+#include "apps/train/live/job_parts.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "algorithms/wiring/role_type.hpp"
+#include "apps/monitoring/metrics_endpoint.hpp"
+#include "apps/train/live/live_settings.hpp"
+#include "apps/train/live/schedule.hpp"
+#include "apps/train/resume/checkpoint_keeper.hpp"
+#include "apps/train/train_place.hpp"
+#include "apps/train/train_resume.hpp"
+#include "apps/train/train_trace.hpp"
+#include "messages/text/names.hpp"
+#include "messages/text/number_text.hpp"
+
+namespace grapevine {
+namespace {
+
+constexpr std::int64_t kMaxSteps = 1'000'000'000'000;  // of each worker
+constexpr std::int64_t kMaxDevicesPerWorker = 64;
+constexpr std::int64_t kMostAccumulated = 1'000'000;
+
+}  // namespace
+
+Expected<void> check_numbers(const TrainOptions& o) {
+  const auto number = number_text;
+  if (o.workers < 1 && o.workers != kWorkersAsUsual)
+    return bad_input("--workers " + std::to_string(o.workers) + ": expected 1.." +
+                     std::to_string(kMaxWorkers));
+  if (o.batch_size < 1)
+    return bad_input("--batch-size " + std::to_string(o.batch_size) + ": expected at least 1");
+  if (o.devices_per_worker < 1 || o.devices_per_worker > kMaxDevicesPerWorker)
+    return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
+                     ": expected 1.." + std::to_string(kMaxDevicesPerWorker));
+  if (o.accumulate < 1 || o.accumulate > kMostAccumulated)
+    return bad_input("--accumulate " + std::to_string(o.accumulate) + ": expected 1.." +
+                     std::to_string(kMostAccumulated));
+  if (o.batch_size > (std::int64_t{1} << 40) / o.accumulate)
+    return bad_input("--batch-size " + std::to_string(o.batch_size) +
+                     ": too large, use a smaller one");
+  if (o.warmup_steps < 0)
+    return bad_input("--warmup-steps " + std::to_string(o.warmup_steps) + ": expected 0 or more");
+  if (o.warmup_steps > 0 && o.warmup_epochs > 0)
+    return bad_input("--warmup-steps and --warmup-epochs: give one of them");
+  if (o.batch_size % o.devices_per_worker != 0)
+    return bad_input("--devices-per-worker " + std::to_string(o.devices_per_worker) +
+                     ": they share the worker's batch evenly, which --batch-size " +
+                     std::to_string(o.batch_size) + " does not allow: make it a multiple");
+  if (!std::isfinite(o.epochs) || o.epochs <= 0)
+    return bad_input("--epochs " + number(o.epochs) + ": expected a number above 0");
+  if (o.steps < 0 || o.steps > kMaxSteps)
+    return bad_input("--steps " + std::to_string(o.steps) + ": expected 1.." +
+                     std::to_string(kMaxSteps));
+  if (!std::isfinite(o.checkpoint_every) || o.checkpoint_every < 0)
+    return bad_input("--checkpoint-every " + number(o.checkpoint_every) +
+                     ": expected a number of epochs, 0 or more");
+  if (o.threads < 0 || o.threads > kMaxThreads)
+    return bad_input("--threads " + std::to_string(o.threads) + ": expected 0.." +
+                     std::to_string(kMaxThreads));
+  if (o.log_every < 1)
+    return bad_input("--log-every " + std::to_string(o.log_every) + ": expected at least 1");
+  if (o.min_ranks < 0)
+    return bad_input("--min-ranks " + std::to_string(o.min_ranks) +
+                     ": expected 0, for more than half of the ranks that train, or more");
+  if (!std::isfinite(o.patience_s) || o.patience_s <= 0 || o.patience_s > 1e6)
+    return bad_input("--timeout " + number(o.patience_s) +
+                     ": expected seconds, more than 0 and at most 1000000");
+  if (!std::isfinite(o.stall_abort_s) || o.stall_abort_s < 0 || o.stall_abort_s > 1e6)
+    return bad_input("--stall-abort " + number(o.stall_abort_s) +
+                     ": expected seconds, 0 for none, at most 1000000");
+  if (o.nesterov && o.optimizer != "sgd")
+    return bad_input("--nesterov does not fit --optimizer " + o.optimizer + ": it belongs to sgd");
+  if (o.seed < 0) return bad_input("--seed " + std::to_string(o.seed) + ": expected 0 or more");
+  if (o.validate != "epoch" && o.validate != "end")
+    return unknown_name("--validate", o.validate, {"epoch", "end"});
+  if (auto kept = parse_kept_checkpoints(o.checkpoint_keep); !kept) return kept.error();
+  if (o.early_stop < 0)
+    return bad_input("--early-stop " + std::to_string(o.early_stop) + ": expected 0 or more");
+  if (o.early_stop > 0 && o.validate != "epoch")
+    return bad_input("--early-stop " + std::to_string(o.early_stop) +
+                     ": needs validations beside training: use --validate epoch");
+  if (!o.metrics_port.empty())
+    if (auto place = parse_metrics_place(o.metrics_port); !place) return place.error();
+  if (!std::isfinite(o.join_timeout_s) || o.join_timeout_s <= 0 || o.join_timeout_s > 1e5)
+    return bad_input("--join-timeout " + number(o.join_timeout_s) +
+                     ": expected seconds, more than 0 and at most 100000");
+  return check_trace_options(o);
+}
+
+Expected<std::shared_ptr<const SharedParts>> make_job_parts(const TrainJob& job,
+                                                            std::int64_t steps_per_epoch) {
+  const TrainOptions& o = job.options;
+  auto plan = resolve(job.wiring);
+  if (!plan) return plan.error();
+  plan->seed = seed_of(o);
+  Horizon horizon;
+  horizon.steps_per_epoch = static_cast<double>(steps_per_epoch);
+  horizon.by_samples = o.steps <= 0;
+  if (o.epochs * horizon.steps_per_epoch > kMaxSteps)
+    return bad_input("--epochs " + number_text(o.epochs) + ": more than " +
+                     std::to_string(kMaxSteps) + " steps of each worker: use fewer");
+  horizon.first_step = job.start.step;
+  horizon.first_epoch = job.start.epoch;
+  const double left = std::max(0.0, o.epochs - job.start.epoch) * horizon.steps_per_epoch;
+  horizon.steps = o.steps > 0          ? o.steps
+                  : job.start.step > 0 ? job.start.step + static_cast<Step>(std::ceil(left - 1e-9))
+                                       : std::max<Step>(1, std::llround(left));
+  LrConfig rate;
+  rate.lr = o.lr;
+  rate.spec = o.lr_schedule;
+  rate.warmup_epochs = o.warmup_steps > 0
+                           ? static_cast<double>(o.warmup_steps) / horizon.steps_per_epoch
+                           : o.warmup_epochs;
+  rate.warmup_from = o.warmup_from;
+  rate.per_256 = o.lr_per_256;
+  rate.global_batch = o.workers * step_samples(o);
+  rate.epochs = horizon.epoch_of(horizon.steps);
+  rate.steps_per_epoch = horizon.steps_per_epoch;
+  auto lr = LrSchedule::make(rate);
+  if (!lr) return lr.error();
+  OptimizerConfig optimizer;
+  optimizer.name = o.optimizer;
+  optimizer.momentum = o.optimizer == "sgd" ? o.momentum : 0;
+  optimizer.nesterov = o.nesterov;
+  optimizer.weight_decay = o.weight_decay;
+  return make_parts(*plan, horizon, *lr, optimizer, static_cast<std::int32_t>(o.workers));
+}
+
+ChangeParts change_of(const TrainJob& job, std::int64_t steps_per_epoch) {
+  return [options = job.options, start = job.start, made = job.run.parts, steps_per_epoch](
+             const LiveSettings& settings) -> Expected<std::shared_ptr<const SharedParts>> {
+    TrainJob changed;
+    changed.options = options;
+    changed.start = start;
+    if (auto applied = apply_settings(changed.options, settings); !applied) return applied.error();
+    if (auto checked = check_numbers(changed.options); !checked) return checked.error();
+    auto wiring = effective_wiring(changed.options);
+    if (!wiring) return wiring.error();
+    changed.wiring = std::move(*wiring);
+    const auto parts = make_job_parts(changed, steps_per_epoch);
+    if (!parts) return parts.error();
+    Plan plan = (*parts)->plan;
+    plan.compression.layers = made->plan.compression.layers;
+    if (plan.compression.per_layer && plan.compression.layers.empty())
+      return bad_input("wiring.per_layer = 'true' does not come into a job that began without it");
+    OptimizerConfig optimizer = (*parts)->optimizer;
+    optimizer.decayed = made->optimizer.decayed;
+    return make_parts(plan, (*parts)->horizon, (*parts)->lr, optimizer,
+                      static_cast<std::int32_t>(options.workers), made->layout);
+  };
+}
+
+std::function<JobIdentity(const LiveSettings&)> identity_after(const TrainJob& job) {
+  return [options = job.options, begun = job.run.identity](const LiveSettings& settings) {
+    TrainOptions changed = options;
+    JobIdentity identity = begun;
+    // The run has accepted them.
+    if (!apply_settings(changed, settings)) return identity;
+    identity["lr"] = number_text(changed.lr);
+    identity["weight-decay"] = number_text(changed.weight_decay);
+    const auto wiring = effective_wiring(changed);
+    if (!wiring) return identity;
+    for (auto at = identity.begin(); at != identity.end();)
+      at = at->first.rfind("wiring.", 0) == 0 ? identity.erase(at) : std::next(at);
+    for (const auto& [key, value] : wiring->keys()) identity["wiring." + key] = value;
+    return with_resolved_wiring(std::move(identity));
+  };
+}
+
+Expected<void> add_schedule(TrainJob& job) {
+  const std::string& path = job.options.schedule;
+  if (path.empty() || !job.is_head()) return {};
+  auto schedule = read_schedule(path);
+  if (!schedule) return schedule.error();
+  if (!changes_members(job.run.parts->plan))
+    return bad_input("--schedule " + path +
+                     ": this wiring does not change while it runs: it has parameter servers, "
+                     "levels or a hierarchy");
+  LiveSettings settings;
+  for (const ScheduledChange& change : *schedule) {
+    const std::string where = "--schedule " + path + ": epoch " + number_text(change.epoch) + ": ";
+    settings = with_settings(std::move(settings), change.changed);
+    const auto parts = job.run.change(settings);
+    if (!parts) return bad_input(where + parts.error().message);
+    if (!changes_members((*parts)->plan))
+      return bad_input(where +
+                       "a wiring with parameter servers, levels or a hierarchy does not come into "
+                       "a running job");
+  }
+  job.run.schedule = *std::move(schedule);
+  return {};
+}
+
+}  // namespace grapevine
