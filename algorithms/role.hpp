@@ -106,9 +106,9 @@ class Role {
   // load_kept(), before on_start(), this role gives all that it keeps besides them, in two calls;
   // then all ranks take the mean of their models (roles/common_model.hpp).
 
-  // What this rank keeps for exchanges that do not come any more enters its model, as a local step
-  // along it; gradients that are in the model count. model.step is then the number of its
-  // gradients.
+  // What this rank keeps for exchanges that do not come any more enters its model, as a late part
+  // of its last step (Optimizer::step_late); gradients that are in the model count. model.step is
+  // then the number of its gradients.
   virtual void flush(Env&) {}
   // [k], k the same on all ranks: see Optimizer::state_vector(). Undefined: it has none.
   virtual at::Tensor optimizer_state() const { return {}; }

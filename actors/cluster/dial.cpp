@@ -76,7 +76,8 @@ Expected<Found> find_plainly(caf::actor_system& system, const DialConfig& config
                                                has_zone ? config.host : listens->host, config.port),
                              config, std::min(kGreetingPatience, left()));
   if (found || found.error().code == Errc::failed) return found;
-  if (!tcp::answers_with_tls(std::move(unused), kProbePatience)) return found;
+  if (!tcp::answers_with_tls(std::move(unused), std::min(kProbePatience, left()), config.cancelled))
+    return found;
   return Error{Errc::protocol, "it uses TLS and this process does not: give --tls to all or none"};
 }
 

@@ -26,6 +26,7 @@ StateDict save(const SavedView& view) {
   state.put_list("members", {view.members.begin(), view.members.end()});
   state.put("first_step", view.first_step);
   state.put("first_epoch", view.first_epoch);
+  state.put("later_end", view.later_end);
   state.put("first_batch", view.deal.first_batch);
   state.put("deal_step", view.deal.first_step);
   state.put("deal_is_new", static_cast<std::int64_t>(view.deal_is_new));
@@ -53,6 +54,11 @@ Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank r
   if (!std::isfinite(*first_epoch) || *first_epoch < 0)
     return bad_input("view.first_epoch is no number of epochs");
   SavedView view;
+  if (state.entries().count("later_end") > 0) {
+    const auto later = state.integer_in("later_end", -kMost / 4, kMost / 4);
+    if (!later) return later.error();
+    view.later_end = *later;
+  }
   view.number = *number;
   view.members.assign(members->begin(), members->end());
   view.first_step = *first_step;
@@ -66,8 +72,10 @@ Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank r
 }
 
 Horizon horizon_of(const SavedView& view, const Horizon& planned, std::int32_t ranks) {
-  return planned.among(ranks, static_cast<std::int32_t>(view.members.size()), view.first_step,
-                       view.first_epoch);
+  Horizon horizon = planned.among(ranks, static_cast<std::int32_t>(view.members.size()),
+                                  view.first_step, view.first_epoch);
+  if (!horizon.by_samples) horizon.steps += view.later_end;
+  return horizon;
 }
 
 }  // namespace grapevine

@@ -16,6 +16,7 @@ struct SavedView {
   std::vector<Rank> members;  // of its roles, ascending; some may be lost since
   Step first_step = 0;        // with which these took over,
   double first_epoch = 0;     // and the training behind it
+  Step later_end = 0;         // with --steps: so much later than planned they end
   Deal deal;                  // of the batches of this rank; `ranks` is that of the members
   bool deal_is_new = false;   // it begins with the next step
 };

@@ -56,6 +56,7 @@ std::shared_ptr<Inbox> make_mailbox_inbox(PeerActor peer) {
 void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
   self_ = self;
   config_ = std::move(config);
+  planned_steps_ = config_.parts->horizon.steps;
   membership_.alive.assign(static_cast<std::size_t>(config_.ranks), true);
   for (Rank rank = 0; rank < config_.ranks - config_.parts->plan.servers; ++rank)
     view_.members.push_back(rank);
@@ -448,6 +449,7 @@ StateDict PeerState::snapshot() const {
   view.members = view_.members;
   view.first_step = config_.parts->horizon.first_step;
   view.first_epoch = config_.parts->horizon.first_epoch;
+  view.later_end = config_.parts->horizon.steps - planned_steps_;
   view.deal = deal_;
   view.deal_is_new = deal_is_new_;
   state.put_all("view", save(view));

@@ -182,6 +182,7 @@ class PeerState : public Env {
 
   Membership membership_;
   PeerView view_;
+  Step planned_steps_ = 0;     // of the horizon at the start
   std::optional<Step> asked_;  // the step that the worker computes for the role
   Timestamp asked_at_{0};      // since when
   std::int64_t stale_ = 0;     // answers on their way for roles that were replaced

@@ -229,6 +229,7 @@ void SupervisorState::fail(Error error) {
 // Traces first, here and in the other processes; the watchdog ends the wait for missing answers.
 void SupervisorState::close() {
   stage_ = Stage::closing;
+  if (wiring_.asks()) refuse_wiring("the run is ending");
   closing_.begin(now(), crew_.traces(), members_.remaining_processes());
   if (crew_.traces()) crew_.close_trace(result_.error.has_value());
   crew_.send_to_processes(RunEnded{result_.error.has_value(), result_.error.value_or(Error{}),

@@ -193,6 +193,7 @@ class SupervisorState {
   void begin_asking(const LiveSettings& changed);
   void begin_numbers(const LiveSettings& changed);
   void follow_schedule();
+  void end_change();
   void answer_wiring(ControlReply reply);
   void refuse_wiring(const std::string& why);
   void install_wiring(InstallView& view);
@@ -227,7 +228,8 @@ class SupervisorState {
   LiveSettings settings_;   // that have changed
   LiveSettings newest_;     // of them, those of the view to come
   WiringChange wiring_;
-  std::size_t scheduled_ = 0;  // of the schedule, those that were begun
+  std::size_t scheduled_ = 0;  // of the schedule, those that are done or left out
+  Timestamp schedule_after_{0};
   caf::typed_response_promise<ControlReply> asks_for_wiring_;  // pending: it waits for an answer
   std::optional<AskPlace> returning_;  // what was granted, until it is there
   RunClosing closing_;

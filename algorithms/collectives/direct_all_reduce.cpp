@@ -21,6 +21,10 @@ DirectAllReduce::DirectAllReduce(std::vector<Rank> ranks, std::int32_t position,
       others_(ranks_.size()) {
   GRAPEVINE_CHECK(position_ >= 0 && position_ < size(), "position ", position_, " of ", size());
   GRAPEVINE_CHECK(piece_elements_ >= 1, "pieces of ", piece_elements_, " elements");
+  std::vector<Rank> sorted = ranks_;
+  std::sort(sorted.begin(), sorted.end());
+  GRAPEVINE_CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
+                  "a rank is twice in the all-reduce");
 }
 
 std::vector<OutgoingChunk> DirectAllReduce::start(at::Tensor&& input) {
@@ -116,15 +120,19 @@ void DirectAllReduce::check(const Chunk& chunk) const {
       " elements here, expected ", elements, " of float32");
 }
 
+// Ranks whose parts are missing hold up this rank, which holds up the others' sums.
 std::vector<Awaited> DirectAllReduce::awaited() const {
-  std::vector<Awaited> missing;
+  std::vector<Awaited> parts, sums;
   for (std::int32_t from = 0; from < size(); ++from) {
     const Other& sender = others_[static_cast<std::size_t>(from)];
-    if (from == position_ || sender.sums == pieces_) continue;
-    const std::int32_t next = sender.arrived < pieces_ ? sender.arrived : sender.sums;
-    missing.push_back({rank_at(from), PayloadKind::chunk, operation_, next + 1, pieces_});
+    if (from == position_) continue;
+    const auto next = [&](std::int32_t done) {
+      return Awaited{rank_at(from), PayloadKind::chunk, operation_, done + 1, pieces_};
+    };
+    if (sender.arrived < pieces_) parts.push_back(next(sender.arrived));
+    if (sender.sums < pieces_) sums.push_back(next(sender.sums));
   }
-  return missing;
+  return parts.empty() ? sums : parts;
 }
 
 at::Tensor DirectAllReduce::take_result() {

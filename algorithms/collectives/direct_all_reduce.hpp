@@ -57,7 +57,7 @@ class DirectAllReduce {
   // d. REQUIRES: started(); the result not taken.
   std::int64_t elements() const { return data_.numel(); }
 
-  // The next message of each rank of which one is missing: sums come after parts. REQUIRES:
+  // The next part of each rank of which one is missing; where none is, the next sums. REQUIRES:
   // started().
   std::vector<Awaited> awaited() const;
 

@@ -62,6 +62,10 @@ class ExactReduction final : public Reduction {
   }
 
   void fields(Archive& a, std::int64_t operation, double) override {
+    if (a.loads() && a.has("ring"))
+      a.fail(
+          bad_input("the saved sum is of an earlier version of this program, which was amid an "
+                    "exchange: resume with that version, or from another checkpoint"));
     if (a.present("all_reduce", all_reduce_, ranks_, position_, operation)) {
       a.part("all_reduce", *all_reduce_);
       if (!all_reduce_->started() || (d_ >= 0 && all_reduce_->elements() != d_))
@@ -208,8 +212,8 @@ class SparseReduction final : public Reduction {
 }  // namespace
 
 std::unique_ptr<Reduction> make_exact_reduction(std::vector<Rank> ranks, std::int32_t position,
-                                                std::int64_t d) {
-  if (ranks.size() <= kMostDirect)
+                                                std::int64_t d, ExactReduce way) {
+  if (way == ExactReduce::direct)
     return std::make_unique<ExactReduction<DirectAllReduce>>(std::move(ranks), position, d);
   return std::make_unique<ExactReduction<RingAllReduce>>(std::move(ranks), position, d);
 }
@@ -221,7 +225,7 @@ std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings,
     return std::make_unique<SparseReduction>(settings, std::move(ranks), position, d);
   if (settings.compression.enabled())
     return make_quantised_reduction(settings, std::move(ranks), position, d);
-  return make_exact_reduction(std::move(ranks), position, d);
+  return make_exact_reduction(std::move(ranks), position, d, settings.compression.exact);
 }
 
 ErrorFeedbackSettings feedback_of(const ReductionSettings& reduction) {

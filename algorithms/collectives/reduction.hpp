@@ -1,8 +1,7 @@
 // Reduction: the sum of one vector per rank, for an aggregate. A part: all implementations have the
 // same four calls.
 //
-//   exact       between few ranks direct (direct_all_reduce.hpp), else around a ring
-//               (ring_all_reduce.hpp)
+//   exact       around a ring (ring_all_reduce.hpp), or direct (direct_all_reduce.hpp)
 //   sparse      each rank's vector through error feedback and a compressor, then a collective over
 //               the lists (packed_collective.hpp); the result is a dense vector again
 //   quantised   reduce-scatter and all-gather of packed slices (quantised_reduction.cpp)
@@ -68,13 +67,11 @@ class Reduction {
   }
 };
 
-// Ranks that send to all others at once.
-inline constexpr std::size_t kMostDirect = 8;
-
 // The exact sum among `ranks`; ranks[position] is this rank. load() takes vectors of d alone, or of
 // any length where d < 0.
 std::unique_ptr<Reduction> make_exact_reduction(std::vector<Rank> ranks, std::int32_t position,
-                                                std::int64_t d = -1);
+                                                std::int64_t d = -1,
+                                                ExactReduce way = ExactReduce::ring);
 
 struct ReductionSettings {
   CompressionSettings compression;

@@ -61,6 +61,13 @@ CompressionSettings read_compression(KeyReader& keys, const CompressionUse& use)
   c.name = keys.name("compress", "none", names, "how exchanged vectors are made smaller");
   if (!use.whole_models)
     keys.where_any("compress", sparse_names(), [&] { read_sparse(keys, use, c); });
+  if (use.sums)
+    keys.where("compress", "none", [&] {
+      c.exact = keys.choice<ExactReduce>(
+          "all_reduce", "ring", {{"ring", ExactReduce::ring}, {"direct", ExactReduce::direct}},
+          "how whole vectors are added up: around a ring, or in two rounds between all ranks, "
+          "which is faster where they share memory");
+    });
   for (const CompressorType* type : compressor_types())
     if (type->read && !(type->sparse && use.whole_models))
       keys.where("compress", type->name, [&] { type->read(keys, c); });

@@ -20,6 +20,12 @@ enum class SparseReduce {
   tree                  // the same up a tree, and the result down again
 };
 
+// How the ranks add up vectors that are not compressed.
+enum class ExactReduce {
+  ring,   // around a ring: algorithms/collectives/ring_all_reduce.hpp
+  direct  // each sends to all others: algorithms/collectives/direct_all_reduce.hpp
+};
+
 struct CompressionSettings {
   std::string name = "none";  // see compressor_names()
   DensitySchedule density;    // of sparse compressors
@@ -36,6 +42,7 @@ struct CompressionSettings {
   bool momentum_correction = false;  // momentum before compression, with the optimizer's factor
   bool momentum_masking = true;      // with it: entries that were sent lose their momentum
   SparseReduce reduce = SparseReduce::all_gather;
+  ExactReduce exact = ExactReduce::ring;
   double consensus_step = 1;               // gossip of differences: gamma, in (0, 1]
   std::map<std::string, double> own = {};  // of a compressor from outside: the keys that it read
 

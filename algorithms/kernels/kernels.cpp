@@ -21,7 +21,11 @@ constexpr std::int64_t kClipStretch = 1 << 14;
 // Up to so many elements the dispatch of an ATen call takes longer than the loop.
 constexpr std::int64_t kFewElements = 1024;
 
-bool is_short(const at::Tensor& t) { return t.numel() <= kFewElements && t.is_cpu(); }
+// `others` have the size of `t`.
+template <class... Tensors>
+bool is_short(const at::Tensor& t, const Tensors&... others) {
+  return t.numel() <= kFewElements && t.is_cpu() && (others.is_cpu() && ...);
+}
 
 // out <- f(a, b) element by element, where is_short(); out may be a or b.
 template <class F>
@@ -165,28 +169,28 @@ void scale(at::Tensor& x, double a) {
 
 void scale_into(at::Tensor& out, const at::Tensor& x, double a) {
   check_pair(out, "out", x, "x");
-  if (is_short(x))
+  if (is_short(out, x))
     return each(out, x, x, [f = static_cast<float>(a)](float v, float) { return v * f; });
   at::mul_out(out, x, at::scalar_tensor(a, at::kDouble));
 }
 
 void fold(at::Tensor& x, const at::Tensor& share) {
   check_pair(x, "x", share, "share");
-  if (is_short(x)) return each(x, x, share, [](float v, float s) { return v + s; });
+  if (is_short(x, share)) return each(x, x, share, [](float v, float s) { return v + s; });
   x.add_(share);
 }
 
 void fold_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   check_pair(out, "out", a, "a");
   check_pair(out, "out", b, "b");
-  if (is_short(out)) return each(out, a, b, [](float v, float s) { return v + s; });
+  if (is_short(out, a, b)) return each(out, a, b, [](float v, float s) { return v + s; });
   at::add_out(out, a, b);
 }
 
 void subtract_into(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   check_pair(out, "out", a, "a");
   check_pair(out, "out", b, "b");
-  if (is_short(out)) return each(out, a, b, [](float v, float s) { return v - s; });
+  if (is_short(out, a, b)) return each(out, a, b, [](float v, float s) { return v - s; });
   at::sub_out(out, a, b);
 }
 

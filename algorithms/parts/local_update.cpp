@@ -149,10 +149,11 @@ at::Tensor LocalUpdate::step_along_mean(ModelState& model, at::Tensor mean, doub
   return mean;
 }
 
-at::Tensor LocalUpdate::step_along_kept(ModelState& model, at::Tensor kept, double epoch,
-                                        BufferPool& pool) {
-  update(model, kept, epoch, pool, 1);
-  return kept;
+void LocalUpdate::step_along_late(ModelState& model, at::Tensor part, double epoch) {
+  model.lr = lr_.at(epoch);
+  at::Tensor x = std::move(model.x).thaw();
+  optimizer_->step_late(x, part, model.lr, model.w);
+  model.x = FrozenTensor::freeze(std::move(x));
 }
 
 void LocalUpdate::update(ModelState& model, at::Tensor& g, double epoch, BufferPool& pool,

@@ -99,8 +99,8 @@ class LocalUpdate {
   at::Tensor step(ModelState& model, at::Tensor g, double epoch, BufferPool& pool, double kept = 1);
   // The same along the mean of all ranks' gradients, clipped where the mean is.
   at::Tensor step_along_mean(ModelState& model, at::Tensor mean, double epoch, BufferPool& pool);
-  // The same along a gradient that was clipped before, or is a sum of such. At x / w as step() is.
-  at::Tensor step_along_kept(ModelState& model, at::Tensor kept, double epoch, BufferPool& pool);
+  // Along a part of gradients that have been clipped, and that come late: Optimizer::step_late().
+  void step_along_late(ModelState& model, at::Tensor part, double epoch);
   // g clipped to what one rank may add to a sum.
   void clip_own(at::Tensor& g) const;
 

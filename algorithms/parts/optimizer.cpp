@@ -66,6 +66,13 @@ class FusedSgd : public Optimizer {
         {lr, config_.momentum, uniform_decay(config_) / w, config_.nesterov, scale});
   }
 
+  // v <- v + e;  x <- x - lr e, with Nesterov x - lr (1 + m) e.
+  void step_late(at::Tensor& x, at::Tensor& part, double lr, double /*w*/) override {
+    if (config_.momentum != 0 && !velocity_.defined()) velocity_ = at::zeros_like(x);
+    if (config_.momentum != 0) kernels::fold(velocity_, part);
+    x.sub_(part, lr * (config_.nesterov ? 1 + config_.momentum : 1));
+  }
+
   void fields(Archive& a, std::int64_t d) override {
     name_field(a, config_.name);
     at::Tensor velocity = velocity_;
@@ -117,6 +124,10 @@ class TorchOptimizer : public Optimizer {
       });
     update(out, gradient, lr, w);
     if (scale != 1) kernels::scale(out, scale);
+  }
+
+  void step_late(at::Tensor& x, at::Tensor& part, double lr, double w) override {
+    step_into(x, x, part, lr, 1, w);
   }
 
   void fields(Archive& a, std::int64_t d) override {

@@ -36,6 +36,11 @@ class Optimizer {
                          double scale = 1, double w = 1) = 0;
   // x <- x - lr * u(gradient), in place.
   void step(at::Tensor& x, at::Tensor& gradient, double lr) { step_into(x, x, gradient, lr); }
+  // x <- x - lr * (what u(gradient + part) of the last step had more than u(gradient)), in place:
+  // `part` of that gradient comes late. sgd: exactly that, without another step of the momentum and
+  // without decay. adam, adamw: one more step, for theirs depends on all of the gradient. `part`
+  // may be overwritten. `w`: as above.
+  virtual void step_late(at::Tensor& x, at::Tensor& part, double lr, double w = 1) = 0;
   // A copy of the state; load() of it resumes bit for bit. Before the first step it has the
   // optimizer's name only.
   StateDict save() const { return save_state(*this, std::int64_t{0}); }

@@ -290,11 +290,7 @@ void Aggregate::flush(Env& env) {
 
 // Gradients, differences, or what rounding has left of models.
 void Aggregate::flush_part(at::Tensor part) {
-  if (packs(Pack::gradient)) {
-    pool_.give(
-        FrozenTensor::freeze(local_.step_along_kept(model_, std::move(part), epoch_now(), pool_)));
-    return;
-  }
+  if (packs(Pack::gradient)) return local_.step_along_late(model_, std::move(part), epoch_now());
   if (packs(Pack::model)) part.neg_();
   subtract_from_model(part);
 }

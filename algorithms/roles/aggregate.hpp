@@ -16,7 +16,7 @@
 //     model:  x_i <- mean of what was sent + x_i - what this rank sent
 //             (CoCoD-SGD: Shen et al. 2019)
 //
-//   reduce: the exact sum, direct or around a ring, or, compressed: e_i <- e_i + g_i; the sum, or
+//   reduce: the exact sum, around a ring or direct, or, compressed: e_i <- e_i + g_i; the sum, or
 //   the largest entries of the sum, of all C(e_i); the rest stays in the e_i.
 //
 // The last steps of a run are exchanged, too, where H does not divide them.

@@ -37,7 +37,7 @@ namespace fs = std::filesystem;
 constexpr std::int32_t kMaxRanks = 256;
 constexpr std::int64_t kMaxMessageBytes = std::int64_t{1} << 33;
 constexpr std::int64_t kMaxIterations = 10'000'000;
-constexpr std::chrono::seconds kMeetingTime{60};
+constexpr std::chrono::seconds kRendezvousTime{60};
 
 struct BenchOptions {
   std::string kind;
@@ -46,6 +46,7 @@ struct BenchOptions {
   std::vector<std::int64_t> bytes = {8, 1'000, 1'000'000, 25'000'000, 100'000'000};
   std::int64_t iterations = 20;
   std::vector<std::string> skew = {"0ms", "1ms", "4ms"};  // partial
+  std::string all_reduce = "ring";                        // allreduce: or direct
   std::int32_t quorum = 0;                                // partial; 0: more than half
   std::vector<double> densities = {0.001, 0.01};          // sparse
   std::string tls;                                        // folder; empty: no encryption
@@ -150,6 +151,7 @@ BenchPlan plan_of(const BenchOptions& options) {
   BenchPlan plan;
   plan.bytes = options.bytes;
   plan.iterations = options.iterations;
+  if (options.all_reduce == "direct") plan.all_reduce = ExactReduce::direct;
   return plan;
 }
 
@@ -211,9 +213,9 @@ Expected<void> run_inproc(const BenchOptions& options, BenchReport& report) {
 // ---- A rank of its own in a process
 
 // Processes that share a folder find each other's addresses in it.
-class Meeting {
+class Rendezvous {
  public:
-  explicit Meeting(fs::path folder) : folder_(std::move(folder)) {}
+  explicit Rendezvous(fs::path folder) : folder_(std::move(folder)) {}
 
   Expected<void> publish(std::int32_t process, const std::string& address) const {
     const fs::path unfinished = file(process).string() + ".tmp";
@@ -229,7 +231,7 @@ class Meeting {
   }
 
   Expected<std::vector<std::string>> all(std::int32_t processes) const {
-    const auto deadline = std::chrono::steady_clock::now() + kMeetingTime;
+    const auto deadline = std::chrono::steady_clock::now() + kRendezvousTime;
     std::vector<std::string> addresses;
     for (std::int32_t process = 0; process < processes; ++process) {
       std::error_code ignored;
@@ -237,7 +239,7 @@ class Meeting {
         if (std::chrono::steady_clock::now() > deadline)
           return Error{Errc::timeout, "rank " + std::to_string(process) +
                                           " has not started after " +
-                                          std::to_string(kMeetingTime.count()) + " s"};
+                                          std::to_string(kRendezvousTime.count()) + " s"};
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }
       std::ifstream in(file(process), std::ios::binary);
@@ -287,12 +289,12 @@ Expected<void> run_rank(const BenchOptions& options, BenchReport& report) {
   limit_math_threads(1);
   auto transport = make_remote(options);
   if (!transport) return transport.error();
-  const Meeting meeting(options.meet_in);
-  if (auto said = meeting.publish(options.as_rank, (*transport)->address()); !said) return said;
-  const auto addresses = meeting.all(options.ranks);
+  const Rendezvous rendezvous(options.meet_in);
+  if (auto said = rendezvous.publish(options.as_rank, (*transport)->address()); !said) return said;
+  const auto addresses = rendezvous.all(options.ranks);
   if (!addresses) return addresses.error();
   const Placement placement = one_rank_each(options.as_rank, options.ranks);
-  if (auto connected = (*transport)->connect(*addresses, placement, kMeetingTime); !connected)
+  if (auto connected = (*transport)->connect(*addresses, placement, kRendezvousTime); !connected)
     return connected;
   const auto rank = make_rank(options, **transport, options.as_rank, report);
   if (auto attached = rank->attach(); !attached) return attached;
@@ -349,6 +351,7 @@ LaunchedCommand rank_command(const BenchOptions& options, std::int32_t rank,
   add("--ranks", std::to_string(options.ranks));
   add("--bytes", fmt::format("{}", fmt::join(options.bytes, ",")));
   add("--iterations", std::to_string(options.iterations));
+  add("--all-reduce", options.all_reduce);
   if (options.kind == "partial") {
     add("--skew", fmt::format("{}", fmt::join(options.skew, ",")));
     add("--quorum", std::to_string(options.quorum));
@@ -383,16 +386,17 @@ class BenchCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
     app_ = &app;
-    app.add_option(
-        "kind", o_.kind,
-        "p2p: messages from rank 0 to rank 1. allreduce: the ring. partial: sums that do not wait "
-        "for all. sparse: selecting and merging entries, in this process");
+    app.add_option("kind", o_.kind,
+                   "p2p: messages from rank 0 to rank 1. allreduce: the sum on all ranks. partial: "
+                   "sums that do not wait "
+                   "for all. sparse: selecting and merging entries, in this process");
     add_option(
         app, "transport", o_.transport,
         "inproc (all ranks in this process), or auto, shm, tcp or ucx (a process for each rank)");
     add_option(app, "ranks", o_.ranks, "number of ranks");
     bytes_option_ = add_list(app, "bytes", o_.bytes, "sizes to measure in bytes, comma-separated");
     add_option(app, "iterations", o_.iterations, "measurements of each size");
+    add_option(app, "all-reduce", o_.all_reduce, "allreduce: ring | direct, in two rounds");
     add_list(app, "skew", o_.skew,
              "partial: rank r is ready after r times this duration; comma-separated");
     add_option(app, "quorum", o_.quorum, "partial: ranks of the quorum [more than half]");
@@ -413,6 +417,7 @@ class BenchCommand final : public Command {
   Expected<void> run(Console& console) override {
     if (auto read = read_config_file(*app_, config_); !read) return read;
     if (auto checked = check(); !checked) return checked;
+    if (o_.transport != "tcp") o_.tls.clear();
     if (o_.kind == "sparse") {
       if (bytes_option_->count() == 0) o_.bytes = {std::int64_t{100} << 20};
       return run_sparse_bench({o_.bytes, o_.densities, o_.iterations, o_.json}, console.out);
@@ -424,6 +429,12 @@ class BenchCommand final : public Command {
   }
 
  private:
+  // The environment variable is for all commands: it does not ask for TLS here.
+  bool asks_for_tls() const {
+    const char* const variable = std::getenv(environment_name("tls").c_str());
+    return !o_.tls.empty() && (variable == nullptr || o_.tls != variable);
+  }
+
   Expected<void> check() const {
     const auto out_of_range = [](const std::string& option, std::int64_t value, std::int64_t least,
                                  std::int64_t most) {
@@ -437,6 +448,8 @@ class BenchCommand final : public Command {
     for (const std::string& skew : o_.skew)
       if (const auto parsed = parse_duration(skew); !parsed)
         return bad_input("--skew '" + skew + "': expected " + parsed.error().message);
+    if (o_.all_reduce != "ring" && o_.all_reduce != "direct")
+      return unknown_name("--all-reduce", o_.all_reduce, {"ring", "direct"});
     if (o_.quorum < 0 || o_.quorum > o_.ranks)
       return out_of_range("--quorum", o_.quorum, 1, o_.ranks);
     for (const double density : o_.densities)
@@ -459,7 +472,7 @@ class BenchCommand final : public Command {
         return out_of_range("--bytes", bytes, least, kMaxMessageBytes);
     if (o_.iterations < 1 || o_.iterations > kMaxIterations)
       return out_of_range("--iterations", o_.iterations, 1, kMaxIterations);
-    if (!o_.tls.empty() && o_.transport != "tcp")
+    if (asks_for_tls() && o_.transport != "tcp")
       return bad_input("--tls goes with --transport tcp: " + o_.transport + " does not encrypt");
     if (o_.as_rank >= o_.ranks || (o_.as_rank >= 0) != !o_.meet_in.empty())
       return bad_input("--as-rank and --meet-in are for the processes that bench starts");

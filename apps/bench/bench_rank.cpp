@@ -207,11 +207,10 @@ float pseudo_random(Rank rank, std::int64_t i) {
   return static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31F;
 }
 
-// The sum of element i, taken in the order of the positions, or of the ring where there are many
-// ranks: the rank that slice `slice` is named after comes first.
-float exact_sum(std::int32_t ranks, std::int32_t slice, std::int64_t i) {
-  const bool direct = static_cast<std::size_t>(ranks) <= kMostDirect;
-  const std::int32_t first = direct ? 0 : slice;
+// The sum of element i, taken in the order of the positions, or around the ring: the rank that
+// slice `slice` is named after comes first.
+float exact_sum(std::int32_t ranks, std::int32_t slice, std::int64_t i, ExactReduce way) {
+  const std::int32_t first = way == ExactReduce::direct ? 0 : slice;
   float sum = pseudo_random(first, i);
   for (std::int32_t hop = 1; hop < ranks; ++hop) sum += pseudo_random((first + hop) % ranks, i);
   return sum;
@@ -224,12 +223,12 @@ std::uint32_t bits_of(float value) {
   return bits;
 }
 
-Expected<void> check_sum(const at::Tensor& sum, std::int32_t ranks, Rank rank) {
+Expected<void> check_sum(const at::Tensor& sum, std::int32_t ranks, Rank rank, ExactReduce way) {
   const float* values = sum.data_ptr<float>();
   for (std::int32_t slice = 0; slice < ranks; ++slice) {
     const std::int64_t end = sum.numel() * (slice + 1) / ranks;
     for (std::int64_t i = sum.numel() * slice / ranks; i < end; ++i) {
-      const float wanted = exact_sum(ranks, slice, i);
+      const float wanted = exact_sum(ranks, slice, i, way);
       if (bits_of(wanted) != bits_of(values[i]))
         return Error{Errc::failed, "wrong sum: element " + std::to_string(i) + " on rank " +
                                        std::to_string(rank) + " is " + std::to_string(values[i]) +
@@ -246,7 +245,8 @@ class AllReduce final : public BenchRank {
         rank_(rank),
         plan_(plan),
         queue_(std::make_shared<MessageQueue>()),
-        reduction_(make_exact_reduction(all_ranks(transport.world_size()), rank)) {}
+        reduction_(
+            make_exact_reduction(all_ranks(transport.world_size()), rank, -1, plan.all_reduce)) {}
 
   Expected<void> attach() override { return transport_.attach(rank_, queue_); }
 
@@ -273,7 +273,8 @@ class AllReduce final : public BenchRank {
     at::Tensor values = at::empty({floats}, at::TensorOptions(at::kFloat));
     for (std::int64_t i = 0; i < floats; ++i) values.data_ptr<float>()[i] = pseudo_random(rank_, i);
     if (Expected<void> done = reduce(values); !done) return done;
-    if (Expected<void> right = check_sum(values, ranks(), rank_); !right) return right;
+    if (Expected<void> right = check_sum(values, ranks(), rank_, plan_.all_reduce); !right)
+      return right;
     for (std::int64_t i = -kWarmUps; i < plan_.iterations; ++i) {
       values.fill_(1);
       if (Expected<void> done = barrier(); !done) return done;

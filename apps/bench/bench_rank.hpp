@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "algorithms/compressors/settings.hpp"
 #include "messages/expected.hpp"
 #include "messages/time.hpp"
 #include "net/transport.hpp"
@@ -14,6 +15,7 @@ namespace grapevine {
 struct BenchPlan {
   std::vector<std::int64_t> bytes;  // one measurement each, in this order
   std::int64_t iterations = 1;
+  ExactReduce all_reduce = ExactReduce::ring;
   // A rank that receives nothing for so long gives up.
   Duration patience = std::chrono::seconds(60);
 };

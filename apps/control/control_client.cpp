@@ -19,7 +19,6 @@
 #include "apps/launch/launch_plan.hpp"
 #include "messages/check.hpp"
 #include "net/file_descriptor.hpp"
-#include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
@@ -50,45 +49,61 @@ Error ended(const std::string& folder) {
 }  // namespace
 
 struct ControlClient::Impl {
-  httplib::Client http;
+  std::unique_ptr<httplib::ClientImpl> http;
   std::string target;
   std::string secret;  // empty: a socket of this machine
   FileDescriptor folder;
   bool tls = false;
+  bool alerted = false;  // the last connection ended by a TLS alert, from either side
 
-  explicit Impl(const std::string& host) : http(host) {}
-  Impl(const std::string& host, int port) : http(host, port) {}
-  Impl(const std::string& host, int port, const std::string& folder)
-      : http("https://" + tcp::join_address(host, static_cast<std::uint16_t>(port)),
-             folder + "/cert.pem", folder + "/key.pem"),
-        tls(true) {
+  explicit Impl(const std::string& host) : http(std::make_unique<httplib::ClientImpl>(host)) {}
+  Impl(const std::string& host, int port)
+      : http(std::make_unique<httplib::ClientImpl>(host, port)) {}
+  Impl(const std::string& host, int port, const std::string& folder) : tls(true) {
+    auto client =
+        std::make_unique<httplib::SSLClient>(host, port, folder + "/cert.pem", folder + "/key.pem");
     // The library would compare host names, which these certificates do not contain; OpenSSL
     // checks the rest in the handshake.
-    http.enable_server_certificate_verification(false);
-    SSL_CTX* const context = http.ssl_context();
+    client->enable_server_certificate_verification(false);
+    SSL_CTX* const context = client->ssl_context();
     GRAPEVINE_CHECK(context != nullptr, "the HTTP library has no TLS");
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
     GRAPEVINE_CHECK(
         SSL_CTX_load_verify_locations(context, (folder + "/ca.pem").c_str(), nullptr) == 1,
         "a CA that was read before");
+    SSL_CTX_set_ex_data(context, 0, this);
+    SSL_CTX_set_info_callback(context, note_alert);
+    http = std::move(client);
+  }
+
+  // Of OpenSSL, which gives the level and the number of an alert in `code`.
+  static void note_alert(const SSL* ssl, int where, int code) {
+    const bool fatal = (where & SSL_CB_ALERT) != 0 && code >> 8 == SSL3_AL_FATAL;
+    if (fatal) static_cast<Impl*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), 0))->alerted = true;
   }
 
   void set_limits() {
-    http.set_connection_timeout(kConnectPatience);
-    http.set_read_timeout(kAnswerPatience);
-    http.set_write_timeout(kAnswerPatience);
-    http.set_follow_location(false);
+    http->set_connection_timeout(kConnectPatience);
+    http->set_read_timeout(kAnswerPatience);
+    http->set_write_timeout(kAnswerPatience);
+    http->set_follow_location(false);
   }
 
   Error no_answer(httplib::Error error) const {
-    if (error == httplib::Error::SSLConnection)
+    if (alerted || error == httplib::Error::SSLServerVerification ||
+        error == httplib::Error::SSLLoadingCerts)
       return bad_input("the run at " + target +
-                       ": TLS fails: it has no --tls, or certificates of another CA");
+                       ": TLS fails: the certificates are of another CA, or not valid now");
+    if (error == httplib::Error::SSLConnection)
+      return Error{Errc::timeout, "the run at " + target +
+                                      ": TLS fails: process 0 does not answer: it is stopped or "
+                                      "overloaded, or has no --tls"};
     const bool closed = error == httplib::Error::Read && !secret.empty();
     if (closed && tls)
-      return bad_input("the run at " + target +
-                       " closed the connection: it does not accept the certificate");
+      return Error{Errc::timeout, "process 0 of the run at " + target +
+                                      " does not answer: it is stopped or overloaded, or does not "
+                                      "accept the certificate"};
     if (closed)
       return Error{Errc::timeout, "process 0 of the run at " + target +
                                       " does not answer: it is stopped or overloaded, or uses "
@@ -101,7 +116,7 @@ struct ControlClient::Impl {
   }
 
   Expected<std::string> take_nonce() {
-    const auto answer = http.Get("/v1/nonce");
+    const auto answer = http->Get("/v1/nonce");
     if (!answer) return no_answer(answer.error());
     const auto body = ordered_json::parse(answer->body, nullptr, false);
     if (!body.is_object() || !body.contains("nonce") || !body["nonce"].is_string())
@@ -113,6 +128,7 @@ struct ControlClient::Impl {
                                  const std::string& body) {
     httplib::Headers headers;
     std::string nonce;
+    alerted = false;
     if (!secret.empty()) {
       auto given = take_nonce();
       if (!given) return given.error();
@@ -120,8 +136,8 @@ struct ControlClient::Impl {
       headers.emplace(kNonceHeader, nonce);
       headers.emplace(kProofHeader, proof_of_request(secret, nonce, method, path, body));
     }
-    const auto answer = method == "GET" ? http.Get(path, headers)
-                                        : http.Post(path, headers, body, "application/json");
+    const auto answer = method == "GET" ? http->Get(path, headers)
+                                        : http->Post(path, headers, body, "application/json");
     if (!answer) return no_answer(answer.error());
     return checked(nonce, *answer);
   }
@@ -161,7 +177,7 @@ Expected<ControlClient> ControlClient::find(const std::string& target,
     impl = std::make_unique<Impl>("/proc/self/fd/" + std::to_string(folder.get()) + "/" +
                                   kControlSocket);
     impl->folder = std::move(folder);
-    impl->http.set_address_family(AF_UNIX);
+    impl->http->set_address_family(AF_UNIX);
   } else {
     const auto place = parse_control_place(target, "control");
     if (!place || place->port == 0)

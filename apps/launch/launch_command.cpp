@@ -14,7 +14,6 @@
 #include <optional>
 #include <ostream>
 #include <sstream>
-#include <type_traits>
 #include <utility>
 
 #include "actors/record/resume_hint.hpp"
@@ -129,10 +128,9 @@ class LaunchCommand final : public Command {
   static CLI::Option* add(CLI::App& app, const std::string& names, T& value,
                           const std::string& help) {
     const std::string name = names.substr(names.find("--") + 2);
-    CLI::Option* option =
-        app.add_option(names, value, help)->envname(environment_name("launch-" + name));
-    if constexpr (std::is_arithmetic<T>::value) option->transform(verb_options::checked<T>());
-    return option;
+    return app.add_option(names, value, help)
+        ->envname(environment_name("launch-" + name))
+        ->transform(verb_options::checked<T>());
   }
 
   bool says_json() const { return std::find(verb_.begin(), verb_.end(), "--json") != verb_.end(); }

@@ -19,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kServerThreads = 2;
 constexpr std::chrono::seconds kClosePatience{1};
+// Of a TLS handshake, which occupies one of the threads.
+constexpr std::chrono::seconds kHandshakePatience{2};
 constexpr std::chrono::milliseconds kClientPoll{1};
 
 // One request and its answer over a socket, with bounds on its size and its time.
@@ -29,13 +31,17 @@ class BoundedStream final : public httplib::Stream {
 
   // With TLS, before all else.
   bool shake_hands() {
+    const Clock::time_point until = Clock::now() + kHandshakePatience;
     for (;;) {
       bool wants_write = false;
       const tcp::Moved moved = stream_->handshake(wants_write);
       if (!moved.error.empty()) failure_ = "TLS: " + moved.error;
       if (!moved.error.empty()) return false;
       if (!moved.blocked) return true;
-      if (!wait(wants_write ? POLLOUT : POLLIN)) return false;
+      if (!wait(wants_write ? POLLOUT : POLLIN, until)) {
+        failure_ = "it sent no complete TLS handshake in time";
+        return false;
+      }
     }
   }
   void finish() {
@@ -83,9 +89,9 @@ class BoundedStream final : public httplib::Stream {
   }
 
  private:
-  bool wait(short events) const {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+  bool wait(short events) const { return wait(events, deadline_); }
+  bool wait(short events, Clock::time_point until) const {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
     pollfd waited{socket_, events, 0};
     return left.count() > 0 && ::poll(&waited, 1, static_cast<int>(left.count())) > 0;
   }

@@ -36,7 +36,9 @@ Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& opt
   return places;
 }
 
-// The certificates of one CA are for each other: all are written, or none.
+// The certificates of one CA are for each other: where a file exists none is written, unless it may
+// be replaced. An error later, of a disk, leaves the folders that were written before it; with
+// `overwrite` the earlier files are gone then.
 Expected<void> clear_way(const std::vector<CertificateTarget>& places, bool overwrite) {
   std::error_code error;
   for (const CertificateTarget& place : places)
@@ -69,9 +71,9 @@ Expected<void> make_certificates(const CertificateOptions& options, std::ostream
   }
   out << "valid for " << options.days << " days. ";
   if (options.hosts.empty())
-    out << "Copy this folder to each machine, over a safe way such as scp -p";
+    out << "Copy this folder to each machine, over a safe way such as scp -rp";
   else
-    out << "Copy each folder to its machine, over a safe way such as scp -p";
+    out << "Copy each folder to its machine, over a safe way such as scp -rp";
   out << "; then give --tls FOLDER to every node, train and launch.\n"
          "The key that signed them is not kept: a machine that comes later gets a copy of a "
          "folder, "

@@ -243,13 +243,13 @@ Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock:
   return stream;
 }
 
-bool answers_with_tls(FileDescriptor socket, Clock::duration patience) {
+bool answers_with_tls(FileDescriptor socket, Clock::duration patience, const Cancelled& cancelled) {
   constexpr unsigned char kAlert = 21, kHandshake = 22, kMajorVersion = 3, kUnknownMessage = 99;
   // A record of an empty message that does not exist. (OpenSSL leaves other bytes unanswered.)
   constexpr unsigned char kRecord[] = {kHandshake, kMajorVersion, 1, 0, 4, kUnknownMessage, 0, 0,
                                        0};
   if (::send(socket.get(), kRecord, sizeof kRecord, MSG_NOSIGNAL) < 0) return false;
-  if (!wait_for(socket.get(), POLLIN, Clock::now() + patience, nullptr, "")) return false;
+  if (!wait_for(socket.get(), POLLIN, Clock::now() + patience, cancelled, "")) return false;
   std::array<unsigned char, 2> head{};
   const ssize_t size = ::recv(socket.get(), head.data(), head.size(), 0);
   return size == 2 && head[0] == kAlert && head[1] == kMajorVersion;

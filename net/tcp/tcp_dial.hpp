@@ -59,7 +59,8 @@ Expected<std::unique_ptr<Stream>> dial_stream(const std::string& address, Clock:
                                               const Cancelled& cancelled, const TlsContext& tls);
 
 // Whether the other end of a connection on which nothing was sent requires TLS. Blocks for at most
-// `patience`.
-bool answers_with_tls(FileDescriptor socket, Clock::duration patience);
+// `patience`; false where it is cancelled.
+bool answers_with_tls(FileDescriptor socket, Clock::duration patience,
+                      const Cancelled& cancelled = nullptr);
 
 }  // namespace grapevine::tcp

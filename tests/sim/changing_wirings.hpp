@@ -38,6 +38,9 @@ inline std::vector<Keys> changing_wirings() {
   const auto partial = [](const Keys& keys) { return operator+({{"exchange", "partial"}}, keys); };
   std::vector<Keys> all = {
       aggregate({{"overlap", "true"}}),
+      aggregate({{"all_reduce", "direct"}}),
+      aggregate({{"all_reduce", "direct"}, {"overlap", "true"}}),
+      partial({{"activation", "quorum"}, {"quorum", "2"}, {"all_reduce", "direct"}}),
       aggregate(operator+({{"overlap", "true"}}, top_k)),
       aggregate({{"pack", "model"}, {"local_steps", "3"}}),
       aggregate({{"pack", "model"}, {"local_steps", "3"}, {"overlap", "true"}}),

@@ -33,6 +33,7 @@ inline std::vector<PressedWiring> pressed_aggregates() {
   const Keys top_k = {{"compress", "top-k"}, {"density", "0.1"}, {"density_warmup", "0.5,0.25"}};
   const Keys differences = {{"pack", "difference"}, {"local_steps", "3"}, {"outer", "nesterov"}};
   return {{"Ring", {{"exchange", "aggregate"}}},
+          {"Direct", {{"exchange", "aggregate"}, {"all_reduce", "direct"}}},
           {"RingOfAdam", {{"exchange", "aggregate"}}, 5, 0, "adam"},
           {"ClippedRing", {{"clip", "0.5"}, {"clip_at", "local"}}},
           {"LocalModels", {{"pack", "model"}, {"local_steps", "3"}}},

@@ -184,7 +184,7 @@ void ControlState::refuse(const Error& error) {
 }
 
 void ControlState::on_ask_change(const AskChange& ask) {
-  self_->request(supervisor_, kSupervisorTime, ask.request)
+  self_->request(supervisor_, kChangeTime, ask.request)
       .then(
           [this, answer = ask.answer](ControlReply& reply) {
             newest_.reset();

@@ -55,6 +55,7 @@ class ControlState {
   const char* name = "control";
   static constexpr Duration kAnswerTime = std::chrono::milliseconds(700);  // of the ranks
   static constexpr Duration kSupervisorTime = std::chrono::milliseconds(700);
+  static constexpr Duration kChangeTime = std::chrono::milliseconds(1500);  // it may ask the ranks
   static constexpr Duration kFresh = std::chrono::milliseconds(200);  // answers that old are reused
 
   void init(ControlActor::stateful_pointer<ControlState> self, const ControlConfig& config);

@@ -288,7 +288,10 @@ void PeerState::take_state_if_complete() {
 // symmetric shares, too, a rank that has ended gains what others had given it before they knew.
 Expected<void> PeerState::join_model(const StateDict& state) {
   if (auto restored = restore_model(state); !restored) return restored;
-  if (!config_.parts->plan.role->keeps_mass(config_.parts->plan)) scale_model(1 / model_.w);
+  const auto parts = changed_parts(view_.install.settings);
+  if (!parts) return parts.error();
+  const Plan& plan = (*parts)->plan;  // of the members, who may have changed it
+  if (!plan.role->keeps_mass(plan)) scale_model(1 / model_.w);
   return {};
 }
 

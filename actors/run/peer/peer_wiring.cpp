@@ -2,6 +2,7 @@
 #include "actors/run/peer.hpp"
 #include "algorithms/roles/member_role.hpp"
 #include "algorithms/wiring/role_type.hpp"
+#include "messages/check.hpp"
 
 namespace grapevine {
 
@@ -15,7 +16,7 @@ Expected<std::shared_ptr<const SharedParts>> PeerState::changed_parts(
 std::string PeerState::why_not_made(const CheckSettings& asked) const {
   const auto parts = changed_parts(asked.settings);
   if (!parts) return parts.error().message;
-  return changes_members((*parts)->plan) ? "" : "this wiring does not come into a running job";
+  return changes_members((*parts)->plan) ? "" : kDoesNotCome;
 }
 
 void PeerState::on_check_settings(const CheckSettings& asked) {
@@ -33,7 +34,9 @@ void PeerState::merge(const InstallView& view) {
 
 // All members begin at the step of the one that was furthest on.
 bool PeerState::begin_wiring(const InstallView& view) {
+  GRAPEVINE_CHECK(view_.merges, "rank ", config_.rank, ": a new wiring without a common model");
   const at::Tensor optimizer = role_->optimizer_state();
+  scale_model(1 / model_.w);
   view_.merges = false;
   model_.step = reported_ = view.horizon.first_step;
   model_.epoch = view.horizon.first_epoch;

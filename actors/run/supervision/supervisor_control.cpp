@@ -103,9 +103,8 @@ ControlReply SupervisorState::on_drain(Rank rank) {
 std::string SupervisorState::why_not_set(const LiveSettings& changed) const {
   if (changed.empty()) return "expected KEY=VALUE";
   if (!config_.change || !config_.changes_members)
-    return "this wiring does not change while it runs: stop the run and resume it with the new "
-           "values";
-  if (is_changing()) return "the members are changing, ask again";
+    return std::string(kDoesNotChange) + ": stop the run and resume it with the new values";
+  if (is_changing() || returning_) return "the members are changing, ask again";
   if (!progress_.has_steps()) return "no step was taken yet, ask again";
   if (progress_.finished() != members_.lost()) return "the run is ending";
   return why_not_fit(with_settings(settings_, changed));
@@ -116,8 +115,7 @@ std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
   const auto changed = config_.change(settings);
   if (!changed) return changed.error().message;
   if (!changes_members((*changed)->plan))
-    return "a wiring with parameter servers, levels or a hierarchy does not come into a running "
-           "job: begin another run with --init " +
+    return std::string(kDoesNotCome) + ": begin another run with --init " +
            (config_.out.empty() ? "RUN" : config_.out);
   MemberChange same;
   same.before.resize(static_cast<std::size_t>(members_.remaining_workers()));

@@ -69,9 +69,7 @@ void SupervisorState::install_view() {
     config_.observer->on_changed(std::exchange(newest_, {}));
   // A rank had to take the model of another first.
   if (wiring_.in_progress() && view.kind == ViewKind::members) return begin_view_change();
-  if (is_changing()) return;
-  if (std::exchange(stop_early_, false)) return on_stop_requested();
-  resume_checkpoint();
+  end_change();
 }
 
 // ---- a process that returns ----

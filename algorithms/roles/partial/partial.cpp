@@ -258,7 +258,7 @@ void Partial::flush(Env& env) {
       kernels::subtract_into(x, x, *part);
       model_.x = FrozenTensor::freeze(std::move(x));
     } else {
-      local_.step_along_kept(model_, std::move(*part), model_.epoch, pool_);
+      local_.step_along_late(model_, std::move(*part), model_.epoch);
     }
   }
   model_.step = produced_;

@@ -13,6 +13,7 @@
 #include "apps/train/train_place.hpp"
 #include "apps/train/train_resume.hpp"
 #include "apps/train/train_trace.hpp"
+#include "messages/check.hpp"
 #include "messages/text/names.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -157,12 +158,11 @@ std::function<JobIdentity(const LiveSettings&)> identity_after(const TrainJob& j
   return [options = job.options, begun = job.run.identity](const LiveSettings& settings) {
     TrainOptions changed = options;
     JobIdentity identity = begun;
-    // The run has accepted them.
-    if (!apply_settings(changed, settings)) return identity;
+    const auto applied = apply_settings(changed, settings);
+    const auto wiring = effective_wiring(changed);
+    GRAPEVINE_CHECK(applied.ok() && wiring.ok(), "the run has accepted these settings");
     identity["lr"] = number_text(changed.lr);
     identity["weight-decay"] = number_text(changed.weight_decay);
-    const auto wiring = effective_wiring(changed);
-    if (!wiring) return identity;
     for (auto at = identity.begin(); at != identity.end();)
       at = at->first.rfind("wiring.", 0) == 0 ? identity.erase(at) : std::next(at);
     for (const auto& [key, value] : wiring->keys()) identity["wiring." + key] = value;
@@ -176,19 +176,21 @@ Expected<void> add_schedule(TrainJob& job) {
   auto schedule = read_schedule(path);
   if (!schedule) return schedule.error();
   if (!changes_members(job.run.parts->plan))
-    return bad_input("--schedule " + path +
-                     ": this wiring does not change while it runs: it has parameter servers, "
-                     "levels or a hierarchy");
+    return bad_input("--schedule " + path + ": " + kDoesNotChange);
+  // The job of a resumed run has those that lie behind it.
+  if (job.run.resume) {
+    const std::vector<double> epochs = job.run.resume->epochs();
+    const double behind = *std::min_element(epochs.begin(), epochs.end());
+    while (!schedule->empty() && schedule->front().epoch <= behind)
+      schedule->erase(schedule->begin());
+  }
   LiveSettings settings;
   for (const ScheduledChange& change : *schedule) {
     const std::string where = "--schedule " + path + ": epoch " + number_text(change.epoch) + ": ";
     settings = with_settings(std::move(settings), change.changed);
     const auto parts = job.run.change(settings);
     if (!parts) return bad_input(where + parts.error().message);
-    if (!changes_members((*parts)->plan))
-      return bad_input(where +
-                       "a wiring with parameter servers, levels or a hierarchy does not come into "
-                       "a running job");
+    if (!changes_members((*parts)->plan)) return bad_input(where + kDoesNotCome);
   }
   job.run.schedule = *std::move(schedule);
   return {};

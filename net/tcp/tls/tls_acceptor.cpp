@@ -86,7 +86,7 @@ void TlsAcceptor::Impl::on_connection(FileDescriptor socket) {
   handshakes.insert(h);
   h->patience.expires_after(kHandshakePatience);
   h->patience.async_wait([this, h](std::error_code cancelled) {
-    if (!cancelled) drop(h, "it sent no complete TLS handshake in time");
+    if (!cancelled && handshakes.count(h) > 0) drop(h, "it sent no complete TLS handshake in time");
   });
   proceed(h);
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,13 @@ namespace {
 
 // Encrypted bytes that are collected before a system call.
 constexpr std::size_t kCollectedBytes = std::size_t{256} << 10;
+
+// RFC 8446, section 6.2.
+bool is_about_certificates(int alert) {
+  return (alert >= SSL_AD_BAD_CERTIFICATE && alert <= SSL_AD_CERTIFICATE_UNKNOWN) ||
+         alert == SSL_AD_UNKNOWN_CA || alert == SSL_AD_ACCESS_DENIED ||
+         alert == SSL_AD_CERTIFICATE_REQUIRED;
+}
 
 class TlsStream final : public Stream {
  public:
@@ -53,10 +61,12 @@ TlsStream::TlsStream(SSL_CTX* context, FileDescriptor socket, TlsSide side)
   BIO_set_data(bio, this);
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl_, bio, bio);
-  if (side == TlsSide::accepted)
+  if (side == TlsSide::accepted) {
     SSL_set_accept_state(ssl_);
-  else
+  } else {
     SSL_set_connect_state(ssl_);
+    SSL_set_read_ahead(ssl_, 0);  // see read_part()
+  }
 }
 
 // OpenSSL's own would raise SIGPIPE at a closed connection. Writing never fails: write() stops
@@ -116,7 +126,8 @@ Moved TlsStream::read(const iovec* parts, std::size_t count) {
   return moved;
 }
 
-// False where no more can be read now.
+// False where no more can be read now. A dialling side reads an answer before an event loop watches
+// the socket: bytes behind the answer stay in the socket, where the loop sees them.
 bool TlsStream::read_part(const iovec& part, Moved& moved) {
   for (std::size_t filled = 0; filled < part.iov_len;) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -126,6 +137,7 @@ bool TlsStream::read_part(const iovec& part, Moved& moved) {
         SSL_read_ex(ssl_, static_cast<char*>(part.iov_base) + filled, part.iov_len - filled, &read);
     filled += read;
     moved.bytes += read;
+    if (read > 0) SSL_set_read_ahead(ssl_, 1);
     if (result != 1) {
       explain(result, moved);
       return false;
@@ -185,6 +197,7 @@ void TlsStream::flush(Moved& moved) {
 void TlsStream::explain(int result, Moved& moved) const {
   const int kind = SSL_get_error(ssl_, result);
   const unsigned long code = ERR_peek_error();
+  const char* const reason = ERR_reason_error_string(code);
   const long verified = SSL_get_verify_result(ssl_);
   if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE) {
     moved.blocked = true;
@@ -196,12 +209,13 @@ void TlsStream::explain(int result, Moved& moved) const {
     moved.ended = true;
   } else if (error_ != 0) {
     moved.error = text_of_system_error(error_);
-  } else if (ERR_GET_REASON(code) > SSL_AD_REASON_OFFSET) {
+  } else if (const int alert = ERR_GET_REASON(code) - SSL_AD_REASON_OFFSET; alert > 0) {
     moved.error =
-        std::string("it refuses the certificate of this process: ") + ERR_reason_error_string(code);
+        std::string(is_about_certificates(alert) ? "it refuses the certificate of this process: "
+                                                 : "it ends the connection with a TLS alert: ") +
+        (reason == nullptr ? std::to_string(alert) : reason);
     moved.is_final = true;
   } else {
-    const char* const reason = ERR_reason_error_string(code);
     moved.error = std::string("it does not speak TLS as this process does: ") +
                   (reason == nullptr ? "damaged bytes" : reason);
     moved.is_final = true;

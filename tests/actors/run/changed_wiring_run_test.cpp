@@ -223,6 +223,43 @@ TEST(ChangedWiringRun, ARefusedChangeLeavesTheRunAsItWas) {
   }
 }
 
+// A rank dies and returns after a change: it takes the model as the new wiring does, with a part of
+// the mass or with a copy.
+TEST(ChangedWiringRun, ARankReturnsToTheNewWiring) {
+  for (const auto& [first, second] : std::vector<std::pair<std::string, std::string>>{
+           {"ar", "sgp"}, {"sgp", "ar"}, {"osgp", "gtopk"}, {"gtopk", "osgp"}}) {
+    SCOPED_TRACE(first + " -> " + second);
+    Scenario scenario = make_scenario(first, 5);
+    scenario.steps = 80;
+    RunConfig config = make_config(scenario, {{1, {{kAlgorithmSetting, second}}}});
+    config.deaths = {{2, std::chrono::milliseconds(700)}};
+    config.returns = {{2, std::chrono::milliseconds(800)}};
+    const auto watcher = std::make_shared<Watcher>();
+    const RunResult result = run_virtual(config, watcher);
+    ASSERT_FALSE(result.error) << result.error->message;
+    EXPECT_EQ(watcher->changes.size(), 1u);
+    EXPECT_EQ(result.returned, 1);
+    expect_sound(result, 4);
+  }
+}
+
+// A change that is refused while all ranks take their last step does not hold up the end.
+TEST(ChangedWiringRun, ARefusalDoesNotHoldUpTheEnd) {
+  for (double epoch = 3.5; epoch < 4; epoch += 0.05) {
+    SCOPED_TRACE("epoch=" + std::to_string(epoch));
+    RunConfig config = make_config(make_scenario("ar", 2), {{epoch, {{kAlgorithmSetting, "sgp"}}}});
+    config.change =
+        [inner = config.change, calls = std::make_shared<int>(0)](
+            const LiveSettings& settings) -> Expected<std::shared_ptr<const SharedParts>> {
+      if (++*calls > 1) return bad_input("no room for another role");
+      return inner(settings);
+    };
+    const RunResult result = run_virtual(config, std::make_shared<Watcher>());
+    ASSERT_FALSE(result.error) << result.error->message;
+    EXPECT_LT(result.seconds, 60) << "of virtual time";
+  }
+}
+
 // A checkpoint after a change is one of the new wiring: a run that continues it ends in the same
 // bits.
 TEST(ChangedWiringRun, IsContinuedFromACheckpoint) {

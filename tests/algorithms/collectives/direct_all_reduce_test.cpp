@@ -258,7 +258,7 @@ TEST(DirectAllReduce, RefusesDamagedStates) {
   EXPECT_TRUE(refused([](StateDict& s) { s.put("operation", std::int64_t{6}); }));
   EXPECT_TRUE(refused([](StateDict& s) { s.put("pieces", std::int64_t{2}); }));
   EXPECT_TRUE(refused([](StateDict& s) { s.put("summed", std::int64_t{1}); }));
-  EXPECT_TRUE(refused([](StateDict& s) { s.put("data", at::ones({29})); }));
+  EXPECT_TRUE(refused([](StateDict& s) { s.put("data", at::ones({24})); }));
   EXPECT_TRUE(refused([](StateDict& s) { s.put("data", at::ones({30}, at::kDouble)); }));
   EXPECT_TRUE(refused([](StateDict& s) { s.put("of.0.arrived", std::int64_t{0}); }));
   EXPECT_TRUE(refused([](StateDict& s) { s.put("of.1.arrived", std::int64_t{1}); }));

@@ -256,6 +256,45 @@ TEST(Optimizer, StepIntoIsAStepThenAScale) {
   }
 }
 
+// A part that comes late is as if it had come in time; the momentum takes no further step.
+TEST(Optimizer, ALatePartIsAPartOfTheLastGradient) {
+  for (const OptimizerConfig& config : configs()) {
+    if (config.name != "sgd") continue;
+    SCOPED_TRACE(testing::Message() << config.momentum << " " << config.nesterov);
+    const auto whole = *make_optimizer(config), late = *make_optimizer(config);
+    at::Tensor x = random(1), other = x.clone();
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      const at::Tensor g = random(10 + step), part = random(20 + step);
+      at::Tensor together = g + part, first = g.clone(), second = part.clone();
+      whole->step(x, together, kLr);
+      late->step(other, first, kLr);
+      late->step_late(other, second, kLr);
+      EXPECT_LT((x - other).abs().max().item<double>(), 1e-5) << "step " << step;
+    }
+  }
+}
+
+// States as vectors, of which a mean may be taken: they continue as they were.
+TEST(Optimizer, ContinuesFromItsStateVector) {
+  for (const OptimizerConfig& config : configs()) {
+    SCOPED_TRACE(testing::Message() << config.name << " " << config.momentum);
+    const auto one = *make_optimizer(config), other = *make_optimizer(config);
+    at::Tensor x = random(1);
+    EXPECT_EQ(one->state_vector(kSize).count_nonzero().item<std::int64_t>(), 0);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      at::Tensor g = random(10 + step);
+      one->step(x, g, kLr);
+    }
+    at::Tensor copy = x.clone();
+    other->set_state_vector(one->state_vector(kSize), kSize);
+    other->set_state_vector(at::ones({kSize + 7}), kSize);  // of another optimizer
+    at::Tensor g = random(20), same = g.clone();
+    one->step(x, g, kLr);
+    other->step(copy, same, kLr);
+    EXPECT_TRUE(x.equal(copy));
+  }
+}
+
 TEST(Optimizer, HandlesAModelWithoutParameters) {
   for (const OptimizerConfig& config : configs()) {
     auto optimizer = make(config);

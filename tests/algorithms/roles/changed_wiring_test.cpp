@@ -131,5 +131,27 @@ TEST_F(ChangedWiring, KeepsTheMeanOfAllModelsAndEveryGradient) {
   EXPECT_GT(kept_, 100);
 }
 
+// To the same wiring: ranks that have one model, and one state of their optimizers, continue as if
+// nothing had happened. Of 4 equal values the mean has the same bits.
+TEST_F(ChangedWiring, OptimizersContinue) {
+  for (const std::string name : {"sgd", "adam"})
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      SCOPED_TRACE(name + ", seed=" + std::to_string(seed));
+      WorldConfig config = sim::changing_config({{"exchange", "aggregate"}}, 4, seed);
+      config.optimizer.name = name;
+      config.optimizer.momentum = name == "sgd" ? 0.9 : 0;
+      config.horizon.by_samples = false;
+      const auto run = [&](bool changes) {
+        RoleWorld world(config, sim::pull);
+        world.start();
+        world.run_until(static_cast<std::int64_t>(40 + world.rng()() % 200));
+        if (changes) world.change_wiring(config.plan);
+        world.run();
+        return world.z(2);
+      };
+      EXPECT_EQ(distance(run(true), run(false)), 0);
+    }
+}
+
 }  // namespace changed_wiring_test
 }  // namespace grapevine

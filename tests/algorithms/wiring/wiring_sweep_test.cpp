@@ -39,6 +39,7 @@ const std::map<std::string, std::vector<std::string>>& values() {
       {"per_layer", {"true", "false"}},
       {"value_type", {"f16", "f32"}},
       {"sparse_reduce", {"tree", "butterfly"}},
+      {"all_reduce", {"direct", "ring"}},
       {"selection", {"sampled", "exact"}},
       {"error_feedback", {"true", "false"}},
       {"residual_decay", {"0.9", "0.5"}},

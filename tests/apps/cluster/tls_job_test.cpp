@@ -109,7 +109,7 @@ class TlsJob : public testing::Test {
     ASSERT_TRUE(has_begun(at("run"))) << first.so_far().describe() << second.so_far().describe();
     for (int i = 0; i < 20; ++i) scan(std::string(100, static_cast<char>(i)));
     fs::remove(at("run/checkpoint/latest"));
-    EXPECT_TRUE(has_begun(at("run"))) << first.so_far().describe();  // it goes on
+    EXPECT_TRUE(has_begun(at("run"))) << first.so_far().describe();  // it continues
     first.signal(SIGTERM);
     const auto end = first.wait();
     EXPECT_EQ(end.exit_code, 4) << end.describe();

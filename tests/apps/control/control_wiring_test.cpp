@@ -52,7 +52,9 @@ TEST(ControlWiring, OneAlgorithmAfterTheOther) {
       SCOPED_TRACE(settings.front());
       std::vector<std::string> action = {"set"};
       action.insert(action.end(), settings.begin(), settings.end());
-      const ProcessResult set = job.control(action);
+      ProcessResult set = job.control(action);
+      for (int i = 0; i < 20 && set.err.find("ask again") != std::string::npos; ++i)
+        set = job.control(action);  // a rank of a busy machine has not answered in time
       ASSERT_EQ(set.exit_code, 0) << set.describe();
       const auto status = wait_for_view(job, view += 2);
       ASSERT_EQ(status["view"], view) << status << job.describe();
@@ -67,6 +69,7 @@ TEST(ControlWiring, OneAlgorithmAfterTheOther) {
     EXPECT_EQ(summary["algorithm"], "osgp");
     EXPECT_EQ(summary["wiring"]["exchange"], "gossip");
     expect_nothing_lost(summary["contributions"], 15);
+    EXPECT_EQ(summary["contributions"]["pending"], 0);
     const std::string file = read_file(job.out() / "job.toml");
     EXPECT_THAT(file, HasSubstr("\nalgorithm = 'osgp'\n"));
     EXPECT_THAT(file, HasSubstr("\noverlap = true\n"));
@@ -103,6 +106,7 @@ TEST(Schedule, ChangesAtItsEpochs) {
   EXPECT_EQ(summary["algorithm"], "sgp");
   EXPECT_EQ(summary["views"], 6);
   expect_nothing_lost(summary["contributions"], 8);
+  EXPECT_EQ(summary["contributions"]["pending"], 0);
 }
 
 // What has changed is not changed again.
@@ -157,7 +161,7 @@ TEST(Schedule, SaysWhatIsWrongBeforeTraining) {
       {"--schedule", write_schedule(folder.path(), "[[change]]\nepoch = 1\nalgorithm = 'ar'\n")}));
   EXPECT_EQ(servers.exit_code, 2);
   EXPECT_THAT(ProcessResult::last_line(servers.err),
-              HasSubstr("this wiring does not change while it runs"));
+              HasSubstr("hierarchy does not change while it runs"));
 }
 
 }  // namespace control_wiring_test

@@ -155,6 +155,9 @@ const std::map<std::string, std::string> kSamples = {
     {"weight-decay", "1e-05"},
     {"optimizer", "sgdx"},
     {"lr-schedule", "step:0.5@1,2"},
+    {"schedule", "changes.toml"},
+    {"tls", "certificates"},
+    {"trust-fabric", "true"},
     {"warmup-epochs", "2.5"},
     {"seed", "9007199254740993"},
     {"delay", "rank=1:20ms"},
@@ -250,7 +253,8 @@ TEST(JobFile, DefaultsAreWritten) {
   read(text_of(usual), back);
   std::set<std::string> expected;
   for (const auto& [name, sample] : kSamples)
-    if (name != "delay" && name != "init") expected.insert(name);  // none
+    if (name != "delay" && name != "init" && name != "schedule" && name != "tls")  // none
+      expected.insert(name);
   std::set<std::string> written;
   for (const auto& [name, value] : values_of(back.app)) written.insert(name);
   EXPECT_EQ(written, expected);

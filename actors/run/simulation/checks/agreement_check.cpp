@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -39,9 +40,11 @@ class AgreementCheck final : public RunCheck {
         if (lost.count(other) == 0)
           report(fmt::format("rank {} lost rank {}, which is a member at the end", rank, other));
     }
-    if (run().ranks_agree && result.consensus_distance != 0)
+    // Of models with infinities, equal ones too, it is not a number.
+    const double distance = result.consensus_distance;
+    if (run().ranks_agree && std::isfinite(distance) && distance != 0)
       report(fmt::format("the models of the ranks differ at the end, by {} of their length",
-                         result.consensus_distance));
+                         distance));
   }
 
  private:

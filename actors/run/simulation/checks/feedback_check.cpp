@@ -23,8 +23,12 @@ class FeedbackCheck final : public RunCheck {
 
   void on_gradient(Rank rank, Step, const FrozenTensor& value) override {
     if (!follows()) return;
+    std::vector<double>& all = of(rank).held;
+    if (value.numel() != static_cast<std::int64_t>(all.size()))
+      return report(fmt::format("rank {} has a gradient of {} numbers for {} parameters", rank,
+                                value.numel(), all.size()));
     const auto* g = value.data<float>();
-    for (double& held : of(rank).held) held += *g++;
+    for (double& held : all) held += *g++;
   }
 
   // The first message of each operation has the rank's own values, the others pass some on.
@@ -37,7 +41,7 @@ class FeedbackCheck final : public RunCheck {
     const auto* indices = chunk->data.indices.data<std::int32_t>();
     const auto* values = chunk->data.values.data<float>();
     for (std::int64_t i = 0; i < chunk->data.values.numel(); ++i)
-      leaves(message.from, rank, static_cast<std::size_t>(indices[i]), values[i]);
+      leaves(message.from, rank, indices[i], values[i]);
   }
 
   // What a lost rank had given is given again.
@@ -55,8 +59,11 @@ class FeedbackCheck final : public RunCheck {
   bool follows() const { return run().feeds_back && all_stay_; }
   OfRank& of(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-  void leaves(Rank number, OfRank& rank, std::size_t index, double value) {
-    double& held = rank.held.at(index);
+  void leaves(Rank number, OfRank& rank, std::int32_t index, double value) {
+    if (index < 0 || static_cast<std::size_t>(index) >= rank.held.size())
+      return report(fmt::format("rank {} sends {} for parameter {} of {} in operation {}", number,
+                                value, index, rank.held.size(), rank.newest));
+    double& held = rank.held[static_cast<std::size_t>(index)];
     if (std::abs(value - held) > kRounding * std::abs(held) + kSmallest)
       report(
           fmt::format("rank {} sends {} for parameter {} in operation {}, its gradients since "

@@ -26,7 +26,11 @@ class VersionCheck final : public RunCheck {
     if (record.step != before + 1)
       report(fmt::format("server {} has version {} after {} commits", record.rank, record.step,
                          before + 1));
-    if (record.version >= 0 && record.version <= before) check_staleness(record, commits);
+    if (record.version > before)
+      report(fmt::format("server {} has a commit of rank {} with version {} after {} commits",
+                         record.rank, record.peer, record.version, before));
+    else if (record.version >= 0)
+      check_staleness(record, commits);
     commits.push_back(record.peer);
   }
 

@@ -10,6 +10,8 @@ namespace {
 
 // Ranks answer between two messages. One that does not is stopped, or computes on this thread.
 constexpr Duration kAnswerTime = std::chrono::milliseconds(500);
+// From one attempt of a planned change to the next.
+constexpr Duration kTryAgain = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -19,18 +21,24 @@ void SupervisorState::begin_numbers(const LiveSettings& changed) {
   begin_view_change();
 }
 
-// One change at a time; those that do not fit any more are left out.
+// One change at a time. Those that do not fit any more are left out; where ranks did not answer, or
+// one was lost, the change is tried again.
 void SupervisorState::follow_schedule() {
   if (scheduled_ == config_.schedule.size() || stage_ != Stage::running || stopping_ ||
-      is_changing() || progress_.finished() != members_.lost())
+      returning_ || is_changing() || now() < schedule_after_ ||
+      progress_.finished() != members_.lost())
     return;
   const ScheduledChange& next = config_.schedule[scheduled_];
   const auto epochs = progress_.slowest_epochs(members_);
   if (!epochs || *epochs < next.epoch) return;
+  if (const std::string why = why_not_set(next.changed); !why.empty()) {
+    ++scheduled_;
+    return config_.observer->on_warning("--schedule: " + settings_text(next.changed) +
+                                        " is left out: " + why);
+  }
+  if (changes_wiring(next.changed)) return begin_asking(next.changed);
   ++scheduled_;
-  if (const std::string why = why_not_set(next.changed); !why.empty())
-    return config_.observer->on_warning("--schedule: " + settings_text(next.changed) + ": " + why);
-  changes_wiring(next.changed) ? begin_asking(next.changed) : begin_numbers(next.changed);
+  begin_numbers(next.changed);
 }
 
 void SupervisorState::begin_asking(const LiveSettings& changed) {
@@ -40,18 +48,32 @@ void SupervisorState::begin_asking(const LiveSettings& changed) {
   self_->delayed_send(SupervisorActor{self_}, kAnswerTime, SettingsTimeOver{wiring_.number()});
 }
 
+// Of a planned change there is nobody to answer.
 void SupervisorState::answer_wiring(ControlReply reply) {
-  if (asks_for_wiring_.pending())
-    asks_for_wiring_.deliver(std::move(reply));
-  else if (reply.refused)
-    config_.observer->on_warning(reply.text);
+  const bool asked = asks_for_wiring_.pending();
+  if (asked) asks_for_wiring_.deliver(reply);
   asks_for_wiring_ = {};
+  if (asked) return;
+  if (!reply.refused) {
+    ++scheduled_;
+    return;
+  }
+  schedule_after_ = now() + kTryAgain;
+  config_.observer->on_warning("--schedule: " + reply.text);
 }
 
 // The run is as it was.
 void SupervisorState::refuse_wiring(const std::string& why) {
   wiring_.cancel();
   answer_wiring({true, "set: " + why});
+  end_change();
+}
+
+// With what has been asked for meanwhile.
+void SupervisorState::end_change() {
+  if (is_changing() || stage_ != Stage::running) return;
+  if (std::exchange(stop_early_, false)) return on_stop_requested();
+  drain_if_finished();
   resume_checkpoint();
 }
 
@@ -60,6 +82,7 @@ void SupervisorState::on_settings_checked(const SettingsChecked& checked) {
     case WiringChange::Next::wait:
       return;
     case WiringChange::Next::refuse:
+      if (!asks_for_wiring_.pending()) ++scheduled_;  // it would refuse again
       return refuse_wiring(fmt::format("rank {} refuses: {}", checked.rank, wiring_.why()));
     case WiringChange::Next::begin:
       if (stage_ != Stage::running || stopping_) return refuse_wiring("the run is ending");
@@ -82,13 +105,12 @@ void SupervisorState::on_model_shared(const ModelShared& shared) {
 // The members may have become too few for the new wiring: the present one then takes its place.
 void SupervisorState::install_wiring(InstallView& view) {
   view.kind = wiring_.install(!view.behind.empty(), view.members);
-  if (view.kind == ViewKind::common_model) {
-    config_.models = {true, false};
-    // As much is left as the clock of the roles before says.
-    if (!view.horizon.by_samples)
-      view.horizon.steps =
-          config_.horizon.from(view.horizon.first_step, view.horizon.first_epoch).steps;
-  }
+  // As much is left as the clock of the roles before says; and a rank may have counted gradients as
+  // its model took them.
+  if (view.kind != ViewKind::members && !view.horizon.by_samples)
+    view.horizon.steps =
+        config_.horizon.from(view.horizon.first_step, view.horizon.first_epoch).steps;
+  if (view.kind == ViewKind::common_model) config_.models = {true, false};
   if (view.kind != ViewKind::new_wiring) return;
   const std::string why = why_not_fit(wiring_.settings());
   if (why.empty()) {

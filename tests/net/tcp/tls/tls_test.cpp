@@ -129,7 +129,7 @@ TEST(Tls, ALostProcessReturns) {
 
 // ---- hostile peers
 
-// What a process without the right certificate is told. The link of the others stays up.
+// The error of a process without the right certificate. The link of the others stays up.
 std::string error_of_dialling(const TcpOptions& options) {
   TcpWorld world(2, 1, with(usual()));
   auto a = attach(world.endpoint(0), 0);
