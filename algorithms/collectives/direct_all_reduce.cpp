@@ -19,12 +19,7 @@ DirectAllReduce::DirectAllReduce(std::vector<Rank> ranks, std::int32_t position,
       operation_(operation),
       piece_elements_(piece_elements),
       others_(ranks_.size()) {
-  GRAPEVINE_CHECK(position_ >= 0 && position_ < size(), "position ", position_, " of ", size());
-  GRAPEVINE_CHECK(piece_elements_ >= 1, "pieces of ", piece_elements_, " elements");
-  std::vector<Rank> sorted = ranks_;
-  std::sort(sorted.begin(), sorted.end());
-  GRAPEVINE_CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
-                  "a rank is twice in the all-reduce");
+  check_participants(ranks_, position_, piece_elements_);
 }
 
 std::vector<OutgoingChunk> DirectAllReduce::start(at::Tensor&& input) {
@@ -112,12 +107,7 @@ void DirectAllReduce::check(const Chunk& chunk) const {
   GRAPEVINE_CHECK(piece < pieces_ && chunk.index == slice * pieces_ + piece, "got index ",
                   chunk.index, " in round ", chunk.round, " of operation ", operation_,
                   "; expected slice ", slice, " of ", size(), ", piece ", piece, " of ", pieces_);
-  const std::int64_t elements =
-      bounds_of_piece(data_.numel(), size(), slice, pieces_, piece).length;
-  GRAPEVINE_CHECK(
-      chunk.data.defined() && is_flat_float(chunk.data.read()) && chunk.data.numel() == elements,
-      "piece ", chunk.index, " of operation ", operation_, " has ", chunk.data.numel(),
-      " elements here, expected ", elements, " of float32");
+  check_piece(chunk, bounds_of_piece(data_.numel(), size(), slice, pieces_, piece).length);
 }
 
 // Ranks whose parts are missing hold up this rank, which holds up the others' sums.

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "algorithms/collectives/collective.hpp"
-#include "algorithms/collectives/ring_all_reduce.hpp"
+#include "algorithms/collectives/slices.hpp"
 
 namespace grapevine {
 

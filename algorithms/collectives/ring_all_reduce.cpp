@@ -29,31 +29,6 @@ FrozenTensor add_own(FrozenTensor received, const at::Tensor& own) {
 
 }  // namespace
 
-bool is_flat_float(const at::Tensor& t) {
-  return t.defined() && t.dim() == 1 && t.scalar_type() == at::kFloat && t.is_contiguous();
-}
-
-std::int32_t pieces_of_slice(std::int64_t d, std::int32_t ranks, std::int64_t piece_elements) {
-  const std::int64_t slice = (d + ranks - 1) / ranks;
-  if (slice / 2 < piece_elements) return 1;
-  return static_cast<std::int32_t>((slice + piece_elements - 1) / piece_elements);
-}
-
-PieceBounds bounds_of_piece(std::int64_t d, std::int32_t ranks, std::int32_t slice,
-                            std::int32_t pieces, std::int32_t piece) {
-  const std::int64_t slice_begin = d * slice / ranks;
-  const std::int64_t length = d * (slice + 1) / ranks - slice_begin;
-  const std::int64_t begin = length * piece / pieces;
-  const std::int64_t end = length * (piece + 1) / pieces;
-  return {slice_begin + begin, end - begin};
-}
-
-at::Tensor piece_of_slice(const at::Tensor& data, std::int32_t ranks, std::int32_t slice,
-                          std::int32_t pieces, std::int32_t piece) {
-  const PieceBounds bounds = bounds_of_piece(data.numel(), ranks, slice, pieces, piece);
-  return data.narrow(0, bounds.begin, bounds.length);
-}
-
 RingAllReduce::RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std::int64_t operation,
                              std::int64_t piece_elements)
     : ranks_(std::move(ranks)),
@@ -61,13 +36,7 @@ RingAllReduce::RingAllReduce(std::vector<Rank> ranks, std::int32_t position, std
       operation_(operation),
       piece_elements_(piece_elements),
       arrived_(static_cast<std::size_t>(std::max(rounds(), 0))) {
-  GRAPEVINE_CHECK(position_ >= 0 && position_ < size(), "position ", position_, " in a ring of ",
-                  size());
-  GRAPEVINE_CHECK(piece_elements_ >= 1, "pieces of ", piece_elements_, " elements");
-  std::vector<Rank> sorted = ranks_;
-  std::sort(sorted.begin(), sorted.end());
-  GRAPEVINE_CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
-                  "a rank is twice in the ring");
+  check_participants(ranks_, position_, piece_elements_);
 }
 
 std::vector<OutgoingChunk> RingAllReduce::start(at::Tensor&& input) {
@@ -115,12 +84,7 @@ void RingAllReduce::check(const Chunk& chunk) const {
   GRAPEVINE_CHECK(piece < begun && chunk.index == slice * pieces_ + piece, "got index ",
                   chunk.index, " in round ", chunk.round, " of operation ", operation_,
                   "; expected slice ", slice, " of ", size(), ", piece ", piece, " of ", begun);
-  const std::int64_t elements =
-      bounds_of_piece(data_.numel(), size(), slice, pieces_, piece).length;
-  GRAPEVINE_CHECK(
-      chunk.data.defined() && is_flat_float(chunk.data.read()) && chunk.data.numel() == elements,
-      "piece ", chunk.index, " of operation ", operation_, " has ", chunk.data.numel(),
-      " elements here, expected ", elements, " of float32");
+  check_piece(chunk, bounds_of_piece(data_.numel(), size(), slice, pieces_, piece).length);
 }
 
 std::vector<Awaited> RingAllReduce::awaited() const {

@@ -16,26 +16,9 @@
 #include <vector>
 
 #include "algorithms/collectives/collective.hpp"
+#include "algorithms/collectives/slices.hpp"
 
 namespace grapevine {
-
-// A piece that has just arrived is added and forwarded from the cache. Smaller pieces take less CPU
-// time over tcp, larger ones are faster over ucx where ranks share cores (docs/performance.md has
-// the tables).
-inline constexpr std::int64_t kRingPieceElements = std::int64_t{128} << 10;  // 512 KiB
-
-// [d] float32, contiguous.
-bool is_flat_float(const at::Tensor& t);
-// Into how many pieces each slice of d elements among `ranks` is cut, >= 1; where one of them lies,
-// without a view of it, which would cost more than a small piece; and the view.
-std::int32_t pieces_of_slice(std::int64_t d, std::int32_t ranks, std::int64_t piece_elements);
-struct PieceBounds {
-  std::int64_t begin = 0, length = 0;
-};
-PieceBounds bounds_of_piece(std::int64_t d, std::int32_t ranks, std::int32_t slice,
-                            std::int32_t pieces, std::int32_t piece);
-at::Tensor piece_of_slice(const at::Tensor& data, std::int32_t ranks, std::int32_t slice,
-                          std::int32_t pieces, std::int32_t piece);
 
 // One operation of one rank, without I/O: the caller sends the messages that start() and
 // on_chunk() return, and passes in those that arrive. The tensor is cut into P slices, and each
