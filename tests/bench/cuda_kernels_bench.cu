@@ -80,11 +80,9 @@ struct Arena {
   Buffer<std::uint32_t> indices{k}, indices_2{k}, merged_indices{2 * k}, count{1}, merged{1};
   Buffer<float> values{k}, values_2{k}, merged_values{2 * k}, scales{int8_blocks(d)};
   Buffer<std::int8_t> levels{d};
-  Buffer<std::uint16_t> halves{d};
-  Buffer<double> sums{2};
-  Buffer<unsigned char> top_k_room{static_cast<std::int64_t>(top_k_workspace_bytes(d, k))};
-  Buffer<unsigned char> sum_room{static_cast<std::int64_t>(
-      std::max(clip_workspace_bytes(d), match_energy_workspace_bytes(d)))};
+  Buffer<double> norm{1};
+  Buffer<unsigned char> top_k_room{static_cast<std::int64_t>(top_k_workspace_bytes(d, k).value())};
+  Buffer<unsigned char> clip_room{static_cast<std::int64_t>(clip_workspace_bytes(d))};
   Buffer<unsigned char> merge_room{static_cast<std::int64_t>(merge_workspace_bytes(k, k).value())};
 };
 
@@ -104,7 +102,7 @@ StepArrays step_arrays(Arena& a, bool fused) {
 
 Expected<void> select(Arena& a, Buffer<std::uint32_t>& indices, Buffer<float>& values, float* x) {
   return top_k(indices.data(), values.data(), a.count.data(), x, false, a.d, a.k,
-               a.top_k_room.data(), a.stream);
+               Candidates::guessed, a.top_k_room.data(), a.stream);
 }
 
 // ---- the kernels; bytes as each one's header counts them ----
@@ -128,9 +126,6 @@ std::vector<Kernel> kernels_on(Arena& a) {
              cudaMemcpyAsync(a.out.data(), a.x.data(), a.x.bytes(), cudaMemcpyDeviceToDevice, s),
              "copy");
        }},
-      {"scale", 2 * f, [&a, d, s] { return scale_into(a.out.data(), a.x.data(), 0.5, d, s); }},
-      {"fold", 3 * f,
-       [&a, d, s] { return fold_into(a.out.data(), a.x.data(), a.share.data(), d, s); }},
       {"meet (delta averaging)", 4 * f,
        [&a, d, s] { return meet_into(a.out.data(), a.z.data(), a.x.data(), a.g.data(), d, s); }},
       {"debias", 2 * f, [&a, d, s] { return debias(a.z.data(), a.x.data(), 0.5, d, s); }},
@@ -138,8 +133,12 @@ std::vector<Kernel> kernels_on(Arena& a) {
        [&a, d, s] { return sgd_step(step_arrays(a, false), factors(), d, s); }},
       {"fold + step + scale + debias", 7 * f,
        [&a, d, s] { return sgd_step(step_arrays(a, true), factors(), d, s); }},
+      {"fold + scale + debias", 4 * f,
+       [&a, d, s] {
+         return fold_share(a.out.data(), a.z.data(), a.x.data(), a.share.data(), 0.5, 0.5, d, s);
+       }},
       {"clip, nothing to clip", f,
-       [&a, d, s] { return clip(a.x.data(), 1e30, a.sums.data(), a.sum_room.data(), d, s); }},
+       [&a, d, s] { return clip(a.x.data(), 1e30, a.norm.data(), a.clip_room.data(), d, s); }},
       {"gem proxy", 5 * f,
        [&a, d, s] {
          return advance_proxy(a.out.data(), a.z.data(), a.x.data(), 0.1F, 0.9F, 1e-4F, d, s);
@@ -149,21 +148,10 @@ std::vector<Kernel> kernels_on(Arena& a) {
          return match_energy(a.out.data(), a.g.data(), a.v.data(), a.x.data(), a.share.data(), 2, d,
                              s);
        }},
-      {"gem rescale and energies", 5 * f,
-       [&a, d, s] {
-         return match_energy_and_sum(a.out.data(), a.g.data(), a.v.data(), a.x.data(),
-                                     a.share.data(), 2, a.sums.data(), a.sum_room.data(), d, s);
-       }},
       {"int8 pack", 1.25 * f,
        [&a, d, s] { return int8_pack(a.levels.data(), a.scales.data(), a.x.data(), 7, d, s); }},
       {"int8 fold", 2.25 * f,
        [&a, d, s] { return int8_fold(a.out.data(), a.levels.data(), a.scales.data(), 1, d, s); }},
-      {"fp16 pack", 1.5 * f,
-       [&a, d, s] { return half_pack(Half::fp16, a.halves.data(), a.x.data(), d, s); }},
-      {"bf16 pack", 1.5 * f,
-       [&a, d, s] { return half_pack(Half::bf16, a.halves.data(), a.x.data(), d, s); }},
-      {"bf16 fold", 2.5 * f,
-       [&a, d, s] { return half_fold(Half::bf16, a.out.data(), a.halves.data(), 1, d, s); }},
       {"top-k 0.001", f + list, [&a] { return select(a, a.indices, a.values, a.selected.data()); }},
       {"scatter-add of k", 2 * list,
        [&a, k, s] {

@@ -1,48 +1,55 @@
 #!/usr/bin/env bash
-# tests/bench/gpu.sh: builds, checks and times what runs on a CUDA GPU, in less than ten minutes, and
-# prints tables: the kernels against the bandwidth of a copy in the same run; torch.topk on the same
-# data, where python3 has torch with CUDA; images/s of resnet50 (synthetic ImageNet shapes) and how busy
-# the GPU is, for two OSGP workers with and without exchange, where build/bin/grapevine was built with CUDA.
-# Needs nvcc and a GPU; the rest is left out, with a line that says why.
+# tests/bench/gpu.sh [FILE]: builds, checks and times what runs on the first CUDA GPU, in less than ten
+# minutes, and writes the tables of docs/performance.md as Markdown to FILE (build-cuda/gpu.md):
+#   the kernels against the bandwidth of a copy in the same run, and torch.topk on the same data, where
+#   python3 has torch with CUDA;
+#   resnet50 on synthetic ImageNet shapes, images/s and how busy the GPU is, without the first steps: one
+#   worker by precision and layout; two workers by where their models are, and with compressed sums.
+# Needs nvcc and a GPU, and for resnet50 a build/bin/grapevine with CUDA; what is left out or fails has a
+# line in FILE that says why, also where the time is over.
 # Environment: GRAPEVINE_CUDA_BUILD (folder, build-cuda), GRAPEVINE (the executable, build/bin/grapevine).
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
 
 case ${1:-} in
-  '') ;;
   -h | --help) usage "${BASH_SOURCE[0]}" && exit ;;
-  *) die "tests/bench/gpu.sh takes no arguments, not '$1'" ;;
+  -*) die "tests/bench/gpu.sh knows --help and the file for its tables, not '$1'" ;;
 esac
 readonly kGrapevine=${GRAPEVINE:-build/bin/grapevine}
+readonly kSteps=120 kWarmUp=20 kBatch=64
+readonly kEnd=570 kShortest=20 # seconds: of all runs together; with less left no run begins
 
 configure_cuda
 build_cuda cuda_kernels_bench
-say "kernels"
-timeout -s KILL 180 "$kCudaBuild/bin/cuda_kernels_bench"
+readonly kTables=${1:-$kCudaBuild/gpu.md}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+: >"$work/tables"
+SECONDS=0
 
-say "torch.topk"
-if python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-  timeout -s KILL 90 python3 tests/bench/gpu_topk.py
-else
-  say "left out: python3 has no torch with CUDA"
-fi
+table() { printf '%s\n' "$@" >>"$work/tables"; }
 
-readonly kSteps=220 kWarmUp=20 kBatch=64
+# Seconds that a run may take: at most $1, and what is left of all.
+limit() {
+  local left=$((kEnd - SECONDS))
+  printf '%s\n' $((left < $1 ? left : $1))
+}
 
-# The step that all ranks of a run have reached: the last column that is read of metrics.csv.
+# The step that all ranks of a run have reached; -1 where fewer than $2 have rows in metrics.csv, $1.
 reached() {
-  awk -F, 'NR > 1 && $7 != "" { last[$1] = $3 }
-           END { for (r in last) if (n++ == 0 || last[r] < least) least = last[r]; print n < 2 ? -1 : least }' \
+  awk -F, -v ranks="$2" '
+    NR > 1 && $7 != "" { last[$1] = $3 }
+    END { for (r in last) if (n++ == 0 || last[r] < least) least = last[r]; print n < ranks ? -1 : least }' \
     "$1" 2>/dev/null || printf -- '-1\n'
 }
 
 # Utilization in percent, sampled while all workers are past the warm-up and none has ended. $1: metrics.csv,
-# $2: the run's process.
+# $2: the run's process, $3: its workers.
 sample_utilization() {
   local step
   while kill -0 "$2" 2>/dev/null; do
-    step=$(reached "$1")
+    step=$(reached "$1" "$3")
     if ((step >= kWarmUp && step < kSteps - 2)); then
       nvidia-smi -i 0 --query-gpu=utilization.gpu --format=csv,noheader,nounits
     fi
@@ -50,39 +57,91 @@ sample_utilization() {
   done
 }
 
-# Prints images per second and the share of time in which the GPU was at work, of one run of two workers
-# on the first GPU, without its first steps, in which cuDNN is loaded and pages are locked.
-# $1: steps between exchanges.
-two_workers() {
-  local out run
-  out=$(mktemp -d)
-  CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0 timeout -s KILL 150 "$kGrapevine" train \
-    --algorithm osgp --workers 2 --model resnet50 --data noise --batch-size "$kBatch" --steps "$kSteps" \
-    --device cuda --precision bf16 --channels-last --cudnn-benchmark --validate end --trace off \
-    --set "wiring.local_steps=$1" --out "$out/run" >"$out/log" 2>&1 &
-  run=$!
-  sample_utilization "$out/run/metrics.csv" "$run" >"$out/utilization"
-  wait "$run" || die "the run failed: $(tail -n 1 "$out/log")"
+# "images/s | GPU at work" of the steps after the first, in which cuDNN is loaded and pages are locked.
+# $1: samples of the utilization, $2: metrics.csv.
+figures() {
   awk -F, -v first="$kWarmUp" -v batch="$kBatch" '
     FNR == 1 { file++ }
-    file == 1 { busy += $1; samples++ }
+    file == 1 && $1 != "" { busy += $1; samples++ }
     file == 2 && FNR > 1 && $4 != "" && $3 >= first { if (!($1 in begin)) { begin[$1] = $4; from[$1] = $3 }
                                           end[$1] = $4; to[$1] = $3 }
     END {
       for (r in begin) if (end[r] > begin[r]) rate += batch * (to[r] - from[r]) / (end[r] - begin[r])
-      printf "%.0f | %s", rate, samples ? sprintf("%.0f %%", busy / samples) : "not sampled"
-    }' "$out/utilization" "$out/run/metrics.csv"
-  rm -rf "$out"
+      printf "%.0f | %s\n", rate, samples ? sprintf("%.0f %%", busy / samples) : "not sampled"
+    }' <(printf '\n'; cat "$1") "$2"
 }
 
-say "resnet50, OSGP, two workers on one GPU"
-if [[ ! -x $kGrapevine ]] || ! "$kGrapevine" train --help | grep -q -- --precision; then
-  say "left out: $kGrapevine is not there or was built without CUDA (docs/cuda-kernels.md says how)"
-  exit 0
+# A row of a table: one run on the first GPU. $1: its name, $2: workers; the rest: options.
+row() {
+  local name=$1 workers=$2 out run
+  shift 2
+  if (($(limit 150) < kShortest)); then
+    table "| $name | left out: no time was left | |"
+    return
+  fi
+  say "$name"
+  out=$(mktemp -d -p "$work")
+  CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0 timeout -s KILL "$(limit 150)" "$kGrapevine" train \
+    --workers "$workers" --model resnet50 --data noise --batch-size "$kBatch" --steps "$kSteps" \
+    --device cuda --validate end --trace off "$@" --out "$out/run" >"$out/log" 2>&1 &
+  run=$!
+  sample_utilization "$out/run/metrics.csv" "$run" "$workers" >"$out/utilization"
+  if wait "$run"; then
+    table "| $name | $(figures "$out/utilization" "$out/run/metrics.csv") |"
+  else
+    table "| $name | failed: $(tail -n 1 "$out/log") | |"
+    failed=yes
+  fi
+}
+
+time_kernels() {
+  say "kernels"
+  timeout -s KILL 120 "$kCudaBuild/bin/cuda_kernels_bench" >>"$work/tables"
+  say "torch.topk"
+  if python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    timeout -s KILL 60 python3 tests/bench/gpu_topk.py | sed '/^$/d' >>"$work/tables"
+  else
+    table '' 'torch.topk: left out, python3 has no torch with CUDA.'
+  fi
+}
+
+time_precisions() {
+  table '' '| resnet50, 1 worker | images/s | GPU at work |' '|---|---|---|'
+  local -a fast=(--precision bf16 --channels-last)
+  row 'fp32' 1 --algorithm ar --precision fp32
+  row 'tf32' 1 --algorithm ar --precision tf32
+  row 'bf16' 1 --algorithm ar --precision bf16
+  row 'bf16, channels-last' 1 --algorithm ar "${fast[@]}"
+  row 'bf16, channels-last, cudnn-benchmark' 1 --algorithm ar "${fast[@]}" --cudnn-benchmark
+}
+
+# Optimizer, folding and de-biasing run on the CPU with models in the host's memory: the rate of an exchange
+# in no step is the same with it and without, while the GPU waits. So there is the second column.
+time_exchanges() {
+  table '' '| resnet50, bf16, 2 workers on one GPU | images/s | GPU at work |' '|---|---|---|'
+  local -a options=(--precision bf16 --channels-last --cudnn-benchmark)
+  local place
+  for place in host device; do
+    row "osgp, models on the $place" 2 --algorithm osgp --peers "$place" "${options[@]}"
+    row "osgp without exchange, models on the $place" 2 --algorithm osgp --peers "$place" \
+      --set "wiring.local_steps=$kSteps" "${options[@]}"
+  done
+  row 'ar, models on the device' 2 --algorithm ar --peers device "${options[@]}"
+  row 'ar in int8, models on the device' 2 --algorithm ar --peers device --set wiring.compress=int8 \
+    "${options[@]}"
+  row 'ar, top-k of 0.001, models on the device' 2 --algorithm ar --peers device \
+    --set wiring.compress=top-k --set wiring.density=0.001 "${options[@]}"
+}
+
+failed=
+time_kernels
+if [[ ! -x $kGrapevine ]]; then
+  table '' "resnet50: left out, there is no $kGrapevine (docs/cuda-kernels.md says how to build it with CUDA)."
+else
+  time_precisions
+  time_exchanges
 fi
-with=$(two_workers 1)
-without=$(two_workers 1000)
-printf '\n| resnet50, 2 workers | images/s | GPU at work |\n|---|---|---|\n'
-printf '| exchange in each step | %s |\n| none until the end | %s |\n' "$with" "$without"
-# Optimizer, folding and de-biasing run on the CPU in both: the first column alone would not show a GPU
-# that waits for them.
+cat "$work/tables"
+cp "$work/tables" "$kTables"
+say "the tables are in $kTables, for docs/performance.md"
+[[ -z $failed ]] || die "a run failed: its row in $kTables says why"

@@ -19,6 +19,8 @@ import statistics
 import subprocess
 import tempfile
 
+from comparison.links import Links
+
 RANKS = 4
 EVEN = "lognormal=-3:0.05"  # 50 ms without burning a core: the machine may have fewer cores than ranks
 ROTATING = "rotate=0ms..90ms"
@@ -28,46 +30,6 @@ WIRINGS = {
     "eager-quorum": ["--algorithm", "eager-quorum", "--set", "wiring.quorum=3"],
     "gtopk": ["--algorithm", "gtopk"],
 }
-
-
-def call(*words):
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-
-
-class Links:
-    """A namespace for each rank, and a bridge between them."""
-
-    def __init__(self):
-        self.prefix = f"gt{os.getpid()}x"
-        self.bridge = self.prefix + "b"
-
-    def __enter__(self):
-        call("ip", "netns", "add", self.bridge)
-        call("ip", "-n", self.bridge, "link", "add", "br0", "type", "bridge")
-        call("ip", "-n", self.bridge, "link", "set", "br0", "up")
-        for rank in range(RANKS):
-            space = self.space(rank)
-            call("ip", "netns", "add", space)
-            call("ip", "link", "add", "eth0", "netns", space, "type", "veth", "peer", "name",
-                 f"port{rank}", "netns", self.bridge)
-            call("ip", "-n", self.bridge, "link", "set", f"port{rank}", "master", "br0", "up")
-            call("ip", "-n", space, "link", "set", "lo", "up")
-            call("ip", "-n", space, "addr", "add", f"10.79.0.{rank + 1}/24", "dev", "eth0")
-            call("ip", "-n", space, "link", "set", "eth0", "up")
-        return self
-
-    def __exit__(self, *_):
-        for rank in range(RANKS):
-            subprocess.run(["ip", "netns", "del", self.space(rank)], check=False)
-        subprocess.run(["ip", "netns", "del", self.bridge], check=False)
-
-    def space(self, rank):
-        return f"{self.prefix}{rank}"
-
-    def limit(self, mbit):
-        for rank in range(RANKS):
-            call("tc", "-n", self.space(rank), "qdisc", "replace", "dev", "eth0", "root", "tbf",
-                 "rate", f"{mbit}mbit", "burst", "64kbit", "latency", "2s")
 
 
 def job(options, wiring, delay):
@@ -131,7 +93,7 @@ def main():
     parser.add_argument("--wirings", nargs="+", default=list(WIRINGS))
     options = parser.parse_args()
     errors, right = [], 0
-    with Links() as links, tempfile.TemporaryDirectory() as folder:
+    with Links(RANKS) as links, tempfile.TemporaryDirectory() as folder:
         recorded = os.path.join(folder, "recorded")
         links.limit(options.rates[0])
         run(options, links, "ar", EVEN, recorded)
