@@ -187,8 +187,7 @@ Expected<void> AutoTransport::connect(const std::vector<std::string>& addresses,
 Expected<void> AutoTransport::choose(const Addresses& addresses, const Placement& placement,
                                      const ConnectOptions& options) {
   wire_of_ = std::vector<std::atomic<Wire>>(addresses.size());
-  WireAddresses own = own_addresses();
-  if (options.joins) own.erase(Wire::ucx);  // over it no process returns
+  const WireAddresses own = own_addresses();
   std::map<std::int32_t, Wire> chosen;
   for (std::int32_t p = 0; p < placement.processes(); ++p) {
     wire_of_[index(p)] = kLocal;

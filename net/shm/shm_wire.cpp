@@ -348,7 +348,9 @@ ShmWire::LinkPtr ShmWire::link_of(std::int32_t process) const {
   return nullptr;
 }
 
-void ShmWire::open(LinkParts parts, std::int32_t process) {
+// A process that has its answer may be sent to at once, by any thread: until the link is open,
+// these wait for post_mutex_.
+void ShmWire::open(LinkParts parts, std::int32_t process, const std::function<bool()>& answer) {
   if (const LinkPtr old = link_of(process)) end(old, "it has connected again");
   auto link = std::make_shared<Link>();
   link->process = process;
@@ -363,11 +365,14 @@ void ShmWire::open(LinkParts parts, std::int32_t process) {
   arena_->add(link->lender);
   receiving_.push_back(link);
   by_socket_[socket] = link;
+  bool answered = true;
   {
     const std::lock_guard<std::mutex> lock(post_mutex_);
+    if (links_->open(process)) router_->process_up(process);
+    answered = answer == nullptr || answer();
     open_links_[static_cast<std::size_t>(process)] = link;
   }
-  if (links_->open(process)) router_->process_up(process);
+  if (!answered) return end(link, "it has ended");
   if (!poller_.add(socket)) end(link, std::string(kErrorHere) + "no descriptors are left");
 }
 

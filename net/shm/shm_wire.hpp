@@ -85,7 +85,7 @@ class ShmWire {
   void refuse(Greeting& greeting, const std::string& why);
   void forget(Greeting& greeting);
   void expire_greetings(Clock::time_point now);
-  void open(LinkParts parts, std::int32_t process);
+  void open(LinkParts parts, std::int32_t process, const std::function<bool()>& answer = nullptr);
 
   // ---- links
   bool receive(const LinkPtr& link, int most);

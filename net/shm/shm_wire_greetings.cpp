@@ -105,9 +105,8 @@ Expected<bool> ShmWire::answer_proof(Greeting& greeting, Packet packet) {
   Expected<LinkParts> parts =
       join_ends(std::move(greeting.socket), *std::move(ends), std::move(packet));
   if (!parts) return parts.error();
-  if (!send_packet(socket, &answer, sizeof answer, descriptors))
-    return Error{Errc::io, "it has ended"};
-  open(*std::move(parts), greeting.theirs->process);
+  open(*std::move(parts), greeting.theirs->process,
+       [&] { return send_packet(socket, &answer, sizeof answer, descriptors); });
   return true;
 }
 

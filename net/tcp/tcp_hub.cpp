@@ -91,13 +91,14 @@ void Hub::refuse(Connection& c, Refusal why) {
   end(c, describe(why));
 }
 
-// Messages that wait for an earlier connection of the process are dropped first.
+// Messages that wait for an earlier connection of the process are dropped first. The answer to a
+// greeting leaves last: a process that has it may be sent to at once, by any thread.
 void Hub::open(Connection& c, std::int32_t process) {
   routes_.send(*router_);
   c.open(process, *router_, limits_, pool_);
-  c.outbox().pump_all();
   routes_.set(process, {c.shared_from_this(), &c.outbox()});
   if (links_->open(process)) router_->process_up(process);
+  c.outbox().pump_all();
 }
 
 template <class F>

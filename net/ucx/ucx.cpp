@@ -55,12 +55,12 @@ class UcxTransport final : public RemoteTransport {
 
   std::string address() const override { return address_; }
   using RemoteTransport::connect;
-  // The token is not needed: a process is known by one of its own, which its address carries.
+  // A process is known by a token of its own, which its address carries; the job's token proves one
+  // that returns.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
                          Duration patience, const ConnectOptions& options) override;
   void process_down(std::int32_t process) override;
-  // Not supported: runs over UCX do not continue without a lost process.
-  void expect_process(std::int32_t) override {}
+  void expect_process(std::int32_t process) override;
 
   Expected<void> attach(Rank rank, std::shared_ptr<Inbox> inbox) override;
   void detach(Rank rank) override;
@@ -76,8 +76,11 @@ class UcxTransport final : public RemoteTransport {
 
   void run();
   bool work_once();
+  void take_back(RankRouter& router, std::int32_t process);
   void post_outgoing();
-  void lose_reported();
+  void check_other(std::int32_t process) const;
+  void report(std::int32_t process, bool returns);
+  void take_reports();
   void idle(Clock::time_point& active_at);
   void sleep(std::chrono::milliseconds longest);
   void kick();
@@ -99,8 +102,13 @@ class UcxTransport final : public RemoteTransport {
   std::condition_variable engine_changed_;  // connect() waits for it
   bool connecting_ = false;                 // guarded by engine_mutex_
 
+  // Of another process, by the run: it is dead, or it may return.
+  struct Report {
+    std::int32_t process = 0;
+    bool returns = false;
+  };
   std::mutex reported_mutex_;
-  std::vector<std::int32_t> reported_dead_;  // guarded by reported_mutex_
+  std::vector<Report> reported_;  // guarded by reported_mutex_
 
   std::atomic<bool> asleep_{false};  // the progress thread looks at the queues before it sleeps
   std::atomic<bool> stopping_{false};
@@ -150,7 +158,7 @@ Expected<void> UcxTransport::connect(const std::vector<std::string>& addresses,
   router_ = std::make_unique<RankRouter>(placement);
   connecting_ = true;
   for (const std::int32_t process : options.absent) router_->process_absent(process);
-  const Expected<void> begun = engine_->connect(addresses, placement, options.absent);
+  const Expected<void> begun = engine_->connect(addresses, placement, options);
   if (!begun) return begun;
   wake();
   const auto decided = [&] { return engine_->connected() || engine_->connect_failed(); };
@@ -186,14 +194,27 @@ void UcxTransport::send(Envelope envelope) {
 }
 
 void UcxTransport::process_down(std::int32_t process) {
+  check_other(process);
+  router().process_left(process, "");
+  report(process, false);
+}
+
+void UcxTransport::expect_process(std::int32_t process) {
+  check_other(process);
+  report(process, true);
+}
+
+void UcxTransport::check_other(std::int32_t process) const {
   const Placement& placement = router().placement();
   GRAPEVINE_CHECK(
       process >= 0 && process < placement.processes() && process != placement.own_process,
-      "process ", process, " reported dead to process ", placement.own_process);
-  router().process_left(process, "");
+      "a report of process ", process, " to process ", placement.own_process);
+}
+
+void UcxTransport::report(std::int32_t process, bool returns) {
   {
     const std::lock_guard<std::mutex> lock(reported_mutex_);
-    reported_dead_.push_back(process);
+    reported_.push_back({process, returns});
   }
   wake();
 }
@@ -239,7 +260,7 @@ bool UcxTransport::work_once() {
   {
     const std::lock_guard<std::mutex> lock(engine_mutex_);
     router = router_.get();
-    lose_reported();
+    take_reports();
     post_outgoing();
     moved = engine_->progress();
     events = engine_->take_events();
@@ -252,8 +273,17 @@ bool UcxTransport::work_once() {
       router->rank_left(departure->rank);
     else if (const auto* left = std::get_if<ucx::ProcessLeft>(&event))
       router->process_left(left->process, left->reason);
+    else if (const auto* back = std::get_if<ucx::ProcessBack>(&event))
+      take_back(*router, back->process);
   }
   return moved;
+}
+
+// Its ranks are up before the process knows that it may begin: no message to them is dropped.
+void UcxTransport::take_back(RankRouter& router, std::int32_t process) {
+  router.process_up(process);
+  const std::lock_guard<std::mutex> lock(engine_mutex_);
+  engine_->greet_returned(process);
 }
 
 // Called with engine_mutex_ held, so that messages are posted in their order.
@@ -263,9 +293,10 @@ void UcxTransport::post_outgoing() {
 }
 
 // Called with engine_mutex_ held.
-void UcxTransport::lose_reported() {
+void UcxTransport::take_reports() {
   const std::lock_guard<std::mutex> lock(reported_mutex_);
-  for (const std::int32_t process : std::exchange(reported_dead_, {})) engine_->lose(process);
+  for (const Report& report : std::exchange(reported_, {}))
+    report.returns ? engine_->expect(report.process) : engine_->lose(report.process);
 }
 
 void UcxTransport::idle(Clock::time_point& active_at) {
@@ -313,7 +344,7 @@ void UcxTransport::finish() {
     router_->close();
     {
       const std::lock_guard<std::mutex> lock(engine_mutex_);
-      lose_reported();
+      take_reports();
       post_outgoing();
       engine_->say_goodbye();
     }

@@ -39,6 +39,9 @@ bool ucx_built_in();
 // deliveries of this process. Messages between local ranks are delivered as in
 // net/inproc/inproc.hpp, and waiting messages of a rank are delivered inside its attach().
 //
+// A lost process may return: it says its own address and proves, by the job's token, that it
+// belongs to the job; others that expect it answer.
+//
 // Counters: a message in flight to a process that is lost counts as sent. A rank that has detached
 // cannot attach again.
 //

@@ -28,6 +28,7 @@ constexpr int kVainPolls = 16;        // about a microsecond: then the caller ma
 constexpr int kRendezvousAtOnce = 4;  // of one process
 constexpr std::size_t kMaxSpareSends = 64;
 constexpr std::size_t kMaxEarlyHellos = 4096;  // unauthenticated hellos cannot fill the memory
+constexpr std::chrono::milliseconds kHelloInterval{200};  // the others may expect us later
 
 std::uint64_t random_token() {
   std::random_device device;
@@ -93,6 +94,7 @@ struct Engine::Link {
 
   bool open = true;             // until it says goodbye or is lost
   bool lost = false;            // without a goodbye
+  bool returns = false;         // its ProcessBack has not taken effect yet: it is not greeted
   bool hello_received = false;  // its hello
   bool acknowledged = false;    // by it
   bool saw_all = false;         // it has answered our goodbye
@@ -115,6 +117,7 @@ struct Engine::Send {
   Link* link = nullptr;
   std::vector<std::byte> header;  // UCX reads it until the send completes, and the payload
   std::vector<FrozenTensor> payload;
+  std::string text;  // in their place
   Buffers buffers;
   std::list<Send>::iterator self;
 };
@@ -169,27 +172,32 @@ std::string Engine::address() const {
 }
 
 Expected<void> Engine::connect(const std::vector<std::string>& addresses,
-                               const Placement& placement,
-                               const std::vector<std::int32_t>& absent) {
+                               const Placement& placement, const ConnectOptions& options) {
   placement_ = placement;
+  job_ = options.token;
+  joining_ = options.joins;
   limits_.world_size = placement.world_size();
   links_.resize(addresses.size());
   for (std::int32_t p = 0; p < placement.processes(); ++p) {
-    const bool is_absent = std::find(absent.begin(), absent.end(), p) != absent.end();
+    const bool is_absent =
+        std::find(options.absent.begin(), options.absent.end(), p) != options.absent.end();
     if (p == placement.own_process || is_absent) continue;
-    auto link = std::make_unique<Link>();
-    link->engine = this;
-    link->process = p;
-    link->host = placement.host_of[static_cast<std::size_t>(p)];
-    link->same_host =
-        link->host == placement.host_of[static_cast<std::size_t>(placement.own_process)];
-    Link& opened = *link;
-    links_[static_cast<std::size_t>(p)] = std::move(link);
-    const Expected<void> open = open_link(opened, addresses[static_cast<std::size_t>(p)]);
+    auto& link = links_[static_cast<std::size_t>(p)] = make_link(p);
+    const Expected<void> open = open_link(*link, addresses[static_cast<std::size_t>(p)]);
     if (!open) return open;
   }
   for (const Prefix& hello : std::exchange(early_hellos_, {})) take_hello(hello);
   return {};
+}
+
+std::unique_ptr<Engine::Link> Engine::make_link(std::int32_t process) {
+  const auto& hosts = placement_.host_of;
+  auto link = std::make_unique<Link>();
+  link->engine = this;
+  link->process = process;
+  link->host = hosts[static_cast<std::size_t>(process)];
+  link->same_host = link->host == hosts[static_cast<std::size_t>(placement_.own_process)];
+  return link;
 }
 
 Expected<void> Engine::open_link(Link& link, const std::string& address) {
@@ -213,8 +221,27 @@ Expected<void> Engine::open_link(Link& link, const std::string& address) {
     return Error{Errc::io, "cannot connect to " + link.name() + ": " + ucs_status_string(status) +
                                "; check the devices and transports given to UCX"};
   }
-  send_bare(link, Kind::hello);
+  if (!link.returns) say_hello(link);
   return {};
+}
+
+void Engine::say_hello(Link& link) {
+  if (!joining_) return send_bare(link, Kind::hello);
+  const std::string own = address();
+  Prefix prefix;
+  prefix.kind = Kind::returning;
+  send(link, prefix, {}, {},
+       pack_return({own, return_proof(job_, placement_.own_process, link.process, own)}));
+}
+
+// Until the others expect this process, they drop what it says.
+void Engine::repeat_hellos() {
+  joining_ = !connected();
+  const auto now = std::chrono::steady_clock::now();
+  if (!joining_ || now - last_hello_ < kHelloInterval) return;
+  last_hello_ = now;
+  for (const auto& link : links_)
+    if (link != nullptr && link->open && !link->acknowledged) say_hello(*link);
 }
 
 bool Engine::connected() const {
@@ -263,7 +290,7 @@ void Engine::send_bare(Link& link, Kind kind, Rank rank) {
 }
 
 void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
-                  std::vector<FrozenTensor> payload) {
+                  std::vector<FrozenTensor> payload, std::string text) {
   if (link.endpoint == nullptr || link.closing) return;
   prefix.process = placement_.own_process;
   prefix.token = token_;
@@ -281,12 +308,18 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
   std::memcpy(s.header.data(), &prefix, sizeof prefix);
   std::copy(header.begin(), header.end(), s.header.begin() + sizeof prefix);
   s.payload = std::move(payload);
+  s.text = std::move(text);
+  s.buffers.add(s.text.data(), s.text.size());
   for (const FrozenTensor& t : s.payload)
     if (t.nbytes() > 0) s.buffers.add(const_cast<void*>(t.raw()), t.nbytes());  // NOLINT: UCX reads
 
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
+  if (!s.text.empty()) {  // an address arrives with its message, however long it is
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+  }
   param.cb.send = on_sent;
   param.user_data = &s;
   param.datatype = s.buffers.datatype();
@@ -305,6 +338,7 @@ void Engine::forget(Send& sent) {
     return;
   }
   sent.payload.clear();
+  sent.text.clear();
   sent.buffers.clear();
   spare_.splice(spare_.begin(), sends_, self);
 }
@@ -344,6 +378,13 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
     return UCS_ERR_REJECTED;
   }
   if (prefix->kind == Kind::hello) return take_hello(*prefix), UCS_OK;
+  if (prefix->kind == Kind::returning) {
+    if (is_rendezvous) {
+      spdlog::warn("ucx: process {} says {} bytes of itself: refused", prefix->process, length);
+      return UCS_ERR_REJECTED;
+    }
+    return take_return(*prefix, data, length), UCS_OK;
+  }
   Link* link = sender_of(*prefix);
   if (link == nullptr || !link->open) return UCS_ERR_REJECTED;
   const auto* header = static_cast<const std::byte*>(bytes) + sizeof(Prefix);
@@ -376,6 +417,7 @@ ucs_status_t Engine::on_active_message(const void* bytes, std::size_t size, void
       link->saw_all = true;
       break;
     case Kind::hello:
+    case Kind::returning:
       break;
   }
   return UCS_OK;
@@ -402,8 +444,70 @@ void Engine::take_hello(const Prefix& hello) {
   }
   Link* link = sender_of(hello);
   if (link == nullptr || !link->open) return;
-  link->hello_received = true;
-  send_bare(*link, Kind::hello_ack);
+  answer_hello(*link);
+}
+
+void Engine::answer_hello(Link& link) {
+  link.hello_received = true;
+  send_bare(link, Kind::hello_ack);
+}
+
+void Engine::expect(std::int32_t process) {
+  const Link* link = links_[static_cast<std::size_t>(process)].get();
+  if (link == nullptr || !link->open) expected_.insert(process);
+}
+
+void Engine::take_return(const Prefix& prefix, const void* data, std::size_t length) {
+  if (links_.empty() || prefix.process < 0 || prefix.process == placement_.own_process ||
+      prefix.process >= placement_.processes())
+    return;
+  auto& place = links_[static_cast<std::size_t>(prefix.process)];
+  if (place != nullptr && place->open && place->peer.token == prefix.token) {  // it repeats itself
+    if (!place->returns) answer_hello(*place);
+    return;
+  }
+  if (expected_.count(prefix.process) == 0) return;
+  const Expected<ReturnText> text = unpack_return(data, length);
+  const bool proven =
+      text && equal_secrets(text->proof, return_proof(job_, prefix.process, placement_.own_process,
+                                                      text->address));
+  if (!proven) {
+    if (++refused_ == 1)
+      spdlog::warn(
+          "ucx: refused process {}, which does not belong to this job; further ones are "
+          "refused silently",
+          prefix.process);
+    return;
+  }
+  expected_.erase(prefix.process);
+  back_.emplace_back(prefix.process, text->address);
+}
+
+// Outside of callbacks. The link of the lost process stays as long as UCX may know it. Messages of
+// the lost process are none of the new link's: its token is another.
+void Engine::accept_back() {
+  for (const auto& [process, address] : std::exchange(back_, {})) {
+    auto& place = links_[static_cast<std::size_t>(process)];
+    if (place != nullptr) {
+      abandon(*place);
+      former_.push_back(std::move(place));
+    }
+    place = make_link(process);
+    place->returns = place->hello_received = true;
+    if (const Expected<void> opened = open_link(*place, address); !opened) {
+      spdlog::warn("ucx: process {} cannot return yet: {}", process, opened.error().message);
+      expected_.insert(process);
+      continue;
+    }
+    events_.emplace_back(ProcessBack{process});
+  }
+}
+
+void Engine::greet_returned(std::int32_t process) {
+  Link* link = links_[static_cast<std::size_t>(process)].get();
+  if (link == nullptr || !link->open || !std::exchange(link->returns, false)) return;
+  send_bare(*link, Kind::hello);
+  answer_hello(*link);
 }
 
 bool Engine::number_is_new(const Link& link, std::uint64_t number) const {
@@ -591,6 +695,7 @@ void Engine::fail(Link& link, const std::string& why) {
 }
 
 void Engine::lose(std::int32_t process) {
+  expected_.erase(process);
   if (links_[static_cast<std::size_t>(process)] == nullptr) return;  // it has no link here
   Link& link = *links_[static_cast<std::size_t>(process)];
   if (link.open) {
@@ -653,6 +758,8 @@ bool Engine::progress() {
   }
   if (announced_ > 0) begin_announced();
   if (overwhelmed_) fail_overwhelmed();
+  if (!back_.empty()) accept_back();
+  if (joining_) repeat_hellos();
   if (!broken_.empty()) close_broken();
   if (any_lost_) release_unfetchable();
   const auto is_done = [](void* request) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -27,11 +28,17 @@ struct ProcessLeft {
   std::string reason;  // why it was lost; empty: it sent goodbye
 };
 
+// A process takes the place of one that was lost: its messages follow.
+struct ProcessBack {
+  std::int32_t process = 0;
+};
+
 // Received from other processes, in the order in which it takes effect.
-using Event = std::variant<Envelope, Departure, ProcessLeft>;
+using Event = std::variant<Envelope, Departure, ProcessLeft, ProcessBack>;
 
 // A link is open from connect() until the process at its other end sends goodbye or is lost; that
-// ends in exactly one ProcessLeft, its last event.
+// ends in exactly one ProcessLeft, its last event. A process that returns has a new link, which its
+// ProcessBack opens.
 //
 // Not thread-safe: calls are to be made one at a time, from any thread.
 class Engine {
@@ -45,10 +52,10 @@ class Engine {
   std::string address() const;
   int descriptor() const { return worker_->descriptor(); }
 
-  // Begins to connect to all other processes but those of `absent`. Errors (bad_input, io): an
-  // address that is none.
+  // Begins to connect to all other processes but the absent ones; where this one joins, they do not
+  // know its address, and expect it. Errors (bad_input, io): an address that is none.
   Expected<void> connect(const std::vector<std::string>& addresses, const Placement& placement,
-                         const std::vector<std::int32_t>& absent);
+                         const ConnectOptions& options);
   // Both ends of every link have received the hello of the other.
   bool connected() const;
   // The first process that is not connected, and why. REQUIRES: !connected().
@@ -63,11 +70,17 @@ class Engine {
   // False: progress() is needed now.
   bool arm() { return worker_->arm(); }
   // A posted message needs progress() to be sent.
-  bool busy() const { return !sends_.empty() || !broken_.empty() || !events_.empty(); }
+  bool busy() const {
+    return !sends_.empty() || !broken_.empty() || !back_.empty() || !events_.empty();
+  }
   std::vector<Event> take_events();
 
   // The process is known to be dead. No event.
   void lose(std::int32_t process);
+  // A lost process, or one that was absent, may return.
+  void expect(std::int32_t process);
+  // Its ProcessBack has taken effect: it may begin. Nothing where it is lost again.
+  void greet_returned(std::int32_t process);
 
   // Sends goodbye to all other processes: nothing more follows.
   void say_goodbye();
@@ -85,15 +98,21 @@ class Engine {
 
   Engine(std::unique_ptr<Worker> worker, const UcxOptions& options);
 
+  std::unique_ptr<Link> make_link(std::int32_t process);
   Expected<void> open_link(Link& link, const std::string& address);
+  void say_hello(Link& link);
+  void repeat_hellos();
   void send(Link& link, Prefix prefix, const EncodedHeader& header,
-            std::vector<FrozenTensor> payload);
+            std::vector<FrozenTensor> payload, std::string text = {});
   void send_bare(Link& link, Kind kind, Rank rank = 0);
   void forget(Send& sent);
 
   ucs_status_t on_active_message(const void* bytes, std::size_t size, void* data,
                                  std::size_t length, bool is_rendezvous);
   void take_hello(const Prefix& prefix);
+  void answer_hello(Link& link);
+  void take_return(const Prefix& prefix, const void* data, std::size_t length);
+  void accept_back();
   Link* sender_of(const Prefix& prefix);
   bool number_is_new(const Link& link, std::uint64_t number) const;
   ucs_status_t take_message(Link& link, std::uint64_t number, DecodedHeader header, void* data,
@@ -126,12 +145,18 @@ class Engine {
   ReceivePool pool_;
   Placement placement_;
   CodecLimits limits_;
-  std::vector<std::unique_ptr<Link>> links_;  // by process; null for the own one
-  std::vector<Prefix> early_hellos_;          // arrived before connect()
-  std::list<Send> sends_;                     // in flight
-  std::list<Send> spare_;                     // completed sends: their memory, for later ones
-  std::list<Receive> receives_;               // announced, or in progress
-  std::size_t announced_ = 0;                 // of those the former
+  JobToken job_{};
+  bool joining_ = false;                       // the others do not know this process yet
+  std::vector<std::unique_ptr<Link>> links_;   // by process; null: the own one, and absent ones
+  std::vector<std::unique_ptr<Link>> former_;  // of processes that have returned: UCX knows them
+  std::set<std::int32_t> expected_;            // lost processes that may return
+  // Processes that have returned, and their addresses, until their links are opened.
+  std::vector<std::pair<std::int32_t, std::string>> back_;
+  std::vector<Prefix> early_hellos_;  // arrived before connect()
+  std::list<Send> sends_;             // in flight
+  std::list<Send> spare_;             // completed sends: their memory, for later ones
+  std::list<Receive> receives_;       // announced, or in progress
+  std::size_t announced_ = 0;         // of those the former
   std::vector<Event> events_;
   std::vector<Link*> broken_;   // whose endpoints are to be closed by force, outside of callbacks
   std::vector<void*> closing_;  // UCX's requests to close endpoints
@@ -139,7 +164,7 @@ class Engine {
   bool saying_goodbye_ = false;
   bool any_lost_ = false;
   bool overwhelmed_ = false;  // a callback has thrown: fail_overwhelmed() is due
-  std::chrono::steady_clock::time_point last_release_;
+  std::chrono::steady_clock::time_point last_release_, last_hello_;
   std::unique_ptr<Worker> worker_;
 };
 

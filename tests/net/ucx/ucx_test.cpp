@@ -47,6 +47,100 @@ class UcxOtherHostWorld : public UcxWorld<false> {
   using UcxWorld::UcxWorld;
 };
 
+// ---- Returning
+
+constexpr JobToken kJob = {std::byte{7}, std::byte{1}};
+
+// Transports of processes with a rank each.
+class UcxReturn : public testing::TestWithParam<bool> {
+ protected:
+  static constexpr std::int32_t kProcesses = 4;
+
+  UcxReturn() {
+    for (int p = 0; p < kProcesses; ++p) make(p);
+    run_threads(kProcesses, [&](int p) {
+      const Expected<void> connected = process(p).connect(
+          addresses_, placement(p, kProcesses, GetParam()), kHangDeadline, {kJob, nullptr});
+      EXPECT_TRUE(connected.ok()) << (connected.ok() ? "" : connected.error().message);
+    });
+    for (int p = 0; p < kProcesses; ++p) attach(p);
+  }
+
+  void make(int p) {
+    auto made = make_ucx_transport(loopback_options());
+    GRAPEVINE_CHECK(made.ok(), made.error().message);
+    transports_[static_cast<std::size_t>(p)] = *std::move(made);
+    addresses_[static_cast<std::size_t>(p)] = process(p).address();
+  }
+  RemoteTransport& process(int p) { return *transports_[static_cast<std::size_t>(p)]; }
+  RecordingInbox& inbox(int p) { return *inboxes_[static_cast<std::size_t>(p)]; }
+  void attach(int p) {
+    inboxes_[static_cast<std::size_t>(p)] = std::make_shared<RecordingInbox>(nullptr);
+    EXPECT_TRUE(process(p).attach(p, inboxes_[static_cast<std::size_t>(p)]).ok());
+  }
+  void end(int p) { transports_[static_cast<std::size_t>(p)].reset(); }
+  Expected<void> join_again(int p, const std::vector<std::int32_t>& absent,
+                            Duration patience = kHangDeadline, const JobToken& token = kJob) {
+    make(p);
+    return process(p).connect(addresses_, placement(p, kProcesses, GetParam()), patience,
+                              {token, nullptr, true, absent});
+  }
+
+  std::vector<std::string> addresses_ = std::vector<std::string>(kProcesses);
+  std::vector<std::unique_ptr<RemoteTransport>> transports_{kProcesses};
+  std::vector<std::shared_ptr<RecordingInbox>> inboxes_{kProcesses};
+};
+
+INSTANTIATE_TEST_SUITE_P(Hosts, UcxReturn, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Same" : "Other"; });
+
+// Under the same index: its ranks are up again, and the next loss is reported anew. The others
+// may expect it only when it asks already. Process 3 stays lost, and is not awaited.
+TEST_P(UcxReturn, ALostProcessReturnsAgainAndAgain) {
+  end(3);
+  for (std::ptrdiff_t time = 1; time <= 3; ++time) {
+    end(1);
+    for (const int p : {0, 2}) {
+      ASSERT_TRUE(inbox(p).wait_down(1, time));
+      ASSERT_TRUE(inbox(p).wait_down(3));
+      for (const int lost : {1, 3}) process(p).process_down(lost);
+    }
+    std::thread late([&] {
+      for (const int p : {0, 2}) process(p).expect_process(1);
+    });
+    const Expected<void> joined = join_again(1, {3});
+    late.join();
+    ASSERT_TRUE(joined.ok()) << joined.error().message;
+    for (const int p : {0, 2}) {
+      EXPECT_TRUE(process(p).is_up(1));
+      process(p).send(numbered(p, 1, 0));  // at once
+    }
+    attach(1);
+    for (const int p : {0, 2}) {
+      process(1).send(numbered(1, p, 0));
+      ASSERT_TRUE(inbox(p).wait_messages(static_cast<std::size_t>(time))) << "process " << p;
+    }
+    ASSERT_TRUE(inbox(1).wait_messages(2));
+    EXPECT_EQ(inbox(1).down_count(3), 0) << "its loss was known before";
+  }
+}
+
+// Not where it is not expected, and not without the job's token.
+TEST_P(UcxReturn, AnyOtherProcessIsRefused) {
+  end(1);
+  for (const int p : {0, 2, 3}) ASSERT_TRUE(inbox(p).wait_down(1));
+  const Expected<void> unexpected = join_again(1, {}, std::chrono::milliseconds(500));
+  ASSERT_FALSE(unexpected.ok());
+  EXPECT_EQ(unexpected.error().code, Errc::timeout);
+  EXPECT_NE(unexpected.error().message.find("process 0"), std::string::npos);
+  end(1);
+  for (const int p : {0, 2, 3}) process(p).expect_process(1);
+  EXPECT_FALSE(join_again(1, {}, std::chrono::milliseconds(500), {std::byte{9}}).ok());
+  end(1);
+  for (const int p : {0, 2, 3}) EXPECT_FALSE(process(p).is_up(1));
+  EXPECT_TRUE(join_again(1, {}).ok());
+}
+
 INSTANTIATE_TYPED_TEST_SUITE_P(UcxSameHost, TransportSuite, UcxSameHostWorld);
 INSTANTIATE_TYPED_TEST_SUITE_P(UcxOtherHost, TransportSuite, UcxOtherHostWorld);
 
