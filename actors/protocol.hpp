@@ -103,7 +103,9 @@ struct CloseView {
 struct ViewClosed {
   std::int64_t view = 0;
   Rank rank = 0;
-  std::int64_t operations = 0;  // that are complete here; kJoins: the rank has no model yet
+  // That are complete here; kJoins: the rank has no model yet; Role::kFollows: it exchanges
+  // nothing.
+  std::int64_t operations = 0;
   Step step = 0;
   double epoch = 0;
   double w = 1;            // of its model
@@ -131,8 +133,97 @@ struct InstallView {
   std::int64_t elapsed_ns = 0;        // training time so far
   Rank donor = -1;                    // sends its state
   std::vector<Rank> behind, joining;  // to these
+  std::vector<Rank> heads;            // of the nodes of a hierarchy: see NodeChange; else empty
+  std::vector<std::int32_t> nodes_before;            // of each
   std::map<std::string, std::string> settings = {};  // in the place of the job's: LiveSettings
 };
+
+// ---- the models of ranks in other processes: see ModelSender and ModelFetcher ----
+
+// In the place of an epoch: the model at the end of the run.
+inline constexpr Epoch kLastModel = -1;
+
+// A rank's model. In process 0 it goes to the Evaluator; elsewhere to the ModelSender, which keeps
+// it, and the Evaluator receives a ModelOffer.
+struct EpochModel {
+  Rank rank = 0;
+  Epoch epoch = 0;  // at whose end it is the model, or kLastModel
+  FrozenTensor z;   // may be empty
+  FrozenTensor buffers;
+};
+// Send the numbers [begin, begin + count) of a kept model, z and then its buffers, as one
+// StateChunk to a rank of process 0. Answered with ModelSent.
+struct SendModel {
+  Rank rank = 0;
+  Epoch epoch = 0;
+  std::int64_t begin = 0, count = 0;
+  std::int64_t transfer = 0;  // of the StateChunk
+  Rank to = 0;
+};
+struct ModelSent {
+  std::string why;  // not; empty: it is on its way
+};
+// A kept model is not needed any more.
+struct ReleaseModel {
+  Rank rank = 0;
+  Epoch epoch = 0;
+};
+using ModelSenderActor =
+    caf::typed_actor<caf::reacts_to<EpochModel>, caf::replies_to<SendModel>::with<ModelSent>,
+                     caf::reacts_to<ReleaseModel>>;
+
+// A model that `sender` keeps, to be fetched.
+struct ModelOffer {
+  Rank rank = 0;
+  Epoch epoch = 0;
+  std::int64_t parameters = 0, buffers = 0;  // elements
+  ModelSenderActor sender;                   // null: there is none
+};
+// To the ModelFetcher: fetch these numbers of an offered model. Answered with FetchedModel.
+struct FetchModel {
+  ModelOffer offer;
+  std::int64_t begin = 0, count = 0;
+};
+struct FetchedModel {
+  FrozenTensor values;  // [count] float32; empty: it could not be fetched
+  bool lost = false;    // because its process is lost
+  std::string why;      // else
+};
+// A part of a model or of a checkpoint's state that a rank of process 0 has received of rank
+// `from`, which is in another process.
+struct StatePart {
+  Rank from = 0;
+  StateChunk chunk;
+};
+// The ranks that train from now on; those that join send no models of earlier epochs.
+struct MembersChanged {
+  std::vector<Rank> members;
+  std::vector<Rank> joining;
+  Epoch first_epoch = 0;
+};
+using ModelFetcherActor =
+    caf::typed_actor<caf::replies_to<FetchModel>::with<FetchedModel>, caf::reacts_to<StatePart>,
+                     caf::reacts_to<PeerLost>, caf::reacts_to<MembersChanged>>;
+
+// The last model of a rank, here or to be fetched.
+struct LastModel {
+  bool server = false;  // z is its slice
+  FrozenTensor z, buffers;
+  ModelOffer offer;
+};
+// To the ModelAverager, which answers with AveragedModels: the mean of the last models.
+struct AverageModels {
+  std::int64_t round = 0;         // an order ends the one before
+  std::vector<LastModel> models;  // by rank
+};
+struct AveragedModels {
+  std::int64_t round = 0;
+  FrozenTensor z;                 // [d]; empty: a model is missing
+  FrozenTensor buffers;           // [b] or empty
+  double consensus_distance = 0;  // mean over workers of |z_i - z|_2 / |z|_2
+  std::string why;                // a model is missing
+};
+using ModelAveragerActor = caf::typed_actor<caf::reacts_to<AverageModels>>;
 
 // ---- to the Supervisor ----
 
@@ -191,8 +282,9 @@ struct RankReport {
   Rank rank = 0;
   Step step = 0;
   double w = 1;
-  FrozenTensor z;        // [d]
+  FrozenTensor z;        // [d], of a rank of process 0; and
   FrozenTensor buffers;  // [b] or empty
+  ModelOffer offer;      // of a rank of another process: its model is fetched
   Ledger ledger;
   std::vector<double> step_seconds;  // of its steps, or a sample of them: see StepTimes
   StateDict measures;                // of its role
@@ -245,18 +337,6 @@ struct Progress {};
 
 // ---- to the Evaluator, CheckpointWriter and Tracer ----
 
-struct EpochModel {
-  Rank rank = 0;
-  Epoch epoch = 0;
-  FrozenTensor z;
-  FrozenTensor buffers;
-};
-// The ranks that train from now on; those that join send no models of earlier epochs.
-struct MembersChanged {
-  std::vector<Rank> members;
-  std::vector<Rank> joining;
-  Epoch first_epoch = 0;
-};
 // What a rank had done that was lost, or left out, and has no state any more.
 struct FormerLife {
   Rank rank = 0;
@@ -283,11 +363,6 @@ struct LookAgain {
 };
 // The cut was given up.
 struct DropShards {};
-// A part of the state of rank `from`, whose process does not share the folder.
-struct StatePart {
-  Rank from = 0;
-  StateChunk chunk;
-};
 struct TraceBatch {
   std::vector<TraceRecord> records;
 };
@@ -336,12 +411,12 @@ struct ClockReading {
 using WorkerActor = caf::typed_actor<caf::reacts_to<GradientRequest>>;
 
 using PeerActor = caf::typed_actor<
-    caf::reacts_to<StartTraining>, caf::reacts_to<Gradient>, caf::reacts_to<Envelope>,
-    caf::reacts_to<TimerFired>, caf::reacts_to<PeerLost>, caf::reacts_to<TakeSnapshot>,
-    caf::reacts_to<Collect>, caf::reacts_to<FlushTrace>, caf::reacts_to<StallOver>,
-    caf::reacts_to<HoldForView>, caf::reacts_to<AskTraffic>, caf::reacts_to<CloseView>,
-    caf::reacts_to<InstallView>, caf::reacts_to<QueryWaits>, caf::reacts_to<PartStored>,
-    caf::reacts_to<CheckSettings>>;
+    caf::reacts_to<StartTraining>, caf::reacts_to<GradientPart>, caf::reacts_to<Gradient>,
+    caf::reacts_to<Envelope>, caf::reacts_to<TimerFired>, caf::reacts_to<PeerLost>,
+    caf::reacts_to<TakeSnapshot>, caf::reacts_to<Collect>, caf::reacts_to<FlushTrace>,
+    caf::reacts_to<StallOver>, caf::reacts_to<HoldForView>, caf::reacts_to<AskTraffic>,
+    caf::reacts_to<CloseView>, caf::reacts_to<InstallView>, caf::reacts_to<QueryWaits>,
+    caf::reacts_to<PartStored>, caf::reacts_to<CheckSettings>>;
 
 // A cut begins: a folder for the states of other processes is needed.
 struct PrepareShards {
@@ -350,7 +425,8 @@ struct PrepareShards {
   std::vector<PeerActor> peers;  // by rank
 };
 
-using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>, caf::reacts_to<MembersChanged>>;
+using EvaluatorActor = caf::typed_actor<caf::reacts_to<EpochModel>, caf::reacts_to<ModelOffer>,
+                                        caf::reacts_to<MembersChanged>>;
 using CheckpointWriterActor =
     caf::typed_actor<caf::reacts_to<WriteCheckpoint>, caf::reacts_to<PrepareShards>,
                      caf::reacts_to<DropShards>, caf::reacts_to<StatePart>>;
@@ -377,9 +453,11 @@ struct BeginRun {
   EvaluatorActor evaluator;               // null: no validation beside training
   CheckpointWriterActor writer;           // null: no checkpoints
   TracerActor tracer;                     // null: no trace
+  ModelFetcherActor fetcher = {};         // null: a single process; and
+  ModelAveragerActor averager = {};
 };
 
-// May a process take the place of a lost one while the run goes on? And the answer.
+// May a process take the place of a lost one while the run continues? And the answer.
 struct AskPlace {
   std::int32_t process = 0;
   Rank rank = -1;  // of process 0, if its actor alone has ended
@@ -426,7 +504,7 @@ using SupervisorActor = caf::typed_actor<
     caf::replies_to<AskPlace>::with<Place>, caf::replies_to<AskVacancy>::with<Vacancy>,
     caf::reacts_to<ProcessReturned>, caf::reacts_to<WaitReport>, caf::reacts_to<StateStored>,
     caf::reacts_to<SettingsChecked>, caf::reacts_to<ModelShared>, caf::reacts_to<SettingsTimeOver>,
-    caf::replies_to<AskRunState>::with<RunState>,
+    caf::reacts_to<AveragedModels>, caf::replies_to<AskRunState>::with<RunState>,
     caf::replies_to<ControlRequest>::with<ControlReply>>;
 
 // ---- rendezvous ----
@@ -449,16 +527,26 @@ struct Admission {
   std::string nonce;  // random, of the run
   std::string proof;  // that the head knows the job's secret
   bool refused = false;
-  Error error;                         // where refused
-  std::vector<std::string> hosts;      // by process
-  std::vector<std::string> addresses;  // by process
-  std::string out;                     // the head's output folder
-  std::uint64_t trace_run = 0;         // names the run in its traces
+  Error error;                  // where refused
+  std::string out;              // the head's output folder
+  std::uint64_t trace_run = 0;  // names the run in its traces
   SupervisorActor supervisor;
   EvaluatorActor evaluator;
   bool validates = false;            // whether `evaluator` is there
   bool joins = false;                // a run that has begun, in the place of a lost process
   std::vector<std::int32_t> absent;  // other processes that are lost
+};
+// A process that was admitted asks for the addresses of all, one page after the other. And the
+// answer; none to a process that was not admitted.
+struct AskAddresses {
+  std::string nonce;       // of its Join
+  std::int32_t first = 0;  // process
+};
+struct Addresses {
+  std::int32_t first = 0;              // process, and
+  std::vector<std::string> hosts;      // of those that follow it
+  std::vector<std::string> addresses;  // of their transports
+  std::string proof;                   // that the head knows the job's secret
 };
 // A process that knows the address of the head alone asks for the place of a lost process and for
 // its job. And the answer.
@@ -495,10 +583,10 @@ struct AskPlaceAgain {
   std::string nonce;
 };
 
-using RendezvousActor = caf::typed_actor<caf::replies_to<Join>::with<Admission>,
-                                         caf::replies_to<AskJob>::with<JobOffer>,
-                                         caf::reacts_to<Ready>, caf::reacts_to<JoinDeadline>,
-                                         caf::reacts_to<JoinNotice>, caf::reacts_to<AskPlaceAgain>>;
+using RendezvousActor = caf::typed_actor<
+    caf::replies_to<Join>::with<Admission>, caf::replies_to<AskAddresses>::with<Addresses>,
+    caf::replies_to<AskJob>::with<JobOffer>, caf::reacts_to<Ready>, caf::reacts_to<JoinDeadline>,
+    caf::reacts_to<JoinNotice>, caf::reacts_to<AskPlaceAgain>>;
 
 // ---- how they are written ----
 //
@@ -594,8 +682,8 @@ typename Inspector::result_type inspect(Inspector& f, InstallView& m) {
   DoubleBits reals(h.steps_per_epoch, h.first_epoch, h.planned_epochs, m.scale);
   return f(caf::meta::type_name("grapevine::InstallView"), m.view, m.kind, m.members, m.before,
            h.steps, h.by_samples, h.first_step, m.first_batch, m.operations, m.last_cut,
-           m.elapsed_ns, m.donor, m.behind, m.joining, m.settings, reals.bits,
-           caf::meta::load_callback([&reals] { return reals.restore(); }));
+           m.elapsed_ns, m.donor, m.behind, m.joining, m.heads, m.nodes_before, m.settings,
+           reals.bits, caf::meta::load_callback([&reals] { return reals.restore(); }));
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, CheckSettings& m) {
@@ -642,10 +730,28 @@ typename Inspector::result_type inspect(Inspector& f, SnapshotRefused& m) {
   return f(caf::meta::type_name("grapevine::SnapshotRefused"), m.id, m.rank, m.reason);
 }
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, SendModel& m) {
+  return f(caf::meta::type_name("grapevine::SendModel"), m.rank, m.epoch, m.begin, m.count,
+           m.transfer, m.to);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ModelSent& m) {
+  return f(caf::meta::type_name("grapevine::ModelSent"), m.why);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ReleaseModel& m) {
+  return f(caf::meta::type_name("grapevine::ReleaseModel"), m.rank, m.epoch);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ModelOffer& m) {
+  return f(caf::meta::type_name("grapevine::ModelOffer"), m.rank, m.epoch, m.parameters, m.buffers,
+           m.sender);
+}
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankReport& m) {
   DoubleBits w(m.w);
   DoubleListBits seconds(m.step_seconds);
-  return f(caf::meta::type_name("grapevine::RankReport"), m.rank, m.step, m.z, m.buffers, m.ledger,
+  return f(caf::meta::type_name("grapevine::RankReport"), m.rank, m.step, m.offer, m.ledger,
            seconds.bits, m.measures, w.bits, caf::meta::load_callback([&w, &seconds] {
              seconds.restore();
              return w.restore();
@@ -655,10 +761,6 @@ template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RankFigures& m) {
   return f(caf::meta::type_name("grapevine::RankFigures"), m.rank, m.view, m.ledger, m.waited_ns,
            m.sent_bytes);
-}
-template <class Inspector>
-typename Inspector::result_type inspect(Inspector& f, EpochModel& m) {
-  return f(caf::meta::type_name("grapevine::EpochModel"), m.rank, m.epoch, m.z, m.buffers);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RunEnded& m) {
@@ -672,9 +774,16 @@ typename Inspector::result_type inspect(Inspector& f, Join& m) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, Admission& m) {
-  return f(caf::meta::type_name("grapevine::Welcome"), m.nonce, m.proof, m.refused, m.error,
-           m.hosts, m.addresses, m.out, m.trace_run, m.supervisor, m.evaluator, m.validates,
-           m.joins, m.absent);
+  return f(caf::meta::type_name("grapevine::Welcome"), m.nonce, m.proof, m.refused, m.error, m.out,
+           m.trace_run, m.supervisor, m.evaluator, m.validates, m.joins, m.absent);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, AskAddresses& m) {
+  return f(caf::meta::type_name("grapevine::AskAddresses"), m.nonce, m.first);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, Addresses& m) {
+  return f(caf::meta::type_name("grapevine::Addresses"), m.first, m.hosts, m.addresses, m.proof);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, AskJob& m) {
@@ -723,6 +832,11 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::PrepareShards)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::DropShards)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::StatePart)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::WriteCheckpoint)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::EpochModel)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::FetchModel)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::FetchedModel)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AverageModels)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::AveragedModels)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceBatch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::CloseTrace)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::TraceClosed)

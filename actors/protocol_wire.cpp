@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "actors/double_bits.hpp"
+#include "messages/check.hpp"
 #include "messages/codec.hpp"
 #include "messages/text/exception_line.hpp"
 #include "messages/text/log_limit.hpp"
@@ -28,14 +29,6 @@ caf::error bytes_of(Archive& archive, void* data, std::uint64_t size) {
 std::uint64_t remaining(caf::deserializer& source) {
   const auto* binary = dynamic_cast<caf::binary_deserializer*>(&source);
   return binary == nullptr ? CodecLimits{}.max_payload_bytes : binary->remaining();
-}
-
-caf::error skip(caf::deserializer& source, std::uint64_t bytes) {
-  if (auto* binary = dynamic_cast<caf::binary_deserializer*>(&source)) {
-    binary->skip(static_cast<std::size_t>(bytes));
-    return {};
-  }
-  return caf::sec::end_of_stream;
 }
 
 caf::error refuse(const std::string& why) {
@@ -67,7 +60,10 @@ caf::error writing(F f) {
   }
 }
 
+// As the payload of a message between ranks, whose codec checks every length.
 caf::error write_tensor(caf::serializer& sink, const FrozenTensor& tensor) {
+  GRAPEVINE_CHECK(tensor.nbytes() <= kMostControlBytes,
+                  "a tensor in a message of the control plane");
   Envelope envelope;
   envelope.payload = Share{0, 0, tensor};
   EncodedHeader header = encode_header(envelope);
@@ -86,17 +82,11 @@ caf::error read_tensor(caf::deserializer& source, FrozenTensor& tensor) {
   std::vector<std::byte> header(size);
   if (auto error = bytes_of(source, header.data(), size)) return error;
   CodecLimits limits;
-  limits.max_payload_bytes = std::min(limits.max_payload_bytes, remaining(source));
+  limits.max_payload_bytes = std::min<std::uint64_t>(kMostControlBytes, remaining(source));
   auto decoded = decode_header(header.data(), header.size(), limits);
   if (!decoded) return refuse(decoded.error().message);
   const std::uint64_t bytes = decoded->payload_bytes();
-  std::vector<at::Tensor> payload;
-  try {
-    payload = allocate_payload(*decoded);
-  } catch (const std::exception&) {  // LibTorch reports a lack of memory in no other way
-    spdlog::error("no memory for a tensor of {} bytes from another process", bytes);
-    return skip(source, bytes);  // the rest of the message names its sender
-  }
+  std::vector<at::Tensor> payload = allocate_payload(*decoded);
   if (payload.size() != 1) return refuse("a tensor that is none");
   if (bytes > 0)
     if (auto error = bytes_of(source, payload.front().data_ptr(), bytes)) return error;
@@ -126,15 +116,14 @@ caf::error write_value(caf::serializer& sink, const StateValue& value) {
   return sink(const_cast<std::string&>(std::get<std::string>(value)));
 }
 
-caf::error read_value(caf::deserializer& source, StateValue& value, bool& whole) {
+caf::error read_value(caf::deserializer& source, StateValue& value) {
   std::uint8_t kind = 0;
   if (auto error = source(kind)) return error;
   switch (static_cast<ValueKind>(kind)) {
     case ValueKind::tensor: {
       FrozenTensor tensor;
       if (auto error = read_tensor(source, tensor)) return error;
-      whole = whole && tensor.defined();
-      if (tensor.defined()) value = std::move(tensor).thaw();
+      value = tensor.defined() ? std::move(tensor).thaw() : at::Tensor();
       return {};
     }
     case ValueKind::number: {
@@ -151,15 +140,6 @@ caf::error read_value(caf::deserializer& source, StateValue& value, bool& whole)
 }
 
 }  // namespace
-
-// As the payload of a message between ranks, whose codec checks every length.
-caf::error inspect(caf::serializer& sink, FrozenTensor& tensor) {
-  return writing([&] { return write_tensor(sink, tensor); });
-}
-
-caf::error inspect(caf::deserializer& source, FrozenTensor& tensor) {
-  return reading([&] { return read_tensor(source, tensor); });
-}
 
 caf::error inspect(caf::serializer& sink, StateDict& state) {
   return writing([&]() -> caf::error {
@@ -178,19 +158,13 @@ caf::error inspect(caf::deserializer& source, StateDict& state) {
     state = StateDict();
     std::uint32_t count = 0;
     if (auto error = source(count)) return error;
-    bool whole = true;
-    StateDict read;
     for (std::uint32_t i = 0; i < count; ++i) {
       std::string name;
       StateValue value;
       if (auto error = source(name)) return error;
-      if (auto error = read_value(source, value, whole)) return error;
-      if (whole) read.put(name, std::move(value));
+      if (auto error = read_value(source, value)) return error;
+      state.put(name, std::move(value));
     }
-    if (whole)
-      state = std::move(read);
-    else
-      state.put(kUnreadable, std::int64_t{1});
     return {};
   });
 }

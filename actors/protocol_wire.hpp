@@ -1,31 +1,25 @@
-// The encoding of messages between processes, as CAF requires it. Tensors and the states of
-// checkpoints are raw bytes with the codec's headers. No function throws, and no memory is
-// allocated for bytes that have not arrived. A tensor for which there is no memory is read as an
-// empty one, a state with such a tensor as kUnreadable: actors/run/validate.hpp then names the
-// sender.
+// The encoding of messages between processes, as CAF requires it. Messages are small: models and
+// the states of checkpoints go over the transport. No function throws, and no memory is allocated
+// for bytes that have not arrived.
 #pragma once
 #include <caf/deserializer.hpp>
 #include <caf/meta/type_name.hpp>
 #include <caf/serializer.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "actors/record/ledger.hpp"
 #include "algorithms/state_dict.hpp"
 #include "messages/expected.hpp"
-#include "messages/frozen_tensor.hpp"
 
 namespace grapevine {
 
-// CAF writes the length of a message in 32 bits; this leaves room for the fields beside tensors.
-inline constexpr std::uint64_t kMostMessageBytes =
-    (std::uint64_t{4} << 30) - (std::uint64_t{1} << 20);
+// The most that a message between processes takes, in a run of 1,024 ranks and 128 processes: what
+// it holds is bounded where it is made. A heartbeat never waits behind a longer one.
+inline constexpr std::size_t kMostControlBytes = std::size_t{64} << 10;
 
-// The only entry of a state that could not be read whole.
-inline constexpr char kUnreadable[] = "unreadable";
-
-caf::error inspect(caf::serializer& sink, FrozenTensor& tensor);
-caf::error inspect(caf::deserializer& source, FrozenTensor& tensor);
+// Figures, with short lists as tensors: a longer one is refused.
 caf::error inspect(caf::serializer& sink, StateDict& state);
 caf::error inspect(caf::deserializer& source, StateDict& state);
 caf::error inspect(caf::serializer& sink, Error& error);

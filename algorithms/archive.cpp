@@ -70,6 +70,7 @@ void Archive::read_or_write(const std::string& name, at::Tensor& value,
   if (loads()) {
     const at::Tensor read = read_tensor(name, d);
     if (ok()) value = read.defined() ? read.clone() : read;
+    if (ok() && d) to_device(value);
   } else if (value.defined()) {
     to_->put(name, value.clone());
   }
@@ -81,9 +82,21 @@ void Archive::read_or_write(const std::string& name, FrozenTensor& value,
   if (loads()) {
     const at::Tensor read = read_tensor(name, d);
     if (ok()) value = read.defined() ? FrozenTensor::copy_of(read) : FrozenTensor();
+    if (ok() && d) to_device(value);
   } else if (value.defined()) {
     to_->put(name, value.read());
   }
+}
+
+void Archive::to_device(at::Tensor& value) const {
+  if (value.defined() && value.is_cpu() && !host_only_ && at::isFloatingType(value.scalar_type()))
+    value = value.to(from_->device());
+}
+
+void Archive::to_device(FrozenTensor& value) const {
+  if (value.defined() && value.device().is_cpu() && !host_only_ &&
+      at::isFloatingType(value.dtype()))
+    value = value.on(from_->device());
 }
 
 bool Archive::has(const std::string& name, bool saved) const {

@@ -73,16 +73,36 @@ class Archive {
   void list(const std::string& name, std::vector<Whole>& values) {
     list(name, values, std::numeric_limits<Whole>::min(), std::numeric_limits<Whole>::max());
   }
-  // [d] float32, or undefined. A saved at::Tensor is a copy, a FrozenTensor is shared.
+  // [d] float32, or undefined. A saved at::Tensor is a copy, a FrozenTensor is shared. Loaded, it
+  // is on the device of the saved state (StateDict::device).
   void vector(const std::string& name, at::Tensor& value, std::int64_t d) {
     read_or_write(name, value, d);
   }
   void vector(const std::string& name, FrozenTensor& value, std::int64_t d) {
     read_or_write(name, value, d);
   }
-  // Of any shape and type, or undefined.
+  // Of any shape and type, or undefined. In the host's memory.
   void tensor(const std::string& name, at::Tensor& value) { read_or_write(name, value, {}); }
   void tensor(const std::string& name, FrozenTensor& value) { read_or_write(name, value, {}); }
+  // A model's values, of any shape and type, or undefined. Loaded, real numbers are on the state's
+  // device, all other values in the host's memory.
+  template <class AnyTensor>
+  void values(const std::string& name, AnyTensor& value) {
+    tensor(name, value);
+    if (loads() && ok()) to_device(value);
+  }
+
+  // Copies a value that was loaded by other means to the state's device, if it is of real numbers.
+  void to_device(at::Tensor& value) const;
+  void to_device(FrozenTensor& value) const;
+
+  // Fields of a part that works in the host's memory wherever the model is.
+  template <class Visit>
+  void on_host(Visit visit) {
+    const bool before = std::exchange(host_only_, true);
+    visit(*this);
+    host_only_ = before;
+  }
 
   // A part, whose fields(Archive&, context…) lists its own state; under "<name>.".
   template <class Part, class... Context>
@@ -153,6 +173,7 @@ class Archive {
     if (!ok()) return;
     StateDict inner_state = loads() ? from_->under(name) : StateDict();
     Archive inner = loads() ? loader(inner_state) : saver(inner_state);
+    inner.host_only_ = host_only_;
     visit(inner);
     if (!inner.ok())
       error_ = inner.error_;
@@ -186,6 +207,7 @@ class Archive {
 
   StateDict* to_;
   const StateDict* from_;
+  bool host_only_ = false;
   std::optional<Error> error_;
 };
 

@@ -2,6 +2,7 @@
 // clock or socket, so that one implementation runs in production, in tests and in the simulator.
 #pragma once
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "messages/gradient.hpp"
@@ -55,6 +56,11 @@ class Env {
   // Asks the worker for the gradient of the batch of `step` at `z`. At most one may be outstanding;
   // it ends in Role::on_gradient.
   virtual void compute(Step step, FrozenTensor z) = 0;
+  // The same, where the role can use parts of the gradient before it is complete: they come to
+  // Role::on_gradient_part, any number of them or none.
+  virtual void compute_in_parts(Step step, FrozenTensor z, const PartBegins& /*parts*/) {
+    compute(step, std::move(z));
+  }
   // Gives memory of size d back for a later gradient; optional.
   virtual void recycle(FrozenTensor buffer) = 0;
   // Role::on_timer(id) after `delay`.

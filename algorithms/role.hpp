@@ -35,6 +35,11 @@ class Role {
   // gradient that was outstanding at a checkpoint is requested again.
   virtual void on_start(Env& env) = 0;
   virtual void on_gradient(Env& env, Gradient gradient) = 0;
+  // Of a gradient that was asked for by Env::compute_in_parts(). on_gradient() follows the last
+  // one, unless the gradient is asked for again: after load(), or by the role after this one.
+  virtual void on_gradient_part(Env&, GradientPart) {
+    GRAPEVINE_CHECK(false, "a part of a gradient came to a role that asks for whole ones");
+  }
   virtual void on_message(Env& env, Envelope envelope) = 0;
   virtual void on_timer(Env&, TimerId) {}
   // env.membership() has changed already. Where a role does nothing, the supervisor ends the run.
@@ -68,10 +73,12 @@ class Role {
   // the present members is on its way then, and a gradient that was asked for comes to nothing: the
   // new role asks for it again.
 
+  // In the place of a number of operations: the rank exchanges nothing, its node's head does.
+  static constexpr std::int64_t kFollows = -2;
   // Ends what is open, as far as it can be ended: what has arrived enters the model. Returns how
   // many operations are complete here: of roles whose ranks agree on their results
   // (RoleType::replicates) the number of results in the model; of others any that their take_back()
-  // compares.
+  // compares; or kFollows.
   virtual std::int64_t close(Env&) {
     GRAPEVINE_CHECK(false, "the members of a role changed that does not allow it");
   }
@@ -81,6 +88,9 @@ class Role {
   // The open operation is complete on another rank: what this rank gave to it counts. Its result
   // comes with that rank's shared_fields() and model.
   virtual void count_as_done(Env&) {}
+  // In the place of these two where this rank joins anew, because its node has lost its head: what
+  // it had given to that one is recorded as dropped.
+  virtual void forget(Env&) {}
   // The part of the state that does not depend on the number of ranks, after the calls above:
   // shared by all, or in place of a rank's own where it joins or is behind;
   virtual void shared_fields(Archive&) {}
@@ -100,7 +110,7 @@ class Role {
   StateDict save_own() { return save_fields(&Role::own_fields); }
   StateDict save_joiner() { return save_fields(&Role::joiner_fields); }
 
-  // ---- a change of the wiring (RoleType::changes_members) ----
+  // ---- a change of the wiring (changes_wiring() of a plan) ----
   //
   // Another role follows, which shares nothing with this one but the model and the optimizer. After
   // load_kept(), before on_start(), this role gives all that it keeps besides them, in two calls;

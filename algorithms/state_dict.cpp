@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "messages/check.hpp"
+
 namespace grapevine {
 namespace {
 
@@ -97,11 +99,44 @@ Expected<std::string> StateDict::text(const std::string& name) const {
 StateDict StateDict::under(const std::string& prefix) const {
   const std::string start = prefix + ".";
   StateDict inner;
+  inner.device_ = device_;
+  inner.ready_ = ready_;
   for (auto entry = entries_.lower_bound(start); entry != entries_.end(); ++entry) {
     if (entry->first.compare(0, start.size(), start) != 0) break;
     inner.put(entry->first.substr(start.size()), entry->second);
   }
   return inner;
+}
+
+StateDict StateDict::for_device(at::Device device) && {
+  device_ = device;
+  return std::move(*this);
+}
+
+void StateDict::mark_ready() {
+  for (const auto& [name, value] : entries_) {
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    if (tensor == nullptr || tensor->is_cpu()) continue;
+    ready_ = ReadyEvent::record(tensor->device());  // a rank has one device
+    return;
+  }
+}
+
+StateDict StateDict::on_host() const {
+  StateDict host;
+  host.device_ = device_;
+  for (const auto& [name, value] : entries_) {
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    if (tensor != nullptr && !tensor->is_cpu()) {
+      GRAPEVINE_CHECK(ready_ != nullptr, "entry '", name, "' is on ", tensor->device(),
+                      ", and mark_ready() was not called");
+      ready_->wait_in(current_stream(tensor->device()));
+      host.put(name, tensor->to(at::kCPU));
+    } else {
+      host.put(name, value);
+    }
+  }
+  return host;
 }
 
 }  // namespace grapevine

@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "messages/device/ready_event.hpp"
 #include "messages/expected.hpp"
 
 namespace grapevine {
@@ -41,8 +44,21 @@ class StateDict {
 
   const std::map<std::string, StateValue>& entries() const { return entries_; }
 
+  // Where the model is of the object that loads this: its vectors go there (Archive).
+  at::Device device() const { return device_; }
+  StateDict for_device(at::Device device) &&;
+
+  // Tensors on a device are complete after this thread's current streams of now; others may then
+  // call on_host().
+  void mark_ready();
+  // All tensors in the host's memory; those on a device are copied, which the host waits for.
+  // REQUIRES: mark_ready() was called after the last of those was put.
+  StateDict on_host() const;
+
  private:
   std::map<std::string, StateValue> entries_;
+  at::Device device_ = at::kCPU;
+  std::shared_ptr<const ReadyEvent> ready_;  // null: all tensors are in the host's memory
 };
 
 }  // namespace grapevine

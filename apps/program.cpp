@@ -1,6 +1,9 @@
 #include "apps/program.hpp"
 
 #include <fcntl.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <unistd.h>
 
 #include <csignal>
@@ -57,6 +60,22 @@ void open_closed_streams() {
     if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) std::abort();
 }
 
+// A training step frees all the memory that it allocated, and the next one allocates as much again.
+// By default glibc returns it to the system, which clears each page at its next use: a fifth of the
+// processor time of resnet50 on 32 x 32 images, at a tenth less memory. The user's own settings of
+// glibc come first.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  for (const char* own : {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"})
+    if (std::getenv(own) != nullptr) return;
+  constexpr int kLargest = 1 << 30;          // bytes
+  constexpr int kLargestOfOlder = 32 << 20;  // of an older glibc, which refuses more
+  if (::mallopt(M_MMAP_THRESHOLD, kLargest) == 1 ||
+      ::mallopt(M_MMAP_THRESHOLD, kLargestOfOlder) == 1)
+    ::mallopt(M_TRIM_THRESHOLD, kLargest);
+#endif
+}
+
 // The last resort, e.g. where memory runs out in a library's thread: one line and an exit code, as
 // after every other failure.
 [[noreturn]] void end_with_a_line() {
@@ -96,6 +115,7 @@ const std::vector<CommandEntry>& verbs() {
 }  // namespace
 
 int run_command_line(int argc, char** argv, const std::vector<Expected<void>>& registered) {
+  keep_freed_memory();
   restore_inherited_signals();
   std::set_terminate(end_with_a_line);
   // A file that may not grow is an error of its write.

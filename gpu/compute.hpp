@@ -18,6 +18,9 @@ struct Evaluation {
   std::int64_t samples = 0;
 };
 
+// Takes parts of a gradient, in the order of GradientPart.
+using GivePart = std::function<void(GradientPart)>;
+
 // Not thread-safe; a worker owns its Compute, which owns the module, the shard and the device.
 class Compute {
  public:
@@ -30,6 +33,13 @@ class Compute {
   // Deterministic: equal requests give bit-identical results (CPU, one thread). Never throws:
   // failures are in Gradient::error. Drops request.z before it returns.
   virtual Gradient gradient(GradientRequest request) = 0;
+
+  // The same gradient. Parts of it, as request.parts has them, may be given as soon as they are
+  // complete, on this thread; the rest is returned. A failure may follow parts. Where a part is not
+  // known before the whole, all is returned.
+  virtual Gradient gradient_in_parts(GradientRequest request, const GivePart& /*give*/) {
+    return gradient(std::move(request));
+  }
 
   // Loss and accuracy on the test split at `z`, `buffers`.
   virtual Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) = 0;

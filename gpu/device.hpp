@@ -1,6 +1,6 @@
-// DeviceRuntime: the interface of a device for a training step: three streams, events in
-// them, copies and pinned memory. No call waits for the whole device, but pinned_memory() and
-// the end of what it gave, which may.
+// DeviceRuntime: the interface of a device for a worker, and for a peer whose model is on it: four
+// streams, events in them, copies and pinned memory. No call waits for the whole device, but
+// pinned_memory() and the end of what it gave, which may.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -17,8 +17,9 @@
 namespace grapevine {
 
 // Work in one stream runs in the order in which it was enqueued; streams run concurrently.
-enum class Stream { upload, compute, download };
-inline constexpr std::size_t kStreams = 3;
+// A worker uses the first three, a peer `exchange`.
+enum class Stream { upload, compute, download, exchange };
+inline constexpr std::size_t kStreams = 4;
 
 // A point in a stream: after all work that was enqueued when the event was made. Thread-safe.
 class DeviceEvent {
@@ -51,8 +52,9 @@ class DeviceRuntime {
   virtual std::unique_ptr<StreamScope> enter(Stream stream) = 0;
 
   // Enqueues the copy in `stream` and returns at once; `from` and `to` stay as they are until an
-  // event after it is reached. REQUIRES: both contiguous, of the same type and numel; the one on
-  // the host in memory of pinned_memory(), or else the call may wait for the copy.
+  // event after it is reached. REQUIRES: both contiguous, of the same type and numel; one on the
+  // host in memory of pinned_memory(), or else the call may wait for the copy. `from` may be on
+  // another device of the same kind.
   virtual void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) = 0;
 
   virtual EventHandle record(Stream stream) = 0;

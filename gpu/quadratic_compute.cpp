@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "gpu/gradient_parts.hpp"
 #include "messages/random.hpp"
 
 namespace grapevine {
@@ -184,6 +185,16 @@ Gradient QuadraticCompute::gradient(GradientRequest request) {
   result.compute_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
+}
+
+Gradient QuadraticCompute::gradient_in_parts(GradientRequest request, const GivePart& give) {
+  const PartBegins begins = request.parts;
+  Gradient whole = gradient(std::move(request));
+  if (!begins || !whole.error.empty()) return whole;
+  GradientParts parts(whole.step, begins, config_.dimension, give);
+  parts.add(0, whole.value.read());
+  whole.value = FrozenTensor::freeze(parts.finish());
+  return whole;
 }
 
 Expected<Evaluation> QuadraticCompute::evaluate(const FrozenTensor& z,

@@ -52,6 +52,8 @@ class QuadraticCompute final : public Compute {
   // loss is f_r(z); top1 and top5 are NaN. Errors: z is not [d] float32 on the CPU; the loss is not
   // finite.
   Gradient gradient(GradientRequest request) override;
+  // Parts are copies.
+  Gradient gradient_in_parts(GradientRequest request, const GivePart& give) override;
   // loss is f(z), the global objective; samples is 1; top1 and top5 are NaN. Errors as above.
   Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override;
 

@@ -15,7 +15,8 @@ struct DeviceGenerator {
 };
 
 at::Generator make_generator(at::Device device) {
-  if (device.is_cpu()) return at::detail::createCPUGenerator();
+  // Devices other than GPUs have no generator of LibTorch's: the host's serves them.
+  if (!device.is_cuda()) return at::detail::createCPUGenerator();
   // A clone of the default generator is how a device makes one without naming its back end here.
   at::Generator shared = at::globalContext().defaultGenerator(device);
   const std::lock_guard<std::mutex> lock(shared.mutex());

@@ -64,9 +64,11 @@ std::string shape_text(at::IntArrayRef shape) {
   return out.str();
 }
 
-// Memory for a result: `recycled` where it has no other owner and fits, else new.
+// Memory for a result: `recycled` where it has no other owner and fits, else new. On a device new:
+// in the memory of a gradient that the peer's stream has used, the pass would wait for all work
+// that this stream holds, such as the exchange that it is to overlap.
 at::Tensor result_memory(FrozenTensor&& recycled, std::int64_t size, at::Device device) {
-  const bool fits = recycled.sole_owner() && recycled.numel() == size &&
+  const bool fits = recycled.thaws_at_once() && recycled.numel() == size &&
                     recycled.dtype() == at::kFloat && recycled.device() == device;
   if (fits) return std::move(recycled).thaw();
   return at::empty({size}, at::TensorOptions(at::kFloat).device(device));
@@ -178,10 +180,26 @@ bool TorchCompute::learns_in_training(const at::Tensor& input) {
 }
 
 Gradient TorchCompute::gradient(GradientRequest request) {
+  request.parts = nullptr;
+  return gradient_or_error(request, nullptr);
+}
+
+Gradient TorchCompute::gradient_in_parts(GradientRequest request, const GivePart& give) {
+  if (!knows_parts()) request.parts = nullptr;
+  return gradient_or_error(request, give);
+}
+
+// Before the whole gradient is.
+bool TorchCompute::knows_parts() const {
+  return config_.runtime->in_host_memory() && config_.passes == 1 && !config_.scale_loss &&
+         !config_.group;
+}
+
+Gradient TorchCompute::gradient_or_error(GradientRequest& request, const GivePart& give) {
   const Step step = request.step;
   Expected<Gradient> result = Error{};
   try {
-    result = try_gradient(request);
+    result = try_gradient(request, give);
   } catch (const std::exception& e) {
     result = Error{Errc::failed, "step " + std::to_string(step) + ": the pass through model '" +
                                      config_.model_name + "' threw: " + one_line(e)};
@@ -193,7 +211,7 @@ Gradient TorchCompute::gradient(GradientRequest request) {
   return failure;
 }
 
-Expected<Gradient> TorchCompute::try_gradient(GradientRequest& request) {
+Expected<Gradient> TorchCompute::try_gradient(GradientRequest& request, const GivePart& give) {
   // Taken out of the request, so that the caller's handle is the last one when this returns.
   const FrozenTensor z = std::exchange(request.z, {});
   const Expected<void> valid = check_request(z, request.buffers);
@@ -205,8 +223,10 @@ Expected<Gradient> TorchCompute::try_gradient(GradientRequest& request) {
   const Expected<Batch> batch = batch_of(request.step, result);
   if (!batch) return batch.error();
   const auto start = Clock::now();
+  std::optional<GradientParts> parts;
+  if (request.parts) parts.emplace(request.step, request.parts, parameters_.numel(), give);
   for (bool complete = false; !complete;) {
-    const Expected<bool> passed = try_pass(z, request, *batch, result);
+    const Expected<bool> passed = try_pass(z, request, *batch, result, parts ? &*parts : nullptr);
     if (!passed) return passed.error();
     complete = *passed;
   }
@@ -249,28 +269,34 @@ void TorchCompute::upload_batch_after(Step step) {
 
 // False: the gradient overflowed, and is to be computed again under a smaller factor of the loss.
 Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& request,
-                                      const Batch& batch, Gradient& result) {
+                                      const Batch& batch, Gradient& result, GradientParts* parts) {
   const bool in_place = config_.runtime->in_host_memory();
-  const at::Tensor flat_z = transfers_.upload(z.read(), z_slot_);
+  // The results are where z is.
+  const bool resident = transfers_.is_resident(z);
+  const at::Tensor flat_z = transfers_.upload(z, z_slot_);
   const at::Tensor flat_buffers = upload_buffers(request.buffers);
   Pass pass;
   {
     const auto scope = transfers_.begin_compute();
     // Staged memory goes back to where the download takes it from.
     FrozenTensor recycled = std::exchange(request.recycled, {});
-    if (!in_place) recycled = {};
-    at::Tensor flat = result_memory(std::move(recycled), parameters_.numel(), device_);
+    if (!in_place && !resident) recycled = {};
+    at::Tensor flat;
+    if (parts == nullptr) flat = result_memory(std::move(recycled), parameters_.numel(), device_);
     if (flat_buffers.defined()) buffers_.scatter(flat_buffers);
     seed_masks(request.step);
     Expected<Pass> passed = forward_backward(
         flat_z, batch, std::move(flat),
-        request.step % config_.accuracy_every == 0 || request.step + 1 == config_.last_step);
+        request.step % config_.accuracy_every == 0 || request.step + 1 == config_.last_step, parts);
     if (!passed) return passed.error();
     pass = *std::move(passed);
     transfers_.end_compute();
   }
-  at::Tensor gradient = comes_down(config_) ? transfers_.download(pass.gradient) : at::Tensor();
-  at::Tensor buffers = pass.buffers.defined() ? transfers_.download(pass.buffers) : at::Tensor();
+  const auto result_of = [&](at::Tensor& computed) {
+    return resident ? std::move(computed) : transfers_.download(computed);
+  };
+  at::Tensor gradient = comes_down(config_) ? result_of(pass.gradient) : at::Tensor();
+  at::Tensor buffers = pass.buffers.defined() ? result_of(pass.buffers) : at::Tensor();
   const at::Tensor figures = transfers_.download(pass.figures);
   pass = {};
   upload_batch_after(request.step);
@@ -287,8 +313,11 @@ Expected<bool> TorchCompute::try_pass(const FrozenTensor& z, GradientRequest& re
                                        : ": lower the learning rate")};
   if (config_.scale_loss && figure[3] == 0) return lower_scale(result.step);
   if (config_.scale_loss) loss_scale_.succeeded();
-  if (comes_down(config_)) result.value = FrozenTensor::freeze(std::move(gradient));
-  if (buffers.defined()) result.buffers = FrozenTensor::freeze(std::move(buffers));
+  const auto frozen = [&](at::Tensor&& t) {
+    return resident ? transfers_.keep(std::move(t)) : FrozenTensor::freeze(std::move(t));
+  };
+  if (comes_down(config_)) result.value = frozen(std::move(gradient));
+  if (buffers.defined()) result.buffers = frozen(std::move(buffers));
   return true;
 }
 
@@ -319,12 +348,17 @@ at::Tensor TorchCompute::forward(const at::Tensor& input) {
 }
 
 TorchCompute::Part TorchCompute::add_part(const Batch& part, double share, bool first,
-                                          at::Tensor& flat) {
+                                          at::Tensor& flat, GradientParts* parts) {
   const Objective objective(config_.data->info().task, config_.loss, config_.label_smoothing);
   const at::AutoGradMode with_grad(true);
   const at::Tensor output = forward(part.input);
   const at::Tensor loss = batch_loss(objective, output, part.target);
   const double factor = share * (config_.scale_loss ? loss_scale_.factor() : 1);
+  if (parts != nullptr) {
+    backward_in_parts(loss, parameters_, *parts);
+    flat = parts->finish();
+    return {loss.detach(), output.detach()};
+  }
   const std::vector<at::Tensor> gradients =
       torch::autograd::grad({factor == 1 ? loss : loss * factor}, parameters_.tensors(), {},
                             /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
@@ -342,7 +376,8 @@ TorchCompute::Part TorchCompute::add_part(const Batch& part, double share, bool 
 // Puts everything into the device's stream and reads nothing back: the host does not wait here, but
 // for other replicas to come as far.
 Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z, const Batch& batch,
-                                                            at::Tensor flat, bool counts_hits) {
+                                                            at::Tensor flat, bool counts_hits,
+                                                            GradientParts* parts) {
   const Objective objective(config_.data->info().task, config_.loss, config_.label_smoothing);
   const BoundParameters bound(parameters_, z);
   model_->train(true);
@@ -352,7 +387,7 @@ Expected<TorchCompute::Pass> TorchCompute::forward_backward(const at::Tensor& z,
   for (std::int64_t i = 0; i < config_.passes; ++i) {
     const Batch part{batch.input.narrow(0, i * size, size), batch.target.narrow(0, i * size, size)};
     const Part done =
-        add_part(part, 1 / static_cast<double>(config_.passes), /*first=*/i == 0, flat);
+        add_part(part, 1 / static_cast<double>(config_.passes), /*first=*/i == 0, flat, parts);
     loss = loss.defined() ? loss + done.loss : done.loss;
     accuracies.push_back(counts_hits ? accuracy_figures(objective, done.output, part.target)
                                      : no_accuracy_figures(done.output));
@@ -391,7 +426,7 @@ Expected<Evaluation> TorchCompute::try_evaluate(const FrozenTensor& z,
   const at::NoGradGuard no_grad;
   auto pass = gate_pass();
   if (!pass) return pass.error();
-  const at::Tensor flat_z = transfers_.upload(z.read(), z_slot_);
+  const at::Tensor flat_z = transfers_.upload(z, z_slot_);
   const at::Tensor flat_buffers = upload_buffers(buffers);
   const auto scope = transfers_.begin_compute();
   const BoundParameters bound(parameters_, flat_z);
@@ -460,8 +495,7 @@ Expected<void> TorchCompute::check_request(const FrozenTensor& z,
 
 at::Tensor TorchCompute::upload_buffers(const FrozenTensor& buffers) {
   if (buffers_.numel() == 0) return {};
-  return transfers_.upload(buffers.defined() ? buffers.read() : initial_buffers_.read(),
-                           buffers_slot_);
+  return transfers_.upload(buffers.defined() ? buffers : initial_buffers_, buffers_slot_);
 }
 
 }  // namespace grapevine

@@ -12,6 +12,7 @@
 #include "gpu/data/data_set.hpp"
 #include "gpu/device.hpp"
 #include "gpu/flat_params.hpp"
+#include "gpu/gradient_parts.hpp"
 #include "gpu/model.hpp"
 #include "gpu/objective.hpp"
 #include "gpu/precision.hpp"
@@ -61,7 +62,7 @@ struct TorchComputeConfig {
 
 // Parameters are bound to the request's z without a copy where z is in the memory that the device
 // computes in, and uploaded otherwise (gpu/transfers.hpp: streams, events, pinned memory);
-// results are on the host then. With channels_last, and on a GPU where z would not begin each of
+// the results are where z is. With channels_last, and on a GPU where z would not begin each of
 // them at a line of memory, they are copied from there once a step. The batch of the next step is
 // uploaded while the device computes if it is there by then, so that no result waits for a disk;
 // the time of reading it counts as the next step's. Loss: gpu/objective.hpp. Parameters that the
@@ -69,6 +70,9 @@ struct TorchComputeConfig {
 //
 // In a group, every gradient is the group's mean; only replica 0's comes down, the others return
 // none. A gradient that overflows does so in all replicas, so that all compute it again.
+//
+// Parts of a gradient are given in the host's memory, where nothing follows the backward pass that
+// needs all of it: one pass a step, no scaled loss, no group.
 //
 // Layers of the zoo draw from gpu/step_generator.hpp, so that equal requests give bit-identical
 // results, independent of other threads. TorchScript's own dropout does not: it draws from
@@ -91,6 +95,7 @@ class TorchCompute final : public Compute {
   // line that names the rank: the data set's, the model's, a loss that is not finite, a device that
   // does not answer within `patience`, a gradient that does not fit into the precision.
   Gradient gradient(GradientRequest request) override;
+  Gradient gradient_in_parts(GradientRequest request, const GivePart& give) override;
 
   // Evaluation mode, in batches of eval_batch_size; on a device, not while a group launches.
   // Errors: a data set without test samples, and those of model and data, a device that does not
@@ -103,7 +108,7 @@ class TorchCompute final : public Compute {
 
   // What a forward and backward pass leaves on the device.
   struct Pass {
-    at::Tensor gradient;  // [d]
+    at::Tensor gradient;  // [d], or what is left of it
     at::Tensor buffers;   // [b]
     at::Tensor figures;   // [4] float64: loss, top1, top5, whether the gradient is finite
   };
@@ -116,20 +121,24 @@ class TorchCompute final : public Compute {
   Expected<void> check_fit();
   bool learns_in_training(const at::Tensor& input);
   Expected<void> check_request(const FrozenTensor& z, const FrozenTensor& buffers) const;
-  Expected<Gradient> try_gradient(GradientRequest& request);
+  bool knows_parts() const;
+  Gradient gradient_or_error(GradientRequest& request, const GivePart& give);
+  Expected<Gradient> try_gradient(GradientRequest& request, const GivePart& give);
   Expected<Batch> batch_of(Step step, Gradient& result);
   void upload_batch_after(Step step);
   Expected<bool> try_pass(const FrozenTensor& z, GradientRequest& request, const Batch& batch,
-                          Gradient& result);
+                          Gradient& result, GradientParts* parts);
   Expected<bool> lower_scale(Step step);
-  // A part of a pass's batch: its loss, detached, and its output; its gradient is added to `flat`.
+  // A part of a pass's batch: its loss, detached, and its output; its gradient is added to `flat`,
+  // or goes to `parts`, but for what is left, which is `flat` then.
   struct Part {
     at::Tensor loss;
     at::Tensor output;
   };
-  Part add_part(const Batch& part, double share, bool first, at::Tensor& flat);
+  Part add_part(const Batch& part, double share, bool first, at::Tensor& flat,
+                GradientParts* parts);
   Expected<Pass> forward_backward(const at::Tensor& z, const Batch& batch, at::Tensor flat,
-                                  bool counts_hits);
+                                  bool counts_hits, GradientParts* parts);
   at::Tensor forward(const at::Tensor& input);
   Expected<Evaluation> try_evaluate(const FrozenTensor& z, const FrozenTensor& buffers);
   Expected<std::unique_ptr<LaunchGate::Pass>> gate_pass() const;

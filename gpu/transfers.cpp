@@ -87,9 +87,23 @@ void Transfers::copy_up_unstaged(const at::Tensor& flat, const at::Tensor& from)
   staging_.hold(copy, runtime_->record(Stream::upload));
 }
 
+bool Transfers::is_resident(const FrozenTensor& t) const {
+  return t.defined() && !t.device().is_cpu() && t.device() == runtime_->device();
+}
+
+at::Tensor Transfers::upload(const FrozenTensor& from, DeviceSlot& slot) {
+  if (!is_resident(from)) return upload(from.on_host().read(), slot);
+  const auto scope = runtime_->enter(Stream::compute);
+  return from.read();
+}
+
+FrozenTensor Transfers::keep(at::Tensor&& result) {
+  const auto scope = runtime_->enter(Stream::compute);
+  return FrozenTensor::freeze(std::move(result));
+}
+
 at::Tensor Transfers::upload(const at::Tensor& host, DeviceSlot& slot) {
-  if (host.device() == runtime_->device() && (runtime_->in_host_memory() || !host.is_cpu()))
-    return host;
+  if (runtime_->in_host_memory()) return host;
   const auto scope = runtime_->enter(Stream::upload);
   runtime_->wait(Stream::upload, runtime_->record(Stream::compute));
   if (!slot.memory.defined() || slot.memory.sizes() != host.sizes() ||

@@ -12,6 +12,7 @@
 #include "gpu/device.hpp"
 #include "gpu/staging.hpp"
 #include "messages/expected.hpp"
+#include "messages/frozen_tensor.hpp"
 #include "messages/time.hpp"
 
 namespace grapevine {
@@ -22,6 +23,10 @@ namespace grapevine {
 //   compute              forward, backward
 //   download                               gradient, buffers, figures
 //   host                 (reads the next batch)                     waits here, and only here
+//
+// A model that is on the device already is read there, and its gradient stays there: the compute
+// stream waits for the stream that wrote it, and that of the reader for the gradient
+// (messages/frozen_tensor.hpp).
 //
 // Uploads overwrite what the last computation read, so they wait for its end in their stream; the
 // host waits once, for the last copy of a step. On a device in host memory all of this is nothing:
@@ -52,9 +57,13 @@ class Transfers {
     at::Tensor memory;
   };
 
-  // `host` on the device: itself where it is there already, else in `slot`, which then serves
-  // until the next call with the same slot. `host` may end when this returns.
+  // `from` for the compute stream: itself where it is on the device already, else in `slot`, which
+  // then serves until the next call with the same slot, and `from` may end when this returns.
+  at::Tensor upload(const FrozenTensor& from, DeviceSlot& slot);
+  // The same of a tensor in the host's memory.
   at::Tensor upload(const at::Tensor& host, DeviceSlot& slot);
+  // Whether upload() takes it as it is, and it is not in the host's memory.
+  bool is_resident(const FrozenTensor& t) const;
 
   // A batch in memory of its own. `host` may end when this returns.
   Batch upload(const Batch& host);
@@ -64,6 +73,9 @@ class Transfers {
   // Downloads from here on wait for what was computed so far.
   void end_compute();
 
+  // `result` for other streams of the device, without a copy; the only handle on its storage must
+  // be `result`. REQUIRES: contiguous, computed before end_compute().
+  FrozenTensor keep(at::Tensor&& result);
   // A tensor on the host, the only handle on its storage, that holds `result` after finish(). On a
   // device in host memory: `result`. REQUIRES: contiguous, computed before end_compute().
   at::Tensor download(const at::Tensor& result);

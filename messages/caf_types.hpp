@@ -8,4 +8,5 @@
 // These stay inside a process: across processes a transport carries the codec's bytes.
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Envelope)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::GradientRequest)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::GradientPart)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(grapevine::Gradient)

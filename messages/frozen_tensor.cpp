@@ -4,11 +4,62 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
 
 #include "messages/check.hpp"
+#include "messages/device/ready_event.hpp"
 #include "messages/tensor_memory.hpp"
 
 namespace grapevine {
+
+// The streams that use the memory of a frozen tensor. Thread-safe.
+class DeviceUse {
+ public:
+  // The tensor is complete after the work of this thread's current stream.
+  explicit DeviceUse(const at::Tensor& t) : written_(current_stream(t.device())) {}
+
+  // Work that is enqueued in `stream` from now on may read. The allocator learns of the stream, as
+  // the last handle may end before that work.
+  void read_in(const at::Tensor& t, c10::Stream stream) {
+    if (stream == written_.stream()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (std::find(readers_.begin(), readers_.end(), stream) != readers_.end()) return;
+    written_.wait_in(stream);
+    tell_allocator(t, stream);
+    readers_.push_back(stream);
+  }
+
+  // Work that is enqueued in `stream` from now on may write. REQUIRES: all readers' handles have
+  // ended, and their work was enqueued before.
+  void write_in(const at::Tensor& t, c10::Stream stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const c10::Stream reader : readers_)
+      if (reader != stream) ReadyEvent(reader).wait_in(stream);
+    if (stream == written_.stream()) return;
+    ReadyEvent(written_.stream()).wait_in(stream);  // it has read, too, since it wrote
+    tell_allocator(t, stream);
+  }
+
+  bool is_in_alone(c10::Stream stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return stream == written_.stream() && readers_.empty();
+  }
+
+ private:
+  static void tell_allocator(const at::Tensor& t, c10::Stream stream) {
+    c10::impl::getDeviceGuardImpl(stream.device_type())
+        ->recordDataPtrOnStream(t.storage().data_ptr(), stream);
+  }
+
+  const ReadyEvent written_;
+  std::mutex mutex_;
+  std::vector<c10::Stream> readers_;  // guarded by mutex_; other than written_.stream()
+};
+
 namespace {
 
 // Tensors made in here track versions and no gradients, in every autograd mode of the caller.
@@ -56,7 +107,10 @@ at::Tensor plain_copy(const at::Tensor& t) {
 
 }  // namespace
 
-FrozenTensor::FrozenTensor(at::Tensor t) : tensor_(std::move(t)), version_(tensor_._version()) {}
+FrozenTensor::FrozenTensor(at::Tensor t)
+    : tensor_(std::move(t)),
+      version_(tensor_._version()),
+      use_(tensor_.is_cpu() ? nullptr : std::make_shared<DeviceUse>(tensor_)) {}
 
 FrozenTensor FrozenTensor::freeze(at::Tensor&& t) {
   GRAPEVINE_CHECK(t.defined(), "freeze of an undefined tensor");
@@ -75,13 +129,21 @@ FrozenTensor FrozenTensor::copy_of(const at::Tensor& t) {
 at::Tensor FrozenTensor::thaw() && {
   GRAPEVINE_CHECK(defined(), "thaw of an empty FrozenTensor");
   check_untouched();
+  const std::shared_ptr<DeviceUse> use = std::move(use_);
   at::Tensor t = std::move(tensor_);
   tensor_ = at::Tensor();
-  return is_sole_handle(t) && may_be_written(t) && !t.requires_grad() ? t : plain_copy(t);
+  const bool mine = is_sole_handle(t) && may_be_written(t) && !t.requires_grad();
+  if (use && mine) use->write_in(t, current_stream(t.device()));
+  if (use && !mine) use->read_in(t, current_stream(t.device()));
+  return mine ? t : plain_copy(t);
 }
 
 bool FrozenTensor::sole_owner() const {
   return tensor_.defined() && is_sole_handle(tensor_) && may_be_written(tensor_);
+}
+
+bool FrozenTensor::thaws_at_once() const {
+  return sole_owner() && (!use_ || use_->is_in_alone(current_stream(tensor_.device())));
 }
 
 const void* FrozenTensor::raw() const {
@@ -92,7 +154,20 @@ const void* FrozenTensor::raw() const {
 
 const at::Tensor& FrozenTensor::read() const {
   if (defined()) check_untouched();
+  if (use_) use_->read_in(tensor_, current_stream(tensor_.device()));
   return tensor_;
+}
+
+const at::Tensor& FrozenTensor::read_on(at::Device reader) const {
+  if (defined()) check_untouched();
+  if (use_) use_->read_in(tensor_, current_stream(reader));
+  return tensor_;
+}
+
+FrozenTensor FrozenTensor::on(at::Device device) const {
+  if (!defined() || tensor_.device() == device) return *this;
+  const PlainMode mode;
+  return FrozenTensor(at::empty(tensor_.sizes(), tensor_.options().device(device)).copy_(read()));
 }
 
 void FrozenTensor::check_untouched() const {

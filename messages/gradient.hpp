@@ -2,7 +2,9 @@
 // never serialized.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "messages/frozen_tensor.hpp"
 #include "messages/ids.hpp"
@@ -26,6 +28,10 @@ struct Deal {
   }
 };
 
+// Where the parts of a gradient of d elements begin: increasing, from 0, below d. Null: it has
+// none.
+using PartBegins = std::shared_ptr<const std::vector<std::int64_t>>;
+
 // Ask for the gradient of the batch of `step` at parameters `z`.
 struct GradientRequest {
   Step step = 0;
@@ -33,12 +39,23 @@ struct GradientRequest {
   FrozenTensor buffers;   // [b], batch-norm statistics and the like; empty where the model has none
   FrozenTensor recycled;  // optional [d]: memory for the result, so that a step allocates nothing
   Deal deal = {};         // to which `step` belongs
+  // In which the gradient may be handed over while it is still computed.
+  PartBegins parts = nullptr;
+};
+
+// A part of a gradient that is complete while the elements before it are still computed. Parts are
+// handed over from the end of the gradient on, none is left out, and the first stays for Gradient:
+// a gradient never counts as given before it is complete.
+struct GradientPart {
+  Step step = 0;
+  std::int64_t begin = 0;  // one of GradientRequest::parts, above 0
+  FrozenTensor value;      // as far as the part that went before it, or the end
 };
 
 // REQUIRES: the producer has dropped z, so that the Peer can thaw its own handle.
 struct Gradient {
   Step step = 0;
-  FrozenTensor value;    // [d], mean over the batch
+  FrozenTensor value;    // [d], mean over the batch; where parts have gone ahead: what is left
   FrozenTensor buffers;  // [b] after the batch
   double loss = 0;       // mean over the batch
   double top1 = 0;       // fraction in [0, 1]; NaN for regression

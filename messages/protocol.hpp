@@ -124,12 +124,14 @@ struct Extension {
   std::vector<FrozenTensor> tensors;   // at most kMaxExtensionTensors, of any shape; may be empty
 };
 
-// A part of a rank's state on its way to another rank. Roles never see it.
+// A part of a rank's state or model on its way to another rank. Roles never see it.
 struct StateChunk {
-  std::int64_t transfer = 0;  // which state: the number of the view that it is for
-  std::int64_t offset = 0;    // of these bytes
-  std::int64_t total = 0;     // of the state, in bytes
-  FrozenTensor data;          // [n] u8
+  // Which state: for a view its number, for a checkpoint minus the number of the cut; or which part
+  // of a model: from kFirstModelTransfer on.
+  std::int64_t transfer = 0;
+  std::int64_t offset = 0;  // of these bytes
+  std::int64_t total = 0;   // of the state, in bytes
+  FrozenTensor data;        // [n] u8
 };
 
 using Payload =

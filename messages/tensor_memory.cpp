@@ -1,6 +1,7 @@
 #include "messages/tensor_memory.hpp"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/TensorImpl.h>
 
 #include <mutex>
@@ -61,7 +62,8 @@ void use_send_memory(const std::shared_ptr<SendMemory>& memory) {
   c.memory = memory;
 }
 
-at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype) {
+at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device) {
+  if (!device.is_cpu()) return at::empty(sizes, at::TensorOptions(dtype).device(device));
   if (bytes_of(sizes, dtype) >= kSmallest) {
     if (const auto memory = send_memory()) {
       at::Tensor t = memory->allocate(sizes, dtype);
@@ -72,13 +74,13 @@ at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype) {
 }
 
 FrozenTensor frozen_to_send(const at::Tensor& t) {
-  at::Tensor copy = empty_to_send(t.sizes(), t.scalar_type());
+  at::Tensor copy = empty_to_send(t.sizes(), t.scalar_type(), t.device());
   copy.copy_(t);
   return FrozenTensor::freeze(std::move(copy));
 }
 
 bool is_sent_in_place(const FrozenTensor& t) {
-  if (t.nbytes() < kSmallest) return true;
+  if (t.nbytes() < kSmallest || !t.device().is_cpu()) return true;
   const auto memory = send_memory();
   return memory == nullptr || memory->owns(t.read());
 }

@@ -36,10 +36,11 @@ class SendMemory {
 void use_send_memory(const std::shared_ptr<SendMemory>& memory);
 
 // An uninitialised tensor whose values will be sent: in send memory where a transport has some,
-// else on the heap. Small tensors, which every transport copies, are always on the heap.
-at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype);
+// else on the heap. Small tensors, which every transport copies, are always on the heap. On another
+// device than the CPU: in its memory.
+at::Tensor empty_to_send(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device = at::kCPU);
 
-// The values of `t`, flat or not, in memory from empty_to_send(). REQUIRES: on the CPU.
+// The values of `t`, flat or not, in memory from empty_to_send(), on its device.
 FrozenTensor frozen_to_send(const at::Tensor& t);
 
 // Whether sending it saves no copy over sending a new tensor: it lies in send memory, or there is

@@ -16,10 +16,15 @@ inline std::string proof_of_join(const std::string& secret, const Join& join) {
 // Of the head's answer to the process that joined with `nonce`.
 inline std::string proof_of_admission(const std::string& secret, const std::string& nonce,
                                       const Admission& admission) {
-  std::string all;
-  for (const std::string& address : admission.addresses) all += mac_of("", {address});
-  return mac_of(secret, {"welcome", nonce, admission.nonce, all, admission.out,
+  return mac_of(secret, {"welcome", nonce, admission.nonce, admission.out,
                          std::to_string(admission.trace_run)});
+}
+inline std::string proof_of_addresses(const std::string& secret, const std::string& nonce,
+                                      const Addresses& page) {
+  std::string all;
+  for (const auto* texts : {&page.hosts, &page.addresses})
+    for (const std::string& text : *texts) all += mac_of("", {text});
+  return mac_of(secret, {"addresses", nonce, std::to_string(page.first), all});
 }
 
 // Of a process that asks for a job to join, and of the head's answer.

@@ -24,8 +24,6 @@ constexpr Duration kShortestSilence = std::chrono::seconds(2);  // a busy machin
 constexpr Duration kLongestHeartbeat = std::chrono::seconds(2);
 constexpr int kHeartbeatsInSilence = 4;
 constexpr Duration kBehindSilence = std::chrono::seconds(10);
-constexpr double kSlowestLink = 12.5e6;   // bytes/s
-constexpr double kLongestTransfer = 600;  // s
 
 // The options that must be equal in all processes.
 JobIdentity identity_of(const RunConfig& config) {
@@ -61,9 +59,7 @@ RendezvousConfig rendezvous_config(const RunConfig& config, const SupervisorActo
   rendezvous.trace_run = config.trace.header.run;
   rendezvous.patience = cluster.patience;
   rendezvous.supervisor = supervisor;
-  rendezvous.evaluator = crew.evaluator;
-  rendezvous.writer = crew.writer;
-  rendezvous.tracer = crew.tracer;
+  rendezvous.crew = crew;
   return rendezvous;
 }
 
@@ -155,6 +151,16 @@ Join make_join(const RunConfig& config, const ProcessAgentActor& agent, const st
   return join;
 }
 
+Error no_answer(const ClusterConfig& cluster, const Error& error) {
+  return {Errc::peer_down, "process 0 at " + head_of(cluster) +
+                               " does not answer: " + error.message + ": its own output says why"};
+}
+
+Error answer_of_another_job(const ClusterConfig& cluster) {
+  return {Errc::protocol,
+          "process 0 at " + head_of(cluster) + " answers for another job: is its address right?"};
+}
+
 Expected<Admission> ask(caf::actor_system& system, const RunConfig& config,
                         const RendezvousActor& rendezvous, const ProcessAgentActor& agent,
                         const std::string& nonce) {
@@ -168,19 +174,37 @@ Expected<Admission> ask(caf::actor_system& system, const RunConfig& config,
     report_failure(rendezvous, cluster, nonce, asked_to_stop(cluster));
     return asked_to_stop(cluster);
   }
-  if (!result)
-    return Error{Errc::peer_down, "process 0 at " + head_of(cluster) + " does not answer: " +
-                                      result.error().message + ": its own output says why"};
+  if (!result) return no_answer(cluster, result.error());
   if (result->refused) return result->error;
   if (!cluster.secret.empty() &&
       !equal_secrets(result->proof, proof_of_admission(cluster.secret, nonce, *result)))
     return bad_input("process 0 at " + head_of(cluster) +
                      " does not know the secret of this job: does another job listen there?");
-  if (static_cast<std::int32_t>(result->hosts.size()) != cluster.processes ||
-      result->addresses.size() != result->hosts.size() || !result->supervisor)
-    return Error{Errc::protocol, "process 0 at " + head_of(cluster) +
-                                     " answers for another job: is its address right?"};
+  if (!result->supervisor) return answer_of_another_job(cluster);
   return result;
+}
+
+// Of all processes, page by page.
+Expected<Addresses> ask_addresses(caf::actor_system& system, const ClusterConfig& cluster,
+                                  const RendezvousActor& rendezvous, const std::string& nonce) {
+  Addresses all;
+  const auto known = [&all] { return static_cast<std::int32_t>(all.hosts.size()); };
+  while (known() < cluster.processes) {
+    auto page = ask_actor<Addresses>(system, rendezvous, cluster.patience,
+                                     AskAddresses{nonce, known()}, cluster.cancelled);
+    if (!page && is_cancelled(cluster)) return asked_to_stop(cluster);
+    if (!page) return no_answer(cluster, page.error());
+    const bool proven =
+        cluster.secret.empty() ||
+        equal_secrets(page->proof, proof_of_addresses(cluster.secret, nonce, *page));
+    if (!proven || page->first != known() || page->hosts.empty() ||
+        page->hosts.size() != page->addresses.size())
+      return answer_of_another_job(cluster);
+    all.hosts.insert(all.hosts.end(), page->hosts.begin(), page->hosts.end());
+    all.addresses.insert(all.addresses.end(), page->addresses.begin(), page->addresses.end());
+  }
+  if (known() > cluster.processes) return answer_of_another_job(cluster);
+  return all;
 }
 
 Placement placement_of(const RunConfig& config, const std::vector<std::string>& hosts) {
@@ -203,21 +227,13 @@ Heartbeats heartbeats_for(Duration patience) {
   return {std::min(silence / kHeartbeatsInSilence, kLongestHeartbeat), silence};
 }
 
-Duration patience_behind_silence(Duration patience, std::uint64_t bytes) {
-  return std::max(patience, control_heartbeats_for(patience, bytes).silence + kBehindSilence);
+Duration patience_behind_silence(Duration patience) {
+  return std::max(patience, heartbeats_for(patience).silence + kBehindSilence);
 }
 
-Heartbeats control_heartbeats_for(Duration patience, std::uint64_t bytes) {
-  Heartbeats heartbeats = heartbeats_for(patience);
-  heartbeats.silence +=
-      from_seconds(std::min(static_cast<double>(bytes) / kSlowestLink, kLongestTransfer));
-  return heartbeats;
-}
-
-void configure_for_cluster(caf::actor_system_config& config, Duration patience,
-                           std::uint64_t bytes) {
+void configure_for_cluster(caf::actor_system_config& config, Duration patience) {
   config.load<caf::io::middleman>();
-  const Heartbeats heartbeats = control_heartbeats_for(patience, bytes);
+  const Heartbeats heartbeats = heartbeats_for(patience);
   config.set("middleman.heartbeat-interval", caf::timespan(heartbeats.interval));
   config.set("middleman.connection-timeout", caf::timespan(heartbeats.silence));
   config.add_message_type<StartTraining>("grapevine::StartTraining");
@@ -251,13 +267,18 @@ void configure_for_cluster(caf::actor_system_config& config, Duration patience,
   config.add_message_type<RankReport>("grapevine::RankReport");
   config.add_message_type<RankFigures>("grapevine::RankFigures");
   config.add_message_type<RankFailed>("grapevine::RankFailed");
-  config.add_message_type<EpochModel>("grapevine::EpochModel");
+  config.add_message_type<ModelOffer>("grapevine::ModelOffer");
+  config.add_message_type<SendModel>("grapevine::SendModel");
+  config.add_message_type<ModelSent>("grapevine::ModelSent");
+  config.add_message_type<ReleaseModel>("grapevine::ReleaseModel");
   config.add_message_type<StopRequested>("grapevine::StopRequested");
   config.add_message_type<CheckpointRequested>("grapevine::CheckpointRequested");
   config.add_message_type<ProcessClosed>("grapevine::Farewell");
   config.add_message_type<RunEnded>("grapevine::RunEnded");
   config.add_message_type<Join>("grapevine::Join");
   config.add_message_type<Admission>("grapevine::Welcome");
+  config.add_message_type<AskAddresses>("grapevine::AskAddresses");
+  config.add_message_type<Addresses>("grapevine::Addresses");
   config.add_message_type<Ready>("grapevine::Ready");
   config.add_message_type<AskJob>("grapevine::AskJob");
   config.add_message_type<JobOffer>("grapevine::JobOffer");
@@ -274,11 +295,16 @@ Expected<Joined> join_run(caf::actor_system& system, const RunConfig& config,
   const std::string nonce = random_hex(kNonceBytes);
   auto admission = ask(system, config, *found, agent, nonce);
   if (!admission) return admission.error();
-  Placement placement = placement_of(config, admission->hosts);
+  const auto known = ask_addresses(system, cluster, *found, nonce);
+  if (!known) {
+    report_failure(*found, cluster, nonce, known.error());
+    return known.error();
+  }
+  Placement placement = placement_of(config, known->hosts);
   const ConnectOptions options{job_token(cluster.secret, admission->nonce), cluster.cancelled,
                                admission->joins, admission->absent};
   auto connected =
-      cluster.transport->connect(admission->addresses, placement, cluster.patience, options);
+      cluster.transport->connect(known->addresses, placement, cluster.patience, options);
   if (!connected) {
     const Error error = is_cancelled(cluster) ? asked_to_stop(cluster) : connected.error();
     report_failure(*found, cluster, nonce, error);

@@ -19,20 +19,14 @@ struct Heartbeats {
 // The silence is `patience`, at least two seconds and at most a minute.
 Heartbeats heartbeats_for(Duration patience);
 
-// The same for the connections between the head and the others, over which `bytes` may be in
-// flight at once: the states of all ranks, for a checkpoint. CAF registers data only when a whole
-// message has arrived, so the silence includes the transfer of that message at 100 Mbit/s.
-Heartbeats control_heartbeats_for(Duration patience, std::uint64_t bytes);
-
 // How long a run of several processes waits for progress: `patience`, but never less than that
 // silence and 10 s more, so that silence is detected first: its error names the process or the
 // link.
-Duration patience_behind_silence(Duration patience, std::uint64_t bytes);
+Duration patience_behind_silence(Duration patience);
 
 // Sets up network, heartbeats and the messages between processes. Call it before the system is
-// made. All processes of a run have the same patience and `bytes` (see above).
-void configure_for_cluster(caf::actor_system_config& config, Duration patience,
-                           std::uint64_t bytes);
+// made. All processes of a run have the same patience.
+void configure_for_cluster(caf::actor_system_config& config, Duration patience);
 
 // "host:port" of the head, for messages.
 std::string head_of(const ClusterConfig& cluster);

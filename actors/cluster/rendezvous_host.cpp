@@ -13,6 +13,8 @@
 namespace grapevine {
 namespace {
 
+constexpr std::size_t kMostJobText = std::size_t{48} << 10;
+constexpr std::size_t kMostPage = std::size_t{32} << 10;  // bytes of hosts and addresses
 constexpr Duration kPlaceInterval = std::chrono::milliseconds(100);
 constexpr Duration kPlacePatience = std::chrono::seconds(10);  // of an answer in this process
 
@@ -150,17 +152,36 @@ void RendezvousState::ignore(const std::string& what) {
 
 Admission RendezvousState::admission_to_all() const {
   Admission admission;
-  for (const auto& [process, participant] : participants_) {
-    admission.hosts.push_back(participant.join.host);
-    admission.addresses.push_back(participant.join.address);
-  }
   admission.out = config_.out;
   admission.trace_run = config_.trace_run;
   admission.supervisor = config_.supervisor;
-  admission.validates = static_cast<bool>(config_.evaluator);
-  admission.evaluator = config_.evaluator;
+  admission.validates = static_cast<bool>(config_.crew.evaluator);
+  admission.evaluator = config_.crew.evaluator;
   admission.nonce = run_nonce_;
   return admission;
+}
+
+// A page ends at kMostPage bytes.
+Addresses RendezvousState::on_ask_addresses(const AskAddresses& ask) {
+  Addresses page;
+  page.first = ask.first;
+  const auto asker = std::find_if(
+      participants_.begin(), participants_.end(),
+      [&](const auto& entry) { return equal_secrets(entry.second.join.nonce, ask.nonce); });
+  if (!admitted_ || asker == participants_.end()) {
+    ignore("ignored a question for the addresses of the job by a process that was not admitted");
+    return page;
+  }
+  std::size_t bytes = 0;
+  for (auto it = participants_.find(ask.first); it != participants_.end(); ++it) {
+    const Join& join = it->second.join;
+    bytes += join.host.size() + join.address.size();
+    if (bytes > kMostPage && !page.hosts.empty()) break;
+    page.hosts.push_back(join.host);
+    page.addresses.push_back(join.address);
+  }
+  if (!config_.secret.empty()) page.proof = proof_of_addresses(config_.secret, ask.nonce, page);
+  return page;
 }
 
 void RendezvousState::admit_all() {
@@ -210,14 +231,11 @@ void RendezvousState::on_ready(Ready& ready) {
 }
 
 void RendezvousState::begin_run() {
-  BeginRun crew;
+  BeginRun crew = config_.crew;
   for (auto& [process, ready] : ready_)
     for (PeerActor& peer : ready.peers) crew.peers.push_back(std::move(peer));
   for (auto& [process, participant] : participants_)
     if (participant.join.agent) crew.agents.push_back(participant.join.agent);
-  crew.evaluator = config_.evaluator;
-  crew.writer = config_.writer;
-  crew.tracer = config_.tracer;
   self_->send(config_.supervisor, std::move(crew));
   begun_ = true;
 }
@@ -240,6 +258,15 @@ Expected<void> RendezvousState::check_asker(const AskJob& ask) const {
   return {};
 }
 
+Expected<void> RendezvousState::check_offered(const Vacancy& vacancy) const {
+  if (vacancy.process == 0) return bad_input("this process " + vacancy.reason);
+  if (config_.job_text.size() <= kMostJobText) return {};
+  return bad_input(fmt::format(
+      "the job of {} bytes is too long to be sent, the most are {}: start this process with the "
+      "options and the launcher's variables of the lost one",
+      config_.job_text.size(), kMostJobText));
+}
+
 caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
   auto answer = self_->make_response_promise<JobOffer>();
   JobOffer offer;
@@ -260,9 +287,13 @@ caf::result<JobOffer> RendezvousState::on_ask_job(const AskJob& ask) {
   self_->request(config_.supervisor, kPlacePatience, AskVacancy{})
       .then(
           [this, answer, offer](const Vacancy& vacancy) mutable {
-            offer.refused = vacancy.process == 0;
             offer.later = vacancy.later;
-            if (offer.refused) offer.error = bad_input("this process " + vacancy.reason);
+            if (const auto offered = check_offered(vacancy); !offered) {
+              offer.error = offered.error();
+              answer.deliver(std::move(offer));
+              return;
+            }
+            offer.refused = false;
             offer.process = vacancy.process;
             offer.processes = config_.processes;
             offer.job = config_.job;
@@ -421,6 +452,7 @@ RendezvousActor::behavior_type rendezvous_host(
   self->set_down_handler([&state](const caf::down_msg& down) { state.on_down(down); });
   return {
       [&state](Join& join) { return state.on_join(join); },
+      [&state](const AskAddresses& ask) { return state.on_ask_addresses(ask); },
       [&state](const AskJob& ask) { return state.on_ask_job(ask); },
       [&state](Ready& ready) { state.on_ready(ready); },
       [&state](JoinDeadline deadline) { state.on_deadline(deadline); },

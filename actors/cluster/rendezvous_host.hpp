@@ -28,9 +28,7 @@ struct RendezvousConfig {
   std::uint64_t trace_run = 0;
   Duration patience{std::chrono::seconds(60)};  // for all to join, and again for all to connect
   SupervisorActor supervisor;
-  EvaluatorActor evaluator;  // null: no validation beside training
-  CheckpointWriterActor writer;
-  TracerActor tracer;
+  BeginRun crew;  // the actors of process 0, but for its ranks
 };
 
 // Lives in the head, process 0, as long as the supervisor. Collects one Join of every process,
@@ -52,6 +50,7 @@ class RendezvousState {
 
   void init(RendezvousActor::stateful_pointer<RendezvousState> self, RendezvousConfig config);
   caf::result<Admission> on_join(Join& join);
+  Addresses on_ask_addresses(const AskAddresses& ask);
   caf::result<JobOffer> on_ask_job(const AskJob& ask);
   void on_ready(Ready& ready);
   void on_deadline(JoinDeadline deadline);
@@ -78,6 +77,7 @@ class RendezvousState {
   void admit_all();
   Admission admission_to_all() const;
   Expected<void> check_asker(const AskJob& ask) const;
+  Expected<void> check_offered(const Vacancy& vacancy) const;
   void on_late_join(Join& join, Answer answer);
   void on_place(const std::string& nonce, std::int32_t process, const Place& place);
   void admit_late(Participant late, const Place& place);

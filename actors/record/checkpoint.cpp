@@ -349,8 +349,8 @@ Expected<void> Checkpoint::change_ranks(std::int32_t count, Step first_step, dou
   start.first_step = first_step;
   start.first_epoch = first_epoch;
   start.deal.ranks = static_cast<std::int32_t>(ranks.size());
-  for (Rank rank = 0; rank < start.deal.ranks; ++rank) start.members.push_back(rank);
-  for (const Rank rank : start.members) {
+  for (Rank rank = 0; rank < start.deal.ranks; ++rank) start.ranks.members.push_back(rank);
+  for (const Rank rank : start.ranks.members) {
     StateDict& state = ranks[static_cast<std::size_t>(rank)];
     if (is_lost(rank) || !state.under("view").entries().empty()) continue;
     start.deal.position = rank;

@@ -2,6 +2,14 @@
 
 namespace grapevine {
 
+std::int64_t coarse_age(std::int64_t age) {
+  constexpr std::int64_t kExact = 128, kDigits = 64;
+  if (age < kExact) return age;
+  std::int64_t unit = 1;
+  while (age / unit >= kDigits) unit *= 2;
+  return age / unit * unit;
+}
+
 void Ledger::count(const Event& event) {
   switch (event.kind) {
     case EventKind::produced:
@@ -14,7 +22,7 @@ void Ledger::count(const Event& event) {
       ++dropped;
       break;
     case EventKind::applied:
-      ++staleness[event.staleness];
+      ++staleness[coarse_age(event.staleness)];
       break;
     case EventKind::sent:
       ++sent;
@@ -24,7 +32,7 @@ void Ledger::count(const Event& event) {
       ++received;
       break;
     case EventKind::contributed:
-      ++contributed[event.staleness];
+      ++contributed[coarse_age(event.staleness)];
       break;
     default:  // events of the trace alone
       break;

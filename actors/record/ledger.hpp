@@ -21,7 +21,8 @@ struct Ledger {
   std::int64_t received = 0;     // messages from live ranks
   std::int64_t sent_before = 0;  // before the checkpoint that this run resumed from
   std::uint64_t bytes_sent = 0;  // headers and payload, over the whole training
-  std::map<std::int64_t, std::int64_t> staleness;  // of applied updates: staleness -> how many
+  // Of applied updates: staleness -> how many. Few different ones, see coarse_age().
+  std::map<std::int64_t, std::int64_t> staleness;
 
   // Partial sums, by the age of the contribution; -1: none.
   std::map<std::int64_t, std::int64_t> contributed;
@@ -31,6 +32,10 @@ struct Ledger {
   StateDict save() const;
   Expected<void> load(const StateDict& state);
 };
+
+// An age as histograms have it: exact below 128; a larger one is rounded down to six binary digits,
+// by at most 3 %, so that a histogram has fewer than 1,000 different ones.
+std::int64_t coarse_age(std::int64_t age);
 
 // Mean, percentiles and maximum of a histogram; all 0 where it is empty.
 struct HistogramSummary {

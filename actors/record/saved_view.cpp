@@ -18,12 +18,26 @@ bool is_ascending(const std::vector<std::int64_t>& members) {
          members.back() < kMostRanks;
 }
 
+// None where the run has no hierarchy.
+Expected<std::vector<Rank>> load_heads(const StateDict& state,
+                                       const std::vector<std::int64_t>& members) {
+  if (state.entries().count("heads") == 0) return std::vector<Rank>();
+  const auto heads = state.list("heads");
+  if (!heads) return heads.error();
+  if (!is_ascending(*heads) ||
+      !std::includes(members.begin(), members.end(), heads->begin(), heads->end()))
+    return bad_input("view.heads is no ascending list of members");
+  return std::vector<Rank>(heads->begin(), heads->end());
+}
+
 }  // namespace
 
 StateDict save(const SavedView& view) {
   StateDict state;
   state.put("number", view.number);
-  state.put_list("members", {view.members.begin(), view.members.end()});
+  state.put_list("members", {view.ranks.members.begin(), view.ranks.members.end()});
+  const std::vector<Rank>& heads = view.ranks.heads;
+  if (!heads.empty()) state.put_list("heads", {heads.begin(), heads.end()});
   state.put("first_step", view.first_step);
   state.put("first_epoch", view.first_epoch);
   state.put("later_end", view.later_end);
@@ -60,7 +74,10 @@ Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank r
     view.later_end = *later;
   }
   view.number = *number;
-  view.members.assign(members->begin(), members->end());
+  view.ranks.members.assign(members->begin(), members->end());
+  auto heads = load_heads(state, *members);
+  if (!heads) return heads.error();
+  view.ranks.heads = *std::move(heads);
   view.first_step = *first_step;
   view.first_epoch = *first_epoch;
   view.deal.ranks = static_cast<std::int32_t>(members->size());
@@ -72,7 +89,7 @@ Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank r
 }
 
 Horizon horizon_of(const SavedView& view, const Horizon& planned, std::int32_t ranks) {
-  Horizon horizon = planned.among(ranks, static_cast<std::int32_t>(view.members.size()),
+  Horizon horizon = planned.among(ranks, static_cast<std::int32_t>(view.ranks.members.size()),
                                   view.first_step, view.first_epoch);
   if (!horizon.by_samples) horizon.steps += view.later_end;
   return horizon;

@@ -6,19 +6,20 @@
 
 #include "algorithms/horizon.hpp"
 #include "algorithms/state_dict.hpp"
+#include "algorithms/wiring/nodes.hpp"
 #include "messages/gradient.hpp"
 
 namespace grapevine {
 
 // As one of the ranks saves it.
 struct SavedView {
-  std::int64_t number = 0;    // of the view: see ViewChange
-  std::vector<Rank> members;  // of its roles, ascending; some may be lost since
-  Step first_step = 0;        // with which these took over,
-  double first_epoch = 0;     // and the training behind it
-  Step later_end = 0;         // with --steps: so much later than planned they end
-  Deal deal;                  // of the batches of this rank; `ranks` is that of the members
-  bool deal_is_new = false;   // it begins with the next step
+  std::int64_t number = 0;   // of the view: see ViewChange
+  TrainingRanks ranks;       // of its roles; some may be lost since
+  Step first_step = 0;       // with which these took over,
+  double first_epoch = 0;    // and the training behind it
+  Step later_end = 0;        // with --steps: so much later than planned they end
+  Deal deal;                 // of the batches of this rank; `ranks` is that of the members
+  bool deal_is_new = false;  // it begins with the next step
 };
 
 // What a rank's state has under "view.".

@@ -25,8 +25,10 @@ struct WorkerState {
   Duration free_at{0};  // of the actor system's clock: when its last gradient is done
 };
 
-// Answers each GradientRequest with one Gradient to `peer`. Spawn it detached, so that a long
-// computation holds up no other actor; the virtual runtime spawns it on its scheduler.
+// Answers each GradientRequest with one Gradient to `peer`, after the parts that its Compute gives
+// before. On a real clock a delay holds up the Gradient alone, as the parts are computed by then;
+// in virtual time each part comes after its share of the computation. Spawn it detached, so that a
+// long computation holds up no other actor; the virtual runtime spawns it on its scheduler.
 WorkerActor::behavior_type gpu_worker(WorkerActor::stateful_pointer<WorkerState> self,
                                       WorkerConfig config, PeerActor peer);
 

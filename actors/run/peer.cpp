@@ -1,6 +1,7 @@
 #include "actors/run/peer.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,12 +10,14 @@
 
 #include "actors/record/checkpoint.hpp"
 #include "actors/record/shards/shard_stream.hpp"
+#include "actors/run/models/model_transfer.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/parts/stored_envelope.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "algorithms/roles/member_role.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "messages/codec.hpp"
+#include "messages/device/ready_event.hpp"
 #include "messages/text/exception_line.hpp"
 
 namespace grapevine {
@@ -59,12 +62,17 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   planned_steps_ = config_.parts->horizon.steps;
   membership_.alive.assign(static_cast<std::size_t>(config_.ranks), true);
   for (Rank rank = 0; rank < config_.ranks - config_.parts->plan.servers; ++rank)
-    view_.members.push_back(rank);
+    view_.ranks.members.push_back(rank);
+  const Plan& plan = config_.parts->plan;
+  if (plan.hierarchy > 1 && changes_members(plan))
+    view_.ranks.heads = first_of_each_node(view_.ranks.members, plan.hierarchy);
   rng_.seed(mix_seed(config_.seed, static_cast<std::uint64_t>(config_.rank)));
   figures_ = LiveFigures(config_.rank);
   step_times_ = StepTimes(static_cast<std::uint64_t>(config_.rank));
-  model_.x = std::move(config_.parameters);
-  buffers_ = std::move(config_.buffers);
+  const auto scope = enter_device();
+  if (!device().is_cpu()) stream_ = current_stream(device());
+  model_.x = placed(std::exchange(config_.parameters, {}));
+  buffers_ = placed(std::exchange(config_.buffers, {}));
   trace_zero_ns_ = config_.run_start_ns;
   if (config_.tracer)
     trace_ = TraceRecorder(config_.rank, config_.trace_sampled, config_.trace_run);
@@ -86,8 +94,7 @@ void PeerState::start() {
                                         restored.error().message});
     config_.restored.reset();
     // The servers' next epoch may end before a worker has buffers of it.
-    if (serves_with_buffers() && epochs_sent_ > 0)
-      self_->send(config_.evaluator, EpochModel{config_.rank, epochs_sent_ - 1, {}, buffers_});
+    if (serves_with_buffers() && epochs_sent_ > 0) send_model(epochs_sent_ - 1, {});
   }
   config_.run_start_ns += now().count();  // training begins
   step_began_ = now();
@@ -134,8 +141,9 @@ void PeerState::send(Rank to, Stamp stamp, Payload payload) {
   config_.transport->send(std::move(envelope));
 }
 
-void PeerState::compute(Step step, FrozenTensor z) {
+void PeerState::ask(Step step, FrozenTensor z, PartBegins parts) {
   asked_ = step;
+  in_parts_ = 0;
   if (std::exchange(deal_is_new_, false)) deal_.first_step = deal_end_ = step;
   asked_at_ = now();
   GradientRequest request;
@@ -143,6 +151,7 @@ void PeerState::compute(Step step, FrozenTensor z) {
   request.deal = deal_;
   request.z = std::move(z);
   request.buffers = buffers_;
+  request.parts = std::move(parts);
   request.recycled = std::move(recycled_);
   recycled_ = FrozenTensor();
   trace_.asked(trace_now(), step, model_.step);
@@ -195,6 +204,17 @@ void PeerState::finished() {
 
 // ---- handlers ----
 
+// The worker still computes what is before it. Of a role that was replaced, or will be, it is of no
+// use: the gradient is asked for again.
+void PeerState::on_gradient_part(GradientPart& part) {
+  if (stale_ > 0 || is_holding()) return;
+  GRAPEVINE_CHECK(asked_ == part.step, "rank ", config_.rank, ": a part of the gradient of step ",
+                  part.step, " was not asked for");
+  in_parts_ += part.value.nbytes();
+  handling_from_ = -1;
+  role_->on_gradient_part(*this, std::move(part));
+}
+
 void PeerState::on_gradient(Gradient& gradient) {
   if (!gradient.error.empty()) {
     return fail({Errc::failed, gradient.error});
@@ -216,7 +236,8 @@ void PeerState::on_gradient(Gradient& gradient) {
   Stamp stamp;
   stamp.origin = config_.rank;
   stamp.step = gradient.step;
-  const Event event{EventKind::produced, -1, stamp, gradient.step, 0, gradient.value.nbytes()};
+  const std::uint64_t bytes = in_parts_ + gradient.value.nbytes();
+  const Event event{EventKind::produced, -1, stamp, gradient.step, 0, bytes};
   count(event);
   trace_.produced(trace_now(), event, gradient.data_seconds, gradient.compute_seconds);
   handling_from_ = -1;
@@ -231,6 +252,7 @@ void PeerState::on_envelope(Envelope& envelope) {
   // After the report of its end, which follows all messages that had arrived by then.
   if (!membership_.is_alive(envelope.from)) return;
   const Rank from = envelope.from;
+  place(envelope);
   if (!is_held(stalls_.on_link(envelope), from)) arrive(std::move(envelope));
 }
 
@@ -259,9 +281,9 @@ void PeerState::arrive(Envelope envelope) {
     if (view_.stage == ViewStage::closed) return view_.early.push_back(std::move(envelope));
     return on_marker(envelope.from, marker->id);
   }
-  if (auto* chunk = std::get_if<StateChunk>(&envelope.payload); chunk && is_of_cut(*chunk)) {
-    if (config_.writer) self_->send(config_.writer, StatePart{envelope.from, std::move(*chunk)});
-    return;
+  if (auto* chunk = std::get_if<StateChunk>(&envelope.payload)) {
+    if (is_of_cut(*chunk)) return pass_on(config_.writer, envelope.from, *chunk);
+    if (is_of_model(*chunk)) return pass_on(config_.fetcher, envelope.from, *chunk);
   }
   if (cut_ && cut_->open.count(envelope.from) > 0) cut_->in_flight.push_back(envelope);
   const Event event{EventKind::received, envelope.from, envelope.stamp, model_.step, 0, 0};
@@ -272,6 +294,12 @@ void PeerState::arrive(Envelope envelope) {
   if (view_.stage == ViewStage::closed) return view_.early.push_back(std::move(envelope));
   const bool held = is_server() && is_held(stalls_.at_server(envelope), MessageStalls::kAny);
   if (!held) deliver(std::move(envelope));
+}
+
+// What the rank receives for another actor of process 0; elsewhere there is none.
+template <class Actor>
+void PeerState::pass_on(const Actor& actor, Rank from, StateChunk& chunk) {
+  if (actor) self_->send(actor, StatePart{from, std::move(chunk)});
 }
 
 // The counts of messages in flight balance; the role is told nothing.
@@ -320,6 +348,26 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
         {Errc::peer_down, fmt::format("rank {} has lost its server, rank {}", config_.rank, peer)});
 }
 
+namespace {
+
+// A report fits into a message of the control plane, whatever a role measures: see
+// kMostControlBytes.
+StateDict short_measures(Rank rank, const StateDict& measures) {
+  constexpr std::size_t kLongest = std::size_t{8} << 10;  // bytes of a list
+  StateDict kept;
+  for (const auto& [name, value] : measures.entries()) {
+    const auto* list = std::get_if<at::Tensor>(&value);
+    if (list == nullptr || list->nbytes() <= kLongest)
+      kept.put(name, value);
+    else
+      spdlog::warn("rank {}: its figure '{}' has {} elements and is left out of the results", rank,
+                   name, list->numel());
+  }
+  return kept;
+}
+
+}  // namespace
+
 void PeerState::on_collect(bool with_model) {
   if (view_.stage == ViewStage::closed) {
     view_.collect = with_model;
@@ -333,9 +381,13 @@ void PeerState::on_collect(bool with_model) {
   flush_trace();
   if (with_model) {
     report_figures();
-    report.measures = role_->measures();
-    report.z = role_->debiased();
-    report.buffers = buffers_;
+    report.measures = short_measures(config_.rank, role_->measures());
+    if (config_.models) {
+      report.offer = offer_model(kLastModel, role_->debiased());
+    } else {
+      report.z = role_->debiased();
+      report.buffers = buffers_;
+    }
     report.step_seconds = step_times_.sample();
   }
   self_->send(config_.supervisor, std::move(report));
@@ -349,7 +401,7 @@ World PeerState::world() const {
   World world;
   world.ranks = config_.ranks;
   world.servers = config_.parts->plan.servers;
-  world.members_before = static_cast<std::int32_t>(view_.members.size());
+  world.members_before = static_cast<std::int32_t>(view_.ranks.members.size());
   return world;
 }
 
@@ -377,6 +429,7 @@ void PeerState::cut(std::int64_t id) {
   cut_.emplace();
   cut_->id = id;
   cut_->state = snapshot();
+  cut_->state.mark_ready();  // its writer copies it from the device
   for (const Envelope& envelope : stalls_.undelivered()) cut_->in_flight.push_back(envelope);
   trace_.cut(trace_now(), model_.step, id);
   for (Rank peer = 0; peer < config_.ranks; ++peer) {
@@ -446,7 +499,7 @@ StateDict PeerState::snapshot() const {
   if (deal_.ranks == 0) return state;  // the members are those of the start
   SavedView view;
   view.number = view_.installed;
-  view.members = view_.members;
+  view.ranks = view_.ranks;
   view.first_step = config_.parts->horizon.first_step;
   view.first_epoch = config_.parts->horizon.first_epoch;
   view.later_end = config_.parts->horizon.steps - planned_steps_;
@@ -466,13 +519,14 @@ Expected<void> PeerState::restore(const StateDict& state) {
     if (!text) return text.error();
     auto envelope = stored_envelope(*text, static_cast<std::int32_t>(membership_.alive.size()));
     if (!envelope) return envelope.error();
+    place(*envelope);
     if (envelope->from < config_.ranks) undelivered_.push_back(std::move(*envelope));
   }
   if (auto loaded = ledger_.load(state.under("ledger")); !loaded) return loaded;
   // Checkpoints of runs without a trace have no such cut.
   const auto run = state.integer("trace.run"), cut = state.integer("trace.cut");
   if (run && cut) trace_.resumed(trace_now(), model_.step, static_cast<std::uint64_t>(*run), *cut);
-  return role_->load(state.under("role"));
+  return role_->load(state.under("role").for_device(device()));
 }
 
 // The role that its model belongs to: of the members of that moment.
@@ -482,21 +536,28 @@ Expected<void> PeerState::restore_view(const StateDict& state) {
   if (!view) return view.error();
   if (!view->has_value()) return {};
   SavedView& saved = **view;
-  const auto ranks = static_cast<std::size_t>(std::max(config_.ranks, saved.members.back() + 1));
+  const auto ranks =
+      static_cast<std::size_t>(std::max(config_.ranks, saved.ranks.members.back() + 1));
   membership_.alive.resize(ranks, false);  // this run may have fewer
   MemberChange change;
-  change.before.resize(saved.members.size());
+  const std::vector<Rank>& members = saved.ranks.members;
+  change.before.resize(members.size());
   std::iota(change.before.begin(), change.before.end(), 0);
+  const Plan& plan = config_.parts->plan;
+  if (!fits_nodes(saved.ranks, plan.hierarchy))
+    return bad_input("view.heads has not one rank of each node");
+  change.nodes_before.resize(saved.ranks.heads.size());
+  std::iota(change.nodes_before.begin(), change.nodes_before.end(), 0);
   change.horizon = horizon_of(saved, config_.parts->horizon, config_.ranks);
   auto parts = parts_among(*config_.parts, change);
   if (!parts) return parts.error();
   config_.parts = *std::move(parts);
-  role_ = make_member_role(config_.parts, saved.members, config_.rank, model_);
+  role_ = make_member_role(config_.parts, saved.ranks, config_.rank, model_);
   for (Rank rank = 0; rank < config_.ranks; ++rank)
-    if (!std::binary_search(saved.members.begin(), saved.members.end(), rank))
+    if (!std::binary_search(members.begin(), members.end(), rank))
       membership_.alive[static_cast<std::size_t>(rank)] = false;
   view_.number = view_.installed = saved.number;
-  view_.members = std::move(saved.members);
+  view_.ranks = std::move(saved.ranks);
   deal_ = saved.deal;
   deal_is_new_ = saved.deal_is_new;
   return {};
@@ -513,13 +574,13 @@ Expected<void> PeerState::restore_model(const StateDict& state) {
   if (!step) return step.error();
   if (x->sizes() != model_.x.sizes() || x->scalar_type() != at::kFloat)
     return bad_input("model.x is not of this model");
-  model_.x = FrozenTensor::copy_of(*x);
+  model_.x = placed(FrozenTensor::copy_of(*x));
   model_.w = *w;
   model_.step = *step;
   model_.epoch = *epoch;
   epochs_sent_ = whole_epochs(model_.epoch);
   if (const auto buffers = state.tensor("model.buffers"); buffers.ok())
-    buffers_ = FrozenTensor::copy_of(*buffers);
+    buffers_ = placed(FrozenTensor::copy_of(*buffers));
   return {};
 }
 
@@ -621,11 +682,36 @@ void PeerState::send_epoch_models() {
   for (; epochs_sent_ < done; ++epochs_sent_)
     if (config_.evaluator) {
       const bool worker_beside_servers = !is_server() && config_.parts->plan.servers > 0;
-      self_->send(config_.evaluator,
-                  EpochModel{config_.rank, epochs_sent_,
-                             worker_beside_servers ? FrozenTensor() : role_->debiased(), buffers_});
+      send_model(epochs_sent_, worker_beside_servers ? FrozenTensor() : role_->debiased());
     }
 }
+
+// Process 0 fetches models of other processes when it has the memory for them.
+void PeerState::send_model(Epoch epoch, FrozenTensor z) {
+  if (config_.models)
+    self_->send(config_.evaluator, offer_model(epoch, std::move(z)));
+  else
+    self_->send(config_.evaluator, EpochModel{config_.rank, epoch, std::move(z), buffers_});
+}
+
+ModelOffer PeerState::offer_model(Epoch epoch, FrozenTensor z) {
+  const ModelOffer offer{config_.rank, epoch, z.numel(), buffers_.numel(), config_.models};
+  self_->send(config_.models, EpochModel{config_.rank, epoch, std::move(z), buffers_});
+  return offer;
+}
+
+namespace {
+
+// A handler whose work on tensors is in the rank's own stream of its device.
+template <class Message>
+auto in_stream(PeerState& state, void (PeerState::*handle)(Message)) {
+  return [&state, handle](Message message) {
+    const auto scope = state.enter_device();
+    (state.*handle)(std::forward<Message>(message));
+  };
+}
+
+}  // namespace
 
 PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerConfig config) {
   PeerState& state = self->state;
@@ -637,30 +723,43 @@ PeerActor::behavior_type peer(PeerActor::stateful_pointer<PeerState> self, PeerC
   });
   state.init(self, std::move(config));
   return {
-      [&state](StartTraining) { state.start(); },
-      [&state](Gradient& gradient) { state.on_gradient(gradient); },
-      [&state](Envelope& envelope) { state.on_envelope(envelope); },
-      [&state](const TimerFired& timer) { state.on_timer(timer); },
+      [&state](StartTraining) {
+        const auto scope = state.enter_device();
+        state.start();
+      },
+      in_stream(state, &PeerState::on_gradient_part),
+      in_stream(state, &PeerState::on_gradient),
+      in_stream(state, &PeerState::on_envelope),
+      in_stream(state, &PeerState::on_timer),
       [&state](const PeerLost& lost) {
+        const auto scope = state.enter_device();
         if (state.admits(lost)) state.on_peer_lost(lost);
       },
-      [&state](const TakeSnapshot& take) { state.on_snapshot(take); },
+      in_stream(state, &PeerState::on_snapshot),
       [self, &state](const PartStored& stored) {
         if (state.shard_writer()) self->send(state.shard_writer(), stored);
       },
-      [&state](Collect collect) { state.on_collect(collect.with_model); },
+      [&state](Collect collect) {
+        const auto scope = state.enter_device();
+        state.on_collect(collect.with_model);
+      },
       [&state](FlushTrace) { state.on_flush_trace(); },
-      [&state](StallOver stall) { state.on_stall_over(stall.from); },
+      [&state](StallOver stall) {
+        const auto scope = state.enter_device();
+        state.on_stall_over(stall.from);
+      },
       [&state](HoldForView& hold) {
+        const auto scope = state.enter_device();
         if (state.fits(hold)) state.on_hold(std::move(hold));
       },
-      [&state](AskTraffic ask) { state.on_ask_traffic(ask); },
+      in_stream(state, &PeerState::on_ask_traffic),
       [&state](QueryWaits query) { state.on_query_waits(query); },
-      [&state](CloseView close) { state.on_close_view(close); },
+      in_stream(state, &PeerState::on_close_view),
       [&state](const CheckSettings& asked) {
         if (state.fits(asked)) state.on_check_settings(asked);
       },
       [&state](const InstallView& view) {
+        const auto scope = state.enter_device();
         if (state.fits(view)) state.on_install(view);
       },
   };

@@ -1,5 +1,7 @@
 // Peer: the actor that owns one rank's model and hosts its role.
 #pragma once
+#include <c10/core/Stream.h>
+
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,7 +18,9 @@
 #include "actors/run/step_times.hpp"
 #include "actors/run/validate.hpp"
 #include "algorithms/role.hpp"
+#include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
+#include "gpu/device.hpp"
 #include "net/transport.hpp"
 
 namespace grapevine {
@@ -27,17 +31,21 @@ struct PeerConfig {
   std::uint64_t seed = 0;
   std::shared_ptr<const SharedParts> parts;
   std::shared_ptr<Transport> transport;
-  WorkerConfig worker;                // of no use to a server
+  WorkerConfig worker;  // of no use to a server
+  // The device that keeps the model, with streams of this rank's own; null: the host's memory.
+  std::shared_ptr<DeviceRuntime> device;
   std::vector<Stall> stalls;          // of the run's messages
   FrozenTensor parameters;            // [d] at the start
   FrozenTensor buffers;               // [b] at the start, or empty
   std::optional<StateDict> restored;  // a RankSnapshot's state instead
   std::vector<Rank> absent;           // ranks of which that checkpoint has no state: they join
   SupervisorActor supervisor;
-  EvaluatorActor evaluator;                   // null: no validation beside training
-  TracerActor tracer;                         // null: no trace
-  ShardWriterActor shards;                    // null: this is process 0
-  CheckpointWriterActor writer;               // in process 0, of several
+  EvaluatorActor evaluator;  // null: no validation beside training
+  TracerActor tracer;        // null: no trace
+  ShardWriterActor shards;   // null: this is process 0; and
+  ModelSenderActor models;
+  CheckpointWriterActor writer;  // in process 0, of several; and
+  ModelFetcherActor fetcher;
   std::shared_ptr<TraceBudget> trace_budget;  // the tracer's; null: without a bound
   std::uint64_t trace_run = 0;                // names this run in its cuts
   std::int64_t trace_sampled = 1;             // only every so many-th step is recorded
@@ -64,7 +72,7 @@ enum class ViewStage { stable, draining, closed };
 struct PeerView {
   std::int64_t number = 0;     // the newest that was proposed
   std::int64_t installed = 0;  // of the role
-  std::vector<Rank> members;   // of the role
+  TrainingRanks ranks;         // of the role
   std::vector<Rank> proposed;  // of the view to come
   ViewStage stage = ViewStage::stable;
   std::set<Rank> arriving;       // of those, that were lost for the role
@@ -97,7 +105,10 @@ class PeerState : public Env {
   Timestamp now() const override;
   Rng& rng() override { return rng_; }
   void send(Rank to, Stamp stamp, Payload payload) override;
-  void compute(Step step, FrozenTensor z) override;
+  void compute(Step step, FrozenTensor z) override { ask(step, std::move(z), nullptr); }
+  void compute_in_parts(Step step, FrozenTensor z, const PartBegins& parts) override {
+    ask(step, std::move(z), parts);
+  }
   void recycle(FrozenTensor buffer) override { recycled_ = std::move(buffer); }
   void after(Duration delay, TimerId id) override;
   void record(const Event& event) override;
@@ -105,6 +116,7 @@ class PeerState : public Env {
 
   // Handlers
   void start();
+  void on_gradient_part(GradientPart& part);
   void on_gradient(Gradient& gradient);
   void on_envelope(Envelope& envelope);
   void on_stall_over(Rank from);
@@ -120,6 +132,9 @@ class PeerState : public Env {
   void on_close_view(CloseView close);
   void on_install(const InstallView& view);
   void on_check_settings(const CheckSettings& asked);
+  // While it lives, the work of this thread's ATen calls is in the rank's own stream of its device.
+  // Null where the model is in the host's memory. Each handler that touches tensors enters first.
+  std::unique_ptr<StreamScope> enter_device() const;
   const ShardWriterActor& shard_writer() const { return config_.shards; }
   template <class Message>
   bool fits(const Message& message) {
@@ -128,6 +143,7 @@ class PeerState : public Env {
   void on_exception(const std::exception_ptr& problem);
 
  private:
+  void ask(Step step, FrozenTensor z, PartBegins parts);
   Expected<void> restore(const StateDict& state);
   Expected<void> restore_model(const StateDict& state);
   Expected<void> restore_progress(const StateDict& state);
@@ -138,6 +154,8 @@ class PeerState : public Env {
   void close_channel(Rank from, std::int64_t id);
   void finish_cut_if_complete();
   void arrive(Envelope envelope);
+  template <class Actor>
+  void pass_on(const Actor& actor, Rank from, StateChunk& chunk);
   bool is_held(const std::optional<Duration>& stall, Rank from);
   void deliver(Envelope envelope);
   void count_lost(Rank from);
@@ -148,11 +166,15 @@ class PeerState : public Env {
   void report_step();
   void report_figures();
   void send_epoch_models();
+  void send_model(Epoch epoch, FrozenTensor z);
+  ModelOffer offer_model(Epoch epoch, FrozenTensor z);
   bool serves_with_buffers() const;
   World world() const;
   bool is_holding() const;
   void answer_traffic();
   void begin_to_join();
+  void join_anew();
+  bool exchanges_in(const InstallView& view) const;
   void scale_model(double scale);
   void seat(const StateDict& shared, const StateDict& own);
   void begin_in_view();
@@ -172,23 +194,34 @@ class PeerState : public Env {
   Expected<void> take_model(const StateDict& state);
   Expected<void> join_model(const StateDict& state);
   bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
+  // Of the model: the CPU where PeerConfig::device is null.
+  at::Device device() const;
+  // `t` itself where it is on device() or empty, else a copy there, which the rank's stream makes
+  // after the work that wrote `t`; the host does not wait for a copy between devices. REQUIRES: in
+  // the scope of enter_device().
+  FrozenTensor placed(const FrozenTensor& t) const;
+  // The same for the vectors of a message (each_model_vector); its other tensors stay in the host's
+  // memory. REQUIRES: as placed().
+  void place(Envelope& envelope) const;
   void fail(Error error);
 
   // Constant after init.
   PeerActor::stateful_pointer<PeerState> self_ = nullptr;
   PeerConfig config_;
-  WorkerActor worker_;  // null: a server
+  std::optional<c10::Stream> stream_;  // of enter_device(); none: the host's memory
+  WorkerActor worker_;                 // null: a server
   std::unique_ptr<Role> role_;
 
   Membership membership_;
   PeerView view_;
-  Step planned_steps_ = 0;     // of the horizon at the start
-  std::optional<Step> asked_;  // the step that the worker computes for the role
-  Timestamp asked_at_{0};      // since when
-  std::int64_t stale_ = 0;     // answers on their way for roles that were replaced
-  Deal deal_;                  // of the batches
-  bool deal_is_new_ = false;   // it begins with the next step that the role asks for
-  Step deal_end_ = 0;          // the step after the last one whose batch was taken
+  Step planned_steps_ = 0;      // of the horizon at the start
+  std::optional<Step> asked_;   // the step that the worker computes for the role
+  Timestamp asked_at_{0};       // since when
+  std::uint64_t in_parts_ = 0;  // bytes of the gradient of that step that have gone ahead
+  std::int64_t stale_ = 0;      // answers on their way for roles that were replaced
+  Deal deal_;                   // of the batches
+  bool deal_is_new_ = false;    // it begins with the next step that the role asks for
+  Step deal_end_ = 0;           // the step after the last one whose batch was taken
   Rng rng_;
   ModelState model_;
   FrozenTensor buffers_;

@@ -16,11 +16,15 @@
 #include "actors/record/shards/shard_writer.hpp"
 #include "actors/record/tracer.hpp"
 #include "actors/run/control/control.hpp"
-#include "actors/run/evaluator.hpp"
+#include "actors/run/models/evaluator.hpp"
+#include "actors/run/models/model_averager.hpp"
+#include "actors/run/models/model_fetcher.hpp"
+#include "actors/run/models/model_sender.hpp"
 #include "actors/run/peer.hpp"
 #include "actors/run/scheduling.hpp"
 #include "actors/run/simulation/control_link.hpp"
 #include "algorithms/wiring/role_type.hpp"
+#include "messages/check.hpp"
 #include "messages/text/exception_line.hpp"
 #include "messages/text/number_text.hpp"
 
@@ -40,13 +44,6 @@ std::function<void(std::int32_t)> expect_process_of(const ClusterConfig& cluster
 const std::shared_ptr<Compute>& first_compute(const RunConfig& config) {
   return *std::find_if(config.computes.begin(), config.computes.end(),
                        [](const auto& compute) { return compute != nullptr; });
-}
-
-// The models of all ranks: in flight to the head at once at the end.
-std::uint64_t bytes_of_models(const RunConfig& config) {
-  const Compute& compute = *first_compute(config);
-  return model_bytes(compute.dimension(), compute.initial_buffers().numel()) *
-         static_cast<std::uint64_t>(config.workers());
 }
 
 // Spawns the actors of a run and wires them up.
@@ -96,18 +93,33 @@ class CrewBuilder {
                           config_.checkpoint_folder, config_.identity, config_.keep_checkpoints,
                           head, config_.resume ? config_.resume->path : "",
                           config_.before_first_checkpoint, shard_nonce(), config_.identity_with});
+    if (config_.cluster) spawn_model_fetcher(head);
     if (config_.evaluator)
-      crew_.evaluator = system_.spawn(evaluator, EvaluatorConfig{config_.ranks, config_.servers(),
-                                                                 config_.evaluator, head, detach_});
+      crew_.evaluator = system_.spawn(
+          evaluator, EvaluatorConfig{config_.ranks, config_.servers(), config_.evaluator, head,
+                                     crew_.fetcher, detach_});
     return head;
   }
 
-  // Of a process other than process 0: for the states of its ranks. REQUIRES: the number of the run
-  // is known.
+  // For the models of other processes.
+  void spawn_model_fetcher(const SupervisorActor& head) {
+    ModelFetcherConfig config{head, {}};
+    for (Rank rank = 0; rank < config_.ranks; ++rank)
+      if (config_.process_of(rank) == 0) config.receivers.push_back(rank);
+    crew_.fetcher = system_.spawn(model_fetcher, std::move(config));
+    crew_.averager = spawn_aside(model_averager, ModelAveragerConfig{head, crew_.fetcher});
+  }
+
+  // Of a process other than process 0: for the states and models of its ranks. REQUIRES: the number
+  // of the run is known.
   ShardWriterActor spawn_shard_writer(const SupervisorActor& supervisor) {
     shards_ = system_.spawn<caf::detached>(
         shard_writer, ShardWriterConfig{config_.transport, supervisor, shard_nonce()});
     return shards_;
+  }
+  ModelSenderActor spawn_model_sender() {
+    models_ = system_.spawn<caf::detached>(model_sender, ModelSenderConfig{config_.transport});
+    return models_;
   }
 
   // Of the ranks of this process.
@@ -151,11 +163,10 @@ class CrewBuilder {
     supervision.changes_members = changes_members(plan);
     const bool continues_alone =
         plan.servers > 0 && plan.hierarchy == 1 && plan.role->tolerates_lost_peer;
-    supervision.tolerates_worker_loss =
-        config_.tolerates_worker_loss && (supervision.changes_members || continues_alone);
-    supervision.models = {plan.role->replicates, plan.role->keeps_mass(plan)};
+    supervision.tolerates_worker_loss = supervision.changes_members || continues_alone;
+    supervision.models = {plan.role->replicates, plan.role->keeps_mass(plan), plan.hierarchy};
     supervision.horizon = config_.parts->horizon;
-    supervision.change = config_.change;
+    if (changes_wiring(plan)) supervision.change = config_.change;
     supervision.schedule = config_.schedule;
     supervision.min_workers =
         config_.min_workers > 0 ? config_.min_workers : config_.workers() / 2 + 1;
@@ -174,8 +185,7 @@ class CrewBuilder {
       supervision.out = run_folder_of(config_.checkpoint_folder + "/latest");
     supervision.patience = config_.patience;
     supervision.silence = heartbeats_for(config_.patience).silence;
-    if (config_.cluster)
-      supervision.patience = patience_behind_silence(config_.patience, bytes_of_models(config_));
+    if (config_.cluster) supervision.patience = patience_behind_silence(config_.patience);
     if (config_.first_patience)
       supervision.first_patience = std::max(*config_.first_patience, supervision.patience);
     supervision.stall_abort = config_.stall_abort;
@@ -206,7 +216,7 @@ class CrewBuilder {
     }
     const auto view = config_.resume->view();
     if (!view || !view->has_value()) return;
-    supervision.members = (*view)->members;
+    supervision.continuing = (*view)->ranks;
     supervision.view = (*view)->number;
     supervision.first_batch = (*view)->deal.first_batch;
     supervision.horizon = horizon_of(**view, supervision.horizon, config_.workers());
@@ -226,6 +236,12 @@ class CrewBuilder {
       peer.worker = WorkerConfig{rank,    compute, config_.delay, config_.threads,
                                  nullptr, detach_, run_start_ns_};
     }
+    if (!config_.peer_devices.empty()) {
+      GRAPEVINE_CHECK(!config_.cluster, "models on devices take one process");
+      GRAPEVINE_CHECK(config_.peer_devices.size() == static_cast<std::size_t>(config_.ranks),
+                      config_.peer_devices.size(), " devices for ", config_.ranks, " ranks");
+      peer.device = config_.peer_devices[static_cast<std::size_t>(rank)];
+    }
     peer.stalls = config_.delay.stalls();
     // All ranks start from the same parameters: models are initialised from the job's seed.
     const auto& first = first_compute(config_);
@@ -238,6 +254,8 @@ class CrewBuilder {
     peer.evaluator = evaluator;
     peer.tracer = tracer;
     peer.shards = shards_;
+    peer.models = models_;
+    peer.fetcher = crew_.fetcher;
     if (config_.cluster && config_.cluster->process == 0) peer.writer = crew_.writer;
     peer.trace_budget = trace_budget_;
     peer.trace_run = config_.trace.header.run;
@@ -257,7 +275,8 @@ class CrewBuilder {
   const std::shared_ptr<TraceBudget> trace_budget_ =
       detach_ ? std::make_shared<TraceBudget>() : nullptr;
   BeginRun crew_;
-  ShardWriterActor shards_;  // null in process 0
+  ShardWriterActor shards_;  // null in process 0, and
+  ModelSenderActor models_;
 };
 
 }  // namespace
@@ -316,7 +335,7 @@ void Runtime::Impl::start(std::shared_ptr<RunObserver> observer,
 
 void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
                                      std::shared_ptr<RunReport> report) {
-  configure_for_cluster(system_config, config.patience, bytes_of_models(config));
+  configure_for_cluster(system_config, config.patience);
   system = std::make_unique<caf::actor_system>(system_config);
   observer = observed(std::move(observer), std::move(report));
   CrewBuilder builder(*system, config, true);
@@ -334,6 +353,8 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
   keep(builder.crew().tracer);
   keep(builder.crew().writer);
   keep(builder.crew().evaluator);
+  keep(builder.crew().fetcher);
+  keep(builder.crew().averager);
   const auto joined = join_run(*system, config, supervisor, agent, builder.crew());
   if (!joined) {
     // The supervisor, or the process agent elsewhere, reports the error to the observer.
@@ -349,7 +370,10 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
     tracer = builder.spawn_tracer(agent);
     keep(tracer);
   }
-  if (!is_head) keep(builder.spawn_shard_writer(admission.supervisor));
+  if (!is_head) {
+    keep(builder.spawn_shard_writer(admission.supervisor));
+    keep(builder.spawn_model_sender());
+  }
   Ready ready;
   ready.process = cluster.process;
   ready.nonce = joined->nonce;
@@ -511,6 +535,13 @@ caf::behavior rank_restarter(caf::event_based_actor* self, const SupervisorActor
 
 using Scheduler = caf::scheduler::test_coordinator;
 
+void choose_actor(Scheduler& scheduler, const VirtualWorld& world) {
+  auto& ready = scheduler.jobs;
+  if (!world.next_actor || ready.size() < 2) return;
+  const auto chosen = ready.begin() + static_cast<std::ptrdiff_t>(world.next_actor(ready.size()));
+  std::rotate(ready.begin(), chosen, chosen + 1);
+}
+
 // Moves the clock to what is due next, a timer of the actors or an event of the network, and does
 // it. False: nothing is due any more.
 bool jump(Scheduler& scheduler, VirtualWorld& world, std::int64_t start_ns) {
@@ -554,6 +585,7 @@ std::optional<Error> run_events(Scheduler& scheduler, VirtualWorld& world, std::
       stopping = true;
       caf::anon_send(head, StopRequested{});
     }
+    choose_actor(scheduler, world);
     if (scheduler.try_run_once()) continue;
     world.now = time_since(scheduler, start_ns);
     if (world.deadline > Duration{0} && world.now > world.deadline)

@@ -15,6 +15,7 @@
 #include "actors/run/supervisor.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 #include "gpu/compute.hpp"
+#include "gpu/device.hpp"
 #include "net/remote.hpp"
 #include "net/tcp/tls/tls_context.hpp"
 #include "net/transport.hpp"
@@ -70,12 +71,14 @@ struct RunConfig {
   std::optional<ClusterConfig> cluster;  // nothing: all ranks are in this process
   // By rank that trains; null for those of other processes.
   std::vector<std::shared_ptr<Compute>> computes;
+  // By rank, servers included: the devices that keep the models (PeerConfig::device). Empty: all
+  // models are in the host's memory. REQUIRES: one process.
+  std::vector<std::shared_ptr<DeviceRuntime>> peer_devices;
   std::shared_ptr<Compute> evaluator;   // null: no validation beside training
   DelayModel delay;                     // stragglers
   std::vector<Death> deaths;            // of run_virtual() alone
   std::vector<Return> returns;          // "
   std::shared_ptr<VirtualWorld> world;  // null: a network that takes no time
-  bool tolerates_worker_loss = true;    // where the wiring does: see SupervisorConfig
   std::int32_t min_workers = 0;         // 0: more than half of them
   int threads = 1;                      // intra-op threads per worker
   Step log_every = 1;

@@ -11,7 +11,8 @@ namespace grapevine {
 
 std::vector<char> to_bytes(const StateDict& state) {
   c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
-  for (const auto& [name, value] : state.entries()) {
+  const StateDict host = state.on_host();
+  for (const auto& [name, value] : host.entries()) {
     if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
       dict.insert(name, *tensor);
     } else if (const auto* number = std::get_if<double>(&value)) {

@@ -8,7 +8,8 @@
 namespace grapevine {
 
 // A pickled dict[str, tensor | float | int | uint8 tensor]; text is stored under "text:<name>",
-// because it may hold any bytes and pickled text may not.
+// because it may hold any bytes and pickled text may not. Tensors on a device are copied to the
+// host's memory (StateDict::on_host).
 std::vector<char> to_bytes(const StateDict& state);
 // Also of files that torch::pickle_save wrote. Errors (bad_input): the bytes are no such dict.
 Expected<StateDict> from_bytes(const std::vector<char>& bytes);

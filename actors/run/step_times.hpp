@@ -12,7 +12,7 @@ namespace grapevine {
 // Vitter 1985). Not thread-safe.
 class StepTimes {
  public:
-  static constexpr std::size_t kMost = std::size_t{1} << 14;
+  static constexpr std::size_t kMost = std::size_t{1} << 11;
 
   explicit StepTimes(std::uint64_t seed = 0) : rng_(seed) {}
 

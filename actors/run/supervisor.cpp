@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "actors/record/close_trace.hpp"
+#include "actors/run/models/model_averager.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "messages/text/exception_line.hpp"
 #include "messages/text/number_text.hpp"
@@ -20,12 +21,14 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
   self_ = self;
   config_ = std::move(config);
   members_ = RunMembers(config_.ranks, config_.servers);
-  std::vector<Rank> workers = config_.members;
-  if (workers.empty()) {
-    workers.resize(static_cast<std::size_t>(members_.workers()));
-    std::iota(workers.begin(), workers.end(), 0);
+  TrainingRanks ranks = config_.continuing;
+  if (ranks.members.empty()) {
+    ranks.members.resize(static_cast<std::size_t>(members_.workers()));
+    std::iota(ranks.members.begin(), ranks.members.end(), 0);
   }
-  view_ = ViewChange(std::move(workers), config_.view, config_.first_batch);
+  if (ranks.heads.empty() && config_.models.node_size > 1)
+    ranks.heads = first_of_each_node(ranks.members, config_.models.node_size);
+  view_ = ViewChange(std::move(ranks), config_.view, config_.first_batch);
   progress_.add_former(config_.former);
   for (const RankFigures& figures : config_.figures) progress_.add(figures);
   checkpoints_ = CheckpointRounds({config_.checkpoints, config_.checkpoint_every_epochs,
@@ -54,7 +57,8 @@ void SupervisorState::begin(BeginRun actors) {
   last_news_ = now();
   begin_wait_watch();
   crew_.send_to_ranks_but(config_.absent, StartTraining{});
-  const bool others = !config_.members.empty() && config_.members != members_.remaining_ranks();
+  const bool others = !config_.continuing.members.empty() &&
+                      config_.continuing.members != members_.remaining_ranks();
   if (others || !config_.absent.empty()) begin_view_change();
   if (!config_.resumed_from.empty()) report_resume_from(config_.resumed_from);
   compare_all_clocks();
@@ -145,6 +149,8 @@ std::string SupervisorState::missing_states() const {
   std::string text;
   if (reports_.in_round())
     text += "the last state is missing of " + members_.missing_in(reports_.reports()) + "; ";
+  if (stage_ == Stage::draining && reports_.complete() && average_due())
+    text += "models are being fetched; ";
   if (checkpoints_.cutting())
     text += "the state for a checkpoint is missing of " + checkpoints_.missing(members_) + "; ";
   return text;
@@ -206,12 +212,32 @@ void SupervisorState::evaluate_reports() {
       trained_at_ = now();
       return collect();
     case FinalReports::Next::complete:
+      average_models();
       return end_if_finished();
   }
 }
 
+// In a single process the models are averaged at the end, in their place.
+bool SupervisorState::average_due() const { return crew_.averages() && !average_; }
+
+// Again where a rank is lost whose model would have counted.
+void SupervisorState::average_models() {
+  average_.reset();
+  if (crew_.averages())
+    crew_.average({++average_round_, last_models(reports_.reports(), members_)});
+}
+
+void SupervisorState::on_averaged(AveragedModels& averaged) {
+  last_news_ = now();
+  if (stage_ != Stage::draining || averaged.round != average_round_) return;
+  if (!averaged.z.defined()) return fail({Errc::failed, "the final model: " + averaged.why});
+  average_ = std::move(averaged);
+  end_if_finished();
+}
+
 void SupervisorState::end_if_finished() {
   if (stage_ != Stage::draining || !reports_.complete() || !checkpoints_.idle()) return;
+  if (average_due()) return;
   if (checkpoints_.final_due()) return begin_final_checkpoint(stopping_ ? "" : "final");
   if (evaluations_due_ > 0) return;
   close();
@@ -271,7 +297,11 @@ RunResult SupervisorState::conclude() const {
   result.returned = progress_.returned();
   const auto losses = static_cast<std::int64_t>(result.lost.size());
   result.views = 1 + (config_.changes_members ? view_.installed() : losses);
-  if (reports_.has_models(members_)) add_reports(result, reports_.reports(), progress_, members_);
+  if (!reports_.has_models(members_)) return result;
+  add_reports(result, reports_.reports(), progress_, members_);
+  if (!average_due())
+    add_models(result,
+               average_ ? *average_ : average_here(last_models(reports_.reports(), members_)));
   return result;
 }
 
@@ -343,6 +373,7 @@ SupervisorActor::behavior_type supervisor(SupervisorActor::stateful_pointer<Supe
       [&state](const ModelShared& shared) {
         if (state.admits(shared)) state.on_model_shared(shared);
       },
+      [&state](AveragedModels& averaged) { state.on_averaged(averaged); },
       [&state](AskPlace ask) { return state.on_ask_place(ask); },
       [&state](AskVacancy) { return state.on_ask_vacancy(); },
       [&state](ProcessReturned& returned) { state.on_process_returned(returned); },

@@ -55,7 +55,7 @@ struct SupervisorConfig {
   bool changes_members = false;      // by views, see ViewChange; else roles continue alone
   ViewChange::Models models;         // of the wiring
   Horizon horizon;                   // of the members
-  std::vector<Rank> members;         // that continue from a checkpoint; the other ranks join them
+  TrainingRanks continuing;          // that continue from a checkpoint; the other ranks join them
   std::int64_t view = 0;             // theirs, and
   std::int64_t first_batch = 0;      // its first batch: see SavedView
   std::vector<Rank> absent;          // ranks without a state there; others may be members
@@ -124,6 +124,7 @@ class SupervisorState {
   void on_settings_checked(const SettingsChecked& checked);
   void on_settings_time_over(SettingsTimeOver over);
   void on_model_shared(const ModelShared& shared);
+  void on_averaged(AveragedModels& averaged);
   Place on_ask_place(AskPlace ask);
   Vacancy on_ask_vacancy() const;
   void on_process_returned(ProcessReturned& returned);
@@ -158,6 +159,8 @@ class SupervisorState {
   void resume_checkpoint();
   void drain_if_finished();
   void evaluate_reports();
+  void average_models();
+  bool average_due() const;
   void end_if_finished();
   void fail(Error error);
   void close();
@@ -177,14 +180,16 @@ class SupervisorState {
   void on_process_down(std::int32_t process);
   void on_peer_down(Rank rank, const caf::error& reason);
   void report_process_lost(std::int32_t process);
+  void end_links_to(std::int32_t process);
   bool on_rank_down(Rank rank, const std::string& why);
   void lose(Rank rank);
   void begin_wait_watch();
   void watch_waits();
   void fail_over_wait(const WaitWatch::Finding& finding);
   void begin_view_change();
-  const char* why_nobody_joins() const;
+  const char* why_joins_are_refused() const;
   void expect_process(std::int32_t process, Place& place);
+  void drop_return(std::int32_t process);
   void dismiss_late(const ProcessReturned& late);
   void greet(std::int32_t process);
   void continue_view_change(ViewChange::Next next);
@@ -221,6 +226,8 @@ class SupervisorState {
   TrainingProgress progress_;
   CheckpointRounds checkpoints_;
   FinalReports reports_;
+  std::int64_t average_round_ = 0;         // of orders to the ModelAverager
+  std::optional<AveragedModels> average_;  // of the newest
   LinkSuspects suspects_;
   WaitWatch waits_;
   ViewChange view_;

@@ -11,12 +11,12 @@
 namespace grapevine {
 namespace {
 
-constexpr std::size_t kLongestText = 4096;      // of a name or a version
-constexpr std::size_t kLongestAddress = 65536;  // of a transport
+constexpr std::size_t kLongestText = 4096;        // of a name or a version
+constexpr std::size_t kLongestAddress = 1 << 15;  // of a transport
 constexpr std::size_t kMostOptions = 4096;
 // Of a figure, so that the sums over all ranks stay exact in the output for Prometheus.
 constexpr std::int64_t kMostCount = std::int64_t{1} << 50;
-constexpr std::size_t kMostAges = 1 << 16;    // different ones in a histogram
+constexpr std::size_t kMostAges = 1 << 10;    // different ones in a histogram: see coarse_age()
 constexpr std::size_t kMostWaitsOnARank = 2;  // a part of a sum and one of its tally
 constexpr double kMostEpochs = 1e12;  // so that whole numbers of them, and of parts, can be counted
 
@@ -68,23 +68,37 @@ Expected<void> check_tensor(Rank rank, const std::string& what, const FrozenTens
   return {};
 }
 
-Expected<void> check_read(Rank rank, const std::string& what, const StateDict& state) {
-  if (state.entries().count(kUnreadable) == 0) return {};
-  return Error{
-      Errc::failed,
-      fmt::format("rank {}: its {} could not be read: is memory short in process 0?", rank, what)};
+// Elements of the parameters that a rank has; -1: not known.
+std::int64_t parameters_of(Rank rank, const World& world) {
+  if (rank < world.workers() || world.parameters < 0) return world.parameters;
+  return slice_of(world.parameters, world.servers, rank - world.workers()).size;
 }
 
 Expected<void> check_model(Rank rank, const FrozenTensor& z, const FrozenTensor& buffers,
                            const World& world) {
-  const bool server = rank >= world.workers();
-  std::int64_t elements = world.parameters;
-  if (server && elements >= 0)
-    elements = slice_of(world.parameters, world.servers, rank - world.workers()).size;
-  if (auto checked = check_tensor(rank, "model", z, elements); !checked) return checked;
+  if (auto checked = check_tensor(rank, "model", z, parameters_of(rank, world)); !checked)
+    return checked;
   // A server may be without.
+  const bool server = rank >= world.workers();
   const std::int64_t own = server && !buffers.defined() ? -1 : world.buffers;
   return check_tensor(rank, "buffers", buffers, own);
+}
+
+Expected<void> check_offered(Rank rank, const char* what, std::int64_t found,
+                             std::int64_t expected) {
+  if (found >= 0 && (expected < 0 || found == expected)) return {};
+  return Error{Errc::failed, fmt::format("rank {}: its {} has {} elements instead of {}", rank,
+                                         what, found, expected)};
+}
+
+// `parameters`: false: beside servers a worker offers its buffers alone.
+Expected<void> check_offer(const ModelOffer& offer, const World& world, bool parameters) {
+  const std::int64_t expected = parameters ? parameters_of(offer.rank, world) : 0;
+  if (auto checked = check_offered(offer.rank, "model", offer.parameters, expected); !checked)
+    return checked;
+  const bool server = offer.rank >= world.workers();
+  return check_offered(offer.rank, "buffers", offer.buffers,
+                       server && offer.buffers == 0 ? 0 : world.buffers);
 }
 
 }  // namespace
@@ -150,9 +164,11 @@ Expected<void> check(const RankReport& report, const World& world, bool with_mod
   if (auto checked = check_rank("a report", report.rank, world.ranks); !checked) return checked;
   if (report.step < 0)
     return stray("a report of rank " + std::to_string(report.rank) + " at a negative step");
-  if (auto checked = check_read(report.rank, "figures", report.measures); !checked) return checked;
   if (!with_model) return {};
-  return check_model(report.rank, report.z, report.buffers, world);
+  if (!report.offer.sender) return check_model(report.rank, report.z, report.buffers, world);
+  if (report.offer.rank != report.rank || report.offer.epoch != kLastModel)
+    return stray(fmt::format("a report of rank {} with the model of another", report.rank));
+  return check_offer(report.offer, world, true);
 }
 
 Expected<void> check(const EpochModel& model, const World& world) {
@@ -165,6 +181,13 @@ Expected<void> check(const EpochModel& model, const World& world) {
     return check_tensor(model.rank, "buffers", model.buffers,
                         model.buffers.defined() ? world.buffers : -1);
   return check_model(model.rank, model.z, model.buffers, world);
+}
+
+Expected<void> check(const ModelOffer& offer, const World& world) {
+  if (auto checked = check_rank("a model", offer.rank, world.ranks); !checked) return checked;
+  if (offer.epoch < 0 || !offer.sender)
+    return stray(fmt::format("a model of rank {} that it cannot send", offer.rank));
+  return check_offer(offer, world, world.servers == 0 || offer.rank >= world.workers());
 }
 
 Expected<void> check(const ProcessClosed& closed, const World& world) {
@@ -211,7 +234,7 @@ Expected<void> check(const Traffic& traffic, const World& world) {
 Expected<void> check(const ViewClosed& closed, const World& world) {
   if (auto checked = check_rank("a closed view", closed.rank, world.workers()); !checked)
     return checked;
-  if (closed.operations >= ViewClosed::kJoins && closed.step >= 0 && closed.taken >= 0 &&
+  if (closed.operations >= Role::kFollows && closed.step >= 0 && closed.taken >= 0 &&
       closed.epoch >= 0 && closed.epoch <= kMostEpochs && closed.w > 0 && std::isfinite(closed.w))
     return {};
   return stray(fmt::format("a closed view of rank {} with invalid numbers", closed.rank));
@@ -244,36 +267,56 @@ Expected<void> check(const ModelShared& shared, const World& world) {
   return check_rank("a common model", shared.rank, world.workers());
 }
 
+// Each once, ascending.
+static bool are_some_of(const std::vector<Rank>& ranks, const std::vector<Rank>& members) {
+  const auto unordered =
+      std::adjacent_find(ranks.begin(), ranks.end(), [](Rank a, Rank b) { return a >= b; });
+  return unordered == ranks.end() &&
+         std::includes(members.begin(), members.end(), ranks.begin(), ranks.end());
+}
+
 Expected<void> check(const InstallView& view, const World& world) {
   if (auto checked = check_members("a view", view.members, world); !checked) return checked;
-  for (const auto* ranks : {&view.behind, &view.joining})
-    for (const Rank rank : *ranks)
-      if (auto checked = check_rank("a view", rank, world.workers()); !checked) return checked;
+  for (const auto* ranks : {&view.behind, &view.joining, &view.heads})
+    if (!are_some_of(*ranks, view.members)) return stray("a view with ranks that are no members");
+  const std::vector<Rank>& donors = view.heads.empty() ? view.members : view.heads;
+  const auto has = [&view](const std::vector<Rank>& ranks) {
+    return std::binary_search(ranks.begin(), ranks.end(), view.donor);
+  };
+  if (!has(donors) || has(view.behind) || has(view.joining))
+    return stray("a view whose donor has no state");
   const std::int32_t positions = std::max(world.workers(), world.members_before);
   if (view.kind > ViewKind::new_wiring) return stray("a view of no kind that exists");
   if (auto checked = check_settings("a view", view.settings); !checked) return checked;
+  const auto are_positions = [&](const std::vector<std::int32_t>& before) {
+    return std::all_of(before.begin(), before.end(),
+                       [&](std::int32_t at) { return at >= -1 && at < positions; });
+  };
   const bool placed = view.before.size() == view.members.size() &&
-                      std::all_of(view.before.begin(), view.before.end(),
-                                  [&](std::int32_t at) { return at >= -1 && at < positions; });
+                      view.nodes_before.size() == view.heads.size() && are_positions(view.before) &&
+                      are_positions(view.nodes_before);
   const Horizon& h = view.horizon;
   const bool lasts = h.steps >= 0 && h.first_step >= 0 && h.first_epoch >= 0 &&
                      h.first_epoch <= kMostEpochs && h.steps_per_epoch > 0 &&
                      std::isfinite(h.steps_per_epoch) && h.planned_epochs >= 0 &&
                      h.planned_epochs <= kMostEpochs;
   const bool counts = placed && lasts && view.operations >= 0 && view.first_batch >= 0 &&
-                      view.elapsed_ns >= 0 && view.donor >= 0 && view.donor < world.workers() &&
-                      view.scale > 0 && std::isfinite(view.scale);
+                      view.elapsed_ns >= 0 && view.scale > 0 && std::isfinite(view.scale);
   return counts ? Expected<void>() : Expected<void>(stray("a view with invalid numbers"));
 }
 
 Expected<void> check(const Join& join) {
   for (const std::string* text : {&join.job, &join.version, &join.host, &join.nonce, &join.proof})
     if (auto checked = check_text("a process", *text); !checked) return checked;
-  if (join.address.size() > kLongestAddress || join.identity.size() > kMostOptions)
-    return stray("a process with an invalid address or invalid options");
+  std::size_t length = join.address.size();
   for (const auto& [key, value] : join.identity)
-    for (const std::string* text : {&key, &value})
+    for (const std::string* text : {&key, &value}) {
       if (auto checked = check_text("a process", *text); !checked) return checked;
+      length += text->size();
+    }
+  if (join.address.size() > kLongestAddress || join.identity.size() > kMostOptions ||
+      length > kMostControlBytes)
+    return stray("a process with an invalid address or invalid options");
   if (join.process != 0 && !join.agent) return stray("a process without its own actor");
   return {};
 }
@@ -282,19 +325,6 @@ std::string one_line(std::string text) {
   if (text.size() > kLongestText) text.resize(kLongestText);
   std::replace_if(text.begin(), text.end(), is_control, ' ');
   return text;
-}
-
-std::uint64_t model_bytes(std::int64_t parameters, std::int64_t buffers) {
-  return sizeof(float) * static_cast<std::uint64_t>(parameters + buffers);
-}
-
-Expected<void> check_model_size(std::int64_t parameters, std::int64_t buffers) {
-  const std::uint64_t bytes = model_bytes(parameters, buffers);
-  if (bytes <= kMostMessageBytes) return {};
-  return bad_input(fmt::format(
-      "a model of {} parameters takes {} bytes, and at most {} can be sent to process 0 for a "
-      "validation and for model.pt: train in one process, or choose a smaller model",
-      parameters, bytes, kMostMessageBytes));
 }
 
 void Gate::ignore(const std::string& why) {

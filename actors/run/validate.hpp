@@ -36,6 +36,7 @@ Expected<void> check(const SnapshotRefused& refused, const World& world);
 // `with_model`: one was asked for.
 Expected<void> check(const RankReport& report, const World& world, bool with_model);
 Expected<void> check(const EpochModel& model, const World& world);
+Expected<void> check(const ModelOffer& offer, const World& world);
 Expected<void> check(const ProcessClosed& closed, const World& world);
 Expected<void> check(const PeerLost& lost, const World& world);
 Expected<void> check(const LinkLost& lost, const World& world);
@@ -52,11 +53,6 @@ Expected<void> check(const Join& join);
 // The text of a message that is accepted with any text: cut to 4 KiB, control characters replaced
 // by spaces.
 std::string one_line(std::string text);
-
-// Bytes of the model of a worker, with its buffers.
-std::uint64_t model_bytes(std::int64_t parameters, std::int64_t buffers);
-// Errors (bad_input): a run of several processes whose models cannot be sent to process 0.
-Expected<void> check_model_size(std::int64_t parameters, std::int64_t buffers);
 
 // Whether an actor uses a checked message, and the handling of errors: those of protocol are
 // logged, at a bounded rate.

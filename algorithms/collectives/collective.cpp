@@ -37,7 +37,7 @@ void CollectiveInbox::fields(Archive& a) {
     inner.whole("round", chunk.round, 0, kMost);
     inner.whole("index", chunk.index, 0, kMost);
     inner.needs("data");
-    inner.tensor("data", chunk.data);
+    inner.values("data", chunk.data);
   });
   if (!a.loads() || !a.ok()) return;
   held_.clear();

@@ -81,7 +81,7 @@ FrozenTensor DirectAllReduce::sum_of(std::int32_t piece) {
     other(from).parts.pop_front();
     return taken;
   };
-  at::Tensor sum = empty_to_send(own.sizes(), own.scalar_type());
+  at::Tensor sum = empty_to_send(own.sizes(), own.scalar_type(), own.device());
   // Read in place: a copy of the own part would cost a pass.
   const FrozenTensor first = position_ == 0 ? FrozenTensor() : take(0);
   const FrozenTensor second = position_ == 1 ? FrozenTensor() : take(1);
@@ -145,14 +145,14 @@ void DirectAllReduce::fields(Archive& a) {
   a.flag("started", started_);
   a.whole("pieces", pieces_);
   a.whole("summed", summed_, 0, pieces_);
-  a.tensor("data", data_);
+  a.values("data", data_);
   for (std::int32_t from = 0; from < size(); ++from)
     a.nested("of." + std::to_string(from), [this, from](Archive& inner) {
       Other& sender = other(from);
       inner.whole("arrived", sender.arrived, 0, pieces_);
       inner.whole("sums", sender.sums, 0, pieces_);
       inner.items("parts", sender.parts,
-                  [](Archive& each, FrozenTensor& part) { each.tensor("data", part); });
+                  [](Archive& each, FrozenTensor& part) { each.values("data", part); });
     });
   if (a.loads() && a.ok() && !resume())
     a.fail(bad_input(

@@ -29,10 +29,11 @@ using Outgoing = std::vector<OutgoingMessage>;
 class QuantisedReduction final : public Reduction {
  public:
   QuantisedReduction(const ReductionSettings& settings, std::vector<Rank> ranks,
-                     std::int32_t position, std::int64_t d)
+                     std::int32_t position, std::int64_t d, at::Device device)
       : ranks_(std::move(ranks)),
         position_(position),
         d_(d),
+        options_(at::TensorOptions(at::kFloat).device(device)),
         compressor_(make_compressor(settings.compression)),
         keeps_residuals_(settings.compression.error_feedback),
         total_feedback_(of_totals(settings)) {
@@ -42,7 +43,7 @@ class QuantisedReduction final : public Reduction {
 
   Outgoing start(std::int64_t operation, double epoch, at::Tensor&& vector, Rng& rng) override {
     const bool from_residual = !vector.defined();
-    if (from_residual) vector = at::empty({d_}, at::kFloat);
+    if (from_residual) vector = at::empty({d_}, options_);
     GRAPEVINE_CHECK(vector.numel() == d_, "a vector of ", vector.numel(), " instead of ", d_);
     operation_ = operation;
     totalled_ = false;
@@ -240,7 +241,7 @@ class QuantisedReduction final : public Reduction {
   void send_total_if_complete(Outgoing& out) {
     if (!running() || totalled_ || !has_all(kScatter)) return;
     totalled_ = true;
-    at::Tensor total = at::zeros({size_of(position_)}, at::kFloat);
+    at::Tensor total = at::zeros({size_of(position_)}, options_);
     for (std::int32_t sender = 0; sender < size(); ++sender) unpack(total, kScatter, sender);
     Rng rng(static_cast<std::uint64_t>(draws_));
     before_total_ =
@@ -277,6 +278,7 @@ class QuantisedReduction final : public Reduction {
   const std::vector<Rank> ranks_;
   const std::int32_t position_;
   const std::int64_t d_;
+  const at::TensorOptions options_;
   const std::unique_ptr<const Compressor> compressor_;
   const bool keeps_residuals_;
 
@@ -296,8 +298,8 @@ class QuantisedReduction final : public Reduction {
 
 std::unique_ptr<Reduction> make_quantised_reduction(const ReductionSettings& settings,
                                                     std::vector<Rank> ranks, std::int32_t position,
-                                                    std::int64_t d) {
-  return std::make_unique<QuantisedReduction>(settings, std::move(ranks), position, d);
+                                                    std::int64_t d, at::Device device) {
+  return std::make_unique<QuantisedReduction>(settings, std::move(ranks), position, d, device);
 }
 
 }  // namespace grapevine

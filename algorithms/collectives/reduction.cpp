@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "algorithms/collectives/bucketed_reduction.hpp"
 #include "algorithms/collectives/direct_all_reduce.hpp"
 #include "algorithms/collectives/packed_collective.hpp"
 #include "algorithms/collectives/ring_all_reduce.hpp"
@@ -87,11 +88,12 @@ class ExactReduction final : public Reduction {
 class SparseReduction final : public Reduction {
  public:
   SparseReduction(const ReductionSettings& settings, std::vector<Rank> ranks, std::int32_t position,
-                  std::int64_t d)
+                  std::int64_t d, at::Device device)
       : compression_(settings.compression),
         position_(position),
         ranks_(std::move(ranks)),
         d_(d),
+        options_(at::TensorOptions(at::kFloat).device(device)),
         compressor_(make_compressor(compression_)),
         feedback_(feedback_of(settings)) {}
 
@@ -133,7 +135,7 @@ class SparseReduction final : public Reduction {
     const std::vector<Packed> result = collective_->take_result();
     feedback_.restore(rejected, selected_entries(result));
     at::Tensor sum = std::exchange(memory_, at::Tensor());
-    if (!sum.defined()) sum = at::empty({d_}, at::kFloat);
+    if (!sum.defined()) sum = at::empty({d_}, options_);
     sum.zero_();
     for (const Packed& packed : result) {
       const auto folded = compressor_->fold(sum, packed, 1);
@@ -200,6 +202,7 @@ class SparseReduction final : public Reduction {
   const std::int32_t position_;
   const std::vector<Rank> ranks_;
   const std::int64_t d_;
+  const at::TensorOptions options_;
   const std::unique_ptr<const Compressor> compressor_;
 
   ErrorFeedback feedback_;
@@ -218,14 +221,66 @@ std::unique_ptr<Reduction> make_exact_reduction(std::vector<Rank> ranks, std::in
   return std::make_unique<ExactReduction<RingAllReduce>>(std::move(ranks), position, d);
 }
 
+namespace {
+
+// A reduction in the host's memory, of vectors on `device`.
+class HostReduction final : public Reduction {
+ public:
+  HostReduction(std::unique_ptr<Reduction> inner, at::Device device)
+      : inner_(std::move(inner)), device_(device) {}
+
+  Outgoing start(std::int64_t operation, double epoch, at::Tensor&& vector, Rng& rng) override {
+    at::Tensor host = vector.defined() ? vector.cpu() : vector;
+    vector = at::Tensor();
+    return inner_->start(operation, epoch, std::move(host), rng);
+  }
+  Outgoing on_message(Rank from, Payload payload) override {
+    return inner_->on_message(from, std::move(payload));
+  }
+  bool running() const override { return inner_->running(); }
+  bool done() const override { return inner_->done(); }
+  std::vector<Awaited> awaited() const override { return inner_->awaited(); }
+  at::Tensor take_sum() override { return inner_->take_sum().to(device_); }
+  bool take_back() override { return inner_->take_back(); }
+  void kept_fields(Archive& a) override {
+    a.on_host([this](Archive& host) { inner_->kept_fields(host); });
+  }
+  at::Tensor take_residual() override {
+    const at::Tensor residual = inner_->take_residual();
+    return residual.defined() ? residual.to(device_) : residual;
+  }
+  void fields(Archive& a, std::int64_t operation, double epoch) override {
+    a.on_host([&](Archive& host) { inner_->fields(host, operation, epoch); });
+  }
+
+ private:
+  const std::unique_ptr<Reduction> inner_;
+  const at::Device device_;
+};
+
+}  // namespace
+
+bool reduces_on_any_device(const CompressionSettings& settings) {
+  if (!settings.enabled()) return true;
+  const bool selects = is_sparse(settings) && settings.reduce != SparseReduce::all_gather;
+  const bool masks = settings.momentum_correction && settings.momentum_masking;
+  return works_on_any_device(settings) && !selects && !(is_sparse(settings) && masks);
+}
+
 std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings,
                                           std::vector<Rank> ranks, std::int32_t position,
-                                          std::int64_t d) {
+                                          std::int64_t d, at::Device device) {
+  if (!device.is_cpu() && !reduces_on_any_device(settings.compression))
+    return std::make_unique<HostReduction>(make_reduction(settings, std::move(ranks), position, d),
+                                           device);
   if (is_sparse(settings.compression))
-    return std::make_unique<SparseReduction>(settings, std::move(ranks), position, d);
+    return std::make_unique<SparseReduction>(settings, std::move(ranks), position, d, device);
   if (settings.compression.enabled())
-    return make_quantised_reduction(settings, std::move(ranks), position, d);
-  return make_exact_reduction(std::move(ranks), position, d, settings.compression.exact);
+    return make_quantised_reduction(settings, std::move(ranks), position, d, device);
+  const ExactReduce way = settings.compression.exact;
+  if (PartBegins begins = bucket_begins(d, settings.bucket_bytes))
+    return make_bucketed_reduction(ranks, position, d, way, std::move(begins));
+  return make_exact_reduction(std::move(ranks), position, d, way);
 }
 
 ErrorFeedbackSettings feedback_of(const ReductionSettings& reduction) {

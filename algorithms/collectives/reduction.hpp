@@ -1,7 +1,8 @@
 // Reduction: the sum of one vector per rank, for an aggregate. A part: all implementations have the
 // same four calls.
 //
-//   exact       around a ring (ring_all_reduce.hpp), or direct (direct_all_reduce.hpp)
+//   exact       around a ring (ring_all_reduce.hpp), or direct (direct_all_reduce.hpp); of a vector
+//               that is given in parts, too (bucketed_reduction.hpp)
 //   sparse      each rank's vector through error feedback and a compressor, then a collective over
 //               the lists (packed_collective.hpp); the result is a dense vector again
 //   quantised   reduce-scatter and all-gather of packed slices (quantised_reduction.cpp)
@@ -20,7 +21,9 @@
 #include "algorithms/collectives/collective.hpp"
 #include "algorithms/compressors/error_feedback.hpp"
 #include "algorithms/compressors/settings.hpp"
+#include "messages/check.hpp"
 #include "messages/expected.hpp"
+#include "messages/gradient.hpp"
 #include "messages/ids.hpp"
 #include "messages/protocol.hpp"
 #include "messages/random.hpp"
@@ -37,6 +40,16 @@ class Reduction {
   // residual. REQUIRES: not running().
   virtual std::vector<OutgoingMessage> start(std::int64_t operation, double epoch,
                                              at::Tensor&& vector, Rng& rng) = 0;
+  // Where the parts begin in which a vector may be given before it is complete; null: whole alone.
+  virtual PartBegins parts() const { return nullptr; }
+  // Such a part, from element `begin` on, in the order of GradientPart; start() gives what is left
+  // then, and the operation is running() from there on. A part that the loaded state had counts
+  // once. REQUIRES: not running(); parts() has `begin`.
+  virtual std::vector<OutgoingMessage> start_part(std::int64_t /*operation*/, double /*epoch*/,
+                                                  std::int64_t /*begin*/,
+                                                  const at::Tensor& /*part*/, Rng&) {
+    GRAPEVINE_CHECK(false, "a part was given to a sum of whole vectors");
+  }
   // Of any operation from the present one on. Another payload is a broken invariant.
   virtual std::vector<OutgoingMessage> on_message(Rank from, Payload payload) = 0;
 
@@ -48,6 +61,8 @@ class Reduction {
   virtual std::vector<Awaited> awaited() const = 0;
   // [d], the sum; sole owner of its bytes. REQUIRES: done().
   virtual at::Tensor take_sum() = 0;
+  // Memory of [d] that is free now, as of a sum that was taken; what is of no use is returned.
+  virtual at::Tensor recycle(at::Tensor free) { return free; }
 
   // Gives the running operation up, if there is one, with all that has arrived of any. Returns
   // whether what this rank gave is in its residual again; else it is lost.
@@ -78,15 +93,21 @@ struct ReductionSettings {
   // The optimizer's, for the momentum correction.
   double momentum = 0;
   bool nesterov = false;
+  // Exact sums: in buckets of this size; 0: all in one.
+  std::int64_t bucket_bytes = 0;
 };
 
-// Among `ranks`; ranks[position] is this rank. For vectors of d.
+// Among `ranks`; ranks[position] is this rank. For vectors of d on `device`. With a compressor that
+// works in the host's memory, and where entries are selected from sums on the way, the reduction
+// works there: the vector is copied down at its start, the sum up at its end.
 std::unique_ptr<Reduction> make_reduction(const ReductionSettings& settings,
                                           std::vector<Rank> ranks, std::int32_t position,
-                                          std::int64_t d);
+                                          std::int64_t d, at::Device device = at::kCPU);
 std::unique_ptr<Reduction> make_quantised_reduction(const ReductionSettings& settings,
                                                     std::vector<Rank> ranks, std::int32_t position,
-                                                    std::int64_t d);
+                                                    std::int64_t d, at::Device device);
+// Whether the reduction works where its vectors are.
+bool reduces_on_any_device(const CompressionSettings& settings);
 
 // Of the residual of each rank.
 ErrorFeedbackSettings feedback_of(const ReductionSettings& settings);

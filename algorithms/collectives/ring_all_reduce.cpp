@@ -13,16 +13,16 @@
 namespace grapevine {
 namespace {
 
-// received + own, in the received buffer where no other handle shares it: a slice is megabytes, and
-// fresh memory costs a page fault per 4 KiB. Not there where the transport would copy that buffer
+// received + own, in the received buffer where it thaws at once: a slice is megabytes, and fresh
+// memory costs a page fault per 4 KiB. Not there where the transport would copy that buffer
 // once more to send it on.
 FrozenTensor add_own(FrozenTensor received, const at::Tensor& own) {
-  if (received.sole_owner() && is_sent_in_place(received)) {
+  if (received.thaws_at_once() && is_sent_in_place(received)) {
     at::Tensor sum = std::move(received).thaw();
     kernels::fold(sum, own);
     return FrozenTensor::freeze(std::move(sum));
   }
-  at::Tensor sum = empty_to_send(own.sizes(), own.scalar_type());
+  at::Tensor sum = empty_to_send(own.sizes(), own.scalar_type(), own.device());
   kernels::fold_into(sum, received.read(), own);
   return FrozenTensor::freeze(std::move(sum));
 }
@@ -124,7 +124,7 @@ void RingAllReduce::fields(Archive& a) {
   a.whole("pieces", pieces);
   a.needs("arrived");
   a.tensor("arrived", arrived);
-  a.tensor("data", data_);
+  a.values("data", data_);
   if (a.loads() && a.ok() && !resume(started, pieces, arrived))
     a.fail(bad_input(
         "entries of the saved all-reduce do not fit each other: the checkpoint is damaged, resume "

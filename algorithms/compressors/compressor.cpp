@@ -2,6 +2,8 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <utility>
+
 #include "algorithms/compressors/compressor_type.hpp"
 #include "algorithms/kernels/packed_error.hpp"
 #include "messages/check.hpp"
@@ -13,6 +15,7 @@ namespace {
 class Plain final : public Compressor {
  public:
   bool unbiased() const override { return true; }
+  bool any_device() const override { return true; }
   std::uint64_t bytes(std::int64_t d, double) const override {
     return 4 * static_cast<std::uint64_t>(d);
   }
@@ -21,11 +24,48 @@ class Plain final : public Compressor {
   }
   Expected<void> fold(at::Tensor& x, const Packed& packed, float factor) const override {
     if (packed.indices.defined() || packed.scales.defined() ||
-        !is_flat_tensor(packed.values, at::kFloat, x.numel()))
+        !is_flat_tensor(packed.values, at::kFloat, x.numel(), x.device()))
       return bad_packed("it is not of " + std::to_string(x.numel()) + " numbers");
     x.add_(packed.values.read(), factor);
     return {};
   }
+};
+
+// Brings vectors to where `inner` works: packed ones to x, or x to the host's memory and back.
+class Placed final : public Compressor {
+ public:
+  explicit Placed(std::unique_ptr<const Compressor> inner) : inner_(std::move(inner)) {}
+
+  bool unbiased() const override { return inner_->unbiased(); }
+  bool any_device() const override { return inner_->any_device(); }
+  bool sparse() const override { return inner_->sparse(); }
+  std::uint64_t bytes(std::int64_t d, double epoch) const override {
+    return inner_->bytes(d, epoch);
+  }
+  Packed pack(const at::Tensor& x, double epoch, Rng& rng) const override {
+    return inner_->pack(any_device() ? x : x.cpu(), epoch, rng);
+  }
+  Expected<void> fold(at::Tensor& x, const Packed& packed, float factor) const override {
+    if (x.is_cpu() || any_device()) return fold_there(x, packed, factor);
+    at::Tensor host = x.cpu();
+    const auto folded = fold_there(host, packed, factor);
+    if (folded) x.copy_(host);
+    return folded;
+  }
+
+ private:
+  static FrozenTensor on(at::Device device, const FrozenTensor& t) {
+    return t.defined() ? t.on(device) : t;
+  }
+  Expected<void> fold_there(at::Tensor& x, const Packed& packed, float factor) const {
+    const at::Device there = x.device();
+    if (!there.is_cpu() && packed.values.defined() && packed.values.device().is_cpu())
+      if (const auto fits = check(packed, x.numel()); !fits) return fits;
+    return inner_->fold(
+        x, {on(there, packed.indices), on(there, packed.values), on(there, packed.scales)}, factor);
+  }
+
+  const std::unique_ptr<const Compressor> inner_;
 };
 
 const CompressorType& no_compressor() {
@@ -74,10 +114,14 @@ std::unique_ptr<const Compressor> make_compressor(const CompressionSettings& set
   auto compressor = type.make(settings);
   GRAPEVINE_CHECK(compressor->sparse() == type.sparse, "compressor '", type.name,
                   "' is not as sparse as its type says");
-  return compressor;
+  return std::make_unique<Placed>(std::move(compressor));
 }
 
 bool is_sparse(const CompressionSettings& settings) { return type_of(settings).sparse; }
+
+bool works_on_any_device(const CompressionSettings& settings) {
+  return type_of(settings).make(settings)->any_device();
+}
 
 bool keeps_magnitudes(const CompressionSettings& settings) {
   constexpr std::int64_t kNumbers = 1 << 20;

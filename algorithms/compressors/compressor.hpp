@@ -4,8 +4,12 @@
 // Peer checkpoints. ErrorFeedback (error_feedback.hpp) keeps the values that compression leaves
 // over; in gossip they are the difference to the replicas of the peers.
 //
-// x: [d] float32, contiguous, on the CPU, d < 2^32. Any rank can fold a vector that another packed;
-// folding gives the same bits everywhere. A NaN or infinity never folds to a finite vector.
+// x: [d] float32, contiguous, d < 2^32. A compressor of any_device() works where x is, and what it
+// packs is there. All others work in the host's memory; make_compressor()'s copy a vector on
+// another device down, and back where they change it, in this thread's current stream of that
+// device. Any rank can fold a vector that another packed, wherever that is; folding gives the same
+// bits everywhere, but for 16 bits times a factor that is no power of two. A NaN or infinity never
+// folds to a finite vector.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -28,6 +32,8 @@ class Compressor {
 
   // The expectation of the folded vector, over the rng, is the packed one.
   virtual bool unbiased() const = 0;
+  // Whether it works where x is; `packed` of its fold() is there as well.
+  virtual bool any_device() const { return false; }
   // Whether it sends single entries by index; the other compressors send all entries.
   virtual bool sparse() const { return false; }
   // Payload bytes of a vector of d at `epoch`; the most, where it depends on the values.
@@ -49,6 +55,8 @@ std::unique_ptr<const Compressor> make_compressor(const CompressionSettings& set
 
 // Whether entries that are not sent count as 0 at the receiver.
 bool is_sparse(const CompressionSettings& settings);
+// Compressor::any_device() of make_compressor()'s.
+bool works_on_any_device(const CompressionSettings& settings);
 // Whether at least 8 bits of each number are sent.
 bool keeps_magnitudes(const CompressionSettings& settings);
 

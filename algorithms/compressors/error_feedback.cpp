@@ -59,7 +59,7 @@ SparseVector same_entries(const SparseVector& a, const SparseVector& b) {
 void ErrorFeedback::restore(const SparseVector& rejected,
                             const std::optional<SparseVector>& selected) {
   if (!settings_.enabled) return;
-  add_entries(residual_, rejected, 1);
+  if (rejected.size() > 0) add_entries(residual_, rejected, 1);
   const SparseVector sent = std::exchange(sent_, {});
   if (sent.size() == 0) return;
   const SparseVector in_result = selected ? intersect(sent, *selected, true) : sent;
@@ -89,7 +89,9 @@ void ErrorFeedback::sent_fields(Archive& a, std::int64_t d) {
   at::Tensor numbers = at::tensor(values, at::kFloat);
   a.list("sent.indices", indices, 0, d - 1);
   a.needs("sent.values");
-  a.vector("sent.values", numbers, sent_.size());
+  a.on_host([&](Archive& host) {
+    host.vector("sent.values", numbers, static_cast<std::int64_t>(sent_.size()));
+  });
   a.require(
       std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<>()) == indices.end(),
       "sent.indices", "does not ascend");

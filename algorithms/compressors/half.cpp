@@ -16,6 +16,7 @@ class Half final : public Compressor {
   explicit Half(at::ScalarType dtype) : dtype_(dtype) {}
 
   bool unbiased() const override { return false; }
+  bool any_device() const override { return true; }
   std::uint64_t bytes(std::int64_t d, double) const override {
     return 2 * static_cast<std::uint64_t>(d);
   }
@@ -25,7 +26,7 @@ class Half final : public Compressor {
   }
   Expected<void> fold(at::Tensor& x, const Packed& packed, float factor) const override {
     if (packed.indices.defined() || packed.scales.defined() ||
-        !is_flat_tensor(packed.values, dtype_, x.numel()))
+        !is_flat_tensor(packed.values, dtype_, x.numel(), x.device()))
       return bad_packed("it is not of " + std::to_string(x.numel()) + " 16 bit numbers");
     kernels::half_fold(x, packed.values.read(), factor);
     return {};

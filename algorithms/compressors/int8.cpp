@@ -14,6 +14,7 @@ namespace {
 class Int8 final : public Compressor {
  public:
   bool unbiased() const override { return true; }
+  bool any_device() const override { return true; }
   std::uint64_t bytes(std::int64_t d, double) const override {
     return static_cast<std::uint64_t>(d + 4 * kernels::int8_blocks(d));
   }
@@ -25,8 +26,8 @@ class Int8 final : public Compressor {
   }
   Expected<void> fold(at::Tensor& x, const Packed& packed, float factor) const override {
     const std::int64_t d = x.numel();
-    if (packed.indices.defined() || !is_flat_tensor(packed.values, at::kByte, d) ||
-        !is_flat_tensor(packed.scales, at::kFloat, kernels::int8_blocks(d)))
+    if (packed.indices.defined() || !is_flat_tensor(packed.values, at::kByte, d, x.device()) ||
+        !is_flat_tensor(packed.scales, at::kFloat, kernels::int8_blocks(d), x.device()))
       return bad_packed("it is not of " + std::to_string(d) + " bytes and their scales");
     kernels::int8_fold(x, {packed.values.read(), packed.scales.read()}, factor);
     return {};

@@ -7,13 +7,16 @@
 
 namespace grapevine {
 
-Replicas::Replicas(const CompressionSettings& settings, std::int64_t d)
-    : d_(d), error_feedback_(settings.error_feedback), compressor_(make_compressor(settings)) {}
+Replicas::Replicas(const CompressionSettings& settings, std::int64_t d, at::Device device)
+    : d_(d),
+      options_(at::TensorOptions(at::kFloat).device(device)),
+      error_feedback_(settings.error_feedback),
+      compressor_(make_compressor(settings)) {}
 
 Packed Replicas::difference(const at::Tensor& x, Rank key, double epoch, Rng& rng) {
   at::Tensor& own = at(own_, key);
   if (!error_feedback_) own.zero_();
-  if (!memory_.defined()) memory_ = at::empty({d_}, at::kFloat);
+  if (!memory_.defined()) memory_ = at::empty({d_}, options_);
   kernels::subtract_into(memory_, x, own);
   Packed packed = compressor_->pack(memory_, epoch, rng);
   fold(own, packed);
@@ -28,7 +31,7 @@ void Replicas::take_in(Rank peer, const Packed& packed) {
 
 at::Tensor& Replicas::at(std::map<Rank, at::Tensor>& replicas, Rank key) const {
   at::Tensor& replica = replicas[key];
-  if (!replica.defined()) replica = at::zeros({d_}, at::kFloat);
+  if (!replica.defined()) replica = at::zeros({d_}, options_);
   return replica;
 }
 

@@ -25,8 +25,8 @@ namespace grapevine {
 // Not thread-safe: belongs to one role.
 class Replicas {
  public:
-  // Of models of d.
-  Replicas(const CompressionSettings& settings, std::int64_t d);
+  // Of models of d, on `device`.
+  Replicas(const CompressionSettings& settings, std::int64_t d, at::Device device);
 
   // The difference of x, [d], to this rank's replica `key`, which takes it in: a key for each peer,
   // or one for all peers that get every difference.
@@ -48,6 +48,7 @@ class Replicas {
 
   // Constant after construction.
   const std::int64_t d_;
+  const at::TensorOptions options_;
   const bool error_feedback_;
   const std::unique_ptr<const Compressor> compressor_;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "algorithms/kernels/fused_kernels.hpp"
+#include "algorithms/kernels/packed_error.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
@@ -40,6 +42,10 @@ std::uint64_t SparseCompressor::bytes(std::int64_t d, double epoch) const {
 }
 
 Packed SparseCompressor::pack(const at::Tensor& x, double epoch, Rng& rng) const {
+  if (!x.is_cpu()) {
+    GRAPEVINE_CHECK(any_device(), "a compressor that works in the host's memory, on ", x.device());
+    return pack_on_device(x, layer_quotas(settings_, epoch, x.numel()).front().k);
+  }
   SparseVector chosen;
   std::int64_t begin = 0;
   for (const LayerQuota& quota : layer_quotas(settings_, epoch, x.numel())) {
@@ -53,7 +59,25 @@ Packed SparseCompressor::pack(const at::Tensor& x, double epoch, Rng& rng) const
   return to_packed(without_zeros(std::move(chosen), settings_.value_type), settings_.value_type);
 }
 
+Packed SparseCompressor::pack_on_device(const at::Tensor& x, std::int64_t k) {
+  at::Tensor same = x;
+  const kernels::Entries chosen = kernels::take_top_k(same, k, /*take=*/false);
+  return {FrozenTensor::copy_of(chosen.indices), FrozenTensor::copy_of(chosen.values), {}};
+}
+
+// Only the host could read the indices: they are as take_top_k() made them.
+Expected<void> SparseCompressor::fold_on_device(at::Tensor& x, const Packed& packed, float factor) {
+  const std::int64_t k = packed.indices.numel();
+  if (packed.scales.defined() || k > x.numel() ||
+      !is_flat_tensor(packed.indices, at::kInt, k, x.device()) ||
+      !is_flat_tensor(packed.values, at::kFloat, k, x.device()))
+    return bad_packed("it is no list of entries");
+  kernels::scatter_add(x, {packed.indices.read(), packed.values.read()}, factor);
+  return {};
+}
+
 Expected<void> SparseCompressor::fold(at::Tensor& x, const Packed& packed, float factor) const {
+  if (!x.is_cpu()) return fold_on_device(x, packed, factor);
   const Expected<SparseVector> entries = from_packed(packed, x.numel());
   if (!entries) return entries.error();
   add_entries(x, *entries, factor);

@@ -34,6 +34,9 @@ class SparseCompressor : public Compressor {
   const CompressionSettings settings_;
 
  private:
+  static Packed pack_on_device(const at::Tensor& x, std::int64_t k);
+  static Expected<void> fold_on_device(at::Tensor& x, const Packed& packed, float factor);
+
   // About k entries of one layer x, with the values to send.
   virtual SparseVector select(const at::Tensor& x, std::int64_t k, Rng& rng) const = 0;
   // How many these are at most.

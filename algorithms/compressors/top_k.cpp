@@ -14,6 +14,11 @@ class TopK final : public SparseCompressor {
   using SparseCompressor::SparseCompressor;
 
   bool unbiased() const override { return false; }
+  // Exactly k entries of one vector, as they are.
+  bool any_device() const override {
+    const bool one_layer = !settings_.per_layer || settings_.layers.empty();
+    return one_layer && !settings_.sampled && settings_.value_type == ValueType::f32;
+  }
 
  private:
   SparseVector select(const at::Tensor& x, std::int64_t k, Rng&) const override {

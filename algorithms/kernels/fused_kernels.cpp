@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "algorithms/kernels/find_operator.hpp"
+#include "algorithms/kernels/sgd_loop.hpp"
 #include "algorithms/kernels/sparse_vector.hpp"
 #include "messages/check.hpp"
 #include "messages/random.hpp"
@@ -36,6 +37,59 @@ void check_entries(const Entries& entries) {
 }
 
 // ---- push-sum ----
+
+constexpr std::int64_t kRoundGrain = 1 << 16;  // elements of a task: repays waking a thread
+// Elements of all six vectors that stay in a core's cache from one loop to the next.
+constexpr std::int64_t kCached = 2048;
+
+// One pass over memory: the loops of a piece find it in the cache.
+void push_sum_step_cpu(at::Tensor& out, at::Tensor& z, const at::Tensor& x, const at::Tensor& share,
+                       at::Tensor& velocity, const at::Tensor& gradient, double lr, double momentum,
+                       double weight_decay, bool nesterov, double scale, double w) {
+  const SgdLoop loop({lr, momentum, weight_decay, nesterov, scale});
+  const auto weight = static_cast<float>(w);
+  float* const to = out.data_ptr<float>();
+  const float* const from = x.data_ptr<float>();
+  const float* const added = share.defined() ? share.data_ptr<float>() : nullptr;
+  float* const v = momentum != 0 ? velocity.data_ptr<float>() : nullptr;
+  const float* const g = gradient.data_ptr<float>();
+  float* const debiased = z.defined() ? z.data_ptr<float>() : nullptr;
+  at::parallel_for(0, out.numel(), kRoundGrain, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t begin = first; begin < last; begin += kCached) {
+      const std::int64_t end = std::min(last, begin + kCached);
+      if (added != nullptr)
+        for (std::int64_t i = begin; i < end; ++i) to[i] = from[i] + added[i];
+      loop.run(to + begin, (added != nullptr ? to : from) + begin, v == nullptr ? v : v + begin,
+               g + begin, end - begin);
+      if (debiased != nullptr)
+        for (std::int64_t i = begin; i < end; ++i) debiased[i] = to[i] / weight;
+    }
+  });
+}
+
+void push_sum_fold_cpu(at::Tensor& out, at::Tensor& z, const at::Tensor& x, const at::Tensor& share,
+                       double scale_of_all, double w) {
+  const auto scale = static_cast<float>(scale_of_all), weight = static_cast<float>(w);
+  float* const to = out.data_ptr<float>();
+  const float* const from = x.data_ptr<float>();
+  const float* const added = share.data_ptr<float>();
+  float* const debiased = z.defined() ? z.data_ptr<float>() : nullptr;
+  at::parallel_for(0, out.numel(), kRoundGrain, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t begin = first; begin < last; begin += kCached) {
+      const std::int64_t end = std::min(last, begin + kCached);
+      for (std::int64_t i = begin; i < end; ++i) to[i] = (from[i] + added[i]) * scale;
+      if (debiased != nullptr)
+        for (std::int64_t i = begin; i < end; ++i) debiased[i] = to[i] / weight;
+    }
+  });
+}
+
+void push_sum_fold_aten(at::Tensor& out, at::Tensor& z, const at::Tensor& x,
+                        const at::Tensor& share, double scale_of_all, double w) {
+  fold_into(out, x, share);
+  if (scale_of_all != 1) scale(out, scale_of_all);
+  if (z.defined()) debias(z, out, w);
+}
 
 void push_sum_step_aten(at::Tensor& out, at::Tensor& z, const at::Tensor& x,
                         const at::Tensor& share, at::Tensor& velocity, const at::Tensor& gradient,
@@ -147,19 +201,6 @@ void int8_fold_cpu(at::Tensor& x, const at::Tensor& values, const at::Tensor& sc
 
 constexpr double kLargestHalf = 65504;
 
-at::Tensor half_pack_aten(const at::Tensor& x, at::ScalarType dtype) {
-  at::Tensor values = x.to(dtype);
-  if (dtype != at::kHalf) return values;
-  // The finite values that became infinite.
-  const at::Tensor beyond = values.isinf().logical_and_(x.isfinite());
-  if (!beyond.any().item<bool>()) return values;
-  return at::where(beyond, x.clamp(-kLargestHalf, kLargestHalf), x).to(dtype);
-}
-
-void half_fold_aten(at::Tensor& x, const at::Tensor& values, double factor) {
-  x.add_(values, factor);
-}
-
 Entries trimmed(const EntriesAndCount& found) {
   const auto& [indices, values, count] = found;
   const std::int64_t n = count.item<std::int32_t>() & std::int64_t{0xffffffff};
@@ -181,6 +222,17 @@ void push_sum_step_into(at::Tensor& out, at::Tensor& z, const at::Tensor& x,
   static const auto op = find_operator("grapevine::push_sum_step", push_sum_step_aten);
   op.call(out, z, x, share, velocity, gradient, step.lr, step.momentum, step.weight_decay,
           step.nesterov, step.scale, w);
+}
+
+void push_sum_fold_into(at::Tensor& out, at::Tensor& z, const at::Tensor& x,
+                        const at::Tensor& share, double scale, double w) {
+  check_flat(x, at::kFloat, "x");
+  check_like(out, x, "out");
+  check_like(share, x, "share");
+  if (z.defined()) check_like(z, x, "z");
+  GRAPEVINE_CHECK(w > 0, "push-sum weight is ", w);
+  static const auto op = find_operator("grapevine::push_sum_fold", push_sum_fold_aten);
+  op.call(out, z, x, share, scale, w);
 }
 
 Entries take_top_k(at::Tensor& x, std::int64_t k, bool take) {
@@ -226,16 +278,24 @@ void int8_fold(at::Tensor& x, const Levels& levels, double factor) {
 at::Tensor half_pack(const at::Tensor& x, at::ScalarType dtype) {
   check_flat(x, at::kFloat, "x");
   GRAPEVINE_CHECK(dtype == at::kHalf || dtype == at::kBFloat16, "16 bits in ", at::toString(dtype));
-  static const auto op = find_operator("grapevine::half_pack", half_pack_aten);
-  return op.call(x, dtype);
+  if (dtype != at::kHalf) return x.to(dtype);
+  // On a device the host would wait to learn whether any finite value became infinite.
+  if (!x.is_cpu()) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const at::Tensor infinite = x.eq(kInfinity).logical_or_(x.eq(-kInfinity));
+    return at::where(infinite, x, x.clamp(-kLargestHalf, kLargestHalf)).to(dtype);
+  }
+  at::Tensor values = x.to(dtype);
+  const at::Tensor beyond = values.isinf().logical_and_(x.isfinite());
+  if (!beyond.any().item<bool>()) return values;
+  return at::where(beyond, x.clamp(-kLargestHalf, kLargestHalf), x).to(dtype);
 }
 
 void half_fold(at::Tensor& x, const at::Tensor& values, double factor) {
   check_flat(x, at::kFloat, "x");
   check_flat(values, values.scalar_type() == at::kHalf ? at::kHalf : at::kBFloat16, "values");
   GRAPEVINE_CHECK(values.numel() == x.numel(), values.numel(), " values for ", x.numel());
-  static const auto op = find_operator("grapevine::half_fold", half_fold_aten);
-  op.call(x, values, factor);
+  x.add_(values, factor);
 }
 
 TORCH_LIBRARY_FRAGMENT(grapevine, library) {
@@ -243,6 +303,10 @@ TORCH_LIBRARY_FRAGMENT(grapevine, library) {
       "push_sum_step(Tensor(a!) out, Tensor(b!) z, Tensor x, Tensor share, Tensor(c!) velocity, "
       "Tensor gradient, float lr, float momentum, float weight_decay, bool nesterov, float scale, "
       "float w) -> ()");
+  library.def(
+      "push_sum_fold(Tensor(a!) out, Tensor(b!) z, Tensor x, Tensor share, float scale, float w) "
+      "-> "
+      "()");
   library.def("top_k(Tensor(a!) x, int k, bool take) -> (Tensor, Tensor, Tensor)");
   library.def(
       "merge_entries(Tensor a_indices, Tensor a_values, Tensor b_indices, Tensor b_values) -> "
@@ -250,11 +314,11 @@ TORCH_LIBRARY_FRAGMENT(grapevine, library) {
   library.def("scatter_add(Tensor(a!) x, Tensor indices, Tensor values, float factor) -> ()");
   library.def("int8_pack(Tensor x, int seed) -> (Tensor, Tensor)");
   library.def("int8_fold(Tensor(a!) x, Tensor values, Tensor scales, float factor) -> ()");
-  library.def("half_pack(Tensor x, ScalarType dtype) -> Tensor");
-  library.def("half_fold(Tensor(a!) x, Tensor values, float factor) -> ()");
 }
 
 TORCH_LIBRARY_IMPL(grapevine, CPU, library) {
+  library.impl("push_sum_step", push_sum_step_cpu);
+  library.impl("push_sum_fold", push_sum_fold_cpu);
   library.impl("top_k", top_k_cpu);
   library.impl("merge_entries", merge_cpu);
   library.impl("scatter_add", scatter_add_cpu);
@@ -264,8 +328,7 @@ TORCH_LIBRARY_IMPL(grapevine, CPU, library) {
 
 TORCH_LIBRARY_IMPL(grapevine, CompositeExplicitAutograd, library) {
   library.impl("push_sum_step", push_sum_step_aten);
-  library.impl("half_pack", half_pack_aten);
-  library.impl("half_fold", half_fold_aten);
+  library.impl("push_sum_fold", push_sum_fold_aten);
 }
 
 }  // namespace grapevine::kernels

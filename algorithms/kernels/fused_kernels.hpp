@@ -1,7 +1,7 @@
-// Kernels that on a GPU replace several passes, loops or calls: operators of the library
-// "grapevine" (see kernels.hpp) with one function each for all devices. The CPU's loops are here or
-// in other files; gpu/torch_cuda registers those for CUDA. A device with neither runs the
-// composition of ATen calls where one is stated, and refuses otherwise.
+// Kernels that replace several passes, loops or calls: operators of the library "grapevine" (see
+// kernels.hpp) with one function each for all devices. The CPU's loops are here or in other files;
+// gpu/torch_cuda registers those for CUDA. A device with neither runs the composition of ATen calls
+// where one is stated, and refuses otherwise.
 //
 // Tensors: flat, contiguous, on one device; float32 unless stated otherwise. A wrong type, layout
 // or size is a broken invariant (GRAPEVINE_CHECK). Results are the same bits on the CPU and on
@@ -18,11 +18,20 @@ namespace grapevine::kernels {
 // A round of push-sum around a step:
 //   x' <- x + share;  out <- the stepped x';  z <- out / w
 // out may be x; any other overlap is not allowed. share undefined: nothing is folded; z undefined:
-// nothing is de-biased. REQUIRES: w > 0. One pass on CUDA: reads x, share, gradient, v, writes out,
-// v, z; up to three elsewhere.
+// nothing is de-biased. REQUIRES: w > 0. The bits of fold_into(), sgd_step_into() and debias(), one
+// after the other, in one pass on the CPU and on CUDA: reads x, share, gradient, v, writes out, v,
+// z; three passes elsewhere.
 void push_sum_step_into(at::Tensor& out, at::Tensor& z, const at::Tensor& x,
                         const at::Tensor& share, at::Tensor& velocity, const at::Tensor& gradient,
                         const SgdStep& step, double w);
+
+// A round of push-sum where no step is due:
+//   out <- (x + share) scale;  z <- out / w
+// out may be x; any other overlap is not allowed. z undefined: nothing is de-biased.
+// REQUIRES: w > 0. The bits of fold_into(), scale() and debias(), in one pass as above: reads x and
+// share, writes out and z.
+void push_sum_fold_into(at::Tensor& out, at::Tensor& z, const at::Tensor& x,
+                        const at::Tensor& share, double scale, double w);
 
 // A sparse vector as tensors: int32 (u32 bits) indices that increase strictly, and their values.
 struct Entries {
@@ -55,8 +64,8 @@ void int8_fold(at::Tensor& x, const Levels& levels, double factor);
 // x rounded to the nearest of 16 bits (at::kHalf, at::kBFloat16); finite numbers beyond fp16's
 // range become its largest.
 at::Tensor half_pack(const at::Tensor& x, at::ScalarType dtype);
-// x += factor * values, which are of either type. On the CPU a factor that is no power of two may
-// round differently from CUDA.
+// x += factor * values, which are of either type. A factor that is no power of two may round
+// differently on different devices.
 void half_fold(at::Tensor& x, const at::Tensor& values, double factor);
 
 }  // namespace grapevine::kernels

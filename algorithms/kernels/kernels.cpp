@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "algorithms/kernels/find_operator.hpp"
+#include "algorithms/kernels/sgd_loop.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine::kernels {
@@ -48,64 +49,17 @@ void check_pair(const at::Tensor& a, const char* a_name, const at::Tensor& b, co
                   b.numel());
 }
 
-struct SgdFactors {
-  float lr, momentum, weight_decay, scale;
-};
-
-// One element of one step; v is not read back where there is no momentum.
-template <bool kMomentum, bool kNesterov>
-inline float stepped(float x, float gradient, float& v, const SgdFactors& f) {
-  const float g = gradient + f.weight_decay * x;
-  if constexpr (kMomentum) v = f.momentum * v + g;
-  const float u = !kMomentum ? g : kNesterov ? g + f.momentum * v : v;
-  return (x - f.lr * u) * f.scale;
-}
-
-// In place and out of place are loops of their own: each states exactly which pointers do not
-// alias, so that the compiler vectorises it without a check at run time.
-template <bool kMomentum, bool kNesterov>
-void step_in_place(float* __restrict x, float* __restrict v, const float* __restrict gradient,
-                   std::int64_t n, SgdFactors f) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    float velocity = kMomentum ? v[i] : 0;
-    x[i] = stepped<kMomentum, kNesterov>(x[i], gradient[i], velocity, f);
-    if constexpr (kMomentum) v[i] = velocity;
-  }
-}
-
-template <bool kMomentum, bool kNesterov>
-void step_out_of_place(float* __restrict out, const float* __restrict x, float* __restrict v,
-                       const float* __restrict gradient, std::int64_t n, SgdFactors f) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    float velocity = kMomentum ? v[i] : 0;
-    out[i] = stepped<kMomentum, kNesterov>(x[i], gradient[i], velocity, f);
-    if constexpr (kMomentum) v[i] = velocity;
-  }
-}
-
-template <bool kMomentum, bool kNesterov>
-void step_loop(float* out, const float* x, float* v, const float* gradient, std::int64_t n,
-               const SgdFactors& f) {
-  at::parallel_for(0, n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    float* const v_begin = kMomentum ? v + begin : nullptr;
-    if (out == x)
-      step_in_place<kMomentum, kNesterov>(out + begin, v_begin, gradient + begin, end - begin, f);
-    else
-      step_out_of_place<kMomentum, kNesterov>(out + begin, x + begin, v_begin, gradient + begin,
-                                              end - begin, f);
-  });
-}
-
 void sgd_step_cpu(at::Tensor& out, const at::Tensor& x, at::Tensor& velocity,
                   const at::Tensor& gradient, double lr, double momentum, double weight_decay,
                   bool nesterov, double scale) {
-  const SgdFactors f{static_cast<float>(lr), static_cast<float>(momentum),
-                     static_cast<float>(weight_decay), static_cast<float>(scale)};
+  const SgdLoop loop({lr, momentum, weight_decay, nesterov, scale});
+  float* const to = out.data_ptr<float>();
+  const float* const from = x.data_ptr<float>();
   float* const v = momentum != 0 ? velocity.data_ptr<float>() : nullptr;
-  const auto loop = momentum == 0 ? step_loop<false, false>
-                    : nesterov    ? step_loop<true, true>
-                                  : step_loop<true, false>;
-  loop(out.data_ptr<float>(), x.data_ptr<float>(), v, gradient.data_ptr<float>(), out.numel(), f);
+  const float* const g = gradient.data_ptr<float>();
+  at::parallel_for(0, out.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    loop.run(to + begin, from + begin, v == nullptr ? v : v + begin, g + begin, end - begin);
+  });
 }
 
 void sgd_step_aten(at::Tensor& out, const at::Tensor& x, at::Tensor& velocity,

@@ -1,10 +1,9 @@
 // Kernels: the arithmetic of the algorithms on flat parameter tensors, each one pass over memory.
 //
-// All tensors are [d] float32, contiguous, on one device; the outputs have their size already.
-// (Roles keep theirs on the CPU; the operators of other devices are for callers with tensors
-// there.) Sums are taken in float32, element by element, so that results do not depend on the
-// device, on the number of threads or on alignment. Thread-safe on distinct outputs. A wrong type,
-// layout or size is a broken invariant (GRAPEVINE_CHECK).
+// All tensors are [d] float32, contiguous, on one device, that of the models; the outputs have
+// their size already. Sums are taken in float32, element by element, so that results do not depend
+// on the device, on the number of threads or on alignment. Thread-safe on distinct outputs. A wrong
+// type, layout or size is a broken invariant (GRAPEVINE_CHECK).
 //
 // Arithmetic that ATen does in one pass is an ATen call, which torch's dispatcher sends to the
 // tensor's device. The fused steps are operators of the library "grapevine" (see kernels.cpp):

@@ -14,10 +14,11 @@ inline Error bad_packed(const std::string& what) {
                               "damaged"};
 }
 
-// [n] of `dtype`, on the CPU.
-inline bool is_flat_tensor(const FrozenTensor& t, at::ScalarType dtype, std::int64_t n) {
+// [n] of `dtype`, on `device`.
+inline bool is_flat_tensor(const FrozenTensor& t, at::ScalarType dtype, std::int64_t n,
+                           at::Device device = at::kCPU) {
   return t.defined() && t.dtype() == dtype && t.sizes().size() == 1 && t.numel() == n &&
-         t.device().is_cpu();
+         t.device() == device;
 }
 
 }  // namespace grapevine

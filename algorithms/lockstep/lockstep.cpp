@@ -31,6 +31,7 @@ class Lockstep::Seat final : public Env {
     model = before;
     model.lr = 0;  // no checkpoint has it
     request.reset();
+    computed = at::Tensor();
     return role->load(state);
   }
 
@@ -46,6 +47,10 @@ class Lockstep::Seat final : public Env {
     GRAPEVINE_CHECK(!request, "rank ", rank_, " asked for two gradients at once");
     request = GradientRequest{step, std::move(z), {}, {}};
   }
+  void compute_in_parts(Step step, FrozenTensor z, const PartBegins& parts) override {
+    compute(step, std::move(z));
+    request->parts = parts;
+  }
   void recycle(FrozenTensor) override {}
   void after(Duration delay, TimerId id) override {
     world_.timers_.emplace(world_.now_ + delay, std::pair{rank_, id});
@@ -56,6 +61,7 @@ class Lockstep::Seat final : public Env {
   ModelState model;
   std::unique_ptr<Role> role;
   std::optional<GradientRequest> request;
+  at::Tensor computed;  // [n], the part of its gradient that was not given yet; undefined: all
   std::vector<Event> events;
   bool is_finished = false;
 
@@ -72,6 +78,19 @@ class Lockstep::Seat final : public Env {
   Membership members_;
   Rng rng_;
 };
+
+namespace {
+
+// Where the last part of the first `size` elements begins; 0: they have no other.
+std::int64_t last_part_of(std::int64_t size, const PartBegins& parts) {
+  std::int64_t last = 0;
+  if (parts)
+    for (const std::int64_t begin : *parts)
+      if (begin < size) last = begin;
+  return last;
+}
+
+}  // namespace
 
 Lockstep::Lockstep(const std::shared_ptr<const SharedParts>& parts, std::int32_t workers,
                    const std::function<at::Tensor(Rank)>& start, GradientOf gradient_of,
@@ -99,7 +118,11 @@ bool Lockstep::sweep() {
   std::vector<Seat*> asking;
   for (const auto& seat : seats_)
     if (seat->request) asking.push_back(seat.get());
-  for (Seat* seat : asking) answer(*seat);
+  for (Seat* seat : asking) {
+    do {
+      answer(*seat);
+    } while (seat->computed.defined());  // one gradient, in all its parts
+  }
   deliver_all();
   return !asking.empty();
 }
@@ -144,11 +167,21 @@ Expected<void> Lockstep::save_and_load() {
   return {};
 }
 
+// With one part of the gradient, or, where that is the first, with the gradient.
 void Lockstep::answer(Seat& seat) {
+  const GradientRequest& asked = *seat.request;
+  if (!seat.computed.defined())
+    seat.computed = gradient_of_(seat.rank(), asked.step, asked.z.read());
+  const std::int64_t begin = last_part_of(seat.computed.numel(), asked.parts);
+  if (begin > 0) {
+    GradientPart part{asked.step, begin, FrozenTensor::copy_of(seat.computed.slice(0, begin))};
+    seat.computed = seat.computed.narrow(0, 0, begin);
+    return seat.role->on_gradient_part(seat, std::move(part));
+  }
   GradientRequest request = *std::exchange(seat.request, std::nullopt);
   Gradient gradient;
   gradient.step = request.step;
-  gradient.value = FrozenTensor::copy_of(gradient_of_(seat.rank(), request.step, request.z.read()));
+  gradient.value = FrozenTensor::copy_of(std::exchange(seat.computed, at::Tensor()));
   request.z = FrozenTensor();  // so that the role changes x without a copy
   seat.role->on_gradient(seat, std::move(gradient));
 }

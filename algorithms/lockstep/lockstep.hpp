@@ -36,8 +36,9 @@ class Lockstep {
   // messages. Timers never fire: no time passes.
   bool sweep();
   // One event, drawn from `rng`: a message arrives (those from one rank to another in the order in
-  // which they were sent), or a gradient; where there is neither, time passes to the next timer.
-  // Starts first, where that was not done. False where nothing is left.
+  // which they were sent), or a gradient, or a part of one where the role asks for parts; where
+  // there is neither, time passes to the next timer. Starts first, where that was not done. False
+  // where nothing is left.
   bool step(Rng& rng);
   // Replaces every role by a new one that loads the state of the old one, as a resumed run does:
   // messages on their way are decoded from their bytes, timers are gone, gradients that were asked

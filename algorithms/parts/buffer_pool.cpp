@@ -4,19 +4,19 @@
 
 namespace grapevine {
 
-at::Tensor BufferPool::take(std::int64_t numel) {
+at::Tensor BufferPool::take(const FrozenTensor& like) {
   for (auto it = retired_.begin(); it != retired_.end(); ++it) {
-    if (!it->sole_owner() || it->numel() != numel) continue;
+    if (!it->sole_owner() || it->numel() != like.numel() || it->device() != like.device()) continue;
     at::Tensor buffer = std::move(*it).thaw();
     retired_.erase(it);
     return buffer;
   }
-  return empty_to_send({numel}, at::kFloat);  // shares of it are sent
+  return empty_to_send({like.numel()}, at::kFloat, like.device());  // shares of it are sent
 }
 
 void BufferPool::give(FrozenTensor retired) {
-  if (!retired.defined()) return;
-  if (retired_.size() == kCapacity) retired_.erase(retired_.begin());
+  if (!retired.defined() || !retired.device().is_cpu()) return;
+  if (retired_.size() >= capacity_) retired_.erase(retired_.begin());
   retired_.push_back(std::move(retired));
 }
 

@@ -13,30 +13,36 @@ namespace grapevine {
 // memory pass each. Retired tensors may still be read by others (shares on their way): they are
 // handed out only once the last reader has dropped them.
 //
+// In the host's memory alone. A writer of a device's used buffer would wait for all work that the
+// readers' streams hold, such as the gradient pass that is running; the device's allocator gives
+// memory out again when its readers are done, without a wait in any stream.
+//
 // Not thread-safe: belongs to one role.
 class BufferPool {
  public:
-  // Uninitialised [numel] float32.
-  at::Tensor take(std::int64_t numel);
-  // Keeps at most kCapacity buffers; the oldest goes first.
+  // Uninitialised [numel] float32 on the device of `like`, which has that size.
+  at::Tensor take(const FrozenTensor& like);
+  // Keeps at most as many buffers as set_capacity() says; the oldest goes first. A buffer on a
+  // device goes to its allocator.
   void give(FrozenTensor retired);
+  // One is enough for a share that peers still read while the next model is written.
+  void set_capacity(std::size_t buffers) { capacity_ = buffers; }
 
  private:
-  // One is enough: a share that peers still read while the next model is written.
-  static constexpr std::size_t kCapacity = 1;
+  std::size_t capacity_ = 1;
   std::vector<FrozenTensor> retired_;
 };
 
-// x <- f(x), where f(out, x) writes `out`: in place where no other handle shares x (then `out` is
-// x), else into another buffer.
+// x <- f(x), where f(out, x) writes `out`: in place (then `out` is x) where no other handle shares
+// x and, on a device, no other stream has used it; else into another buffer.
 template <class F>
 void update_frozen(FrozenTensor& x, BufferPool& pool, F&& f) {
-  if (x.sole_owner()) {
+  if (x.thaws_at_once()) {
     at::Tensor own = std::move(x).thaw();
     f(own, own);
     x = FrozenTensor::freeze(std::move(own));
   } else {
-    at::Tensor out = pool.take(x.numel());
+    at::Tensor out = pool.take(x);
     f(out, x.read());
     pool.give(std::move(x));
     x = FrozenTensor::freeze(std::move(out));

@@ -6,8 +6,8 @@
 
 namespace grapevine {
 
-GradientTracker::GradientTracker(std::int64_t d) : d_(d) {
-  mixed_.x = FrozenTensor::freeze(at::zeros({2 * d}));
+GradientTracker::GradientTracker(std::int64_t d, at::Device device) : d_(d) {
+  mixed_.x = FrozenTensor::freeze(at::zeros({2 * d}, at::TensorOptions(at::kFloat).device(device)));
 }
 
 const at::Tensor& GradientTracker::add(at::Tensor gradient) {
@@ -21,8 +21,9 @@ const at::Tensor& GradientTracker::add(at::Tensor gradient) {
 
 void GradientTracker::begin_at_zero() {
   if (y_.defined()) return;
-  y_ = at::zeros({d_});
-  newest_ = at::zeros({d_});
+  const auto options = at::TensorOptions(at::kFloat).device(mixed_.x.device());
+  y_ = at::zeros({d_}, options);
+  newest_ = at::zeros({d_}, options);
 }
 
 void GradientTracker::join(const ModelState& model) {

@@ -16,7 +16,7 @@ namespace grapevine {
 class GradientTracker {
  public:
   // Of models of d.
-  explicit GradientTracker(std::int64_t d);
+  GradientTracker(std::int64_t d, at::Device device);
 
   // A new gradient, [d]; its memory is kept. Returns y, [d].
   const at::Tensor& add(at::Tensor gradient);

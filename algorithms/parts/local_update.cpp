@@ -133,19 +133,27 @@ LocalUpdate::LocalUpdate(const LocalUpdateSettings& settings, const ExchangeStep
       momentum_(momentum),
       nesterov_(nesterov) {}
 
+at::Tensor LocalUpdate::step(ModelState& model, at::Tensor g, double epoch, BufferPool& pool) {
+  StepRound alone;
+  return step(model, std::move(g), epoch, pool, alone);
+}
+
 at::Tensor LocalUpdate::step(ModelState& model, at::Tensor g, double epoch, BufferPool& pool,
-                             double kept) {
+                             StepRound& round) {
+  GRAPEVINE_CHECK(settings_.quasi_global == 0 || !round.share.defined(),
+                  "quasi-global momentum reads x before the step: it must have its share");
   begin(model);
   clip_own(g);
   if (settings_.quasi_global > 0) add_quasi_global(model, g);
-  update(model, g, epoch, pool, kept);
+  update(model, g, epoch, pool, round);
   return g;
 }
 
 at::Tensor LocalUpdate::step_along_mean(ModelState& model, at::Tensor mean, double epoch,
                                         BufferPool& pool) {
   if (settings_.clip.clips_mean()) kernels::clip(mean, settings_.clip.norm);
-  update(model, mean, epoch, pool, 1);
+  StepRound alone;
+  update(model, mean, epoch, pool, alone);
   return mean;
 }
 
@@ -157,12 +165,14 @@ void LocalUpdate::step_along_late(ModelState& model, at::Tensor part, double epo
 }
 
 void LocalUpdate::update(ModelState& model, at::Tensor& g, double epoch, BufferPool& pool,
-                         double kept) {
+                         StepRound& round) {
   model.lr = lr_.at(epoch);
+  at::Tensor z = round.debiases ? pool.take(model.x) : at::Tensor();
   update_frozen(model.x, pool, [&](at::Tensor& out, const at::Tensor& x) {
-    optimizer_->step_into(out, x, g, model.lr, kept, model.w);
+    optimizer_->push_sum_step_into(out, z, x, round.share.read(), g, model.lr, round.kept, model.w);
   });
-  model.w *= kept;
+  model.w *= round.kept;
+  if (z.defined()) round.z = FrozenTensor::freeze(std::move(z));
 }
 
 void LocalUpdate::clip_own(at::Tensor& g) const {
@@ -243,7 +253,7 @@ void LocalUpdate::restart(const ModelState& model) {
 
 void LocalUpdate::step_to_mixed(ModelState& model, double epoch, BufferPool& pool) {
   if (!outer_) return;
-  at::Tensor difference = pool.take(model.x.numel());
+  at::Tensor difference = pool.take(model.x);
   if (model.w == 1)
     kernels::subtract_into(difference, anchor_.read(), model.x.read());
   else

@@ -70,6 +70,14 @@ void read_outer_rates(KeyReader& keys, LocalUpdateSettings& local, double rate, 
 // `sums`: the role adds gradients up, so that their mean can be clipped.
 ClipSettings read_clip(KeyReader& keys, bool sums);
 
+// What gossip does in the pass of a step.
+struct StepRound {
+  FrozenTensor share = {};  // x <- x + share before it; w has the share's. Undefined: none
+  double kept = 1;          // x and w are scaled by it after the step
+  bool debiases = false;    // z <- x/w in the end
+  FrozenTensor z = {};      // the result; undefined where nothing is de-biased
+};
+
 // LocalUpdate: the use of gradients on one rank: steps between two exchanges, what they amount to,
 // and the step along the mean that an exchange gives. Not thread-safe: belongs to one role.
 //
@@ -94,9 +102,13 @@ class LocalUpdate {
   // Whether an exchange follows `steps` steps.
   bool exchange_due(Step steps) const { return exchanges_.due(steps); }
 
-  // x <- (x - gamma u(g)) * kept, w <- w * kept, with g clipped, at `epoch` of training. Sets
-  // model.lr, leaves model.step. Returns the memory of g.
-  at::Tensor step(ModelState& model, at::Tensor g, double epoch, BufferPool& pool, double kept = 1);
+  // x <- x - gamma u(g), with g clipped, at `epoch` of training. Sets model.lr, leaves model.step.
+  // Returns the memory of g.
+  at::Tensor step(ModelState& model, at::Tensor g, double epoch, BufferPool& pool);
+  // x <- (x + share - gamma u(g)) * kept, w <- w * kept, z <- x/w: `round`. REQUIRES: no share
+  // where momentum is quasi-global.
+  at::Tensor step(ModelState& model, at::Tensor g, double epoch, BufferPool& pool,
+                  StepRound& round);
   // The same along the mean of all ranks' gradients, clipped where the mean is.
   at::Tensor step_along_mean(ModelState& model, at::Tensor mean, double epoch, BufferPool& pool);
   // Along a part of gradients that have been clipped, and that come late: Optimizer::step_late().
@@ -137,7 +149,7 @@ class LocalUpdate {
  private:
   void outer_step(at::Tensor& x, at::Tensor& mean, double epoch);
   void add_quasi_global(const ModelState& model, at::Tensor& g);
-  void update(ModelState& model, at::Tensor& g, double epoch, BufferPool& pool, double kept);
+  void update(ModelState& model, at::Tensor& g, double epoch, BufferPool& pool, StepRound& round);
 
   const LocalUpdateSettings& settings_;
   const ExchangeSteps& exchanges_;

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <utility>
 
+#include "algorithms/kernels/fused_kernels.hpp"
 #include "algorithms/kernels/kernels.hpp"
 #include "messages/check.hpp"
 #include "messages/text/names.hpp"
@@ -64,6 +65,19 @@ class FusedSgd : public Optimizer {
     kernels::sgd_step_into(
         out, x, velocity_, gradient,
         {lr, config_.momentum, uniform_decay(config_) / w, config_.nesterov, scale});
+  }
+
+  // Decay of some parts only is of the folded x, in a pass of its own.
+  void push_sum_step_into(at::Tensor& out, at::Tensor& z, const at::Tensor& x,
+                          const at::Tensor& share, at::Tensor& gradient, double lr, double scale,
+                          double w) override {
+    const bool alone = !share.defined() && !z.defined();
+    if (alone || (config_.weight_decay != 0 && !config_.decayed.empty()))
+      return Optimizer::push_sum_step_into(out, z, x, share, gradient, lr, scale, w);
+    if (config_.momentum != 0 && !velocity_.defined()) velocity_ = at::zeros_like(x);
+    kernels::push_sum_step_into(
+        out, z, x, share, velocity_, gradient,
+        {lr, config_.momentum, config_.weight_decay / w, config_.nesterov, scale}, w * scale);
   }
 
   // v <- v + e;  x <- x - lr e, with Nesterov x - lr (1 + m) e.
@@ -151,8 +165,9 @@ class TorchOptimizer : public Optimizer {
   at::Tensor state_vector(std::int64_t d) const override {
     const State* state = current();
     if (state == nullptr) return at::zeros({2 * d + 1}, at::kFloat);
-    return at::cat({state->exp_avg(), state->exp_avg_sq(),
-                    at::full({1}, static_cast<double>(state->step()), at::kFloat)});
+    const at::Tensor& mean = state->exp_avg();
+    return at::cat({mean, state->exp_avg_sq(),
+                    at::full({1}, static_cast<double>(state->step()), mean.options())});
   }
 
   void set_state_vector(const at::Tensor& state, std::int64_t d) override {
@@ -231,6 +246,14 @@ Expected<void> check_config(const OptimizerConfig& config) {
 }
 
 }  // namespace
+
+void Optimizer::push_sum_step_into(at::Tensor& out, at::Tensor& z, const at::Tensor& x,
+                                   const at::Tensor& share, at::Tensor& gradient, double lr,
+                                   double scale, double w) {
+  if (share.defined()) kernels::fold_into(out, x, share);
+  step_into(out, share.defined() ? out : x, gradient, lr, scale, w);
+  if (z.defined()) kernels::debias(z, out, w * scale);
+}
 
 std::vector<std::string> optimizer_names() { return {"sgd", "adam", "adamw"}; }
 

@@ -34,6 +34,13 @@ class Optimizer {
   // pass for sgd; up to three more for the others.
   virtual void step_into(at::Tensor& out, const at::Tensor& x, at::Tensor& gradient, double lr,
                          double scale = 1, double w = 1) = 0;
+  // A round of push-sum around a step:
+  //   x' <- x + share;  out <- x' stepped as by step_into();  z <- out / (w scale)
+  // share undefined: nothing is folded; z undefined: nothing is de-biased. `w`: of x'. The bits of
+  // the three one after the other; one pass for sgd.
+  virtual void push_sum_step_into(at::Tensor& out, at::Tensor& z, const at::Tensor& x,
+                                  const at::Tensor& share, at::Tensor& gradient, double lr,
+                                  double scale, double w);
   // x <- x - lr * u(gradient), in place.
   void step(at::Tensor& x, at::Tensor& gradient, double lr) { step_into(x, x, gradient, lr); }
   // x <- x - lr * (what u(gradient + part) of the last step had more than u(gradient)), in place:

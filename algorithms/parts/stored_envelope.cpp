@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "messages/codec.hpp"
+#include "messages/device/model_vectors.hpp"
 
 namespace grapevine {
 
@@ -14,7 +15,7 @@ void share_fields(Archive& a, Envelope& envelope, Rank to) {
   a.whole("round", share.round);
   a.number("w", share.w);
   a.needs("x");
-  a.tensor("x", share.x);
+  a.values("x", share.x);
   a.whole("step", envelope.stamp.step);
   a.whole("version", envelope.stamp.version);
   if (!a.loads()) return;
@@ -24,7 +25,11 @@ void share_fields(Archive& a, Envelope& envelope, Rank to) {
 }
 
 std::string stored_text(const Envelope& envelope) {
-  const std::vector<std::byte> bytes = encode(envelope);
+  Envelope host = envelope;
+  const auto bring_down = [](FrozenTensor& t) { t = t.on_host(); };
+  each_model_vector(host.payload, bring_down);
+  each_packed_on_device(host.payload, bring_down);
+  const std::vector<std::byte> bytes = encode(host);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -42,6 +47,7 @@ void envelope_fields(Archive& a, Envelope& envelope, std::int32_t ranks) {
   if (!stored)
     return a.fail(bad_input("entry 'bytes' of the saved state: " + stored.error().message));
   envelope = *std::move(stored);
+  each_model_vector(envelope.payload, [&a](FrozenTensor& t) { a.to_device(t); });
 }
 
 }  // namespace grapevine

@@ -12,6 +12,31 @@
 namespace grapevine {
 namespace {
 
+// Whole: buckets cost messages, and pay where links are slow (docs/performance.md).
+constexpr std::int64_t kBucketBytes = 0;
+
+// The only place that decides which gradients may leave in parts: those of which nothing is to be
+// known before they are summed. Compression selects among all entries, a local norm is one of all,
+// and with overlap the sum has the whole next pass for itself.
+std::int64_t read_bucket_bytes(KeyReader& keys, const LocalUpdateSettings& local) {
+  std::int64_t bytes = 0;
+  keys.where("pack", "gradient", [&] {
+    keys.where("overlap", "false", [&] {
+      keys.where("compress", "none", [&] {
+        bytes = keys.whole("bucket_bytes", kBucketBytes, 0,
+                           "size of the parts in which a gradient is summed while the backward "
+                           "pass computes those before them; 0: whole, after it");
+      });
+    });
+  });
+  const bool whole = local.clip.norm > 0 && local.clip.at == ClipSettings::At::own_part;
+  keys.only_where(
+      "bucket_bytes", !whole || bytes == 0,
+      "clip_at = 'local': the norm of a rank's own gradient is known at its end, choose "
+      "clip_at = 'sum'");
+  return whole ? 0 : bytes;
+}
+
 void read_aggregate(KeyReader& keys, Plan& plan) {
   auto settings = std::make_shared<AggregateSettings>();
   LocalUpdateSettings& local = plan.local;
@@ -32,6 +57,7 @@ void read_aggregate(KeyReader& keys, Plan& plan) {
   keys.where("pack", "gradient", [&] { local.clip = read_clip(keys, true); });
   for (const char* pack : {"model", "difference"})
     keys.where("pack", pack, [&] { local.clip = read_clip(keys, false); });
+  settings->bucket_bytes = read_bucket_bytes(keys, local);
   plan.settings = std::move(settings);
 }
 
@@ -41,6 +67,7 @@ const RoleType& aggregate_role() {
   static const RoleType type = [] {
     RoleType role;
     role.name = "aggregate";
+    role.any_device = [](const Plan&) { return true; };
     role.summary = "all ranks take the mean of their gradients, models or differences";
     role.read = &read_aggregate;
     role.make = &make_from_context<Aggregate>;
@@ -58,11 +85,21 @@ const RoleType& aggregate_role() {
   return type;
 }
 
+namespace {
+
+ReductionSettings bucketed(const SharedParts& parts) {
+  ReductionSettings settings = reduction_settings(parts);
+  settings.bucket_bytes = data_as<AggregateSettings>(parts.plan.settings).bucket_bytes;
+  return settings;
+}
+
+}  // namespace
+
 Aggregate::Aggregate(RoleContext context)
     : TrainingRole(std::move(context), true),
       overlap_(data_as<AggregateSettings>(plan().settings).overlap),
-      reduction_(make_reduction(reduction_settings(*parts_), all_ranks(ranks_), rank_,
-                                model_.x.numel())) {}
+      reduction_(make_reduction(bucketed(*parts_), all_ranks(ranks_), rank_, model_.x.numel(),
+                                model_.x.device())) {}
 
 // Where this rank waits, the messages on their way continue the operation.
 void Aggregate::on_start(Env& env) {
@@ -72,10 +109,17 @@ void Aggregate::on_start(Env& env) {
 }
 
 void Aggregate::begin_step(Env& env) {
-  if (!at_end()) return compute(env);
+  if (!at_end()) return compute_in_parts(env, reduction_->parts());
   if (reduction_->done()) take_result(env);
   if (reduction_->running()) return wait(env);
   finish(env);
+}
+
+// The worker still computes the parts before it.
+void Aggregate::on_gradient_part(Env& env, GradientPart part) {
+  operation_ = model_.step;
+  send(env,
+       reduction_->start_part(operation_, epoch_now(), part.begin, part.value.read(), env.rng()));
 }
 
 void Aggregate::on_gradient(Env& env, Gradient gradient) {
@@ -151,10 +195,12 @@ void Aggregate::take_result(Env& env) {
   at::Tensor way;
   if (packs(Pack::difference) && amid_steps) way = local_.packed(model_);
   at::Tensor free = local_.take_mean(model_, std::move(mean), parts_->horizon.epoch_of(operation_));
+  if (free.defined()) free = reduction_->recycle(std::move(free));
   if (free.defined()) env.recycle(FrozenTensor::freeze(std::move(free)));
   if (way.defined()) subtract_from_model(way);
 
   commit_up_to(env, operation_ + 1);
+  completed_ = operation_ + 1;
   Stamp done = stamp();
   done.step = operation_;
   env.record({EventKind::reduced, -1, done, model_.step, 0, 0, operation_, all_ranks(ranks_)});
@@ -181,7 +227,7 @@ void Aggregate::step_done(Env& env) {
 std::int64_t Aggregate::close(Env& env) {
   if (phase_ == Phase::waiting) stop_waiting(env);
   if (reduction_->done()) take_result(env);
-  return committed_;
+  return completed_;
 }
 
 // Without overlap models and differences are packed again from x; a gradient whose sum kept no copy
@@ -202,6 +248,7 @@ void Aggregate::take_back(Env& env, std::int64_t) {
 // sum.
 void Aggregate::count_as_done(Env& env) {
   commit_up_to(env, operation_ + 1);
+  completed_ = operation_ + 1;
   static_cast<void>(reduction_->take_back());
   sent_ = {};
   if (!overlap_) return step_done(env);
@@ -217,6 +264,7 @@ void Aggregate::count_as_done(Env& env) {
 void Aggregate::own_fields(Archive& a) {
   a.count("operation", operation_);
   a.count("committed", committed_);
+  a.count("completed", completed_);
   a.count("first_own", first_own_);
   a.one_of("redo", redo_, Redo::packed_again);
   a.vector("packed", packed_, model_.x.numel());
@@ -231,6 +279,7 @@ void Aggregate::joiner_fields(Archive& a) {
   a.flag("again", again);
   a.count("operation", operation_);
   a.count("committed", committed_);
+  a.count("completed", completed_);
   if (!a.loads()) return;
   first_own_ = model_.step;
   if (!again) return;
@@ -303,7 +352,7 @@ void Aggregate::subtract_from_model(const at::Tensor& vector) {
 
 void Aggregate::take_over(const at::Tensor& optimizer) {
   TrainingRole::take_over(optimizer);
-  operation_ = committed_ = first_own_ = model_.step;
+  operation_ = committed_ = completed_ = first_own_ = model_.step;
 }
 
 void Aggregate::fields(Archive& a) {
@@ -311,6 +360,8 @@ void Aggregate::fields(Archive& a) {
   const Step latest = model_.step;
   a.whole("operation", operation_, 0, latest);
   a.whole("committed", committed_, 0, latest);
+  if (a.loads()) completed_ = committed_;
+  if (a.has("completed", completed_ != committed_)) a.whole("completed", completed_, 0, latest);
   if (a.has("first_own", first_own_ > 0)) a.whole("first_own", first_own_, 0, latest);
   a.vector("packed", packed_, model_.x.numel());
   a.vector("sent", sent_, model_.x.numel());

@@ -16,6 +16,9 @@
 //     model:  x_i <- mean of what was sent + x_i - what this rank sent
 //             (CoCoD-SGD: Shen et al. 2019)
 //
+//   buckets: the gradient is summed in parts, each as soon as the backward pass has computed it
+//     (PyTorch DDP: Li et al., VLDB 2020); the step along the mean follows the last one
+//
 //   reduce: the exact sum, around a ring or direct, or, compressed: e_i <- e_i + g_i; the sum, or
 //   the largest entries of the sum, of all C(e_i); the rest stays in the e_i.
 //
@@ -38,7 +41,8 @@
 namespace grapevine {
 
 struct AggregateSettings final : RoleData {
-  bool overlap = false;  // exchange while the worker computes
+  bool overlap = false;           // exchange while the worker computes
+  std::int64_t bucket_bytes = 0;  // of a gradient that is exchanged in parts; 0: whole
 };
 
 const RoleType& aggregate_role();
@@ -48,6 +52,7 @@ class Aggregate final : public TrainingRole {
   explicit Aggregate(RoleContext context);
 
   void on_start(Env& env) override;
+  void on_gradient_part(Env& env, GradientPart part) override;
   void on_gradient(Env& env, Gradient gradient) override;
   void on_message(Env& env, Envelope envelope) override;
   void fields(Archive& a) override;
@@ -88,7 +93,10 @@ class Aggregate final : public TrainingRole {
   at::Tensor packed_;   // to be reduced once the operation before it is over; or undefined
   FrozenTensor sent_;   // overlap: this rank's part of the running operation
   Step operation_ = 0;  // the running one: the number of its last step
-  Step committed_ = 0;  // the results of all operations before this step are in the model
+  // The gradients of this rank before it have counted, or come to nothing: all operations that have
+  // ended here, and more where its local steps behind a lacked one were given up.
+  Step committed_ = 0;
+  Step completed_ = 0;  // the results of all operations before this step are in the model
   Step first_own_ = 0;  // of the gradients of this rank: those before are of the rank it took over
   // The operation was given up when members changed, and is done again: what this rank gave to it
   // is in its residual, or in sent_, or is packed anew.

@@ -14,12 +14,14 @@ CommonModel::CommonModel(std::int32_t ranks, Rank rank, ModelState& model, at::T
     : rank_(rank),
       ranks_(ranks),
       model_(model),
-      optimizer_(optimizer.defined() ? std::move(optimizer) : at::empty({0}, at::kFloat)),
+      optimizer_(optimizer.defined() ? std::move(optimizer)
+                                     : at::empty({0}, model.x.read().options())),
       reduction_(make_exact_reduction(all_ranks(ranks), rank)) {}
 
 void CommonModel::on_start(Env& env) {
   if (done_) return env.finished();
-  at::Tensor all = at::cat({model_.x.read(), at::full({1}, model_.w, at::kFloat), optimizer_});
+  const at::Tensor& x = model_.x.read();
+  at::Tensor all = at::cat({x, at::full({1}, model_.w, x.options()), optimizer_.to(x.device())});
   send_all(env, stamp_of(rank_, model_.step, model_.step),
            reduction_->start(0, model_.epoch, std::move(all), env.rng()));
   finish_if_done(env);
@@ -76,7 +78,7 @@ void CommonModel::count_as_done(Env&) { static_cast<void>(reduction_->take_back(
 
 void CommonModel::shared_fields(Archive& a) {
   a.flag("done", done_);
-  a.tensor("optimizer", optimizer_);
+  a.values("optimizer", optimizer_);
 }
 
 // No checkpoint is taken between two wirings.

@@ -1,6 +1,7 @@
 #include "algorithms/roles/make_role.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "algorithms/roles/aggregate.hpp"
@@ -44,7 +45,12 @@ std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts,
     return parts->plan.role->make_server({parts, rank, std::move(clients), rank - workers, model});
   }
   const bool of_nodes = parts->plan.hierarchy > 1 && !parts->plan.role->parts_inside;
-  if (of_nodes) return std::make_unique<Hierarchy>(parts, rank, ranks, model);
+  if (of_nodes) {
+    std::vector<Rank> members(static_cast<std::size_t>(workers));
+    std::iota(members.begin(), members.end(), 0);
+    const TrainingRanks all{members, first_of_each_node(members, parts->plan.hierarchy)};
+    return std::make_unique<Hierarchy>(parts, all, rank, model);
+  }
   return make_flat_role(parts, rank, ranks, model);
 }
 

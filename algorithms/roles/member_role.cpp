@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "algorithms/roles/common_model.hpp"
+#include "algorithms/roles/levels/hierarchy.hpp"
 #include "algorithms/roles/levels/nested_role.hpp"
 #include "algorithms/roles/make_role.hpp"
 #include "messages/check.hpp"
@@ -23,6 +24,9 @@ class MemberRole final : public Role, private NestedRole::Around {
       : nested_(*this, std::move(members), position, std::move(role)) {}
 
   void on_start(Env& env) override { nested_.on_start(env); }
+  void on_gradient_part(Env& env, GradientPart part) override {
+    nested_.on_gradient_part(env, std::move(part));
+  }
   void on_gradient(Env& env, Gradient gradient) override {
     nested_.on_gradient(env, std::move(gradient));
   }
@@ -48,6 +52,9 @@ class MemberRole final : public Role, private NestedRole::Around {
 
  private:
   void compute(Env& env, Step step, FrozenTensor z) override { env.compute(step, std::move(z)); }
+  void compute_in_parts(Env& env, Step step, FrozenTensor z, const PartBegins& parts) override {
+    env.compute_in_parts(step, std::move(z), parts);
+  }
   void finished(Env& env) override { env.finished(); }
 
   NestedRole nested_;
@@ -56,7 +63,9 @@ class MemberRole final : public Role, private NestedRole::Around {
 }  // namespace
 
 std::unique_ptr<Role> make_member_role(const std::shared_ptr<const SharedParts>& parts,
-                                       std::vector<Rank> members, Rank rank, ModelState& model) {
+                                       TrainingRanks ranks, Rank rank, ModelState& model) {
+  if (!ranks.heads.empty()) return std::make_unique<Hierarchy>(parts, ranks, rank, model);
+  std::vector<Rank>& members = ranks.members;
   const std::int32_t position = position_of(rank, members);
   auto role = make_flat_role(parts, position, static_cast<std::int32_t>(members.size()), model);
   return std::make_unique<MemberRole>(std::move(members), position, std::move(role));

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "algorithms/role.hpp"
+#include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
 
-// `parts`: of that many members (parts_among); `members`: the run's ranks that train, ascending;
-// `rank`: one of them. `model` must outlive it.
+// `parts`: of that many members (parts_among); `rank`: one of them. `model` must outlive it.
 std::unique_ptr<Role> make_member_role(const std::shared_ptr<const SharedParts>& parts,
-                                       std::vector<Rank> members, Rank rank, ModelState& model);
+                                       TrainingRanks ranks, Rank rank, ModelState& model);
 
 // CommonModel among them; `optimizer`: Role::optimizer_state() of the role before.
 std::unique_ptr<Role> make_common_model(std::vector<Rank> members, Rank rank, ModelState& model,

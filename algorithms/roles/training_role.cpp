@@ -31,14 +31,25 @@ void TrainingRole::compute(Env& env, FrozenTensor z) {
   env.compute(model_.step, std::move(z));
 }
 
+void TrainingRole::compute_in_parts(Env& env, const PartBegins& parts) {
+  if (!parts) return compute(env);
+  phase_ = Phase::computing;
+  env.compute_in_parts(model_.step, model_.x, parts);
+}
+
 at::Tensor TrainingRole::take(Gradient gradient) {
   GRAPEVINE_CHECK(phase_ == Phase::computing, "a gradient arrived without a request");
   phase_ = Phase::ready;
   return std::move(gradient.value).thaw();
 }
 
-void TrainingRole::local_step(Env& env, at::Tensor g, double epoch, double kept) {
-  g = local_.step(model_, std::move(g), epoch, pool_, kept);
+void TrainingRole::local_step(Env& env, at::Tensor g, double epoch) {
+  StepRound alone;
+  local_step(env, std::move(g), epoch, alone);
+}
+
+void TrainingRole::local_step(Env& env, at::Tensor g, double epoch, StepRound& round) {
+  g = local_.step(model_, std::move(g), epoch, pool_, round);
   env.recycle(FrozenTensor::freeze(std::move(g)));
 }
 

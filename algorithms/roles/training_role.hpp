@@ -36,10 +36,13 @@ class TrainingRole : public Role {
   // Asks for the gradient of model_.step at x, or at z.
   void compute(Env& env) { compute(env, model_.x); }
   void compute(Env& env, FrozenTensor z);
+  // At x, in parts, where there are any.
+  void compute_in_parts(Env& env, const PartBegins& parts);
   // The gradient that was asked for.
   at::Tensor take(Gradient gradient);
-  // x <- (x - gamma u(g)) * kept, w <- w * kept; see LocalUpdate::step.
-  void local_step(Env& env, at::Tensor g, double epoch, double kept = 1);
+  // See LocalUpdate::step.
+  void local_step(Env& env, at::Tensor g, double epoch);
+  void local_step(Env& env, at::Tensor g, double epoch, StepRound& round);
   // One gradient more of this rank is in its model.
   void count_step();
   // From now on this rank waits for awaited().

@@ -63,7 +63,8 @@ struct SharedParts {
   std::shared_ptr<const GossipGraph> graph;
   std::shared_ptr<const RoleData> prepared;  // by the role, for this number of ranks; may be null
   std::vector<TensorSpan> layout = {};       // of the model, for figures; may be empty
-  // After a change of members: where each was among those before, -1: it joined. Else empty.
+  // After a change of members: where each, or each node of a hierarchy, was among those before; -1:
+  // it joined. Else empty.
   std::vector<std::int32_t> before = {};
 
   // Whether all ranks began together, so that roles that wait for each other are in step.

@@ -76,13 +76,20 @@ struct RoleType {
   // Whether a rank that has taken its last step says so to others, which then leave it out: such a
   // run cannot be made longer once some of its ranks, but not all, have ended.
   std::function<bool(const Plan& plan)> announces_end = [](const Plan&) { return false; };
+  // Whether the model may be on a device other than the CPU: the role then touches vectors through
+  // ATen and kernels alone, and gives them the device of ModelState::x.
+  std::function<bool(const Plan& plan)> any_device = [](const Plan&) { return false; };
   // Whether the optimizer's momentum counts.
   std::function<bool(const Plan& plan)> uses_momentum = [](const Plan&) { return true; };
 };
 
 // Whether ranks of such a run may be lost, and others join, by Role::close() and what follows it.
 inline bool changes_members(const Plan& plan) {
-  return plan.servers == 0 && plan.hierarchy == 1 && plan.role->changes_members(plan);
+  return plan.servers == 0 && plan.role->changes_members(plan);
+}
+// Whether, besides, the wiring may change while it runs, and the number of ranks where it resumes.
+inline bool changes_wiring(const Plan& plan) {
+  return plan.hierarchy == 1 && changes_members(plan);
 }
 
 // Levels: groups of `ranks` ranks each that train as `inside` says, and exchange with each other as

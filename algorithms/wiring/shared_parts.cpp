@@ -21,11 +21,14 @@ Expected<std::int32_t> count_nodes(const Plan& plan, std::int32_t ranks) {
                    " ranks: give every node the same number, or use hierarchy = 1");
 }
 
-Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const Horizon& horizon,
-                                                        const LrSchedule& lr,
-                                                        const OptimizerConfig& optimizer,
-                                                        std::int32_t ranks,
-                                                        std::vector<TensorSpan> layout) {
+namespace {
+
+// `nodes`: those that exchange.
+Expected<std::shared_ptr<SharedParts>> make_parts_of(const Plan& plan, const Horizon& horizon,
+                                                     const LrSchedule& lr,
+                                                     const OptimizerConfig& optimizer,
+                                                     std::int32_t nodes,
+                                                     std::vector<TensorSpan> layout) {
   if (auto made = make_optimizer(optimizer); !made) return made.error();
   if (plan.compression.momentum_correction && (optimizer.name != "sgd" || optimizer.momentum == 0))
     return bad_input(
@@ -36,25 +39,37 @@ Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const 
     return bad_input("wiring.quasi_global does not fit optimizer '" + optimizer.name +
                      "': it takes the place of the momentum of sgd, choose --optimizer sgd or "
                      "quasi_global = 0");
-  const auto nodes = count_nodes(plan, ranks);
-  if (!nodes) return nodes.error();
   auto parts = std::make_shared<SharedParts>(
       SharedParts{plan, horizon, lr, optimizer, ExchangeSteps(plan.local.steps, horizon, lr),
                   nullptr, nullptr, std::move(layout)});
   if (plan.role->prepare)
-    if (auto prepared = plan.role->prepare(*parts, *nodes); !prepared) return prepared.error();
-  return std::shared_ptr<const SharedParts>(std::move(parts));
+    if (auto prepared = plan.role->prepare(*parts, nodes); !prepared) return prepared.error();
+  return parts;
+}
+
+}  // namespace
+
+Expected<std::shared_ptr<const SharedParts>> make_parts(const Plan& plan, const Horizon& horizon,
+                                                        const LrSchedule& lr,
+                                                        const OptimizerConfig& optimizer,
+                                                        std::int32_t ranks,
+                                                        std::vector<TensorSpan> layout) {
+  const auto nodes = count_nodes(plan, ranks);
+  if (!nodes) return nodes.error();
+  auto parts = make_parts_of(plan, horizon, lr, optimizer, *nodes, std::move(layout));
+  if (!parts) return parts.error();
+  return std::shared_ptr<const SharedParts>(*std::move(parts));
 }
 
 Expected<std::shared_ptr<const SharedParts>> parts_among(const SharedParts& parts,
                                                          const MemberChange& change) {
-  const auto ranks = static_cast<std::int32_t>(change.before.size());
-  auto made =
-      make_parts(parts.plan, change.horizon, parts.lr, parts.optimizer, ranks, parts.layout);
-  if (!made) return made.error();
-  auto changed = std::make_shared<SharedParts>(**made);
-  changed->before = change.before;
-  return std::shared_ptr<const SharedParts>(std::move(changed));
+  const std::vector<std::int32_t>& before =
+      change.nodes_before.empty() ? change.before : change.nodes_before;
+  auto changed = make_parts_of(parts.plan, change.horizon, parts.lr, parts.optimizer,
+                               static_cast<std::int32_t>(before.size()), parts.layout);
+  if (!changed) return changed.error();
+  (*changed)->before = before;
+  return std::shared_ptr<const SharedParts>(*std::move(changed));
 }
 
 Expected<void> make_graph(SharedParts& parts, std::int32_t ranks) {

@@ -25,6 +25,8 @@ struct MemberChange {
   // Where each member that trains was among those before; -1: it joins.
   std::vector<std::int32_t> before;
   Horizon horizon;  // of the members, from then on
+  // Where there is a hierarchy: of each node, its position among those before; -1: it joins.
+  std::vector<std::int32_t> nodes_before = {};
 };
 // The same parts for other members. Errors (bad_input): the wiring does not fit their number.
 Expected<std::shared_ptr<const SharedParts>> parts_among(const SharedParts& parts,

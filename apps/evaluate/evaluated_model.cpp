@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "actors/record/checkpoint.hpp"
-#include "actors/run/model_average.hpp"
+#include "actors/run/models/model_average.hpp"
 #include "apps/compare/run_record.hpp"
 #include "apps/zoo/models.hpp"
 #include "apps/zoo/weights.hpp"

@@ -140,6 +140,12 @@ class Maker {
         return bad_input(
             "wiring.per_layer = 'true' does not go with --maths none, which has no "
             "layers: use --maths quadratic");
+      const auto keys = job.wiring.keys();
+      const auto buckets = keys.find("bucket_bytes");
+      if (buckets != keys.end() && buckets->second != "0")
+        return bad_input("wiring.bucket_bytes = '" + buckets->second +
+                         "' does not go with --maths none, whose few parameters are of other "
+                         "sizes: use --maths quadratic");
       made_.stand_in = dimension = stand_in_size(job, made_.parameters);
     }
     if (auto made = make_quadratics(job, dimension); !made) return made;
@@ -225,7 +231,9 @@ std::int32_t most_crashes(const RunConfig& run) {
   const bool alone = plan.servers > 0 && plan.hierarchy == 1 && plan.role->tolerates_lost_peer;
   if (!changes_members(plan) && !alone) return 0;
   const std::int32_t least = run.min_workers > 0 ? run.min_workers : run.workers() / 2 + 1;
-  return std::max(0, run.workers() - least);
+  const std::int32_t crashes = std::max(0, run.workers() - least);
+  // Of nodes one keeps the rank that exchanges for it.
+  return plan.hierarchy > 1 ? std::min(crashes, run.workers() / plan.hierarchy - 1) : crashes;
 }
 
 Expected<SimJob> make_sim_job(const SimOptions& options) {

@@ -2,15 +2,19 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "algorithms/collectives/reduction.hpp"
+#include "algorithms/wiring/role_type.hpp"
 #include "gpu/device.hpp"
 #include "gpu/precision.hpp"
 #include "gpu/replicas/gpu_claims.hpp"
 #include "gpu/replicas/gradient_group.hpp"
 #include "gpu/replicas/replicated_compute.hpp"
 #include "gpu/torch_compute.hpp"
+#include "messages/text/names.hpp"
 
 namespace grapevine {
 namespace {
@@ -139,6 +143,53 @@ Expected<std::shared_ptr<Compute>> make_compute(const TrainJob& job, Rank rank,
       std::move(replicas), *group, 3 * first_step_limit(job.options)));
 }
 
+// Why the ranks cannot keep their models on the workers' devices; empty: they can.
+std::string why_on_host(const TrainJob& job, const std::vector<Devices>& workers) {
+  if (job.launched || job.run.cluster || workers.empty())
+    return "the ranks are in several processes, which exchange from the host's memory";
+  if (workers.front().front().is_cpu()) return "the workers compute on the CPU";
+  if (job.options.devices_per_worker > 1) return "a worker has several GPUs (--devices-per-worker)";
+  const Plan& plan = job.run.parts->plan;
+  if (!plan.role->any_device(plan))
+    return "role '" + plan.role->name + "' keeps its vectors in the host's memory";
+  return "";
+}
+
+// Whether packed vectors, and so whole ones, cross the host's link in each exchange.
+bool compresses_on_host(const SharedParts& parts) {
+  if (!reduces_on_any_device(parts.plan.compression)) return true;
+  if (!parts.plan.role->parts_inside) return false;
+  const auto levels = parts.plan.role->parts_inside(parts);
+  return std::any_of(levels.begin(), levels.end(),
+                     [](const auto& level) { return compresses_on_host(*level); });
+}
+
+// Streams of each rank's own; a server is on the device of a worker.
+Expected<void> place_peers(TrainJob& job, const std::vector<Devices>& workers) {
+  const std::string& asked = job.options.peers;
+  if (asked != "host" && asked != "device" && asked != "auto")
+    return unknown_name("--peers", asked, {"host", "device", "auto"});
+  if (asked == "host") return {};
+  std::string why = why_on_host(job, workers);
+  if (asked == "device" && !why.empty())
+    return bad_input("--peers device: " + why + ": choose --peers host");
+  if (asked == "auto" && why.empty() && compresses_on_host(*job.run.parts))
+    why = "this wiring compresses there, so that whole vectors would cross the host's link";
+  if (!why.empty()) {
+    spdlog::info("--peers auto: the ranks keep their models in the host's memory: {}", why);
+    return {};
+  }
+  std::vector<std::shared_ptr<DeviceRuntime>> devices;
+  for (std::int32_t rank = 0; rank < job.run.ranks; ++rank) {
+    auto runtime = open_device(workers[static_cast<std::size_t>(rank) % workers.size()].front());
+    if (!runtime) return runtime.error();
+    devices.push_back(*std::move(runtime));
+  }
+  job.run.peer_devices = std::move(devices);
+  spdlog::info("the ranks keep their models on the workers' GPUs");
+  return {};
+}
+
 }  // namespace
 
 Expected<void> make_computes(TrainJob& job) {
@@ -157,6 +208,7 @@ Expected<void> make_computes(TrainJob& job) {
     job.parameters = (*compute)->dimension();
     job.run.computes[static_cast<std::size_t>(rank)] = std::move(*compute);
   }
+  if (auto placed = place_peers(job, *devices); !placed) return placed;
   if (!job.is_head()) return {};
   const auto device = choose_device(job.options.device, visible_gpus(),
                                     workers_before(job) * job.options.devices_per_worker);

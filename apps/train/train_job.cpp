@@ -217,8 +217,6 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
     if (auto found = find_model(job); !found) return found.error();
   if (auto made = (maker.computes ? maker.computes : make_computes)(job); !made)
     return made.error();
-  if (job.launched)
-    if (auto fits = check_model_size(job.parameters, 0); !fits) return fits.error();
   job.parts = job.run.parts;
   job.run.change = change_of(job, *steps);
   job.run.identity = identity_of(job);
@@ -227,8 +225,6 @@ Expected<TrainJob> make_train_job(TrainOptions options, const JobMaker& maker) {
   job.run.identity_with = identity_after(job);
   if (auto planned = add_schedule(job); !planned) return planned.error();
 
-  // Ranks that share memory over UCX may wait for a dead rank forever.
-  job.run.tolerates_worker_loss = o.transport != "ucx";
   job.run.seed = seed_of(o);
   job.run.log_every = o.log_every;
   describe_trace(job);

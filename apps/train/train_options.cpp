@@ -49,7 +49,7 @@ void arrange(CLI::App& app) {
                     "secret-file", "timeout", "stall-abort", "min-ranks"});
   show_in_help_all(
       app, "Device",
-      {"devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
+      {"peers", "devices-per-worker", "precision", "channels-last", "cudnn-benchmark", "threads"});
   show_in_help_all(app, "Checkpoints and records",
                    {"init", "checkpoint-keep", "early-stop", "requeue-command", "trace",
                     "trace-limit", "trace-sample", "control", "tensorboard", "log-every"});
@@ -164,6 +164,11 @@ void declare_device(CLI::App& app, TrainOptions& options) {
   add_option(
       app, "device", options.device,
       "cpu | cuda[:i] | auto: the GPUs of this machine in turn, or the CPU where it has none");
+  add_option(
+      app, "peers", options.peers,
+      "host | device | auto: the memory in which ranks keep and exchange models; device: the "
+      "workers' GPUs, which takes one process; auto: device where it is possible and nothing "
+      "is compressed");
   add_option(app, "devices-per-worker", options.devices_per_worker,
              "GPUs that share a worker's batch; NCCL adds their gradients where no other worker "
              "uses them");

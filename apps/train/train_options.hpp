@@ -64,6 +64,7 @@ struct TrainOptions {
   std::int64_t seed = 1;
   std::string delay;
   std::string device = "auto";
+  std::string peers = "host";      // host | device | auto: where ranks keep their models
   std::string precision = "fp32";  // fp32 | tf32 | bf16 | fp16
   bool channels_last = false;
   bool cudnn_benchmark = false;

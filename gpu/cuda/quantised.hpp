@@ -1,5 +1,5 @@
-// Quantise and dequantise on the device: what algorithms/compressors/{int8,half}.cpp pack and fold,
-// bit for bit (see quantise.hpp); the terms of steps.hpp.
+// Quantise and dequantise on the device: what algorithms/compressors/int8.cpp packs and folds, bit
+// for bit (see quantise.hpp); the terms of steps.hpp.
 #pragma once
 #include <cstdint>
 
@@ -15,16 +15,6 @@ Expected<void> int8_pack(std::int8_t* values, float* scales, const float* x, std
                          std::int64_t n, cudaStream_t stream);
 // x += factor * (level * scale).
 Expected<void> int8_fold(float* x, const std::int8_t* values, const float* scales, float factor,
-                         std::int64_t n, cudaStream_t stream);
-
-enum class Half { fp16, bf16 };
-
-// values[n] <- x to the nearest of 16 bits; in fp16, finite numbers beyond its range become 65504.
-Expected<void> half_pack(Half type, std::uint16_t* values, const float* x, std::int64_t n,
-                         cudaStream_t stream);
-// x += factor * value: a product and a sum, each rounded. ATen's CPU path may contract the two,
-// which is the same where factor is a power of two.
-Expected<void> half_fold(Half type, float* x, const std::uint16_t* values, float factor,
                          std::int64_t n, cudaStream_t stream);
 
 }  // namespace grapevine::cuda

@@ -16,11 +16,6 @@ __global__ void __launch_bounds__(kThreads)
     x[indices[i]] += factor * values[i];
 }
 
-__global__ void __launch_bounds__(kThreads)
-    scatter_zero(float* x, const std::uint32_t* indices, std::int64_t n) {
-  for (std::int64_t i = thread_index(); i < n; i += thread_count()) x[indices[i]] = 0;
-}
-
 // How many of the sorted list are below `index`, or not above it.
 __device__ std::int64_t rank_in(const SparseInput& list, std::uint32_t index, bool not_above) {
   std::int64_t low = 0, high = list.size;
@@ -78,14 +73,6 @@ Expected<void> add_entries(float* x, const std::uint32_t* indices, const float* 
   if (!blocks) return blocks.error();
   return launch("add_entries", scatter_add, *blocks, kThreads, stream, x, indices, values, factor,
                 n);
-}
-
-Expected<void> clear_entries(float* x, const std::uint32_t* indices, std::int64_t n,
-                             cudaStream_t stream) {
-  if (n <= 0) return {};
-  const auto blocks = blocks_for(n);
-  if (!blocks) return blocks.error();
-  return launch("clear_entries", scatter_zero, *blocks, kThreads, stream, x, indices, n);
 }
 
 Expected<std::size_t> merge_workspace_bytes(std::int64_t a_size, std::int64_t b_size) {

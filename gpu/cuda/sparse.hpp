@@ -11,9 +11,6 @@ namespace grapevine::cuda {
 // x += factor * entries. No atomics: no index comes twice. REQUIRES: all indices below x's size.
 Expected<void> add_entries(float* x, const std::uint32_t* indices, const float* values,
                            float factor, std::int64_t n, cudaStream_t stream);
-// x at the indices <- 0. REQUIRES: as above.
-Expected<void> clear_entries(float* x, const std::uint32_t* indices, std::int64_t n,
-                             cudaStream_t stream);
 
 // A vector that is read, and one that is written: room for both sizes together.
 struct SparseInput {

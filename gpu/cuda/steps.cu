@@ -9,20 +9,6 @@
 namespace grapevine::cuda {
 namespace {
 
-struct Scale {
-  float a;
-  __device__ void operator()(const float (&in)[1], float (&out)[1]) const { out[0] = in[0] * a; }
-};
-struct Add {
-  __device__ void operator()(const float (&in)[2], float (&out)[1]) const {
-    out[0] = in[0] + in[1];
-  }
-};
-struct Subtract {
-  __device__ void operator()(const float (&in)[2], float (&out)[1]) const {
-    out[0] = in[0] - in[1];
-  }
-};
 struct Meet {
   __device__ void operator()(const float (&in)[2], float (&out)[2]) const {
     out[1] = halfway(in[0], in[1]);
@@ -32,6 +18,16 @@ struct Meet {
 struct Debias {
   float w;
   __device__ void operator()(const float (&in)[1], float (&out)[1]) const { out[0] = in[0] / w; }
+};
+
+// in: x, share; out: x, z if it is wanted.
+template <bool kDebias>
+struct Fold {
+  float scale, weight;
+  __device__ void operator()(const float (&in)[2], float (&out)[1 + kDebias]) const {
+    out[0] = (in[0] + in[1]) * scale;
+    if constexpr (kDebias) out[1] = out[0] / weight;
+  }
 };
 
 // in: x, gradient, velocity if there is momentum, share if one is folded;
@@ -130,21 +126,6 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-Expected<void> scale_into(float* out, const float* x, double a, std::int64_t n,
-                          cudaStream_t stream) {
-  return map("scale_into", Arrays<1, 1>{{x}, {out}}, n, Scale{static_cast<float>(a)}, stream);
-}
-
-Expected<void> fold_into(float* out, const float* a, const float* b, std::int64_t n,
-                         cudaStream_t stream) {
-  return map("fold_into", Arrays<2, 1>{{a, b}, {out}}, n, Add{}, stream);
-}
-
-Expected<void> subtract_into(float* out, const float* a, const float* b, std::int64_t n,
-                             cudaStream_t stream) {
-  return map("subtract_into", Arrays<2, 1>{{a, b}, {out}}, n, Subtract{}, stream);
-}
-
 Expected<void> meet_into(float* out, float* half, const float* x, const float* other,
                          std::int64_t n, cudaStream_t stream) {
   return map("meet_into", Arrays<2, 2>{{x, other}, {out, half}}, n, Meet{}, stream);
@@ -163,6 +144,15 @@ Expected<void> sgd_step(const StepArrays& arrays, const StepFactors& factors, st
   if (arrays.velocity == nullptr && n > 0) return refused("sgd_step", "momentum without velocity");
   if (factors.nesterov) return launch_step<true, true>(arrays, factors, n, stream);
   return launch_step<true, false>(arrays, factors, n, stream);
+}
+
+Expected<void> fold_share(float* out, float* z, const float* x, const float* share, double scale,
+                          double weight, std::int64_t n, cudaStream_t stream) {
+  if (!(weight > 0)) return refused("fold_share", "a push-sum weight of " + std::to_string(weight));
+  const auto s = static_cast<float>(scale), w = static_cast<float>(weight);
+  if (z == nullptr)
+    return map("fold_share", Arrays<2, 1>{{x, share}, {out}}, n, Fold<false>{s, w}, stream);
+  return map("fold_share", Arrays<2, 2>{{x, share}, {out, z}}, n, Fold<true>{s, w}, stream);
 }
 
 std::size_t clip_workspace_bytes(std::int64_t n) {

@@ -15,15 +15,6 @@
 
 namespace grapevine::cuda {
 
-// out <- a x; out may be x. Memory: 2 passes.
-Expected<void> scale_into(float* out, const float* x, double a, std::int64_t n,
-                          cudaStream_t stream);
-// out <- a + b; out may be a or b. Memory: 3 passes.
-Expected<void> fold_into(float* out, const float* a, const float* b, std::int64_t n,
-                         cudaStream_t stream);
-// out <- a - b; out may be a or b. Memory: 3 passes.
-Expected<void> subtract_into(float* out, const float* a, const float* b, std::int64_t n,
-                             cudaStream_t stream);
 // half <- (other - x) / 2, out <- x + half; out may be x. Memory: 4 passes.
 Expected<void> meet_into(float* out, float* half, const float* x, const float* other,
                          std::int64_t n, cudaStream_t stream);
@@ -44,6 +35,11 @@ struct StepArrays {
 };
 Expected<void> sgd_step(const StepArrays& arrays, const StepFactors& factors, std::int64_t n,
                         cudaStream_t stream);
+
+// A round of push-sum without a step, in one pass:  out <- (x + share) scale;  z <- out / weight.
+// out may be x; z null: nothing is de-biased. REQUIRES: weight > 0. Memory: 3 passes, 1 more for z.
+Expected<void> fold_share(float* out, float* z, const float* x, const float* share, double scale,
+                          double weight, std::int64_t n, cudaStream_t stream);
 
 // x <- x min(1, c / |x|); *norm <- |x| before it, a double on the device. Summed in double
 // precision over segments of fixed length in a fixed order: the same on all GPUs and with any

@@ -1,32 +1,27 @@
 #include "gpu/cuda/top_k.hpp"
 
+#include <cub/device/device_select.cuh>
+
+#include <algorithm>
 #include <string>
 #include <type_traits>
 
 #include "gpu/cuda/block.cuh"
+#include "gpu/cuda/computed.cuh"
 #include "gpu/cuda/launch.cuh"
 
 namespace grapevine::cuda {
 namespace {
 
-constexpr int kGuessThreads = 1024;
-constexpr int kScanThreads = 1024;
-// A tile: what a block looks at in one go, in kGroups coalesced groups of a float4 for each thread.
-constexpr int kGroups = 4;
-constexpr std::int64_t kTile = std::int64_t{kThreads} * 4 * kGroups;
-static_assert(4 * kThreads < 1 << 16, "a group's hits are counted in 16 bits");
+constexpr int kSampleBlocks = static_cast<int>(kSamples / kThreads);
 
 struct State {
   std::uint32_t floor;             // candidates are not below it
   std::uint32_t found;             // of them; more than the list has room for, perhaps
+  std::uint32_t sampled;           // blocks that have sampled
   std::uint32_t arrived[kDigits];  // blocks that have counted the digit
   Search search;
   std::uint32_t counts[kDigits][kMostBins];
-};
-
-// Where the candidates of a tile lie in the list, in the order of their indices.
-struct Segment {
-  std::uint32_t begin, size;
 };
 
 // The arguments of all kernels. The workspace is carved into the arrays behind the state.
@@ -34,124 +29,79 @@ struct Selection {
   float* x;
   std::uint32_t d, k;
   std::uint32_t rank;  // of the guess in the sample; 0: none is made
-  bool vectors, take;
-  std::uint32_t capacity, tiles;
+  bool take;
+  std::uint32_t capacity;  // of the list
   State* state;
-  std::uint32_t* indices;  // [capacity], the list of candidates
-  float* values;           // [capacity]
-  Segment* segments;       // [tiles], of the list
-  std::uint64_t* before;   // [tiles]: above << 32 | equal, in the tile, then before it
+  std::uint32_t* samples;  // [kSamples], their magnitudes
+  std::uint32_t* list;     // [capacity], indices of the candidates, which ascend
+  void* cub;               // of cub_bytes
+  std::size_t cub_bytes;
+
+  bool guesses() const { return rank > 0; }
 };
 
-// Entries of one tile, of x or of the list.
-struct Entries {
-  const float* values;
-  const std::uint32_t* indices;  // null: the position is the index
-  std::uint32_t begin, end;
-};
+// ---- 1: the guess ----
 
-__device__ bool reads_list(const Selection& s) {
-  return candidates_suffice(s.state->found, s.state->floor, s.k, s.capacity);
-}
-
-__device__ Entries tile_entries(const Selection& s, bool list, std::uint32_t tile) {
-  if (list) {
-    const Segment segment = s.segments[tile];
-    return {s.values, s.indices, segment.begin, segment.begin + segment.size};
-  }
-  const std::int64_t begin = tile * kTile, end = min(begin + kTile, std::int64_t{s.d});
-  return {s.x, nullptr, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)};
-}
-
-// ---- 1: the guess, by one block ----
-
-__global__ void __launch_bounds__(kGuessThreads) guess(Selection s) {
-  constexpr int kEach = static_cast<int>(kSamples / kGuessThreads);
-  __shared__ std::uint32_t counts[kMostBins];
+// By the last block that has sampled. Two digits: the 10 bits of the magnitude that are left only
+// let a few more in.
+__device__ void guess(const Selection& s, std::uint32_t* counts) {
   __shared__ Search search;
+  const volatile std::uint32_t* const samples = s.samples;
   if (threadIdx.x == 0) search = Search{0, s.rank, false};
-  if (s.rank > 0) {
-    std::uint32_t sample[kEach];
-#pragma unroll
-    for (int i = 0; i < kEach; ++i)
-      sample[i] = magnitude(
-          s.x[sample_position(static_cast<std::uint64_t>(i) * kGuessThreads + threadIdx.x, s.d)]);
-    // Two digits: the 10 bits that are left only let a few more in.
-    for (int digit = 0; digit < 2; ++digit) {
-      for (int bin = static_cast<int>(threadIdx.x); bin < kMostBins; bin += kGuessThreads)
-        counts[bin] = 0;
-      __syncthreads();
-#pragma unroll
-      for (int i = 0; i < kEach; ++i)
-        if (shares_prefix(sample[i], search, digit))
-          atomicAdd(&counts[digit_of(sample[i], digit)], 1U);
-      __syncthreads();
-      block_descend<kGuessThreads>(search, counts, digit);
+  for (int digit = 0; digit < 2; ++digit) {
+    for (int bin = static_cast<int>(threadIdx.x); bin < kMostBins; bin += kThreads) counts[bin] = 0;
+    __syncthreads();
+    for (std::int64_t i = threadIdx.x; i < kSamples; i += kThreads) {
+      const std::uint64_t key = key_of(samples[i], 0);
+      if (shares_prefix(key, search, digit)) atomicAdd(&counts[digit_of(key, digit)], 1U);
     }
+    __syncthreads();
+    block_descend<kThreads>(search, counts, digit);
   }
-  if (threadIdx.x == 0) {
-    s.state->floor = s.rank > 0 && search.prefix > 1 ? search.prefix : 1;
-    s.state->search = Search{0, s.k, false};
-  }
+  if (threadIdx.x > 0) return;
+  const auto floor = static_cast<std::uint32_t>(search.prefix >> 32);
+  s.state->floor = floor > 1 ? floor : 1;
+}
+
+__global__ void __launch_bounds__(kThreads) sample(Selection s) {
+  __shared__ std::uint32_t counts[kMostBins];
+  __shared__ bool last;
+  const std::int64_t i = thread_index();
+  s.samples[i] = magnitude(s.x[sample_position(static_cast<std::uint64_t>(i), s.d)]);
+  __threadfence();  // its samples are there before its arrival is
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(&s.state->sampled, 1U) == gridDim.x - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  guess(s, counts);
 }
 
 // ---- 2: the candidates, in one pass over x ----
 
-// x[i, i+4), 0 beyond the end: no candidate.
-__device__ void load_group(const Selection& s, std::int64_t i, float (&value)[4]) {
-  if (s.vectors && i + 4 <= s.d) {
-    const float4 v = *reinterpret_cast<const float4*>(s.x + i);
-    value[0] = v.x, value[1] = v.y, value[2] = v.z, value[3] = v.w;
-    return;
+struct Position {
+  __device__ std::uint32_t operator()(std::int64_t i) const {
+    return static_cast<std::uint32_t>(i);
   }
-  for (int lane = 0; lane < 4; ++lane) value[lane] = i + lane < s.d ? s.x[i + lane] : 0.0F;
-}
+};
 
-__global__ void __launch_bounds__(kThreads) collect(Selection s) {
-  __shared__ std::uint32_t begin;
-  const std::uint32_t floor = s.state->floor;
-  for (std::uint32_t tile = blockIdx.x; tile < s.tiles; tile += gridDim.x) {
-    const std::int64_t first = tile * kTile + 4 * threadIdx.x;
-    float value[kGroups][4];
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) load_group(s, first + g * (kTile / kGroups), value[g]);
-
-    // Hits of the four groups, 16 bits each: one scan gives all their positions.
-    std::uint64_t hits = 0, total = 0;
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g)
-#pragma unroll
-      for (int lane = 0; lane < 4; ++lane)
-        hits += static_cast<std::uint64_t>(magnitude(value[g][lane]) >= floor) << (16 * g);
-    const std::uint64_t before = block_exclusive_sum<kThreads>(hits, total);
-    const auto in_group = [](std::uint64_t packed, int g) {
-      return static_cast<std::uint32_t>(packed >> (16 * g)) & 0xffffU;
-    };
-    if (threadIdx.x == 0) {
-      std::uint32_t size = 0;
-      for (int g = 0; g < kGroups; ++g) size += in_group(total, g);
-      begin = size > 0 ? atomicAdd(&s.state->found, size) : 0;
-      s.segments[tile] = {begin, size};
-    }
-    __syncthreads();  // the next tile's is written after the barriers of its scan
-    std::uint32_t group_begin = begin;
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      std::uint32_t at = group_begin + in_group(before, g);
-      for (int lane = 0; lane < 4; ++lane) {
-        if (magnitude(value[g][lane]) < floor) continue;
-        if (at < s.capacity) {
-          s.indices[at] = static_cast<std::uint32_t>(first + g * (kTile / kGroups) + lane);
-          s.values[at] = value[g][lane];
-        }
-        ++at;
-      }
-      group_begin += in_group(total, g);
-    }
-  }
-}
+struct IsCandidate {
+  const float* x;
+  const State* state;
+  __device__ bool operator()(std::int64_t i) const { return magnitude(x[i]) >= state->floor; }
+};
 
 // ---- 3: the k-th largest, a digit at a time; the last block to arrive decides ----
+
+__device__ bool has_missed(const Selection& s) {
+  return s.rank > 0 && !candidates_suffice(s.state->found, s.state->floor, s.k, s.capacity);
+}
+
+// How many entries are searched, and the index of one of them.
+__device__ std::int64_t searched(const Selection& s) { return s.rank > 0 ? s.state->found : s.d; }
+__device__ std::uint32_t index_at(const Selection& s, std::int64_t i) {
+  return s.rank > 0 ? s.list[i] : static_cast<std::uint32_t>(i);
+}
 
 __device__ void decide_digit(const Selection& s, int digit, std::uint32_t* counts) {
   __shared__ Search search;
@@ -162,7 +112,7 @@ __device__ void decide_digit(const Selection& s, int digit, std::uint32_t* count
     own += counts[bin];
   }
   block_exclusive_sum<kThreads>(own, total);
-  if (threadIdx.x == 0) search = s.state->search;
+  if (threadIdx.x == 0) search = digit == 0 ? Search{0, s.k, false} : s.state->search;
   __syncthreads();
   if (digit == 0 && total <= s.k) {
     if (threadIdx.x == 0) s.state->search = search_all();
@@ -175,17 +125,15 @@ __device__ void decide_digit(const Selection& s, int digit, std::uint32_t* count
 __global__ void __launch_bounds__(kThreads) count_digit(Selection s, int digit) {
   __shared__ std::uint32_t counts[kMostBins];
   __shared__ bool last;
-  const Search search = s.state->search;
-  if (search.all) return;
-  const bool list = reads_list(s);
-  const float* const values = list ? s.values : s.x;
-  const std::int64_t n = list ? s.state->found : s.d;
+  const Search search = s.state->search;  // zeros before the first digit
+  if (search.done || has_missed(s)) return;
   for (int bin = static_cast<int>(threadIdx.x); bin < digit_bins(digit); bin += kThreads)
     counts[bin] = 0;
   __syncthreads();
-  for (std::int64_t i = thread_index(); i < n; i += thread_count()) {
-    const std::uint32_t m = magnitude(values[i]);
-    if (m != 0 && shares_prefix(m, search, digit)) atomicAdd(&counts[digit_of(m, digit)], 1U);
+  for (std::int64_t i = thread_index(); i < searched(s); i += thread_count()) {
+    const std::uint32_t index = index_at(s, i), m = magnitude(s.x[index]);
+    const std::uint64_t key = key_of(m, index);
+    if (m != 0 && shares_prefix(key, search, digit)) atomicAdd(&counts[digit_of(key, digit)], 1U);
   }
   __syncthreads();
   for (int bin = static_cast<int>(threadIdx.x); bin < digit_bins(digit); bin += kThreads)
@@ -199,147 +147,138 @@ __global__ void __launch_bounds__(kThreads) count_digit(Selection s, int digit) 
   decide_digit(s, digit, counts);
 }
 
-// ---- 4: how many of each tile, how many before each, and the sweep; a warp for each tile ----
+// ---- 4: the selection ----
 
-__device__ std::uint32_t warp_index() { return static_cast<std::uint32_t>(thread_index() / kWarp); }
-__device__ std::uint32_t warp_count() { return static_cast<std::uint32_t>(thread_count() / kWarp); }
-
-// The lanes of a warp whose entries are above and at the threshold.
-struct Votes {
-  unsigned above, equal;
+struct Listed {
+  Selection s;
+  __device__ std::uint32_t operator()(std::int64_t i) const {
+    return i < searched(s) ? index_at(s, i) : 0;
+  }
 };
-__device__ Votes vote(bool valid, std::uint32_t m, const Search& search) {
-  return {__ballot_sync(kAllLanes, valid && m > search.prefix),
-          __ballot_sync(kAllLanes, valid && m == search.prefix)};
-}
-__device__ std::uint32_t ones(unsigned mask) { return static_cast<std::uint32_t>(__popc(mask)); }
 
-__global__ void __launch_bounds__(kThreads) tally(Selection s) {
-  const Search search = s.state->search;
-  const bool list = reads_list(s);
-  for (std::uint32_t tile = warp_index(); tile < s.tiles; tile += warp_count()) {
-    const Entries e = tile_entries(s, list, tile);
-    std::uint32_t above = 0, equal = 0;
-    for (std::int64_t base = e.begin; base < e.end; base += kWarp) {
-      const std::int64_t i = base + lane_index();
-      const bool valid = i < e.end;
-      const Votes votes = vote(valid, valid ? magnitude(e.values[i]) : 0, search);
-      above += ones(votes.above);
-      equal += ones(votes.equal);
-    }
-    if (lane_index() == 0) s.before[tile] = std::uint64_t{above} << 32 | equal;
+struct IsTaken {
+  Selection s;
+  __device__ bool operator()(std::int64_t i) const {
+    if (has_missed(s) || i >= searched(s)) return false;
+    const std::uint32_t index = index_at(s, i), m = magnitude(s.x[index]);
+    return m != 0 && key_of(m, index) >= s.state->search.prefix;
   }
-}
-
-__global__ void __launch_bounds__(kScanThreads) scan_tiles(Selection s, std::uint32_t* count) {
-  std::uint64_t before_all = 0;
-  for (std::uint32_t first = 0; first < s.tiles; first += kScanThreads) {
-    const std::uint32_t tile = first + threadIdx.x;
-    std::uint64_t total = 0;
-    const std::uint64_t own = tile < s.tiles ? s.before[tile] : 0;
-    const std::uint64_t before = block_exclusive_sum<kScanThreads>(own, total);
-    if (tile < s.tiles) s.before[tile] = before_all + before;
-    before_all += total;
-  }
-  if (threadIdx.x > 0) return;
-  const std::uint32_t wanted = s.state->search.wanted;
-  *count = static_cast<std::uint32_t>(before_all >> 32) +
-           min(static_cast<std::uint32_t>(before_all), wanted);
-}
+};
 
 __global__ void __launch_bounds__(kThreads)
-    sweep(Selection s, std::uint32_t* indices, float* values) {
-  const Search search = s.state->search;
-  const bool list = reads_list(s);
-  for (std::uint32_t tile = warp_index(); tile < s.tiles; tile += warp_count()) {
-    const Entries e = tile_entries(s, list, tile);
-    auto above = static_cast<std::uint32_t>(s.before[tile] >> 32);
-    auto equal = static_cast<std::uint32_t>(s.before[tile]);
-    for (std::int64_t base = e.begin; base < e.end; base += kWarp) {
-      const std::int64_t i = base + lane_index();
-      const bool valid = i < e.end;
-      const float value = valid ? e.values[i] : 0.0F;
-      const std::uint32_t m = magnitude(value);
-      const Votes votes = vote(valid, m, search);
-      const std::int64_t at = list_position(m, search, above + ones(votes.above & lanes_before()),
-                                            equal + ones(votes.equal & lanes_before()));
-      if (valid && at >= 0) {
-        const std::uint32_t index = list ? e.indices[i] : static_cast<std::uint32_t>(i);
-        indices[at] = index;
-        values[at] = value;
-        if (s.take) s.x[index] = left_over(value);
-      }
-      above += ones(votes.above);
-      equal += ones(votes.equal);
-    }
+    finish(Selection s, const std::uint32_t* indices, float* values, std::uint32_t* count) {
+  if (has_missed(s)) {
+    if (thread_index() == 0) *count = kMissed;
+    return;
+  }
+  for (std::int64_t i = thread_index(); i < *count; i += thread_count()) {
+    const float value = s.x[indices[i]];
+    values[i] = value;
+    if (s.take) s.x[indices[i]] = left_over(value);
   }
 }
 
 // ---- the launches ----
 
-std::int64_t tiles_of(std::int64_t d) { return (d + kTile - 1) / kTile; }
+// cub's two-phase calls: with no workspace they say how much they need.
+cudaError_t select_candidates(const Selection& s, void* workspace, std::size_t& bytes,
+                              cudaStream_t stream) {
+  std::uint32_t* const found = s.state == nullptr ? nullptr : &s.state->found;
+  return cub::DeviceSelect::Flagged(workspace, bytes, Computed<std::uint32_t, Position>{{}},
+                                    Computed<bool, IsCandidate>{{s.x, s.state}},
+                                    Bounded<std::uint32_t>{s.list, s.capacity}, found,
+                                    static_cast<std::int64_t>(s.d), stream);
+}
+cudaError_t select_taken(const Selection& s, std::uint32_t* indices, std::uint32_t* count,
+                         void* workspace, std::size_t& bytes, cudaStream_t stream) {
+  return cub::DeviceSelect::Flagged(
+      workspace, bytes, Computed<std::uint32_t, Listed>{{s}}, Computed<bool, IsTaken>{{s}}, indices,
+      count, static_cast<std::int64_t>(s.guesses() ? s.capacity : s.d), stream);
+}
 
 // Carves the arrays from `memory`, each on 16 bytes; returns the bytes that they take.
-std::size_t carve(Selection& s, std::int64_t d, std::int64_t k, void* memory) {
+Expected<std::size_t> carve(Selection& s, void* memory) {
   std::size_t used = 0;
-  const auto take = [&](auto*& array, std::int64_t size) {
-    using Element = std::remove_reference_t<decltype(*array)>;
+  const auto take = [&](auto*& array, std::size_t bytes) {
     // Without memory only the sizes count.
-    array = memory == nullptr
-                ? nullptr
-                : reinterpret_cast<Element*>(static_cast<unsigned char*>(memory) + used);
-    used += (static_cast<std::size_t>(size) * sizeof(Element) + 15) / 16 * 16;
+    array = memory == nullptr ? nullptr
+                              : reinterpret_cast<std::remove_reference_t<decltype(array)>>(
+                                    static_cast<unsigned char*>(memory) + used);
+    used += (bytes + 15) / 16 * 16;
   };
-  s.capacity = static_cast<std::uint32_t>(candidate_capacity(k, d));
-  s.tiles = static_cast<std::uint32_t>(tiles_of(d));
-  take(s.state, 1);
-  take(s.indices, s.capacity);
-  take(s.values, s.capacity);
-  take(s.segments, s.tiles);
-  take(s.before, s.tiles);
+  std::size_t of_candidates = 0, of_taken = 0;
+  if (auto asked = check(select_candidates(s, nullptr, of_candidates, nullptr), "top_k"); !asked)
+    return asked.error();
+  if (auto asked = check(select_taken(s, nullptr, nullptr, nullptr, of_taken, nullptr), "top_k");
+      !asked)
+    return asked.error();
+  take(s.state, sizeof *s.state);
+  take(s.samples, static_cast<std::size_t>(kSamples) * sizeof *s.samples);
+  take(s.list, std::size_t{s.capacity} * sizeof *s.list);
+  unsigned char* cub = nullptr;
+  s.cub_bytes = std::max(of_candidates, of_taken);
+  take(cub, s.cub_bytes);
+  s.cub = cub;
   return used;
+}
+
+Selection selection_of(std::int64_t d, std::int64_t k, Candidates candidates) {
+  Selection s{};
+  s.d = static_cast<std::uint32_t>(d);
+  s.k = static_cast<std::uint32_t>(std::min(k, d));
+  s.rank = candidates == Candidates::guessed ? sampled_rank(s.k, d) : 0;
+  s.capacity = s.guesses() ? static_cast<std::uint32_t>(candidate_capacity(s.k, d)) : 0;
+  return s;
+}
+
+Expected<void> find_candidates(const Selection& s, cudaStream_t stream) {
+  if (auto guessed = launch("top_k", sample, kSampleBlocks, kThreads, stream, s); !guessed)
+    return guessed;
+  std::size_t bytes = s.cub_bytes;
+  return check(select_candidates(s, s.cub, bytes, stream), "top_k");
 }
 
 Expected<void> launch_all(const Selection& s, std::uint32_t* indices, float* values,
                           std::uint32_t* count, cudaStream_t stream) {
-  const auto by_block = blocks_for(std::int64_t{s.tiles} * kThreads);
-  const auto by_warp = blocks_for(std::int64_t{s.tiles} * kWarp);
-  if (!by_block) return by_block.error();
-  if (!by_warp) return by_warp.error();
-  return Chain("top_k", stream)
-      .zero(s.state, sizeof *s.state)
-      .then(guess, 1, kGuessThreads, s)
-      .then(collect, *by_block, kThreads, s)
-      .then(count_digit, *by_block, kThreads, s, 0)
-      .then(count_digit, *by_block, kThreads, s, 1)
-      .then(count_digit, *by_block, kThreads, s, 2)
-      .then(tally, *by_warp, kThreads, s)
-      .then(scan_tiles, 1, kScanThreads, s, count)
-      .then(sweep, *by_warp, kThreads, s, indices, values)
-      .result();
+  const auto to_search = blocks_for(s.guesses() ? s.capacity : s.d), to_finish = blocks_for(s.k);
+  if (!to_search) return to_search.error();
+  if (!to_finish) return to_finish.error();
+  Chain search("top_k", stream);
+  search.zero(s.state, sizeof *s.state);
+  if (!search.result()) return search.result();
+  if (s.guesses())
+    if (auto found = find_candidates(s, stream); !found) return found;
+  for (int digit = 0; digit < kDigits; ++digit)
+    search.then(count_digit, *to_search, kThreads, s, digit);
+  if (!search.result()) return search.result();
+  std::size_t bytes = s.cub_bytes;
+  if (auto taken = check(select_taken(s, indices, count, s.cub, bytes, stream), "top_k"); !taken)
+    return taken;
+  return launch("top_k", finish, *to_finish, kThreads, stream, s, indices, values, count);
 }
 
 }  // namespace
 
-std::size_t top_k_workspace_bytes(std::int64_t d, std::int64_t k) {
-  Selection s{};
-  return carve(s, d, k < d ? k : d, nullptr);
+Expected<std::size_t> top_k_workspace_bytes(std::int64_t d, std::int64_t k) {
+  std::size_t most = 0;
+  for (const Candidates candidates : {Candidates::guessed, Candidates::all}) {
+    Selection s = selection_of(d, k, candidates);
+    const auto bytes = carve(s, nullptr);
+    if (!bytes) return bytes.error();
+    most = std::max(most, *bytes);
+  }
+  return most;
 }
 
 Expected<void> top_k(std::uint32_t* indices, float* values, std::uint32_t* count, float* x,
-                     bool take, std::int64_t d, std::int64_t k, void* workspace,
-                     cudaStream_t stream) {
+                     bool take, std::int64_t d, std::int64_t k, Candidates candidates,
+                     void* workspace, cudaStream_t stream) {
   if (d < 0 || k < 0 || d > std::int64_t{0xffffffff})
     return refused("top_k", std::to_string(k) + " of " + std::to_string(d) + " entries");
-  k = k < d ? k : d;
-  if (k == 0) return check(cudaMemsetAsync(count, 0, sizeof *count, stream), "top_k");
-  Selection s{};
-  carve(s, d, k, workspace);
+  if (std::min(k, d) == 0) return check(cudaMemsetAsync(count, 0, sizeof *count, stream), "top_k");
+  Selection s = selection_of(d, k, candidates);
+  if (auto carved = carve(s, workspace); !carved) return carved.error();
   s.x = x;
-  s.d = static_cast<std::uint32_t>(d);
-  s.k = static_cast<std::uint32_t>(k);
-  s.rank = sampled_rank(k, d);
-  s.vectors = aligned({x});
   s.take = take;
   return launch_all(s, indices, values, count, stream);
 }

@@ -1,6 +1,7 @@
 #include "gpu/torch_cuda/cuda_runtime.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/cuda/PeerToPeerAccess.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -11,6 +12,7 @@
 
 #include <array>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -94,12 +96,13 @@ const CudaEvent& cuda_event(const DeviceEvent& event) {
 }
 
 // Streams of LibTorch's pool: none is the default stream, which would wait for all others. The pool
-// has 32 for each GPU; beyond ten workers on a GPU some share one, which costs overlap, not
+// deals its 32 streams of each GPU in turn. A worker takes three, the evaluation three more, and
+// each peer, servers included, whose model is on the GPU one, when they first use them. From ten
+// workers on a GPU, or from eight with their peers, some share a stream, which costs overlap, not
 // correctness: the GPUs of a group (gpu/replicas/gradient_group.hpp) have one worker.
 class CudaRuntime final : public DeviceRuntime {
  public:
-  explicit CudaRuntime(int gpu)
-      : gpu_(gpu), streams_{new_stream(gpu), new_stream(gpu), new_stream(gpu)} {}
+  explicit CudaRuntime(int gpu) : gpu_(gpu) {}
 
   at::Device device() const override { return {at::kCUDA, static_cast<at::DeviceIndex>(gpu_)}; }
   bool in_host_memory() const override { return false; }
@@ -114,6 +117,7 @@ class CudaRuntime final : public DeviceRuntime {
                     "a copy between unlike tensors");
     if (from.nbytes() == 0) return;
     const c10::cuda::CUDAGuard guard(device());
+    allow_access(to, from);
     C10_CUDA_CHECK(cudaMemcpyAsync(to.data_ptr(), from.data_ptr(), from.nbytes(), cudaMemcpyDefault,
                                    cuda_stream(stream).stream()));
   }
@@ -168,16 +172,24 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
  private:
+  // Without access of the reading GPU CUDA copies between GPUs through the host's memory. LibTorch
+  // enables access once for each pair; where a pair has none, that copy is correct and slower.
+  static void allow_access(const at::Tensor& to, const at::Tensor& from) {
+    if (to.is_cuda() && from.is_cuda() && to.device() != from.device())
+      static_cast<void>(at::cuda::get_p2p_access(to.device().index(), from.device().index()));
+  }
   static c10::cuda::CUDAStream new_stream(int gpu) {
     return c10::cuda::getStreamFromPool(/*isHighPriority=*/false,
                                         static_cast<c10::DeviceIndex>(gpu));
   }
-  c10::cuda::CUDAStream cuda_stream(Stream stream) const {
-    return streams_[static_cast<std::size_t>(stream)];
+  c10::cuda::CUDAStream cuda_stream(Stream stream) {
+    auto& taken = streams_[static_cast<std::size_t>(stream)];
+    if (!taken) taken = new_stream(gpu_);
+    return *taken;
   }
 
   const int gpu_;
-  const std::array<c10::cuda::CUDAStream, kStreams> streams_;
+  std::array<std::optional<c10::cuda::CUDAStream>, kStreams> streams_;
 };
 
 Expected<cudaDeviceProp> properties_of(int gpu) {

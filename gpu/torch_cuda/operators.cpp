@@ -82,6 +82,13 @@ void sgd_step(at::Tensor& out, const at::Tensor& x, at::Tensor& velocity,
                 1);
 }
 
+void push_sum_fold(at::Tensor& out, at::Tensor& z, const at::Tensor& x, const at::Tensor& share,
+                   double scale, double w) {
+  const OnDeviceOf device(x);
+  require(cuda::fold_share(floats(out), floats(z), floats(x), floats(share), scale, w, x.numel(),
+                           device.stream()));
+}
+
 void meet(at::Tensor& out, at::Tensor& half, const at::Tensor& x, const at::Tensor& other) {
   const OnDeviceOf device(x);
   require(cuda::meet_into(floats(out), floats(half), floats(x), floats(other), x.numel(),
@@ -132,11 +139,18 @@ EntriesAndCount top_k(at::Tensor& x, std::int64_t k, bool take) {
   const OnDeviceOf device(x);
   EntriesAndCount room = room_for(std::min(k, x.numel()), x);
   const auto& [indices, values, count] = room;
-  const at::Tensor workspace = workspace_of(cuda::top_k_workspace_bytes(x.numel(), k), x);
-  require(cuda::top_k(pointer<std::uint32_t>(indices), floats(values),
-                      pointer<std::uint32_t>(count), floats(x), take, x.numel(), k,
-                      workspace.data_ptr(), device.stream()));
-  return room;
+  const auto bytes = cuda::top_k_workspace_bytes(x.numel(), k);
+  TORCH_CHECK(bytes.ok(), bytes.error().message);
+  const at::Tensor workspace = workspace_of(*bytes, x);
+  at::Tensor found;  // on the host, which waits for it here instead of at the caller's
+  for (const auto candidates : {cuda::Candidates::guessed, cuda::Candidates::all}) {
+    require(cuda::top_k(pointer<std::uint32_t>(indices), floats(values),
+                        pointer<std::uint32_t>(count), floats(x), take, x.numel(), k, candidates,
+                        workspace.data_ptr(), device.stream()));
+    found = count.cpu();
+    if (*pointer<std::uint32_t>(found) != cuda::kMissed) break;
+  }
+  return {indices, values, found};
 }
 
 EntriesAndCount merge_entries(const at::Tensor& a_indices, const at::Tensor& a_values,
@@ -179,24 +193,6 @@ void int8_fold(at::Tensor& x, const at::Tensor& values, const at::Tensor& scales
                           static_cast<float>(factor), x.numel(), device.stream()));
 }
 
-cuda::Half half_of(at::ScalarType dtype) {
-  return dtype == at::kHalf ? cuda::Half::fp16 : cuda::Half::bf16;
-}
-
-at::Tensor half_pack(const at::Tensor& x, at::ScalarType dtype) {
-  const OnDeviceOf device(x);
-  at::Tensor values = at::empty({x.numel()}, x.options().dtype(dtype));
-  require(cuda::half_pack(half_of(dtype), pointer<std::uint16_t>(values), floats(x), x.numel(),
-                          device.stream()));
-  return values;
-}
-
-void half_fold(at::Tensor& x, const at::Tensor& values, double factor) {
-  const OnDeviceOf device(x);
-  require(cuda::half_fold(half_of(values.scalar_type()), floats(x), pointer<std::uint16_t>(values),
-                          static_cast<float>(factor), x.numel(), device.stream()));
-}
-
 }  // namespace
 
 void register_cuda_operators() {
@@ -205,6 +201,7 @@ void register_cuda_operators() {
                         __LINE__);
     cuda.impl("sgd_step", sgd_step);
     cuda.impl("push_sum_step", push_sum_step);
+    cuda.impl("push_sum_fold", push_sum_fold);
     cuda.impl("meet", meet);
     cuda.impl("debias", debias);
     cuda.impl("clip", clip);
@@ -215,8 +212,6 @@ void register_cuda_operators() {
     cuda.impl("scatter_add", scatter_add);
     cuda.impl("int8_pack", int8_pack);
     cuda.impl("int8_fold", int8_fold);
-    cuda.impl("half_pack", half_pack);
-    cuda.impl("half_fold", half_fold);
     return cuda;
   }();
 }

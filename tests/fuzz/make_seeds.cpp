@@ -106,6 +106,8 @@ void add_changes_of_members(const SeedFolder& folder) {
   install.before = {0, 1, -1};
   install.donor = 0;
   install.joining = {3};
+  install.heads = {0, 3};
+  install.nodes_before = {0, -1};
   install.settings = {{"lr", "0.01"}};
   add_control(folder, "install_view", install);
 }
@@ -128,7 +130,7 @@ void add_offers(const SeedFolder& folder) {
 void write_control(const SeedFolder& folder) {
   const Ledger ledger{4, 3, 1, 32, 5, 5, 0, 1 << 20, {{0, 2}, {1, 1}}, {{-1, 1}}};
   RankReport report;
-  report.z = report.buffers = ramp({4}, at::kFloat);
+  report.offer.parameters = 4;
   report.ledger = ledger;
   report.measures = some_state();
   add_control(folder, "rank_report", report);
@@ -142,7 +144,11 @@ void write_control(const SeedFolder& folder) {
   waits.waits = {{2, PayloadKind::chunk, 812, 5, 6}, {-1, PayloadKind::activate, 5}};
   add_control(folder, "wait_report", waits);
   add_control(folder, "rank_failed", RankFailed{bad_input("rank 1: out of memory")});
-  add_control(folder, "epoch_model", EpochModel{1, 2, ramp({3}, at::kFloat), {}});
+  add_control(folder, "model_offer", ModelOffer{1, 2, 3, 0, {}});
+  add_control(folder, "send_model", SendModel{1, 2, 0, 3, std::int64_t{1} << 48, 0});
+  add_control(folder, "model_sent",
+              ModelSent{"rank 1 keeps its 8 newest models, and not this one"});
+  add_control(folder, "release_model", ReleaseModel{1, 2});
   StepReport step;
   step.loss = 0.5;
   add_control(folder, "step_report", step);
@@ -152,8 +158,10 @@ void write_control(const SeedFolder& folder) {
   join.address = "127.0.0.1:80";
   add_control(folder, "join", join);
   Admission admission;
-  admission.hosts = admission.addresses = {"a", "b"};
+  admission.nonce = "nonce";
   add_control(folder, "admission", admission);
+  add_control(folder, "ask_addresses", AskAddresses{"nonce", 1});
+  add_control(folder, "addresses", Addresses{1, {"a", "b"}, {"a:1", "b:2"}, "proof"});
   StartRanks start;
   start.arguments = {"--steps", "4"};
   add_control(folder, "start_ranks", start);

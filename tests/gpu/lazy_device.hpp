@@ -105,7 +105,8 @@ class LazyDevice final : public DeviceRuntime {
 
   static std::size_t index(Stream stream) { return static_cast<std::size_t>(stream); }
   static std::string name(Stream stream) {
-    return std::array<const char*, kStreams>{"upload", "compute", "download"}[index(stream)];
+    return std::array<const char*, kStreams>{"upload", "compute", "download",
+                                             "exchange"}[index(stream)];
   }
   Line& line(Stream stream) { return (*state_)[index(stream)]; }
   std::size_t end_of(Stream stream) { return line(stream).done + line(stream).work.size(); }

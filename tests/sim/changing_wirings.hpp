@@ -39,6 +39,8 @@ inline std::vector<Keys> changing_wirings() {
   std::vector<Keys> all = {
       aggregate({{"overlap", "true"}}),
       aggregate({{"all_reduce", "direct"}}),
+      aggregate({{"bucket_bytes", "12"}}),
+      aggregate({{"bucket_bytes", "8"}, {"all_reduce", "direct"}}),
       aggregate({{"all_reduce", "direct"}, {"overlap", "true"}}),
       partial({{"activation", "quorum"}, {"quorum", "2"}, {"all_reduce", "direct"}}),
       aggregate(operator+({{"overlap", "true"}}, top_k)),

@@ -34,6 +34,8 @@ inline std::vector<PressedWiring> pressed_aggregates() {
   const Keys differences = {{"pack", "difference"}, {"local_steps", "3"}, {"outer", "nesterov"}};
   return {{"Ring", {{"exchange", "aggregate"}}},
           {"Direct", {{"exchange", "aggregate"}, {"all_reduce", "direct"}}},
+          {"RingInBuckets", {{"exchange", "aggregate"}, {"bucket_bytes", "16"}}},
+          {"DirectInBuckets", {{"all_reduce", "direct"}, {"bucket_bytes", "12"}, {"clip", "0.5"}}},
           {"RingOfAdam", {{"exchange", "aggregate"}}, 5, 0, "adam"},
           {"ClippedRing", {{"clip", "0.5"}, {"clip_at", "local"}}},
           {"LocalModels", {{"pack", "model"}, {"local_steps", "3"}}},

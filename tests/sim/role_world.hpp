@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -52,6 +53,8 @@ class RoleWorld {
     parts_ = *parts;
     for (Rank rank = 0; rank < everybody(); ++rank) ranks_.emplace_back(*this, rank);
     members_ = all_ranks(config.ranks);
+    if (changes_members(config.plan) && config.plan.hierarchy > 1)
+      heads_ = first_of_each_node(members_, config.plan.hierarchy);
   }
 
   // Before start(): the parameters of a rank.
@@ -151,8 +154,11 @@ class RoleWorld {
 
   // The ranks that are up continue among themselves and with `joining`, which are not: everything
   // that is on the wire arrives, then each role is replaced by one among them, as the actors do it.
-  void change_members(const std::vector<Rank>& joining = {}) {
+  // `between` sees their models before they go on.
+  void change_members(
+      const std::vector<Rank>& joining = {}, const std::function<void()>& between = [] {}) {
     change_roles(joining);
+    between();
     for (const Rank rank : members_) at(rank).role->on_start(at(rank));
   }
 
@@ -194,36 +200,48 @@ class RoleWorld {
       note_folds(at(rank), seen);
       at(rank).arrived.clear();  // what is not folded was taken back by its sender
     }
+    std::vector<Rank> members = remaining;
+    members.insert(members.end(), joining.begin(), joining.end());
+    std::sort(members.begin(), members.end());
+    NodeChange nodes{{}, {}, joining};
+    if (!heads_.empty()) nodes = change_nodes(parts_->plan.hierarchy, members, heads_, joining);
     Seat* donor = nullptr;
     Step first_step = 0;
     double first_epoch = 0;
     for (const Rank rank : remaining) {
       Seat& seat = at(rank);
       const std::size_t seen = seat.log.size();
-      const bool behind = role.replicates && operations[rank] < most;
+      if (contains(nodes.joining, rank)) {
+        seat.role->forget(seat);
+        note_folds(seat, seen);
+        continue;
+      }
+      const bool follows = operations[rank] == Role::kFollows;
+      const bool behind = !follows && role.replicates && operations[rank] < most;
       behind ? seat.role->count_as_done(seat) : seat.role->take_back(seat, most);
       note_folds(seat, seen);
+      if (follows) continue;
       if (!behind && donor == nullptr) donor = &seat;
       if (!behind) first_step = std::max(first_step, seat.model.step);
       if (!behind) first_epoch = std::max(first_epoch, seat.model.epoch);
     }
-    if (role.keeps_mass(parts_->plan)) share_mass(donor->model, joining.size() + 1);
+    const auto joined = static_cast<double>(exchanging_of(nodes.joining, nodes.heads).size());
+    if (role.keeps_mass(parts_->plan)) share_mass(donor->model, 1 + joined);
     const ModelState model_ahead = donor->model;
     const StateDict ahead = donor->role->save_shared(), joiner = donor->role->save_joiner();
-    std::vector<Rank> members = remaining;
-    members.insert(members.end(), joining.begin(), joining.end());
-    std::sort(members.begin(), members.end());
-    change_parts(members, joining, first_step, first_epoch);
+    change_parts(members, nodes, first_step, first_epoch);
     for (const Rank rank : members) {
       Seat& seat = at(rank);
-      const bool joins = contains(joining, rank);
-      const bool behind = !joins && role.replicates && operations[rank] < most;
+      const bool joins = contains(nodes.joining, rank);
+      const bool follows = !heads_.empty() && !contains(heads_, rank);
+      const bool behind = !joins && !follows && role.replicates && operations[rank] < most;
       const StateDict own = joins ? joiner : seat.role->save_own();
       const StateDict shared = behind || joins ? ahead : seat.role->save_shared();
-      if (joins) revive(seat, model_ahead);
+      if (contains(joining, rank)) revive(seat);
+      if (joins) take_model(seat, model_ahead, follows);
       if (behind) seat.model.x = model_ahead.x;
       if (behind) seat.model.w = model_ahead.w;
-      seat.role = make_member_role(parts_, members, rank, seat.model);
+      seat.role = make_member_role(parts_, {members, heads_}, rank, seat.model);
       const auto loaded =
           joins ? seat.role->load_joined(shared, own) : seat.role->load_kept(shared, own);
       GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
@@ -253,7 +271,7 @@ class RoleWorld {
       seat.model.step = step;
       seat.model.epoch = epoch;
       const at::Tensor optimizer = seat.role->optimizer_state();
-      seat.role = make_member_role(parts_, members_, rank, seat.model);
+      seat.role = make_member_role(parts_, {members_, {}}, rank, seat.model);
       seat.role->take_over(optimizer);
     }
     for (const Rank rank : members_) at(rank).role->on_start(at(rank));
@@ -263,6 +281,8 @@ class RoleWorld {
   // How often a rank took the model of another when members changed.
   std::int64_t caught_up() const { return caught_up_; }
   const std::vector<Rank>& members() const { return members_; }
+  // Of the nodes of a hierarchy.
+  const std::vector<Rank>& heads() const { return heads_; }
 
   // Whether the news of a death have come to `told`.
   bool has_heard(Rank told, Rank dead) const {
@@ -285,8 +305,11 @@ class RoleWorld {
       GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
     }
     for (Seat& seat : ranks_) {
+      const std::size_t left = seat.request ? seat.left : std::numeric_limits<std::size_t>::max();
       seat.request.reset();  // asked for again
       if (seat.up && !seat.is_finished) seat.role->on_start(seat);
+      // Parts that were given come once more, in no time.
+      while (seat.request && seat.left > left) give_part(seat);
     }
   }
 
@@ -351,6 +374,8 @@ class RoleWorld {
   bool computes(Rank rank) const {
     return ranks_[static_cast<std::size_t>(rank)].request.has_value();
   }
+  // Gradients that the rank's role has had, since it joined.
+  std::int64_t given(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].given; }
   bool finished(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].is_finished; }
   StateDict saved(Rank rank) const { return ranks_[static_cast<std::size_t>(rank)].role->save(); }
   const std::vector<Event>& events(Rank rank) const {
@@ -372,33 +397,38 @@ class RoleWorld {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   }
 
-  static void share_mass(ModelState& model, std::size_t shares) {
-    const auto parts = static_cast<double>(shares);
-    model.x = FrozenTensor::freeze(model.x.read() / parts);
-    model.w /= parts;
+  static void share_mass(ModelState& model, double shares) {
+    model.x = FrozenTensor::freeze(model.x.read() / shares);
+    model.w /= shares;
   }
 
-  void change_parts(const std::vector<Rank>& members, const std::vector<Rank>& joining, Step step,
+  void change_parts(const std::vector<Rank>& members, const NodeChange& nodes, Step step,
                     double epoch) {
     MemberChange change;
     for (const Rank rank : members)
-      change.before.push_back(contains(joining, rank) ? -1 : position_of(rank));
+      change.before.push_back(contains(nodes.joining, rank) ? -1 : position_of(rank));
+    if (!heads_.empty()) change.nodes_before = nodes.before;
     change.horizon = parts_->horizon.among(static_cast<std::int32_t>(members_.size()),
                                            static_cast<std::int32_t>(members.size()), step, epoch);
     auto parts = parts_among(*parts_, change);
     GRAPEVINE_CHECK(parts.ok(), parts.error().message);
     parts_ = *parts;
     members_ = members;
+    if (!heads_.empty()) heads_ = nodes.heads;
   }
 
-  // A new life of the rank, which begins with another's model.
-  static void revive(Seat& seat, const ModelState& model) {
+  // A new life of the rank.
+  static void revive(Seat& seat) {
     seat.up = true;
-    seat.is_finished = false;
-    seat.model = model;
     seat.log.clear();
+    seat.given = 0;
     seat.computed.clear();
     seat.arrived.clear();
+  }
+  static void take_model(Seat& seat, const ModelState& model, bool follows) {
+    seat.is_finished = false;
+    seat.model = model;
+    if (follows) share_mass(seat.model, seat.model.w);
   }
 
   struct Seat : Env {
@@ -422,6 +452,12 @@ class RoleWorld {
     void compute(Step step, FrozenTensor z) override {
       GRAPEVINE_CHECK(!request, "two gradients asked for at once");
       request = GradientRequest{step, std::move(z), {}, {}};
+      left = 1;
+    }
+    void compute_in_parts(Step step, FrozenTensor z, const PartBegins& parts) override {
+      compute(step, std::move(z));
+      request->parts = parts;
+      left = parts ? parts->size() : 1;
     }
     void recycle(FrozenTensor) override {}
     void after(Duration delay, TimerId id) override {
@@ -437,6 +473,8 @@ class RoleWorld {
     std::unique_ptr<Role> role;
     Rng own_rng;
     std::optional<GradientRequest> request;
+    std::size_t left = 1;    // of its parts: not given yet
+    std::int64_t given = 0;  // gradients, whole
     std::vector<Event> log;
     bool is_finished = false;
     bool up = true;
@@ -523,14 +561,30 @@ class RoleWorld {
     note_folds(seat, seen);
   }
 
+  // The last part of those that the worker computes.
+  void give_part(Seat& seat) {
+    const GradientRequest& request = *seat.request;
+    const std::vector<std::int64_t>& begins = *request.parts;
+    const std::int64_t begin = begins[--seat.left];
+    const std::int64_t end =
+        seat.left + 1 < begins.size() ? begins[seat.left + 1] : config_.dimension;
+    const at::Tensor value = gradient_of_(seat.number, request.step, request.z.read());
+    seat.role->on_gradient_part(
+        seat, {request.step, begin, FrozenTensor::copy_of(value.slice(0, begin, end))});
+  }
+
   void give_gradient(Seat& seat) {
+    if (seat.left > 1) return give_part(seat);
     GradientRequest request = std::move(*seat.request);
     seat.request.reset();
+    ++seat.given;
     Gradient gradient;
     gradient.step = request.step;
     const at::Tensor value = gradient_of_(seat.number, request.step, request.z.read());
     seat.computed[request.step] = value.to(at::kDouble);
-    gradient.value = FrozenTensor::copy_of(value);
+    const bool in_parts = request.parts != nullptr && request.parts->size() > 1;
+    gradient.value =
+        FrozenTensor::copy_of(in_parts ? value.slice(0, 0, (*request.parts)[1]) : value);
     request.z = {};
     const std::size_t seen = seat.log.size();
     seat.role->on_gradient(seat, std::move(gradient));
@@ -623,6 +677,7 @@ class RoleWorld {
   at::Tensor gradient_sum_;
   double lost_w_ = 0;
   std::vector<Rank> members_;
+  std::vector<Rank> heads_;  // of a hierarchy
   std::int64_t caught_up_ = 0;
   at::Tensor lost_x_;
   std::int64_t events_ = 0;

@@ -25,7 +25,7 @@ const std::vector<std::string>& live_wiring_numbers();
 bool changes_wiring(const LiveSettings& changed);
 // `changed` on top of `settings`.
 LiveSettings with_settings(LiveSettings settings, const LiveSettings& changed);
-// Why a wiring that does not change its members (changes_members()) is refused, to run or to come.
+// Why a wiring that does not change (changes_wiring() of a plan) is refused, to run or to come.
 inline constexpr char kDoesNotChange[] =
     "a wiring with parameter servers, levels or a hierarchy does not change while it runs";
 inline constexpr char kDoesNotCome[] =

@@ -22,6 +22,10 @@ std::int32_t position_of(Rank rank, const std::vector<Rank>& members) {
   return at == members.end() || *at != rank ? -1 : static_cast<std::int32_t>(at - members.begin());
 }
 
+bool contains(const std::vector<Rank>& ranks, Rank rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
 }  // namespace
 
 bool PeerState::is_holding() const { return view_.stage != ViewStage::stable; }
@@ -50,7 +54,7 @@ void PeerState::begin_to_join() {
   started_ = true;
   view_.joins = true;
   view_.stage = ViewStage::closed;
-  view_.members.clear();
+  view_.ranks = {};
   membership_.alive.assign(membership_.alive.size(), false);
   membership_.alive[static_cast<std::size_t>(config_.rank)] = true;
   for (auto& event : std::exchange(before_start_, {}))
@@ -104,7 +108,8 @@ void PeerState::on_close_view(CloseView close) {
 
 void PeerState::on_install(const InstallView& view) {
   if (view.view != view_.number || !is_holding()) return;
-  const bool behind = position_of(config_.rank, view.behind) >= 0;
+  const bool behind = contains(view.behind, config_.rank);
+  if (!view_.joins && contains(view.joining, config_.rank)) join_anew();
   if (!view_.settled && !view_.joins) {
     behind ? role_->count_as_done(*this) : role_->take_back(*this, view.operations);
     view_.settled = true;
@@ -114,10 +119,22 @@ void PeerState::on_install(const InstallView& view) {
     view_.awaits_state = true;
     return take_state_if_complete();
   }
-  scale_model(view.scale);
+  if (exchanges_in(view)) scale_model(view.scale);
   const StateDict shared = role_->save_shared(), own = role_->save_own();
   if (view.donor == config_.rank) send_state(view, shared, role_->save_joiner());
   seat(shared, own);
+}
+
+// The rest of a node that has lost its head: what this rank has is a copy of the lost model.
+void PeerState::join_anew() {
+  handling_from_ = -1;
+  role_->forget(*this);
+  view_.joins = true;
+}
+
+// The model of a rank that does not is a copy of its head's.
+bool PeerState::exchanges_in(const InstallView& view) const {
+  return view.heads.empty() || contains(view.heads, config_.rank);
 }
 
 // The model x / w stays. What lost ranks had of the weights, or gave, would change the meaning of a
@@ -137,7 +154,7 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   const bool begins = view.kind == ViewKind::new_wiring;
   if (!(begins ? begin_wiring(view) : load_member(view, joins, shared, own))) return;
   if (view.kind == ViewKind::common_model) merge(view);
-  view_.members = view.members;
+  view_.ranks = {view.members, view.heads};
   view_.installed = view_.number;
   view_.stage = ViewStage::stable;
   view_.settled = false;
@@ -185,7 +202,9 @@ bool PeerState::load_member(const InstallView& view, bool joins, const StateDict
     role_ = make_common_model(view.members, config_.rank, model_, at::Tensor());
   else if (!make_member(view))
     return false;
-  const auto loaded = joins ? role_->load_joined(shared, own) : role_->load_kept(shared, own);
+  const StateDict here = StateDict(shared).for_device(device());
+  const StateDict own_here = StateDict(own).for_device(device());
+  const auto loaded = joins ? role_->load_joined(here, own_here) : role_->load_kept(here, own_here);
   if (loaded) return true;
   fail({Errc::failed, fmt::format("rank {}: the state of the view before: {}", config_.rank,
                                   loaded.error().message)});
@@ -199,10 +218,15 @@ bool PeerState::make_member(const InstallView& view) {
           fmt::format("rank {}: changed settings: {}", config_.rank, parts.error().message)});
     return false;
   }
-  parts = parts_among(**parts, {view.before, view.horizon});
+  if (!fits_nodes({view.members, view.heads}, (*parts)->plan.hierarchy)) {
+    fail({Errc::failed,
+          fmt::format("rank {}: a view has not one head for each node", config_.rank)});
+    return false;
+  }
+  parts = parts_among(**parts, {view.before, view.horizon, view.nodes_before});
   if (parts) {
     config_.parts = *std::move(parts);
-    role_ = make_member_role(config_.parts, view.members, config_.rank, model_);
+    role_ = make_member_role(config_.parts, {view.members, view.heads}, config_.rank, model_);
     return true;
   }
   fail({Errc::peer_down, fmt::format("{} ranks remain, and cannot continue by themselves: {}",
@@ -231,7 +255,7 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
   if (takers.empty()) return;
   const RoleType& role = *config_.parts->plan.role;
   if (role.keeps_mass(config_.parts->plan))
-    scale_model(1 / static_cast<double>(view.joining.size() + 1));
+    scale_model(1 / static_cast<double>(exchanging_of(view.joining, view.heads).size() + 1));
   StateDict state;
   state.put("model.x", model_.x.read());
   state.put("model.w", model_.w);
@@ -240,6 +264,7 @@ void PeerState::send_state(const InstallView& view, const StateDict& shared,
   if (buffers_.defined()) state.put("model.buffers", buffers_.read());
   state.put_all("role", shared);
   state.put_all("joiner", joiner);
+  state.mark_ready();
   const std::vector<char> bytes = to_bytes(state);
   const auto total = static_cast<std::int64_t>(bytes.size());
   at::Tensor all = at::empty({total}, at::kByte);
@@ -291,7 +316,8 @@ Expected<void> PeerState::join_model(const StateDict& state) {
   const auto parts = changed_parts(view_.install.settings);
   if (!parts) return parts.error();
   const Plan& plan = (*parts)->plan;  // of the members, who may have changed it
-  if (!plan.role->keeps_mass(plan)) scale_model(1 / model_.w);
+  const bool shares = plan.role->keeps_mass(plan) && exchanges_in(view_.install);
+  if (!shares) scale_model(1 / model_.w);
   return {};
 }
 
@@ -305,7 +331,7 @@ Expected<void> PeerState::take_model(const StateDict& state) {
   if (!w) return w.error();
   if (x->sizes() != model_.x.sizes() || x->scalar_type() != at::kFloat)
     return bad_input("model.x is not of this model");
-  model_.x = FrozenTensor::copy_of(*x);
+  model_.x = placed(FrozenTensor::copy_of(*x));
   model_.w = *w;
   return {};
 }

@@ -16,7 +16,13 @@ Expected<std::shared_ptr<const SharedParts>> PeerState::changed_parts(
 std::string PeerState::why_not_made(const CheckSettings& asked) const {
   const auto parts = changed_parts(asked.settings);
   if (!parts) return parts.error().message;
-  return changes_members((*parts)->plan) ? "" : kDoesNotCome;
+  const Plan& plan = (*parts)->plan;
+  if (!changes_wiring(plan)) return kDoesNotCome;
+  if (!device().is_cpu() && !plan.role->any_device(plan))
+    return "role '" + plan.role->name +
+           "' keeps its vectors in the host's memory, and the ranks of this run keep their models "
+           "on devices: begin another run with --peers host";
+  return "";
 }
 
 void PeerState::on_check_settings(const CheckSettings& asked) {

@@ -1,6 +1,9 @@
 #include "actors/run/simulation/watched_compute.hpp"
 
+#include <ATen/ATen.h>
+
 #include <utility>
+#include <vector>
 
 namespace grapevine {
 namespace {
@@ -19,12 +22,27 @@ class WatchedCompute final : public Compute {
     if (made.error.empty()) seen_(made.step, made.value);
     return made;
   }
+  Gradient gradient_in_parts(GradientRequest request, const GivePart& give) override {
+    std::vector<FrozenTensor> parts;  // the last one first
+    Gradient made = inner_->gradient_in_parts(std::move(request), [&](GradientPart part) {
+      parts.push_back(part.value);
+      give(std::move(part));
+    });
+    if (made.error.empty()) seen_(made.step, parts.empty() ? made.value : whole(made, parts));
+    return made;
+  }
   Expected<Evaluation> evaluate(const FrozenTensor& z, const FrozenTensor& buffers) override {
     return inner_->evaluate(z, buffers);
   }
   bool reads() const override { return inner_->reads(); }
 
  private:
+  static FrozenTensor whole(const Gradient& made, const std::vector<FrozenTensor>& parts) {
+    std::vector<at::Tensor> all{made.value.read()};
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part) all.push_back(part->read());
+    return FrozenTensor::freeze(at::cat(all));
+  }
+
   const std::shared_ptr<Compute> inner_;
   const std::function<void(Step, const FrozenTensor&)> seen_;
 };

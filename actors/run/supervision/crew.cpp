@@ -26,6 +26,8 @@ Crew::Crew(SupervisorActor::pointer supervisor, BeginRun actors)
   monitor(supervisor, actors_.evaluator);
   monitor(supervisor, actors_.writer);
   monitor(supervisor, actors_.tracer);
+  monitor(supervisor, actors_.fetcher);
+  monitor(supervisor, actors_.averager);
 }
 
 Rank Crew::rank_behind(const caf::actor_addr& peer) const {
@@ -73,6 +75,8 @@ void Crew::dismiss() const {
   dismiss_one(supervisor_, actors_.evaluator);
   dismiss_one(supervisor_, actors_.writer);
   dismiss_one(supervisor_, actors_.tracer);
+  dismiss_one(supervisor_, actors_.fetcher);
+  dismiss_one(supervisor_, actors_.averager);
 }
 
 }  // namespace grapevine

@@ -53,10 +53,19 @@ class Crew {
   void send_to_processes(const Message& message) const {
     for (const ProcessAgentActor& agent : actors_.agents) supervisor_->send(agent, message);
   }
-  // To the evaluator, where there is one.
-  void report_members(MembersChanged changed) const {
-    if (actors_.evaluator) supervisor_->send(actors_.evaluator, std::move(changed));
+  // To the evaluator and the ModelFetcher, where there are any.
+  void report_members(const MembersChanged& changed) const {
+    if (actors_.evaluator) supervisor_->send(actors_.evaluator, changed);
+    if (actors_.fetcher) supervisor_->send(actors_.fetcher, changed);
   }
+  // To the ModelFetcher, where there is one.
+  void report_lost(Rank rank) const {
+    if (actors_.fetcher) supervisor_->send(actors_.fetcher, PeerLost{rank, ""});
+  }
+  // Whether models of other processes must be fetched for their mean.
+  bool averages() const { return static_cast<bool>(actors_.averager); }
+  // REQUIRES: averages().
+  void average(AverageModels order) const { supervisor_->send(actors_.averager, std::move(order)); }
   // REQUIRES: the run has checkpoints.
   void write(WriteCheckpoint checkpoint) const {
     supervisor_->send(actors_.writer, std::move(checkpoint));
@@ -82,7 +91,8 @@ class Crew {
   // Its end is reported as any other.
   void end_rank(Rank rank) const;
   void end_ranks() const;
-  // Ends the ranks, the evaluator, the writer and the tracer, without an answer.
+  // Ends the ranks, the evaluator, the writer, the tracer and those that fetch models, without an
+  // answer.
   void dismiss() const;
 
  private:

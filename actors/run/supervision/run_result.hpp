@@ -36,10 +36,15 @@ struct RunResult {
   bool writing = false;             // one is still being written
 };
 
-// Adds models, steps, ledgers and measures of the remaining ranks; of lost ranks their steps,
-// samples and contributions up to their last report. REQUIRES: a report with its model of each
-// remaining rank.
+// Adds steps, ledgers and measures of the remaining ranks; of lost ranks their steps, samples and
+// contributions up to their last report. REQUIRES: a report of each remaining rank.
 void add_reports(RunResult& result, const std::map<Rank, RankReport>& reports,
                  const TrainingProgress& progress, const RunMembers& members);
+
+void add_models(RunResult& result, AveragedModels average);
+
+// By rank. REQUIRES: reports with their models.
+std::vector<LastModel> last_models(const std::map<Rank, RankReport>& reports,
+                                   const RunMembers& members);
 
 }  // namespace grapevine

@@ -68,8 +68,7 @@ std::string SupervisorState::why_not_drained(Rank rank) const {
   if (members_.is_lost(rank) || drained_.count(rank) > 0)
     return fmt::format("drain {}: the rank does not train any more", rank);
   if (!config_.tolerates_worker_loss)
-    return fmt::format("drain {}: this wiring, or this transport, does not continue without a rank",
-                       rank);
+    return fmt::format("drain {}: this wiring does not continue without a rank", rank);
   const bool leaving = std::any_of(drained_.begin(), drained_.end(),
                                    [this](Rank drained) { return !members_.is_lost(drained); });
   if (is_changing() || leaving)
@@ -102,7 +101,7 @@ ControlReply SupervisorState::on_drain(Rank rank) {
 
 std::string SupervisorState::why_not_set(const LiveSettings& changed) const {
   if (changed.empty()) return "expected KEY=VALUE";
-  if (!config_.change || !config_.changes_members)
+  if (!config_.change)
     return std::string(kDoesNotChange) + ": stop the run and resume it with the new values";
   if (is_changing() || returning_) return "the members are changing, ask again";
   if (!progress_.has_steps()) return "no step was taken yet, ask again";
@@ -114,7 +113,7 @@ std::string SupervisorState::why_not_set(const LiveSettings& changed) const {
 std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
   const auto changed = config_.change(settings);
   if (!changed) return changed.error().message;
-  if (!changes_members((*changed)->plan))
+  if (!changes_wiring((*changed)->plan))
     return std::string(kDoesNotCome) + ": begin another run with --init " +
            (config_.out.empty() ? "RUN" : config_.out);
   MemberChange same;

@@ -48,6 +48,10 @@ void SupervisorState::on_process_down(std::int32_t process) {
 void SupervisorState::report_process_lost(std::int32_t process) {
   if (!members_.lose_process(process)) return;
   suspects_.remove(process);
+  end_links_to(process);
+}
+
+void SupervisorState::end_links_to(std::int32_t process) {
   if (config_.process_down) config_.process_down(process);
   crew_.send_to(members_.remaining_processes(), ProcessLost{process});
 }
@@ -82,6 +86,7 @@ bool SupervisorState::on_rank_down(Rank rank, const std::string& why) {
 void SupervisorState::lose(Rank rank) {
   last_news_ = now();
   members_.lose(rank);
+  crew_.report_lost(rank);
   config_.observer->on_rank_lost(rank);
   progress_.lose(rank);
   waits_.remove(rank);
@@ -92,10 +97,9 @@ void SupervisorState::lose(Rank rank) {
   drain_if_finished();
   if (stage_ != Stage::draining) return;
   resume_checkpoint();
-  if (reports_.in_round())
-    evaluate_reports();
-  else
-    end_if_finished();
+  if (reports_.in_round()) return evaluate_reports();
+  if (reports_.complete()) average_models();
+  end_if_finished();
 }
 
 // ---- links ----
@@ -137,10 +141,8 @@ void SupervisorState::on_no_answer(std::int32_t process, const caf::error& error
   self_->delayed_send(SupervisorActor{self_}, kAnswerPatience, AskAgain{process});
 }
 
-// An answer may wait behind states and models.
-bool SupervisorState::answers_late() const {
-  return checkpoints_.cutting() || (reports_.in_round() && reports_.with_models());
-}
+// An answer may wait behind the work for a state.
+bool SupervisorState::answers_late() const { return checkpoints_.cutting(); }
 
 void SupervisorState::fail_over_link(const LinkLost& lost) {
   const Error error = link_error(lost, members_);

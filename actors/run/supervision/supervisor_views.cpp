@@ -50,6 +50,12 @@ void SupervisorState::continue_view_change(ViewChange::Next next) {
 }
 
 void SupervisorState::install_view() {
+  if (!view_.has_donor())
+    return fail({Errc::peer_down,
+                 config_.models.node_size > 1
+                     ? "every node has lost the rank that exchanges for it, and no other has the "
+                       "whole state of training"
+                     : "all ranks with a state of training are lost, and the others were joining"});
   InstallView view = view_.conclude(config_.models, config_.horizon);
   install_wiring(view);
   view.settings = settings_;
@@ -86,7 +92,7 @@ Place SupervisorState::on_ask_place(AskPlace ask) {
   const bool alone = ask.process == 0 && ask.rank >= 0 && ask.rank < members_.workers();
   const bool known = alone || (ask.process > 0 && ask.process < members_.processes());
   if (!known) return refuse(false, "is not of this run");
-  if (const char* why = why_nobody_joins()) return refuse(false, why);
+  if (const char* why = why_joins_are_refused()) return refuse(false, why);
   const bool lost = alone ? members_.is_lost(ask.rank) : members_.is_process_lost(ask.process);
   if (!lost) return refuse(true, "is not lost: is a rank started twice?");
   if (returning_ || is_changing()) return refuse(true, "has to wait for another change");
@@ -97,14 +103,14 @@ Place SupervisorState::on_ask_place(AskPlace ask) {
 }
 
 // A phrase after the name of a process; null: processes may join.
-const char* SupervisorState::why_nobody_joins() const {
+const char* SupervisorState::why_joins_are_refused() const {
   if (stage_ != Stage::running || stopping_) return "is too late: the run is ending";
   if (config_.changes_members && config_.tolerates_worker_loss) return nullptr;
-  return "cannot join: this wiring, or this transport, does not continue without lost ranks";
+  return "cannot join: this wiring does not continue without lost ranks";
 }
 
 Vacancy SupervisorState::on_ask_vacancy() const {
-  if (const char* why = why_nobody_joins()) return {0, false, why};
+  if (const char* why = why_joins_are_refused()) return {0, false, why};
   for (const std::int32_t process : members_.lost_processes())
     if (!returning_ || returning_->process != process) return {process, false, ""};
   return {0, true, "finds no place: no process of the job is lost"};
@@ -122,7 +128,7 @@ void SupervisorState::on_process_returned(ProcessReturned& returned) {
       returning_ && returning_->process == returned.process && returning_->rank == returned.rank;
   if (!expected) return;
   returning_.reset();
-  if (returned.peers.empty()) return;  // it has failed: others may come
+  if (returned.peers.empty()) return drop_return(returned.process);
   if (stage_ != Stage::running || stopping_) return dismiss_late(returned);
   const std::vector<Rank> ranks = returned.rank >= 0 ? members_.bring_back_rank(returned.rank)
                                                      : members_.bring_back(returned.process);
@@ -135,6 +141,11 @@ void SupervisorState::on_process_returned(ProcessReturned& returned) {
   }
   if (returned.process > 0) greet(returned.process);
   begin_view_change();
+}
+
+// It has failed, and others may come: no transport keeps a link to it.
+void SupervisorState::drop_return(std::int32_t process) {
+  if (process > 0) end_links_to(process);
 }
 
 void SupervisorState::dismiss_late(const ProcessReturned& late) {

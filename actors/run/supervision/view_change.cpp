@@ -46,56 +46,76 @@ ViewChange::Next ViewChange::add(const ViewClosed& closed) {
   return closed_.size() < members_.size() ? Next::wait : Next::install;
 }
 
+bool ViewChange::has_donor() const {
+  return std::any_of(closed_.begin(), closed_.end(),
+                     [](const auto& closed) { return closed.second.operations >= 0; });
+}
+
+NodeChange ViewChange::changed_nodes(const Models& models) const {
+  std::vector<Rank> joining;
+  for (const auto& [rank, closed] : closed_)
+    if (closed.operations == ViewClosed::kJoins) joining.push_back(rank);
+  if (models.node_size > 1)
+    return change_nodes(models.node_size, members_, installed_.heads, joining);
+  return {{}, {}, std::move(joining)};
+}
+
 InstallView ViewChange::conclude(const Models& models, const Horizon& horizon) {
   stage_ = Stage::none;
   InstallView view;
   view.view = number_;
   view.members = members_;
+  NodeChange nodes = changed_nodes(models);
+  std::vector<const ViewClosed*> exchanging;  // so far
   double w = 0;
   std::int64_t most_taken = 0;
   for (const auto& [rank, closed] : closed_) {
     most_taken = std::max(most_taken, closed.taken);
+    if (closed.operations < 0) continue;
     view.operations = std::max(view.operations, closed.operations);
-    if (closed.operations == ViewClosed::kJoins)
-      view.joining.push_back(rank);
-    else
-      w += closed.w;
+    w += closed.w;
+    exchanging.push_back(&closed);
   }
   // Ranks that join share the mass of the others, or bring a weight of 1 each.
-  const std::size_t sharers = closed_.size() - (models.keeps_mass ? 0 : view.joining.size());
+  const std::size_t joined = exchanging_of(nodes.joining, nodes.heads).size();
+  const std::size_t sharers = exchanging.size() + (models.keeps_mass ? joined : 0);
   view.scale = static_cast<double>(sharers) / w;
   Step first_step = 0;
   double first_epoch = 0;
-  for (const auto& [rank, closed] : closed_) {
-    if (closed.operations == ViewClosed::kJoins) continue;
-    if (models.replicates && closed.operations < view.operations) {
-      view.behind.push_back(rank);
+  for (const ViewClosed* closed : exchanging) {
+    if (models.replicates && closed->operations < view.operations) {
+      view.behind.push_back(closed->rank);
       continue;
     }
-    if (view.donor < 0) view.donor = rank;
-    first_step = std::max(first_step, closed.step);
-    first_epoch = std::max(first_epoch, closed.epoch);
+    if (view.donor < 0) view.donor = closed->rank;
+    first_step = std::max(first_step, closed->step);
+    first_epoch = std::max(first_epoch, closed->epoch);
   }
+  view.joining = std::move(nodes.joining);
   view.before = positions_before(view.joining);
-  const auto before = static_cast<std::int32_t>(installed_.size());
+  view.nodes_before = std::move(nodes.before);
+  const auto before = static_cast<std::int32_t>(installed_.members.size());
   const auto now = static_cast<std::int32_t>(members_.size());
   // Those that a slower rank has not reached are left out.
   first_batch_ += most_taken * before;
   view.first_batch = first_batch_;
   view.horizon = horizon.among(before, now, first_step, first_epoch);
-  installed_ = members_;
+  view.heads = std::move(nodes.heads);
+  installed_ = {members_, view.heads};
   ++count_;
   return view;
 }
 
-// A member of the view before may join, too: it had not received its state yet.
+// A member of the view before may join, too: it had not received its state yet, or its node has
+// lost its head.
 std::vector<std::int32_t> ViewChange::positions_before(const std::vector<Rank>& joining) const {
+  const std::vector<Rank>& installed = installed_.members;
   std::vector<std::int32_t> positions;
   for (const Rank rank : members_) {
-    const auto at = std::lower_bound(installed_.begin(), installed_.end(), rank);
-    const bool known = at != installed_.end() && *at == rank &&
+    const auto at = std::lower_bound(installed.begin(), installed.end(), rank);
+    const bool known = at != installed.end() && *at == rank &&
                        std::find(joining.begin(), joining.end(), rank) == joining.end();
-    positions.push_back(known ? static_cast<std::int32_t>(at - installed_.begin()) : -1);
+    positions.push_back(known ? static_cast<std::int32_t>(at - installed.begin()) : -1);
   }
   return positions;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "actors/protocol.hpp"
+#include "algorithms/wiring/nodes.hpp"
 
 namespace grapevine {
 
@@ -24,14 +25,14 @@ class ViewChange {
   struct Models {
     bool replicates = false;
     bool keeps_mass = false;
+    std::int32_t node_size = 1;  // ranks of a node, before any is lost: see NodeChange
   };
   enum class Next { wait, ask_later, close, install };
 
   ViewChange() = default;
-  // `members`: of the start. `number`, `first_batch`: of their view; 0: the first.
-  explicit ViewChange(std::vector<Rank> members, std::int64_t number = 0,
-                      std::int64_t first_batch = 0)
-      : number_(number), installed_(std::move(members)), first_batch_(first_batch) {}
+  // `ranks`: of the start. `number`, `first_batch`: of their view; 0: the first.
+  explicit ViewChange(TrainingRanks ranks, std::int64_t number = 0, std::int64_t first_batch = 0)
+      : number_(number), installed_(std::move(ranks)), first_batch_(first_batch) {}
 
   // Begins, or begins anew where a member is lost meanwhile.
   void begin(std::vector<Rank> members);
@@ -49,19 +50,22 @@ class ViewChange {
   Next add(const Traffic& traffic);
   Next add(const ViewClosed& closed);
 
-  // `horizon`: of the view before. REQUIRES: Next::install, and that not all members join.
+  // Whether a member has a state that others can take. REQUIRES: Next::install.
+  bool has_donor() const;
+  // `horizon`: of the view before. REQUIRES: has_donor().
   InstallView conclude(const Models& models, const Horizon& horizon);
 
  private:
   enum class Stage { none, draining, closing };
   bool is_member(Rank rank) const;
+  NodeChange changed_nodes(const Models& models) const;
   std::vector<std::int32_t> positions_before(const std::vector<Rank>& joining) const;
 
   Stage stage_ = Stage::none;
   std::int64_t number_ = 0;
   std::int64_t round_ = 0, count_ = 0;
   std::vector<Rank> members_;
-  std::vector<Rank> installed_;      // of the view before
+  TrainingRanks installed_;          // of the view before
   std::int64_t first_batch_ = 0;     // of it, at the first step of its horizon
   std::map<Rank, Traffic> traffic_;  // of this round
   std::int64_t last_sent_ = -1;      // in the round before, where it balanced

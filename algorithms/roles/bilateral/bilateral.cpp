@@ -16,7 +16,8 @@ Bilateral::Bilateral(RoleContext context)
       is_active_(data_as<BilateralSides>(parts_->prepared).active[static_cast<std::size_t>(rank_)]),
       steps_(ranks_) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "bilateral averaging needs a graph");
-  if (plan().compression.enabled()) replicas_.emplace(plan().compression, model_.x.numel());
+  if (plan().compression.enabled())
+    replicas_.emplace(plan().compression, model_.x.numel(), model_.x.device());
 }
 
 // ---- the worker's side ----
@@ -117,7 +118,7 @@ void Bilateral::on_difference(Env& env, const Envelope& envelope, const PackedCh
   record_average(env, envelope);
   replicas_->take_in(peer, chunk.data);
   if (!reply) send_difference(env, peer, chunk.operation, true);
-  at::Tensor half = pool_.take(model_.x.numel());
+  at::Tensor half = pool_.take(model_.x);
   const at::Tensor &own = replicas_->own(peer), &other = replicas_->of_peer(peer);
   kernels::subtract_into(half, reply ? own : other, reply ? other : own);
   half.mul_(plan().compression.consensus_step / 2);

@@ -36,6 +36,7 @@ const RoleType& bilateral_role() {
   static const RoleType type = [] {
     RoleType role;
     role.name = "bilateral";
+    role.any_device = [](const Plan&) { return true; };
     role.summary = "pairs of ranks move their models to the middle beside the workers";
     role.read = &read_bilateral;
     role.prepare = &prepare_bilateral;

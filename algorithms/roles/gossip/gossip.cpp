@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "algorithms/kernels/fused_kernels.hpp"
 #include "algorithms/kernels/kernels.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 
@@ -12,12 +13,17 @@ namespace grapevine {
 Gossip::Gossip(RoleContext context)
     : TrainingRole(std::move(context)),
       settings_(data_as<GossipSettings>(plan().settings)),
-      tracker_(settings_.tracking ? std::make_unique<GradientTracker>(model_.x.numel()) : nullptr),
+      tracker_(settings_.tracking
+                   ? std::make_unique<GradientTracker>(model_.x.numel(), model_.x.device())
+                   : nullptr),
       mixer_((plan().compression.enabled() ? make_replica_mixer
               : settings_.running_sums     ? make_sums_mixer
                                            : make_share_mixer)(
           parts_, settings_.averaging, rank_, tracker_ ? tracker_->mixed() : model_, pool_)) {
   GRAPEVINE_CHECK(parts_->graph != nullptr, "gossip needs a graph");
+  // The de-biased model of a gradient, beside the shares of two rounds that peers still read: with
+  // one buffer every second step allocated a model, with two every sixteenth.
+  if (settings_.overlap) pool_.set_capacity(3);
 }
 
 // ---- training ----
@@ -36,16 +42,16 @@ void Gossip::on_start(Env& env) {
   advance(env);
 }
 
-// With the update before an exchange without overlap the mixer may have the kept share scaled in
-// the same pass as the step.
 void Gossip::on_gradient(Env& env, Gradient gradient) {
   pool_.give(std::move(z_));
   gradient_ = take(std::move(gradient));
   if (tracker_) gradient_ = tracker_->add(std::move(gradient_)).clone();
   if (settings_.update == Update::before_exchange) {
     const bool exchanges = !settings_.overlap && local_.exchange_due(model_.step + 1);
-    const bool in_one_pass = exchanges && !tracker_;
-    apply(env, in_one_pass ? mixer_->scale_in_step({env, round_ + 1, stamp(), peers_}) : 1);
+    StepRound round;
+    if (exchanges && !tracker_)
+      round.kept = mixer_->scale_in_step({env, round_ + 1, stamp(), peers_});
+    apply(env, std::move(round));
     if (exchanges) push(env);
   }
   advance(env);
@@ -57,21 +63,26 @@ void Gossip::on_gradient(Env& env, Gradient gradient) {
 // it is. It is not folded earlier: results do not depend on when its parts arrive.
 void Gossip::advance(Env& env) {
   const Step steps = model_.step + (gradient_.defined() ? 1 : 0);
+  FrozenTensor share;  // to be folded in the last pass over x
   if (outstanding_ && (!hides_exchanges() || local_.exchange_due(steps))) {
     const bool last = steps >= parts_->horizon.steps;
     const bool skips = !last && settings_.overlap && skips_ < settings_.staleness.at(epoch_now());
     if (peers_.awaited().empty() || (settings_.running_sums && !skips))
-      fold(env, round_);
+      share = fold_but_last(env);
     else if (!skips)
       return wait(env);
     else
       ++skips_;
   }
-  if (gradient_.defined()) apply(env, 1);
+  FrozenTensor z;
+  if (gradient_.defined())
+    z = apply(env, round_after(env, std::move(share), steps));
+  else if (share.defined())
+    z = fold_last(round_after(env, std::move(share), steps));
   if (std::exchange(outer_step_due_, false)) outer_step();
   if (at_end()) return leave(env);
   if (settings_.exchanges_first() && local_.exchange_due(model_.step) && !outstanding_) push(env);
-  compute_at_z(env);
+  compute_at_z(env, std::move(z));
 }
 
 // Whether local steps are taken while a round is outstanding.
@@ -79,14 +90,49 @@ bool Gossip::hides_exchanges() const {
   return exchanges().longest() > 1 && settings_.exchanges_first();
 }
 
-// x <- (x - gamma u(z)) * kept.
-void Gossip::apply(Env& env, double kept) {
-  local_step(env, std::move(gradient_), epoch_now(), kept);
+// Whether nothing comes between the fold of a round, the step, the share of the next round, and z.
+bool Gossip::steps_in_one_pass() const {
+  return !tracker_ && plan().local.outer == Outer::none && plan().local.quasi_global == 0;
+}
+
+// Folds the outstanding round but for what the next pass over x is to fold.
+FrozenTensor Gossip::fold_but_last(Env& env) {
+  if (!steps_in_one_pass()) return fold(env, round_), FrozenTensor();
+  outstanding_ = false;
+  return mixer_->fold_but_last(env, round_);
+}
+
+// What the last pass over x of `steps` steps does besides: it folds `share`; scales what this rank
+// keeps, where it gives a round at once; and de-biases, unless a round is given from x afterwards.
+StepRound Gossip::round_after(Env& env, FrozenTensor share, Step steps) {
+  StepRound round;
+  round.share = std::move(share);
+  if (steps >= parts_->horizon.steps || !steps_in_one_pass()) return round;
+  const bool gives = settings_.exchanges_first() && local_.exchange_due(steps) && !outstanding_ &&
+                     !hides_exchanges();
+  if (gives) round.kept = mixer_->scale_in_step({env, round_ + 1, stamp(), peers_});
+  round.debiases = (!gives || round.kept != 1) && model_.w * round.kept != 1;
+  return round;
+}
+
+FrozenTensor Gossip::fold_last(StepRound round) {
+  at::Tensor z = round.debiases ? pool_.take(model_.x) : at::Tensor();
+  update_frozen(model_.x, pool_, [&](at::Tensor& out, const at::Tensor& x) {
+    kernels::push_sum_fold_into(out, z, x, round.share.read(), round.kept, model_.w * round.kept);
+  });
+  model_.w *= round.kept;
+  return z.defined() ? FrozenTensor::freeze(std::move(z)) : FrozenTensor();
+}
+
+// Returns z where the round de-biases.
+FrozenTensor Gossip::apply(Env& env, StepRound round) {
+  local_step(env, std::move(gradient_), epoch_now(), round);
   gradient_ = at::Tensor();
   count_step();
   outer_step_due_ = settings_.exchanges_first() && local_.exchange_due(model_.step);
   env.record({EventKind::committed, rank_, stamp(), model_.step - 1, 0, 0});
   env.record({EventKind::step_done, -1, stamp(), model_.step - 1, 0, 0});
+  return std::move(round.z);
 }
 
 void Gossip::push(Env& env) {
@@ -116,13 +162,15 @@ void Gossip::outer_step() {
   local_.step_to_mixed(model_, epoch, pool_);
 }
 
-void Gossip::compute_at_z(Env& env) {
-  FrozenTensor z = model_.x;
-  if (model_.w != 1.0) {
-    at::Tensor buffer = pool_.take(model_.x.numel());
+// `z`: x/w, where a pass over x has computed it already.
+void Gossip::compute_at_z(Env& env, FrozenTensor z) {
+  if (model_.w == 1.0) return compute(env, model_.x);
+  if (!z.defined()) {
+    at::Tensor buffer = pool_.take(model_.x);
     kernels::debias(buffer, model_.x.read(), model_.w);
-    z = z_ = FrozenTensor::freeze(std::move(buffer));
+    z = FrozenTensor::freeze(std::move(buffer));
   }
+  z_ = z;
   compute(env, std::move(z));
 }
 
@@ -198,7 +246,7 @@ std::int64_t Gossip::close(Env& env) {
   mixer_->close(env, peers_);
   if (tracker_) tracker_->split(model_);
   if (outstanding_ && !settings_.exchanges_first()) outer_step();
-  if (gradient_.defined()) apply(env, 1);
+  if (gradient_.defined()) apply(env);
   if (std::exchange(outer_step_due_, false)) outer_step();
   return 0;
 }

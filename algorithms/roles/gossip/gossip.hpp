@@ -95,10 +95,14 @@ class Gossip final : public TrainingRole {
  private:
   void advance(Env& env);
   void push(Env& env);
-  void apply(Env& env, double kept);
-  void compute_at_z(Env& env);
+  FrozenTensor apply(Env& env, StepRound round = {});
+  StepRound round_after(Env& env, FrozenTensor share, Step steps);
+  FrozenTensor fold_last(StepRound round);
+  void compute_at_z(Env& env, FrozenTensor z = {});
   void leave(Env& env);
   void fold(Env& env, std::int64_t round);
+  FrozenTensor fold_but_last(Env& env);
+  bool steps_in_one_pass() const;
   void outer_step();
   void resume_if_complete(Env& env, Rank peer);
 

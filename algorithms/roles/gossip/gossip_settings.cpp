@@ -108,6 +108,7 @@ const RoleType& gossip_role() {
   static const RoleType type = [] {
     RoleType role;
     role.name = "gossip";
+    role.any_device = [](const Plan&) { return true; };
     role.summary = "every rank mixes its model with those of a few peers in each round";
     role.read = &read_gossip;
     role.prepare = &prepare_gossip;

@@ -50,6 +50,12 @@ class Mixer {
   virtual void push(const Round& round, bool whole) = 0;
   // What has arrived up to `round` enters x and w, in an order that does not depend on arrival.
   virtual void fold(Env& env, std::int64_t round) = 0;
+  // As fold(), but x lacks the returned share, which the caller adds in the pass of its next step;
+  // w has it. Undefined: x lacks nothing.
+  virtual FrozenTensor fold_but_last(Env& env, std::int64_t round) {
+    fold(env, round);
+    return {};
+  }
 
   // Members change, and no message is on its way: all that has arrived enters the model, and what
   // this rank gave leaves it, so that their sum over all ranks is kept.

@@ -44,7 +44,7 @@ class ReplicaMixer final : public Mixer {
                      parts_->graph->period(0) == 1),
         model_(model),
         pool_(pool),
-        replicas_(parts_->plan.compression, model.x.numel()),
+        replicas_(parts_->plan.compression, model.x.numel(), model.x.device()),
         inbox_(directed_) {}
 
   std::vector<Rank> sources(std::int64_t round) const override {
@@ -126,7 +126,7 @@ class ReplicaMixer final : public Mixer {
   void fold_symmetric(Env& env) {
     for (const Shares::Link& link : links_of(pushed_.round, rank_)) {
       if (!pushed_to(link.peer) || !take_in(env, link.peer)) continue;
-      at::Tensor apart = pool_.take(model_.x.numel());
+      at::Tensor apart = pool_.take(model_.x);
       kernels::subtract_into(apart, replicas_.of_peer(link.peer),
                              replicas_.own(replica_of(link.peer)));
       move_by(std::move(apart), step_along(link.weight));

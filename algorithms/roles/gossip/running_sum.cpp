@@ -24,7 +24,7 @@ void RunningSum::add(const ShareSplit::Gift& gift) {
 
 void RunningSum::fields(Archive& a, const FrozenTensor& model) {
   a.number("w", w);
-  a.tensor("x", x);
+  a.values("x", x);
   a.require(fits(x, model) && w > 0, "x", "is not a running sum of this model's shares");
 }
 

@@ -45,12 +45,21 @@ class ShareMixer final : public Mixer {
   }
 
   void fold(Env& env, std::int64_t round) override {
+    const FrozenTensor last = fold_but_last(env, round);
+    if (last.defined()) add(last);
+  }
+
+  FrozenTensor fold_but_last(Env& env, std::int64_t round) override {
     split_.take_given();
+    FrozenTensor last;
     for (; !arrived_.empty() && arrived_.begin()->first.first <= round;
-         arrived_.erase(arrived_.begin()))
-      add(env, arrived_.begin()->second);
+         arrived_.erase(arrived_.begin())) {
+      if (last.defined()) add(last);
+      last = take_in(env, arrived_.begin()->second);
+    }
     if (rule_ == MixingRule::biased) model_.w = 1;
     if (round >= pushed_) gifts_.clear();
+    return last;
   }
 
   // Symmetric weights: an edge counts where both its ends have pushed the round, which each end
@@ -60,7 +69,10 @@ class ShareMixer final : public Mixer {
     if (rule_ == MixingRule::symmetric) {
       arrived_.erase(arrived_.lower_bound({pushed_ + 1, 0}), arrived_.end());
       for (const ShareSplit::Gift& gift : gifts_)
-        if (!has(pushed_, gift.to) && peers.expects(gift.to, pushed_)) add(gift.w, gift.x);
+        if (!has(pushed_, gift.to) && peers.expects(gift.to, pushed_)) {
+          add(gift.x);
+          model_.w += gift.w;
+        }
     }
     fold(env, kAllRounds);
   }
@@ -103,17 +115,18 @@ class ShareMixer final : public Mixer {
  private:
   using Key = std::pair<std::int64_t, Rank>;  // round and sender
 
-  void add(Env& env, const Envelope& envelope) {
+  // The share's weight enters the model's; its x is the result.
+  FrozenTensor take_in(Env& env, const Envelope& envelope) {
     const Share& share = std::get<Share>(envelope.payload);
-    add(share.w, share.x);
+    model_.w += share.w;
     record_applied(env, envelope.from, envelope.stamp, model_, share.x.nbytes());
+    return share.x;
   }
 
-  void add(double w, const FrozenTensor& more) {
+  void add(const FrozenTensor& more) {
     update_frozen(model_.x, pool_, [&more](at::Tensor& out, const at::Tensor& x) {
       kernels::fold_into(out, x, more.read());
     });
-    model_.w += w;
   }
 
   const MixingRule rule_;

@@ -68,7 +68,7 @@ void ShareSplit::split(const Shares& shares, bool whole, std::map<double, Frozen
 }
 
 FrozenTensor ShareSplit::scaled_copy(double weight) {
-  at::Tensor x = pool_.take(model_.x.numel());
+  at::Tensor x = pool_.take(model_.x);
   kernels::scale_into(x, model_.x.read(), weight);
   return FrozenTensor::freeze(std::move(x));
 }

@@ -72,7 +72,7 @@ void Group::contribute_if_begun(Env& env, std::int64_t exchange) {
       exchanges().end_of(exchange) - 1 - model_.step + (phase_ == Phase::waiting ? 0 : 1);
   env.record({EventKind::contributed, -1, stamp(), model_.step, fresh ? 0 : age, 0, exchange});
   if (!fresh) env.record({EventKind::applied, -1, stamp(), model_.step, age, 0, exchange});
-  at::Tensor copy = pool_.take(model_.x.numel());
+  at::Tensor copy = pool_.take(model_.x);
   copy.copy_(model_.x.read());
   send(env, average.reduce.contribute(std::move(copy), fresh, model_.epoch, env.rng()));
 }
@@ -136,8 +136,8 @@ Group::Average& Group::average_of(std::int64_t exchange) {
                             all_ranks(size), size);
   // One rank alone sends nothing that could be compressed.
   const ReductionSettings settings = size > 1 ? reduction_settings(*parts_) : ReductionSettings();
-  auto reduction =
-      std::shared_ptr<Reduction>(make_reduction(settings, members, position, model_.x.numel()));
+  auto reduction = std::shared_ptr<Reduction>(
+      make_reduction(settings, members, position, model_.x.numel(), model_.x.device()));
   PartialAllReduce reduce(members, position, exchange, trigger, std::move(reduction));
   return averages_.emplace(exchange, Average{std::move(reduce), members, false}).first->second;
 }

@@ -44,6 +44,7 @@ const RoleType& group_role() {
   static const RoleType type = [] {
     RoleType role;
     role.name = "group";
+    role.any_device = [](const Plan&) { return true; };
     role.summary = "ranks average their models in small groups that change at each step";
     role.read = &read_group;
     role.prepare = &prepare_group;

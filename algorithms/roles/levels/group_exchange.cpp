@@ -12,9 +12,15 @@
 namespace grapevine {
 
 GroupExchange::GroupExchange(Rank rank, std::int32_t size)
-    : members_(static_cast<std::size_t>(size)), position_(rank % size) {
-  std::iota(members_.begin(), members_.end(), rank - position_);
+    : members_(static_cast<std::size_t>(size)), head_(rank - rank % size), position_(rank % size) {
+  std::iota(members_.begin(), members_.end(), head_);
 }
+
+GroupExchange::GroupExchange(std::vector<Rank> members, Rank head, Rank rank)
+    : members_(std::move(members)),
+      head_(head),
+      position_(static_cast<std::int32_t>(std::lower_bound(members_.begin(), members_.end(), rank) -
+                                          members_.begin())) {}
 
 void GroupExchange::start(Env& env, const Stamp& stamp, std::int64_t operation, at::Tensor vector) {
   ring_.emplace(members_, position_, operation);
@@ -48,6 +54,12 @@ at::Tensor GroupExchange::take() {
   return mean;
 }
 
+void GroupExchange::close(Env& env, const Stamp& stamp) {
+  if (!running()) return;
+  if (!done()) env.record({EventKind::wait_end, -1, stamp, stamp.step, 0, 0});
+  ring_.reset();
+}
+
 void GroupExchange::publish(Env& env, const Stamp& stamp, const Parameters& parameters) const {
   for (const Rank member : members_)
     if (member != head()) env.send(member, stamp, parameters);
@@ -55,7 +67,7 @@ void GroupExchange::publish(Env& env, const Stamp& stamp, const Parameters& para
 
 bool GroupExchange::is_from_head(const Envelope& envelope, std::int64_t d) const {
   const auto* parameters = std::get_if<Parameters>(&envelope.payload);
-  return parameters != nullptr && envelope.from == head() && position_ != 0 &&
+  return parameters != nullptr && envelope.from == head() && !is_head() &&
          parameters->x.numel() == d && std::isfinite(parameters->epoch);
 }
 

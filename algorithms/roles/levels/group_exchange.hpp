@@ -4,6 +4,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -20,11 +21,14 @@ class GroupExchange {
  public:
   // The group of `rank`: `size` consecutive ranks, the first of them its head.
   GroupExchange(Rank rank, std::int32_t size);
+  // That of `members`, ascending; `head` and `rank`: two of them.
+  GroupExchange(std::vector<Rank> members, Rank head, Rank rank);
 
   const std::vector<Rank>& members() const { return members_; }
-  Rank head() const { return members_.front(); }
+  Rank head() const { return head_; }
+  bool is_head() const { return members_[static_cast<std::size_t>(position_)] == head_; }
   std::int32_t position() const { return position_; }
-  bool has(Rank rank) const { return head() <= rank && rank <= members_.back(); }
+  bool has(Rank rank) const { return std::binary_search(members_.begin(), members_.end(), rank); }
 
   // Takes this rank's vector, [d], the memory of the result. `operation`: another one for each
   // mean, the same on all ranks. REQUIRES: !running().
@@ -35,6 +39,9 @@ class GroupExchange {
   bool done() const { return ring_ && ring_->done(); }
   // [d], bitwise the same on all ranks. REQUIRES: done().
   at::Tensor take();
+
+  // A mean that is open comes to nothing.
+  void close(Env& env, const Stamp& stamp);
 
   // What this rank waits for. REQUIRES: running(), !done().
   Awaited awaited() const { return ring_->awaited().front(); }
@@ -64,6 +71,7 @@ class GroupExchange {
 
   // Constant after construction.
   std::vector<Rank> members_;
+  const Rank head_;
   const std::int32_t position_;
 
   std::optional<RingAllReduce> ring_;

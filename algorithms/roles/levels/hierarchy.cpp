@@ -3,18 +3,37 @@
 #include <algorithm>
 #include <utility>
 
+#include "algorithms/roles/make_role.hpp"
 #include "messages/check.hpp"
 
 namespace grapevine {
 
-// Rank i * R exchanges for node i; parameter servers follow the nodes.
-Hierarchy::Hierarchy(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
-                     ModelState& model)
-    : parts_(std::move(parts)), rank_(rank), model_(model), node_(rank, parts_->plan.hierarchy) {
-  const Plan& plan = parts_->plan;
-  if (rank_ == node_.head())
-    head_.emplace(static_cast<NestedRole::Around&>(*this), plan, rank_, ranks - plan.servers,
-                  parts_, model_);
+namespace {
+
+GroupExchange node_of(Rank rank, const TrainingRanks& ranks, std::int32_t size) {
+  std::vector<Rank> members = members_of_node(ranks.members, rank, size);
+  const std::vector<Rank> heads = members_of_node(ranks.heads, rank, size);
+  GRAPEVINE_CHECK(heads.size() == 1, "the node of rank ", rank, " has ", heads.size(), " heads");
+  return GroupExchange(std::move(members), heads.front(), rank);
+}
+
+}  // namespace
+
+Hierarchy::Hierarchy(std::shared_ptr<const SharedParts> parts, const TrainingRanks& ranks,
+                     Rank rank, ModelState& model)
+    : parts_(std::move(parts)),
+      rank_(rank),
+      model_(model),
+      node_(node_of(rank, ranks, parts_->plan.hierarchy)) {
+  if (rank_ != node_.head()) return;
+  std::vector<Rank> world = ranks.heads;
+  const auto own = std::lower_bound(world.begin(), world.end(), rank_) - world.begin();
+  for (std::int32_t server = 0; server < parts_->plan.servers; ++server)
+    world.push_back(static_cast<Rank>(ranks.members.size()) + server);
+  auto role = make_flat_role(parts_, static_cast<Rank>(own),
+                             static_cast<std::int32_t>(world.size()), model_);
+  head_.emplace(static_cast<NestedRole::Around&>(*this), std::move(world), static_cast<Rank>(own),
+                std::move(role));
 }
 
 void Hierarchy::on_start(Env& env) {
@@ -48,6 +67,7 @@ void Hierarchy::publish_last(Env& env) {
 
 void Hierarchy::follow(Env& env, Parameters parameters) {
   if (phase_ == Phase::reducing) return node_.keep(std::move(parameters));
+  resolve_given(env, parameters.step);
   model_.x = std::move(parameters.x);
   model_.epoch = std::max(model_.epoch, parameters.epoch);
   if (parameters.last) {
@@ -105,11 +125,12 @@ void Hierarchy::use_if_reduced(Env& env) {
 
 void Hierarchy::step_done(Env& env) {
   phase_ = Phase::waiting;
+  given_ = step_;
+  const bool again = model_.step > step_;  // its first mean did not reach the head
   model_.step = step_ + 1;
   model_.lr = parts_->lr.at(model_.epoch);
   if (parts_->plan.role->counts_own_steps) model_.epoch = parts_->horizon.epoch_of(model_.step);
-  env.record({EventKind::committed, rank_, stamp(), step_, 0, 0, step_});
-  env.record({EventKind::step_done, -1, stamp(), step_, 0, 0});
+  if (!again) env.record({EventKind::step_done, -1, stamp(), step_, 0, 0});
   if (auto next = node_.take_kept()) follow(env, *std::move(next));
   if (phase_ == Phase::waiting) node_.wait_for_head(env, stamp(), model_.step);
 }
@@ -118,7 +139,6 @@ void Hierarchy::on_timer(Env& env, TimerId id) {
   if (head_) head_->on_timer(env, id);
 }
 
-// A node without one of its members cannot sum: the supervisor ends the run.
 void Hierarchy::on_peer_down(Env& env, Rank peer) {
   if (head_) head_->on_peer_down(env, peer);
 }
@@ -135,6 +155,61 @@ std::vector<Awaited> Hierarchy::waits() const {
 
 FrozenTensor Hierarchy::debiased() const { return head_ ? head_->role().debiased() : model_.x; }
 
+// The gradient that this rank gave is in the model of the head if that asks for a later one.
+void Hierarchy::resolve_given(Env& env, Step next) {
+  const Step step = std::exchange(given_, -1);
+  if (step < 0) return;
+  const Stamp given = stamp_of(rank_, step, step);
+  const EventKind kind = next > step ? EventKind::committed : EventKind::dropped;
+  env.record({kind, rank_, given, step, 0, 0, step});
+  if (next <= step || model_.step > step) return;  // else the head alone had the mean
+  model_.step = step + 1;
+  model_.lr = parts_->lr.at(model_.epoch);
+  env.record({EventKind::step_done, -1, given, step, 0, 0});
+}
+
+// ---- a change of members ----
+
+std::int64_t Hierarchy::close(Env& env) {
+  if (!head_ && phase_ == Phase::waiting) node_.stop_waiting(env, stamp(), model_.step);
+  node_.close(env, stamp());
+  give_up_mean(env);
+  if (head_) return head_->close(env);
+  return kFollows;
+}
+
+// Only the lost rank's messages are missing: the mean is open at the head, too, or complete there
+// alone. What the head asks for next tells.
+void Hierarchy::give_up_mean(Env& env) {
+  if (phase_ != Phase::reducing) return;
+  phase_ = Phase::waiting;
+  given_ = step_;
+  if (head_) resolve_given(env, step_);
+}
+
+void Hierarchy::take_back(Env& env, std::int64_t operations) {
+  if (head_) head_->take_back(env, operations);
+}
+
+void Hierarchy::count_as_done(Env& env) {
+  if (head_) head_->count_as_done(env);
+}
+
+void Hierarchy::forget(Env& env) { resolve_given(env, 0); }
+
+void Hierarchy::shared_fields(Archive& a) {
+  if (head_) a.nested("head", [this](Archive& inner) { head_->role().shared_fields(inner); });
+}
+
+void Hierarchy::own_fields(Archive& a) {
+  if (head_) return a.nested("head", [this](Archive& inner) { head_->role().own_fields(inner); });
+  a.count("given_step", given_, -1);
+}
+
+void Hierarchy::joiner_fields(Archive& a) {
+  if (head_) a.nested("head", [this](Archive& inner) { head_->role().joiner_fields(inner); });
+}
+
 // ---- checkpoints ----
 
 void Hierarchy::fields(Archive& a) {
@@ -143,6 +218,9 @@ void Hierarchy::fields(Archive& a) {
   a.count("published", published_, -1);
   node_.fields(a, step_, model_.x.numel());
   a.require(node_.running() == (phase_ == Phase::reducing), "phase", "does not fit the ring");
+  // Not limited by this rank's own step: after a change of members the head may be further.
+  if (a.has("given_step", given_ >= 0)) a.count("given_step", given_, -1);
+  a.require(!head_ || given_ < 0, "given_step", "is of a rank that follows");
   if (head_) a.part("head", head_->role());
 }
 

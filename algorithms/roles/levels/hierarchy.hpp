@@ -12,8 +12,9 @@
 // Bytes per rank and step: 2 (R-1)/R * 4 d inside the node, the head (R-1) * 4 d more (nothing is
 //   copied inside a process), and the messages of its role.
 // Staleness: that of the role; inside a node 0.
-// Conservation: that of the role, over heads. A rank that dies stops its node, and with it the run:
-//   its contribution is part of every sum.
+// Conservation: that of the role, over heads. A gradient counts once the head asks for a later one.
+// Lost ranks: a node continues with its other ranks, and its mean is over these; a gradient whose
+//   mean the head did not have is computed again. A node that loses its head joins the others anew.
 #pragma once
 #include <memory>
 #include <optional>
@@ -23,14 +24,16 @@
 #include "algorithms/roles/levels/group_exchange.hpp"
 #include "algorithms/roles/levels/nested_role.hpp"
 #include "algorithms/roles/messages_of.hpp"
+#include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/role_type.hpp"
 
 namespace grapevine {
 
 class Hierarchy final : public Role, private NestedRole::Around {
  public:
-  // `ranks`: servers included. REQUIRES: plan.hierarchy divides the others; `model` outlives this.
-  Hierarchy(std::shared_ptr<const SharedParts> parts, Rank rank, std::int32_t ranks,
+  // `ranks`: with the heads; after the members the plan's servers follow. `rank`: one of them.
+  // `model` outlives this.
+  Hierarchy(std::shared_ptr<const SharedParts> parts, const TrainingRanks& ranks, Rank rank,
             ModelState& model);
 
   void on_start(Env& env) override;
@@ -44,6 +47,15 @@ class Hierarchy final : public Role, private NestedRole::Around {
   StateDict measures() const override { return head_ ? head_->role().measures() : StateDict{}; }
   std::vector<Awaited> waits() const override;
 
+  std::int64_t close(Env& env) override;
+  void take_back(Env& env, std::int64_t operations) override;
+  void count_as_done(Env& env) override;
+  // Of the head's role. A rank that follows takes from another one what its model has besides.
+  void shared_fields(Archive& a) override;
+  void own_fields(Archive& a) override;
+  void joiner_fields(Archive& a) override;
+  void forget(Env& env) override;
+
  private:
   enum class Phase : std::int64_t { waiting, computing, reducing, finished };
 
@@ -52,6 +64,8 @@ class Hierarchy final : public Role, private NestedRole::Around {
   void finished(Env& env) override;
 
   void publish_last(Env& env);
+  void resolve_given(Env& env, Step next);
+  void give_up_mean(Env& env);
   void follow(Env& env, Parameters parameters);
   void use_if_reduced(Env& env);
   void step_done(Env& env);
@@ -68,6 +82,7 @@ class Hierarchy final : public Role, private NestedRole::Around {
   Step step_ = 0;        // the step of the gradient that is computed or reduced
   Step published_ = -1;  // the newest step whose parameters were sent to the node
   Gradient gradient_;    // of this rank and step, without its tensor
+  Step given_ = -1;      // the step of this rank's gradient that the head may have used
 };
 
 }  // namespace grapevine

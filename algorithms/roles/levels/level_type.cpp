@@ -92,6 +92,11 @@ const RoleType& level_role() {
       const Plan& inside = data_as<LevelSettings>(plan.settings).inside;
       return inside.role->uses_momentum(inside);
     };
+    role.any_device = [](const Plan& plan) {
+      const auto& levels = data_as<LevelSettings>(plan.settings);
+      return levels.inside.role->any_device(levels.inside) &&
+             levels.outside.role->any_device(levels.outside);
+    };
     role.synchronous = [](const Plan& plan) {
       const Plan& outside = data_as<LevelSettings>(plan.settings).outside;
       return outside.role->synchronous(outside);

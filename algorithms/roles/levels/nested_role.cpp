@@ -40,6 +40,9 @@ class NestedRole::NestedEnv final : public Env {
   void compute(Step step, FrozenTensor z) override {
     nested_.around_.compute(env_, step, std::move(z));
   }
+  void compute_in_parts(Step step, FrozenTensor z, const PartBegins& parts) override {
+    nested_.around_.compute_in_parts(env_, step, std::move(z), parts);
+  }
   void recycle(FrozenTensor buffer) override { env_.recycle(std::move(buffer)); }
   void after(Duration delay, TimerId id) override {
     env_.after(delay, nested_.around_.timer_of_run(id));
@@ -77,6 +80,11 @@ std::optional<Rank> NestedRole::number_of(Rank rank) const {
 void NestedRole::on_start(Env& env) {
   NestedEnv nested(*this, env);
   role_->on_start(nested);
+}
+
+void NestedRole::on_gradient_part(Env& env, GradientPart part) {
+  NestedEnv nested(*this, env);
+  role_->on_gradient_part(nested, std::move(part));
 }
 
 void NestedRole::on_gradient(Env& env, Gradient gradient) {

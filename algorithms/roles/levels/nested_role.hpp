@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "algorithms/role.hpp"
@@ -19,6 +20,10 @@ class NestedRole {
    public:
     virtual ~Around() = default;
     virtual void compute(Env& env, Step step, FrozenTensor z) = 0;
+    // Where it hands parts of gradients on.
+    virtual void compute_in_parts(Env& env, Step step, FrozenTensor z, const PartBegins&) {
+      compute(env, step, std::move(z));
+    }
     virtual void finished(Env& env) = 0;
     // The number in the run of a timer of the role.
     virtual TimerId timer_of_run(TimerId id) const { return id; }
@@ -38,6 +43,7 @@ class NestedRole {
   const Role& role() const { return *role_; }
 
   void on_start(Env& env);
+  void on_gradient_part(Env& env, GradientPart part);
   void on_gradient(Env& env, Gradient gradient);
   // Of the run. REQUIRES: its sender is in this world.
   void on_message(Env& env, Envelope envelope);

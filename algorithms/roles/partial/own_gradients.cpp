@@ -21,7 +21,7 @@ void OwnGradients::add(Env& env, Step step, at::Tensor gradient) {
 
 void OwnGradients::add_difference(Env& env, const FrozenTensor& x, std::int64_t full,
                                   BufferPool& pool) {
-  at::Tensor way = pool.take(x.numel());
+  at::Tensor way = pool.take(x);
   kernels::subtract_into(way, start_.read(), x.read());
   const auto taken = static_cast<std::int64_t>(steps_.size());
   if (taken < full) kernels::scale(way, static_cast<double>(taken) / static_cast<double>(full));
@@ -39,9 +39,9 @@ void OwnGradients::sum(Env& env, at::Tensor vector) {
   env.recycle(FrozenTensor::freeze(std::move(vector)));
 }
 
-OwnGradients::Contribution OwnGradients::contribute(std::int64_t d, bool from_residual) {
+OwnGradients::Contribution OwnGradients::contribute(const FrozenTensor& x, bool from_residual) {
   at::Tensor sum = std::exchange(sum_, at::Tensor());
-  if (!sum.defined() && !from_residual) sum = at::zeros({d});
+  if (!sum.defined() && !from_residual) sum = at::zeros_like(x.read());
   contributed_ = std::exchange(waiting_, {});
   return {std::move(sum), static_cast<std::int64_t>(contributed_.size())};
 }

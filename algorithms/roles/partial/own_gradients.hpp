@@ -38,7 +38,7 @@ class OwnGradients {
     at::Tensor sum;
     std::int64_t gradients = 0;
   };
-  Contribution contribute(std::int64_t d, bool from_residual);
+  Contribution contribute(const FrozenTensor& x, bool from_residual);
   // The round of the contribution is given up: its gradients wait again. `sum`: theirs; undefined:
   // it is in the residual.
   void take_back(at::Tensor sum);

@@ -13,7 +13,8 @@ Partial::Partial(RoleContext context)
     : TrainingRole(std::move(context), true),
       settings_(data_as<PartialSettings>(plan().settings)),
       everybody_(all_ranks(ranks_)),
-      reduction_(make_reduction(reduction_settings(*parts_), everybody_, rank_, model_.x.numel())),
+      reduction_(make_reduction(reduction_settings(*parts_), everybody_, rank_, model_.x.numel(),
+                                model_.x.device())),
       rounds_(settings_.activation, plan().seed, parts_->horizon.steps, exchanges().count(),
               ranks_),
       reduce_(everybody_, rank_, 0, rounds_.trigger(0), reduction_),
@@ -105,7 +106,7 @@ void Partial::on_timer(Env& env, TimerId round) {
 
 void Partial::contribute_if_begun(Env& env) {
   if (!reduce_.begun() || reduce_.contributed() || must_hold_back()) return;
-  OwnGradients::Contribution own = own_.contribute(model_.x.numel(), from_residual_);
+  OwnGradients::Contribution own = own_.contribute(model_.x, from_residual_);
   from_residual_ = false;
   const CompressionSettings& compression = plan().compression;
   const bool kept = compression.enabled() && compression.error_feedback;

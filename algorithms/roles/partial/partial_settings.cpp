@@ -58,6 +58,7 @@ const RoleType& partial_role() {
   static const RoleType type = [] {
     RoleType role;
     role.name = "partial";
+    role.any_device = [](const Plan&) { return true; };
     role.summary = "ranks sum the gradients that they have, without waiting for the others";
     role.read = &read_partial;
     role.prepare = &prepare_partial;

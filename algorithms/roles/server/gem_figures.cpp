@@ -14,10 +14,10 @@ double energy(const at::Tensor& t) { return 0.5 * t.square().sum(at::kDouble).it
 
 }  // namespace
 
-void GemFigures::begin(Step step, std::int64_t d) {
+void GemFigures::begin(Step step, const at::Tensor& delta) {
   pi_ = at::Tensor();
   if (step % std::max<Step>(1, steps_ / kTenths / kMeasurementsPerTenth) != 0) return;
-  pi_ = at::empty({d}, at::kFloat);
+  pi_ = at::empty_like(delta);
   tenth_ =
       static_cast<std::size_t>(std::min(kTenths - 1, step * kTenths / std::max<Step>(1, steps_)));
   missing_ = servers_;

@@ -20,8 +20,8 @@ class GemFigures {
   GemFigures(const std::vector<TensorSpan>& layout, std::int32_t servers, Step steps)
       : layout_(layout), servers_(servers), steps_(steps), pi_medians_(layout.size(), 0) {}
 
-  // An exchange of a vector of d begins; it may be one that is measured.
-  void begin(Step step, std::int64_t d);
+  // An exchange of `delta` begins; it may be one that is measured.
+  void begin(Step step, const at::Tensor& delta);
   bool measuring() const { return pi_.defined(); }
   // One server's slice of the exchange: theta as granted, s, m and delta of the client, u = pi
   // delta. REQUIRES: measuring().

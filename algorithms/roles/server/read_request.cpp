@@ -10,17 +10,17 @@ namespace grapevine {
 namespace {
 
 FrozenTensor unpacked(const PackedChunk& chunk, const SharedParts& parts,
-                      const Compressor& compressor, std::int64_t d) {
+                      const Compressor& compressor, std::int64_t d, at::Device device) {
   if (chunk.round < 1 || chunk.round > parts.exchanges.longest()) return {};
   at::Tensor update = at::zeros({d}, at::kFloat);
   if (!compressor.fold(update, chunk.data, 1)) return {};
-  return FrozenTensor::freeze(std::move(update));
+  return FrozenTensor::freeze(update.to(device));
 }
 
 }  // namespace
 
 ServiceRequest read_request(const Envelope& envelope, const SharedParts& parts,
-                            const Compressor& compressor, std::int64_t d) {
+                            const Compressor& compressor, std::int64_t d, at::Device device) {
   const Rank client = envelope.from;
   const bool packs = parts.plan.compression.enabled();
   ServiceRequest request;
@@ -45,7 +45,7 @@ ServiceRequest read_request(const Envelope& envelope, const SharedParts& parts,
     GRAPEVINE_CHECK(packs, "rank ", client, " sent a commit that is compressed");
     request.exchange = chunk->operation;
     request.gradients = chunk->round;
-    request.update = unpacked(*chunk, parts, compressor, d);
+    request.update = unpacked(*chunk, parts, compressor, d, device);
   }
   return request;
 }

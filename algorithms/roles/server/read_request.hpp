@@ -6,9 +6,10 @@
 
 namespace grapevine {
 
-// Of a message to a server whose slice is of d: an ask has no gradients; a commit has no update
-// where no client of this wiring can have packed it. Any other message is a broken invariant.
+// Of a message to a server whose slice is of d, on `device`: an ask has no gradients; a commit has
+// no update where no client of this wiring can have packed it. Any other message is a broken
+// invariant.
 ServiceRequest read_request(const Envelope& envelope, const SharedParts& parts,
-                            const Compressor& compressor, std::int64_t d);
+                            const Compressor& compressor, std::int64_t d, at::Device device);
 
 }  // namespace grapevine

@@ -35,7 +35,7 @@ class GemClient final : public ClientRule {
   }
 
   FrozenTensor offer(const ModelState& model, std::int64_t) override {
-    figures_.begin(model.step, delta_.numel());
+    figures_.begin(model.step, delta_);
     return {};
   }
 
@@ -45,7 +45,7 @@ class GemClient final : public ClientRule {
       return t.narrow(0, slice.begin, slice.size);
     };
     const at::Tensor s = part(model.x.read());
-    at::Tensor u = at::empty({slice.size}, at::kFloat);
+    at::Tensor u = at::empty({slice.size}, delta_.options());
     kernels::match_energy_into(u, part(delta_), part(proxy_), theta.read(), s,
                                server_settings(*parts_).kappa);
     if (figures_.measuring()) figures_.add(slice, theta.read(), s, part(proxy_), part(delta_), u);

@@ -44,7 +44,8 @@ void Server::on_message(Env& env, Envelope envelope) {
   if (!env.membership().is_alive(client)) return;  // an answer has no receiver
   if (std::holds_alternative<Leave>(envelope.payload)) return client_left(env, client);
   const bool asks = std::holds_alternative<Ask>(envelope.payload);
-  Request request = read_request(envelope, *parts_, *compressor_, model_.x.numel());
+  Request request =
+      read_request(envelope, *parts_, *compressor_, model_.x.numel(), model_.x.device());
   if (!asks && !(takes_offers() && request.update.defined())) return take_commit(env, request);
   clients_.returns(client);
   request.since = env.now();

@@ -77,6 +77,7 @@ const RoleType& server_role() {
   static const RoleType type = [] {
     RoleType role;
     role.name = "server";
+    role.any_device = [](const Plan&) { return true; };
     role.summary = "clients compute at a copy of a central variable and commit to its servers";
     role.read = &read_server;
     role.prepare = &prepare_server;

@@ -44,7 +44,7 @@ Expected<JobOffer> ask_for_job(const JobQuestion& question) {
   const Clock::time_point deadline = Clock::now() + question.patience;
   caf::actor_system_config config;
   configure_scheduler(config, 1);
-  configure_for_cluster(config, question.patience, 0);
+  configure_for_cluster(config, question.patience);
   caf::actor_system system{config};
   auto head =
       dial<RendezvousActor>(system, {"process 0", question.host, question.port, question.patience,

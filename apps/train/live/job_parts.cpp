@@ -175,7 +175,7 @@ Expected<void> add_schedule(TrainJob& job) {
   if (path.empty() || !job.is_head()) return {};
   auto schedule = read_schedule(path);
   if (!schedule) return schedule.error();
-  if (!changes_members(job.run.parts->plan))
+  if (!changes_wiring(job.run.parts->plan))
     return bad_input("--schedule " + path + ": " + kDoesNotChange);
   // The job of a resumed run has those that lie behind it.
   if (job.run.resume) {
@@ -190,7 +190,7 @@ Expected<void> add_schedule(TrainJob& job) {
     settings = with_settings(std::move(settings), change.changed);
     const auto parts = job.run.change(settings);
     if (!parts) return bad_input(where + parts.error().message);
-    if (!changes_members((*parts)->plan)) return bad_input(where + kDoesNotCome);
+    if (!changes_wiring((*parts)->plan)) return bad_input(where + kDoesNotCome);
   }
   job.run.schedule = *std::move(schedule);
   return {};

@@ -12,7 +12,7 @@
 
 #include "actors/cluster/dial.hpp"
 #include "actors/cluster/rendezvous.hpp"
-#include "actors/run/evaluator.hpp"
+#include "actors/run/models/evaluator.hpp"
 #include "actors/run/supervisor.hpp"
 #include "messages/codec.hpp"
 
@@ -40,14 +40,17 @@ caf::error inspect(caf::serializer& sink, LyingTensor& tensor) {
 caf::error inspect(caf::deserializer&, LyingTensor&) { return caf::sec::runtime_error; }
 
 struct LyingReport {
-  LyingTensor z;
+  LyingTensor figure;
 };
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, LyingReport& m) {
-  Rank rank = 0;
-  Step step = 0;
-  double w = 1;
-  return f(caf::meta::type_name("grapevine::RankReport"), rank, step, w, m.z);
+  RankReport report;
+  DoubleListBits seconds(report.step_seconds);
+  std::uint32_t entries = 1;
+  std::string name = "x";
+  std::uint8_t kind = 0;
+  return f(caf::meta::type_name("grapevine::RankReport"), report.rank, report.step, report.offer,
+           report.ledger, seconds.bits, entries, name, kind, m.figure);
 }
 
 // A report whose measures are no state.
@@ -60,8 +63,8 @@ typename Inspector::result_type inspect(Inspector& f, LyingMeasures& m) {
   RankReport report;
   DoubleListBits seconds(report.step_seconds);
   std::string name = "x";
-  return f(caf::meta::type_name("grapevine::RankReport"), report.rank, report.step, report.z,
-           report.buffers, report.ledger, seconds.bits, m.entries, name, m.kind);
+  return f(caf::meta::type_name("grapevine::RankReport"), report.rank, report.step, report.offer,
+           report.ledger, seconds.bits, m.entries, name, m.kind);
 }
 
 class Heard : public RunObserver {
@@ -80,6 +83,7 @@ class Heard : public RunObserver {
 // One rank of a run: does nothing but what ends it in order.
 PeerActor::behavior_type stand_in(PeerActor::pointer self, Rank rank, SupervisorActor supervisor) {
   return {[](StartTraining) {},
+          [](GradientPart&) {},
           [](Gradient&) {},
           [](Envelope&) {},
           [](TimerFired) {},
@@ -106,8 +110,8 @@ PeerActor::behavior_type stand_in(PeerActor::pointer self, Rank rank, Supervisor
 class HostileProcess : public testing::Test {
  protected:
   HostileProcess() {
-    configure_for_cluster(config_, std::chrono::seconds(10), 0);
-    configure_for_cluster(hostile_config_, std::chrono::seconds(10), 0);
+    configure_for_cluster(config_, std::chrono::seconds(10));
+    configure_for_cluster(hostile_config_, std::chrono::seconds(10));
     hostile_config_.add_message_type<LyingReport>("grapevine::RankReport");
     hostile_config_.add_message_type<LyingMeasures>("grapevine::RankReport");
     system_ = std::make_unique<caf::actor_system>(config_);

@@ -62,6 +62,7 @@ SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_pt
           [](const SettingsChecked&) {},
           [](const ModelShared&) {},
           [](SettingsTimeOver) {},
+          [](const AveragedModels&) {},
           [](const StateStored&) {},
           [](AskTrafficAgain) {},
           [](AskRunState) { return RunState(); },
@@ -85,21 +86,14 @@ ProcessAgentActor::behavior_type stand_in(ProcessAgentActor::pointer) {
 }
 
 PeerActor::behavior_type idle_peer(PeerActor::pointer) {
-  return {[](StartTraining) {},
-          [](Gradient&) {},
-          [](Envelope&) {},
-          [](TimerFired) {},
-          [](const PeerLost&) {},
-          [](TakeSnapshot) {},
-          [](Collect) {},
-          [](FlushTrace) {},
-          [](StallOver) {},
-          [](const HoldForView&) {},
-          [](AskTraffic) {},
-          [](CloseView) {},
-          [](const InstallView&) {},
-          [](QueryWaits) {},
-          [](const CheckSettings&) {},
+  return {[](StartTraining) {},      [](GradientPart&) {},
+          [](Gradient&) {},          [](Envelope&) {},
+          [](TimerFired) {},         [](const PeerLost&) {},
+          [](TakeSnapshot) {},       [](Collect) {},
+          [](FlushTrace) {},         [](StallOver) {},
+          [](const HoldForView&) {}, [](AskTraffic) {},
+          [](CloseView) {},          [](const InstallView&) {},
+          [](QueryWaits) {},         [](const CheckSettings&) {},
           [](const PartStored&) {}};
 }
 
@@ -182,6 +176,38 @@ class RendezvousHostTest : public testing::Test {
     });
   }
 
+  // Page by page, as the process with `nonce` asks.
+  Addresses all_addresses(const std::string& nonce) {
+    Addresses all;
+    caf::scoped_actor self{system_};
+    for (bool more = true; more;) {
+      const auto first = static_cast<std::int32_t>(all.hosts.size());
+      self->request(rendezvous_, kDeadline, AskAddresses{nonce, first})
+          .receive(
+              [&](const Addresses& page) {
+                more = !page.hosts.empty();
+                EXPECT_EQ(page.first, first);
+                EXPECT_EQ(page.proof, secret_.empty() || !more
+                                          ? page.proof
+                                          : proof_of_addresses(secret_, nonce, page));
+                all.hosts.insert(all.hosts.end(), page.hosts.begin(), page.hosts.end());
+                all.addresses.insert(all.addresses.end(), page.addresses.begin(),
+                                     page.addresses.end());
+                pages_ += more ? 1 : 0;
+              },
+              [&](const caf::error&) {
+                ADD_FAILURE() << "no answer";
+                more = false;
+              });
+    }
+    return all;
+  }
+  void expect_addresses(const std::string& nonce, const std::vector<std::string>& expected) {
+    const Addresses all = all_addresses(nonce);
+    EXPECT_EQ(all.hosts, (std::vector<std::string>{"host0", "host1", "host2"}));
+    EXPECT_EQ(all.addresses, expected);
+  }
+
   Error told_error() {
     auto future = told_->failed.get_future();
     if (future.wait_for(kDeadline) != std::future_status::ready) return {Errc::failed, "nothing"};
@@ -209,6 +235,7 @@ class RendezvousHostTest : public testing::Test {
   std::vector<PeerActor> peer_actors_;
   std::int32_t peers_ = 0;  // of each process
   std::string secret_;
+  int pages_ = 0;  // of addresses that came
 };
 
 TEST_F(RendezvousHostTest, AdmitsAllOnceAllHaveJoined) {
@@ -218,14 +245,32 @@ TEST_F(RendezvousHostTest, AdmitsAllOnceAllHaveJoined) {
   for (auto& answer : asked) {
     const Admission admission = answer.get();
     EXPECT_FALSE(admission.refused) << admission.error.message;
-    EXPECT_EQ(admission.hosts, (std::vector<std::string>{"host0", "host1", "host2"}));
-    EXPECT_EQ(admission.addresses, (std::vector<std::string>{"address0", "address1", "address2"}));
+    expect_addresses("nonce0", {"address0", "address1", "address2"});
     EXPECT_EQ(admission.out, "runs/x");
   }
   for (std::int32_t process = 0; process < 3; ++process)
     caf::anon_send(rendezvous_, ready(process));
   auto crew = told_->crew.get_future();
   ASSERT_EQ(crew.wait_for(kDeadline), std::future_status::ready);
+}
+
+// However long addresses are, no answer is longer than a message of the control plane may be.
+TEST_F(RendezvousHostTest, AddressesComeInPages) {
+  secret_ = "of the job";
+  open(3);
+  std::vector<std::future<Admission>> asked;
+  std::vector<std::string> expected;
+  for (std::int32_t process = 0; process < 3; ++process) {
+    Join one = join(process);
+    one.address = std::string(30'000, static_cast<char>('a' + process));
+    expected.push_back(one.address);
+    asked.push_back(ask(proven(one)));
+  }
+  EXPECT_TRUE(all_addresses("nonce1").hosts.empty()) << "not all have joined";
+  for (auto& answer : asked) EXPECT_FALSE(answer.get().refused);
+  EXPECT_TRUE(all_addresses("of nobody").hosts.empty());
+  expect_addresses("nonce1", expected);
+  EXPECT_EQ(pages_, 3);
 }
 
 // The place of a lost process: with the addresses of all, and which of them are lost.
@@ -241,7 +286,7 @@ TEST_F(RendezvousHostTest, AProcessTakesThePlaceOfALostOne) {
   EXPECT_FALSE(admission.refused) << admission.error.message;
   EXPECT_TRUE(admission.joins);
   EXPECT_EQ(admission.absent, std::vector<std::int32_t>{2});
-  EXPECT_EQ(admission.addresses, (std::vector<std::string>{"address0", "elsewhere", "address2"}));
+  expect_addresses("another", {"address0", "elsewhere", "address2"});
   EXPECT_EQ(told_->asked, 3);
   caf::anon_send(rendezvous_, ready(1));  // with the nonce of the lost process
   Ready now = ready(1);

@@ -58,7 +58,7 @@ Expected<Joined> join(const std::string& secret, const std::shared_ptr<ToldTrans
   cluster.cancelled = cancelled;
   cluster.patience = seconds(50);
   caf::actor_system_config system_config;
-  configure_for_cluster(system_config, seconds(50), 0);
+  configure_for_cluster(system_config, seconds(50));
   caf::actor_system system(system_config);
   SupervisorConfig supervision;
   const auto supervisor = system.spawn(grapevine::supervisor, supervision);

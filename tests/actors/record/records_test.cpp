@@ -8,7 +8,7 @@
 #include "actors/record/checkpoint.hpp"
 #include "actors/record/ledger.hpp"
 #include "actors/run/delay.hpp"
-#include "actors/run/model_average.hpp"
+#include "actors/run/models/model_average.hpp"
 
 namespace grapevine {
 namespace records_test {

@@ -12,7 +12,7 @@
 #include "actors/record/checkpoint.hpp"
 #include "actors/record/trace_budget.hpp"
 #include "actors/record/tracer.hpp"
-#include "actors/run/evaluator.hpp"
+#include "actors/run/models/evaluator.hpp"
 #include "actors/run/step_times.hpp"
 
 namespace grapevine {

@@ -165,6 +165,7 @@ class LossTest : public testing::Test {
     for (const auto& agent : agents_) crew.agents.push_back(agent->as<ProcessAgentActor>());
     crew.writer = peers_.as<CheckpointWriterActor>();
     if (tracer_) crew.tracer = tracer_->as<TracerActor>();
+    if (averager_) crew.averager = averager_->as<ModelAveragerActor>();
     peers_.send(supervisor_, crew);
     for (std::int32_t rank = rank1 == nullptr ? 0 : 1; rank < config.ranks; ++rank)
       peers_.expect<StartTraining>();
@@ -182,6 +183,29 @@ class LossTest : public testing::Test {
     agent(process).send(supervisor_, ProcessClosed{process});
     EXPECT_TRUE(ended.failed);
     return ended.error;
+  }
+
+  // The last reports of these ranks, with z equal to the rank.
+  void report(
+      const std::vector<Rank>& ranks,
+      const std::function<void(RankReport&)>& fill = [](RankReport&) {}) {
+    for (const Rank rank : ranks) {
+      RankReport report;
+      report.rank = rank;
+      report.z = FrozenTensor::copy_of(at::full({1}, 1.0 * rank));
+      fill(report);
+      peers_.send(supervisor_, report);
+    }
+  }
+  // In the rounds of a run of four ranks that ends: sent and received are asked for until they
+  // agree.
+  void report_in_rounds(
+      const std::vector<Rank>& ranks,
+      const std::function<void(RankReport&)>& fill = [](RankReport&) {}) {
+    for (int round = 0; round < 3; ++round) {
+      for (int peer = 0; peer < 4; ++peer) peers_.await<Collect>();
+      report(ranks, fill);
+    }
   }
 
   // Whatever the reason looks like: it becomes one line.
@@ -203,6 +227,7 @@ class LossTest : public testing::Test {
   Player peers_{system_};
   std::vector<std::unique_ptr<Player>> agents_;  // of processes 1 and 2
   std::unique_ptr<Player> tracer_;               // null: no trace
+  std::unique_ptr<Player> averager_;             // null: all models are in process 0
   std::shared_ptr<Ending> observer_ = std::make_shared<Ending>();
   SupervisorActor supervisor_;
 };
@@ -450,17 +475,11 @@ TEST_F(LossTest, SamplesAndContributionsOfALostRankStayInTheTotal) {
   lose_link(3, 1);
   agent(1).answer_ping();
   end_of(1);
-  for (int round = 0; round < 3; ++round) {  // sent and received are asked for until they agree
-    for (int peer = 0; peer < 4; ++peer) peers_.await<Collect>();
-    for (const Rank rank : {0, 2, 3}) {
-      RankReport report;
-      report.rank = rank;
-      report.z = FrozenTensor::copy_of(at::zeros({1}));
-      report.ledger.samples = rank == 3 ? 0 : 1000;
-      report.ledger.produced = report.ledger.committed = rank == 3 ? 0 : 7;
-      peers_.send(supervisor_, report);
-    }
-  }
+  report_in_rounds({0, 2, 3}, [](RankReport& report) {
+    const bool server = report.rank == 3;
+    report.ledger.samples = server ? 0 : 1000;
+    report.ledger.produced = report.ledger.committed = server ? 0 : 7;
+  });
   agent(2).await<RunEnded>();
   agent(2).send(supervisor_, ProcessClosed{2});
   const RunResult result = observer_->result();
@@ -528,12 +547,7 @@ TEST_F(LossTest, ATraceThatCannotBeWrittenIsNoFailure) {
   tracer_ = std::make_unique<Player>(system_);
   begin([](SupervisorConfig& config) { config.checkpoints = false; });
   peers_.send(supervisor_, StopRequested{});
-  for (Rank rank = 0; rank < 3; ++rank) {
-    RankReport report;
-    report.rank = rank;
-    report.z = FrozenTensor::copy_of(at::zeros({1}));
-    peers_.send(supervisor_, report);
-  }
+  report({0, 1, 2});
   tracer_->expect<CloseTrace>();
   tracer_->send(supervisor_, TraceClosed{0, 0, "the disk is full", 0});
   for (const std::int32_t process : {1, 2})
@@ -541,6 +555,54 @@ TEST_F(LossTest, ATraceThatCannotBeWrittenIsNoFailure) {
   const RunResult result = observer_->result();
   EXPECT_FALSE(result.error) << result.error->message;
   EXPECT_EQ(observer_->warnings(), "the trace is not whole: the disk is full\n");
+}
+
+// The mean of all models is awaited; where one is lost meanwhile, that of the others.
+TEST_F(LossTest, AModelThatIsLostBeforeTheMeanIsThereDoesNotCount) {
+  averager_ = std::make_unique<Player>(system_);
+  begin([](SupervisorConfig& config) {
+    config.ranks = 4;
+    config.servers = 1;
+    config.tolerates_worker_loss = true;
+    config.checkpoints = false;
+  });
+  for (Rank rank = 0; rank < 4; ++rank) peers_.send(supervisor_, RankFinished{rank});
+  report_in_rounds({0, 1, 2, 3});
+  const auto all = averager_->expect<AverageModels>();
+  EXPECT_EQ(all.models.size(), 4U);
+  EXPECT_TRUE(all.models.back().server);
+  lose_link(3, 1);
+  agent(1).answer_ping();
+  end_of(1);
+  const auto remaining = averager_->expect<AverageModels>();
+  ASSERT_EQ(remaining.models.size(), 3U);
+  EXPECT_EQ(remaining.models[1].z.data<float>()[0], 2);
+  const auto answer = [&](std::int64_t round, double z) {
+    averager_->send(supervisor_,
+                    AveragedModels{round, FrozenTensor::copy_of(at::full({1}, z)), {}, 0.25, ""});
+  };
+  answer(all.round, 7);  // too late
+  answer(remaining.round, 9);
+  agent(2).await<RunEnded>();
+  agent(2).send(supervisor_, ProcessClosed{2});
+  const RunResult result = observer_->result();
+  EXPECT_FALSE(result.error) << result.error->message;
+  ASSERT_EQ(result.z.numel(), 1);
+  EXPECT_EQ(result.z.data<float>()[0], 9);
+  EXPECT_EQ(result.consensus_distance, 0.25);
+}
+
+TEST_F(LossTest, AModelThatCannotBeFetchedEndsTheRunWithItsReason) {
+  averager_ = std::make_unique<Player>(system_);
+  begin([](SupervisorConfig& config) { config.checkpoints = false; });
+  peers_.send(supervisor_, StopRequested{});
+  report({0, 1, 2});
+  const auto order = averager_->expect<AverageModels>();
+  averager_->send(supervisor_, AveragedModels{order.round, {}, {}, 0, "no memory for 5 bytes"});
+  for (const std::int32_t process : {1, 2}) end_of(process);
+  const RunResult result = observer_->result();
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->message, "the final model: no memory for 5 bytes");
 }
 
 // ---- the agent ----
@@ -571,7 +633,10 @@ TEST_F(ProcessAgentTest, AnswersAndTellsItsTransportWhoIsLost) {
       .receive([&](Pong) { answered = true; }, [](const caf::error&) {});
   EXPECT_TRUE(answered);
   EXPECT_EQ(told_.processes(), Processes{2}) << "itself and nobody are not lost";
-  head_->send(agent_, RunEnded{false, {}, true, "out/checkpoint/step-1"});
+  RunEnded end;
+  end.interrupted = true;
+  end.checkpoint = "out/checkpoint/step-1";
+  head_->send(agent_, end);
   EXPECT_EQ(head_->expect<ProcessClosed>().process, 1);
   const RunResult result = observer_->result();
   EXPECT_TRUE(result.interrupted);

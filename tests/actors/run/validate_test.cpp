@@ -172,41 +172,39 @@ TEST(Validate, ModelsHaveTheModelsSize) {
   expect_end(check(EpochModel{4, 1, zeros(3), {}}, world()), "3 elements instead of 2");
 }
 
-TEST(Validate, WhatCouldNotBeReadEndsTheRun) {
-  StateDict damaged;
-  damaged.put(kUnreadable, std::int64_t{1});
-  RankReport figures = report(2, {}, {});
-  figures.measures = damaged;
-  expect_end(check(figures, world(), false), "rank 2: its figures");
-}
-
-TEST(Validate, AModelThatDoesNotFitIntoAMessageIsRefusedWithItsFigures) {
-  EXPECT_EQ(model_bytes(100, 10), 440U);
-  const std::int64_t most = static_cast<std::int64_t>(kMostMessageBytes / 4);
-  EXPECT_TRUE(check_model_size(most, 0).ok());
-  const auto refused = check_model_size(most + 1, 0);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, Errc::bad_input);
-  for (const std::string& part : {std::to_string(most + 1), std::to_string(4 * (most + 1)),
-                                  std::to_string(kMostMessageBytes)})
-    EXPECT_NE(refused.error().message.find(part), std::string::npos) << part;
-}
-
-// A checkpoint of large models is no silence.
-TEST(Validate, TheSilenceAllowsForWhatIsOnItsWay) {
-  using std::chrono::seconds;
-  EXPECT_EQ(control_heartbeats_for(seconds(10), 0).silence, heartbeats_for(seconds(10)).silence);
-  EXPECT_EQ(control_heartbeats_for(seconds(10), 125'000'000).silence, seconds(20));
-  EXPECT_EQ(control_heartbeats_for(seconds(10), 125'000'000).interval,
-            heartbeats_for(seconds(10)).interval);
-  EXPECT_LE(control_heartbeats_for(seconds(300), ~std::uint64_t{0}).silence, seconds(660));
+// The offers of other processes name what can be fetched.
+TEST(Validate, OfferedModelsHaveTheModelsSize) {
+  caf::actor_system_config config;
+  caf::actor_system system{config};
+  caf::scoped_actor self{system};
+  const auto sender =
+      caf::actor_cast<ModelSenderActor>(caf::actor_cast<caf::strong_actor_ptr>(self.ptr()));
+  const auto reported = [&](const ModelOffer& offer) {
+    RankReport report;
+    report.rank = 1;
+    report.offer = offer;
+    return check(report, world(), true);
+  };
+  EXPECT_TRUE(reported({1, kLastModel, 5, 2, sender}).ok());
+  expect_ignored(reported({0, kLastModel, 5, 2, sender}));  // of another rank
+  expect_ignored(reported({1, 3, 5, 2, sender}));           // of an epoch
+  expect_end(reported({1, kLastModel, 4, 2, sender}), "4 elements instead of 5");
+  expect_end(reported({1, kLastModel, 5, -2, sender}), "-2 elements");
+  expect_end(reported({1, kLastModel, 5, 2, {}}), "its model came with 0");
+  // Beside servers the workers offer their buffers alone.
+  EXPECT_TRUE(check(ModelOffer{0, 1, 0, 2, sender}, world()).ok());
+  EXPECT_TRUE(check(ModelOffer{3, 1, 3, 0, sender}, world()).ok()) << "a server's slice";
+  expect_end(check(ModelOffer{0, 1, 5, 2, sender}, world()), "5 elements instead of 0");
+  expect_end(check(ModelOffer{4, 1, 3, 2, sender}, world()), "3 elements instead of 2");
+  expect_ignored(check(ModelOffer{5, 1, 0, 2, sender}, world()));
+  expect_ignored(check(ModelOffer{0, -1, 0, 2, sender}, world()));
+  expect_ignored(check(ModelOffer{0, 1, 0, 2, {}}, world()));
 }
 
 TEST(Validate, TheRunWaitsLongerThanSilenceLasts) {
   using std::chrono::seconds;
-  EXPECT_EQ(patience_behind_silence(seconds(300), 0), seconds(300));
-  EXPECT_EQ(patience_behind_silence(seconds(1), 0), seconds(12));
-  EXPECT_EQ(patience_behind_silence(seconds(10), 125'000'000), seconds(30));
+  EXPECT_EQ(patience_behind_silence(seconds(300)), seconds(300));
+  EXPECT_EQ(patience_behind_silence(seconds(1)), seconds(12));
 }
 
 }  // namespace validate_test

@@ -36,6 +36,55 @@ TEST(FusedKernels, APushSumRoundIsFoldStepAndDebias) {
   }
 }
 
+// Sizes around the pieces that a loop takes from the cache, and several tasks of threads.
+TEST(FusedKernels, APushSumRoundHasTheBitsOfItsParts) {
+  for (const std::int64_t n : {0, 1, 2047, 2048, 2049, 200003})
+    for (int variant = 0; variant < 24; ++variant) {
+      const bool folds = variant % 2, debiases = variant / 2 % 2, in_place = variant / 4 % 2;
+      const int rule = variant / 8;  // plain, momentum, Nesterov
+      SCOPED_TRACE(testing::Message() << n << " elements, variant " << variant);
+      const kernels::SgdStep step{0.1, rule > 0 ? 0.9 : 0, 1e-3, rule == 2, 1.0 / 3};
+      const at::Tensor x = normal(n, 1), g = normal(n, 2), v = normal(n, 3);
+      const at::Tensor share = folds ? normal(n, 4) : at::Tensor();
+      at::Tensor folded = x.clone(), stepped = at::empty_like(x), debiased = at::empty_like(x);
+      at::Tensor expected_v = v.clone(), velocity = v.clone();
+      if (folds) kernels::fold_into(folded, x, share);
+      kernels::sgd_step_into(stepped, folded, expected_v, g, step);
+      kernels::debias(debiased, stepped, 0.61);
+
+      at::Tensor out = in_place ? x.clone() : at::empty_like(x);
+      at::Tensor z = debiases ? at::empty_like(x) : at::Tensor();
+      kernels::push_sum_step_into(out, z, in_place ? out : x, share, velocity, g, step, 0.61);
+      EXPECT_TRUE(out.equal(stepped));
+      EXPECT_TRUE(velocity.equal(expected_v));
+      if (debiases) {
+        EXPECT_TRUE(z.equal(debiased));
+      }
+    }
+}
+
+TEST(FusedKernels, ARoundWithoutAStepHasTheBitsOfItsParts) {
+  for (const std::int64_t n : {0, 1, 2048, 2049, 200003})
+    for (int variant = 0; variant < 8; ++variant) {
+      const bool debiases = variant % 2, in_place = variant / 2 % 2;
+      const double scale = variant < 4 ? 1 : 1.0 / 3;
+      SCOPED_TRACE(testing::Message() << n << " elements, variant " << variant);
+      const at::Tensor x = normal(n, 1), share = normal(n, 2);
+      at::Tensor folded = at::empty_like(x), debiased = at::empty_like(x);
+      kernels::fold_into(folded, x, share);
+      kernels::scale(folded, scale);
+      kernels::debias(debiased, folded, 0.61);
+
+      at::Tensor out = in_place ? x.clone() : at::empty_like(x);
+      at::Tensor z = debiases ? at::empty_like(x) : at::Tensor();
+      kernels::push_sum_fold_into(out, z, in_place ? out : x, share, scale, 0.61);
+      EXPECT_TRUE(out.equal(folded));
+      if (debiases) {
+        EXPECT_TRUE(z.equal(debiased));
+      }
+    }
+}
+
 TEST(FusedKernels, ARoundWithoutShareAndWithoutZIsTheStep) {
   const kernels::SgdStep step{0.1, 0, 0, false, 1};
   const at::Tensor x = normal(1000, 1), g = normal(1000, 2);

@@ -256,6 +256,31 @@ TEST(Optimizer, StepIntoIsAStepThenAScale) {
   }
 }
 
+TEST(Optimizer, APushSumStepHasTheBitsOfItsParts) {
+  for (OptimizerConfig config : configs())
+    for (const bool in_parts : {false, true}) {
+      if (in_parts) config.decayed = {{0, 10}, {50, 3}};
+      SCOPED_TRACE(describe(config));
+      for (int variant = 0; variant < 4; ++variant) {
+        const bool folds = variant % 2 == 1, debiases = variant / 2 == 1;
+        auto apart = make(config), together = make(config);
+        at::Tensor expected = random(0), x = expected.clone(), z;
+        for (std::uint64_t step = 0; step < 4; ++step) {
+          const at::Tensor share = folds ? random(50 + step) : at::Tensor();
+          at::Tensor gradient = random(100 + step), same = gradient.clone();
+          if (folds) expected.add_(share);
+          apart->step_into(expected, expected, gradient, kLr, 0.75, 1.25);
+          if (debiases) z = at::empty_like(x);
+          together->push_sum_step_into(x, z, x, share, same, kLr, 0.75, 1.25);
+          EXPECT_TRUE(x.equal(expected)) << "share " << folds << ", z " << debiases;
+          if (debiases) {
+            EXPECT_TRUE(z.equal(expected / (1.25 * 0.75)));
+          }
+        }
+      }
+    }
+}
+
 // A part that comes late is as if it had come in time; the momentum takes no further step.
 TEST(Optimizer, ALatePartIsAPartOfTheLastGradient) {
   for (const OptimizerConfig& config : configs()) {

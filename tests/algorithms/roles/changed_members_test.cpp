@@ -44,17 +44,13 @@ TEST(ChangedMembers, RemainingRanksFinishAndAccountForTheirGradients) {
       const std::int32_t n = 4 + static_cast<std::int32_t>(seed % 3);
       WorldConfig config = make_config(keys, n, seed);
       if (seed % 4 == 0) config.slowness[1] = 0.9;
-      std::map<Rank, std::int64_t> given;
-      RoleWorld world(config, [&](Rank rank, Step step, const at::Tensor& z) {
-        ++given[rank];
-        return pull(rank, step, z);
-      });
+      RoleWorld world(config, pull);
       scatter(world, config.plan.role->replicates ? 1 : n, kDimension);
       if (config.plan.role->replicates)
         for (Rank r = 1; r < n; ++r) world.set_x(r, world.model(0).x.read());
       world.start();
       std::int64_t before = 0;
-      for (std::int32_t deaths = 0; deaths < 1 + static_cast<std::int32_t>(seed % 2); ++deaths) {
+      for (std::int32_t deaths = 0; deaths < 1 + static_cast<std::int32_t>(seed % 3); ++deaths) {
         before += static_cast<std::int64_t>(world.rng()() % 250);
         world.run_until(before);
         const std::vector<Rank>& up = world.members();
@@ -73,7 +69,8 @@ TEST(ChangedMembers, RemainingRanksFinishAndAccountForTheirGradients) {
           const auto found = counts.find(kind);
           return found == counts.end() ? 0 : found->second;
         };
-        EXPECT_EQ(of(EventKind::committed) + of(EventKind::dropped), given[r]) << "rank " << r;
+        EXPECT_EQ(of(EventKind::committed) + of(EventKind::dropped), world.given(r))
+            << "rank " << r;
         EXPECT_EQ(of(EventKind::wait_begin), of(EventKind::wait_end)) << "rank " << r;
         EXPECT_TRUE(at::isfinite(world.z(r)).all().item<bool>()) << "rank " << r;
         if (config.plan.role->replicates) {

@@ -39,11 +39,7 @@ TEST(JoinedMembers, FinishWithTheOthersAndAccountForTheirGradients) {
       const std::int32_t n = 4 + static_cast<std::int32_t>(seed % 3);
       WorldConfig config = changing_config(keys, n, seed);
       if (seed % 4 == 0) config.slowness[1] = 0.9;
-      std::map<Rank, std::int64_t> given;
-      RoleWorld world(config, [&](Rank rank, Step step, const at::Tensor& z) {
-        ++given[rank];
-        return pull(rank, step, z);
-      });
+      RoleWorld world(config, pull);
       scatter(world, config.plan.role->replicates ? 1 : n, kDimension);
       if (config.plan.role->replicates)
         for (Rank r = 1; r < n; ++r) world.set_x(r, world.model(0).x.read());
@@ -58,7 +54,6 @@ TEST(JoinedMembers, FinishWithTheOthersAndAccountForTheirGradients) {
         if (seed % 2 == 0) world.change_members();
         world.run_until(events += static_cast<std::int64_t>(world.rng()() % 60));
         world.change_members({lost});
-        given[lost] = 0;
       }
       world.run();
       for (Rank r = 0; r < n; ++r) {
@@ -68,12 +63,13 @@ TEST(JoinedMembers, FinishWithTheOthersAndAccountForTheirGradients) {
           const auto found = counts.find(kind);
           return found == counts.end() ? 0 : found->second;
         };
-        EXPECT_EQ(of(EventKind::committed) + of(EventKind::dropped), given[r]) << "rank " << r;
+        EXPECT_EQ(of(EventKind::committed) + of(EventKind::dropped), world.given(r))
+            << "rank " << r;
         EXPECT_TRUE(at::isfinite(world.z(r)).all().item<bool>()) << "rank " << r;
         if (config.plan.role->replicates) {
           EXPECT_EQ(distance(world.z(r), world.z(0)), 0) << "rank " << r;
         }
-        trained_after += given[r];
+        trained_after += world.given(r);
       }
     }
   EXPECT_GT(trained_after, 10000);

@@ -40,6 +40,7 @@ const std::map<std::string, std::vector<std::string>>& values() {
       {"value_type", {"f16", "f32"}},
       {"sparse_reduce", {"tree", "butterfly"}},
       {"all_reduce", {"direct", "ring"}},
+      {"bucket_bytes", {"8", "20"}},
       {"selection", {"sampled", "exact"}},
       {"error_feedback", {"true", "false"}},
       {"residual_decay", {"0.9", "0.5"}},
@@ -263,6 +264,7 @@ const std::vector<Keys>& inside_a_level() {
   static const Keys aggregate = {{"exchange", "aggregate"}};
   static const std::vector<Keys> all = {
       aggregate,
+      aggregate + Keys{{"bucket_bytes", "8"}},
       aggregate + Keys{{"compress", "top-k"}, {"density", "0.5"}},
       aggregate + Keys{{"compress", "int8"}, {"pack", "difference"}, {"local_steps", "2"}},
       aggregate + Keys{{"pack", "model"}, {"local_steps", "2"}},

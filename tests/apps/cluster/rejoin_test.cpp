@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "net/ucx/ucx.hpp"
 #include "tests/apps/cluster/job_processes.hpp"
 #include "tests/apps/train/train_run.hpp"
 
@@ -26,16 +27,18 @@ using nlohmann::json;
 constexpr int kProcesses = 4;
 
 // It trains until it is told to stop.
-std::vector<std::string> endless(const std::string& algorithm, const fs::path& out) {
-  return with(small_run(algorithm, out), {"--transport", "auto", "--steps", "100000000",
+std::vector<std::string> endless(const std::string& algorithm, const fs::path& out,
+                                 const std::string& transport) {
+  return with(small_run(algorithm, out), {"--transport", transport, "--steps", "100000000",
                                           "--checkpoint-every", "0.5", "--log-every", "100"});
 }
 
 class Rejoin : public testing::Test {
  protected:
-  void begin(const std::string& algorithm, const std::vector<std::string>& more = {}) {
+  void begin(const std::string& algorithm, const std::vector<std::string>& more = {},
+             const std::vector<std::string>& options = {}) {
     port_ = free_port();
-    arguments_ = endless(algorithm, out_);
+    arguments_ = with(endless(algorithm, out_, transport_), options);
     more_ = more;
     for (int process = 0; process < kProcesses; ++process) processes_.push_back(make(process));
     ASSERT_TRUE(has_begun(out_));
@@ -82,6 +85,7 @@ class Rejoin : public testing::Test {
 
   TemporaryDirectory folder_;
   const fs::path out_ = folder_.path() / "run";
+  std::string transport_ = "auto";
   std::uint16_t port_ = 0;
   std::vector<std::string> arguments_, more_;
   std::vector<std::unique_ptr<Process>> processes_;
@@ -102,6 +106,44 @@ TEST_F(Rejoin, AKilledProcessReturnsToItsRun) {
     expect_return();
     EXPECT_TRUE(trains_again(dead));
     expect_end(3, 3);
+  }
+}
+
+// Two nodes of two ranks: the head of the second one returns behind the rank that has taken its
+// place, which is lost then.
+TEST_F(Rejoin, RanksOfANodeReturn) {
+  for (const std::string algorithm : {"ar", "sgp"}) {
+    SCOPED_TRACE(algorithm);
+    fs::remove_all(out_);
+    processes_.clear();
+    begin(algorithm, {}, {"--set", "wiring.hierarchy=2"});
+    for (const int dead : {2, 3, 1}) {
+      kill(dead);
+      processes_[static_cast<std::size_t>(dead)] = make(dead);
+      expect_return();
+      process(0).forget_output();
+    }
+    EXPECT_TRUE(trains_again(1));
+    expect_end(3, 7);
+  }
+}
+
+// Again and again, also a process that has returned before.
+TEST_F(Rejoin, SoItDoesOverUcx) {
+  if (!ucx_built_in()) GTEST_SKIP() << "UCX is not in this build";
+  transport_ = "ucx";
+  for (const std::string algorithm : {"ar", "sgp", "ad-psgd"}) {
+    SCOPED_TRACE(algorithm);
+    fs::remove_all(out_);
+    processes_.clear();
+    begin(algorithm);
+    for (const int dead : {1, 3, 1}) {
+      kill(dead);
+      processes_[static_cast<std::size_t>(dead)] = make(dead);
+      expect_return();
+      process(0).forget_output();
+    }
+    expect_end(2, 7);
   }
 }
 

@@ -162,6 +162,7 @@ const std::map<std::string, std::string> kSamples = {
     {"seed", "9007199254740993"},
     {"delay", "rank=1:20ms"},
     {"device", "cuda:1"},
+    {"peers", "auto"},
     {"devices-per-worker", "2"},
     {"precision", "tf32"},
     {"channels-last", "true"},

@@ -64,6 +64,16 @@ TEST_P(Operators, PushSumStep) {
   expect_same_bits(cv, v);
 }
 
+TEST_P(Operators, PushSumFold) {
+  at::Tensor out = at::empty({GetParam()}), z = at::empty({GetParam()});
+  const at::Tensor x = normal(), share = normal();
+  at::Tensor cout = up(out), cz = up(z);
+  kernels::push_sum_fold_into(out, z, x, share, 0.5, 0.7);
+  kernels::push_sum_fold_into(cout, cz, up(x), up(share), 0.5, 0.7);
+  expect_same_bits(cout, out);
+  expect_same_bits(cz, z);
+}
+
 TEST_P(Operators, MeetAndDebias) {
   at::Tensor out = at::empty({GetParam()}), half = at::empty({GetParam()});
   const at::Tensor x = normal(), other = normal();

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "algorithms/role.hpp"
+
 namespace grapevine {
 namespace view_change_test {
 
@@ -58,7 +60,7 @@ const ViewChange::Models kReplicates = {true, false}, kOwn = {false, false}, kMa
 
 // Of ranks 0 to 3 at the start.
 ViewChange closing(std::vector<Rank> members) {
-  ViewChange change({0, 1, 2, 3});
+  ViewChange change({{0, 1, 2, 3}, {}});
   change.begin(members);
   for (int i = 0; i < 2; ++i) {
     const std::int64_t round = change.begin_round();
@@ -121,6 +123,46 @@ TEST(ViewChange, TheRestOfTheBatchesIsSharedByTheMembers) {
   EXPECT_EQ(next.before, (std::vector<std::int32_t>{0, 1, -1, 2}));
   EXPECT_EQ(next.first_batch, 80 + 10 * 3);
   EXPECT_DOUBLE_EQ(next.horizon.steps_per_epoch, 10);
+}
+
+// Nodes {0, 1} and {2, 3}, of which rank 2 is lost: rank 3 joins anew, and brings a weight or takes
+// a part of one. Rank 1 exchanges nothing.
+TEST(ViewChange, ANodeWithoutItsHeadJoinsAnew) {
+  for (ViewChange::Models models : {kReplicates, kOwn, kMass}) {
+    models.node_size = 2;
+    ViewChange change({{0, 1, 2, 3}, {0, 2}});
+    change.begin({0, 1, 3});
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t round = change.begin_round();
+      for (const Rank rank : {0, 1, 3}) answer(change, round, rank, 0, 0);
+    }
+    change.add(ViewClosed{change.number(), 0, 7, 7, 0.7, 0.5, 0});
+    close(change, 1, Role::kFollows, 8, 0.8);
+    EXPECT_EQ(close(change, 3, Role::kFollows, 9, 0.9), Next::install);
+    ASSERT_TRUE(change.has_donor());
+    const InstallView view = change.conclude(models, kHorizon);
+    EXPECT_EQ(view.donor, 0);
+    EXPECT_EQ(view.joining, std::vector<Rank>{3});
+    EXPECT_TRUE(view.behind.empty());
+    EXPECT_EQ(view.heads, (std::vector<Rank>{0, 3}));
+    EXPECT_EQ(view.nodes_before, (std::vector<std::int32_t>{0, -1}));
+    EXPECT_EQ(view.before, (std::vector<std::int32_t>{0, 1, -1}));
+    EXPECT_EQ(view.horizon.first_step, 7) << "of the rank that gives its state";
+    EXPECT_EQ(view.scale, models.keeps_mass ? 4 : 2) << "of the heads' weights alone";
+  }
+}
+
+// The only head is lost before another one has its state.
+TEST(ViewChange, NobodyGivesAStateWhereNoHeadIsLeft) {
+  ViewChange change({{0, 1, 2, 3}, {0, 2}});
+  change.begin({1, 3});
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t round = change.begin_round();
+    for (const Rank rank : {1, 3}) answer(change, round, rank, 0, 0);
+  }
+  close(change, 1, Role::kFollows, 8, 0.8);
+  EXPECT_EQ(close(change, 3, Role::kFollows, 9, 0.9), Next::install);
+  EXPECT_FALSE(change.has_donor());
 }
 
 TEST(ViewChange, ARankThatJoinsTakesTheStateOfAnother) {

@@ -21,6 +21,9 @@ class MutantEnv final : public Env {
       env_.send(to, stamp, payload);
   }
   void compute(Step step, FrozenTensor z) override { env_.compute(step, std::move(z)); }
+  void compute_in_parts(Step step, FrozenTensor z, const PartBegins& parts) override {
+    env_.compute_in_parts(step, std::move(z), parts);
+  }
   void recycle(FrozenTensor buffer) override { env_.recycle(std::move(buffer)); }
   void after(Duration delay, TimerId id) override { env_.after(delay, id); }
   void record(const Event& event) override {
@@ -40,6 +43,9 @@ class MutantRole final : public Role {
       : inner_(std::move(inner)), bug_(std::move(bug)) {}
 
   void on_start(Env& env) override { inner_->on_start(mutant(env)); }
+  void on_gradient_part(Env& env, GradientPart part) override {
+    inner_->on_gradient_part(mutant(env), std::move(part));
+  }
   void on_gradient(Env& env, Gradient gradient) override {
     bug_->on_gradient(gradient);
     inner_->on_gradient(mutant(env), std::move(gradient));

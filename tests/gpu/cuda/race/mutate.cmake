@@ -37,10 +37,15 @@ file(WRITE ${OUT}/mutant.cpp "// Made by tests/gpu/cuda/race/mutate.cmake.
 #include \"tests/gpu/cuda/race/mutant.hpp\"
 namespace {
 [[maybe_unused]] const bool kRegistered = racecheck::add_mutant(
-    {\"${NAME}\", \"${kernel_of_mutant}\", grapevine_${NAME}::cuda::top_k_workspace_bytes,
+    {\"${NAME}\", \"${kernel_of_mutant}\", 
+     [](std::int64_t d, std::int64_t k) {
+       return grapevine_${NAME}::cuda::top_k_workspace_bytes(d, k).value();
+     },
      [](std::uint32_t* indices, float* values, std::uint32_t* count, float* x, std::int64_t d,
         std::int64_t k, void* workspace) {
-       return grapevine_${NAME}::cuda::top_k(indices, values, count, x, true, d, k, workspace, nullptr).ok();
+       namespace cuda = grapevine_${NAME}::cuda;
+       return cuda::top_k(indices, values, count, x, true, d, k, cuda::Candidates::guessed, workspace,
+                          nullptr).ok();
      }});
 }  // namespace
 ")

@@ -33,7 +33,7 @@ FrozenTensor mean_of(const std::vector<FrozenTensor>& models);
 // The parts one after the other, [sum of their sizes] float32.
 FrozenTensor concatenate(const std::vector<FrozenTensor>& parts);
 
-// |a - b|_2 / |b|_2 in double precision; 0 where both are zero.
-double relative_distance(const FrozenTensor& a, const FrozenTensor& b);
+// out[i] is the mean of the models' element i, for `count` elements. `models`: not empty.
+void mean_into(float* out, const std::vector<const float*>& models, std::int64_t count);
 
 }  // namespace grapevine

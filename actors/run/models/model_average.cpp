@@ -1,11 +1,9 @@
-#include "actors/run/model_average.hpp"
+#include "actors/run/models/model_average.hpp"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
-
-#include <cmath>
 
 #include "messages/check.hpp"
 
@@ -15,9 +13,9 @@ namespace {
 void accumulate(at::Tensor& sum, const FrozenTensor& value) {
   if (!value.defined()) return;
   if (sum.defined())
-    sum.add_(value.read());
+    sum.add_(value.on_host().read());
   else
-    sum = value.read().to(at::kDouble);
+    sum = value.on_host().read().to(at::kDouble);
 }
 
 // Straight into single precision: models are large, and temporaries of them count.
@@ -46,43 +44,35 @@ FrozenTensor ModelAverage::buffers() const {
   return mean(buffers_sum_, count_);
 }
 
+void mean_into(float* out, const std::vector<const float*>& models, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    double sum = 0;
+    for (const float* model : models) sum += model[i];
+    out[i] = static_cast<float>(sum / static_cast<double>(models.size()));
+  }
+}
+
 FrozenTensor mean_of(const std::vector<FrozenTensor>& models) {
   GRAPEVINE_CHECK(!models.empty(), "average of no models");
   if (!models.front().defined()) return {};
   at::Tensor result = at::empty(models.front().sizes(), at::kFloat);
-  float* out = result.data_ptr<float>();
+  std::vector<FrozenTensor> here;
   std::vector<const float*> in;
   for (const FrozenTensor& model : models) {
     GRAPEVINE_CHECK(model.numel() == result.numel(), "models of different sizes");
-    in.push_back(model.data<float>());
+    here.push_back(model.on_host());
+    in.push_back(here.back().data<float>());
   }
-  for (std::int64_t i = 0; i < result.numel(); ++i) {
-    double sum = 0;
-    for (const float* model : in) sum += model[i];
-    out[i] = static_cast<float>(sum / static_cast<double>(in.size()));
-  }
+  mean_into(result.data_ptr<float>(), in, result.numel());
   return FrozenTensor::freeze(std::move(result));
 }
 
 FrozenTensor concatenate(const std::vector<FrozenTensor>& parts) {
   GRAPEVINE_CHECK(!parts.empty(), "a model of no parts");
-  if (parts.size() == 1) return parts.front();
+  if (parts.size() == 1) return parts.front().on_host();
   std::vector<at::Tensor> tensors;
-  for (const FrozenTensor& part : parts) tensors.push_back(part.read());
+  for (const FrozenTensor& part : parts) tensors.push_back(part.on_host().read());
   return FrozenTensor::freeze(at::cat(tensors));
-}
-
-double relative_distance(const FrozenTensor& a, const FrozenTensor& b) {
-  GRAPEVINE_CHECK(a.numel() == b.numel(), "models of different sizes");
-  const float* x = a.data<float>();
-  const float* y = b.data<float>();
-  double difference = 0, scale = 0;
-  for (std::int64_t i = 0; i < a.numel(); ++i) {
-    const double d = static_cast<double>(x[i]) - y[i];
-    difference += d * d;
-    scale += static_cast<double>(y[i]) * y[i];
-  }
-  return difference == 0 ? 0 : std::sqrt(difference / scale);
 }
 
 }  // namespace grapevine

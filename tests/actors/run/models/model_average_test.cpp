@@ -1,9 +1,8 @@
-#include "actors/run/model_average.hpp"
+#include "actors/run/models/model_average.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <vector>
 
 namespace grapevine {
@@ -36,13 +35,6 @@ TEST(ModelAverage, BothFormsEqualTheMeanInDoublePrecision) {
 TEST(ModelAverage, TheMeanOfEqualModelsIsThatModel) {
   const FrozenTensor one = model(4, 100);
   EXPECT_TRUE(at::equal(mean_of({one, one, one}).read(), one.read()));
-  EXPECT_EQ(relative_distance(one, one), 0);
-}
-
-TEST(ModelAverage, RelativeDistance) {
-  const FrozenTensor a = FrozenTensor::freeze(at::tensor({3.0F, 4.0F}));
-  const FrozenTensor b = FrozenTensor::freeze(at::tensor({0.0F, 2.0F}));
-  EXPECT_DOUBLE_EQ(relative_distance(a, b), std::sqrt(13.0) / 2);
 }
 
 }  // namespace model_average_test

@@ -1,4 +1,4 @@
-#include "actors/run/evaluator.hpp"
+#include "actors/run/models/evaluator.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -37,8 +37,9 @@ EvaluationActor::behavior_type evaluation(EvaluationActor::pointer self,
 }
 
 void take_model(EvaluatorState& state, const EpochModel& model) {
+  // A rank that was lost may end an epoch again after its return.
+  if (!state.senders[model.epoch].insert(model.rank).second) return;
   state.epochs[model.epoch].add(model.z, model.buffers);
-  state.senders[model.epoch].insert(model.rank);
 }
 
 // Epochs whose models all members have sent; one of a rank that was lost since counts, too.
@@ -85,20 +86,27 @@ void take_part(EvaluatorState& state, const EpochModel& part) {
   }
 }
 
+using Evaluator = EvaluatorActor::stateful_pointer<EvaluatorState>;
+
+void leave_out(Evaluator self, Epoch epoch, const std::string& why) {
+  EpochEvaluated left_out;
+  left_out.epoch = epoch;
+  left_out.error = "left out, because " + why;
+  self->send(self->state.config.supervisor, std::move(left_out));
+}
+
 // Where training is faster than evaluation, memory is bounded and the newest models count.
-void leave_out_oldest(EvaluatorActor::stateful_pointer<EvaluatorState> self) {
+void leave_out_oldest(Evaluator self) {
   EvaluatorState& state = self->state;
   while (state.waiting.size() > kMostWaiting) {
-    EpochEvaluated left_out;
-    left_out.epoch = state.waiting.front().epoch;
-    left_out.error = "left out, because " + std::to_string(kMostWaiting) +
-                     " newer models wait to be evaluated: use --validate end";
+    leave_out(
+        self, state.waiting.front().epoch,
+        std::to_string(kMostWaiting) + " newer models wait to be evaluated: use --validate end");
     state.waiting.pop_front();
-    self->send(state.config.supervisor, std::move(left_out));
   }
 }
 
-void evaluate_next(EvaluatorActor::stateful_pointer<EvaluatorState> self) {
+void evaluate_next(Evaluator self) {
   EvaluatorState& state = self->state;
   if (state.busy || state.waiting.empty()) return;
   state.busy = true;
@@ -110,6 +118,68 @@ void evaluate_next(EvaluatorActor::stateful_pointer<EvaluatorState> self) {
         self->send(self->state.config.supervisor, std::move(done));
         evaluate_next(self);
       });
+}
+
+void evaluate_complete(Evaluator self) {
+  take_complete_epochs(self->state);
+  evaluate_next(self);
+  leave_out_oldest(self);
+}
+
+void take(Evaluator self, const EpochModel& model) {
+  EvaluatorState& state = self->state;
+  if (state.left_out.count(model.epoch) > 0) return;
+  if (state.config.servers > 0)
+    take_part(state, model);
+  else
+    take_model(state, model);
+  evaluate_complete(self);
+}
+
+// Its process is behind, or short of memory.
+void give_up_epoch(Evaluator self, Epoch epoch, const std::string& why) {
+  EvaluatorState& state = self->state;
+  if (!state.left_out.insert(epoch).second) return;
+  state.epochs.erase(epoch);
+  state.senders.erase(epoch);
+  state.slices.erase(epoch);
+  leave_out(self, epoch, why);
+}
+
+FrozenTensor part_of(const FrozenTensor& values, std::int64_t begin, std::int64_t count) {
+  return count == 0 ? FrozenTensor() : FrozenTensor::copy_of(values.read().narrow(0, begin, count));
+}
+
+EpochModel model_of(const ModelOffer& offer, const FrozenTensor& values) {
+  EpochModel model{offer.rank, offer.epoch, values, {}};
+  if (offer.buffers == 0) return model;
+  model.z = part_of(values, 0, offer.parameters);
+  model.buffers = part_of(values, offer.parameters, offer.buffers);
+  return model;
+}
+
+// What a lost process had offered is not missing once the members have changed.
+void take_fetched(Evaluator self, const ModelOffer& offer, const FetchedModel& fetched) {
+  self->send(offer.sender, ReleaseModel{offer.rank, offer.epoch});
+  if (fetched.values.defined())
+    take(self, model_of(offer, fetched.values));
+  else if (!fetched.lost)
+    give_up_epoch(self, offer.epoch, fetched.why);
+}
+
+void fetch_offered(Evaluator self) {
+  EvaluatorState& state = self->state;
+  for (; state.fetching < kMostFetches && !state.offered.empty(); ++state.fetching) {
+    const ModelOffer offer = std::move(state.offered.front());
+    state.offered.pop_front();
+    const FetchModel order{offer, 0, offer.parameters + offer.buffers};
+    self->request(state.config.fetcher, caf::infinite, order)
+        .then([self, offer](const FetchedModel& fetched) {
+          take_fetched(self, offer, fetched);
+          --self->state.fetching;
+          fetch_offered(self);
+        });
+  }
 }
 
 }  // namespace
@@ -131,26 +201,24 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
                          ? self->spawn<caf::detached>(evaluation, compute, supervisor)
                          : self->spawn(evaluation, compute, supervisor);
   self->link_to(state.evaluation);  // they end together
-  return {[self](const EpochModel& model) {
+  const auto fail = [self](const Error& error) {
+    self->send(self->state.config.supervisor, RankFailed{error});
+  };
+  return {[self, fail](const EpochModel& model) {
             EvaluatorState& state = self->state;
-            const auto fail = [&](const Error& error) {
-              self->send(state.config.supervisor, RankFailed{error});
-            };
-            if (!state.gate.admits(check(model, state.world), fail)) return;
-            if (state.config.servers > 0)
-              take_part(state, model);
-            else
-              take_model(state, model);
-            take_complete_epochs(state);
-            evaluate_next(self);
-            leave_out_oldest(self);
+            if (state.gate.admits(check(model, state.world), fail)) take(self, model);
+          },
+          [self, fail](const ModelOffer& offer) {
+            EvaluatorState& state = self->state;
+            if (!state.config.fetcher || !state.gate.admits(check(offer, state.world), fail))
+              return;
+            state.offered.push_back(offer);
+            fetch_offered(self);
           },
           [self](MembersChanged& changed) {
             self->state.members = std::move(changed.members);
             for (const Rank rank : changed.joining) self->state.joined[rank] = changed.first_epoch;
-            take_complete_epochs(self->state);
-            evaluate_next(self);
-            leave_out_oldest(self);
+            evaluate_complete(self);
           }};
 }
 

@@ -1,0 +1,38 @@
+// Where a rank keeps its model: in the host's memory, or on its worker's device.
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+#include "actors/run/peer.hpp"
+#include "messages/check.hpp"
+#include "messages/device/model_vectors.hpp"
+#include "messages/device/ready_event.hpp"
+
+namespace grapevine {
+
+std::unique_ptr<StreamScope> PeerState::enter_device() const {
+  return config_.device ? config_.device->enter(Stream::exchange) : nullptr;
+}
+
+at::Device PeerState::device() const {
+  return config_.device ? config_.device->device() : at::Device(at::kCPU);
+}
+
+// Between devices the copy is this rank's: the owner of `t` continues meanwhile.
+FrozenTensor PeerState::placed(const FrozenTensor& t) const {
+  GRAPEVINE_CHECK(!stream_ || current_stream(device()) == *stream_, "rank ", config_.rank,
+                  ": a handler has not entered its device");
+  if (!t.defined() || t.device().is_cpu() || device().is_cpu()) return t.on(device());
+  if (t.device() == device()) return t;
+  at::Tensor here = at::empty(t.sizes(), at::TensorOptions(t.dtype()).device(device()));
+  config_.device->copy(Stream::exchange, here, t.read_on(device()));
+  return FrozenTensor::freeze(std::move(here));
+}
+
+void PeerState::place(Envelope& envelope) const {
+  const auto place = [this](FrozenTensor& t) { t = placed(t); };
+  each_model_vector(envelope.payload, place);
+  each_packed_on_device(envelope.payload, place);
+}
+
+}  // namespace grapevine

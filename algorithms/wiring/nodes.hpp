@@ -1,0 +1,39 @@
+// The nodes of a hierarchy, and what becomes of them where members are lost and join.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "messages/ids.hpp"
+
+namespace grapevine {
+
+// The ranks of a run that train, ascending. Rank r is in node r / R of R ranks, of which some may
+// be lost.
+struct TrainingRanks {
+  std::vector<Rank> members;
+  // Of them one of each node, which exchanges for it, ascending; empty without a hierarchy.
+  std::vector<Rank> heads;
+};
+
+// The first member of each node. `size`: R.
+std::vector<Rank> first_of_each_node(const std::vector<Rank>& members, std::int32_t size);
+// The members of the node of `rank`.
+std::vector<Rank> members_of_node(const std::vector<Rank>& members, Rank rank, std::int32_t size);
+
+// Whether each node has one head, or there are neither nodes nor heads.
+bool fits_nodes(const TrainingRanks& ranks, std::int32_t size);
+// Those of `ranks` that exchange: all without a hierarchy.
+std::vector<Rank> exchanging_of(const std::vector<Rank>& ranks, const std::vector<Rank>& heads);
+
+struct NodeChange {
+  std::vector<Rank> heads;           // of the members, ascending
+  std::vector<std::int32_t> before;  // of each, its position among the heads before; -1: it joins
+  std::vector<Rank> joining;         // without a state that counts, ascending
+};
+// A node keeps its head. Where that is lost, all its members join anew behind the first of them:
+// what they have is a copy of its model, and not the rest of its state. `joining`: ascending.
+// REQUIRES: size > 1.
+NodeChange change_nodes(std::int32_t size, const std::vector<Rank>& members,
+                        const std::vector<Rank>& heads_before, const std::vector<Rank>& joining);
+
+}  // namespace grapevine

@@ -1,0 +1,188 @@
+// No message of the control plane is long: behind one, heartbeats would wait.
+#include <gtest/gtest.h>
+
+#include <caf/binary_serializer.hpp>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "actors/run/step_times.hpp"
+#include "algorithms/roles/server/gem_figures.hpp"
+#include "tests/fuzz/control_messages.hpp"
+
+namespace grapevine {
+namespace control_size_test {
+
+constexpr std::int32_t kRanks = 1024, kProcesses = 128;
+constexpr std::int64_t kLarge = std::numeric_limits<std::int64_t>::max();
+
+const std::string& text() {  // of an error, a path or a name
+  static const std::string longest(4096, 'x');
+  return longest;
+}
+
+Ledger ledger() {
+  Ledger ledger;
+  std::mt19937_64 random(1);
+  Event event;
+  for (const EventKind kind : {EventKind::applied, EventKind::contributed})
+    for (int i = 0; i < 1'000'000; ++i) {
+      event.kind = kind;
+      // Evenly over the orders of magnitude, up to a run of 10^9 steps.
+      event.staleness = static_cast<std::int64_t>(std::exp2(30.0 * (random() % 10'000) / 1e4));
+      ledger.count(event);
+    }
+  EXPECT_GT(ledger.staleness.size(), 500U);
+  return ledger;
+}
+
+std::vector<Rank> all_ranks() {
+  std::vector<Rank> ranks(kRanks);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::map<std::string, std::string> settings() {
+  std::map<std::string, std::string> settings;
+  for (int i = 0; i < 50; ++i) settings["wiring.key-" + std::to_string(i)] = std::string(64, 'v');
+  return settings;
+}
+
+// The longest of each kind that grows with the run; all others have numbers and a few texts.
+template <class Message>
+Message longest() {
+  return Message();
+}
+template <>
+RankReport longest<RankReport>() {
+  RankReport report;
+  report.ledger = ledger();
+  StepTimes times;
+  for (std::size_t i = 0; i < 4 * StepTimes::kMost; ++i) times.add(1e-3);
+  report.step_seconds = times.sample();
+  const std::vector<TensorSpan> layout(1000);  // the tensors of a large model
+  report.measures = GemFigures(layout, 4, 1000).measures();
+  return report;
+}
+template <>
+RankFigures longest<RankFigures>() {
+  RankFigures figures;
+  figures.ledger = ledger();
+  for (Rank rank = -1; rank < kRanks; ++rank) {
+    figures.waited_ns[rank] = kLarge;
+    if (rank >= 0) figures.sent_bytes[rank] = static_cast<std::uint64_t>(kLarge);
+  }
+  return figures;
+}
+template <>
+WaitReport longest<WaitReport>() {
+  WaitReport report;
+  report.waits.assign(2 * kRanks, {kRanks, PayloadKind::chunk, kLarge, 1, 2});
+  return report;
+}
+template <>
+HoldForView longest<HoldForView>() {
+  return {kLarge, all_ranks()};
+}
+template <>
+InstallView longest<InstallView>() {
+  InstallView view;
+  view.members = view.behind = view.joining = view.heads = all_ranks();
+  view.before.assign(kRanks, kRanks);
+  view.nodes_before = view.before;
+  view.settings = settings();
+  return view;
+}
+template <>
+CheckSettings longest<CheckSettings>() {
+  return {kLarge, settings()};
+}
+template <>
+Join longest<Join>() {
+  Join join;
+  join.identity = settings();
+  join.host = join.version = text();
+  join.address = std::string(std::size_t{1} << 15, 'a');
+  return join;
+}
+template <>
+Admission longest<Admission>() {
+  Admission admission;
+  admission.error.message = admission.out = text();
+  admission.absent.assign(kProcesses, kProcesses);
+  return admission;
+}
+template <>
+Addresses longest<Addresses>() {
+  Addresses
+      page;  // RendezvousState::on_ask_addresses() ends it at 32 KiB; one address is no longer
+  page.hosts.assign(kProcesses, std::string(64, 'h'));
+  page.addresses.assign(kProcesses, std::string((std::size_t{32} << 10) / kProcesses, 'a'));
+  return page;
+}
+template <>
+JobOffer longest<JobOffer>() {
+  JobOffer offer;
+  offer.text = std::string(std::size_t{48} << 10, 'j');
+  offer.error.message = text();
+  return offer;
+}
+template <>
+Ready longest<Ready>() {
+  Ready ready;
+  ready.error.message = text();
+  ready.peers.resize(kRanks / kProcesses);
+  return ready;
+}
+template <>
+RunEnded longest<RunEnded>() {
+  RunEnded ended;
+  ended.error.message = ended.checkpoint = text();
+  return ended;
+}
+
+template <class Message>
+void expect_short(std::size_t place) {
+  std::vector<char> bytes;
+  caf::binary_serializer sink{fuzzing::actor_system(), bytes};
+  Message message = longest<Message>();
+  EXPECT_FALSE(sink(message));
+  EXPECT_LE(bytes.size(), kMostControlBytes) << "message " << place << " of ControlMessages";
+}
+
+template <std::size_t... I>
+void expect_all_short(std::index_sequence<I...>) {
+  (expect_short<std::tuple_element_t<I, fuzzing::ControlMessages>>(I), ...);
+}
+
+TEST(ControlMessages, TakeAtMost64KiBInARunOfAThousandRanks) {
+  expect_all_short(std::make_index_sequence<std::tuple_size_v<fuzzing::ControlMessages>>());
+}
+
+// Tensors of a model never travel here.
+TEST(ControlMessages, ALongListIsNotWritten) {
+  RankReport report;
+  report.measures.put("z", at::zeros({(std::int64_t{64} << 10) / 4 + 1}));
+  std::vector<char> bytes;
+  caf::binary_serializer sink{fuzzing::actor_system(), bytes};
+  EXPECT_TRUE(sink(report));
+}
+
+TEST(CoarseAge, IsExactBelow128AndWithin3PercentAbove) {
+  std::set<std::int64_t> coarse;
+  for (std::int64_t age = -1; age < 100'000; ++age) {
+    const std::int64_t kept = coarse_age(age);
+    EXPECT_LE(kept, age);
+    EXPECT_GE(static_cast<double>(kept), age < 128 ? age : 0.968 * static_cast<double>(age)) << age;
+    coarse.insert(kept);
+  }
+  EXPECT_LT(coarse.size(), 500U);
+}
+
+}  // namespace control_size_test
+}  // namespace grapevine

@@ -1,0 +1,141 @@
+#include <ATen/ATen.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "messages/check.hpp"
+#include "tests/gpu/fake_device/fake_device.hpp"
+#include "tests/gpu/fake_device/streams.hpp"
+
+namespace grapevine::fake {
+namespace {
+
+constexpr int kPolls = 3;  // after which an event that nobody waits for is reached
+
+class FakeEvent final : public DeviceEvent {
+ public:
+  explicit FakeEvent(Clock clock) : clock_(std::move(clock)) {}
+  bool reached() const override {
+    if (order().host_knows(clock_)) return true;
+    if (++polls_ < kPolls) return false;
+    order().host_waits(clock_);
+    open_pinned();
+    return true;
+  }
+  const Clock& clock() const { return clock_; }
+
+ private:
+  const Clock clock_;
+  mutable std::atomic<int> polls_{0};
+};
+
+class FakeScope final : public StreamScope {
+ public:
+  FakeScope(int device, std::int64_t stream)
+      : device_(device), before_(exchange_stream_id(device, stream)) {}
+  ~FakeScope() override { exchange_stream_id(device_, before_); }
+
+ private:
+  const int device_;
+  const std::int64_t before_;
+};
+
+Block* block_of(const at::Tensor& t) {
+  return static_cast<Block*>(t.storage().data_ptr().get_context());
+}
+
+class FakeRuntime final : public DeviceRuntime {
+ public:
+  FakeRuntime(int index, const std::string& name) : index_(index) {
+    constexpr std::array<const char*, kStreams> kNames = {"upload", "compute", "download",
+                                                          "exchange"};
+    for (std::size_t i = 0; i < kStreams; ++i) {
+      ids_[i] = new_stream_id();
+      order().name({index_, ids_[i]}, name + "'s " + kNames[i]);
+    }
+  }
+
+  at::Device device() const override { return fake::device(index_); }
+  bool in_host_memory() const override { return false; }
+  std::unique_ptr<StreamScope> enter(Stream stream) override {
+    return std::make_unique<FakeScope>(index_, id(stream));
+  }
+
+  void copy(Stream stream, const at::Tensor& to, const at::Tensor& from) override {
+    GRAPEVINE_CHECK(to.is_contiguous() && from.is_contiguous() &&
+                        to.scalar_type() == from.scalar_type() && to.numel() == from.numel(),
+                    "a copy between unlike tensors");
+    if (from.nbytes() == 0) return;
+    const bool up = from.is_cpu(), down = to.is_cpu();
+    GRAPEVINE_CHECK(!(up && down), "a copy from host to host");
+    const std::string name = up ? "upload" : down ? "download" : "copy between devices";
+    std::vector<History*> reads, writes;
+    if (!up) reads.push_back(&block_of(from)->history);
+    if (!down) writes.push_back(&block_of(to)->history);
+    const std::uint64_t time = order().run(name, order_of(stream), reads, writes);
+    std::memcpy(place(to), place(from), from.nbytes());
+    const at::Tensor& host = up ? from : to;
+    if (up || down) {
+      if (is_pinned(host.data_ptr()))
+        use_pinned(host.data_ptr(), name + "' in '" + fake::device(index_).str(), down,
+                   order_of(stream), time);
+      else
+        synchronize(order_of(stream));
+    }
+    order().count(
+        {up ? from.nbytes() : 0, down ? from.nbytes() : 0, up || down ? 0 : from.nbytes()});
+  }
+
+  EventHandle record(Stream stream) override {
+    return std::make_shared<FakeEvent>(order().now(order_of(stream)));
+  }
+
+  void wait(Stream stream, const EventHandle& event) override {
+    if (!event || (stream == Stream::compute && order().fault() == Fault::upload_is_not_awaited))
+      return;
+    order().wait(order_of(stream), static_cast<const FakeEvent&>(*event).clock());
+  }
+
+  Expected<void> host_wait(const EventHandle& event, Duration) override {
+    if (!event || order().fault() == Fault::host_does_not_wait) return {};
+    order().host_waits(static_cast<const FakeEvent&>(*event).clock());
+    open_pinned();
+    return {};
+  }
+
+  void record_stream(const at::Tensor& t, Stream stream) override {
+    if (t.device().type() == at::kXPU && t.storage().nbytes() > 0)
+      order().record_stream(block_of(t)->history, order_of(stream));
+  }
+
+  std::shared_ptr<void> pinned_memory(std::size_t bytes) override { return pinned(bytes); }
+
+ private:
+  std::int64_t id(Stream stream) const { return ids_[static_cast<std::size_t>(stream)]; }
+  std::size_t order_of(Stream stream) const { return order().stream({index_, id(stream)}); }
+  // The device's own pointer.
+  static char* place(const at::Tensor& t) {
+    void* const shown = t.data_ptr();
+    if (!t.is_cpu()) return alias_of(shown);
+    return is_pinned(shown) ? pinned_alias(shown) : static_cast<char*>(shown);
+  }
+
+  const int index_;
+  std::array<std::int64_t, kStreams> ids_ = {};
+};
+
+}  // namespace
+
+std::shared_ptr<DeviceRuntime> open_device(int index, const std::string& name) {
+  return std::make_shared<FakeRuntime>(index, name);
+}
+
+std::vector<std::string> violations() { return order().violations(); }
+Traffic traffic() { return order().traffic(); }
+std::uint64_t calls(const std::string& operation) { return order().calls(operation); }
+void set_fault(Fault fault) { order().set_fault(fault); }
+void reset() { order().reset(); }
+
+}  // namespace grapevine::fake

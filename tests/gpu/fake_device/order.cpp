@@ -1,0 +1,181 @@
+#include "tests/gpu/fake_device/order.hpp"
+
+#include <algorithm>
+
+namespace grapevine::fake {
+namespace {
+
+constexpr std::size_t kMostViolations = 50;  // kept: one fault may cause thousands
+
+void join(Clock& clock, const Clock& other) {
+  for (const auto& [stream, time] : other) clock[stream] = std::max(clock[stream], time);
+}
+
+bool contains(const Clock& clock, std::size_t stream, std::uint64_t time) {
+  const auto found = clock.find(stream);
+  return found != clock.end() && found->second >= time;
+}
+
+}  // namespace
+
+Order& order() {
+  static Order* const instance = new Order;  // blocks end after static objects do
+  return *instance;
+}
+
+std::size_t Order::stream(StreamKey key) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto [found, fresh] = streams_.try_emplace(key, clocks_.size());
+  if (fresh) {
+    clocks_.emplace_back();
+    names_.push_back("device " + std::to_string(key.device) + ", " +
+                     (key.id == 0 ? "default stream" : "stream " + std::to_string(key.id)));
+  }
+  return found->second;
+}
+
+void Order::name(StreamKey key, const std::string& name) {
+  const std::size_t index = stream(key);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  names_[index] = "device " + std::to_string(key.device) + ", " + name;
+}
+
+bool Order::covers(std::size_t stream, const History::Use& use) {
+  return use.time == 0 || use.stream == stream || contains(clocks_[stream], use.stream, use.time) ||
+         contains(host_, use.stream, use.time);
+}
+
+void Order::check(const std::string& operation, std::size_t stream, const History::Use& before,
+                  const char* what, const History& block) {
+  if (covers(stream, before) || violations_.size() >= kMostViolations) return;
+  violations_.push_back("'" + operation + "' in " + names_[stream] + " " + what + " '" +
+                        before.operation + "' in " + names_[before.stream] +
+                        ", for which it has not waited (" + std::to_string(block.bytes) +
+                        " bytes)");
+}
+
+std::uint64_t Order::run(const std::string& operation, std::size_t stream,
+                         const std::vector<History*>& reads, const std::vector<History*>& writes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++calls_[operation];
+  join(clocks_[stream], host_);
+  for (const auto* blocks : {&reads, &writes})
+    for (History* block : *blocks)
+      if (!block->has_home) allocate_in(*block, stream);
+  const std::uint64_t time = ++clocks_[stream][stream];
+  const History::Use use{stream, time, operation};
+  for (History* block : reads)
+    check(operation, stream, block->write, "reads what was written by", *block);
+  for (History* block : writes) {
+    check(operation, stream, block->write, "overwrites what was written by", *block);
+    for (const auto& [reader, read] : block->reads)
+      check(operation, stream, read, "overwrites what is read by", *block);
+  }
+  for (History* block : reads) block->reads[stream] = block->uses[stream] = use;
+  for (History* block : writes) {
+    block->write = block->uses[stream] = use;
+    block->reads.clear();
+  }
+  return time;
+}
+
+void Order::allocated(History& block, std::optional<std::size_t> stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (stream) allocate_in(block, *stream);
+}
+
+void Order::allocate_in(History& block, std::size_t stream) {
+  block.home = stream;
+  block.has_home = true;
+  join(clocks_[stream], host_);
+  block.write = {stream, ++clocks_[stream][stream], "allocation"};
+  block.uses[stream] = block.write;
+}
+
+void Order::freed(const History& block) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [stream, use] : block.uses)
+    if (block.recorded.count(stream) == 0)
+      check("the next owner of the memory", block.home, use, "overwrites what is used by", block);
+}
+
+void Order::record_stream(History& block, std::size_t stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (fault_ != Fault::allocator_is_not_told) block.recorded.insert(stream);
+}
+
+Clock Order::now(std::size_t stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  join(clocks_[stream], host_);
+  return clocks_[stream];
+}
+
+void Order::wait(std::size_t stream, const Clock& event) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  join(clocks_[stream], event);
+}
+
+void Order::host_waits(const Clock& event) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  join(host_, event);
+}
+
+bool Order::host_knows(const Clock& event) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::all_of(event.begin(), event.end(), [this](const auto& entry) {
+    return contains(host_, entry.first, entry.second);
+  });
+}
+
+bool Order::host_knows(std::size_t stream, std::uint64_t time) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return contains(host_, stream, time);
+}
+
+void Order::violation(const std::string& what) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (violations_.size() < kMostViolations) violations_.push_back(what);
+}
+
+std::vector<std::string> Order::violations() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return violations_;
+}
+
+Traffic Order::traffic() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return traffic_;
+}
+
+std::uint64_t Order::calls(const std::string& operation) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = calls_.find(operation);
+  return found == calls_.end() ? 0 : found->second;
+}
+
+void Order::count(const Traffic& copied) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  traffic_.up += copied.up;
+  traffic_.down += copied.down;
+  traffic_.across += copied.across;
+}
+
+Fault Order::fault() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return fault_;
+}
+
+void Order::set_fault(Fault fault) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  fault_ = fault;
+}
+
+void Order::reset() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  violations_.clear();
+  traffic_ = {};
+  calls_.clear();
+  fault_ = Fault::none;
+}
+
+}  // namespace grapevine::fake

@@ -1,0 +1,112 @@
+// Order: which work of the fake device is ordered after which, by vector clocks.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace grapevine::fake {
+
+// Of each stream, up to which piece of its work: an event, or what the host knows to be complete.
+using Clock = std::map<std::size_t, std::uint64_t>;
+
+struct StreamKey {
+  int device = 0;
+  std::int64_t id = 0;  // 0: the default stream
+  bool operator<(const StreamKey& other) const {
+    return std::pair(device, id) < std::pair(other.device, other.id);
+  }
+};
+
+// What happened to a block of the device's memory.
+struct History {
+  struct Use {
+    std::size_t stream = 0;
+    std::uint64_t time = 0;
+    std::string operation;  // with its stream
+  };
+  std::size_t home = 0;  // the stream in which it was allocated, or else first used
+  bool has_home = false;
+  std::uint64_t bytes = 0;
+  Use write;                         // the last one; time 0: none
+  std::map<std::size_t, Use> reads;  // the last one since `write`, by stream
+  std::map<std::size_t, Use> uses;   // the last one, by stream
+  std::set<std::size_t> recorded;    // streams of which the allocator knows
+};
+
+// Faults of the device, as if a caller had forgotten something.
+enum class Fault {
+  none,
+  ready_events_are_empty,  // a frozen tensor has no event
+  upload_is_not_awaited,   // the compute stream does not wait for the upload stream
+  host_does_not_wait,      // a host that waits for an event continues at once
+  foreign_is_not_awaited,  // a stream does not wait for one of another device
+  allocator_is_not_told,   // memory is not held for the other streams that use it
+};
+
+// Bytes that were copied since the last reset.
+struct Traffic {
+  std::uint64_t up = 0;      // host to device
+  std::uint64_t down = 0;    // device to host
+  std::uint64_t across = 0;  // from device to device
+};
+
+// One for the process: streams of several devices wait for each other. Work is done when it is
+// enqueued, in the order of the calls; what counts is whether streams, events and waits would have
+// enforced that order on a real device. A violation is recorded, not thrown. Thread-safe.
+class Order {
+ public:
+  std::size_t stream(StreamKey key);
+  void name(StreamKey key, const std::string& name);
+
+  // Work in `stream` that reads and writes those blocks.
+  std::uint64_t run(const std::string& operation, std::size_t stream,
+                    const std::vector<History*>& reads, const std::vector<History*>& writes);
+  // Without `stream`: in that of its first use.
+  void allocated(History& block, std::optional<std::size_t> stream);
+  // The memory returns to the allocator, which gives it to work of the block's home stream.
+  void freed(const History& block);
+  void record_stream(History& block, std::size_t stream);
+
+  Clock now(std::size_t stream);
+  void wait(std::size_t stream, const Clock& event);
+  // The host waits: work that it enqueues from now on comes after the event.
+  void host_waits(const Clock& event);
+  bool host_knows(const Clock& event);
+  bool host_knows(std::size_t stream, std::uint64_t time);
+
+  void violation(const std::string& what);
+  std::vector<std::string> violations();
+  Traffic traffic();
+  std::uint64_t calls(const std::string& operation);
+  void count(const Traffic& copied);
+  Fault fault();
+  void set_fault(Fault fault);
+  // Forgets violations, traffic, calls and the fault; streams and blocks stay.
+  void reset();
+
+ private:
+  void allocate_in(History& block, std::size_t stream);
+  bool covers(std::size_t stream, const History::Use& use);
+  void check(const std::string& operation, std::size_t stream, const History::Use& before,
+             const char* what, const History& block);
+
+  std::mutex mutex_;
+  std::map<StreamKey, std::size_t> streams_;
+  std::vector<Clock> clocks_;       // by stream
+  std::vector<std::string> names_;  // by stream
+  Clock host_;
+  std::vector<std::string> violations_;
+  Traffic traffic_;
+  std::map<std::string, std::uint64_t> calls_;  // by operation
+  Fault fault_ = Fault::none;
+};
+
+Order& order();
+
+}  // namespace grapevine::fake
