@@ -82,9 +82,9 @@ struct QueryWaits {
 // From now on no gradient and no timer reaches the role.
 struct HoldForView {
   std::int64_t view = 0;      // its number, from 1
-  std::vector<Rank> members;  // that train, ascending
+  std::vector<Rank> members;  // that train, and the servers, ascending
 };
-// Answer with the messages that were sent and received among the members.
+// Answer with the messages that were sent and received among these ranks.
 struct AskTraffic {
   std::int64_t view = 0;
   std::int64_t round = 0;  // of questions

@@ -47,14 +47,14 @@ StateDict save(const SavedView& view) {
   return state;
 }
 
-Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank rank) {
+Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank rank, bool trains) {
   const StateDict state = rank_state.under("view");
   if (state.entries().empty()) return std::optional<SavedView>();
   const auto members = state.list("members");
   if (!members) return members.error();
   if (!is_ascending(*members)) return bad_input("view.members is no ascending list of ranks");
   const auto at = std::find(members->begin(), members->end(), rank);
-  if (at == members->end())
+  if (trains && at == members->end())
     return bad_input("view.members lacks rank " + std::to_string(rank) + " itself");
   const auto number = state.integer_in("number", 1, kMost >> 41),
              first_step = state.integer_in("first_step", 0, kMost),
@@ -81,7 +81,7 @@ Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank r
   view.first_step = *first_step;
   view.first_epoch = *first_epoch;
   view.deal.ranks = static_cast<std::int32_t>(members->size());
-  view.deal.position = static_cast<std::int32_t>(at - members->begin());
+  if (trains) view.deal.position = static_cast<std::int32_t>(at - members->begin());
   view.deal.first_batch = *first_batch;
   view.deal.first_step = *deal_step;
   view.deal_is_new = *is_new == 1;

@@ -14,19 +14,20 @@ namespace grapevine {
 // As one of the ranks saves it.
 struct SavedView {
   std::int64_t number = 0;   // of the view: see ViewChange
-  TrainingRanks ranks;       // of its roles; some may be lost since
+  TrainingRanks ranks;       // of its roles, but the servers; some may be lost since
   Step first_step = 0;       // with which these took over,
   double first_epoch = 0;    // and the training behind it
   Step later_end = 0;        // with --steps: so much later than planned they end
-  Deal deal;                 // of the batches of this rank; `ranks` is that of the members
+  Deal deal;                 // of the batches of this rank, if it trains; `ranks`: of the members
   bool deal_is_new = false;  // it begins with the next step
 };
 
 // What a rank's state has under "view.".
 StateDict save(const SavedView& view);
-// From the state of `rank`; nothing where the roles were those of the start, also where ranks are
-// lost since. Errors (bad_input): entries that no run saves.
-Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank rank);
+// From the state of `rank`, which trains or is a server; nothing where the roles were those of the
+// start, also where ranks are lost since. Errors (bad_input): entries that no run saves.
+Expected<std::optional<SavedView>> load_view(const StateDict& rank_state, Rank rank,
+                                             bool trains = true);
 
 // Of the members, in a run that is planned for `ranks`.
 Horizon horizon_of(const SavedView& view, const Horizon& planned, std::int32_t ranks);

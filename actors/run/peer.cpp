@@ -61,8 +61,8 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   config_ = std::move(config);
   planned_steps_ = config_.parts->horizon.steps;
   membership_.alive.assign(static_cast<std::size_t>(config_.ranks), true);
-  for (Rank rank = 0; rank < config_.ranks - config_.parts->plan.servers; ++rank)
-    view_.ranks.members.push_back(rank);
+  for (Rank rank = 0; rank < first_server(); ++rank) view_.ranks.members.push_back(rank);
+  view_.ranks.servers = servers();
   const Plan& plan = config_.parts->plan;
   if (plan.hierarchy > 1 && changes_members(plan))
     view_.ranks.heads = first_of_each_node(view_.ranks.members, plan.hierarchy);
@@ -340,12 +340,17 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
   // The supervisor finds out whether the other process has ended or only the link to it.
   if (!lost.reason.empty())
     self_->send(config_.supervisor, LinkLost{config_.rank, peer, lost.reason});
-  if (changes_members(config_.parts->plan)) return answer_traffic();
-  const bool served_here = !is_server() && peer >= config_.ranks - config_.parts->plan.servers;
-  if (!served_here) return role_->on_peer_down(*this, peer);
-  if (lost.reason.empty())
-    fail(
-        {Errc::peer_down, fmt::format("rank {} has lost its server, rank {}", config_.rank, peer)});
+  if (!is_server() && peer >= first_server()) {
+    if (lost.reason.empty())
+      fail({Errc::peer_down,
+            fmt::format("rank {} has lost its server, rank {}", config_.rank, peer)});
+    return;
+  }
+  const bool changes = changes_members(config_.parts->plan);
+  // A grant of a lost client is taken back: without that the others would not come to rest.
+  if (!changes || (is_server() && view_.stage != ViewStage::closed))
+    role_->on_peer_down(*this, peer);
+  if (changes) answer_traffic();
 }
 
 namespace {
@@ -532,7 +537,7 @@ Expected<void> PeerState::restore(const StateDict& state) {
 // The role that its model belongs to: of the members of that moment.
 Expected<void> PeerState::restore_view(const StateDict& state) {
   for (const Rank rank : config_.absent) membership_.alive[static_cast<std::size_t>(rank)] = false;
-  auto view = load_view(state, config_.rank);
+  auto view = load_view(state, config_.rank, !is_server());
   if (!view) return view.error();
   if (!view->has_value()) return {};
   SavedView& saved = **view;
@@ -548,12 +553,13 @@ Expected<void> PeerState::restore_view(const StateDict& state) {
     return bad_input("view.heads has not one rank of each node");
   change.nodes_before.resize(saved.ranks.heads.size());
   std::iota(change.nodes_before.begin(), change.nodes_before.end(), 0);
-  change.horizon = horizon_of(saved, config_.parts->horizon, config_.ranks);
+  change.horizon = horizon_of(saved, config_.parts->horizon, first_server());
   auto parts = parts_among(*config_.parts, change);
   if (!parts) return parts.error();
   config_.parts = *std::move(parts);
+  saved.ranks.servers = servers();
   role_ = make_member_role(config_.parts, saved.ranks, config_.rank, model_);
-  for (Rank rank = 0; rank < config_.ranks; ++rank)
+  for (Rank rank = 0; rank < first_server(); ++rank)
     if (!std::binary_search(members.begin(), members.end(), rank))
       membership_.alive[static_cast<std::size_t>(rank)] = false;
   view_.number = view_.installed = saved.number;

@@ -193,7 +193,9 @@ class PeerState : public Env {
   void take_state_if_complete();
   Expected<void> take_model(const StateDict& state);
   Expected<void> join_model(const StateDict& state);
-  bool is_server() const { return config_.rank >= config_.ranks - config_.parts->plan.servers; }
+  Rank first_server() const { return config_.ranks - config_.parts->plan.servers; }
+  bool is_server() const { return config_.rank >= first_server(); }
+  std::vector<Rank> servers() const;
   // Of the model: the CPU where PeerConfig::device is null.
   at::Device device() const;
   // `t` itself where it is on device() or empty, else a copy there, which the rank's stream makes

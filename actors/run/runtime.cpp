@@ -390,7 +390,7 @@ void Runtime::Impl::start_in_cluster(std::shared_ptr<RunObserver> observer,
 }
 
 std::int32_t RunConfig::process_of(Rank rank) const {
-  if (!cluster) return 0;
+  if (!cluster || rank >= workers()) return 0;
   const std::int32_t each = workers() / cluster->processes;
   return std::min(rank / each, cluster->processes - 1);
 }

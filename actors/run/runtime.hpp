@@ -105,7 +105,7 @@ struct RunConfig {
 
   std::int32_t servers() const { return parts->plan.servers; }
   std::int32_t workers() const { return ranks - servers(); }
-  // Servers are in the last process.
+  // Servers are in process 0.
   std::int32_t process_of(Rank rank) const;
   // Epochs of the checkpoint's fastest rank: they are not validated again.
   double resumed_most() const;

@@ -28,6 +28,7 @@ void SupervisorState::init(SupervisorActor::stateful_pointer<SupervisorState> se
   }
   if (ranks.heads.empty() && config_.models.node_size > 1)
     ranks.heads = first_of_each_node(ranks.members, config_.models.node_size);
+  ranks.servers = members_.server_ranks();
   view_ = ViewChange(std::move(ranks), config_.view, config_.first_batch);
   progress_.add_former(config_.former);
   for (const RankFigures& figures : config_.figures) progress_.add(figures);
@@ -58,7 +59,7 @@ void SupervisorState::begin(BeginRun actors) {
   begin_wait_watch();
   crew_.send_to_ranks_but(config_.absent, StartTraining{});
   const bool others = !config_.continuing.members.empty() &&
-                      config_.continuing.members != members_.remaining_ranks();
+                      config_.continuing.members != members_.remaining_ranks_that_train();
   if (others || !config_.absent.empty()) begin_view_change();
   if (!config_.resumed_from.empty()) report_resume_from(config_.resumed_from);
   compare_all_clocks();

@@ -209,11 +209,10 @@ Expected<void> check(const LinkLost& lost, const World& world) {
 
 namespace {
 
-// Ranks that train, ascending.
-Expected<void> check_members(const char* what, const std::vector<Rank>& members,
-                             const World& world) {
+// Ranks below `end`, ascending.
+Expected<void> check_members(const char* what, const std::vector<Rank>& members, Rank end) {
   for (const Rank rank : members)
-    if (auto checked = check_rank(what, rank, world.workers()); !checked) return checked;
+    if (auto checked = check_rank(what, rank, end); !checked) return checked;
   const bool ascend =
       std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) == members.end();
   return ascend && !members.empty()
@@ -224,15 +223,15 @@ Expected<void> check_members(const char* what, const std::vector<Rank>& members,
 }  // namespace
 
 Expected<void> check(const HoldForView& hold, const World& world) {
-  return check_members("a proposed view", hold.members, world);
+  return check_members("a proposed view", hold.members, world.ranks);
 }
 
 Expected<void> check(const Traffic& traffic, const World& world) {
-  return check_rank("counts of messages", traffic.rank, world.workers());
+  return check_rank("counts of messages", traffic.rank, world.ranks);
 }
 
 Expected<void> check(const ViewClosed& closed, const World& world) {
-  if (auto checked = check_rank("a closed view", closed.rank, world.workers()); !checked)
+  if (auto checked = check_rank("a closed view", closed.rank, world.ranks); !checked)
     return checked;
   if (closed.operations >= Role::kFollows && closed.step >= 0 && closed.taken >= 0 &&
       closed.epoch >= 0 && closed.epoch <= kMostEpochs && closed.w > 0 && std::isfinite(closed.w))

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "algorithms/parts/server_rules.hpp"
 #include "algorithms/roles/aggregate.hpp"
 #include "algorithms/roles/bilateral/bilateral.hpp"
 #include "algorithms/roles/gossip/gossip.hpp"
@@ -42,7 +43,9 @@ std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts,
     std::vector<Rank> clients;
     for (Rank client = 0; client < workers; client += parts->plan.hierarchy)
       clients.push_back(client);
-    return parts->plan.role->make_server({parts, rank, std::move(clients), rank - workers, model});
+    const std::int32_t index = rank - workers;
+    model.x = part_of(model.x, slice_of(model.x.numel(), parts->plan.servers, index));
+    return parts->plan.role->make_server({parts, rank, std::move(clients), index, model});
   }
   const bool of_nodes = parts->plan.hierarchy > 1 && !parts->plan.role->parts_inside;
   if (of_nodes) {
@@ -52,6 +55,14 @@ std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts,
     return std::make_unique<Hierarchy>(parts, all, rank, model);
   }
   return make_flat_role(parts, rank, ranks, model);
+}
+
+std::unique_ptr<Role> make_role_beside_servers(const std::shared_ptr<const SharedParts>& parts,
+                                               const TrainingRanks& ranks, Rank rank,
+                                               ModelState& model) {
+  const Rank first = ranks.servers.front();
+  if (rank < first) return make_flat_role(parts, rank, first + parts->plan.servers, model);
+  return parts->plan.role->make_server({parts, rank, ranks.members, rank - first, model});
 }
 
 std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "algorithms/role.hpp"
+#include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 
 namespace grapevine {
@@ -12,7 +13,12 @@ namespace grapevine {
 // cut to its slice.
 std::unique_ptr<Role> make_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                 std::int32_t ranks, ModelState& model);
-// The same, ignoring plan.hierarchy: the role among `ranks` equals, without servers.
+// The role of one of `ranks`, which have servers and no heads. The model of a server is its slice
+// already.
+std::unique_ptr<Role> make_role_beside_servers(const std::shared_ptr<const SharedParts>& parts,
+                                               const TrainingRanks& ranks, Rank rank,
+                                               ModelState& model);
+// The same as make_role(), ignoring plan.hierarchy: the role among `ranks` equals, without servers.
 std::unique_ptr<Role> make_flat_role(const std::shared_ptr<const SharedParts>& parts, Rank rank,
                                      std::int32_t ranks, ModelState& model);
 

@@ -64,6 +64,7 @@ class MemberRole final : public Role, private NestedRole::Around {
 
 std::unique_ptr<Role> make_member_role(const std::shared_ptr<const SharedParts>& parts,
                                        TrainingRanks ranks, Rank rank, ModelState& model) {
+  if (!ranks.servers.empty()) return make_role_beside_servers(parts, ranks, rank, model);
   if (!ranks.heads.empty()) return std::make_unique<Hierarchy>(parts, ranks, rank, model);
   std::vector<Rank>& members = ranks.members;
   const std::int32_t position = position_of(rank, members);

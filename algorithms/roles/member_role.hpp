@@ -10,7 +10,8 @@
 
 namespace grapevine {
 
-// `parts`: of that many members (parts_among); `rank`: one of them. `model` must outlive it.
+// `parts`: of that many members (parts_among); `rank`: one of them, or of their servers, which know
+// each other by their ranks. `model` must outlive it.
 std::unique_ptr<Role> make_member_role(const std::shared_ptr<const SharedParts>& parts,
                                        TrainingRanks ranks, Rank rank, ModelState& model);
 

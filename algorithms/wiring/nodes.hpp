@@ -13,6 +13,8 @@ struct TrainingRanks {
   std::vector<Rank> members;
   // Of them one of each node, which exchanges for it, ascending; empty without a hierarchy.
   std::vector<Rank> heads;
+  // The parameter servers, which follow all ranks that ever trained; empty where there are none.
+  std::vector<Rank> servers = {};
 };
 
 // The first member of each node. `size`: R.

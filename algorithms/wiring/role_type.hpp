@@ -28,7 +28,7 @@ struct ServerContext {
   Rank rank = 0;
   std::vector<Rank> clients;  // ascending
   std::int32_t index = 0;     // among the servers
-  ModelState& model;          // outlives the role; cut to the server's slice
+  ModelState& model;          // outlives the role; x is the server's slice
 };
 
 struct RoleType {
@@ -84,12 +84,13 @@ struct RoleType {
 };
 
 // Whether ranks of such a run may be lost, and others join, by Role::close() and what follows it.
+// Servers stay, and serve those that train then; of nodes they know no heads but the first ranks.
 inline bool changes_members(const Plan& plan) {
-  return plan.servers == 0 && plan.role->changes_members(plan);
+  return (plan.servers == 0 || plan.hierarchy == 1) && plan.role->changes_members(plan);
 }
 // Whether, besides, the wiring may change while it runs, and the number of ranks where it resumes.
 inline bool changes_wiring(const Plan& plan) {
-  return plan.hierarchy == 1 && changes_members(plan);
+  return plan.servers == 0 && plan.hierarchy == 1 && changes_members(plan);
 }
 
 // Levels: groups of `ranks` ranks each that train as `inside` says, and exchange with each other as

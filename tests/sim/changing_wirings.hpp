@@ -28,7 +28,7 @@ inline WorldConfig changing_config(const Keys& keys, std::int32_t ranks, std::ui
   return config;
 }
 
-// Every shipped preset that can, and what changes how its role exchanges.
+// Every shipped preset without servers that can, and what changes how its role exchanges.
 inline std::vector<Keys> changing_wirings() {
   const Keys top_k = {{"compress", "top-k"}, {"density", "0.3"}};
   const auto aggregate = [](const Keys& keys) {
@@ -73,8 +73,34 @@ inline std::vector<Keys> changing_wirings() {
   };
   for (const Preset& preset : presets()) {
     const Keys keys = keys_of(preset.name);
-    if (preset.name != kCustomWiring && changes_members(plan_of(keys))) all.push_back(keys);
+    if (preset.name != kCustomWiring && changes_wiring(plan_of(keys))) all.push_back(keys);
   }
+  return all;
+}
+
+// Clients and their servers.
+inline std::vector<Keys> changing_servers() {
+  const auto server = [](const Keys& keys) { return operator+({{"exchange", "server"}}, keys); };
+  std::vector<Keys> all = {
+      server({{"servers", "2"}}),
+      server({{"section", "relaxed"}}),
+      server({{"rule", "downpour"}, {"local_steps", "3"}, {"servers", "2"}}),
+      server({{"rule", "downpour"}, {"overlap", "true"}}),
+      server({{"rule", "downpour"}, {"compress", "top-k"}, {"density", "0.3"}}),
+      server({{"rule", "adaptive"}}),
+      server({{"rule", "easgd"}, {"local_steps", "2"}, {"synchronous", "true"}}),
+      server({{"rule", "easgd"}, {"overlap", "true"}}),
+      server({{"rule", "delayed-nesterov"}, {"local_steps", "2"}}),
+  };
+  for (const Preset& preset : presets())
+    if (preset.name != kCustomWiring && plan_of(keys_of(preset.name)).servers > 0)
+      all.push_back(keys_of(preset.name));
+  return all;
+}
+
+inline std::vector<Keys> wirings_of_changing_members() {
+  std::vector<Keys> all = changing_wirings();
+  for (const Keys& keys : changing_servers()) all.push_back(keys);
   return all;
 }
 

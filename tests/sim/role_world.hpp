@@ -159,7 +159,7 @@ class RoleWorld {
       const std::vector<Rank>& joining = {}, const std::function<void()>& between = [] {}) {
     change_roles(joining);
     between();
-    for (const Rank rank : members_) at(rank).role->on_start(at(rank));
+    for (const Rank rank : members_and_servers()) at(rank).role->on_start(at(rank));
   }
 
   // The ranks that are up continue with another wiring, as the actors do it: between the two all
@@ -183,13 +183,18 @@ class RoleWorld {
 
  private:
   void change_roles(const std::vector<Rank>& joining) {
+    // A server takes grants back, or nothing comes to rest.
+    for (const Rank server : servers())
+      for (Rank dead = 0; dead < config_.ranks; ++dead)
+        if (news_.count({dead, server}) > 0) tell_of_death({dead, server});
     news_.clear();
     timers_.clear();
     while (deliver_any()) {
     }
     std::vector<Rank> remaining;
     for (Seat& seat : ranks_)
-      if (seat.up) remaining.push_back(seat.number);
+      if (seat.up && seat.number < config_.ranks) remaining.push_back(seat.number);
+    for (const Rank server : servers()) at(server).role->close(at(server));
     const RoleType& role = *parts_->plan.role;
     std::map<Rank, std::int64_t> operations;
     std::int64_t most = 0;
@@ -241,7 +246,7 @@ class RoleWorld {
       if (joins) take_model(seat, model_ahead, follows);
       if (behind) seat.model.x = model_ahead.x;
       if (behind) seat.model.w = model_ahead.w;
-      seat.role = make_member_role(parts_, {members, heads_}, rank, seat.model);
+      seat.role = make_member_role(parts_, {members, heads_, servers()}, rank, seat.model);
       const auto loaded =
           joins ? seat.role->load_joined(shared, own) : seat.role->load_kept(shared, own);
       GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
@@ -249,6 +254,16 @@ class RoleWorld {
       caught_up_ += behind;
       for (const Rank other : members) seat.members.alive[static_cast<std::size_t>(other)] = true;
     }
+    for (const Rank server : servers()) change_server(at(server));
+  }
+
+  void change_server(Seat& seat) {
+    const StateDict shared = seat.role->save_shared(), own = seat.role->save_own();
+    seat.role = make_member_role(parts_, {members_, {}, servers()}, seat.number, seat.model);
+    const auto loaded = seat.role->load_kept(shared, own);
+    GRAPEVINE_CHECK(loaded.ok(), loaded.error().message);
+    seat.is_finished = false;
+    for (const Rank other : members_) seat.members.alive[static_cast<std::size_t>(other)] = true;
   }
 
   // All members have the common model: they begin at one step, with as much left as before.
@@ -523,6 +538,16 @@ class RoleWorld {
   }
 
   Seat& at(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  std::vector<Rank> servers() const {
+    std::vector<Rank> ranks;
+    for (Rank rank = config_.ranks; rank < everybody(); ++rank) ranks.push_back(rank);
+    return ranks;
+  }
+  std::vector<Rank> members_and_servers() const {
+    std::vector<Rank> ranks = members_;
+    for (const Rank server : servers()) ranks.push_back(server);
+    return ranks;
+  }
   std::int32_t everybody() const { return all_ranks_of(config_.plan, config_.ranks); }
   at::Tensor zeros() const { return at::zeros({config_.dimension}); }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "actors/run/peer.hpp"
 #include "actors/run/state_bytes.hpp"
@@ -27,6 +28,12 @@ bool contains(const std::vector<Rank>& ranks, Rank rank) {
 }
 
 }  // namespace
+
+std::vector<Rank> PeerState::servers() const {
+  std::vector<Rank> ranks(static_cast<std::size_t>(config_.ranks - first_server()));
+  std::iota(ranks.begin(), ranks.end(), first_server());
+  return ranks;
+}
 
 bool PeerState::is_holding() const { return view_.stage != ViewStage::stable; }
 
@@ -154,7 +161,7 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   const bool begins = view.kind == ViewKind::new_wiring;
   if (!(begins ? begin_wiring(view) : load_member(view, joins, shared, own))) return;
   if (view.kind == ViewKind::common_model) merge(view);
-  view_.ranks = {view.members, view.heads};
+  view_.ranks = {view.members, view.heads, servers()};
   view_.installed = view_.number;
   view_.stage = ViewStage::stable;
   view_.settled = false;
@@ -226,7 +233,8 @@ bool PeerState::make_member(const InstallView& view) {
   parts = parts_among(**parts, {view.before, view.horizon, view.nodes_before});
   if (parts) {
     config_.parts = *std::move(parts);
-    role_ = make_member_role(config_.parts, {view.members, view.heads}, config_.rank, model_);
+    role_ = make_member_role(config_.parts, {view.members, view.heads, servers()}, config_.rank,
+                             model_);
     return true;
   }
   fail({Errc::peer_down, fmt::format("{} ranks remain, and cannot continue by themselves: {}",

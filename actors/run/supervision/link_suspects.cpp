@@ -39,11 +39,8 @@ Error link_error(const LinkLost& lost, const RunMembers& members) {
 }
 
 std::int32_t dispensable_process(const LinkLost& lost, const RunMembers& members) {
-  const std::int32_t of_servers =
-      members.servers() > 0 ? members.process_of(members.ranks() - 1) : -1;
   for (const Rank rank : {lost.peer, lost.reporter})
-    if (const std::int32_t process = members.process_of(rank); process > 0 && process != of_servers)
-      return process;
+    if (const std::int32_t process = members.process_of(rank); process > 0) return process;
   return 0;
 }
 

@@ -52,8 +52,8 @@ class LinkSuspects {
 // The error (peer_down) of a link that broke while the processes at its ends live.
 Error link_error(const LinkLost& lost, const RunMembers& members);
 
-// The process at an end of that link without which the run can continue: neither the coordinator
-// nor the process of the servers, the last one. 0: neither end.
+// The process at an end of that link without which the run can continue: not process 0. 0: neither
+// end.
 std::int32_t dispensable_process(const LinkLost& lost, const RunMembers& members);
 
 }  // namespace grapevine

@@ -1,10 +1,12 @@
 #include "actors/run/supervision/run_members.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace grapevine {
 
 std::int32_t RunMembers::process_of(Rank rank) const {
+  if (rank >= workers()) return 0;
   return std::min(rank / std::max(1, workers() / processes_), processes_ - 1);
 }
 
@@ -27,6 +29,18 @@ std::vector<Rank> RunMembers::remaining_ranks() const {
   std::vector<Rank> ranks;
   for (Rank rank = 0; rank < ranks_; ++rank)
     if (!is_lost(rank)) ranks.push_back(rank);
+  return ranks;
+}
+
+std::vector<Rank> RunMembers::remaining_ranks_that_train() const {
+  std::vector<Rank> ranks = remaining_ranks();
+  ranks.erase(std::lower_bound(ranks.begin(), ranks.end(), workers()), ranks.end());
+  return ranks;
+}
+
+std::vector<Rank> RunMembers::server_ranks() const {
+  std::vector<Rank> ranks(static_cast<std::size_t>(servers_));
+  std::iota(ranks.begin(), ranks.end(), workers());
   return ranks;
 }
 

@@ -11,7 +11,7 @@
 namespace grapevine {
 
 // The workers are the first ranks and lie evenly on the processes; the servers are the last ranks
-// and belong to the last process. Not thread-safe.
+// and belong to process 0, so that a run needs that one alone. Not thread-safe.
 class RunMembers {
  public:
   // REQUIRES: 0 <= servers < ranks.
@@ -49,6 +49,8 @@ class RunMembers {
   const std::set<Rank>& lost() const { return lost_; }
   std::vector<Rank> remaining_ranks_of(std::int32_t process) const;
   std::vector<Rank> remaining_ranks() const;
+  std::vector<Rank> remaining_ranks_that_train() const;
+  std::vector<Rank> server_ranks() const;
   std::int32_t remaining_workers() const;  // without servers
   // The remaining processes other than the coordinator's.
   std::vector<std::int32_t> remaining_processes() const;

@@ -17,8 +17,8 @@ constexpr Duration kAskInterval = std::chrono::milliseconds(2);
 void SupervisorState::begin_view_change() {
   if (!config_.changes_members || stage_ != Stage::running) return;
   interrupt_checkpoint();
-  view_.begin(members_.remaining_ranks());
-  crew_.send_to_ranks(HoldForView{view_.number(), view_.members()});
+  view_.begin(members_.remaining_ranks_that_train());
+  crew_.send_to_ranks(HoldForView{view_.number(), view_.participants()});
   ask_for_traffic();
 }
 

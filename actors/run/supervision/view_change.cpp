@@ -13,8 +13,16 @@ void ViewChange::begin(std::vector<Rank> members) {
   closed_.clear();
 }
 
-bool ViewChange::is_member(Rank rank) const {
-  return std::binary_search(members_.begin(), members_.end(), rank);
+bool ViewChange::takes_part(Rank rank) const {
+  const std::vector<Rank>& servers = installed_.servers;
+  return std::binary_search(members_.begin(), members_.end(), rank) ||
+         std::binary_search(servers.begin(), servers.end(), rank);
+}
+
+std::vector<Rank> ViewChange::participants() const {
+  std::vector<Rank> ranks = members_;
+  ranks.insert(ranks.end(), installed_.servers.begin(), installed_.servers.end());
+  return ranks;
 }
 
 std::int64_t ViewChange::begin_round() {
@@ -23,10 +31,11 @@ std::int64_t ViewChange::begin_round() {
 }
 
 ViewChange::Next ViewChange::add(const Traffic& traffic) {
-  if (!draining() || traffic.view != number_ || traffic.round != round_ || !is_member(traffic.rank))
+  if (!draining() || traffic.view != number_ || traffic.round != round_ ||
+      !takes_part(traffic.rank))
     return Next::wait;
   traffic_[traffic.rank] = traffic;
-  if (traffic_.size() < members_.size()) return Next::wait;
+  if (traffic_.size() < count_participants()) return Next::wait;
   std::int64_t sent = 0, received = 0;
   for (const auto& [rank, answer] : traffic_) {
     sent += answer.sent;
@@ -40,10 +49,12 @@ ViewChange::Next ViewChange::add(const Traffic& traffic) {
 }
 
 ViewChange::Next ViewChange::add(const ViewClosed& closed) {
-  if (stage_ != Stage::closing || closed.view != number_ || !is_member(closed.rank))
+  if (stage_ != Stage::closing || closed.view != number_ || !takes_part(closed.rank))
     return Next::wait;
   closed_[closed.rank] = closed;
-  return closed_.size() < members_.size() ? Next::wait : Next::install;
+  if (closed_.size() < count_participants()) return Next::wait;
+  for (const Rank server : installed_.servers) closed_.erase(server);  // they keep what they have
+  return Next::install;
 }
 
 bool ViewChange::has_donor() const {
@@ -101,7 +112,8 @@ InstallView ViewChange::conclude(const Models& models, const Horizon& horizon) {
   view.first_batch = first_batch_;
   view.horizon = horizon.among(before, now, first_step, first_epoch);
   view.heads = std::move(nodes.heads);
-  installed_ = {members_, view.heads};
+  installed_.members = members_;
+  installed_.heads = view.heads;
   ++count_;
   return view;
 }

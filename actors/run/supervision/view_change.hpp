@@ -6,7 +6,8 @@
 //   close    every role ends what it can (Role::close)
 //   install  every role is replaced by one among the members
 //
-// Ranks that join take part in all steps, and have nothing to send and to close.
+// Ranks that join take part in all steps, and have nothing to send and to close. Servers take part,
+// too, and are no members: they serve those.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -30,7 +31,8 @@ class ViewChange {
   enum class Next { wait, ask_later, close, install };
 
   ViewChange() = default;
-  // `ranks`: of the start. `number`, `first_batch`: of their view; 0: the first.
+  // `ranks`: of the start, and the servers of all views. `number`, `first_batch`: of their view; 0:
+  // the first.
   explicit ViewChange(TrainingRanks ranks, std::int64_t number = 0, std::int64_t first_batch = 0)
       : number_(number), installed_(std::move(ranks)), first_batch_(first_batch) {}
 
@@ -42,8 +44,8 @@ class ViewChange {
   std::int64_t number() const { return number_; }
   // How many were installed.
   std::int64_t installed() const { return count_; }
-  // The ranks of that view, ascending.
-  const std::vector<Rank>& members() const { return members_; }
+  // The ranks of that view, ascending, and the servers.
+  std::vector<Rank> participants() const;
 
   // Answers to earlier questions are ignored.
   std::int64_t begin_round();
@@ -57,7 +59,8 @@ class ViewChange {
 
  private:
   enum class Stage { none, draining, closing };
-  bool is_member(Rank rank) const;
+  bool takes_part(Rank rank) const;
+  std::size_t count_participants() const { return members_.size() + installed_.servers.size(); }
   NodeChange changed_nodes(const Models& models) const;
   std::vector<std::int32_t> positions_before(const std::vector<Rank>& joining) const;
 

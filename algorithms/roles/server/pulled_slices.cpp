@@ -28,12 +28,17 @@ FrozenTensor PulledSlices::take() {
 
 void PulledSlices::fields(Archive& a,
                           const std::function<std::int64_t(std::int32_t server)>& size_of) {
+  version_fields(a);
   for (std::size_t i = 0; i < slices_.size(); ++i) {
     const std::string server = std::to_string(i);
-    a.count("version." + server, versions_[i]);
     a.count("next_version." + server, next_[i]);
     a.vector("pulled." + server, slices_[i], size_of(static_cast<std::int32_t>(i)));
   }
+}
+
+void PulledSlices::version_fields(Archive& a) {
+  for (std::size_t i = 0; i < versions_.size(); ++i)
+    a.count("version." + std::to_string(i), versions_[i]);
 }
 
 }  // namespace grapevine

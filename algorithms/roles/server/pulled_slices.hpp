@@ -32,6 +32,8 @@ class PulledSlices {
 
   // `size_of`: of the slice of a server.
   void fields(Archive& a, const std::function<std::int64_t(std::int32_t server)>& size_of);
+  // The versions alone.
+  void version_fields(Archive& a);
 
  private:
   std::vector<FrozenTensor> slices_;  // by server; undefined: no answer yet

@@ -51,9 +51,9 @@ class DelayedNesterovSlice final : public SliceRule {
     if (momentum_ == 0) return {FrozenTensor::freeze(std::move(change)), 1};
     if (!sum_.defined()) sum_ = at::zeros_like(change);
     kernels::fold(sum_, offered.read());
-    if (++count_ == every_) {
+    if (++count_ >= every_) {
       if (!velocity_.defined()) velocity_ = at::zeros_like(change);
-      velocity_.mul_(momentum_).add_(sum_, share);
+      velocity_.mul_(momentum_).add_(sum_, 1 / static_cast<double>(count_));
       change.add_(velocity_, -rate * momentum_);
       sum_.zero_();
       count_ = 0;
@@ -62,7 +62,7 @@ class DelayedNesterovSlice final : public SliceRule {
   }
 
   void fields(Archive& a, std::int64_t k) override {
-    a.whole("count", count_, 0, every_ - 1);
+    a.count("count", count_);  // of fewer clients now, it may be beyond N
     a.vector("sum", sum_, k);
     a.vector("velocity", velocity_, k);
   }

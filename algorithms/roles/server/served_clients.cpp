@@ -23,11 +23,11 @@ std::int64_t ServedClients::staleness(Rank rank, Version now, Version then) cons
   return now - then - (counts ? 1 : 0);
 }
 
-void ServedClients::fields(Archive& a) {
+void ServedClients::fields(Archive& a, const std::vector<Rank>& known) {
   std::vector<std::int64_t> own, left(left_.begin(), left_.end());
   for (const auto& [client, version] : newest_) own.insert(own.end(), {client, version});
-  client_rows(a, "own", own, 2, ranks_);
-  client_rows(a, "left", left, 1, ranks_);
+  client_rows(a, "own", own, 2, known);
+  client_rows(a, "left", left, 1, known);
   if (!a.loads() || !a.ok()) return;
   newest_.clear();
   for (std::size_t i = 0; i < own.size(); i += 2) newest_[static_cast<Rank>(own[i])] = own[i + 1];

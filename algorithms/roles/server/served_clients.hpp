@@ -27,6 +27,11 @@ class ServedClients {
   void leaves(Rank rank) { left_.insert(rank); }
   void returns(Rank rank) { left_.erase(rank); }
   void return_all() { left_.clear(); }
+  // It is lost: what it committed counts for nobody that follows it.
+  void forget(Rank rank) {
+    newest_.erase(rank);
+    left_.erase(rank);
+  }
   std::int32_t present() const { return count() - static_cast<std::int32_t>(left_.size()); }
 
   // A commit of `rank` led to `version`.
@@ -35,7 +40,8 @@ class ServedClients {
   // client's own one.
   std::int64_t staleness(Rank rank, Version now, Version then) const;
 
-  void fields(Archive& a);
+  // `known`: the ranks that a saved state may name, ascending.
+  void fields(Archive& a, const std::vector<Rank>& known);
 
  private:
   const std::vector<Rank> ranks_;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "algorithms/kernels/kernels.hpp"
@@ -15,13 +16,12 @@ Server::Server(ServerContext context)
     : parts_(context.parts),
       settings_(server_settings(*parts_)),
       rank_(context.rank),
+      first_server_(context.rank - context.index),
       compressor_(make_compressor(parts_->plan.compression)),
       model_(context.model),
       rule_(settings_.rule->slice(context)),
       clients_(context.clients),
-      meter_(clients_.count()) {
-  model_.x = part_of(model_.x, slice_of(model_.x.numel(), parts_->plan.servers, context.index));
-}
+      meter_(clients_.count()) {}
 
 // After a checkpoint the timeouts of grants start anew. Finished clients send Leave again; where
 // all had finished, the run may have been extended.
@@ -152,8 +152,7 @@ void Server::apply(Env& env, Rank client, const Stamp& stamp, const FrozenTensor
 
 void Server::committed(Env& env, const Request& request, FrozenTensor value) {
   gradients_ += request.gradients;
-  model_.epoch = std::max(
-      model_.epoch, parts_->horizon.epoch_of(gradients_) / static_cast<double>(clients_.count()));
+  model_.epoch = std::max(model_.epoch, parts_->horizon.epoch_after(gradients_, clients_.count()));
   if (env.membership().is_alive(request.client))
     env.send(request.client, stamp(), Receipt{request.exchange, true, std::move(value)});
 }
@@ -163,9 +162,13 @@ void Server::committed(Env& env, const Request& request, FrozenTensor value) {
 void Server::on_peer_down(Env& env, Rank peer) {
   if (!clients_.has(peer)) return;
   queue_.remove(peer);
+  clients_.forget(peer);
   if (open_.is_open(peer)) close_section(env, peer);
   client_left(env, peer);
 }
+
+// Each answer that was due has been sent. What waits in a synchronous round goes on waiting.
+std::int64_t Server::close(Env&) { return 0; }
 
 // It has finished or died. The last one ends the run.
 void Server::client_left(Env& env, Rank client) {
@@ -185,9 +188,29 @@ StateDict Server::measures() const {
   return state;
 }
 
-// ---- checkpoints ----
+// ---- checkpoints, and changes of members ----
 
-void Server::fields(Archive& a) {
+void Server::fields(Archive& a) { fields_of(a, clients_.ranks()); }
+
+// The role before may have served ranks that are lost. All that train then are present: one that
+// has finished says so once more. The clock goes on from where they took over.
+void Server::own_fields(Archive& a) {
+  std::vector<Rank> all(static_cast<std::size_t>(first_server_));
+  std::iota(all.begin(), all.end(), 0);
+  fields_of(a, all);
+  if (!a.loads() || !a.ok()) return;
+  for (const Rank rank : all)
+    if (!clients_.has(rank)) {
+      queue_.remove(rank);
+      open_.close(rank);
+      clients_.forget(rank);
+    }
+  clients_.return_all();
+  finished_ = false;
+  gradients_ = 0;
+}
+
+void Server::fields_of(Archive& a, const std::vector<Rank>& clients) {
   a.count("version", version_);
   a.count("gradients", gradients_);
   a.count("taken_back", taken_back_);
@@ -195,9 +218,9 @@ void Server::fields(Archive& a) {
   a.flag("finished", finished_);
   a.nested("rule", [this](Archive& inner) { rule_->fields(inner, model_.x.numel()); });
   const auto offered = takes_offers() ? std::optional(model_.x.numel()) : std::nullopt;
-  a.part("queue", queue_, offered, clients_.ranks());
-  a.part("sections", open_, clients_.ranks());
-  a.part("clients", clients_);
+  a.part("queue", queue_, offered, clients);
+  a.part("sections", open_, clients);
+  a.part("clients", clients_, clients);
 }
 
 }  // namespace grapevine

@@ -23,6 +23,8 @@
 // Staleness: versions since the client's pull that are not its own; n - 1 for a saturated queue.
 // Conservation: theta = theta_0 + sum of accepted commits (divided by tau + 1 for adaptive).
 // Clock: gradients committed by all clients, over their number; once all have left, the run's end.
+// Lost clients: their requests and grants are taken back, what they committed stays. One that
+//   returns has the copy of another client, and the versions that this was pulled at.
 // Deviations: sockets polled in rank order served low ranks first; here the mailbox is the order.
 #pragma once
 #include <memory>
@@ -41,8 +43,8 @@ namespace grapevine {
 
 class Server final : public Role {
  public:
-  // context.clients: they and the other servers follow each other. context.model outlives this; its
-  // x is cut to the slice of server context.index.
+  // context.clients: those that train; all ranks below the first server ever did. context.model
+  // outlives this.
   explicit Server(ServerContext context);
 
   void on_start(Env& env) override;
@@ -52,6 +54,8 @@ class Server final : public Role {
   void on_peer_down(Env& env, Rank peer) override;
   FrozenTensor debiased() const override { return model_.x; }
   void fields(Archive& a) override;
+  std::int64_t close(Env& env) override;
+  void own_fields(Archive& a) override;
   StateDict measures() const override;
   std::vector<Awaited> waits() const override;
 
@@ -67,6 +71,8 @@ class Server final : public Role {
   void committed(Env& env, const Request& request, FrozenTensor value);
   void meter(Env& env, const Request& request);
   void client_left(Env& env, Rank client);
+  // `clients`: those that the saved state may name, ascending.
+  void fields_of(Archive& a, const std::vector<Rank>& clients);
   std::int64_t staleness(Rank client, const Stamp& stamp) const {
     return clients_.staleness(client, version_, stamp.version);
   }
@@ -76,7 +82,7 @@ class Server final : public Role {
   // Constant after construction.
   const std::shared_ptr<const SharedParts> parts_;
   const ServerSettings& settings_;
-  const Rank rank_;
+  const Rank rank_, first_server_;
   const std::unique_ptr<const Compressor> compressor_;  // of commits
   ModelState& model_;
 
@@ -85,7 +91,7 @@ class Server final : public Role {
   ServiceQueue queue_;
   CriticalSections open_;  // at most one where they are strict
   ServedClients clients_;
-  std::int64_t gradients_ = 0;   // committed
+  std::int64_t gradients_ = 0;   // committed since the present members took over
   std::int64_t taken_back_ = 0;  // grants
   std::int64_t refused_ = 0;     // commits
   bool finished_ = false;

@@ -188,6 +188,15 @@ void ServerClient::leave(Env& env) {
   finish(env);
 }
 
+// Answers that are still due, of a synchronous round, come to the role that follows.
+std::int64_t ServerClient::close(Env&) { return 0; }
+
+// Besides the state of the local steps: the versions that the copy is of.
+void ServerClient::joiner_fields(Archive& a) {
+  pulled_.version_fields(a);
+  if (a.loads() && a.ok()) local_.restart(model_);
+}
+
 void ServerClient::fields(Archive& a) {
   common_fields(a);
   a.whole("held", held_, 0, model_.step);

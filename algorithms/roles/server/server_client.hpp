@@ -20,6 +20,8 @@
 // Ledger: a gradient is committed when all servers have accepted it, dropped where one of
 //   them refused it (its grant had been taken back); m keeps it. With error feedback it is not
 //   dropped: it counts with the next commit, which may hold all of it.
+// Lost and joining clients: a client keeps all that it has, and what it sent stands. One that joins
+//   begins at another's copy, with its optimizer, and holds no gradients; gem's m begins at 0.
 // Waits: for its turn, or for the answers. Clients that take turns wait for receipts at their end
 //   alone.
 #pragma once
@@ -43,6 +45,9 @@ class ServerClient final : public TrainingRole {
   void on_gradient(Env& env, Gradient gradient) override;
   void on_message(Env& env, Envelope envelope) override;
   void fields(Archive& a) override;
+  std::int64_t close(Env& env) override;
+  void own_fields(Archive& a) override { fields(a); }
+  void joiner_fields(Archive& a) override;
   StateDict measures() const override { return rule_->measures(); }
   std::vector<Awaited> waits() const override;
 

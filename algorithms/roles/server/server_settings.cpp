@@ -86,6 +86,7 @@ const RoleType& server_role() {
       return std::make_unique<Server>(std::move(c));
     };
     role.tolerates_lost_peer = true;
+    role.changes_members = [](const Plan&) { return true; };
     role.allows_ranks_past_the_end = false;
     role.announces_end = [](const Plan&) { return true; };
     role.drops_gradients = [](const Plan& plan) {

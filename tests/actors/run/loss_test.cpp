@@ -435,7 +435,7 @@ TEST_F(LossTest, LinksOfTheDeadAndOfNobodySayNothing) {
   EXPECT_EQ(told_.processes(), Processes{1});
 }
 
-// Servers are in the last process.
+// Servers are in process 0.
 TEST_F(LossTest, ARunThatToleratesWorkerLossDropsTheWorkersOfABrokenLink) {
   begin([](SupervisorConfig& config) {
     config.ranks = 4;
@@ -444,7 +444,7 @@ TEST_F(LossTest, ARunThatToleratesWorkerLossDropsTheWorkersOfABrokenLink) {
   });
   lose_link(3, 1);
   agent(1).answer_ping();
-  EXPECT_NE(end_of(1).message.find("rank 3 (process 2) and rank 1 (process 1)"), std::string::npos);
+  EXPECT_NE(end_of(1).message.find("rank 3 (process 0) and rank 1 (process 1)"), std::string::npos);
   EXPECT_EQ(agent(2).expect<ProcessLost>().process, 1);
   peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
   EXPECT_EQ(end_of(2).message, "the end of this test");
@@ -507,21 +507,19 @@ TEST_F(LossTest, ARunEndsBelowItsLeastNumberOfWorkers) {
   EXPECT_TRUE(observer_->lost().empty());
 }
 
-// Nobody can do without the servers, or without the supervisor.
-TEST_F(LossTest, NoRunToleratesTheLossOfALinkBetweenTheServersAndProcess0) {
+// The servers are in the process that no run can do without: the client goes.
+TEST_F(LossTest, AClientWithoutALinkToItsServerIsDropped) {
   begin([](SupervisorConfig& config) {
     config.ranks = 4;
     config.servers = 1;
     config.tolerates_worker_loss = true;
   });
-  lose_link(3, 0);
-  end_of(1);
-  end_of(2);
-  const RunResult result = observer_->result();
-  ASSERT_TRUE(result.error);
-  EXPECT_NE(result.error->message.find("rank 3 (process 2) and rank 0 (process 0)"),
-            std::string::npos)
-      << result.error->message;
+  lose_link(2, 3);
+  EXPECT_NE(end_of(2).message.find("rank 2 (process 2) and rank 3 (process 0)"), std::string::npos);
+  EXPECT_EQ(agent(1).expect<ProcessLost>().process, 2);
+  peers_.send(supervisor_, RankFailed{{Errc::failed, "the end of this test"}});
+  EXPECT_EQ(end_of(1).message, "the end of this test");
+  EXPECT_EQ(observer_->result().lost, std::vector<Rank>{2});
 }
 
 // The transports tell their ranks of a lost process, behind what had arrived of it.

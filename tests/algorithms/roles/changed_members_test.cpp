@@ -23,7 +23,6 @@ using sim::RoleWorld;
 using sim::scatter;
 using sim::WorldConfig;
 
-using sim::changing_wirings;
 using sim::counts_of;
 using sim::name_of;
 
@@ -38,7 +37,7 @@ WorldConfig make_config(const Keys& keys, std::int32_t ranks, std::uint64_t seed
 // checks that none is twice), and where ranks replicate one model they end with the same bits.
 TEST(ChangedMembers, RemainingRanksFinishAndAccountForTheirGradients) {
   std::int64_t caught_up = 0;
-  for (const Keys& keys : changing_wirings())
+  for (const Keys& keys : sim::wirings_of_changing_members())
     for (std::uint64_t seed = 1; seed <= 12; ++seed) {
       SCOPED_TRACE(name_of(keys) + ", seed=" + std::to_string(seed));
       const std::int32_t n = 4 + static_cast<std::int32_t>(seed % 3);

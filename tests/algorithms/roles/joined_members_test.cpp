@@ -33,7 +33,7 @@ Rank any_member(RoleWorld& world) {
 // once, and where ranks replicate one model they end with the same bits.
 TEST(JoinedMembers, FinishWithTheOthersAndAccountForTheirGradients) {
   std::int64_t trained_after = 0;
-  for (const Keys& keys : sim::changing_wirings())
+  for (const Keys& keys : sim::wirings_of_changing_members())
     for (std::uint64_t seed = 1; seed <= 12; ++seed) {
       SCOPED_TRACE(sim::name_of(keys) + ", seed=" + std::to_string(seed));
       const std::int32_t n = 4 + static_cast<std::int32_t>(seed % 3);

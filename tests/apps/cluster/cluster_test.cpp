@@ -231,7 +231,7 @@ TEST_P(ClusterLosses, TheOthersContinueWhereAProcessDies) {
   }
 }
 
-// Servers are in the last process. A worker that dies takes its own share with it, and no more.
+// Servers are in process 0. A worker that dies takes its own share with it, and no more.
 TEST_P(ClusterLosses, TheOthersGoOnWhereAClientOfServersDies) {
   const TemporaryDirectory folder;
   const fs::path out = folder.path() / "survivors";
