@@ -95,7 +95,7 @@ class Rejoin : public testing::Test {
 TEST_F(Rejoin, AKilledProcessReturnsToItsRun) {
   int dead = 0;
   for (const std::string algorithm :
-       {"ar", "sgp", "d-psgd", "ad-psgd", "eager-majority", "wagma"}) {
+       {"ar", "sgp", "d-psgd", "ad-psgd", "eager-majority", "wagma", "gem", "easgd"}) {
     dead = dead % 3 + 1;
     SCOPED_TRACE(algorithm + ", process " + std::to_string(dead));
     fs::remove_all(out_);

@@ -1,0 +1,197 @@
+// Clients of parameter servers are lost and join at any moment: what the servers have is what they
+// accepted, whoever sent it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/changing_wirings.hpp"
+#include "tests/sim/pulled_ranks.hpp"
+
+namespace grapevine {
+namespace changed_servers_test {
+
+using sim::changing_config;
+using sim::Keys;
+using sim::OnTheWire;
+using sim::pull;
+using sim::RoleWorld;
+using sim::scatter;
+using sim::WorldConfig;
+
+constexpr std::int64_t kDimension = sim::kChangingDimension;
+
+Rank any_member(RoleWorld& world) {
+  const std::vector<Rank>& up = world.members();
+  return up[world.rng()() % up.size()];
+}
+
+// The sum of the commits that each server has accepted, by its receipts, in double precision.
+class AcceptedCommits {
+ public:
+  explicit AcceptedCommits(RoleWorld& world) {
+    world.watch([this](const Envelope& envelope, bool delivered) { see(envelope, delivered); });
+  }
+  at::Tensor of(Rank server, std::int64_t size) const {
+    const auto found = sums_.find(server);
+    return found == sums_.end() ? at::zeros({size}, at::kDouble) : found->second;
+  }
+  std::int64_t count() const { return count_; }
+
+ private:
+  void see(const Envelope& envelope, bool delivered) {
+    if (const auto* commit = std::get_if<Commit>(&envelope.payload); commit && delivered)
+      open_[{envelope.from, envelope.to}] = commit->update.read().to(at::kDouble);
+    const auto* receipt = std::get_if<Receipt>(&envelope.payload);
+    if (!receipt || delivered) return;
+    const auto commit = open_.extract({envelope.to, envelope.from});
+    ASSERT_FALSE(commit.empty()) << "a receipt for nothing";
+    if (!receipt->accepted) return;
+    at::Tensor& sum = sums_[envelope.from];
+    sum = sum.defined() ? sum + commit.mapped() : commit.mapped();
+    ++count_;
+  }
+
+  std::map<std::pair<Rank, Rank>, at::Tensor> open_;  // by client and server
+  std::map<Rank, at::Tensor> sums_;
+  std::int64_t count_ = 0;
+};
+
+// theta = theta_0 + the accepted commits, after each event; and no client is told of a negative
+// staleness, also one that began with the copy of another.
+TEST(ChangedServers, HaveWhatTheyAccepted) {
+  std::int64_t commits = 0, joined = 0;
+  for (const Keys& keys : std::vector<Keys>{{},
+                                            {{"servers", "2"}},
+                                            {{"section", "relaxed"}},
+                                            {{"rule", "downpour"}},
+                                            {{"rule", "downpour"}, {"servers", "3"}},
+                                            {{"rule", "agn"}, {"local_steps", "3"}},
+                                            {{"rule", "downpour"}, {"overlap", "true"}}})
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      SCOPED_TRACE(sim::name_of(keys) + ", seed=" + std::to_string(seed));
+      const std::int32_t n = 5;
+      const WorldConfig config =
+          changing_config(sim::operator+({{"exchange", "server"}}, keys), n, seed);
+      RoleWorld world(config, pull);
+      const AcceptedCommits accepted(world);
+      std::vector<at::Tensor> start;
+      const std::int32_t servers = config.plan.servers;
+      for (Rank server = n; server < n + servers; ++server)
+        start.push_back(world.model(server).x.read().to(at::kDouble));
+      const auto check = [&] {
+        for (Rank server = n; server < n + servers; ++server) {
+          const at::Tensor theta = world.model(server).x.read().to(at::kDouble);
+          const at::Tensor expected =
+              start[static_cast<std::size_t>(server - n)] + accepted.of(server, theta.numel());
+          ASSERT_LT((theta - expected).abs().max().item<double>(), 1e-4) << "server " << server;
+        }
+      };
+      world.start();
+      std::int64_t events = 0;
+      for (std::uint64_t lives = 0; lives < 1 + seed % 3; ++lives) {
+        world.run_until(events += static_cast<std::int64_t>(20 + world.rng()() % 150));
+        const Rank lost = any_member(world);
+        world.kill(lost, seed % 2 == 0 ? OnTheWire::delivered : OnTheWire::lost);
+        world.run_until(events += static_cast<std::int64_t>(world.rng()() % 20));
+        world.change_members();
+        check();
+        world.run_until(events += static_cast<std::int64_t>(world.rng()() % 60));
+        world.change_members({lost});
+        check();
+        ++joined;
+      }
+      world.run(check);
+      commits += accepted.count();
+      for (Rank rank = 0; rank < n + servers; ++rank) {
+        ASSERT_TRUE(world.finished(rank)) << "rank " << rank;
+        for (const Event& event : world.events(rank))
+          if (event.kind == EventKind::applied) {
+            ASSERT_GE(event.staleness, 0) << "rank " << rank;
+          }
+      }
+    }
+  EXPECT_GT(commits, 3000);
+  EXPECT_GT(joined, 80);
+}
+
+// A rank that joins begins with the parameters of one that trains, and commits nothing of what that
+// one has done since its last offer.
+TEST(ChangedServers, AClientThatJoinsHoldsNothing) {
+  for (const Keys& keys : std::vector<Keys>{
+           {{"rule", "downpour"}, {"local_steps", "4"}},
+           {{"rule", "delayed-nesterov"}, {"local_steps", "4"}, {"outer_momentum", "0"}}}) {
+    SCOPED_TRACE(sim::name_of(keys));
+    const std::int32_t n = 3;
+    const WorldConfig config =
+        changing_config(sim::operator+({{"exchange", "server"}}, keys), n, 1);
+    // Only the donor, rank 0, moves: its gradients are 1, the others' 0.
+    RoleWorld world(config, [](Rank rank, Step, const at::Tensor& z) {
+      return rank == 0 ? at::ones_like(z) : at::zeros_like(z);
+    });
+    double offered = 0;
+    world.watch([&](const Envelope& envelope, bool delivered) {
+      const auto* commit = std::get_if<Commit>(&envelope.payload);
+      if (commit && !delivered && envelope.from == 2)
+        offered = std::max(offered, commit->update.read().abs().max().item<double>());
+    });
+    world.start();
+    while (world.model(0).step < 2) ASSERT_TRUE(world.step());
+    world.kill(2);
+    world.change_members();
+    while (world.model(0).step % 4 != 2) ASSERT_TRUE(world.step()) << "amid its local steps";
+    world.change_members({2}, [&] {
+      EXPECT_EQ(sim::distance(world.model(2).x.read(), world.model(0).x.read()), 0);
+      EXPECT_EQ(world.model(2).step, world.model(0).step);
+    });
+    world.run();
+    EXPECT_TRUE(world.finished(2));
+    EXPECT_EQ(offered, 0) << "rank 2 offers the steps of rank 0";
+  }
+}
+
+// Rounds of synchronous clients: each is of all that are present, and those that waited for a lost
+// one go on without it.
+TEST(ChangedServers, ASynchronousRoundIsOfThePresentClients) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed=" + std::to_string(seed));
+    const std::int32_t n = 4;
+    WorldConfig config = changing_config(
+        {{"exchange", "server"}, {"rule", "easgd"}, {"synchronous", "true"}}, n, seed);
+    config.horizon.by_samples = false;
+    RoleWorld world(config, pull);
+    scatter(world, n, kDimension);
+    std::vector<Rank> answered;
+    std::vector<std::vector<Rank>> rounds;
+    world.watch([&](const Envelope& envelope, bool delivered) {
+      if (!std::holds_alternative<Receipt>(envelope.payload) || delivered) return;
+      const bool again =
+          std::find(answered.begin(), answered.end(), envelope.to) != answered.end();
+      if (again) rounds.push_back(std::exchange(answered, {}));
+      answered.push_back(envelope.to);
+    });
+    world.start();
+    world.run_until(static_cast<std::int64_t>(world.rng()() % 150));
+    const Rank lost = any_member(world);
+    world.kill(lost);
+    world.change_members();
+    rounds.clear();
+    answered.clear();
+    const std::size_t before = rounds.size();
+    world.run_until(world.event_count() + 60);
+    const std::vector<Rank> without = world.members();
+    for (std::size_t i = before; i < rounds.size(); ++i) EXPECT_EQ(rounds[i], without);
+    world.change_members({lost});
+    answered.clear();
+    rounds.clear();
+    world.run_until(world.event_count() + 60);
+    for (const auto& round : rounds) EXPECT_EQ(round, world.members());
+    world.run();
+    for (Rank rank = 0; rank <= n; ++rank) EXPECT_TRUE(world.finished(rank)) << "rank " << rank;
+  }
+}
+
+}  // namespace changed_servers_test
+}  // namespace grapevine
