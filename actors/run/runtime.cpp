@@ -166,7 +166,8 @@ class CrewBuilder {
     supervision.tolerates_worker_loss = supervision.changes_members || continues_alone;
     supervision.models = {plan.role->replicates, plan.role->keeps_mass(plan), plan.hierarchy};
     supervision.horizon = config_.parts->horizon;
-    if (changes_wiring(plan)) supervision.change = config_.change;
+    if (changes_members(plan)) supervision.change = config_.change;
+    supervision.changes_wiring = changes_wiring(plan);
     supervision.schedule = config_.schedule;
     supervision.min_workers =
         config_.min_workers > 0 ? config_.min_workers : config_.workers() / 2 + 1;

@@ -53,6 +53,7 @@ struct SupervisorConfig {
   bool tolerates_worker_loss = false;          // a run continues without lost workers,
   std::int32_t min_workers = 1;                // as long as so many of them remain
   bool changes_members = false;      // by views, see ViewChange; else roles continue alone
+  bool changes_wiring = false;       // `change` takes other wirings, besides other numbers
   ViewChange::Models models;         // of the wiring
   Horizon horizon;                   // of the members
   TrainingRanks continuing;          // that continue from a checkpoint; the other ranks join them

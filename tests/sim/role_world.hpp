@@ -254,10 +254,11 @@ class RoleWorld {
       caught_up_ += behind;
       for (const Rank other : members) seat.members.alive[static_cast<std::size_t>(other)] = true;
     }
-    for (const Rank server : servers()) change_server(at(server));
+    for (const Rank server : servers()) change_server(server);
   }
 
-  void change_server(Seat& seat) {
+  void change_server(Rank server) {
+    Seat& seat = at(server);
     const StateDict shared = seat.role->save_shared(), own = seat.role->save_own();
     seat.role = make_member_role(parts_, {members_, {}, servers()}, seat.number, seat.model);
     const auto loaded = seat.role->load_kept(shared, own);

@@ -30,6 +30,10 @@ inline constexpr char kDoesNotChange[] =
     "a wiring with parameter servers, levels or a hierarchy does not change while it runs";
 inline constexpr char kDoesNotCome[] =
     "a wiring with parameter servers, levels or a hierarchy does not come into a running job";
+// Why a number is refused: a change takes a step that all ranks begin anew together
+// (changes_members() of a plan).
+inline constexpr char kKeepsNumbers[] =
+    "a wiring with levels, or with parameter servers of nodes, keeps its settings while it runs";
 // "lr = 0.1, wiring.quorum = 3".
 std::string settings_text(const LiveSettings& settings);
 

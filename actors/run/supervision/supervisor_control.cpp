@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "actors/run/supervisor.hpp"
+#include "algorithms/wiring/nodes.hpp"
 #include "algorithms/wiring/role_type.hpp"
 #include "algorithms/wiring/shared_parts.hpp"
 
@@ -101,8 +102,10 @@ ControlReply SupervisorState::on_drain(Rank rank) {
 
 std::string SupervisorState::why_not_set(const LiveSettings& changed) const {
   if (changed.empty()) return "expected KEY=VALUE";
-  if (!config_.change)
-    return std::string(kDoesNotChange) + ": stop the run and resume it with the new values";
+  const bool another = changes_wiring(changed);
+  if (!config_.change || (another && !config_.changes_wiring))
+    return std::string(another ? kDoesNotChange : kKeepsNumbers) +
+           ": stop the run and resume it with the new values";
   if (is_changing() || returning_) return "the members are changing, ask again";
   if (!progress_.has_steps()) return "no step was taken yet, ask again";
   if (progress_.finished() != members_.lost()) return "the run is ending";
@@ -113,12 +116,17 @@ std::string SupervisorState::why_not_set(const LiveSettings& changed) const {
 std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
   const auto changed = config_.change(settings);
   if (!changed) return changed.error().message;
-  if (!changes_wiring((*changed)->plan))
+  const Plan& plan = (*changed)->plan;
+  if (config_.changes_wiring && !changes_wiring(plan))
     return std::string(kDoesNotCome) + ": begin another run with --init " +
            (config_.out.empty() ? "RUN" : config_.out);
   MemberChange same;
   same.before.resize(static_cast<std::size_t>(members_.remaining_workers()));
   std::iota(same.before.begin(), same.before.end(), 0);
+  if (plan.hierarchy > 1)
+    same.nodes_before.resize(
+        first_of_each_node(members_.remaining_ranks_that_train(), plan.hierarchy).size());
+  std::iota(same.nodes_before.begin(), same.nodes_before.end(), 0);
   same.horizon = config_.horizon;
   const auto among = parts_among(**changed, same);
   return among ? "" : among.error().message;

@@ -175,8 +175,8 @@ Expected<void> add_schedule(TrainJob& job) {
   if (path.empty() || !job.is_head()) return {};
   auto schedule = read_schedule(path);
   if (!schedule) return schedule.error();
-  if (!changes_wiring(job.run.parts->plan))
-    return bad_input("--schedule " + path + ": " + kDoesNotChange);
+  const Plan& begun = job.run.parts->plan;
+  if (!changes_members(begun)) return bad_input("--schedule " + path + ": " + kKeepsNumbers);
   // The job of a resumed run has those that lie behind it.
   if (job.run.resume) {
     const std::vector<double> epochs = job.run.resume->epochs();
@@ -187,10 +187,12 @@ Expected<void> add_schedule(TrainJob& job) {
   LiveSettings settings;
   for (const ScheduledChange& change : *schedule) {
     const std::string where = "--schedule " + path + ": epoch " + number_text(change.epoch) + ": ";
+    if (changes_wiring(change.changed) && !changes_wiring(begun))
+      return bad_input(where + kDoesNotChange);
     settings = with_settings(std::move(settings), change.changed);
     const auto parts = job.run.change(settings);
     if (!parts) return bad_input(where + parts.error().message);
-    if (!changes_wiring((*parts)->plan)) return bad_input(where + kDoesNotCome);
+    if (changes_wiring(begun) && !changes_wiring((*parts)->plan)) return bad_input(where + kDoesNotCome);
   }
   job.run.schedule = *std::move(schedule);
   return {};

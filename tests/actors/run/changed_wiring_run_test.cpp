@@ -31,7 +31,7 @@ struct Watcher : Quiet {
 std::vector<std::string> changing_presets() {
   std::vector<std::string> names;
   for (const std::string& preset : virtual_run_test::kPresets)
-    if (changes_members(*resolve(find_preset(preset)->wiring))) names.push_back(preset);
+    if (changes_wiring(*resolve(find_preset(preset)->wiring))) names.push_back(preset);
   return names;
 }
 
@@ -124,6 +124,39 @@ TEST(ChangedWiringRun, EveryPresetGivesWayAndReturns) {
       const RunResult again = once(std::make_shared<Watcher>());
       EXPECT_EQ(again.trace_hash, result.trace_hash);
       EXPECT_EQ(at::max((again.z.read() - result.z.read()).abs()).item<float>(), 0);
+    }
+}
+
+// Where the wiring may not change, in nodes and beside servers, its numbers do.
+TEST(ChangedWiringRun, NumbersChangeInNodesAndBesideServers) {
+  for (const std::string& preset : virtual_run_test::kPresets)
+    for (const std::string ranks_of_a_node : {"1", "2"}) {
+      Scenario scenario = make_scenario(preset, 1);
+      if (ranks_of_a_node != "1") scenario.set.emplace_back("hierarchy", ranks_of_a_node);
+      RunConfig config = make_config(scenario, {{1.5, {{"lr", "0.003"}}}});
+      const Plan& plan = config.parts->plan;
+      if (!changes_members(plan) || changes_wiring(plan)) continue;
+      SCOPED_TRACE(preset + ", ranks of a node: " + ranks_of_a_node);
+      config.change = [parts = config.parts](const LiveSettings& settings) {
+        LrConfig rate;
+        rate.lr = settings.count("lr") > 0 ? std::stod(settings.at("lr")) : 0.02;
+        return make_parts(parts->plan, parts->horizon, *LrSchedule::make(rate), parts->optimizer,
+                          4);
+      };
+      const auto watcher = std::make_shared<Watcher>();
+      const RunResult result = run_virtual(config, watcher);
+      ASSERT_FALSE(result.error) << result.error->message;
+      expect_sound(result, 4 + plan.servers);
+      EXPECT_EQ(result.views, 2);
+      EXPECT_TRUE(watcher->warnings.empty()) << watcher->warnings.front();
+      ASSERT_EQ(watcher->changes.size(), 1u);
+      int before = 0, after = 0;
+      for (const StepReport& step : watcher->steps) {
+        before += step.lr == 0.02;
+        after += step.lr == 0.003;
+      }
+      EXPECT_GT(before, 40);
+      EXPECT_GT(after, 40);
     }
 }
 
