@@ -133,7 +133,7 @@ TEST(ChangedWiringRun, NumbersChangeInNodesAndBesideServers) {
     for (const std::string ranks_of_a_node : {"1", "2"}) {
       Scenario scenario = make_scenario(preset, 1);
       if (ranks_of_a_node != "1") scenario.set.emplace_back("hierarchy", ranks_of_a_node);
-      RunConfig config = make_config(scenario, {{1.5, {{"lr", "0.003"}}}});
+      RunConfig config = make_config(scenario, {{0.6, {{"lr", "0.003"}}}});
       const Plan& plan = config.parts->plan;
       if (!changes_members(plan) || changes_wiring(plan)) continue;
       SCOPED_TRACE(preset + ", ranks of a node: " + ranks_of_a_node);
@@ -146,7 +146,7 @@ TEST(ChangedWiringRun, NumbersChangeInNodesAndBesideServers) {
       const auto watcher = std::make_shared<Watcher>();
       const RunResult result = run_virtual(config, watcher);
       ASSERT_FALSE(result.error) << result.error->message;
-      expect_sound(result, 4 + plan.servers);
+      expect_sound(result, 4);
       EXPECT_EQ(result.views, 2);
       EXPECT_TRUE(watcher->warnings.empty()) << watcher->warnings.front();
       ASSERT_EQ(watcher->changes.size(), 1u);
@@ -155,7 +155,7 @@ TEST(ChangedWiringRun, NumbersChangeInNodesAndBesideServers) {
         before += step.lr == 0.02;
         after += step.lr == 0.003;
       }
-      EXPECT_GT(before, 40);
+      EXPECT_GT(before, 10);
       EXPECT_GT(after, 40);
     }
 }
