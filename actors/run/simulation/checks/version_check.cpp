@@ -9,6 +9,8 @@
 namespace grapevine {
 namespace {
 
+constexpr Rank kLost = -1;
+
 class VersionCheck final : public RunCheck {
  public:
   explicit VersionCheck(const CheckedRun& run) : RunCheck("version", run) {}
@@ -20,8 +22,12 @@ class VersionCheck final : public RunCheck {
   }
 
   void on_record(const TraceRecord& record) override {
-    if (!is_server(record.rank) || record.kind != EventKind::applied) return;
+    if (!is_server(record.rank)) return;
     std::vector<Rank>& commits = servers_[record.rank].commits;
+    // A client that returns has a copy without what its life before committed.
+    if (record.kind == EventKind::view)
+      std::replace(commits.begin(), commits.end(), record.peer, kLost);
+    if (record.kind != EventKind::applied) return;
     const auto before = static_cast<std::int64_t>(commits.size());
     if (record.step != before + 1)
       report(fmt::format("server {} has version {} after {} commits", record.rank, record.step,
@@ -46,7 +52,7 @@ class VersionCheck final : public RunCheck {
 
  private:
   struct Server {
-    std::vector<Rank> commits;  // the clients, in their order
+    std::vector<Rank> commits;  // the clients, in their order; kLost: of one that is lost since
     Version claimed = 0;        // the newest in a message
   };
 

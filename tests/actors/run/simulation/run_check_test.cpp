@@ -158,6 +158,21 @@ TEST(VersionCheck, CountsTheCommitsOfOthers) {
   EXPECT_NE(only(*check).find("staleness 1"), std::string::npos);
 }
 
+TEST(VersionCheck, CountsTheCommitsOfALostLifeAsThoseOfAnother) {
+  const auto check = make_version_check(one_server());
+  check->on_record(commit(0, 1, 0, 0));
+  check->on_record(commit(1, 2, 0, 1));
+  TraceRecord lost = record(EventKind::view, 2, 0);
+  lost.peer = 1;
+  check->on_record(lost);
+  check->on_record(commit(1, 3, 1, 1));  // from a copy of version 1
+  EXPECT_EQ(check->violation_count(), 0u);
+  check->on_record(commit(1, 4, 1, 1));  // its own third one does not count
+  EXPECT_EQ(check->violation_count(), 0u);
+  check->on_record(commit(0, 5, 1, 2));
+  EXPECT_NE(only(*check).find("staleness 2"), std::string::npos);
+}
+
 TEST(VersionCheck, NoticesAVersionThatIsSkippedOrClaimed) {
   const auto skipped = make_version_check(one_server());
   skipped->on_record(commit(0, 2, 0, 0));
