@@ -275,7 +275,8 @@ static bool are_some_of(const std::vector<Rank>& ranks, const std::vector<Rank>&
 }
 
 Expected<void> check(const InstallView& view, const World& world) {
-  if (auto checked = check_members("a view", view.members, world.workers()); !checked) return checked;
+  if (auto checked = check_members("a view", view.members, world.workers()); !checked)
+    return checked;
   for (const auto* ranks : {&view.behind, &view.joining, &view.heads})
     if (!are_some_of(*ranks, view.members)) return stray("a view with ranks that are no members");
   const std::vector<Rank>& donors = view.heads.empty() ? view.members : view.heads;

@@ -152,7 +152,8 @@ void Server::apply(Env& env, Rank client, const Stamp& stamp, const FrozenTensor
 
 void Server::committed(Env& env, const Request& request, FrozenTensor value) {
   gradients_ += request.gradients;
-  model_.epoch = std::max(model_.epoch, parts_->horizon.epoch_after(gradients_, clients_.count()));
+  const double each = static_cast<double>(gradients_) / clients_.count();
+  model_.epoch = std::max(model_.epoch, took_over_ + each / parts_->horizon.steps_per_epoch);
   if (env.membership().is_alive(request.client))
     env.send(request.client, stamp(), Receipt{request.exchange, true, std::move(value)});
 }
@@ -205,14 +206,15 @@ void Server::own_fields(Archive& a) {
       open_.close(rank);
       clients_.forget(rank);
     }
-  clients_.return_all();
   finished_ = false;
   gradients_ = 0;
+  took_over_ = model_.epoch;
 }
 
 void Server::fields_of(Archive& a, const std::vector<Rank>& clients) {
   a.count("version", version_);
   a.count("gradients", gradients_);
+  if (a.has("took_over", took_over_ > 0)) a.number("took_over", took_over_);
   a.count("taken_back", taken_back_);
   a.count("refused", refused_);
   a.flag("finished", finished_);

@@ -91,7 +91,8 @@ class Server final : public Role {
   ServiceQueue queue_;
   CriticalSections open_;  // at most one where they are strict
   ServedClients clients_;
-  std::int64_t gradients_ = 0;   // committed since the present members took over
+  std::int64_t gradients_ = 0;   // committed since the present clients took over,
+  double took_over_ = 0;         // and the clock at that moment, in epochs
   std::int64_t taken_back_ = 0;  // grants
   std::int64_t refused_ = 0;     // commits
   bool finished_ = false;

@@ -192,7 +192,8 @@ Expected<void> add_schedule(TrainJob& job) {
     settings = with_settings(std::move(settings), change.changed);
     const auto parts = job.run.change(settings);
     if (!parts) return bad_input(where + parts.error().message);
-    if (changes_wiring(begun) && !changes_wiring((*parts)->plan)) return bad_input(where + kDoesNotCome);
+    if (changes_wiring(begun) && !changes_wiring((*parts)->plan))
+      return bad_input(where + kDoesNotCome);
   }
   job.run.schedule = *std::move(schedule);
   return {};

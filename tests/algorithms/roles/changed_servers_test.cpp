@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,7 @@ Rank any_member(RoleWorld& world) {
 // The sum of the commits that each server has accepted, by its receipts, in double precision.
 class AcceptedCommits {
  public:
-  explicit AcceptedCommits(RoleWorld& world) {
+  explicit AcceptedCommits(RoleWorld& world) : world_(world) {
     world.watch([this](const Envelope& envelope, bool delivered) { see(envelope, delivered); });
   }
   at::Tensor of(Rank server, std::int64_t size) const {
@@ -39,11 +40,21 @@ class AcceptedCommits {
     return found == sums_.end() ? at::zeros({size}, at::kDouble) : found->second;
   }
   std::int64_t count() const { return count_; }
+  // By a client: once all have left it, its clock is at the end.
+  bool is_left(Rank server) const { return left_.count(server) > 0; }
+  // The gradients in them over the clients of their time.
+  double epochs_of(Rank server) const {
+    const auto found = epochs_.find(server);
+    return found == epochs_.end() ? 0 : found->second;
+  }
 
  private:
   void see(const Envelope& envelope, bool delivered) {
-    if (const auto* commit = std::get_if<Commit>(&envelope.payload); commit && delivered)
+    if (const auto* commit = std::get_if<Commit>(&envelope.payload); commit && delivered) {
       open_[{envelope.from, envelope.to}] = commit->update.read().to(at::kDouble);
+      gradients_[{envelope.from, envelope.to}] = commit->gradients;
+    }
+    if (std::holds_alternative<Leave>(envelope.payload) && delivered) left_.insert(envelope.to);
     const auto* receipt = std::get_if<Receipt>(&envelope.payload);
     if (!receipt || delivered) return;
     const auto commit = open_.extract({envelope.to, envelope.from});
@@ -52,15 +63,22 @@ class AcceptedCommits {
     at::Tensor& sum = sums_[envelope.from];
     sum = sum.defined() ? sum + commit.mapped() : commit.mapped();
     ++count_;
+    epochs_[envelope.from] += static_cast<double>(gradients_[{envelope.to, envelope.from}]) /
+                              static_cast<double>(world_.members().size()) /
+                              world_.parts()->horizon.steps_per_epoch;
   }
 
   std::map<std::pair<Rank, Rank>, at::Tensor> open_;  // by client and server
+  RoleWorld& world_;
+  std::map<std::pair<Rank, Rank>, std::int64_t> gradients_;  // likewise
   std::map<Rank, at::Tensor> sums_;
+  std::map<Rank, double> epochs_;
+  std::set<Rank> left_;
   std::int64_t count_ = 0;
 };
 
-// theta = theta_0 + the accepted commits, after each event; and no client is told of a negative
-// staleness, also one that began with the copy of another.
+// theta = theta_0 + the accepted commits, after each event; the clock counts their gradients; and
+// no client is told of a negative staleness, also one that began with the copy of another.
 TEST(ChangedServers, HaveWhatTheyAccepted) {
   std::int64_t commits = 0, joined = 0;
   for (const Keys& keys : std::vector<Keys>{{},
@@ -87,18 +105,24 @@ TEST(ChangedServers, HaveWhatTheyAccepted) {
           const at::Tensor expected =
               start[static_cast<std::size_t>(server - n)] + accepted.of(server, theta.numel());
           ASSERT_LT((theta - expected).abs().max().item<double>(), 1e-4) << "server " << server;
+          if (!accepted.is_left(server)) {
+            ASSERT_NEAR(world.model(server).epoch, accepted.epochs_of(server), 1e-9);
+          }
         }
       };
       world.start();
       std::int64_t events = 0;
+      const auto run_until = [&](std::int64_t end) {
+        while (world.event_count() < end && world.step()) check();
+      };
       for (std::uint64_t lives = 0; lives < 1 + seed % 3; ++lives) {
-        world.run_until(events += static_cast<std::int64_t>(20 + world.rng()() % 150));
+        run_until(events += static_cast<std::int64_t>(20 + world.rng()() % 150));
         const Rank lost = any_member(world);
         world.kill(lost, seed % 2 == 0 ? OnTheWire::delivered : OnTheWire::lost);
-        world.run_until(events += static_cast<std::int64_t>(world.rng()() % 20));
+        run_until(events += static_cast<std::int64_t>(world.rng()() % 20));
         world.change_members();
         check();
-        world.run_until(events += static_cast<std::int64_t>(world.rng()() % 60));
+        run_until(events += static_cast<std::int64_t>(world.rng()() % 60));
         world.change_members({lost});
         check();
         ++joined;
@@ -132,23 +156,32 @@ TEST(ChangedServers, AClientThatJoinsHoldsNothing) {
       return rank == 0 ? at::ones_like(z) : at::zeros_like(z);
     });
     double offered = 0;
+    Version pulled = 0, first = -1;  // by the donor; of the first offer of the rank that joined
     world.watch([&](const Envelope& envelope, bool delivered) {
+      if (std::holds_alternative<Receipt>(envelope.payload) && delivered && envelope.to == 0)
+        pulled = envelope.stamp.version;
       const auto* commit = std::get_if<Commit>(&envelope.payload);
-      if (commit && !delivered && envelope.from == 2)
-        offered = std::max(offered, commit->update.read().abs().max().item<double>());
+      if (!commit || delivered || envelope.from != 2) return;
+      offered = std::max(offered, commit->update.read().abs().max().item<double>());
+      if (first < 0) first = envelope.stamp.version;
     });
     world.start();
-    while (world.model(0).step < 2) ASSERT_TRUE(world.step());
+    while (world.model(0).step < 6) ASSERT_TRUE(world.step());
     world.kill(2);
     world.change_members();
     while (world.model(0).step % 4 != 2) ASSERT_TRUE(world.step()) << "amid its local steps";
+    first = -1;
+    Version copied = 0;
     world.change_members({2}, [&] {
+      copied = pulled;
       EXPECT_EQ(sim::distance(world.model(2).x.read(), world.model(0).x.read()), 0);
       EXPECT_EQ(world.model(2).step, world.model(0).step);
     });
     world.run();
     EXPECT_TRUE(world.finished(2));
     EXPECT_EQ(offered, 0) << "rank 2 offers the steps of rank 0";
+    EXPECT_GT(copied, 0);
+    EXPECT_EQ(first, copied) << "the version of the copy";
   }
 }
 
@@ -167,8 +200,7 @@ TEST(ChangedServers, ASynchronousRoundIsOfThePresentClients) {
     std::vector<std::vector<Rank>> rounds;
     world.watch([&](const Envelope& envelope, bool delivered) {
       if (!std::holds_alternative<Receipt>(envelope.payload) || delivered) return;
-      const bool again =
-          std::find(answered.begin(), answered.end(), envelope.to) != answered.end();
+      const bool again = std::find(answered.begin(), answered.end(), envelope.to) != answered.end();
       if (again) rounds.push_back(std::exchange(answered, {}));
       answered.push_back(envelope.to);
     });

@@ -163,9 +163,10 @@ TEST(Schedule, SaysWhatIsWrongBeforeTraining) {
   EXPECT_THAT(ProcessResult::last_line(servers.err),
               HasSubstr("epoch 1: a wiring with parameter servers, levels or a hierarchy does not "
                         "change while it runs"));
-  const ProcessResult numbers = run_process(with(
-      small_run("gem", out), {"--steps", "400", "--schedule",
-                              write_schedule(folder.path(), "[[change]]\nepoch = 0.5\nlr = 0.01\n")}));
+  const ProcessResult numbers =
+      run_process(with(small_run("gem", out),
+                       {"--steps", "400", "--schedule",
+                        write_schedule(folder.path(), "[[change]]\nepoch = 0.5\nlr = 0.01\n")}));
   EXPECT_EQ(numbers.exit_code, 0) << numbers.describe();
   EXPECT_THAT(numbers.err, HasSubstr("changed: lr = 0.01"));
 }
