@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "messages/check.hpp"
@@ -92,7 +93,8 @@ bool is_whole_storage(const at::Tensor& t) {
 // handles, autograd metadata, the lack of a version counter). Made without the dispatcher,
 // which would cost a small message more time than its transfer through shared memory.
 at::Tensor fresh_handle(const at::Tensor& t) {
-  const PlainMode mode;
+  std::optional<c10::InferenceMode> plain;  // the mode of autograd is read by the dispatcher alone
+  if (c10::InferenceMode::is_enabled()) plain.emplace(false);
   at::Tensor handle = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(t.storage()), c10::DispatchKeySet(t.options().computeDispatchKey()), t.dtype());
   handle.unsafeGetTensorImpl()->set_sizes_contiguous(t.sizes());
