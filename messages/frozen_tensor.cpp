@@ -101,6 +101,19 @@ at::Tensor fresh_handle(const at::Tensor& t) {
   return handle;
 }
 
+// Whether nothing but `t` refers to its tensor object, and that has no other attributes than a
+// fresh one, which would cost a small message as much as its arithmetic. REQUIRES:
+// is_sole_handle(t).
+bool is_fresh(const at::Tensor& t) {
+  static const c10::DispatchKeySet keys = [] {
+    const PlainMode mode;
+    return at::empty({0}, at::kFloat).key_set();
+  }();
+  c10::TensorImpl& object = *t.unsafeGetTensorImpl();
+  return object.key_set() == keys && object.autograd_meta() == nullptr && !object.is_inference() &&
+         !object.has_named_tensor_meta() && t.getIntrusivePtr().weak_use_count() == 1;
+}
+
 // copy_ rather than clone: it also resolves lazy negation and conjugation.
 at::Tensor plain_copy(const at::Tensor& t) {
   const PlainMode mode;
@@ -116,9 +129,9 @@ FrozenTensor::FrozenTensor(at::Tensor t)
 
 FrozenTensor FrozenTensor::freeze(at::Tensor&& t) {
   GRAPEVINE_CHECK(t.defined(), "freeze of an undefined tensor");
-  const at::Tensor mine = std::move(t);
+  at::Tensor mine = std::move(t);
   if (is_sole_handle(mine) && is_whole_storage(mine) && owns_memory(mine) && !mine.requires_grad())
-    return FrozenTensor(fresh_handle(mine));
+    return FrozenTensor(is_fresh(mine) ? std::move(mine) : fresh_handle(mine));
   return copy_of(mine);
 }
 

@@ -62,25 +62,24 @@ TEST_F(ControlLink, DelaysARequest) {
 
 // Long after the end, and while neither the end nor the request has crossed the link.
 TEST_F(ControlLink, AnswersARequestToAnEndedTargetAsCafDoes) {
-  for (const caf::exit_reason reason :
   for (const auto reason :
        {caf::exit_reason::kill, caf::exit_reason::user_shutdown, caf::exit_reason::normal})
     for (const int seconds_after : {0, 10}) {
-    const caf::actor target = system_.spawn(doubler);
-    const caf::actor link = behind_link(target);
-    settle();
-    if (reason == caf::exit_reason::normal)
-      self_->send(target, caf::ok_atom::value);
-    else
-      self_->send_exit(target, reason);
-    settle();
-    pass(seconds_after);
-    const Answer direct = ask(target), late = ask(link);
-    EXPECT_FALSE(late.value);
-    EXPECT_TRUE(direct.error) << "CAF answers";
-    EXPECT_EQ(late.error, direct.error) << system_.render(late.error);
-    EXPECT_EQ(direct.seconds, 0);
-    EXPECT_EQ(late.seconds, 3) << seconds_after << " s after the end";
+      const caf::actor target = system_.spawn(doubler);
+      const caf::actor link = behind_link(target);
+      settle();
+      if (reason == caf::exit_reason::normal)
+        self_->send(target, caf::ok_atom::value);
+      else
+        self_->send_exit(target, reason);
+      settle();
+      pass(seconds_after);
+      const Answer direct = ask(target), late = ask(link);
+      EXPECT_FALSE(late.value);
+      EXPECT_TRUE(direct.error) << "CAF answers";
+      EXPECT_EQ(late.error, direct.error) << system_.render(late.error);
+      EXPECT_EQ(direct.seconds, 0);
+      EXPECT_EQ(late.seconds, 3) << seconds_after << " s after the end";
     }
 }
 
