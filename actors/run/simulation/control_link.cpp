@@ -1,7 +1,5 @@
 #include "actors/run/simulation/control_link.hpp"
 
-#include <caf/detail/sync_request_bouncer.hpp>
-
 #include <utility>
 
 namespace grapevine {
@@ -27,13 +25,14 @@ class ControlLink final : public caf::monitorable_actor {
   void enqueue(caf::mailbox_element_ptr what, caf::execution_unit*) override {
     if (what->content().match_elements<TargetEnded>()) {
       target_ = nullptr;
-      cleanup(caf::error(reason_), nullptr);
+      cleanup(std::move(reason_), nullptr);
     } else if (target_) {
       schedule(target_, std::move(what));
     } else if (what->mid.is_request() && what->sender) {
-      const caf::detail::sync_request_bouncer answer(reason_);  // as CAF answers for an ended actor
+      // As CAF answers for an ended actor.
       schedule(what->sender,
-               caf::make_mailbox_element(nullptr, what->mid.response_id(), {}, answer.rsn));
+               caf::make_mailbox_element(nullptr, what->mid.response_id(), {},
+                                         caf::make_error(caf::sec::request_receiver_down)));
     }
   }
 
