@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "messages/check.hpp"
@@ -92,11 +93,25 @@ bool is_whole_storage(const at::Tensor& t) {
 // handles, autograd metadata, the lack of a version counter). Made without the dispatcher,
 // which would cost a small message more time than its transfer through shared memory.
 at::Tensor fresh_handle(const at::Tensor& t) {
-  const PlainMode mode;
+  std::optional<c10::InferenceMode> plain;  // the mode of autograd is read by the dispatcher alone
+  if (c10::InferenceMode::is_enabled()) plain.emplace(false);
   at::Tensor handle = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(t.storage()), c10::DispatchKeySet(t.options().computeDispatchKey()), t.dtype());
   handle.unsafeGetTensorImpl()->set_sizes_contiguous(t.sizes());
   return handle;
+}
+
+// Whether nothing but `t` refers to its tensor object, and that has no other attributes than a
+// fresh one, which would cost a small message as much as its arithmetic. REQUIRES:
+// is_sole_handle(t).
+bool is_fresh(const at::Tensor& t) {
+  static const c10::DispatchKeySet keys = [] {
+    const PlainMode mode;
+    return at::empty({0}, at::kFloat).key_set();
+  }();
+  c10::TensorImpl& object = *t.unsafeGetTensorImpl();
+  return object.key_set() == keys && object.autograd_meta() == nullptr && !object.is_inference() &&
+         !object.has_named_tensor_meta() && t.getIntrusivePtr().weak_use_count() == 1;
 }
 
 // copy_ rather than clone: it also resolves lazy negation and conjugation.
@@ -114,9 +129,9 @@ FrozenTensor::FrozenTensor(at::Tensor t)
 
 FrozenTensor FrozenTensor::freeze(at::Tensor&& t) {
   GRAPEVINE_CHECK(t.defined(), "freeze of an undefined tensor");
-  const at::Tensor mine = std::move(t);
+  at::Tensor mine = std::move(t);
   if (is_sole_handle(mine) && is_whole_storage(mine) && owns_memory(mine) && !mine.requires_grad())
-    return FrozenTensor(fresh_handle(mine));
+    return FrozenTensor(is_fresh(mine) ? std::move(mine) : fresh_handle(mine));
   return copy_of(mine);
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <unordered_map>
 
+#include "actors/record/by_rank.hpp"
 #include "actors/record/ledger.hpp"
 #include "messages/ids.hpp"
 #include "messages/time.hpp"
@@ -44,8 +44,8 @@ class LiveFigures {
  private:
   Rank rank_;
   std::int64_t view_ = 0;
-  std::unordered_map<Rank, Duration> waited_;
-  std::unordered_map<Rank, std::uint64_t> sent_bytes_;
+  ByRank<Duration> waited_;
+  ByRank<std::uint64_t> sent_bytes_;
   Timestamp reported_{0};
 };
 

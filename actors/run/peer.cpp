@@ -275,7 +275,7 @@ void PeerState::on_stall_over(Rank from) {
     from == MessageStalls::kAny ? deliver(std::move(envelope)) : arrive(std::move(envelope));
 }
 
-void PeerState::arrive(Envelope envelope) {
+void PeerState::arrive(Envelope&& envelope) {
   if (const auto* marker = std::get_if<Marker>(&envelope.payload)) {
     if (marker->id == kLostMessage) return count_lost(envelope.from);
     if (view_.stage == ViewStage::closed) return view_.early.push_back(std::move(envelope));
@@ -309,7 +309,7 @@ void PeerState::count_lost(Rank from) {
 }
 
 // A message may complete an epoch while the worker computes.
-void PeerState::deliver(Envelope envelope) {
+void PeerState::deliver(Envelope&& envelope) {
   handling_from_ = envelope.from;
   handling_sequence_ = envelope.stamp.sequence;
   role_->on_message(*this, std::move(envelope));

@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <unordered_map>
 #include <variant>
 
 #include "actors/protocol.hpp"
+#include "actors/record/by_rank.hpp"
 #include "actors/record/rank_figures.hpp"
 #include "actors/record/trace_budget.hpp"
 #include "actors/record/trace_recorder.hpp"
@@ -153,11 +153,11 @@ class PeerState : public Env {
   void cut(std::int64_t id);
   void close_channel(Rank from, std::int64_t id);
   void finish_cut_if_complete();
-  void arrive(Envelope envelope);
+  void arrive(Envelope&& envelope);
   template <class Actor>
   void pass_on(const Actor& actor, Rank from, StateChunk& chunk);
   bool is_held(const std::optional<Duration>& stall, Rank from);
-  void deliver(Envelope envelope);
+  void deliver(Envelope&& envelope);
   void count_lost(Rank from);
   void count(const Event& event);
   std::int64_t trace_now() const;
@@ -229,8 +229,7 @@ class PeerState : public Env {
   FrozenTensor buffers_;
   FrozenTensor recycled_;
   Ledger ledger_;
-  // By rank, since the start of this run. A rank has messages of few of thousands.
-  std::unordered_map<Rank, std::int64_t> sent_to_, received_from_;
+  ByRank<std::int64_t> sent_to_, received_from_;  // messages since the start of this run
   std::uint64_t sequence_ = 0;
   std::optional<Cut> cut_;
   std::int64_t last_cut_ = 0;

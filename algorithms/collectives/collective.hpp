@@ -28,6 +28,7 @@ struct OutgoingMessage {
 // Appends messages of one kind.
 template <class Message>
 void append(std::vector<OutgoingMessage>& out, std::vector<Message> messages) {
+  out.reserve(out.size() + messages.size());
   for (Message& message : messages) out.push_back({message.to, std::move(message.chunk)});
 }
 

@@ -51,7 +51,8 @@ std::vector<OutgoingChunk> DirectAllReduce::on_chunk(Chunk chunk) {
   }
   const std::int32_t owner = chunk.round - size();
   const std::int32_t piece = other(owner).sums++;
-  part(owner, piece).copy_(chunk.data.read());
+  at::Tensor theirs = part(owner, piece);
+  kernels::copy(theirs, chunk.data.read());
   if (piece + kWindow < pieces_) out.push_back(own_part(owner, piece + kWindow));
   return out;
 }
@@ -60,7 +61,8 @@ void DirectAllReduce::add_complete_sums(std::vector<OutgoingChunk>& out) {
   while (summed_ < pieces_ && has_all_parts()) {
     const std::int32_t piece = summed_++;
     const FrozenTensor sum = sum_of(piece);
-    part(position_, piece).copy_(sum.read());
+    at::Tensor own = part(position_, piece);
+    kernels::copy(own, sum.read());
     for (std::int32_t step = 1; step < size(); ++step)
       out.push_back({rank_at((position_ + step) % size()),
                      Chunk{operation_, size() + position_, position_ * pieces_ + piece, sum}});

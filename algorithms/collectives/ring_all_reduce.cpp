@@ -63,7 +63,7 @@ std::vector<OutgoingChunk> RingAllReduce::on_chunk(Chunk chunk) {
   const std::int32_t last_sum = size() - 2;
   FrozenTensor data = std::move(chunk.data);
   if (round <= last_sum) data = add_own(std::move(data), mine);
-  if (round >= last_sum) mine.copy_(data.read());
+  if (round >= last_sum) kernels::copy(mine, data.read());
   std::vector<OutgoingChunk> out;
   if (round + 1 < rounds()) out.push_back(to_right(round + 1, chunk.index, std::move(data)));
   if (round == 0 && piece + kWindow < pieces_) out.push_back(opening(piece + kWindow));

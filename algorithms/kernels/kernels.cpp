@@ -114,6 +114,12 @@ double clip_aten(at::Tensor& x, double c) {
 
 }  // namespace
 
+void copy(at::Tensor& x, const at::Tensor& from) {
+  check_pair(x, "x", from, "from");
+  if (is_short(x, from)) return each(x, from, from, [](float v, float) { return v; });
+  x.copy_(from);
+}
+
 void scale(at::Tensor& x, double a) {
   check_flat(x, "x");
   if (is_short(x))

@@ -14,6 +14,9 @@
 
 namespace grapevine::kernels {
 
+// x <- from. Memory: reads from, writes x.
+void copy(at::Tensor& x, const at::Tensor& from);
+
 // x <- a x. Memory: reads x, writes x.
 void scale(at::Tensor& x, double a);
 

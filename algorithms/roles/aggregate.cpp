@@ -185,7 +185,7 @@ void Aggregate::take_result(Env& env) {
   if (ranks_ > 1 && packs(Pack::model))
     mean.div_(ranks);
   else if (ranks_ > 1)
-    mean.mul_(1.0 / ranks);
+    kernels::scale(mean, 1.0 / ranks);
   const FrozenTensor sent = std::exchange(sent_, {});
   // Members may change amid the local steps that hide an operation: what has been packed is kept
   // by itself, what has not goes on from the new model.

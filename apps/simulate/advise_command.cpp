@@ -69,14 +69,14 @@ class AdviseCommand : public Command {
     if (options.own_network)
       lines.push_back("network " + options.network + ", as given");
     else
-      lines.push_back(
-          "network measured from " + format_count(p.links.messages) + " messages: alpha " +
-          format_duration(from_seconds(measured.link.alpha)) + ", " +
-          (measured.link.beta > 0
-               ? format_bytes(static_cast<std::uint64_t>(1 / measured.link.beta)) + "/s"
-               : std::string("no limit of bandwidth")) +
-          ", jitter " + format_duration(from_seconds(measured.jitter)) +
-          (p.links.sizes == 1 ? "; messages had one size, so alpha is taken as 0" : ""));
+      lines.push_back("network measured from " + format_count(p.links.messages) +
+                      " messages: alpha " + format_duration(from_seconds(measured.link.alpha)) +
+                      ", " +
+                      (measured.link.beta > 0
+                           ? format_bytes(static_cast<std::uint64_t>(1 / measured.link.beta)) + "/s"
+                           : std::string("no limit of bandwidth")) +
+                      ", jitter " + format_duration(from_seconds(measured.jitter)) +
+                      (p.links.note().empty() ? "" : "; " + p.links.note()));
     lines.push_back(format_count(options.parameters) + " parameters, batch " +
                     std::to_string(options.train.batch_size) + ", " + std::to_string(steps_) +
                     " simulated steps of each wiring");

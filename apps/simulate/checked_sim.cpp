@@ -104,6 +104,7 @@ CheckedRun checked_run(const TrainJob& job) {
   run.arithmetic = arithmetic_of(job, keys);
   run.rate = job.parts->lr.base();
   run.feeds_back = feeds_back(job);
+  run.seed = seed_of(job.options);
   return run;
 }
 

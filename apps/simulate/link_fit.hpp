@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "messages/random.hpp"
@@ -11,16 +12,35 @@ namespace grapevine {
 
 // Messages wait behind others in a NIC, so the fast ones tell of the link: the line is fitted, by
 // relative error, to the tenth percentile of the times of each size. The jitter is the mean
-// distance of the median from it.
+// distance of the median from it. Where nearly all messages have one size b, their time t is all
+// that a line can tell: alpha + b beta = t. What divides it is then, the first that there is:
+// a few small messages, messages that left one NIC one right after the other, or an assumption.
 class LinkFit {
  public:
-  void add(std::uint64_t bytes, double seconds);
+  static constexpr double kUsualAlpha = 25e-6;  // s: what --network has where nothing is measured
 
+  void add(std::uint64_t bytes, double seconds);
+  // A message that was sent right after another one of its size, by the same rank and while that
+  // was on its way, has arrived so much later than it.
+  void add_gap(std::uint64_t bytes, double seconds);
+
+  enum class Split {
+    sizes,    // the line
+    small,    // the least time of a few small messages
+    gaps,     // the median of the gaps is b beta
+    assumed,  // alpha is kUsualAlpha, or half of t where that is less
+  };
   struct Result {
     LinkModel link;
     double jitter = 0;
     std::int64_t messages = 0;
-    int sizes = 0;  // that were compared; 1: alpha is not known, and taken as 0
+    int sizes = 0;  // that were compared
+    Split split = Split::sizes;
+    double seconds = 0;         // t, where messages had one size
+    std::int64_t split_by = 0;  // messages that divided it
+
+    // "messages had one size: …"; empty where they had several.
+    std::string note() const;
   };
   // Zero where there are too few messages.
   Result fit() const;
@@ -30,8 +50,20 @@ class LinkFit {
     std::vector<double> seconds;  // a sample
     double bytes = 0;             // sum
     std::int64_t count = 0;
+    double least = 0;  // s
   };
+  struct Point {
+    double bytes = 0, seconds = 0;
+  };
+
+  static LinkModel line_through(const std::vector<Point>& points);
+  void split_one_size(const std::vector<Point>& points, Result& result) const;
+  bool split_by_small(const Point& usual, Result& result) const;
+  bool split_by_gaps(const Point& usual, Result& result) const;
+
   std::map<int, Size> sizes_;  // by logarithm
+  std::vector<double> gaps_;   // s per byte, a sample
+  std::int64_t gap_count_ = 0;
   Rng rng_{1};
 };
 

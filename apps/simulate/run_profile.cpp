@@ -62,6 +62,13 @@ class Survey {
     std::uint64_t bytes = 0;
   };
 
+  struct Arrived {
+    std::uint64_t sequence = 0;
+    std::int64_t time_ns = 0;
+    Sent sent;
+  };
+  static constexpr std::int64_t kAtOnce = 20;  // within a 20th of the time of a message
+
   static std::uint64_t key(Rank from, std::uint64_t sequence) {
     return static_cast<std::uint64_t>(from) << 44 ^ sequence;
   }
@@ -71,7 +78,19 @@ class Survey {
     const auto sent = in_flight_.find(key(record.peer, record.sequence));
     if (sent == in_flight_.end()) return;
     links_.add(sent->second.bytes, seconds(record.time_ns - sent->second.time_ns));
+    compare_with_last(record, sent->second);
     in_flight_.erase(sent);
+  }
+
+  // Two messages that a rank sends at once leave its NIC one after the other.
+  void compare_with_last(const TraceRecord& record, const Sent& sent) {
+    Arrived& last = arrived_[record.peer];
+    const std::int64_t on_its_way = last.time_ns - last.sent.time_ns;
+    const bool right_after = last.sequence + 1 == record.sequence &&
+                             last.sent.bytes == sent.bytes &&
+                             (sent.time_ns - last.sent.time_ns) * kAtOnce <= on_its_way;
+    if (right_after) links_.add_gap(sent.bytes, seconds(record.time_ns - last.time_ns));
+    last = {record.sequence, record.time_ns, sent};
   }
 
   void of_worker(const TraceRecord& record, OfRank& rank) {
@@ -111,6 +130,7 @@ class Survey {
   RunProfile& profile_;
   std::vector<OfRank> ranks_;
   std::unordered_map<std::uint64_t, Sent> in_flight_;
+  std::unordered_map<Rank, Arrived> arrived_;  // the newest message of each sender
   LinkFit links_;
 };
 

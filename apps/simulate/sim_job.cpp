@@ -157,7 +157,10 @@ class Maker {
   Expected<void> network(TrainJob& job) {
     auto model = parse_network(options_.network);
     if (!model) return model.error();
-    if (options_.profile && !options_.own_network) *model = options_.profile->network();
+    if (options_.profile && !options_.own_network) {
+      *model = options_.profile->network();
+      made_.network_note = options_.profile->links.note();
+    }
     auto compute = parse_compute_time(options_.compute, seed_of(job.options));
     if (!compute) return compute.error();
     if (options_.profile && !options_.own_compute)

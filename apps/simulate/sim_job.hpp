@@ -14,6 +14,7 @@ struct SimJob {
   TrainJob job;  // job.run.world is set
   std::vector<Fault> faults;
   std::string network;          // as --network takes it
+  std::string network_note;     // what was assumed of it; empty: nothing
   Duration expected{0};         // of the training without faults, roughly
   std::int64_t parameters = 0;  // of the model
   std::int64_t stand_in = 0;    // parameters that stand for them in --maths none

@@ -112,6 +112,7 @@ Expected<nlohmann::ordered_json> SimOutput::report(const SimJob& made,
   summary["trace_hash"] = hex(outcome.trace_hash);
   summary["events"] = outcome.events;
   summary["network"] = made.network;
+  if (!made.network_note.empty()) summary["network_note"] = made.network_note;
   if (!made.faults.empty()) summary["faults"] = faults_text(made.faults);
   if (made.real && result.z.defined() && !result.error)
     if (auto saved = save_model(job, result); !saved) return saved.error();

@@ -94,6 +94,7 @@ class SimulateCommand : public Command {
                       (o.workers == 1 ? " worker" : " workers") + ", " +
                       format_count(job.job.run.parts->horizon.steps) + " steps, maths " +
                       options_.maths + ", network " + job.network + "\n");
+    if (!job.network_note.empty()) display.say_error("network: " + job.network_note + "\n");
     if (!job.faults.empty()) display.say_error("faults: " + faults_text(job.faults) + "\n");
   }
 

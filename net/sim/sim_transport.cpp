@@ -52,7 +52,12 @@ const SimTransport::OfRank& SimTransport::of(Rank rank) const {
 
 SimTransport::Pair& SimTransport::pair(Rank from, Rank to) {
   const auto high = static_cast<std::uint64_t>(static_cast<std::uint32_t>(from)) << 32;
-  return pairs_[high | static_cast<std::uint32_t>(to)];
+  OfRank& sender = of(from);
+  if (sender.newest_to != to) {
+    sender.newest_to = to;
+    sender.newest = &pairs_[high | static_cast<std::uint32_t>(to)];
+  }
+  return *sender.newest;
 }
 
 // ---- the contract of a transport ----
@@ -84,12 +89,14 @@ void SimTransport::detach(Rank rank) {
   if (watch_) watch_->on_detached(now, rank);
   for (Rank other = 0; other < config_.world_size; ++other) {
     if (of(other).inbox == nullptr) continue;
-    Flight down;
+    const std::uint32_t slot = free_slot();
+    Flight& down = flights_[slot];
+    down = Flight();
     down.envelope.from = rank;
     down.envelope.to = other;
     down.is_down = true;
     down.to_life = of(other).life;
-    launch(std::move(down));
+    launch(slot);
   }
 }
 
@@ -101,7 +108,9 @@ void SimTransport::send(Envelope envelope) {
     ++from.sent.messages_dropped;
     return;
   }
-  Flight flight;
+  const std::uint32_t slot = free_slot();
+  Flight& flight = flights_[slot];
+  flight.is_down = false;
   flight.bytes = size_of(envelope);
   ++from.sent.messages_sent;
   from.sent.bytes_sent += flight.bytes;
@@ -109,7 +118,7 @@ void SimTransport::send(Envelope envelope) {
   flight.to_life = to.life;
   if (watch_) watch_->on_sent(now_(), envelope, flight.bytes);
   flight.envelope = std::move(envelope);
-  launch(std::move(flight));
+  launch(slot);
 }
 
 TransportCounters SimTransport::counters(Rank rank) const {
@@ -162,8 +171,20 @@ Timestamp SimTransport::after_pauses(Rank rank, Timestamp time) const {
   return time;
 }
 
+// Of flights_; the caller assigns each field that launch() does not.
+std::uint32_t SimTransport::free_slot() {
+  if (free_.empty()) {
+    flights_.emplace_back();
+    return static_cast<std::uint32_t>(flights_.size() - 1);
+  }
+  const std::uint32_t slot = free_.back();
+  free_.pop_back();
+  return slot;
+}
+
 // Takes a new message through its sender's NIC, in the order of sending.
-void SimTransport::launch(Flight flight) {
+void SimTransport::launch(std::uint32_t slot) {
+  Flight& flight = flights_[slot];
   const NetworkModel& network = config_.network;
   const Rank from = flight.envelope.from, to = flight.envelope.to;
   const bool inside = network.node_of(from) == network.node_of(to);
@@ -185,16 +206,7 @@ void SimTransport::launch(Flight flight) {
   own.entered = std::max(own.entered, begin + way);
   flight.stage = first_stage(from, to);
   flight.pair = &own;
-  const Timestamp entered = own.entered;
-  std::uint32_t slot = static_cast<std::uint32_t>(flights_.size());
-  if (free_.empty()) {
-    flights_.push_back(std::move(flight));
-  } else {
-    slot = free_.back();
-    free_.pop_back();
-    flights_[slot] = std::move(flight);
-  }
-  push(entered, slot);
+  push(own.entered, slot);
 }
 
 // Links without faults change nothing: messages of a pair enter the network in their order.
@@ -310,26 +322,29 @@ void SimTransport::note(char kind, const Flight& flight, Timestamp now) {
 }
 
 void SimTransport::run_next() {
-  std::shared_ptr<Inbox> inbox;
-  Flight flight;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (events_.empty()) return;
-    const Event event = events_.top();
-    events_.pop();
-    if (flights_[event.flight].stage != Stage::delivery) return pass(event.flight, event.at);
-    flight = std::move(flights_[event.flight]);
-    free_.push_back(event.flight);
-    if (!arrives(flight)) return note('x', flight, event.at);
-    inbox = of(flight.envelope.to).inbox;
-    ++deliveries_;
-    note(flight.is_down ? 'D' : flight.lost ? 'l' : 'm', flight, event.at);
-    if (watch_ && flight.lost) watch_->on_lost(event.at, flight.envelope);
-    if (watch_ && !flight.lost && !flight.is_down) watch_->on_delivered(event.at, flight.envelope);
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (events_.empty()) return;
+  const Event event = events_.top();
+  events_.pop();
+  Flight& flight = flights_[event.flight];
+  if (flight.stage != Stage::delivery) return pass(event.flight, event.at);
+  free_.push_back(event.flight);
+  const bool is_down = flight.is_down, lost = flight.lost;
+  if (!arrives(flight)) {
+    note('x', flight, event.at);
+    flight.envelope.payload = {};
+    return;
   }
-  if (flight.is_down) return inbox->peer_down(flight.envelope.from, "");
-  if (flight.lost) return inbox->lost(flight.envelope.from);
-  inbox->deliver(std::move(flight.envelope));
+  ++deliveries_;
+  note(is_down ? 'D' : lost ? 'l' : 'm', flight, event.at);
+  if (watch_ && lost) watch_->on_lost(event.at, flight.envelope);
+  if (watch_ && !lost && !is_down) watch_->on_delivered(event.at, flight.envelope);
+  const std::shared_ptr<Inbox> inbox = of(flight.envelope.to).inbox;
+  Envelope envelope = std::move(flight.envelope);
+  lock.unlock();
+  if (is_down) return inbox->peer_down(envelope.from, "");
+  if (lost) return inbox->lost(envelope.from);
+  inbox->deliver(std::move(envelope));
 }
 
 std::uint64_t SimTransport::hash() const {

@@ -108,6 +108,8 @@ class SimTransport final : public Transport {
     std::uint32_t life = 0;
     std::vector<Timestamp> ends;  // of its lives
     TransportCounters sent;
+    Rank newest_to = -1;     // whom it has sent to last
+    Pair* newest = nullptr;  // and their pair
   };
 
   bool is_inside(Rank rank) const { return rank >= 0 && rank < config_.world_size; }
@@ -119,7 +121,8 @@ class SimTransport final : public Transport {
   bool draws_loss(const Envelope& envelope, std::uint64_t number) const;
   Timestamp after_pauses(Rank rank, Timestamp time) const;
 
-  void launch(Flight flight);
+  std::uint32_t free_slot();
+  void launch(std::uint32_t slot);
   void push(Timestamp at, std::uint32_t flight);
   void pass(std::uint32_t number, Timestamp now);
   Timestamp pass_resource(Flight& flight, Timestamp now, Timestamp& busy_until,

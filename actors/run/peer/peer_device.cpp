@@ -30,7 +30,9 @@ FrozenTensor PeerState::placed(const FrozenTensor& t) const {
 }
 
 void PeerState::place(Envelope& envelope) const {
-  const auto place = [this](FrozenTensor& t) { t = placed(t); };
+  const auto place = [this, on_host = device().is_cpu()](FrozenTensor& t) {
+    if (!on_host || (t.defined() && !t.device().is_cpu())) t = placed(t);
+  };
   each_model_vector(envelope.payload, place);
   each_packed_on_device(envelope.payload, place);
 }

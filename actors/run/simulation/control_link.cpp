@@ -26,9 +26,14 @@ class ControlLink final : public caf::monitorable_actor {
     if (what->content().match_elements<TargetEnded>()) {
       target_ = nullptr;
       cleanup(std::move(reason_), nullptr);
-      return;
+    } else if (target_) {
+      schedule(target_, std::move(what));
+    } else if (what->mid.is_request() && what->sender) {
+      // As CAF answers for an ended actor.
+      schedule(what->sender,
+               caf::make_mailbox_element(nullptr, what->mid.response_id(), {},
+                                         caf::make_error(caf::sec::request_receiver_down)));
     }
-    if (target_) schedule(target_, std::move(what));
   }
 
   // Behind the messages that the target has sent.

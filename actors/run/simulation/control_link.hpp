@@ -7,7 +7,9 @@
 namespace grapevine {
 
 // Stands for `target`: what is sent to it, exit messages as well, arrives there `delay` later and
-// in order. Its end is that of the target, as much later. REQUIRES: a virtual clock; one thread.
+// in order. Its end is that of the target, as much later. A request that the target does not live
+// to see is answered with an error when it would have arrived, as CAF answers it. REQUIRES: a
+// virtual clock; one thread.
 caf::strong_actor_ptr make_control_link(caf::actor_system& system, caf::strong_actor_ptr target,
                                         Duration delay);
 

@@ -33,6 +33,11 @@ struct CheckedRun {
   bool feeds_back = false;
   double rate = 0;
 
+  // Of what the checks draw at random.
+  std::uint64_t seed = 0;
+  // The most entries of vectors that a check follows one by one, those of all ranks together.
+  std::int64_t most_entries = std::int64_t{1} << 20;  // 8 MiB
+
   std::int32_t ranks() const { return workers + servers; }
 };
 
@@ -83,6 +88,8 @@ std::unique_ptr<RunCheck> make_sum_check(const CheckedRun& run);
 // The run ends, without an error, and its remaining workers have taken their steps.
 std::unique_ptr<RunCheck> make_liveness_check(const CheckedRun& run);
 // A sparse message has the sum of its rank's gradients since each of its entries was sent last.
+// Of models with more than most_entries / workers entries, a sample of them is followed, another
+// one at each rank, and no fewer than 64.
 std::unique_ptr<RunCheck> make_feedback_check(const CheckedRun& run);
 // A dead rank receives, sends and records nothing; per pair, messages arrive in the order of
 // sending, and the peer sees each once.

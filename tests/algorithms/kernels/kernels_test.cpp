@@ -37,6 +37,19 @@ void expect_near(const at::Tensor& actual, const std::vector<double>& expected) 
     ASSERT_NEAR(p[i], expected[i], kTolerance * (1 + std::abs(expected[i]))) << "element " << i;
 }
 
+TEST(Kernels, CopyWritesTheSameBitsIntoTheSameMemory) {
+  for (std::int64_t n : kSizes) {
+    SCOPED_TRACE(n);
+    at::Tensor all = random(n + 2, 1);
+    const at::Tensor before = all.clone(), from = random(n, 2);
+    at::Tensor x = all.narrow(0, 1, n);
+    kernels::copy(x, from);
+    EXPECT_TRUE(all.narrow(0, 1, n).equal(from));
+    EXPECT_TRUE(all.narrow(0, 0, 1).equal(before.narrow(0, 0, 1)));
+    EXPECT_TRUE(all.narrow(0, n + 1, 1).equal(before.narrow(0, n + 1, 1)));
+  }
+}
+
 TEST(Kernels, ScaleMatchesTheOracle) {
   for (std::int64_t n : kSizes) {
     SCOPED_TRACE(n);
@@ -222,6 +235,7 @@ TEST(Kernels, RefuseTensorsOfAnotherSizeTypeOrLayout) {
   EXPECT_THROW(kernels::fold(x, at::zeros({4}, at::kDouble)), InvariantBroken);
   EXPECT_THROW(kernels::fold(x, undefined), InvariantBroken);
   EXPECT_THROW(kernels::scale(transposed, 2), InvariantBroken);
+  EXPECT_THROW(kernels::copy(x, at::zeros({5})), InvariantBroken);
   EXPECT_THROW(kernels::scale_into(x, at::zeros({5}), 2), InvariantBroken);
   EXPECT_THROW(kernels::fold_into(x, at::zeros({4}), at::zeros({5})), InvariantBroken);
   EXPECT_THROW(kernels::debias(x, at::zeros({5}), 1), InvariantBroken);

@@ -56,14 +56,48 @@ TEST(LinkFit, FindsTheLineUnderMessagesThatWaited) {
   }
 }
 
-TEST(LinkFit, OneSizeGivesTheRateAndNoAlpha) {
+// Of which some are a few bytes longer.
+LinkFit of_one_size() {
   LinkFit fit;
-  for (int i = 0; i < 100; ++i) fit.add(1000, 2e-3);
-  const auto found = fit.fit();
+  for (int i = 0; i < 100; ++i) fit.add(1020 + 8 * (i % 2), 2e-3);
+  return fit;
+}
+
+TEST(LinkFit, AssumesTheUsualAlphaOfOneSize) {
+  const auto found = of_one_size().fit();
   EXPECT_EQ(found.sizes, 1);
-  EXPECT_EQ(found.link.alpha, 0);
-  EXPECT_NEAR(found.link.beta, 2e-6, 1e-12);
+  EXPECT_EQ(found.split, LinkFit::Split::assumed);
+  EXPECT_EQ(found.link.alpha, LinkFit::kUsualAlpha);
+  EXPECT_NEAR(found.link.alpha + 1024 * found.link.beta, 2e-3, 1e-9);
+  EXPECT_NE(found.note().find("assumed"), std::string::npos) << found.note();
   EXPECT_EQ(LinkFit().fit().messages, 0);
+  LinkFit fast;
+  for (int i = 0; i < 100; ++i) fast.add(1000, 1e-5);
+  EXPECT_NEAR(fast.fit().link.alpha, 5e-6, 1e-12) << "no more than half of the time";
+}
+
+TEST(LinkFit, DividesOneSizeByAFewSmallMessages) {
+  LinkFit fit = of_one_size();
+  for (const double waited : {1e-3, 0.0, 2e-4}) fit.add(64, 5e-4 + 64e-6 + waited);
+  for (int i = 0; i < 20; ++i) fit.add_gap(1024, 1e-3);  // tells less than they do
+  const auto found = fit.fit();
+  EXPECT_EQ(found.split, LinkFit::Split::small);
+  EXPECT_EQ(found.split_by, 3);
+  EXPECT_NEAR(found.link.alpha, 4.68e-4, 1e-5);
+  EXPECT_NEAR(found.link.alpha + 1024 * found.link.beta, 2e-3, 1e-8);
+}
+
+TEST(LinkFit, DividesOneSizeByMessagesThatLeaveOneAfterTheOther) {
+  LinkFit fit = of_one_size();
+  for (int i = 0; i < 20; ++i) fit.add_gap(1024, i % 5 == 0 ? 3e-3 : 1.5e-3);
+  const auto found = fit.fit();
+  EXPECT_EQ(found.split, LinkFit::Split::gaps);
+  EXPECT_NEAR(found.link.alpha, 5e-4, 1e-8);
+  EXPECT_NEAR(found.link.beta * 1024, 1.5e-3, 1e-8);
+  // Streams that share the bandwidth arrive together, and tell nothing.
+  LinkFit shared = of_one_size();
+  for (int i = 0; i < 20; ++i) shared.add_gap(1024, 1e-5);
+  EXPECT_EQ(shared.fit().split, LinkFit::Split::assumed);
 }
 
 constexpr char kRecorded[] =
@@ -81,11 +115,49 @@ TEST(RunProfile, MeasuresTheNetworkAndTheTimesOfGradients) {
   EXPECT_EQ(profile->parameters, 1'000'000);
   EXPECT_EQ(profile->steps, 40);
   EXPECT_NEAR(profile->mean_gradient(), 0.065, 0.002);
-  // All slices have one size: alpha is in beta.
-  EXPECT_NEAR(profile->links.link.beta / 8e-9, 1, 0.06);
+  // All slices have one size; a straggler sends its own and those that it has by then at once.
+  EXPECT_EQ(profile->links.split, LinkFit::Split::gaps) << profile->links.note();
+  EXPECT_NEAR(profile->links.link.beta / 8e-9, 1, 0.01);
+  EXPECT_NEAR(profile->links.link.alpha / 1e-4, 1, 0.1);
   const DelayModel::Term time = profile->compute_time();
   EXPECT_NEAR(to_seconds(time(0, 0)), to_seconds(time(0, 4)), 1e-6) << "delays rotate over 4 ranks";
   EXPECT_GT(std::abs(to_seconds(time(0, 0)) - to_seconds(time(1, 0))), 5e-3);
+}
+
+// Two peers in each round: the second message waits for the first one in the NIC.
+TEST(RunProfile, TellsAlphaFromBetaWhereMessagesOfOneSizeLeaveTogether) {
+  constexpr double kAlpha = 4e-3, kBeta = 8e-9;
+  const std::string run = folder("profile_bursts");
+  simulate(
+      "--algorithm sgp --set wiring.peers=2 --workers 8 --steps 40 --maths none "
+      "--parameters 1000000 --network alpha=4e-3,beta=8e-9 --compute 0.05",
+      run);
+  std::ostringstream out, err;
+  Console console{out, err};
+  const auto profile = read_profile(run, console);
+  ASSERT_TRUE(profile.ok()) << profile.error().message;
+  EXPECT_EQ(profile->links.split, LinkFit::Split::gaps) << profile->links.note();
+  EXPECT_NEAR(profile->links.link.beta / kBeta, 1, 0.02);
+  EXPECT_NEAR(profile->links.link.alpha / kAlpha, 1, 0.05);
+}
+
+TEST(RunProfile, SaysWhatIsAssumedOfTheNetwork) {
+  const std::string run = folder("profile_assumed");
+  // Without stragglers a rank of a ring sends one message at a time.
+  simulate(
+      "--algorithm ar --workers 4 --steps 40 --maths none --parameters 1000000 --network "
+      "alpha=1e-4,beta=8e-9 --compute 0.05",
+      run);
+  const auto outcome =
+      kSimulate.run("--from-trace " + run + " --json --out " + folder("profile_note"), false);
+  ASSERT_TRUE(outcome.result.ok()) << outcome.result.error().message;
+  const auto summary = nlohmann::json::parse(ProcessResult::last_line(outcome.out));
+  const auto note = summary.value("network_note", std::string());
+  EXPECT_NE(note.find("alpha 25µs of it is assumed"), std::string::npos) << note;
+  EXPECT_NE(outcome.err.find(note), std::string::npos) << outcome.err;
+  const auto given =
+      simulate("--from-trace " + run + " --network alpha=1e-4,beta=8e-9", folder("profile_given"));
+  EXPECT_FALSE(given.contains("network_note"));
 }
 
 // What is predicted from the record of one wiring is what a run of the other takes.

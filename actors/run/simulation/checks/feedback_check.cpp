@@ -1,16 +1,21 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "actors/run/simulation/checks/entry_sample.hpp"
 #include "actors/run/simulation/run_check.hpp"
+#include "messages/random.hpp"
 
 namespace grapevine {
 namespace {
 
+constexpr std::uint64_t kEntryStream = 0x656e74727973;  // messages/random.hpp: one purpose each
+
 // e <- e + g; what is sent leaves e (Seide et al. 2014; Karimireddy et al. 2019), followed number
-// by number beside the run.
+// by number beside the run: all of a small model, a sample of the numbers of a large one.
 class FeedbackCheck final : public RunCheck {
  public:
   explicit FeedbackCheck(const CheckedRun& run)
@@ -18,17 +23,24 @@ class FeedbackCheck final : public RunCheck {
 
   void on_begin(const FrozenTensor& parameters) override {
     if (!run().feeds_back) return;
-    for (OfRank& rank : ranks_) rank.held.assign(static_cast<std::size_t>(parameters.numel()), 0);
+    d_ = parameters.numel();
+    const std::int64_t most = std::max(kFewest, run().most_entries / std::max(1, run().workers));
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const std::uint64_t seed = mix_seed(mix_seed(run().seed, kEntryStream), rank);
+      ranks_[rank].sample = EntrySample(d_, most, seed);
+      ranks_[rank].held.assign(ranks_[rank].sample.size(), 0);
+    }
   }
 
   void on_gradient(Rank rank, Step, const FrozenTensor& value) override {
     if (!follows()) return;
-    std::vector<double>& all = of(rank).held;
-    if (value.numel() != static_cast<std::int64_t>(all.size()))
+    OfRank& own = of(rank);
+    if (value.numel() != d_)
       return report(fmt::format("rank {} has a gradient of {} numbers for {} parameters", rank,
-                                value.numel(), all.size()));
+                                value.numel(), d_));
     const auto* g = value.data<float>();
-    for (double& held : all) held += *g++;
+    for (std::size_t slot = 0; slot < own.held.size(); ++slot)
+      own.held[slot] += g[own.sample.entry(slot)];
   }
 
   // The first message of each operation has the rank's own values, the others pass some on.
@@ -50,9 +62,11 @@ class FeedbackCheck final : public RunCheck {
  private:
   static constexpr double kRounding = 1e-4;
   static constexpr double kSmallest = 1e-6;
+  static constexpr std::int64_t kFewest = 64;  // entries of a rank
 
   struct OfRank {
-    std::vector<double> held;  // e
+    EntrySample sample;
+    std::vector<double> held;  // e, at the entries of the sample
     std::int64_t newest = -1;  // operation
   };
 
@@ -60,10 +74,12 @@ class FeedbackCheck final : public RunCheck {
   OfRank& of(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
   void leaves(Rank number, OfRank& rank, std::int32_t index, double value) {
-    if (index < 0 || static_cast<std::size_t>(index) >= rank.held.size())
+    if (index < 0 || index >= d_)
       return report(fmt::format("rank {} sends {} for parameter {} of {} in operation {}", number,
-                                value, index, rank.held.size(), rank.newest));
-    double& held = rank.held[static_cast<std::size_t>(index)];
+                                value, index, d_, rank.newest));
+    const std::size_t slot = rank.sample.slot_of(index);
+    if (slot == rank.held.size()) return;
+    double& held = rank.held[slot];
     if (std::abs(value - held) > kRounding * std::abs(held) + kSmallest)
       report(
           fmt::format("rank {} sends {} for parameter {} in operation {}, its gradients since "
@@ -73,6 +89,7 @@ class FeedbackCheck final : public RunCheck {
   }
 
   std::vector<OfRank> ranks_;
+  std::int64_t d_ = 0;  // parameters
   bool all_stay_ = true;
 };
 

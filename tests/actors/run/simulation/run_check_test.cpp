@@ -5,6 +5,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
+#include "actors/run/simulation/checks/entry_sample.hpp"
+
 namespace grapevine {
 namespace run_check_test {
 
@@ -107,8 +112,9 @@ TEST(SumCheck, NoticesADivisorThatCountsALostRank) {
 }
 
 PackedChunk packed(const std::vector<std::int32_t>& indices, const std::vector<float>& values,
-                   std::int64_t operation) {
+                   std::int64_t operation, std::int32_t sender = 0) {
   PackedChunk chunk;
+  chunk.sender = sender;
   chunk.operation = operation;
   chunk.data.indices = FrozenTensor::copy_of(at::tensor(indices, at::kInt));
   chunk.data.values = vector_of(values);
@@ -129,6 +135,68 @@ TEST(FeedbackCheck, FollowsWhatWasNotSent) {
     message.payload = packed({1}, {second}, 1);
     check->on_sent(Timestamp{2}, message, 1);
     EXPECT_EQ(check->violation_count(), second == 3 ? 0u : 1u);
+  }
+}
+
+// The same of a model of which a few entries are followed: a residual of all entries that is lost
+// shows in those.
+TEST(FeedbackCheck, FollowsASampleOfALargeModel) {
+  constexpr std::int64_t kParameters = 100'000;
+  for (const bool loses : {false, true}) {
+    CheckedRun run = four_ranks();
+    run.feeds_back = true;
+    run.seed = 7;
+    run.most_entries = 400;
+    const auto check = make_feedback_check(run);
+    check->on_begin(FrozenTensor::freeze(at::zeros({kParameters})));
+    check->on_gradient(1, 0, FrozenTensor::freeze(at::ones({kParameters})));
+    std::vector<std::int32_t> half;
+    for (std::int32_t i = 0; i < kParameters; i += 2) half.push_back(i);
+    std::vector<float> values(half.size(), 1);
+    Envelope message;
+    message.from = 1;
+    message.payload = packed(half, values, 0, 1);
+    check->on_sent(Timestamp{1}, message, 1);
+    check->on_gradient(1, 1, FrozenTensor::freeze(at::ones({kParameters})));
+    for (std::int32_t& i : half) ++i;
+    for (float& value : values) value = loses ? 1 : 2;
+    message.payload = packed(half, values, 1, 1);
+    check->on_sent(Timestamp{2}, message, 1);
+    if (!loses) {
+      EXPECT_EQ(check->violation_count(), 0u);
+      continue;
+    }
+    // About half of the 100 entries that are followed at a rank are odd.
+    EXPECT_GT(check->violation_count(), 25u);
+    EXPECT_LE(check->violation_count(), 100u);
+  }
+}
+
+TEST(EntrySample, HasOneEntryOfEachBlock) {
+  for (const std::int64_t d : {1, 63, 64, 65, 1000, 1'000'003}) {
+    const EntrySample sample(d, 64, 3), other(d, 64, 4);
+    ASSERT_LE(sample.size(), 64u);
+    EXPECT_GE(2 * sample.size(), static_cast<std::size_t>(std::min<std::int64_t>(d, 64)));
+    EXPECT_EQ(sample.is_all(), d <= 64);
+    std::set<std::int64_t> entries, of_other;
+    for (std::size_t slot = 0; slot < sample.size(); ++slot) {
+      const std::int64_t entry = sample.entry(slot);
+      ASSERT_GE(entry, 0);
+      ASSERT_LT(entry, d);
+      EXPECT_EQ(sample.slot_of(entry), slot);
+      entries.insert(entry);
+      of_other.insert(other.entry(slot));
+    }
+    EXPECT_EQ(entries.size(), sample.size());
+    if (d > 1000) {
+      EXPECT_NE(entries, of_other) << "drawn by the seed";
+    }
+    std::int64_t found = 0;
+    for (std::int64_t entry = 0; entry < std::min<std::int64_t>(d, 1000); ++entry)
+      found += sample.slot_of(entry) < sample.size() ? 1 : 0;
+    if (d <= 1000) {
+      EXPECT_EQ(found, static_cast<std::int64_t>(sample.size()));
+    }
   }
 }
 

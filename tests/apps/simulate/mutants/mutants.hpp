@@ -17,6 +17,7 @@ struct Mutant {
   std::vector<std::string> set = {};  // wiring.KEY=VALUE
   double momentum = 0;
   std::int64_t workers = 4;
+  std::int64_t parameters = 48;
 };
 
 const std::vector<Mutant>& all();

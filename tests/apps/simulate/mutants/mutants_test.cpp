@@ -28,7 +28,7 @@ SimOptions options_of(const Mutant& mutant) {
   options.train.momentum = mutant.momentum;
   for (const std::string& key : mutant.set) options.train.set.push_back("wiring." + key);
   options.maths = "quadratic";
-  options.parameters = 48;
+  options.parameters = mutant.parameters;
   options.network = "alpha=1e-3,beta=1e-6,jitter=1e-3";
   options.compute = "lognormal=-4:0.5";
   options.alter = mutant.plant;
