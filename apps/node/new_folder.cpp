@@ -36,48 +36,70 @@ bool is_within(const fs::path& path, const fs::path& folder) {
          folder.end();
 }
 
-Expected<void> sync_all(const fs::path& folder) {
+// What is in the folder itself. Errors (io).
+Expected<std::vector<fs::directory_entry>> entries_of(const fs::path& folder) {
+  std::vector<fs::directory_entry> entries;
   std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
-    if (entry.is_symlink(error) || !entry.is_regular_file(error)) continue;
-    const FileDescriptor file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
-    if (file.get() < 0 || ::fsync(file.get()) != 0) return file_error("write", entry.path(), errno);
-  }
-  for (const auto& entry : fs::recursive_directory_iterator(folder, error))
-    if (!entry.is_symlink(error) && entry.is_directory(error))
-      if (auto synced = sync_directory(entry.path()); !synced) return synced;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    entries.push_back(*at);
   if (error) return file_error("read", folder, error.value());
+  return entries;
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(fs::symlink_status(path, ignored));
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
+Expected<void> sync_all(const fs::path& folder) {
+  const auto entries = entries_of(folder);
+  if (!entries) return entries.error();
+  for (const fs::directory_entry& entry : *entries) {
+    std::error_code ignored;
+    if (is_folder(entry.path())) {
+      if (auto synced = sync_all(entry.path()); !synced) return synced;
+    } else if (!entry.is_symlink(ignored) && entry.is_regular_file(ignored)) {
+      const FileDescriptor file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+      if (file.get() < 0 || ::fsync(file.get()) != 0)
+        return file_error("write", entry.path(), errno);
+    }
+  }
   return sync_directory(folder);
 }
 
 // Files that the other folder has alone are in both then, the same and not copies.
 Expected<void> link_others(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(from, error)) {
+  const auto entries = entries_of(from);
+  if (!entries) return entries.error();
+  for (const fs::directory_entry& entry : *entries) {
     const fs::path there = to / entry.path().filename();
-    const bool taken = fs::exists(fs::symlink_status(there, error));
     std::error_code failed;
-    if (entry.is_symlink(error)) {
-      if (!taken) fs::copy_symlink(entry.path(), there, failed);
-    } else if (entry.is_directory(error)) {
-      if (!taken) fs::create_directory(there, entry.path(), failed);
-      if (auto linked = failed ? Expected<void>() : link_others(entry.path(), there); !linked)
-        return linked;
-    } else if (!taken) {
-      fs::create_hard_link(entry.path(), there, failed);
+    if (is_folder(entry.path())) {
+      if (!is_there(there)) fs::create_directory(there, entry.path(), failed);
+      if (failed) return file_error("keep", entry.path(), failed.value());
+      if (auto linked = link_others(entry.path(), there); !linked) return linked;
+    } else if (!is_there(there)) {
+      entry.is_symlink(failed) ? fs::copy_symlink(entry.path(), there, failed)
+                               : fs::create_hard_link(entry.path(), there, failed);
     }
     if (failed) return file_error("keep", entry.path(), failed.value());
   }
-  if (error) return file_error("read", from, error.value());
   return {};
 }
 
 // Renames what is in `from`, folder by folder; `moved` receives the new names.
 Expected<void> move_into(const fs::path& from, const fs::path& to, std::vector<fs::path>& moved) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(from, error)) {
+  const auto entries = entries_of(from);
+  if (!entries) return entries.error();
+  for (const fs::directory_entry& entry : *entries) {
     const fs::path there = to / entry.path().filename();
-    if (entry.is_directory(error) && fs::is_directory(there, error)) {
+    std::error_code ignored;
+    if (is_folder(entry.path()) && fs::is_directory(there, ignored)) {
       if (auto inner = move_into(entry.path(), there, moved); !inner) return inner;
       continue;
     }
@@ -85,7 +107,6 @@ Expected<void> move_into(const fs::path& from, const fs::path& to, std::vector<f
       return file_error("write", there, errno);
     moved.push_back(there);
   }
-  if (error) return file_error("read", from, error.value());
   return sync_directory(to);
 }
 

@@ -162,6 +162,9 @@ TEST(MakeCertificates, EachHostMayHaveAKeyOfItsOwn) {
     EXPECT_TRUE(tcp::TlsContext::load(path + "/" + host).ok());
     EXPECT_EQ(mode_of(path + "/" + host + "/key.pem"), 0600U);
   }
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path)) names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"node1", "node2.lan"}));
   // All or nothing: the new folder is not written beside one that exists.
   const auto more = run_process({"node", "--make-certificates", path, "--hosts", "node3,node1"});
   EXPECT_EQ(more.exit_code, 2) << more.describe();
