@@ -652,7 +652,8 @@ typename Inspector::result_type inspect(Inspector& f, Awaited& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, WaitReport& m) {
   return f(caf::meta::type_name("grapevine::WaitReport"), m.question, m.rank, m.step, m.worker,
-           m.computing, m.computing_ns, m.waiting_ns, m.waits, m.view, m.holds_messages_back);
+           m.computing, m.computing_ns, m.waiting_ns, m.waits, m.view, m.holds_messages_back,
+           m.queued_bytes);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, HoldForView& m) {

@@ -48,6 +48,9 @@ class Transport {
   // Totals of one sending rank.
   virtual TransportCounters counters(Rank rank) const = 0;
   virtual std::int32_t world_size() const = 0;
+  // Bytes of messages that wait in this process until the links to other processes take them, at
+  // the moment. 0 where nothing waits, and where the transport does not count them.
+  virtual std::uint64_t queued_bytes() const { return 0; }
   // What a message counts for in bytes_sent.
   virtual std::uint64_t size_of(const Envelope& envelope) const { return wire_size(envelope); }
 };

@@ -206,6 +206,7 @@ Expected<void> NodePoolState::check_submission(const SubmitJob& submit) const {
                  fmt::format("the nodes are busy with job {} of {}: try again when it has ended",
                              job_->id, job_->user)};
   if (!submit.submitter) return bad_input("the request names no submitter");
+  if (auto checked = check_length(submit.arguments); !checked) return checked;
   return check_arguments(submit.arguments);
 }
 
@@ -265,10 +266,10 @@ void NodePoolState::start_shares(const std::vector<std::string>& arguments) {
         other_host.empty() || !is_loopback_host(host))
       other_host = std::move(host);
   }
-  const std::string nonce = random_hex(kJobNonceBytes);
+  job_->nonce = random_hex(kJobNonceBytes);
   for (const PoolJob::Share& share : job_->shares) {
     StartRanks start;
-    start.nonce = nonce;
+    start.nonce = job_->nonce;
     start.job = job_->id;
     start.arguments = arguments;
     start.first = share.first;
@@ -307,11 +308,43 @@ void NodePoolState::on_written(const OutputWritten& written) {
   if (written.seal.session == job_->session) output_->acknowledge(written.lines);
 }
 
+ControlPlace NodePoolState::control_place() const {
+  ControlPlace place;
+  place.refused = true;
+  if (!job_) {
+    place.error = bad_input("the nodes run no job now");
+  } else if (job_->control_port == 0) {
+    place.error = {Errc::failed,
+                   fmt::format("job {} of {} is starting: ask again", job_->id, job_->user)};
+  } else {
+    place.refused = false;
+    place.job = job_->id;
+    place.port = job_->control_port;
+    place.nonce = job_->nonce;
+  }
+  return place;
+}
+
+// The session is for one question.
+ControlPlace NodePoolState::on_ask_control(const AskControl& ask) {
+  if (!trusts(ask)) {
+    ControlPlace refused;
+    refused.refused = true;
+    refused.error = why_distrusted(ask.seal);
+    return refused;
+  }
+  const ControlPlace place = control_place();
+  const auto sealed = sessions_->sealed(self_->system(), ask.seal.session, place);
+  sessions_->end(ask.seal.session);
+  return sealed.value_or(place);
+}
+
 void NodePoolState::on_output(RankOutput& output) {
   if (!trusts(output)) return;
   PoolJob::Process* const process = process_of(output.job, output.process);
   if (process == nullptr) return;
   if (!output.to_err) return say(output.process, false, std::move(output.line));
+  if (output.process == 0) job_->look_for_control(output.line);
   process->held.add(std::move(output.line),
                     [&](std::string line) { say(output.process, true, std::move(line)); });
 }
@@ -432,7 +465,7 @@ void NodePoolState::tell_end() {
   };
   JobEnded ended;
   ended.failed = job_->cause != PoolJob::Cause::none;
-  ended.error = job_->error;
+  ended.error = {job_->error.code, cut_to(job_->error.message, kLongestErrorText)};
   const auto sealed = sessions_->sealed(self_->system(), job_->session, ended);
   sessions_->end(job_->session);
   self_->request(job_->submitter, config_.end_patience, sealed.value_or(ended))
@@ -467,6 +500,7 @@ NodePoolActor::behavior_type node_pool(NodePoolActor::stateful_pointer<NodePoolS
       [&state](SubmitJob& submit) { return state.on_submit(submit); },
       [&state](const SignalJob& signal) { state.on_signal(signal); },
       [&state](const OutputWritten& written) { state.on_written(written); },
+      [&state](const AskControl& ask) { return state.on_ask_control(ask); },
       [&state](GraceOver over) { state.on_grace_over(over); },
       [&state](ClosePool) { state.on_close(); },
   };

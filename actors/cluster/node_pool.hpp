@@ -60,6 +60,7 @@ class NodePoolState {
   void on_exited(const RankExited& exited);
   void on_signal(const SignalJob& signal);
   void on_written(const OutputWritten& written);
+  ControlPlace on_ask_control(const AskControl& ask);
   void on_grace_over(GraceOver over);
   void on_close();
   void on_down(const caf::actor_addr& source);
@@ -80,6 +81,7 @@ class NodePoolState {
   Expected<void> check_submission(const SubmitJob& submit) const;
   PoolStatus status() const;
   void changed(const std::string& what);
+  ControlPlace control_place() const;
   void begin_job(const SubmitJob& submit, const std::vector<NodeShare>& shares);
   void start_shares(const std::vector<std::string>& arguments);
   PoolJob* job_of(std::int64_t id);

@@ -17,6 +17,27 @@
 
 namespace grapevine {
 
+// Of these messages, each of which takes at most kMostControlBytes as a whole.
+// All arguments of a job together, as bytes_of() counts them.
+inline constexpr std::size_t kMostArgumentBytes = std::size_t{48} << 10;
+// A line of output; longer ones are split.
+inline constexpr std::size_t kLongestOutputLine = std::size_t{32} << 10;
+// The text of an error; longer ones are cut.
+inline constexpr std::size_t kLongestErrorText = std::size_t{40} << 10;
+// A name, an address or a version.
+inline constexpr std::size_t kLongestName = 1024;
+
+inline std::size_t bytes_of(const std::vector<std::string>& arguments) {
+  constexpr std::size_t kLength = 8;
+  std::size_t bytes = 0;
+  for (const std::string& argument : arguments) bytes += argument.size() + kLength;
+  return bytes;
+}
+// Errors (bad_input): they are too long for a message.
+Expected<void> check_length(const std::vector<std::string>& arguments);
+// The beginning of a text that is longer.
+std::string cut_to(std::string text, std::size_t bytes);
+
 // ---- from the pool to a node ----
 
 // Start processes `first`..`first + count - 1` of a job's `processes`.
@@ -135,6 +156,18 @@ struct OutputWritten {
   std::int64_t job = 0;
   std::int64_t lines = 0;  // JobOutputs since the job began
 };
+// Where is the job that runs now asked and changed (docs/control.md)? Answer with a ControlPlace.
+struct AskControl {
+  Seal seal;
+};
+struct ControlPlace {
+  Seal seal;  // none where the sender of the question does not know the secret
+  bool refused = false;
+  Error error;  // where refused: no job runs, or it does not listen yet
+  std::int64_t job = 0;
+  std::uint16_t port = 0;  // on the machine of process 0, which is that of the first node
+  std::string nonce;       // StartRanks': with the pool's secret it makes the job's
+};
 // The time that a job has to end may be over.
 struct GraceOver {
   std::int64_t job = 0;
@@ -146,7 +179,8 @@ using NodePoolActor = caf::typed_actor<
     caf::replies_to<Greet>::with<Greeting>, caf::replies_to<Enlist>::with<Enlisted>,
     caf::replies_to<LeavePool>::with<Left>, caf::reacts_to<RankOutput>, caf::reacts_to<RankExited>,
     caf::replies_to<SubmitJob>::with<JobAccepted>, caf::reacts_to<SignalJob>,
-    caf::reacts_to<OutputWritten>, caf::reacts_to<GraceOver>, caf::reacts_to<ClosePool>>;
+    caf::reacts_to<OutputWritten>, caf::replies_to<AskControl>::with<ControlPlace>,
+    caf::reacts_to<GraceOver>, caf::reacts_to<ClosePool>>;
 
 // ---- how they are written ----
 
@@ -219,6 +253,15 @@ typename Inspector::result_type inspect(Inspector& f, SignalJob& m) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, OutputWritten& m) {
   return f(caf::meta::type_name("grapevine::OutputWritten"), m.seal, m.job, m.lines);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, AskControl& m) {
+  return f(caf::meta::type_name("grapevine::AskControl"), m.seal);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, ControlPlace& m) {
+  return f(caf::meta::type_name("grapevine::ControlPlace"), m.seal, m.refused, m.error, m.job,
+           m.port, m.nonce);
 }
 
 }  // namespace grapevine

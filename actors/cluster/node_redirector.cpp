@@ -34,6 +34,12 @@ NodePoolActor::behavior_type node_redirector(NodePoolActor::pointer self, std::s
       },
       [](const SignalJob&) {},
       [](const OutputWritten&) {},
+      [error](const AskControl&) {
+        ControlPlace answer;
+        answer.refused = true;
+        answer.error = error;
+        return answer;
+      },
       [](GraceOver) {},
       [](ClosePool) {},
   };

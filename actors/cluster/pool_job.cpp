@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <utility>
 
@@ -39,6 +40,16 @@ void PoolJob::blame(Cause why, Error what, std::int32_t process) {
   cause = why;
   error = std::move(what);
   blamed = process;
+}
+
+// "control: HOST:PORT", as `train` writes it once it listens.
+void PoolJob::look_for_control(const std::string& line) {
+  constexpr char kStart[] = "control: ";
+  const std::size_t colon = line.rfind(':');
+  if (control_port != 0 || line.rfind(kStart, 0) != 0 || colon < sizeof kStart) return;
+  const char* const end = line.data() + line.size();
+  const auto [stopped, error] = std::from_chars(line.data() + colon + 1, end, control_port);
+  if (error != std::errc() || stopped != end) control_port = 0;
 }
 
 void PoolJob::on_exited(const RankExited& exited) {

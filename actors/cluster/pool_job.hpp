@@ -36,6 +36,8 @@ struct PoolJob {
   bool abandon(const Share& share);
 
   void blame(Cause why, Error what, std::int32_t process);
+  // A line of the stderr of process 0.
+  void look_for_control(const std::string& line);
   // REQUIRES: the job has that process.
   void on_exited(const RankExited& exited);
   // All processes have ended: completes `error`, and writes the errors that it does not repeat.
@@ -47,7 +49,9 @@ struct PoolJob {
   std::uint64_t session = 0;  // of the submitter
   std::vector<Share> shares;
   std::vector<Process> processes;
-  ReservedPort port;  // where process 0 listens
+  ReservedPort port;               // where process 0 listens
+  std::string nonce;               // of its secret
+  std::uint16_t control_port = 0;  // of process 0; 0: it has reported none yet
   Cause cause = Cause::none;
   Error error;
   std::int32_t blamed = -1;  // the process that `error` quotes

@@ -33,6 +33,7 @@ struct WaitReport {
   std::vector<Awaited> waits;        // messages without which the rank does not continue
   std::int64_t view = 0;             // of the members that it helps to change; 0: none
   bool holds_messages_back = false;  // by an injected stall of messages
+  std::int64_t queued_bytes = 0;     // of its process: Transport::queued_bytes()
 };
 
 }  // namespace grapevine

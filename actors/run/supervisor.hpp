@@ -204,6 +204,7 @@ class SupervisorState {
   void refuse_wiring(const std::string& why);
   void install_wiring(InstallView& view);
   RunResult conclude() const;
+  ControlReply on_stop_wanted();
   ControlReply on_checkpoint_wanted();
   std::string why_not_drained(Rank rank) const;
   ControlReply on_drain(Rank rank);

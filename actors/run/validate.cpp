@@ -127,7 +127,8 @@ Expected<void> check(const WaitReport& report, const World& world) {
   if (auto checked = check_rank("waits", report.rank, world.ranks); !checked) return checked;
   const Error invalid = stray(fmt::format("waits of rank {} with invalid numbers", report.rank));
   if (static_cast<std::uint8_t>(report.worker) > kLastWorkerActivity || report.step < 0 ||
-      report.computing < 0 || report.computing_ns < -1 || report.waiting_ns < -1)
+      report.computing < 0 || report.computing_ns < -1 || report.waiting_ns < -1 ||
+      report.queued_bytes < 0 || report.queued_bytes > kMostCount)
     return invalid;
   if (report.waits.size() > static_cast<std::size_t>(world.ranks) * kMostWaitsOnARank)
     return invalid;

@@ -16,9 +16,13 @@
 #include "apps/console/json_text.hpp"
 #include "apps/control/control_proof.hpp"
 #include "apps/control/control_server.hpp"
+#include "apps/control/pool_control.hpp"
 #include "apps/launch/launch_plan.hpp"
+#include "apps/node/node_link.hpp"
 #include "messages/check.hpp"
+#include "net/addresses.hpp"
 #include "net/file_descriptor.hpp"
+#include "net/tcp/tcp_dial.hpp"
 #include "net/tcp/tls/tls_context.hpp"
 
 namespace grapevine {
@@ -26,6 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kConnectPatience{2};
 constexpr std::chrono::seconds kAnswerPatience{4};  // longer than that of the server
@@ -46,6 +51,34 @@ Error ended(const std::string& folder) {
                               "machines give HOST:PORT of 'train --control'"));
 }
 
+std::string variable(const std::function<const char*(const char*)>& lookup, const char* name) {
+  const char* const value = lookup(name);
+  return value == nullptr ? "" : value;
+}
+
+// Of HOST:PORT: the port and the secret of a job, which the nodes there may know.
+Expected<PoolJobControl> find_job(const MetricsPlace& place,
+                                  const std::function<const char*(const char*)>& lookup,
+                                  const std::shared_ptr<const tcp::TlsContext>& tls,
+                                  const std::string& secret_file) {
+  const std::string token = variable(lookup, kJobTokenVariable);
+  if (!token.empty() && secret_file.empty()) return PoolJobControl{0, place.port, token};
+  const bool has_secret = !secret_file.empty() || !variable(lookup, kClusterSecretVariable).empty();
+  const Error no_secret =
+      bad_input("control " + tcp::join_address(place.host, static_cast<std::uint16_t>(place.port)) +
+                ": set " + kJobTokenVariable + " to the secret of the job, or " +
+                kClusterSecretVariable + " to that of the nodes");
+  // Nodes without a secret are on loopback.
+  if (!has_secret && !is_loopback_host(place.host)) return no_secret;
+  const auto secret = has_secret ? read_secret(secret_file) : Expected<std::string>(std::string());
+  if (!secret) return secret.error();
+  auto job = find_pool_job(place.host, static_cast<std::uint16_t>(place.port), *secret, tls);
+  const bool no_pool = !job && (job.error().code == Errc::timeout ||
+                                job.error().message.rfind("cannot reach", 0) == 0);
+  if (no_pool && !has_secret) return no_secret;
+  return job;
+}
+
 }  // namespace
 
 struct ControlClient::Impl {
@@ -54,7 +87,8 @@ struct ControlClient::Impl {
   std::string secret;  // empty: a socket of this machine
   FileDescriptor folder;
   bool tls = false;
-  bool alerted = false;  // the last connection ended by a TLS alert, from either side
+  Clock::time_point asked_at;  // the last request
+  bool alerted = false;        // the last connection ended by a TLS alert, from either side
 
   explicit Impl(const std::string& host) : http(std::make_unique<httplib::ClientImpl>(host)) {}
   Impl(const std::string& host, int port)
@@ -99,6 +133,10 @@ struct ControlClient::Impl {
       return Error{Errc::timeout, "the run at " + target +
                                       ": TLS fails: process 0 does not answer: it is stopped or "
                                       "overloaded, or has no --tls"};
+    // It ends amid a request, or its process was killed: nobody listens any more.
+    const bool cut = error == httplib::Error::Read || error == httplib::Error::Write;
+    if (cut && Clock::now() - asked_at < kAnswerPatience / 2 && !listens())
+      return secret.empty() ? ended(target) : no_run();
     const bool closed = error == httplib::Error::Read && !secret.empty();
     if (closed && tls)
       return Error{Errc::timeout, "process 0 of the run at " + target +
@@ -111,8 +149,14 @@ struct ControlClient::Impl {
     if (error != httplib::Error::Connection)
       return {Errc::timeout, "process 0 of the run at " + target +
                                  " does not answer: it is stopped or overloaded"};
-    if (secret.empty()) return ended(target);
+    return secret.empty() ? ended(target) : no_run();
+  }
+  Error no_run() const {
     return bad_input("no run listens at " + target + ": it has ended, or has no --control there");
+  }
+  bool listens() const {
+    const auto answer = http->Get("/v1/nonce");
+    return answer || answer.error() != httplib::Error::Connection;
   }
 
   Expected<std::string> take_nonce() {
@@ -129,6 +173,7 @@ struct ControlClient::Impl {
     httplib::Headers headers;
     std::string nonce;
     alerted = false;
+    asked_at = Clock::now();
     if (!secret.empty()) {
       auto given = take_nonce();
       if (!given) return given.error();
@@ -164,7 +209,8 @@ struct ControlClient::Impl {
 
 Expected<ControlClient> ControlClient::find(const std::string& target,
                                             const std::function<const char*(const char*)>& lookup,
-                                            const std::string& tls) {
+                                            const std::string& tls,
+                                            const std::string& secret_file) {
   std::error_code ignored;
   std::unique_ptr<Impl> impl;
   if (fs::is_directory(target, ignored)) {
@@ -182,18 +228,22 @@ Expected<ControlClient> ControlClient::find(const std::string& target,
     const auto place = parse_control_place(target, "control");
     if (!place || place->port == 0)
       return bad_input("'" + target + "' is neither the folder of a run nor HOST:PORT");
-    const char* secret = lookup(kJobTokenVariable);
-    if (secret == nullptr || *secret == '\0')
-      return bad_input("control " + target + ": set " + std::string(kJobTokenVariable) +
-                       " to the secret of the job");
-    if (!tls.empty())
-      if (const auto loaded = tcp::TlsContext::load(tls); !loaded)
-        return Error{loaded.error().code, "--tls: " + loaded.error().message};
-    impl = tls.empty() ? std::make_unique<Impl>(place->host, place->port)
-                       : std::make_unique<Impl>(place->host, place->port, tls);
-    impl->secret = secret;
+    std::shared_ptr<const tcp::TlsContext> certificates;
+    if (!tls.empty()) {
+      auto loaded = tcp::TlsContext::load(tls);
+      if (!loaded) return Error{loaded.error().code, "--tls: " + loaded.error().message};
+      certificates = *std::move(loaded);
+    }
+    auto job = find_job(*place, lookup, certificates, secret_file);
+    if (!job) return job.error();
+    impl = tls.empty() ? std::make_unique<Impl>(place->host, job->port)
+                       : std::make_unique<Impl>(place->host, job->port, tls);
+    impl->secret = job->secret;
+    if (job->job > 0)
+      impl->target = tcp::join_address(place->host, static_cast<std::uint16_t>(job->port)) +
+                     " (job " + std::to_string(job->job) + " of the nodes at " + target + ")";
   }
-  impl->target = target;
+  if (impl->target.empty()) impl->target = target;
   impl->set_limits();
   return ControlClient(std::move(impl));
 }

@@ -13,12 +13,16 @@ namespace grapevine {
 // Not thread-safe. No call blocks for longer than a few seconds.
 class ControlClient {
  public:
-  // `target`: the folder of a run, or HOST:PORT of its --control. `lookup` reads the environment.
-  // `tls`: the folder of certificates for HOST:PORT; empty: without TLS. Errors (bad_input): it is
-  // neither; the run has ended; no secret is set; the certificates are not valid.
+  // `target`: the folder of a run, HOST:PORT of its --control, or that of the first of the nodes
+  // that run it now. `lookup` reads the environment: GRAPEVINE_JOB_TOKEN is for a --control, the
+  // secret of the nodes (of `secret_file`, or GRAPEVINE_CLUSTER_SECRET) for nodes. `tls`: the
+  // folder of certificates for HOST:PORT; empty: without TLS. Errors: bad_input (it is none of
+  // these; the run has ended; the nodes run no job; no secret is set; the certificates are not
+  // valid); those of find_pool_job().
   static Expected<ControlClient> find(const std::string& target,
                                       const std::function<const char*(const char*)>& lookup,
-                                      const std::string& tls = "");
+                                      const std::string& tls = "",
+                                      const std::string& secret_file = "");
   ControlClient(ControlClient&& other) noexcept;
   ControlClient& operator=(ControlClient&& other) noexcept;
   ~ControlClient();

@@ -21,13 +21,18 @@ using nlohmann::ordered_json;
 class ControlCommand : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("run", target_, "the folder of a run, or HOST:PORT of its --control")
+    app.add_option(
+           "run", target_,
+           "the folder of a run, HOST:PORT of its --control, or HOST:PORT of the first of the "
+           "nodes that run it")
         ->required();
     app.add_option("action", action_, "status | stop | checkpoint | set KEY=VALUE… | drain RANK")
         ->required();
     app.add_option("arguments", arguments_, "of the action");
     add_option(app, "tls", tls_,
                "folder with certificates, for HOST:PORT of a run with --tls [off]");
+    add_option(app, "secret-file", secret_file_,
+               "file with the secret of the nodes at HOST:PORT [GRAPEVINE_CLUSTER_SECRET]");
     add_switch(app, "json", json_, "print the status, or the answer, as one JSON object");
   }
 
@@ -37,7 +42,8 @@ class ControlCommand : public Command {
     auto arguments = read_arguments();
     if (!arguments) return arguments.error();
     auto client = ControlClient::find(
-        target_, [](const char* name) { return const_cast<const char*>(std::getenv(name)); }, tls_);
+        target_, [](const char* name) { return const_cast<const char*>(std::getenv(name)); }, tls_,
+        secret_file_);
     if (!client) return client.error();
     if (action_ == "status") return print_status(*client, json_, console);
     const auto text = client->ask(action_, *arguments);
@@ -82,7 +88,7 @@ class ControlCommand : public Command {
   }
 
   std::string target_, action_;
-  std::string tls_;
+  std::string tls_, secret_file_;
   std::vector<std::string> arguments_;
   bool json_ = false;
 };

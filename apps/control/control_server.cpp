@@ -64,9 +64,13 @@ struct ControlServer::Impl {
     if (!status) return answer_error(response, status.error());
     answer(response, kOk, status_json(*status, facts));
   }
+  // Also of a run that has not begun, or whose coordinator is too busy to answer.
   void post_stop(const ordered_json& /*body*/, Response& response) {
+    const auto stops = hub->ask({ControlRequest::Kind::stop, 0, {}});
+    if (!stops && stops.error().code == Errc::bad_input)
+      return answer_error(response, stops.error());
     hub->request_stop();
-    answer(response, kOk, {{"text", "the run writes a checkpoint and stops"}});
+    answer(response, kOk, {{"text", stops ? *stops : "the run stops as soon as it can"}});
   }
   void post_checkpoint(const ordered_json& /*body*/, Response& response) {
     change({ControlRequest::Kind::checkpoint, 0, {}}, response);

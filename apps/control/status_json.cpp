@@ -82,6 +82,9 @@ void add_totals(ordered_json& json, const RunStatus& status) {
   json["contributions"] = ledger_json(all);
   json["contributions"]["destroyed"] = status.destroyed;
   json["bytes_sent"] = all.bytes_sent;
+  json["queued_bytes"] = ordered_json::array();
+  for (const std::int64_t bytes : status.queued_bytes)
+    json["queued_bytes"].push_back(bytes < 0 ? ordered_json(nullptr) : ordered_json(bytes));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ using nlohmann::ordered_json;
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kMostEvents = 5;
+constexpr char kQueuedTitle[] = "queued";
 
 double number(const ordered_json& from, const char* key) {
   const ordered_json& value = from.at(key);
@@ -54,6 +55,7 @@ RankRow row_of(const ordered_json& rank) {
   row.waits_s = number(rank, rank.at("silent_s").is_null() ? "waits_s" : "silent_s");
   row.waits_for = awaited_text(rank.at("waits_for"));
   row.bytes_per_s = kNothing;
+  row.queued = kNothing;
   return row;
 }
 
@@ -100,6 +102,26 @@ std::vector<std::string> facts_of(const ordered_json& status) {
   return facts;
 }
 
+// `queued`: by process, null where none of its ranks has answered.
+void add_queued(StatusView& view, const ordered_json& queued) {
+  std::int64_t most = 0;
+  std::size_t where = 0;
+  for (std::size_t process = 0; process < queued.size(); ++process) {
+    if (queued[process].is_null()) continue;
+    const auto bytes = queued[process].get<std::int64_t>();
+    for (RankRow& row : view.ranks)
+      if (row.process == static_cast<std::int64_t>(process))
+        row.queued = static_cast<double>(bytes);
+    if (bytes > most) {
+      most = bytes;
+      where = process;
+    }
+  }
+  if (most > 0)
+    view.facts.push_back(fmt::format("waits to be sent: at most {}, in process {}",
+                                     format_bytes(static_cast<std::uint64_t>(most)), where));
+}
+
 std::vector<std::string> texts(const ordered_json& list) {
   std::vector<std::string> lines;
   for (const ordered_json& one : list)
@@ -116,6 +138,7 @@ StatusView parse(const ordered_json& status, const StatusView* before) {
   view.facts = facts_of(status);
   for (std::string& fact : view.facts) fact = without_control_characters(fact);
   for (const ordered_json& rank : status.at("ranks")) view.ranks.push_back(row_of(rank));
+  add_queued(view, status.at("queued_bytes"));
   view.waits = texts(status.at("waits"));
   for (const ordered_json& event : status.at("events"))
     view.events.push_back(without_control_characters(
@@ -145,6 +168,10 @@ std::string rate_of_bytes(const RankRow& row) {
              : "-";
 }
 
+std::string queued_bytes(const RankRow& row) {
+  return std::isfinite(row.queued) ? format_bytes(static_cast<std::uint64_t>(row.queued)) : "-";
+}
+
 const std::vector<Column>& columns_of_ranks() {
   static const std::vector<Column> columns = {
       {"rank", 4, false, [](const RankRow& row) { return std::to_string(row.rank); }},
@@ -156,6 +183,7 @@ const std::vector<Column>& columns_of_ranks() {
       {"sent", 7, false,
        [](const RankRow& row) { return format_bytes(static_cast<std::uint64_t>(row.bytes)); }},
       {"sent/s", 7, false, rate_of_bytes},
+      {kQueuedTitle, 7, false, queued_bytes},
       {"wait", 6, false, [](const RankRow& row) { return length(row.waits_s); }},
       {"for", 12, true, [](const RankRow& row) { return row.waits_for; }}};
   return columns;
@@ -208,7 +236,9 @@ std::vector<std::string> rank_lines(const std::vector<RankRow>& rows, int column
   const bool rates = std::any_of(rows.begin(), rows.end(),
                                  [](const RankRow& row) { return std::isfinite(row.bytes_per_s); });
   for (const Column& column : columns_of_ranks()) {
-    if (column.title == std::string(rates ? "sent" : "sent/s")) continue;
+    const std::string title = column.title;
+    if (title == (rates ? "sent" : "sent/s")) continue;
+    if (title == kQueuedTitle && columns < kWideTable) continue;
     lines[0] += padded(column.title, column.width, column.left) + "  ";
     for (std::size_t i = 0; i < rows.size(); ++i)
       lines[i + 1] += padded(column.cell(rows[i]), column.width, column.left) + "  ";

@@ -17,6 +17,7 @@ struct RankRow {
   double waits_s = 0;      // at the moment, or without an answer
   std::string waits_for;   // "rank 2", "ranks 1, 2", "any rank" or empty
   double bytes_per_s = 0;  // since another status; NaN: there was none
+  double queued = 0;       // bytes that wait to be sent, of its process
 };
 
 enum class RowOrder { rank, step, rate, staleness, wait, bytes };
@@ -39,7 +40,8 @@ Expected<StatusView> view_of(const nlohmann::ordered_json& status, const StatusV
 void sort_rows(std::vector<RankRow>& rows, RowOrder order);
 
 // The ranks as a table, with rates of bytes where they are known, no line wider than `columns` (at
-// least 20).
+// least 20). What waits to be sent has a column where the line has room for it (kWideTable).
+inline constexpr int kWideTable = 88;
 std::vector<std::string> rank_lines(const std::vector<RankRow>& rows, int columns);
 
 // All of it, for a pipe or a file.

@@ -17,7 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kServerThreads = 2;
 constexpr std::chrono::seconds kClosePatience{1};
 // Of a TLS handshake, which occupies one of the threads.
 constexpr std::chrono::seconds kHandshakePatience{2};
@@ -37,7 +36,10 @@ class BoundedStream final : public httplib::Stream {
       const tcp::Moved moved = stream_->handshake(wants_write);
       if (!moved.error.empty()) failure_ = "TLS: " + moved.error;
       if (!moved.error.empty()) return false;
-      if (!moved.blocked) return true;
+      if (!moved.blocked) {
+        read_by_ = Clock::now() + BoundedServer::kReadPatience;
+        return true;
+      }
       if (!wait(wants_write ? POLLOUT : POLLIN, until)) {
         failure_ = "it sent no complete TLS handshake in time";
         return false;
@@ -49,8 +51,8 @@ class BoundedStream final : public httplib::Stream {
     stream_->abort();
   }
 
-  bool is_readable() const override { return wait(POLLIN); }
-  bool is_writable() const override { return wait(POLLOUT); }
+  bool is_readable() const override { return wait(POLLIN, read_by_); }
+  bool is_writable() const override { return wait(POLLOUT, deadline_); }
   ssize_t read(char* into, std::size_t size) override {
     if (at_ == end_) {
       if (read_ >= BoundedServer::kLongestRequest) return -1;
@@ -72,7 +74,7 @@ class BoundedStream final : public httplib::Stream {
       sent += moved.bytes;
       if (!moved.error.empty()) return -1;
       if (!moved.blocked) return static_cast<ssize_t>(size);
-      if (!wait(POLLOUT)) return -1;
+      if (!wait(POLLOUT, deadline_)) return -1;
     }
   }
   // For handlers that use addresses; here none does.
@@ -84,16 +86,16 @@ class BoundedStream final : public httplib::Stream {
   std::string problem() const {
     if (!failure_.empty()) return failure_;
     if (read_ >= BoundedServer::kLongestRequest) return "its request is too long";
-    if (Clock::now() >= deadline_) return "its request took too long";
+    if (late_) return "its request took too long";
     return read_ > 0 ? "its request is not HTTP" : "";
   }
 
  private:
-  bool wait(short events) const { return wait(events, deadline_); }
   bool wait(short events, Clock::time_point until) const {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
     pollfd waited{socket_, events, 0};
-    return left.count() > 0 && ::poll(&waited, 1, static_cast<int>(left.count())) > 0;
+    late_ = left.count() <= 0 || ::poll(&waited, 1, static_cast<int>(left.count())) <= 0;
+    return !late_;
   }
 
   // The stream may hold bytes for which the socket does not become readable again.
@@ -103,7 +105,7 @@ class BoundedStream final : public httplib::Stream {
       const tcp::Moved moved = stream_->read(&part, 1);
       if (moved.bytes > 0) return static_cast<ssize_t>(moved.bytes);
       if (moved.ended) return 0;
-      if (!moved.error.empty() || !wait(POLLIN)) return -1;
+      if (!moved.error.empty() || !wait(POLLIN, read_by_)) return -1;
     }
   }
 
@@ -111,6 +113,8 @@ class BoundedStream final : public httplib::Stream {
   const socket_t socket_;
   std::string failure_;  // of the handshake
   const Clock::time_point deadline_ = Clock::now() + BoundedServer::kRequestPatience;
+  Clock::time_point read_by_ = Clock::now() + BoundedServer::kReadPatience;  // the request
+  mutable bool late_ = false;                                                // a time was over
   std::array<char, 4096> buffer_{};
   std::size_t at_ = 0, end_ = 0;
   std::size_t read_ = 0;  // bytes in all
@@ -141,7 +145,7 @@ class BoundedQueue final : public httplib::TaskQueue {
   static thread_local bool refuses_;
   const std::shared_ptr<std::atomic<std::size_t>> waiting_ =
       std::make_shared<std::atomic<std::size_t>>(0);
-  httplib::ThreadPool threads_{kServerThreads};
+  httplib::ThreadPool threads_{BoundedServer::kThreads};
 };
 
 thread_local bool BoundedQueue::refuses_ = false;

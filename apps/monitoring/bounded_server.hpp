@@ -16,12 +16,15 @@
 
 namespace grapevine {
 
-// One request a connection, in threads of its own; a request with its answer has kLongestRequest
-// bytes and kRequestPatience; kMostWaiting requests may wait, further ones are cut off.
+// One request a connection, in kThreads threads of its own. A request has kLongestRequest bytes and
+// arrives within kReadPatience, with its answer it has kRequestPatience. kMostWaiting connections
+// may wait or be served, further ones are cut off.
 class BoundedServer final : public httplib::Server {
  public:
-  static constexpr std::size_t kMostWaiting = 64;
+  static constexpr int kThreads = 8;
+  static constexpr std::size_t kMostWaiting = 128;
   static constexpr std::size_t kLongestRequest = 16 * 1024;
+  static constexpr std::chrono::seconds kReadPatience{2};
   static constexpr std::chrono::seconds kRequestPatience{10};
 
   BoundedServer();

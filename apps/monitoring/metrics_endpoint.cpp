@@ -27,6 +27,7 @@
 #include "apps/monitoring/live_metrics.hpp"
 #include "apps/monitoring/live_page.hpp"
 #include "apps/monitoring/metric_families.hpp"
+#include "apps/monitoring/own_hosts.hpp"
 #include "net/addresses.hpp"
 
 namespace grapevine {
@@ -84,6 +85,7 @@ Expected<MetricsPlace> parse_metrics_place(const std::string& text) {
 struct MetricsEndpoint::Impl {
   // The port, or nothing where it cannot listen there; then errno gives the reason.
   std::optional<int> bind(const std::string& host, int port) {
+    own_hosts.emplace(host);
     // Not SO_REUSEPORT, the library's choice: two runs would share a port.
     server.set_socket_options([](auto socket) {
       const int yes = 1;
@@ -91,7 +93,8 @@ struct MetricsEndpoint::Impl {
     });
     // Before the library reads a body: it would take one of any length into memory.
     server.set_pre_routing_handler(
-        [](const httplib::Request& request, httplib::Response& response) {
+        [this](const httplib::Request& request, httplib::Response& response) {
+          if (!own_hosts->include(request.get_header_value("Host"))) return refuse_host(response);
           if (request.method == "GET" || request.method == "HEAD")
             return httplib::Server::HandlerResponse::Unhandled;
           response.status = 405;
@@ -107,6 +110,16 @@ struct MetricsEndpoint::Impl {
     const int bound = port == 0 ? server.bind_to_any_port(host.c_str()) : port;
     const bool listens = port == 0 ? bound > 0 : server.bind_to_port(host.c_str(), port);
     return listens ? std::optional<int>(bound) : std::nullopt;
+  }
+
+  static httplib::Server::HandlerResponse refuse_host(httplib::Response& response) {
+    constexpr int kForbidden = 403;
+    response.status = kForbidden;
+    response.set_content(
+        "this server has another name: use its address, or give the name in --metrics-port "
+        "NAME:PORT\n",
+        "text/plain");
+    return httplib::Server::HandlerResponse::Handled;
   }
 
   void add_page() {
@@ -196,6 +209,7 @@ struct MetricsEndpoint::Impl {
   std::optional<LiveMetrics> live;  // set by create()
 
   std::function<Expected<nlohmann::ordered_json>()> status;  // null: no page
+  std::optional<OwnHosts> own_hosts;                         // from bind() on
   BoundedServer server;
   MetricsPlace place;  // with the port that it has
 };

@@ -32,8 +32,9 @@ inline constexpr std::int64_t kMostRanksWithPairs = 64;
 
 // Answers GET /metrics in Prometheus' text format, GET / with a page for people and GET
 // /status.json with what that shows, in threads of its own, as long as it lives. It changes
-// nothing: a client that can reach the port may read the figures. A request has 16 KiB and ten
-// seconds, and 64 of them may wait; further ones are cut off. No body is read.
+// nothing: a client that can reach the port may read the figures. A request has 16 KiB and two
+// seconds, ten with its answer, and 128 of them may wait; further ones are cut off. One that names
+// another host than OwnHosts is refused. No body is read.
 class MetricsEndpoint final : public RunFollower {
  public:
   // Errors (bad_input): it cannot listen there, and why.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <ostream>
 
+#include "apps/node/new_folder.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
 
 namespace grapevine {
@@ -36,22 +37,19 @@ Expected<std::vector<CertificateTarget>> places_of(const CertificateOptions& opt
   return places;
 }
 
-// The certificates of one CA are for each other: where a file exists none is written, unless it may
-// be replaced. An error later, of a disk, leaves the folders that were written before it; with
-// `overwrite` the earlier files are gone then.
-Expected<void> clear_way(const std::vector<CertificateTarget>& places, bool overwrite) {
+// Whether a file is to be replaced. The certificates of one CA are for each other: where a file
+// exists none is written, unless it may be replaced. Errors (bad_input): it may not.
+Expected<bool> replaces_any(const std::vector<CertificateTarget>& places, bool overwrite) {
   std::error_code error;
   for (const CertificateTarget& place : places)
     for (const char* name : tcp::kCertificateFiles) {
       const fs::path file = fs::path(place.folder) / name;
       if (!fs::exists(fs::symlink_status(file, error))) continue;
-      if (!overwrite)
-        return bad_input(file.string() +
-                         " exists: choose another folder, or replace it with --overwrite");
-      if (!fs::remove(file, error) || error)
-        return Error{Errc::io, file.string() + ": cannot be removed: " + error.message()};
+      if (overwrite) return true;
+      return bad_input(file.string() +
+                       " exists: choose another folder, or replace it with --overwrite");
     }
-  return {};
+  return false;
 }
 
 }  // namespace
@@ -61,14 +59,20 @@ Expected<void> make_certificates(const CertificateOptions& options, std::ostream
     return bad_input(fmt::format("--days {}: expected 1..{}", options.days, kMostDays));
   const auto places = places_of(options);
   if (!places) return places.error();
-  if (auto clear = clear_way(*places, options.overwrite); !clear) return clear;
+  const auto replaces = replaces_any(*places, options.overwrite);
+  if (!replaces) return replaces.error();
+  auto made = NewFolder::make(options.folder, *replaces);
+  if (!made) return made.error();
   const std::chrono::hours term{24 * options.days};
   const tcp::Authority authority(term);
   for (const CertificateTarget& place : *places) {
-    if (auto issued = authority.issue(place.folder, term, place.host); !issued) return issued;
+    const std::string folder = (made->path() / place.host).string();
+    if (auto issued = authority.issue(folder, term, place.host); !issued) return issued;
+  }
+  if (auto committed = made->commit(); !committed) return committed;
+  for (const CertificateTarget& place : *places)
     out << "wrote " << place.folder << ": ca.pem, cert.pem and key.pem (private, mode 0600), for "
         << (place.host.empty() ? "all machines" : place.host) << '\n';
-  }
   out << "valid for " << options.days << " days. ";
   if (options.hosts.empty())
     out << "Copy this folder to each machine, over a safe way such as scp -rp";

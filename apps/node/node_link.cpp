@@ -61,9 +61,9 @@ bool is_any_host(const std::string& host) { return host == "0.0.0.0" || host == 
 
 Expected<std::string> read_secret(const std::string& path) {
   if (path.empty()) {
-    const char* variable = std::getenv("GRAPEVINE_CLUSTER_SECRET");
+    const char* variable = std::getenv(kClusterSecretVariable);
     if (variable == nullptr) return std::string();
-    return checked_secret(variable, "GRAPEVINE_CLUSTER_SECRET");
+    return checked_secret(variable, kClusterSecretVariable);
   }
   std::error_code ignored;
   std::ifstream file(path);
@@ -106,6 +106,8 @@ void configure_for_nodes(caf::actor_system_config& config, Duration silence) {
   config.add_message_type<JobAccepted>("grapevine::JobAccepted");
   config.add_message_type<SignalJob>("grapevine::SignalJob");
   config.add_message_type<OutputWritten>("grapevine::OutputWritten");
+  config.add_message_type<AskControl>("grapevine::AskControl");
+  config.add_message_type<ControlPlace>("grapevine::ControlPlace");
 }
 
 }  // namespace grapevine

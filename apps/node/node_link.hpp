@@ -9,6 +9,8 @@
 
 namespace grapevine {
 
+inline constexpr char kClusterSecretVariable[] = "GRAPEVINE_CLUSTER_SECRET";
+
 struct NodeAddress {
   std::string host;
   std::uint16_t port = 0;

@@ -9,6 +9,7 @@
 #include "apps/launch/launch_plan.hpp"
 #include "apps/node/node_link.hpp"
 #include "net/addresses.hpp"
+#include "net/tcp/tcp_dial.hpp"
 #include "net/token.hpp"
 
 namespace grapevine {
@@ -33,8 +34,17 @@ std::vector<std::string> taken_away() {
 NodeRanks::NodeRanks(NodeRanksConfig config)
     : config_(std::move(config)),
       children_([this](std::size_t child, bool to_err, const std::string& line) {
-        config_.on_output({Seal{}, job_, processes_[child], to_err, line});
+        write(processes_[child], to_err, line);
       }) {}
+
+// A message is not longer than others of the control plane.
+void NodeRanks::write(std::int32_t process, bool to_err, const std::string& line) const {
+  std::size_t begin = 0;
+  do {
+    config_.on_output({Seal{}, job_, process, to_err, line.substr(begin, kLongestOutputLine)});
+    begin += kLongestOutputLine;
+  } while (begin < line.size());
+}
 
 Expected<std::string> NodeRanks::head_host(const StartRanks& start) const {
   if (!config_.first_host.empty()) return config_.first_host;
@@ -48,7 +58,8 @@ Expected<std::string> NodeRanks::head_host(const StartRanks& start) const {
 
 void NodeRanks::refuse(const StartRanks& start, const Error& why) const {
   for (std::int32_t i = 0; i < start.count; ++i)
-    config_.on_exited({Seal{}, start.job, start.first + i, -1, 0, why.message});
+    config_.on_exited(
+        {Seal{}, start.job, start.first + i, -1, 0, cut_to(why.message, kLongestErrorText)});
 }
 
 void NodeRanks::start(const StartRanks& start) {
@@ -71,6 +82,10 @@ void NodeRanks::start(const StartRanks& start) {
     variables.push_back(kJobTokenVariable + ("=" + mac_of(config_.secret, {"job", start.nonce})));
     for (std::string& name : taken_away()) variables.push_back(std::move(name));
     if (!config_.tls.empty()) variables.push_back(environment_name("tls") + "=" + config_.tls);
+    // Its own --control comes first. The pool reads the port from what process 0 writes.
+    if (place.rank == 0)
+      variables.push_back(environment_name("control") + "=" +
+                          tcp::join_address(config_.own_host, 0));
     const auto child = children_.start({arguments, variables, false, ""});
     if (child)
       processes_.push_back(place.rank);

@@ -47,6 +47,7 @@ class NodeRanks {
  private:
   Expected<std::string> head_host(const StartRanks& start) const;
   void refuse(const StartRanks& start, const Error& why) const;
+  void write(std::int32_t process, bool to_err, const std::string& line) const;
 
   const NodeRanksConfig config_;
   std::int64_t job_ = 0;

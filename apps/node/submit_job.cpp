@@ -35,7 +35,8 @@ std::string user_name() {
   const char* name = std::getenv("USER");
   if (name == nullptr)
     if (const passwd* entry = ::getpwuid(::getuid()); entry != nullptr) name = entry->pw_name;
-  const std::string user = name != nullptr ? name : "user " + std::to_string(::getuid());
+  const std::string user =
+      name != nullptr ? cut_to(name, kLongestName) : "user " + std::to_string(::getuid());
   return user + "@" + machine_name();
 }
 
@@ -217,6 +218,7 @@ Expected<void> submit_job(const Submission& submission, Console& console) {
   if (!first) return first.error();
   auto secret = read_secret(submission.secret_file);
   if (!secret) return secret.error();
+  if (auto checked = check_length(submission.arguments); !checked) return checked;
   return Submitter(submission, std::move(*first), std::move(*secret), console).run();
 }
 

@@ -26,6 +26,7 @@
 #include "apps/control/control_server.hpp"
 #include "apps/control/status_json.hpp"
 #include "apps/launch/launch_plan.hpp"
+#include "apps/monitoring/bounded_server.hpp"
 #include "apps/monitoring/metrics_endpoint.hpp"
 #include "apps/monitoring/tensorboard_log.hpp"
 #include "apps/node/submit_job.hpp"
@@ -225,12 +226,15 @@ class TrainCommand : public Command {
   // Those that this process starts once the run begins: where one cannot be, the run cannot end
   // either.
   static Expected<void> check_threads(const TrainJob& job) {
-    constexpr int kAside = 8;   // clock, reporter, tracer, checkpoints, evaluation, port, end
+    constexpr int kAside = 8;   // clock, reporter, tracer, checkpoints, evaluation, end
     constexpr int kRemote = 8;  // event loops of the control plane and a transport
     const auto schedulers = static_cast<int>(scheduler_threads());
     const auto devices = static_cast<int>(job.options.devices_per_worker);
     const int pool = job.run.threads - 1;  // of each thread that computes
-    const int others = schedulers + kAside + (job.launched ? kRemote : 0) + 2 * pool;
+    const TrainOptions& o = job.options;
+    const int servers = 1 + (o.control.empty() ? 0 : 1) + (o.metrics_port.empty() ? 0 : 1);
+    const int serving = job.is_head() ? servers * (1 + BoundedServer::kThreads) : 0;
+    const int others = schedulers + kAside + serving + (job.launched ? kRemote : 0) + 2 * pool;
     const int each = devices == 1 ? 1 + pool : 1 + devices * (1 + pool);
     const auto workers = static_cast<int>(job.local_ranks.size());
     if (auto started = check_thread_headroom(others, workers, each); !started) return started;

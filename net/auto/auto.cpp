@@ -124,6 +124,11 @@ class AutoTransport final : public RemoteTransport {
   void detach(Rank rank) override;
   void send(Envelope envelope) override;
   TransportCounters counters(Rank rank) const override;
+  std::uint64_t queued_bytes() const override {
+    std::uint64_t bytes = 0;
+    for (const auto& part : parts_) bytes += part == nullptr ? 0 : part->queued_bytes();
+    return bytes;
+  }
   std::int32_t world_size() const override { return part(kLocal)->world_size(); }
 
  private:

@@ -79,6 +79,9 @@ class ShmTransport final : public RemoteTransport {
     post();
   }
   TransportCounters counters(Rank rank) const override { return router().counters(rank); }
+  std::uint64_t queued_bytes() const override {
+    return wire_ == nullptr ? 0 : wire_->queued_bytes();
+  }
   bool is_up(std::int32_t process) const override { return router().is_up(process); }
   std::int32_t world_size() const override {
     return router_ == nullptr ? 0 : router_->placement().world_size();

@@ -9,6 +9,12 @@
 namespace grapevine::shm {
 namespace {
 
+std::uint64_t bytes_of(const EncodedMessage& message) {
+  std::uint64_t bytes = message.header.size();
+  for (const FrozenTensor& t : message.payload) bytes += t.nbytes();
+  return bytes;
+}
+
 std::size_t record_bytes(const EncodedMessage& message, const std::vector<TensorPart>& parts) {
   std::size_t bytes = sizeof(RecordHeader) + sizeof(MessageHead) + padded(message.header.size()) +
                       parts.size() * sizeof(TensorPart);
@@ -48,8 +54,11 @@ Outbound::Outbound(std::shared_ptr<SharedMemory> outbox, int socket, std::shared
 Expected<void> Outbound::push(std::variant<EncodedMessage, Departure> what) {
   if (ending_) return {};
   Item item;
+  if (const auto* message = std::get_if<EncodedMessage>(&what)) item.bytes = bytes_of(*message);
   std::visit([&](auto& value) { item.what = std::move(value); }, what);
+  const std::uint64_t bytes = item.bytes;
   queue_.push_back(std::move(item));
+  queued_bytes_ += bytes;
   return pump();
 }
 
@@ -67,6 +76,7 @@ Expected<void> Outbound::pump() {
     const Expected<bool> sent = send_front();
     if (!sent) return sent.error();
     if (!*sent) return {};
+    queued_bytes_ -= queue_.front().bytes;
     queue_.pop_front();
   }
   return {};

@@ -36,6 +36,8 @@ class Outbound {
   Expected<void> say_goodbye();
 
   bool waits() const { return !queue_.empty(); }
+  // Of the messages that wait here.
+  std::uint64_t queued_bytes() const { return queued_bytes_; }
   bool said_goodbye() const { return ending_ && queue_.empty(); }
   // Changes while the receiver reads.
   std::uint64_t progress() const { return ring_.read(); }
@@ -48,7 +50,8 @@ class Outbound {
   };
   struct Item {
     std::variant<EncodedMessage, Departure, Goodbye, Retired> what;
-    std::vector<TensorPart> parts;  // of a message, once it is planned
+    std::uint64_t bytes = 0;        // of a message
+    std::vector<TensorPart> parts;  // ", once it is planned
     bool planned = false;
     bool begun = false;        // its record is sent; fragments may follow
     std::size_t tensor = 0;    // of them: the current one,
@@ -78,6 +81,7 @@ class Outbound {
   const std::shared_ptr<Arena> arena_;
   const std::uint64_t copied_bytes_;
   std::deque<Item> queue_;
+  std::uint64_t queued_bytes_ = 0;
   std::set<std::uint32_t> passed_;  // segments that the receiver has
   std::deque<Unread> unread_;       // copies in the arena, oldest first
   std::uint64_t unread_bytes_ = 0;

@@ -158,6 +158,14 @@ void ShmWire::post() {
   }
 }
 
+std::uint64_t ShmWire::queued_bytes() const {
+  std::uint64_t bytes = 0;
+  const std::lock_guard<std::mutex> lock(post_mutex_);
+  for (const LinkPtr& link : open_links_)
+    if (link != nullptr) bytes += link->outbound->queued_bytes();
+  return bytes;
+}
+
 void ShmWire::post_all() {
   const std::lock_guard<std::mutex> lock(post_mutex_);
   if (posting_router_ == nullptr) return;

@@ -38,6 +38,8 @@ class ShmWire {
   void adopt(LinkParts parts, std::int32_t process);
   // Sends what the router has, on this thread or on one that does so already. Any thread.
   void post();
+  // Of the messages that wait for room in the queues of the links. Any thread.
+  std::uint64_t queued_bytes() const;
   void expect(std::int32_t process);
   void drop(std::int32_t process);
 
@@ -129,7 +131,7 @@ class ShmWire {
 
   // Changed by the transport's thread under post_mutex_; read by it, and by senders under the
   // mutex.
-  std::mutex post_mutex_;
+  mutable std::mutex post_mutex_;
   std::vector<LinkPtr> open_links_;  // by process; null: not open
   std::shared_ptr<RankRouter> posting_router_;
   std::atomic<std::uint64_t> post_requests_{0};

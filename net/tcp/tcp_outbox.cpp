@@ -67,12 +67,14 @@ OutFrame frame_of(std::variant<EncodedMessage, Departure> what) {
 }
 
 void Outbox::add(OutFrame frame) {
+  const std::size_t size = size_of(frame);
   std::list<OutFrame> added;  // destroyed after the lock is released
   added.push_back(std::move(frame));
   const std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == State::closed) return;
   if (queue_.empty()) progress_ = Clock::now();
   queue_.splice(queue_.end(), added);
+  queued_ += size;
 }
 
 void Outbox::pump() { pump(kBytesOfSender, kBurstPause, false); }
@@ -115,6 +117,7 @@ void Outbox::resume() { pump(kAll, {}, true); }
 void Outbox::sent(std::size_t bytes, std::list<OutFrame>& done) {
   if (bytes > 0) progress_ = written_ = Clock::now();
   offset_ += bytes;
+  queued_ -= bytes;
   while (!queue_.empty() && offset_ >= size_of(queue_.front())) {
     offset_ -= size_of(queue_.front());
     done.splice(done.end(), queue_, queue_.begin());
@@ -136,6 +139,11 @@ void Outbox::close() {
 bool Outbox::is_sent() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return queue_.empty() && (state_ == State::idle || state_ == State::closed);
+}
+
+std::uint64_t Outbox::queued_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return state_ == State::closed ? 0 : queued_;
 }
 
 Clock::time_point Outbox::progress() const {

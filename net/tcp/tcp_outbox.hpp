@@ -53,6 +53,8 @@ class Outbox {
   // The frames are discarded, also those to come.
   void close();
   bool is_sent() const;
+  // Of the frames that wait, without what the system has taken; 0 once it is broken or closed.
+  std::uint64_t queued_bytes() const;
   // When bytes last went out, or the first one was added, or this was asked for.
   Clock::time_point progress() const;
   void restart_progress();
@@ -72,6 +74,7 @@ class Outbox {
   State state_ = State::idle;
   std::list<OutFrame> queue_;  // its frames stay while the system copies their bytes
   std::size_t offset_ = 0;     // bytes of queue_.front() that are sent
+  std::uint64_t queued_ = 0;   // bytes of queue_ that are not sent
   Clock::time_point written_;
   Clock::time_point progress_ = Clock::now();
 };

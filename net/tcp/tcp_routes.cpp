@@ -36,4 +36,11 @@ void Routes::send(RankRouter& router) {
   for (const auto& outbox : changed) outbox->pump();
 }
 
+std::uint64_t Routes::queued_bytes() const {
+  std::uint64_t bytes = 0;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& entry : outboxes_) bytes += entry.second->queued_bytes();
+  return bytes;
+}
+
 }  // namespace grapevine::tcp

@@ -1,5 +1,6 @@
 // The way of outgoing messages from the router to the connections.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,9 +18,11 @@ class Routes {
   // Takes the router's outgoing messages to their outboxes, in order, and writes what the sockets
   // take at once, within a limit: the event loop writes the rest of a large payload.
   void send(RankRouter& router);
+  // Of all outboxes.
+  std::uint64_t queued_bytes() const;
 
  private:
-  std::mutex mutex_;  // while messages are taken, so that two threads keep their order
+  mutable std::mutex mutex_;  // while messages are taken, so that two threads keep their order
   std::map<std::int32_t, std::shared_ptr<Outbox>> outboxes_;  // guarded by mutex_
 };
 

@@ -102,6 +102,8 @@ Expected<void> Wire::wait_connected(Clock::time_point deadline, const std::strin
 
 void Wire::send() { impl_->routes.send(*impl_->router); }
 
+std::uint64_t Wire::queued_bytes() const { return impl_->routes.queued_bytes(); }
+
 void Wire::expect(std::int32_t process) {
   asio::post(impl_->loop, [impl = impl_.get(), process] { impl->hub.expect(process); });
 }

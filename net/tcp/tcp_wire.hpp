@@ -39,6 +39,8 @@ class Wire {
 
   // Sends the outgoing messages of the router; those for a process that is down are dropped.
   void send();
+  // Bytes that wait for the sockets.
+  std::uint64_t queued_bytes() const;
   // Drops the process: its ranks go down.
   void drop(std::int32_t process);
   // A process that is lost may connect again.

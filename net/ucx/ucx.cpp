@@ -66,6 +66,10 @@ class UcxTransport final : public RemoteTransport {
   void detach(Rank rank) override;
   void send(Envelope envelope) override;
   TransportCounters counters(Rank rank) const override { return router().counters(rank); }
+  std::uint64_t queued_bytes() const override {
+    const std::lock_guard<std::mutex> lock(engine_mutex_);
+    return engine_ == nullptr ? 0 : engine_->queued_bytes();
+  }
   bool is_up(std::int32_t process) const override { return router().is_up(process); }
   std::int32_t world_size() const override {
     return router_ == nullptr ? 0 : router_->placement().world_size();
@@ -97,7 +101,7 @@ class UcxTransport final : public RemoteTransport {
 
   // Held by the progress thread while it works, and by senders that find it asleep. Never waited
   // for in send().
-  std::mutex engine_mutex_;
+  mutable std::mutex engine_mutex_;
   std::unique_ptr<ucx::Engine> engine_;     // guarded by engine_mutex_
   std::condition_variable engine_changed_;  // connect() waits for it
   bool connecting_ = false;                 // guarded by engine_mutex_

@@ -117,7 +117,8 @@ struct Engine::Send {
   Link* link = nullptr;
   std::vector<std::byte> header;  // UCX reads it until the send completes, and the payload
   std::vector<FrozenTensor> payload;
-  std::string text;  // in their place
+  std::string text;         // in their place
+  std::uint64_t bytes = 0;  // of header and payload
   Buffers buffers;
   std::list<Send>::iterator self;
 };
@@ -309,6 +310,9 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
   std::copy(header.begin(), header.end(), s.header.begin() + sizeof prefix);
   s.payload = std::move(payload);
   s.text = std::move(text);
+  s.bytes = s.header.size();
+  for (const FrozenTensor& t : s.payload) s.bytes += t.nbytes();
+  queued_bytes_ += s.bytes;
   s.buffers.add(s.text.data(), s.text.size());
   for (const FrozenTensor& t : s.payload)
     if (t.nbytes() > 0) s.buffers.add(const_cast<void*>(t.raw()), t.nbytes());  // NOLINT: UCX reads
@@ -333,6 +337,7 @@ void Engine::send(Link& link, Prefix prefix, const EncodedHeader& header,
 
 void Engine::forget(Send& sent) {
   const auto self = sent.self;
+  queued_bytes_ -= std::exchange(sent.bytes, 0);
   if (spare_.size() == kMaxSpareSends) {
     sends_.erase(self);
     return;

@@ -174,6 +174,36 @@ inline testing::AssertionResult counts_up(const std::vector<Envelope>& messages)
   return testing::AssertionSuccess();
 }
 
+// For transports between processes, which count what waits: rank 1 receives in another process than
+// rank 0, and hangs. No rank is attached yet.
+inline void expect_queue_is_counted(Transport& sender, Transport& receiver) {
+  constexpr int kMessages = 64;  // more than sockets and queues take
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  const auto sending = std::make_shared<RecordingInbox>();
+  const auto hanging =
+      std::make_shared<RecordingInbox>([released](const Envelope&) { released.wait(); });
+  ASSERT_TRUE(sender.attach(0, sending).ok());
+  ASSERT_TRUE(receiver.attach(1, hanging).ok());
+  EXPECT_EQ(sender.queued_bytes(), 0U);
+  Rng rng(11);
+  const FrozenTensor data = random_bits(rng, kBytes, at::kByte);
+  std::uint64_t total = 0;
+  for (int i = 0; i < kMessages; ++i) {
+    Envelope e = numbered(0, 1, i);
+    std::get<Chunk>(e.payload).data = data;
+    total += wire_size(e) + 64;  // and a prefix
+    sender.send(std::move(e));
+  }
+  EXPECT_TRUE(eventually([&] { return sender.queued_bytes() >= kBytes; }));
+  EXPECT_LE(sender.queued_bytes(), total);
+  release.set_value();
+  EXPECT_TRUE(hanging->wait_messages(kMessages));
+  EXPECT_TRUE(eventually([&] { return sender.queued_bytes() == 0; })) << sender.queued_bytes();
+  EXPECT_EQ(receiver.queued_bytes(), 0U);
+}
+
 template <class World>
 class TransportSuite : public testing::Test {
  protected:

@@ -23,7 +23,7 @@ using ControlMessages =
                OutputWritten, Greet, Greeting, QueryWaits, WaitReport, PartStored, CheckSettings,
                SettingsChecked, ModelShared, ExpectProcess, HoldForView, AskTraffic, Traffic,
                CloseView, ViewClosed, InstallView, AskJob, JobOffer, SendModel, ModelSent,
-               ReleaseModel, AskAddresses, Addresses>;
+               ReleaseModel, AskAddresses, Addresses, AskControl, ControlPlace>;
 
 template <class Message, std::size_t I = 0>
 constexpr std::size_t place_of() {

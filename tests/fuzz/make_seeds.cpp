@@ -142,6 +142,7 @@ void write_control(const SeedFolder& folder) {
   add_control(folder, "rank_figures", figures);
   WaitReport waits;
   waits.waits = {{2, PayloadKind::chunk, 812, 5, 6}, {-1, PayloadKind::activate, 5}};
+  waits.queued_bytes = 4096;
   add_control(folder, "wait_report", waits);
   add_control(folder, "rank_failed", RankFailed{bad_input("rank 1: out of memory")});
   add_control(folder, "model_offer", ModelOffer{1, 2, 3, 0, {}});

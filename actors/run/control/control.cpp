@@ -21,6 +21,12 @@ namespace {
 const char kEnded[] = "the run has ended";
 const char kBusy[] = "process 0 of the run does not answer: it is overloaded";
 
+// Of a supervisor that was asked.
+Error no_answer(const caf::error& error) {
+  if (error == caf::sec::request_timeout) return {Errc::timeout, kBusy};
+  return bad_input(kEnded);
+}
+
 // Called by one thread at a time, as every RunObserver is.
 class ControlObserver : public RunObserver {
  public:
@@ -138,9 +144,7 @@ void ControlState::on_ask_status(AskStatus ask) {
   if (std::exchange(asking_, true)) return;
   self_->request(supervisor_, kSupervisorTime, AskRunState{})
       .then([this](RunState& state) { begin_survey(std::move(state)); },
-            [this](const caf::error& error) {
-              refuse({Errc::timeout, error == caf::sec::request_timeout ? kBusy : kEnded});
-            });
+            [this](const caf::error& error) { refuse(no_answer(error)); });
 }
 
 void ControlState::begin_survey(RunState state) {
@@ -192,14 +196,11 @@ void ControlState::on_ask_change(const AskChange& ask) {
             on_event({"change", reply.text, 0});
             answer->set_value(std::move(reply.text));
           },
-          [answer = ask.answer](const caf::error& error) {
-            answer->set_value(
-                Error{Errc::timeout, error == caf::sec::request_timeout ? kBusy : kEnded});
-          });
+          [answer = ask.answer](const caf::error& error) { answer->set_value(no_answer(error)); });
 }
 
 void ControlState::end() {
-  refuse({Errc::failed, kEnded});
+  refuse(bad_input(kEnded));
   self_->quit();
 }
 

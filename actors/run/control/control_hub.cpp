@@ -5,9 +5,7 @@
 namespace grapevine {
 namespace {
 
-Error no_run() {
-  return {Errc::failed, "the run does not answer: it has not begun, or it has ended"};
-}
+Error run_ended() { return bad_input("the run has ended"); }
 
 template <class Answer>
 Expected<Answer> wait_for(std::future<Expected<Answer>> answer) {
@@ -16,18 +14,23 @@ Expected<Answer> wait_for(std::future<Expected<Answer>> answer) {
   try {
     return answer.get();
   } catch (const std::future_error&) {  // the actor has ended before it answered
-    return no_run();
+    return run_ended();
   }
 }
 
 }  // namespace
+
+// REQUIRES: mutex_ is held.
+Error ControlHub::no_line() const {
+  return ended_ ? run_ended() : Error{Errc::failed, "the run has not begun: ask again"};
+}
 
 Expected<RunStatus> ControlHub::status() {
   auto promise = std::make_shared<std::promise<Expected<RunStatus>>>();
   auto answer = promise->get_future();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!line_) return no_run();
+    if (!line_) return no_line();
     line_->ask_status(std::move(promise));
   }
   return wait_for(std::move(answer));
@@ -38,7 +41,7 @@ Expected<std::string> ControlHub::ask(const ControlRequest& request) {
   auto answer = promise->get_future();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!line_) return no_run();
+    if (!line_) return no_line();
     line_->ask_change(request, std::move(promise));
   }
   return wait_for(std::move(answer));
@@ -52,6 +55,7 @@ void ControlHub::attach(std::unique_ptr<Line> line) {
 void ControlHub::detach() {
   const std::lock_guard<std::mutex> lock(mutex_);
   line_.reset();
+  ended_ = true;
 }
 
 }  // namespace grapevine

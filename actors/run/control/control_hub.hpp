@@ -23,10 +23,11 @@ class ControlHub {
   // At most so long, until the run answers.
   static constexpr Duration kPatience = std::chrono::milliseconds(1800);
 
-  // Blocks. Errors: failed (the run has not begun or has ended), timeout (its coordinator does not
-  // answer).
+  // Blocks. Errors: failed (the run has not begun), bad_input (it has ended), timeout (its
+  // coordinator does not answer).
   Expected<RunStatus> status();
-  // Blocks. Returns what happens now. Errors: the same; bad_input: the run refuses it, and why.
+  // Blocks. Returns what happens now. Errors: the same; bad_input: the run refuses it, too, and
+  // why.
   Expected<std::string> ask(const ControlRequest& request);
 
   // As SIGTERM does. Whoever drives the run polls the flag.
@@ -48,8 +49,11 @@ class ControlHub {
   void detach();
 
  private:
-  std::mutex mutex_;  // guards line_
+  Error no_line() const;
+
+  std::mutex mutex_;  // guards line_, ended_
   std::unique_ptr<Line> line_;
+  bool ended_ = false;
   std::atomic<bool> stop_requested_{false};
 };
 

@@ -9,6 +9,7 @@ namespace grapevine {
 
 struct ControlRequest {
   enum class Kind {
+    stop,        // as StopRequested
     checkpoint,  // at the next cut
     drain,       // `rank` leaves, the others continue
     set          // `settings` count from an agreed step on

@@ -1,11 +1,32 @@
 #include "actors/run/control/live_settings.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+
+#include "messages/text/number_text.hpp"
 
 namespace grapevine {
 namespace {
 
 constexpr char kWiringPrefix[] = "wiring.";
+
+// Whether all of `text` is one number of that type.
+template <class Number>
+bool reads_as(const std::string& text, Number& number) {
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stopped == end;
+}
+
+std::string plain_number(const std::string& text) {
+  std::int64_t whole = 0;
+  if (reads_as(text, whole)) return std::to_string(whole);
+  double number = 0;
+  if (reads_as(text, number) && std::isfinite(number)) return number_text(number);
+  return text;
+}
 
 bool is_wiring_key(const std::string& name) { return name.rfind(kWiringPrefix, 0) == 0; }
 
@@ -32,6 +53,11 @@ LiveSettings with_settings(LiveSettings settings, const LiveSettings& changed) {
     for (auto at = settings.begin(); at != settings.end();)
       at = is_wiring_key(at->first) ? settings.erase(at) : std::next(at);
   for (const auto& [name, value] : changed) settings[name] = value;
+  return settings;
+}
+
+LiveSettings with_plain_numbers(LiveSettings settings) {
+  for (auto& setting : settings) setting.second = plain_number(setting.second);
   return settings;
 }
 

@@ -25,6 +25,8 @@ const std::vector<std::string>& live_wiring_numbers();
 bool changes_wiring(const LiveSettings& changed);
 // `changed` on top of `settings`.
 LiveSettings with_settings(LiveSettings settings, const LiveSettings& changed);
+// Numbers as a job file has them: "0.10" and "1e-1" become "0.1"; other texts stay.
+LiveSettings with_plain_numbers(LiveSettings settings);
 // Why a wiring that does not change (changes_wiring() of a plan) is refused, to run or to come.
 inline constexpr char kDoesNotChange[] =
     "a wiring with parameter servers, levels or a hierarchy does not change while it runs";

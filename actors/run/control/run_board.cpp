@@ -175,6 +175,12 @@ RunStatus RunBoard::status(const RunState& state, Timestamp now) const {
     const double done = found->second.step.epochs_done;
     if (!(status.epochs_done <= done)) status.epochs_done = done;
   }
+  status.queued_bytes.assign(static_cast<std::size_t>(status.processes), -1);
+  for (const RankStatus& of : status.ranks) {
+    if (!of.answers || !of.wait) continue;
+    std::int64_t& queued = status.queued_bytes[static_cast<std::size_t>(of.process)];
+    queued = std::max(queued, of.wait->queued_bytes);
+  }
   if (!state.peers.empty()) status.waits = chains(state, now);
   status.events.assign(events_.begin(), events_.end());
   return status;

@@ -38,9 +38,12 @@ RunState SupervisorState::on_ask_state() const {
 }
 
 caf::result<ControlReply> SupervisorState::on_control(const ControlRequest& request) {
+  if (request.kind == ControlRequest::Kind::stop) return on_stop_wanted();
   if (crew_.empty()) return refused("the run has not begun: not all processes have joined");
   if (stage_ != Stage::running || stopping_) return refused("the run is ending");
   switch (request.kind) {
+    case ControlRequest::Kind::stop:  // above
+      break;
     case ControlRequest::Kind::checkpoint:
       return on_checkpoint_wanted();
     case ControlRequest::Kind::drain:
@@ -49,6 +52,18 @@ caf::result<ControlReply> SupervisorState::on_control(const ControlRequest& requ
       return on_set(request);
   }
   return refused("not a change that a run knows");
+}
+
+ControlReply SupervisorState::on_stop_wanted() {
+  if (stopping_ || stop_early_) return {false, "the run is stopping already"};
+  const bool validates = stage_ == Stage::draining && evaluations_due_ > 0;
+  if (stage_ != Stage::running && !validates)
+    return refused("the run has taken its last step and is ending");
+  const bool joins = crew_.empty();
+  on_stop_requested();
+  if (validates) return {false, "the run ends without the validations that are due"};
+  return {false,
+          joins ? "the run stops before it begins" : "the run writes a checkpoint and stops"};
 }
 
 ControlReply SupervisorState::on_checkpoint_wanted() {
@@ -137,13 +152,14 @@ std::string SupervisorState::why_not_fit(const LiveSettings& settings) const {
 caf::result<ControlReply> SupervisorState::on_set(const ControlRequest& request) {
   if (const std::string why = why_not_set(request.settings); !why.empty())
     return refused("set: " + why);
-  if (changes_wiring(request.settings)) {
-    begin_asking(request.settings);
+  const LiveSettings settings = with_plain_numbers(request.settings);
+  if (changes_wiring(settings)) {
+    begin_asking(settings);
     asks_for_wiring_ = self_->make_response_promise<ControlReply>();
     return asks_for_wiring_;
   }
-  begin_numbers(request.settings);
-  return ControlReply{false, settings_text(request.settings) + " from the next view on"};
+  begin_numbers(settings);
+  return ControlReply{false, settings_text(settings) + " from the next view on"};
 }
 
 }  // namespace grapevine

@@ -56,6 +56,7 @@ Expected<ScheduledChange> read_change(const toml::node& node, const std::string&
   ScheduledChange change;
   change.epoch = *number;
   if (auto added = add_settings(change.changed, *table, "", path); !added) return added.error();
+  change.changed = with_plain_numbers(std::move(change.changed));
   if (change.changed.empty())
     return bad_input(place_of(path, node) + ": a change without settings: name some beside epoch");
   return change;

@@ -83,6 +83,7 @@ template <>
 WaitReport longest<WaitReport>() {
   WaitReport report;
   report.waits.assign(2 * kRanks, {kRanks, PayloadKind::chunk, kLarge, 1, 2});
+  report.queued_bytes = kLarge;
   return report;
 }
 template <>
@@ -139,6 +140,71 @@ Ready longest<Ready>() {
   ready.peers.resize(kRanks / kProcesses);
   return ready;
 }
+// What check_length() admits, with the longest names.
+std::vector<std::string> arguments() {
+  std::vector<std::string> all;
+  do {
+    all.push_back("--set=wiring.key=" + std::string(47, 'v'));
+  } while (check_length(all).ok());
+  all.pop_back();
+  EXPECT_GE(bytes_of(all), kMostArgumentBytes - 100);
+  return all;
+}
+std::string name() { return std::string(kLongestName, 'n'); }
+Seal seal() { return {1, 1, std::string(64, 'm')}; }
+Error error() { return bad_input(std::string(kLongestErrorText, 'e')); }
+template <>
+SubmitJob longest<SubmitJob>() {
+  SubmitJob submit;
+  submit.seal = seal();
+  submit.version = submit.user = name();
+  submit.arguments = arguments();
+  return submit;
+}
+template <>
+StartRanks longest<StartRanks>() {
+  StartRanks start;
+  start.seal = seal();
+  start.arguments = arguments();
+  start.other_host = start.nonce = name();
+  return start;
+}
+template <>
+RankOutput longest<RankOutput>() {
+  return {seal(), kLarge, 1, true, std::string(kLongestOutputLine, 'l')};
+}
+template <>
+JobOutput longest<JobOutput>() {
+  return {seal(), 1, true, std::string(kLongestOutputLine, 'l')};
+}
+template <>
+RankExited longest<RankExited>() {
+  return {seal(), kLarge, 1, 1, 1, error().message};
+}
+template <>
+JobEnded longest<JobEnded>() {
+  return {seal(), true, error()};
+}
+template <>
+Enlist longest<Enlist>() {
+  return {seal(), name(), name(), name(), 1, {}};
+}
+template <>
+Enlisted longest<Enlisted>() {
+  return {true, error(), 1, 1};
+}
+template <>
+JobAccepted longest<JobAccepted>() {
+  JobAccepted accepted;
+  accepted.error = error();
+  accepted.host = name();
+  accepted.directory = text();
+  return accepted;
+}
+template <>
+ControlPlace longest<ControlPlace>() {
+  return {seal(), true, error(), kLarge, 1, name()};
+}
 template <>
 RunEnded longest<RunEnded>() {
   RunEnded ended;
@@ -162,6 +228,27 @@ void expect_all_short(std::index_sequence<I...>) {
 
 TEST(ControlMessages, TakeAtMost64KiBInARunOfAThousandRanks) {
   expect_all_short(std::make_index_sequence<std::tuple_size_v<fuzzing::ControlMessages>>());
+}
+
+// Of a user who gives too much: nothing of it is sent.
+TEST(ControlMessages, TheOptionsOfAJobHaveABound) {
+  std::vector<std::string> options = arguments();
+  EXPECT_TRUE(check_length(options).ok());
+  options.emplace_back(1000, 'x');
+  const auto checked = check_length(options);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().code, Errc::bad_input);
+  EXPECT_NE(checked.error().message.find("and a job of nodes has at most 49152"), std::string::npos)
+      << checked.error().message;
+}
+
+TEST(ControlMessages, ALongTextIsCutBetweenCharacters) {
+  EXPECT_EQ(cut_to("short", 5), "short");
+  EXPECT_EQ(cut_to("shorter", 6), "sho…");
+  EXPECT_EQ(cut_to("aäöü", 6), "aä…");
+  EXPECT_EQ(cut_to("aäöü", 5), "a…");
+  for (std::size_t bytes = 3; bytes < 40; ++bytes)
+    EXPECT_LE(cut_to(std::string(50, 'x'), bytes).size(), bytes);
 }
 
 // Tensors of a model never travel here.

@@ -513,6 +513,49 @@ TEST_F(NodePoolTest, AsksForTheRouteToAnotherMachine) {
   EXPECT_EQ(heard_->read([this] { return heard_->started[0].second.other_host; }), "2001:db8::5");
 }
 
+// Each question has a session of its own.
+TEST_F(NodePoolTest, SaysWhereItsJobIsControlled) {
+  SealedSession session;
+  const auto where = [&] {
+    session = greet();
+    return ask_plainly<ControlPlace>(session.to.sealed(system_, AskControl{}));
+  };
+  EXPECT_EQ(where().error.message, "the nodes run no job now");
+  const std::int64_t id = begin_job();
+  EXPECT_NE(where().error.message.find("job 1 of somebody@somewhere is starting"),
+            std::string::npos);
+  // Of another process, of another stream, and texts that are no such line.
+  send_by_node(1, RankOutput{{}, id, 1, true, "control: 10.0.0.1:9"});
+  send_by_node(0, RankOutput{{}, id, 0, false, "control: 10.0.0.1:9"});
+  for (const char* line : {"control: a client is refused", "control: 10.0.0.1:", "control: ::x",
+                           "control: 10.0.0.1:99999", "uncontrol: h:9", "control:"})
+    send_by_node(0, RankOutput{{}, id, 0, true, line});
+  await_pool();
+  EXPECT_TRUE(where().refused);
+  send_by_node(0, RankOutput{{}, id, 0, true, "control: 10.0.0.1:4712"});
+  send_by_node(0, RankOutput{{}, id, 0, true, "control: 10.0.0.1:4713"});  // the first one counts
+  await_pool();
+  const ControlPlace place = where();
+  EXPECT_FALSE(place.refused) << place.error.message;
+  EXPECT_EQ(place.job, id);
+  EXPECT_EQ(place.port, 4712);
+  EXPECT_EQ(place.nonce, heard_->read([this] { return heard_->started[0].second.nonce; }));
+  EXPECT_TRUE(session.from.opens(system_, place));
+  const ControlPlace again = ask_plainly<ControlPlace>(session.to.sealed(system_, AskControl{}));
+  EXPECT_TRUE(again.refused) << "the session is over";
+  const ControlPlace unproven = ask_plainly<ControlPlace>(AskControl{});
+  EXPECT_TRUE(unproven.refused);
+  EXPECT_TRUE(unproven.nonce.empty());
+}
+
+TEST_F(NodePoolTest, RefusesAJobWhoseOptionsAreTooLong) {
+  EXPECT_FALSE(ask<Enlisted>(enlistment(1)).refused);
+  SubmitJob submit = job();
+  submit.arguments = {"--out=" + std::string(kMostArgumentBytes, 'x')};
+  EXPECT_NE(ask<JobAccepted>(submit).error.message.find("and a job of nodes has at most"),
+            std::string::npos);
+}
+
 TEST_F(NodePoolTest, RefusesASecondJobWhileOneRuns) {
   begin_job();
   const JobAccepted second = ask<JobAccepted>(job());

@@ -13,6 +13,7 @@
 #include "apps/control/control_client.hpp"
 #include "apps/control/control_nonces.hpp"
 #include "apps/control/control_proof.hpp"
+#include "apps/monitoring/bounded_server.hpp"
 #include "net/tcp/tls/tls_certificates.hpp"
 #include "tests/apps/monitoring/http_get.hpp"
 #include "tests/apps/process.hpp"
@@ -167,10 +168,66 @@ TEST_F(ControlServerTest, WrongArgumentsAreRefused) {
     EXPECT_EQ(answer.error().code, Errc::bad_input) << answer.error().message;
   }
   EXPECT_EQ(*changes_, 0);
+}
+
+// The exit code of the client is 2 then, as where nothing listens any more.
+TEST_F(ControlServerTest, ARunThatHasEndedIsNoRun) {
+  auto found = client();
+  ASSERT_TRUE(found.ok());
   hub_->detach();
   const auto late = found->status();
   ASSERT_FALSE(late.ok());
-  EXPECT_THAT(late.error().message, HasSubstr("it has not begun, or it has ended"));
+  EXPECT_EQ(late.error().message, "the run has ended");
+  EXPECT_EQ(late.error().code, Errc::bad_input);
+  const auto stop = found->ask("stop", nlohmann::ordered_json::object());
+  ASSERT_FALSE(stop.ok());
+  EXPECT_EQ(stop.error().code, Errc::bad_input);
+  EXPECT_FALSE(hub_->stop_requested());
+  server_.reset();
+  const auto later = found->status();
+  ASSERT_FALSE(later.ok());
+  EXPECT_EQ(later.error().code, Errc::bad_input) << later.error().message;
+}
+
+TEST_F(ControlServerTest, ARunThatIsEndingDoesNotPromiseToStop) {
+  struct EndingLine : ControlHub::Line {
+    void ask_status(ControlHub::StatusPromise) override {}
+    void ask_change(ControlRequest request, ControlHub::ChangePromise answer) override {
+      EXPECT_EQ(request.kind, ControlRequest::Kind::stop);
+      answer->set_value(bad_input("the run has taken its last step"));
+    }
+  };
+  hub_->attach(std::make_unique<EndingLine>());
+  auto found = client();
+  ASSERT_TRUE(found.ok());
+  const auto stop = found->ask("stop", nlohmann::ordered_json::object());
+  ASSERT_FALSE(stop.ok());
+  EXPECT_EQ(stop.error().message, "the run has taken its last step");
+  EXPECT_FALSE(hub_->stop_requested());
+}
+
+// Where nobody knows how far it is.
+TEST_F(ControlServerTest, ARunThatHasNotBegunStops) {
+  hub_ = std::make_shared<ControlHub>();
+  listen(nullptr);
+  auto found = client();
+  ASSERT_TRUE(found.ok());
+  const auto status = found->status();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, Errc::failed) << status.error().message;
+  EXPECT_TRUE(found->ask("stop", nlohmann::ordered_json::object()).ok());
+  EXPECT_TRUE(hub_->stop_requested());
+}
+
+// As many as there are threads: they are cut off before a client loses its patience, in two tries.
+TEST_F(ControlServerTest, AnswersBesideSilentClients) {
+  std::vector<int> sockets;
+  for (int i = 0; i < BoundedServer::kThreads; ++i) sockets.push_back(connect_to(server_->port()));
+  for (const int socket : sockets) EXPECT_EQ(::send(socket, "G", 1, MSG_NOSIGNAL), 1);
+  auto found = client();
+  ASSERT_TRUE(found.ok());
+  if (!found->status()) expect_answers();
+  for (const int socket : sockets) ::close(socket);
 }
 
 // A run that holds on to a question does not hold the client.

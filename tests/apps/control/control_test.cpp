@@ -74,7 +74,16 @@ TEST(Control, WritesACheckpointAndStops) {
   EXPECT_TRUE(std::filesystem::exists(job.out() / "checkpoint" / "latest" / "job.json"));
   const ProcessResult stop = job.control({"stop", "--json"});
   EXPECT_EQ(stop.exit_code, 0) << stop.describe();
-  EXPECT_TRUE(nlohmann::json::parse(stop.out)["text"].is_string());
+  EXPECT_EQ(nlohmann::json::parse(stop.out)["text"], "the run writes a checkpoint and stops");
+  const ProcessResult again = job.control({"stop"});
+  EXPECT_THAT(again.out + again.err,
+              testing::AnyOf(HasSubstr("stopping already"), HasSubstr("has ended")));
+  // Whatever the moment, the exit code of a run that has ended is the same.
+  for (int code = 0; code == 0;) {
+    const ProcessResult late = job.control({"status"});
+    code = late.exit_code;
+    EXPECT_TRUE(code == 0 || code == 2) << late.describe();
+  }
   const ProcessResult ended = job.process(0).wait();
   EXPECT_EQ(ended.exit_code, 4) << ended.describe();
   EXPECT_THAT(ProcessResult::last_line(ended.err), HasSubstr("stopped by request; resume with"));
@@ -124,7 +133,7 @@ TEST(Control, SettingsChangeAndAResumedRunHasThem) {
            {"lr", "expected KEY=VALUE"}})
     expect_refused(job.control({"set", setting}), problem);
   EXPECT_EQ(job.status()["view"], 1);
-  const ProcessResult set = job.control({"set", "lr=0.007", "weight-decay=0.001"});
+  const ProcessResult set = job.control({"set", "lr=0.0070", "weight-decay=1e-3"});
   EXPECT_EQ(set.out, "lr = 0.007, weight-decay = 0.001 from the next view on\n") << set.describe();
   const auto has_changed = [](const nlohmann::json& now) {
     return now["view"] == 2 && now["ranks"][0]["lr"] == 0.007 && now["ranks"][1]["lr"] == 0.007;

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "apps/monitoring/own_hosts.hpp"
+#include "net/addresses.hpp"
 #include "tests/apps/monitoring/http_get.hpp"
 
 namespace grapevine {
@@ -188,6 +190,37 @@ TEST(MetricsEndpoint, TakesNothingButQuestions) {
     EXPECT_NE(answer.find("Allow: GET, HEAD"), std::string::npos) << answer;
   }
   EXPECT_NE(http_request(endpoint->port(), "HEAD", "/metrics").find(" 200 "), std::string::npos);
+}
+
+// A page of another site, whose name leads to this machine, reads nothing here.
+TEST(MetricsEndpoint, AnswersOnlyUnderItsOwnNames) {
+  const auto endpoint = make_endpoint();
+  const auto status_for = [&](const std::string& header) {
+    const int socket = connect_to(endpoint->port());
+    const std::string request = "GET /metrics HTTP/1.1\r\n" + header + "Connection: close\r\n\r\n";
+    EXPECT_EQ(::send(socket, request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+    std::string answer(13, ' ');
+    EXPECT_EQ(::recv(socket, answer.data(), answer.size(), MSG_WAITALL), 13);
+    ::close(socket);
+    return answer.substr(9, 3);
+  };
+  for (const std::string& own :
+       {std::string("127.0.0.1"), std::string("127.0.0.1:9400"), std::string("10.11.12.13:1"),
+        std::string("[::1]:9400"), std::string("[fe80::1]"), std::string("localhost:9400"),
+        std::string("LocalHost."), machine_name(), machine_name() + ":9400"})
+    EXPECT_EQ(status_for("Host: " + own + "\r\n"), "200") << own;
+  EXPECT_EQ(status_for(""), "200");
+  for (const char* other : {"evil.example", "evil.example:9400", "127.0.0.1.evil.example",
+                            "localhost.evil.example:9400", "[::1.evil", "0x7f.1", "x@127.0.0.1"})
+    EXPECT_EQ(status_for(std::string("Host: ") + other + "\r\n"), "403") << other;
+}
+
+TEST(OwnHosts, AnyNameThatTheUserGives) {
+  OwnHosts hosts("Train.Example");
+  EXPECT_TRUE(hosts.include("train.example:9400"));
+  EXPECT_FALSE(hosts.include("train.example.com:9400"));
+  EXPECT_FALSE(hosts.include(":9400"));
 }
 
 // Connections that ask nothing take neither the threads for long nor memory without a bound.

@@ -183,6 +183,58 @@ TEST_F(Nodes, ASignalStopsTheJobWithACheckpointAndASecondJobIsRefusedMeanwhile) 
   EXPECT_EQ(next.exit_code, 0) << next.describe();
 }
 
+// By the address of the first node, with nothing but the secret of the nodes, which is none here.
+TEST_F(Nodes, TheirJobIsAskedAndChangedAtTheFirstNode) {
+  start_nodes(2, 1);
+  const auto control = [&](const std::string& target, const std::vector<std::string>& action) {
+    return run_process(with({"control", target}, action), options({"GRAPEVINE_JOB_TOKEN"}));
+  };
+  expect_error(control(first_->address(), {"status"}), 2, "the nodes run no job now");
+  expect_error(control(others_[0]->address(), {"status"}), 2, "give that address");
+  const fs::path out = folder_.path() / "run";
+  const auto process = endless_job(out);
+  const auto status = control(first_->address(), {"status", "--json"});
+  ASSERT_EQ(status.exit_code, 0) << status.describe();
+  EXPECT_EQ(json::parse(status.out)["processes"], 2);
+  const auto top =
+      run_process({"top", first_->address(), "--once"}, options({"GRAPEVINE_JOB_TOKEN"}));
+  EXPECT_EQ(top.exit_code, 0) << top.describe();
+  EXPECT_NE(top.out.find("2 workers in 2 processes"), std::string::npos) << top.out;
+  const auto stop = control(first_->address(), {"stop"});
+  EXPECT_EQ(stop.exit_code, 0) << stop.describe();
+  const auto ended = process->wait();
+  EXPECT_EQ(ended.exit_code, 4) << ended.describe();
+  expect_error(control(first_->address(), {"stop"}), 2, "the nodes run no job now");
+}
+
+TEST_F(Nodes, TheirJobIsForThoseWhoKnowTheSecret) {
+  const std::string secret = "GRAPEVINE_CLUSTER_SECRET=0123456789abcdef";
+  first_ = std::make_unique<RunningNode>(std::vector<std::string>{"--slots", "2"},
+                                         std::vector<std::string>{secret});
+  expect_state(1, 2, "idle");
+  const fs::path out = folder_.path() / "run";
+  Process process(with(job("sgp", out), {"--steps", "1000000"}), options({secret}));
+  const auto ask = [&](const std::string& variable) {
+    return run_process({"control", first_->address(), "status"},
+                       options({"GRAPEVINE_JOB_TOKEN", variable}));
+  };
+  ASSERT_TRUE(process.wait_for_output("control: 127.0.0.1:")) << process.so_far().describe();
+  const auto status = ask(secret);
+  EXPECT_EQ(status.exit_code, 0) << status.describe();
+  expect_error(ask("GRAPEVINE_CLUSTER_SECRET=0123456789abcdee"), 2, "the secret differs");
+  expect_error(ask("GRAPEVINE_CLUSTER_SECRET"), 2, "the secret differs");
+  process.signal(SIGTERM);
+  process.wait();
+}
+
+// Nothing of it is sent.
+TEST_F(Nodes, OptionsThatAreTooLongAreRefusedAtOnce) {
+  start_nodes(1, 1);
+  const auto refused = run_process(job("sgp", std::string(50'000, 'x')), options());
+  expect_error(refused, 2, "and a job of nodes has at most 49152");
+  EXPECT_EQ(first_->process().so_far().out.find("job 1"), std::string::npos);
+}
+
 TEST_F(Nodes, ASubmitterThatIsKilledStopsItsJob) {
   start_nodes(2, 1);
   const fs::path out = folder_.path() / "run";
@@ -234,7 +286,9 @@ TEST_F(Nodes, ASubmitterThatIsSuspendedCostsTheFirstNodeLittle) {
   ASSERT_TRUE(std::regex_search(result.err, note,
                                 std::regex("cluster: ([0-9]+) lines are left out: they came")))
       << result.err;
-  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n') + std::stol(note[1]), lines + 2);
+  const int pieces = 31;  // of each, with at most kLongestOutputLine bytes
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n') + std::stol(note[1]),
+            lines * pieces + 2);
 }
 
 TEST_F(Nodes, ANodeThatDiesEndsTheJobAndIsNamed) {

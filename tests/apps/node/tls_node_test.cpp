@@ -1,13 +1,24 @@
 // Nodes with --tls, and the certificates that `node` makes.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <memory>
+#include <set>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "apps/node/make_certificates.hpp"
 #include "net/tcp/tls/tls_context.hpp"
 #include "tests/apps/cluster/tls_folder.hpp"
 #include "tests/apps/node/relay.hpp"
@@ -59,6 +70,24 @@ TEST_F(TlsNode, APoolTrainsAndShowsNothingOnTheWire) {
   EXPECT_GT(relay.seen().size(), 1000U);
   EXPECT_FALSE(has(relay.seen(), "grapevine::"));
   EXPECT_EQ(relay.seen().substr(0, 2), "\x16\x03");
+}
+
+TEST_F(TlsNode, TheirJobIsControlledOverTls) {
+  const std::string tls = made_certificates(at("tls"));
+  const auto first = node({"--tls", tls, "--slots", "1"});
+  Process job(with(small_run("ar", at("run")),
+                   {"--cluster", address_of(*first), "--tls", tls, "--steps", "1000000"}));
+  ASSERT_TRUE(job.wait_for_output("control: 127.0.0.1:")) << job.so_far().describe();
+  ProcessOptions no_token;
+  no_token.environment = {"GRAPEVINE_JOB_TOKEN", "GRAPEVINE_CLUSTER_SECRET"};
+  const std::vector<std::string> status = {"control", address_of(*first), "status"};
+  const auto shown = run_process(with(status, {"--tls", tls}), no_token);
+  EXPECT_EQ(shown.exit_code, 0) << shown.describe();
+  EXPECT_TRUE(has(shown.out, "in 1 process")) << shown.out;
+  const auto plain = run_process(status, no_token);
+  EXPECT_EQ(plain.exit_code, 2) << plain.describe();
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait().exit_code, 4) << job.so_far().describe();
 }
 
 TEST_F(TlsNode, ProcessesThatDoNotFitAreRefused) {
@@ -133,10 +162,111 @@ TEST(MakeCertificates, EachHostMayHaveAKeyOfItsOwn) {
     EXPECT_TRUE(tcp::TlsContext::load(path + "/" + host).ok());
     EXPECT_EQ(mode_of(path + "/" + host + "/key.pem"), 0600U);
   }
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path)) names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"node1", "node2.lan"}));
   // All or nothing: the new folder is not written beside one that exists.
   const auto more = run_process({"node", "--make-certificates", path, "--hosts", "node3,node1"});
   EXPECT_EQ(more.exit_code, 2) << more.describe();
   EXPECT_FALSE(fs::exists(path + "/node3"));
+}
+
+// All names below the folder, with the content of each file.
+std::map<std::string, std::string> content_of(const fs::path& folder) {
+  std::map<std::string, std::string> content;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    content[entry.path().lexically_relative(folder).string()] =
+        entry.is_regular_file() ? read_file(entry.path().string()) : "";
+  return content;
+}
+
+// A disk that is full amid each of the files: the folder is as it was, and nothing else is left.
+TEST(MakeCertificates, AFailureLeavesTheOldOnes) {
+  const TemporaryDirectory folder;
+  CertificateOptions options;
+  options.folder = (folder.path() / "tls").string();
+  options.hosts = {"a", std::string(60, 'b')};
+  std::ostringstream out;
+  rlimit unlimited{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  const auto make_with = [&](rlim_t bytes) {  // of a file
+    rlimit limited = unlimited;
+    limited.rlim_cur = bytes;
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limited), 0);
+    const auto made = make_certificates(options, out);
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &unlimited), 0);
+    return made.ok();
+  };
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  EXPECT_FALSE(make_with(100));
+  EXPECT_TRUE(content_of(folder.path()).empty());
+  EXPECT_TRUE(make_with(unlimited.rlim_cur));
+  options.overwrite = true;
+  std::ofstream(options.folder + "/notes") << "mine";
+  fs::create_directory_symlink("a", options.folder + "/link");
+  int failures = 0;
+  for (rlim_t bytes = 0; bytes < 1200; bytes += 40) {
+    const auto before = content_of(folder.path());
+    const bool done = make_with(bytes);
+    failures += done ? 0 : 1;
+    const auto after = content_of(folder.path());
+    EXPECT_EQ(after == before, !done) << bytes << " bytes";
+    EXPECT_EQ(after.size(), before.size()) << bytes << " bytes";
+  }
+  std::signal(SIGXFSZ, handler);
+  EXPECT_GT(failures, 5);
+  EXPECT_LT(failures, 30);
+  EXPECT_EQ(read_file(options.folder + "/notes"), "mine");
+  EXPECT_TRUE(fs::is_symlink(options.folder + "/link"));
+  for (const std::string& host : options.hosts)
+    EXPECT_TRUE(tcp::TlsContext::load(options.folder + "/" + host).ok());
+  EXPECT_EQ(read_file(options.folder + "/a/ca.pem"),
+            read_file(options.folder + "/" + options.hosts[1] + "/ca.pem"));
+}
+
+// A reader of the folder never finds a set of files that are not for each other.
+TEST(MakeCertificates, TheFolderIsWholeAtAnyMoment) {
+  const TemporaryDirectory folder;
+  CertificateOptions options;
+  options.folder = (folder.path() / "tls").string();
+  std::ostringstream out;
+  ASSERT_TRUE(make_certificates(options, out).ok());
+  options.overwrite = true;
+  std::atomic<bool> over{false};
+  std::thread reader([&] {
+    while (!over) {
+      // One folder, whatever is renamed meanwhile.
+      const int descriptor = ::open(options.folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+      ASSERT_GE(descriptor, 0);
+      std::set<std::string> names;
+      for (const char* name : tcp::kCertificateFiles)
+        if (::faccessat(descriptor, name, R_OK, 0) == 0) names.insert(name);
+      // Of an old one, the files are removed after it has left its place.
+      struct stat found {
+      }, now{};
+      ::fstat(descriptor, &found);
+      ASSERT_EQ(::stat(options.folder.c_str(), &now), 0);
+      if (found.st_ino == now.st_ino) {
+        EXPECT_EQ(names.size(), 3U);
+      }
+      ::close(descriptor);
+    }
+  });
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(make_certificates(options, out).ok());
+  over = true;
+  reader.join();
+}
+
+TEST(MakeCertificates, TheCurrentFolderIsNotReplaced) {
+  const TemporaryDirectory folder;
+  ProcessOptions inside;
+  inside.directory = folder.path().string();
+  const auto made = run_process({"node", "--make-certificates", "."}, inside);
+  EXPECT_EQ(made.exit_code, 0) << made.describe();
+  EXPECT_TRUE(tcp::TlsContext::load(folder.path().string()).ok());
+  const auto again = run_process({"node", "--make-certificates", ".", "--overwrite"}, inside);
+  EXPECT_EQ(again.exit_code, 2) << again.describe();
+  EXPECT_TRUE(has(again.err, "is the current folder")) << again.err;
 }
 
 TEST(MakeCertificates, BadValuesAreOneClearLine) {

@@ -37,6 +37,9 @@ inline RunStatus stalled_status(std::int32_t ranks = 4) {
     of.sent_bytes[(rank + 1) % ranks] = of.ledger.bytes_sent;
     status.ranks.push_back(of);
   }
+  status.queued_bytes.assign(static_cast<std::size_t>(ranks), 0);
+  if (ranks > 2) status.queued_bytes[2] = -1;
+  if (ranks > 1) status.queued_bytes[1] = 7'300'000;
   status.waits = {
       "rank 0 has waited 12 s for chunk 5/6 of operation 812 from rank 2; rank 2 of process 2 has "
       "not answered for 12 s: its process is stopped or overloaded, or cannot be reached"};

@@ -86,6 +86,21 @@ TEST(TopFrame, ShowsWhyNothingNewComes) {
   EXPECT_THAT(text_of(top_frame({}, 24, 80)), HasSubstr("asking the run"));
 }
 
+// The process of rank 2 does not answer, and that of rank 1 cannot send.
+TEST(TopFrame, ShowsWhatWaitsToBeSent) {
+  const std::string text = text_of(top_frame(stalled_state(), 24, kWideTable));
+  EXPECT_THAT(text, HasSubstr("waits to be sent: at most 7.3 MB, in process 1"));
+  EXPECT_THAT(text, testing::ContainsRegex("  1 +1  .* 7.3 MB .*rank 2\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("  2 +2  no answer .*  -  +12.5s"));
+  const std::string narrow = text_of(top_frame(stalled_state(), 24, 80));
+  EXPECT_THAT(narrow, HasSubstr("at most 7.3 MB, in process 1"));
+  EXPECT_THAT(narrow, Not(HasSubstr("queued")));
+  RunStatus idle = stalled_status();
+  idle.queued_bytes.assign(4, 0);
+  EXPECT_THAT(text_of(*view_of(status_json(idle, {}), nullptr)),
+              testing::AllOf(HasSubstr("queued"), Not(HasSubstr("waits to be sent"))));
+}
+
 TEST(StatusView, RatesOfBytesAreBetweenTwoAnswers) {
   RunStatus status = stalled_status();
   const RunDescription facts;

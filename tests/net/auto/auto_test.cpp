@@ -112,6 +112,11 @@ TEST(Auto, AllThreeWiresInOneJob) {
   }
 }
 
+TEST(Auto, CountsTheBytesThatWait) {
+  AutoWorld world(2, 1, {{}});
+  expect_queue_is_counted(world.endpoint(0), world.endpoint(1));
+}
+
 TEST(Auto, AProcessMayReturnOverAnotherWire) {
   AutoWorld world(3, 1, {{Wire::shm}});
   std::vector<std::shared_ptr<RecordingInbox>> inboxes;

@@ -110,6 +110,13 @@ std::uint64_t used() {
 }
 
 // The address differs, because both processes of the test map the memory: the bytes are the same.
+TEST(Shm, CountsTheBytesThatWait) {
+  ShmOptions options;
+  options.copied_bytes = 4 << 20;  // the receiver has not read them: others wait
+  ShmWorld world(2, 1, options);
+  expect_queue_is_counted(world.endpoint(0), world.endpoint(1));
+}
+
 TEST(ShmMemory, ATensorOfTheArenaIsReadWhereItLies) {
   Pair pair;
   FrozenTensor mine = counting(kFloats, true);

@@ -47,6 +47,11 @@ TEST(Tcp, WhatArrivesBeforeAttachWaitsForIt) {
   for (const Rank peer : {0, 2}) EXPECT_EQ(late->down_count(peer), 1);
 }
 
+TEST(Tcp, CountsTheBytesThatWait) {
+  TcpWorld world(2, 1);
+  expect_queue_is_counted(world.endpoint(0), world.endpoint(1));
+}
+
 TEST(Tcp, AttachTakesOnlyRanksThatLiveHereAndHaveNotLeft) {
   TcpWorld world(4, 2);
   attach(world.endpoint(0), 0);

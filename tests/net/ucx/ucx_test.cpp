@@ -144,6 +144,11 @@ TEST_P(UcxReturn, AnyOtherProcessIsRefused) {
 INSTANTIATE_TYPED_TEST_SUITE_P(UcxSameHost, TransportSuite, UcxSameHostWorld);
 INSTANTIATE_TYPED_TEST_SUITE_P(UcxOtherHost, TransportSuite, UcxOtherHostWorld);
 
+TEST(Ucx, CountsTheBytesThatWait) {
+  UcxOtherHostWorld world(2);
+  expect_queue_is_counted(world.endpoint(0), world.endpoint(1));
+}
+
 #else
 
 TEST(Ucx, SaysWhatIsMissingWhereItIsNotBuiltIn) {

@@ -127,6 +127,19 @@ TEST(RunBoard, CountsWhatALostRankHadNotApplied) {
   EXPECT_EQ(board.status(state_of(2), at(3)).ranks[1].ledger.produced, 0);
 }
 
+TEST(RunBoard, KnowsWhatWaitsToBeSentInEachProcess) {
+  RunBoard board(3);
+  RunState state = state_of(3);
+  state.process_of = {0, 0, 1};
+  const std::int64_t question = board.ask({0, 1, 2}, at(1));
+  for (const Rank rank : {0, 1}) {
+    WaitReport report = answer_of(rank, question);
+    report.queued_bytes = 100 * (rank + 1);
+    board.add(report, at(1));
+  }
+  EXPECT_THAT(board.status(state, at(1)).queued_bytes, ElementsAre(200, -1));
+}
+
 TEST(RunBoard, KeepsTheNewestEvents) {
   RunBoard board(1);
   for (int i = 0; i < 1000; ++i) board.add({"warning", std::to_string(i), 0});

@@ -1,0 +1,64 @@
+#include "apps/monitoring/own_hosts.hpp"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <memory>
+#include <utility>
+
+#include "net/addresses.hpp"
+
+namespace grapevine {
+namespace {
+
+// In small letters, without a port and without the dot at the end of a full name.
+std::string host_in(const std::string& header) {
+  std::string host = header;
+  if (!host.empty() && host.front() == '[')
+    host = host.substr(1, host.find(']') - 1);
+  else
+    host = host.substr(0, host.find(':'));
+  if (!host.empty() && host.back() == '.') host.pop_back();
+  std::transform(host.begin(), host.end(), host.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return host;
+}
+
+bool is_address(const std::string& host) {
+  std::array<unsigned char, sizeof(in6_addr)> address{};
+  return ::inet_pton(AF_INET, host.c_str(), address.data()) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), address.data()) == 1;
+}
+
+// "node1" and "node1.cluster.example", as far as this machine knows.
+std::vector<std::string> names_of_machine() {
+  std::vector<std::string> names = {host_in(machine_name())};
+  addrinfo hints{};
+  hints.ai_flags = AI_CANONNAME;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(names.front().c_str(), nullptr, &hints, &found) == 0) {
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(found, ::freeaddrinfo);
+    if (found->ai_canonname != nullptr) names.push_back(host_in(found->ai_canonname));
+  }
+  for (std::size_t i = 0, count = names.size(); i < count; ++i)
+    names.push_back(names[i].substr(0, names[i].find('.')));
+  return names;
+}
+
+}  // namespace
+
+bool OwnHosts::include(const std::string& header) {
+  if (header.empty()) return true;
+  const std::string host = host_in(header);
+  if (host.empty()) return false;
+  if (is_address(host) || host == "localhost" || host == host_in(given_)) return true;
+  std::call_once(looked_up_, [this] { names_ = names_of_machine(); });
+  return std::find(names_.begin(), names_.end(), host) != names_.end();
+}
+
+}  // namespace grapevine
