@@ -44,9 +44,8 @@ RendezvousConfig rendezvous_config(const RunConfig& config, const SupervisorActo
   const ClusterConfig& cluster = *config.cluster;
   RendezvousConfig rendezvous;
   rendezvous.processes = cluster.processes;
-  rendezvous.peers.assign(static_cast<std::size_t>(cluster.processes), 0);
   for (Rank rank = 0; rank < config.ranks; ++rank)
-    ++rendezvous.peers[static_cast<std::size_t>(config.process_of(rank))];
+    rendezvous.process_of.push_back(config.process_of(rank));
   rendezvous.where = head_of(cluster);
   rendezvous.secret = cluster.secret;
   rendezvous.job = cluster.job;

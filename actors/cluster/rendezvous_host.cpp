@@ -220,7 +220,7 @@ void RendezvousState::on_ready(Ready& ready) {
   if (ready.failed) return refuse_all(ready.error);
   if (!admitted_ || ready_.count(ready.process) > 0)
     return ignore(who + " is ready out of turn; ignored");
-  const std::int32_t expected = config_.peers.at(static_cast<std::size_t>(ready.process));
+  const std::int32_t expected = config_.count_ranks(ready.process);
   const bool all = std::all_of(ready.peers.begin(), ready.peers.end(),
                                [](const PeerActor& peer) { return static_cast<bool>(peer); });
   if (!all || static_cast<std::int32_t>(ready.peers.size()) != expected)
@@ -232,8 +232,10 @@ void RendezvousState::on_ready(Ready& ready) {
 
 void RendezvousState::begin_run() {
   BeginRun crew = config_.crew;
-  for (auto& [process, ready] : ready_)
-    for (PeerActor& peer : ready.peers) crew.peers.push_back(std::move(peer));
+  // Each process has given those of its ranks in their order.
+  std::map<std::int32_t, std::size_t> taken;
+  for (const std::int32_t process : config_.process_of)
+    crew.peers.push_back(std::move(ready_.at(process).peers.at(taken[process]++)));
   for (auto& [process, participant] : participants_)
     if (participant.join.agent) crew.agents.push_back(participant.join.agent);
   self_->send(config_.supervisor, std::move(crew));
@@ -371,10 +373,10 @@ void RendezvousState::on_late_ready(Ready& ready) {
                   std::to_string(ready.process));
   if (ready.failed)
     spdlog::warn("{} could not join: {}", name_of(participant->second.join), ready.error.message);
-  const bool complete = static_cast<std::int32_t>(ready.peers.size()) ==
-                            config_.peers.at(static_cast<std::size_t>(ready.process)) &&
-                        std::all_of(ready.peers.begin(), ready.peers.end(),
-                                    [](const PeerActor& peer) { return static_cast<bool>(peer); });
+  const bool complete =
+      static_cast<std::int32_t>(ready.peers.size()) == config_.count_ranks(ready.process) &&
+      std::all_of(ready.peers.begin(), ready.peers.end(),
+                  [](const PeerActor& peer) { return static_cast<bool>(peer); });
   end_return(ready.process,
              ready.failed || !complete ? std::vector<PeerActor>() : std::move(ready.peers));
 }

@@ -1,5 +1,6 @@
 // RendezvousHost: collects the processes of a run before it begins.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -14,11 +15,16 @@ namespace grapevine {
 inline constexpr char kResumedKey[] = "resumed from step";
 
 struct RendezvousConfig {
+  // Of that process.
+  std::int32_t count_ranks(std::int32_t process) const {
+    return static_cast<std::int32_t>(std::count(process_of.begin(), process_of.end(), process));
+  }
+
   std::int32_t processes = 1;
-  std::vector<std::int32_t> peers;  // by process: the number of its ranks
-  std::string where;                // host:port, for messages
-  std::string secret;               // of the job, which all of its processes know; empty: none
-  std::string job;                  // the launcher's name for it; empty: not known
+  std::vector<std::int32_t> process_of;  // by rank
+  std::string where;                     // host:port, for messages
+  std::string secret;                    // of the job, which all of its processes know; empty: none
+  std::string job;                       // the launcher's name for it; empty: not known
   std::int64_t user = -1;
   std::string version;                          // of this program: all run the same
   std::map<std::string, std::string> identity;  // of the head's job: all train the same

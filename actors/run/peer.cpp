@@ -347,7 +347,7 @@ void PeerState::on_peer_lost(const PeerLost& lost) {
     return;
   }
   const bool changes = changes_members(config_.parts->plan);
-  // A grant of a lost client is taken back: without that the others would not come to rest.
+  // It serves the others while these come to rest.
   if (!changes || (is_server() && view_.stage != ViewStage::closed))
     role_->on_peer_down(*this, peer);
   if (changes) answer_traffic();

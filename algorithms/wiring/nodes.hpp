@@ -7,8 +7,8 @@
 
 namespace grapevine {
 
-// The ranks of a run that train, ascending. Rank r is in node r / R of R ranks, of which some may
-// be lost.
+// The ranks of a run that train, ascending, and those that serve them. Rank r is in node r / R of R
+// ranks, of which some may be lost.
 struct TrainingRanks {
   std::vector<Rank> members;
   // Of them one of each node, which exchanges for it, ascending; empty without a hierarchy.

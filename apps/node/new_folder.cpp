@@ -22,13 +22,12 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kNameBytes = 8;
 
-// Without a slash at its end, and where it exists without symbolic links.
-fs::path resolved(fs::path folder) {
-  folder = folder.lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();
+// Without a slash at its end, and as far as it exists without symbolic links.
+fs::path resolved(const fs::path& folder) {
   std::error_code error;
-  const fs::path found = fs::canonical(folder, error);
-  return error ? folder : found;
+  fs::path found = fs::weakly_canonical(folder, error);
+  if (error) found = folder.lexically_normal();
+  return found.has_filename() ? found : found.parent_path();
 }
 
 bool is_within(const fs::path& path, const fs::path& folder) {
@@ -163,8 +162,13 @@ Expected<void> NewFolder::exchange() {
   if (::stat(target_.c_str(), &old) != 0 || ::chmod(path_.c_str(), old.st_mode & 07777U) != 0 ||
       ::chown(path_.c_str(), old.st_uid, old.st_gid) != 0)
     return file_error("replace", target_, errno);
-  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) != 0)
+  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) != 0) {
+    if (errno == EINVAL || errno == ENOSYS)  // NFS, CIFS
+      return Error{Errc::io, "cannot replace '" + target_.string() +
+                                 "' as a whole: its file system exchanges no folders; name a "
+                                 "folder that does not exist, and rename it"};
     return file_error("replace", target_, errno);
+  }
   return sync_directory(target_.parent_path().empty() ? "." : target_.parent_path());
 }
 

@@ -130,13 +130,14 @@ std::string LinkFit::Result::note() const {
     case Split::sizes:
       return "";
     case Split::small:
-      return all + ": alpha " + alpha + " is the least time of " + format_count(split_by) +
+      return all + ": alpha " + alpha + " follows from the fastest of " + format_count(split_by) +
              " small ones";
     case Split::gaps:
       return all + ": beta is what " + format_count(split_by) +
              " of them waited for one before them, alpha " + alpha + " is the rest";
     case Split::assumed:
-      return all + ": alpha " + alpha + " of it is assumed, nothing in the trace tells it";
+      return all + ": alpha " + alpha +
+             " of it is assumed, the trace has nothing to derive it from";
   }
   GRAPEVINE_CHECK(false, "a split of the time of messages");
   return "";

@@ -47,6 +47,7 @@
 #include "messages/exit_code.hpp"
 #include "messages/text/exception_line.hpp"
 #include "net/addresses.hpp"
+#include "net/tcp/tcp_dial.hpp"
 
 namespace grapevine {
 namespace {
@@ -393,7 +394,9 @@ class TrainCommand : public Command {
     auto remote =
         ControlServer::on_port(*place, secret == nullptr ? "" : secret, hub, facts, o.certificates);
     if (!remote) return remote.error();
-    display.say_error("control: " + place->host + ":" + std::to_string((*remote)->port()) + "\n");
+    display.say_error(
+        "control: " +
+        tcp::join_address(place->host, static_cast<std::uint16_t>((*remote)->port())) + "\n");
     servers.push_back(*std::move(remote));
     return ControlServers(std::move(servers));
   }

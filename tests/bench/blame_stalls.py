@@ -124,8 +124,8 @@ def run(command, pause, rng, transport, out):
         if transport != "inproc":
             target = rng.choice(children_of(process.pid))
         paused = set(range(WORKERS + 1)) if transport == "inproc" else {rank_in(target)}
-        if WORKERS - 1 in paused:
-            paused.add(WORKERS)  # the server is in the last process
+        if 0 in paused:
+            paused.add(WORKERS)  # the server is in process 0
         os.kill(target, signal.SIGSTOP)
         time.sleep(LENGTH)
         os.kill(target, signal.SIGCONT)

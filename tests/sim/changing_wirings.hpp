@@ -88,6 +88,7 @@ inline std::vector<Keys> changing_servers() {
       server({{"rule", "downpour"}, {"overlap", "true"}}),
       server({{"rule", "downpour"}, {"compress", "top-k"}, {"density", "0.3"}}),
       server({{"rule", "adaptive"}}),
+      server({{"rule", "downpour"}, {"local_steps", "0:1,1:4"}}),
       server({{"rule", "easgd"}, {"local_steps", "2"}, {"synchronous", "true"}}),
       server({{"rule", "easgd"}, {"overlap", "true"}}),
       server({{"rule", "delayed-nesterov"}, {"local_steps", "2"}}),

@@ -61,6 +61,15 @@ void take_complete_epochs(EvaluatorState& state) {
   }
 }
 
+// Beside servers the newest buffers of each rank wait for the next epoch.
+void forget_buffers_of_others(EvaluatorState& state) {
+  for (auto it = state.buffers.begin(); it != state.buffers.end();) {
+    const bool trains =
+        std::find(state.members.begin(), state.members.end(), it->first) != state.members.end();
+    it = trains ? std::next(it) : state.buffers.erase(it);
+  }
+}
+
 FrozenTensor mean_buffers(const EvaluatorState& state) {
   std::vector<FrozenTensor> all;
   for (const auto& [rank, buffers] : state.buffers) all.push_back(buffers);
@@ -217,6 +226,7 @@ EvaluatorActor::behavior_type evaluator(EvaluatorActor::stateful_pointer<Evaluat
           },
           [self](MembersChanged& changed) {
             self->state.members = std::move(changed.members);
+            forget_buffers_of_others(self->state);
             for (const Rank rank : changed.joining) self->state.joined[rank] = changed.first_epoch;
             evaluate_complete(self);
           }};

@@ -89,7 +89,7 @@ std::unique_ptr<RunCheck> make_sum_check(const CheckedRun& run);
 std::unique_ptr<RunCheck> make_liveness_check(const CheckedRun& run);
 // A sparse message has the sum of its rank's gradients since each of its entries was sent last.
 // Of models with more than most_entries / workers entries, a sample of them is followed, another
-// one at each rank, and no fewer than 64.
+// one at each rank, and no fewer than 32.
 std::unique_ptr<RunCheck> make_feedback_check(const CheckedRun& run);
 // A dead rank receives, sends and records nothing; per pair, messages arrive in the order of
 // sending, and the peer sees each once.

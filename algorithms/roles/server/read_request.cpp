@@ -9,9 +9,17 @@
 namespace grapevine {
 namespace {
 
+// Where members or rates have changed since the first of them, exchanges may be due at other steps
+// than before.
+bool may_hold(const SharedParts& parts, std::int64_t gradients) {
+  const std::int64_t most =
+      parts.began_together() ? parts.exchanges.longest() : parts.horizon.steps;
+  return gradients >= 1 && gradients <= most;
+}
+
 FrozenTensor unpacked(const PackedChunk& chunk, const SharedParts& parts,
                       const Compressor& compressor, std::int64_t d, at::Device device) {
-  if (chunk.round < 1 || chunk.round > parts.exchanges.longest()) return {};
+  if (!may_hold(parts, chunk.round)) return {};
   at::Tensor update = at::zeros({d}, at::kFloat);
   if (!compressor.fold(update, chunk.data, 1)) return {};
   return FrozenTensor::freeze(update.to(device));
@@ -32,9 +40,8 @@ ServiceRequest read_request(const Envelope& envelope, const SharedParts& parts,
     GRAPEVINE_CHECK(!packs, "rank ", client, " sent a commit that is not compressed");
     GRAPEVINE_CHECK(commit->update.numel() == d, "rank ", client,
                     " sent an update of another size");
-    GRAPEVINE_CHECK(commit->gradients >= 1 && commit->gradients <= parts.exchanges.longest(),
-                    "rank ", client, " sent an update of ", commit->gradients,
-                    " gradients, more than local_steps allow");
+    GRAPEVINE_CHECK(may_hold(parts, commit->gradients), "rank ", client, " sent an update of ",
+                    commit->gradients, " gradients, more than local_steps allow");
     request.exchange = commit->exchange;
     request.gradients = commit->gradients;
     request.update = commit->update;

@@ -27,7 +27,7 @@ class ServedClients {
   void leaves(Rank rank) { left_.insert(rank); }
   void returns(Rank rank) { left_.erase(rank); }
   void return_all() { left_.clear(); }
-  // It is lost: what it committed counts for nobody that follows it.
+  // It is lost: a later life of the rank has committed nothing.
   void forget(Rank rank) {
     newest_.erase(rank);
     left_.erase(rank);

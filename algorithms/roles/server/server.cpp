@@ -31,6 +31,7 @@ void Server::on_start(Env& env) {
   busy_since_ = env.now();
   queue_.restart(env.now());
   if (std::exchange(finished_, false)) clients_.return_all();
+  serve(env);  // a client for which others waited may be lost
 }
 
 void Server::on_gradient(Env&, Gradient) {
@@ -168,7 +169,7 @@ void Server::on_peer_down(Env& env, Rank peer) {
   client_left(env, peer);
 }
 
-// Each answer that was due has been sent. What waits in a synchronous round goes on waiting.
+// Each answer that was due has been sent. An offer in a synchronous round still waits.
 std::int64_t Server::close(Env&) { return 0; }
 
 // It has finished or died. The last one ends the run.
@@ -193,8 +194,8 @@ StateDict Server::measures() const {
 
 void Server::fields(Archive& a) { fields_of(a, clients_.ranks()); }
 
-// The role before may have served ranks that are lost. All that train then are present: one that
-// has finished says so once more. The clock goes on from where they took over.
+// The role before may have served ranks that are lost. All clients count as present: one that has
+// finished leaves again. The clock continues from where they took over.
 void Server::own_fields(Archive& a) {
   std::vector<Rank> all(static_cast<std::size_t>(first_server_));
   std::iota(all.begin(), all.end(), 0);
@@ -206,6 +207,7 @@ void Server::own_fields(Archive& a) {
       open_.close(rank);
       clients_.forget(rank);
     }
+  clients_.return_all();
   finished_ = false;
   gradients_ = 0;
   took_over_ = model_.epoch;

@@ -180,7 +180,7 @@ Expected<void> add_schedule(TrainJob& job) {
   // The job of a resumed run has those that lie behind it.
   if (job.run.resume) {
     const std::vector<double> epochs = job.run.resume->epochs();
-    const double behind = *std::min_element(epochs.begin(), epochs.end());
+    const double behind = *std::min_element(epochs.begin(), epochs.begin() + job.run.workers());
     while (!schedule->empty() && schedule->front().epoch <= behind)
       schedule->erase(schedule->begin());
   }

@@ -20,7 +20,8 @@ constexpr auto kDeadline = std::chrono::seconds(60);  // only a hang reaches it
 
 // A supervisor that keeps the messages of the rendezvous.
 struct Told {
-  std::promise<std::size_t> crew;  // its peers
+  std::vector<PeerActor> peers;
+  std::promise<std::size_t> crew;  // its agents; `peers` is set then
   std::promise<Error> failed;
   std::promise<ProcessReturned> returned;
 
@@ -36,7 +37,10 @@ struct Told {
 };
 
 SupervisorActor::behavior_type listener(SupervisorActor::pointer, std::shared_ptr<Told> told) {
-  return {[told](BeginRun& crew) { told->crew.set_value(crew.agents.size()); },
+  return {[told](BeginRun& crew) {
+            told->peers = crew.peers;
+            told->crew.set_value(crew.agents.size());
+          },
           [](const StepReport&) {},
           [](RankFinished) {},
           [](RankSnapshot&) {},
@@ -104,7 +108,9 @@ class RendezvousHostTest : public testing::Test {
     supervisor_ = system_.spawn(listener, told_);
     RendezvousConfig config;
     config.processes = processes;
-    config.peers.assign(static_cast<std::size_t>(processes), peers_);
+    config.process_of = process_of_;
+    for (std::int32_t process = 0; process_of_.empty() && process < processes; ++process)
+      config.process_of.insert(config.process_of.end(), static_cast<std::size_t>(peers_), process);
     config.where = "here:1";
     config.secret = secret_;
     config.job = job;
@@ -139,7 +145,8 @@ class RendezvousHostTest : public testing::Test {
     Ready ready;
     ready.process = process;
     ready.nonce = "nonce" + std::to_string(process);
-    for (std::int32_t i = 0; i < peers_; ++i)
+    const auto listed = std::count(process_of_.begin(), process_of_.end(), process);
+    for (std::int64_t i = 0; i < (process_of_.empty() ? peers_ : listed); ++i)
       ready.peers.push_back(peer_actors_.emplace_back(system_.spawn(idle_peer)));
     return ready;
   }
@@ -233,7 +240,8 @@ class RendezvousHostTest : public testing::Test {
   RendezvousActor rendezvous_;
   std::vector<ProcessAgentActor> agents_;
   std::vector<PeerActor> peer_actors_;
-  std::int32_t peers_ = 0;  // of each process
+  std::int32_t peers_ = 0;                // of each process, or
+  std::vector<std::int32_t> process_of_;  // by rank
   std::string secret_;
   int pages_ = 0;  // of addresses that came
 };
@@ -252,6 +260,27 @@ TEST_F(RendezvousHostTest, AdmitsAllOnceAllHaveJoined) {
     caf::anon_send(rendezvous_, ready(process));
   auto crew = told_->crew.get_future();
   ASSERT_EQ(crew.wait_for(kDeadline), std::future_status::ready);
+}
+
+// Whatever process they are of: parameter servers, the last ranks, are in process 0.
+TEST_F(RendezvousHostTest, GivesTheActorsByRank) {
+  process_of_ = {0, 1, 2, 0};
+  open(3);
+  std::vector<std::future<Admission>> asked;
+  for (const std::int32_t process : {2, 0, 1}) asked.push_back(ask(join(process)));
+  for (auto& answer : asked) EXPECT_FALSE(answer.get().refused);
+  std::map<std::int32_t, std::vector<PeerActor>> given;
+  for (const std::int32_t process : {1, 0, 2}) {
+    const Ready own = ready(process);
+    given[process] = own.peers;
+    caf::anon_send(rendezvous_, own);
+  }
+  auto crew = told_->crew.get_future();
+  ASSERT_EQ(crew.wait_for(kDeadline), std::future_status::ready);
+  const std::vector<PeerActor> by_rank = {given[0].at(0), given[1].at(0), given[2].at(0),
+                                          given[0].at(1)};
+  EXPECT_EQ(told_->peers, by_rank);
+  told_->peers.clear();
 }
 
 // However long addresses are, no answer is longer than a message of the control plane may be.

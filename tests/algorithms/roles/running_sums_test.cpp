@@ -14,6 +14,7 @@
 
 #include "algorithms/lockstep/lockstep.hpp"
 #include "algorithms/roles/gossip/round_peers.hpp"
+#include "tests/sim/outbox.hpp"
 #include "tests/sim/pulled_ranks.hpp"
 #include "tests/sim/role_world.hpp"
 #include "tests/sim/wirings.hpp"
@@ -25,6 +26,7 @@ using sim::distance;
 using sim::Keys;
 using sim::operator+;
 using sim::OnTheWire;
+using sim::Outbox;
 using sim::pull;
 using sim::RoleWorld;
 using sim::scatter;
@@ -206,33 +208,6 @@ TEST(RunningSums, PlainSharesAreLostForGood) {
 }
 
 // ---- the mixer alone ----
-
-// Keeps what is sent.
-class Outbox final : public Env {
- public:
-  Outbox(Rank rank, std::int32_t ranks) : rank_(rank) {
-    members_.alive.assign(static_cast<std::size_t>(ranks), true);
-  }
-  Rank rank() const override { return rank_; }
-  const Membership& membership() const override { return members_; }
-  Timestamp now() const override { return Timestamp(0); }
-  Rng& rng() override { return rng_; }
-  void send(Rank to, Stamp stamp, Payload payload) override {
-    sent.push_back({rank_, to, stamp, std::move(payload)});
-  }
-  void compute(Step, FrozenTensor) override {}
-  void recycle(FrozenTensor) override {}
-  void after(Duration, TimerId) override {}
-  void record(const Event&) override {}
-  void finished() override {}
-
-  std::deque<Envelope> sent;
-
- private:
-  const Rank rank_;
-  Membership members_;
-  Rng rng_{1};
-};
 
 // One rank's end of the exchange.
 struct End {

@@ -202,17 +202,5 @@ TEST_F(Rejoin, BadAddressesAreOneClearLine) {
       << result.describe();
 }
 
-// Servers go on without a lost client, and take none back.
-TEST_F(Rejoin, WhatCannotTakeRanksBackSaysSo) {
-  begin("gem");
-  kill(1);
-  EXPECT_TRUE(process(0).wait_for_output("is gone")) << process(0).so_far().describe();
-  const auto result = make(1)->wait();
-  EXPECT_EQ(result.exit_code, 2) << result.describe();
-  EXPECT_NE(ProcessResult::last_line(result.err).find("does not continue without lost ranks"),
-            std::string::npos)
-      << result.err;
-}
-
 }  // namespace rejoin_test
 }  // namespace grapevine

@@ -129,8 +129,8 @@ TEST(SimulateCommand, RefusesWhatASimulationCannotMean) {
   for (const char* options :
        {"--maths some", "--parameters 10", "--maths none --parameters 10", "--network x=1",
         "--compute slow", "--fail crash=9@1", "--fail restart=1@1",
-        "--algorithm gem --fail crash=1@1,restart=1@2", "--resume x", "--transport tcp",
-        "--cluster h:1", "--seeds 3..1", "--seeds x",
+        "--algorithm gem --set wiring.hierarchy=2 --fail crash=1@1,restart=1@2", "--resume x",
+        "--transport tcp", "--cluster h:1", "--seeds 3..1", "--seeds x",
         "--algorithm ar --steps 4 --parameters 99 --maths none --set wiring.bucket_bytes=64"}) {
     const auto outcome = kVerb.run(std::string(options) + out, false);
     ASSERT_FALSE(outcome.result.ok()) << options;

@@ -109,7 +109,6 @@ std::uint64_t used() {
   return arena.bytes() - arena.free_bytes();
 }
 
-// The address differs, because both processes of the test map the memory: the bytes are the same.
 TEST(Shm, CountsTheBytesThatWait) {
   ShmOptions options;
   options.copied_bytes = 4 << 20;  // the receiver has not read them: others wait
@@ -117,6 +116,7 @@ TEST(Shm, CountsTheBytesThatWait) {
   expect_queue_is_counted(world.endpoint(0), world.endpoint(1));
 }
 
+// The address differs, because both processes of the test map the memory: the bytes are the same.
 TEST(ShmMemory, ATensorOfTheArenaIsReadWhereItLies) {
   Pair pair;
   FrozenTensor mine = counting(kFloats, true);

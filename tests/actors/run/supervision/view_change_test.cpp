@@ -198,5 +198,31 @@ TEST(ViewChange, BeginsAnewWithoutALostMember) {
   EXPECT_EQ(close(change, 1, 3, 3, 0), Next::install);
 }
 
+// Servers answer as all others, and are neither members nor donors.
+TEST(ViewChange, ServersTakePartWithoutBeingMembers) {
+  ViewChange change({{0, 1, 2}, {}, {3, 4}});
+  change.begin({0, 2});
+  EXPECT_EQ(change.participants(), (std::vector<Rank>{0, 2, 3, 4}));
+  Next next = Next::wait;
+  for (int round = 0; round < 2; ++round) {
+    const std::int64_t number = change.begin_round();
+    for (const Rank rank : {0, 2, 3}) EXPECT_EQ(answer(change, number, rank, 5, 5), Next::wait);
+    EXPECT_EQ(answer(change, number, 1, 5, 5), Next::wait) << "a lost rank";
+    next = answer(change, number, 4, 5, 5);
+  }
+  EXPECT_EQ(next, Next::close);
+  EXPECT_EQ(close(change, 3, 9, 90, 9.0, 900), Next::wait);
+  EXPECT_EQ(close(change, 2, 0, 8, 0.8, 8), Next::wait);
+  EXPECT_EQ(close(change, 0, 0, 7, 0.7, 7), Next::wait);
+  EXPECT_EQ(close(change, 4, 9, 90, 9.0, 900), Next::install);
+  const InstallView view = change.conclude(kOwn, kHorizon);
+  EXPECT_EQ(view.members, (std::vector<Rank>{0, 2}));
+  EXPECT_EQ(view.before, (std::vector<std::int32_t>{0, 2}));
+  EXPECT_EQ(view.donor, 0);
+  EXPECT_EQ(view.scale, 1);
+  EXPECT_EQ(view.horizon.first_step, 8);
+  EXPECT_EQ(view.first_batch, 8 * 3) << "of the ranks that train";
+}
+
 }  // namespace view_change_test
 }  // namespace grapevine

@@ -54,12 +54,8 @@ class MutantRole final : public Role {
     for (int left = bug_->on_receive(envelope); left > 0; --left)
       inner_->on_message(mutant(env), envelope);
   }
-  void on_timer(Env& env, TimerId id) override {
-    if (bug_->on_timer()) inner_->on_timer(mutant(env), id);
-  }
-  void on_peer_down(Env& env, Rank peer) override {
-    if (bug_->on_peer_down()) inner_->on_peer_down(mutant(env), peer);
-  }
+  void on_timer(Env& env, TimerId id) override { inner_->on_timer(mutant(env), id); }
+  void on_peer_down(Env& env, Rank peer) override { inner_->on_peer_down(mutant(env), peer); }
   void on_peer_up(Env& env, Rank peer) override { inner_->on_peer_up(mutant(env), peer); }
   FrozenTensor debiased() const override { return inner_->debiased(); }
   void restart(FrozenTensor z) override { inner_->restart(std::move(z)); }

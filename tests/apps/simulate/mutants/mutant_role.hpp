@@ -26,9 +26,6 @@ class Bug {
   virtual int on_send(Rank& /*to*/, Stamp&, Payload&) { return 1; }
   virtual int on_receive(const Envelope&) { return 1; }
   virtual int on_record(Event&) { return 1; }
-  // Whether the role receives the call.
-  virtual bool on_peer_down() { return true; }
-  virtual bool on_timer() { return true; }
   // The role has taken the state of another rank, because it joins.
   virtual void on_joined(Role&) {}
 };

@@ -191,12 +191,17 @@ void drop_residuals(SimJob& made) {
 
 // ---- servers ----
 
-// Its grant stays with a dead client for ever.
-class KeepsGrantsOfTheDead final : public PlacedBug {
+// A server never serves one of its clients' requests.
+class LosesARequest final : public PlacedBug {
  public:
   using PlacedBug::PlacedBug;
-  bool on_peer_down() override { return !place_.server; }
-  bool on_timer() override { return !place_.server; }
+  int on_receive(const Envelope& envelope) override {
+    const bool asks = place_.server && std::holds_alternative<Ask>(envelope.payload);
+    return asks && ++requests_ == 20 ? 0 : 1;
+  }
+
+ private:
+  int requests_ = 0;
 };
 
 class SkipsVersions final : public PlacedBug {
@@ -257,7 +262,7 @@ const std::vector<Mutant>& all() {
        0,
        4,
        300'000},
-      {"grant_of_the_dead_kept", "liveness", "gem", with<KeepsGrantsOfTheDead>()},
+      {"request_lost", "liveness", "gem", with<LosesARequest>()},
       {"version_skipped", "version", "gem", with<SkipsVersions>()},
       {"staleness_not_reported", "version", "downpour", with<ReportsNoStaleness>()},
       {"earlier_life_accepted", "delivery", "sgp", replay_earlier_lives},
