@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A run over tcp whose processes are killed and replaced again and again.
+"""A run whose processes are killed and replaced again and again.
 
 Usage: churn.py GRAPEVINE [--seconds S] [--processes N] [--algorithm NAME…] [--every A:B] [--seed N]
+                [--transport NAME]
 
 Every A to B seconds a random process other than the first is killed by SIGKILL, and another one is
 started in its place at once. An undisturbed run of as many steps follows. Per algorithm, from
@@ -43,8 +44,9 @@ class Job:
         self.port, self.token = free_port(), secrets.token_hex(16)
         self.command = [options.grapevine, "train", "--algorithm", algorithm, "--model", "mlp",
                         "--data", "glyphs", "--batch-size", "16", "--steps", str(steps),
-                        "--transport", "tcp", "--validate", "end", "--checkpoint-every", "0",
-                        "--threads", "1", "--lr", "0.01", "--min-ranks", "1", "--out", out]
+                        "--transport", options.transport, "--validate", "end",
+                        "--checkpoint-every", "0", "--threads", "1", "--lr", "0.01",
+                        "--min-ranks", "1", "--out", out]
         self.log = open(out + ".log", "w", encoding="utf-8")
         self.processes = [self.start(rank) for rank in range(options.processes)]
 
@@ -159,6 +161,7 @@ def main():
     parser.add_argument("--every", default="0.5:2")
     parser.add_argument("--algorithm", nargs="+", default=["ar", "sgp", "ad-psgd", "eager-majority"])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--transport", default="tcp")
     options = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="churn-")
     print("algorithm       kills returns  after kill p50  p99  standstill  return p50  ledger  loss"

@@ -293,9 +293,11 @@ TEST_F(RendezvousHostTest, AddressesComeInPages) {
     Join one = join(process);
     one.address = std::string(30'000, static_cast<char>('a' + process));
     expected.push_back(one.address);
+    if (process == 2) {
+      EXPECT_TRUE(all_addresses("nonce1").hosts.empty()) << "not all have joined";
+    }
     asked.push_back(ask(proven(one)));
   }
-  EXPECT_TRUE(all_addresses("nonce1").hosts.empty()) << "not all have joined";
   for (auto& answer : asked) EXPECT_FALSE(answer.get().refused);
   EXPECT_TRUE(all_addresses("of nobody").hosts.empty());
   expect_addresses("nonce1", expected);

@@ -207,7 +207,8 @@ TEST_P(ClusterLosses, TheOthersContinueWhereAProcessDies) {
         {"--transport", GetParam(), "--steps", std::to_string(steps), "--checkpoint-every", "0.5"});
     std::vector<std::unique_ptr<Process>> processes;
     for (int process = 0; process < 4; ++process)
-      processes.emplace_back(new Process(start("torchrun", process, 4, port, arguments)));
+      processes.emplace_back(
+          new Process(start("torchrun", process, 4, port, arguments, {kUcxBetweenHosts})));
     ASSERT_TRUE(has_begun(out));
     processes[static_cast<std::size_t>(dead)]->signal(SIGKILL);
     for (int process = 0; process < 4; ++process) {
@@ -241,7 +242,8 @@ TEST_P(ClusterLosses, TheOthersGoOnWhereAClientOfServersDies) {
                                    "--checkpoint-every", "0.5", "--set", "wiring.servers=2"});
   std::vector<std::unique_ptr<Process>> processes;
   for (int process = 0; process < 4; ++process)
-    processes.emplace_back(new Process(start("torchrun", process, 4, port, arguments)));
+    processes.emplace_back(
+        new Process(start("torchrun", process, 4, port, arguments, {kUcxBetweenHosts})));
   ASSERT_TRUE(has_begun(out));
   processes[1]->signal(SIGKILL);
   for (const std::size_t process : {0U, 2U, 3U}) {

@@ -30,6 +30,10 @@ inline bool has_begun(const std::filesystem::path& out) {
 }
 
 // One process of a job, with the variables of a launcher.
+// For jobs whose processes are killed: one that dies while it writes into a queue of UCX's shared
+// memory blocks the queue's receiver (docs/cluster.md).
+inline constexpr char kUcxBetweenHosts[] = "UCX_TLS=tcp";
+
 inline Process start(const std::string& launcher, int process, int processes, std::uint16_t port,
                      const std::vector<std::string>& arguments,
                      const std::vector<std::string>& more = {}) {

@@ -40,6 +40,7 @@ class Rejoin : public testing::Test {
     port_ = free_port();
     arguments_ = with(endless(algorithm, out_, transport_), options);
     more_ = more;
+    more_.emplace_back(cluster_test::kUcxBetweenHosts);
     for (int process = 0; process < kProcesses; ++process) processes_.push_back(make(process));
     ASSERT_TRUE(has_begun(out_));
   }
