@@ -49,7 +49,7 @@ struct GroupSettings final : RoleData {
 };
 
 struct Groups final : RoleData {
-  explicit Groups(GroupSchedule of_ranks) : schedule(std::move(of_ranks)) {}
+  explicit Groups(GroupSchedule of_ranks) : schedule(of_ranks) {}
   const GroupSchedule schedule;
 };
 
