@@ -11,6 +11,7 @@
 #include "actors/record/checkpoint.hpp"
 #include "actors/record/shards/shard_stream.hpp"
 #include "actors/run/models/model_transfer.hpp"
+#include "actors/run/supervision/run_members.hpp"
 #include "actors/run/whole_epochs.hpp"
 #include "algorithms/parts/stored_envelope.hpp"
 #include "algorithms/roles/make_role.hpp"
@@ -62,7 +63,7 @@ void PeerState::init(PeerActor::stateful_pointer<PeerState> self, PeerConfig con
   planned_steps_ = config_.parts->horizon.steps;
   membership_.alive.assign(static_cast<std::size_t>(config_.ranks), true);
   for (Rank rank = 0; rank < first_server(); ++rank) view_.ranks.members.push_back(rank);
-  view_.ranks.servers = servers();
+  view_.ranks.servers = RunMembers(config_.ranks, config_.ranks - first_server()).server_ranks();
   const Plan& plan = config_.parts->plan;
   if (plan.hierarchy > 1 && changes_members(plan))
     view_.ranks.heads = first_of_each_node(view_.ranks.members, plan.hierarchy);
@@ -557,7 +558,7 @@ Expected<void> PeerState::restore_view(const StateDict& state) {
   auto parts = parts_among(*config_.parts, change);
   if (!parts) return parts.error();
   config_.parts = *std::move(parts);
-  saved.ranks.servers = servers();
+  saved.ranks.servers = view_.ranks.servers;
   role_ = make_member_role(config_.parts, saved.ranks, config_.rank, model_);
   for (Rank rank = 0; rank < first_server(); ++rank)
     if (!std::binary_search(members.begin(), members.end(), rank))

@@ -195,7 +195,7 @@ class PeerState : public Env {
   Expected<void> join_model(const StateDict& state);
   Rank first_server() const { return config_.ranks - config_.parts->plan.servers; }
   bool is_server() const { return config_.rank >= first_server(); }
-  std::vector<Rank> servers() const;
+  TrainingRanks ranks_of(const InstallView& view) const;
   // Of the model: the CPU where PeerConfig::device is null.
   at::Device device() const;
   // `t` itself where it is on device() or empty, else a copy there, which the rank's stream makes

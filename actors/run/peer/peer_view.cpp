@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "actors/run/peer.hpp"
 #include "actors/run/state_bytes.hpp"
@@ -28,12 +27,6 @@ bool contains(const std::vector<Rank>& ranks, Rank rank) {
 }
 
 }  // namespace
-
-std::vector<Rank> PeerState::servers() const {
-  std::vector<Rank> ranks(static_cast<std::size_t>(config_.ranks - first_server()));
-  std::iota(ranks.begin(), ranks.end(), first_server());
-  return ranks;
-}
 
 bool PeerState::is_holding() const { return view_.stage != ViewStage::stable; }
 
@@ -61,7 +54,8 @@ void PeerState::begin_to_join() {
   started_ = true;
   view_.joins = true;
   view_.stage = ViewStage::closed;
-  view_.ranks = {};
+  view_.ranks.members.clear();
+  view_.ranks.heads.clear();
   membership_.alive.assign(membership_.alive.size(), false);
   membership_.alive[static_cast<std::size_t>(config_.rank)] = true;
   for (auto& event : std::exchange(before_start_, {}))
@@ -161,7 +155,7 @@ void PeerState::seat(const StateDict& shared, const StateDict& own) {
   const bool begins = view.kind == ViewKind::new_wiring;
   if (!(begins ? begin_wiring(view) : load_member(view, joins, shared, own))) return;
   if (view.kind == ViewKind::common_model) merge(view);
-  view_.ranks = {view.members, view.heads, servers()};
+  view_.ranks = ranks_of(view);
   view_.installed = view_.number;
   view_.stage = ViewStage::stable;
   view_.settled = false;
@@ -218,6 +212,11 @@ bool PeerState::load_member(const InstallView& view, bool joins, const StateDict
   return false;
 }
 
+// The servers are those of all views.
+TrainingRanks PeerState::ranks_of(const InstallView& view) const {
+  return {view.members, view.heads, view_.ranks.servers};
+}
+
 bool PeerState::make_member(const InstallView& view) {
   auto parts = changed_parts(view.settings);
   if (!parts) {
@@ -225,7 +224,8 @@ bool PeerState::make_member(const InstallView& view) {
           fmt::format("rank {}: changed settings: {}", config_.rank, parts.error().message)});
     return false;
   }
-  if (!fits_nodes({view.members, view.heads}, (*parts)->plan.hierarchy)) {
+  const TrainingRanks ranks = ranks_of(view);
+  if (!fits_nodes(ranks, (*parts)->plan.hierarchy)) {
     fail({Errc::failed,
           fmt::format("rank {}: a view has not one head for each node", config_.rank)});
     return false;
@@ -233,8 +233,7 @@ bool PeerState::make_member(const InstallView& view) {
   parts = parts_among(**parts, {view.before, view.horizon, view.nodes_before});
   if (parts) {
     config_.parts = *std::move(parts);
-    role_ = make_member_role(config_.parts, {view.members, view.heads, servers()}, config_.rank,
-                             model_);
+    role_ = make_member_role(config_.parts, ranks, config_.rank, model_);
     return true;
   }
   fail({Errc::peer_down, fmt::format("{} ranks remain, and cannot continue by themselves: {}",

@@ -115,19 +115,7 @@ TEST(Tls, AMessageThatComesWithTheAnswerIsDelivered) {
 // As soon as its connect() returns, messages of the others reach it.
 TEST(Tls, ALostProcessReturns) {
   TcpWorld world(3, 1, with(usual()));
-  std::vector<std::shared_ptr<RecordingInbox>> inboxes;
-  for (Rank r = 0; r < 3; ++r) inboxes.push_back(attach(world.endpoint(r), r));
-  for (std::ptrdiff_t time = 1; time <= 50; ++time) {
-    world.end(0);
-    for (const Rank r : {1, 2}) {
-      ASSERT_TRUE(inboxes[static_cast<std::size_t>(r)]->wait_down(0, time));
-      world.endpoint(r).expect_process(0);
-    }
-    world.make_again(0, {});
-    for (const Rank r : {1, 2}) world.endpoint(r).send(numbered(r, 0, 0));
-    const auto returned = attach(world.endpoint(0), 0);
-    ASSERT_TRUE(returned->wait_messages(2)) << "time " << time;
-  }
+  expect_messages_at_once_after_returns(world);
 }
 
 // ---- hostile peers
