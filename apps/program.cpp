@@ -6,6 +6,7 @@
 #endif
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -19,6 +20,7 @@
 #include "apps/bench/bench_command.hpp"
 #include "apps/compare/compare_command.hpp"
 #include "apps/console/command.hpp"
+#include "apps/console/signals.hpp"
 #include "apps/control/control_command.hpp"
 #include "apps/data/data_command.hpp"
 #include "apps/evaluate/evaluate_command.hpp"
@@ -42,6 +44,8 @@
 
 namespace grapevine {
 namespace {
+
+constexpr std::chrono::seconds kExitPatience(30);
 
 // Logs go to stderr: stdout belongs to results. False where GRAPEVINE_LOG_LEVEL names no level.
 bool set_up_logging() {
@@ -138,7 +142,10 @@ int run_command_line(int argc, char** argv, const std::vector<Expected<void>>& r
 #endif
   Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0};
   const int code = run_command_line(verbs(), {argv + 1, argv + argc}, console);
-  if (!console.thread_left_behind && !device_threads_left_behind()) return code;
+  if (!console.thread_left_behind && !device_threads_left_behind()) {
+    limit_exit(code, kExitPatience);
+    return code;
+  }
   std::_Exit(code);  // destructors would pull away what that thread uses
 }
 

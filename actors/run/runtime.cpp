@@ -1,6 +1,7 @@
 #include "actors/run/runtime.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <future>
 #include <system_error>
@@ -293,6 +294,10 @@ struct Runtime::Impl {
   std::vector<caf::actor> own;  // must not outlive this
   std::vector<Rank> attached;  // to the transport: the ranks of this process, once it is in the run
 
+  // Of close(): it ends them one after the other.
+  std::future<void> closed;
+  std::atomic<const char*> closing = "";
+
   // An actor may have been spawned without its thread: the wait for it would never end.
   bool broken = false;
 
@@ -427,6 +432,7 @@ Runtime::~Runtime() {
     static_cast<void>(impl_.release());
     return;
   }
+  if (impl_->system == nullptr) return;
   dismiss();
   impl_->system->await_all_actors_done();
 }
@@ -444,6 +450,27 @@ bool Runtime::shut_down(Duration patience) {
   return impl_->all_done.wait_for(patience) == std::future_status::ready;
 }
 
+Expected<void> Runtime::close(Duration patience) {
+  // CAF's logger must go before the system can: each thread that has spawned an actor has a share
+  // of it.
+  caf::logger::set_current_actor_system(nullptr);
+  const auto end_each = [impl = impl_.get()] {
+    impl->closing = "the control plane";
+    impl->system.reset();
+    impl->closing = "the transport";
+    impl->config.cluster.reset();
+    impl->config.transport.reset();
+  };
+  try {
+    if (!impl_->closed.valid()) impl_->closed = std::async(std::launch::async, end_each);
+  } catch (const std::system_error& e) {  // no thread to wait in
+    return Error{Errc::timeout, e.what()};
+  }
+  if (impl_->closed.wait_for(patience) == std::future_status::ready) return {};
+  return Error{Errc::timeout, std::string(impl_->closing) + " has not ended after " +
+                                  number_text(to_seconds(patience)) + " s"};
+}
+
 void Runtime::dismiss() {
   if (impl_->config.control) impl_->config.control->detach();
   for (const Rank rank : std::exchange(impl_->attached, {})) impl_->config.transport->detach(rank);
@@ -451,6 +478,7 @@ void Runtime::dismiss() {
   for (const caf::actor& actor : impl_->own)
     caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
   impl_->own.clear();
+  impl_->control = ControlActor{};
   impl_->supervisor = SupervisorActor{};
   impl_->agent = LocalProcessAgent{};
 }

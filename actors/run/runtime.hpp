@@ -128,6 +128,11 @@ class Runtime {
   // leak this object, and end the process without destructors. REQUIRES: after on_end.
   bool shut_down(Duration patience);
 
+  // Then ends the control plane and the transport, which delivers its last messages, for about
+  // `patience` at most. Errors (timeout): one of them does not end; as for shut_down(), leak this
+  // object. REQUIRES: shut_down() has succeeded.
+  Expected<void> close(Duration patience);
+
   // Thread-safe; not for signal handlers.
   void request_stop();
   void request_checkpoint();

@@ -45,6 +45,10 @@ void on_signal(int number) {
   stop_flag = 1;
 }
 
+void on_alarm(int /*signal*/) {
+  end_at_once("warning: a library does not end: this process ends without it\n");
+}
+
 }  // namespace
 
 SignalFlags::SignalFlags() {
@@ -71,5 +75,11 @@ StopsAtOnce::StopsAtOnce(const char* line, int code) {
 }
 
 StopsAtOnce::~StopsAtOnce() { last_line = nullptr; }
+
+void limit_exit(int code, std::chrono::seconds patience) {
+  exit_code = code;
+  std::signal(SIGALRM, on_alarm);
+  ::alarm(static_cast<unsigned>(patience.count()));
+}
 
 }  // namespace grapevine

@@ -1,5 +1,6 @@
 // Signals as flags that a loop asks for.
 #pragma once
+#include <chrono>
 
 namespace grapevine {
 
@@ -30,5 +31,9 @@ class StopsAtOnce {
   StopsAtOnce(const StopsAtOnce&) = delete;
   StopsAtOnce& operator=(const StopsAtOnce&) = delete;
 };
+
+// For the last line of main: where the destructors of static objects and of libraries take longer
+// than `patience`, the process says so and ends without them. It takes SIGALRM.
+void limit_exit(int exit_code, std::chrono::seconds patience);
 
 }  // namespace grapevine

@@ -58,6 +58,8 @@ constexpr Duration kShutDownPatience = std::chrono::seconds(10);
 // checkpoint.
 constexpr Duration kLostPatience = std::chrono::milliseconds(300);
 constexpr Duration kWritingPatience = std::chrono::seconds(5);
+// Longer than the transports' flush_limit.
+constexpr Duration kClosePatience = std::chrono::seconds(70);
 
 // `patience`: of the run, with its steps.
 Duration shut_down_patience(const RunResult& result, Duration patience) {
@@ -482,7 +484,7 @@ class TrainCommand : public Command {
     bool stopping = false;
     for (;;) {
       if (auto result = end->wait_for(kPollInterval)) {
-        if (!runtime->shut_down(shut_down_patience(*result, patience))) {
+        if (!ends(*runtime, shut_down_patience(*result, patience))) {
           // The objects of a thread that does not return must stay.
           console.thread_left_behind = true;
           static_cast<void>(runtime.release());
@@ -499,6 +501,14 @@ class TrainCommand : public Command {
         runtime->request_checkpoint();
       }
     }
+  }
+
+  // False: a thread does not return.
+  static bool ends(Runtime& runtime, Duration patience) {
+    if (!runtime.shut_down(patience)) return false;
+    const Expected<void> closed = runtime.close(kClosePatience);
+    if (!closed) spdlog::warn("{}: this process ends without it", closed.error().message);
+    return closed.ok();
   }
 
   // The checkpoint is on disk: the next run continues from it.

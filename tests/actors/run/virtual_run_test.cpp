@@ -846,6 +846,28 @@ TEST(RealRun, ShutDownSaysWhoDoesNotComeBack) {
   EXPECT_TRUE(runtime.shut_down(std::chrono::seconds(120)));
 }
 
+// Nor is what ends after the run: here a transport.
+TEST(RealRun, CloseSaysWhatDoesNotEnd) {
+  std::promise<void> gate;
+  Scenario scenario;
+  scenario.steps = 4;
+  scenario.delay = "";
+  RunConfig config = make_run(scenario);
+  config.transport = std::shared_ptr<Transport>(
+      config.transport.get(),
+      [inner = config.transport, end = gate.get_future().share()](Transport*) { end.wait(); });
+  const auto observer = std::make_shared<Waiting>();
+  Runtime runtime(std::move(config), observer);
+  const RunResult result = observer->wait();
+  ASSERT_FALSE(result.error) << result.error->message;
+  ASSERT_TRUE(runtime.shut_down(std::chrono::seconds(120)));
+  const auto closed = runtime.close(std::chrono::milliseconds(200));
+  gate.set_value();
+  ASSERT_FALSE(closed);
+  EXPECT_EQ(closed.error().message, "the transport has not ended after 0.2 s");
+  EXPECT_TRUE(runtime.close(std::chrono::seconds(120)));
+}
+
 // The same actors on real threads end with the same bits as in virtual time.
 TEST(RealRun, GivesTheBitsOfAVirtualOne) {
   for (const std::string& preset : kSynchronous) {

@@ -1,0 +1,36 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "apps/console/signals.hpp"
+
+namespace grapevine {
+namespace {
+
+// As a library whose destructor waits for a thread that never ends.
+[[noreturn]] void wait_for_ever() {
+  for (;;) ::pause();
+}
+
+TEST(ExitLimit, EndsAProcessWhoseLibrariesDoNotEnd) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto hang = [] {
+    std::atexit([] { wait_for_ever(); });
+    limit_exit(3, std::chrono::seconds(1));
+    std::exit(3);
+  };
+  EXPECT_EXIT(hang(), testing::ExitedWithCode(3), "a library does not end");
+}
+
+TEST(ExitLimit, LeavesOthersAlone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end = [] {
+    limit_exit(3, std::chrono::seconds(3600));
+    std::exit(4);
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(4), "^$");
+}
+
+}  // namespace
+}  // namespace grapevine
